@@ -10,6 +10,16 @@ use crate::limit;
 /// The import module name of all host functions.
 pub const MODULE: &str = "weir";
 
+/// The algorithms of [`digest`](HostFunction::Digest).
+pub mod algorithm {
+    /// SHA-1 (FIPS 180-4), of 20 bytes.
+    pub const SHA1: u32 = 1;
+    /// SHA-256 (FIPS 180-4), of 32 bytes.
+    pub const SHA256: u32 = 2;
+    /// The most bytes that one call digests. Without instructions for it, digesting takes ten times the time of hashing.
+    pub const BYTES: u32 = 64 * 1024;
+}
+
 /// A host function. The number of a variant is the place of its record in [`HOST_FUNCTIONS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HostFunction {
@@ -29,6 +39,8 @@ pub enum HostFunction {
     Find,
     /// Hashes bytes.
     Hash,
+    /// Computes a cryptographic digest of bytes.
+    Digest,
     /// Logs a line.
     Log,
     /// Reads an integer parameter.
@@ -385,6 +397,16 @@ pub static HOST_FUNCTIONS: [Definition; COUNT] = [
         length: length(1, limit::HOST_READ_BYTES, Beyond::Nothing),
         does: "XXH3-64",
         returns: "the hash",
+        ..PLAIN
+    },
+    Definition {
+        function: HostFunction::Digest,
+        name: "digest",
+        parameters: &[parameter("algorithm", Type::U32), BYTES, LEN, DESTINATION],
+        cost: Cost { call: 1_000, per_byte: 11 },
+        length: length(2, algorithm::BYTES, Beyond::Nothing),
+        does: "SHA-1 (algorithm 1) or SHA-256 (2) of at most 64 KiB; writes 20 or 32 bytes",
+        returns: "the bytes that were written, `RANGE`, or `UNKNOWN` for another algorithm",
         ..PLAIN
     },
     Definition {

@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod descriptor;
+pub mod entry;
 pub mod host;
 pub mod row;
 
@@ -68,38 +69,10 @@ pub const MANIFEST_SECTION: &str = "weir.manifest";
 /// Exported names that begin with this belong to weir.
 pub const RESERVED_PREFIX: &str = "weir_";
 
-/// Functions that a module exports, and their types.
-///
-/// A module exports `memory` and exactly one of [`PACKET`](export::PACKET) and [`BATCH`](export::BATCH); the others
-/// are optional. weir calls, in this order: [`INITIALIZE`](export::INITIALIZE), [`START`](export::START), then packets and
-/// ticks, then [`STOP`](export::STOP).
+/// Exports of a module beside its [entry points](entry).
 pub mod export {
     /// The module's linear memory.
     pub const MEMORY: &str = "memory";
-    /// `() -> ()`: constructors, as a WASI reactor has them. Called once, first.
-    pub const INITIALIZE: &str = "_initialize";
-    /// `() -> i32`: reads parameters, compiles patterns. Anything but 0 means that the module does not want to run.
-    pub const START: &str = "weir_start";
-    /// `(descriptor: i32) -> i32`: one packet, by the guest address of its descriptor. Returns a [`verdict`](crate::verdict).
-    pub const PACKET: &str = "weir_packet";
-    /// `(descriptors: i32, mask: i64) -> i64`: a batch, by the guest address of its 64 descriptors. Bit i of the mask says
-    /// that packet i is for this module. Returns the mask of the packets to drop.
-    pub const BATCH: &str = "weir_batch";
-    /// `(now: i64, periods: i64)`: packet time has passed `now` (ns since 1970), a multiple of the module's period.
-    /// `periods` is how many periods have passed since the last call: 1, or more after a gap without packets.
-    pub const TICK: &str = "weir_tick";
-    /// `(now: i64)`: no more packets come; the last had the time stamp `now` (ns since 1970).
-    pub const STOP: &str = "weir_stop";
-    /// `(cause: i32)`: the last call was lost, for a [`lost`](crate::lost) cause; called before the next one, so that the module can clean up.
-    pub const LOST: &str = "weir_lost";
-    /// `(left: i64)`: little is left of the memory that the module's session has reserved, so many bytes; called between two other calls.
-    pub const LOW_MEMORY: &str = "weir_low_memory";
-    /// `(call: i64, service: i32, len: i32)`: another session calls a service, by its place in the manifest, with a message of so many bytes, which
-    /// `message` copies. It is answered by `reply`, in this call or later.
-    pub const SERVE: &str = "weir_serve";
-    /// `(ticket: i64, status: i32, len: i32)`: a call of the module's own is answered, as the [`answer`](crate::answer) status says, with a message
-    /// of so many bytes, which `message` copies.
-    pub const ANSWER: &str = "weir_answer";
     /// The shadow stack pointer that LLVM's WebAssembly targets use; put back where it was after a lost call.
     pub const STACK_POINTER: &str = "__stack_pointer";
 }

@@ -14,27 +14,34 @@
  *         return WEIR_PASS;
  *     }
  *
- * weir calls, in this order (all but the packet function are optional):
+ * weir calls these functions, in this order. weir_packet or weir_batch must be there, the others may be.
  *
- *     int32_t  weir_start(void)                             read parameters, allocate, compile patterns; not 0: do not run
- *     int32_t  weir_packet(const struct weir_packet *p)     one packet: WEIR_PASS or WEIR_DROP
- *       or
+ * entry points: begin
+ *     int32_t weir_start(void)
+ *         once, before the first packet: read parameters, allocate tables, compile patterns
+ *         returns 0; anything else (in Rust: false) says that the module does not want to run
+ *     int32_t weir_packet(const struct weir_packet *p)
+ *         for every packet, in the order of the capture
+ *         returns PASS, or DROP
  *     uint64_t weir_batch(const struct weir_packet *p, uint64_t mask)
- *                                                           64 descriptors; bit i of mask: packet i is for this module.
- *                                                           Returns the mask of packets to drop. See WEIR_EACH
- *     void     weir_tick(uint64_t now, uint64_t periods)    packet time has passed `now` (ns since 1970), a multiple of the
- *                                                           manifest's tick; `periods` of them since the last call, mostly 1
- *     void     weir_stop(uint64_t now)                      the last packet had time stamp `now`
- *     void     weir_low_memory(int64_t left)                little is left, so many bytes, of what the module's session has reserved;
- *                                                           between two other calls. Grow no more, or ask for more (weir_reserve)
- *     void     weir_serve(uint64_t call, uint32_t service, uint32_t len)
- *                                                           another session calls a service of the manifest, by its place there, with a message of
- *                                                           len bytes: weir_message() copies it, weir_reply() answers, now or later
- *     void     weir_answer(uint64_t ticket, int32_t status, uint32_t len)
- *                                                           a call of the module's own has an answer: WEIR_ANSWERED, and weir_message() has it, or
- *                                                           WEIR_LATE, WEIR_GONE, WEIR_FAILED
- *     void     weir_lost(int32_t cause)                     before the next call after one that was lost: WEIR_LOST_TRAP or
- *                                                           WEIR_LOST_LIMIT. The place to put in order what it left half done
+ *         instead of weir_packet: up to 64 packets at once; bit i of the mask says that p[i] is for this module
+ *         returns the mask of the packets to drop
+ *     void weir_tick(uint64_t now, uint64_t periods)
+ *         when packet time has passed the end of a period, now; periods have ended since the last call
+ *     void weir_lost(int32_t cause)
+ *         before the next call after one that was lost, so that the module can clean up
+ *     void weir_low_memory(uint64_t left)
+ *         between two other calls, when little is left of what its session has reserved
+ *     void weir_serve(uint64_t call, uint32_t service, uint32_t len)
+ *         when a module of another session calls one of its services, with a message of len bytes
+ *     void weir_answer(uint64_t ticket, int32_t status, uint32_t len)
+ *         when a call of its own has an answer, a message of len bytes, or none will come
+ *     void weir_stop(uint64_t now)
+ *         once, after the last packet, whose time stamp is now
+ * entry points: end
+ *
+ * WEIR_EACH goes through the packets of a batch. weir_message() copies the message of weir_serve and weir_answer; weir_reply() answers a call, in
+ * weir_serve or later. Where memory is low, grow no more, or ask for more (weir_reserve).
  *
  * Packets and descriptors are read in place and cannot be written. A bad access ends the call: that packet is lost for this
  * module, and the module goes on with the next. All time is packet time; there is no clock.
@@ -247,6 +254,7 @@ WEIR_IMPORT(release) int32_t weir_host_release(int32_t handle);
 WEIR_IMPORT(find_compile) int32_t weir_host_find_compile(const void *list, uint32_t len, uint32_t flags);
 WEIR_IMPORT(find) int64_t weir_host_find(int32_t handle, const void *bytes, uint32_t len);
 WEIR_IMPORT(hash) uint64_t weir_host_hash(const void *bytes, uint32_t len, uint64_t seed);
+WEIR_IMPORT(digest) int32_t weir_host_digest(uint32_t algorithm, const void *bytes, uint32_t len, void *destination);
 WEIR_IMPORT(log) int32_t weir_host_log(uint32_t level, const void *text, uint32_t len);
 WEIR_IMPORT(param_int) int64_t weir_host_param_int(uint32_t index);
 WEIR_IMPORT(param_float) double weir_host_param_float(uint32_t index);
@@ -701,6 +709,12 @@ WEIR_INLINE int32_t weir_find_short(const uint8_t *text, uint32_t len, const uin
 
 /* XXH3-64 by the host: for long or many bytes. */
 WEIR_INLINE uint64_t weir_hash(const void *bytes, uint32_t len, uint64_t seed) { return weir_host_hash(bytes, len, seed); }
+
+/* Cryptographic digests by the host, of at most WEIR_DIGEST_BYTES: SHA-1 into 20 bytes, SHA-256 into 32. `out` may overlap the bytes. The bytes written,
+ * or WEIR_RANGE, which writes none. SHA-1 is for formats that ask for it, as Community ID does; two texts with the same SHA-1 can be made. */
+enum { WEIR_SHA1 = 1, WEIR_SHA256 = 2, WEIR_SHA1_BYTES = 20, WEIR_SHA256_BYTES = 32, WEIR_DIGEST_BYTES = 64 * 1024 };
+WEIR_INLINE int32_t weir_sha1(const void *bytes, uint32_t len, uint8_t out[WEIR_SHA1_BYTES]) { return weir_host_digest(WEIR_SHA1, bytes, len, out); }
+WEIR_INLINE int32_t weir_sha256(const void *bytes, uint32_t len, uint8_t out[WEIR_SHA256_BYTES]) { return weir_host_digest(WEIR_SHA256, bytes, len, out); }
 
 /* One more word into a running hash: multiply, xor-shift. For a few words this is faster than a call to the host, and it gives
  * the same natively. Not for keys that an attacker chooses, unless the seed is secret. */

@@ -7,7 +7,7 @@ use wasm_encoder::{
     GlobalType, Module, SectionId, TypeSection, ValType,
 };
 use wasmparser::Parser;
-use weir_abi::export;
+use weir_bounds::EntryPoint;
 use weir_session::Facts;
 
 /// Adds a function that takes a batch, and exports it in place of the one that takes a packet. Like the loader's, it keeps in a global which packets
@@ -77,11 +77,11 @@ impl Reencode for Pass<'_> {
     ) -> Result<(), Error<Infallible>> {
         for exported in section {
             let exported = exported?;
-            if exported.name != export::PACKET {
+            if exported.name != EntryPoint::Packet.name() {
                 utils::parse_export(self, exports, exported)?;
             }
         }
-        exports.export(export::BATCH, ExportKind::Func, self.facts.functions);
+        exports.export(EntryPoint::Batch.name(), ExportKind::Func, self.facts.functions);
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use crate::folder::{Folder, Source, replace};
 use crate::pack::pack;
 use crate::{BuildError, Tools, c, rust};
 use std::path::{Path, PathBuf};
+use weir_bounds::EntryPoint;
 use weir_session::{Facts, Manifest, Refusal, manifest_of, sources};
 use weir_units::Bytes;
 
@@ -130,7 +131,7 @@ pub fn c_header(dir: &Path) -> Result<String, BuildError> {
 
 /// What is allowed, and hardly meant.
 fn contradictions(manifest: &Manifest, facts: &Facts) -> String {
-    match (manifest.tick, facts.has_tick) {
+    match (manifest.tick, facts.entries.has(EntryPoint::Tick)) {
         (Some(_), false) => {
             "weir.toml: warning: there is a `tick`, but the module exports no weir_tick\n".to_owned()
         }

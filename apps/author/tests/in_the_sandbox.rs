@@ -434,3 +434,104 @@ fn nothing_of_a_packet_is_left_in_scratch_memory_for_the_next() {
         assert_eq!(said, [all, 0, all, 0], "{lang:?}");
     }
 }
+
+/// A module that digests an example of FIPS 180-4, one of RFC 6234 and too many bytes, when it stops.
+const DIGEST_TOML: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\n\
+    [[stream]]\nname = 'digests'\nfield = [{ name = 'digest', type = 'bytes' }, { name = 'code', type = 'i64' }]\n";
+
+const DIGEST_C: &str = r#"
+#include "weir.h"
+#include "module.h"
+
+static uint8_t out[32], many[WEIR_DIGEST_BYTES + 1];
+
+static void say(int32_t len)
+{
+    const struct digests_row row = { .digest = weir_string(out, len < 0 ? 0 : (uint32_t)len), .code = len };
+    emit_digests(&row);
+}
+
+WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
+{
+    (void)p;
+    return WEIR_PASS;
+}
+
+WEIR_EXPORT(weir_stop) void weir_stop(uint64_t now)
+{
+    (void)now;
+    static const char text[] = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
+    say(weir_sha1("abc", 3, out));
+    say(weir_sha256("abc", 3, out));
+    say(weir_sha1(text, sizeof text - 1, out));
+    say(weir_sha256(text, sizeof text - 1, out));
+    say(weir_sha256(many, sizeof many, out));
+}
+"#;
+
+const DIGEST_RUST: &str = r#"
+#![cfg_attr(target_arch = "wasm32", no_std)]
+#![forbid(unsafe_code)]
+#[path = "../.weir/module.rs"]
+mod module;
+use module::Digests;
+use weir_guest::*;
+
+struct S;
+
+static MANY: [u8; 65_537] = [0; 65_537];
+
+fn say(digest: Result<&[u8], Error>) {
+    let code = match digest {
+        Ok(digest) => digest.len() as i64,
+        Err(Error::Range) => -2,
+        Err(_) => 0,
+    };
+    emit(&Digests { digest: Str::new(digest.unwrap_or_default()), code });
+}
+
+impl S {
+    fn packet(&mut self, _: &Packet) -> Verdict {
+        Verdict::Pass
+    }
+
+    fn stop(&mut self, _: u64) {
+        for text in [&b"abc"[..], b"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"] {
+            say(sha1(text).as_ref().map(|digest| &digest[..]).map_err(|error| *error));
+            say(sha256(text).as_ref().map(|digest| &digest[..]).map_err(|error| *error));
+        }
+        say(sha256(&MANY).as_ref().map(|digest| &digest[..]).map_err(|error| *error));
+    }
+}
+
+module! {
+    state: S = S;
+    packet: S::packet;
+    stop: S::stop;
+}
+"#;
+
+#[test]
+fn digests_of_both_sdks_are_those_of_the_standards() {
+    let wanted = [
+        "a9993e364706816aba3e25717850c26c9cd0d89d",
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+        "84983e441c3bd26ebaae4aa1f95129e5e54670f1",
+        "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1",
+        "",
+    ];
+    for (lang, is_there, file, text) in
+        [(Lang::C, has_c(), "m.c", DIGEST_C), (Lang::Rust, has_rust(), "src/lib.rs", DIGEST_RUST)]
+    {
+        if !is_there {
+            continue;
+        }
+        let ran = run(lang, &[("weir.toml", DIGEST_TOML), (file, text)], &[]);
+        assert_eq!(ran.counters.faults, 0);
+        let hex = |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
+        let said: Vec<String> = ran.records.iter().map(|(_, _, tail)| hex(tail)).collect();
+        assert_eq!(said, wanted, "{lang:?}");
+        let codes: Vec<i64> = ran.records.iter().map(|(_, row, _)| u64_at(row, 8).cast_signed()).collect();
+        assert_eq!(codes, [20, 32, 20, 32, -2], "{lang:?}");
+    }
+}

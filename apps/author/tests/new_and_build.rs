@@ -5,6 +5,7 @@ mod toolchain;
 use std::path::Path;
 use toolchain::{has_c, has_rust, options, rust_options};
 use weir_author::{BuildError, Lang, NewError, Options, Tools, build, c_header, new, prepare};
+use weir_bounds::EntryPoint;
 use weir_session::Admitted;
 
 const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\n";
@@ -37,7 +38,7 @@ fn a_new_module_in_c_builds_without_a_warning_and_is_admitted() {
     let settings = [("interval".to_owned(), vec!["5s".to_owned()])];
     let admitted = Admitted::admit(std::fs::read(&built.path).unwrap(), &settings).unwrap();
     assert_eq!(admitted.tick().map(|tick| tick.0), Some(5_000_000_000));
-    assert!(admitted.facts().stack_pointer.is_some() && admitted.facts().has_stop);
+    assert!(admitted.facts().stack_pointer.is_some() && admitted.facts().entries.has(EntryPoint::Stop));
     assert!(admitted.analysis().is_bounded(), "a new module shows how to be proved");
     assert!(built.size.0 < 4096, "{}", built.size);
     assert!(c_header(&dir).unwrap().contains("struct protocols_row {"));
@@ -55,7 +56,7 @@ fn a_new_module_in_rust_builds_without_a_warning_and_is_admitted() {
     assert_eq!(built.messages, "");
     let admitted = Admitted::admit(std::fs::read(&built.path).unwrap(), &[]).unwrap();
     assert_eq!(admitted.tick().map(|tick| tick.0), Some(1_000_000_000));
-    assert!(admitted.facts().stack_pointer.is_some() && admitted.facts().has_stop);
+    assert!(admitted.facts().stack_pointer.is_some() && admitted.facts().entries.has(EntryPoint::Stop));
     assert!(admitted.analysis().is_bounded(), "a new module shows how to be proved");
     assert!(built.size.0 < 16_384, "{}", built.size);
 }

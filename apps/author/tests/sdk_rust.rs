@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use weir_abi::entry::{self, Allowance, ENTRY_POINTS, Outcome, Place, Presence, Type as Given};
 use weir_abi::host::{Cost, Definition, HOST_FUNCTIONS, Phase, ResultValue, Right, Type};
 
 /// The SDK's descriptor, compiled here too.
@@ -79,12 +80,12 @@ fn limits_codes_and_imports_are_the_contracts() {
     }
 }
 
-/// The text between two lines that say `host functions`, and where it stands in its file.
-fn block(file: &str) -> std::ops::Range<usize> {
-    let (begin, end) = ("host functions: begin", "host functions: end");
-    let from = file.find(begin).expect("a block of host functions");
+/// The text between the lines that begin and end a block, and where it stands in its file.
+fn block(file: &str, what: &str) -> std::ops::Range<usize> {
+    let (begin, end) = (format!("{what}: begin"), format!("{what}: end"));
+    let from = file.find(&begin).expect("a block");
     let from = from + file[from..].find('\n').expect("a line") + 1;
-    let to = file.find(end).expect("an end of the block");
+    let to = file.find(&end).expect("an end of the block");
     from..file[..to].rfind('\n').map_or(0, |line| line + 1)
 }
 
@@ -179,24 +180,206 @@ fn reference() -> String {
     text
 }
 
+/// The entry points that modules of the SDKs have.
+fn in_sdks() -> impl Iterator<Item = &'static entry::Definition> {
+    ENTRY_POINTS.iter().filter(|known| known.name.starts_with(weir_abi::RESERVED_PREFIX))
+}
+
+fn c_signature(known: &entry::Definition) -> String {
+    let of = |ty| match ty {
+        Given::Descriptor | Given::Descriptors => "const struct weir_packet *",
+        Given::Mask | Given::Time | Given::Periods | Given::Bytes | Given::Ticket => "uint64_t ",
+        Given::Service | Given::MessageBytes => "uint32_t ",
+        Given::Cause | Given::Status => "int32_t ",
+    };
+    let result = match known.result {
+        Outcome::Nothing => "void",
+        Outcome::Consent | Outcome::Verdict => "int32_t",
+        Outcome::Drops => "uint64_t",
+    };
+    let parameters: Vec<String> =
+        known.parameters.iter().map(|parameter| format!("{}{}", of(parameter.ty), parameter.name)).collect();
+    let parameters = if parameters.is_empty() { "void".to_owned() } else { parameters.join(", ") };
+    format!("{result} {}({parameters})", known.name)
+}
+
+/// Text of a record without what is only for a page with links.
+fn plain(text: &str) -> String {
+    let mut parts = text.split('[');
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once("](#").and_then(|(words, rest)| Some((words, rest.split_once(')')?.1))) {
+            Some((words, rest)) => out += &format!("{words}{rest}"),
+            None => out += &format!("[{part}"),
+        }
+    }
+    out.replace('`', "")
+}
+
+fn c_entry_points() -> String {
+    let mut text = String::new();
+    for known in in_sdks() {
+        text += &format!(" *     {}\n *         {}\n", c_signature(known), plain(known.called));
+        if !known.returns.is_empty() {
+            text += &format!(" *         returns {}\n", plain(known.returns));
+        }
+    }
+    text
+}
+
+/// A parameter of the function that a Rust module gives to `module!`: its type, and its value.
+fn rust_parameter(parameter: &entry::Parameter) -> Option<(&'static str, String)> {
+    let name = parameter.name;
+    Some(match parameter.ty {
+        Given::Descriptor => ("&$crate::Packet<'_>", format!("&$crate::generated::packet({name})")),
+        Given::Descriptors => ("$crate::Batch<'_>", format!("$crate::generated::batch({name}, mask)")),
+        // It is in the batch.
+        Given::Mask => return None,
+        Given::Time | Given::Periods | Given::Bytes | Given::Ticket => ("u64", name.to_owned()),
+        Given::Service | Given::MessageBytes => ("u32", name.to_owned()),
+        Given::Cause => ("$crate::Lost", format!("{name}.into()")),
+        Given::Status => ("$crate::service::Status", format!("{name}.into()")),
+    })
+}
+
+/// The type of the result of that function; nothing where it has none.
+fn rust_result(known: &entry::Definition) -> &'static str {
+    match known.result {
+        Outcome::Nothing => "",
+        Outcome::Consent => "bool",
+        Outcome::Verdict => "$crate::Verdict",
+        Outcome::Drops => "$crate::Drops",
+    }
+}
+
+fn arrow(result: &str) -> String {
+    if result.is_empty() { String::new() } else { format!(" -> {result}") }
+}
+
+/// The function's type, for people. The state has this type.
+fn rust_type(known: &entry::Definition, state: &str) -> String {
+    let mut types = vec![format!("&mut {state}")];
+    for parameter in known.parameters {
+        let Some((ty, _)) = rust_parameter(parameter) else { continue };
+        let is_named = !matches!(parameter.ty, Given::Descriptor | Given::Descriptors);
+        types.push(if is_named { format!("{}: {ty}", parameter.name) } else { ty.to_owned() });
+    }
+    let text = format!("fn({}){}", types.join(", "), arrow(rust_result(known)));
+    text.replace("$crate::service::", "").replace("$crate::", "").replace("<'_>", "")
+}
+
+fn rust_example() -> String {
+    let mut text = String::new();
+    for (place, known) in in_sdks().enumerate() {
+        let is_second = known.presence == Presence::Either
+            && in_sdks().take(place).any(|other| other.presence == Presence::Either);
+        let or = if is_second { "// or " } else { "" };
+        let line = format!("///     {or}{0}: Counter::{0};", known.key);
+        text += &format!("{line:<48}// {}\n", rust_type(known, "Counter"));
+    }
+    text
+}
+
+fn rust_entry_points() -> String {
+    let mut text = String::new();
+    for known in in_sdks() {
+        let of = |ty| match ty {
+            Given::Descriptor | Given::Descriptors => "*const $crate::Descriptor",
+            Given::Mask | Given::Time | Given::Periods | Given::Bytes | Given::Ticket => "u64",
+            Given::Service | Given::MessageBytes => "u32",
+            Given::Cause | Given::Status => "i32",
+        };
+        let raw: Vec<String> = known
+            .parameters
+            .iter()
+            .map(|parameter| format!("{}: {}", parameter.name, of(parameter.ty)))
+            .collect();
+        let given: Vec<(&str, String)> = known.parameters.iter().filter_map(rust_parameter).collect();
+        let types: String = given.iter().map(|(ty, _)| format!(", {ty}")).collect();
+        let values: String = given.iter().map(|(_, value)| format!(", {value}")).collect();
+        let call = format!("unsafe {{ function(WEIR_STATE.get(){values}) }}");
+        let (result, call) = match known.result {
+            Outcome::Nothing => ("", call),
+            Outcome::Consent => ("i32", format!("i32::from(!{call})")),
+            Outcome::Verdict => ("i32", format!("let verdict = {call};\n            verdict as i32")),
+            Outcome::Drops => ("u64", format!("let drops = {call};\n            drops.into()")),
+        };
+        let (key, name, returns) = (known.key, known.name, arrow(rust_result(known)));
+        text +=
+            &format!("    (@ {key} $state:ty, $function:expr) => {{\n        #[export_name = \"{name}\"]\n");
+        text += &format!("        extern \"C\" fn {name}({}){} {{\n", raw.join(", "), arrow(result));
+        text += &format!("            let function: fn(&mut $state{types}){returns} = $function;\n");
+        text += "            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference. The arguments\n";
+        text += "            // are those that weir gave.\n";
+        text += &format!("            {call}\n        }}\n    }};\n");
+    }
+    let keys: Vec<&str> = in_sdks().map(|known| known.key).collect();
+    text += "    (@ $name:ident $state:ty, $function:expr) => {\n        ::core::compile_error!(::core::concat!(\n";
+    text += &format!(
+        "            \"weir does not call `\", ::core::stringify!($name), \"`; it calls {}\"\n        ));\n    }};\n",
+        keys.join(", ")
+    );
+    text
+}
+
+fn called_when() -> String {
+    let mut text =
+        "| function | in C | in Rust (`module!`) | called | returns | limits |\n|---|---|---|---|---|---|\n"
+            .to_owned();
+    for known in &ENTRY_POINTS {
+        let is_in_sdks = in_sdks().any(|other| other.entry == known.entry);
+        let code = |text: String| if is_in_sdks { format!("`{text}`") } else { String::new() };
+        let name =
+            if known.place == Place::Export { format!("`{}`", known.name) } else { known.name.to_owned() };
+        let limits = match known.allowance {
+            Allowance::Start => "`start`",
+            Allowance::Packet if known.packets > 1 => "`packet`, `per-byte`, for each packet",
+            Allowance::Packet => "`packet`, `per-byte`",
+            Allowance::EmptyPacket => "`packet`",
+            Allowance::Tick => "`tick`",
+            Allowance::Stop => "`stop`",
+        };
+        text += &format!(
+            "| {name} | {} | {} | {} | {} | {limits} |\n",
+            code(c_signature(known)),
+            code(format!("{}: {}", known.key, rust_type(known, "S"))),
+            known.called,
+            known.returns
+        );
+    }
+    text
+}
+
 /// `WEIR_WRITE=1 cargo test -p weir-author --test sdk_rust` writes the blocks.
-#[test]
-fn both_sdks_and_the_reference_have_each_host_function_as_its_record_says() {
-    let c: String = HOST_FUNCTIONS.iter().map(c_declaration).collect();
-    for (file, wanted) in [
-        ("guest/sdk-c/weir.h", c),
-        ("guest/sdk-rust/src/host.rs", rust_declarations()),
-        ("docs/MODULES.md", reference()),
-    ] {
+fn generated(blocks: &[(&str, &str, String)]) {
+    for (file, what, wanted) in blocks {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
         let mut text = std::fs::read_to_string(&path).unwrap();
-        let place = block(&text);
+        let place = block(&text, what);
         if std::env::var_os("WEIR_WRITE").is_some() {
-            text.replace_range(place.clone(), &wanted);
+            text.replace_range(place.clone(), wanted);
             std::fs::write(&path, &text).unwrap();
         }
-        assert_eq!(text[block(&text)], wanted, "{file}: set WEIR_WRITE=1 to write it from the records");
+        assert_eq!(
+            text[block(&text, what)],
+            *wanted,
+            "{file}: set WEIR_WRITE=1 to write it from the records"
+        );
     }
+}
+
+#[test]
+fn both_sdks_and_the_reference_have_each_host_function_and_entry_point_as_its_record_says() {
+    let c: String = HOST_FUNCTIONS.iter().map(c_declaration).collect();
+    generated(&[
+        ("guest/sdk-c/weir.h", "host functions", c),
+        ("guest/sdk-rust/src/host.rs", "host functions", rust_declarations()),
+        ("docs/MODULES.md", "host functions", reference()),
+        ("guest/sdk-c/weir.h", "entry points", c_entry_points()),
+        ("guest/sdk-rust/src/entry.rs", "entry points", rust_entry_points()),
+        ("guest/sdk-rust/src/entry.rs", "functions of a module", rust_example()),
+        ("docs/MODULES.md", "entry points", called_when()),
+    ]);
 }
 
 #[test]

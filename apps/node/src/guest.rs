@@ -14,13 +14,14 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use weir_abi::BATCH_PACKETS;
+use weir_abi::entry::Allowance;
 use weir_bounds::EntryPoint;
 use weir_datapath::egress::{Outlet, Way};
 use weir_datapath::moment::Moment;
 use weir_datapath::seat::{Occupant, Seat};
 use weir_sandbox::{Budget, Cycles, LogLine, News, thread_time};
 use weir_session::services::{Party, Request};
-use weir_session::{Admitted, Calibration, Entry, Records, Tier};
+use weir_session::{Admitted, Calibration, Records, Tier};
 use weir_units::Nanos;
 
 /// The longest packet that a module is shown: one of IP's greatest length, with what is in front of it. Longer ones are cut when they are captured. The
@@ -141,20 +142,14 @@ impl Longest {
                 if admitted.tier() == Tier::Proved { bound.usage.fuel } else { admitted.limits().of(entry) };
             calibration.time(most.at(bytes.into()))
         };
-        let entry = match admitted.facts().entry {
-            Entry::Packet => EntryPoint::Packet,
-            Entry::Batch => EntryPoint::Batch,
-        };
+        let entries = || admitted.facts().entries.iter();
+        let entry = entries().find(|entry| entry.packets() > 0).unwrap_or(EntryPoint::Packet);
         let packet = PacketTime { empty: time(entry, 0), longest: time(entry, PACKET_BYTES_MAX) };
-        let others = [
-            EntryPoint::Tick,
-            EntryPoint::Lost,
-            EntryPoint::LowMemory,
-            EntryPoint::Serve,
-            EntryPoint::Answer,
-        ]
-        .map(|entry| time(entry, PACKET_BYTES_MAX));
-        let call = others.into_iter().fold(packet.longest, Nanos::max);
+        let is_between = |entry: &EntryPoint| {
+            matches!(entry.definition().allowance, Allowance::EmptyPacket | Allowance::Tick)
+        };
+        let others = entries().filter(is_between).map(|entry| time(entry, PACKET_BYTES_MAX));
+        let call = others.fold(packet.longest, Nanos::max);
         let stops_in_slices = time(EntryPoint::Stop, PACKET_BYTES_MAX) <= call;
         Self { packet: Some(packet), call, stops_in_slices }
     }

@@ -2,15 +2,15 @@
 
 use crate::module::Module;
 use crate::range::{Range, USUAL_PACKET, Width};
-use crate::report::{
-    CallBound, EntryPoint, HostCall, LoopBound, Most, Place, Step, Usage, What, contributor,
-};
+use crate::report::{CallBound, HostCall, LoopBound, Most, Place, Step, Usage, What, contributor};
 use crate::state::{Hot, Spot, Stop, Taker};
 use crate::value::{Id, Op, from};
 use crate::walk::{Summary, Walker};
 use crate::{Analysis, Class, Costs, EntryBound, Environment, Linear, Lines, Reason, Why};
 use std::collections::BTreeSet;
 use wasmparser::Operator;
+use weir_abi::entry::{EntryPoint, Type};
+use weir_abi::host::ValueType;
 
 /// Bytes that are no valid module. Admission validates them before.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,18 +70,14 @@ impl Walker<'_, '_> {
             // An imported function that is exported again: the host's own, with any arguments.
             return Err(Stop::TooLarge);
         }
-        self.descriptor_bytes = match entry {
-            EntryPoint::Batch => weir_abi::BATCH_BYTES,
-            _ => weir_abi::DESCRIPTOR_BYTES,
-        };
+        self.descriptor_bytes = entry.packets().max(1) as usize * weir_abi::DESCRIPTOR_BYTES;
         let arguments = self.arguments(entry);
         let globals = self.globals();
         let summary = self.function(function, arguments, globals)?;
         let mut usage = summary.usage;
-        let records = match entry {
-            EntryPoint::Packet => weir_abi::limit::RECORDS_PER_PACKET,
-            EntryPoint::Batch => weir_abi::limit::RECORDS_PER_PACKET * 64,
-            _ => weir_abi::limit::RECORDS_PER_CALL,
+        let records = match entry.packets() {
+            0 => weir_abi::limit::RECORDS_PER_CALL,
+            packets => weir_abi::limit::RECORDS_PER_PACKET * packets,
         };
         // More are dropped and counted by the host.
         if usage.records.at(USUAL_PACKET) > records.into() {
@@ -105,30 +101,22 @@ impl Walker<'_, '_> {
 
     /// What an entry point is called with.
     fn arguments(&mut self, entry: EntryPoint) -> Vec<Id> {
-        let width = Width::W64;
-        match entry {
-            EntryPoint::Begin | EntryPoint::Initialize | EntryPoint::Start => Vec::new(),
-            EntryPoint::Packet => vec![self.descriptor],
-            EntryPoint::Batch => {
-                let mask = self.values.any(width);
-                vec![self.descriptor, mask]
-            }
-            EntryPoint::Tick => {
-                let now = self.values.any(width);
-                // At least one period has passed.
-                let periods = self.values.add(Op::Opaque, width, Range::unsigned(width, 1, u64::MAX), 0);
-                vec![now, periods]
-            }
-            EntryPoint::Stop | EntryPoint::LowMemory => vec![self.values.any(width)],
-            EntryPoint::Lost => vec![self.values.any(Width::W32)],
-            EntryPoint::Serve | EntryPoint::Answer => {
-                let number = self.values.any(width);
-                let which = self.values.any(Width::W32);
-                // No message is longer.
-                let most = Range::unsigned(Width::W32, 0, weir_abi::limit::MESSAGE_BYTES.into());
-                vec![number, which, self.values.add(Op::Opaque, Width::W32, most, 0)]
-            }
+        let mut arguments = Vec::new();
+        for parameter in entry.definition().parameters {
+            let width = match parameter.ty.value_type() {
+                ValueType::I32 => Width::W32,
+                ValueType::I64 => Width::W64,
+                ValueType::F64 => Width::Other,
+            };
+            let (least, most) = parameter.ty.range();
+            let range = Range::unsigned(width, least, most);
+            arguments.push(match parameter.ty {
+                Type::Descriptor | Type::Descriptors => self.descriptor,
+                _ if range == Range::any(width) => self.values.any(width),
+                _ => self.values.add(Op::Opaque, width, range, 0),
+            });
         }
+        arguments
     }
 
     fn place(&self, function: u32, offset: u32) -> Place {

@@ -12,11 +12,12 @@ use crate::analyse::Malformed;
 use crate::injected::Injected;
 use crate::length::Length;
 use crate::region::walk;
-use crate::report::{EntryPoint, OnEntry};
+use crate::report::OnEntry;
 use crate::{Analysis, Costs, Environment};
 use wasmparser::{
     BinaryReaderError, ElementItems, ExternalKind, FunctionBody, Operator, Parser, Payload, TypeRef,
 };
+use weir_abi::entry::EntryPoint;
 use weir_abi::host::{HostFunction, Use};
 
 /// The most that one charge takes: far more than any allowance, far less than what overflows.
@@ -111,18 +112,6 @@ pub struct Plan {
     /// Whether `memory.copy` is in any of them.
     pub copies: bool,
 }
-
-/// The exports that weir calls, but for packets and batches.
-const ENTRIES: [EntryPoint; 8] = [
-    EntryPoint::Initialize,
-    EntryPoint::Start,
-    EntryPoint::Tick,
-    EntryPoint::Stop,
-    EntryPoint::Lost,
-    EntryPoint::LowMemory,
-    EntryPoint::Serve,
-    EntryPoint::Answer,
-];
 
 impl Plan {
     /// The plan of a function, unless it is imported.
@@ -231,8 +220,8 @@ impl<'a> Survey<'a> {
                         let export = export?;
                         if export.kind == ExternalKind::Func {
                             self.exported.push(export.index);
-                            let entry = ENTRIES.iter().find(|entry| entry.name() == export.name);
-                            self.entries.extend(entry.map(|entry| (*entry, export.index)));
+                            let entry = EntryPoint::named(export.name).filter(|entry| entry.packets() == 0);
+                            self.entries.extend(entry.map(|entry| (entry, export.index)));
                         }
                     }
                 }

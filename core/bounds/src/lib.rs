@@ -36,9 +36,10 @@ pub use linear::Linear;
 pub use lines::Lines;
 pub use reason::{Reason, Why};
 pub use report::{
-    Analysis, CallBound, Class, EntryBound, EntryPoint, HostCall, LoopBound, Most, OnEntry, Place,
-    SourceLine, Step, Usage, What,
+    Analysis, CallBound, Class, EntryBound, HostCall, LoopBound, Most, OnEntry, Place, SourceLine, Step,
+    Usage, What,
 };
+pub use weir_abi::entry::EntryPoint;
 
 /// What is known about a module beside its bytes, when it is analysed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,12 +4,12 @@ use crate::Costs;
 use crate::analyse::Malformed;
 use crate::cost::is_vector;
 use crate::range::Width;
-use crate::report::EntryPoint;
 use std::rc::Rc;
 use wasmparser::{
     BlockType, CompositeInnerType, ElementItems, ExternalKind, FuncType, FunctionBody, KnownCustom, Name,
     Operator, Parser, Payload, TypeRef, ValType,
 };
+use weir_abi::entry::{ENTRY_POINTS, EntryPoint};
 use weir_abi::host::HostFunction;
 
 /// A module.
@@ -187,22 +187,11 @@ impl<'a> Module<'a> {
                 _ => {}
             }
         }
-        use EntryPoint as E;
-        for entry in [
-            E::Initialize,
-            E::Start,
-            E::Packet,
-            E::Batch,
-            E::Tick,
-            E::Stop,
-            E::Lost,
-            E::LowMemory,
-            E::Serve,
-            E::Answer,
-        ] {
-            let found =
-                exports.iter().find(|(name, kind, _)| *kind == ExternalKind::Func && *name == entry.name());
-            self.entries.extend(found.map(|(.., index)| (entry, *index)));
+        for known in &ENTRY_POINTS {
+            let is_it = |(name, kind, _): &&(&str, ExternalKind, u32)| {
+                *kind == ExternalKind::Func && EntryPoint::named(name) == Some(known.entry)
+            };
+            self.entries.extend(exports.iter().find(is_it).map(|(.., index)| (known.entry, *index)));
         }
         let by_name = exports.iter().find(|(name, kind, _)| {
             *kind == ExternalKind::Global && *name == weir_abi::export::STACK_POINTER

@@ -3,58 +3,7 @@
 use crate::Linear;
 use crate::reason::Reason;
 use std::fmt;
-
-/// What weir calls in a module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum EntryPoint {
-    /// The WebAssembly start function.
-    Begin,
-    /// `_initialize`.
-    Initialize,
-    /// `weir_start`.
-    Start,
-    /// `weir_packet`.
-    Packet,
-    /// `weir_batch`.
-    Batch,
-    /// `weir_tick`.
-    Tick,
-    /// `weir_stop`.
-    Stop,
-    /// `weir_lost`.
-    Lost,
-    /// `weir_low_memory`.
-    LowMemory,
-    /// `weir_serve`.
-    Serve,
-    /// `weir_answer`.
-    Answer,
-}
-
-impl EntryPoint {
-    /// The export's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Begin => "(start function)",
-            Self::Initialize => weir_abi::export::INITIALIZE,
-            Self::Start => weir_abi::export::START,
-            Self::Packet => weir_abi::export::PACKET,
-            Self::Batch => weir_abi::export::BATCH,
-            Self::Tick => weir_abi::export::TICK,
-            Self::Stop => weir_abi::export::STOP,
-            Self::Lost => weir_abi::export::LOST,
-            Self::LowMemory => weir_abi::export::LOW_MEMORY,
-            Self::Serve => weir_abi::export::SERVE,
-            Self::Answer => weir_abi::export::ANSWER,
-        }
-    }
-}
-
-impl fmt::Display for EntryPoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+use weir_abi::entry::EntryPoint;
 
 /// What the work of an entry point grows with (P. Patel, J. Lepreau, "Hybrid resource control of active extensions", OPENARCH 2003, table I).
 /// In the order of how hard it is to say beforehand.

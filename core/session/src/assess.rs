@@ -8,7 +8,7 @@ use crate::{
     Admitted, Calibration, Comparison, Excess, Facts, Limits, Manifest, Parameter, Profile, Refusal, Setting,
     Standing, Tick, Tier, Value, ValueError, manifest_of, shown,
 };
-use weir_bounds::{Analysis, Costs};
+use weir_bounds::{Analysis, Costs, EntryPoint};
 use weir_units::{Bytes, Nanos};
 
 /// Ticks come no faster, whatever a parameter asks for.
@@ -74,7 +74,7 @@ impl Assessment {
         terms: &Terms,
     ) -> Result<Self, Refusal> {
         let tick = match manifest.tick {
-            _ if !facts.has_tick => None,
+            _ if !facts.entries.has(EntryPoint::Tick) => None,
             Some(Tick::Every(period)) => Some(period),
             Some(Tick::Parameter(index)) => {
                 // The shortest of all that it may be.
@@ -254,8 +254,9 @@ fn worst(comparisons: &[Comparison]) -> Option<&Comparison> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Entry, Resource};
-    use weir_bounds::{Class, EntryBound, EntryPoint, Linear, Most, Place, Reason, Step, Usage, What, Why};
+    use crate::Resource;
+    use weir_abi::entry::EntryPoints;
+    use weir_bounds::{Class, EntryBound, Linear, Most, Place, Reason, Step, Usage, What, Why};
 
     const MANIFEST: &str =
         "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '1 MiB'\n";
@@ -263,7 +264,7 @@ mod tests {
 
     fn facts() -> Facts {
         Facts {
-            entry: Entry::Packet,
+            entries: EntryPoints::default().with(EntryPoint::Packet),
             entry_function: 0,
             stack_pointer: None,
             start_function: None,
@@ -273,14 +274,6 @@ mod tests {
             memory: Bytes(64 << 10),
             memory_declared: 0,
             imports: vec!["emit", "patch", "send"],
-            has_initialize: false,
-            has_start: false,
-            has_tick: false,
-            has_stop: false,
-            has_lost: false,
-            has_low_memory: false,
-            has_serve: false,
-            has_answer: false,
             may_be_inlined: true,
         }
     }
@@ -397,7 +390,7 @@ mod tests {
         assert_eq!(outcome(pages.clone(), "memory = '960 KiB'"), Ok(Tier::Supervised));
         assert_eq!(outcome(pages, "memory = '64 KiB'"), Ok(Tier::Metered));
         // What grows only at the start has what it asked for there.
-        let facts = Facts { has_start: true, ..facts() };
+        let facts = Facts { entries: facts().entries.with(EntryPoint::Start), ..facts() };
         let start =
             |pages| bound(EntryPoint::Start, Usage { pages: Linear::constant(pages), ..Usage::NOTHING });
         assert_eq!(of(&[start(1), fuel(1, 0)], &facts, "memory = '128 KiB'"), Ok(Tier::Proved));
@@ -440,7 +433,7 @@ mod tests {
     #[test]
     fn an_entry_point_that_the_analysis_does_not_know_is_never_proved() {
         assert_eq!(of(&[], &facts(), ""), Ok(Tier::Metered));
-        let facts = Facts { has_tick: true, ..facts() };
+        let facts = Facts { entries: facts().entries.with(EntryPoint::Tick), ..facts() };
         assert_eq!(of(&[fuel(1, 0)], &facts, ""), Ok(Tier::Metered));
         let tick = bound(EntryPoint::Tick, Usage::fuel(800_000_000));
         assert_eq!(of(&[fuel(1, 0), tick], &facts, ""), Ok(Tier::Proved));
@@ -450,7 +443,7 @@ mod tests {
 
     #[test]
     fn a_batch_may_use_what_its_packets_may() {
-        let facts = Facts { entry: Entry::Batch, ..facts() };
+        let facts = Facts { entries: EntryPoints::default().with(EntryPoint::Batch), ..facts() };
         let batch = |constant| bound(EntryPoint::Batch, Usage::fuel(constant));
         assert_eq!(of(&[batch(64 * 4_000)], &facts, STRICT), Ok(Tier::Proved));
         assert_eq!(of(&[batch(64 * 4_000 + 1)], &facts, STRICT), Ok(Tier::Supervised));

@@ -2,7 +2,9 @@
 
 use crate::{Calibration, Facts, Limits, Manifest, Profile, STACK_MAX};
 use std::fmt;
-use weir_abi::{BATCH_PACKETS, limit};
+use weir_abi::entry::Allowance;
+use weir_abi::host::Phase;
+use weir_abi::limit;
 use weir_bounds::{Analysis, EntryBound, EntryPoint, Linear};
 use weir_units::Bytes;
 
@@ -115,14 +117,13 @@ impl Comparison {
 
     /// The keys of a profile that give this limit.
     pub fn keys(&self) -> &'static str {
-        use EntryPoint as E;
-        let is_packet = matches!(self.entry, Some(E::Packet | E::Batch));
-        match (self.resource, self.entry) {
-            (Resource::Fuel, Some(E::Packet | E::Batch)) => "`packet` and `per-byte`",
-            (Resource::Fuel, Some(E::Lost)) => "`packet`",
-            (Resource::Fuel, Some(E::Tick | E::LowMemory | E::Serve | E::Answer)) => "`tick`",
-            (Resource::Fuel, Some(E::Stop)) => "`stop`",
-            (Resource::Fuel, _) => "`start`",
+        let is_packet = self.entry.is_some_and(|entry| entry.packets() > 0);
+        match (self.resource, self.entry.map(|entry| entry.definition().allowance)) {
+            (Resource::Fuel, Some(Allowance::Packet)) => "`packet` and `per-byte`",
+            (Resource::Fuel, Some(Allowance::EmptyPacket)) => "`packet`",
+            (Resource::Fuel, Some(Allowance::Tick)) => "`tick`",
+            (Resource::Fuel, Some(Allowance::Stop)) => "`stop`",
+            (Resource::Fuel, Some(Allowance::Start) | None) => "`start`",
             (Resource::Stack, _) => "`stack`",
             (Resource::ShadowStack, _) => "`shadow-stack`",
             (Resource::Records, _) if is_packet => "`records`",
@@ -183,7 +184,8 @@ pub(crate) fn compare(
     let mut comparisons = Vec::new();
     let mut started = 0u64;
     let mut grows_later = false;
-    for entry in entries(facts) {
+    // The entry points that weir calls: not those that an analysis happens to know.
+    for entry in facts.entries.iter() {
         let found = analysis.entry(entry);
         let mut compare = |resource, bound, limit| {
             let factor = if resource == Resource::Fuel { profile.cpu_factor } else { profile.other_factor };
@@ -198,11 +200,7 @@ pub(crate) fn compare(
         compare(Resource::ShadowStack, Linear::constant(shadow), Linear::constant(profile.shadow_stack.0));
 
         let usage = |of: fn(&EntryBound) -> Linear| found.map_or(Linear::UNBOUNDED, of);
-        let packets = match entry {
-            EntryPoint::Packet => Some(1),
-            EntryPoint::Batch => Some(BATCH_PACKETS as u64),
-            _ => None,
-        };
+        let packets = Some(u64::from(entry.packets())).filter(|packets| *packets > 0);
         let (records_most, records) = match packets {
             Some(packets) => {
                 (u64::from(limit::RECORDS_PER_PACKET) * packets, u64::from(profile.records) * packets)
@@ -225,7 +223,7 @@ pub(crate) fn compare(
             }
             None => (limit::FRAMES_PER_CALL.into(), profile.call_frames.into()),
         };
-        let is_start = matches!(entry, EntryPoint::Begin | EntryPoint::Initialize | EntryPoint::Start);
+        let is_start = entry.phase() == Phase::Start;
         // Nothing is sent before the first packet. Of a module that sends nothing nobody asks for a limit.
         let frames_most = if is_start { 0 } else { most("send", frames_most) };
         if frames_most > 0 {
@@ -260,26 +258,6 @@ pub(crate) fn compare(
 /// A bound on what the host never gives more of than `most`, whatever a module asks for.
 fn capped(bound: Linear, most: u64) -> Linear {
     if bound.at(limit::PACKET_BYTES.into()) > most { Linear::constant(most) } else { bound }
-}
-
-/// The entry points that weir calls in a module: not those that an analysis happens to know.
-fn entries(facts: &Facts) -> impl Iterator<Item = EntryPoint> {
-    use crate::Entry;
-    [
-        (facts.start_function.is_some(), EntryPoint::Begin),
-        (facts.has_initialize, EntryPoint::Initialize),
-        (facts.has_start, EntryPoint::Start),
-        (facts.entry == Entry::Packet, EntryPoint::Packet),
-        (facts.entry == Entry::Batch, EntryPoint::Batch),
-        (facts.has_tick, EntryPoint::Tick),
-        (facts.has_lost, EntryPoint::Lost),
-        (facts.has_low_memory, EntryPoint::LowMemory),
-        (facts.has_serve, EntryPoint::Serve),
-        (facts.has_answer, EntryPoint::Answer),
-        (facts.has_stop, EntryPoint::Stop),
-    ]
-    .into_iter()
-    .filter_map(|(there, entry)| there.then_some(entry))
 }
 
 #[cfg(test)]

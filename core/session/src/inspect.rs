@@ -6,6 +6,7 @@ use wasmparser::{
     ExternalKind, FuncType, GlobalType, KnownCustom, Name, Parser, Payload, TypeRef, ValType, Validator,
     WasmFeatures,
 };
+use weir_abi::entry::{self, ENTRY_POINTS, EntryPoint, EntryPoints, Place, Presence};
 use weir_abi::host::{self, HostFunction, ValueType};
 use weir_abi::{MANIFEST_SECTION, PRIVATE_MAX, RESERVED_PREFIX, export};
 use weir_units::{Bytes, Nanos, beside};
@@ -29,8 +30,8 @@ pub enum Entry {
 /// What the loader needs to know about a valid module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// How it takes packets.
-    pub entry: Entry,
+    /// The entry points that it has. Of those for packets it has exactly one.
+    pub entries: EntryPoints,
     /// Index of the entry function.
     pub entry_function: u32,
     /// Index of the mutable global that is the shadow stack pointer, if the module has one.
@@ -49,24 +50,15 @@ pub struct Facts {
     pub memory_declared: u64,
     /// The host functions that it imports, each once.
     pub imports: Vec<&'static str>,
-    /// Which optional functions it exports.
-    pub has_initialize: bool,
-    /// See `has_initialize`.
-    pub has_start: bool,
-    /// See `has_initialize`.
-    pub has_tick: bool,
-    /// See `has_initialize`.
-    pub has_stop: bool,
-    /// See `has_initialize`.
-    pub has_lost: bool,
-    /// See `has_initialize`.
-    pub has_low_memory: bool,
-    /// See `has_initialize`.
-    pub has_serve: bool,
-    /// See `has_initialize`.
-    pub has_answer: bool,
     /// The compiler may put functions in place of calls, and does not become slow by it.
     pub may_be_inlined: bool,
+}
+
+impl Facts {
+    /// How it takes packets.
+    pub const fn entry(&self) -> Entry {
+        if self.entries.has(EntryPoint::Batch) { Entry::Batch } else { Entry::Packet }
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -75,21 +67,17 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// An entry point, as a message names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EntryName {
-    /// The export of this name.
-    Export(&'static str),
-    /// The start function of WebAssembly.
-    Start,
+fn named(entry: EntryPoint) -> String {
+    match entry.definition().place {
+        Place::Export => format!("the export `{entry}`"),
+        Place::StartSection => "the start function".to_owned(),
+    }
 }
 
-impl std::fmt::Display for EntryName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Export(name) => write!(f, "the export `{name}`"),
-            Self::Start => f.write_str("the start function"),
-        }
-    }
+/// The entry points of which a module has exactly one, as a message names them.
+fn either() -> String {
+    let names = ENTRY_POINTS.iter().filter(|known| known.presence == Presence::Either);
+    names.map(|known| format!("`{}`", known.name)).collect::<Vec<_>>().join(" and ")
 }
 
 /// Why a module does not run. Everything here is to blame on the module, but for [`Refusal::Setting`]; where a profile is named, another one may
@@ -138,10 +126,10 @@ pub enum Refusal {
         /// As exported.
         given: String,
         /// As it must be.
-        wanted: &'static str,
+        wanted: String,
     },
-    /// No entry point, or two.
-    #[error("the module exports {given}; it must export exactly one of `weir_packet` and `weir_batch`")]
+    /// No entry point for packets, or two.
+    #[error("the module exports {given}; it must export exactly one of {}", either())]
     Entry {
         /// What it exports.
         given: &'static str,
@@ -174,11 +162,11 @@ pub enum Refusal {
     },
     /// An entry point that is a function of weir.
     #[error(
-        "{entry} is the imported function `weir.{name}`; it must be a function of the module's own, which may call that one"
+        "{} is the imported function `weir.{name}`; it must be a function of the module's own, which may call that one", named(*.entry)
     )]
     ImportedEntry {
         /// The entry point.
-        entry: EntryName,
+        entry: EntryPoint,
         /// The imported function.
         name: &'static str,
     },
@@ -440,38 +428,52 @@ impl<'a> Found<'a> {
         self.types.get(ty as usize)?.as_ref()
     }
 
-    /// The index of an exported function, if it is there; an error if it has another type than it must.
-    fn exported(
-        &self,
-        name: &'static str,
-        params: &[ValType],
-        result: Option<ValType>,
-        wanted: &'static str,
-    ) -> Result<Option<u32>, Refusal> {
-        let Some((_, kind, index)) = self.exports.iter().find(|(given, ..)| *given == name) else {
-            return Ok(None);
+    /// The index of an entry point, if it is there. An error where it has another type than it must, or is no function of the module's own.
+    fn entry_point(&self, known: &entry::Definition) -> Result<Option<u32>, Refusal> {
+        let index = match known.place {
+            Place::StartSection => self.start_function,
+            Place::Export => {
+                let Some((_, kind, index)) = self.exports.iter().find(|(given, ..)| *given == known.name)
+                else {
+                    return Ok(None);
+                };
+                let is_function = *kind == ExternalKind::Func;
+                let ty = self.functions.get(*index as usize).filter(|_| is_function);
+                let ty = ty.and_then(|ty| self.function_type(*ty));
+                let parameters = known.parameters.iter().map(|given| value_type(given.ty.value_type()));
+                let wanted = FuncType::new(parameters, known.result.value_type().map(value_type));
+                if ty != Some(&wanted) {
+                    let (given, wanted) = (shown(ty), shown(Some(&wanted)));
+                    return Err(Refusal::ExportType { name: known.name, given, wanted });
+                }
+                Some(*index)
+            }
         };
-        let ty = match kind {
-            ExternalKind::Func => self.functions.get(*index as usize).and_then(|ty| self.function_type(*ty)),
-            _ => None,
-        };
-        if ty != Some(&FuncType::new(params.iter().copied(), result)) {
-            return Err(Refusal::ExportType { name, given: shown(ty), wanted });
+        match index.and_then(|index| self.imported.get(index as usize)) {
+            Some(name) => Err(Refusal::ImportedEntry { entry: known.entry, name }),
+            None => Ok(index),
         }
-        self.own(EntryName::Export(name), *index)?;
-        Ok(Some(*index))
     }
 
-    /// Refuses an entry point that is not a function of the module's own.
-    fn own(&self, entry: EntryName, index: u32) -> Result<(), Refusal> {
-        match self.imported.get(index as usize) {
-            Some(name) => Err(Refusal::ImportedEntry { entry, name }),
-            None => Ok(()),
+    /// The entry points that the module has, and the function that takes its packets.
+    fn entry_points(&self) -> Result<(EntryPoints, u32), Refusal> {
+        let (mut entries, mut takers) = (EntryPoints::default(), Vec::new());
+        for known in &ENTRY_POINTS {
+            if let Some(index) = self.entry_point(known)? {
+                entries = entries.with(known.entry);
+                takers.extend((known.presence == Presence::Either).then_some(index));
+            }
+        }
+        let is_ours = |name: &str| EntryPoint::named(name).is_some() || !name.starts_with(RESERVED_PREFIX);
+        match (takers.as_slice(), self.exports.iter().find(|(name, ..)| !is_ours(name))) {
+            ([], _) => Err(Refusal::Entry { given: "neither of them" }),
+            ([_, _, ..], _) => Err(Refusal::Entry { given: "both of them" }),
+            ([_], Some((name, ..))) => Err(Refusal::ReservedExport(name.chars().take(80).collect())),
+            ([taker], None) => Ok((entries, *taker)),
         }
     }
 
     fn facts(self, complexity: &Complexity) -> Result<(Facts, &'a [u8]), Refusal> {
-        use ValType::{I32, I64};
         let memory_exported = self
             .exports
             .iter()
@@ -480,44 +482,10 @@ impl<'a> Found<'a> {
         if memory > u64::from(PRIVATE_MAX) {
             return Err(Refusal::MemorySize { given: Bytes(memory), max: Bytes(PRIVATE_MAX.into()) });
         }
-        if let Some(index) = self.start_function {
-            self.own(EntryName::Start, index)?;
-        }
-        let packet = self.exported(export::PACKET, &[I32], Some(I32), "(i32) -> i32")?;
-        let batch = self.exported(export::BATCH, &[I32, I64], Some(I64), "(i32, i64) -> i64")?;
-        let (entry, entry_function) = match (packet, batch) {
-            (Some(index), None) => (Entry::Packet, index),
-            (None, Some(index)) => (Entry::Batch, index),
-            (None, None) => return Err(Refusal::Entry { given: "neither of them" }),
-            (Some(_), Some(_)) => return Err(Refusal::Entry { given: "both of them" }),
-        };
-        let initialize = self.exported(export::INITIALIZE, &[], None, "() -> ()")?;
-        let start = self.exported(export::START, &[], Some(I32), "() -> i32")?;
-        let tick = self.exported(export::TICK, &[I64, I64], None, "(i64, i64) -> ()")?;
-        let stop = self.exported(export::STOP, &[I64], None, "(i64) -> ()")?;
-        let lost = self.exported(export::LOST, &[I32], None, "(i32) -> ()")?;
-        let low_memory = self.exported(export::LOW_MEMORY, &[I64], None, "(i64) -> ()")?;
-        let serve = self.exported(export::SERVE, &[I64, I32, I32], None, "(i64, i32, i32) -> ()")?;
-        let answer = self.exported(export::ANSWER, &[I64, I32, I32], None, "(i64, i32, i32) -> ()")?;
-        let ours = [
-            export::PACKET,
-            export::BATCH,
-            export::START,
-            export::TICK,
-            export::STOP,
-            export::LOST,
-            export::LOW_MEMORY,
-            export::SERVE,
-            export::ANSWER,
-        ];
-        if let Some((name, ..)) =
-            self.exports.iter().find(|(name, ..)| name.starts_with(RESERVED_PREFIX) && !ours.contains(name))
-        {
-            return Err(Refusal::ReservedExport(name.chars().take(80).collect()));
-        }
+        let (entries, entry_function) = self.entry_points()?;
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let facts = Facts {
-            entry,
+            entries,
             entry_function,
             stack_pointer: self.stack_pointer(),
             start_function: self.start_function,
@@ -527,14 +495,6 @@ impl<'a> Found<'a> {
             memory: Bytes(memory),
             memory_declared,
             imports: self.imports.clone(),
-            has_initialize: initialize.is_some(),
-            has_start: start.is_some(),
-            has_tick: tick.is_some(),
-            has_stop: stop.is_some(),
-            has_lost: lost.is_some(),
-            has_low_memory: low_memory.is_some(),
-            has_serve: serve.is_some(),
-            has_answer: answer.is_some(),
             may_be_inlined: complexity.may_be_inlined(count(self.imported.len())),
         };
         Ok((facts, self.manifest.ok_or(Refusal::NoManifest)?))

@@ -36,7 +36,7 @@ pub use calibration::{CALIBRATION_BYTES_MAX, Calibration, CalibrationError, Show
 pub use compare::{Comparison, Resource, Standing};
 pub use complexity::Shape;
 pub use excess::Excess;
-pub use inspect::{Entry, EntryName, Facts, MODULE_BYTES_MAX, Refusal, TABLE_ELEMENTS_MAX};
+pub use inspect::{Entry, Facts, MODULE_BYTES_MAX, Refusal, TABLE_ELEMENTS_MAX};
 pub use keeping::{KeptPacket, KeptPackets, KeptState, StillKept};
 pub use manifest::{Kind, MANIFEST_BYTES_MAX, Manifest, ManifestError, Output, Parallel, Service, Tick};
 pub use parameter::{Parameter, ParameterType, Prefix, Value, ValueError};

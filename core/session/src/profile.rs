@@ -217,11 +217,14 @@ impl Key {
             }
             Self::Imports => {
                 let names = || HOST_FUNCTIONS.iter().map(|known| known.name);
-                profile.imports =
-                    list(value, |name| names().find(|known| *known == name)).ok_or_else(|| {
-                        let quoted: Vec<String> = names().map(|name| format!("\"{name}\"")).collect();
-                        format!("a list of some of {}", quoted.join(", "))
-                    })?;
+                let given = match value {
+                    DeValue::String(all) if all == "all" => Some(names().collect()),
+                    _ => list(value, |name| names().find(|known| *known == name)),
+                };
+                profile.imports = given.ok_or_else(|| {
+                    let quoted: Vec<String> = names().map(|name| format!("\"{name}\"")).collect();
+                    format!("a list of some of {}; or \"all\"", quoted.join(", "))
+                })?;
             }
             Self::Time { min, field } => {
                 let (min, max) = (Nanos(min), TIME_MAX);

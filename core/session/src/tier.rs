@@ -2,6 +2,7 @@
 
 use crate::{Calibration, Profile};
 use std::fmt;
+use weir_abi::entry::Allowance;
 use weir_bounds::{EntryPoint, Linear};
 
 /// How a module is kept within its limits (P. Patel, J. Lepreau, "Hybrid resource control of active extensions", OPENARCH 2003, section III).
@@ -42,7 +43,7 @@ impl fmt::Display for Tier {
 pub struct Limits {
     /// One packet: a constant, and so much for each captured byte. A batch may use it once for each of its packets.
     pub packet: Linear,
-    /// A tick, or another call that is made for no packet while packets come: that memory is low, a call of a service, an answer.
+    /// A tick, or another call between packets.
     pub tick: u64,
     /// Each call before the first packet: the start function, `_initialize`, `weir_start`.
     pub start: u64,
@@ -55,24 +56,20 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What one call of an entry point may use, by the captured length of each packet that it is called for. `weir_lost` has what a packet without
-    /// a byte has, because it is called once for each packet that is lost.
+    /// The most that one call of an entry point may use, by the captured length of each packet that it is called for.
     pub fn of(&self, entry: EntryPoint) -> Linear {
-        match entry {
-            EntryPoint::Begin | EntryPoint::Initialize | EntryPoint::Start => Linear::constant(self.start),
-            EntryPoint::Packet => self.packet,
-            EntryPoint::Batch => {
-                let packets = weir_abi::BATCH_PACKETS as u64;
+        match entry.definition().allowance {
+            Allowance::Start => Linear::constant(self.start),
+            Allowance::Packet => {
+                let packets = u64::from(entry.packets());
                 Linear {
                     constant: self.packet.constant.saturating_mul(packets),
                     per_kib: self.packet.per_kib.saturating_mul(packets),
                 }
             }
-            EntryPoint::Tick | EntryPoint::LowMemory | EntryPoint::Serve | EntryPoint::Answer => {
-                Linear::constant(self.tick)
-            }
-            EntryPoint::Stop => Linear::constant(self.stop),
-            EntryPoint::Lost => Linear::constant(self.packet.constant),
+            Allowance::EmptyPacket => Linear::constant(self.packet.constant),
+            Allowance::Tick => Linear::constant(self.tick),
+            Allowance::Stop => Linear::constant(self.stop),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What is admitted, what is refused, and in which words.
 
+use weir_bounds::EntryPoint;
 use weir_session::{Admitted, Entry, Refusal, Value};
 
 const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '1 MiB'\n\
@@ -40,8 +41,12 @@ fn a_sound_module_is_admitted_with_its_values() {
     assert_eq!(admitted.values(), [Value::U64(9)]);
     assert_eq!(admitted.bytes(), bytes);
     let facts = admitted.facts();
-    assert_eq!((facts.entry, facts.entry_function, facts.stack_pointer), (Entry::Packet, 0, Some(0)));
-    assert_eq!((facts.functions, facts.globals, facts.has_tick, facts.has_stop), (2, 1, true, false));
+    assert_eq!((facts.entry(), facts.entry_function, facts.stack_pointer), (Entry::Packet, 0, Some(0)));
+    let has = |entry| facts.entries.has(entry);
+    assert_eq!(
+        (facts.functions, facts.globals, has(EntryPoint::Tick), has(EntryPoint::Stop)),
+        (2, 1, true, false)
+    );
     assert_eq!(admitted.tick().map(|t| t.0), Some(1_000_000_000));
     assert_eq!(Admitted::admit(bytes, &[]).unwrap().values(), [Value::U64(8)]);
 }

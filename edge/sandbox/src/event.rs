@@ -1,13 +1,15 @@
 //! What a module is told between two packets, beside the time. Each is a call of its own, with an allowance of its own.
 
 use crate::host::{Host, Phase};
-use crate::instance::{During, Instance, call};
+use crate::instance::{During, Instance, under_watch};
 use crate::rewrite::enter;
 use crate::rights::WriteRights;
-use crate::suspend::{self, Call, Running};
+use crate::suspend::{Call, Running};
 use crate::table::{Press, TableVersion};
 use std::sync::Arc;
-use wasmtime::{Instance as WasmInstance, Store, TypedFunc};
+use wasmtime::{Func, Instance as WasmInstance, Store, Val};
+use weir_abi::entry::{self, Type};
+use weir_abi::host::ValueType;
 use weir_bounds::EntryPoint;
 use weir_session::{Facts, KeptPackets, MemoryReservation};
 use weir_units::{Bytes, Nanos};
@@ -71,14 +73,61 @@ impl News {
             Self::Answer { .. } => EntryPoint::Answer,
         }
     }
+
+    /// Its arguments but for the length of the message, in the order of the function's parameters.
+    pub(crate) fn numbers(self) -> [u64; NUMBERS] {
+        match self {
+            Self::LowMemory { left } => [left.0, 0],
+            Self::Serve { call, service } => [call, service.into()],
+            Self::Answer { ticket, status } => [ticket, status.cast_unsigned().into()],
+        }
+    }
+
+    /// The news of these numbers by which an entry point is called. Nothing where it is called for something else, which a function of [`Instance`] does.
+    pub(crate) fn of(entry: EntryPoint, [first, second]: [u64; NUMBERS]) -> Option<Self> {
+        let short = u32::try_from(second);
+        match entry {
+            EntryPoint::LowMemory => Some(Self::LowMemory { left: Bytes(first) }),
+            EntryPoint::Serve => Some(Self::Serve { call: first, service: short.ok()? }),
+            EntryPoint::Answer => Some(Self::Answer { ticket: first, status: short.ok()?.cast_signed() }),
+            EntryPoint::Begin | EntryPoint::Initialize | EntryPoint::Start => None,
+            EntryPoint::Packet | EntryPoint::Batch | EntryPoint::Tick => None,
+            EntryPoint::Lost | EntryPoint::Stop => None,
+        }
+    }
+
+    /// Whether a message comes with it.
+    pub(crate) fn has_message(self) -> bool {
+        self.entry().definition().parameters.iter().any(|parameter| parameter.ty == Type::MessageBytes)
+    }
+
+    /// The arguments of the call.
+    fn arguments(self, host: &Host) -> Vec<Val> {
+        let mut numbers = self.numbers().into_iter();
+        let parameters = self.entry().definition().parameters.iter();
+        let of = |ty: Type| match ty {
+            Type::MessageBytes => Val::I32(i32::try_from(host.message.len()).unwrap_or(i32::MAX)),
+            _ => value(ty.value_type(), numbers.next().unwrap_or_default()),
+        };
+        parameters.map(|parameter| parameter.ty).map(of).collect()
+    }
 }
 
-/// The functions of a module that are called for news.
-pub(crate) struct Ears {
-    low_memory: Option<TypedFunc<i64, ()>>,
-    serve: Option<TypedFunc<(i64, i32, i32), ()>>,
-    answer: Option<TypedFunc<(i64, i32, i32), ()>>,
+/// The most arguments of news, without the length of the message.
+pub(crate) const NUMBERS: usize = 2;
+
+/// A number as an argument.
+fn value(ty: ValueType, number: u64) -> Val {
+    match ty {
+        // It was made of one with 32 bits.
+        ValueType::I32 => Val::I32(u32::try_from(number).unwrap_or(u32::MAX).cast_signed()),
+        ValueType::I64 => Val::I64(number.cast_signed()),
+        ValueType::F64 => Val::F64(number),
+    }
 }
+
+/// The functions of a module that are called for news, by their entry points.
+pub(crate) struct Ears([Option<Func>; entry::COUNT]);
 
 impl Ears {
     pub(crate) fn of(
@@ -86,57 +135,32 @@ impl Ears {
         store: &mut Store<Host>,
         facts: &Facts,
     ) -> wasmtime::Result<Self> {
-        use EntryPoint as E;
-        let low_memory =
-            facts.has_low_memory.then(|| instance.get_typed_func(&mut *store, enter(E::LowMemory)));
-        let serve = facts.has_serve.then(|| instance.get_typed_func(&mut *store, enter(E::Serve)));
-        let answer = facts.has_answer.then(|| instance.get_typed_func(&mut *store, enter(E::Answer)));
-        Ok(Self {
-            low_memory: low_memory.transpose()?,
-            serve: serve.transpose()?,
-            answer: answer.transpose()?,
-        })
+        let mut functions = [None; entry::COUNT];
+        for entry in facts.entries.iter().filter(|entry| News::of(*entry, [0; NUMBERS]).is_some()) {
+            let name = enter(entry);
+            let missing = || wasmtime::Error::msg(format!("the rewritten module has no export `{name}`"));
+            let function = instance.get_func(&mut *store, &name).ok_or_else(missing)?;
+            functions[entry as usize] = Some(function);
+        }
+        Ok(Self(functions))
+    }
+
+    pub(crate) fn of_news(&self, news: News) -> Option<Func> {
+        self.0[news.entry() as usize]
     }
 
     pub(crate) fn has(&self, news: News) -> bool {
-        match news {
-            News::LowMemory { .. } => self.low_memory.is_some(),
-            News::Serve { .. } => self.serve.is_some(),
-            News::Answer { .. } => self.answer.is_some(),
-        }
+        self.of_news(news).is_some()
     }
 
     /// The call that can be suspended, where there is such a function.
-    pub(crate) fn begin(&self, store: Store<Host>, news: News) -> Option<Running> {
-        Some(match news {
-            News::LowMemory { left } => {
-                Box::pin(suspend::enter(store, self.low_memory.clone()?, signed(left), suspend::nothing))
-            }
-            News::Serve { .. } => {
-                let arguments = arguments(news, store.data());
-                Box::pin(suspend::enter(store, self.serve.clone()?, arguments, suspend::nothing))
-            }
-            News::Answer { .. } => {
-                let arguments = arguments(news, store.data());
-                Box::pin(suspend::enter(store, self.answer.clone()?, arguments, suspend::nothing))
-            }
-        })
+    pub(crate) fn begin(&self, mut store: Store<Host>, news: News) -> Option<Running> {
+        let (function, arguments) = (self.of_news(news)?, news.arguments(store.data()));
+        Some(Box::pin(async move {
+            let result = function.call_async(&mut store, &arguments, &mut []).await;
+            (store, result.map(|()| 0))
+        }))
     }
-}
-
-/// What a module is called with for a message.
-fn arguments(news: News, host: &Host) -> (i64, i32, i32) {
-    let len = i32::try_from(host.message.len()).unwrap_or(i32::MAX);
-    match news {
-        News::Serve { call, service } => (call.cast_signed(), service.cast_signed(), len),
-        News::Answer { ticket, status } => (ticket.cast_signed(), status, len),
-        News::LowMemory { left } => (signed(left), 0, len),
-    }
-}
-
-/// As the module is told: nobody has 2^63 bytes.
-fn signed(bytes: Bytes) -> i64 {
-    i64::try_from(bytes.0).unwrap_or(i64::MAX)
 }
 
 impl Instance {
@@ -176,20 +200,10 @@ impl Instance {
         let (Some(wasm), Some(store), watch) = (&self.wasm, &mut self.store, self.watch.as_ref()) else {
             return;
         };
-        let phase = Phase::Periodic { before: 0 };
-        let given = arguments(news, store.data());
-        let (ears, mut result) = (&wasm.ears, Ok(()));
-        if let (News::LowMemory { .. }, Some(function)) = (news, &ears.low_memory) {
-            result = call(store, watch, phase, function, given.0);
-        }
-        let with_message = match news {
-            News::LowMemory { .. } => &None,
-            News::Serve { .. } => &ears.serve,
-            News::Answer { .. } => &ears.answer,
-        };
-        if let Some(function) = with_message {
-            result = call(store, watch, phase, function, given);
-        }
+        let Some(function) = wasm.ears.of_news(news) else { return };
+        let arguments = news.arguments(store.data());
+        let act = |store: &mut Store<Host>| function.call(store, &arguments, &mut []);
+        let result = under_watch(store, watch, Phase::Periodic { before: 0 }, act);
         if let Err(error) = result {
             self.lose_periodic(&error, During::News(news.entry()));
         }

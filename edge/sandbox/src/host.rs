@@ -11,11 +11,13 @@ use crate::rewrite::{LIMIT, SUSPEND};
 use crate::rights::WriteRights;
 use crate::slice::{self, Counter, Shared};
 use crate::table::{Press, publish};
+use sha1::Sha1;
+use sha2::Sha256;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use wasmtime::{Caller, Linker, Memory, ResourceLimiter};
-use weir_abi::host::{self, Definition, HOST_FUNCTIONS, HostFunction};
+use weir_abi::host::{self, Definition, HOST_FUNCTIONS, HostFunction, algorithm};
 use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTOR_BYTES, Descriptor, code, limit};
 use weir_session::{Admitted, Holding, Order, Records, TABLE_ELEMENTS_MAX, Value, is_plain};
 use weir_units::{Bytes, Nanos};
@@ -386,6 +388,14 @@ fn define_one(linker: &mut Linker<Host>, definition: &'static Definition) -> was
                 .map_err(wasmtime::Error::from)
             })
         }
+        HostFunction::Digest => linker.func_wrap(
+            module,
+            name,
+            |mut caller: Call<'_>, algorithm: i32, bytes: i32, len: i32, to: i32| {
+                digest(&mut caller, unsigned(algorithm), (unsigned(bytes), unsigned(len)), unsigned(to))
+                    .map_err(wasmtime::Error::from)
+            },
+        ),
         HostFunction::Log => {
             linker.func_wrap(module, name, |mut caller: Call<'_>, level: i32, text: i32, len: i32| {
                 let len = unsigned(len).min(limit::LOG_BYTES);
@@ -449,6 +459,34 @@ fn find(caller: &mut Caller<'_, Host>, handle: i32, bytes: u32, len: u32) -> Res
             None => -1,
         }
     })
+}
+
+fn digest(
+    caller: &mut Caller<'_, Host>,
+    algorithm: u32,
+    bytes: (u32, u32),
+    to: u32,
+) -> Result<i32, FaultKind> {
+    if bytes.1 > algorithm::BYTES {
+        return Ok(code::RANGE);
+    }
+    match algorithm {
+        algorithm::SHA1 => digest_by::<Sha1>(caller, bytes, to),
+        algorithm::SHA256 => digest_by::<Sha256>(caller, bytes, to),
+        _ => Ok(code::UNKNOWN),
+    }
+}
+
+/// Writes a digest after its bytes are read, so that the two may overlap.
+fn digest_by<D: sha2::Digest>(
+    caller: &mut Caller<'_, Host>,
+    (bytes, len): (u32, u32),
+    to: u32,
+) -> Result<i32, FaultKind> {
+    let digest = with_bytes(caller, HostFunction::Digest, bytes, len, |bytes, _| D::digest(bytes))?;
+    let room = u32::try_from(digest.len()).unwrap_or(u32::MAX);
+    let written = write_bytes(caller, HostFunction::Digest, to, room, &digest)?;
+    Ok(i32::try_from(written).unwrap_or(i32::MAX))
 }
 
 fn param_bytes(caller: &mut Caller<'_, Host>, index: u32, to: u32, room: u32) -> Result<i32, FaultKind> {

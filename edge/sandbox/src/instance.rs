@@ -1,6 +1,7 @@
 //! A module at work in its sandbox.
 
 use crate::engine::{Engine, LoadError, Program};
+use crate::entry::{Starting, accepted, entered};
 use crate::event::{Ears, Means};
 use crate::fault::{BrokenOff, Fault, FaultKind, Indices};
 use crate::host::{Host, LogLine, Patch, Phase, order_of};
@@ -16,7 +17,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use wasmtime::{Global, Instance as WasmInstance, Memory, Store, TypedFunc, Val, WasmParams, WasmResults};
-use weir_abi::host::HostFunction;
+use weir_abi::host::{self, HostFunction};
 use weir_abi::{ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, export, lost};
 use weir_bounds::{Costs, EntryPoint};
 use weir_session::{Admitted, Entry, Holding, Records};
@@ -137,23 +138,6 @@ pub(crate) struct Wasm {
     drops: Global,
     stack: Option<(Global, Val)>,
     pub(crate) one_by_one: bool,
-}
-
-/// A function that is called before the first packet.
-#[derive(Clone)]
-pub(crate) enum Starting {
-    Constructor(TypedFunc<(), ()>),
-    /// It gives 0, or why the module does not want to run.
-    Start(TypedFunc<(), i32>),
-}
-
-/// What `weir_start` says.
-pub(crate) fn accepted(code: i64) -> wasmtime::Result<()> {
-    match i32::try_from(code) {
-        Ok(0) => Ok(()),
-        Ok(code) => Err(FaultKind::Declined(code).into()),
-        Err(_) => Err(FaultKind::Other.into()),
-    }
 }
 
 impl std::fmt::Debug for Instance {
@@ -704,10 +688,21 @@ pub(crate) fn call<P: WasmParams, R: WasmResults>(
     function: &TypedFunc<P, R>,
     arguments: P,
 ) -> wasmtime::Result<R> {
+    under_watch(store, watch, phase, |store| function.call(store, arguments))
+}
+
+/// The same for a function whose type is known only when it runs.
+#[inline]
+pub(crate) fn under_watch<R>(
+    store: &mut Store<Host>,
+    watch: Option<&Watched>,
+    phase: Phase,
+    act: impl FnOnce(&mut Store<Host>) -> wasmtime::Result<R>,
+) -> wasmtime::Result<R> {
     store.data_mut().enter(phase);
-    let Some(watch) = watch else { return function.call(store, arguments) };
+    let Some(watch) = watch else { return act(store) };
     let under_way = watch.begin(phase);
-    let result = function.call(store, arguments);
+    let result = act(store);
     match under_way.end() {
         None => result,
         Some(late) => result.map_err(|error| late_error(error, late)),
@@ -733,7 +728,6 @@ impl Wasm {
         admitted: &Admitted,
         checks: Checks,
     ) -> wasmtime::Result<Self> {
-        use {EntryPoint as E, rewrite::enter};
         let facts = admitted.facts();
         let missing =
             |name: &str| wasmtime::Error::msg(format!("the rewritten module has no export `{name}`"));
@@ -746,29 +740,23 @@ impl Wasm {
         let stack = facts.stack_pointer.map(|_| global(rewrite::STACK_POINTER)).transpose()?;
         let stack = stack.map(|global| (global, global.get(&mut *store)));
         let counter = checks.is_sliced().then(|| Counter::of(instance, &mut *store, checks)).transpose()?;
-        let mut starts = Vec::new();
-        let constructors =
-            [(facts.start_function.is_some(), E::Begin), (facts.has_initialize, E::Initialize)];
-        for (_, entry) in constructors.into_iter().filter(|(there, _)| *there) {
-            starts.push(Starting::Constructor(instance.get_typed_func(&mut *store, enter(entry))?));
-        }
-        if facts.has_start {
-            starts.push(Starting::Start(instance.get_typed_func(&mut *store, enter(E::Start))?));
-        }
+        let starts = facts.entries.iter().filter(|entry| entry.phase() == host::Phase::Start);
+        let starts =
+            starts.map(|entry| Starting::of(instance, &mut *store, entry)).collect::<Result<_, _>>()?;
         Ok(Self {
             memory,
             starts,
             run: instance.get_typed_func(&mut *store, rewrite::RUN)?,
-            tick: facts.has_tick.then(|| instance.get_typed_func(&mut *store, enter(E::Tick))).transpose()?,
-            stop: facts.has_stop.then(|| instance.get_typed_func(&mut *store, enter(E::Stop))).transpose()?,
-            lost: facts.has_lost.then(|| instance.get_typed_func(&mut *store, enter(E::Lost))).transpose()?,
+            tick: entered(instance, &mut *store, facts, EntryPoint::Tick)?,
+            stop: entered(instance, &mut *store, facts, EntryPoint::Stop)?,
+            lost: entered(instance, &mut *store, facts, EntryPoint::Lost)?,
             ears: Ears::of(instance, store, facts)?,
             fuel,
             counter,
             rest,
             drops,
             stack,
-            one_by_one: facts.entry == Entry::Packet,
+            one_by_one: facts.entry() == Entry::Packet,
         })
     }
 }

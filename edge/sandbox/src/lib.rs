@@ -18,6 +18,7 @@ mod clock;
 mod compile;
 mod copy;
 mod engine;
+mod entry;
 mod event;
 mod fault;
 mod guest;

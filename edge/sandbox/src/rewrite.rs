@@ -61,19 +61,8 @@ pub(crate) const HELD: &str = "weir_held";
 pub(crate) const STACK_POINTER: &str = "weir_stack_pointer";
 
 /// The export by which weir calls an entry point that takes no packets.
-pub(crate) const fn enter(entry: EntryPoint) -> &'static str {
-    match entry {
-        EntryPoint::Begin => "weir_enter_begin",
-        EntryPoint::Initialize => "weir_enter_initialize",
-        EntryPoint::Start => "weir_enter_start",
-        EntryPoint::Tick => "weir_enter_tick",
-        EntryPoint::Stop => "weir_enter_stop",
-        EntryPoint::Lost => "weir_enter_lost",
-        EntryPoint::LowMemory => "weir_enter_low_memory",
-        EntryPoint::Serve => "weir_enter_serve",
-        EntryPoint::Answer => "weir_enter_answer",
-        EntryPoint::Packet | EntryPoint::Batch => RUN,
-    }
+pub(crate) fn enter(entry: EntryPoint) -> String {
+    format!("weir_enter_{}", entry.definition().key)
 }
 
 /// What is checked while a module runs.
@@ -249,14 +238,14 @@ impl<'a> Pass<'a> {
     /// Whether the code of this function stands in the loop over a batch: nothing in the module calls it, so nobody misses it.
     pub(crate) fn is_in_loop(&self, index: u32) -> bool {
         let facts = self.task.facts;
-        let is_entry = facts.entry == Entry::Packet && index == facts.entry_function;
+        let is_entry = facts.entry() == Entry::Packet && index == facts.entry_function;
         is_entry && self.task.plan.function(index).is_some_and(|entry| !entry.is_called)
     }
 
     /// Whether the loader adds a function that takes a batch.
     fn adds_run(&self) -> bool {
         let entry = self.task.facts.entry_function;
-        match self.task.facts.entry {
+        match self.task.facts.entry() {
             Entry::Packet => !self.is_in_loop(entry),
             Entry::Batch => self.meter.is_some(),
         }
@@ -361,7 +350,7 @@ impl<'a> Pass<'a> {
     /// The function that takes a batch, where it is one of its own.
     fn run(&self) -> Body {
         match self.in_loop() {
-            Some(checked) if self.task.facts.entry == Entry::Batch => self.shared().batch(&checked),
+            Some(checked) if self.task.facts.entry() == Entry::Batch => self.shared().batch(&checked),
             checked => self.shared().packets(checked.as_ref()),
         }
     }
@@ -382,7 +371,7 @@ impl<'a> Pass<'a> {
         let Some(plan) = self.task.plan.function(index) else { return false };
         let facts = self.task.facts;
         let packet = (EntryPoint::Packet, facts.entry_function);
-        let is_packet = facts.entry == Entry::Packet;
+        let is_packet = facts.entry() == Entry::Packet;
         let entries = self.task.plan.entries.iter().copied().chain(is_packet.then_some(packet));
         let mut limits =
             entries.filter(|(_, of)| *of == index).map(|(entry, _)| self.allowance(entry).constant);
@@ -584,7 +573,7 @@ impl Reencode for Pass<'_> {
         exports.export(RUN, ExportKind::Func, run);
         for (place, (entry, index)) in (self.entered()..).zip(&self.task.plan.entries) {
             let index = if self.meter.is_some() { place } else { self.direct(*index) };
-            exports.export(enter(*entry), ExportKind::Func, index);
+            exports.export(&enter(*entry), ExportKind::Func, index);
         }
         if let Some(index) = facts.stack_pointer {
             exports.export(STACK_POINTER, ExportKind::Global, index);

@@ -5,10 +5,11 @@
 //! may move. It may be dropped with its instance: its stack is unwound then, without running any code of the module.
 
 use crate::clock::thread_time;
+use crate::entry::{Starting, accepted};
 use crate::event::News;
 use crate::fault::FaultKind;
 use crate::host::{Host, Phase};
-use crate::instance::{Batch, During, Instance, Starting, accepted, late_error};
+use crate::instance::{Batch, During, Instance, late_error};
 use crate::slice::{Budget, GivenUp, Order, lock};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};

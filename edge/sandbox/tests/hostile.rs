@@ -301,6 +301,17 @@ fn wild_pointers_to_the_host_lose_the_call() {
         ("(drop (call $hash (i32.const 0) (i32.const 65537) (i64.const 0)))", "hash"),
         ("(drop (call $hash (i32.load offset=8 (local.get $d)) (i32.const 8192) (i64.const 0)))", "hash"),
         ("(drop (call $hash (i32.const 0) (i32.const -1) (i64.const 0)))", "hash"),
+        // Bytes of a digest, and the place for it: beyond the memory, across its end, and where a module cannot write.
+        ("(drop (call $digest (i32.const 2) (i32.const -8) (i32.const 8) (i32.const 0)))", "digest"),
+        ("(drop (call $digest (i32.const 2) (i32.const 65526) (i32.const 20) (i32.const 0)))", "digest"),
+        ("(drop (call $digest (i32.const 2) (i32.const 0) (i32.const 8) (i32.const 65505)))", "digest"),
+        ("(drop (call $digest (i32.const 1) (i32.const 0) (i32.const 8) (i32.const 65517)))", "digest"),
+        ("(drop (call $digest (i32.const 1) (i32.const 0) (i32.const 0) (i32.const -1)))", "digest"),
+        (
+            "(drop (call $digest (i32.const 1) (i32.const 0) (i32.const 8) (i32.load offset=8 (local.get $d))))",
+            "digest",
+        ),
+        ("(drop (call $digest (i32.const 1) (i32.const 0) (i32.const 8) (local.get $d)))", "digest"),
         ("(drop (call $find (i32.const 0) (i32.const 0x20000000) (i32.const 1)))", "find"),
         ("(drop (call $log (i32.const 0) (i32.const -1) (i32.const -1)))", "log"),
         (

@@ -4,8 +4,9 @@ mod support;
 
 use support::*;
 use weir_abi::DESCRIPTORS_BASE;
-use weir_sandbox::{Batch, Instance, LogLine};
-use weir_session::{Order, Records};
+use weir_abi::host::HostFunction;
+use weir_sandbox::{Batch, Budget, Call, Control, Engine, Instance, LogLine, Options, Step};
+use weir_session::{Admitted, Order, Records, Tier};
 use weir_units::Timestamp;
 
 #[test]
@@ -198,4 +199,140 @@ fn one_program_runs_in_many_sandboxes_that_share_nothing() {
     }
     let counts: Vec<u64> = instances.iter_mut().flat_map(values).collect();
     assert_eq!(counts, (0..50).collect::<Vec<u64>>());
+}
+
+/// Examples of FIPS 180-4 and RFC 6234, section 8.5: the bytes, their SHA-1 and their SHA-256, as Python's hashlib has those that are not printed there.
+const DIGESTS: [(&[u8], usize, &str, &str); 6] = [
+    (
+        b"",
+        1,
+        "da39a3ee5e6b4b0d3255bfef95601890afd80709",
+        "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    ),
+    (
+        b"abc",
+        1,
+        "a9993e364706816aba3e25717850c26c9cd0d89d",
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+    ),
+    (
+        b"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+        1,
+        "84983e441c3bd26ebaae4aa1f95129e5e54670f1",
+        "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1",
+    ),
+    (
+        b"01234567",
+        80,
+        "dea356a2cddd90c7a7ecedc5ebb563934f460452",
+        "594847328451bdfa85056225462cc1d867d877fb388df0ce35f25ab5562bfbb5",
+    ),
+    (
+        b"\x9a\x7d\xfd\xf1\xec\xea\xd0\x6e\xd6\x46\xaa\x55\xfe\x75\x71\x46",
+        1,
+        "82abff6605dbe1c17def12a394fa22a82b544a35",
+        "803eb30a976d7846cecb0a661d8d807b102b104de5b146ab8433371e4394315f",
+    ),
+    (
+        b"\xe3\xd7\x25\x70\xdc\xdd\x78\x7c\xe3\x88\x7a\xb2\xcd\x68\x46\x52",
+        1,
+        "edbad43ddb1b6e54d9cac57a69e1d994188f9e07",
+        "175ee69b02ba9b58e2b0a5fd13819cea573f3940a94f825128cf4209beabb4e8",
+    ),
+];
+
+/// Emits both digests of the packet, where it is, and the SHA-256 of a copy of it in the place of that copy.
+const DIGESTING: &str = r#"
+    (func $say (param $at i32) (param $len i32)
+        (i32.store (i32.const 80) (local.get $at)) (i32.store (i32.const 84) (local.get $len))
+        (drop (call $emit (i32.const 1) (i32.const 80) (i32.const 8))))
+    (func (export "weir_packet") (param $d i32) (result i32) (local $p i32) (local $n i32)
+        (local.set $p (i32.load offset=8 (local.get $d))) (local.set $n (i32.load offset=12 (local.get $d)))
+        (call $say (i32.const 1024) (call $digest (i32.const 1) (local.get $p) (local.get $n) (i32.const 1024)))
+        (call $say (i32.const 1024) (call $digest (i32.const 2) (local.get $p) (local.get $n) (i32.const 1024)))
+        (memory.copy (i32.const 2048) (local.get $p) (local.get $n))
+        (call $say (i32.const 2048) (call $digest (i32.const 2) (i32.const 2048) (local.get $n) (i32.const 2048)))
+        (i32.const 0))"#;
+
+/// A packet for each of the examples, and what is emitted for them.
+fn digested() -> (Packets, Vec<Vec<u8>>) {
+    let message = |i: usize| DIGESTS.get(i).map_or(vec![0; 100], |(bytes, times, ..)| bytes.repeat(*times));
+    let bytes = |hex: &str| -> Vec<u8> {
+        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+    };
+    let all = DIGESTS.iter().flat_map(|(_, _, sha1, sha256)| [bytes(sha1), bytes(sha256), bytes(sha256)]);
+    (Packets::of(message, |_, _| ()), all.collect())
+}
+
+#[test]
+fn digests_are_those_of_the_standards_in_every_tier() {
+    let (packets, wanted) = digested();
+    for tier in Tier::ALL {
+        let options = Options { control: Control::As(*tier), ..Options::default() };
+        let engine = Engine::new(options, None).unwrap();
+        for is_suspendable in [false, true] {
+            let admitted = Admitted::admit(bytes(&wat(DIGESTING), MANIFEST), &[]).unwrap();
+            let program =
+                if is_suspendable { engine.load_suspendable(admitted) } else { engine.load(admitted) };
+            let mut instance = Instance::start(&engine, &program.unwrap()).unwrap();
+            packets.map(&mut instance);
+            let call = Call::Batch(Batch { mask: (1 << DIGESTS.len()) - 1, ..all() });
+            // In slices of next to nothing, where it can be suspended.
+            let mut step = instance.begin(call, Budget { fuel: 1, until: None });
+            let mut suspended = 0;
+            while step == Step::Suspended {
+                suspended += 1;
+                step = instance.resume(Budget { fuel: 1, until: None });
+            }
+            assert_eq!(suspended > 0, is_suspendable, "{tier}");
+            assert!(instance.incidents().is_empty(), "{tier}: {:?}", instance.incidents());
+            let records = instance.take_records(Records::default());
+            let said: Vec<Vec<u8>> = records.iter().map(|record| record.tail.to_vec()).collect();
+            assert_eq!(said, wanted, "{tier}, {is_suspendable}");
+        }
+    }
+}
+
+#[test]
+fn a_digest_of_too_much_or_by_no_algorithm_is_refused_before_an_address_is_looked_at() {
+    let engine = engine();
+    let mut instance = started(&engine, &emitting("(i64.const 0)"));
+    for (algorithm, at, len, to, wanted) in [
+        (2, 0, 65_536, 65_504, 32),
+        (1, 0, 65_536, 65_516, 20),
+        (2, 0, 65_537, 0, -2),
+        (2, -1, -1, -1, -2),
+        (1, 0, i32::MIN, 0, -2),
+        (0, -8, 65_536, -8, -5),
+        (3, 0, 0, 0, -5),
+        (-1, 0, 0, 0, -5),
+    ] {
+        let call = format!(
+            "(i64.extend_i32_s (call $digest (i32.const {algorithm}) (i32.const {at}) (i32.const {len}) (i32.const {to})))"
+        );
+        instance = started(&engine, &emitting(&call));
+        instance.run(Batch { mask: 1, ..all() });
+        assert_eq!(values(&mut instance), [i64::cast_unsigned(wanted)], "{call}");
+    }
+    assert!(instance.incidents().is_empty());
+}
+
+#[test]
+fn a_digest_is_charged_before_any_byte_is_read() {
+    let body =
+        at_packet(20, "(drop (call $digest (i32.const 2) (i32.const 1024) (i32.const 60000) (i32.const 0)))");
+    let price = weir_bounds::Costs::standard().host(HostFunction::Digest);
+    let price = u64::from(price.call) + 60_000 * u64::from(price.per_byte);
+    // The rest of the packet costs less than this.
+    for (most, lost) in [(price - 1, 1), (price + 1_000, 0)] {
+        let options = Options { control: Control::Exact(most), ..Options::default() };
+        let engine = Engine::new(options, None).unwrap();
+        let mut instance = started(&engine, &body);
+        instance.run(all());
+        assert_eq!(instance.counters().lost, lost);
+        instance.stop(Timestamp(0));
+        // The digest is written over the count of packets.
+        let counted = values(&mut instance);
+        assert_eq!(counted == [63], lost == 1, "{counted:?}");
+    }
 }

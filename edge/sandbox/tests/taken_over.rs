@@ -33,7 +33,8 @@ fn main() {
         return taken_over(itself.file_name().and_then(|name| name.to_str()).expect("it was given one"));
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let all: [(&str, Test); 5] = [
+    let all: [(&str, Test); 6] = [
+        ("genuine", one_that_is_what_it_should_be_digests_as_the_standard_says),
         ("honest", one_that_says_what_a_ward_says_is_called_as_long_as_it_is_wanted),
         ("spins", where_nobody_asks_it_none_of_its_threads_runs),
         ("twice", who_answers_twice_is_ended),
@@ -50,6 +51,9 @@ fn main() {
 
 /// What each does in the place of a ward.
 fn taken_over(how: &str) {
+    if how == "genuine" {
+        return weir_sandbox::ward_child().expect("the node is there");
+    }
     let mut line = Line::of_standard_input().expect("the node is there");
     let mut report = NOTHING.to_vec();
     match how {
@@ -88,7 +92,12 @@ fn spin() {
 fn start(program: &Path) -> Ward {
     let engine = Engine::new(Options::default(), None).expect("it can be made");
     let writes = Arc::new(WriteRights::new(WriteFields::ALL));
-    let body = "(func (export \"weir_packet\") (param i32) (result i32) (i32.const 0))";
+    let body = r#"(data (i32.const 100) "abc")
+        (func (export "weir_packet") (param i32) (result i32) (i32.const 0))
+        (func (export "weir_tick") (param i64 i64)
+            (i32.store (i32.const 80) (i32.const 200))
+            (i32.store (i32.const 84) (call $digest (i32.const 2) (i32.const 100) (i32.const 3) (i32.const 200)))
+            (drop (call $emit (i32.const 1) (i32.const 80) (i32.const 8))))"#;
     let admitted = Admitted::admit(bytes(&wat(body), MANIFEST), &[]).expect("it is a module");
     Ward::start(&Launcher::from(program), &engine, admitted, &[], true, (None, &writes), &mut Nanos(0))
         .expect("it starts")
@@ -102,6 +111,20 @@ fn tick(ward: &mut Ward) {
 fn one_that_says_what_a_ward_says_is_called_as_long_as_it_is_wanted(mut ward: Ward) {
     (0..10 * LINES).for_each(|_| tick(&mut ward));
     assert!(!ward.has_ended() && ward.faults().is_empty(), "{:?}", ward.faults());
+}
+
+/// SHA-256 of "abc", an example of FIPS 180-4.
+fn one_that_is_what_it_should_be_digests_as_the_standard_says(mut ward: Ward) {
+    tick(&mut ward);
+    let records = ward.take_records();
+    let said: Vec<String> =
+        records.iter().map(|record| record.tail.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
+    assert_eq!(
+        said,
+        ["ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"],
+        "{:?}",
+        ward.faults()
+    );
 }
 
 /// The states of all threads, as proc(5) has them: behind the name, which is in brackets.

@@ -82,20 +82,23 @@ impl From<Drops> for u64 {
     }
 }
 
-/// Names the module's state and what weir calls with it. `packet` or `batch` must be there, the others may be:
+/// Names the module's state, and the functions that weir calls with it. `packet` or `batch` must be there, the others may be. `start` returns false where
+/// the module does not want to run.
 ///
 /// ```ignore
 /// weir_guest::module! {
 ///     state: Counter = Counter::new();   // a type, and its first value, which must be a constant
-///     start: Counter::start;             // fn(&mut Counter) -> bool: parameters, tables; false: do not run
-///     packet: Counter::packet;           // fn(&mut Counter, &Packet) -> Verdict
-///     // or batch: Counter::batch;       // fn(&mut Counter, Batch) -> Drops
-///     tick: Counter::tick;               // fn(&mut Counter, now: u64, periods: u64): packet time has passed `now`
-///     stop: Counter::stop;               // fn(&mut Counter, now: u64): the last packet had time stamp `now`
-///     low_memory: Counter::low_memory;   // fn(&mut Counter, left: u64): little is left of what the session has reserved
-///     serve: Counter::serve;             // fn(&mut Counter, call: u64, service: u32, len: u32): another session calls a service
-///     answer: Counter::answer;           // fn(&mut Counter, ticket: u64, status: service::Status, len: u32): a call has an answer
-///     lost: Counter::lost;               // fn(&mut Counter, cause: Lost): before the next call after one that was lost
+// functions of a module: begin
+///     start: Counter::start;                  // fn(&mut Counter) -> bool
+///     packet: Counter::packet;                // fn(&mut Counter, &Packet) -> Verdict
+///     // or batch: Counter::batch;            // fn(&mut Counter, Batch) -> Drops
+///     tick: Counter::tick;                    // fn(&mut Counter, now: u64, periods: u64)
+///     lost: Counter::lost;                    // fn(&mut Counter, cause: Lost)
+///     low_memory: Counter::low_memory;        // fn(&mut Counter, left: u64)
+///     serve: Counter::serve;                  // fn(&mut Counter, call: u64, service: u32, len: u32)
+///     answer: Counter::answer;                // fn(&mut Counter, ticket: u64, status: Status, len: u32)
+///     stop: Counter::stop;                    // fn(&mut Counter, now: u64)
+// functions of a module: end
 /// }
 /// ```
 ///
@@ -107,83 +110,94 @@ macro_rules! module {
         static WEIR_STATE: $crate::generated::State<$state> = $crate::generated::State::new($initial);
         $($crate::module!(@ $name $state, $function);)+
     };
+    // entry points: begin
     (@ start $state:ty, $function:expr) => {
         #[export_name = "weir_start"]
         extern "C" fn weir_start() -> i32 {
-            let start: fn(&mut $state) -> bool = $function;
-            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference.
-            i32::from(!start(unsafe { WEIR_STATE.get() }))
+            let function: fn(&mut $state) -> bool = $function;
+            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference. The arguments
+            // are those that weir gave.
+            i32::from(!unsafe { function(WEIR_STATE.get()) })
         }
     };
     (@ packet $state:ty, $function:expr) => {
         #[export_name = "weir_packet"]
-        extern "C" fn weir_packet(descriptor: *const $crate::Descriptor) -> i32 {
-            let packet: fn(&mut $state, &$crate::Packet<'_>) -> $crate::Verdict = $function;
-            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference. The descriptor
-            // is the one that weir gave.
-            unsafe { packet(WEIR_STATE.get(), &$crate::generated::packet(descriptor)) as i32 }
+        extern "C" fn weir_packet(p: *const $crate::Descriptor) -> i32 {
+            let function: fn(&mut $state, &$crate::Packet<'_>) -> $crate::Verdict = $function;
+            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference. The arguments
+            // are those that weir gave.
+            let verdict = unsafe { function(WEIR_STATE.get(), &$crate::generated::packet(p)) };
+            verdict as i32
         }
     };
     (@ batch $state:ty, $function:expr) => {
         #[export_name = "weir_batch"]
-        extern "C" fn weir_batch(descriptors: *const $crate::Descriptor, mask: u64) -> u64 {
-            let batch: fn(&mut $state, $crate::Batch<'_>) -> $crate::Drops = $function;
+        extern "C" fn weir_batch(p: *const $crate::Descriptor, mask: u64) -> u64 {
+            let function: fn(&mut $state, $crate::Batch<'_>) -> $crate::Drops = $function;
             // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference. The arguments
             // are those that weir gave.
-            unsafe { batch(WEIR_STATE.get(), $crate::generated::batch(descriptors, mask)).into() }
+            let drops = unsafe { function(WEIR_STATE.get(), $crate::generated::batch(p, mask)) };
+            drops.into()
         }
     };
     (@ tick $state:ty, $function:expr) => {
         #[export_name = "weir_tick"]
         extern "C" fn weir_tick(now: u64, periods: u64) {
-            let tick: fn(&mut $state, u64, u64) = $function;
-            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference.
-            tick(unsafe { WEIR_STATE.get() }, now, periods)
-        }
-    };
-    (@ stop $state:ty, $function:expr) => {
-        #[export_name = "weir_stop"]
-        extern "C" fn weir_stop(now: u64) {
-            let stop: fn(&mut $state, u64) = $function;
-            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference.
-            stop(unsafe { WEIR_STATE.get() }, now)
-        }
-    };
-    (@ low_memory $state:ty, $function:expr) => {
-        #[export_name = "weir_low_memory"]
-        extern "C" fn weir_low_memory(left: u64) {
-            let low_memory: fn(&mut $state, u64) = $function;
-            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference.
-            low_memory(unsafe { WEIR_STATE.get() }, left)
-        }
-    };
-    (@ serve $state:ty, $function:expr) => {
-        #[export_name = "weir_serve"]
-        extern "C" fn weir_serve(call: u64, service: u32, len: u32) {
-            let serve: fn(&mut $state, u64, u32, u32) = $function;
-            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference.
-            serve(unsafe { WEIR_STATE.get() }, call, service, len)
-        }
-    };
-    (@ answer $state:ty, $function:expr) => {
-        #[export_name = "weir_answer"]
-        extern "C" fn weir_answer(ticket: u64, status: i32, len: u32) {
-            let answer: fn(&mut $state, u64, $crate::service::Status, u32) = $function;
-            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference.
-            answer(unsafe { WEIR_STATE.get() }, ticket, status.into(), len)
+            let function: fn(&mut $state, u64, u64) = $function;
+            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference. The arguments
+            // are those that weir gave.
+            unsafe { function(WEIR_STATE.get(), now, periods) }
         }
     };
     (@ lost $state:ty, $function:expr) => {
         #[export_name = "weir_lost"]
         extern "C" fn weir_lost(cause: i32) {
-            let lost: fn(&mut $state, $crate::Lost) = $function;
-            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference.
-            lost(unsafe { WEIR_STATE.get() }, cause.into())
+            let function: fn(&mut $state, $crate::Lost) = $function;
+            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference. The arguments
+            // are those that weir gave.
+            unsafe { function(WEIR_STATE.get(), cause.into()) }
+        }
+    };
+    (@ low_memory $state:ty, $function:expr) => {
+        #[export_name = "weir_low_memory"]
+        extern "C" fn weir_low_memory(left: u64) {
+            let function: fn(&mut $state, u64) = $function;
+            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference. The arguments
+            // are those that weir gave.
+            unsafe { function(WEIR_STATE.get(), left) }
+        }
+    };
+    (@ serve $state:ty, $function:expr) => {
+        #[export_name = "weir_serve"]
+        extern "C" fn weir_serve(call: u64, service: u32, len: u32) {
+            let function: fn(&mut $state, u64, u32, u32) = $function;
+            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference. The arguments
+            // are those that weir gave.
+            unsafe { function(WEIR_STATE.get(), call, service, len) }
+        }
+    };
+    (@ answer $state:ty, $function:expr) => {
+        #[export_name = "weir_answer"]
+        extern "C" fn weir_answer(ticket: u64, status: i32, len: u32) {
+            let function: fn(&mut $state, u64, $crate::service::Status, u32) = $function;
+            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference. The arguments
+            // are those that weir gave.
+            unsafe { function(WEIR_STATE.get(), ticket, status.into(), len) }
+        }
+    };
+    (@ stop $state:ty, $function:expr) => {
+        #[export_name = "weir_stop"]
+        extern "C" fn weir_stop(now: u64) {
+            let function: fn(&mut $state, u64) = $function;
+            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference. The arguments
+            // are those that weir gave.
+            unsafe { function(WEIR_STATE.get(), now) }
         }
     };
     (@ $name:ident $state:ty, $function:expr) => {
         ::core::compile_error!(::core::concat!(
-            "weir does not call `", ::core::stringify!($name), "`; it calls start, packet or batch, tick, stop, low_memory, serve, answer, lost"
+            "weir does not call `", ::core::stringify!($name), "`; it calls start, packet, batch, tick, lost, low_memory, serve, answer, stop"
         ));
     };
+    // entry points: end
 }

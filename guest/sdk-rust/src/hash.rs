@@ -1,11 +1,39 @@
 //! Hashing.
 
-use crate::host;
+use crate::host::{self, Error};
 
 /// XXH3-64 by the host: for long or many bytes.
 pub fn hash(bytes: &[u8], seed: u64) -> u64 {
     // SAFETY: the address and length are those of a slice, which the host only reads.
     unsafe { host::hash(bytes.as_ptr(), bytes.len() as u32, seed) }
+}
+
+const SHA1: u32 = 1;
+const SHA256: u32 = 2;
+
+/// SHA-1 by the host, for formats that ask for it, as Community ID does. Two texts with the same SHA-1 can be made.
+///
+/// # Errors
+///
+/// [`Error::Range`] for more than 64 KiB.
+pub fn sha1(bytes: &[u8]) -> Result<[u8; 20], Error> {
+    digest(SHA1, bytes)
+}
+
+/// SHA-256 by the host.
+///
+/// # Errors
+///
+/// [`Error::Range`] for more than 64 KiB.
+pub fn sha256(bytes: &[u8]) -> Result<[u8; 32], Error> {
+    digest(SHA256, bytes)
+}
+
+fn digest<const LEN: usize>(algorithm: u32, bytes: &[u8]) -> Result<[u8; LEN], Error> {
+    let mut out = [0; LEN];
+    // SAFETY: address and length are those of a slice, which the host only reads; it writes as many bytes as the algorithm's digest has, `LEN`.
+    let written = unsafe { host::digest(algorithm, bytes.as_ptr(), bytes.len() as u32, out.as_mut_ptr()) };
+    Error::check(written).map(|_| out)
 }
 
 /// Hash of a few words, without a call to the host; the same as `weir_hash64` of `weir.h` for two. Not for keys that an attacker

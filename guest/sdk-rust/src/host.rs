@@ -51,6 +51,7 @@ extern "C" {
     pub(crate) fn find_compile(list: *const u8, len: u32, flags: u32) -> i32;
     pub(crate) fn find(handle: i32, bytes: *const u8, len: u32) -> i64;
     pub(crate) fn hash(bytes: *const u8, len: u32, seed: u64) -> u64;
+    pub(crate) fn digest(algorithm: u32, bytes: *const u8, len: u32, destination: *mut u8) -> i32;
     pub(crate) fn log(level: u32, text: *const u8, len: u32) -> i32;
     pub(crate) fn param_int(index: u32) -> i64;
     pub(crate) fn param_float(index: u32) -> f64;
@@ -73,6 +74,7 @@ mod absent {
     pub(crate) unsafe fn find_compile(_list: *const u8, _len: u32, _flags: u32) -> i32 { -5 }
     pub(crate) unsafe fn find(_handle: i32, _bytes: *const u8, _len: u32) -> i64 { -5 }
     pub(crate) unsafe fn hash(_bytes: *const u8, _len: u32, _seed: u64) -> u64 { 0 }
+    pub(crate) unsafe fn digest(_algorithm: u32, _bytes: *const u8, _len: u32, _destination: *mut u8) -> i32 { -5 }
     pub(crate) unsafe fn log(_level: u32, _text: *const u8, _len: u32) -> i32 { -5 }
     pub(crate) unsafe fn param_int(_index: u32) -> i64 { 0 }
     pub(crate) unsafe fn param_float(_index: u32) -> f64 { 0.0 }

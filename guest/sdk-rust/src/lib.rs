@@ -69,7 +69,7 @@ pub use bytes::{be16, be32, be64};
 pub use descriptor::{flag, tcp, Descriptor};
 pub use entry::{Lost, Verdict};
 pub use find::{find_short, Case, Found, Patterns};
-pub use hash::{hash, hash_words};
+pub use hash::*;
 pub use heap::{alloc, reserve};
 pub use host::Error;
 pub use ip::{Ip, Prefix};

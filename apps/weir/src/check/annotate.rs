@@ -6,7 +6,7 @@ use super::source::Sources;
 use super::table::{heat, share};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
-use weir_bounds::{EntryPoint, Linear, Place};
+use weir_bounds::{Linear, Place};
 use weir_session::shown;
 
 /// Lines that are shown around one that has a cost.
@@ -101,9 +101,8 @@ pub fn print(
 
 fn notes<'a>(findings: &'a Findings<'_>) -> Vec<Note<'a>> {
     let entries = &findings.analysis.entries;
-    let is_main = |entry: EntryPoint| matches!(entry, EntryPoint::Packet | EntryPoint::Batch);
-    let whole =
-        entries.iter().find(|found| is_main(found.entry)).map_or(Linear::UNBOUNDED, |found| found.usage.fuel);
+    let whole = entries.iter().find(|found| found.entry.packets() > 0);
+    let whole = whole.map_or(Linear::UNBOUNDED, |found| found.usage.fuel);
     let loops = findings.analysis.loops.iter().map(|found| Note {
         place: &found.place,
         times: if found.trips.is_bounded() { format!("{} x", found.trips) } else { "unbounded".to_owned() },

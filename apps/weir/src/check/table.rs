@@ -3,7 +3,7 @@
 use super::Findings;
 use super::paint::{Look, Paint, wrapped};
 use std::io::{self, Write};
-use weir_bounds::{Class, EntryBound, EntryPoint, Linear, Reason, Step, What};
+use weir_bounds::{Class, EntryBound, Linear, Reason, Step, What};
 use weir_session::{Comparison, Resource, Standing, shown};
 use weir_units::Bytes;
 
@@ -35,7 +35,7 @@ pub fn print(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io:
             let is_fuel = comparison.entry == Some(entry.entry) && comparison.resource == Resource::Fuel;
             is_fuel && comparison.times() >= SHARE_MIN
         });
-        if is_much || matches!(entry.entry, EntryPoint::Packet | EntryPoint::Batch) {
+        if is_much || entry.entry.packets() > 0 {
             hottest(out, entry, paint)?;
         }
     }
@@ -100,7 +100,7 @@ fn bounds(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Re
         }
     }
     write_cells(out, &rows, paint)?;
-    if findings.facts.entry == weir_session::Entry::Batch {
+    if findings.facts.entry() == weir_session::Entry::Batch {
         writeln!(out, "A call of weir_batch is for 64 packets.")?;
     }
     memory(out, findings, paint)?;

@@ -474,7 +474,7 @@ impl Ward {
         let state = self.holding.as_ref()?.reservation().state();
         let is_told = std::mem::replace(&mut self.times_low, state.times_low) == state.times_low;
         let news = News::LowMemory { left: state.left() };
-        (!is_told && self.admitted.facts().has_low_memory).then_some(news)
+        (!is_told && self.admitted.facts().entries.has(news.entry())).then_some(news)
     }
 
     /// As [`Instance::take_unserved`](crate::Instance::take_unserved).

@@ -8,6 +8,7 @@ use crate::instance::{Batch, Counters, FAULTS_DESCRIBED};
 use crate::suspend::Call;
 use crate::{Budget, Cycles, News};
 use std::fmt;
+use weir_abi::entry::ENTRY_POINTS;
 use weir_abi::{BATCH_PACKETS, limit};
 use weir_session::{Manifest, Order, Profile, Records, Setting, is_plain};
 use weir_units::{Bytes, Timestamp};
@@ -211,16 +212,19 @@ impl Request {
     }
 }
 
+/// The kind of a call for news, and the place of its entry point is added.
+const NEWS: u8 = 4;
+
 fn put_call(writer: &mut Writer, call: Call) {
     let (kind, values) = match call {
         Call::Start => (0, [0; 3]),
         Call::Batch(batch) => (1, [batch.descriptors.into(), batch.mask, batch.first.into()]),
         Call::Tick { now, periods, before } => (2, [now.0, periods, before.into()]),
         Call::Stop { now } => (3, [now.0, 0, 0]),
-        Call::News(News::LowMemory { left }) => (4, [left.0, 0, 0]),
-        // They have messages, which nobody sends to a ward.
-        Call::News(News::Serve { call, service }) => (5, [call, service.into(), 0]),
-        Call::News(News::Answer { ticket, status }) => (6, [ticket, u64::from(status.cast_unsigned()), 0]),
+        Call::News(news) => {
+            let [first, second] = news.numbers();
+            (NEWS + news.entry() as u8, [first, second, 0])
+        }
     };
     writer.byte(kind);
     values.into_iter().for_each(|value| writer.number(value));
@@ -236,8 +240,12 @@ fn take_call(reader: &mut Reader<'_>) -> Result<Call, Nonsense> {
         1 => Call::Batch(Batch { descriptors: short(first)?, mask: second, first: short(third)? }),
         2 => Call::Tick { now: Timestamp(first), periods: second, before: short(third)? },
         3 => Call::Stop { now: Timestamp(first) },
-        4 => Call::News(News::LowMemory { left: Bytes(first) }),
-        _ => return Err(Nonsense),
+        kind => {
+            let known = kind.checked_sub(NEWS).and_then(|place| ENTRY_POINTS.get(usize::from(place)));
+            let news = known.and_then(|known| News::of(known.entry, [first, second]));
+            // Nobody sends messages to a ward.
+            Call::News(news.filter(|news| !news.has_message()).ok_or(Nonsense)?)
+        }
     })
 }
 

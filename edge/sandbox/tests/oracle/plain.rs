@@ -267,6 +267,21 @@ fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     linker.func_wrap(module, "hash", |mut caller: Caller<'_, Host>, _: i32, _: i32, _: i64| {
         caller.data_mut().next().cast_signed()
     })?;
+    linker.func_wrap(
+        module,
+        "digest",
+        |mut caller: Caller<'_, Host>, algorithm: i32, _: i32, _: i32, to: i32| -> wasmtime::Result<i32> {
+            let number = caller.data_mut().next();
+            let len = match algorithm {
+                1 => 20,
+                2 => 32,
+                _ => return Ok(weir_abi::code::UNKNOWN),
+            };
+            let Some(Extern::Memory(memory)) = caller.get_export("memory") else { return Ok(0) };
+            memory.write(&mut caller, to.cast_unsigned() as usize, &generate::bytes(number, len))?;
+            Ok(i32::try_from(len).unwrap_or(0))
+        },
+    )?;
     linker.func_wrap(module, "log", move |mut caller: Caller<'_, Host>, _: i32, _: i32, _: i32| {
         answer(caller.data_mut().next(), &[0, -1])
     })?;

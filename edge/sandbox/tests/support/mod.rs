@@ -32,6 +32,7 @@ pub fn wat(body: &str) -> String {
             (import "weir" "param_int" (func $param_int (param i32) (result i64)))
             (import "weir" "param_float" (func $param_float (param i32) (result f64)))
             (import "weir" "param_bytes" (func $param_bytes (param i32 i32 i32) (result i32)))
+            (import "weir" "digest" (func $digest (param i32 i32 i32 i32) (result i32)))
             (memory (export "memory") 1)
             (global $__stack_pointer (mut i32) (i32.const 4096))
             {body})"#
