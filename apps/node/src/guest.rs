@@ -683,7 +683,7 @@ impl Guest {
         for frame in instance.take_frames().iter().flat_map(Records::iter) {
             if let Some(Some(outlet)) = self.outlets.get(usize::from(frame.stream)) {
                 // What does not go is counted there.
-                _ = outlet.offer(frame.row);
+                _ = outlet.offer_made(frame.row);
             }
         }
         let log = instance.take_log();

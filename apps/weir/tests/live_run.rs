@@ -447,6 +447,32 @@ fn checksums_are_right_of_packets_that_modules_patch() {
 }
 
 #[test]
+fn checksums_are_right_of_packets_that_modules_send_as_they_got_them() {
+    if !cables(&[("a", "b"), ("c", "d")]) {
+        return;
+    }
+    // Drops each packet, and sends it as a frame of its own.
+    let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
+        (drop (call $send (i32.const 0) (i32.load offset=8 (local.get $d)) (i32.load offset=12 (local.get $d))))
+        (i32.const 1))"#;
+    let manifest = run::module::MANIFEST.replace("NAME", "sending");
+    let manifest = format!("kind = 'active'\n{manifest}[[output]]\nname = 'up'\n");
+    let folder = tempfile::tempdir().unwrap();
+    let module = write_as(folder.path(), "sending", body, &manifest);
+    let between = Between::start(&["-m", module.to_str().unwrap()]);
+    between.hosts.iter().for_each(|host| host.leaves_segments_to_the_card(false));
+    let [one, other] = &between.hosts;
+    offload::datagrams(one, other);
+    offload::streams(one, other);
+    between.runs.iter().for_each(|going| interrupt(&going.child));
+    for going in between.runs {
+        let document = going.end().0.good().json();
+        let frames = number(&run::process::module(&document, "sending")["outputs"][0], "frames");
+        assert_eq!(number(&document["sent"], "packets"), frames, "{document:#}");
+    }
+}
+
+#[test]
 fn segments_that_are_longer_than_the_interface_takes_are_counted_and_the_others_go_on() {
     if !cables(&[("a", "b"), ("c", "d")]) {
         return;

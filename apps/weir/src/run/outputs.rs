@@ -84,8 +84,7 @@ impl Outputs {
         output.sent.frames += 1;
         output.sent.bytes.0 += frame.row.len() as u64;
         if let Some(forwarder) = forwarder.filter(|forwarder| forwarder.link_type() == LinkType::Ethernet) {
-            // What does not go is counted.
-            _ = forwarder.queue().offer(frame.row);
+            forwarder.send(frame.row);
             output.sent.interface.get_or_insert_with(|| forwarder.interface().to_owned());
         }
         if let Some((writer, _)) = &mut output.writer {

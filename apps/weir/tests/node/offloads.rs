@@ -1,6 +1,7 @@
 //! What hosts leave to their network cards, checksums and the cutting of TCP into segments, where their packets go on.
 
 use crate::links::far_cable;
+use crate::module::{MANIFEST, assemble, text};
 use crate::offload::{self, Arrivals, Host};
 use crate::place::{Place, is_inside};
 use serde_json::{Value, json};
@@ -25,9 +26,9 @@ channel = [{ name = "there", interface = "b", queue = 4096, forward = "up" },
 output = [{ name = "up", link = "c", queue = 4096 }, { name = "down", link = "b", queue = 4096 }]
 "#;
 
-fn between() -> (Place, [Host; 2]) {
+fn between(sessions: &str) -> (Place, [Host; 2]) {
     far_cable();
-    let mut place = Place::new(BETWEEN);
+    let mut place = Place::new(sessions);
     let hosts = offload::hosts("a", "far");
     place.until("both are up again", |place| {
         let links = place.snapshot()["links"].clone();
@@ -45,7 +46,7 @@ fn checksums_that_a_host_left_to_its_card_are_right_where_packets_go_on() {
     if !is_inside("offloads::checksums_that_a_host_left_to_its_card_are_right_where_packets_go_on") {
         return;
     }
-    let (mut place, hosts) = between();
+    let (mut place, hosts) = between(BETWEEN);
     let (mut near, mut far) = (Arrivals::at("b"), hosts[1].arrivals());
     hosts.iter().for_each(|host| host.leaves_segments_to_the_card(false));
     let [one, other] = &hosts;
@@ -64,11 +65,33 @@ fn checksums_that_a_host_left_to_its_card_are_right_where_packets_go_on() {
 }
 
 #[test]
+fn checksums_are_right_of_packets_that_modules_send_as_they_got_them() {
+    if !is_inside("offloads::checksums_are_right_of_packets_that_modules_send_as_they_got_them") {
+        return;
+    }
+    let one_way = BETWEEN.replace(", forward = \"up\"", "").replace(
+        ",\n    { name = \"back\", interface = \"c\", queue = 4096, forward = \"down\" }",
+        "",
+    );
+    let (mut place, hosts) = between(&one_way);
+    let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
+        (drop (call $send (i32.const 0) (i32.load offset=8 (local.get $d)) (i32.load offset=12 (local.get $d))))
+        (i32.const 0))"#;
+    let manifest = MANIFEST.replace("NAME", "sending");
+    let manifest = format!("kind = 'active'\n{manifest}[[output]]\nname = 'up'\n");
+    let bytes = assemble(&text(body), Some(manifest.as_bytes()));
+    let reply = place.load("alice", json!({"module": "sending.wasm"}), &bytes);
+    assert!(reply.get("done").is_some(), "{reply}");
+    offload::datagrams(&hosts[0], &hosts[1]);
+    assert!(place.stop().success());
+}
+
+#[test]
 fn segments_that_are_longer_than_the_link_takes_are_counted_and_the_others_go_on() {
     if !is_inside("offloads::segments_that_are_longer_than_the_link_takes_are_counted_and_the_others_go_on") {
         return;
     }
-    let (mut place, hosts) = between();
+    let (mut place, hosts) = between(BETWEEN);
     hosts.iter().for_each(|host| host.leaves_segments_to_the_card(true));
     let [one, other] = &hosts;
     offload::too_long(one, other, &mut Arrivals::at("b"));

@@ -2,12 +2,14 @@
 
 use super::port::Bell;
 use super::tally::OutputTally;
+use crate::effects;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_demux::{ChannelSet, Demux, Packet};
 use weir_netio::Loss;
 use weir_sched::link::{ChannelId, QueueLimit};
 use weir_units::Bytes;
+use weir_wire::LinkType;
 
 /// How much room of frames that were sent is kept for the next ones: so many, each of at most so many bytes.
 const SPARE: usize = 4096;
@@ -42,6 +44,16 @@ impl Outlet {
     /// It does not go, and is counted. A frame that is taken can still be lost at the interface; then it is counted there.
     pub fn offer(&self, frame: &[u8]) -> Result<(), Lost> {
         self.offers().offer(frame)
+    }
+
+    /// The same for a frame that a module made. It may be a copy of a packet whose checksum a host left to its network card, so that is computed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`offer`](Self::offer).
+    pub fn offer_made(&self, frame: &[u8]) -> Result<(), Lost> {
+        let link_type = self.0.link_type;
+        self.offers().take(frame, |copy| effects::complete_frame(copy, link_type))
     }
 
     /// For many frames that go out one after the other. The link's thread learns of them when this is dropped, at the latest.
@@ -86,9 +98,13 @@ impl Offers<'_> {
     ///
     /// It does not go, and is counted.
     pub fn offer(&mut self, frame: &[u8]) -> Result<(), Lost> {
+        self.take(frame, |_| {})
+    }
+
+    fn take(&mut self, frame: &[u8], finish: impl FnOnce(&mut [u8])) -> Result<(), Lost> {
         let lane = &**self.lane;
         let taken = match &mut self.inbox {
-            Some(inbox) => inbox.take_in(frame, lane.frame_max),
+            Some(inbox) => inbox.take_in(frame, lane.frame_max, finish),
             None => Err(Lost::Closed),
         };
         match taken {
@@ -128,6 +144,8 @@ pub(crate) struct Lane {
     pub(super) id: ChannelId,
     /// The longest frame.
     frame_max: u32,
+    /// What frames begin with.
+    link_type: LinkType,
     inbox: Mutex<Inbox>,
     /// The link's thread knows that there is something in the inbox.
     pub(super) is_told: AtomicBool,
@@ -153,7 +171,7 @@ struct Inbox {
 impl Lane {
     pub(super) fn new(
         id: ChannelId,
-        frame_max: u32,
+        (link_type, frame_max): (LinkType, u32),
         queue: QueueLimit,
         allowed: Option<Arc<Demux>>,
         bell: Arc<Bell>,
@@ -168,7 +186,7 @@ impl Lane {
             spare: Vec::new(),
         };
         let (inbox, is_told) = (Mutex::new(inbox), AtomicBool::new(false));
-        Self { id, frame_max, inbox, is_told, bell, tally: OutputTally::default() }
+        Self { id, frame_max, link_type, inbox, is_told, bell, tally: OutputTally::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inbox> {
@@ -211,7 +229,12 @@ impl Lane {
 }
 
 impl Inbox {
-    fn take_in(&mut self, frame: &[u8], frame_max: u32) -> Result<(), Lost> {
+    fn take_in(
+        &mut self,
+        frame: &[u8],
+        frame_max: u32,
+        finish: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Lost> {
         let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
         if self.is_closed {
             return Err(Lost::Closed);
@@ -231,6 +254,7 @@ impl Inbox {
         let mut copy = self.spare.pop().unwrap_or_default();
         copy.clear();
         copy.extend_from_slice(frame);
+        finish(&mut copy);
         self.frames.push(copy);
         self.waiting += 1;
         self.waiting_bytes = Bytes(bytes);

@@ -192,7 +192,8 @@ impl Port {
     ) -> Result<Outlet, Refused> {
         let (mut state, id) = self.shared.patiently(|link, now| link.open(terms, now))?;
         let frame_max = state.link.link().config().frame_max;
-        let lane = Arc::new(Lane::new(id, frame_max, queue, allowed, Arc::clone(&self.shared.bell)));
+        let frames = (self.link_type, frame_max);
+        let lane = Arc::new(Lane::new(id, frames, queue, allowed, Arc::clone(&self.shared.bell)));
         state.lanes.insert(id, Arc::clone(&lane));
         Ok(Outlet(lane))
     }
