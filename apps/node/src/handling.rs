@@ -1,9 +1,9 @@
 //! What a channel asks to have done with its packets on the way to its modules.
 
 use crate::counted;
-use crate::queue::Queue;
 use crate::spec::{ChannelSpec, QUEUE_USUAL, Sees};
 use serde::{Deserialize, Serialize};
+use weir_datapath::queue::Queue;
 use weir_demux::KeyField;
 use weir_wire::View;
 

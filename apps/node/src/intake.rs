@@ -9,11 +9,11 @@
 use crate::error::NodeError;
 use crate::node::Session;
 use crate::plan::ChannelTally;
-use crate::queue::{Queue, Ticket};
 use crate::spec::{ChannelSpec, Checksum};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use weir_datapath::queue::{Queue, Ticket};
 use weir_abi::{BATCH_PACKETS, Descriptor};
 use weir_netio::{Added, DescriptorRing, PacketRoom, Portion, Screen, Selection};
 use weir_session::{Holding, MemoryReservation, Name};

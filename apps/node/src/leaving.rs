@@ -6,7 +6,6 @@ use crate::guest::{Guest, Output};
 use crate::log::{self, warn};
 use crate::node::{Module, Node, Session};
 use crate::plan::ChannelTally;
-use crate::queue::Queue;
 use crate::runner::{CoreThread, Stuck, Waker};
 use crate::writer::Writer;
 use std::collections::BTreeMap;
@@ -14,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
+use weir_datapath::queue::Queue;
 use weir_session::Name;
 use weir_session::ledger::{Closed, Unloaded};
 

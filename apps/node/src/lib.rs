@@ -49,7 +49,6 @@ mod premises;
 mod processors;
 pub mod protocol;
 mod quantity;
-mod queue;
 mod recent;
 mod requests;
 mod revoked;

@@ -15,10 +15,9 @@ use crate::guest::Tally;
 use crate::limits::Limits;
 use crate::link::{Outputs, Port};
 use crate::log::{self, warn};
-use crate::overflow::Overflow;
+use crate::overflow;
 use crate::plan::{ChannelTally, Lag, PlanError, Reader, Route, Sight};
 use crate::post::Desk;
-use crate::queue::Queue;
 use crate::runner::CoreThread;
 use crate::source::{Notice, Source};
 use crate::spec::{ChannelSpec, Late, ModuleSpec, PARTS_MAX, ProcessorSpec, Sees, SessionSpec, SpecError};
@@ -33,6 +32,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
+use weir_datapath::overflow::Overflow;
+use weir_datapath::queue::Queue;
 use weir_demux::{Program as FilterProgram, SubFlows};
 use weir_netio::{PacketRoom, Screen};
 use weir_sched::cpu::VpId;
@@ -550,7 +551,7 @@ impl Node {
         })
     }
 
-    /// Memory for a queue whose packets cannot wait for long where they arrive: see [`Overflow::of_channel`].
+    /// Memory for a queue whose packets cannot wait for long where they arrive: see [`overflow::of_channel`].
     pub(crate) fn overflow(
         &self,
         session: &Session,
@@ -559,7 +560,7 @@ impl Node {
     ) -> Result<Option<Overflow>, NodeError> {
         let source = self.sources.get(&channel.spec.interface);
         let is_filled_in_turn = source.is_some_and(|source| source.is_filled_in_turn());
-        Overflow::of_channel(&channel.spec, is_filled_in_turn, &session.spec.name, &session.memory, party)
+        overflow::of_channel(&channel.spec, is_filled_in_turn, &session.spec.name, &session.memory, party)
     }
 
     /// Tells the interfaces of a session's channels where packets go.

@@ -1,13 +1,13 @@
 //! Who gets which packets of an interface.
 
 use crate::account::Account;
-use crate::queue::Queue;
 use crate::runner::Waker;
 use crate::spec::Unattended;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use weir_datapath::queue::Queue;
 use weir_datapath::egress::Way;
 use weir_demux::{
     CHANNELS_MAX, ChannelSet, Filters, JoinError, Joined, Joiner, Limits, Program, ProgramError, SubFlows,

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`effects`] | makes of a private copy of a packet what goes on: completed, and patched |
 //! | [`egress`] | completes packets, and sends them: links, of which channels reserve shares, and TAP devices |
+//! | [`queue`], [`overflow`] | packets that wait, where they lie or in memory of the queue |
 //! | [`seat`] | drives a module over the blocks of a source, with the ticks that come between packets |
 //! | [`moment`] | the two clocks that packet time follows |
 //!
@@ -14,4 +15,6 @@
 pub mod effects;
 pub mod egress;
 pub mod moment;
+pub mod overflow;
+pub mod queue;
 pub mod seat;

@@ -10,7 +10,7 @@ use crate::intake::{Intake, reassembly};
 use crate::limits::Limits as SessionLimits;
 use crate::link::{OutputError, OutputSpec, Trial};
 use crate::metered::metered;
-use crate::overflow::Overflow;
+use crate::overflow;
 use crate::plan::PlanError;
 use crate::premises::Premises;
 use crate::processors::share;
@@ -210,7 +210,7 @@ impl Tried<'_> {
                 return Err(NodeError::BestEffort { module, tier, cpu });
             }
             held.extend(reassembly(&spec.name, memory, channel)?);
-            waiting.extend(Overflow::of_channel(
+            waiting.extend(overflow::of_channel(
                 channel,
                 self.is_filled_in_turn(channel),
                 &spec.name,

@@ -91,7 +91,8 @@ impl Queue {
     }
 
     /// The same, with memory for packets that cannot wait where they came.
-    pub(crate) fn with(self, overflow: Option<Overflow>) -> Self {
+    #[must_use]
+    pub fn with(self, overflow: Option<Overflow>) -> Self {
         Self { overflow, ..self }
     }
 
