@@ -16,6 +16,7 @@ use weir_datapath::queue::{Queue, Ticket};
 use weir_abi::BATCH_PACKETS;
 use weir_abi::entry::Allowance;
 use weir_bounds::EntryPoint;
+use weir_datapath::effects::Patches;
 use weir_datapath::egress::{Outlet, Way};
 use weir_datapath::moment::Moment;
 use weir_datapath::seat::{Occupant, Seat};
@@ -558,9 +559,8 @@ impl Guest {
         let Some(onward) = &mut self.onward else { return };
         let Some(ticket) = onward.ticket.take() else { return };
         let verdict = self.seat.verdict();
-        let mut patches = self.seat.instance.take_patches();
-        // Stable: of one packet they stay in the order in which they were made.
-        patches.sort_by_key(|patch| patch.packet);
+        let patches = self.seat.instance.take_patches();
+        let mut patches = Patches::new(patches.iter());
         let dropped = (verdict.dropped & ticket.mask & !verdict.unserved).count_ones();
         self.tally.dropped.fetch_add(dropped.into(), Ordering::Relaxed);
         let first = ticket.block.batch(ticket.batch).first;
@@ -569,9 +569,8 @@ impl Guest {
         while rest != 0 {
             let packet = first + rest.trailing_zeros() as usize;
             rest &= rest.wrapping_sub(1);
-            let from = patches.partition_point(|patch| (patch.packet as usize) < packet);
-            let own = patches.iter().skip(from).take_while(|patch| patch.packet as usize == packet);
-            unmade += onward.way.pass_patched(&ticket.block, packet, own, &mut onward.room);
+            unmade +=
+                onward.way.pass_patched(&ticket.block, packet, patches.of(packet), &mut onward.room);
         }
         self.tally.unpatched.fetch_add(unmade, Ordering::Relaxed);
     }

@@ -5,22 +5,48 @@ use weir_sandbox::Patch;
 use weir_units::Timestamp;
 use weir_wire::{LinkType, Meta};
 
+/// The patches of a block's packets, found packet by packet.
+#[derive(Debug)]
+pub struct Patches<'a> {
+    /// In the order of the packets.
+    all: Vec<&'a Patch>,
+    next: usize,
+}
+
+impl<'a> Patches<'a> {
+    /// These, in the order in which they are made to a packet.
+    pub fn new(patches: impl Iterator<Item = &'a Patch>) -> Self {
+        let mut all: Vec<&Patch> = patches.collect();
+        // Stable: those of one packet stay in their order.
+        all.sort_by_key(|patch| patch.packet);
+        Self { all, next: 0 }
+    }
+
+    /// The patches of a packet. Packets are asked for in the order of the block; what was not asked for is left out.
+    pub fn of(&mut self, packet: usize) -> &[&'a Patch] {
+        let left = self.all.get(self.next..).unwrap_or_default();
+        let from = left.iter().take_while(|patch| (patch.packet as usize) < packet).count();
+        let left = left.get(from..).unwrap_or_default();
+        let own = left.iter().take_while(|patch| patch.packet as usize == packet).count();
+        self.next += from + own;
+        left.get(..own).unwrap_or_default()
+    }
+}
+
 /// Turns a private copy of a packet into what goes on: with these patches, in their order. Returns how many of them could not be made: each was
 /// checked when the module made it, so that can only be where the packet's memory has changed since.
 ///
 /// A checksum that a host left to its network card is computed where the packet leaves through an interface, as nothing computes it behind
 /// that; and where a patch is to update it, as there is nothing in it to update.
-pub fn apply<'a>(
-    copy: &mut [u8],
-    descriptor: &Descriptor,
-    leaves: bool,
-    patches: impl Iterator<Item = &'a Patch> + Clone,
-) -> u64 {
-    if leaves || patches.clone().any(|patch| is_covered(descriptor, patch)) {
+pub fn apply(copy: &mut [u8], descriptor: &Descriptor, leaves: bool, patches: &[&Patch]) -> u64 {
+    if leaves || patches.iter().any(|patch| is_covered(descriptor, patch)) {
         weir_wire::complete(copy, descriptor);
     }
-    let made = |patch: &Patch| patch.fields.apply(copy, descriptor, patch.offset, &patch.bytes).is_ok();
-    patches.map(made).filter(|is_made| !is_made).count() as u64
+    let mut unmade = 0;
+    for patch in patches {
+        unmade += u64::from(patch.fields.apply(copy, descriptor, patch.offset, &patch.bytes).is_err());
+    }
+    unmade
 }
 
 /// Whether a checksum above IP can cover bytes of the patch: addresses, or anything behind them.
@@ -46,4 +72,22 @@ pub fn complete_frame(frame: &mut [u8], link_type: LinkType) {
 /// Returns true where only a part of the packet was captured: it cannot be sent.
 pub fn is_cut(descriptor: &Descriptor) -> bool {
     descriptor.flags & flag::CUT != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_wire::WriteFields;
+
+    fn patch(packet: u32, offset: u32) -> Patch {
+        Patch { packet, offset, bytes: vec![0], fields: WriteFields::ALL }
+    }
+
+    #[test]
+    fn each_packet_has_its_own_patches_in_their_order() {
+        let all = [patch(5, 0), patch(2, 1), patch(5, 2), patch(0, 3), patch(2, 4)];
+        let mut patches = Patches::new(all.iter());
+        let mut offsets = |packet| patches.of(packet).iter().map(|patch| patch.offset).collect::<Vec<_>>();
+        assert_eq!([offsets(1), offsets(2), offsets(3), offsets(5), offsets(6)], [vec![], vec![1, 4], vec![], vec![0, 2], vec![]]);
+    }
 }

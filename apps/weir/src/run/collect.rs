@@ -7,11 +7,10 @@ use super::outputs::Outputs;
 use super::work::{Matter, Output, Work};
 use std::io::Write;
 use std::time::Instant;
-use weir_datapath::effects;
+use weir_datapath::effects::{self, Patches};
 use weir_netio::{Block, PacketWriter, WriteError};
 use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError};
 use weir_report::Report;
-use weir_sandbox::Patch;
 use weir_session::{Record, Records};
 use weir_units::Timestamp;
 use weir_wire::LinkType;
@@ -189,10 +188,8 @@ impl Ways {
                 *all |= drops;
             }
         }
-        let mut patches: Vec<&Patch> = outputs.iter().flat_map(|output| &output.patches).collect();
-        // Stable: for one packet they stay in the order of the modules, and in each module's own.
-        patches.sort_by_key(|patch| patch.packet);
-        let mut made = 0;
+        // For one packet in the order of the modules, and in each module's own.
+        let mut patches = Patches::new(outputs.iter().flat_map(|output| &output.patches));
         let mut queue = self.forwarder.as_ref().map(Forwarder::queue);
         // Of packets that a module was not shown, because their bytes are lost, it has not said that they may go on.
         let seen = outputs.iter().filter_map(|output| output.seen).min().unwrap_or(block.len());
@@ -211,12 +208,10 @@ impl Ways {
                 break;
             }
             let Some(packet) = self.packets.get_mut(i % 64) else { break };
-            let own = patches.iter().skip(made).take_while(|patch| patch.packet as usize == i).copied();
-            made += own.clone().count();
             if is_dropped {
                 continue;
             }
-            unpatched += effects::apply(packet, descriptor, queue.is_some(), own);
+            unpatched += effects::apply(packet, descriptor, queue.is_some(), patches.of(i));
             if let Some(queue) = &mut queue {
                 if effects::is_cut(descriptor) {
                     queue.cut();

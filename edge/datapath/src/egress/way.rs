@@ -19,15 +19,15 @@ pub enum Way {
 impl Way {
     /// Has a packet of a block go on as it is.
     pub fn pass(&self, block: &Block, packet: usize, room: &mut Vec<u8>) {
-        self.pass_patched(block, packet, std::iter::empty(), room);
+        self.pass_patched(block, packet, &[], room);
     }
 
     /// Has a packet of a block go on with these patches, in their order. Returns [how many](effects::apply) of them could not be made.
-    pub fn pass_patched<'a>(
+    pub fn pass_patched(
         &self,
         block: &Block,
         packet: usize,
-        patches: impl Iterator<Item = &'a Patch> + Clone,
+        patches: &[&Patch],
         room: &mut Vec<u8>,
     ) -> u64 {
         let Some(descriptor) = block.descriptors().get(packet) else { return 0 };
