@@ -473,6 +473,25 @@ fn checksums_are_right_of_packets_that_modules_send_as_they_got_them() {
 }
 
 #[test]
+fn checksums_that_a_host_left_to_its_card_are_right_inside_a_tunnel() {
+    if !cables(&[("a", "b"), ("c", "d")]) {
+        return;
+    }
+    let mut between = Between::start(&["-m", "port-count"]);
+    between.hosts.iter().for_each(|host| host.leaves_segments_to_the_card(false));
+    if !offload::tunnel(&mut between.hosts) {
+        return;
+    }
+    let [one, other] = &between.hosts;
+    offload::datagrams(one, other);
+    offload::streams(one, other);
+    for document in between.end() {
+        let lost = document["sent"]["lost"].as_object().unwrap();
+        assert!(lost.values().all(|lost| lost == 0), "{document:#}");
+    }
+}
+
+#[test]
 fn segments_that_are_longer_than_the_interface_takes_are_counted_and_the_others_go_on() {
     if !cables(&[("a", "b"), ("c", "d")]) {
         return;

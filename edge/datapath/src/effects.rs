@@ -40,7 +40,7 @@ impl<'a> Patches<'a> {
 /// that; and where a patch is to update it, as there is nothing in it to update.
 pub fn apply(copy: &mut [u8], descriptor: &Descriptor, leaves: bool, patches: &[&Patch]) -> u64 {
     if leaves || patches.iter().any(|patch| is_covered(descriptor, patch)) {
-        weir_wire::complete(copy, descriptor);
+        complete(copy, descriptor);
     }
     let mut unmade = 0;
     for patch in patches {
@@ -60,13 +60,28 @@ fn is_covered(descriptor: &Descriptor, patch: &Patch) -> bool {
 
 /// Computes the checksum of a frame where there is only what a host leaves to its network card. Of a frame of a module nothing else is known than its bytes.
 pub fn complete_frame(frame: &mut [u8], link_type: LinkType) {
-    let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
-    let meta =
-        Meta { ts: Timestamp(0), cap_len: len, wire_len: len, link_type, interface: 0, number: 0, data: 0 };
     // All bytes are there, so no more of them are asked for.
-    if let Ok(descriptor) = weir_wire::classify(frame, &meta) {
-        weir_wire::complete(frame, &descriptor);
+    if let Ok(descriptor) = weir_wire::classify(frame, &whole(frame, link_type)) {
+        complete(frame, &descriptor);
     }
+}
+
+/// Computes the one checksum that a host leaves to its network card: the packet's own, or that of the packet in its innermost tunnel. The checksums between
+/// them are right when that one is: the host has computed them so.
+fn complete(packet: &mut [u8], descriptor: &Descriptor) {
+    if !weir_wire::complete(packet, descriptor)
+        && let Ok(Some(inner)) = weir_wire::innermost(packet, descriptor)
+        && let Some(inside) = packet.get_mut(usize::from(inner.l3_offset)..)
+        && let Ok(descriptor) = weir_wire::classify(inside, &whole(inside, LinkType::Raw))
+    {
+        weir_wire::complete(inside, &descriptor);
+    }
+}
+
+/// What is to be known of a packet whose bytes are all there.
+fn whole(packet: &[u8], link_type: LinkType) -> Meta {
+    let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+    Meta { ts: Timestamp(0), cap_len: len, wire_len: len, link_type, interface: 0, number: 0, data: 0 }
 }
 
 /// Returns true where only a part of the packet was captured: it cannot be sent.

@@ -87,6 +87,20 @@ fn checksums_are_right_of_packets_that_modules_send_as_they_got_them() {
 }
 
 #[test]
+fn checksums_that_a_host_left_to_its_card_are_right_inside_a_tunnel() {
+    if !is_inside("offloads::checksums_that_a_host_left_to_its_card_are_right_inside_a_tunnel") {
+        return;
+    }
+    let (mut place, mut hosts) = between(BETWEEN);
+    hosts.iter().for_each(|host| host.leaves_segments_to_the_card(false));
+    if offload::tunnel(&mut hosts) {
+        offload::datagrams(&hosts[0], &hosts[1]);
+        offload::streams(&hosts[0], &hosts[1]);
+    }
+    assert!(place.stop().success());
+}
+
+#[test]
 fn segments_that_are_longer_than_the_link_takes_are_counted_and_the_others_go_on() {
     if !is_inside("offloads::segments_that_are_longer_than_the_link_takes_are_counted_and_the_others_go_on") {
         return;

@@ -31,6 +31,8 @@ pub struct Host {
     namespace: Child,
     interface: String,
     number: u8,
+    /// Its addresses are those inside the tunnel.
+    is_inside: bool,
 }
 
 /// Gives each of these interfaces to a host of its own. The two know each other's addresses, so nothing is asked for.
@@ -39,13 +41,52 @@ pub fn hosts(one: &str, other: &str) -> [Host; 2] {
     for (host, peer) in [(&hosts[0], &hosts[1]), (&hosts[1], &hosts[0])] {
         let (interface, number) = (host.interface.clone(), peer.number);
         host.run(move || {
-            for address in [format!("10.9.0.{number}"), format!("fd09::{number}")] {
-                let mac = format!("02:00:00:00:00:0{number}");
-                ip(&format!("neigh replace {address} lladdr {mac} dev {interface} nud permanent"));
-            }
+            knows(&interface, 9, number);
         });
     }
     hosts
+}
+
+/// Has a host know the other one's addresses in this network, so nothing is asked for.
+fn knows(interface: &str, net: u8, number: u8) {
+    for address in [format!("10.{net}.0.{number}"), format!("fd0{net}::{number}")] {
+        let mac = format!("02:00:00:00:0{net}:0{number}");
+        ip(&format!("neigh replace {address} lladdr {mac} dev {interface} nud permanent"));
+    }
+}
+
+/// Gives the interface of a host its addresses in a network.
+fn is_known(interface: &str, net: u8, number: u8, mtu: u32) {
+    ip(&format!("link set dev {interface} address 02:00:00:00:0{net}:0{number} mtu {mtu} up"));
+    ip(&format!("address add 10.{net}.0.{number}/24 dev {interface}"));
+    ip(&format!("-6 address add fd0{net}::{number}/64 dev {interface} nodad"));
+}
+
+/// Puts a VXLAN between the two, whose packets they exchange from then on. False, said on standard error, where the kernel has none.
+#[must_use]
+pub fn tunnel(hosts: &mut [Host; 2]) -> bool {
+    let numbers = hosts.each_ref().map(|host| host.number);
+    for (host, peer) in hosts.iter_mut().zip(numbers.into_iter().rev()) {
+        let (interface, number) = (host.interface.clone(), host.number);
+        let is_there = host.run(move || {
+            let made = format!(
+                "link add vx0 type vxlan id 7 local 10.9.0.{number} remote 10.9.0.{peer} dstport 4789 dev {interface}"
+            );
+            let made = Command::new("ip").args(made.split_whitespace()).output().unwrap();
+            if made.status.success() {
+                is_known("vx0", 8, number, 1400);
+                ip("link set dev vx0 gso_max_segs 1");
+                knows("vx0", 8, peer);
+            }
+            made.status.success()
+        });
+        if !is_there {
+            let _ = writeln!(std::io::stderr(), "skipped: the kernel has no VXLAN");
+            return false;
+        }
+        host.is_inside = true;
+    }
+    true
 }
 
 impl Host {
@@ -59,12 +100,10 @@ impl Host {
         let mut line = String::new();
         BufReader::new(namespace.stdout.take().unwrap()).read_line(&mut line).unwrap();
         ip(&format!("link set dev {interface} netns {}", namespace.id()));
-        let host = Self { namespace, interface: interface.to_owned(), number };
+        let host = Self { namespace, interface: interface.to_owned(), number, is_inside: false };
         let interface = interface.to_owned();
         host.run(move || {
-            ip(&format!("link set dev {interface} address 02:00:00:00:00:0{number} mtu 1500 up"));
-            ip(&format!("address add 10.9.0.{number}/24 dev {interface}"));
-            ip(&format!("-6 address add fd09::{number}/64 dev {interface} nodad"));
+            is_known(&interface, 9, number, 1500);
             let begin = Instant::now();
             while !ip(&format!("link show dev {interface}")).contains("state UP") {
                 assert!(begin.elapsed() < PATIENCE, "{interface} does not come up");
@@ -329,7 +368,7 @@ fn payload(len: usize) -> Vec<u8> {
 
 /// A frame from the first host to the second with the sum of its pseudo header where its checksum is to be, as Linux leaves it to a card.
 fn left_to_the_card(vlan: u16, is_v6: bool, is_tcp: bool, payload: &[u8]) -> Vec<u8> {
-    let (from, to) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let (from, to) = ([2, 0, 0, 0, 9, 1], [2, 0, 0, 0, 9, 2]);
     let (mut frame, tag) = (Vec::new(), VlanId::try_new(vlan).unwrap());
     let link = PacketBuilder::ethernet2(from, to).single_vlan(tag);
     let v6 = |last| [0xfd, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last];
