@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use weir_datapath::queue::{Queue, Ticket};
 use weir_abi::BATCH_PACKETS;
 use weir_abi::entry::Allowance;
 use weir_bounds::EntryPoint;
 use weir_datapath::effects::Patches;
 use weir_datapath::egress::{Outlet, Way};
 use weir_datapath::moment::Moment;
+use weir_datapath::queue::{Queue, Ticket};
 use weir_datapath::seat::{Occupant, Seat};
 use weir_sandbox::{Budget, Cycles, LogLine, News, thread_time};
 use weir_session::services::{Party, Request};
@@ -569,8 +569,7 @@ impl Guest {
         while rest != 0 {
             let packet = first + rest.trailing_zeros() as usize;
             rest &= rest.wrapping_sub(1);
-            unmade +=
-                onward.way.pass_patched(&ticket.block, packet, patches.of(packet), &mut onward.room);
+            unmade += onward.way.pass_patched(&ticket.block, packet, patches.of(packet), &mut onward.room);
         }
         self.tally.unpatched.fetch_add(unmade, Ordering::Relaxed);
     }

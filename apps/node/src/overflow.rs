@@ -24,8 +24,7 @@ impl Budget for Account {
         // It takes descriptors, and some are kept for requests.
         let made = crate::descriptors::check().map_err(|error| error.to_string());
         let room = if let Self::Party(room) = self { Some(room) } else { None };
-        let made =
-            made.and_then(|()| Selection::of_queue(packets, room).map_err(|error| error.to_string()));
+        let made = made.and_then(|()| Selection::of_queue(packets, room).map_err(|error| error.to_string()));
         // A party's share being used up is no fault: the packets are counted.
         if let Err(error) = &made
             && is_first

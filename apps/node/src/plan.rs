@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use weir_datapath::queue::Queue;
 use weir_datapath::egress::Way;
+use weir_datapath::queue::Queue;
 use weir_demux::{
     CHANNELS_MAX, ChannelSet, Filters, JoinError, Joined, Joiner, Limits, Program, ProgramError, SubFlows,
 };

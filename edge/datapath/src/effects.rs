@@ -103,6 +103,9 @@ mod tests {
         let all = [patch(5, 0), patch(2, 1), patch(5, 2), patch(0, 3), patch(2, 4)];
         let mut patches = Patches::new(all.iter());
         let mut offsets = |packet| patches.of(packet).iter().map(|patch| patch.offset).collect::<Vec<_>>();
-        assert_eq!([offsets(1), offsets(2), offsets(3), offsets(5), offsets(6)], [vec![], vec![1, 4], vec![], vec![0, 2], vec![]]);
+        assert_eq!(
+            [offsets(1), offsets(2), offsets(3), offsets(5), offsets(6)],
+            [vec![], vec![1, 4], vec![], vec![0, 2], vec![]]
+        );
     }
 }

@@ -69,10 +69,9 @@ fn checksums_are_right_of_packets_that_modules_send_as_they_got_them() {
     if !is_inside("offloads::checksums_are_right_of_packets_that_modules_send_as_they_got_them") {
         return;
     }
-    let one_way = BETWEEN.replace(", forward = \"up\"", "").replace(
-        ",\n    { name = \"back\", interface = \"c\", queue = 4096, forward = \"down\" }",
-        "",
-    );
+    let one_way = BETWEEN
+        .replace(", forward = \"up\"", "")
+        .replace(",\n    { name = \"back\", interface = \"c\", queue = 4096, forward = \"down\" }", "");
     let (mut place, hosts) = between(&one_way);
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
         (drop (call $send (i32.const 0) (i32.load offset=8 (local.get $d)) (i32.load offset=12 (local.get $d))))

@@ -229,12 +229,7 @@ impl Lane {
 }
 
 impl Inbox {
-    fn take_in(
-        &mut self,
-        frame: &[u8],
-        frame_max: u32,
-        finish: impl FnOnce(&mut [u8]),
-    ) -> Result<(), Lost> {
+    fn take_in(&mut self, frame: &[u8], frame_max: u32, finish: impl FnOnce(&mut [u8])) -> Result<(), Lost> {
         let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
         if self.is_closed {
             return Err(Lost::Closed);

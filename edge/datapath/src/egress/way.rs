@@ -23,13 +23,7 @@ impl Way {
     }
 
     /// Has a packet of a block go on with these patches, in their order. Returns [how many](effects::apply) of them could not be made.
-    pub fn pass_patched(
-        &self,
-        block: &Block,
-        packet: usize,
-        patches: &[&Patch],
-        room: &mut Vec<u8>,
-    ) -> u64 {
+    pub fn pass_patched(&self, block: &Block, packet: usize, patches: &[&Patch], room: &mut Vec<u8>) -> u64 {
         let Some(descriptor) = block.descriptors().get(packet) else { return 0 };
         if effects::is_cut(descriptor) {
             match self {
