@@ -22,7 +22,7 @@ use crate::terms::{TermsError, terms};
 use collect::{Collector, Sink, Ways};
 use crew::{Crew, CrewError};
 use forward::{ForwardError, Forwarder};
-use origin::{Origin, OriginError};
+use origin::OriginError;
 use outputs::Outputs;
 use page::Page;
 use progress::Progress;
@@ -37,6 +37,7 @@ use std::time::{Duration, Instant};
 use summary::{ModuleSummary, Summary};
 use tables::{TableError, Tables};
 use weir_datapath::seat::SeatError;
+use weir_datapath::source::PacketSource;
 use weir_netio::{Filter, FilterError, PacketWriter, WriteError};
 use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError};
 use weir_report::Report;
@@ -177,7 +178,7 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         // Opening a FIFO waits for its first bytes.
         signals.catch().map_err(RunError::Signals)?;
     }
-    let origin = Origin::open(args, &signals.interrupted)?;
+    let origin = origin::open(args, &signals.interrupted)?;
     if let Some(filter) = &filter {
         for link_type in origin.link_types() {
             filter.check(link_type).map_err(|error| RunError::FilterOfCapture(error.to_string()))?;
@@ -346,7 +347,7 @@ fn load(args: &Run, tables: &Tables) -> Result<(Engine, Vec<Program>), RunError>
 
 /// Packets to read.
 struct Reading {
-    origin: Origin,
+    origin: PacketSource,
     /// Selects those that modules are called for.
     filter: Option<Filter>,
     /// End the run.

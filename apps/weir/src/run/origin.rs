@@ -5,21 +5,16 @@ use crate::cli::{self, Run};
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
-use weir_datapath::moment::{Moment, wall_clock};
-use weir_netio::{
-    Block, Capture, DescriptorRing, Direction, Input, Kind, Live, LiveError, LiveNext, LiveOptions,
-    LiveTotals, Next, OpenError, Options, ReadError, Totals,
-};
+use std::time::Instant;
+use weir_datapath::moment::wall_clock;
+use weir_datapath::source::{FetchError, Found, PacketSource};
+use weir_netio::{Capture, Direction, Input, Kind, Live, LiveError, LiveOptions, OpenError, Options};
 use weir_sandbox::process_time;
 use weir_units::{Nanos, Shown as _, Timestamp};
-use weir_wire::LinkType;
 
 /// How long a packet is waited for. It is longer than the kernel gathers packets, so after a wait for nothing all that came before the
 /// wait has been handed out.
 const WAIT: Nanos = Nanos(20 * Nanos::MILLISECOND.0);
-/// How long nothing is asked of an interface whose memory is full, though nothing is under way that could free it.
-const FULL: Duration = Duration::from_millis(1);
 
 /// Why nothing can be read.
 #[derive(Debug, thiserror::Error)]
@@ -32,135 +27,36 @@ pub enum OriginError {
     Live(#[from] LiveError),
 }
 
-/// Why reading ended early.
-#[derive(Debug, thiserror::Error)]
-pub enum FetchError {
-    /// The capture.
-    #[error(transparent)]
-    Capture(#[from] ReadError),
-    /// The interface.
-    #[error(transparent)]
-    Live(#[from] LiveError),
+/// Opens what the command line names.
+pub fn open(args: &Run, interrupted: &Arc<AtomicBool>) -> Result<PacketSource, OriginError> {
+    let capture = |input| {
+        let options = Options { is_interrupted: Arc::clone(interrupted), ..Options::default() };
+        Ok(PacketSource::Capture(Box::new(Capture::open_with(input, options)?)))
+    };
+    match (&args.interface, &args.read) {
+        (Some(interface), _) => {
+            let live = Live::open(interface, options(&args.live))?;
+            if !live.is_up() {
+                let down = "it is down, or nothing is connected: no packets come until that changes";
+                let _ = writeln!(std::io::stderr(), "weir: warning: {}: {down}", interface.shown());
+            }
+            Ok(PacketSource::Live(Box::new(live)))
+        }
+        (None, Some(path)) if path.as_os_str() != "-" => capture(Input::File(path.clone())),
+        (None, _) => capture(Input::Stdin),
+    }
 }
 
-/// What reading gave.
-#[derive(Debug)]
-pub enum Found {
-    /// Packets.
-    Block(Block),
-    /// Every place for packets is in use.
-    Full,
-    /// No packet came. All that came before this time have been given.
-    Quiet(Moment),
-    /// No more packets.
-    End,
-}
-
-/// What packets are read from.
-#[derive(Debug)]
-pub enum Origin {
-    /// A file or a stream.
-    Capture(Box<Capture>),
-    /// An interface.
-    Live(Box<Live>),
-}
-
-impl Origin {
-    /// Opens what the command line names.
-    pub fn open(args: &Run, interrupted: &Arc<AtomicBool>) -> Result<Self, OriginError> {
-        let capture = |input| {
-            let options = Options { is_interrupted: Arc::clone(interrupted), ..Options::default() };
-            Ok(Self::Capture(Box::new(Capture::open_with(input, options)?)))
-        };
-        match (&args.interface, &args.read) {
-            (Some(interface), _) => {
-                let live = Live::open(interface, options(&args.live))?;
-                if !live.is_up() {
-                    let down = "it is down, or nothing is connected: no packets come until that changes";
-                    let _ = writeln!(std::io::stderr(), "weir: warning: {}: {down}", interface.shown());
-                }
-                Ok(Self::Live(Box::new(live)))
-            }
-            (None, Some(path)) if path.as_os_str() != "-" => capture(Input::File(path.clone())),
-            (None, _) => capture(Input::Stdin),
+/// Reads on. What happens to an interface is said on standard error.
+pub fn next(source: &mut PacketSource, progress: &mut Progress) -> Result<Found, FetchError> {
+    loop {
+        let found = source.next(WAIT)?;
+        match source {
+            PacketSource::Capture(capture) => progress.show(capture),
+            PacketSource::Live(live) => progress.show_live(live),
         }
-    }
-
-    /// Where the descriptors of all blocks are.
-    pub fn descriptors(&self) -> &DescriptorRing {
-        match self {
-            Self::Capture(capture) => capture.descriptors(),
-            Self::Live(live) => live.descriptors(),
-        }
-    }
-
-    /// The capture, if it is one.
-    pub fn capture(&self) -> Option<&Capture> {
-        match self {
-            Self::Capture(capture) => Some(capture),
-            Self::Live(_) => None,
-        }
-    }
-
-    /// The link types that are known so far: a pcapng file names its own later.
-    pub fn link_types(&self) -> Vec<LinkType> {
-        match self {
-            Self::Capture(capture) => {
-                capture.totals().interfaces.iter().filter_map(|interface| interface.link_type).collect()
-            }
-            Self::Live(live) => vec![live.link_type()],
-        }
-    }
-
-    /// What it gave so far.
-    pub fn totals(&mut self) -> Totals {
-        match self {
-            Self::Capture(capture) => capture.totals(),
-            Self::Live(live) => live.totals().received,
-        }
-    }
-
-    /// What it gave and lost so far, of an interface.
-    pub fn live_totals(&mut self) -> Option<LiveTotals> {
-        match self {
-            Self::Capture(_) => None,
-            Self::Live(live) => Some(live.totals()),
-        }
-    }
-
-    /// Reads on. What happens to an interface is said on standard error.
-    pub fn next(&mut self, progress: &mut Progress) -> Result<Found, FetchError> {
-        match self {
-            Self::Capture(capture) => {
-                let found = match capture.next_block()? {
-                    Next::Block(block) => Found::Block(block),
-                    Next::Full => Found::Full,
-                    Next::End => Found::End,
-                };
-                progress.show(capture);
-                Ok(found)
-            }
-            Self::Live(live) => loop {
-                let begin = Moment::now();
-                let next = live.next_block(WAIT)?;
-                progress.show_live(live);
-                return Ok(match next {
-                    LiveNext::Block(block) => Found::Block(block),
-                    LiveNext::Full => Found::Full,
-                    LiveNext::Quiet => Found::Quiet(begin),
-                    LiveNext::End => Found::End,
-                    LiveNext::Event(event) => {
-                        progress.line(&format!("weir: {event}"));
-                        continue;
-                    }
-                });
-            },
-        }
-    }
-
-    /// Waits where [`Found::Full`] came though nothing is under way: whoever had the last block is about to drop it.
-    pub fn pause(&self) {
-        std::thread::sleep(FULL);
+        let Found::Event(event) = found else { return Ok(found) };
+        progress.line(&format!("weir: {event}"));
     }
 }
 

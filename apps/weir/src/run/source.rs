@@ -1,12 +1,13 @@
 //! Where packets come from, which of them modules are called for, and when they have come to an end.
 
-use super::origin::{Ending, FetchError, Found, Origin};
+use super::origin::{self, Ending};
 use super::progress::Progress;
 use super::work::{Matter, Work};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_datapath::moment::Moment;
+use weir_datapath::source::{FetchError, Found, PacketSource};
 use weir_netio::{Block, Capture, Filter, FilterError, LiveTotals, Totals};
 use weir_units::{Nanos, Timestamp};
 use weir_wire::LinkType;
@@ -58,7 +59,7 @@ pub struct Limits {
 /// Packets on their way to so many instances.
 #[derive(Debug)]
 pub struct Source {
-    origin: Origin,
+    origin: PacketSource,
     filter: Option<Filter>,
     instances: usize,
     progress: Progress,
@@ -84,7 +85,7 @@ pub struct Source {
 impl Source {
     /// Reads from this origin, for modules with these periods of ticks.
     pub fn new(
-        origin: Origin,
+        origin: PacketSource,
         filter: Option<Filter>,
         limits: Limits,
         instances: usize,
@@ -153,7 +154,7 @@ impl Source {
         }
         // Asked before the block, and only where it may be needed.
         let before = (self.limits.count.is_some() || self.ending.is_some()).then(|| self.origin.totals());
-        let found = self.origin.next(&mut self.progress)?;
+        let found = origin::next(&mut self.origin, &mut self.progress)?;
         self.full = if matches!(found, Found::Full) { self.full + 1 } else { 0 };
         match found {
             Found::Block(block) => self.take(block, before),
@@ -167,6 +168,8 @@ impl Source {
                 Some(ending) => Ok(self.end_at(ending.last)),
                 None => Ok(self.pass(at).map_or(Next::Nothing, Next::Work)),
             },
+            // It was told already.
+            Found::Event(_) => Ok(Next::Nothing),
             Found::End => Ok(Next::End),
         }
     }

@@ -1,0 +1,123 @@
+//! The source of packets: a capture file or a stream of one; a packet socket, an AF_XDP socket or a TAP or TUN device of an interface. Blocks of all are
+//! alike.
+
+use crate::moment::Moment;
+use std::time::Duration;
+use weir_netio::{
+    Block, Capture, DescriptorRing, Live, LiveError, LiveEvent, LiveNext, LiveTotals, Next, ReadError, Totals,
+};
+use weir_units::Nanos;
+use weir_wire::LinkType;
+
+/// How long nothing is asked of a source whose memory is full, though nothing is under way that could free it.
+const FULL: Duration = Duration::from_millis(1);
+
+/// The cause for which reading ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// The capture.
+    #[error(transparent)]
+    Capture(#[from] ReadError),
+    /// The interface.
+    #[error(transparent)]
+    Live(#[from] LiveError),
+}
+
+/// The result of reading on.
+#[derive(Debug)]
+pub enum Found {
+    /// Packets.
+    Block(Block),
+    /// Every place for packets is in use.
+    Full,
+    /// No packet came. All that came before this time have been given.
+    Quiet(Moment),
+    /// The interface changed.
+    Event(LiveEvent),
+    /// No more packets.
+    End,
+}
+
+/// A source of packets.
+#[derive(Debug)]
+pub enum PacketSource {
+    /// A file or a stream.
+    Capture(Box<Capture>),
+    /// An interface.
+    Live(Box<Live>),
+}
+
+impl PacketSource {
+    /// Where the descriptors of all blocks are.
+    pub fn descriptors(&self) -> &DescriptorRing {
+        match self {
+            Self::Capture(capture) => capture.descriptors(),
+            Self::Live(live) => live.descriptors(),
+        }
+    }
+
+    /// The capture, if it is one.
+    pub fn capture(&self) -> Option<&Capture> {
+        match self {
+            Self::Capture(capture) => Some(capture),
+            Self::Live(_) => None,
+        }
+    }
+
+    /// The link types that are known so far: a pcapng file names its own later.
+    pub fn link_types(&self) -> Vec<LinkType> {
+        match self {
+            Self::Capture(capture) => {
+                capture.totals().interfaces.iter().filter_map(|interface| interface.link_type).collect()
+            }
+            Self::Live(live) => vec![live.link_type()],
+        }
+    }
+
+    /// What it gave so far.
+    pub fn totals(&mut self) -> Totals {
+        match self {
+            Self::Capture(capture) => capture.totals(),
+            Self::Live(live) => live.totals().received,
+        }
+    }
+
+    /// What it gave and lost so far, of an interface.
+    pub fn live_totals(&mut self) -> Option<LiveTotals> {
+        match self {
+            Self::Capture(_) => None,
+            Self::Live(live) => Some(live.totals()),
+        }
+    }
+
+    /// Reads on. Waits at most so long for a packet of an interface: longer than the kernel gathers packets, where a wait for nothing is to say that all
+    /// that came before it have been given.
+    ///
+    /// # Errors
+    ///
+    /// [`FetchError`]: nothing more comes.
+    pub fn next(&mut self, wait: Nanos) -> Result<Found, FetchError> {
+        Ok(match self {
+            Self::Capture(capture) => match capture.next_block()? {
+                Next::Block(block) => Found::Block(block),
+                Next::Full => Found::Full,
+                Next::End => Found::End,
+            },
+            Self::Live(live) => {
+                let begin = Moment::now();
+                match live.next_block(wait)? {
+                    LiveNext::Block(block) => Found::Block(block),
+                    LiveNext::Full => Found::Full,
+                    LiveNext::Quiet => Found::Quiet(begin),
+                    LiveNext::Event(event) => Found::Event(event),
+                    LiveNext::End => Found::End,
+                }
+            }
+        })
+    }
+
+    /// Waits where [`Found::Full`] came though nothing is under way: the holder of the last block is about to drop it.
+    pub fn pause(&self) {
+        std::thread::sleep(FULL);
+    }
+}
