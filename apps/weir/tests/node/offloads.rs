@@ -72,6 +72,10 @@ fn checksums_are_right_of_packets_that_modules_send_as_they_got_them() {
     let one_way = BETWEEN
         .replace(", forward = \"up\"", "")
         .replace(",\n    { name = \"back\", interface = \"c\", queue = 4096, forward = \"down\" }", "");
+    let one_way = one_way.replace(
+        "memory = \"64 MiB\"",
+        "memory = \"512 MiB\"\ncpu = [{ period = \"20ms\", slice = \"4ms\" }]",
+    );
     let (mut place, hosts) = between(&one_way);
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
         (drop (call $send (i32.const 0) (i32.load offset=8 (local.get $d)) (i32.load offset=12 (local.get $d))))
