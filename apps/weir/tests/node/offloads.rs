@@ -76,6 +76,7 @@ fn checksums_are_right_of_packets_that_modules_send_as_they_got_them() {
         "memory = \"64 MiB\"",
         "memory = \"512 MiB\"\ncpu = [{ period = \"20ms\", slice = \"4ms\" }]",
     );
+    let one_way = one_way.replace("name = \"there\"", "name = \"main\"");
     let (mut place, hosts) = between(&one_way);
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
         (drop (call $send (i32.const 0) (i32.load offset=8 (local.get $d)) (i32.load offset=12 (local.get $d))))
