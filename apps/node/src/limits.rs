@@ -10,7 +10,7 @@ use weir_sandbox::WriteRights;
 use weir_session::ledger::{DropCause, Usage};
 use weir_session::{KeptPackets, Record, RecordRate, Records, StillKept};
 use weir_trust::grant::{Amounts, Resource};
-use weir_units::Nanos;
+use weir_units::{Bytes, Nanos};
 use weir_wire::WriteFields;
 
 /// A rate that holds the records of a session.
@@ -24,12 +24,16 @@ struct Rated {
     may_begin_full: bool,
 }
 
-const RATES: &[Rated] = &[Rated {
-    resource: Resource::Records,
-    cause: DropCause::RecordRate,
-    size: |_| 1,
-    may_begin_full: false,
-}];
+const RATES: &[Rated] = &[
+    Rated { resource: Resource::Records, cause: DropCause::RecordRate, size: |_| 1, may_begin_full: false },
+    Rated {
+        resource: Resource::RecordBytes,
+        cause: DropCause::RecordBytes,
+        // As the module emitted it: what compresses well counts as much.
+        size: |record| (record.row.len() + record.tail.len()) as u64,
+        may_begin_full: true,
+    },
+];
 
 /// What a session is held to, and how often it was. Its modules are on several cores, and share this.
 #[derive(Debug)]
@@ -212,6 +216,7 @@ impl Limits {
                 self.tell(rated.resource, |told, _| told.beyond = told.beyond.saturating_add(beyond));
             }
         }
+        used.record_bytes = Bytes(records.bytes() as u64);
         used
     }
 

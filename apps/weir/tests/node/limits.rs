@@ -66,8 +66,10 @@ fn who_emits_more_records_than_are_taken_in_a_second_loses_them_and_nobody_else_
     // However long that took: no more than came in the time since before the session was there.
     let seconds = begin.elapsed().as_secs() + 1;
     assert!(1000 - lost <= 3 * seconds, "{lost} lost in {seconds} s");
-    assert_eq!(limits(&place), json!({"records_per_second": 3, "records_over_rate": lost}));
-    assert_eq!((sum(&place, "good", "records_lost"), shown(&place, "good").get("limits")), (0, None));
+    let of = limits(&place);
+    assert_eq!((&of["records_per_second"], &of["records_over_rate"]), (&json!(3), &json!(lost)));
+    let of_good = shown(&place, "good")["limits"].clone();
+    assert_eq!((sum(&place, "good", "records_lost"), of_good.get("records_per_second")), (0, None));
 
     // It changes while they run: none at all, and then as many as come in a while.
     place.done(json!({"change": {"session": "flood", "records_per_second": 0}}));
@@ -88,6 +90,78 @@ fn who_emits_more_records_than_are_taken_in_a_second_loses_them_and_nobody_else_
         its.filter_map(|entry| entry["usage"]["drops"]["record-rate"].as_u64()).sum()
     };
     assert_eq!((drops("flood"), drops("good")), (lost, 0));
+}
+
+#[test]
+fn who_emits_more_bytes_of_records_than_are_taken_in_a_second_loses_them_and_nobody_else_does() {
+    if !is_inside(
+        "limits::who_emits_more_bytes_of_records_than_are_taken_in_a_second_loses_them_and_nobody_else_does",
+    ) {
+        return;
+    }
+    let session = |name: &str, rest: &str| {
+        format!(
+            "[[session]]\nname = \"{name}\"\ncpu = [{{ period = \"20ms\", slice = \"4ms\" }}]\n\
+             channel = [{{ interface = \"b\", queue = 100000 }}]\n{rest}\n"
+        )
+    };
+    let begin = Instant::now();
+    // Ten rows of eight bytes a second, for two modules together.
+    let mut place = Place::new(&(session("flood", "record_bytes = \"80 B/s\"") + &session("good", "")));
+    for name in ["one", "two"] {
+        load(&place, "flood", name);
+    }
+    load(&place, "good", "one");
+    let mut sent = 0;
+    let mut send = |place: &mut Place| {
+        place.send(&vec![udp(7, b"x"); 500]);
+        sent += 500;
+        place.until("all have been told of", |place| {
+            sum(place, "flood", "records") + sum(place, "flood", "records_lost") == 2 * sent
+                && sum(place, "good", "records") == sent
+        });
+    };
+    send(&mut place);
+    let lost = sum(&place, "flood", "records_lost");
+    let taken = 1000 - lost;
+    // What a second brings is there from the beginning, and comes in each second from before the session was there.
+    let seconds = begin.elapsed().as_secs() + 2;
+    assert!((10..=10 * seconds).contains(&taken), "{taken} taken in {seconds} s");
+    let limits = |place: &Place, session: &str| shown(place, session)["limits"].clone();
+    let of = limits(&place, "flood");
+    assert_eq!((&of["record_bytes"], &of["record_bytes_beyond"]), (&json!(80), &json!(8 * lost)));
+    let of_good = limits(&place, "good");
+    assert_eq!(
+        (of_good["record_bytes"].clone(), of_good.get("record_bytes_beyond")),
+        (json!(1_000_000), None)
+    );
+
+    // Another rate while they run, and none.
+    place.done(json!({"change": {"session": "flood", "record_bytes": "0B/s"}}));
+    let before = sum(&place, "flood", "records");
+    send(&mut place);
+    assert_eq!(sum(&place, "flood", "records"), before);
+    let lost = sum(&place, "flood", "records_lost");
+    place.done(json!({"change": {"session": "flood", "record_bytes": "unlimited"}}));
+    send(&mut place);
+    assert_eq!(
+        (sum(&place, "flood", "records"), sum(&place, "flood", "records_lost")),
+        (before + 1000, lost)
+    );
+    assert_eq!(limits(&place, "flood").get("record_bytes"), None);
+    let why = place.refused(json!({"change": {"session": "flood", "record_bytes": "80"}}));
+    assert!(why.contains("1 MB/s"), "{why}");
+    assert!(place.stop().success());
+    let ledger = place.ledger();
+    let billed = |session: &str, of: fn(&Value) -> &Value| -> u64 {
+        let its =
+            ledger.iter().filter(|entry| entry["kind"] == "usage" && entry["session"]["name"] == session);
+        its.filter_map(|entry| of(&entry["usage"]).as_u64()).sum()
+    };
+    let drops: fn(&Value) -> &Value = |usage| &usage["drops"]["record-bytes"];
+    assert_eq!((billed("flood", drops), billed("good", drops)), (lost, 0));
+    assert_eq!(billed("flood", |usage| &usage["record_bytes"]), 8 * (before + 1000));
+    assert_eq!(billed("good", |usage| &usage["record_bytes"]), 8 * 1500);
 }
 
 #[test]
@@ -189,7 +263,8 @@ fn a_field_that_may_not_be_written_stays_as_it_is() {
     place.send(&written(100, false, false));
     assert_eq!(arrived(&mut far, 100), written(100, true, false));
     let limits = |place: &Place| shown(place, "alice")["limits"].clone();
-    assert_eq!(limits(&place), json!({"writes": ["dscp", "ttl"], "writes_refused": 100}));
+    let of = limits(&place);
+    assert_eq!((&of["writes"], &of["writes_refused"]), (&json!(["dscp", "ttl"]), &json!(100)));
     // It changes while the module runs.
     for (fields, ttl, payload) in [(json!(["payload"]), false, true), (json!([]), false, false)] {
         place.done(json!({"change": {"session": "alice", "writes": fields}}));

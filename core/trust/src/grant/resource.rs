@@ -295,6 +295,32 @@ resources! {
             unstated: "it would have more records taken than is granted: give it `records_per_second`",
         }),
     };
+    /// Bytes of records in a second.
+    RecordBytes, record_bytes: BytesPerSecond = Row {
+        name: "record-bytes",
+        unit: Unit::ByteRate,
+        title: "bytes of records",
+        fact: "a whole number of bytes in a second, 0 or more",
+        of: "",
+        sentences: ["", "Their records have at most {}", "Their records have any number of bytes"],
+        granted: ["Bytes of records in a second", "4MB/s"],
+        less: "ask for less with `--record-bytes`",
+        limit: Some(Limit {
+            key: "record_bytes",
+            default: Some(1_000_000),
+            help: "Bytes of records that its modules together may have taken in a second [default: 1MB/s]",
+            words: "of records",
+            taken: None,
+            beyond: Shown {
+                key: "record_bytes_beyond",
+                word: "lost",
+                metric: "over_byte_rate",
+                metric_unit: "bytes",
+                help: "Bytes of records that were not taken because of the session's rate of bytes",
+            },
+            unstated: "it would have more bytes of records taken than is granted: give it `record_bytes`",
+        }),
+    };
     /// Packets that are kept at once.
     Kept, kept_packets: u64 = Row {
         name: "kept",
