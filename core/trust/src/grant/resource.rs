@@ -321,6 +321,38 @@ resources! {
             unstated: "it would have more bytes of records taken than is granted: give it `record_bytes`",
         }),
     };
+    /// Bytes of records that are kept on the disk.
+    RecordStorage, record_storage: Bytes = Row {
+        name: "record-storage",
+        unit: Unit::Stored,
+        title: "kept records",
+        fact: "a whole number of bytes, 0 or more",
+        of: "",
+        sentences: ["", "At most {} of their records are kept", "Any amount of their records is kept"],
+        granted: ["Bytes of records that are kept; the oldest files are deleted first", "4GB"],
+        less: "ask for less with `--record-storage`",
+        limit: Some(Limit {
+            key: "record_storage",
+            default: Some(1_000_000_000),
+            help: "Bytes of its records that are kept; the oldest files are deleted first [default: 1GB]",
+            words: "of kept records",
+            taken: Some(Shown {
+                key: "record_storage_now",
+                word: "now",
+                metric: "kept_records",
+                metric_unit: "bytes",
+                help: "Bytes of its record files, also of those from before",
+            }),
+            beyond: Shown {
+                key: "record_storage_deleted",
+                word: "deleted",
+                metric: "deleted_oldest_records",
+                metric_unit: "bytes",
+                help: "Bytes of record files that were deleted for newer ones",
+            },
+            unstated: "it would keep more of its records than is granted: give it `record_storage`",
+        }),
+    };
     /// Packets that are kept at once.
     Kept, kept_packets: u64 = Row {
         name: "kept",
