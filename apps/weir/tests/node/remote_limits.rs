@@ -127,7 +127,7 @@ fn delegates_share_kept_packets_and_none_keeps_more() {
     net.done(&researcher, &create(&["--kept", "5"]));
     net.refused(&researcher, &["session", "change", "s", "--kept", "6"], "asked for 6; of the 7 given to");
     let told = net.done(&researcher, &["session", "show", "s"]);
-    assert!(told.contains("limits: 5 kept packets, 0 now"), "{told}");
+    assert!(told.contains("; 5 kept packets, 0 now"), "{told}");
     assert!(net.place.stop().success());
 }
 
@@ -174,9 +174,9 @@ fn fields_that_were_not_granted_are_not_written_whoever_asks_and_however() {
         told
     };
     let told = run(&mut net, &student, &[], true, false);
-    assert!(told.contains("limits: writes ttl (50 refused)"), "{told}");
+    assert!(told.contains("; writes ttl (50 refused)"), "{told}");
     let told = run(&mut net, &researcher, &[], true, true);
-    assert!(told.contains("limits: writes ttl,payload"), "{told}");
+    assert!(told.contains("; writes ttl,payload"), "{told}");
     let told = run(&mut net, &researcher, &["--write", "none"], false, false);
     assert!(told.contains("limits: writes none (100 refused)"), "{told}");
     assert!(net.place.stop().success());
