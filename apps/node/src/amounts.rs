@@ -218,7 +218,7 @@ impl<'de> DeserializeSeed<'de> for AmountSeed {
             return Option::<u64>::deserialize(from);
         }
         let text = Option::<String>::deserialize(from)?;
-        text.map(|text| unit.read(&text).map_err(D::Error::custom)).transpose()
+        text.map(|text| self.0.read_limit(&text).map_err(D::Error::custom)).transpose()
     }
 }
 

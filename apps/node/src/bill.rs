@@ -190,7 +190,10 @@ pub fn add_module(used: &mut Usage, module: &Module) {
     ] {
         *sum = sum.saturating_add(counter.load(Ordering::Relaxed));
     }
-    for counter in [&tally.records, &tally.refused, &tally.over_rate, &tally.unwritten] {
+    let held = lock(&tally.held);
+    used.merge(&held);
+    used.records_emitted = used.records_emitted.saturating_add(held.records_lost());
+    for counter in [&tally.records, &tally.refused, &tally.unwritten] {
         used.records_emitted = used.records_emitted.saturating_add(counter.load(Ordering::Relaxed));
     }
     for (cause, counter) in [
@@ -198,7 +201,6 @@ pub fn add_module(used: &mut Usage, module: &Module) {
         (DropCause::Verdict, &tally.dropped),
         (DropCause::ModuleFault, &tally.lost),
         (DropCause::RecordLimit, &tally.refused),
-        (DropCause::RecordRate, &tally.over_rate),
         (DropCause::WriteFailed, &tally.unwritten),
         (DropCause::WriteFailed, &written.lost),
     ] {
@@ -243,7 +245,7 @@ pub(crate) fn used(session: &Session, stats: &ProcessorStats) -> Usage {
     let modules = session.modules.values().chain(session.leaving.values());
     modules.for_each(|module| add_module(&mut used, module));
     session.channels.values().for_each(|channel| add_channel(&mut used, channel));
-    used.drops.add(DropCause::FrameLimit, session.limits.kept.state().refused);
+    session.limits.add_to(&mut used);
     session.outputs.values().for_each(|output| output.add_to(&mut used));
     let (services, _) = session.services();
     used.drops.add(DropCause::Deadline, services.late);

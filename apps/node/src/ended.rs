@@ -82,8 +82,9 @@ impl Counters {
         let (tally, get) = (&self.tally, |counter: &AtomicU64| counter.load(Ordering::Relaxed));
         shot.packets = get(&tally.packets);
         shot.records = get(&tally.records);
-        let lost = [&tally.refused, &tally.over_rate, &tally.unwritten, &self.written.lost];
-        shot.records_lost = lost.map(get).iter().sum();
+        let lost = [&tally.refused, &tally.unwritten, &self.written.lost];
+        let held = tally.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner).records_lost();
+        shot.records_lost = lost.map(get).iter().sum::<u64>().saturating_add(held);
         shot.faults = get(&tally.faults);
         shot.strikes = get(&tally.strikes);
         shot.used_ns = get(&tally.used);

@@ -21,6 +21,7 @@ use weir_datapath::moment::Moment;
 use weir_datapath::queue::{Queue, Ticket};
 use weir_datapath::seat::{Occupant, Seat};
 use weir_sandbox::{Budget, Cycles, LogLine, News, thread_time};
+use weir_session::ledger::Usage;
 use weir_session::services::{Party, Request};
 use weir_session::{Admitted, Calibration, Records, Tier};
 use weir_units::Nanos;
@@ -55,8 +56,8 @@ pub struct Tally {
     pub records: AtomicU64,
     /// Records that were not taken because of its limits.
     pub refused: AtomicU64,
-    /// Records that were not taken because of its session's rate.
-    pub over_rate: AtomicU64,
+    /// What its session's limits made of its records: those that were not taken, and the bytes of those that were.
+    pub held: Mutex<Usage>,
     /// Records that the writer had no room for.
     pub unwritten: AtomicU64,
     /// Time in it, ns.
@@ -671,7 +672,8 @@ impl Guest {
                 self.kept = emitted;
                 // Before anybody else has anything to do with them.
                 if let Some(limits) = &self.limits {
-                    self.tally.over_rate.fetch_add(limits.hold(&mut self.kept), Ordering::Relaxed);
+                    let held = limits.hold(&mut self.kept);
+                    self.tally.held.lock().unwrap_or_else(PoisonError::into_inner).merge(&held);
                 }
             }
             // The writer is behind, and has not even taken what came before.

@@ -180,8 +180,14 @@ impl Node {
         let seat = Seat::new(tenant, &ring, tick)?;
         let guest = fresh.guest;
         let manifest = admitted.manifest();
-        let written =
-            self.writer.open(guest, session, &name, manifest, &self.records, Arc::clone(&account))?;
+        let written = self.writer.open(
+            guest,
+            (session, &there.limits),
+            &name,
+            manifest,
+            &self.records,
+            Arc::clone(&account),
+        )?;
         let module = Module {
             guest,
             title: format!("{} {}", manifest.name, manifest.version),

@@ -1,28 +1,66 @@
 //! What all modules of a session have together, beside processor time and memory.
 
+use crate::authority::Owner;
 use crate::spec::SessionSpec;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use weir_sandbox::WriteRights;
-use weir_session::{KeptPackets, RecordRate, Records, StillKept};
-use weir_trust::grant::Resource;
-use weir_units::Nanos;
+use weir_session::ledger::{DropCause, Usage};
+use weir_session::{KeptPackets, Record, RecordRate, Records, StillKept};
+use weir_trust::grant::{Amounts, Resource};
+use weir_units::{Bytes, Nanos};
 use weir_wire::WriteFields;
+
+/// A rate that holds the records of a session.
+struct Rated {
+    resource: Resource,
+    /// The cause under which a record beyond it is counted.
+    cause: DropCause,
+    /// The amount that one record takes.
+    size: fn(&Record<'_>) -> u64,
+    /// It begins with what a second brings, where no credential limits it: else one who makes sessions again and again had that each time.
+    may_begin_full: bool,
+}
+
+const RATES: &[Rated] = &[
+    Rated { resource: Resource::Records, cause: DropCause::RecordRate, size: |_| 1, may_begin_full: false },
+    Rated {
+        resource: Resource::RecordBytes,
+        cause: DropCause::RecordBytes,
+        // As the module emitted it: what compresses well counts as much.
+        size: |record| (record.row.len() + record.tail.len()) as u64,
+        may_begin_full: true,
+    },
+];
 
 /// What a session is held to, and how often it was. Its modules are on several cores, and share this.
 #[derive(Debug)]
 pub(crate) struct Limits {
     began: Instant,
-    records: Mutex<RecordRate>,
-    /// Records beyond the rate.
-    over_rate: AtomicU64,
+    state: Mutex<State>,
     /// The packets that they keep,
     pub(crate) kept: Arc<KeptPackets>,
     /// and what they may write of others.
     pub(crate) writes: Arc<WriteRights>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The limits as they are now.
+    most: Amounts,
+    /// What holds the records, in the order of [`RATES`].
+    rates: Vec<RecordRate>,
+    /// What was told of each limit by whoever enforces it.
+    told: BTreeMap<Resource, LimitShot>,
+    /// What is charged to all modules of the session together.
+    used: Usage,
+}
+
+/// The limits of a session that are stated, or usual.
+fn amounts(spec: &SessionSpec) -> Amounts {
+    Resource::limits().filter_map(|(resource, _)| Some((resource, spec.limit(resource)?))).collect()
 }
 
 /// The limits of a session, and how often they were reached. Counters only grow.
@@ -105,12 +143,25 @@ impl LimitsShot {
 }
 
 impl Limits {
-    /// Those of a session.
-    pub(crate) fn of(spec: &SessionSpec) -> Self {
+    /// Those of a session, under the credential of its owner.
+    pub(crate) fn of(spec: &SessionSpec, owner: Option<&Owner>) -> Self {
+        let is_granted = |resource| {
+            owner.is_some_and(|owner| {
+                let Owner { credential, .. } = owner;
+                let ceilings = [&credential.grant().ceilings, &credential.limit().ceilings];
+                ceilings.iter().any(|ceilings| ceilings.get(resource).is_some())
+            })
+        };
+        let rates = RATES.iter().map(|rated| {
+            let (most, begin) = (spec.limit(rated.resource), Nanos(0));
+            let is_full = rated.may_begin_full && !is_granted(rated.resource);
+            if is_full { RecordRate::full(most, begin) } else { RecordRate::new(most, begin) }
+        });
+        let (rates, most) = (rates.collect(), amounts(spec));
+        let state = State { most, rates, told: BTreeMap::new(), used: Usage::default() };
         Self {
             began: Instant::now(),
-            records: Mutex::new(RecordRate::new(spec.limit(Resource::Records), Nanos(0))),
-            over_rate: AtomicU64::new(0),
+            state: Mutex::new(state),
             kept: KeptPackets::new(spec.limit(Resource::Kept)),
             writes: Arc::new(WriteRights::new(spec.writes.unwrap_or(WriteFields::ALL))),
         }
@@ -129,22 +180,61 @@ impl Limits {
     /// From now on they are those of the session as it is now, for which they were [narrowed](Self::narrow) where it may keep less.
     pub(crate) fn become_those_of(&self, spec: &SessionSpec) {
         let now = self.now();
-        self.records().change(spec.limit(Resource::Records), now);
+        let mut state = self.state();
+        state.most = amounts(spec);
+        for (rated, rate) in RATES.iter().zip(&mut state.rates) {
+            rate.change(spec.limit(rated.resource), now);
+        }
+        drop(state);
         // That many or fewer were allowed, so no more are kept.
         _ = self.kept.change(spec.limit(Resource::Kept));
         self.writes.change(spec.writes.unwrap_or(WriteFields::ALL));
     }
 
-    /// Leaves of these records those that may be taken now, the first ones. Says how many are left out.
-    pub(crate) fn hold(&self, records: &mut Records) -> u64 {
-        let emitted = records.len();
+    /// Leaves of these records those that may be taken now, the first ones. Returns what is charged for them, and those that are lost.
+    pub(crate) fn hold(&self, records: &mut Records) -> Usage {
+        let mut used = Usage::default();
         let now = self.now();
-        let taken = self.records().take(emitted as u64, now);
-        let taken = usize::try_from(taken).unwrap_or(usize::MAX).min(emitted);
-        records.truncate(taken);
-        let over = (emitted - taken) as u64;
-        self.over_rate.fetch_add(over, Ordering::Relaxed);
-        over
+        for (at, rated) in RATES.iter().enumerate() {
+            let mut state = self.state();
+            let Some(rate) = state.rates.get_mut(at) else { continue };
+            let Some(room) = rate.room_now(now) else { continue };
+            let (mut count, mut taken, mut beyond) = (0, 0_u64, 0_u64);
+            for size in records.iter().map(|record| (rated.size)(&record)) {
+                // Behind one that is lost none is taken: those that are written are the first ones.
+                if beyond == 0 && size <= room.saturating_sub(taken) {
+                    (count, taken) = (count + 1, taken.saturating_add(size));
+                } else {
+                    beyond = beyond.saturating_add(size);
+                }
+            }
+            rate.take(taken, now);
+            drop(state);
+            if beyond > 0 {
+                used.drops.add(rated.cause, (records.len() - count) as u64);
+                records.truncate(count);
+                self.tell(rated.resource, |told, _| told.beyond = told.beyond.saturating_add(beyond));
+            }
+        }
+        used.record_bytes = Bytes(records.bytes() as u64);
+        used
+    }
+
+    /// The limit of a resource now.
+    pub(crate) fn get(&self, resource: Resource) -> Option<u64> {
+        self.state().most.get(resource)
+    }
+
+    /// Changes what is told of a limit (the level that is taken, the amount beyond it), and what is charged to all modules together.
+    pub(crate) fn tell(&self, resource: Resource, change: impl FnOnce(&mut LimitShot, &mut Usage)) {
+        let State { told, used, .. } = &mut *self.state();
+        change(told.entry(resource).or_default(), used);
+    }
+
+    /// Adds to a bill what is counted for all modules of the session together.
+    pub(crate) fn add_to(&self, used: &mut Usage) {
+        used.merge(&self.state().used);
+        used.drops.add(DropCause::FrameLimit, self.kept.state().refused);
     }
 
     pub(crate) fn shot(&self) -> LimitsShot {
@@ -158,22 +248,16 @@ impl Limits {
     }
 
     fn limit_shot(&self, resource: Resource) -> LimitShot {
-        match resource {
-            Resource::Records => LimitShot {
-                most: self.records().per_second(),
-                taken: 0,
-                beyond: self.over_rate.load(Ordering::Relaxed),
-            },
-            Resource::Kept => {
-                let kept = self.kept.state();
-                LimitShot { most: kept.most, taken: kept.kept, beyond: kept.refused }
-            }
-            _ => LimitShot::default(),
+        if resource == Resource::Kept {
+            let kept = self.kept.state();
+            return LimitShot { most: kept.most, taken: kept.kept, beyond: kept.refused };
         }
+        let told = self.state().told.get(&resource).copied().unwrap_or_default();
+        LimitShot { most: self.get(resource), ..told }
     }
 
-    fn records(&self) -> MutexGuard<'_, RecordRate> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now(&self) -> Nanos {

@@ -362,7 +362,7 @@ impl Node {
         self.next_session += 1;
         let parents = self.parents_of(owner.as_ref());
         let name = spec.name.clone();
-        let limits = Arc::new(Limits::of(&spec));
+        let limits = Arc::new(Limits::of(&spec, owner.as_ref()));
         let mut session = Session::empty(self.next_session, spec, limits, memory, bell, claims);
         (session.owner, session.parents) = (owner, parents);
         (session.vps, session.channels, session.outputs) = (vps, channels, outputs);

@@ -3,16 +3,20 @@
 //! Encoding and writing is the work of one thread, so that no core waits for a disk. What a module's records cost goes on its session's account. What
 //! that thread holds while it writes, nobody else needs.
 
+mod storage;
+
 use crate::account::Account;
 use crate::followers::{Follower, Following, fields};
 use crate::guest::Output;
+use crate::limits::Limits;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use storage::Storage;
 use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError, Recovered};
 use weir_sandbox::thread_time;
 use weir_session::{Manifest, Name, Record, Records};
@@ -54,6 +58,15 @@ struct Known {
     streams: Vec<Name>,
     followers: Followers,
     sink: Arc<Mutex<Sink>>,
+    storage: Arc<Storage>,
+    account: Arc<Account>,
+}
+
+impl Known {
+    /// The files of its session, and the account of who pays for looking after them.
+    fn stored(&self) -> (Arc<Storage>, Arc<Account>) {
+        (Arc::clone(&self.storage), Arc::clone(&self.account))
+    }
 }
 
 /// The modules, by their numbers.
@@ -66,6 +79,9 @@ struct Sink {
     manifest: Manifest,
     folder: PathBuf,
     files: Option<ModuleFiles>,
+    /// The folder that they are in.
+    label: String,
+    storage: Arc<Storage>,
     since: Instant,
     bytes: u64,
     /// When the rows in the present files were last brought to the log.
@@ -108,6 +124,8 @@ impl Numbers {
 pub struct Writer {
     modules: Modules,
     numbers: Arc<Numbers>,
+    /// The files of sessions with modules, by the sessions' names.
+    storages: Mutex<HashMap<Name, Weak<Storage>>>,
     outputs: Option<Sender<Output>>,
     thread: Option<JoinHandle<()>>,
     recovery: Option<Recovery>,
@@ -130,7 +148,8 @@ impl Writer {
             .name("weir-records".to_owned())
             .spawn(move || work(&waiting, &theirs, rotation))?;
         let recovery = Some(Recovery::start(records)?);
-        Ok(Self { modules, numbers: Arc::default(), outputs: Some(outputs), thread: Some(thread), recovery })
+        let (numbers, storages) = Default::default();
+        Ok(Self { modules, numbers, storages, outputs: Some(outputs), thread: Some(thread), recovery })
     }
 
     /// Where modules put what comes out of them.
@@ -138,15 +157,15 @@ impl Writer {
         self.outputs.clone()
     }
 
-    /// Makes ready for a module's records, in `folder`/SESSION/MODULE-NUMBER. What it takes to write them goes on its account.
+    /// Makes ready for a module's records, in `folder`/SESSION/MODULE-NUMBER. What it takes to write them goes on its account; its session's limits say how much is kept.
     ///
     /// # Errors
     ///
     /// The files cannot be made.
-    pub fn open(
+    pub(crate) fn open(
         &self,
         guest: u64,
-        session: &Name,
+        (session, limits): (&Name, &Arc<Limits>),
         module: &Name,
         manifest: &Manifest,
         folder: &Path,
@@ -155,12 +174,15 @@ impl Writer {
         let written: Arc<Written> = Arc::default();
         let folder = folder.join(session.as_str());
         let followers = Followers::default();
+        let storage = self.storage(session, &folder, limits);
         let mut sink = Sink {
             session: session.clone(),
             module: module.clone(),
             manifest: manifest.clone(),
             folder,
             files: None,
+            label: String::new(),
+            storage: Arc::clone(&storage),
             since: Instant::now(),
             bytes: 0,
             flushed: Instant::now(),
@@ -168,14 +190,26 @@ impl Writer {
             numbers: Arc::clone(&self.numbers),
             unused: None,
             written: Arc::clone(&written),
-            account,
+            account: Arc::clone(&account),
             followers: Arc::clone(&followers),
             failed: None,
         };
         sink.files()?;
         let streams = manifest.streams.iter().map(|stream| stream.name.clone()).collect();
-        lock(&self.modules).insert(guest, Known { streams, followers, sink: Arc::new(Mutex::new(sink)) });
+        let known = Known { streams, followers, sink: Arc::new(Mutex::new(sink)), storage, account };
+        lock(&self.modules).insert(guest, known);
         Ok(written)
+    }
+
+    /// The files of a session, which all its modules share, with the limits that it has now.
+    fn storage(&self, session: &Name, folder: &Path, limits: &Arc<Limits>) -> Arc<Storage> {
+        let mut storages = lock(&self.storages);
+        storages.retain(|_, storage| storage.strong_count() > 0);
+        let known = storages.get(session).and_then(Weak::upgrade);
+        let storage = known.unwrap_or_else(|| Arc::new(Storage::new(folder.to_owned(), Arc::clone(limits))));
+        storage.held_to(Arc::clone(limits));
+        storages.insert(session.clone(), Arc::downgrade(&storage));
+        storage
     }
 
     /// The rows of a module's stream from now on.
@@ -252,6 +286,15 @@ fn work(waiting: &Receiver<Output>, modules: &Modules, rotation: Rotation) {
         if looked.elapsed() >= LOOK {
             looked = Instant::now();
             written.retain(|module| sink(*module).is_some_and(|sink| lock(&sink).look(rotation)));
+            // Also of those with nothing new: their limits may have changed.
+            let all: Vec<_> = lock(modules).values().map(Known::stored).collect();
+            for (storage, account) in all {
+                let begin = thread_time();
+                // Sessions that do nothing are charged nothing, however many there are.
+                if storage.enforce() {
+                    account.charge(Nanos(thread_time().0.saturating_sub(begin.0)));
+                }
+            }
         }
     }
 }
@@ -320,6 +363,8 @@ impl Sink {
             // What could not be made is tried again.
             self.unused = Some(number);
             self.files = Some(files?);
+            self.storage.begin(&label);
+            self.label = label;
             (self.since, self.bytes, self.rows) = (Instant::now(), 0, 0);
         }
         Ok(self.files.get_or_insert_with(|| unreachable!("it was just made")))
@@ -375,6 +420,9 @@ impl Sink {
                 self.fail(&error);
                 self.end();
             }
+            if self.files.is_some() {
+                self.storage.grow(&self.label);
+            }
         }
         let goes_on = self.rotate(rotation);
         self.account.charge(Nanos(thread_time().0.saturating_sub(begin.0)));
@@ -384,7 +432,8 @@ impl Sink {
     /// Ends its files if they are due. Says whether they have something in them and are not.
     fn rotate(&mut self, rotation: Rotation) -> bool {
         let age = self.since.elapsed().as_nanos();
-        if self.bytes > 0 && (self.bytes >= rotation.bytes.0 || age >= rotation.time.0.into()) {
+        let most = rotation.bytes.0.min(self.storage.file_bytes_max());
+        if self.bytes > 0 && (self.bytes >= most || age >= rotation.time.0.into()) {
             self.end();
         }
         self.bytes > 0
@@ -394,6 +443,7 @@ impl Sink {
     fn end(&mut self) {
         let Some(files) = self.files.take() else { return };
         let ended = files.end();
+        self.storage.end(&self.label);
         let lost = std::mem::take(&mut self.rows).saturating_sub(ended.kept);
         self.written.rows.fetch_add(ended.kept, Ordering::Relaxed);
         self.written.lost.fetch_add(lost, Ordering::Relaxed);
@@ -435,6 +485,7 @@ fn is_complete(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::SessionSpec;
     use weir_session::Order;
 
     const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\n[[stream]]\nname = 'rows'\n\
@@ -454,7 +505,10 @@ mod tests {
         let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();
         let [quiet, busy] = [(1, "quiet"), (2, "busy")].map(|(guest, module)| {
             let (session, module) = (Name::new("s").unwrap(), Name::new(module).unwrap());
-            writer.open(guest, &session, &module, &manifest, folder.path(), Arc::default()).unwrap()
+            let limits = Arc::new(Limits::of(&SessionSpec::new(session.clone()), None));
+            writer
+                .open(guest, (&session, &limits), &module, &manifest, folder.path(), Arc::default())
+                .unwrap()
         });
         let outputs = writer.outputs().unwrap();
         outputs.send(row(1)).unwrap();

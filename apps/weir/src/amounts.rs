@@ -3,7 +3,7 @@
 use clap::error::Error;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use std::marker::PhantomData;
-use weir_trust::grant::{Amounts, Ceilings, Resource};
+use weir_trust::grant::{Amounts, Ceilings, Resource, UNLIMITED};
 
 /// Options of one kind for amounts. They stand in a command line by `#[command(flatten)]`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,7 +39,7 @@ impl Kind for OfSession {
     fn option(resource: Resource) -> Option<Arg> {
         let row = resource.row();
         let limit = row.limit.as_ref()?;
-        let read = move |text: &str| row.unit.read(text).map(Some);
+        let read = move |text: &str| resource.read_limit(text).map(Some);
         Some(option(resource, limit.help).value_parser(read))
     }
 }
@@ -49,7 +49,7 @@ impl Kind for Granted {
         let row = resource.row();
         let [help, usual] = row.granted;
         let read = move |text: &str| match text {
-            "unlimited" => Ok(None),
+            UNLIMITED => Ok(None),
             text => row.unit.read(text).map(Some),
         };
         Some(option(resource, format!("{help}; or unlimited")).value_parser(read).default_value(usual))

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use weir_session::Name;
 use weir_trust::credential::Credential;
-use weir_trust::grant::{Ceilings, CpuShare, Grant, View};
+use weir_trust::grant::{BytesPerSecond, Ceilings, CpuShare, Grant, View};
 use weir_trust::key::KeyFile;
 use weir_units::{BitsPerSecond, Bytes};
 
@@ -223,6 +223,8 @@ fn a_grant_gives_only_what_is_written_and_the_credential_states_each_default() {
             memory: Some(Bytes(64 << 20)),
             bandwidth: Some(BitsPerSecond(0)),
             records_per_second: Some(1000),
+            record_bytes: Some(BytesPerSecond(4_000_000)),
+            record_storage: Some(Bytes(4_000_000_000)),
             kept_packets: Some(64),
             sessions: Some(1),
         },
@@ -247,6 +249,8 @@ fn a_grant_gives_only_what_is_written_and_the_credential_states_each_default() {
             "They use at most 64 MiB of memory.",
             "They send at most 0 bit/s.",
             "They write at most 1000 records a second.",
+            "Their records have at most 4 MB/s.",
+            "At most 4 GB of their records are kept.",
             "They keep at most 64 packets at a time.",
             "At most 1 session is there at a time.",
             "The holder cannot pass it on.",
@@ -255,7 +259,7 @@ fn a_grant_gives_only_what_is_written_and_the_credential_states_each_default() {
 
     // Everything wider is written, and can be.
     let wide = "--any-module --at ix-1.example --at *.ix.example --from 2026-01-01 --profile strict --interface eth0 --interface eth1 \
-        --filter udp --view all --write all --cpu unlimited --memory unlimited --bandwidth unlimited --records unlimited \
+        --filter udp --view all --write all --cpu unlimited --memory unlimited --bandwidth unlimited --records unlimited --record-bytes unlimited --record-storage unlimited \
         --kept unlimited --sessions unlimited --delegations unlimited --out wide";
     let said = sentences(at, &grant(wide));
     let nodes = ["ix-1.example", "*.ix.example"].map(|node| node.parse().unwrap());
@@ -286,6 +290,8 @@ fn a_grant_gives_only_what_is_written_and_the_credential_states_each_default() {
             "They use any amount of memory.",
             "They send at any rate.",
             "They write any number of records.",
+            "Their records have any number of bytes.",
+            "Any amount of their records is kept.",
             "They keep any number of packets.",
             "Any number of sessions are there at a time.",
             "The holder can pass it on, until a chain has 8 blocks.",

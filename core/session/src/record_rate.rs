@@ -5,7 +5,7 @@ use weir_units::Nanos;
 /// What one record takes of the credit. So much comes in a second for each record of the rate, and no rounding loses any.
 const RECORD: u128 = Nanos::SECOND.0 as u128;
 
-/// Counts records against a rate. It begins empty and holds what a second brings: however a rate is divided among several, and however often one of
+/// Counts records, or their bytes, against a rate. A [new](Self::new) one begins empty and holds what a second brings: however a rate is divided among several, and however often one of
 /// them begins anew, in `t` seconds no more are taken than the rate allows in `t + 1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordRate {
@@ -23,6 +23,12 @@ impl RecordRate {
         Self { per_second, credit: 0, at: now }
     }
 
+    /// The same with what a second brings to begin with: for whoever cannot begin anew at will.
+    pub fn full(per_second: Option<u64>, now: Nanos) -> Self {
+        let empty = Self::new(per_second, now);
+        Self { credit: empty.room(), ..empty }
+    }
+
     /// The rate.
     pub fn per_second(&self) -> Option<u64> {
         self.per_second
@@ -34,6 +40,13 @@ impl RecordRate {
         // Without a rate there was no credit, and none is made up for afterwards.
         self.per_second = per_second;
         self.credit = self.credit.min(self.room());
+    }
+
+    /// How many may be taken `now`; as many as come where there is no rate.
+    pub fn room_now(&mut self, now: Nanos) -> Option<u64> {
+        self.per_second?;
+        self.gain(now);
+        Some(u64::try_from(self.credit / RECORD).unwrap_or(u64::MAX))
     }
 
     /// Of `wanted` records, how many may be taken `now`. Time that goes backwards brings nothing.
@@ -82,6 +95,15 @@ mod tests {
         // Time that goes backwards brings nothing, neither then nor when it has come back.
         assert_eq!(rate.take(100, seconds(400)), 0);
         assert_eq!(rate.take(100, seconds(501)), 1);
+    }
+
+    #[test]
+    fn a_full_one_begins_with_what_a_second_brings() {
+        let mut rate = RecordRate::full(Some(10), seconds(5));
+        assert_eq!(rate.room_now(seconds(5)), Some(10));
+        assert_eq!((rate.take(4, seconds(5)), rate.room_now(seconds(5))), (4, Some(6)));
+        assert_eq!(rate.room_now(seconds(100)), Some(10));
+        assert_eq!(RecordRate::full(None, seconds(0)).room_now(seconds(0)), None);
     }
 
     #[test]

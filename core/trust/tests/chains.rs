@@ -92,6 +92,7 @@ fn every_part_of_a_grant_is_kept() {
             records_per_second: Some(4),
             kept_packets: Some(5),
             sessions: Some(i64::MAX as u64),
+            ..weir_trust::grant::Ceilings::NONE
         },
         nodes: Some(["a", "*.b", "node"].map(|text| text.parse().unwrap()).into_iter().collect()),
         not_before: Second::new(0),

@@ -6,7 +6,7 @@ use crate::leaving::{Withdrawn, withdraw};
 use crate::node::{Channel, Node, Session};
 use std::collections::BTreeMap;
 use weir_session::Name;
-use weir_session::ledger::{DropCause, Event, Session as Billed, Usage};
+use weir_session::ledger::{Event, Session as Billed, Usage};
 
 /// Earlier parts of a session, to release once no packets go to them.
 struct Before {
@@ -87,7 +87,7 @@ impl Node {
             session.ended = std::mem::take(&mut old.ended);
             session.modules.keys().for_each(|module| _ = session.ended.forget(module));
             (session.refusals, session.compiled) = (old.refusals, old.compiled);
-            session.gone.drops.add(DropCause::FrameLimit, old.limits.kept.state().refused);
+            old.limits.add_to(&mut session.gone);
             session.memory.had(old.memory.take_peak());
             let has_gone = |vp: &&crate::node::Vp| !session.vps.values().any(|now| is_same(now, vp));
             session.retired = old.all_vps().filter(has_gone).cloned().collect();

@@ -143,7 +143,7 @@ impl Daemon {
             None => workshop.filters.compile(filters, &mut self.turns.take(None, &mut budget)?)?,
         };
         let memory = MemoryReservation::apart(&memory, spec.memory, spec.memory_ceiling());
-        let limits = Arc::new(Limits::of(&spec));
+        let limits = Arc::new(Limits::of(&spec, None));
         let mut modules = Vec::new();
         for module in &spec.modules {
             crate::descriptors::spare(|| self.with_node(Node::tidy))?;

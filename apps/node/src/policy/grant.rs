@@ -153,6 +153,7 @@ mod tests {
                 records_per_second: Some(10),
                 kept_packets: Some(11),
                 sessions: Some(2),
+                ..Ceilings::NONE
             },
             nodes: Some(["*.example".parse().unwrap()].into_iter().collect()),
             not_before: Some("2026-01-01".parse().unwrap()),

@@ -5,8 +5,8 @@ use crate::links;
 use crate::module::{MANIFEST, assemble, text};
 use crate::place::{is_inside, udp};
 use crate::remote::{Net, Person, modest};
-use weir_trust::grant::{Ceilings, CpuShare, Grant};
-use weir_units::BitsPerSecond;
+use weir_trust::grant::{BytesPerSecond, Ceilings, CpuShare, Grant};
+use weir_units::{BitsPerSecond, Bytes};
 
 /// A module's file, for the program that sends it.
 pub fn file(net: &Net, name: &str, bytes: &[u8]) -> String {
@@ -68,6 +68,41 @@ fn delegates_share_records_and_none_has_more_taken() {
 }
 
 #[test]
+fn delegates_share_bytes_of_records_and_their_storage() {
+    if !is_inside("remote_limits::delegates_share_bytes_of_records_and_their_storage") {
+        return;
+    }
+    let mut net = Net::new();
+    let ceilings = Ceilings {
+        cpu: Some(CpuShare(500_000)),
+        record_bytes: Some(BytesPerSecond(100_000)),
+        record_storage: Some(Bytes(3_000_000_000)),
+        sessions: Some(5),
+        ..modest().ceilings
+    };
+    let researcher = net.granted("researcher", Grant { ceilings, ..modest() });
+    let students: Vec<Person> =
+        (0..2).map(|n| net.delegated(&researcher, &format!("student-{n}"), Grant::default())).collect();
+    for (more, says) in [
+        (["--record-bytes", "200kB/s"], "bytes of records: asked for 200 kB/s; of the 100 kB/s given"),
+        (["--record-storage", "4GB"], "kept records: asked for 4 GB; of the 3 GB given"),
+        (["--record-storage", "unlimited"], "give it `record_storage`"),
+    ] {
+        net.refused(&researcher, &create(&more), says);
+    }
+    // Where nothing is said it is what is granted, and no more than is usual.
+    net.done(&students[0], &create(&[]));
+    let of = shown(&net.place, &students[0].name_of("s"))["limits"].clone();
+    assert_eq!((&of["record_bytes"], &of["record_storage"]), (&100_000.into(), &1_000_000_000.into()));
+    net.refused(&students[1], &create(&[]), "bytes of records: asked for 100 kB/s; of the 100 kB/s given");
+    net.done(&students[0], &["session", "change", "s", "--record-bytes", "40kB/s"]);
+    net.done(&students[1], &create(&["--record-bytes", "60kB/s", "--record-storage", "2GB"]));
+    let told = net.done(&students[1], &["session", "show", "s"]);
+    assert!(told.contains("limits: 60 kB/s of records; 2 GB of kept records, 0 B now"), "{told}");
+    assert!(net.place.stop().success());
+}
+
+#[test]
 fn delegates_share_kept_packets_and_none_keeps_more() {
     if !is_inside("remote_limits::delegates_share_kept_packets_and_none_keeps_more") {
         return;
@@ -92,7 +127,7 @@ fn delegates_share_kept_packets_and_none_keeps_more() {
     net.done(&researcher, &create(&["--kept", "5"]));
     net.refused(&researcher, &["session", "change", "s", "--kept", "6"], "asked for 6; of the 7 given to");
     let told = net.done(&researcher, &["session", "show", "s"]);
-    assert!(told.contains("limits: 5 kept packets, 0 now"), "{told}");
+    assert!(told.contains("; 5 kept packets, 0 now"), "{told}");
     assert!(net.place.stop().success());
 }
 
@@ -139,9 +174,9 @@ fn fields_that_were_not_granted_are_not_written_whoever_asks_and_however() {
         told
     };
     let told = run(&mut net, &student, &[], true, false);
-    assert!(told.contains("limits: writes ttl (50 refused)"), "{told}");
+    assert!(told.contains("; writes ttl (50 refused)"), "{told}");
     let told = run(&mut net, &researcher, &[], true, true);
-    assert!(told.contains("limits: writes ttl,payload"), "{told}");
+    assert!(told.contains("; writes ttl,payload"), "{told}");
     let told = run(&mut net, &researcher, &["--write", "none"], false, false);
     assert!(told.contains("limits: writes none (100 refused)"), "{told}");
     assert!(net.place.stop().success());

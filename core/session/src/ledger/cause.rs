@@ -103,6 +103,8 @@ causes! {
     RecordLimit = "record-limit", Record;
     /// More records than the session may have taken in a second.
     RecordRate = "record-rate", Record;
+    /// More bytes of records than the session may have taken in a second.
+    RecordBytes = "record-bytes", Record;
     /// Emitted by a call that was then lost, and taken back with it.
     RecordOfLostCall = "record-of-lost-call", Record;
     /// The disk was full.
@@ -208,10 +210,10 @@ mod tests {
         for (n, cause) in (1..).zip(DropCause::ALL) {
             drops.add(*cause, n);
         }
-        assert_eq!(drops.iter().map(|(_, n)| n).collect::<Vec<_>>(), (1..=28).collect::<Vec<u64>>());
+        assert_eq!(drops.iter().map(|(_, n)| n).collect::<Vec<_>>(), (1..=29).collect::<Vec<u64>>());
         let names: std::collections::BTreeSet<_> = DropCause::ALL.iter().map(|cause| cause.name()).collect();
         assert_eq!(names.len(), DropCause::ALL.len());
         assert!(names.iter().all(|name| crate::Name::new(name).is_ok()));
-        assert_eq!(drops.of(Thing::Record), 20 + 21 + 22 + 23 + 24);
+        assert_eq!(drops.of(Thing::Record), 20 + 21 + 22 + 23 + 24 + 25);
     }
 }

@@ -16,7 +16,8 @@ use weir_units::{BitsPerSecond, Nanos, Timestamp};
 /// | 3 | the same, with records that were lost for their rate ([`DropCause::RecordRate`](super::DropCause::RecordRate)); decisions ([`Event::Decision`],
 /// [`Event::Unlisted`], [`Event::Revoked`]); whose a session is ([`Holder`]); sessions that end with their parent's ([`Closed::Parent`]), or because their right was taken back ([`Closed::Revoked`]) |
 /// | 4 | the same, with what requests of holders took ([`Event::Requests`]) |
-pub const FORMAT: u64 = 4;
+/// | 5 | the same, with the bytes of records ([`DropCause::RecordBytes`](super::DropCause::RecordBytes), and counters of [`Usage`]) |
+pub const FORMAT: u64 = 5;
 
 /// One entry: what happened on a node, and when.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -143,6 +143,18 @@ counters! {
     #[serde(skip_serializing_if = "wire::is_zero")]
     records_written: u64 = ["records_written", "records_written", "written", "records", "written", "records",
         "Records that were written"];
+    /// Bytes of the records that were taken, as its modules emitted them.
+    #[serde(with = "wire::bytes", skip_serializing_if = "is_no_bytes")]
+    record_bytes: Bytes = ["record_bytes", "record_bytes", "of records", "B", "recorded", "bytes",
+        "Bytes of the records that were taken, as its modules emitted them"];
+    /// Record files that were deleted because the session kept as many bytes as it may.
+    #[serde(skip_serializing_if = "wire::is_zero")]
+    record_files_deleted: u64 = ["record_files_deleted", "record_files_deleted", "deleted", "files", "deleted", "files",
+        "Record files that were deleted for newer ones"];
+    /// Their bytes.
+    #[serde(with = "wire::bytes", skip_serializing_if = "is_no_bytes")]
+    record_bytes_deleted: Bytes = ["record_bytes_deleted", "record_bytes_deleted", "deleted", "B", "deleted", "bytes",
+        "Bytes of these files"];
     /// Calls that trapped.
     #[serde(skip_serializing_if = "wire::is_zero")]
     faults: u64 = ["faults", "faults", "faults", "", "faults", "", "Calls of its modules that were lost"];

@@ -15,9 +15,9 @@ mod second;
 pub use filter::{FILTER_BYTES_MAX, Filter, FilterError};
 pub use module::{ModuleHash, ModuleHashError, ModuleSet, Modules};
 pub use node::{NodeName, NodeNameError, NodePattern, Nodes};
-pub use parts::{CpuShare, CpuShareError, Interface, InterfaceError};
+pub use parts::{BytesPerSecond, CpuShare, CpuShareError, Interface, InterfaceError};
 pub use request::{Excess, Part, Request};
-pub use resource::{Amounts, Ceilings, Limit, Resource, Row, Shown, Unit};
+pub use resource::{Amounts, Ceilings, Limit, Resource, Row, Shown, UNLIMITED, Unit};
 pub use second::Second;
 pub use weir_wire::view::View;
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use weir_units::{Amount, Bytes, ParseError};
 
 /// A network interface of a node, by name. It is compared and never looked up in a credential's place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,6 +77,65 @@ impl fmt::Display for CpuShare {
     }
 }
 
+/// Bytes in a second, shown and written in decimal units: `1 MB/s`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BytesPerSecond(pub u64);
+
+impl FromStr for BytesPerSecond {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let wanted = "a number of bytes in a second such as 64 kB/s or 1 MB/s";
+        let wrong = || ParseError { given: text.to_owned(), wanted };
+        let bytes = text.strip_suffix("/s").ok_or_else(wrong)?;
+        bytes.parse().map(|Bytes(bytes)| Self(bytes)).map_err(|_| wrong())
+    }
+}
+
+impl fmt::Display for BytesPerSecond {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        DecimalBytes(self.0).fmt(f)?;
+        f.write_str("/s")
+    }
+}
+
+impl Amount for BytesPerSecond {
+    fn exact(self) -> String {
+        format!("{} B/s", self.0)
+    }
+}
+
+/// Bytes on a disk, shown in decimal units.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct DecimalBytes(pub(super) u64);
+
+impl fmt::Display for DecimalBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scale, unit) = match self.0 {
+            0..1_000 => return write!(f, "{} B", self.0),
+            1_000..1_000_000 => (1_000, "kB"),
+            1_000_000..1_000_000_000 => (1_000_000, "MB"),
+            _ => (1_000_000_000_u64, "GB"),
+        };
+        // A decimal digit is a tenth of the scale, so this is exact where the precision is the scale's.
+        let decimals = f.precision().unwrap_or(1).min(9);
+        let parts =
+            (u128::from(self.0) * 10_u128.pow(u32::try_from(decimals).unwrap_or(9))) / u128::from(scale);
+        let digits = format!("{parts:0>width$}", width = decimals + 1);
+        let (whole, rest) = digits.split_at(digits.len() - decimals);
+        match rest.trim_end_matches('0') {
+            "" => write!(f, "{whole} {unit}"),
+            rest => write!(f, "{whole}.{rest} {unit}"),
+        }
+    }
+}
+
+impl Amount for DecimalBytes {
+    fn exact(self) -> String {
+        format!("{} B", self.0)
+    }
+}
+
 /// The lower one, where nothing is no limit.
 pub(super) fn least<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
     match (a, b) {
@@ -99,6 +159,22 @@ mod tests {
         for text in ["", "5", "%", "-5%", "5.%", ".5%", "0.00001%", "1e3%", "+1%", "99999999999999999999%"] {
             assert!(text.parse::<CpuShare>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn bytes_in_a_second_are_read_and_shown_in_decimal_units() {
+        for (text, bytes) in
+            [("1 MB/s", 1_000_000), ("64kB/s", 64_000), ("1.5 GB/s", 1_500_000_000), ("7 B/s", 7)]
+        {
+            assert_eq!(text.parse(), Ok(BytesPerSecond(bytes)), "{text}");
+        }
+        for text in ["", "1 MB", "/s", "1 Mbit/s", "-1 B/s"] {
+            assert!(text.parse::<BytesPerSecond>().is_err(), "{text}");
+        }
+        let shown = [999, 1_000, 1_250_000, 1_000_000_000].map(|bytes| BytesPerSecond(bytes).to_string());
+        assert_eq!(shown, ["999 B/s", "1 kB/s", "1.2 MB/s", "1 GB/s"]);
+        let (one, other) = (DecimalBytes(1_000_001), DecimalBytes(1_000_000));
+        assert_eq!(weir_units::beside(one, &[other]), "1.000001 MB");
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! The resources of a session and of a grant: one record each. Ceilings, the facts of credentials, options, configuration keys, refusals and what people read follow from it.
 
-use super::CpuShare;
+use super::parts::DecimalBytes;
+use super::{BytesPerSecond, CpuShare};
 use std::fmt::Display;
 use weir_units::{BitsPerSecond, Bytes, beside};
+
+/// No limit, as it is typed.
+pub const UNLIMITED: &str = "unlimited";
 
 /// A quantity of a resource that is counted in whole units.
 trait Quantity: Copy {
@@ -35,7 +39,7 @@ macro_rules! quantities {
     )+};
 }
 
-quantities!(CpuShare, Bytes, BitsPerSecond);
+quantities!(CpuShare, Bytes, BitsPerSecond, BytesPerSecond, DecimalBytes);
 
 /// The unit of a resource: how an amount is written and shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +48,12 @@ pub enum Unit {
     Share,
     /// Bytes.
     Bytes,
+    /// Bytes on a disk.
+    Stored,
     /// Bits in a second.
     Rate,
+    /// Bytes in a second.
+    ByteRate,
     /// A whole number.
     Count,
 }
@@ -55,8 +63,8 @@ impl Unit {
     pub const fn placeholder(self) -> &'static str {
         match self {
             Self::Share => "SHARE",
-            Self::Bytes => "BYTES",
-            Self::Rate => "RATE",
+            Self::Bytes | Self::Stored => "BYTES",
+            Self::Rate | Self::ByteRate => "RATE",
             Self::Count => "COUNT",
         }
     }
@@ -71,8 +79,9 @@ impl Unit {
         }
         match self {
             Self::Share => of::<CpuShare>(text),
-            Self::Bytes => of::<Bytes>(text),
+            Self::Bytes | Self::Stored => of::<Bytes>(text),
             Self::Rate => of::<BitsPerSecond>(text),
+            Self::ByteRate => of::<BytesPerSecond>(text),
             Self::Count => of::<u64>(text),
         }
     }
@@ -83,11 +92,14 @@ impl Unit {
             others.iter().copied().map(T::of).collect()
         }
         match self {
+            Self::Count if amount == u64::MAX => "any number".to_owned(),
+            Self::Stored | Self::ByteRate if amount == u64::MAX => "any amount".to_owned(),
             // To the last digit.
             Self::Share => CpuShare(amount).to_string(),
             Self::Bytes => beside(Bytes(amount), &all(others)),
+            Self::Stored => beside(DecimalBytes(amount), &all(others)),
             Self::Rate => beside(BitsPerSecond(amount), &all(others)),
-            Self::Count if amount == u64::MAX => "any number".to_owned(),
+            Self::ByteRate => beside(BytesPerSecond(amount), &all(others)),
             Self::Count => amount.to_string(),
         }
     }
@@ -96,8 +108,9 @@ impl Unit {
     pub fn exact(self, amount: u64) -> Option<String> {
         match self {
             Self::Share => Some(CpuShare(amount).to_string()),
-            Self::Bytes => Some(amount.to_string()),
+            Self::Bytes | Self::Stored => Some(amount.to_string()),
             Self::Rate => Some(format!("{amount}bit/s")),
+            Self::ByteRate => Some(format!("{amount}B/s")),
             Self::Count => None,
         }
     }
@@ -122,7 +135,7 @@ impl Shown {
     /// A number for people.
     pub fn show(&self, number: u64) -> String {
         match self.metric_unit {
-            "bytes" => Bytes(number).to_string(),
+            "bytes" => DecimalBytes(number).to_string(),
             _ => number.to_string(),
         }
     }
@@ -282,6 +295,64 @@ resources! {
             unstated: "it would have more records taken than is granted: give it `records_per_second`",
         }),
     };
+    /// Bytes of records in a second.
+    RecordBytes, record_bytes: BytesPerSecond = Row {
+        name: "record-bytes",
+        unit: Unit::ByteRate,
+        title: "bytes of records",
+        fact: "a whole number of bytes in a second, 0 or more",
+        of: "",
+        sentences: ["", "Their records have at most {}", "Their records have any number of bytes"],
+        granted: ["Bytes of records in a second", "4MB/s"],
+        less: "ask for less with `--record-bytes`",
+        limit: Some(Limit {
+            key: "record_bytes",
+            default: Some(1_000_000),
+            help: "Bytes of records that its modules together may have taken in a second [default: 1MB/s]",
+            words: "of records",
+            taken: None,
+            beyond: Shown {
+                key: "record_bytes_beyond",
+                word: "lost",
+                metric: "over_byte_rate",
+                metric_unit: "bytes",
+                help: "Bytes of records that were not taken because of the session's rate of bytes",
+            },
+            unstated: "it would have more bytes of records taken than is granted: give it `record_bytes`",
+        }),
+    };
+    /// Bytes of records that are kept on the disk.
+    RecordStorage, record_storage: Bytes = Row {
+        name: "record-storage",
+        unit: Unit::Stored,
+        title: "kept records",
+        fact: "a whole number of bytes, 0 or more",
+        of: "",
+        sentences: ["", "At most {} of their records are kept", "Any amount of their records is kept"],
+        granted: ["Bytes of records that are kept; the oldest files are deleted first", "4GB"],
+        less: "ask for less with `--record-storage`",
+        limit: Some(Limit {
+            key: "record_storage",
+            default: Some(1_000_000_000),
+            help: "Bytes of its records that are kept; the oldest files are deleted first [default: 1GB]",
+            words: "of kept records",
+            taken: Some(Shown {
+                key: "record_storage_now",
+                word: "now",
+                metric: "kept_records",
+                metric_unit: "bytes",
+                help: "Bytes of its record files, also of those from before",
+            }),
+            beyond: Shown {
+                key: "record_storage_deleted",
+                word: "deleted",
+                metric: "deleted_oldest_records",
+                metric_unit: "bytes",
+                help: "Bytes of record files that were deleted for newer ones",
+            },
+            unstated: "it would keep more of its records than is granted: give it `record_storage`",
+        }),
+    };
     /// Packets that are kept at once.
     Kept, kept_packets: u64 = Row {
         name: "kept",
@@ -343,6 +414,14 @@ impl Resource {
     /// The resources that a session limits by one amount each.
     pub fn limits() -> impl Iterator<Item = (Self, &'static Limit)> {
         Self::ALL.iter().filter_map(|resource| Some((*resource, resource.row().limit.as_ref()?)))
+    }
+
+    /// Reads the limit of a session: an amount, or `unlimited`.
+    ///
+    /// # Errors
+    /// A text that is neither, with what would be one.
+    pub fn read_limit(self, text: &str) -> Result<u64, String> {
+        if text == UNLIMITED { Ok(u64::MAX) } else { self.row().unit.read(text) }
     }
 
     /// The sentence of a credential.
