@@ -1,7 +1,6 @@
 //! What hosts leave to their network cards, checksums and the cutting of TCP into segments, where their packets go on.
 
 use crate::links::far_cable;
-use crate::module::{MANIFEST, assemble, text};
 use crate::offload::{self, Arrivals, Host};
 use crate::place::{Place, is_inside};
 use serde_json::{Value, json};
@@ -61,32 +60,6 @@ fn checksums_that_a_host_left_to_its_card_are_right_where_packets_go_on() {
     for name in ["up", "down"] {
         assert_eq!(output(&place, name)["drops"], json!({}), "{name}");
     }
-    assert!(place.stop().success());
-}
-
-#[test]
-fn checksums_are_right_of_packets_that_modules_send_as_they_got_them() {
-    if !is_inside("offloads::checksums_are_right_of_packets_that_modules_send_as_they_got_them") {
-        return;
-    }
-    let one_way = BETWEEN
-        .replace(", forward = \"up\"", "")
-        .replace(",\n    { name = \"back\", interface = \"c\", queue = 4096, forward = \"down\" }", "");
-    let one_way = one_way.replace(
-        "memory = \"64 MiB\"",
-        "memory = \"512 MiB\"\ncpu = [{ period = \"20ms\", slice = \"4ms\" }]",
-    );
-    let one_way = one_way.replace("name = \"there\"", "name = \"main\"");
-    let (mut place, hosts) = between(&one_way);
-    let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
-        (drop (call $send (i32.const 0) (i32.load offset=8 (local.get $d)) (i32.load offset=12 (local.get $d))))
-        (i32.const 0))"#;
-    let manifest = MANIFEST.replace("NAME", "sending");
-    let manifest = format!("kind = 'active'\n{manifest}[[output]]\nname = 'up'\n");
-    let bytes = assemble(&text(body), Some(manifest.as_bytes()));
-    let reply = place.load("alice", json!({"module": "sending.wasm"}), &bytes);
-    assert!(reply.get("done").is_some(), "{reply}");
-    offload::datagrams(&hosts[0], &hosts[1]);
     assert!(place.stop().success());
 }
 
