@@ -196,7 +196,7 @@ impl Tried<'_> {
         held: &mut Vec<Holding>,
     ) -> Result<(), NodeError> {
         let (mut names, mut publishers) = (BTreeSet::new(), Vec::new());
-        let (mut waiting, limits) = (Vec::new(), SessionLimits::of(spec));
+        let (mut waiting, limits) = (Vec::new(), SessionLimits::of(spec, None));
         for module in &spec.modules {
             let Tested { name, admitted, longest, publisher } = self.test(spec, module, memory, &limits)?;
             publishers.extend(publisher);
