@@ -51,7 +51,12 @@ pub fn table(
     for module in modules.iter().filter(|module| module.class != Class::Empty) {
         let mut entries = Vec::new();
         for (name, engine) in &ways {
-            entries.push(Entry::new(*name, module, Box::new(Sandboxed::start(engine, module, packets)?)));
+            entries.push(Entry::new(
+                *name,
+                module,
+                packets,
+                Box::new(Sandboxed::start(engine, module, packets)?),
+            ));
         }
         let ticks = ticks(batches, module.admit()?.tick());
         contest(&module.name, &mut entries, batches, &ticks, effort)?;

@@ -2,7 +2,7 @@
 
 use crate::module::Module;
 use crate::native::thread_time;
-use crate::packets::{Ready, Tick, packets_of};
+use crate::packets::{BLOCK_BATCHES, Packets, Ready, Tick, packets_of};
 use crate::{BenchError, statistics::Sample};
 use std::hash::Hasher;
 use std::ops::Range;
@@ -79,9 +79,6 @@ impl Deeds {
 /// An odd number with many bits, so that what is joined with it stays distinguishable.
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Batches after which what a module emitted is taken from it, as a run does after each block.
-const BLOCK_BATCHES: usize = weir_netio::BLOCK_PACKETS / weir_abi::BATCH_PACKETS;
-
 /// How long a cycle of the time stamp counter is.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
@@ -107,6 +104,8 @@ pub struct Entry<'a> {
     pub name: String,
     /// The build.
     pub build: Box<dyn Contestant + 'a>,
+    /// Where it sees descriptors.
+    packets: &'a Packets,
     /// Nanoseconds of processor time a packet, one number for each round.
     pub nanos: Sample,
     /// Where the fields of each stream's rows lie. What is between them is padding, and may be anything.
@@ -122,13 +121,19 @@ pub struct Entry<'a> {
 
 impl<'a> Entry<'a> {
     /// Nothing measured yet.
-    pub fn new(name: impl Into<String>, module: &Module, build: Box<dyn Contestant + 'a>) -> Self {
+    pub fn new(
+        name: impl Into<String>,
+        module: &Module,
+        packets: &'a Packets,
+        build: Box<dyn Contestant + 'a>,
+    ) -> Self {
         let place = |field: &Field| field.offset..field.offset + field.ty.size();
         let streams = module.manifest.streams.iter();
         let fields = streams.map(|stream| stream.fields.iter().map(place).collect()).collect();
         Self {
             name: name.into(),
             build,
+            packets,
             nanos: Sample::default(),
             fields,
             compared: true,
@@ -148,12 +153,17 @@ impl<'a> Entry<'a> {
 
     /// Once over all batches. Returns the processor time that the build took.
     ///
-    /// What it emits is taken after each block, as a run does, and looked at after the pass, so that this is not measured.
-    pub fn pass(&mut self, batches: &[Ready], ticks: &[Tick]) -> (Duration, Deeds) {
+    /// What it emits is taken after each block, as a run does, and looked at after the pass, so that this is not measured; nor is writing descriptors.
+    ///
+    /// # Errors
+    /// Where descriptors cannot be written.
+    pub fn pass(&mut self, batches: &[Ready], ticks: &[Tick]) -> Result<(Duration, Deeds), BenchError> {
         let mut deeds = Deeds::default();
         let mut ticks = ticks.iter().peekable();
-        let begin = thread_time();
+        let mut taken = Duration::ZERO;
         for (block, batches) in batches.chunks(BLOCK_BATCHES).enumerate() {
+            self.packets.show(block)?;
+            let begin = thread_time();
             self.build.begin_block();
             for (i, ready) in batches.iter().enumerate() {
                 let drops = self.build.run(ready.batch);
@@ -164,10 +174,10 @@ impl<'a> Entry<'a> {
                 }
             }
             self.take();
+            taken += thread_time().saturating_sub(begin);
         }
-        let taken = thread_time().saturating_sub(begin);
         self.account(&mut deeds);
-        (taken, deeds)
+        Ok((taken, deeds))
     }
 
     /// The end of the packets.
@@ -271,11 +281,11 @@ pub fn contest(
             let entry = &mut entries[place];
             let mut deeds = Deeds::default();
             if warm {
-                deeds.add(entry.pass(batches, ticks).1);
+                deeds.add(entry.pass(batches, ticks)?.1);
             }
             let mut all = Duration::ZERO;
             for _ in 0..passes {
-                let (taken, pass) = entry.pass(batches, ticks);
+                let (taken, pass) = entry.pass(batches, ticks)?;
                 deeds.add(pass);
                 all += taken;
             }

@@ -50,10 +50,10 @@ impl Exercise {
         let workshop = Workshop::open(&packets)?;
         let batches = packets.first(self.packets);
         let ticks = ticks(batches, module.admit()?.tick());
-        let mut entry =
-            Entry::new(self.how.name(), &module, workshop.make(&module, self.how)?).without_comparison();
+        let mut entry = Entry::new(self.how.name(), &module, &packets, workshop.make(&module, self.how)?)
+            .without_comparison();
         for _ in 0..self.passes {
-            entry.pass(batches, &ticks);
+            entry.pass(batches, &ticks)?;
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ pub mod corpus;
 pub mod crafted;
 mod deliveries;
 pub mod demultiplexing;
+pub mod descriptors;
 pub mod document;
 pub mod durable;
 pub mod error;

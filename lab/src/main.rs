@@ -18,8 +18,8 @@ use weir_lab::price::{self, Workshop};
 use weir_lab::table::Table;
 use weir_lab::worst::Search;
 use weir_lab::{
-    BenchError, analysis, authorising, compiling, demultiplexing, floods, handshake, idle, live, looped,
-    machine, memory, place, ratios, run, scheduling, shares, start, suspending, views, wards,
+    BenchError, analysis, authorising, compiling, demultiplexing, descriptors, floods, handshake, idle, live,
+    looped, machine, memory, place, ratios, run, scheduling, shares, start, suspending, views, wards,
 };
 
 /// Measures what docs/SPECIFICATION.md promises, and prints it as tables.
@@ -71,6 +71,8 @@ enum Part {
     All,
     /// Sandboxed against native modules: time
     Price,
+    /// Modules over descriptors of several sizes
+    Descriptor,
     /// Sandboxed against native modules: instructions
     Instructions,
     /// Whole runs against a bare loop and tcpdump
@@ -115,6 +117,8 @@ enum Part {
 const BIG_PACKETS: u64 = 5_000_000;
 /// Packets that stay in the processor's cache with their descriptors, and packets whose instructions are counted.
 const CACHED: usize = 4096;
+/// Packets of a block: so many descriptors are written before modules look at them.
+const BLOCK: usize = weir_netio::BLOCK_PACKETS;
 const COUNTED: usize = 8192;
 /// A trace with fewer packets is looped, so that it does not stay in the cache.
 const TRACE_PACKETS: u64 = 65_536;
@@ -170,6 +174,9 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
     };
     if wants(Part::Price) {
         add("price", prices(&modules, &trace, cli.quick)?);
+    }
+    if wants(Part::Descriptor) {
+        add("descriptor", descriptors(&modules, &trace, cli.quick)?);
     }
     if wants(Part::Compiling) {
         let packets = Packets::read(&trace, CACHED)?;
@@ -286,6 +293,22 @@ fn bounds(modules: &[Module], sample: &Path, trace: &Path, cli: &Cli) -> Result<
     let corpus = corpus::build(&Shape::all()?, &Level::ALL)?;
     let search = Search { seed: 2, times: if quick { 4 } else { 20 }, batches: 40 };
     Ok(format!("{text}\n{}", ratios::corpus(&shares::bounded(&corpus)?, sample, search)?))
+}
+
+fn descriptors(modules: &[Module], trace: &Path, quick: bool) -> Result<String, BenchError> {
+    let cached = Effort { rounds: if quick { 31 } else { 151 }, warm: true, passes: 4 };
+    let streamed = Effort { rounds: if quick { 9 } else { 41 }, warm: false, passes: 1 };
+    let mut text = String::new();
+    for (title, most, effort) in [
+        (format!("{BLOCK} packets again and again, as a block"), BLOCK, cached),
+        (format!("{CACHED} packets again and again"), CACHED, cached),
+        ("the whole trace".to_owned(), usize::MAX, streamed),
+    ] {
+        let table = descriptors::table(modules, trace, most, effort)?;
+        let rounds = effort.rounds;
+        _ = writeln!(text, "`{}`: {title}; medians of {rounds} rounds.\n\n{table}", place::shown(trace));
+    }
+    Ok(text)
 }
 
 fn prices(modules: &[Module], trace: &Path, quick: bool) -> Result<String, BenchError> {

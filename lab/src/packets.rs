@@ -2,23 +2,30 @@
 
 use crate::{BenchError, native};
 use std::fs::File;
-use std::io::Write;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTORS_BASE, DESCRIPTORS_MAX, Descriptor};
-use weir_netio::{Capture, Input, Next};
+use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTOR_BYTES, DESCRIPTORS_BASE, DESCRIPTORS_MAX, Descriptor};
+use weir_netio::{BLOCK_PACKETS, Capture, Input, Next};
 use weir_sandbox::{Area, Batch};
 use weir_units::{Nanos, Timestamp};
 
-/// The most packets that are kept: their descriptors fit into a sandbox's room for them.
-const PACKETS_MAX: usize = DESCRIPTORS_MAX as usize / weir_abi::DESCRIPTOR_BYTES;
+/// The most packets that are kept.
+const PACKETS_MAX: usize = DESCRIPTORS_MAX as usize / DESCRIPTOR_BYTES;
+/// Batches of a block.
+pub const BLOCK_BATCHES: usize = BLOCK_PACKETS / BATCH_PACKETS;
 
 /// A capture, classified: all that modules need of it.
+///
+/// As in a run, the descriptors of one block at a time are where modules see them, and have just been written there.
 #[derive(Debug)]
 pub struct Packets {
     path: PathBuf,
+    /// Those of all packets.
+    all: Vec<u8>,
+    /// Those of a block, which modules see.
     descriptors: File,
-    descriptors_len: usize,
+    block_bytes: usize,
     capture: File,
     capture_len: usize,
     batches: Vec<Ready>,
@@ -50,6 +57,15 @@ impl Packets {
     /// # Errors
     /// Where it cannot be read, or is compressed: its bytes must be in the file as they are.
     pub fn read(path: &Path, most: usize) -> Result<Self, BenchError> {
+        Self::read_spread(path, most, DESCRIPTOR_BYTES)
+    }
+
+    /// The same, with a descriptor at each multiple of `size` bytes: as much of it as there is room for, and zeros behind it. The addresses in
+    /// [batches](Self::batches) are those of descriptors without room between them.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_spread(path: &Path, most: usize, size: usize) -> Result<Self, BenchError> {
         let mut capture = Capture::open(Input::File(path.to_owned()))?;
         let mut window: Option<(u64, u64, usize)> = None;
         let mut all: Vec<Descriptor> = Vec::new();
@@ -71,14 +87,12 @@ impl Packets {
             return Err(unusable("the benchmark needs a plain pcap or pcapng file, not a compressed one"));
         }
         let batches = batches(&all);
-        let descriptors_len = all.len().div_ceil(BATCH_PACKETS) * BATCH_BYTES;
+        let block_bytes = BLOCK_PACKETS * size;
         let folder = std::env::temp_dir();
-        let mut descriptors = in_memory().map_err(BenchError::file(&folder))?;
-        descriptors
-            .write_all(native::bytes_of(&all))
-            .and_then(|()| descriptors.set_len(u64::try_from(descriptors_len).unwrap_or(0)))
-            .map_err(BenchError::file(&folder))?;
-        Ok(Self { path: path.to_owned(), descriptors, descriptors_len, capture: file, capture_len, batches })
+        let descriptors = in_memory().map_err(BenchError::file(&folder))?;
+        descriptors.set_len(u64::try_from(block_bytes).unwrap_or(0)).map_err(BenchError::file(&folder))?;
+        let (path, all) = (path.to_owned(), spread(native::bytes_of(&all), size));
+        Ok(Self { path, all, descriptors, block_bytes, capture: file, capture_len, batches })
     }
 
     /// The capture's file.
@@ -86,9 +100,19 @@ impl Packets {
         &self.path
     }
 
-    /// The descriptors, in batches that each begin on a page.
+    /// Room for the descriptors of a block.
     pub fn descriptors(&self) -> Area<'_> {
-        Area { fd: self.descriptors.as_fd(), offset: 0, len: self.descriptors_len }
+        Area { fd: self.descriptors.as_fd(), offset: 0, len: self.block_bytes }
+    }
+
+    /// Writes the descriptors of a block, by its number, into that room.
+    ///
+    /// # Errors
+    /// Where the memory file cannot be written.
+    pub fn show(&self, block: usize) -> Result<(), BenchError> {
+        let from = (block * self.block_bytes).min(self.all.len());
+        let to = (from + self.block_bytes).min(self.all.len());
+        self.descriptors.write_all_at(&self.all[from..to], 0).map_err(BenchError::file(&self.path))
     }
 
     /// The capture file.
@@ -105,6 +129,16 @@ impl Packets {
     pub fn batches(&self) -> &[Ready] {
         &self.batches
     }
+}
+
+/// Descriptors at multiples of `size` bytes.
+fn spread(descriptors: &[u8], size: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(descriptors.len() / DESCRIPTOR_BYTES * size);
+    for descriptor in descriptors.chunks(DESCRIPTOR_BYTES) {
+        bytes.extend(descriptor.iter().take(size));
+        bytes.resize(bytes.len().next_multiple_of(size), 0);
+    }
+    bytes
 }
 
 /// How many packets these batches have.
@@ -137,7 +171,7 @@ fn batches(all: &[Descriptor]) -> Vec<Ready> {
         .enumerate()
         .map(|(i, chunk)| {
             latest = chunk.iter().map(|d| d.ts_ns).fold(latest, u64::max);
-            let offset = u32::try_from(i * BATCH_BYTES).unwrap_or(u32::MAX);
+            let offset = u32::try_from(i % BLOCK_BATCHES * BATCH_BYTES).unwrap_or(u32::MAX);
             let mask = u64::MAX >> (BATCH_PACKETS - chunk.len());
             let first = u32::try_from(i * BATCH_PACKETS).unwrap_or(u32::MAX);
             let batch = Batch { descriptors: DESCRIPTORS_BASE.saturating_add(offset), mask, first };

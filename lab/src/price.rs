@@ -8,6 +8,7 @@ use crate::sandboxed::Sandboxed;
 use crate::statistics::Sample;
 use crate::table::Table;
 use crate::{BenchError, finite, reference};
+use weir_abi::DESCRIPTOR_BYTES;
 use weir_sandbox::{Control, Engine, Foreign, Options};
 use weir_session::Tier;
 
@@ -168,7 +169,7 @@ impl<'a> Workshop<'a> {
             }
             How::Reference => {
                 let admitted = module.admit()?;
-                let wasm = reference::with_batch(&module.wasm, admitted.facts())
+                let wasm = reference::with_batch(&module.wasm, admitted.facts(), DESCRIPTOR_BYTES)
                     .map_err(|error| refused(how.name(), error.to_string()))?;
                 Box::new(sandboxed(self.tier(Tier::Proved), &Module { wasm, ..module.clone() })?)
             }
@@ -184,7 +185,7 @@ impl<'a> Workshop<'a> {
     pub fn measure(&self, module: &Module, batches: &[Ready], effort: Effort) -> Result<Price, BenchError> {
         let mut entries = Vec::new();
         for how in self.ways(module) {
-            entries.push(Entry::new(how.name(), module, self.make(module, how)?));
+            entries.push(Entry::new(how.name(), module, self.packets, self.make(module, how)?));
         }
         let ticks = ticks(batches, module.admit()?.tick());
         let deeds = contest(&module.name, &mut entries, batches, &ticks, effort)?;

@@ -5,7 +5,7 @@ use crate::contest::Contestant;
 use crate::corpus::Sample as Member;
 use crate::gauge::Counter;
 use crate::module::Module;
-use crate::packets::Packets;
+use crate::packets::{BLOCK_BATCHES, Packets};
 use crate::place;
 use crate::sandboxed::Sandboxed;
 use crate::statistics::Sample;
@@ -210,6 +210,9 @@ fn slow(module: &Module, trace: &Packets, part: f64) -> Result<f64, BenchError> 
         let mut ticks = ticks.iter().peekable();
         let mut place = 0;
         for (index, ready) in trace.batches().iter().enumerate() {
+            if index.is_multiple_of(BLOCK_BATCHES) {
+                trace.show(index / BLOCK_BATCHES)?;
+            }
             for packet in (0..weir_abi::BATCH_PACKETS).filter(|packet| ready.batch.mask >> packet & 1 == 1) {
                 let one = Batch { mask: 1 << packet, ..ready.batch };
                 let begin = Cycles::now();

@@ -11,18 +11,19 @@ use weir_bounds::EntryPoint;
 use weir_session::Facts;
 
 /// Adds a function that takes a batch, and exports it in place of the one that takes a packet. Like the loader's, it keeps in a global which packets
-/// are still to do.
+/// are still to do. A descriptor is at each multiple of `size` bytes.
 ///
 /// # Errors
 /// Where the module cannot be read.
-pub fn with_batch(wasm: &[u8], facts: &Facts) -> Result<Vec<u8>, Error<Infallible>> {
+pub fn with_batch(wasm: &[u8], facts: &Facts, size: usize) -> Result<Vec<u8>, Error<Infallible>> {
     let mut module = Module::new();
-    Pass { facts, globals_written: false }.parse_core_module(&mut module, Parser::new(0), wasm)?;
+    Pass { facts, size, globals_written: false }.parse_core_module(&mut module, Parser::new(0), wasm)?;
     Ok(module.finish())
 }
 
 struct Pass<'a> {
     facts: &'a Facts,
+    size: usize,
     globals_written: bool,
 }
 
@@ -94,13 +95,17 @@ impl Reencode for Pass<'_> {
         const MASK: u32 = 1;
         utils::parse_code_section(self, code, section)?;
         let (rest, drops) = (self.facts.globals, self.facts.globals + 1);
-        let shift = i32::try_from(weir_abi::DESCRIPTOR_BYTES.trailing_zeros()).unwrap_or(6);
         let mut function = Function::new([]);
         let mut body = function.instructions();
         body.i64_const(0).global_set(drops).local_get(MASK).global_set(rest);
         body.loop_(BlockType::Empty);
         body.local_get(DESCRIPTORS).local_get(MASK).i64_ctz().i32_wrap_i64();
-        body.i32_const(shift).i32_shl().i32_add().call(self.facts.entry_function);
+        if self.size.is_power_of_two() {
+            body.i32_const(self.size.trailing_zeros().cast_signed()).i32_shl();
+        } else {
+            body.i32_const(i32::try_from(self.size).unwrap_or(i32::MAX)).i32_mul();
+        }
+        body.i32_add().call(self.facts.entry_function);
         body.if_(BlockType::Empty);
         body.global_get(drops).i64_const(0).local_get(MASK).i64_sub().local_get(MASK).i64_and().i64_or();
         body.global_set(drops).end();

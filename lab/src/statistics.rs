@@ -79,6 +79,11 @@ impl Sample {
         ]
     }
 
+    /// The values less those of another sample of the same rounds.
+    pub fn minus(&self, other: &Sample) -> Sample {
+        Sample { values: self.values.iter().zip(&other.values).map(|(a, b)| a - b).collect() }
+    }
+
     /// The values divided by those of another sample of the same rounds.
     pub fn over(&self, other: &Sample) -> Sample {
         Sample { values: self.values.iter().zip(&other.values).map(|(a, b)| a / b).collect() }

@@ -68,13 +68,15 @@ fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
 
 fn record(mechanism: Mechanism) -> Result<Vec<Row>, FigureError> {
     let packets = Packets::read(&place::sample(), PACKETS)?;
+    // Both write descriptors where modules see them, so each has a place of its own.
+    let aside = Packets::read(&place::sample(), PACKETS)?;
     let mut rows = Vec::new();
     for module in MODULES {
         for situation in SITUATIONS {
             let is_over = AtomicBool::new(false);
             let row = std::thread::scope(|scope| {
                 let others = (situation == SITUATIONS[1]).then(|| {
-                    let (packets, is_over) = (&packets, &is_over);
+                    let (packets, is_over) = (&aside, &is_over);
                     scope.spawn(move || disturb(module, packets, is_over))
                 });
                 let row = measure(module, situation, &packets, mechanism);
@@ -104,7 +106,7 @@ fn measure(
     let unchecked = natives.into_iter().find(|how| ways.contains(how)).unwrap_or(natives[0]);
     let mut entries = Vec::new();
     for how in [checked, unchecked] {
-        entries.push(Entry::new(how.name(), &module, workshop.make(&module, how)?));
+        entries.push(Entry::new(how.name(), &module, packets, workshop.make(&module, how)?));
     }
     let batches = packets.batches();
     let ticks = ticks(batches, module.admit()?.tick());
@@ -122,11 +124,14 @@ fn disturb(but: &str, packets: &Packets, is_over: &AtomicBool) -> Result<(), Fig
     for name in MODULES.iter().filter(|name| **name != but) {
         let module = Module::named(name)?;
         let build = workshop.make(&module, How::Sandbox)?;
-        entries.push((Entry::new(*name, &module, build), ticks(packets.batches(), module.admit()?.tick())));
+        entries.push((
+            Entry::new(*name, &module, packets, build),
+            ticks(packets.batches(), module.admit()?.tick()),
+        ));
     }
     while !is_over.load(Ordering::Acquire) {
         for (entry, ticks) in &mut entries {
-            entry.pass(packets.batches(), ticks);
+            entry.pass(packets.batches(), ticks)?;
         }
     }
     Ok(())
