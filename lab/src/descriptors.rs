@@ -85,7 +85,7 @@ pub fn table(modules: &[Module], trace: &Path, most: usize, effort: Effort) -> R
     for module in modules.iter().filter(|module| matches!(module.class, Class::Header | Class::Empty)) {
         let admitted = module.admit()?;
         let facts = admitted.facts();
-        if facts.entry != EntryPoint::Packet
+        if facts.entry() != EntryPoint::Packet
             || facts.imports.iter().any(|name| ["patch", "keep"].contains(name))
         {
             continue;
