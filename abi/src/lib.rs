@@ -25,18 +25,20 @@ pub mod entry;
 pub mod host;
 pub mod row;
 
-pub use descriptor::{Descriptor, flag};
+pub use descriptor::{Descriptor, flag, tunnel};
 
 /// The version of this contract. A manifest names the version that its module was built for.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// The most packets that one call handles: one bit each in a 64-bit mask.
 pub const BATCH_PACKETS: usize = 64;
 
-/// Bytes of one packet descriptor: a cache line.
-pub const DESCRIPTOR_BYTES: usize = 64;
+/// Bytes of one packet descriptor: two cache lines, of which most modules read the first alone. A power of two, so that an address says which descriptor
+/// of a batch it is.
+pub const DESCRIPTOR_BYTES: usize = 128;
+const _: () = assert!(DESCRIPTOR_BYTES.is_power_of_two());
 
-/// Bytes of the descriptors of one batch: a page, so that a batch begins on a page.
+/// Bytes of the descriptors of one batch: two pages, so that a batch begins on a page.
 pub const BATCH_BYTES: usize = BATCH_PACKETS * DESCRIPTOR_BYTES;
 
 /// The most private memory that a module can have, in bytes: 1023 MiB.

@@ -57,12 +57,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WEIR_ABI_VERSION 1
+#define WEIR_ABI_VERSION 2
 
 /* ---- What the classifier found out about a packet ----------------------------------------------------------------- */
 
-/* One packet: 64 bytes, written once by weir, read in place by every module. Offsets count from the first captured byte
- * (weir_bytes). "IP" is the outermost IP header after any VLAN tags, MPLS labels and PPPoE; tunnelled headers are payload. */
+/* One packet: 128 bytes, written once by weir, read in place by every module. Offsets count from the first captured byte
+ * (weir_bytes). "IP" is the outermost IP header after any VLAN tags, MPLS labels and PPPoE; tunnelled headers are payload,
+ * and the fields from inner_flow_hash on describe the innermost IP header in tunnels. Most modules need the first 64 bytes alone, a cache line. */
 struct weir_packet {
     uint64_t ts_ns;          /* time stamp, ns since 1970-01-01 00:00 UTC */
     uint32_t data;           /* address of the first captured byte: use weir_bytes() */
@@ -87,14 +88,23 @@ struct weir_packet {
     uint8_t vlan_count;      /* VLAN tags before IP */
     uint8_t mpls_count;      /* MPLS labels before IP */
     uint32_t number;         /* number of the packet in the capture, from 0; the lower 32 bits */
+    uint64_t inner_flow_hash; /* as flow_hash, of the innermost packet in tunnels; where tunnel is not 0 */
+    uint32_t stream;         /* reference to the packet's stream; 0, as there are no streams yet */
+    uint32_t annotation;     /* offset of the packet's annotations in a graph; 0, as there are no graphs yet */
+    uint16_t inner_offset;   /* the innermost IP header in tunnels; where tunnel is not 0 */
+    uint8_t tunnel;          /* WEIR_TUNNEL_GRE ...: what carries that header; 0 without a tunnel, or without IP in it */
+    uint8_t tunnel_count;    /* tunnels around that header, 0 to 4: no more are followed */
+    uint32_t spare[11];      /* zeros */
 };
 
-_Static_assert(sizeof(struct weir_packet) == 64, "a descriptor is a cache line");
+_Static_assert(sizeof(struct weir_packet) == 128, "a descriptor is two cache lines");
 _Static_assert(offsetof(struct weir_packet, data) == 8 && offsetof(struct weir_packet, flags) == 20, "descriptor layout");
 _Static_assert(offsetof(struct weir_packet, flow_hash) == 24 && offsetof(struct weir_packet, l3_offset) == 32, "descriptor layout");
 _Static_assert(offsetof(struct weir_packet, payload_len) == 40 && offsetof(struct weir_packet, src_port) == 44, "descriptor layout");
 _Static_assert(offsetof(struct weir_packet, ip_proto) == 48 && offsetof(struct weir_packet, vlan_tci) == 52, "descriptor layout");
 _Static_assert(offsetof(struct weir_packet, vlan_count) == 58 && offsetof(struct weir_packet, number) == 60, "descriptor layout");
+_Static_assert(offsetof(struct weir_packet, inner_flow_hash) == 64 && offsetof(struct weir_packet, stream) == 72, "descriptor layout");
+_Static_assert(offsetof(struct weir_packet, inner_offset) == 80 && offsetof(struct weir_packet, spare) == 84, "descriptor layout");
 
 /* Bits of weir_packet.flags. */
 enum {
@@ -112,6 +122,18 @@ enum {
     WEIR_CUT = 1 << 11,            /* fewer bytes captured than were on the link */
     WEIR_MALFORMED = 1 << 12,      /* a header contradicts itself or the packet's length */
     WEIR_OPTIONS = 1 << 13,        /* IPv4 options or IPv6 extension headers */
+};
+
+/* Values of weir_packet.tunnel. */
+enum {
+    WEIR_TUNNEL_NONE = 0,       /* no tunnel, or none with an IP packet in it */
+    WEIR_TUNNEL_IP_IN_IP = 1,   /* IPv4 or IPv6 directly in IPv4 or IPv6 */
+    WEIR_TUNNEL_MPLS_IN_IP = 2, /* MPLS labels in IP */
+    WEIR_TUNNEL_GRE = 3,        /* GRE of version 0 */
+    WEIR_TUNNEL_VXLAN = 4,
+    WEIR_TUNNEL_GENEVE = 5,
+    WEIR_TUNNEL_GTP_U = 6,
+    WEIR_TUNNEL_TEREDO = 7,
 };
 
 /* Bits of weir_packet.tcp_flags. */
@@ -160,7 +182,7 @@ enum {
 /* Limits of the host. */
 enum {
     WEIR_BATCH_PACKETS = 64,
-    WEIR_DESCRIPTOR_BYTES = 64,
+    WEIR_DESCRIPTOR_BYTES = 128,
     WEIR_RECORDS_PER_PACKET = 64,               /* records that one packet may cause */
     WEIR_RECORD_BYTES_PER_PACKET = 16 * 1024,
     WEIR_RECORDS_PER_CALL = 65536,              /* records of one call of start, tick or stop */
@@ -439,6 +461,9 @@ WEIR_INLINE const uint8_t *weir_l3(const struct weir_packet *p) { return weir_at
 
 /* The TCP, UDP, ICMP or other header; with WEIR_L4. */
 WEIR_INLINE const uint8_t *weir_l4(const struct weir_packet *p) { return weir_at(p->data) + p->l4_offset; }
+
+/* The innermost IP header in tunnels; where tunnel is not 0. */
+WEIR_INLINE const uint8_t *weir_inner(const struct weir_packet *p) { return weir_at(p->data) + p->inner_offset; }
 
 /* The first byte of the payload, of which payload_len are readable; with WEIR_L4. */
 WEIR_INLINE const uint8_t *weir_payload(const struct weir_packet *p) { return weir_at(p->data) + p->payload_offset; }

@@ -14,7 +14,7 @@ const ROWS: u32 = 400_000;
 /// Rows that come in a second, and are brought to the log together.
 const RATES: [u32; 3] = [100_000, 10_000, 1_000];
 /// A row of a usual flow record.
-const MANIFEST: &str = "name = 'flows'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\n[[stream]]\nname = 'rows'\n\
+const MANIFEST: &str = "name = 'flows'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n[[stream]]\nname = 'rows'\n\
     [[stream.field]]\nname = 'time'\ntype = 'timestamp'\n\
     [[stream.field]]\nname = 'source'\ntype = 'ip'\n\
     [[stream.field]]\nname = 'destination'\ntype = 'ip'\n\

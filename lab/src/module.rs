@@ -49,7 +49,7 @@ const SHIPPED: &[(&str, Class)] = &[
 /// Shipped modules in C that do something to the network, or to their neighbours. Their price is not measured.
 const ACTIVE: &[&str] = &["arm", "flood", "spin"];
 
-const EMPTY_MANIFEST: &str = "name = 'empty'\nversion = '1'\nabi = 1\nlicense = 'Apache-2.0 OR MIT'\nsummary = 'does nothing'\nmemory = '64 KiB'\n";
+const EMPTY_MANIFEST: &str = "name = 'empty'\nversion = '1'\nabi = 2\nlicense = 'Apache-2.0 OR MIT'\nsummary = 'does nothing'\nmemory = '64 KiB'\n";
 const EMPTY_WAT: &str = r#"(module (memory (export "memory") 1)
     (func (export "weir_packet") (param i32) (result i32) (i32.const 0)))"#;
 

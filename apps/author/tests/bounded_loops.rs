@@ -9,7 +9,7 @@ use weir_author::{Lang, Level, Options, build, new};
 use weir_bounds::{Analysis, Costs, EntryPoint, analyse};
 use weir_session::Admitted;
 
-const TOML: &str = "name = '{{name}}'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\n";
+const TOML: &str = "name = '{{name}}'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n";
 
 /// Builds a module of one source file, and analyses it.
 fn analysed(lang: Lang, source: &str, level: Level) -> Analysis {

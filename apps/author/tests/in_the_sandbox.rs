@@ -12,7 +12,7 @@ use weir_sandbox::{Area, Batch, Counters, Engine, Instance, LogLine, Patch};
 use weir_session::{Admitted, Records, Setting};
 use weir_units::Timestamp;
 
-const HEAD: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\n";
+const HEAD: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n";
 
 /// What a module did with the sample capture.
 struct Ran {
@@ -127,7 +127,7 @@ fn all_c_files_share_one_heap() {
     assert_eq!((ran.dropped, ran.counters.faults), (0, 0), "a packet is dropped where the two overlap");
 }
 
-const PROBE_TOML: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\n\
+const PROBE_TOML: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n\
     [[parameter]]\nname = 'words'\ntype = 'string-list'\ndefault = ['HTTP/1', 'example']\n\
     [[parameter]]\nname = 'text'\ntype = 'string'\ndefault = 'four'\n\
     [[parameter]]\nname = 'ports'\ntype = 'u64-list'\ndefault = [80, 53]\n\
@@ -255,7 +255,7 @@ fn a_batch_module_in_rust_drops_what_it_says() {
 }
 
 /// A module whose bounded loops go around 64 times for every packet, and once more for packet 7; and that is told about lost calls.
-const BOUNDED_TOML: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\n\
+const BOUNDED_TOML: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n\
     [[stream]]\nname = 'end'\nfield = [{ name = 'packets', type = 'u64' }, { name = 'begun', type = 'u64' }, { name = 'trips', type = 'u64' }, { name = 'lost', type = 'i64' }]\n";
 
 const BOUNDED_C: &str = r#"
@@ -436,7 +436,7 @@ fn nothing_of_a_packet_is_left_in_scratch_memory_for_the_next() {
 }
 
 /// A module that digests an example of FIPS 180-4, one of RFC 6234 and too many bytes, when it stops.
-const DIGEST_TOML: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\n\
+const DIGEST_TOML: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n\
     [[stream]]\nname = 'digests'\nfield = [{ name = 'digest', type = 'bytes' }, { name = 'code', type = 'i64' }]\n";
 
 const DIGEST_C: &str = r#"

@@ -8,7 +8,7 @@ use weir_author::{BuildError, Lang, NewError, Options, Tools, build, c_header, n
 use weir_bounds::EntryPoint;
 use weir_session::Admitted;
 
-const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\n";
+const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n";
 
 /// A folder with these files, and what building it says.
 fn build_c(files: &[(&str, &str)]) -> Result<weir_author::Built, BuildError> {
@@ -250,7 +250,7 @@ fn a_folder_that_is_no_module_says_what_is_missing() {
     assert!(error(&home.path().join("nowhere")).contains("there is no weir.toml here"));
 
     let toml = home.path().join("weir.toml");
-    std::fs::write(&toml, "name = 'm'\nabi = 1\n").unwrap();
+    std::fs::write(&toml, "name = 'm'\nabi = 2\n").unwrap();
     let said = error(home.path());
     assert!(
         said.contains("weir.toml: the manifest cannot be read") && said.contains("missing field"),

@@ -37,8 +37,9 @@ macro_rules! same_values {
 fn the_descriptor_is_the_contracts() {
     assert_eq!(size_of::<guest::Descriptor>(), weir_abi::DESCRIPTOR_BYTES);
     same_fields!(ts_ns data cap_len wire_len flags flow_hash l3_offset l4_offset payload_offset ether_type payload_len src_port
-        dst_port ip_proto tcp_flags ttl tos vlan_tci interface link_type vlan_count mpls_count number);
+        dst_port ip_proto tcp_flags ttl tos vlan_tci interface link_type vlan_count mpls_count number inner_flow_hash stream annotation inner_offset tunnel tunnel_count spare);
     same_values!(guest::flag, weir_abi::flag: IPV4 IPV6 TCP UDP ICMP L4 FRAGMENT LATER_FRAGMENT VLAN MPLS PPPOE CUT MALFORMED OPTIONS);
+    same_values!(guest::tunnel, weir_abi::tunnel: NONE IP_IN_IP MPLS_IN_IP GRE VXLAN GENEVE GTP_U TEREDO);
 }
 
 #[test]

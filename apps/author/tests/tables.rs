@@ -9,7 +9,7 @@ use weir_sandbox::{Engine, Instance, Means, Press, TableVersion};
 use weir_session::{Admitted, Tier};
 use weir_units::Timestamp;
 
-const MANIFEST: &str = "name = 'sums'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\ntick = '1s'\n\
+const MANIFEST: &str = "name = 'sums'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\ntick = '1s'\n\
     [[table]]\nname = 'sum'\naccess = 'publish'\nbytes = '16 B'\n\
     [[table]]\nname = 'unused'\naccess = 'read'\nbytes = '100 KiB'\n\
     [[table]]\nname = 'for'\naccess = 'read'\nbytes = '1 KiB'\n";

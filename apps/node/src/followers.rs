@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn bytes_are_hexadecimal_digits_whatever_they_hold() {
-        let text = "name='m'\nversion='1'\nabi=1\nlicense='MIT'\nsummary='s'\n[[stream]]\nname='s'\n\
+        let text = "name='m'\nversion='1'\nabi=2\nlicense='MIT'\nsummary='s'\n[[stream]]\nname='s'\n\
                     [[stream.field]]\nname='b'\ntype='bytes'\n[[stream.field]]\nname='s'\ntype='string'\n";
         let stream = weir_session::Manifest::parse(text.as_bytes()).unwrap().streams.remove(0);
         for (tail, digits, string) in [

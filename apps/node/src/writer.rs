@@ -488,7 +488,7 @@ mod tests {
     use crate::spec::SessionSpec;
     use weir_session::Order;
 
-    const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\n[[stream]]\nname = 'rows'\n\
+    const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n[[stream]]\nname = 'rows'\n\
                             [[stream.field]]\nname = 'n'\ntype = 'u64'\n";
 
     fn row(module: u64) -> Output {

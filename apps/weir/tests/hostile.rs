@@ -459,7 +459,7 @@ fn what_is_not_fit_to_run_is_refused_before_anything_runs() {
     refused("binary.wasm", &assemble(&good, Some(&[0xff, 0xfe])), &["not UTF-8"]);
     refused("toml.wasm", &with("name = "), &["manifest cannot be read"]);
     refused("key.wasm", &with(&format!("memroy = '1 MiB'\n{manifest}")), &["memroy"]);
-    refused("abi.wasm", &with(&manifest.replace("abi = 1", "abi = 9")), &["9"]);
+    refused("abi.wasm", &with(&manifest.replace("abi = 2", "abi = 9")), &["9"]);
     refused("twin.wasm", &with(&manifest.replace("'texts'", "'rows'")), &["`rows` is there twice"]);
     for name in ["../../etc", "/tmp/x", "a/b", "..", "", "CON:", "a\tb", "-rf", "a b"] {
         let name = format!("{name:?}");

@@ -112,7 +112,7 @@ fn times_that_a_file_cannot_hold_are_counted_in_the_summary_and_the_report() {
             (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
             (drop (call $send (i32.const 0) (i32.const 0) (i32.const 60)))
             (i32.const 0))"#,
-        "name = 'times'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '2 MiB'\n\
+        "name = 'times'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\nmemory = '2 MiB'\n\
          [[stream]]\nname = 'rows'\n[[stream.field]]\nname = 'time'\ntype = 'timestamp'\n\
          [[output]]\nname = 'copies'\n",
     );

@@ -352,7 +352,7 @@ impl<'a> Walker<'a, '_> {
         let within = u32::try_from(offset.constant.rem_euclid(DESCRIPTOR_BYTES as i64)).unwrap_or(0);
         let is_own = offset.terms.is_empty();
         // What is not in a descriptor can be anything: an index that is too large leads to the module's own memory.
-        if !is_inside || !is_aligned || within + u32::from(load.bytes) > 64 {
+        if !is_inside || !is_aligned || within as usize + usize::from(load.bytes) > DESCRIPTOR_BYTES {
             return self.values.add(Op::Opaque, load.width, loaded(load), from::HEADER_FIELD);
         }
         let known = u32::try_from(offset.constant).ok().map(|offset| (offset, load.bytes, load.width));
@@ -368,7 +368,8 @@ impl<'a> Walker<'a, '_> {
             }
             (16, 4) => (loaded(load), from::PACKET_LENGTH),
             (8, 4) => (Range::unsigned(load.width, 0, (DESCRIPTORS_BASE - 1).into()), from::PACKET_ADDRESS),
-            (32 | 34 | 36, 2) => (loaded(load), from::HEADER_LENGTH),
+            // l3_offset, l4_offset, payload_offset, inner_offset.
+            (32 | 34 | 36 | 80, 2) => (loaded(load), from::HEADER_LENGTH),
             _ => (loaded(load), from::HEADER_FIELD),
         };
         if range.is_empty() {

@@ -184,7 +184,8 @@ impl<'a, 'e> Walker<'a, 'e> {
             u64::from(weir_abi::DESCRIPTORS_BASE) + u64::from(weir_abi::DESCRIPTORS_MAX) - 1,
         );
         let descriptor = values.add(Op::Descriptor, Width::W32, area, 0);
-        values.node_mut(descriptor).zeros = 6;
+        values.node_mut(descriptor).zeros =
+            u8::try_from(weir_abi::DESCRIPTOR_BYTES.trailing_zeros()).unwrap_or(0);
         Self {
             module,
             lines,

@@ -114,7 +114,7 @@ fn what_lies_at_an_index_is_not_always_a_descriptor() {
     can_use(
         1 << 34,
         &format!(
-            "(local.set $b (i32.load offset=12 (i32.add (local.get $p) (i32.shl {WORD} (i32.const 6)))))
+            "(local.set $b (i32.load offset=12 (i32.add (local.get $p) (i32.shl {WORD} (i32.const 7)))))
             (loop $l (br_if $l (i32.lt_u
                 (local.tee $a (i32.add (local.get $a) (i32.const 1))) (local.get $b))))"
         ),

@@ -91,6 +91,7 @@ fn each_class_has_a_module() {
         ("(i32.load offset=40 (local.get $p))".to_owned(), Class::PacketLength),
         // Where a header begins; and the four bits of IPv4's first byte, and of TCP's thirteenth, that say how long it is.
         ("(i32.load16_u offset=34 (local.get $p))".to_owned(), Class::HeaderLength),
+        ("(i32.load16_u offset=80 (local.get $p))".to_owned(), Class::HeaderLength),
         (format!("(i32.shl (i32.and {first} (i32.const 15)) (i32.const 2))"), Class::HeaderLength),
         (format!("(i32.shr_u (i32.load8_u offset=12 {PACKET}) (i32.const 4))"), Class::HeaderLength),
         (
@@ -101,6 +102,7 @@ fn each_class_has_a_module() {
         // Of the packet's contents, and of its descriptor.
         (first, Class::HeaderField),
         ("(i32.load16_u offset=44 (local.get $p))".to_owned(), Class::HeaderField),
+        ("(i32.load8_u offset=83 (local.get $p))".to_owned(), Class::HeaderField),
         ("(i32.load (i32.const 0))".to_owned(), Class::Unbounded),
     ] {
         assert_eq!(class(&up_to(&limit)), expected, "{limit}");

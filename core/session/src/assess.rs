@@ -259,7 +259,7 @@ mod tests {
     use weir_bounds::{Class, EntryBound, Linear, Most, Place, Reason, Step, Usage, What, Why};
 
     const MANIFEST: &str =
-        "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '1 MiB'\n";
+        "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\nmemory = '1 MiB'\n";
     const PACKET_MAX: u64 = weir_abi::limit::PACKET_BYTES as u64;
 
     fn facts() -> Facts {

@@ -73,7 +73,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn manifest(ty: &str, rest: &str) -> Manifest {
-        let head = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '64 KiB'\n";
+        let head = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\nmemory = '64 KiB'\n";
         let text = format!("{head}[[parameter]]\nname = 'p'\ntype = '{ty}'\n{rest}\n");
         Manifest::parse(text.as_bytes()).unwrap()
     }

@@ -547,7 +547,7 @@ mod tests {
     use crate::Value;
     use proptest::prelude::*;
 
-    const HEAD: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\n";
+    const HEAD: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n";
 
     fn parse(rest: &str) -> Result<Manifest, ManifestError> {
         Manifest::parse(format!("{HEAD}{rest}").as_bytes())
@@ -624,7 +624,7 @@ mod tests {
         }
         assert_eq!(Manifest::parse(&[0xff]), Err(ManifestError::NotUtf8(0)));
         assert!(
-            Manifest::parse(HEAD.replace("abi = 1", "abi = 2").as_bytes())
+            Manifest::parse(HEAD.replace("abi = 2", "abi = 9").as_bytes())
                 .unwrap_err()
                 .to_string()
                 .contains("rebuild it")

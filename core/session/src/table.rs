@@ -103,7 +103,7 @@ mod tests {
     use crate::Manifest;
 
     fn parse(tables: &str) -> Result<Vec<Table>, String> {
-        let head = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\n";
+        let head = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n";
         let manifest = Manifest::parse(format!("{head}{tables}").as_bytes());
         manifest.map(|manifest| manifest.tables).map_err(|error| error.to_string())
     }

@@ -3,7 +3,7 @@
 use weir_bounds::EntryPoint;
 use weir_session::{Admitted, Entry, Refusal, Value};
 
-const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '1 MiB'\n\
+const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\nmemory = '1 MiB'\n\
     [[parameter]]\nname = 'size'\ntype = 'u64'\ndefault = 8\nmax = 10\n";
 
 /// A module from its text, with a manifest.
@@ -106,6 +106,18 @@ fn each_refusal_says_what_and_what_to_do() {
     }
 }
 
+/// A module as an earlier weir built it, byte by byte.
+#[test]
+fn a_module_for_an_earlier_interface_is_refused_with_the_version_that_it_needs() {
+    let wasm = include_bytes!("fixtures/interface-1.wasm");
+    let said = Admitted::admit(wasm.to_vec(), &[]).unwrap_err().to_string();
+    let versions = format!(
+        "built for version 1 of weir's module interface; this weir has version {}: rebuild it",
+        weir_abi::ABI_VERSION
+    );
+    assert!(said.contains(&versions), "{said}");
+}
+
 #[test]
 fn an_entry_point_is_a_function_of_the_modules_own() {
     // Every host function whose type an entry point can have, and every entry point that can have such a type.
@@ -172,8 +184,8 @@ fn what_a_stranger_wrote_cannot_forge_a_line_on_a_terminal() {
         head("summary = 's'", "summary = \"a\\u202eb\""),
         head("summary = 's'", "summary = \"a\\u2028weir: all fine\""),
         head("type = 'u64'", "type = \"\\u001b[2K\\rweir: fine\""),
-        head("abi = 1", "abi = 1\n\"x\\nweir: all fine\" = 1"),
-        head("abi = 1", "abi = 1 \u{1b}[2J"),
+        head("abi = 2", "abi = 2\n\"x\\nweir: all fine\" = 1"),
+        head("abi = 2", "abi = 2 \u{1b}[2J"),
     ] {
         let message = refusal(&manifest).to_string();
         assert!(message.chars().all(weir_session::is_plain), "{message:?}");

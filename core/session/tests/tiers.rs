@@ -5,7 +5,7 @@ use weir_session::{
     Admitted, Assessment, Calibration, Comparison, Profile, Refusal, Resource, Setting, Standing, Terms, Tier,
 };
 
-const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '1 MiB'\n\
+const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\nmemory = '1 MiB'\n\
     [[parameter]]\nname = 'size'\ntype = 'u64'\ndefault = 8\nmax = 1000\n";
 const HEAD: &str = r#"(import "weir" "param_int" (func $param_int (param i32) (result i64)))
     (import "weir" "emit" (func $emit (param i32 i32 i32) (result i32)))

@@ -4,6 +4,7 @@ use crate::flow_hash;
 use crate::fragment::Piece;
 use crate::link::ETHERNET_HEADER;
 use crate::meta::{LinkType, Meta};
+use crate::tunnel;
 use crate::upper::Upper;
 use weir_abi::{Descriptor, flag};
 
@@ -39,6 +40,8 @@ pub struct MoreHeader;
 /// - Ports and TCP flags are filled in as soon as they are captured, also where the rest of the header is not (no `L4` then).
 /// - `payload_len` of UDP ends where the UDP length says, if that is inside the packet.
 /// - An IPv6 fragment header that says "offset 0, no more fragments" is no fragment (RFC 6946).
+/// - The fields about tunnels are those of the innermost IP header that is found within [`TUNNELS_MAX`](crate::TUNNELS_MAX) tunnels and the first
+///   [`PEEK_MAX`] bytes. A tunnel over UDP is one by its port, and by a consistent packet in it.
 /// - Fields that are not valid are 0.
 pub fn classify(head: &[u8], meta: &Meta) -> Result<Descriptor, MoreHeader> {
     let mut out = Descriptor::default();
@@ -51,7 +54,12 @@ pub fn classify(head: &[u8], meta: &Meta) -> Result<Descriptor, MoreHeader> {
 ///
 /// As [`classify`]; `out` then holds nothing of use.
 pub fn classify_into(head: &[u8], meta: &Meta, out: &mut Descriptor) -> Result<(), MoreHeader> {
-    walk(head, meta, out, &mut ())
+    walk(head, meta, out, &mut ())?;
+    // No other packet pays for the way into tunnels.
+    if tunnel::may_carry(out) {
+        return tunnel::follow(head, meta, out);
+    }
+    Ok(())
 }
 
 /// What the parser tells whoever wants to know which bytes decided how it went on. For `()`, this costs nothing.

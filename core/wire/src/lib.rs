@@ -36,7 +36,7 @@ pub use fragment::{Datagram, Fragment, addresses, fragment};
 pub use meta::{LinkType, Meta, UnknownLinkType};
 pub use patch::PatchError;
 pub use reassembly::{Reassembled, Reassembler, ReassemblyCounters, ReassemblyLimits};
-pub use tunnel::{Inner, TUNNELS_MAX, Tunnel, innermost};
+pub use tunnel::TUNNELS_MAX;
 pub use verify::{BadChecksum, verify};
 pub use view::View;
 pub use write_field::{WriteField, WriteFieldError, WriteFields};

@@ -10,7 +10,7 @@ use crate::ip::protocol;
 use crate::link::{ETHERNET_IN_GRE, IPV4, IPV6, MPLS, MPLS_UPSTREAM};
 use crate::meta::{LinkType, Meta};
 use crate::upper::Upper;
-use weir_abi::{Descriptor, flag};
+use weir_abi::{Descriptor, flag, tunnel};
 
 /// Tunnels inside each other that are followed; the packet in the innermost of them is not looked into for further ones.
 pub const TUNNELS_MAX: u8 = 4;
@@ -44,34 +44,30 @@ const TEREDO_ORIGIN: usize = 8;
 
 /// A kind of tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tunnel {
-    /// IPv4 or IPv6, directly in IPv4 or IPv6.
+pub(crate) enum Tunnel {
     IpInIp,
-    /// MPLS labels in IP.
     MplsInIp,
     /// GRE of version 0, with IP, MPLS labels or an Ethernet frame in it.
     Gre,
-    /// VXLAN.
     Vxlan,
-    /// Geneve.
     Geneve,
-    /// GTP-U.
     GtpU,
-    /// Teredo.
     Teredo,
 }
 
-/// The IP packet in the innermost tunnel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Inner {
-    /// The tunnel that carries it.
-    pub tunnel: Tunnel,
-    /// Tunnels around it, at most [`TUNNELS_MAX`].
-    pub depth: u8,
-    /// Offset of its IP header.
-    pub l3_offset: u16,
-    /// Hash of its flow, computed as that of a packet without a tunnel.
-    pub flow_hash: u64,
+impl Tunnel {
+    /// Its number in descriptors.
+    fn number(self) -> u8 {
+        match self {
+            Self::IpInIp => tunnel::IP_IN_IP,
+            Self::MplsInIp => tunnel::MPLS_IN_IP,
+            Self::Gre => tunnel::GRE,
+            Self::Vxlan => tunnel::VXLAN,
+            Self::Geneve => tunnel::GENEVE,
+            Self::GtpU => tunnel::GTP_U,
+            Self::Teredo => tunnel::TEREDO,
+        }
+    }
 }
 
 /// Bytes of a packet that were captured, of which the first are at hand.
@@ -190,25 +186,18 @@ fn is_carrying(protocol: u8) -> bool {
     matches!(protocol, carrying::IPV4 | carrying::IPV6 | carrying::GRE | carrying::MPLS)
 }
 
-/// Follows a packet's tunnels to the innermost IP header, through at most [`TUNNELS_MAX`] of them. `head` are the first bytes of the packet that
-/// `descriptor` describes. Returns nothing for a packet without a tunnel, or without an IP packet in it.
+/// Follows a packet's tunnels to the innermost IP header, through at most [`TUNNELS_MAX`] of them, and writes into `out` where it is. `out` is the
+/// descriptor so far; it stays as it is for a packet without a tunnel, or without an IP packet in it.
 ///
 /// # Errors
 ///
-/// [`MoreHeader`] asks to be called again with `min(cap_len, PEEK_MAX)` bytes; with that many, or more, it is never returned.
-pub fn innermost(head: &[u8], descriptor: &Descriptor) -> Result<Option<Inner>, MoreHeader> {
-    match Meta::of(descriptor) {
-        Some(meta) if may_carry(descriptor) => follow(head, &meta),
-        _ => Ok(None),
-    }
-}
-
+/// [`MoreHeader`] as [`classify`](crate::classify).
 #[inline(never)]
-fn follow(head: &[u8], meta: &Meta) -> Result<Option<Inner>, MoreHeader> {
+pub(crate) fn follow(head: &[u8], meta: &Meta, out: &mut Descriptor) -> Result<(), MoreHeader> {
     let cap = size(meta.cap_len);
     let captured = Captured::first(head, cap);
     let (mut at, mut end) = (0, size(meta.wire_len).max(cap));
-    let (mut kind, mut carrier, mut found) = (Kind::Link(meta.link_type), None, None);
+    let (mut kind, mut carrier) = (Kind::Link(meta.link_type), None);
     for depth in 0..=TUNNELS_MAX {
         let (mut now, mut above) = (Descriptor::default(), Above(None));
         walk_inside(captured.part(at, end), kind, &mut now, &mut above)?;
@@ -216,8 +205,9 @@ fn follow(head: &[u8], meta: &Meta) -> Result<Option<Inner>, MoreHeader> {
             break;
         }
         if let Some(tunnel) = carrier {
-            let l3_offset = offset(at + usize::from(now.l3_offset));
-            found = Some(Inner { tunnel, depth, l3_offset, flow_hash: now.flow_hash });
+            (out.tunnel, out.tunnel_count) = (Tunnel::number(tunnel), depth);
+            out.inner_offset = offset(at + usize::from(now.l3_offset));
+            out.inner_flow_hash = now.flow_hash;
         }
         let Some(upper) = above.0.filter(|_| now.flags & flag::LATER_FRAGMENT == 0 && may_carry(&now)) else {
             break;
@@ -226,7 +216,7 @@ fn follow(head: &[u8], meta: &Meta) -> Result<Option<Inner>, MoreHeader> {
         let Some(inner_kind) = opened.kind else { break };
         (at, end, kind, carrier) = (opened.inner, inner_end, inner_kind, Some(opened.tunnel));
     }
-    Ok(found)
+    Ok(())
 }
 
 /// Opens a tunnel by the header above the IP header of the packet from `base` to `end`. Returns also where the packet inside ends.

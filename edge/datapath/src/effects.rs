@@ -1,6 +1,6 @@
 //! The effects of modules' verdicts on a packet that goes on: in a private copy, which no module sees.
 
-use weir_abi::{Descriptor, flag};
+use weir_abi::{Descriptor, flag, tunnel};
 use weir_sandbox::Patch;
 use weir_units::Timestamp;
 use weir_wire::{LinkType, Meta};
@@ -70,8 +70,8 @@ pub fn complete_frame(frame: &mut [u8], link_type: LinkType) {
 /// them are right when that one is: the host has computed them so.
 fn complete(packet: &mut [u8], descriptor: &Descriptor) {
     if !weir_wire::complete(packet, descriptor)
-        && let Ok(Some(inner)) = weir_wire::innermost(packet, descriptor)
-        && let Some(inside) = packet.get_mut(usize::from(inner.l3_offset)..)
+        && descriptor.tunnel != tunnel::NONE
+        && let Some(inside) = packet.get_mut(usize::from(descriptor.inner_offset)..)
         && let Ok(descriptor) = weir_wire::classify(inside, &whole(inside, LinkType::Raw))
     {
         weir_wire::complete(inside, &descriptor);

@@ -20,6 +20,8 @@ const WORD: usize = 64;
 
 const _: () = assert!(SLOTS_LIVE * SLOT_BYTES <= DESCRIPTORS_MAX as usize);
 const _: () = assert!(SLOT_BYTES == BLOCK_PACKETS / BATCH_PACKETS * BATCH_BYTES);
+// A slot begins on a page, however large pages are.
+const _: () = assert!(SLOT_BYTES.is_multiple_of(65_536));
 
 /// The descriptors of all blocks in use: a sealed memory file that sandboxes map read-only at
 /// [`weir_abi::DESCRIPTORS_BASE`], whole, once.
@@ -189,10 +191,13 @@ mod tests {
 
         slots[3].descriptor(1023).ts_ns = 7;
         assert_eq!(slots[3].descriptors(0, 1024)[1023].ts_ns, 7);
-        assert_eq!(slots[3].guest_address(64), DESCRIPTORS_BASE + 3 * 65_536 + 4096);
+        let address = |slot: usize, batch: usize| {
+            DESCRIPTORS_BASE + u32::try_from(slot * SLOT_BYTES + batch * BATCH_BYTES).unwrap()
+        };
+        assert_eq!(slots[3].guest_address(64), address(3, 1));
 
         drop(slots.remove(5));
-        assert_eq!(ring.take().unwrap().guest_address(0), DESCRIPTORS_BASE + 5 * 65_536);
+        assert_eq!(ring.take().unwrap().guest_address(0), address(5, 0));
     }
 
     #[test]
@@ -202,7 +207,7 @@ mod tests {
             let mut slots: Vec<Slot> = std::iter::from_fn(|| ring.take()).collect();
             assert_eq!(slots.len(), count);
             let last = slots.pop().unwrap().guest_address(0);
-            assert_eq!(u64::from(last - DESCRIPTORS_BASE), (count as u64 - 1) * 65_536);
+            assert_eq!(u64::from(last - DESCRIPTORS_BASE), ((count - 1) * SLOT_BYTES) as u64);
             assert_eq!(ring.take().unwrap().guest_address(0), last);
         }
     }

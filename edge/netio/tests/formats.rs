@@ -218,8 +218,9 @@ fn blocks_and_batches_are_numbered_and_addressed_as_the_contract_says() {
         (second.number(), second.first_packet(), second.len(), second.batch_count()),
         (1, 1024, 76, 2)
     );
-    assert_eq!(first.batch(3).guest_address, weir_abi::DESCRIPTORS_BASE + 3 * 4096);
-    assert_eq!(second.batch(1).guest_address, weir_abi::DESCRIPTORS_BASE + 65_536 + 4096);
+    let batch = u32::try_from(weir_abi::BATCH_BYTES).unwrap();
+    assert_eq!(first.batch(3).guest_address, weir_abi::DESCRIPTORS_BASE + 3 * batch);
+    assert_eq!(second.batch(1).guest_address, weir_abi::DESCRIPTORS_BASE + 16 * batch + batch);
     assert_eq!((first.batch(15).mask, second.batch(1).mask), (u64::MAX, 0xfff));
     assert_eq!(second.batch(2).count, 0);
     assert_eq!(second.descriptors()[75].number, 1099);

@@ -17,7 +17,7 @@ const FIELDS: &[(&str, &str)] = &[
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut text =
-        "name='rtt'\nversion='1'\nabi=1\nlicense='MIT'\nsummary='s'\n[[stream]]\nname='rtts'\n".to_owned();
+        "name='rtt'\nversion='1'\nabi=2\nlicense='MIT'\nsummary='s'\n[[stream]]\nname='rtts'\n".to_owned();
     for (name, ty) in FIELDS {
         text += &format!("[[stream.field]]\nname='{name}'\ntype='{ty}'\n");
     }

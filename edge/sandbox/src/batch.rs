@@ -74,7 +74,7 @@ impl Loop {
 
 /// Leaves on the stack the address of the descriptor of the mask's first packet.
 pub(crate) fn descriptor(body: &mut Body) {
-    let shift = i32::try_from(weir_abi::DESCRIPTOR_BYTES.trailing_zeros()).unwrap_or(6);
+    let shift = i32::try_from(weir_abi::DESCRIPTOR_BYTES.trailing_zeros()).unwrap_or(7);
     let mut code = body.code.instructions();
     code.local_get(DESCRIPTORS).local_get(MASK).i64_ctz().i32_wrap_i64();
     code.i32_const(shift).i32_shl().i32_add();

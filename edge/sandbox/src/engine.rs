@@ -509,7 +509,7 @@ mod tests {
         engine.inlining = Runtime { linker: Linker::new(&wasm), wasm };
         let text = r#"(module (memory (export "memory") 1) (func (export "weir_packet") (param i32) (result i32) i32.const 0))"#;
         let mut bytes = wat::parse_str(text).unwrap();
-        let manifest = b"\x0dweir.manifestname='m'\nversion='1'\nabi=1\nlicense='MIT'\nsummary='s'";
+        let manifest = b"\x0dweir.manifestname='m'\nversion='1'\nabi=2\nlicense='MIT'\nsummary='s'";
         bytes.extend([0, u8::try_from(manifest.len()).unwrap()]);
         bytes.extend_from_slice(manifest);
         let program = engine.load(Admitted::admit(bytes, &[]).unwrap()).unwrap();

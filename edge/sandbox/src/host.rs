@@ -591,7 +591,7 @@ fn patch(
         return Ok(code::RANGE);
     }
     let mut guest = guest(caller, HostFunction::Patch)?;
-    let described = guest.bytes(descriptor, 64, |bytes, _| read_descriptor(bytes))?;
+    let described = guest.bytes(descriptor, DESCRIPTOR_LEN, |bytes, _| read_descriptor(bytes))?;
     let mut wanted = [0; limit::PATCH_BYTES as usize];
     guest.bytes(bytes, len, |bytes, _| wanted[..bytes.len()].copy_from_slice(bytes))?;
     let wanted = &wanted[..len as usize];
@@ -625,6 +625,10 @@ fn patch(
         }
     })
 }
+
+/// Bytes that [`read_descriptor`] needs, as a guest's length.
+#[expect(clippy::cast_possible_truncation, reason = "128")]
+pub(crate) const DESCRIPTOR_LEN: u32 = DESCRIPTOR_BYTES as u32;
 
 /// Reads the fields that a patch depends on from a copy of the descriptor.
 pub(crate) fn read_descriptor(bytes: &[u8]) -> Descriptor {

@@ -2,7 +2,7 @@
 
 use crate::fault::FaultKind;
 use crate::guest::with_bytes;
-use crate::host::{Host, packet_at, read_descriptor};
+use crate::host::{DESCRIPTOR_LEN, Host, packet_at, read_descriptor};
 use crate::instance::Instance;
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use wasmtime::Caller;
 use weir_abi::host::HostFunction;
-use weir_abi::{DESCRIPTOR_BYTES, code, limit};
+use weir_abi::{code, limit};
 use weir_session::{KeptPacket, KeptPackets, Order};
 use weir_units::Bytes;
 
@@ -200,9 +200,9 @@ pub(crate) fn keep(
     if host.kept.packets >= most {
         return Ok(code::FULL);
     }
-    let bytes = u32::try_from(DESCRIPTOR_BYTES).unwrap_or(u32::MAX);
-    let described =
-        with_bytes(caller, HostFunction::Keep, descriptor, bytes, |bytes, _| read_descriptor(bytes))?;
+    let described = with_bytes(caller, HostFunction::Keep, descriptor, DESCRIPTOR_LEN, |bytes, _| {
+        read_descriptor(bytes)
+    })?;
     let private = caller.data().memory.map_or(0, |memory| memory.data_size(&*caller)) as u64;
     let host = caller.data_mut();
     let Some(keeper) = &host.kept.keeper else { return Ok(code::DENIED) };

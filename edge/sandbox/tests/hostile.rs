@@ -402,7 +402,7 @@ fn a_batch_taken_whole_has_one_allowance() {
     let engine = engine();
     let body = r#"(func (export "weir_batch") (param $d i32) (param i64) (result i64) (local $n i32)
             (loop (drop (call $emit (i32.const 0) (i32.const 0) (i32.const 8)))
-                  (drop (call $patch (i32.add (local.get $d) (i32.shl (i32.and (local.get $n) (i32.const 1)) (i32.const 6)))
+                  (drop (call $patch (i32.add (local.get $d) (i32.shl (i32.and (local.get $n) (i32.const 1)) (i32.const 7)))
                                      (i32.const 0) (i32.const 0) (i32.const 1)))
                   (br_if 0 (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 10000))))
             (i64.const 0))"#;
@@ -443,7 +443,7 @@ fn a_field_that_may_not_be_written_is_denied_at_the_call_and_counted() {
 fn a_fault_in_a_batch_takes_back_its_own_patches_only() {
     let engine = engine();
     let body = r#"(func (export "weir_batch") (param $d i32) (param $m i64) (result i64)
-            (local.set $d (i32.add (local.get $d) (i32.shl (i32.wrap_i64 (i64.ctz (local.get $m))) (i32.const 6))))
+            (local.set $d (i32.add (local.get $d) (i32.shl (i32.wrap_i64 (i64.ctz (local.get $m))) (i32.const 7))))
             (drop (call $patch (local.get $d) (i32.const 0) (i32.const 0) (i32.const 1)))
             (if (i64.ne (i64.and (local.get $m) (i64.const 2)) (i64.const 0)) (then (unreachable)))
             (i64.const 0))"#;

@@ -314,8 +314,10 @@ fn only_the_packet_at_hand_is_kept_and_only_where_somebody_does() {
     };
     let when = i64::from(code::WHEN);
     assert_eq!(at(DESCRIPTORS_BASE), (vec![0, when], 1));
-    for forged in [0, 64, DESCRIPTORS_BASE + 128, DESCRIPTORS_BASE + 1, DESCRIPTORS_BASE - 64, u32::MAX - 63]
-    {
+    let bytes = u32::try_from(weir_abi::DESCRIPTOR_BYTES).unwrap();
+    let beside =
+        [DESCRIPTORS_BASE + 2 * bytes, DESCRIPTORS_BASE + 1, DESCRIPTORS_BASE + 64, DESCRIPTORS_BASE - bytes];
+    for forged in [0, 64, u32::MAX - 63].into_iter().chain(beside) {
         assert_eq!(at(forged), (vec![when, when], 0), "{forged:#x}");
     }
 

@@ -77,9 +77,10 @@ fn wild_pointers_send_nothing_and_end_the_call() {
     };
     ends(65_536 - 59, 60);
     ends(-30, 60);
+    let batch = u32::try_from(weir_abi::BATCH_BYTES).unwrap();
     // The end of the packets, and beyond that of the descriptors.
     ends(i64::from((ARENA_BASE + 8192 - 59).cast_signed()), 60);
-    ends(i64::from((DESCRIPTORS_BASE + 4096 - 59).cast_signed()), 60);
+    ends(i64::from((DESCRIPTORS_BASE + batch - 59).cast_signed()), 60);
     ends(i64::from((ARENA_BASE - 30).cast_signed()), 60);
 }
 

@@ -1,9 +1,10 @@
 //! What weir found out about a packet before the module sees it.
 
-/// What the classifier found out about one packet: 64 bytes, little-endian, naturally aligned.
+/// The classifier's findings about one packet: 128 bytes, little-endian, naturally aligned. Most modules need the first 64 alone, a cache line.
 ///
 /// Offsets count from the first captured byte of the packet. "Outermost IP" is the first IP header
-/// after any VLAN tags, MPLS labels and PPPoE session header; what is tunnelled inside it is payload.
+/// after any VLAN tags, MPLS labels and PPPoE session header; what is
+/// tunnelled inside it is payload; the fields from `inner_flow_hash` on describe the innermost IP header there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Descriptor {
@@ -54,9 +55,23 @@ pub struct Descriptor {
     pub mpls_count: u8,
     /// Number of the packet in the capture, from 0; the lower 32 bits.
     pub number: u32,
+    /// Hash of the flow of the innermost packet in tunnels, computed as [`flow_hash`](Self::flow_hash); valid where `tunnel` is not 0.
+    pub inner_flow_hash: u64,
+    /// Reference to the packet's stream; 0, as there are no streams yet.
+    pub stream: u32,
+    /// Offset of the packet's annotations in a graph; 0, as there are no graphs yet.
+    pub annotation: u32,
+    /// Offset of the innermost IP header in tunnels; valid where `tunnel` is not 0.
+    pub inner_offset: u16,
+    /// The tunnel that carries the innermost IP packet: a number of [`tunnel`]; 0 for a packet without a tunnel, or without IP in it.
+    pub tunnel: u8,
+    /// Tunnels around the innermost IP packet: 0 to 4, as no more are followed.
+    pub tunnel_count: u8,
+    /// Zeros.
+    pub spare: [u32; 11],
 }
 
-const _: () = assert!(core::mem::size_of::<Descriptor>() == 64);
+const _: () = assert!(core::mem::size_of::<Descriptor>() == 128);
 
 /// Bits of [`Descriptor::flags`].
 pub mod flag {
@@ -89,6 +104,26 @@ pub mod flag {
     pub const MALFORMED: u32 = 1 << 12;
     /// An IPv4 header with options, or an IPv6 packet with extension headers.
     pub const OPTIONS: u32 = 1 << 13;
+}
+
+/// Values of [`Descriptor::tunnel`].
+pub mod tunnel {
+    /// No tunnel, or none with an IP packet in it.
+    pub const NONE: u8 = 0;
+    /// IPv4 or IPv6 directly in IPv4 or IPv6.
+    pub const IP_IN_IP: u8 = 1;
+    /// MPLS labels in IP.
+    pub const MPLS_IN_IP: u8 = 2;
+    /// GRE of version 0.
+    pub const GRE: u8 = 3;
+    /// VXLAN.
+    pub const VXLAN: u8 = 4;
+    /// Geneve.
+    pub const GENEVE: u8 = 5;
+    /// GTP-U.
+    pub const GTP_U: u8 = 6;
+    /// Teredo.
+    pub const TEREDO: u8 = 7;
 }
 
 /// Bits of [`Descriptor::tcp_flags`].

@@ -66,7 +66,7 @@ mod table;
 
 pub use bounded::{Bounded, BoundedIterator};
 pub use bytes::{be16, be32, be64};
-pub use descriptor::{flag, tcp, Descriptor};
+pub use descriptor::{flag, tcp, tunnel, Descriptor};
 pub use entry::{Lost, Verdict};
 pub use find::{find_short, Case, Found, Patterns};
 pub use hash::*;
@@ -83,7 +83,7 @@ pub use send::Output;
 pub use table::{Published, Table};
 
 /// The version of the contract between weir and its modules that this crate was written for.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// For what [`module!`] and the generated `module.rs` expand to; no part of the interface.
 #[doc(hidden)]

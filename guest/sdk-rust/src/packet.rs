@@ -2,7 +2,7 @@
 
 use crate::bytes::{at, be32};
 use crate::host::{self, Error};
-use crate::{flag, Descriptor, Ip};
+use crate::{flag, tunnel, Descriptor, Ip};
 use core::marker::PhantomData;
 use core::ops::Deref;
 
@@ -63,6 +63,16 @@ impl<'a> Packet<'a> {
     pub fn l4(&self) -> Option<&'a [u8]> {
         if self.has(flag::L4) {
             self.bytes().get(usize::from(self.l4_offset)..)
+        } else {
+            None
+        }
+    }
+
+    /// From the innermost IP header in tunnels to the end of what was captured; nothing for a packet without a tunnel.
+    #[inline(always)]
+    pub fn inner(&self) -> Option<&'a [u8]> {
+        if self.tunnel != tunnel::NONE {
+            self.bytes().get(usize::from(self.inner_offset)..)
         } else {
             None
         }
@@ -188,7 +198,7 @@ impl Drops {
     /// This one as well.
     #[inline(always)]
     pub fn add(&mut self, packet: &Packet<'_>) {
-        // The 64 descriptors of a batch, of 64 bytes each, begin on a page.
+        // The 64 descriptors of a batch begin at a multiple of their length.
         let address = core::ptr::from_ref(packet.descriptor) as usize;
         self.0 |= 1 << (address / core::mem::size_of::<Descriptor>() % crate::limit::BATCH_PACKETS);
     }

@@ -78,7 +78,7 @@ pub fn assemble(name: &str, manifest: &str, text: &str) -> Result<Vec<u8>, Figur
     let failed = |said: wat::Error| BenchError::Failed { command: name.to_owned(), said: said.to_string() };
     let mut wasm = wat::parse_str(text).map_err(failed)?;
     let head = format!(
-        "name = '{name}'\nversion = '1'\nabi = 1\nlicense = 'Apache-2.0 OR MIT'\nsummary = 'part of an experiment'\nmemory = '64 KiB'\n{manifest}"
+        "name = '{name}'\nversion = '1'\nabi = 2\nlicense = 'Apache-2.0 OR MIT'\nsummary = 'part of an experiment'\nmemory = '64 KiB'\n{manifest}"
     );
     append_manifest(&mut wasm, &head);
     Ok(wasm)

@@ -15,7 +15,7 @@ use weir_abi::Descriptor;
 
 /// Descriptors as they lie in memory.
 pub fn bytes_of(descriptors: &[Descriptor]) -> &[u8] {
-    // SAFETY: a descriptor is 64 bytes of integers without padding (weir-abi asserts its size), so all of them are initialised bytes; the
+    // SAFETY: a descriptor consists of integers without padding (weir-abi asserts its size), so all of them are initialised bytes; the
     // result borrows the slice.
     unsafe { std::slice::from_raw_parts(descriptors.as_ptr().cast(), std::mem::size_of_val(descriptors)) }
 }

@@ -502,7 +502,7 @@ mod tests {
 
     /// A session that publishes `t`, and a module that does so.
     fn publishing() -> (SessionSpec, Manifest) {
-        let manifest = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\n\
+        let manifest = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n\
             [[table]]\nname = 't'\naccess = 'publish'\nbytes = '1 KiB'\n";
         let spec = toml::from_str("name = \"a\"\npublish = [\"t\"]").unwrap();
         (spec, Manifest::parse(manifest.as_bytes()).unwrap())

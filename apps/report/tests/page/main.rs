@@ -112,7 +112,7 @@ fn what_strangers_wrote_is_text() {
     let mut worm = announce(&mut report, HOSTILE, manifest("worm"));
     worm.emit(&mut report, "hits", &[("text", Value::Text(HOSTILE.as_bytes()))]);
     let text = format!(
-        "name='own'\nversion='1'\nabi=1\nlicense='MIT'\nsummary='''{0}'''\n[[stream]]\nname='s'\nsummary='''{0}'''\n\
+        "name='own'\nversion='1'\nabi=2\nlicense='MIT'\nsummary='''{0}'''\n[[stream]]\nname='s'\nsummary='''{0}'''\n\
          [[stream.field]]\nname='f'\ntype='bytes'\nunit='''{0}'''\nsummary='''{0}'''\n[[stream.field]]\nname='n'\ntype='u8'\nunit='''{0}'''\n",
         HOSTILE.replace('\'', "`").replace(|c| !weir_session::is_plain(c), "")
     );

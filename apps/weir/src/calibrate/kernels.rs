@@ -278,7 +278,7 @@ pub const KERNELS: &[Kernel] = &[
     },
 ];
 
-const MANIFEST: &str = "name='kernel'\\nversion='1'\\nabi=1\\nlicense='MIT'\\nsummary='a piece of work'\\nmemory='64 MiB'\\ntick='1s'\\n";
+const MANIFEST: &str = "name='kernel'\\nversion='1'\\nabi=2\\nlicense='MIT'\\nsummary='a piece of work'\\nmemory='64 MiB'\\ntick='1s'\\n";
 const STREAM: &str =
     "[[stream]]\\nname='rows'\\nfield=[{name='a',type='u64'},{name='b',type='u64'},{name='c',type='u64'}]\\n";
 

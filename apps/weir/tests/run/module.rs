@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// What most test modules declare. NAME is to be replaced.
-pub const MANIFEST: &str = "name = 'NAME'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '2 MiB'\n\
+pub const MANIFEST: &str = "name = 'NAME'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\nmemory = '2 MiB'\n\
     [[parameter]]\nname = 'size'\ntype = 'u64'\ndefault = 8\nmax = 100\n\
     [[parameter]]\nname = 'text'\ntype = 'string'\ndefault = 'abc'\n\
     [[stream]]\nname = 'rows'\n[[stream.field]]\nname = 'value'\ntype = 'u64'\nunit = 'packets'\n\

@@ -11,7 +11,7 @@ pub mod smith;
 pub mod values;
 
 /// The manifest of all generated modules: what the imports answer depends on it.
-pub const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '1 MiB'\nkeep = 4\ntick = '1s'\n\
+pub const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\nmemory = '1 MiB'\nkeep = 4\ntick = '1s'\n\
     [[parameter]]\nname = 'size'\ntype = 'u64'\ndefault = 9\n\
     [[parameter]]\nname = 'text'\ntype = 'string'\ndefault = 'abc'\n\
     [[parameter]]\nname = 'rate'\ntype = 'f64'\ndefault = 0.5\n\

@@ -5,6 +5,9 @@ use Type::{I32, I64};
 use arbitrary::Unstructured;
 use weir_abi::{DESCRIPTOR_BYTES, DESCRIPTORS_BASE};
 
+/// An index times the bytes of a descriptor.
+const SHIFT: usize = DESCRIPTOR_BYTES.ilog2() as usize;
+
 /// Where numbers lie that the analysis cannot know.
 const CELLS: u32 = 1024;
 /// Where something lies that looks like a packet's descriptor with a great length.
@@ -345,15 +348,16 @@ impl Maker<'_, '_> {
             index = format!("(i32.and {index} {})", self.some_number(I32, &[1, 3, 63, 255, -1]));
         }
         let scaled = match self.below(4) {
-            0 => format!("(i32.mul {index} (i32.const 64))"),
-            1 => format!("(i32.shl {index} (i32.const {}))", 5 + self.below(3)),
-            _ => format!("(i32.shl {index} (i32.const 6))"),
+            0 => format!("(i32.mul {index} (i32.const {DESCRIPTOR_BYTES}))"),
+            1 => format!("(i32.shl {index} (i32.const {}))", SHIFT - 1 + self.below(3)),
+            _ => format!("(i32.shl {index} (i32.const {SHIFT}))"),
         };
         let load = [
             "load offset=12",
             "load offset=12",
             "load16_u offset=32",
             "load16_u offset=36",
+            "load16_u offset=80",
             "load offset=16",
         ];
         let limit = format!("(i32.{} (i32.add (local.get $d) {scaled}))", self.one_of(&load));

@@ -273,7 +273,7 @@ impl Machine<'_> {
         let mask = if bytes == 8 { u64::MAX } else { (1 << (8 * bytes)) - 1 };
         if address >= DESCRIPTOR {
             let offset = address - DESCRIPTOR;
-            if offset + u64::from(bytes) > 64 {
+            if offset + u64::from(bytes) > weir_abi::DESCRIPTOR_BYTES as u64 {
                 return Err(Halt::Trapped);
             }
             if (offset, bytes) == (12, 4) {

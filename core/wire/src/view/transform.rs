@@ -7,7 +7,7 @@ use super::{Addresses, View};
 use crate::classify::{Kind, classify_into, size};
 use crate::meta::{LinkType, Meta};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use weir_abi::Descriptor;
+use weir_abi::{Descriptor, tunnel};
 use weir_units::Bytes;
 
 /// Makes of packets what a [`View`] shows of them.
@@ -104,6 +104,9 @@ impl Transform {
             && classify_into(shown, &meta, &mut descriptor).is_ok()
         {
             descriptor.flow_hash = self.flow_hash(descriptor.flow_hash);
+            if descriptor.tunnel != tunnel::NONE {
+                descriptor.inner_flow_hash = self.flow_hash(descriptor.inner_flow_hash);
+            }
         }
         descriptor
     }

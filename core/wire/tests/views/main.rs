@@ -75,7 +75,8 @@ fn what_may_see_everything_sees_everything() {
         let (out, described) = shown(&mut all, &case.bytes, case.bytes.len(), case.link_type);
         assert_eq!(out, case.bytes, "{}", case.name);
         let plain = self::described(&case.bytes, case.bytes.len(), case.link_type);
-        assert_eq!(Descriptor { flow_hash: 0, ..described }, Descriptor { flow_hash: 0, ..plain });
+        let unhashed = |descriptor| Descriptor { flow_hash: 0, inner_flow_hash: 0, ..descriptor };
+        assert_eq!(unhashed(described), unhashed(plain));
         assert_ne!(described.flow_hash, plain.flow_hash, "a hash by which others could be joined");
     }
 }

@@ -3,26 +3,60 @@
 use super::nested::{Built, Carrier, Leaf, Values, framed};
 use super::packets::{be, cat, ones_sum};
 use super::{described, shown, transform};
-use weir_wire::{Inner, LinkType, MoreHeader, PEEK_MAX, TUNNELS_MAX, Tunnel, exercise, innermost};
+use weir_abi::{Descriptor, tunnel};
+use weir_units::Timestamp;
+use weir_wire::view::Transform;
+use weir_wire::{LinkType, Meta, MoreHeader, PEEK_MAX, TUNNELS_MAX, classify, exercise};
 
 /// The tunnel of a carrier that is one.
-fn tunnel_of(carrier: Carrier) -> Option<Tunnel> {
+fn tunnel_of(carrier: Carrier) -> Option<u8> {
     match carrier {
-        Carrier::Ip | Carrier::IpWithOptions | Carrier::FirstFragment => Some(Tunnel::IpInIp),
-        Carrier::Gre | Carrier::GreWithSum | Carrier::FrameInGreWithSum => Some(Tunnel::Gre),
-        Carrier::TaggedFrameInGreWithSum | Carrier::LabelInGreWithSum => Some(Tunnel::Gre),
-        Carrier::LabelInIp => Some(Tunnel::MplsInIp),
-        Carrier::Vxlan => Some(Tunnel::Vxlan),
-        Carrier::FrameInGeneve | Carrier::Geneve | Carrier::LabelInGeneve => Some(Tunnel::Geneve),
-        Carrier::GtpU | Carrier::GtpUWithExtension => Some(Tunnel::GtpU),
-        Carrier::Teredo | Carrier::TeredoWithOrigin => Some(Tunnel::Teredo),
+        Carrier::Ip | Carrier::IpWithOptions | Carrier::FirstFragment => Some(tunnel::IP_IN_IP),
+        Carrier::Gre | Carrier::GreWithSum | Carrier::FrameInGreWithSum => Some(tunnel::GRE),
+        Carrier::TaggedFrameInGreWithSum | Carrier::LabelInGreWithSum => Some(tunnel::GRE),
+        Carrier::LabelInIp => Some(tunnel::MPLS_IN_IP),
+        Carrier::Vxlan => Some(tunnel::VXLAN),
+        Carrier::FrameInGeneve | Carrier::Geneve | Carrier::LabelInGeneve => Some(tunnel::GENEVE),
+        Carrier::GtpU | Carrier::GtpUWithExtension => Some(tunnel::GTP_U),
+        Carrier::Teredo | Carrier::TeredoWithOrigin => Some(tunnel::TEREDO),
         Carrier::LaterFragment | Carrier::Error | Carrier::ErrorCut | Carrier::ErrorExtended => None,
         Carrier::RedirectMessage => None,
     }
 }
 
+fn meta(packet: &[u8], wire_len: usize) -> Meta {
+    let length = |len: usize| u32::try_from(len).unwrap();
+    let (cap_len, wire_len, link_type) = (length(packet.len()), length(wire_len), LinkType::Ethernet);
+    Meta { ts: Timestamp(7), cap_len, wire_len, link_type, interface: 3, number: 5, data: 64 }
+}
+
+/// The innermost IP header, as a descriptor has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Inner {
+    tunnel: u8,
+    depth: u8,
+    l3_offset: u16,
+    flow_hash: u64,
+}
+
+impl Inner {
+    fn of(d: &Descriptor) -> Option<Self> {
+        let Descriptor { tunnel, tunnel_count: depth, inner_offset, inner_flow_hash, .. } = *d;
+        (tunnel != tunnel::NONE).then_some(Self {
+            tunnel,
+            depth,
+            l3_offset: inner_offset,
+            flow_hash: inner_flow_hash,
+        })
+    }
+}
+
+/// The innermost IP header of a packet, from heads of several lengths.
 fn inner_of(packet: &[u8]) -> Option<Inner> {
-    exercise::tunnelled(packet, &described(packet, packet.len(), LinkType::Ethernet))
+    let meta = meta(packet, packet.len());
+    let descriptor = exercise::described(packet, &meta);
+    exercise::assert_consistent(&descriptor, &meta);
+    Inner::of(&descriptor)
 }
 
 /// The flow hash of a packet without a tunnel around it.
@@ -51,10 +85,10 @@ fn the_packet_in_every_tunnel_is_found_with_its_own_flow_hash() {
             }
         }
     }
-    for tunnel in [Tunnel::IpInIp, Tunnel::MplsInIp, Tunnel::Gre, Tunnel::Vxlan, Tunnel::Geneve] {
+    for tunnel in [tunnel::IP_IN_IP, tunnel::MPLS_IN_IP, tunnel::GRE, tunnel::VXLAN, tunnel::GENEVE] {
         assert!(found.contains(&tunnel), "{tunnel:?}");
     }
-    assert!(found.contains(&Tunnel::GtpU) && found.contains(&Tunnel::Teredo));
+    assert!(found.contains(&tunnel::GTP_U) && found.contains(&tunnel::TEREDO));
 }
 
 #[test]
@@ -83,21 +117,21 @@ fn a_head_of_any_length_gives_the_same_answer_or_asks_for_more() {
     for carrier in Carrier::ALL.into_iter().filter(|carrier| tunnel_of(*carrier).is_some()) {
         let Some(built) = carrier.wrap(&values, true, &leaf) else { continue };
         let packet = framed(&values, &built).bytes;
-        let descriptor = described(&packet, packet.len(), LinkType::Ethernet);
-        let whole = innermost(&packet, &descriptor).unwrap();
-        assert!(whole.is_some(), "{}", built.name);
+        let complete = meta(&packet, packet.len());
+        let whole = classify(&packet, &complete).unwrap();
+        assert!(whole.tunnel != tunnel::NONE, "{}", built.name);
         let mut asked = 0;
         for len in 0..packet.len() {
-            match innermost(&packet[..len], &descriptor) {
+            match classify(&packet[..len], &complete) {
                 Ok(found) => assert_eq!(found, whole, "{len} bytes of {}", built.name),
                 Err(MoreHeader) => asked += 1,
             }
         }
-        assert!(asked > usize::from(descriptor.l3_offset), "{}", built.name);
-        // A capture that ends anywhere is answered from the bytes that are there.
-        for len in 14..packet.len() {
-            let descriptor = described(&packet[..len], packet.len(), LinkType::Ethernet);
-            assert!(innermost(&packet[..len], &descriptor).is_ok(), "{len} bytes of {}", built.name);
+        assert!(asked > usize::from(whole.inner_offset), "{}", built.name);
+        // A capture that ends anywhere is described by the bytes that are there.
+        for len in 0..packet.len() {
+            let cut = meta(&packet[..len], packet.len());
+            exercise::assert_consistent(&exercise::described(&packet[..len], &cut), &cut);
         }
     }
 }
@@ -127,9 +161,9 @@ fn a_port_or_a_protocol_alone_is_no_tunnel() {
         udp(9000, 2152, &cat(&[&[flags, message], &be(inner.len()), &[0, 0, 0, 9], rest, &inner]))
     };
     let gre = |head: &[u8]| above_ipv4(47, &cat(&[head, &inner]));
-    assert_eq!(inner_of(&gtp(0x30, 255, &[])).map(|found| found.tunnel), Some(Tunnel::GtpU));
+    assert_eq!(inner_of(&gtp(0x30, 255, &[])).map(|found| found.tunnel), Some(tunnel::GTP_U));
     assert_eq!(inner_of(&gtp(0x32, 255, &[0, 7, 0, 0xc0])).map(|found| found.depth), Some(1));
-    assert_eq!(inner_of(&gre(&[0, 0, 8, 0])).map(|found| found.tunnel), Some(Tunnel::Gre));
+    assert_eq!(inner_of(&gre(&[0, 0, 8, 0])).map(|found| found.tunnel), Some(tunnel::GRE));
     for (what, packet) in [
         ("an echo request of GTP-U", gtp(0x32, 1, &[0, 7, 0, 0])),
         ("GTP'", gtp(0x20, 255, &[])),
@@ -178,7 +212,7 @@ fn an_authentication_of_teredo_is_followed_and_its_contents_are_never_shown() {
     for origin in [vec![], cat(&[&[0, 0], port, address])] {
         let packet = udp(3544, 40_001, &cat(&[&authentication, &origin, &inner.bytes]));
         let found = inner_of(&packet).unwrap();
-        assert_eq!((found.tunnel, found.flow_hash), (Tunnel::Teredo, hash_of(&inner)));
+        assert_eq!((found.tunnel, found.flow_hash), (tunnel::TEREDO, hash_of(&inner)));
         for view in ["payload=none", "payload=all,ttl=zeroed", "addresses=zeroed,payload=all"] {
             let (out, after) = shown(&mut transform(view), &packet, packet.len(), LinkType::Ethernet);
             assert!(out.len() > usize::from(found.l3_offset) + 40, "the packet inside is shown: {view}");
@@ -188,8 +222,7 @@ fn an_authentication_of_teredo_is_followed_and_its_contents_are_never_shown() {
             let hides = view != "payload=none";
             assert!(!hides || !out.windows(4).any(|part| part == address), "the origin: {view}");
             assert_eq!(out[42..46], packet[42..46], "the lengths, by which the packet inside is found");
-            let again = exercise::tunnelled(&out, &after);
-            assert_eq!(again.map(|inner| inner.l3_offset), Some(found.l3_offset), "{view}");
+            assert_eq!(Inner::of(&after).map(|inner| inner.l3_offset), Some(found.l3_offset), "{view}");
         }
     }
 }
@@ -198,22 +231,105 @@ fn an_authentication_of_teredo_is_followed_and_its_contents_are_never_shown() {
 #[test]
 fn the_seeds_of_the_fuzzer_have_a_packet_of_every_tunnel() {
     for (name, tunnel, depth) in [
-        ("ip-in-ip", Tunnel::IpInIp, 1),
-        ("6in4", Tunnel::IpInIp, 1),
-        ("mpls-in-ip", Tunnel::MplsInIp, 1),
-        ("gre", Tunnel::Gre, 1),
-        ("gre-all", Tunnel::Gre, 1),
-        ("vxlan", Tunnel::Vxlan, 1),
-        ("geneve", Tunnel::Geneve, 1),
-        ("gtp-u", Tunnel::GtpU, 1),
-        ("gtp-u-all", Tunnel::GtpU, 1),
-        ("teredo", Tunnel::Teredo, 1),
-        ("teredo-all", Tunnel::Teredo, 1),
-        ("gre-in-gtp-u", Tunnel::Gre, 2),
+        ("ip-in-ip", tunnel::IP_IN_IP, 1),
+        ("6in4", tunnel::IP_IN_IP, 1),
+        ("mpls-in-ip", tunnel::MPLS_IN_IP, 1),
+        ("gre", tunnel::GRE, 1),
+        ("gre-all", tunnel::GRE, 1),
+        ("vxlan", tunnel::VXLAN, 1),
+        ("geneve", tunnel::GENEVE, 1),
+        ("gtp-u", tunnel::GTP_U, 1),
+        ("gtp-u-all", tunnel::GTP_U, 1),
+        ("teredo", tunnel::TEREDO, 1),
+        ("teredo-all", tunnel::TEREDO, 1),
+        ("gre-in-gtp-u", tunnel::GRE, 2),
     ] {
         let path = format!("{}/../../fuzz/seeds/classify/{name}", env!("CARGO_MANIFEST_DIR"));
         let input = std::fs::read(path).unwrap();
         let found = inner_of(&input[exercise::CONTROL_BYTES..]).map(|inner| (inner.tunnel, inner.depth));
         assert_eq!(found, Some((tunnel, depth)), "{name}");
+    }
+}
+
+fn fields(d: &Descriptor) -> (u8, u8, u16, u64) {
+    (d.tunnel, d.tunnel_count, d.inner_offset, d.inner_flow_hash)
+}
+
+/// All tunnels with TCP in them, by name.
+fn tunnelled(values: &Values) -> Vec<(u8, Vec<u8>)> {
+    let mut packets = Vec::new();
+    for (inner_v6, outer_v6) in [(false, false), (true, true)] {
+        let inner = Leaf::Tcp.build(values, inner_v6).unwrap();
+        for carrier in Carrier::ALL {
+            let built = carrier.wrap(values, outer_v6, &inner);
+            if let (Some(tunnel), Some(built)) = (tunnel_of(carrier), built) {
+                packets.push((tunnel, framed(values, &built).bytes));
+            }
+        }
+    }
+    packets
+}
+
+/// A holder reads descriptors as well as bytes. With the flow hash as it is, they would test addresses and ports of the packet inside.
+#[test]
+fn the_hash_of_the_packet_inside_is_keyed_by_view_and_tells_no_hidden_address() {
+    let (values, other) = (Values::of(13), Values::of(14));
+    let moved = Values { v4: other.v4, v6: other.v6, ..values.clone() };
+    for view in super::HIDING.into_iter().chain(["payload=none", "all"]) {
+        let (mut one, mut two) = (
+            transform(view),
+            Transform::new(view.parse().unwrap(), &weir_wire::view::ViewKey::derive(&[0x52; 32], b"views")),
+        );
+        let mut found = 0;
+        for ((_, packet), (_, elsewhere)) in tunnelled(&values).iter().zip(&tunnelled(&moved)) {
+            let plain = described(packet, packet.len(), LinkType::Ethernet);
+            let (out, seen) = shown(&mut one, packet, packet.len(), LinkType::Ethernet);
+            // The same bytes, described by the parser alone.
+            let bare = classify(&out, &meta(&out, packet.len())).unwrap();
+            assert_eq!((seen.tunnel, seen.inner_offset), (bare.tunnel, bare.inner_offset), "{view}");
+            if seen.tunnel == tunnel::NONE {
+                continue;
+            }
+            found += 1;
+            assert_eq!(seen.inner_flow_hash, one.flow_hash(bare.inner_flow_hash), "{view}");
+            assert!(![plain.inner_flow_hash, bare.inner_flow_hash].contains(&seen.inner_flow_hash), "{view}");
+            let (_, with_other_key) = shown(&mut two, packet, packet.len(), LinkType::Ethernet);
+            assert_ne!(seen.inner_flow_hash, with_other_key.inner_flow_hash, "{view}");
+            if view.starts_with("addresses=zeroed") {
+                let (_, moved) = shown(&mut one, elsewhere, elsewhere.len(), LinkType::Ethernet);
+                assert_eq!(fields(&seen), fields(&moved), "{view}");
+            }
+        }
+        // Ports tell of most tunnels, so without them those are not found.
+        assert!(found >= if view.contains("ports=zeroed") { 10 } else { 25 }, "{view}: {found}");
+    }
+}
+
+/// The descriptor of the whole packet is known where the shown bytes are described, and nothing about tunnels comes from there.
+#[test]
+fn nothing_is_said_of_a_packet_inside_that_is_not_shown() {
+    let values = Values::of(15);
+    for (kind, packet) in tunnelled(&values) {
+        let whole = described(&packet, packet.len(), LinkType::Ethernet);
+        assert_eq!(whole.tunnel, kind);
+        let mut all = transform("payload=none");
+        for room in 0..packet.len() {
+            let mut out = vec![0; room];
+            let len = all.apply(&packet, &whole, &mut out).len;
+            let seen = all.describe(&out[..len], &whole);
+            let is_there = len >= usize::from(whole.inner_offset) + 20;
+            assert!(is_there || fields(&seen) == (0, 0, 0, 0), "{room} bytes: {seen:?}");
+        }
+        let over_udp = ![tunnel::IP_IN_IP, tunnel::MPLS_IN_IP, tunnel::GRE].contains(&kind);
+        let (_, seen) = shown(&mut transform("ports=zeroed"), &packet, packet.len(), LinkType::Ethernet);
+        let expected = if over_udp { 0 } else { kind };
+        assert_eq!(seen.tunnel, expected, "the kind would say which port is hidden");
+        assert!(!over_udp || fields(&seen) == (0, 0, 0, 0));
+    }
+    // ESP around a tunnel, and a tunnel that is not opened, hide the packet from the classifier as well.
+    let inner = Leaf::Tcp.build(&values, false).unwrap();
+    for packet in [above_ipv4(50, &inner.bytes), udp(9000, 4790, &inner.bytes)] {
+        let (_, seen) = shown(&mut transform("payload=none"), &packet, packet.len(), LinkType::Ethernet);
+        assert_eq!(fields(&seen), (0, 0, 0, 0));
     }
 }

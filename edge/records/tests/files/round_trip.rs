@@ -65,7 +65,7 @@ fn every_type_comes_back_with_its_unit() {
 fn addresses_are_written_as_the_standard_library_writes_them() {
     let dir = tempfile::tempdir().unwrap();
     let manifest = weir_session::Manifest::parse(
-        b"name='m'\nversion='1'\nabi=1\nlicense='MIT'\nsummary='s'\n[[stream]]\nname='s'\n[[stream.field]]\nname='a'\ntype='ip'\n",
+        b"name='m'\nversion='1'\nabi=2\nlicense='MIT'\nsummary='s'\n[[stream]]\nname='s'\n[[stream.field]]\nname='a'\ntype='ip'\n",
     )
     .unwrap();
     let mut files = ModuleFiles::create(Some(dir.path()), "m", &manifest, Durability::AtEnd).unwrap();

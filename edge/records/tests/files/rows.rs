@@ -15,7 +15,7 @@ pub enum Cell<'a> {
 
 pub fn manifest() -> Manifest {
     let mut text = String::from(
-        "name = 'probe'\nversion = '2.1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\n\
+        "name = 'probe'\nversion = '2.1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n\
          [[stream]]\nname = 'all'\nsummary = 'every type'\n",
     );
     for (ty, unit) in [

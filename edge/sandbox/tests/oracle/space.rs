@@ -13,7 +13,7 @@ pub const GUARD: usize = 32 << 20;
 /// Bytes of packets.
 pub const ARENA: usize = 1 << 16;
 /// Bytes of descriptors.
-pub const DESCRIPTORS: usize = 4096;
+pub const DESCRIPTORS: usize = weir_abi::BATCH_BYTES;
 /// Bytes of a table, with what is in front of them.
 pub const TABLE: usize = 8192;
 /// Bytes of the page that the loader's own checks read.

@@ -156,7 +156,7 @@ pub fn as_module_of_weir(bytes: &[u8]) -> Option<Vec<u8>> {
         out.extend(contents);
     }
     let manifest = format!(
-        "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '{} KiB'\n",
+        "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\nmemory = '{} KiB'\n",
         (pages * 64).max(64)
     );
     let custom = [b"\x0dweir.manifest".as_slice(), manifest.as_bytes()].concat();

@@ -4,11 +4,11 @@
 
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::time::Duration;
-use weir_abi::{ARENA_BASE, DESCRIPTORS_BASE, Descriptor};
+use weir_abi::{ARENA_BASE, BATCH_BYTES, DESCRIPTOR_BYTES, DESCRIPTORS_BASE, Descriptor};
 use weir_sandbox::{Area, Batch, Engine, Instance, Options, Program};
 use weir_session::{Admitted, Record};
 
-pub const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '2 MiB'\nkeep = 4\ntick = '1s'\n\
+pub const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\nmemory = '2 MiB'\nkeep = 4\ntick = '1s'\n\
     [[parameter]]\nname = 'size'\ntype = 'u64'\ndefault = 8\n\
     [[parameter]]\nname = 'text'\ntype = 'string'\ndefault = 'abc'\n\
     [[parameter]]\nname = 'rate'\ntype = 'f64'\ndefault = 0.5\n\
@@ -114,13 +114,13 @@ impl Packets {
     }
 
     pub fn map(&self, instance: &mut Instance) {
-        instance.map_descriptors(Area { fd: self.descriptors.as_fd(), offset: 0, len: 4096 }).unwrap();
+        instance.map_descriptors(Area { fd: self.descriptors.as_fd(), offset: 0, len: BATCH_BYTES }).unwrap();
         instance.map_packets(Area { fd: self.arena.as_fd(), offset: 0, len: 8192 }).unwrap();
     }
 }
 
-fn encode(d: &Descriptor) -> [u8; 64] {
-    let mut out = [0; 64];
+fn encode(d: &Descriptor) -> [u8; DESCRIPTOR_BYTES] {
+    let mut out = [0; DESCRIPTOR_BYTES];
     let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, &d.ts_ns.to_le_bytes());
     put(8, &d.data.to_le_bytes());

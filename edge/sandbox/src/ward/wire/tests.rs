@@ -1,7 +1,7 @@
 use super::*;
 use weir_session::manifest_of;
 
-const MANIFEST: &str = "name='m'\nversion='1'\nabi=1\nlicense='MIT'\nsummary='s'\nkind='active'\n\
+const MANIFEST: &str = "name='m'\nversion='1'\nabi=2\nlicense='MIT'\nsummary='s'\nkind='active'\n\
     [[stream]]\nname='rows'\n[[stream.field]]\nname='a'\ntype='u8'\n[[stream.field]]\nname='b'\ntype='u64'\n\
     [[stream]]\nname='texts'\n[[stream.field]]\nname='x'\ntype='string'\n[[stream.field]]\nname='y'\ntype='string'\n\
     [[output]]\nname='up'\n";
