@@ -21,6 +21,7 @@ use crate::policy::Policy;
 use crate::tables::Sheet;
 use crate::workshop::{Shipped, Workshop};
 use devices::Devices;
+pub(crate) use devices::not_tried;
 pub(crate) use places::Places;
 use sessions::Closely;
 pub(crate) use standing::Standing;

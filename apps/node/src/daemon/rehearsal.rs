@@ -24,6 +24,7 @@ pub fn check(setup: &Setup, tell: &mut dyn FnMut(&str)) -> (Vec<Remark>, Result<
     };
     let standing = Standing::of_check(&loaded.config);
     let (mut warnings, verified) = verdict(&setup.config, verify::look(&subject(setup, &loaded, &standing)));
+    warnings.extend(verify::not_tried(&subject(setup, &loaded, &standing)));
     let rehearsed = verified.and_then(|()| rehearse(setup, &loaded, &standing, tell));
     let checked = rehearsed.and_then(|found| {
         let (more, verified) = verdict(&setup.config, found);

@@ -1,7 +1,7 @@
 //! The interfaces and links of a node, opened for a moment as a start opens them. No packet is taken from the system, and none is sent.
 
-use super::{Remarks, Subject};
-use crate::config::Config;
+use super::{Remark, Remarks, Subject};
+use crate::config::{Config, Kind as InterfaceKind};
 use crate::link::Trial;
 use std::collections::BTreeMap;
 use weir_netio::{Kind, LiveError, Sink, link_type_of, try_interface};
@@ -29,6 +29,19 @@ impl Devices {
         }
         Self { interfaces, links, trial }
     }
+}
+
+/// Returns what a check leaves to a start, because it would interrupt traffic.
+pub(crate) fn not_tried(subject: &Subject<'_>) -> impl Iterator<Item = Remark> {
+    let interfaces =
+        subject.config.interfaces.iter().filter(|interface| interface.kind == InterfaceKind::Xdp);
+    interfaces.map(|interface| {
+        let name = interface.name.escape_debug();
+        let what = format!(
+            "interface `{name}`: only a start tries whether the driver takes AF_XDP's program, and `zero_copy`, since that can interrupt the interface's traffic"
+        );
+        Remark { line: subject.places.interfaces.get(&interface.name).copied(), what }
+    })
 }
 
 impl Remarks {

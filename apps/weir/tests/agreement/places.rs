@@ -379,6 +379,15 @@ fn a_start_and_a_check_agree_on_devices() {
     assert!(check(&bench.config()).good().text().ends_with("a node can be started with it\n"));
     assert_eq!(interfaces().lines().count(), before.lines().count());
     bench.runs();
+    // Of AF_XDP the check leaves a part to the start, and says so.
+    bench.configure("", "[[interface]]\nname = \"b\"\nkind = \"xdp\"\n");
+    let said = check(&bench.config()).good();
+    assert!(
+        said.text().contains("only a start tries whether the driver takes AF_XDP's program"),
+        "{}",
+        said.text()
+    );
+    bench.runs();
     // One that another program holds.
     crate::run::net::shell("ip tuntap add dev weir1 mode tun");
     bench.configure("", &device("weir1"));

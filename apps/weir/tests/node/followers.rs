@@ -45,7 +45,7 @@ fn who_follows_and_does_not_read_misses_rows_and_is_told_of_each() {
         return;
     }
     let mut place = Place::new(
-        "[[session]]\nname = \"alice\"\ncpu = [{ period = \"20ms\", slice = \"4ms\" }]\n\
+        "[[session]]\nname = \"alice\"\nrecord_bytes = \"unlimited\"\ncpu = [{ period = \"20ms\", slice = \"4ms\" }]\n\
          channel = [{ interface = \"b\", filter = \"udp\" }]\n",
     );
     let reply = place.load("alice", json!({"module": "talker.wasm"}), &talker());

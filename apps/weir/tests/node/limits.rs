@@ -102,7 +102,7 @@ fn who_emits_more_bytes_of_records_than_are_taken_in_a_second_loses_them_and_nob
     let session = |name: &str, rest: &str| {
         format!(
             "[[session]]\nname = \"{name}\"\ncpu = [{{ period = \"20ms\", slice = \"4ms\" }}]\n\
-             channel = [{{ interface = \"b\", queue = 100000 }}]\n{rest}\n"
+             channel = [{{ interface = \"b\", queue = 10000 }}]\n{rest}\n"
         )
     };
     let begin = Instant::now();
@@ -208,7 +208,7 @@ fn the_oldest_records_of_a_session_go_when_it_keeps_as_many_as_it_may_also_those
     let session = |name: &str, rest: &str| {
         format!(
             "[[session]]\nname = \"{name}\"\ncpu = [{{ period = \"20ms\", slice = \"4ms\" }}]\n\
-             channel = [{{ interface = \"b\", queue = 100000 }}]\n{rest}\n"
+             channel = [{{ interface = \"b\", queue = 10000 }}]\n{rest}\n"
         )
     };
     let sessions = |most: &str| {

@@ -33,7 +33,7 @@ pub fn link_type_of(interface: &str) -> Result<weir_wire::LinkType, LiveError> {
 }
 
 /// Checks that packets can be taken from an interface with these options, and takes none away: it does not become promiscuous, and packets of AF_XDP's queue
-/// go to the system as before. So AF_XDP's program for the interface is not tried, and neither is zero copy.
+/// go to the system as before. So AF_XDP's program is loaded and not attached, and zero copy is not tried: a driver can interrupt all traffic for either.
 ///
 /// # Errors
 ///

@@ -43,16 +43,7 @@ impl Gate {
 
     fn new(link: &Link) -> Result<Gate, LiveError> {
         let name = &link.name;
-        let map = bpf::socket_map(QUEUES).map_err(LiveError::refused(
-            name,
-            "making a map of sockets",
-            CAPABILITY,
-        ))?;
-        let program = bpf::load(&bpf::program(map.as_fd())).map_err(LiveError::refused(
-            name,
-            "loading an XDP program",
-            CAPABILITY,
-        ))?;
+        let (map, program) = loaded(name)?;
         let attach = || bpf::attach(program.as_fd(), link.index);
         let link = sys::patiently(attach).map_err(|error| match error.raw_os_error() {
             Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE) => LiveError::Unsupported {
@@ -66,8 +57,21 @@ impl Gate {
         Ok(Self { map, _link: link })
     }
 
+    /// Loads the program, and attaches it to no interface.
+    pub(super) fn try_program(link: &Link) -> Result<(), LiveError> {
+        loaded(&link.name).map(drop)
+    }
+
     /// Sends the packets of a queue to this socket.
     pub(super) fn open(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         bpf::put(self.map.as_fd(), queue, socket)
     }
+}
+
+/// Loads the program for an interface, with its map of sockets. Returns the map first.
+fn loaded(name: &str) -> Result<(OwnedFd, OwnedFd), LiveError> {
+    let refused = |doing| LiveError::refused(name, doing, CAPABILITY);
+    let map = bpf::socket_map(QUEUES).map_err(refused("making a map of sockets"))?;
+    let program = bpf::load(&bpf::program(map.as_fd())).map_err(refused("loading an XDP program"))?;
+    Ok((map, program))
 }

@@ -15,8 +15,9 @@ pub(crate) use frames::{FrameHold, FramePin, Returned};
 pub(crate) use port::XdpPort;
 pub(crate) use send::XdpSink;
 
-/// Opens a socket with its memory on a queue, and closes it before any packet is sent its way.
+/// Loads the program and opens a socket with its memory on a queue, and closes both before any packet is sent their way.
 pub(crate) fn try_socket(link: &Link, options: &LiveOptions) -> Result<(), LiveError> {
+    gate::Gate::try_program(link)?;
     let wanted = socket::Wanted { queue: options.queue, zero_copy: false, memory: options.ring };
     socket::Socket::open(link, wanted).map(drop)
 }
