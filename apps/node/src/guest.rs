@@ -274,7 +274,7 @@ pub struct Guest {
     /// What it has with the other modules of its session.
     limits: Option<Arc<Limits>>,
     /// The block that it saw last.
-    block: Option<u64>,
+    block: Option<(u64, u64)>,
     faults_told: usize,
     /// Emitted, and not yet handed on because nobody had room.
     kept: Records,
@@ -458,7 +458,9 @@ impl Guest {
                 self.tally.unseen.fetch_add(ticket.packets().into(), Ordering::Relaxed);
                 continue;
             }
-            if self.block.replace(block.number()) != Some(block.number()) {
+            // Blocks of two memories can have the same number.
+            let number = (block.window().id(), block.number());
+            if self.block.replace(number) != Some(number) {
                 self.seat.instance.begin_block();
             }
             let seen = block.descriptors().iter().skip(batch.first).take(batch.count).enumerate();

@@ -240,6 +240,7 @@ impl Node {
     /// Opens a module to messages and the session's bell. Returns the job that settles it on its core.
     pub(crate) fn open(&self, there: &Session, module: &Module, ready: Ready) -> Settle {
         let Ready { guest, vp, .. } = ready;
+        self.writer.hold_to(&there.spec.name, &there.limits);
         let waker = self.cores.get(vp.core).map(crate::runner::CoreThread::waker).unwrap_or_default();
         let offers = there.spec.offered(&module.services);
         let (desk, session) = (&module.desk, &there.spec.name);

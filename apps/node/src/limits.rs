@@ -195,26 +195,33 @@ impl Limits {
     pub(crate) fn hold(&self, records: &mut Records) -> Usage {
         let mut used = Usage::default();
         let now = self.now();
-        for (at, rated) in RATES.iter().enumerate() {
-            let mut state = self.state();
-            let Some(rate) = state.rates.get_mut(at) else { continue };
-            let Some(room) = rate.room_now(now) else { continue };
-            let (mut count, mut taken, mut beyond) = (0, 0_u64, 0_u64);
-            for size in records.iter().map(|record| (rated.size)(&record)) {
-                // Behind one that is lost none is taken: those that are written are the first ones.
-                if beyond == 0 && size <= room.saturating_sub(taken) {
-                    (count, taken) = (count + 1, taken.saturating_add(size));
-                } else {
-                    beyond = beyond.saturating_add(size);
-                }
+        let mut beyond = Vec::new();
+        let mut state = self.state();
+        // The records that are taken are the first ones that all rates have room for, and only those use a rate up.
+        let mut count = records.len();
+        for (rated, rate) in RATES.iter().zip(&mut state.rates) {
+            let Some(mut room) = rate.room_now(now) else { continue };
+            let sizes = || records.iter().take(count).map(|record| (rated.size)(&record));
+            let fitting = sizes().take_while(|size| {
+                let left = room.checked_sub(*size);
+                room = left.unwrap_or(room);
+                left.is_some()
+            });
+            let fitting = fitting.count();
+            if fitting < count {
+                let lost = sizes().skip(fitting).fold(0, u64::saturating_add);
+                used.drops.add(rated.cause, (count - fitting) as u64);
+                beyond.push((rated.resource, lost));
+                count = fitting;
             }
-            rate.take(taken, now);
-            drop(state);
-            if beyond > 0 {
-                used.drops.add(rated.cause, (records.len() - count) as u64);
-                records.truncate(count);
-                self.tell(rated.resource, |told, _| told.beyond = told.beyond.saturating_add(beyond));
-            }
+        }
+        records.truncate(count);
+        for (rated, rate) in RATES.iter().zip(&mut state.rates) {
+            rate.take(records.iter().map(|record| (rated.size)(&record)).fold(0, u64::saturating_add), now);
+        }
+        drop(state);
+        for (resource, lost) in beyond {
+            self.tell(resource, |told, _| told.beyond = told.beyond.saturating_add(lost));
         }
         used.record_bytes = Bytes(records.bytes() as u64);
         used

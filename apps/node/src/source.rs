@@ -535,8 +535,13 @@ impl Receiver {
             if selected.lost == 0 {
                 return;
             }
-            let makes_room =
-                || move_oldest(routes(), self.position) || is_shared && shed(routes(), self.position);
+            // Where moving does not suffice in half of the rounds, those who keep up are not to lose anything.
+            let is_late = sheds > SHEDS_MAX / 2 && is_shared;
+            let makes_room = || {
+                is_late && shed(routes(), self.position)
+                    || move_oldest(routes(), self.position)
+                    || is_shared && shed(routes(), self.position)
+            };
             if sheds == SHEDS_MAX || !makes_room() {
                 let (packets, bytes) = lost(&selected.rest);
                 came(packets, bytes);
@@ -657,15 +662,16 @@ fn shed<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) -> bool {
     true
 }
 
-/// The memory of a selection is full: of its readers whose queues have memory of their own, the one furthest behind has the oldest of its waiting packets
-/// moved there. Says whether any were.
+/// The memory of a selection is full: the oldest packets that wait for readers whose queues have memory of their own are moved there. A piece of the common memory is free
+/// when all of its readers have left it. Says whether any packets were moved.
 fn move_oldest<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) -> bool {
     let readers = routes.flat_map(|route| &route.readers).filter(|reader| reader.queue.has_own_memory());
-    let mut waiting: Vec<_> = readers.filter_map(|reader| Some((reader.queue.oldest()?, reader))).collect();
-    waiting.sort_by_key(|(oldest, _)| *oldest);
+    let readers: Vec<_> = readers.filter_map(|reader| Some((reader.queue.oldest()?, reader))).collect();
+    let Some(first) = readers.iter().map(|(oldest, _)| *oldest).min() else { return false };
     // Enough at a time that pieces of the memory become free, and little enough that receiving goes on soon.
-    let last = |oldest: u64| oldest.saturating_add(position.saturating_sub(oldest) / 4 + 1);
-    waiting.into_iter().any(|(oldest, reader)| move_before(reader, last(oldest)) > 0)
+    let last = first.saturating_add(position.saturating_sub(first) / 4 + 1);
+    let moved = readers.into_iter().filter(|(oldest, _)| *oldest < last);
+    moved.map(|(_, reader)| move_before(reader, last)).sum::<u64>() > 0
 }
 
 /// Copies packets of a reader before this position to memory of its queue, on its account. Says how many.

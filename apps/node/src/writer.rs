@@ -201,13 +201,19 @@ impl Writer {
         Ok(written)
     }
 
-    /// The files of a session, which all its modules share, with the limits that it has now.
+    /// Has the files of a session kept within these limits from now on.
+    pub(crate) fn hold_to(&self, session: &Name, limits: &Arc<Limits>) {
+        if let Some(storage) = lock(&self.storages).get(session).and_then(Weak::upgrade) {
+            storage.held_to(Arc::clone(limits));
+        }
+    }
+
+    /// The files of a session, which all its modules share. New limits hold when [`hold_to`](Self::hold_to) says so: a module that is prepared may never run.
     fn storage(&self, session: &Name, folder: &Path, limits: &Arc<Limits>) -> Arc<Storage> {
         let mut storages = lock(&self.storages);
         storages.retain(|_, storage| storage.strong_count() > 0);
         let known = storages.get(session).and_then(Weak::upgrade);
         let storage = known.unwrap_or_else(|| Arc::new(Storage::new(folder.to_owned(), Arc::clone(limits))));
-        storage.held_to(Arc::clone(limits));
         storages.insert(session.clone(), Arc::downgrade(&storage));
         storage
     }
@@ -359,11 +365,13 @@ impl Sink {
             let number =
                 number.unwrap_or_else(|| self.numbers.next(&self.folder, &self.session, &self.module));
             let label = format!("{}-{number}", self.module);
+            // Before there are any: then nothing that is made here counts as ended, or is deleted.
+            self.storage.begin(&label);
             let files = ModuleFiles::create(Some(&self.folder), &label, &self.manifest, Durability::Seconds);
             // What could not be made is tried again.
             self.unused = Some(number);
-            self.files = Some(files?);
-            self.storage.begin(&label);
+            self.files = Some(files.inspect_err(|_| self.storage.end(&label))?);
+            self.storage.grow(&label);
             self.label = label;
             (self.since, self.bytes, self.rows) = (Instant::now(), 0, 0);
         }

@@ -250,7 +250,7 @@ fn a_grant_gives_only_what_is_written_and_the_credential_states_each_default() {
             "They send at most 0 bit/s.",
             "They write at most 1000 records a second.",
             "Their records have at most 4 MB/s.",
-            "At most 4 GB of their records are kept.",
+            "At most 4 GB of the records of their open sessions are kept.",
             "They keep at most 64 packets at a time.",
             "At most 1 session is there at a time.",
             "The holder cannot pass it on.",

@@ -69,10 +69,14 @@ pub fn complete_frame(frame: &mut [u8], link_type: LinkType) {
 /// Computes the one checksum that a host leaves to its network card: the packet's own, or that of the packet in its innermost tunnel. The checksums between
 /// them are right when that one is: the host has computed them so.
 fn complete(packet: &mut [u8], descriptor: &Descriptor) {
+    // Of a packet that is not whole, the one inside is not either.
+    let is_whole = descriptor.flags & (flag::CUT | flag::FRAGMENT) == 0;
     if !weir_wire::complete(packet, descriptor)
+        && is_whole
         && descriptor.tunnel != tunnel::NONE
         && let Some(inside) = packet.get_mut(usize::from(descriptor.inner_offset)..)
         && let Ok(descriptor) = weir_wire::classify(inside, &whole(inside, LinkType::Raw))
+        && descriptor.flags & flag::MALFORMED == 0
     {
         weir_wire::complete(inside, &descriptor);
     }

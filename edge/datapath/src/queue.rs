@@ -54,6 +54,8 @@ pub struct Queue {
     overflow: Option<Overflow>,
 }
 
+/// Packets that are copied at a time.
+const MOVED_MAX: u64 = 512;
 /// No position.
 const NOTHING: u64 = u64::MAX;
 
@@ -169,7 +171,8 @@ impl Queue {
         self.in_hand.store(NOTHING, Ordering::Relaxed);
     }
 
-    /// Copies packets that came before this position to memory of the queue, the oldest first, as far as they fit. Says how many packets.
+    /// Copies packets that came before this position to memory of the queue, the oldest first, as far as they fit, and some hundreds at a time: others wait for the
+    /// receiving thread and for the queue. Says how many packets.
     pub fn move_before(&self, position: u64) -> u64 {
         let Some(overflow) = &self.overflow else { return 0 };
         let mut inner = self.lock();
@@ -177,6 +180,9 @@ impl Queue {
         for flow in &mut inner.flows {
             let held = flow.held(position);
             for ticket in flow.tickets.range_mut(held) {
+                if moved >= MOVED_MAX {
+                    return moved;
+                }
                 let Some(own) = overflow.copy(ticket) else { return moved };
                 moved += u64::from(own.packets());
                 *ticket = own;

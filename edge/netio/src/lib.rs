@@ -70,6 +70,7 @@ mod selection;
 mod stream;
 mod totals;
 mod view;
+mod waiting;
 mod window;
 mod writer;
 
@@ -88,8 +89,9 @@ pub use pin::{Pin, PinError};
 pub use ring::DescriptorRing;
 pub use room::PacketRoom;
 pub use screen::Screen;
-pub use selection::{Added, Portion, QUEUE_MAX, Selected, Selection};
+pub use selection::{Added, Portion, Selected, Selection};
 pub use totals::{Interface, Reason, Totals, Truncation};
+pub use waiting::QUEUE_MAX;
 pub use window::Window;
 pub use writer::{PacketWriter, WriteError, Written};
 

@@ -1,7 +1,7 @@
 //! Some packets of a source, copied into memory of their own.
 
 use crate::BLOCK_PACKETS;
-use crate::arena::{Arena, CHUNK_BYTES_MAX, CHUNKS, Hold};
+use crate::arena::{Arena, CHUNKS, Hold};
 use crate::block::Block;
 use crate::format::Record;
 use crate::reader::Filling;
@@ -10,35 +10,13 @@ use crate::room::{PacketRoom, Used};
 use crate::screen::{Screen, Screens};
 use crate::totals::Counts;
 use crate::view::{Head, View};
+use crate::waiting::{WAITING_BYTES, chunk_bytes, slots};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use weir_abi::{ARENA_BASE, BATCH_PACKETS, Descriptor};
 use weir_units::Bytes;
 use weir_wire::{LinkType, PEEK};
-
-/// Bytes of a packet that waits in the memory of a queue: of the longest in an Ethernet frame.
-pub const WAITING_BYTES: usize = 2048;
-/// The shortest chunk of such memory: the longest packet fits.
-const WAITING_CHUNK_MIN: usize = 128 << 10;
-
-/// Chunks of the memory of a queue: half of an arena's chunks are enough for its packets.
-fn chunk_bytes(packets: u32) -> usize {
-    let least = (packets as usize * WAITING_BYTES).div_ceil(CHUNKS / 2);
-    least.next_power_of_two().clamp(WAITING_CHUNK_MIN, CHUNK_BYTES_MAX)
-}
-
-/// The longest queue that has room for all of its packets: two chunks are left for the first one and the last one in use.
-pub const QUEUE_MAX: u32 = 1_000_000;
-
-const _: () = assert!(QUEUE_MAX as usize * WAITING_BYTES <= (CHUNKS - 2) * CHUNK_BYTES_MAX);
-const _: () =
-    assert!((2 * QUEUE_MAX as usize / BLOCK_PACKETS + 1) * SLOT_BYTES <= weir_abi::DESCRIPTORS_MAX as usize);
-
-/// Slots for the descriptors of a queue's packets. Blocks that do not fit behind others leave half a slot empty at most.
-fn slots(packets: u32) -> usize {
-    (2 * packets as usize).div_ceil(BLOCK_PACKETS) + 1
-}
 
 /// Memory that contains the packets of one selection and has never contained others, so that whoever reads it sees nothing else, wherever
 /// they look. Each packet is copied into it once, for all of its readers, and its descriptor says what is in the copy.
@@ -61,6 +39,8 @@ pub struct Selection {
     /// Chunks and slots that were used so far: the lowest that are free come first.
     chunks: Used,
     slots: Used,
+    /// The packets were described for their readers before: they keep their descriptors.
+    is_of_queue: bool,
     /// The slot that the next block goes on with, and how far it is filled: blocks of few packets would soon have used up all slots.
     open: Option<(Slot, usize)>,
 }
@@ -115,7 +95,8 @@ impl Selection {
         let most = Self::memory(packets);
         let room = part_of.map_or_else(|| PacketRoom::new(most), |room| room.part(most));
         let ring = DescriptorRing::with_slots(slots(packets))?;
-        Self::of(Arena::with_chunks(chunk_bytes(packets))?, ring)?.within(&room)
+        let selection = Self::of(Arena::with_chunks(chunk_bytes(packets))?, ring)?;
+        Self { is_of_queue: true, ..selection }.within(&room)
     }
 
     /// The memory that the packets of a queue take at most, if they are of [`WAITING_BYTES`] on average. Longer ones take as much as they are long.
@@ -143,6 +124,7 @@ impl Selection {
             blocks: 0,
             screens: None,
             open: None,
+            is_of_queue: false,
         })
     }
 
@@ -299,6 +281,13 @@ impl Selection {
             return added;
         }
         let len = usize::try_from(descriptor.cap_len).unwrap_or(usize::MAX);
+        if self.is_of_queue {
+            // SAFETY: `write` gives memory with so much room, of the arena, of which no packet of another window is a part.
+            let written = self.write(portion, len, |to, room| unsafe { from.copy_to(index, to, room) });
+            let Some((start, _)) = written else { return Added::NoRoom };
+            portion.0.put(Descriptor { data: self.guest_address(start), ..*descriptor }, &mut self.counts);
+            return Added::There;
+        }
         // SAFETY: `put` gives memory with so much room, of the arena, of which no packet of another window is a part.
         self.put(portion, len, descriptor, |to, room| unsafe { from.copy_to(index, to, room) })
     }
@@ -322,9 +311,8 @@ impl Selection {
         }) else {
             return Added::NoRoom;
         };
-        let at = u32::try_from(self.chunk * self.arena.chunk_bytes() + start).unwrap_or(0);
         let like = Descriptor {
-            data: ARENA_BASE.saturating_add(at),
+            data: self.guest_address(start),
             number: u32::try_from(self.counts.packets & u64::from(u32::MAX)).unwrap_or(0),
             ts_ns: like.ts_ns,
             wire_len: like.wire_len,
@@ -363,6 +351,12 @@ impl Selection {
         };
         portion.0.add(&view, &mut self.counts, &record, &mut Head::<PEEK>::new());
         Added::There
+    }
+
+    /// The address at which modules see this byte of the chunk that is being filled.
+    fn guest_address(&self, start: usize) -> u32 {
+        let at = u32::try_from(self.chunk * self.arena.chunk_bytes() + start).unwrap_or(0);
+        ARENA_BASE.saturating_add(at)
     }
 
     /// Makes room for `len` bytes, and has them written: where in the chunk, and how many there are. Nothing where there is no room.
@@ -615,12 +609,16 @@ mod tests {
             for _ in 0..4 * queue {
                 let mut masks = vec![0u64; block.batch_count()];
                 masks[at / 64] = 1 << (at % 64);
+                let described = block.descriptors()[at];
                 at = (at + 1) % block.len();
                 if waiting.len() == queue as usize {
                     waiting.pop_front();
                 }
                 let selected = selection.select(&block, &masks);
                 assert_eq!(selected.lost, 0, "{queue}: {} wait", waiting.len());
+                // It is described as before, with its number and the hashes that its readers were shown.
+                let moved = selected.block.as_ref().unwrap().descriptors()[0];
+                assert_eq!(Descriptor { data: described.data, ..moved }, described);
                 waiting.push_back(selected.block.unwrap());
             }
             let used = selection.chunks.bytes() + selection.slots.bytes();

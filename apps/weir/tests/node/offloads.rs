@@ -54,9 +54,11 @@ fn checksums_that_a_host_left_to_its_card_are_right_where_packets_go_on() {
     let tagged = offload::tagged(one, other);
     // The hosts really leave them out.
     let (wrong, right) = offload::checksums(&near.until("all have come", |frames| frames.len() > tagged));
-    assert!(wrong > tagged && right == 0, "{wrong} wrong and {right} right ones leave the host");
-    let arrived = far.until("all have arrived", |frames| offload::checksums(frames).1 == wrong);
-    assert_eq!(offload::checksums(&arrived), (0, wrong));
+    // What they leave is right by chance in one packet of 65,536.
+    assert!(wrong > tagged && right < 5, "{wrong} wrong and {right} right ones leave the host");
+    let all = wrong + right;
+    let arrived = far.until("all have arrived", |frames| offload::checksums(frames).1 == all);
+    assert_eq!(offload::checksums(&arrived), (0, all));
     for name in ["up", "down"] {
         assert_eq!(output(&place, name)["drops"], json!({}), "{name}");
     }

@@ -328,7 +328,7 @@ resources! {
         title: "kept records",
         fact: "a whole number of bytes, 0 or more",
         of: "",
-        sentences: ["", "At most {} of their records are kept", "Any amount of their records is kept"],
+        sentences: ["", "At most {} of the records of their open sessions are kept", "Any amount of their records is kept"],
         granted: ["Bytes of records that are kept; the oldest files are deleted first", "4GB"],
         less: "ask for less with `--record-storage`",
         limit: Some(Limit {
