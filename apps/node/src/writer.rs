@@ -495,6 +495,7 @@ mod tests {
     use super::*;
     use crate::spec::SessionSpec;
     use weir_session::Order;
+    use weir_trust::grant::Resource;
 
     const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n[[stream]]\nname = 'rows'\n\
                             [[stream.field]]\nname = 'n'\ntype = 'u64'\n";
@@ -530,5 +531,33 @@ mod tests {
         drop((outputs, writer));
         assert!(busy.rows.load(Ordering::Relaxed) > 0);
         assert_eq!(quiet.rows.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn files_that_are_ended_one_after_another_are_all_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        // Files are ended after a row or two.
+        let rotation = Rotation { bytes: Bytes(1), time: Nanos(u64::MAX) };
+        let writer = Writer::start(rotation, folder.path()).unwrap();
+        let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();
+        let (session, module) = (Name::new("s").unwrap(), Name::new("m").unwrap());
+        let limits = Arc::new(Limits::of(&SessionSpec::new(session.clone()), None));
+        let open = (&session, &limits);
+        let written = writer.open(1, open, &module, &manifest, folder.path(), Arc::default()).unwrap();
+        let outputs = writer.outputs().unwrap();
+        let kept = || limits.shot().of(Resource::RecordStorage).taken;
+        let wait = |is_so: &dyn Fn() -> bool| {
+            let begin = Instant::now();
+            while !is_so() {
+                assert!(begin.elapsed() < Duration::from_secs(60), "{} bytes are counted", kept());
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        // The folder is searched once, before most of the files are made.
+        wait(&|| kept() > 0);
+        (0..40).for_each(|_| outputs.send(row(1)).unwrap());
+        wait(&|| written.rows.load(Ordering::Relaxed) >= 38);
+        // A file takes a block at least.
+        wait(&|| kept() >= 19 * 4096);
     }
 }
