@@ -617,7 +617,7 @@ mod tests {
                 let selected = selection.select(&block, &masks);
                 assert_eq!(selected.lost, 0, "{queue}: {} wait", waiting.len());
                 // It is described as before, with its number and the hashes that its readers were shown.
-                let moved = selected.block.as_ref().unwrap().descriptors()[0];
+                let moved = selected.block.as_ref().map(|block| block.descriptors()[block.lead()]).unwrap();
                 assert_eq!(Descriptor { data: described.data, ..moved }, described);
                 waiting.push_back(selected.block.unwrap());
             }

@@ -387,7 +387,6 @@ fn a_start_and_a_check_agree_on_devices() {
         "{}",
         said.text()
     );
-    bench.runs();
     // One that another program holds.
     crate::run::net::shell("ip tuntap add dev weir1 mode tun");
     bench.configure("", &device("weir1"));
