@@ -143,15 +143,15 @@ pub enum Presence {
 /// The limit on the work of a call, which a profile gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allowance {
-    /// That of a call before the first packet.
+    /// The allowance of a call before the first packet.
     Start,
-    /// That of a packet, for each packet of the call.
+    /// The allowance of a packet, for each packet of the call.
     Packet,
-    /// That of a packet without a byte: weir makes the call once for each packet that is lost.
+    /// The allowance of a packet without a byte: weir makes the call once for each packet that is lost.
     EmptyPacket,
-    /// That of a call between packets.
+    /// The allowance of a call between packets.
     Tick,
-    /// That of the call after the last packet.
+    /// The allowance of the call after the last packet.
     Stop,
 }
 
@@ -174,7 +174,7 @@ pub struct Definition {
     pub packets: u32,
     /// The limit on the work of a call.
     pub allowance: Allowance,
-    /// Whether a module must have it.
+    /// The rule on modules without it.
     pub presence: Presence,
     /// The time of a call, in a line.
     pub called: &'static str,
@@ -231,7 +231,7 @@ impl EntryPoints {
         Self(self.0 | 1 << entry as u32)
     }
 
-    /// Whether the entry point is in the set.
+    /// Returns true if the entry point is in the set.
     pub const fn has(self, entry: EntryPoint) -> bool {
         self.0 >> entry as u32 & 1 == 1
     }
@@ -374,7 +374,7 @@ pub static ENTRY_POINTS: [Definition; COUNT] = [
     },
 ];
 
-/// Whether a string consists of these two.
+/// Returns true if a string consists of these two.
 const fn is_joined(whole: &str, begin: &str, end: &str) -> bool {
     let (whole, begin, end) = (whole.as_bytes(), begin.as_bytes(), end.as_bytes());
     let mut at = 0;

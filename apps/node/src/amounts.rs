@@ -11,9 +11,9 @@ use weir_trust::grant::{Amounts, Resource};
 /// The keys by which a structure has amounts.
 #[derive(Clone, Copy)]
 pub(crate) enum Keys {
-    /// Those of a session's limits.
+    /// The keys of a session's limits.
     Session,
-    /// Those of a grant.
+    /// The keys of a grant.
     Grant,
 }
 

@@ -56,7 +56,7 @@ pub struct Tally {
     pub records: AtomicU64,
     /// Records that were not taken because of its limits.
     pub refused: AtomicU64,
-    /// What its session's limits made of its records: those that were not taken, and the bytes of those that were.
+    /// Counts by its session's limits: records that were not taken, and the bytes of those that were.
     pub held: Mutex<Usage>,
     /// Records that the writer had no room for.
     pub unwritten: AtomicU64,

@@ -50,9 +50,9 @@ pub(crate) struct Limits {
 struct State {
     /// The limits as they are now.
     most: Amounts,
-    /// What holds the records, in the order of [`RATES`].
+    /// Credits of the rates of records, in the order of [`RATES`].
     rates: Vec<RecordRate>,
-    /// What was told of each limit by whoever enforces it.
+    /// Counts of each limit, from the code that enforces it.
     told: BTreeMap<Resource, LimitShot>,
     /// What is charged to all modules of the session together.
     used: Usage,

@@ -23,7 +23,7 @@ impl RecordRate {
         Self { per_second, credit: 0, at: now }
     }
 
-    /// The same with what a second brings to begin with: for whoever cannot begin anew at will.
+    /// A rate that begins with the credit of one second, for a session that cannot be created again at will.
     pub fn full(per_second: Option<u64>, now: Nanos) -> Self {
         let empty = Self::new(per_second, now);
         Self { credit: empty.room(), ..empty }

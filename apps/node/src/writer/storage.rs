@@ -40,7 +40,7 @@ struct State {
     is_exhausted: bool,
 }
 
-/// A file that is not being written. They are deleted in this order: those that are incomplete are of use to nobody but their recovery, and go last.
+/// A file that is not being written. Files are deleted in this order: incomplete ones, of use only for their recovery, go last.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Ended {
     is_incomplete: bool,

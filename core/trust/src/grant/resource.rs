@@ -177,7 +177,7 @@ pub struct Row {
     pub sentences: [&'static str; 3],
     /// The meaning of the option by which it is granted, and its value where none is given.
     pub granted: [&'static str; 2],
-    /// Advice to whoever asked for too much.
+    /// Advice in the refusal of a request for too much.
     pub less: &'static str,
     /// The limit of a session, where it is one amount.
     pub limit: Option<Limit>,

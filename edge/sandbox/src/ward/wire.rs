@@ -243,7 +243,7 @@ fn take_call(reader: &mut Reader<'_>) -> Result<Call, Nonsense> {
         kind => {
             let known = kind.checked_sub(NEWS).and_then(|place| ENTRY_POINTS.get(usize::from(place)));
             let news = known.and_then(|known| News::of(known.entry, [first, second]));
-            // Nobody sends messages to a ward.
+            // The node sends no messages to a sandbox process.
             Call::News(news.filter(|news| !news.has_message()).ok_or(Nonsense)?)
         }
     })
