@@ -216,7 +216,8 @@ impl Limits {
             }
         }
         records.truncate(count);
-        for (rated, rate) in RATES.iter().zip(&mut state.rates) {
+        let limited = RATES.iter().zip(&mut state.rates).filter(|(_, rate)| rate.per_second().is_some());
+        for (rated, rate) in limited {
             rate.take(records.iter().map(|record| (rated.size)(&record)).fold(0, u64::saturating_add), now);
         }
         drop(state);

@@ -67,3 +67,16 @@ pub(crate) fn of_channel(
     })?;
     Ok(Some(Overflow::new(packets, Box::new(Account::Session { _reserved: reserved }))))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manual_states_the_memory_of_queues() {
+        let manual = include_str!("../../../docs/OPERATING.md");
+        let (least, usual) = (Selection::memory(1), Selection::memory(4096));
+        let stated = format!("{least} at least, {usual} for 4,096");
+        assert!(manual.contains(&stated), "{stated}");
+    }
+}

@@ -29,6 +29,7 @@ mod descriptors;
 mod files;
 mod isolation;
 mod launch;
+pub mod lock;
 mod meter;
 pub mod private;
 mod privileges;

@@ -3,8 +3,9 @@
 //! A lock beside the socket (`PATH.lock`) is held as long as the socket is there, so that of several nodes that start at the same path one goes on.
 //! Only a socket on which nothing answers (ECONNREFUSED) is removed, and only if it is still the one that was asked.
 
+use crate::lock::Locked;
 use crate::private::{self, PrivateError};
-use std::fs::{File, OpenOptions, Permissions, TryLockError};
+use std::fs::{OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -193,7 +194,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 #[derive(Debug)]
 struct Lock {
     path: PathBuf,
-    _held: File,
+    _held: Locked,
 }
 
 impl Lock {
@@ -211,10 +212,10 @@ impl Lock {
             Err(source) => return Err(SocketError::Lock { path, source }),
             Ok(file) => file,
         };
-        match file.try_lock_shared() {
-            Ok(()) => Ok(()),
-            Err(TryLockError::WouldBlock) => Err(SocketError::Locked(path)),
-            Err(TryLockError::Error(error)) => Err(SocketError::Lock { path, source: error.into() }),
+        match Locked::is_held(file) {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(SocketError::Locked(path)),
+            Err(error) => Err(SocketError::Lock { path, source: error.into() }),
         }
     }
 
@@ -225,13 +226,10 @@ impl Lock {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).truncate(false).mode(private::FILE_MODE);
             let file = private::open_private(&mut options, &path).map_err(failed)?;
-            match file.try_lock() {
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) => return Err(SocketError::Locked(path)),
-                Err(TryLockError::Error(error)) => return Err(failed(error.into())),
-            }
+            let held = Locked::exclusive(file).map_err(|error| failed(error.into()))?;
+            let Some(file) = held else { return Err(SocketError::Locked(path)) };
             // A lock file that its last holder has removed meanwhile locks nothing.
-            let held = file.metadata().map(|known| (known.dev(), known.ino()))?;
+            let held = file.file().metadata().map(|known| (known.dev(), known.ino()))?;
             if gone(identity(&path))? == Some(held) {
                 return Ok(Self { path, _held: file });
             }

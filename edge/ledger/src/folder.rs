@@ -1,11 +1,11 @@
 //! Segments as files of a folder.
 
 use crate::{LedgerError, Storage, recover};
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use weir_confine::private;
+use weir_confine::{lock::Locked, private};
 
 /// The name of the file on which the writer holds a lock.
 const LOCK: &str = "lock";
@@ -17,7 +17,7 @@ pub struct Folder {
     /// The current segment, once it is needed.
     current: Option<(u64, File)>,
     /// Held as long as this is.
-    _lock: File,
+    _lock: Locked,
 }
 
 impl Folder {
@@ -31,11 +31,9 @@ impl Folder {
         let lock = folder
             .create(LOCK)
             .map_err(|error| LedgerError::Folder { path: path.join(LOCK), source: error.into() })?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Self { folder, current: None, _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(LedgerError::Busy(path.to_owned())),
-            Err(TryLockError::Error(source)) => Err(refused(source)),
-        }
+        let lock = Locked::exclusive(lock).map_err(refused)?;
+        let lock = lock.ok_or_else(|| LedgerError::Busy(path.to_owned()))?;
+        Ok(Self { folder, current: None, _lock: lock })
     }
 
     fn current(&mut self) -> io::Result<&File> {
@@ -100,11 +98,7 @@ fn look(path: &Path) -> Result<Option<(private::Folder, bool)>, LedgerError> {
     let is_held = match folder.open_file(LOCK) {
         Err(error) if error.kind() == ErrorKind::NotFound => false,
         Err(error) => return Err(refused(path.join(LOCK), error.into())),
-        Ok(lock) => match lock.try_lock_shared() {
-            Ok(()) => false,
-            Err(TryLockError::WouldBlock) => true,
-            Err(TryLockError::Error(source)) => return Err(refused(path.to_owned(), source)),
-        },
+        Ok(lock) => Locked::is_held(lock).map_err(|error| refused(path.to_owned(), error))?,
     };
     Ok(Some((folder, is_held)))
 }
