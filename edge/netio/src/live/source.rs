@@ -253,6 +253,8 @@ impl Live {
             if let Some(event) = self.monitor.events.pop_front() {
                 return Ok(LiveNext::Event(event));
             }
+            // Before the look at the memory: this thread may rest after it, and what came meanwhile must not be passed over.
+            let has_waited = deadline.is_some_and(|until| sys::monotonic() >= until);
             match self.receive() {
                 Received::Block(block) => return Ok(LiveNext::Block(block)),
                 Received::Full => return Ok(LiveNext::Full),
@@ -261,15 +263,12 @@ impl Live {
             if self.port.is_none() && !self.options.reopen {
                 return Ok(LiveNext::End);
             }
-            if wait.0 == 0 {
+            if wait.0 == 0 || has_waited {
                 return Ok(LiveNext::Quiet);
             }
             let now = sys::monotonic();
             let until = *deadline.get_or_insert(now.saturating_add(wait.0));
-            if now >= until {
-                return Ok(LiveNext::Quiet);
-            }
-            let mut longest = Nanos(until - now);
+            let mut longest = Nanos(until.saturating_sub(now));
             if self.close_at != u64::MAX {
                 longest = longest.min(Nanos::MILLISECOND);
             }
