@@ -93,7 +93,9 @@ impl Laps {
 
     /// The time that others took of the core while the thread was ready to run.
     pub(crate) fn stolen(&mut self, now: Nanos) -> Nanos {
-        self.look(now);
+        // The next run is told, as the one that waited.
+        let waited = self.look(now);
+        self.between.0 = self.between.0.saturating_add(waited.0);
         self.stolen
     }
 
@@ -163,6 +165,16 @@ mod tests {
         assert!(laps.take_between() <= Nanos(1000), "the run began 1000 ns after the last look");
         let used = laps.used(Nanos(20_000_001_000), Nanos(20_000_001_500), Nanos(1000));
         assert!(used <= Nanos(500) && laps.take_between() > Nanos(9 * Nanos::SECOND.0), "{used}");
+    }
+
+    #[test]
+    fn time_that_was_stolen_before_a_run_is_told_though_it_was_asked_for_meanwhile() {
+        let mut laps = Laps::by(RunDelay(None));
+        _ = laps.used(Nanos(1000), Nanos(2000), Nanos(1000));
+        let second = Nanos::SECOND.0;
+        assert!(laps.stolen(Nanos(10 * second)) > Nanos(9 * second));
+        _ = laps.used(Nanos(10 * second), Nanos(10 * second + 500), Nanos(1000));
+        assert!(laps.take_between() > Nanos(9 * second));
     }
 
     #[test]

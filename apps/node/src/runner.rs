@@ -325,6 +325,8 @@ impl Runner {
                     self.perform(vp, budget, begin);
                 }
                 Decision::Idle { until } => {
+                    // No virtual processor waited.
+                    _ = self.laps.take_between();
                     let asleep = self.now();
                     self.wait(until);
                     // Waiting is no time that was stolen, but for what came between being woken and running.
