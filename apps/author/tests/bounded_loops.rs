@@ -1,10 +1,8 @@
 //! The bounded loops of weir.h and weir-guest: loops like all others, whose bound the analyser sees at every optimisation level.
 
-mod toolchain;
-
+use crate::toolchain::{has_c, has_rust, options, rust_options};
 use std::path::Path;
 use std::process::Command;
-use toolchain::{has_c, has_rust, options, rust_options};
 use weir_author::{Lang, Level, Options, build, new};
 use weir_bounds::{Analysis, Costs, EntryPoint, analyse};
 use weir_session::Admitted;

@@ -1,11 +1,9 @@
 //! docs/MODULES.md: every example in it is built, and it leaves nothing of the contract out.
 
-mod toolchain;
-
+use crate::toolchain::{has_c, has_rust, options, rust_options};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
-use toolchain::{has_c, has_rust, options, rust_options};
 use weir_author::{Lang, build, new};
 use weir_bounds::Why;
 

@@ -1,10 +1,8 @@
 //! What authors build, at work: over the sample capture, in the sandbox.
 
-mod toolchain;
-
+use crate::toolchain::{has_c, has_rust, options, rust_options};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
-use toolchain::{has_c, has_rust, options, rust_options};
 use weir_abi::DESCRIPTORS_BASE;
 use weir_author::{Lang, build, new};
 use weir_netio::{Capture, Input, Next, Totals};

@@ -1,9 +1,7 @@
 //! From nothing to a module that is admitted, as an author goes.
 
-mod toolchain;
-
+use crate::toolchain::{has_c, has_rust, options, rust_options};
 use std::path::Path;
-use toolchain::{has_c, has_rust, options, rust_options};
 use weir_author::{BuildError, Lang, NewError, Options, Tools, build, c_header, new, prepare};
 use weir_bounds::EntryPoint;
 use weir_session::Admitted;

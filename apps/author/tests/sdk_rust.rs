@@ -351,7 +351,7 @@ fn called_when() -> String {
     text
 }
 
-/// `WEIR_WRITE=1 cargo test -p weir-author --test sdk_rust` writes the blocks.
+/// `WEIR_WRITE=1 cargo test -p weir-author --test author sdk_rust` writes the blocks.
 fn generated(blocks: &[(&str, &str, String)]) {
     for (file, what, wanted) in blocks {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);

@@ -3,12 +3,11 @@
 
 #[path = "../../../edge/sandbox/tests/oracle/mod.rs"]
 mod oracle;
-mod toolchain;
 
+use crate::toolchain::{has_c, options};
 use oracle::exact::{Tally, run};
 use oracle::space::Shown;
 use std::path::{Path, PathBuf};
-use toolchain::{has_c, options};
 use weir_author::{Level, Options, build};
 use weir_sandbox::{Control, Engine};
 

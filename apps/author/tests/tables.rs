@@ -1,9 +1,7 @@
 //! Named tables as authors use them, in C and in Rust: what is read, what is published, and that a loop over a table has a bound.
 
-mod toolchain;
-
+use crate::toolchain::{has_c, has_rust, options, rust_options};
 use std::sync::{Arc, Mutex};
-use toolchain::{has_c, has_rust, options, rust_options};
 use weir_author::{Lang, build, new};
 use weir_sandbox::{Engine, Instance, Means, Press, TableVersion};
 use weir_session::{Admitted, Tier};

@@ -1,8 +1,6 @@
 //! Modules that were made to break a proof: each runs longer than a careless analysis says. What it does in truth is written above it.
 
-mod support;
-
-use support::analysed;
+use crate::support::analysed;
 use weir_bounds::EntryPoint;
 
 /// What the analysis says about `weir_packet` with this body, for a packet of 60 bytes; nothing if it has no bound.

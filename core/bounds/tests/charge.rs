@@ -1,7 +1,5 @@
 //! Where charges stand, and how much they take.
 
-#![forbid(unsafe_code)]
-
 use weir_abi::host::HostFunction;
 use weir_bounds::charge::{Amount, FunctionPlan, Plan, Rules, Side, plan};
 use weir_bounds::{Analysis, CostClass, Costs, Environment, Given, InjectedValue, Length, analyse};

@@ -1,8 +1,6 @@
 //! What the work grows with: also where the value that it grows with was given, and the analysis counts with that one.
 
-mod support;
-
-use support::module;
+use crate::support::module;
 use weir_bounds::{Analysis, Class, Costs, EntryPoint, Environment, Given, analyse};
 
 fn with_given(min: i64, max: i64, functions: &str, body: &str) -> Analysis {

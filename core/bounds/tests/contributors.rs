@@ -1,8 +1,6 @@
 //! What contributes most to what a module uses, of each resource: the place is named, and it is the right one of several.
 
-mod support;
-
-use support::analysed;
+use crate::support::analysed;
 use weir_bounds::{EntryBound, EntryPoint, Most, Step, What};
 
 /// Three functions, each of which uses a different amount of everything; the packet function calls them one after the other.

@@ -1,7 +1,6 @@
 //! What the generators make is what they are meant to make, and is analysed without a panic.
 
-mod generate;
-
+use crate::generate;
 use weir_bounds::{Costs, Environment, Given, analyse};
 
 fn environment() -> Environment {

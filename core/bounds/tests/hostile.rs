@@ -12,10 +12,8 @@
 //!
 //! The files are what follows all imports, a memory of one page, and a shadow stack of 4 KiB. The soundness oracle runs them as well.
 
-mod support;
-
+use crate::support::{analysed, environment, module, texts};
 use std::collections::BTreeSet;
-use support::{analysed, environment, module, texts};
 use weir_bounds::{Analysis, Costs, EntryBound, EntryPoint, Why, analyse};
 
 /// What a module's first line says.

@@ -1,9 +1,7 @@
 //! Loops in steps of a power of two, over numbers of which the lowest bits are known, as compilers make them of plain ones over words, or when they
 //! unroll: that the number of trips is found, and that nothing is proved of those that only look like them.
 
-mod support;
-
-use support::analysed;
+use crate::support::analysed;
 use weir_bounds::{Analysis, EntryPoint, Linear};
 
 fn packet(body: &str) -> Analysis {

@@ -1,8 +1,6 @@
 //! The cost table is the only one: changing an entry changes what the analyser says and what the meter charges, by the same amount.
 
-mod support;
-
-use support::{environment, module};
+use crate::support::{environment, module};
 use weir_bounds::charge::{Amount, Plan, Rules, plan};
 use weir_bounds::{CostClass, Costs, EntryPoint, analyse};
 

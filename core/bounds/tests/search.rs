@@ -1,13 +1,10 @@
 //! Modules made at random are run, and never use more than was proved: by an interpreter that makes up what it reads, so that it needs nothing of
 //! the sandbox and looks for the worst. What a module's values are in a run is then held against what the analysis thinks that they can be.
 
-#[path = "generate/mod.rs"]
-mod generate;
-#[path = "search/machine.rs"]
 mod machine;
-#[path = "search/program.rs"]
 mod program;
 
+use crate::generate;
 use machine::{Halt, Program};
 use program::Probe;
 use std::time::{Duration, Instant};

@@ -1,12 +1,10 @@
 //! Credentials that somebody has made to get more than he was given. Each test is one way to try.
 
-mod people;
-
+use crate::people::*;
 use biscuit_auth::builder::{Algorithm, BlockBuilder};
 use biscuit_auth::datalog::SymbolTable;
 use biscuit_auth::format::schema;
 use biscuit_auth::{BiscuitBuilder, KeyPair, PrivateKey, UnverifiedBiscuit};
-use people::*;
 use prost::Message;
 use weir_trust::credential::{BLOCKS_MAX, BlockError, CREDENTIAL_BYTES_MAX, Credential, Refusal};
 use weir_trust::grant::{Grant, Part, Resource, View};

@@ -1,8 +1,7 @@
 //! Credentials as they are meant: granted, passed on, shown, taken back.
 
-mod people;
-
-use people::*;
+use crate::people;
+use crate::people::*;
 use std::collections::BTreeSet;
 use weir_trust::credential::{BLOCKS_MAX, Credential, MintError, Refusal, resource_name};
 use weir_trust::explain::{self, Answer};

@@ -1,7 +1,5 @@
 //! What is done for strangers, in simulated time: a few who send a lot, many who send a little, and an honest one among them.
 
-#![forbid(unsafe_code)]
-
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use proptest::prelude::{ProptestConfig, any, proptest};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,6 @@
 //! What holds for every packet, whatever is in it.
 
-mod oracle;
-
+use crate::oracle;
 use etherparse::PacketBuilder;
 use proptest::prelude::*;
 use weir_abi::{Descriptor, flag};

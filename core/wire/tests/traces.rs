@@ -1,7 +1,6 @@
 //! Real captures, against the counts that were made of them with another reader (dpkt, compared with tshark).
 
-mod oracle;
-
+use crate::oracle;
 use pcap::Capture;
 use std::io::Write;
 use std::path::{Path, PathBuf};

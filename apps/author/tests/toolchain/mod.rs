@@ -23,7 +23,6 @@ pub fn has_c() -> bool {
 }
 
 /// Whether Rust can be compiled.
-#[allow(dead_code, reason = "each test file is a crate of its own")]
 pub fn has_rust() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| can_build(Lang::Rust, &rust_options()))

@@ -1,7 +1,5 @@
 //! What the tests of the analyser need: modules from their text, and what is known beside their bytes.
 
-#![allow(dead_code, reason = "each test file uses a part")]
-
 use std::path::Path;
 use weir_bounds::{Analysis, Costs, Environment, Given, analyse};
 

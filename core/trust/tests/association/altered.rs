@@ -1,6 +1,6 @@
 //! Messages that were changed, cut, lengthened or made up.
 
-use crate::pair::{CREDENTIALS, Ends, Seeded, guest, handshake, messages, node};
+use super::pair::{CREDENTIALS, Ends, Seeded, guest, handshake, messages, node};
 use proptest::prelude::{ProptestConfig, any, proptest};
 use weir_trust::association::{Initiator, Responder};
 

@@ -1,6 +1,6 @@
 //! What is said in datagrams, which come in any order, or twice, or not at all.
 
-use crate::pair::associated;
+use super::pair::associated;
 use proptest::prelude::{ProptestConfig, proptest};
 use std::collections::BTreeSet;
 use weir_trust::transport::{DATAGRAM_BYTES_MAX, DatagramError, ReplayWindow, SealedDatagrams, WINDOW};
@@ -75,7 +75,7 @@ fn datagrams_have_a_longest_length_and_may_be_empty() {
 
 #[test]
 fn the_handshakes_own_message_is_no_datagram() {
-    let fourth = crate::pair::messages(5).swap_remove(3);
+    let fourth = super::pair::messages(5).swap_remove(3);
     let (mut here, _) = datagrams();
     let forged = [0_u64.to_be_bytes().as_slice(), &fourth].concat();
     assert_eq!(here.open(&forged), Err(DatagramError::Again(0)));

@@ -1,7 +1,7 @@
 //! Parties that speak the protocol, and lie in it.
 
-use crate::pair::{CREDENTIALS, OFFERS, Seeded, guest, mallory, messages, node};
-use crate::raw::{INITIATOR, RESPONDER, Raw, proof, seal, statement};
+use super::pair::{CREDENTIALS, OFFERS, Seeded, guest, mallory, messages, node};
+use super::raw::{INITIATOR, RESPONDER, Raw, proof, seal, statement};
 use weir_trust::association::{Association, HandshakeError, Initiator, Message, Responder, VERSION};
 use weir_trust::key::Identity;
 use weir_trust::transport::{Event, TransportError};

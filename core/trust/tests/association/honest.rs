@@ -1,6 +1,6 @@
 //! Who is who they say gets an association.
 
-use crate::pair::{CREDENTIALS, OFFERS, Seeded, associated, guest, handshake, messages, node};
+use super::pair::{CREDENTIALS, OFFERS, Seeded, associated, guest, handshake, messages, node};
 use sha2::{Digest, Sha256};
 use weir_trust::association::{
     CREDENTIALS_BYTES_MAX, FIRST_BYTES, FOURTH_BYTES_MAX, HandshakeError, Initiator, Message, Responder,

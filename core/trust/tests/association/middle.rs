@@ -1,6 +1,6 @@
 //! Somebody on the way, with an identity of his own or none: passes on, keeps, repeats, turns round.
 
-use crate::pair::{CREDENTIALS, OFFERS, Seeded, associated, guest, handshake, mallory, messages, node};
+use super::pair::{CREDENTIALS, OFFERS, Seeded, associated, guest, handshake, mallory, messages, node};
 use weir_trust::association::{HandshakeError, Initiator, Message, Responder, VERSION};
 use weir_trust::transport::TransportError;
 

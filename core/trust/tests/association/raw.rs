@@ -1,7 +1,7 @@
 //! A party that speaks Noise as it should and says in it what it likes: it has its messages' payloads, X25519 keys and later messages of
 //! its own choice.
 
-use crate::pair::Seeded;
+use super::pair::Seeded;
 use rand_core::RngCore;
 use snow::params::{CipherChoice, DHChoice, HashChoice};
 use snow::resolvers::{CryptoResolver, RingResolver};

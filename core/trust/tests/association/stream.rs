@@ -1,7 +1,7 @@
 //! What is said over a stream of bytes, and what can be done to those bytes.
 
-use crate::pair::{CREDENTIALS, Seeded, associated, node};
-use crate::raw::{INITIATOR, Raw, proof, seal, statement};
+use super::pair::{CREDENTIALS, Seeded, associated, node};
+use super::raw::{INITIATOR, Raw, proof, seal, statement};
 use proptest::prelude::{ProptestConfig, any, proptest};
 use weir_trust::association::{Responder, VERSION, frame};
 use weir_trust::transport::{
@@ -194,7 +194,7 @@ fn who_does_not_renew_its_key_is_not_understood_any_more() {
     let mut raw = Raw::initiator(2);
     let (responder, second) = Responder::begin(&node(), &raw.first(), &mut Seeded(1)).unwrap();
     raw.read(&second[1..]);
-    let mut payload = proof(&crate::pair::guest(), &statement(VERSION, INITIATOR, &raw.hash(), &raw.own));
+    let mut payload = proof(&super::pair::guest(), &statement(VERSION, INITIATOR, &raw.hash(), &raw.own));
     payload.extend_from_slice(CREDENTIALS);
     let (association, _) = responder.third(&raw.write(&payload)).unwrap().accept(&[]).unwrap();
     let (_, mut stream) = association.into_stream();

@@ -1,7 +1,5 @@
 //! An operator, those whom he lets use his node, and what an attacker can make with the token library itself.
 
-#![allow(dead_code, reason = "not every test needs everybody")]
-
 use biscuit_auth::builder::{Algorithm, BlockBuilder};
 use biscuit_auth::datalog::SymbolTable;
 use biscuit_auth::format::schema;

@@ -1,9 +1,9 @@
 //! Holders revoke what they passed on, within a share of their own.
 
+use super::{dated, ids, list, root};
 use crate::people::{
     Counting, FRIEND, OPERATOR, Person, RESEARCHER, STUDENT, THIEF, granted_at, now, second, show, until_2027,
 };
-use crate::{dated, ids, list, root};
 use weir_trust::credential::{Credential, DatedId, PrefixId, Refusal, Verified};
 use weir_trust::grant::{Grant, Second};
 use weir_trust::key::Identity;
@@ -129,7 +129,7 @@ fn entries_of_a_delegator_end_with_the_link_and_are_dropped_when_the_link_is_rev
     shown(&mut known, &by(&STUDENT.identity(), last(&second), 1, [last(&third)]), Some(&students)).unwrap();
     let soon = by(&RESEARCHER.identity(), last(&first), 1, dated(last(&second), "2026-11-22"));
     shown(&mut known, &soon, Some(&researchers)).unwrap();
-    let long_after = list(1, dated(crate::id(1), "2500-01-01"));
+    let long_after = list(1, dated(super::id(1), "2500-01-01"));
     known.accept(&long_after, &Reception::new(&[root()], crate::people::second("2026-12-01"))).unwrap();
     assert!(show(&second, STUDENT, &known).is_ok());
     assert_eq!(show(&third, FRIEND, &known), Err(Refusal::Revoked { block: 2, id: last(&third) }));
@@ -164,7 +164,7 @@ fn a_delegators_list_whose_entries_were_skipped_or_forgotten_under_a_wrong_clock
     assert!(at(&mut known, &revoking, now()).has_changed);
     assert!(show(&second, STUDENT, &known).is_err());
     assert!(!at(&mut known, &revoking, now()).has_changed);
-    at(&mut known, &by(&RESEARCHER.identity(), last(&first), 2, [crate::id(1)]), later);
+    at(&mut known, &by(&RESEARCHER.identity(), last(&first), 2, [super::id(1)]), later);
     assert!(show(&second, STUDENT, &known).is_ok());
     assert!(at(&mut known, &revoking, now()).has_changed);
     assert!(show(&second, STUDENT, &known).is_err());

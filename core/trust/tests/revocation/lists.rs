@@ -1,7 +1,7 @@
 //! The text of lists: what was signed, and nothing else.
 
+use super::{dated, first_version, id, ids, list};
 use crate::people::{OPERATOR, RESEARCHER, THIEF, now, second};
-use crate::{dated, first_version, id, ids, list};
 use proptest::prelude::*;
 use weir_trust::grant::Second;
 use weir_trust::revocation::{
@@ -140,7 +140,7 @@ fn a_signature_of_another_purpose_is_none() {
     let text = list(7, []).header().unwrap();
     let (signed, _) = text.split_at(text.find("signature ").unwrap());
     let other = OPERATOR.identity().sign(weir_trust::key::Context::new("revocation list"), signed.as_bytes());
-    let forged = format!("{signed}signature {}\n", crate::base32(&other.0));
+    let forged = format!("{signed}signature {}\n", super::base32(&other.0));
     assert_eq!(read(&forged), Err(RevocationError::Forged(OPERATOR.key())));
 }
 

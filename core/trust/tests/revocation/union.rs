@@ -1,10 +1,10 @@
 //! A node keeps the union of all entries, until each has expired.
 
+use super::{dated, first_version, id, ids, list, root, taken};
 use crate::people::{
     Counting, OPERATOR, OTHER_OPERATOR, RESEARCHER, STUDENT, granted_at, node, now, second, show, show_at,
     until_2027,
 };
-use crate::{dated, first_version, id, ids, list, root, taken};
 use proptest::prelude::*;
 use weir_trust::credential::{Credential, DatedId, Refusal};
 use weir_trust::grant::Grant;

@@ -1,15 +1,10 @@
 //! Revocation lists, and the state that a node keeps of them.
 
-#![forbid(unsafe_code)]
-
 mod delegators;
 mod lists;
 mod union;
 
-#[path = "../people/mod.rs"]
-mod people;
-
-use people::{OPERATOR, Person, now};
+use crate::people::{self, OPERATOR, Person, now};
 use weir_trust::credential::{DatedId, PrefixId};
 use weir_trust::grant::Second;
 use weir_trust::key::{Context, Identity, PublicKey};

@@ -1,0 +1,17 @@
+//! All integration tests of `weir-bounds`, in one program: each program links the same libraries once more.
+
+#![forbid(unsafe_code)]
+
+mod attacks;
+mod charge;
+mod classes;
+mod contributors;
+mod generate;
+mod generated;
+mod hostile;
+mod lines;
+mod multiples;
+mod one_table;
+mod search;
+mod support;
+mod trips;

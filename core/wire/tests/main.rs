@@ -1,0 +1,12 @@
+//! All integration tests of `weir-wire`, in one program: each program links the same libraries once more.
+
+#![forbid(unsafe_code)]
+
+mod oracle;
+mod patches;
+mod properties;
+mod protocols;
+mod traces;
+mod views;
+mod whole;
+mod write_fields;
