@@ -1,9 +1,11 @@
-//! What a session asks for: the same in the node's configuration and in a request to create one.
+//! The description of a session: one structure for the node's configuration, requests and command lines, and the change that is derived from it.
 
 mod check;
+mod derived;
 mod error;
 
 pub(crate) use check::distinct;
+pub use derived::{Key, Keyed};
 pub use error::SpecError;
 
 use crate::amounts::{self, Keys};
@@ -34,82 +36,106 @@ pub const QUEUE_USUAL: u32 = 4096;
 /// The shortest and the longest period of a virtual processor.
 pub const PERIOD: std::ops::RangeInclusive<Nanos> = Nanos(100_000)..=Nanos(10 * Nanos::SECOND.0);
 
-/// A session: a principal with reserved CPU and memory, the packets that it gets, and the modules that it runs on them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(remote = "Self", deny_unknown_fields)]
-pub struct SessionSpec {
-    /// What it is called. No two sessions of a node have one name.
-    #[serde(with = "quantity::text")]
-    pub name: Name,
-    /// Memory that it may use at most, for all its modules together. It is charged for all of it.
-    #[serde(with = "quantity::text", default = "memory_default")]
-    pub memory: Bytes,
-    /// Memory that its modules may reserve for it by themselves at most; no more than `memory` where nothing is said.
-    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
-    pub memory_max: Option<Bytes>,
-    /// What that was when its modules last changed `memory` by themselves, where nothing is said of it: what they can have again at any time is nobody else's meanwhile.
-    #[serde(skip)]
-    pub memory_max_before: Option<Bytes>,
-    /// Its limits, as far as they are stated: a key for each [resource](Resource) that has one.
-    #[serde(flatten, skip_deserializing, serialize_with = "amounts::session")]
-    pub limits: Amounts,
-    /// Fields of packets that its modules may write; all that can be written where nothing is said.
-    #[serde(default, deserialize_with = "counted::writes", skip_serializing_if = "Option::is_none")]
-    pub writes: Option<WriteFields>,
-    /// The operator's profile by which its modules are admitted; the node's own where none is named.
-    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
-    pub profile: Option<Name>,
-    /// When an interface's memory is full, those who read it lose packets in the order of this number, the lowest first.
-    #[serde(default)]
-    pub priority: u8,
-    /// Where its modules run.
-    #[serde(default, skip_serializing_if = "Process::is_usual")]
-    pub process: Process,
-    /// Its virtual processors; without any it has one without a reservation, `main`.
-    #[serde(default, rename = "cpu", deserialize_with = "counted::list")]
-    pub processors: Vec<ProcessorSpec>,
-    /// Its channels.
-    #[serde(default, rename = "channel", deserialize_with = "counted::list")]
-    pub channels: Vec<ChannelSpec>,
-    /// Its output channels: shares of links.
-    #[serde(
-        default,
-        rename = "output",
-        deserialize_with = "counted::list",
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    pub outputs: Vec<OutputSpec>,
-    /// Its modules.
-    #[serde(default, rename = "module", deserialize_with = "counted::list")]
-    pub modules: Vec<ModuleSpec>,
-    /// Services of its modules that others may call.
-    #[serde(
-        default,
-        rename = "offer",
-        deserialize_with = "counted::list",
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    pub offers: Vec<OfferSpec>,
-    /// Services of others that its modules may call.
-    #[serde(
-        default,
-        rename = "use",
-        deserialize_with = "counted::list",
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    pub uses: Vec<UseSpec>,
-    /// Named tables that its modules may publish. Nobody else may, as long as it is there.
-    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
-    pub publish: Vec<TableGrant>,
-    /// Named tables that its modules may read.
-    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
-    pub read: Vec<TableGrant>,
-    /// Rights over the session that its owner shares with earlier holders in their credential's chain.
-    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
-    pub share: Vec<Share>,
+derived::session! {
+    fixed {
+        /// The session's name. No two sessions of a node have one name.
+        #[serde(with = "quantity::text")]
+        name: Name;
+        /// The reservable memory when the session's modules last changed `memory` by themselves, where `memory_max` is not stated: they can have it again at any time.
+        #[serde(skip)]
+        memory_max_before: Option<Bytes>;
+        /// The limits, as far as they are stated: a key for each [resource](Resource) that has one.
+        #[serde(flatten, skip_deserializing, serialize_with = "amounts::session")]
+        limits: Amounts;
+        /// The modules.
+        #[serde(default, rename = "module", deserialize_with = "counted::list")]
+        modules: Vec<ModuleSpec>;
+    }
+    values {
+        /// Memory that it may use at most, for all its modules together.
+        #[serde(default = "memory_default", with = "quantity::text")]
+        memory: Bytes = memory_default(), "memory BYTES", #[serde(with = "quantity::maybe")] change memory;
+        /// Where its modules run: in the node's process, or each in a process of its own, which has nothing but what the module may see [default: node].
+        #[serde(default, skip_serializing_if = "Process::is_usual")]
+        process: Process = Process::Node, "process node|own";
+        /// Under overload sessions lose packets in the order of this number, the lowest first.
+        #[serde(default)]
+        priority: u8 = 0, "priority PRIORITY", change priority;
+    }
+    options {
+        /// Memory that its modules may reserve for it by themselves [default: no more than --memory].
+        #[serde(with = "quantity::maybe")]
+        memory_max: Bytes, "memory-max BYTES";
+        /// Fields of packets that its modules may write, such as ttl,dscp; none, or all [default: all].
+        #[serde(deserialize_with = "counted::writes")]
+        writes: WriteFields, "write FIELDS";
+        /// The profile of the node's configuration by which modules are admitted that are loaded from then on.
+        #[serde(with = "quantity::maybe")]
+        profile: Name, "profile NAME";
+    }
+    lists {
+        /// A virtual processor: name, core, period, slice, spare, weight.
+        #[serde(deserialize_with = "counted::list")]
+        "cpu" processors: ProcessorSpec, "cpu KEY=VALUE[,...]", "virtual processor" by |cpu| &cpu.name,
+        " One that there is (by its name) is changed, another is new";
+        /// A channel: name, interface, filter, view (what is shown of its packets, such as payload=none), queue, sees (selected or all), lag, late (lose or terminate), checksum=verify (drops those with a wrong one), reassemble, forward (where its packets go on), unattended (pass or drop). Write \, for a comma in a filter, or put it between double quotes.
+        #[serde(deserialize_with = "counted::list")]
+        "channel" channels: ChannelSpec, "channel KEY=VALUE[,...]", "channel" by |channel| &channel.name,
+        " One that there is (by its name), and that no module is loaded for, is changed, another is new";
+        /// An output channel, a share of a link: name, link, reserve, period, limit, cap, weight, queue, filter (what may go out), tap.
+        #[serde(deserialize_with = "counted::list")]
+        #[create(skip_serializing_if = "Vec::is_empty")]
+        "output" outputs: OutputSpec, "output KEY=VALUE[,...]", "output channel" by |output| &output.name,
+        " One that there is (by its name) is changed, another is new";
+        /// A service of its modules that others may call: service, callers (sessions, with spaces between them), queue, pays (callee or caller).
+        #[serde(deserialize_with = "counted::list")]
+        #[create(skip_serializing_if = "Vec::is_empty")]
+        "offer" offers: OfferSpec, "offer KEY=VALUE[,...]", "offer" by |offer| &offer.service,
+        " One that there is (by its name) is changed, another is new",
+        gone {
+            /// Offer this service no longer; calls that were accepted are still answered.
+            withdraw: Name, "withdraw SERVICE"
+        };
+        /// A service of another session that its modules may call: service, of (the session), pays (what a call may cost it).
+        #[serde(deserialize_with = "counted::list")]
+        #[create(skip_serializing_if = "Vec::is_empty")]
+        "use" uses: UseSpec, "use KEY=VALUE[,...]", "use" by |used| &used.service,
+        " One that there is (by its name) is changed, another is new",
+        gone {
+            /// Use this service no longer.
+            forgo: Name, "forgo SERVICE"
+        };
+        /// A named table that its modules may publish, and nobody else: NAME, or LOCAL=NAME where they call it otherwise.
+        #[serde(with = "counted::texts")]
+        #[create(skip_serializing_if = "Vec::is_empty")]
+        "publish" publish: TableGrant, "publish TABLE", "own table" by |table| &table.local,
+        " One that there is (by its local name) is changed, another is new",
+        gone {
+            /// Its modules may publish this table, by its local name, no longer: it shows nothing any more, and is anybody's.
+            revoke_publish: Name, "revoke-publish LOCAL"
+        };
+        /// A named table that its modules may read: NAME, or LOCAL=NAME where they call it otherwise.
+        #[serde(with = "counted::texts")]
+        #[create(skip_serializing_if = "Vec::is_empty")]
+        "read" read: TableGrant, "read TABLE", "readable table" by |table| &table.local,
+        " One that there is (by its local name) is changed, another is new",
+        gone {
+            /// Its modules may read this table, by its local name, no longer: from their next call on it is empty for them.
+            revoke_read: Name, "revoke-read LOCAL"
+        };
+        /// A right over the session for an earlier holder of your credential: follow=KEY (read its records), manage=KEY (load, unload and change). Both show them its channels and modules. Without a right they can close it and read its sums, and nothing else.
+        #[serde(with = "counted::texts")]
+        #[create(skip_serializing_if = "Vec::is_empty")]
+        "share" share: Share, "share RIGHT=KEY", "share" by |share| share, "",
+        gone {
+            /// Share this right no longer: it ends at once, also for a `weir follow` that runs.
+            unshare: Share, "unshare RIGHT=KEY"
+        };
+    }
 }
 
 amounts::beside!(SessionSpec, limits, Keys::Session, and written);
+amounts::beside!(Change, limits, Keys::Session, and written);
 
 fn memory_default() -> Bytes {
     Bytes(64 << 20)
@@ -305,26 +331,24 @@ impl ModuleSpec {
 impl SessionSpec {
     /// An empty session of this name.
     pub fn new(name: Name) -> Self {
-        Self {
-            name,
-            memory: memory_default(),
-            memory_max: None,
-            memory_max_before: None,
-            process: Process::default(),
-            limits: Amounts::default(),
-            writes: None,
-            profile: None,
-            priority: 0,
-            processors: Vec::new(),
-            channels: Vec::new(),
-            outputs: Vec::new(),
-            modules: Vec::new(),
-            offers: Vec::new(),
-            uses: Vec::new(),
-            publish: Vec::new(),
-            read: Vec::new(),
-            share: Vec::new(),
+        Self::described(name, None, Amounts::default(), Vec::new())
+    }
+
+    /// The session after a change.
+    ///
+    /// # Errors
+    ///
+    /// Something that is to go is not there, or there is too much of something.
+    pub(crate) fn changed(&self, change: &Change) -> Result<Self, SpecError> {
+        let mut spec = self.clone();
+        if change.memory.is_some() {
+            spec.memory_max_before = None;
         }
+        spec.limits = change.limits.or(spec.limits);
+        spec.processors = spec.all_processors();
+        spec.take(change)?;
+        spec.check_shares()?;
+        Ok(spec)
     }
 
     /// The limit of a resource: the usual one where none is stated.
