@@ -15,18 +15,6 @@ pub enum Process {
     Own,
 }
 
-impl std::str::FromStr for Process {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "node" => Ok(Self::Node),
-            "own" => Ok(Self::Own),
-            _ => Err("there is `node` and `own`".to_owned()),
-        }
-    }
-}
-
 impl Process {
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
     pub(crate) fn is_usual(&self) -> bool {

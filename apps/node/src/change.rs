@@ -5,7 +5,7 @@ use crate::filters::Compiled;
 use crate::log::warn;
 use crate::node::{Channel, Node, Session, Vp};
 use crate::protocol::Change;
-use crate::spec::{ChannelSpec, PARTS_MAX, ProcessorSpec, SessionSpec, SpecError};
+use crate::spec::{ChannelSpec, ProcessorSpec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,7 +38,7 @@ impl Node {
         let name = &change.session;
         let there = self.sessions.get(name).ok_or_else(|| NodeError::NoSession(name.clone()))?;
         // Nothing more comes to it or goes out of it.
-        if there.is_closing && !(change.channels.is_empty() && change.output.is_empty()) {
+        if there.is_closing && !(change.channels.is_empty() && change.outputs.is_empty()) {
             return Err(NodeError::Closing(name.clone()));
         }
         // Its modules may have changed what is reserved.
@@ -51,7 +51,7 @@ impl Node {
         let spec = present.changed(change)?;
         self.check(&spec)?;
         self.hold(there.owner.as_ref(), &spec)?;
-        change.cpu.iter().try_for_each(|cpu| self.check_tiers(there, cpu))?;
+        change.processors.iter().try_for_each(|cpu| self.check_tiers(there, cpu))?;
         change.channels.iter().try_for_each(|channel| check_idle(there, channel))?;
         // Given back with this, where something else is refused.
         let claims = there.claims.more(&spec)?;
@@ -67,10 +67,10 @@ impl Node {
         let mut done = Done { session, reservation, memory, vps, vps_before, channels_before };
         let still_kept = |error| NodeError::StillKept { session: name.clone(), error };
         let rest = self
-            .change_processors(&change.cpu, &mut done)
+            .change_processors(&change.processors, &mut done)
             .and_then(|()| self.change_channels(channels, &mut done))
             .and_then(|()| limits.narrow(&present, &spec).map_err(still_kept))
-            .and_then(|()| self.change_outputs(name, &change.output, compiled));
+            .and_then(|()| self.change_outputs(name, &change.outputs, compiled));
         if let Err(error) = rest {
             // No fewer than before: no more can be kept than that.
             _ = limits.narrow(&present, &present);
@@ -90,7 +90,7 @@ impl Node {
             }
         }
         self.tell_services(name)?;
-        if !change.output.is_empty() {
+        if !change.outputs.is_empty() {
             self.tell_outputs(name)?;
         }
         // Their priority may have changed, and where their packets go on.
@@ -180,132 +180,5 @@ fn check_idle(session: &Session, channel: &ChannelSpec) -> Result<(), NodeError>
             channel: channel.name.clone(),
             module: module.title.clone(),
         }),
-    }
-}
-
-impl SessionSpec {
-    /// What it is with this change.
-    ///
-    /// # Errors
-    ///
-    /// Something that is to go is not there, or there is too much of something.
-    pub(crate) fn changed(&self, change: &Change) -> Result<Self, SpecError> {
-        let mut spec = self.clone();
-        if let Some(memory) = change.memory {
-            (spec.memory, spec.memory_max_before) = (memory, None);
-        }
-        spec.memory_max = change.memory_max.or(spec.memory_max);
-        spec.writes = change.writes.or(spec.writes);
-        spec.limits = change.limits.or(spec.limits);
-        spec.priority = change.priority.unwrap_or(spec.priority);
-        spec.profile = change.profile.clone().or(spec.profile);
-        spec.change_services(change)?;
-        spec.change_tables(change)?;
-        spec.change_shares(change)?;
-        spec.processors = spec.all_processors();
-        let session = &spec.name;
-        exchange(session, "virtual processor", &mut spec.processors, &[], &change.cpu, |cpu| &cpu.name)?;
-        exchange(session, "channel", &mut spec.channels, &[], &change.channels, |channel| &channel.name)?;
-        exchange(session, "output channel", &mut spec.outputs, &[], &change.output, |output| &output.name)?;
-        Ok(spec)
-    }
-}
-
-/// Takes out of a list what is to go, and puts into it what is to come, in the place of what has its name. Each is compared with each, so there is a bounded number of them.
-///
-/// # Errors
-///
-/// What is to go is not there, or there are too many.
-pub(crate) fn exchange<T: Clone>(
-    session: &Name,
-    what: &'static str,
-    list: &mut Vec<T>,
-    gone: &[Name],
-    come: &[T],
-    name: fn(&T) -> &Name,
-) -> Result<(), SpecError> {
-    let count = gone.len().max(come.len());
-    if count > PARTS_MAX {
-        return Err(SpecError::TooMany { session: session.clone(), what, count });
-    }
-    for gone in gone {
-        let Some(at) = list.iter().position(|there| name(there) == gone) else {
-            return Err(SpecError::Missing {
-                session: session.clone(),
-                what: "change",
-                name: session.to_string(),
-                missing: what,
-                given: gone.to_string(),
-                known: list.iter().map(|there| name(there).to_string()).collect(),
-            });
-        };
-        list.remove(at);
-    }
-    for new in come {
-        match list.iter_mut().find(|there| name(there) == name(new)) {
-            Some(there) => *there = new.clone(),
-            None => list.push(new.clone()),
-        }
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn change(text: &str) -> Change {
-        serde_json::from_str(text).unwrap()
-    }
-
-    #[test]
-    fn what_comes_and_goes_at_once_is_counted_before_it_is_compared() {
-        let spec: SessionSpec = toml::from_str("name = \"a\"").unwrap();
-        let channel: ChannelSpec = toml::from_str("interface = \"e\"").unwrap();
-        let channels = |count: u32| -> Vec<ChannelSpec> {
-            let name = |number| Name::new(&format!("c{number}")).unwrap();
-            (0..count).map(|number| ChannelSpec { name: name(number), ..channel.clone() }).collect()
-        };
-        let with = |count| Change { channels: channels(count), ..change(r#"{"session": "a"}"#) };
-        assert_eq!(spec.changed(&with(64)).unwrap().channels.len(), 64);
-        let error = spec.changed(&with(65)).unwrap_err().to_string();
-        assert_eq!(error, "session `a` has 65 channels; 64 is the most");
-        let gone = Change {
-            withdraw: channels(65).into_iter().map(|channel| channel.name).collect(),
-            ..change(r#"{"session": "a"}"#)
-        };
-        let error = spec.changed(&gone).unwrap_err().to_string();
-        assert_eq!(error, "session `a` has 65 offers; 64 is the most");
-    }
-
-    #[test]
-    fn what_is_not_said_stays_and_what_goes_has_to_be_there() {
-        let text =
-            "name = \"a\"\nmemory = \"8 MiB\"\npriority = 3\nread = [\"geo\", \"t=old\"]\npublish = [\"p\"]";
-        let spec: SessionSpec = toml::from_str(text).unwrap();
-        let same = spec.changed(&change(r#"{"session": "a"}"#)).unwrap();
-        assert_eq!(same, SessionSpec { processors: spec.all_processors(), ..spec.clone() });
-        let grants = |spec: &SessionSpec| {
-            let text = |grants: &[crate::tables::TableGrant]| {
-                grants.iter().map(ToString::to_string).collect::<Vec<_>>()
-            };
-            (text(&spec.read), text(&spec.publish))
-        };
-        // By the names that its modules have for them; what goes does so before what comes.
-        let other = change(
-            r#"{"session": "a", "read": ["t=new", "more"], "revoke_read": ["geo"], "publish": ["q"], "revoke_publish": ["p"],
-                "profile": "strict", "priority": 9}"#,
-        );
-        let now = spec.changed(&other).unwrap();
-        assert_eq!(grants(&now), (vec!["t=new".to_owned(), "more".to_owned()], vec!["q".to_owned()]));
-        assert_eq!((now.priority, now.profile.as_ref().map(Name::as_str)), (9, Some("strict")));
-        for (revoked, says) in [
-            ("\"revoke_read\": [\"old\"]", "there is no readable table `old`; there is geo, t"),
-            ("\"revoke_publish\": [\"geo\"]", "there is no own table `geo`; there is p"),
-            ("\"withdraw\": [\"s\"]", "there is no offer `s`; there are none"),
-        ] {
-            let error = spec.changed(&change(&format!("{{\"session\": \"a\", {revoked}}}"))).unwrap_err();
-            assert!(error.to_string().contains(says), "{error}");
-        }
     }
 }

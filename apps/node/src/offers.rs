@@ -1,10 +1,8 @@
 //! Services between sessions: what a session offers and uses, and how that changes while it runs.
 
-use crate::change::exchange;
 use crate::counted;
 use crate::error::NodeError;
 use crate::node::Node;
-use crate::protocol::Change;
 use crate::quantity;
 use crate::spec::{PARTS_MAX, SessionSpec, SpecError};
 use serde::{Deserialize, Serialize};
@@ -82,18 +80,6 @@ impl SessionSpec {
         };
         (0..).zip(services).filter_map(terms).collect()
     }
-
-    /// Its services are to change like that.
-    ///
-    /// # Errors
-    ///
-    /// What is to go is not there.
-    pub(crate) fn change_services(&mut self, change: &Change) -> Result<(), SpecError> {
-        exchange(&self.name, "offer", &mut self.offers, &change.withdraw, &change.offers, |offer| {
-            &offer.service
-        })?;
-        exchange(&self.name, "use", &mut self.uses, &change.forgo, &change.uses, |used| &used.service)
-    }
 }
 
 impl OfferSpec {
@@ -153,6 +139,7 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::Change;
 
     fn session(text: &str) -> SessionSpec {
         toml::from_str(text).unwrap()
@@ -194,12 +181,12 @@ mod tests {
         let change = |text: &str| serde_json::from_str::<Change>(text).unwrap();
         let first = r#"{"session": "a", "offer": [{"service": "s", "callers": ["b"], "queue": 3}, {"service": "new", "callers": []}],
             "withdraw": ["old"], "use": [{"service": "s", "of": "b"}]}"#;
-        spec.change_services(&change(first)).unwrap();
+        spec = spec.changed(&change(first)).unwrap();
         let offers: Vec<_> = spec.offers.iter().map(|offer| (offer.service.as_str(), offer.queue)).collect();
         assert_eq!((offers, spec.uses.len()), (vec![("s", 3), ("new", 16)], 1));
-        spec.change_services(&change(r#"{"session": "a", "forgo": ["s"]}"#)).unwrap();
+        spec = spec.changed(&change(r#"{"session": "a", "forgo": ["s"]}"#)).unwrap();
         assert!(spec.uses.is_empty());
-        let error = spec.change_services(&change(r#"{"session": "a", "withdraw": ["old"]}"#)).unwrap_err();
+        let error = spec.changed(&change(r#"{"session": "a", "withdraw": ["old"]}"#)).unwrap_err();
         assert!(error.to_string().contains("there is no offer `old`; there is s, new"), "{error}");
     }
 }

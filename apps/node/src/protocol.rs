@@ -8,28 +8,23 @@
 mod shot;
 
 pub use crate::limits::{LimitShot, LimitsShot};
+pub use crate::spec::Change;
 pub use shot::{
     ChannelShot, CoreShot, DelegatedShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessShot,
     ProcessorShot, RemoteShot, RevocationCounts, RevocationsShot, ServicesShot, SessionShot, Snapshot,
     TableShot, Taken, ViewShot,
 };
 
-use crate::amounts::{self, Keys};
 use crate::counted;
-use crate::link::OutputSpec;
-use crate::offers::{OfferSpec, UseSpec};
 use crate::quantity;
-use crate::share::Share;
-use crate::spec::{ChannelSpec, Given, ModuleSpec, ProcessorSpec, SessionSpec};
-use crate::tables::TableGrant;
+use crate::spec::{Given, ModuleSpec, SessionSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weir_session::ledger::Entry;
 use weir_session::{MODULE_BYTES_MAX, Name};
-use weir_trust::grant::{Amounts, ModuleHash};
+use weir_trust::grant::ModuleHash;
 use weir_trust::revocation::LIST_BYTES_MAX;
-use weir_units::{BitsPerSecond, Bytes, Nanos};
-use weir_wire::WriteFields;
+use weir_units::{BitsPerSecond, Nanos};
 
 /// The version that this node speaks.
 pub const VERSION: u32 = 1;
@@ -321,89 +316,6 @@ pub fn body_of(ask: &Request) -> (&'static str, usize) {
         _ => ("request", 0),
     }
 }
-
-/// What changes in a session; what is missing stays.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(remote = "Self", deny_unknown_fields)]
-pub struct Change {
-    /// Which session.
-    #[serde(with = "quantity::text")]
-    pub session: Name,
-    /// Virtual processors: those with a name that there is are changed, others are new.
-    #[serde(default, deserialize_with = "counted::list")]
-    pub cpu: Vec<ProcessorSpec>,
-    /// Channels: those with a name that there is, and that no module is loaded for, are changed, others are new.
-    #[serde(
-        default,
-        rename = "channel",
-        deserialize_with = "counted::list",
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    pub channels: Vec<ChannelSpec>,
-    /// Output channels: those with a name that there is are changed, others are new.
-    #[serde(default, deserialize_with = "counted::list", skip_serializing_if = "Vec::is_empty")]
-    pub output: Vec<OutputSpec>,
-    /// Services that it offers: those with a name that there is are changed, others are new.
-    #[serde(
-        default,
-        rename = "offer",
-        deserialize_with = "counted::list",
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    pub offers: Vec<OfferSpec>,
-    /// Services that it offers no longer.
-    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
-    pub withdraw: Vec<Name>,
-    /// Services of others that it uses: those with a name that there is are changed, others are new.
-    #[serde(
-        default,
-        rename = "use",
-        deserialize_with = "counted::list",
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    pub uses: Vec<UseSpec>,
-    /// Services of others that it uses no longer.
-    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
-    pub forgo: Vec<Name>,
-    /// Named tables that its modules may read: those with a local name that there is are changed, others are new.
-    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
-    pub read: Vec<TableGrant>,
-    /// Tables, by their local names, that its modules may read no longer.
-    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
-    pub revoke_read: Vec<Name>,
-    /// Named tables that its modules may publish: those with a local name that there is are changed, others are new.
-    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
-    pub publish: Vec<TableGrant>,
-    /// Tables, by their local names, that its modules may publish no longer.
-    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
-    pub revoke_publish: Vec<Name>,
-    /// The profile by which modules are admitted that are loaded from then on.
-    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
-    pub profile: Option<Name>,
-    /// Memory.
-    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
-    pub memory: Option<Bytes>,
-    /// Memory that it may reserve by itself at most.
-    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
-    pub memory_max: Option<Bytes>,
-    /// Limits: a key for each [resource](weir_trust::grant::Resource) that has one.
-    #[serde(flatten, skip_deserializing, serialize_with = "amounts::session")]
-    pub limits: Amounts,
-    /// Fields of packets that its modules may write, in the place of those that they may now.
-    #[serde(default, deserialize_with = "counted::writes", skip_serializing_if = "Option::is_none")]
-    pub writes: Option<WriteFields>,
-    /// Priority under overload.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub priority: Option<u8>,
-    /// Rights over the session that its owner shares from now on.
-    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
-    pub share: Vec<Share>,
-    /// Rights over the session that its owner shares no longer. They go before others come.
-    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
-    pub unshare: Vec<Share>,
-}
-
-amounts::beside!(Change, limits, Keys::Session, and written);
 
 /// From the node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -3,7 +3,6 @@
 use crate::authority::{Owner, Refusal};
 use crate::error::NodeError;
 use crate::node::{Node, Session};
-use crate::protocol::Change;
 use crate::quantity::Exact;
 use crate::spec::{SessionSpec, SpecError};
 use std::fmt;
@@ -75,33 +74,6 @@ impl Exact for Share {
 }
 
 impl SessionSpec {
-    /// Takes back shares and gives others.
-    ///
-    /// # Errors
-    ///
-    /// A share that is to go is not there, or there would be too many.
-    pub(crate) fn change_shares(&mut self, change: &Change) -> Result<(), SpecError> {
-        for gone in &change.unshare {
-            let Some(at) = self.share.iter().position(|there| there == gone) else {
-                return Err(SpecError::Missing {
-                    session: self.name.clone(),
-                    what: "change",
-                    name: self.name.to_string(),
-                    missing: "share",
-                    given: gone.to_string(),
-                    known: self.share.iter().map(ToString::to_string).collect(),
-                });
-            };
-            self.share.remove(at);
-        }
-        for new in &change.share {
-            if !self.share.contains(new) {
-                self.share.push(*new);
-            }
-        }
-        self.check_shares()
-    }
-
     /// Checks that there are not too many.
     pub(crate) fn check_shares(&self) -> Result<(), SpecError> {
         let count = self.share.len();
@@ -148,6 +120,7 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::Change;
     use weir_trust::key::Identity;
 
     fn key(number: u8) -> PublicKey {
@@ -174,14 +147,14 @@ mod tests {
             let change: Change = serde_json::from_str(r#"{"session": "s"}"#).unwrap();
             Change { share, unshare, ..change }
         };
-        spec.change_shares(&change(vec![manage, follow], vec![])).unwrap();
+        spec = spec.changed(&change(vec![manage, follow], vec![])).unwrap();
         assert_eq!(spec.share, [follow, manage]);
-        spec.change_shares(&change(vec![], vec![follow])).unwrap();
+        spec = spec.changed(&change(vec![], vec![follow])).unwrap();
         assert_eq!(spec.share, [manage]);
-        let error = spec.change_shares(&change(vec![], vec![follow])).unwrap_err().to_string();
+        let error = spec.changed(&change(vec![], vec![follow])).unwrap_err().to_string();
         assert!(error.contains("there is no share `follow="), "{error}");
         let many = (0..17).map(|number| Share { right: Right::Follow, key: key(number) });
-        let error = spec.change_shares(&change(many.collect(), vec![])).unwrap_err().to_string();
+        let error = spec.changed(&change(many.collect(), vec![])).unwrap_err().to_string();
         assert!(error.contains("has 18 shares"), "{error}");
     }
 }

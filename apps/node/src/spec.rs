@@ -1,4 +1,12 @@
-//! What a session asks for: the same in the node's configuration and in a request to create one.
+//! The description of a session: one structure for the node's configuration, requests and command lines, and the change that is derived from it.
+
+mod check;
+mod derived;
+mod error;
+
+pub(crate) use check::distinct;
+pub use derived::{Key, Keyed};
+pub use error::SpecError;
 
 use crate::amounts::{self, Keys};
 use crate::apart::Process;
@@ -11,12 +19,11 @@ use crate::share::Share;
 use crate::tables::TableGrant;
 use crate::view::Bounds;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 pub use weir_netio::QUEUE_MAX;
-use weir_sched::cpu::{WEIGHT_MAX, Weight};
 use weir_session::{Name, Setting};
 use weir_trust::grant::{Amounts, Resource};
-use weir_units::{Bytes, Nanos, beside};
+use weir_units::{Bytes, Nanos};
 use weir_wire::WriteFields;
 use weir_wire::view::AskedView;
 
@@ -29,82 +36,106 @@ pub const QUEUE_USUAL: u32 = 4096;
 /// The shortest and the longest period of a virtual processor.
 pub const PERIOD: std::ops::RangeInclusive<Nanos> = Nanos(100_000)..=Nanos(10 * Nanos::SECOND.0);
 
-/// A session: a principal with reserved CPU and memory, the packets that it gets, and the modules that it runs on them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(remote = "Self", deny_unknown_fields)]
-pub struct SessionSpec {
-    /// What it is called. No two sessions of a node have one name.
-    #[serde(with = "quantity::text")]
-    pub name: Name,
-    /// Memory that it may use at most, for all its modules together. It is charged for all of it.
-    #[serde(with = "quantity::text", default = "memory_default")]
-    pub memory: Bytes,
-    /// Memory that its modules may reserve for it by themselves at most; no more than `memory` where nothing is said.
-    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
-    pub memory_max: Option<Bytes>,
-    /// What that was when its modules last changed `memory` by themselves, where nothing is said of it: what they can have again at any time is nobody else's meanwhile.
-    #[serde(skip)]
-    pub memory_max_before: Option<Bytes>,
-    /// Its limits, as far as they are stated: a key for each [resource](Resource) that has one.
-    #[serde(flatten, skip_deserializing, serialize_with = "amounts::session")]
-    pub limits: Amounts,
-    /// Fields of packets that its modules may write; all that can be written where nothing is said.
-    #[serde(default, deserialize_with = "counted::writes", skip_serializing_if = "Option::is_none")]
-    pub writes: Option<WriteFields>,
-    /// The operator's profile by which its modules are admitted; the node's own where none is named.
-    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
-    pub profile: Option<Name>,
-    /// When an interface's memory is full, those who read it lose packets in the order of this number, the lowest first.
-    #[serde(default)]
-    pub priority: u8,
-    /// Where its modules run.
-    #[serde(default, skip_serializing_if = "Process::is_usual")]
-    pub process: Process,
-    /// Its virtual processors; without any it has one without a reservation, `main`.
-    #[serde(default, rename = "cpu", deserialize_with = "counted::list")]
-    pub processors: Vec<ProcessorSpec>,
-    /// Its channels.
-    #[serde(default, rename = "channel", deserialize_with = "counted::list")]
-    pub channels: Vec<ChannelSpec>,
-    /// Its output channels: shares of links.
-    #[serde(
-        default,
-        rename = "output",
-        deserialize_with = "counted::list",
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    pub outputs: Vec<OutputSpec>,
-    /// Its modules.
-    #[serde(default, rename = "module", deserialize_with = "counted::list")]
-    pub modules: Vec<ModuleSpec>,
-    /// Services of its modules that others may call.
-    #[serde(
-        default,
-        rename = "offer",
-        deserialize_with = "counted::list",
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    pub offers: Vec<OfferSpec>,
-    /// Services of others that its modules may call.
-    #[serde(
-        default,
-        rename = "use",
-        deserialize_with = "counted::list",
-        skip_serializing_if = "Vec::is_empty"
-    )]
-    pub uses: Vec<UseSpec>,
-    /// Named tables that its modules may publish. Nobody else may, as long as it is there.
-    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
-    pub publish: Vec<TableGrant>,
-    /// Named tables that its modules may read.
-    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
-    pub read: Vec<TableGrant>,
-    /// Rights over the session that its owner shares with earlier holders in their credential's chain.
-    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
-    pub share: Vec<Share>,
+derived::session! {
+    fixed {
+        /// The session's name. No two sessions of a node have one name.
+        #[serde(with = "quantity::text")]
+        name: Name;
+        /// The reservable memory when the session's modules last changed `memory` by themselves, where `memory_max` is not stated: they can have it again at any time.
+        #[serde(skip)]
+        memory_max_before: Option<Bytes>;
+        /// The limits, as far as they are stated: a key for each [resource](Resource) that has one.
+        #[serde(flatten, skip_deserializing, serialize_with = "amounts::session")]
+        limits: Amounts;
+        /// The modules.
+        #[serde(default, rename = "module", deserialize_with = "counted::list")]
+        modules: Vec<ModuleSpec>;
+    }
+    values {
+        /// Memory that it may use at most, for all its modules together.
+        #[serde(default = "memory_default", with = "quantity::text")]
+        memory: Bytes = memory_default(), "memory BYTES", #[serde(with = "quantity::maybe")] change memory;
+        /// Where its modules run: in the node's process, or each in a process of its own, which has nothing but what the module may see [default: node].
+        #[serde(default, skip_serializing_if = "Process::is_usual")]
+        process: Process = Process::Node, "process node|own";
+        /// Under overload sessions lose packets in the order of this number, the lowest first.
+        #[serde(default)]
+        priority: u8 = 0, "priority PRIORITY", change priority;
+    }
+    options {
+        /// Memory that its modules may reserve for it by themselves [default: no more than --memory].
+        #[serde(with = "quantity::maybe")]
+        memory_max: Bytes, "memory-max BYTES";
+        /// Fields of packets that its modules may write, such as ttl,dscp; none, or all [default: all].
+        #[serde(deserialize_with = "counted::writes")]
+        writes: WriteFields, "write FIELDS";
+        /// The profile of the node's configuration by which modules are admitted that are loaded from then on.
+        #[serde(with = "quantity::maybe")]
+        profile: Name, "profile NAME";
+    }
+    lists {
+        /// A virtual processor: name, core, period, slice, spare, weight.
+        #[serde(deserialize_with = "counted::list")]
+        "cpu" processors: ProcessorSpec, "cpu KEY=VALUE[,...]", "virtual processor" by |cpu| &cpu.name,
+        " One that there is (by its name) is changed, another is new";
+        /// A channel: name, interface, filter, view (what is shown of its packets, such as payload=none), queue, sees (selected or all), lag, late (lose or terminate), checksum=verify (drops those with a wrong one), reassemble, forward (where its packets go on), unattended (pass or drop). Write \, for a comma in a filter, or put it between double quotes.
+        #[serde(deserialize_with = "counted::list")]
+        "channel" channels: ChannelSpec, "channel KEY=VALUE[,...]", "channel" by |channel| &channel.name,
+        " One that there is (by its name), and that no module is loaded for, is changed, another is new";
+        /// An output channel, a share of a link: name, link, reserve, period, limit, cap, weight, queue, filter (what may go out), tap.
+        #[serde(deserialize_with = "counted::list")]
+        #[create(skip_serializing_if = "Vec::is_empty")]
+        "output" outputs: OutputSpec, "output KEY=VALUE[,...]", "output channel" by |output| &output.name,
+        " One that there is (by its name) is changed, another is new";
+        /// A service of its modules that others may call: service, callers (sessions, with spaces between them), queue, pays (callee or caller).
+        #[serde(deserialize_with = "counted::list")]
+        #[create(skip_serializing_if = "Vec::is_empty")]
+        "offer" offers: OfferSpec, "offer KEY=VALUE[,...]", "offer" by |offer| &offer.service,
+        " One that there is (by its name) is changed, another is new",
+        gone {
+            /// Offer this service no longer; calls that were accepted are still answered.
+            withdraw: Name, "withdraw SERVICE"
+        };
+        /// A service of another session that its modules may call: service, of (the session), pays (what a call may cost it).
+        #[serde(deserialize_with = "counted::list")]
+        #[create(skip_serializing_if = "Vec::is_empty")]
+        "use" uses: UseSpec, "use KEY=VALUE[,...]", "use" by |used| &used.service,
+        " One that there is (by its name) is changed, another is new",
+        gone {
+            /// Use this service no longer.
+            forgo: Name, "forgo SERVICE"
+        };
+        /// A named table that its modules may publish, and nobody else: NAME, or LOCAL=NAME where they call it otherwise.
+        #[serde(with = "counted::texts")]
+        #[create(skip_serializing_if = "Vec::is_empty")]
+        "publish" publish: TableGrant, "publish TABLE", "own table" by |table| &table.local,
+        " One that there is (by its local name) is changed, another is new",
+        gone {
+            /// Its modules may publish this table, by its local name, no longer: it shows nothing any more, and is anybody's.
+            revoke_publish: Name, "revoke-publish LOCAL"
+        };
+        /// A named table that its modules may read: NAME, or LOCAL=NAME where they call it otherwise.
+        #[serde(with = "counted::texts")]
+        #[create(skip_serializing_if = "Vec::is_empty")]
+        "read" read: TableGrant, "read TABLE", "readable table" by |table| &table.local,
+        " One that there is (by its local name) is changed, another is new",
+        gone {
+            /// Its modules may read this table, by its local name, no longer: from their next call on it is empty for them.
+            revoke_read: Name, "revoke-read LOCAL"
+        };
+        /// A right over the session for an earlier holder of your credential: follow=KEY (read its records), manage=KEY (load, unload and change). Both show them its channels and modules. Without a right they can close it and read its sums, and nothing else.
+        #[serde(with = "counted::texts")]
+        #[create(skip_serializing_if = "Vec::is_empty")]
+        "share" share: Share, "share RIGHT=KEY", "share" by |share| share, "",
+        gone {
+            /// Share this right no longer: it ends at once, also for a `weir follow` that runs.
+            unshare: Share, "unshare RIGHT=KEY"
+        };
+    }
 }
 
 amounts::beside!(SessionSpec, limits, Keys::Session, and written);
+amounts::beside!(Change, limits, Keys::Session, and written);
 
 fn memory_default() -> Bytes {
     Bytes(64 << 20)
@@ -297,130 +328,27 @@ impl ModuleSpec {
     }
 }
 
-/// What is wrong with a session's description. To blame is whoever wrote it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SpecError {
-    /// Its modules are to run in processes of their own, and that is not for those.
-    #[error("session `{session}`: with `process = \"own\"` there are no {what}")]
-    Apart {
-        /// The session.
-        session: Name,
-        /// What is not there.
-        what: &'static str,
-    },
-    /// Two of one name.
-    #[error("session `{session}` has two {what}s called `{name}`")]
-    Twice {
-        /// The session.
-        session: Name,
-        /// Channel, virtual processor or module.
-        what: &'static str,
-        /// Their name.
-        name: Name,
-    },
-    /// Too many.
-    #[error("session `{session}` has {count} {what}s; {PARTS_MAX} is the most")]
-    TooMany {
-        /// The session.
-        session: Name,
-        /// Of what.
-        what: &'static str,
-        /// So many.
-        count: usize,
-    },
-    /// Half a reservation.
-    #[error(
-        "session `{session}`, virtual processor `{name}`: `period` and `slice` belong together, e.g. period = \"10ms\", slice = \"2ms\""
-    )]
-    Half {
-        /// The session.
-        session: Name,
-        /// The virtual processor.
-        name: Name,
-    },
-    /// A value out of range.
-    #[error("session `{session}`, {what} `{name}`: `{key}` is {given}; it must be {wanted}")]
-    Range {
-        /// The session.
-        session: Name,
-        /// Channel, virtual processor or module.
-        what: &'static str,
-        /// Its name.
-        name: Name,
-        /// The key.
-        key: &'static str,
-        /// What it is.
-        given: String,
-        /// What would be right.
-        wanted: String,
-    },
-    /// A session that could not keep what it has.
-    #[error("session `{session}`: `memory_max` is {most}, which is less than its memory, {memory}", most = beside(*most, &[*memory]), memory = beside(*memory, &[*most]))]
-    Ceiling {
-        /// The session.
-        session: Name,
-        /// What it may reserve.
-        most: Bytes,
-        /// What it has reserved.
-        memory: Bytes,
-    },
-    /// Packets that this machine sends would be forwarded too.
-    #[error(
-        "session `{session}`, channel `{channel}` forwards, and on interface {interface} it would see what this machine itself sends there, too:          write `outgoing = false` under that [[interface]]"
-    )]
-    Outgoing {
-        /// The session.
-        session: Name,
-        /// The channel.
-        channel: Name,
-        /// The interface.
-        interface: String,
-    },
-    /// A reference to something that is not there.
-    #[error("session `{session}`, {what} `{name}`: there is no {missing} `{given}`; {}", there(known))]
-    Missing {
-        /// The session.
-        session: Name,
-        /// Channel or module.
-        what: &'static str,
-        /// Its name.
-        name: String,
-        /// What is missing.
-        missing: &'static str,
-        /// As it was named.
-        given: String,
-        /// What there is.
-        known: Vec<String>,
-    },
-}
-
-fn there(known: &[String]) -> String {
-    if known.is_empty() { "there are none".to_owned() } else { format!("there is {}", known.join(", ")) }
-}
-
 impl SessionSpec {
     /// An empty session of this name.
     pub fn new(name: Name) -> Self {
-        Self {
-            name,
-            memory: memory_default(),
-            memory_max: None,
-            memory_max_before: None,
-            process: Process::default(),
-            limits: Amounts::default(),
-            writes: None,
-            profile: None,
-            priority: 0,
-            processors: Vec::new(),
-            channels: Vec::new(),
-            outputs: Vec::new(),
-            modules: Vec::new(),
-            offers: Vec::new(),
-            uses: Vec::new(),
-            publish: Vec::new(),
-            read: Vec::new(),
-            share: Vec::new(),
+        Self::described(name, None, Amounts::default(), Vec::new())
+    }
+
+    /// The session after a change.
+    ///
+    /// # Errors
+    ///
+    /// Something that is to go is not there, or there is too much of something.
+    pub(crate) fn changed(&self, change: &Change) -> Result<Self, SpecError> {
+        let mut spec = self.clone();
+        if change.memory.is_some() {
+            spec.memory_max_before = None;
         }
+        spec.limits = change.limits.or(spec.limits);
+        spec.processors = spec.all_processors();
+        spec.take(change)?;
+        spec.check_shares()?;
+        Ok(spec)
     }
 
     /// The limit of a resource: the usual one where none is stated.
@@ -438,211 +366,12 @@ impl SessionSpec {
     pub fn all_processors(&self) -> Vec<ProcessorSpec> {
         if self.processors.is_empty() { vec![ProcessorSpec::default()] } else { self.processors.clone() }
     }
-
-    /// Checks what can be checked without a node: names, ranges, references within the session, and to these interfaces and profiles.
-    pub fn check(&self, interfaces: &[String], profiles: &[Name]) -> Result<(), SpecError> {
-        let session = &self.name;
-        let processors = self.all_processors();
-        distinct(session, "virtual processor", processors.iter().map(|cpu| &cpu.name))?;
-        distinct(session, "channel", self.channels.iter().map(|channel| &channel.name))?;
-        distinct(session, "output channel", self.outputs.iter().map(|output| &output.name))?;
-        self.outputs.iter().try_for_each(|output| output.check(session))?;
-        self.channels.iter().try_for_each(|channel| self.check_forward(channel))?;
-        distinct(session, "module", self.modules.iter().filter_map(|module| module.name.as_ref()))?;
-        if self.modules.len() > PARTS_MAX {
-            return Err(SpecError::TooMany {
-                session: session.clone(),
-                what: "module",
-                count: self.modules.len(),
-            });
-        }
-        distinct(session, "offer", self.offers.iter().map(|offer| &offer.service))?;
-        distinct(session, "use", self.uses.iter().map(|used| &used.service))?;
-        self.offers.iter().try_for_each(|offer| offer.check(session))?;
-        self.check_tables()?;
-        self.check_shares()?;
-        self.check_process()?;
-        if let Some(most) = self.memory_max.filter(|most| *most < self.memory) {
-            return Err(SpecError::Ceiling { session: session.clone(), most, memory: self.memory });
-        }
-        processors.iter().try_for_each(|cpu| cpu.check(session))?;
-        self.channels.iter().try_for_each(|channel| channel.check(session, interfaces))?;
-        let missing = |what, name: String, missing, given: String, known| SpecError::Missing {
-            session: session.clone(),
-            what,
-            name,
-            missing,
-            given,
-            known,
-        };
-        if let Some(profile) = self.profile.as_ref().filter(|profile| !profiles.contains(profile)) {
-            let known = profiles.iter().map(Name::to_string).collect();
-            return Err(missing("session", session.to_string(), "profile", profile.to_string(), known));
-        }
-        for module in &self.modules {
-            let name = || module.name.as_ref().map_or_else(|| module.module.clone(), Name::to_string);
-            if !self.channels.iter().any(|channel| channel.name == module.channel) {
-                let known = self.channels.iter().map(|channel| channel.name.to_string()).collect();
-                return Err(missing("module", name(), "channel", module.channel.to_string(), known));
-            }
-            if !processors.iter().any(|cpu| cpu.name == module.cpu) {
-                let known = processors.iter().map(|cpu| cpu.name.to_string()).collect();
-                return Err(missing("module", name(), "virtual processor", module.cpu.to_string(), known));
-            }
-        }
-        Ok(())
-    }
-}
-
-impl SessionSpec {
-    /// Checks that what goes on has somewhere to go, other than where it comes from, and one module at most that decides.
-    fn check_forward(&self, channel: &ChannelSpec) -> Result<(), SpecError> {
-        let Some(target) = &channel.forward else { return Ok(()) };
-        let range = |key, given: String, wanted: &str| SpecError::Range {
-            session: self.name.clone(),
-            what: "channel",
-            name: channel.name.clone(),
-            key,
-            given,
-            wanted: wanted.to_owned(),
-        };
-        let output = self.outputs.iter().find(|output| output.name.as_str() == target);
-        let is_tap = self.outputs.iter().any(|output| output.tap.as_ref() == Some(target));
-        if output.is_none() && !is_tap {
-            let taps = self.outputs.iter().filter_map(|output| output.tap.clone());
-            return Err(SpecError::Missing {
-                session: self.name.clone(),
-                what: "channel",
-                name: channel.name.to_string(),
-                missing: "output channel or TAP device",
-                given: target.clone(),
-                known: self.outputs.iter().map(|output| output.name.to_string()).chain(taps).collect(),
-            });
-        }
-        if output.is_some_and(|output| output.link == channel.interface) {
-            let wanted = "an output channel of another link than the interface that the packets come from";
-            return Err(range("forward", target.clone(), wanted));
-        }
-        let deciding = self.modules.iter().filter(|module| module.channel == channel.name).count();
-        if deciding > 1 {
-            let wanted = "left out where a channel has more than one module: one decides what goes on";
-            return Err(range("forward", target.clone(), wanted));
-        }
-        Ok(())
-    }
-
-    /// Checks that its output channels have their links, and that nothing is forwarded from an interface on which what this machine sends is seen too:
-    /// it would come back.
-    pub fn check_links(&self, links: &[String], outgoing: &[String]) -> Result<(), SpecError> {
-        if let Some(output) = self.outputs.iter().find(|output| !links.contains(&output.link)) {
-            return Err(SpecError::Missing {
-                session: self.name.clone(),
-                what: "output channel",
-                name: output.name.to_string(),
-                missing: "link",
-                given: output.link.clone(),
-                known: links.to_vec(),
-            });
-        }
-        let comes_back =
-            |channel: &&ChannelSpec| channel.forward.is_some() && outgoing.contains(&channel.interface);
-        if let Some(channel) = self.channels.iter().find(comes_back) {
-            return Err(SpecError::Outgoing {
-                session: self.name.clone(),
-                channel: channel.name.clone(),
-                interface: channel.interface.clone(),
-            });
-        }
-        Ok(())
-    }
-}
-
-pub(crate) fn distinct<'a>(
-    session: &Name,
-    what: &'static str,
-    names: impl Iterator<Item = &'a Name>,
-) -> Result<(), SpecError> {
-    let mut seen = BTreeSet::new();
-    let mut count = 0;
-    for name in names {
-        count += 1;
-        if !seen.insert(name) {
-            return Err(SpecError::Twice { session: session.clone(), what, name: name.clone() });
-        }
-    }
-    if count > PARTS_MAX {
-        return Err(SpecError::TooMany { session: session.clone(), what, count });
-    }
-    Ok(())
 }
 
 impl ProcessorSpec {
     /// Period and slice, where it has a reservation.
     pub fn reservation(&self) -> Option<(Nanos, Nanos)> {
         self.period.zip(self.slice)
-    }
-
-    fn check(&self, session: &Name) -> Result<(), SpecError> {
-        let range = |key, given: String, wanted: String| SpecError::Range {
-            session: session.clone(),
-            what: "virtual processor",
-            name: self.name.clone(),
-            key,
-            given,
-            wanted,
-        };
-        if self.period.is_some() != self.slice.is_some() {
-            return Err(SpecError::Half { session: session.clone(), name: self.name.clone() });
-        }
-        if let Some((period, slice)) = self.reservation() {
-            if !PERIOD.contains(&period) {
-                let wanted = format!("between {} and {}", PERIOD.start(), PERIOD.end());
-                return Err(range("period", period.to_string(), wanted));
-            }
-            if slice.0 == 0 || slice > period {
-                return Err(range(
-                    "slice",
-                    slice.to_string(),
-                    format!("above 0 and at most the period, {period}"),
-                ));
-            }
-        }
-        if Weight::new(self.weight).is_none() {
-            return Err(range("weight", self.weight.to_string(), format!("between 1 and {WEIGHT_MAX}")));
-        }
-        Ok(())
-    }
-}
-
-impl ChannelSpec {
-    fn check(&self, session: &Name, interfaces: &[String]) -> Result<(), SpecError> {
-        let range = |key, given: String, wanted: String| SpecError::Range {
-            session: session.clone(),
-            what: "channel",
-            name: self.name.clone(),
-            key,
-            given,
-            wanted,
-        };
-        if !interfaces.contains(&self.interface) {
-            return Err(SpecError::Missing {
-                session: session.clone(),
-                what: "channel",
-                name: self.name.to_string(),
-                missing: "interface",
-                given: self.interface.clone(),
-                known: interfaces.to_vec(),
-            });
-        }
-        if let Some(queue) = self.queue.filter(|queue| !(1..=QUEUE_MAX).contains(queue)) {
-            return Err(range("queue", queue.to_string(), format!("between 1 and {QUEUE_MAX} packets")));
-        }
-        if self.filter.len() > FILTER_BYTES_MAX {
-            let given = format!("{} bytes long", self.filter.len());
-            return Err(range("filter", given, format!("at most {FILTER_BYTES_MAX}")));
-        }
-        self.check_handling().map_err(|(key, given, wanted)| range(key, given, wanted))?;
-        Ok(())
     }
 }
 

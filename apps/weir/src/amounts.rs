@@ -96,8 +96,3 @@ impl<K: Kind> FromArgMatches for Options<K> {
         Ok(())
     }
 }
-
-/// The options of a command that changes a session by itself, for limits and for these other parts.
-pub fn and_limits(others: &[&'static str]) -> Vec<&'static str> {
-    others.iter().copied().chain(Resource::limits().map(|(resource, _)| resource.row().name)).collect()
-}

@@ -124,7 +124,7 @@ impl Daemon {
             node.hold(owner, &spec)
         })?;
         premises.check(&spec)?;
-        Ok(premises.filters_of(&change.channels, &change.output))
+        Ok(premises.filters_of(&change.channels, &change.outputs))
     }
 
     /// The bytes of a module of the configuration; none where it is one that comes with weir.

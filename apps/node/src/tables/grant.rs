@@ -1,7 +1,5 @@
 //! That a session may read or publish a table.
 
-use crate::change::exchange;
-use crate::protocol::Change;
 use crate::quantity::Exact;
 use crate::spec::{SessionSpec, SpecError, distinct};
 use std::fmt;
@@ -47,17 +45,6 @@ impl Exact for TableGrant {
 }
 
 impl SessionSpec {
-    /// What it may do with tables is to change like that.
-    ///
-    /// # Errors
-    ///
-    /// What is to go is not there.
-    pub(crate) fn change_tables(&mut self, change: &Change) -> Result<(), SpecError> {
-        let (session, read, publish) = (&self.name, &mut self.read, &mut self.publish);
-        exchange(session, "readable table", read, &change.revoke_read, &change.read, |it| &it.local)?;
-        exchange(session, "own table", publish, &change.revoke_publish, &change.publish, |it| &it.local)
-    }
-
     /// Checks that it is clear which table is meant.
     pub(crate) fn check_tables(&self) -> Result<(), SpecError> {
         distinct(&self.name, "readable table", self.read.iter().map(|grant| &grant.local))?;

@@ -1,16 +1,15 @@
 //! The command lines of a node's commands.
 
 use super::place::Address;
-use crate::amounts::{OfSession, Options, and_limits};
+use super::stated::Stated;
+use crate::amounts::{OfSession, Options};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
-use weir_node::apart::Process;
-use weir_node::share::Share;
-use weir_node::tables::TableGrant;
+use weir_node::protocol;
+use weir_node::spec::SessionSpec;
 use weir_session::Name;
 use weir_session::ledger::{Head, parse_time};
-use weir_units::{BitsPerSecond, Bytes, Timestamp};
-use weir_wire::WriteFields;
+use weir_units::{BitsPerSecond, Timestamp};
 
 /// Which node.
 #[derive(Debug, Args)]
@@ -99,52 +98,10 @@ pub struct Create {
     /// What it is to be called
     #[arg(value_name = "NAME", value_parser = name)]
     pub name: Name,
-    /// Memory that it may use at most, for all its modules together
-    #[arg(long, value_name = "BYTES")]
-    pub memory: Option<Bytes>,
-    /// Memory that its modules may reserve for it by themselves [default: no more than --memory]
-    #[arg(long, value_name = "BYTES")]
-    pub memory_max: Option<Bytes>,
-    /// Where its modules run: in the node's process, or each in a process of its own, which has nothing but what the module may see [default: node]
-    #[arg(long, value_name = "node|own")]
-    pub process: Option<Process>,
+    #[command(flatten)]
+    pub stated: Stated<SessionSpec>,
     #[command(flatten)]
     pub limits: Options<OfSession>,
-    /// Fields of packets that its modules may write, such as ttl,dscp; none, or all
-    #[arg(long, value_name = "FIELDS")]
-    pub write: Option<WriteFields>,
-    /// A virtual processor: name, core, period, slice, spare, weight
-    #[arg(long = "cpu", value_name = "KEY=VALUE[,...]")]
-    pub cpu: Vec<String>,
-    /// A channel: name, interface, filter, view (what is shown of its packets, such as payload=none), queue, sees (selected or all), lag,
-    /// late (lose or terminate), checksum=verify (drops those with a wrong one), reassemble, forward (where its packets go on), unattended (pass or drop). Write \, for a comma in a filter, or put it between double quotes
-    #[arg(long = "channel", value_name = "KEY=VALUE[,...]")]
-    pub channels: Vec<String>,
-    /// An output channel: name, link, reserve, period, limit, cap, weight, queue, filter (what may go out), tap
-    #[arg(long = "output", value_name = "KEY=VALUE[,...]")]
-    pub outputs: Vec<String>,
-    /// A service of its modules that others may call: service, callers (sessions, with spaces between them), queue, pays (callee or caller)
-    #[arg(long = "offer", value_name = "KEY=VALUE[,...]")]
-    pub offers: Vec<String>,
-    /// A service of another session that its modules may call: service, of (the session), pays (what a call may cost it)
-    #[arg(long = "use", value_name = "KEY=VALUE[,...]")]
-    pub uses: Vec<String>,
-    /// Under overload sessions lose packets in the order of this number, the lowest first
-    #[arg(long)]
-    pub priority: Option<u8>,
-    /// A named table that its modules may publish, and nobody else: NAME, or LOCAL=NAME where they call it otherwise
-    #[arg(long, value_name = "TABLE")]
-    pub publish: Vec<TableGrant>,
-    /// A named table that its modules may read: NAME, or LOCAL=NAME where they call it otherwise
-    #[arg(long, value_name = "TABLE")]
-    pub read: Vec<TableGrant>,
-    /// The profile of the node's configuration by which modules are admitted
-    #[arg(long, value_name = "NAME", value_parser = name)]
-    pub profile: Option<Name>,
-    /// A right over the session for an earlier holder of your credential: follow=KEY (read its records), manage=KEY (load, unload and change). Both show them its channels and modules.
-    /// Without a right they can close it and read its sums, and nothing else. Can be given several times
-    #[arg(long, value_name = "RIGHT=KEY")]
-    pub share: Vec<Share>,
     /// Take the session from this file: TOML as under [[session]] in the node's configuration. Options go before what it says; paths of modules are
     /// relative to it
     #[arg(long, value_name = "FILE")]
@@ -168,62 +125,10 @@ pub struct Change {
     /// Which
     #[arg(value_name = "NAME", value_parser = name)]
     pub name: Name,
-    /// Memory
-    #[arg(long, value_name = "BYTES", required_unless_present_any = and_limits(&["cpu", "channels", "outputs", "priority", "memory_max", "write", "offers", "withdraw", "uses", "forgo", "publish", "revoke_publish", "read", "revoke_read", "profile", "share", "unshare"]))]
-    pub memory: Option<Bytes>,
-    /// Memory that its modules may reserve for it by themselves
-    #[arg(long, value_name = "BYTES")]
-    pub memory_max: Option<Bytes>,
+    #[command(flatten)]
+    pub stated: Stated<protocol::Change>,
     #[command(flatten)]
     pub limits: Options<OfSession>,
-    /// Fields of packets that its modules may write, such as ttl,dscp; none, or all
-    #[arg(long, value_name = "FIELDS")]
-    pub write: Option<WriteFields>,
-    /// A virtual processor: one that there is (by its name) is changed, another is new
-    #[arg(long = "cpu", value_name = "KEY=VALUE[,...]")]
-    pub cpu: Vec<String>,
-    /// A channel: one that there is (by its name), and that no module is loaded for, is changed, another is new
-    #[arg(long = "channel", value_name = "KEY=VALUE[,...]")]
-    pub channels: Vec<String>,
-    /// An output channel: one that there is (by its name) is changed, another is new
-    #[arg(long = "output", value_name = "KEY=VALUE[,...]")]
-    pub outputs: Vec<String>,
-    /// A service of its modules that others may call: one that there is (by its name) is changed, another is new
-    #[arg(long = "offer", value_name = "KEY=VALUE[,...]")]
-    pub offers: Vec<String>,
-    /// Offer this service no longer; calls that were accepted are still answered
-    #[arg(long, value_name = "SERVICE", value_parser = name)]
-    pub withdraw: Vec<Name>,
-    /// A service of another session that its modules may call: one that there is (by its name) is changed, another is new
-    #[arg(long = "use", value_name = "KEY=VALUE[,...]")]
-    pub uses: Vec<String>,
-    /// Use this service no longer
-    #[arg(long, value_name = "SERVICE", value_parser = name)]
-    pub forgo: Vec<Name>,
-    /// A named table that its modules may publish, and nobody else: NAME, or LOCAL=NAME; one that there is (by its local name) is changed, another is new
-    #[arg(long, value_name = "TABLE")]
-    pub publish: Vec<TableGrant>,
-    /// Its modules may publish this table, by its local name, no longer: it shows nothing any more, and is anybody's
-    #[arg(long, value_name = "LOCAL", value_parser = name)]
-    pub revoke_publish: Vec<Name>,
-    /// A named table that its modules may read: NAME, or LOCAL=NAME; one that there is (by its local name) is changed, another is new
-    #[arg(long, value_name = "TABLE")]
-    pub read: Vec<TableGrant>,
-    /// Its modules may read this table, by its local name, no longer: from their next call on it is empty for them
-    #[arg(long, value_name = "LOCAL", value_parser = name)]
-    pub revoke_read: Vec<Name>,
-    /// Priority under overload
-    #[arg(long)]
-    pub priority: Option<u8>,
-    /// The profile of the node's configuration by which modules are admitted that are loaded from then on
-    #[arg(long, value_name = "NAME", value_parser = name)]
-    pub profile: Option<Name>,
-    /// Share a right over the session with an earlier holder of your credential: follow=KEY (read its records), manage=KEY (load, unload and change)
-    #[arg(long, value_name = "RIGHT=KEY")]
-    pub share: Vec<Share>,
-    /// Share this right no longer: it ends at once, also for a `weir follow` that runs
-    #[arg(long, value_name = "RIGHT=KEY")]
-    pub unshare: Vec<Share>,
 }
 
 /// `weir table`.

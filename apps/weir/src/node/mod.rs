@@ -6,11 +6,11 @@ mod follow;
 mod ledger;
 mod link;
 mod load;
-mod parts;
 pub mod place;
 mod request;
 mod session;
 mod show;
+pub mod stated;
 mod table;
 mod top;
 
@@ -40,7 +40,7 @@ pub enum NodeError {
     Client(#[from] ClientError),
     /// `--cpu` or `--channel`.
     #[error(transparent)]
-    Part(#[from] parts::PartError),
+    Stated(#[from] stated::StatedError),
     /// A parameter that is given twice.
     #[error("`{}` is set twice for {}", key.escape_debug(), module.shown())]
     SetTwice {
@@ -141,7 +141,7 @@ pub enum NodeError {
 impl NodeError {
     /// Whether the command line is wrong.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Part(_) | Self::SetTwice { .. } | Self::NoRequest(_))
+        matches!(self, Self::Stated(_) | Self::SetTwice { .. } | Self::NoRequest(_))
     }
 }
 
@@ -186,8 +186,8 @@ impl From<ClientError> for Failure {
     }
 }
 
-impl From<parts::PartError> for Failure {
-    fn from(error: parts::PartError) -> Self {
-        Self::Control(NodeError::Part(error))
+impl From<stated::StatedError> for Failure {
+    fn from(error: stated::StatedError) -> Self {
+        Self::Control(NodeError::Stated(error))
     }
 }

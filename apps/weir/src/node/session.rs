@@ -2,10 +2,10 @@
 
 use super::args::{Act, Change, Create, Session};
 use super::load::{file, send, signatures};
-use super::{NodeError, look, order, parts, read, show};
+use super::stated::StatedError;
+use super::{NodeError, look, order, read, show};
 use crate::Failure;
 use crate::spec::Spec;
-use serde::de::DeserializeOwned;
 use std::io::Write;
 use std::path::Path;
 use weir_node::client::{Client, Upload, Whereabouts};
@@ -31,49 +31,13 @@ pub fn session(out: &mut impl Write, args: &Session) -> Result<(), Failure> {
 
 /// The session that is to be created, with its modules, whose paths are relative to the file that it comes from.
 pub(super) fn spec_of(args: &Create) -> Result<SessionSpec, Failure> {
-    let mut spec = match &args.from {
+    let described = match &args.from {
         Some(path) => from_file(path, &args.name)?,
         None => SessionSpec::new(args.name.clone()),
     };
-    if let Some(memory) = args.memory {
-        spec.memory = memory;
-    }
-    spec.memory_max = args.memory_max.or(spec.memory_max);
-    spec.process = args.process.unwrap_or(spec.process);
-    spec.limits = args.limits.amounts.or(spec.limits);
-    spec.writes = args.write.or(spec.writes);
-    if let Some(priority) = args.priority {
-        spec.priority = priority;
-    }
-    if args.profile.is_some() {
-        spec.profile.clone_from(&args.profile);
-    }
     // What is given here stands in the place of all that the file has of it.
-    if !args.cpu.is_empty() {
-        spec.processors = all("--cpu", &args.cpu)?;
-    }
-    if !args.channels.is_empty() {
-        spec.channels = all("--channel", &args.channels)?;
-    }
-    if !args.outputs.is_empty() {
-        spec.outputs = all("--output", &args.outputs)?;
-    }
-    if !args.offers.is_empty() {
-        spec.offers = all("--offer", &args.offers)?;
-    }
-    if !args.uses.is_empty() {
-        spec.uses = all("--use", &args.uses)?;
-    }
-    if !args.publish.is_empty() {
-        spec.publish.clone_from(&args.publish);
-    }
-    if !args.read.is_empty() {
-        spec.read.clone_from(&args.read);
-    }
-    if !args.share.is_empty() {
-        spec.share.clone_from(&args.share);
-    }
-    Ok(spec)
+    let spec = args.stated.over(&args.name, &described)?;
+    Ok(SessionSpec { limits: args.limits.amounts.or(spec.limits), ..spec })
 }
 
 fn create(out: &mut impl Write, node: &Whereabouts, args: &Create) -> Result<(), Failure> {
@@ -109,11 +73,6 @@ fn create(out: &mut impl Write, node: &Whereabouts, args: &Create) -> Result<(),
     }
     notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
     Ok(())
-}
-
-/// All parts that an option was given for.
-fn all<T: DeserializeOwned>(option: &'static str, texts: &[String]) -> Result<Vec<T>, parts::PartError> {
-    texts.iter().map(|text| parts::read(option, text)).collect()
 }
 
 /// A module of a file with its bytes and its signatures; paths are relative to the file's folder.
@@ -161,29 +120,8 @@ fn change(out: &mut impl Write, node: &Whereabouts, args: &Change) -> Result<(),
 }
 
 /// What is to change.
-pub(super) fn change_of(args: &Change) -> Result<protocol::Change, parts::PartError> {
-    Ok(protocol::Change {
-        session: args.name.clone(),
-        cpu: all("--cpu", &args.cpu)?,
-        channels: all("--channel", &args.channels)?,
-        output: all("--output", &args.outputs)?,
-        offers: all("--offer", &args.offers)?,
-        withdraw: args.withdraw.clone(),
-        uses: all("--use", &args.uses)?,
-        forgo: args.forgo.clone(),
-        read: args.read.clone(),
-        revoke_read: args.revoke_read.clone(),
-        publish: args.publish.clone(),
-        revoke_publish: args.revoke_publish.clone(),
-        profile: args.profile.clone(),
-        memory: args.memory,
-        memory_max: args.memory_max,
-        limits: args.limits.amounts,
-        writes: args.write,
-        priority: args.priority,
-        share: args.share.clone(),
-        unshare: args.unshare.clone(),
-    })
+pub(super) fn change_of(args: &Change) -> Result<protocol::Change, StatedError> {
+    Ok(protocol::Change { limits: args.limits.amounts, ..args.stated.read(&args.name)? })
 }
 
 fn one(out: &mut impl Write, node: &Whereabouts, name: &Name, json: bool) -> Result<(), Failure> {

@@ -1,0 +1,404 @@
+//! The options for the keys of a session: one for each key of its table. What they are given is read by the structure that configuration files and messages are read by.
+
+use clap::error::Error as ClapError;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use serde::Serialize;
+use serde::de::value::{Error, MapAccessDeserializer, SeqDeserializer};
+use serde::de::{
+    DeserializeOwned, DeserializeSeed, Deserializer, Error as _, IntoDeserializer, MapAccess, Visitor,
+};
+use serde_json::{Map, Value as Json};
+use std::marker::PhantomData;
+use weir_node::spec::{Key, Keyed};
+use weir_session::Name;
+use weir_trust::grant::Resource;
+use weir_wire::{WriteField, WriteFields};
+
+/// The placeholder of a value that is `KEY=VALUE,...`.
+const PART: &str = "KEY=VALUE[,...]";
+
+/// Something that was stated and is not as it should be.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct StatedError(String);
+
+/// The keys that a command line states of a structure. They stand in it by `#[command(flatten)]`.
+#[derive(Clone, Debug)]
+pub struct Stated<T> {
+    given: Vec<(&'static Key, Vec<String>)>,
+    of: PhantomData<T>,
+}
+
+impl<T: Keyed> Args for Stated<T> {
+    fn augment_args(command: Command) -> Command {
+        command.args(T::KEYS.iter().enumerate().map(|(place, key)| {
+            let (name, value) = key.usage();
+            let action = if key.is_list { ArgAction::Append } else { ArgAction::Set };
+            let arg = Arg::new(name).long(name).value_name(value).help(key.help()).action(action);
+            // Parts are read when all is stated, and their errors name the part.
+            let check = move |text: &str| match value {
+                PART => Ok(text.to_owned()),
+                _ => read::<T>("main", &[(key, vec![text.to_owned()])]).map(|_| text.to_owned()),
+            };
+            let arg = arg.value_parser(check);
+            if T::IS_CHANGE && place == 0 { arg.required_unless_present_any(others::<T>()) } else { arg }
+        }))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+/// All options that change a session, but for the first one.
+fn others<T: Keyed>() -> Vec<&'static str> {
+    let limits = Resource::limits().map(|(resource, _)| resource.row().name);
+    T::KEYS.iter().skip(1).map(|key| key.usage().0).chain(limits).collect()
+}
+
+impl<T: Keyed> FromArgMatches for Stated<T> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, ClapError> {
+        let given = T::KEYS.iter().filter_map(|key| {
+            let texts = matches.get_many::<String>(key.usage().0)?;
+            Some((key, texts.cloned().collect()))
+        });
+        Ok(Self { given: given.collect(), of: PhantomData })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), ClapError> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl<T: Keyed> Stated<T> {
+    /// The structure for a session of this name, with all that is not stated left out.
+    ///
+    /// # Errors
+    /// A part that cannot be read.
+    pub fn read(&self, session: &Name) -> Result<T, StatedError> {
+        read(session.as_str(), &self.given)
+    }
+
+    /// Another description with the keys that are stated in the place of its own.
+    ///
+    /// # Errors
+    /// A part that cannot be read.
+    pub fn over(&self, session: &Name, other: &T) -> Result<T, StatedError> {
+        let (mut all, mut stated) = (keys(other)?, keys(&self.read(session)?)?);
+        for (key, _) in &self.given {
+            // A key with its usual value is left out.
+            match stated.remove(key.key) {
+                Some(value) => _ = all.insert(key.key.to_owned(), value),
+                None => _ = all.remove(key.key),
+            }
+        }
+        serde_json::from_value(all.into()).map_err(|error| StatedError(error.to_string()))
+    }
+}
+
+fn keys(of: &impl Serialize) -> Result<Map<String, Json>, StatedError> {
+    let keys = serde_json::to_value(of).and_then(serde_json::from_value);
+    keys.map_err(|error| StatedError(error.to_string()))
+}
+
+fn read<T: Keyed>(session: &str, given: &[(&Key, Vec<String>)]) -> Result<T, StatedError> {
+    let mut words = vec![(T::NAME, Value::One(Word { key: T::NAME, text: Some(session), option: None }))];
+    words.extend(given.iter().map(|(key, texts)| {
+        let option = Some(key.usage().0);
+        let mut all: Vec<Word<'_>> =
+            texts.iter().map(|text| Word { key: key.key, text: Some(text), option }).collect();
+        match all.pop() {
+            Some(last) if !key.is_list => (key.key, Value::One(last)),
+            last => (key.key, Value::List(all.into_iter().chain(last).collect())),
+        }
+    }));
+    read_words(words).map_err(|error| StatedError(error.to_string()))
+}
+
+fn read_words<T: DeserializeOwned>(words: Vec<(&str, Value<'_>)>) -> Result<T, Error> {
+    T::deserialize(MapAccessDeserializer::new(Words { left: words.into_iter(), value: None }))
+}
+
+/// Reads a part of a session, `KEY=VALUE,...`, by its own deserializer.
+fn read_part<'de, V: Visitor<'de>>(option: &str, text: &str, visitor: V) -> Result<V::Value, Error> {
+    let wrong = |why: String| Error::custom(format_args!("`--{option} {}`: {why}", text.escape_debug()));
+    let split = split(text).map_err(|why| wrong(why.to_owned()))?;
+    let mut words: Vec<(&str, Value<'_>)> = Vec::new();
+    for word in &split {
+        let (key, text) = word.split_once('=').map_or((word.as_str(), None), |(key, text)| (key, Some(text)));
+        let key = key.trim();
+        if words.iter().any(|(known, _)| *known == key) {
+            return Err(wrong(format!("`{}` is there twice", key.escape_debug())));
+        }
+        words.push((key, Value::One(Word { key, text, option: None })));
+    }
+    visitor
+        .visit_map(Words { left: words.into_iter(), value: None })
+        .map_err(|error| wrong(error.to_string()))
+}
+
+/// Keys and their values, as a map.
+struct Words<'a> {
+    left: std::vec::IntoIter<(&'a str, Value<'a>)>,
+    value: Option<Value<'a>>,
+}
+
+enum Value<'a> {
+    One(Word<'a>),
+    List(Vec<Word<'a>>),
+}
+
+impl<'de> MapAccess<'de> for Words<'_> {
+    type Error = Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
+        let Some((key, value)) = self.left.next() else { return Ok(None) };
+        let known = seed.deserialize(IntoDeserializer::<Error>::into_deserializer(key));
+        let known = match &value {
+            Value::One(word) => known.map_err(|error| word.text().err().unwrap_or(error)),
+            Value::List(_) => known,
+        };
+        self.value = Some(value);
+        known.map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
+        match self.value.take() {
+            Some(Value::One(word)) => seed.deserialize(word),
+            Some(Value::List(words)) => seed.deserialize(SeqDeserializer::new(words.into_iter())),
+            None => Err(Error::custom("a value without a key")),
+        }
+    }
+}
+
+/// A value as it is typed. Its type is the one that is asked for.
+#[derive(Clone, Copy)]
+struct Word<'a> {
+    key: &'a str,
+    /// None for a key that stands alone.
+    text: Option<&'a str>,
+    /// The option that was given it; none within a part.
+    option: Option<&'a str>,
+}
+
+impl<'a> Word<'a> {
+    fn text(&self) -> Result<&'a str, Error> {
+        self.text.ok_or_else(|| Error::custom(format_args!("`{}` is not KEY=VALUE", self.key.escape_debug())))
+    }
+
+    fn whole<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        let (key, text) = (self.key.escape_debug(), self.text()?);
+        let number = text.parse().map_err(|_| {
+            Error::custom(format_args!("`{key}` is a whole number, not `{}`", text.escape_debug()))
+        });
+        visitor.visit_u64(number?)
+    }
+}
+
+impl<'a> IntoDeserializer<'_> for Word<'a> {
+    type Deserializer = Word<'a>;
+
+    fn into_deserializer(self) -> Word<'a> {
+        self
+    }
+}
+
+macro_rules! whole {
+    ($($method:ident)+) => {$(
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+            self.whole(visitor)
+        }
+    )+};
+}
+
+impl<'de> Deserializer<'de> for Word<'_> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_str(self.text()?)
+    }
+
+    whole! { deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 }
+
+    /// A key that stands alone is true.
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.text {
+            None | Some("true") => visitor.visit_bool(true),
+            Some("false") => visitor.visit_bool(false),
+            Some(text) => {
+                let (key, text) = (self.key.escape_debug(), text.escape_debug());
+                Err(Error::custom(format_args!("`{key}` is true or false, not `{text}`")))
+            }
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_some(self)
+    }
+
+    /// Several in one text: fields, or within a part words with spaces between them.
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        let text = self.text()?;
+        let all: Vec<&str> = match self.option {
+            Some(_) => {
+                text.parse::<WriteFields>().map_err(Error::custom)?.iter().map(WriteField::name).collect()
+            }
+            None => text.split_whitespace().collect(),
+        };
+        SeqDeserializer::new(all.into_iter()).deserialize_any(visitor)
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        match self.option {
+            Some(option) => read_part(option, self.text()?, visitor),
+            None => self.deserialize_any(visitor),
+        }
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.text()?.into_deserializer().deserialize_enum(name, variants, visitor)
+    }
+
+    serde::forward_to_deserialize_any! {
+        i8 i16 i32 i64 i128 u128 f32 f64 char str string bytes byte_buf unit unit_struct newtype_struct tuple
+        tuple_struct map identifier ignored_any
+    }
+}
+
+/// Splits at commas that stand neither behind a backslash nor between double quotes; takes the quotes away, and the backslash before a comma, a quote or
+/// another backslash. Other backslashes stay: filters have their own use for them.
+fn split(text: &str) -> Result<Vec<String>, &'static str> {
+    let mut words = vec![String::new()];
+    let mut is_quoted = false;
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let is_end = c == ',' && !is_quoted;
+        match (c, words.last_mut()) {
+            _ if is_end => words.push(String::new()),
+            ('"', _) => is_quoted = !is_quoted,
+            ('\\', Some(word)) => {
+                word.push(chars.next_if(|next| matches!(next, ',' | '"' | '\\')).unwrap_or('\\'));
+            }
+            (c, Some(word)) => word.push(c),
+            (_, None) => {}
+        }
+    }
+    if is_quoted {
+        return Err("a double quote is not closed");
+    }
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_node::apart::Process;
+    use weir_node::offers::{OfferSpec, UseSpec};
+    use weir_node::spec::{Change, ChannelSpec, ProcessorSpec, Sees, SessionSpec};
+    use weir_units::{Bytes, Nanos};
+
+    fn read<T: DeserializeOwned>(option: &str, text: &str) -> Result<T, Error> {
+        T::deserialize(Word { key: "", text: Some(text), option: option.strip_prefix("--") })
+    }
+
+    /// The options as a command line has them.
+    fn stated<T: Keyed>(words: &[&str]) -> Stated<T> {
+        let command = Stated::<T>::augment_args(Command::new("c").no_binary_name(true));
+        Stated::from_arg_matches(&command.try_get_matches_from(words).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_a_command_line_states_stands_in_the_place_of_what_a_file_says() {
+        let file: SessionSpec = toml::from_str(
+            "name = \"a\"\nprocess = \"own\"\nmemory = \"1 MiB\"\npriority = 3\nkept_packets = 5\nwrites = [\"ttl\"]\n\
+             cpu = [{ weight = 5 }, { name = \"b\" }]\nread = [\"t\"]\nmodule = [{ module = \"m\", set = { n = 1.5 } }]",
+        )
+        .unwrap();
+        let over = |words: &[&str]| stated(words).over(&file.name, &file).unwrap();
+        assert_eq!(over(&[]), file);
+        let now = over(&["--process", "node", "--priority", "0", "--cpu", "name=c", "--write", "none"]);
+        let changed = SessionSpec {
+            process: Process::Node,
+            priority: 0,
+            processors: vec![read("--cpu", "name=c").unwrap()],
+            writes: Some(WriteFields::NONE),
+            ..file.clone()
+        };
+        assert_eq!(now, changed);
+        let all = over(&["--write", "all", "--read", "t=u", "--read", "v", "--memory-max", "2MiB"]);
+        assert_eq!((all.writes, all.read.len(), all.memory), (Some(WriteFields::ALL), 2, Bytes(1 << 20)));
+        assert_eq!(all.memory_max, Some(Bytes(2 << 20)));
+    }
+
+    #[test]
+    fn every_key_has_an_option_and_every_value_its_error() {
+        let command = |words: &[&str]| {
+            let command = Stated::<Change>::augment_args(Command::new("c").no_binary_name(true));
+            command.try_get_matches_from(words).map(drop).map_err(|error| error.to_string())
+        };
+        for key in Change::KEYS {
+            let (name, value) = key.usage();
+            let error = command(&[&format!("--{name}"), "Ä"]).map_or_else(|error| error, |()| String::new());
+            assert_eq!(error.contains(&format!("--{name} <{value}>")), value != PART, "{error}");
+        }
+        assert!(command(&[]).unwrap_err().contains("--memory <BYTES>"));
+        let said = command(&["--write", "ttl,size"]).unwrap_err();
+        assert!(said.contains("`size` is no field that can be written"), "{said}");
+        assert_eq!(command(&["--write", "ttl,dscp"]), Ok(()));
+    }
+
+    #[test]
+    fn parts_are_read_as_the_configuration_has_them() {
+        let cpu: ProcessorSpec = read("--cpu", "name=fast,core=1,period=10ms,slice=2.5ms,spare").unwrap();
+        assert_eq!(cpu.reservation(), Some((Nanos(10_000_000), Nanos(2_500_000))));
+        assert_eq!((cpu.name.as_str(), cpu.core, cpu.spare, cpu.weight), ("fast", Some(1), true, 100));
+        let channel: ChannelSpec =
+            read("--channel", r#"interface=eth0,filter="ip[0]=69 and (port 80, 81)",sees=all,queue=16"#)
+                .unwrap();
+        assert_eq!((channel.filter.as_str(), channel.sees), ("ip[0]=69 and (port 80, 81)", Sees::All));
+        assert_eq!((channel.name.as_str(), channel.queue), ("main", Some(16)));
+        let channel: ChannelSpec =
+            read("--channel", r"interface=eth0,filter=ether proto \ip and 1\,2").unwrap();
+        assert_eq!(channel.filter, r"ether proto \ip and 1,2");
+        let offer: OfferSpec =
+            read("--offer", "service=lookup,callers=alice  bob,queue=4,pays=caller").unwrap();
+        let callers: Vec<&str> = offer.callers.iter().map(weir_session::Name::as_str).collect();
+        assert_eq!((offer.service.as_str(), callers, offer.queue), ("lookup", vec!["alice", "bob"], 4));
+        let used: UseSpec = read("--use", "service=lookup,of=asn,pays=50us").unwrap();
+        assert_eq!((used.of.as_str(), used.pays), ("asn", Some(Nanos(50_000))));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let cpu = |text| read::<ProcessorSpec>("--cpu", text).unwrap_err().to_string();
+        let channel = |text| read::<ChannelSpec>("--channel", text).unwrap_err().to_string();
+        for (error, says) in [
+            (cpu("perod=1ms"), "`--cpu perod=1ms`: unknown field `perod`, expected one of `name`, `core`"),
+            (cpu("period"), "`period` is not KEY=VALUE"),
+            (cpu("period=soon"), "`soon` is not a duration"),
+            (cpu("weight=1,weight=2"), "`weight` is there twice"),
+            (cpu("core=first"), "`core` is a whole number, not `first`"),
+            (cpu("core=99999"), "65535"),
+            (cpu("spare=yes"), "`spare` is true or false, not `yes`"),
+            (cpu("name=A b"), "`A b` is not a name"),
+            (cpu(""), "`` is not KEY=VALUE"),
+            (channel("filter=tcp"), "missing field `interface`"),
+            (channel("interface=e,sees=some"), "unknown variant `some`, expected `selected` or `all`"),
+            (channel("interface=e,filter=\"tcp"), "a double quote is not closed"),
+        ] {
+            let expected = if says.starts_with("65535") { "u16" } else { says };
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}
