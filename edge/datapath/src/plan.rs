@@ -1,20 +1,15 @@
-//! Who gets which packets of an interface.
+//! The plan of an interface: which packets go to which queues.
 
 use crate::account::Account;
-use crate::runner::Waker;
-use crate::spec::Unattended;
+use crate::egress::Egress;
+use crate::queue::Queue;
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use weir_datapath::egress::Way;
-use weir_datapath::queue::Queue;
-use weir_demux::{
-    CHANNELS_MAX, ChannelSet, Filters, JoinError, Joined, Joiner, Limits, Program, ProgramError, SubFlows,
-};
-use weir_netio::{Block, FilterError, Selection};
-use weir_session::ledger::DropCause;
-use weir_units::Nanos;
+use weir_demux::{CHANNELS_MAX, ChannelSet, Filters, JoinError, Joined, Joiner, Limits, Program, SubFlows};
+use weir_netio::{Block, Selection};
 use weir_wire::{BadChecksum, PEEK, ReassemblyCounters};
 
 /// What a channel got and lost. Counters only grow.
@@ -60,6 +55,12 @@ pub struct ReassemblyTally {
 }
 
 impl ReassemblyTally {
+    /// Fragments that came into no datagram, for whatever cause.
+    pub fn lost(&self) -> u64 {
+        let lost = [&self.overlapping, &self.late, &self.displaced, &self.malformed, &self.repeated];
+        lost.into_iter().map(|counter| counter.load(Ordering::Relaxed)).sum()
+    }
+
     /// Counts what was added to `before`.
     pub fn add(&self, before: &ReassemblyCounters, now: &ReassemblyCounters) {
         for (counter, before, now) in [
@@ -84,27 +85,9 @@ impl ChannelTally {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Each cause with its count, as the ledger names them.
-    pub fn drops(&self) -> [(DropCause, u64); 8] {
-        let fragments = &self.reassembly;
-        let lost = [
-            &fragments.overlapping,
-            &fragments.late,
-            &fragments.displaced,
-            &fragments.malformed,
-            &fragments.repeated,
-        ];
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        [
-            (DropCause::QueueFull, get(&self.queue_full)),
-            (DropCause::Lagged, get(&self.lagged)),
-            (DropCause::NoMemory, get(&self.no_memory)),
-            (DropCause::Shed, get(&self.shed)),
-            (DropCause::ReaderEnded, get(&self.ended)),
-            (DropCause::Closed, get(&self.closed)),
-            (DropCause::BadChecksum, self.bad_checksums.iter().map(get).sum()),
-            (DropCause::Reassembly, lost.into_iter().map(get).sum()),
-        ]
+    /// Lost because a checksum was wrong, of whatever protocol.
+    pub fn bad_checksums(&self) -> u64 {
+        self.bad_checksums.iter().map(|counter| counter.load(Ordering::Relaxed)).sum()
     }
 
     /// Packets of which this checksum was wrong.
@@ -139,15 +122,24 @@ impl ChannelTally {
     }
 }
 
-/// Who takes a channel's packets.
+/// The thread that a reader runs on.
+pub trait Wake: Debug + Send + Sync {
+    /// Wakes a module for packets.
+    fn wake(&self, module: u64);
+
+    /// Has a module release the packets in hand before this position: others need their memory.
+    fn release(&self, module: u64, position: u64);
+}
+
+/// A module that takes packets of a channel.
 #[derive(Clone, Debug)]
 pub struct Reader {
-    /// Which module.
-    pub guest: u64,
-    /// Where its packets wait.
+    /// The number of the module.
+    pub module: u64,
+    /// The queue in which its packets wait.
     pub queue: Arc<Queue>,
-    /// Who is to be woken.
-    pub waker: Waker,
+    /// The thread that is to be woken.
+    pub waker: Arc<dyn Wake>,
     /// What is spent for it.
     pub account: Arc<Account>,
 }
@@ -169,13 +161,13 @@ pub enum Sight {
     /// A copy of what the filter selects, or of what is shown of that. Channels with one filter and view share it.
     Selected(Arc<Mutex<Selection>>),
     /// Nothing of a copy of what is selected, which only the node looks at: what it makes of that for each of them, in memory of their own. See
-    /// [`Intake`](crate::intake::Intake).
+    /// [`Preprocessor`](crate::preprocess::Preprocessor).
     Made(Arc<Mutex<Selection>>),
 }
 
 impl Sight {
     /// Where packets are copied, if they are.
-    pub(crate) fn selection(&self) -> Option<&Arc<Mutex<Selection>>> {
+    pub fn selection(&self) -> Option<&Arc<Mutex<Selection>>> {
         match self {
             Self::All(_) => None,
             Self::Selected(selection) | Self::Made(selection) => Some(selection),
@@ -183,7 +175,7 @@ impl Sight {
     }
 
     /// Whether some of the packets that are selected turn out to be nobody's when they are shown.
-    pub(crate) fn is_screened(&self) -> bool {
+    pub fn is_screened(&self) -> bool {
         self.selection()
             .is_some_and(|selection| selection.lock().unwrap_or_else(PoisonError::into_inner).is_screened())
     }
@@ -194,11 +186,9 @@ impl Sight {
 pub struct Route {
     /// Its number on this node, which no other channel ever had.
     pub channel: u64,
-    /// Its session, for [`Notice::Lagging`](crate::source::Notice::Lagging), and that one's number.
-    pub session: weir_session::Name,
-    /// No other session of this node ever had it.
-    pub session_id: u64,
-    /// Of its session.
+    /// The number of its owner, for [`Notice::Lagging`](crate::notice::Notice::Lagging), which no other owner ever had.
+    pub owner: u64,
+    /// That of its owner.
     pub priority: u8,
     /// Which packets.
     pub program: Arc<Program>,
@@ -210,10 +200,8 @@ pub struct Route {
     pub flows: Option<SubFlows>,
     /// Its readers.
     pub readers: Vec<Reader>,
-    /// Where its packets go on. With a reader that is the reader's business.
-    pub(crate) way: Option<Way>,
-    /// What becomes of them where there is no reader.
-    pub(crate) unattended: Unattended,
+    /// The way of its packets while it has no reader: into [`Egress::Nothing`] they are counted as lost. `None` where it then takes no packets.
+    pub unattended: Option<Egress>,
     /// What it got and lost.
     pub tally: Arc<ChannelTally>,
     /// What is spent for it while there is no reader.
@@ -231,44 +219,6 @@ pub struct Plan {
     pub(crate) whole: Vec<usize>,
     /// For each selection, which channels that somebody reads have it.
     pub(crate) selections: Vec<(Arc<Mutex<Selection>>, Vec<usize>)>,
-}
-
-/// Why an interface's channels cannot be. To blame is whoever asked for the last one.
-#[derive(Debug, thiserror::Error)]
-pub enum PlanError {
-    /// The expression is wrong.
-    #[error(transparent)]
-    Filter(#[from] FilterError),
-    /// All that have to match are too much together.
-    #[error("the filter cannot be used: {0}")]
-    Program(#[from] ProgramError),
-    /// Filters that look at what is shown are executed one by one.
-    #[error(
-        "filters that look at what a view shows of packets would execute {instructions} instructions for a packet of this interface, and {limit} is the most; a \
-         simpler one would do"
-    )]
-    Screens {
-        /// Of all of them together.
-        instructions: usize,
-        /// The most.
-        limit: usize,
-    },
-    /// One party has as many channels as it may.
-    #[error(
-        "all who have their right from one grant have {0} channels of an interface together at most: close one, or have one channel for several filters"
-    )]
-    Crowded(usize),
-    /// The request has used up its processor time for compiling.
-    #[error(
-        "all that this request has to have compiled takes more than {0} of processor time, and was given up; ask for less in one request"
-    )]
-    Budget(Nanos),
-    /// Compiled was another filter, or for packets of another kind.
-    #[error("the filter was not compiled, as something has changed meanwhile; ask again")]
-    Another,
-    /// There are too many, or they are too large together.
-    #[error("the filters of this interface cannot be joined: {0}")]
-    Join(#[from] JoinError),
 }
 
 impl Plan {
@@ -324,9 +274,9 @@ impl Planner {
     /// # Errors
     ///
     /// There are too many, or their filters are too much together; the planner is as it was.
-    pub fn plan(&mut self, routes: Vec<Route>) -> Result<Plan, PlanError> {
+    pub fn plan(&mut self, routes: Vec<Route>) -> Result<Plan, JoinError> {
         if routes.len() > CHANNELS_MAX {
-            return Err(JoinError::TooManyChannels(routes.len()).into());
+            return Err(JoinError::TooManyChannels(routes.len()));
         }
         let known: HashMap<u64, usize> = self
             .places
@@ -388,7 +338,7 @@ impl Plan {
             let Some(route) = route else { continue };
             // A channel without a module takes nothing, but for what goes on without one.
             if route.readers.is_empty() {
-                if route.way.is_some() {
+                if route.unattended.is_some() {
                     plan.taken.insert(place);
                 }
                 continue;
@@ -436,7 +386,7 @@ impl Route {
             let put = reader.queue.put(block, masks, position, flows);
             self.tally.queue_full.fetch_add(put.lost, Ordering::Relaxed);
             if put.wakes {
-                reader.waker.wake(reader.guest);
+                reader.waker.wake(reader.module);
             }
         }
     }
@@ -447,28 +397,36 @@ mod tests {
     use super::*;
     use weir_demux::{Instruction, Packet};
 
+    /// A thread that is never woken.
+    #[derive(Debug)]
+    struct Asleep;
+
+    impl Wake for Asleep {
+        fn wake(&self, _: u64) {}
+
+        fn release(&self, _: u64, _: u64) {}
+    }
+
     /// A channel for packets that begin with this byte.
     fn route(channel: u64, byte: u32, readers: usize) -> Route {
         let code = |code, jt, jf, k| Instruction { code, jt, jf, k };
         let program = [code(0x30, 0, 0, 0), code(0x15, 0, 1, byte), code(6, 0, 0, 1), code(6, 0, 0, 0)];
         let reader = Reader {
-            guest: channel,
+            module: channel,
             queue: Arc::new(Queue::new(1, 1)),
-            waker: Waker::default(),
+            waker: Arc::new(Asleep),
             account: Arc::default(),
         };
         Route {
             channel,
-            session: weir_session::Name::new("any").unwrap(),
-            session_id: 1,
+            owner: 1,
             priority: 0,
             program: Arc::new(Program::new(&program).unwrap()),
             sight: Sight::All(Lag { most: 1, ends: false }),
             is_screened: false,
             flows: None,
             readers: vec![reader; readers],
-            way: None,
-            unattended: Unattended::default(),
+            unattended: None,
             tally: Arc::default(),
             account: Arc::default(),
         }
@@ -545,7 +503,7 @@ mod tests {
         planner.plan(vec![route(1, 1, 1)]).unwrap();
         let many = (0..=CHANNELS_MAX as u64).map(|channel| route(channel, 1, 0)).collect();
         let error = planner.plan(many).unwrap_err();
-        assert!(matches!(error, PlanError::Join(JoinError::TooManyChannels(1025))), "{error}");
+        assert!(matches!(error, JoinError::TooManyChannels(1025)), "{error}");
         let plan = planner.plan(vec![route(1, 1, 1)]).unwrap();
         assert_eq!(wanted(&plan, 1), [1]);
     }

@@ -6,18 +6,15 @@
 //! Where a view shows packets it does so last: checksums are of packets as they came, and what a fragment carries cannot be shown until the datagram is whole. Then the module has memory
 //! of its own for what it is shown, and never sees the channel's.
 
-use crate::error::NodeError;
-use crate::node::Session;
 use crate::plan::ChannelTally;
-use crate::spec::{ChannelSpec, Checksum};
+use crate::queue::{Queue, Ticket};
+use std::any::Any;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_abi::{BATCH_PACKETS, Descriptor};
-use weir_datapath::queue::{Queue, Ticket};
 use weir_netio::{Added, DescriptorRing, PacketRoom, Portion, Screen, Selection};
-use weir_session::{Holding, MemoryReservation, Name};
-use weir_units::Nanos;
+use weir_units::{Bytes, Nanos};
 use weir_wire::{Reassembled, Reassembler, ReassemblyCounters, ReassemblyLimits, verify};
 
 /// What is done with one packet at most, in fuel: a byte of the longest is copied three or four times and summed up twice, in memory that no cache holds
@@ -32,19 +29,17 @@ struct Whole {
     reassembler: Reassembler,
     /// What was counted so far.
     counted: ReassemblyCounters,
-    /// The session's memory in which fragments wait.
-    _room: Holding,
 }
 
 /// What is done with the packets of a channel for one module.
 #[derive(Debug)]
-pub struct Intake {
+pub struct Preprocessor {
     verifies: bool,
     whole: Option<Box<Whole>>,
     /// Memory of the module's own, where it does not see the channel's.
     own: Option<Box<Selection>>,
-    /// The session's memory that is taken for what shows packets.
-    _tables: Holding,
+    /// The reservations of the memory that it takes.
+    _reserved: Box<dyn Any + Send>,
     tally: Arc<ChannelTally>,
     packet: Vec<u8>,
     /// Taken out of the queue, and not yet looked at.
@@ -53,63 +48,37 @@ pub struct Intake {
     ready: Option<Ticket>,
 }
 
-impl Session {
-    /// Takes memory for the fragments that wait for a module of this channel from what the session has reserved, where the channel puts any together.
-    pub(crate) fn reassembly(&self, channel: &ChannelSpec) -> Result<Option<Holding>, NodeError> {
-        reassembly(&self.spec.name, &self.memory, channel)
-    }
+/// The preprocessing that a channel asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Packets with a wrong checksum are dropped and counted.
+    pub verifies: bool,
+    /// The room for fragments that wait, where datagrams are put together.
+    pub fragments: Option<Bytes>,
 }
 
-/// The same from the memory of a session of this name.
-pub(crate) fn reassembly(
-    session: &Name,
-    memory: &Arc<MemoryReservation>,
-    channel: &ChannelSpec,
-) -> Result<Option<Holding>, NodeError> {
-    if !channel.reassemble {
-        return Ok(None);
-    }
-    let wanted = ReassemblyLimits::default().bytes;
-    match Holding::of(memory, wanted) {
-        Some(holding) => Ok(Some(holding)),
-        None => Err(NodeError::ReassemblyMemory {
-            channel: channel.name.clone(),
-            wanted,
-            session: session.clone(),
-            left: memory.state().left(),
-        }),
-    }
-}
-
-impl Intake {
-    /// What a channel asks for; nothing where it asks for nothing. Fragments wait in the room that was taken for them, and what comes of it is shown through these screens, for which
-    /// memory was taken, too.
+impl Preprocessor {
+    /// Does what a channel asks for, and then shows packets through these screens. Memory for what is shown is a part of `waiting`, where there is such a limit. `reserved` is kept as long as this.
     ///
     /// # Errors
     ///
     /// There is no memory for what the module sees.
     pub fn new(
-        spec: &ChannelSpec,
+        asked: Asked,
         tally: &Arc<ChannelTally>,
-        room: Option<Holding>,
         screens: &[Screen],
-        tables: Holding,
         waiting: Option<&Arc<PacketRoom>>,
-    ) -> io::Result<Option<Self>> {
-        if !spec.is_handled() {
-            return Ok(None);
-        }
-        let sees_own = room.is_some() || !screens.is_empty();
+        reserved: Box<dyn Any + Send>,
+    ) -> io::Result<Self> {
+        let sees_own = asked.fragments.is_some() || !screens.is_empty();
         let own = if sees_own { Some(Box::new(Self::selection(screens, waiting)?)) } else { None };
-        let whole = room.map(|room| {
-            let limits = ReassemblyLimits { bytes: room.bytes(), ..ReassemblyLimits::default() };
+        let whole = asked.fragments.map(|bytes| {
+            let limits = ReassemblyLimits { bytes, ..ReassemblyLimits::default() };
             let (reassembler, counted) = (Reassembler::new(limits), ReassemblyCounters::default());
-            Box::new(Whole { reassembler, counted, _room: room })
+            Box::new(Whole { reassembler, counted })
         });
-        let verifies = spec.checksum == Some(Checksum::Verify);
-        let tally = Arc::clone(tally);
-        let (packet, _tables) = (Vec::new(), tables);
-        Ok(Some(Self { verifies, whole, own, _tables, tally, packet, rest: None, ready: None }))
+        let (verifies, tally, packet) = (asked.verifies, Arc::clone(tally), Vec::new());
+        Ok(Self { verifies, whole, own, _reserved: reserved, tally, packet, rest: None, ready: None })
     }
 
     fn selection(screens: &[Screen], waiting: Option<&Arc<PacketRoom>>) -> io::Result<Selection> {
@@ -120,10 +89,9 @@ impl Intake {
         }
     }
 
-    /// The most fuel that one packet of such a channel takes, shown through so many screens; none where nothing is done with packets.
-    pub(crate) fn longest_for(spec: &ChannelSpec, screens: usize) -> Option<u64> {
-        let shown = LONGEST_SHOWN.saturating_mul(screens as u64);
-        spec.is_handled().then(|| LONGEST.saturating_add(shown))
+    /// The most fuel that one packet takes, shown through so many screens.
+    pub fn longest(screens: usize) -> u64 {
+        LONGEST.saturating_add(LONGEST_SHOWN.saturating_mul(screens as u64))
     }
 
     /// How many packets it has transformed so far; nothing where it shows them as they are.
@@ -249,7 +217,7 @@ impl Intake {
     }
 }
 
-impl Drop for Intake {
+impl Drop for Preprocessor {
     /// What it holds is lost.
     fn drop(&mut self) {
         let packets = self.let_go();
