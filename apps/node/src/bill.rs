@@ -1,6 +1,5 @@
 //! What sessions used since the last time, for the ledger.
 
-use crate::account::Account;
 use crate::link;
 use crate::node::{Channel, Module, Node, Session, Vp};
 use crate::processors::ProcessorStats;
@@ -8,6 +7,7 @@ use crate::runner::{self, CoreThread};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use weir_datapath::account::Account;
 use weir_datapath::moment::Moment;
 use weir_sched::cpu::Stats;
 use weir_session::Name;
@@ -220,7 +220,7 @@ pub fn add_channel(used: &mut Usage, channel: &Channel) {
     add_account(used, &channel.account);
     used.packets_in = used.packets_in.saturating_add(tally.passed.load(Ordering::Relaxed));
     used.bytes_in.0 = used.bytes_in.0.saturating_add(tally.passed_bytes.load(Ordering::Relaxed));
-    for (cause, count) in tally.drops() {
+    for (cause, count) in crate::plan::drops(tally) {
         used.drops.add(cause, count);
     }
 }

@@ -1,6 +1,5 @@
 //! Modules that the node ended. They stay visible, with their last counters, so that an alert can name them.
 
-use crate::account::Account;
 use crate::guest::Tally;
 use crate::node::Module;
 use crate::protocol::ModuleShot;
@@ -8,6 +7,7 @@ use crate::spec::PARTS_MAX;
 use crate::writer::Written;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use weir_datapath::account::Account;
 use weir_session::Name;
 use weir_session::ledger::Unloaded;
 

@@ -4,10 +4,10 @@ use crate::config::ConfigError;
 use crate::link::OutputError;
 use crate::plan::PlanError;
 use crate::runner::{StartError, Stuck};
-use crate::source::SourceError;
 use crate::spec::SpecError;
 use crate::tables::TableError;
 use weir_datapath::egress::LinkError;
+use weir_datapath::receive::ReceiveError;
 use weir_datapath::seat::SeatError;
 use weir_records::RecordsError;
 use weir_sandbox::LoadError;
@@ -352,7 +352,7 @@ pub enum NodeError {
     },
     /// An interface cannot be used.
     #[error(transparent)]
-    Source(#[from] SourceError),
+    Source(#[from] ReceiveError),
     /// The records' thread does not start.
     #[error("there is no thread for records: {0}")]
     Writer(std::io::Error),

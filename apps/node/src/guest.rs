@@ -1,10 +1,7 @@
 //! A module at work in a session: what it is given, and what comes out.
 
-use crate::account::Account;
-use crate::intake::Intake;
 use crate::limits::Limits;
 use crate::outbox::{Load, Outbox};
-use crate::plan::ChannelTally;
 use crate::post::{Desk, Mail};
 use crate::tables::Readings;
 use crate::tenant::Tenant;
@@ -15,9 +12,12 @@ use std::time::Instant;
 use weir_abi::BATCH_PACKETS;
 use weir_abi::entry::Allowance;
 use weir_bounds::EntryPoint;
+use weir_datapath::account::Account;
 use weir_datapath::effects::Patches;
-use weir_datapath::egress::{Outlet, Way};
+use weir_datapath::egress::{Copies, Egress, Outlet};
 use weir_datapath::moment::Moment;
+use weir_datapath::plan::ChannelTally;
+use weir_datapath::preprocess::Preprocessor;
 use weir_datapath::queue::{Queue, Ticket};
 use weir_datapath::seat::{Occupant, Seat};
 use weir_sandbox::{Budget, Cycles, LogLine, News, thread_time};
@@ -224,7 +224,7 @@ pub struct Inbox {
     /// Packets.
     pub queue: Arc<Queue>,
     /// What is done with them before the module sees them.
-    pub intake: Option<Intake>,
+    pub intake: Option<Preprocessor>,
     /// Calls of others, and their answers.
     pub desk: Arc<Desk>,
 }
@@ -232,11 +232,10 @@ pub struct Inbox {
 /// Where a module's packets go on.
 #[derive(Debug)]
 struct Onward {
-    way: Way,
+    way: Egress,
     /// What the module is at.
     ticket: Option<Ticket>,
-    /// Room for a packet.
-    room: Vec<u8>,
+    copies: Copies,
 }
 
 /// Where a module stands when there is more to do than time.
@@ -255,7 +254,7 @@ pub struct Guest {
     pub number: u64,
     seat: Seat<Tenant>,
     queue: Arc<Queue>,
-    intake: Option<Intake>,
+    intake: Option<Preprocessor>,
     standing: Standing,
     tally: Arc<Tally>,
     account: Arc<Account>,
@@ -381,12 +380,12 @@ impl Guest {
     }
 
     /// It decides which of its packets go on this way, where there is one, and how.
-    pub(crate) fn sending_on(mut self, way: Option<Way>) -> Self {
+    pub(crate) fn sending_on(mut self, way: Option<Egress>) -> Self {
         if way.is_none() {
             // Nobody takes them.
             self.seat.instance.ignore_patches();
         }
-        self.onward = way.map(|way| Onward { way, ticket: None, room: Vec::new() });
+        self.onward = way.map(|way| Onward { way, ticket: None, copies: Copies::default() });
         self
     }
 
@@ -418,7 +417,7 @@ impl Guest {
 
     /// Whether there are packets that have been taken out of its queue, and that it has not seen.
     fn has_packets_in_hand(&self) -> bool {
-        self.rest.is_some() || self.intake.as_ref().is_some_and(Intake::has_packets)
+        self.rest.is_some() || self.intake.as_ref().is_some_and(Preprocessor::has_packets)
     }
 
     /// It loses the packets before this position that have been taken out of its queue, where its queue has no memory for them, and of a call that is suspended those that it has not seen to
@@ -443,7 +442,7 @@ impl Guest {
     /// Says how many packets it is not shown.
     fn lose_in_hand(&mut self) -> u64 {
         let rest = self.rest.take().map_or(0, |rest| rest.packets().into());
-        rest + self.intake.as_mut().map_or(0, Intake::let_go)
+        rest + self.intake.as_mut().map_or(0, Preprocessor::let_go)
     }
 
     /// Has it work on what waits for it until the budget is used up, or nothing waits. The last call may take longer, by [`Longest::call`].
@@ -566,14 +565,9 @@ impl Guest {
         let mut patches = Patches::new(patches.iter());
         let dropped = (verdict.dropped & ticket.mask & !verdict.unserved).count_ones();
         self.tally.dropped.fetch_add(dropped.into(), Ordering::Relaxed);
-        let first = ticket.block.batch(ticket.batch).first;
-        let mut rest = ticket.mask & !verdict.dropped & !verdict.unserved;
-        let mut unmade = 0;
-        while rest != 0 {
-            let packet = first + rest.trailing_zeros() as usize;
-            rest &= rest.wrapping_sub(1);
-            unmade += onward.way.pass_patched(&ticket.block, packet, patches.of(packet), &mut onward.room);
-        }
+        let mask = ticket.mask & !verdict.dropped & !verdict.unserved;
+        let way = std::slice::from_ref(&onward.way);
+        let unmade = onward.copies.pass(way, &ticket.block, ticket.batch, mask, &mut patches);
         self.tally.unpatched.fetch_add(unmade, Ordering::Relaxed);
     }
 

@@ -1,14 +1,12 @@
 //! The installation of modules: first each is made ready, which can fail, then it is settled on a core.
 
-use crate::account::Account;
 use crate::authority::Signed;
 use crate::change::leading;
 use crate::error::NodeError;
 use crate::guest::{Guest, Inbox, Output, Standing, Tally};
-use crate::intake::Intake;
+use crate::intake;
 use crate::node::{Channel, Module, Node, Session, Vp};
 use crate::outbox::Outbox;
-use crate::plan::Sight;
 use crate::processors::share;
 use crate::runner::Runner;
 use crate::spec::ModuleSpec;
@@ -17,6 +15,9 @@ use crate::workshop::Prepared;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError};
+use weir_datapath::account::Account;
+use weir_datapath::plan::Sight;
+use weir_datapath::preprocess::Preprocessor;
 use weir_datapath::seat::{Seat, SeatError};
 use weir_netio::{DescriptorRing, PacketRoom};
 use weir_session::{Name, Tier};
@@ -134,7 +135,7 @@ impl Node {
 
     /// The longest time by which a module on this channel exceeds a budget: in a call or in the intake of a packet, never in both.
     pub(crate) fn overrun_of(&self, prepared: &Prepared, channel: &Channel) -> Nanos {
-        let taking_in = Intake::longest_for(&channel.spec, channel.screens.len());
+        let taking_in = intake::longest_for(&channel.spec, channel.screens.len());
         let taking_in = taking_in.map_or(Nanos(0), |fuel| self.workshop.pace.calibration.time(fuel));
         prepared.longest.call.max(taking_in)
     }
@@ -164,10 +165,9 @@ impl Node {
         let wanted = if channel.screens.is_empty() { Bytes(0) } else { channel.tables.bytes() };
         let taken = view::tables(session, &spec.channel, &there.memory, wanted)?;
         let waiting = fresh.waiting.as_ref();
-        let intake = Intake::new(&channel.spec, &channel.tally, room, &channel.screens, taken, waiting);
-        let intake = intake.map_err(failed)?;
+        let intake = intake::of_channel(channel, room, taken, waiting).map_err(failed)?;
         let ring = self.ring_of(channel, intake.as_ref()).ok_or_else(changed)?;
-        let transformed = intake.as_ref().and_then(Intake::transformed);
+        let transformed = intake.as_ref().and_then(Preprocessor::transformed);
         let tick = admitted.tick().map(|period| period.0);
         let queue = Arc::new(channel.spec.new_queue().with(self.overflow(there, channel, waiting)?));
         let (tally, account): (Arc<Tally>, Arc<Account>) = Default::default();
@@ -223,8 +223,8 @@ impl Node {
     }
 
     /// The ring with the descriptors of a module's packets.
-    fn ring_of(&self, channel: &Channel, intake: Option<&Intake>) -> Option<DescriptorRing> {
-        match (intake.and_then(Intake::descriptors), &channel.sight) {
+    fn ring_of(&self, channel: &Channel, intake: Option<&Preprocessor>) -> Option<DescriptorRing> {
+        match (intake.and_then(Preprocessor::descriptors), &channel.sight) {
             (Some(ring), _) => Some(ring.clone()),
             (None, Sight::All(_)) => {
                 self.sources.get(&channel.spec.interface).map(|source| source.descriptors().clone())

@@ -1,35 +1,12 @@
 //! Processor time of a core's thread, run by run, and the time that others took of its core.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use weir_datapath::delay::RunDelay;
 use weir_sandbox::thread_time;
 use weir_sched::cpu::VpId;
 use weir_units::Nanos;
 
 /// The thread's clock is asked when so much time has passed since, or when a run took longer than it was given.
 const LAP: Nanos = Nanos(1_000_000);
-/// The longest line of `schedstat`: three numbers.
-const LINE: usize = 64;
-
-/// The time that a thread was ready to run and waited for a processor, as the kernel counts it.
-#[derive(Debug)]
-pub(crate) struct RunDelay(Option<File>);
-
-impl RunDelay {
-    /// Of the thread that calls this. Kernels without `CONFIG_SCHED_INFO` say nothing.
-    pub(crate) fn of_this_thread() -> Self {
-        Self(File::open("/proc/thread-self/schedstat").ok())
-    }
-
-    /// The time so far; nothing where the kernel does not say it.
-    pub(crate) fn total(&self) -> Option<Nanos> {
-        let mut line = [0; LINE];
-        let len = self.0.as_ref()?.read_at(&mut line, 0).ok()?;
-        let text = std::str::from_utf8(line.get(..len)?).ok()?;
-        // Time on a processor, time waiting for one, and how often.
-        text.split_whitespace().nth(1)?.parse().ok().map(Nanos)
-    }
-}
 
 /// How much of the time that passes is processor time. The thread's own clock is a system call; so it is asked once in a while, and when a run was
 /// longer than it may be, which is either the run's own doing or time that others took.
@@ -153,7 +130,7 @@ mod tests {
 
     #[test]
     fn time_that_was_stolen_in_a_run_is_not_billed() {
-        let mut laps = Laps::by(RunDelay(None));
+        let mut laps = Laps::by(RunDelay::of(None));
         // Short and within its budget: taken as it is.
         assert_eq!(laps.used(Nanos(100), Nanos(600), Nanos(1000)), Nanos(500));
         // Ten seconds, of which this thread had next to nothing.
@@ -182,7 +159,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let say = |delay: u64| std::fs::write(file.path(), format!("5 {delay} 7\n")).unwrap();
         say(1000);
-        let mut laps = Laps::by(RunDelay(Some(File::open(file.path()).unwrap())));
+        let mut laps = Laps::by(RunDelay::of(Some(std::fs::File::open(file.path()).unwrap())));
         let second = Nanos::SECOND.0;
         // Ten seconds of sleep, of which the thread was ready for eight.
         say(1000 + 8 * second);

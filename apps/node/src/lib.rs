@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod access;
-mod account;
 mod amounts;
 pub mod apart;
 mod arrival;
@@ -56,7 +55,6 @@ mod runner;
 mod service;
 pub mod share;
 mod snapshot;
-mod source;
 pub mod spec;
 mod statement;
 pub mod tables;

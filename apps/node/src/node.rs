@@ -3,7 +3,6 @@
 //! Whoever asks holds the node alone while something is decided. What takes long (analysing, compiling and starting a stranger's module) is
 //! done before that: see [`Workshop::prepare`].
 
-use crate::account::Account;
 use crate::authority::{self, Owner, Refusal, Signed, ceilings};
 use crate::bell::Bell;
 use crate::config::Config;
@@ -16,11 +15,12 @@ use crate::limits::Limits;
 use crate::link::{Outputs, Port};
 use crate::log::{self, warn};
 use crate::overflow;
-use crate::plan::{ChannelTally, Lag, PlanError, Reader, Route, Sight};
+use crate::plan::PlanError;
 use crate::post::Desk;
 use crate::runner::CoreThread;
-use crate::source::{Notice, Source};
-use crate::spec::{ChannelSpec, Late, ModuleSpec, PARTS_MAX, ProcessorSpec, Sees, SessionSpec, SpecError};
+use crate::spec::{
+    ChannelSpec, Late, ModuleSpec, PARTS_MAX, ProcessorSpec, Sees, SessionSpec, SpecError, Unattended,
+};
 use crate::tables::{Binding, Claims};
 use crate::view::{self, Method, Secret, Share, Shared};
 use crate::workshop::Workshop;
@@ -32,8 +32,13 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
+use weir_datapath::account::Account;
+use weir_datapath::egress::Egress;
+use weir_datapath::notice::Notice;
 use weir_datapath::overflow::Overflow;
+use weir_datapath::plan::{ChannelTally, Lag, Reader, Route, Sight};
 use weir_datapath::queue::Queue;
+use weir_datapath::receive::Receiver;
 use weir_demux::{Program as FilterProgram, SubFlows};
 use weir_netio::{PacketRoom, Screen};
 use weir_sched::cpu::VpId;
@@ -215,7 +220,7 @@ pub struct Node {
     pub(crate) config: Config,
     pub(crate) workshop: Workshop,
     pub(crate) cores: Vec<CoreThread>,
-    pub(crate) sources: BTreeMap<String, Arc<Source>>,
+    pub(crate) sources: BTreeMap<String, Arc<Receiver>>,
     pub(crate) links: BTreeMap<String, Port>,
     pub(crate) notices: Sender<Notice>,
     /// Copies of what filters select on an interface together, or of what is shown of it: shared by all channels of which that is the same.
@@ -255,7 +260,8 @@ impl Node {
         let mut sources = BTreeMap::new();
         for interface in &config.interfaces {
             let (polls, core) = (config.cpu.poll, config.cpu.receive);
-            let source = Source::start(&interface.name, interface.options(), polls, core, notices.clone())?;
+            let bind = move || _ = core.map(crate::runner::bind);
+            let source = Receiver::start(&interface.name, interface.options(), polls, bind, notices.clone())?;
             sources.insert(interface.name.clone(), Arc::new(source));
         }
         let mut links = BTreeMap::new();
@@ -459,9 +465,10 @@ impl Node {
         there.ok_or_else(|| NodeError::NoSession(name.clone()))
     }
 
-    /// Returns true where the session of this name still has this number, and a channel with that one.
-    pub(crate) fn has_channel(&self, name: &Name, id: u64, channel: u64) -> bool {
-        self.still(name, id).is_ok_and(|there| there.channels.values().any(|it| it.number == channel))
+    /// The name of the session with this number, while it has a channel with that one.
+    pub(crate) fn with_channel(&self, id: u64, channel: u64) -> Option<&Name> {
+        let (name, there) = self.sessions.iter().find(|(_, there)| there.id == id)?;
+        there.channels.values().any(|it| it.number == channel).then_some(name)
     }
 
     /// The session of this name, if it is still the owner's; the operator's, where there is none.
@@ -590,7 +597,7 @@ impl Node {
 
     pub(crate) fn route(&self, interface: &str) -> Result<(), PlanError> {
         let Some(source) = self.sources.get(interface) else { return Ok(()) };
-        source.follow(self.routes(interface, self.sessions.values()))
+        Ok(source.follow(self.routes(interface, self.sessions.values()))?)
     }
 
     /// The routes of an interface's packets to these sessions.
@@ -610,15 +617,16 @@ impl Node {
                     let core = self.cores.get(session.vps.get(&module.spec.cpu)?.core)?;
                     let queue = Arc::clone(&module.queue);
                     let account = Arc::clone(&module.account);
-                    Some(Reader { guest: module.guest, queue, waker: core.waker(), account })
+                    Some(Reader { module: module.guest, queue, waker: core.waker().for_packets(), account })
                 });
                 routes.push(Route {
                     channel: channel.number,
-                    session: session.spec.name.clone(),
-                    session_id: session.id,
+                    owner: session.id,
                     priority: session.spec.priority,
-                    way: self.way(session, &channel.spec),
-                    unattended: channel.spec.unattended,
+                    unattended: self.way(session, &channel.spec).map(|way| match channel.spec.unattended {
+                        Unattended::Pass => way,
+                        Unattended::Drop => Egress::Nothing,
+                    }),
                     program: Arc::clone(&channel.program),
                     sight: channel.sight.clone(),
                     is_screened: channel.sight.is_screened(),

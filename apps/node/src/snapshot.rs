@@ -56,7 +56,7 @@ impl Node {
     }
 
     fn interfaces(&self) -> Vec<InterfaceShot> {
-        let shot = |(name, source): (&String, &std::sync::Arc<crate::source::Source>)| {
+        let shot = |(name, source): (&String, &std::sync::Arc<weir_datapath::receive::Receiver>)| {
             let state = source.state();
             InterfaceShot {
                 name: name.clone(),
@@ -163,7 +163,7 @@ fn shot(name: &Name, channel: &Channel, session: &Session) -> ChannelShot {
     let queues = session.modules.values().filter(|module| module.spec.channel == *name);
     // The one that is fullest: that is where the next packet is lost.
     let waiting = queues.map(|module| module.queue.waiting()).max().unwrap_or(0);
-    let drops = channel.tally.drops().into_iter().filter(|(_, count)| *count > 0);
+    let drops = crate::plan::drops(&channel.tally).into_iter().filter(|(_, count)| *count > 0);
     let findings = channel.tally.findings().into_iter().filter(|(_, count)| *count > 0);
     ChannelShot {
         name: name.to_string(),

@@ -5,7 +5,6 @@
 
 mod storage;
 
-use crate::account::Account;
 use crate::followers::{Follower, Following, fields};
 use crate::guest::Output;
 use crate::limits::Limits;
@@ -17,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use storage::Storage;
+use weir_datapath::account::Account;
 use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError, Recovered};
 use weir_sandbox::thread_time;
 use weir_session::{Manifest, Name, Record, Records};

@@ -88,6 +88,43 @@ fn crates_use_only_what_stands_below_them() {
     assert_none(&broken);
 }
 
+/// Sessions, their control, credentials and ledger, records and protocols: what packets pass through knows none of them.
+const NOT_IN_THE_PACKET_PATH: &[&str] = &[
+    "weir_session",
+    "weir_trust",
+    "weir_ledger",
+    "weir_records",
+    "weir_remote",
+    "weir_confine",
+    "weir_node",
+    "serde",
+];
+
+/// A node gives the packet path plain data and small traits. Names that come through another crate count as well.
+#[test]
+fn the_packet_path_knows_no_session_management_and_no_protocol() {
+    let crate_of = |name: &str| name.replace("weir_", "weir-");
+    let manifest = read(&workspace().join("edge/datapath/Cargo.toml"));
+    let is_named =
+        |name: &&&str| manifest.lines().any(|line| line.starts_with(&format!("{}.", crate_of(name))));
+    let in_manifest = NOT_IN_THE_PACKET_PATH.iter().filter(is_named);
+    let mut broken: Vec<String> =
+        in_manifest.map(|name| format!("edge/datapath/Cargo.toml: depends on {}", crate_of(name))).collect();
+    let mut files = 0;
+    broken.extend(in_all_sources(|path, text| {
+        if !path.starts_with("edge/datapath/src/") {
+            return Vec::new();
+        }
+        files += 1;
+        let code = blank_out(text);
+        let named =
+            NOT_IN_THE_PACKET_PATH.iter().flat_map(|name| find_words(&code, name).map(move |at| (at, name)));
+        named.map(|(at, name)| (line_of(text, at), format!("the packet path must not name {name}"))).collect()
+    }));
+    assert!(files > 10, "only {files} files of the packet path");
+    assert_none(&broken);
+}
+
 #[test]
 fn crates_are_named_after_their_folders() {
     let mut broken = Vec::new();

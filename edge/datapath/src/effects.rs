@@ -6,7 +6,7 @@ use weir_units::Timestamp;
 use weir_wire::{LinkType, Meta};
 
 /// The patches of a block's packets, found packet by packet.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Patches<'a> {
     /// In the order of the packets.
     all: Vec<&'a Patch>,

@@ -4,7 +4,8 @@
 use crate::moment::Moment;
 use std::time::Duration;
 use weir_netio::{
-    Block, Capture, DescriptorRing, Live, LiveError, LiveEvent, LiveNext, LiveTotals, Next, ReadError, Totals,
+    Block, Capture, DescriptorRing, Live, LiveError, LiveEvent, LiveNext, LiveOptions, LiveTotals, Next,
+    ReadError, Sink, Totals,
 };
 use weir_units::Nanos;
 use weir_wire::LinkType;
@@ -48,6 +49,59 @@ pub enum PacketSource {
 }
 
 impl PacketSource {
+    /// An interface, which need not be there yet.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be opened.
+    pub fn interface(name: &str, options: LiveOptions) -> Result<Self, LiveError> {
+        Ok(Self::Live(Box::new(Live::open_or_wait(name, options)?)))
+    }
+
+    /// The name of an interface; of a capture there is none.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Capture(_) => "",
+            Self::Live(live) => live.name(),
+        }
+    }
+
+    /// Returns true unless its interface is down or gone.
+    pub fn is_up(&self) -> bool {
+        match self {
+            Self::Capture(_) => true,
+            Self::Live(live) => live.is_up(),
+        }
+    }
+
+    /// Returns true where its memory is filled in turn, so that packets cannot wait there for long.
+    pub fn is_filled_in_turn(&self) -> bool {
+        match self {
+            Self::Capture(_) => false,
+            Self::Live(live) => live.is_filled_in_turn(),
+        }
+    }
+
+    /// Returns true where packets that are not dropped soon will keep it from receiving.
+    pub fn is_running_out(&self) -> bool {
+        match self {
+            Self::Capture(_) => false,
+            Self::Live(live) => live.is_running_out(),
+        }
+    }
+
+    /// The way into a TAP device, or out through an interface. `None` for a capture.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be opened.
+    pub fn sink(&mut self) -> Result<Option<Sink>, LiveError> {
+        match self {
+            Self::Capture(_) => Ok(None),
+            Self::Live(live) => live.sink().map(Some),
+        }
+    }
+
     /// Where the descriptors of all blocks are.
     pub fn descriptors(&self) -> &DescriptorRing {
         match self {

@@ -9,11 +9,11 @@ use crate::limits::Limits;
 use crate::link::{Entering, LinkConfig, Outputs, Step};
 use crate::node::{Node, Session, Vp};
 use crate::processors::share;
-use crate::source::{Planned, Source};
 use crate::spec::SessionSpec;
 use crate::tables::{Arranged, Claims, TableError};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use weir_datapath::receive::{Planned, Receiver};
 use weir_sched::cpu::{Share, Terms, VpId, Weight};
 use weir_session::ledger::{Digest, Reserved};
 use weir_session::{MemoryReservation, Name};
@@ -47,7 +47,7 @@ pub(super) struct Draft {
     /// New terms of virtual processors.
     pub(super) terms: Vec<Given>,
     pub(super) tables: Arranged,
-    pub(super) plans: Vec<(Arc<Source>, Planned)>,
+    pub(super) plans: Vec<(Arc<Receiver>, Planned)>,
 }
 
 impl Node {
@@ -303,7 +303,7 @@ impl Node {
         incoming: &[Incoming],
         replaced: &[Name],
         gone: &[Name],
-    ) -> Result<Vec<(Arc<Source>, Planned)>, Refused> {
+    ) -> Result<Vec<(Arc<Receiver>, Planned)>, Refused> {
         let is_left_out = |name: &Name| replaced.contains(name) || gone.contains(name);
         let (out, stay): (Vec<&Session>, Vec<&Session>) =
             self.sessions.values().partition(|there| is_left_out(&there.spec.name));
@@ -321,7 +321,7 @@ impl Node {
                     Some((there.spec.name.clone(), channel.spec.name.clone()))
                 });
                 let (name, channel) = last.map_or((None, crate::spec::main()), |(s, c)| (Some(s), c));
-                (name, NodeError::Channel { channel, error })
+                (name, NodeError::Channel { channel, error: error.into() })
             })?;
             plans.push((Arc::clone(source), planned));
         }

@@ -5,10 +5,10 @@ use crate::error::NodeError;
 use crate::leaving::{self, Leaving};
 use crate::log::{self, warn};
 use crate::share::By;
-use crate::source::Notice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_datapath::moment::Moment;
+use weir_datapath::notice::Notice;
 use weir_session::Name;
 use weir_session::ledger::{Closed, Event, Session as Billed, Unloaded};
 
@@ -40,12 +40,10 @@ impl Daemon {
         match notice {
             Notice::Interface { interface, what } => log::interface(&interface).say(&what),
             Notice::Failed { interface, what } => log::interface(&interface).warn(&what),
-            Notice::Lagging { session, id, channel } => {
+            Notice::Lagging { owner: id, channel } => {
                 // Meanwhile the session may have been closed, or changed; or another one of its readers said so before.
-                let is_gone = !lock(&self.node).has_channel(&session, id, channel);
-                if is_gone || !lock(&self.ending).insert(id) {
-                    return;
-                }
+                let session = lock(&self.node).with_channel(id, channel).cloned();
+                let Some(session) = session.filter(|_| lock(&self.ending).insert(id)) else { return };
                 let what = format_args!("session {session} lags further behind than it may, and is closed");
                 log::session(&session).warn(&what);
                 self.aside(move |daemon| {

@@ -12,7 +12,7 @@ use crate::spec::{ChannelSpec, SessionSpec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_datapath::egress::{Outlet, Tap, TapError, Way};
+use weir_datapath::egress::{Egress, Outlet, Tap, TapError};
 use weir_demux::{Demux, JoinError, Limits};
 use weir_sched::link::Refused;
 use weir_session::ledger::{ReservedLink, Text, Usage};
@@ -307,15 +307,15 @@ impl Node {
     }
 
     /// Where the packets of a session's input channel go on; nothing where they do not.
-    pub(crate) fn way(&self, session: &Session, channel: &ChannelSpec) -> Option<Way> {
+    pub(crate) fn way(&self, session: &Session, channel: &ChannelSpec) -> Option<Egress> {
         let (target, outputs) = (channel.forward.as_ref()?, &session.outputs);
         let sends = |output: &&Output| output.spec.name.as_str() == target;
         if let Some(output) = outputs.values().find(sends) {
-            return Some(Way::Link(output.outlet.clone()));
+            return Some(Egress::Link(output.outlet.clone()));
         }
         let device = outputs.values().find(|output| output.spec.tap.as_ref() == Some(target))?;
         let tap = device.tap.as_ref()?;
-        Some(Way::Tap(Arc::clone(&tap.end)))
+        Some(Egress::Tap(Arc::clone(&tap.end)))
     }
 
     /// The ways out of a session, for its modules.

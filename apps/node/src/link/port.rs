@@ -1,13 +1,13 @@
 //! A link as the node has it: configured, and told of in the node's log.
 
 use super::spec::{LinkConfig, OutputSpec};
-use crate::source::Notice;
 use crate::trace::Trace;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use weir_datapath::egress::{self, Line, LinkError, News, Outlet, OutputTally, PortState, Tell, Tracing};
+use weir_datapath::egress::{self, Line, LinkError, Outlet, OutputTally, PortState, Tracing};
+use weir_datapath::notice::{Notice, Tell};
 use weir_demux::Demux;
 use weir_sched::link::{ChannelTerms, Counters, QueueLimit, RateRefused, Refused};
 use weir_session::ledger::DropCause;
@@ -108,12 +108,7 @@ impl Port {
 /// Has news of an interface noticed.
 pub(super) fn tell(notices: &Sender<Notice>) -> Tell {
     let notices = notices.clone();
-    Box::new(move |news| {
-        _ = notices.send(match news {
-            News::Changed { interface, what } => Notice::Interface { interface, what },
-            News::Failed { interface, what } => Notice::Failed { interface, what },
-        });
-    })
+    Box::new(move |notice| _ = notices.send(notice))
 }
 
 /// Each cause for which frames of an output channel were lost with its count, as the ledger names them.

@@ -9,7 +9,7 @@ pub use server::{CONNECTION, serve, wake};
 
 use crate::deliveries;
 use crate::link::drops;
-use crate::plan::ChannelTally;
+use crate::plan;
 use crate::protocol::{
     ChannelShot, CoreShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessShot, ProcessorShot,
     RemoteShot, SessionShot, Snapshot, TableShot,
@@ -22,6 +22,7 @@ use prometheus_client::registry::{Registry, Unit};
 use std::collections::BTreeMap;
 use std::fmt::Error;
 use weir_datapath::egress::OutputTally;
+use weir_datapath::plan::ChannelTally;
 use weir_demux::FragmentCounters;
 use weir_session::ledger::{DropCause, Thing, Usage};
 use weir_trust::grant::{Resource, Shown};
@@ -388,7 +389,7 @@ impl Shot {
         let help = "Bytes of these packets on the link";
         to.family("weir_channel", "bytes", help, counts(|channel| channel.bytes))?;
         let tally = ChannelTally::default();
-        let causes = tally.drops().map(|(cause, _)| cause.name());
+        let causes = plan::drops(&tally).map(|(cause, _)| cause.name());
         let dropped = Samples::Counts(each("cause", causes, all(), |channel| &channel.drops));
         to.family("weir_channel_dropped", "packets", "Packets that it lost, by cause", dropped)?;
         let findings = tally.findings().map(|(what, _)| what);
@@ -589,7 +590,7 @@ mod tests {
         let interfaces = vec![InterfaceShot { name: "i".to_owned(), ..InterfaceShot::default() }];
         let text = render(Snapshot { sessions: vec![session], interfaces, ..Snapshot::default() });
         let has = |line: &str| assert!(text.lines().any(|found| found == line), "{line}\n{text}");
-        for (cause, _) in ChannelTally::default().drops() {
+        for (cause, _) in plan::drops(&ChannelTally::default()) {
             has(&format!(
                 "weir_channel_dropped_packets_total{{session=\"s\",channel=\"c\",cause=\"{cause}\"}} 0"
             ));

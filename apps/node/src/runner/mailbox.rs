@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::Instant;
+use weir_datapath::plan::Wake;
 use weir_units::Nanos;
 
 type Job = Box<dyn FnOnce(&mut Runner) + Send>;
@@ -46,22 +47,33 @@ impl std::fmt::Debug for Waker {
     }
 }
 
+impl std::fmt::Debug for Mailbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mailbox").finish_non_exhaustive()
+    }
+}
+
+impl Wake for Mailbox {
+    fn wake(&self, module: u64) {
+        lock(&self.woken).push((Instant::now(), module));
+        self.ring();
+    }
+
+    fn release(&self, module: u64, position: u64) {
+        lock(&self.lagging).insert(module, position);
+        self.ring();
+    }
+}
+
 impl Waker {
-    /// Wakes a module for packets.
-    pub fn wake(&self, guest: u64) {
-        lock(&self.0.woken).push((Instant::now(), guest));
-        self.0.ring();
+    /// What the packet path wakes modules with.
+    pub(crate) fn for_packets(&self) -> Arc<dyn Wake> {
+        Arc::<Mailbox>::clone(&self.0)
     }
 
     /// Wakes a module for other work than packets. Requests that come before the thread looks count as one.
     pub fn wake_for_news(&self, guest: u64) {
         lock(&self.0.news).entry(guest).or_insert_with(Instant::now);
-        self.0.ring();
-    }
-
-    /// Has a module release the packets in hand before this position: others need their memory.
-    pub fn let_go(&self, guest: u64, position: u64) {
-        lock(&self.0.lagging).insert(guest, position);
         self.0.ring();
     }
 

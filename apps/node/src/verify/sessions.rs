@@ -6,7 +6,7 @@ use crate::config::Kind;
 use crate::error::{NodeError, of_session};
 use crate::filters::{Compiled, Filters};
 use crate::guest::Longest;
-use crate::intake::{Intake, reassembly};
+use crate::intake::{longest_for, reassembly};
 use crate::limits::Limits as SessionLimits;
 use crate::link::{OutputError, OutputSpec, Trial};
 use crate::metered::metered;
@@ -221,7 +221,7 @@ impl Tried<'_> {
             let screens = if channel.is_handled() { shown.lenses().count() } else { 0 };
             let wanted = if screens == 0 { Bytes(0) } else { shown.memory(compiled) };
             held.push(tables(&spec.name, &channel.name, memory, wanted)?);
-            let taking_in = Intake::longest_for(channel, screens).unwrap_or(0);
+            let taking_in = longest_for(channel, screens).unwrap_or(0);
             let overrun = longest.call.max(self.subject.default.calibration.time(taking_in));
             self.make_room(*place, *id, cpu, overrun)?;
         }

@@ -6,14 +6,16 @@ use super::forward::Forwarder;
 use super::outputs::Outputs;
 use super::work::{Matter, Output, Work};
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Instant;
-use weir_datapath::effects::{self, Patches};
+use weir_abi::BATCH_PACKETS;
+use weir_datapath::effects::Patches;
+use weir_datapath::egress::{Copies, Egress, FileEnd};
 use weir_netio::{Block, PacketWriter, WriteError};
 use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError};
 use weir_report::Report;
 use weir_session::{Record, Records};
 use weir_units::Timestamp;
-use weir_wire::LinkType;
 
 /// Why results could not be kept.
 #[derive(Debug, thiserror::Error)]
@@ -100,8 +102,9 @@ impl Collector {
             for frame in in_order(outputs, sink.is_parallel, |output| &output.frames) {
                 let at = work.block().and_then(|block| block.descriptors().get(frame.order.index()));
                 let ts = at.map_or(self.now, |packet| Timestamp(packet.ts_ns));
-                sink.outputs.take(&frame, ts, self.ways.forwarder.as_ref())?;
+                sink.outputs.take(&frame, ts, self.ways.forwarder.as_ref());
             }
+            sink.outputs.check()?;
         }
         if let Some(block) = work.block() {
             if let Some(report) = &mut self.report {
@@ -162,72 +165,45 @@ fn in_order(outputs: &[Output], is_parallel: bool, of: fn(&Output) -> &Records) 
 #[derive(Debug, Default)]
 pub struct Ways {
     /// The output capture.
-    pub writer: Option<PacketWriter>,
+    pub file: Option<Arc<FileEnd>>,
     /// Another interface.
     pub forwarder: Option<Forwarder>,
-    /// Copies of the packets of a batch.
-    packets: Vec<Vec<u8>>,
+    /// Both of them, as far as they are there.
+    all: Vec<Egress>,
+    copies: Copies,
 }
 
 impl Ways {
     /// These.
     pub fn new(writer: Option<PacketWriter>, forwarder: Option<Forwarder>) -> Self {
-        Self { writer, forwarder, packets: Vec::new() }
+        let file = writer.map(|writer| Arc::new(FileEnd::new(writer)));
+        let link = forwarder.as_ref().map(|forwarder| forwarder.egress().clone());
+        let all = link.into_iter().chain(file.clone().map(Egress::File)).collect();
+        Self { file, forwarder, all, copies: Copies::default() }
     }
 
     /// Has the packets go that no module dropped, with every module's patches, those of later modules last. Returns how many patches could
     /// not be made to them.
     fn pass(&mut self, block: &Block, outputs: &[Output]) -> Result<u64, CollectError> {
-        if self.writer.is_none() && self.forwarder.is_none() {
+        if self.all.is_empty() {
             return Ok(0);
-        }
-        let mut unpatched = 0;
-        let mut dropped = vec![0u64; block.batch_count()];
-        for output in outputs {
-            for (all, drops) in dropped.iter_mut().zip(&output.drops) {
-                *all |= drops;
-            }
         }
         // For one packet in the order of the modules, and in each module's own.
         let mut patches = Patches::new(outputs.iter().flat_map(|output| &output.patches));
-        let mut queue = self.forwarder.as_ref().map(Forwarder::queue);
         // Of packets that a module was not shown, because their bytes are lost, it has not said that they may go on.
         let seen = outputs.iter().filter_map(|output| output.seen).min().unwrap_or(block.len());
-        let mut whole = 0;
-        for (i, descriptor) in block.descriptors().iter().enumerate().take(seen) {
-            let is_dropped = dropped[i / 64] >> (i % 64) & 1 == 1;
-            if i % 64 == 0 {
-                self.packets.resize_with(64, Vec::new);
-                for (next, packet) in self.packets.iter_mut().enumerate() {
-                    block.copy_packet(i + next, packet);
-                }
-                // Asked for after they were copied: of bytes that were lost until then, the copies may have zeros.
-                whole = block.whole();
-            }
-            if i >= whole {
-                break;
-            }
-            let Some(packet) = self.packets.get_mut(i % 64) else { break };
-            if is_dropped {
-                continue;
-            }
-            unpatched += effects::apply(packet, descriptor, queue.is_some(), patches.of(i));
-            if let Some(queue) = &mut queue {
-                if effects::is_cut(descriptor) {
-                    queue.cut();
-                } else {
-                    // What does not go is counted.
-                    _ = queue.offer(packet);
-                }
-            }
-            if let (Some(writer), Ok(link_type)) =
-                (&mut self.writer, LinkType::try_from(u32::from(descriptor.link_type)))
-            {
-                let ts = Timestamp(descriptor.ts_ns);
-                writer.write(ts, descriptor.wire_len, link_type, descriptor.interface, packet)?;
-            }
+        let mut unmade = 0;
+        for (number, batch) in block.batches().enumerate().take_while(|(_, batch)| batch.first < seen) {
+            let drops = outputs.iter().filter_map(|output| output.drops.get(number));
+            let dropped = drops.fold(0, |all, drops| all | drops);
+            let shown = u64::MAX >> BATCH_PACKETS.saturating_sub(seen - batch.first);
+            let mask = batch.mask & shown & !dropped;
+            unmade += self.copies.pass(&self.all, block, number, mask, &mut patches);
         }
-        Ok(unpatched)
+        if let Some(file) = &self.file {
+            file.check()?;
+        }
+        Ok(unmade)
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use weir_datapath::egress::{LinkError, Offers, Outlet, Port};
+use weir_datapath::egress::{Egress, LinkError, Outlet, Port};
 use weir_netio::LiveError;
 use weir_sched::link::{
     ChannelTerms, ConfigError, Framing, LinkConfig, Pacing, QUEUE_PACKETS_MAX, QueueLimit, Refused,
@@ -114,6 +114,7 @@ impl Forwarded {
 pub struct Forwarder {
     port: Port,
     outlet: Outlet,
+    egress: Egress,
 }
 
 impl Forwarder {
@@ -147,7 +148,8 @@ impl Forwarder {
         let unlimited = QueueLimit { bytes: Bytes(u64::MAX), ..queue };
         let terms = ChannelTerms { reservation: None, cap: None, weight: 1, queue: unlimited };
         let outlet = port.open(terms, queue, None)?;
-        Ok(Self { port, outlet })
+        let egress = Egress::Link(outlet.clone());
+        Ok(Self { port, outlet, egress })
     }
 
     /// The interface.
@@ -160,20 +162,14 @@ impl Forwarder {
         self.port.link_type()
     }
 
-    /// For putting packets in. They are sent when this is dropped, at the latest.
-    pub fn queue(&self) -> Offers<'_> {
-        self.outlet.offers()
-    }
-
-    /// Puts a frame of a module in, if there is room.
-    pub fn send(&self, frame: &[u8]) {
-        // What does not go is counted.
-        _ = self.outlet.offer_made(frame);
+    /// The way out, as far as there is room in the queue.
+    pub fn egress(&self) -> &Egress {
+        &self.egress
     }
 
     /// Ends, after what waits was sent, or a second.
     pub fn finish(self) -> Forwarded {
-        let Self { port, outlet } = self;
+        let Self { port, outlet, .. } = self;
         let begin = Instant::now();
         while outlet.waiting() > 0 && begin.elapsed() < LAST {
             std::thread::sleep(LOOK);

@@ -196,7 +196,8 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         CrewError::Fault(shard) => strict_failure(&collector.sinks, &shards, shard),
         error => RunError::from(error),
     });
-    let written = ways.writer.map(|writer| writer.finish().map_err(RunError::from)).transpose();
+    let writer = ways.file.and_then(|file| file.close());
+    let written = writer.map(|writer| writer.finish().map_err(RunError::from)).transpose();
     let written = written.unwrap_or_else(|error| {
         failure.get_or_insert(error);
         None

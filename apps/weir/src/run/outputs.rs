@@ -4,6 +4,7 @@ use super::forward::Forwarder;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weir_confine::private::{self, Folder};
+use weir_datapath::egress::{Egress, FileEnd};
 use weir_netio::{PacketWriter, WriteError};
 use weir_session::{Manifest, Name, Record};
 use weir_units::{Bytes, Timestamp};
@@ -19,7 +20,9 @@ pub struct Outputs {
 struct Output {
     sent: Sent,
     /// The capture, under the name that it has until it is whole, and its folder.
-    writer: Option<(PacketWriter, Arc<Folder>)>,
+    file: Option<(Arc<FileEnd>, Arc<Folder>)>,
+    /// The same as a way out.
+    egress: Egress,
 }
 
 /// What became of an output's frames.
@@ -60,44 +63,42 @@ impl Outputs {
                 }
                 writer => writer,
             };
-            writer.map(|writer| Some((writer, Arc::clone(folder))))
+            writer.map(|writer| Some((Arc::new(FileEnd::new(writer)), Arc::clone(folder))))
         };
         let output = |name: &Name| {
             let opened = open(name)?;
             let path = opened.as_ref().map(|(_, folder)| folder.path().join(partial(name)));
             let sent =
                 Sent { name: name.clone(), frames: 0, bytes: Bytes(0), late: 0, path, interface: None };
-            Ok(Output { sent, writer: opened })
+            let egress = opened.as_ref().map_or(Egress::Nothing, |(file, _)| Egress::File(Arc::clone(file)));
+            Ok(Output { sent, file: opened, egress })
         };
         let all = manifest.outputs.iter().map(|declared| output(&declared.name)).collect::<Result<_, _>>()?;
         Ok(Self { all })
     }
 
     /// Takes a frame, sent at this time: the record of what was staged for an output.
-    pub fn take(
-        &mut self,
-        frame: &Record<'_>,
-        ts: Timestamp,
-        forwarder: Option<&Forwarder>,
-    ) -> Result<(), WriteError> {
-        let Some(output) = self.all.get_mut(usize::from(frame.stream)) else { return Ok(()) };
+    pub fn take(&mut self, frame: &Record<'_>, ts: Timestamp, forwarder: Option<&Forwarder>) {
+        let Some(output) = self.all.get_mut(usize::from(frame.stream)) else { return };
         output.sent.frames += 1;
         output.sent.bytes.0 += frame.row.len() as u64;
         if let Some(forwarder) = forwarder.filter(|forwarder| forwarder.link_type() == LinkType::Ethernet) {
-            forwarder.send(frame.row);
+            forwarder.egress().send_made(frame.row, ts);
             output.sent.interface.get_or_insert_with(|| forwarder.interface().to_owned());
         }
-        if let Some((writer, _)) = &mut output.writer {
-            let len = u32::try_from(frame.row.len()).unwrap_or(u32::MAX);
-            writer.write(ts, len, LinkType::Ethernet, 0, frame.row)?;
-        }
-        Ok(())
+        output.egress.send_made(frame.row, ts);
+    }
+
+    /// The first fault of writing.
+    pub fn check(&self) -> Result<(), WriteError> {
+        self.all.iter().filter_map(|output| output.file.as_ref()).try_for_each(|(file, _)| file.check())
     }
 
     /// Writes what is left, and gives each capture its name where the run was complete.
     pub fn finish(self, is_complete: bool) -> Result<Vec<Sent>, WriteError> {
         let finish = |mut output: Output| {
-            if let Some((writer, folder)) = output.writer {
+            let written = output.file.and_then(|(file, folder)| Some((file.close()?, folder)));
+            if let Some((writer, folder)) = written {
                 // Else another run could take the file between its end and its name.
                 let _held = writer.hold();
                 output.sent.late = writer.finish()?.late;

@@ -2,7 +2,7 @@
 
 use super::lane::{Lane, Outlet};
 use super::recorded::{Failed, Scheduled, Tracing};
-use super::{News, Tell};
+use crate::notice::{Notice, Tell};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -379,7 +379,7 @@ impl Shared {
             (false, true) => format!("link {name}: its interface is up"),
             _ => return,
         };
-        tell(News::Changed { interface: name.to_owned(), what });
+        tell(Notice::Interface { interface: name.to_owned(), what });
     }
 
     /// Gives the scheduler what has come, and adds to the batch what may go now. When to ask again, where something waits that may not; nothing

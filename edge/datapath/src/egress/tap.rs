@@ -2,12 +2,13 @@
 
 use super::lane::Outlet;
 use super::tally::OutputTally;
-use super::{News, Tell};
+use crate::notice::{Notice, Tell};
+use crate::source::{Found, PacketSource};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use weir_abi::flag;
-use weir_netio::{Block, Kind, Live, LiveError, LiveEvent, LiveNext, LiveOptions, Sink};
+use weir_netio::{Block, Kind, Live, LiveError, LiveEvent, LiveOptions, Sink};
 use weir_units::{Bytes, Nanos};
 
 /// How long to wait for a frame before looking after everything else.
@@ -83,12 +84,13 @@ impl Tap {
     /// See [`TapError`].
     pub fn start(device: &str, outlet: Outlet, tell: Tell) -> Result<Self, TapError> {
         let (live, sink) = open_device(device)?;
+        let source = PacketSource::Live(Box::new(live));
         let end = Arc::new(TapEnd { sink: Mutex::new(sink), tally: OutputTally::default() });
         let is_over = Arc::new(AtomicBool::new(false));
         let (over, theirs) = (Arc::clone(&is_over), Arc::clone(&end));
         let thread = std::thread::Builder::new()
             .name(format!("weir-{device}"))
-            .spawn(move || read(live, &theirs, &outlet, &over, &tell))
+            .spawn(move || read(source, &theirs, &outlet, &over, &tell))
             .map_err(|source| TapError::Thread { device: device.to_owned(), source })?;
         Ok(Self { end, is_over, thread: Mutex::new(Some(thread)) })
     }
@@ -111,25 +113,25 @@ impl Drop for Tap {
     }
 }
 
-fn read(mut live: Live, end: &TapEnd, outlet: &Outlet, is_over: &AtomicBool, tell: &Tell) {
+fn read(mut source: PacketSource, end: &TapEnd, outlet: &Outlet, is_over: &AtomicBool, tell: &Tell) {
     let mut frame = Vec::new();
     while !is_over.load(Ordering::Acquire) {
-        match live.next_block(WAIT) {
-            Ok(LiveNext::Block(block)) => offer_all(&block, outlet, &mut frame),
-            Ok(LiveNext::Event(event)) => {
+        match source.next(WAIT) {
+            Ok(Found::Block(block)) => offer_all(&block, outlet, &mut frame),
+            Ok(Found::Event(event)) => {
                 // A device that was made anew is written to anew.
                 if matches!(event, LiveEvent::Reopened { .. })
-                    && let Ok(sink) = live.sink()
+                    && let Ok(Some(sink)) = source.sink()
                 {
                     *end.sink.lock().unwrap_or_else(PoisonError::into_inner) = sink;
                 }
-                tell(News::Changed { interface: live.name().to_owned(), what: event.to_string() });
+                tell(Notice::Interface { interface: source.name().to_owned(), what: event.to_string() });
             }
-            Ok(LiveNext::Quiet | LiveNext::Full) => {}
-            Ok(LiveNext::End) => return,
+            Ok(Found::Quiet(_) | Found::Full) => {}
+            Ok(Found::End) => return,
             Err(error) => {
-                let what = format!("{}: {error}", live.name());
-                tell(News::Failed { interface: live.name().to_owned(), what });
+                let what = format!("{}: {error}", source.name());
+                tell(Notice::Failed { interface: source.name().to_owned(), what });
                 return;
             }
         }

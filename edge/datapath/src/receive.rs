@@ -1,9 +1,12 @@
-//! The thread of one interface: it takes packets, finds out who wants them, and puts them into queues.
+//! The thread of one interface: it takes packets, finds the channels that want them, and puts them into queues.
 
 use crate::account::{Meter, charge};
-use crate::laps::RunDelay;
-use crate::plan::{Plan, PlanError, Planner, Reader, Route, Sight};
-use crate::spec::Unattended;
+use crate::delay::RunDelay;
+use crate::effects::Patches;
+use crate::egress::{Copies, Egress};
+use crate::notice::Notice;
+use crate::plan::{Plan, Planner, Reader, Route, Sight};
+use crate::source::{Found, PacketSource};
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,10 +14,9 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use weir_abi::flag;
-use weir_datapath::egress::Way;
-use weir_demux::{ChannelSet, FragmentCounters, Fragments, Limits, MoreBytes, Packet};
-use weir_netio::{Block, DescriptorRing, Drops, Live, LiveError, LiveNext, LiveOptions, Selection};
+use weir_abi::{BATCH_PACKETS, flag};
+use weir_demux::{ChannelSet, FragmentCounters, Fragments, JoinError, Limits, MoreBytes, Packet};
+use weir_netio::{Block, DescriptorRing, Drops, LiveError, LiveOptions, Selection};
 use weir_sandbox::{Cycles, thread_time};
 use weir_units::{Bytes, Nanos};
 use weir_wire::{LinkType, PEEK, PEEK_MAX};
@@ -33,37 +35,9 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// How often readers of a selection are made to give something up for one block of packets, at most.
 const SHEDS_MAX: usize = 64;
 
-/// What an interface's thread says by itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
-    /// A session's reader lags further behind than it may, and the session is to be ended.
-    Lagging {
-        /// Its name.
-        session: weir_session::Name,
-        /// Its number: another one may have that name by the time that this is heeded.
-        id: u64,
-        /// The number of the channel: a session that was changed meanwhile has others.
-        channel: u64,
-    },
-    /// Something happened to an interface.
-    Interface {
-        /// Which.
-        interface: String,
-        /// In words.
-        what: String,
-    },
-    /// An interface can no longer be read.
-    Failed {
-        /// Which.
-        interface: String,
-        /// Why.
-        what: String,
-    },
-}
-
 /// What an interface did.
 #[derive(Clone, Debug, Default)]
-pub struct SourceState {
+pub struct ReceiverState {
     /// Whether it is up.
     pub is_up: bool,
     /// Packets that the node got.
@@ -93,12 +67,12 @@ struct Shared {
     /// How often the thread has begun or ended to do something by its plan: odd while it does.
     at_work: AtomicU64,
     is_over: AtomicBool,
-    state: Mutex<SourceState>,
+    state: Mutex<ReceiverState>,
 }
 
-/// An interface's thread, from outside. It ends when this is dropped.
+/// The thread that receives the packets of one interface. It ends when this is dropped.
 #[derive(Debug)]
-pub struct Source {
+pub struct Receiver {
     link_type: LinkType,
     ring: DescriptorRing,
     arena: Bytes,
@@ -118,7 +92,7 @@ pub struct Planned {
 
 /// Why an interface cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum SourceError {
+pub enum ReceiveError {
     /// It cannot be opened.
     #[error(transparent)]
     Live(#[from] LiveError),
@@ -132,16 +106,20 @@ pub enum SourceError {
     },
 }
 
-impl Source {
-    /// Opens an interface and begins to read. Until it has a plan, nobody wants its packets.
+impl Receiver {
+    /// Opens an interface and begins to receive, on a thread that does `first` before anything else. Without a plan no channel wants its packets.
+    ///
+    /// # Errors
+    ///
+    /// See [`ReceiveError`].
     pub fn start(
         name: &str,
         options: LiveOptions,
         polls: bool,
-        core: Option<u16>,
+        first: impl FnOnce() + Send + 'static,
         notices: Sender<Notice>,
-    ) -> Result<Self, SourceError> {
-        let live = Live::open_or_wait(name, options)?;
+    ) -> Result<Self, ReceiveError> {
+        let source = PacketSource::interface(name, options)?;
         let shared = Arc::new(Shared {
             plan: Mutex::default(),
             gone: Mutex::default(),
@@ -150,18 +128,17 @@ impl Source {
             is_over: AtomicBool::new(false),
             state: Mutex::default(),
         });
-        let (link_type, ring) = (live.link_type(), live.descriptors().clone());
-        let is_filled_in_turn = live.is_filled_in_turn();
+        let ring = source.descriptors().clone();
+        let link_type = source.link_types().first().copied().unwrap_or(LinkType::Ethernet);
+        let is_filled_in_turn = source.is_filled_in_turn();
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name(format!("weir-rx-{name}"))
             .spawn(move || {
-                if let Some(core) = core {
-                    _ = crate::runner::bind(core);
-                }
-                Receiver::new(live, theirs, notices, polls).run();
+                first();
+                Receiving::new(source, theirs, notices, polls).run();
             })
-            .map_err(|source| SourceError::Thread { interface: name.to_owned(), source })?;
+            .map_err(|source| ReceiveError::Thread { interface: name.to_owned(), source })?;
         let planner = Mutex::default();
         let (arena, thread) = (options.ring, Some(thread));
         Ok(Self { link_type, ring, arena, planner, shared, thread, is_filled_in_turn })
@@ -192,7 +169,7 @@ impl Source {
     /// # Errors
     ///
     /// Their filters are too many or too much together; packets then go where they went before.
-    pub fn follow(&self, routes: Vec<Route>) -> Result<(), PlanError> {
+    pub fn follow(&self, routes: Vec<Route>) -> Result<(), JoinError> {
         let mut planner = lock(&self.planner);
         let plan = planner.plan(routes)?;
         self.publish(plan);
@@ -200,7 +177,11 @@ impl Source {
     }
 
     /// A plan for these channels, which [takes effect](Self::take_up) later, or never.
-    pub fn plan(&self, routes: Vec<Route>) -> Result<Planned, PlanError> {
+    ///
+    /// # Errors
+    ///
+    /// As for [`follow`](Self::follow).
+    pub fn plan(&self, routes: Vec<Route>) -> Result<Planned, JoinError> {
         let mut planner = lock(&self.planner).clone();
         let plan = planner.plan(routes)?;
         Ok(Planned { planner, plan })
@@ -252,12 +233,12 @@ impl Source {
     }
 
     /// How it is.
-    pub fn state(&self) -> SourceState {
+    pub fn state(&self) -> ReceiverState {
         lock(&self.shared.state).clone()
     }
 }
 
-impl Drop for Source {
+impl Drop for Receiver {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
@@ -286,8 +267,9 @@ impl Drop for AtWork {
     }
 }
 
-struct Receiver {
-    live: Live,
+/// The state of the thread.
+struct Receiving {
+    source: PacketSource,
     shared: Arc<Shared>,
     notices: Sender<Notice>,
     polls: bool,
@@ -299,7 +281,7 @@ struct Receiver {
     meter: Meter,
     head: Vec<u8>,
     /// Room for a packet that goes on.
-    frame: Vec<u8>,
+    copies: Copies,
     flows: Vec<u16>,
     /// For each channel the masks of the present block's batches, where it is one of those that want some of it.
     masks: Vec<Vec<u64>>,
@@ -309,11 +291,11 @@ struct Receiver {
     delay: RunDelay,
 }
 
-impl Receiver {
-    fn new(live: Live, shared: Arc<Shared>, notices: Sender<Notice>, polls: bool) -> Self {
+impl Receiving {
+    fn new(source: PacketSource, shared: Arc<Shared>, notices: Sender<Notice>, polls: bool) -> Self {
         let plan = Arc::clone(&lock(&shared.plan));
         Self {
-            live,
+            source,
             shared,
             notices,
             polls,
@@ -324,7 +306,7 @@ impl Receiver {
             fragments: Fragments::new(DATAGRAMS, DATAGRAM_LIFETIME, RandomState::new().hash_one(DATAGRAMS)),
             meter: Meter::default(),
             head: Vec::new(),
-            frame: Vec::new(),
+            copies: Copies::default(),
             flows: Vec::new(),
             masks: Vec::new(),
             touched: ChannelSet::NONE,
@@ -338,35 +320,35 @@ impl Receiver {
         let mut reported = Instant::now();
         while !self.shared.is_over.load(Ordering::Acquire) {
             let asked = thread_time();
-            let next = self.live.next_block(wait);
+            let next = self.source.next(wait);
             let at_work = AtWork::begin(&self.shared);
             // After waiting, so that what arrives after a change goes where that says.
             if self.shared.is_new.swap(false, Ordering::SeqCst) {
                 self.adopt();
             }
             match next {
-                Ok(LiveNext::Block(block)) => {
+                Ok(Found::Block(block)) => {
                     // Waiting takes cycles and no time of the thread.
                     let (since, begin) = (thread_time(), Cycles::now());
                     self.distribute(&Arc::new(block));
                     self.settle(Nanos(since.0.saturating_sub(asked.0)), since, begin);
                     self.mop_up(self.position);
-                    if self.live.is_running_out() {
+                    if self.source.is_running_out() {
                         self.make_way();
                     }
                 }
-                Ok(LiveNext::Event(event)) => self.tell(event.to_string()),
-                Ok(LiveNext::Full) => {
+                Ok(Found::Event(event)) => self.tell(event.to_string()),
+                Ok(Found::Full) => {
                     self.make_way();
                     std::thread::sleep(FULL);
                 }
-                Ok(LiveNext::Quiet) => {}
-                Ok(LiveNext::End) => break,
+                Ok(Found::Quiet(_)) => {}
+                Ok(Found::End) => break,
                 Err(error) => {
                     lock(&self.shared.state).failed = Some(error.to_string());
                     _ = self.notices.send(Notice::Failed {
-                        interface: self.live.name().to_owned(),
-                        what: format!("{}: {error}", self.live.name()),
+                        interface: self.source.name().to_owned(),
+                        what: format!("{}: {error}", self.source.name()),
                     });
                     break;
                 }
@@ -383,22 +365,23 @@ impl Receiver {
     fn tell(&mut self, event: String) {
         let mut state = lock(&self.shared.state);
         // With the event: whoever has heard of it and asks is told the same.
-        state.is_up = self.live.is_up();
+        state.is_up = self.source.is_up();
         if state.events.len() == EVENTS_MAX {
             state.events.pop_front();
         }
         state.events.push_back(event.clone());
         drop(state);
-        _ = self.notices.send(Notice::Interface { interface: self.live.name().to_owned(), what: event });
+        _ = self.notices.send(Notice::Interface { interface: self.source.name().to_owned(), what: event });
     }
 
     fn report(&mut self) {
-        let totals = self.live.totals();
+        let received = self.source.totals();
+        let drops = self.source.live_totals().map(|totals| totals.drops);
         let mut state = lock(&self.shared.state);
-        state.is_up = self.live.is_up();
-        state.packets = totals.received.packets;
-        state.bytes = totals.received.bytes.0;
-        state.drops = totals.drops;
+        state.is_up = self.source.is_up();
+        state.packets = received.packets;
+        state.bytes = received.bytes.0;
+        state.drops = drops.unwrap_or_default();
         state.unwanted = self.unwanted;
         state.fragments = self.fragments.counters();
         state.stolen = self.delay.total().unwrap_or_default();
@@ -472,9 +455,9 @@ impl Receiver {
             if !route.is_screened {
                 route.tally.came(1, descriptor.wire_len.into());
             }
-            if let Some(way) = route.way.as_ref().filter(|_| route.readers.is_empty()) {
+            if let Some(egress) = route.unattended.as_ref().filter(|_| route.readers.is_empty()) {
                 let begin = Cycles::now();
-                pass(route, way, block, index, &mut self.frame);
+                pass(route, egress, block, index, &mut self.copies);
                 self.meter.spent(&[place], Cycles::now().0.saturating_sub(begin.0));
                 self.passed.insert(place);
                 continue;
@@ -580,9 +563,8 @@ impl Receiver {
                 if lag.ends && (waits || works) {
                     if let Some(lost) = reader.queue.close() {
                         route.tally.ended.fetch_add(lost, Ordering::Relaxed);
-                        let (session, id) = (route.session.clone(), route.session_id);
-                        let channel = route.channel;
-                        _ = self.notices.send(Notice::Lagging { session, id, channel });
+                        let (owner, channel) = (route.owner, route.channel);
+                        _ = self.notices.send(Notice::Lagging { owner, channel });
                     }
                     continue;
                 }
@@ -592,7 +574,7 @@ impl Receiver {
                     route.tally.lagged.fetch_add(lost, Ordering::Relaxed);
                 }
                 if works {
-                    reader.waker.let_go(reader.guest, last);
+                    reader.waker.release(reader.module, last);
                 }
             }
         }
@@ -603,7 +585,7 @@ impl Receiver {
     /// does first.
     fn make_way(&self) {
         for _ in 0..SHEDS_MAX {
-            if !self.make_some_way() || !self.live.is_running_out() {
+            if !self.make_some_way() || !self.source.is_running_out() {
                 return;
             }
         }
@@ -619,12 +601,12 @@ impl Receiver {
         });
         let first = |(route, _, oldest): &(&Route, &Reader, u64)| {
             let priority = u64::from(route.priority);
-            if self.live.is_filled_in_turn() { (*oldest, priority) } else { (priority, *oldest) }
+            if self.source.is_filled_in_turn() { (*oldest, priority) } else { (priority, *oldest) }
         };
         let Some((route, reader, oldest)) = holds.min_by_key(first) else { return false };
         if reader.queue.in_hand() == Some(oldest) {
             // Nothing has been done with it for a long time; whether it lags too far is another question.
-            reader.waker.let_go(reader.guest, oldest.saturating_add(1));
+            reader.waker.release(reader.module, oldest.saturating_add(1));
             // Its packets that wait behind these are not to wait until it has.
             move_before(reader, oldest.saturating_add(1));
             return false;
@@ -638,13 +620,14 @@ impl Receiver {
 }
 
 /// Has a packet go on that no module decides about.
-fn pass(route: &Route, way: &Way, block: &Block, packet: usize, frame: &mut Vec<u8>) {
+fn pass(route: &Route, egress: &Egress, block: &Block, packet: usize, copies: &mut Copies) {
     let tally = &route.tally;
-    if route.unattended == Unattended::Drop {
+    if matches!(egress, Egress::Nothing) {
         tally.closed.fetch_add(1, Ordering::Relaxed);
         return;
     }
-    way.pass(block, packet, frame);
+    let (batch, mask) = (packet / BATCH_PACKETS, 1 << (packet % BATCH_PACKETS));
+    copies.pass(std::slice::from_ref(egress), block, batch, mask, &mut Patches::default());
     let bytes = block.descriptors().get(packet).map_or(0, |descriptor| descriptor.wire_len);
     tally.passed.fetch_add(1, Ordering::Relaxed);
     tally.passed_bytes.fetch_add(bytes.into(), Ordering::Relaxed);
