@@ -174,6 +174,7 @@ const COMMON_WORDS: &[&str] = &[
     "memory",
     "name",
     "of",
+    "offer",
     "output",
     "period",
     "process",
