@@ -15,13 +15,6 @@ pub enum Process {
     Own,
 }
 
-impl Process {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
-    pub(crate) fn is_usual(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 impl SessionSpec {
     /// Checks that what is not for processes of their own is not asked for there.
     pub(crate) fn check_process(&self) -> Result<(), SpecError> {

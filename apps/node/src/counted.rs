@@ -4,7 +4,7 @@
 use crate::handling::Field;
 use crate::link::OutputSpec;
 use crate::offers::{OfferSpec, UseSpec};
-use crate::quantity::{self, Exact};
+use crate::quantity::{self, Exact, Text};
 use crate::share::{SHARES_MAX, Share};
 use crate::spec::{ChannelSpec, Given, ModuleSpec, PARTS_MAX, ProcessorSpec};
 use crate::tables::TableGrant;
@@ -108,17 +108,9 @@ pub(crate) mod texts {
         Ok(list(from)?.into_iter().map(|Text(value)| value).collect())
     }
 
-    struct Text<T>(T);
-
     impl<T: Counted> Counted for Text<T> {
         const WHAT: &'static str = T::WHAT;
         const MOST: usize = T::MOST;
-    }
-
-    impl<'de, T: Exact> Deserialize<'de> for Text<T> {
-        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-            quantity::text::deserialize(from).map(Self)
-        }
     }
 }
 

@@ -44,16 +44,11 @@ pub struct Ask {
     /// What is wanted.
     pub ask: Request,
     /// Bytes that follow the line.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "quantity::is_default")]
     pub body: u32,
     /// In the place of a body: a file that has come before, in parts.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub file: Option<ModuleHash>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
-fn is_zero(value: &u32) -> bool {
-    *value == 0
 }
 
 impl Ask {

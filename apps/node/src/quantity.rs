@@ -1,8 +1,11 @@
 //! Quantities and names in configuration and messages: text in, checked values out; and out again without losing anything.
 
+use crate::share::Share;
+use crate::tables::TableGrant;
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
+use std::str::FromStr;
 use weir_session::Name;
-use weir_trust::grant::{ModuleHash, NodeName};
+use weir_trust::grant::{Filter, Interface, ModuleHash, NodeName, NodePattern, Second, View};
 use weir_trust::key::PublicKey;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
@@ -14,31 +17,35 @@ pub(crate) trait Exact: Sized {
     fn read(text: &str) -> Result<Self, String>;
 }
 
-impl Exact for Nanos {
-    fn exact(&self) -> String {
-        format!("{}ns", self.0)
-    }
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|error: weir_units::ParseError| error.to_string())
-    }
+/// Types that [`FromStr`] reads, with the text that it reads back to the same value.
+macro_rules! exact {
+    ($($of:ty: $value:ident => $text:expr;)+) => {$(
+        impl Exact for $of {
+            fn exact(&self) -> String {
+                let $value = self;
+                $text
+            }
+            fn read(text: &str) -> Result<Self, String> {
+                text.parse().map_err(|error: <Self as FromStr>::Err| error.to_string())
+            }
+        }
+    )+};
 }
 
-impl Exact for Bytes {
-    fn exact(&self) -> String {
-        self.0.to_string()
-    }
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|error: weir_units::ParseError| error.to_string())
-    }
-}
-
-impl Exact for BitsPerSecond {
-    fn exact(&self) -> String {
-        format!("{}bit/s", self.0)
-    }
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|error: weir_units::ParseError| error.to_string())
-    }
+exact! {
+    Nanos: it => format!("{}ns", it.0);
+    Bytes: it => it.0.to_string();
+    BitsPerSecond: it => format!("{}bit/s", it.0);
+    NodeName: it => it.to_string();
+    PublicKey: it => it.to_string();
+    ModuleHash: it => it.to_string();
+    TableGrant: it => it.to_string();
+    Share: it => it.to_string();
+    Filter: it => it.to_string();
+    Interface: it => it.to_string();
+    View: it => it.to_string();
+    NodePattern: it => it.to_string();
+    Second: it => it.to_string();
 }
 
 impl Exact for Name {
@@ -50,30 +57,18 @@ impl Exact for Name {
     }
 }
 
-impl Exact for NodeName {
-    fn exact(&self) -> String {
-        self.to_string()
-    }
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|error: weir_trust::grant::NodeNameError| error.to_string())
-    }
+/// For `#[serde(skip_serializing_if = "quantity::is_default")]`.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
-impl Exact for PublicKey {
-    fn exact(&self) -> String {
-        self.to_string()
-    }
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|error: weir_trust::key::KeyError| error.to_string())
-    }
-}
+/// A quantity in a list or a map.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Text<T>(pub(crate) T);
 
-impl Exact for ModuleHash {
-    fn exact(&self) -> String {
-        self.to_string()
-    }
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|error: weir_trust::grant::ModuleHashError| error.to_string())
+impl<'de, T: Exact> Deserialize<'de> for Text<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        text::deserialize(from).map(Self)
     }
 }
 
@@ -102,8 +97,7 @@ pub(crate) mod texts {
     }
 
     pub(crate) fn deserialize<'de, T: Exact, D: Deserializer<'de>>(from: D) -> Result<Vec<T>, D::Error> {
-        let texts = Vec::<String>::deserialize(from)?;
-        texts.iter().map(|text| T::read(text).map_err(D::Error::custom)).collect()
+        Ok(Vec::deserialize(from)?.into_iter().map(|Text(value)| value).collect())
     }
 }
 
@@ -120,7 +114,6 @@ pub(crate) mod maybe {
     }
 
     pub(crate) fn deserialize<'de, T: Exact, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
-        let text = Option::<String>::deserialize(from)?;
-        text.map(|text| T::read(&text).map_err(D::Error::custom)).transpose()
+        Ok(Option::deserialize(from)?.map(|Text(value)| value))
     }
 }

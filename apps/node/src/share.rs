@@ -3,7 +3,6 @@
 use crate::authority::{Owner, Refusal};
 use crate::error::NodeError;
 use crate::node::{Node, Session};
-use crate::quantity::Exact;
 use crate::spec::{SessionSpec, SpecError};
 use std::fmt;
 use std::str::FromStr;
@@ -60,16 +59,6 @@ impl FromStr for Share {
         let (word, key) = text.split_once('=').ok_or_else(error)?;
         let right = [Right::Follow, Right::Manage].into_iter().find(|right| right.word() == word);
         Ok(Self { right: right.ok_or_else(error)?, key: key.parse().map_err(|_| error())? })
-    }
-}
-
-impl Exact for Share {
-    fn exact(&self) -> String {
-        self.to_string()
-    }
-
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|error: ShareError| error.to_string())
     }
 }
 

@@ -56,7 +56,7 @@ derived::session! {
         #[serde(default = "memory_default", with = "quantity::text")]
         memory: Bytes = memory_default(), "memory BYTES", #[serde(with = "quantity::maybe")] change memory;
         /// Where its modules run: in the node's process, or each in a process of its own, which has nothing but what the module may see [default: node].
-        #[serde(default, skip_serializing_if = "Process::is_usual")]
+        #[serde(default, skip_serializing_if = "quantity::is_default")]
         process: Process = Process::Node, "process node|own";
         /// Under overload sessions lose packets in the order of this number, the lowest first.
         #[serde(default)]
@@ -217,7 +217,7 @@ pub struct ChannelSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward: Option<String>,
     /// What becomes of packets that are to go on while the channel has no module.
-    #[serde(default, skip_serializing_if = "is_usual")]
+    #[serde(default, skip_serializing_if = "quantity::is_default")]
     pub unattended: Unattended,
     /// How the packets are divided, so that none of them pushes out the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -226,13 +226,8 @@ pub struct ChannelSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<Checksum>,
     /// Whether modules get datagrams put together instead of their fragments. Only for channels that see what is selected.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "quantity::is_default")]
     pub reassemble: bool,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
-fn is_usual(unattended: &Unattended) -> bool {
-    *unattended == Unattended::default()
 }
 
 /// What becomes of packets of a forwarding channel that has no module, or has none any more.

@@ -1,9 +1,10 @@
 //! An operator's own cases: who asks for what, and what has to come of it.
 
 use super::error::line_of;
-use super::grant::{GrantText, Written};
+use super::grant::GrantText;
 use super::{Policy, PolicyError, Wrong};
 use crate::protocol::Request;
+use crate::quantity::Text;
 use crate::workshop::Shipped;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -80,8 +81,8 @@ struct CaseText {
     #[serde(default)]
     to: Vec<String>,
     by: Option<String>,
-    at: Written<Second>,
-    node: Option<Written<NodeName>>,
+    at: Text<Second>,
+    node: Option<Text<NodeName>>,
     #[serde(default)]
     after: Vec<String>,
     ask: Request,

@@ -2,11 +2,10 @@
 
 use super::Wrong;
 use crate::amounts::{self, Keys};
+use crate::quantity::Text;
 use crate::workshop::Shipped;
-use serde::{Deserialize, Deserializer, de::Error};
+use serde::Deserialize;
 use std::collections::BTreeSet;
-use std::fmt::Display;
-use std::str::FromStr;
 use weir_session::Name;
 use weir_trust::grant::{
     Amounts, Filter, Grant, Interface, ModuleHash, ModuleSet, Modules, NodePattern, Second, View,
@@ -14,46 +13,26 @@ use weir_trust::grant::{
 use weir_trust::key::PublicKey;
 use weir_wire::WriteFields;
 
-/// A value that is written as text.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Written<T>(pub(super) T);
-
-impl<'de, T: FromStr<Err: Display>> Deserialize<'de> for Written<T> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from)?.parse().map(Self).map_err(D::Error::custom)
-    }
-}
-
-/// A name, which is no [`FromStr`].
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct WrittenName(Name);
-
-impl<'de> Deserialize<'de> for WrittenName {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Name::new(&String::deserialize(from)?).map(Self).map_err(D::Error::custom)
-    }
-}
-
-type List<T> = Option<BTreeSet<T>>;
+type List<T> = Option<BTreeSet<Text<T>>>;
 
 /// What is granted, or can be at most. What is left out is not restricted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub(super) struct GrantText {
-    profiles: List<WrittenName>,
+    profiles: List<Name>,
     /// Names of modules that come with weir, and hashes.
-    modules: List<String>,
-    signers: List<Written<PublicKey>>,
-    filter: Option<Written<Filter>>,
-    interfaces: List<Written<Interface>>,
-    view: Option<Written<View>>,
-    writes: List<WrittenName>,
+    modules: Option<BTreeSet<String>>,
+    signers: List<PublicKey>,
+    filter: Option<Text<Filter>>,
+    interfaces: List<Interface>,
+    view: Option<Text<View>>,
+    writes: List<Name>,
     /// A key for each resource.
     #[serde(skip)]
     amounts: Amounts,
-    at: List<Written<NodePattern>>,
-    from: Option<Written<Second>>,
-    until: Option<Written<Second>>,
+    at: List<NodePattern>,
+    from: Option<Text<Second>>,
+    until: Option<Text<Second>>,
     delegations: Option<u32>,
 }
 
@@ -62,11 +41,8 @@ amounts::beside!(GrantText, amounts, Keys::Grant);
 impl GrantText {
     /// As a grant. Of profiles it may name several: any of them will do.
     pub(super) fn grant(&self, shipped: Shipped) -> Result<Grant, Wrong> {
-        fn all<T: Clone + Ord>(list: &List<Written<T>>) -> List<T> {
-            list.as_ref().map(|list| list.iter().map(|Written(item)| item.clone()).collect())
-        }
-        fn names(list: &List<WrittenName>) -> List<Name> {
-            list.as_ref().map(|list| list.iter().map(|WrittenName(name)| name.clone()).collect())
+        fn all<T: Clone + Ord>(list: &List<T>) -> Option<BTreeSet<T>> {
+            list.as_ref().map(|list| list.iter().map(|Text(item)| item.clone()).collect())
         }
         let modules = if self.modules.is_none() && self.signers.is_none() {
             Modules::any()
@@ -75,7 +51,7 @@ impl GrantText {
             let signers = all(&self.signers).unwrap_or_default();
             Modules::from(ModuleSet { hashes: hashes.collect::<Result<_, _>>()?, signers })
         };
-        let writes = names(&self.writes);
+        let writes = all(&self.writes);
         // Whoever misspells one has forbidden it, and means to allow it.
         for field in writes.iter().flatten() {
             WriteFields::named(field.as_str())?;
@@ -83,18 +59,18 @@ impl GrantText {
         let grant = Grant {
             profiles: None,
             modules,
-            filters: self.filter.iter().map(|Written(filter)| filter.clone()).collect(),
+            filters: self.filter.iter().map(|Text(filter)| filter.clone()).collect(),
             interfaces: all(&self.interfaces),
-            view: self.view.as_ref().map(|Written(view)| *view),
+            view: self.view.as_ref().map(|Text(view)| *view),
             writes,
             ceilings: self.amounts.ceilings(),
-            nodes: self.at.as_ref().map(|nodes| nodes.iter().map(|Written(node)| node.clone()).collect()),
-            not_before: self.from.as_ref().map(|Written(from)| *from),
-            expires: self.until.as_ref().map(|Written(until)| *until),
+            nodes: self.at.as_ref().map(|nodes| nodes.iter().map(|Text(node)| node.clone()).collect()),
+            not_before: self.from.as_ref().map(|Text(from)| *from),
+            expires: self.until.as_ref().map(|Text(until)| *until),
             delegations: self.delegations,
         };
         grant.check()?;
-        Ok(Grant { profiles: names(&self.profiles), ..grant })
+        Ok(Grant { profiles: all(&self.profiles), ..grant })
     }
 }
 

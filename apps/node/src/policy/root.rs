@@ -1,8 +1,9 @@
 //! Roots of trust: whose credentials count, and for how much.
 
 use super::error::line_of;
-use super::grant::{GrantText, Written};
+use super::grant::GrantText;
 use super::{PolicyError, Wrong};
+use crate::quantity::Text;
 use crate::workshop::Shipped;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ pub struct Root {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RootText {
-    key: Written<PublicKey>,
+    key: Text<PublicKey>,
     limit: Option<toml::Spanned<GrantText>>,
 }
 

@@ -2,6 +2,7 @@
 
 use crate::limits::LimitsShot;
 use crate::offers::{OfferSpec, UseSpec};
+use crate::quantity;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weir_session::ledger::Usage;
@@ -320,13 +321,8 @@ pub struct SessionShot {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub share: Vec<String>,
     /// True for a delegate's session over which the delegate shares no right with the asker. It shows sums alone: one row for all channels, all output channels and all modules.
-    #[serde(default, skip_serializing_if = "is_whole")]
+    #[serde(default, skip_serializing_if = "quantity::is_default")]
     pub sums_only: bool,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
-fn is_whole(sums_only: &bool) -> bool {
-    !sums_only
 }
 
 /// What a session's modules did by services.

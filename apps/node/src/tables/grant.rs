@@ -1,6 +1,5 @@
 //! That a session may read or publish a table.
 
-use crate::quantity::Exact;
 use crate::spec::{SessionSpec, SpecError, distinct};
 use std::fmt;
 use std::str::FromStr;
@@ -31,16 +30,6 @@ impl FromStr for TableGrant {
     fn from_str(text: &str) -> Result<Self, NameError> {
         let (local, table) = text.split_once('=').unwrap_or((text, text));
         Ok(Self { local: Name::new(local)?, table: Name::new(table)? })
-    }
-}
-
-impl Exact for TableGrant {
-    fn exact(&self) -> String {
-        self.to_string()
-    }
-
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|error: NameError| error.to_string())
     }
 }
 
