@@ -24,7 +24,7 @@ use crate::spec::{
 use crate::tables::{Binding, Claims};
 use crate::view::{self, Method, Secret, Share, Shared};
 use crate::workshop::Workshop;
-use crate::writer::{RECORDS, Rotation, Writer, Written};
+use crate::writer::{Holder, RECORDS, Rotation, SessionFiles, Writer, Written};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
@@ -129,6 +129,8 @@ pub(crate) struct Session {
     pub(crate) memory: Arc<MemoryReservation>,
     /// What it is held to beside that.
     pub(crate) limits: Arc<Limits>,
+    /// Its record files; none for a session that is only imagined.
+    pub(crate) records: Option<Arc<SessionFiles>>,
     pub(crate) bell: Arc<Bell>,
     /// Its priority, for those who work.
     pub(crate) priority: Arc<AtomicU8>,
@@ -155,6 +157,7 @@ impl Session {
             id,
             priority: Arc::new(AtomicU8::new(spec.priority)),
             limits,
+            records: None,
             spec: SessionSpec { modules: Vec::new(), ..spec },
             owner: None,
             parents: BTreeSet::new(),
@@ -369,7 +372,9 @@ impl Node {
         let parents = self.parents_of(owner.as_ref());
         let name = spec.name.clone();
         let limits = Arc::new(Limits::of(&spec, owner.as_ref()));
+        let records = self.writer.session(&name, &limits, Holder::of(owner.as_ref()));
         let mut session = Session::empty(self.next_session, spec, limits, memory, bell, claims);
+        session.records = Some(records);
         (session.owner, session.parents) = (owner, parents);
         (session.vps, session.channels, session.outputs) = (vps, channels, outputs);
         self.sessions.insert(name.clone(), session);
@@ -441,6 +446,9 @@ impl Node {
             let Some(owner) = &mut session.owner else { continue };
             let Some(now) = current(&owner.credential) else { continue };
             owner.credential = now;
+            if let Some(records) = &session.records {
+                records.belong_to(Holder::of(Some(owner)));
+            }
             let party = authority::line(&owner.credential).next().map(|(id, _)| id);
             let channels = session.channels.values_mut().map(|channel| &mut channel.spec);
             channels.chain(&mut session.spec.channels).for_each(|spec| spec.bounds.party = party);

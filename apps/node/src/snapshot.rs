@@ -47,6 +47,7 @@ impl Node {
             processes: crate::isolation::started(),
             refused_processes: crate::isolation::refused(),
             memory: Taken { reserved: reserved.0, of: of.0 },
+            record_deletions_failed: self.writer.deletions_failed(),
             tables: self.workshop.shelf.shots(),
             views: self.view_shots(),
             // The daemon knows both.

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use storage::Storage;
+pub(crate) use storage::{Holder, SessionFiles};
 use weir_datapath::account::Account;
 use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError, Recovered};
 use weir_sandbox::thread_time;
@@ -58,15 +59,8 @@ struct Known {
     streams: Vec<Name>,
     followers: Followers,
     sink: Arc<Mutex<Sink>>,
-    storage: Arc<Storage>,
+    session: Name,
     account: Arc<Account>,
-}
-
-impl Known {
-    /// The files of its session, and the account of who pays for looking after them.
-    fn stored(&self) -> (Arc<Storage>, Arc<Account>) {
-        (Arc::clone(&self.storage), Arc::clone(&self.account))
-    }
 }
 
 /// The modules, by their numbers.
@@ -81,9 +75,12 @@ struct Sink {
     files: Option<ModuleFiles>,
     /// The folder that they are in.
     label: String,
-    storage: Arc<Storage>,
+    storage: Arc<SessionFiles>,
     since: Instant,
+    /// Bytes of the rows in the present files, as the module emitted them.
     bytes: u64,
+    /// Bytes of the present files on the disk, and of rows since that was looked up.
+    on_disk: u64,
     /// When the rows in the present files were last brought to the log.
     flushed: Instant,
     /// Rows in the present files, and not counted yet.
@@ -124,8 +121,9 @@ impl Numbers {
 pub struct Writer {
     modules: Modules,
     numbers: Arc<Numbers>,
-    /// The files of sessions with modules, by the sessions' names.
-    storages: Mutex<HashMap<Name, Weak<Storage>>>,
+    storage: Arc<Storage>,
+    /// The files of open sessions, by the sessions' names.
+    sessions: Mutex<HashMap<Name, Weak<SessionFiles>>>,
     outputs: Option<Sender<Output>>,
     thread: Option<JoinHandle<()>>,
     recovery: Option<Recovery>,
@@ -142,14 +140,42 @@ impl Writer {
     /// Starts the thread, and one that completes what an earlier life of the node left in `records` when it crashed.
     pub fn start(rotation: Rotation, records: &Path) -> std::io::Result<Self> {
         let (outputs, waiting) = channel();
+        let (scanned, is_scanned) = channel();
         let modules = Modules::default();
         let theirs = Arc::clone(&modules);
-        let thread = std::thread::Builder::new()
-            .name("weir-records".to_owned())
-            .spawn(move || work(&waiting, &theirs, rotation))?;
-        let recovery = Some(Recovery::start(records)?);
-        let (numbers, storages) = Default::default();
-        Ok(Self { modules, numbers, storages, outputs: Some(outputs), thread: Some(thread), recovery })
+        let storage = Storage::new(records.to_owned());
+        let stored = Arc::clone(&storage);
+        let thread = std::thread::Builder::new().name("weir-records".to_owned()).spawn(move || {
+            // No file is ended before: then the files of an earlier life are older than all others.
+            stored.scan();
+            _ = scanned.send(());
+            work(&waiting, &theirs, &stored, rotation);
+        })?;
+        let recovery = Some(Recovery::start(records, Arc::clone(&storage), is_scanned)?);
+        let (numbers, sessions) = Default::default();
+        Ok(Self {
+            modules,
+            numbers,
+            storage,
+            sessions,
+            outputs: Some(outputs),
+            thread: Some(thread),
+            recovery,
+        })
+    }
+
+    /// Opens the files of a session, which are its holder's. They are open while any of the returned values is there.
+    pub(crate) fn session(&self, name: &Name, limits: &Arc<Limits>, holder: Holder) -> Arc<SessionFiles> {
+        let files = self.storage.open(name, limits, holder);
+        let mut sessions = lock(&self.sessions);
+        sessions.retain(|_, files| files.strong_count() > 0);
+        sessions.insert(name.clone(), Arc::downgrade(&files));
+        files
+    }
+
+    /// Tries to delete record files that have failed.
+    pub(crate) fn deletions_failed(&self) -> u64 {
+        self.storage.failed()
     }
 
     /// Where modules put what comes out of them.
@@ -174,7 +200,8 @@ impl Writer {
         let written: Arc<Written> = Arc::default();
         let folder = folder.join(session.as_str());
         let followers = Followers::default();
-        let storage = self.storage(session, &folder, limits);
+        let known = lock(&self.sessions).get(session).and_then(Weak::upgrade);
+        let storage = known.unwrap_or_else(|| self.session(session, limits, Holder::default()));
         let mut sink = Sink {
             session: session.clone(),
             module: module.clone(),
@@ -182,9 +209,10 @@ impl Writer {
             folder,
             files: None,
             label: String::new(),
-            storage: Arc::clone(&storage),
+            storage,
             since: Instant::now(),
             bytes: 0,
+            on_disk: 0,
             flushed: Instant::now(),
             rows: 0,
             numbers: Arc::clone(&self.numbers),
@@ -196,26 +224,17 @@ impl Writer {
         };
         sink.files()?;
         let streams = manifest.streams.iter().map(|stream| stream.name.clone()).collect();
-        let known = Known { streams, followers, sink: Arc::new(Mutex::new(sink)), storage, account };
+        let session = session.clone();
+        let known = Known { streams, followers, sink: Arc::new(Mutex::new(sink)), session, account };
         lock(&self.modules).insert(guest, known);
         Ok(written)
     }
 
     /// Has the files of a session kept within these limits from now on.
     pub(crate) fn hold_to(&self, session: &Name, limits: &Arc<Limits>) {
-        if let Some(storage) = lock(&self.storages).get(session).and_then(Weak::upgrade) {
-            storage.held_to(Arc::clone(limits));
+        if let Some(files) = lock(&self.sessions).get(session).and_then(Weak::upgrade) {
+            files.held_to(limits);
         }
-    }
-
-    /// The files of a session, which all its modules share. New limits hold when [`hold_to`](Self::hold_to) says so: a module that is prepared may never run.
-    fn storage(&self, session: &Name, folder: &Path, limits: &Arc<Limits>) -> Arc<Storage> {
-        let mut storages = lock(&self.storages);
-        storages.retain(|_, storage| storage.strong_count() > 0);
-        let known = storages.get(session).and_then(Weak::upgrade);
-        let storage = known.unwrap_or_else(|| Arc::new(Storage::new(folder.to_owned(), Arc::clone(limits))));
-        storages.insert(session.clone(), Arc::downgrade(&storage));
-        storage
     }
 
     /// The rows of a module's stream from now on.
@@ -262,7 +281,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn work(waiting: &Receiver<Output>, modules: &Modules, rotation: Rotation) {
+fn work(waiting: &Receiver<Output>, modules: &Modules, storage: &Storage, rotation: Rotation) {
     let sink = |module: u64| lock(modules).get(&module).map(|known| Arc::clone(&known.sink));
     // Those with something in their files: only they can be due. Most may have nothing to say.
     let mut written = BTreeSet::new();
@@ -292,30 +311,46 @@ fn work(waiting: &Receiver<Output>, modules: &Modules, rotation: Rotation) {
         if looked.elapsed() >= LOOK {
             looked = Instant::now();
             written.retain(|module| sink(*module).is_some_and(|sink| lock(&sink).look(rotation)));
-            // Also of those with nothing new: their limits may have changed.
-            let all: Vec<_> = lock(modules).values().map(Known::stored).collect();
-            for (storage, account) in all {
-                let begin = thread_time();
-                // Sessions that do nothing are charged nothing, however many there are.
-                if storage.enforce() {
-                    account.charge(Nanos(thread_time().0.saturating_sub(begin.0)));
-                }
-            }
+            enforce(storage, modules);
+        }
+    }
+}
+
+/// Keeps sessions within their limits: also those with nothing new, as limits change. The time goes on the accounts of sessions for which files were deleted.
+fn enforce(storage: &Storage, modules: &Modules) {
+    let begin = thread_time();
+    let done = storage.enforce(Instant::now());
+    if done.is_empty() {
+        return;
+    }
+    let took = thread_time().0.saturating_sub(begin.0);
+    let files: u64 = done.iter().map(|it| u64::from(it.files)).sum();
+    let modules = lock(modules);
+    for it in done {
+        let account = modules.values().find(|known| known.session == it.session).map(|known| &known.account);
+        if let Some(account) = account {
+            account.charge(Nanos(took / files.max(1) * u64::from(it.files)));
         }
     }
 }
 
 impl Recovery {
-    fn start(records: &Path) -> std::io::Result<Self> {
+    fn start(records: &Path, storage: Arc<Storage>, is_scanned: Receiver<()>) -> std::io::Result<Self> {
         let (ends, records) = (Arc::new(AtomicBool::new(false)), records.to_owned());
         let ended = Arc::clone(&ends);
         let thread = std::thread::Builder::new().name("weir-recovery".to_owned()).spawn(move || {
+            // The files are on the list before they get other names.
+            _ = is_scanned.recv();
             for session in folders(&records) {
                 for files in folders(&session) {
                     if ended.load(Ordering::Relaxed) {
                         return;
                     }
-                    weir_records::recover(&files).into_iter().for_each(say_recovered);
+                    let found = weir_records::recover(&files);
+                    if !found.is_empty() {
+                        storage.recovered(&session, &files);
+                    }
+                    found.into_iter().for_each(say_recovered);
                 }
             }
         })?;
@@ -365,15 +400,19 @@ impl Sink {
             let number =
                 number.unwrap_or_else(|| self.numbers.next(&self.folder, &self.session, &self.module));
             let label = format!("{}-{number}", self.module);
-            // Before there are any: then nothing that is made here counts as ended, or is deleted.
-            self.storage.begin(&label);
-            let files = ModuleFiles::create(Some(&self.folder), &label, &self.manifest, Durability::Seconds);
+            let named = self
+                .storage
+                .begin(&label)
+                .map_err(|error| RecordsError::Folder { path: self.folder.clone(), source: error.into() });
+            let files = named.and_then(|()| {
+                ModuleFiles::create(Some(&self.folder), &label, &self.manifest, Durability::Seconds)
+            });
             // What could not be made is tried again.
             self.unused = Some(number);
             self.files = Some(files.inspect_err(|_| self.storage.end(&label))?);
-            self.storage.grow(&label);
-            self.label = label;
             (self.since, self.bytes, self.rows) = (Instant::now(), 0, 0);
+            self.on_disk = self.storage.grow(&label);
+            self.label = label;
         }
         Ok(self.files.get_or_insert_with(|| unreachable!("it was just made")))
     }
@@ -387,9 +426,12 @@ impl Sink {
             self.say(&format!("lost a call: {fault}"));
         }
         for record in output.records.iter() {
-            self.bytes += (record.row.len() + record.tail.len()) as u64;
             match self.write(&record) {
-                Ok(true) => self.rows += 1,
+                Ok(true) => {
+                    let bytes = (record.row.len() + record.tail.len()) as u64;
+                    (self.rows, self.bytes) = (self.rows + 1, self.bytes.saturating_add(bytes));
+                    self.on_disk = self.on_disk.saturating_add(bytes);
+                }
                 Ok(false) => _ = self.written.lost.fetch_add(1, Ordering::Relaxed),
                 Err(error) => {
                     self.written.lost.fetch_add(1, Ordering::Relaxed);
@@ -429,7 +471,7 @@ impl Sink {
                 self.end();
             }
             if self.files.is_some() {
-                self.storage.grow(&self.label);
+                self.on_disk = self.storage.grow(&self.label);
             }
         }
         let goes_on = self.rotate(rotation);
@@ -440,11 +482,11 @@ impl Sink {
     /// Ends its files if they are due. Says whether they have something in them and are not.
     fn rotate(&mut self, rotation: Rotation) -> bool {
         let age = self.since.elapsed().as_nanos();
-        let most = rotation.bytes.0.min(self.storage.file_bytes_max());
-        if self.bytes > 0 && (self.bytes >= most || age >= rotation.time.0.into()) {
+        let is_full = self.bytes >= rotation.bytes.0 || self.on_disk >= self.storage.file_bytes_max();
+        if self.rows > 0 && (is_full || age >= rotation.time.0.into()) {
             self.end();
         }
-        self.bytes > 0
+        self.rows > 0
     }
 
     /// Ends its files. What they hold is written; what else they were given is lost.
@@ -559,5 +601,23 @@ mod tests {
         wait(&|| written.rows.load(Ordering::Relaxed) >= 38);
         // A file takes a block at least.
         wait(&|| kept() >= 19 * 4096);
+    }
+
+    #[test]
+    fn each_row_counts_for_the_end_of_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let rotation = Rotation { bytes: Bytes(1), time: Nanos(u64::MAX) };
+        let writer = Writer::start(rotation, folder.path()).unwrap();
+        let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();
+        let (session, module) = (Name::new("s").unwrap(), Name::new("m").unwrap());
+        let limits = Arc::new(Limits::of(&SessionSpec::new(session.clone()), None));
+        let open = (&session, &limits);
+        let written = writer.open(1, open, &module, &manifest, folder.path(), Arc::default()).unwrap();
+        let outputs = writer.outputs().unwrap();
+        (0..5).for_each(|_| outputs.send(row(1)).unwrap());
+        drop((outputs, writer));
+        assert_eq!(written.rows.load(Ordering::Relaxed), 5);
+        let files = std::fs::read_dir(folder.path().join("s")).unwrap().flatten();
+        assert_eq!(files.filter(|file| file.path().is_dir()).count(), 5, "a file for each row");
     }
 }

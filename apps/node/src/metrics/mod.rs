@@ -151,7 +151,10 @@ impl Shot {
         to.family("weir_node_uptime", "seconds", "Time since the node began", Samples::Share(share))?;
         let (reserved, of) = (Samples::Level(one(memory.reserved)), Samples::Level(one(memory.of)));
         to.family("weir_node_memory_reserved", "bytes", "Memory that sessions have reserved", reserved)?;
-        to.family("weir_node_memory_reservable", "bytes", "Memory that sessions can reserve together", of)
+        to.family("weir_node_memory_reservable", "bytes", "Memory that sessions can reserve together", of)?;
+        let failed = Samples::Counts(one(self.0.record_deletions_failed));
+        let help = "Tries to delete a record file beyond a limit that have failed";
+        to.family("weir_node_record_deletions_failed", "", help, failed)
     }
 
     fn revocations(&self, to: &mut Writer<'_>) -> Result<(), Error> {

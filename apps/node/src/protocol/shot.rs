@@ -35,6 +35,9 @@ pub struct Snapshot {
     pub refused_processes: u64,
     /// Memory that sessions can reserve, and have reserved, bytes.
     pub memory: Taken,
+    /// Tries to delete a record file that have failed.
+    #[serde(default)]
+    pub record_deletions_failed: u64,
     /// Its named tables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tables: Vec<TableShot>,

@@ -1,166 +1,291 @@
-//! The files of a session's records on the disk: where they are more than the session may keep, the oldest are deleted.
+//! The files of sessions' records on the disk: where they are more than a session or its holder may keep, the oldest are deleted.
 //!
-//! All files in the session's folder count, also those of an earlier life of the node or of a session of that name. Only what has the name and the place of a
-//! record file is looked at, and links are not followed.
+//! All files in a session's folder count, also those of an earlier life of the node or of a session of that name. Files of closed sessions count for their
+//! [`Holder`]: a session that is closed and made again under another name brings no more room. The folders are searched once, when the node starts; from then on
+//! the list of files is in memory, and files are deleted while no lock is held.
+
+mod disk;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use disk::Holder;
 
 use crate::limits::Limits;
-use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
-use weir_confine::private::Folder;
+use std::time::{Duration, Instant};
+use weir_confine::private::PrivateError;
 use weir_session::Name;
 use weir_trust::grant::Resource;
 
-/// A file counts as a block of a disk at least: so many small ones are limited, too.
-const FILE_BYTES_MIN: u64 = 4096;
 /// The present files of all modules of a session have this part of the limit together, so that others can be deleted for them; each module's …
 const OPEN_PART: u64 = 8;
 /// … have at least so many bytes, so that files are not ended all the time.
 const OPEN_BYTES_MIN: u64 = 1 << 20;
-/// So much more of the limit is deleted at once, so that the folder is not searched for each file.
-const ROOM_PART: u64 = 16;
+/// Files that are deleted at a time, at most: meanwhile no records are written.
+const BATCH_MAX: usize = 256;
+/// Failures after which no more files of a session are tried at a time.
+const FAILURES_MAX: usize = 8;
+/// Time until the files of a session of which none could be deleted are tried again.
+const RETRY: Duration = Duration::from_secs(10);
+/// The least time between two files' ends, in nanoseconds: file systems tell microseconds apart.
+const TIME_STEP: u64 = 1000;
 
-/// The files of one session, for all its modules.
+/// The record files of all sessions of a node.
 #[derive(Debug)]
 pub(super) struct Storage {
-    folder: PathBuf,
+    records: PathBuf,
     state: Mutex<State>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
-    limits: Arc<Limits>,
-    /// Bytes of the files that are not being written; none before they are counted.
-    ended: Option<u64>,
+    sessions: BTreeMap<Name, Files>,
+    /// The latest time of a file that was ended.
+    last: u64,
+    /// Something has changed since the limits were last enforced.
+    is_changed: bool,
+    /// It was said that files cannot be deleted.
+    is_said: bool,
+    /// Tries to delete a file that have failed.
+    failed: u64,
+    next_open: u64,
+}
+
+/// The files in the folder of one session.
+#[derive(Debug, Default)]
+struct Files {
+    holder: Holder,
+    /// The holder that its folder names.
+    written: Option<Holder>,
+    session: Option<Open>,
     /// The folders in which files are being written, and their bytes.
-    open: BTreeMap<String, u64>,
-    /// Nothing is left to delete until another file is ended.
-    is_exhausted: bool,
+    writing: BTreeMap<String, u64>,
+    /// The other files, the first to be deleted first.
+    ended: BTreeSet<Ended>,
+    /// Bytes of these.
+    ended_bytes: u64,
+    /// The number of these that could not be deleted.
+    stuck: usize,
+    /// Nothing of it is deleted before, because it could not be.
+    rests_until: Option<Instant>,
+}
+
+/// An open session.
+#[derive(Debug)]
+struct Open {
+    number: u64,
+    limits: Arc<Limits>,
+    /// The limit that was enforced last.
+    enforced: Option<u64>,
 }
 
 /// A file that is not being written. Files are deleted in this order: incomplete ones, of use only for their recovery, go last.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Ended {
     is_incomplete: bool,
-    written: SystemTime,
-    label: String,
+    /// How often it could not be deleted: others are tried first.
+    failures: u32,
+    /// When it was ended, in nanoseconds since 1970, and later than each file that was ended before it, whatever the clock says.
+    time: u64,
+    label: Arc<str>,
     name: String,
     bytes: u64,
 }
 
+/// An open session, for its modules. It is closed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct SessionFiles {
+    storage: Arc<Storage>,
+    session: Name,
+    number: u64,
+}
+
+/// The work of enforcing the limits that was done for a session.
+pub(super) struct Enforced {
+    pub(super) session: Name,
+    /// Files that were tried.
+    pub(super) files: u32,
+}
+
+impl Files {
+    fn bytes(&self) -> u64 {
+        self.writing.values().copied().fold(self.ended_bytes, u64::saturating_add)
+    }
+
+    fn add(&mut self, file: Ended) {
+        let (bytes, is_stuck) = (file.bytes, file.failures > 0);
+        if self.ended.insert(file) {
+            self.ended_bytes = self.ended_bytes.saturating_add(bytes);
+            self.stuck += usize::from(is_stuck);
+        }
+    }
+
+    fn remove(&mut self, file: &Ended) -> bool {
+        let was_there = self.ended.remove(file);
+        if was_there {
+            self.ended_bytes = self.ended_bytes.saturating_sub(file.bytes);
+            self.stuck = self.stuck.saturating_sub(usize::from(file.failures > 0));
+        }
+        was_there
+    }
+}
+
 impl Storage {
-    /// The files in the folder of a session.
-    pub(super) fn new(folder: PathBuf, limits: Arc<Limits>) -> Self {
-        let state = State { limits, ended: None, open: BTreeMap::new(), is_exhausted: false };
-        Self { folder, state: Mutex::new(state) }
+    pub(super) fn new(records: PathBuf) -> Arc<Self> {
+        Arc::new(Self { records, state: Mutex::default() })
     }
 
-    /// The limits of the session as it is now.
-    pub(super) fn held_to(&self, limits: Arc<Limits>) {
-        self.lock().limits = limits;
-    }
-
-    /// Files are being written in the folder of this label from now on.
-    pub(super) fn begin(&self, label: &str) {
-        let mut state = self.lock();
-        let there = bytes_in(&self.folder.join(label));
-        state.ended = state.ended.map(|ended| ended.saturating_sub(there));
-        state.open.insert(label.to_owned(), there);
-    }
-
-    /// The files in the folder of this label have grown.
-    pub(super) fn grow(&self, label: &str) {
-        let there = bytes_in(&self.folder.join(label));
-        if let Some(bytes) = self.lock().open.get_mut(label) {
-            *bytes = there;
-        }
-    }
-
-    /// The files in the folder of this label are ended.
-    pub(super) fn end(&self, label: &str) {
-        let mut state = self.lock();
-        let there = bytes_in(&self.folder.join(label));
-        if state.open.remove(label).is_some() {
-            state.ended = state.ended.map(|ended| ended.saturating_add(there));
-            state.is_exhausted = false;
-        }
-    }
-
-    /// The bytes, of rows before they are encoded, with which a module's files are ended: so that they can be deleted before they have taken the whole limit.
-    pub(super) fn file_bytes_max(&self) -> u64 {
-        let state = self.lock();
-        let Some(limit) = state.limits.get(Resource::RecordStorage) else { return u64::MAX };
-        let modules = u64::try_from(state.open.len()).unwrap_or(u64::MAX).max(1);
-        (limit / OPEN_PART / modules).max(OPEN_BYTES_MIN)
-    }
-
-    /// Deletes the oldest files where there are more bytes than the session may keep. Returns false where that took next to no time.
-    pub(super) fn enforce(&self) -> bool {
-        let mut state = self.lock();
-        let open = state.open.values().copied().fold(0, u64::saturating_add);
-        let limit = state.limits.get(Resource::RecordStorage).unwrap_or(u64::MAX);
-        let known = state.ended.map(|ended| ended.saturating_add(open));
-        if known.is_some_and(|kept| kept <= limit || state.is_exhausted) {
-            tell(&state.limits, known.unwrap_or(0), &[]);
-            return false;
-        }
-        let mut files = self.ended_files(&state.open);
-        let mut deleted = Vec::new();
-        let mut ended = files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
-        if open.saturating_add(ended) > limit {
-            files.sort_unstable();
-            let wanted = limit.saturating_sub(limit / ROOM_PART);
-            for file in &files {
-                if open.saturating_add(ended) <= wanted {
-                    break;
-                }
-                if self.delete(file) {
-                    ended = ended.saturating_sub(file.bytes);
-                    deleted.push(file.bytes);
+    /// Searches the folders, once: files that are ended afterwards are later than all that are there.
+    pub(super) fn scan(&self) {
+        for session in disk::sessions(&self.records) {
+            let folder = self.folder(&session);
+            let (holder, files) = (Holder::read(&folder), disk::files(&folder));
+            let mut state = self.lock();
+            let newest = files.iter().map(|file| file.time).max().unwrap_or(0);
+            state.last = state.last.max(newest);
+            state.is_changed = true;
+            let there = state.sessions.entry(session).or_default();
+            if there.session.is_none() && there.writing.is_empty() {
+                there.holder = holder.clone();
+            }
+            there.written.get_or_insert(holder);
+            for file in files {
+                if !there.writing.contains_key(&*file.label) {
+                    there.add(file);
                 }
             }
-            state.is_exhausted = open.saturating_add(ended) > limit;
         }
-        state.ended = Some(ended);
-        tell(&state.limits, open.saturating_add(ended), &deleted);
-        true
     }
 
-    /// The files that are not being written: those with the names of record files, in folders with the names of modules.
-    fn ended_files(&self, open: &BTreeMap<String, u64>) -> Vec<Ended> {
-        let mut all = Vec::new();
-        for (label, is_folder) in entries(&self.folder).map(|entry| (entry.0, entry.1.is_dir())) {
-            if !is_folder || !is_label(&label) {
+    /// Takes note of files that were recovered in the folder of an earlier life.
+    pub(super) fn recovered(&self, session: &Path, label: &Path) {
+        let name = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+        let (Some(session), Some(label)) = (name(session), name(label)) else { return };
+        let Ok(session) = Name::new(&session) else { return };
+        let files = disk::files_of(&self.folder(&session), &label);
+        let mut state = self.lock();
+        state.is_changed = true;
+        let Some(there) = state.sessions.get_mut(&session).filter(|it| !it.writing.contains_key(&label))
+        else {
+            return;
+        };
+        let before: Vec<Ended> = there.ended.iter().filter(|file| *file.label == *label).cloned().collect();
+        before.iter().for_each(|file| _ = there.remove(file));
+        files.into_iter().for_each(|file| there.add(file));
+    }
+
+    /// Opens a session with its limits. Its files are the holder's.
+    pub(super) fn open(
+        self: &Arc<Self>,
+        session: &Name,
+        limits: &Arc<Limits>,
+        holder: Holder,
+    ) -> Arc<SessionFiles> {
+        let mut state = self.lock();
+        state.next_open += 1;
+        let (number, limits) = (state.next_open, Arc::clone(limits));
+        state.is_changed = true;
+        let there = state.sessions.entry(session.clone()).or_default();
+        there.session = Some(Open { number, limits, enforced: None });
+        there.holder = holder;
+        Arc::new(SessionFiles { storage: Arc::clone(self), session: session.clone(), number })
+    }
+
+    /// Tries to delete a file that have failed.
+    pub(super) fn failed(&self) -> u64 {
+        self.lock().failed
+    }
+
+    /// Deletes the oldest files where there are more bytes than a session or a holder may keep. Returns for which sessions files were tried.
+    pub(super) fn enforce(&self, now: Instant) -> Vec<Enforced> {
+        let doomed = {
+            let mut state = self.lock();
+            if !state.is_due(now) {
+                return Vec::new();
+            }
+            let doomed = state.plan();
+            if doomed.is_empty() {
+                state.tell(&BTreeMap::new());
+                return Vec::new();
+            }
+            doomed
+        };
+        let mut done: BTreeMap<Name, u32> = BTreeMap::new();
+        let mut failures: BTreeMap<Name, usize> = BTreeMap::new();
+        let mut results = Vec::with_capacity(doomed.len());
+        for it in doomed {
+            let failures = failures.entry(it.session.clone()).or_default();
+            if *failures >= FAILURES_MAX {
                 continue;
             }
-            // What is being written there is none of these; what was recovered there before, is.
-            let is_open = open.contains_key(&label);
-            for (name, known) in entries(&self.folder.join(&label)) {
-                let Some(is_incomplete) = record_file(&name).filter(|_| known.is_file() && !is_open) else {
-                    continue;
-                };
-                let written = known.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-                let bytes = known.len().max(FILE_BYTES_MIN);
-                all.push(Ended { is_incomplete, written, label: label.clone(), name, bytes });
-            }
+            let result = disk::delete(&self.folder(&it.session), &it.file);
+            *failures += usize::from(result.is_err());
+            *done.entry(it.payer.clone()).or_default() += 1;
+            results.push((it, result));
         }
-        all
+        self.settle(results, now);
+        done.into_iter().map(|(session, files)| Enforced { session, files }).collect()
     }
 
-    /// Deletes a file, and its folder where nothing else is in it. Returns false where it is not gone.
-    fn delete(&self, file: &Ended) -> bool {
-        // Opened without following a link: so what is deleted is in the session's own folder.
-        let session = Folder::open(&self.folder);
-        let folder = session.and_then(|session| session.open_in(&file.label));
-        let gone = match folder.map_err(std::io::Error::from).and_then(|folder| folder.remove(&file.name)) {
-            Ok(()) => true,
-            Err(error) => error.kind() == ErrorKind::NotFound,
-        };
-        // It refuses a folder that is not empty.
-        _ = std::fs::remove_dir(self.folder.join(&file.label));
-        gone
+    /// Takes note of deleted files, and of those that could not be.
+    fn settle(&self, results: Vec<(plan::Doomed, std::io::Result<()>)>, now: Instant) {
+        let mut state = self.lock();
+        state.is_changed = true;
+        let mut gone: BTreeMap<Name, Vec<u64>> = BTreeMap::new();
+        // The sessions, and whether none of their files could be deleted.
+        let mut tried: BTreeMap<Name, bool> = BTreeMap::new();
+        let mut first_error = None;
+        for (plan::Doomed { session, file, payer }, result) in results {
+            let Some(there) = state.sessions.get_mut(&session) else { continue };
+            there.remove(&file);
+            let is_blocked = tried.entry(session.clone()).or_insert(true);
+            match result {
+                Ok(()) => {
+                    *is_blocked = false;
+                    gone.entry(payer).or_default().push(file.bytes);
+                }
+                Err(error) => {
+                    there.add(Ended { failures: file.failures.saturating_add(1), ..file });
+                    state.failed = state.failed.saturating_add(1);
+                    first_error.get_or_insert((session, error));
+                }
+            }
+        }
+        state.tell(&gone);
+        for (session, is_blocked) in tried {
+            if let Some(there) = state.sessions.get_mut(&session) {
+                there.rests_until = is_blocked.then(|| now + RETRY);
+            }
+            self.forget(&mut state, &session);
+        }
+        let is_stuck = state.sessions.values().any(|there| there.stuck > 0);
+        let was_said = std::mem::replace(&mut state.is_said, is_stuck);
+        drop(state);
+        match first_error {
+            Some((session, error)) if !was_said => crate::log::session(&session).warn(&format_args!(
+                "session {session}: record files beyond a limit cannot be deleted, and are tried again later: {error}"
+            )),
+            None if was_said && !is_stuck => crate::log::say("record files beyond a limit are all deleted again"),
+            _ => {}
+        }
+    }
+
+    /// Forgets a closed session without files, and removes its folder.
+    fn forget(&self, state: &mut State, session: &Name) {
+        let is_empty =
+            |there: &Files| there.session.is_none() && there.writing.is_empty() && there.ended.is_empty();
+        if state.sessions.get(session).is_some_and(is_empty) {
+            state.sessions.remove(session);
+            // While nothing can begin there: three calls of the system.
+            disk::remove_empty(&self.folder(session));
+        }
+    }
+
+    fn folder(&self, session: &Name) -> PathBuf {
+        self.records.join(session.as_str())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -168,175 +293,106 @@ impl Storage {
     }
 }
 
-/// Has the session's bill and status say how many bytes it keeps now, and which were deleted.
-fn tell(limits: &Limits, kept: u64, deleted: &[u64]) {
-    let bytes = deleted.iter().copied().fold(0, u64::saturating_add);
-    limits.tell(Resource::RecordStorage, |told, used| {
-        (told.taken, told.beyond) = (kept, told.beyond.saturating_add(bytes));
-        used.record_files_deleted = used.record_files_deleted.saturating_add(deleted.len() as u64);
-        used.record_bytes_deleted.0 = used.record_bytes_deleted.0.saturating_add(bytes);
-    });
-}
-
-/// What is in a folder, with its names where they are text. Links are not followed.
-fn entries(folder: &Path) -> impl Iterator<Item = (String, std::fs::Metadata)> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.metadata().ok()?)))
-}
-
-/// The bytes of the record files in a module's folder.
-fn bytes_in(folder: &Path) -> u64 {
-    let files = entries(folder).filter(|(name, known)| known.is_file() && record_file(name).is_some());
-    files.map(|(_, known)| known.len().max(FILE_BYTES_MIN)).fold(0, u64::saturating_add)
-}
-
-/// Whether a folder has the name of one with a module's files: the module's name and a number.
-fn is_label(text: &str) -> bool {
-    text.rsplit_once('-').is_some_and(|(module, number)| {
-        let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-        is_number && Name::new(module).is_ok()
-    })
-}
-
-/// Whether a record file is incomplete, by its name; none for other files.
-fn record_file(name: &str) -> Option<bool> {
-    let (stem, is_incomplete) = match name.strip_suffix(".parquet") {
-        Some(stem) => (stem, false),
-        None => (name.strip_suffix(".parquet.part").or_else(|| name.strip_suffix(".parquet.wal"))?, true),
-    };
-    let stream = match stem.rsplit_once(".recovered-") {
-        Some((stream, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => stream,
-        _ => stem,
-    };
-    Name::new(stream).ok().map(|_| is_incomplete)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::spec::SessionSpec;
-    use std::time::Duration;
-
-    const MIB: usize = 1 << 20;
-
-    fn limits(bytes: u64) -> Arc<Limits> {
-        let mut spec = SessionSpec::new(Name::new("s").unwrap());
-        spec.limits.set(Resource::RecordStorage, Some(bytes));
-        Arc::new(Limits::of(&spec, None))
-    }
-
-    /// Makes a file that is as old as its number says: the lowest is the oldest.
-    fn put(folder: &Path, path: &str, bytes: usize, number: u64) {
-        let path = folder.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, vec![0; bytes]).unwrap();
-        let file = std::fs::File::options().write(true).open(&path).unwrap();
-        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(number)).unwrap();
-    }
-
-    fn there(folder: &Path) -> Vec<String> {
-        let mut all = Vec::new();
-        for (label, known) in entries(folder) {
-            if known.is_dir() {
-                all.extend(entries(&folder.join(&label)).map(|(name, _)| format!("{label}/{name}")));
+impl SessionFiles {
+    /// The limits of the session, and its holder, as they are now.
+    pub(super) fn held_to(&self, limits: &Arc<Limits>) {
+        self.change(|there| {
+            if let Some(open) = &mut there.session {
+                open.limits = Arc::clone(limits);
             }
-        }
-        all.sort();
-        all
+        });
     }
 
-    #[test]
-    fn the_oldest_complete_files_go_first_and_what_is_written_stays() {
-        let root = tempfile::tempdir().unwrap();
-        let folder = root.path().join("s");
-        // Of an earlier life, in no order of names.
-        put(&folder, "m-7/rows.parquet", 3 * MIB, 1);
-        put(&folder, "a-0/rows.parquet", 3 * MIB, 2);
-        put(&folder, "a-0/rows.recovered-1.parquet", 3 * MIB, 3);
-        put(&folder, "b-0/rows.parquet.part", 3 * MIB, 0);
-        put(&folder, "m-8/rows.parquet.part", 3 * MIB, 0);
-        let limits = limits(12 << 20);
-        let storage = Storage::new(folder.clone(), Arc::clone(&limits));
-        storage.begin("m-8");
-        storage.enforce();
-        // 15 MiB were there, and 1/16 of the limit more than necessary may go.
-        let left = ["a-0/rows.recovered-1.parquet", "b-0/rows.parquet.part", "m-8/rows.parquet.part"];
-        assert_eq!(there(&folder), left);
-        assert!(!folder.join("m-7").exists(), "a folder without files goes with them");
-        let shot = |limits: &Limits| {
-            let it = limits.shot().of(Resource::RecordStorage);
-            (it.taken, it.beyond)
+    /// The holder as it is now.
+    pub(crate) fn belong_to(&self, holder: Holder) {
+        self.change(|there| there.holder = holder);
+    }
+
+    /// The folder of the session.
+    pub(super) fn folder(&self) -> PathBuf {
+        self.storage.folder(&self.session)
+    }
+
+    /// Files are being written in the folder of this label from now on. The session's folder names its holder before there are any.
+    pub(super) fn begin(&self, label: &str) -> Result<(), PrivateError> {
+        let holder = {
+            let mut state = self.storage.lock();
+            state.is_changed = true;
+            let there = state.sessions.entry(self.session.clone()).or_default();
+            // Before there are any: then nothing that is made here counts as ended, or is deleted.
+            let before: Vec<Ended> =
+                there.ended.iter().filter(|file| &*file.label == label).cloned().collect();
+            before.iter().for_each(|file| _ = there.remove(file));
+            there.writing.insert(label.to_owned(), before.iter().map(|file| file.bytes).sum());
+            (there.written.as_ref() != Some(&there.holder)).then(|| there.holder.clone())
         };
-        assert_eq!(shot(&limits), (9 << 20, 6 << 20));
-        // The file that is being written counts, and grows beyond everything else: it alone stays.
-        put(&folder, "m-8/rows.parquet.part", 13 * MIB, 9);
-        storage.grow("m-8");
-        storage.enforce();
-        assert_eq!(there(&folder), ["m-8/rows.parquet.part"]);
-        assert_eq!(shot(&limits), (13 << 20, 12 << 20));
-        // It is ended, and another one is begun.
-        std::fs::rename(folder.join("m-8/rows.parquet.part"), folder.join("m-8/rows.parquet")).unwrap();
-        storage.end("m-8");
-        storage.begin("m-9");
-        storage.enforce();
-        assert_eq!((there(&folder), shot(&limits)), (Vec::new(), (0, 25 << 20)));
+        if let Some(holder) = holder {
+            // An operator's session has no such file, and usually none to remove.
+            holder.write(&self.storage.records, &self.session)?;
+            self.change(|there| there.written = Some(holder));
+        }
+        Ok(())
     }
 
-    #[test]
-    fn nothing_but_record_files_of_the_session_is_deleted() {
-        let root = tempfile::tempdir().unwrap();
-        let folder = root.path().join("s");
-        put(root.path(), "elsewhere/rows.parquet", 3 * MIB, 0);
-        put(root.path(), "elsewhere/m-1/rows.parquet", 3 * MIB, 0);
-        for path in [
-            "m-1/notes.txt",
-            "m-1/rows.parquet.old",
-            "notes/rows.parquet",
-            "m-x/rows.parquet",
-            "m-1/UPPER CASE.parquet",
-        ] {
-            put(&folder, path, 2 * MIB, 0);
-        }
-        put(&folder, "m-1/rows.parquet", 3 * MIB, 1);
-        std::os::unix::fs::symlink(root.path().join("elsewhere"), folder.join("m-2")).unwrap();
-        std::os::unix::fs::symlink(
-            root.path().join("elsewhere/rows.parquet"),
-            folder.join("m-1/link.parquet"),
-        )
-        .unwrap();
-        let storage = Storage::new(folder.clone(), limits(1));
-        storage.enforce();
-        assert!(!folder.join("m-1/rows.parquet").exists());
-        for path in [
-            "m-1/notes.txt",
-            "m-1/rows.parquet.old",
-            "notes/rows.parquet",
-            "m-x/rows.parquet",
-            "m-1/link.parquet",
-            "m-2",
-        ] {
-            assert!(folder.join(path).symlink_metadata().is_ok(), "{path}");
-        }
-        for path in ["elsewhere/rows.parquet", "elsewhere/m-1/rows.parquet"] {
-            assert!(root.path().join(path).exists(), "{path}");
-        }
-        // A folder that is a link is none of the node's.
-        let linked = root.path().join("linked");
-        std::os::unix::fs::symlink(root.path().join("elsewhere"), &linked).unwrap();
-        Storage::new(linked, limits(1)).enforce();
-        assert!(root.path().join("elsewhere/m-1/rows.parquet").exists());
+    /// The files in the folder of this label have grown. Returns their bytes.
+    pub(super) fn grow(&self, label: &str) -> u64 {
+        let bytes = disk::bytes_of(&self.folder(), label);
+        self.change(|there| {
+            if let Some(known) = there.writing.get_mut(label) {
+                *known = bytes;
+            }
+        });
+        bytes
     }
 
-    #[test]
-    fn files_end_before_they_have_taken_the_limit() {
-        let storage = Storage::new(PathBuf::from("/nonexistent"), limits(80 << 20));
-        storage.begin("m-0");
-        assert_eq!(storage.file_bytes_max(), 10 << 20);
-        storage.begin("m-1");
-        assert_eq!(storage.file_bytes_max(), 5 << 20);
-        storage.held_to(limits(1));
-        assert_eq!(storage.file_bytes_max(), 1 << 20);
-        storage.held_to(limits(u64::MAX));
-        assert_eq!(storage.file_bytes_max(), u64::MAX);
+    /// The files in the folder of this label are ended.
+    pub(super) fn end(&self, label: &str) {
+        let folder = self.folder();
+        let mut files = disk::files_of(&folder, label);
+        let mut state = self.storage.lock();
+        // Newer than all that were ended before, though the clock may have been set back.
+        let (newest, last) = (files.iter().map(|file| file.time).max().unwrap_or(0), state.last);
+        let time = newest.max(last.saturating_add(TIME_STEP));
+        files.iter_mut().for_each(|file| file.time = time);
+        state.is_changed = true;
+        let there = state.sessions.entry(self.session.clone()).or_default();
+        if there.writing.remove(label).is_none() || files.is_empty() {
+            return;
+        }
+        files.iter().cloned().for_each(|file| there.add(file));
+        state.last = time;
+        drop(state);
+        if newest <= last {
+            disk::set_time(&folder, &files);
+        }
+    }
+
+    /// The bytes on the disk with which a module's files are ended: so that they can be deleted before they have taken the whole limit.
+    pub(super) fn file_bytes_max(&self) -> u64 {
+        let state = self.storage.lock();
+        let Some(there) = state.sessions.get(&self.session) else { return u64::MAX };
+        let limit = there.session.as_ref().and_then(|open| open.limits.get(Resource::RecordStorage));
+        let Some(limit) = limit else { return u64::MAX };
+        let modules = u64::try_from(there.writing.len()).unwrap_or(u64::MAX).max(1);
+        (limit / OPEN_PART / modules).max(OPEN_BYTES_MIN)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Files)) {
+        let mut state = self.storage.lock();
+        state.is_changed = true;
+        change(state.sessions.entry(self.session.clone()).or_default());
+    }
+}
+
+impl Drop for SessionFiles {
+    fn drop(&mut self) {
+        let mut state = self.storage.lock();
+        state.is_changed = true;
+        let Some(there) = state.sessions.get_mut(&self.session) else { return };
+        // Another one of that name may have been opened since.
+        if there.session.as_ref().is_some_and(|open| open.number == self.number) {
+            there.session = None;
+        }
+        self.storage.forget(&mut state, &self.session);
     }
 }

@@ -165,7 +165,7 @@ fn who_emits_more_bytes_of_records_than_are_taken_in_a_second_loses_them_and_nob
 }
 
 /// Emits as many rows for each packet as it may, with numbers that do not compress.
-fn flood() -> Vec<u8> {
+pub fn flood() -> Vec<u8> {
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32) (local $i i32)
             (loop $more
                 (i64.store (i32.const 64) (i64.add (i64.const 1442695040888963407)
@@ -184,7 +184,9 @@ fn files(place: &Place, session: &str) -> Vec<(u64, u64)> {
         std::fs::read_dir(place.disk().join("records").join(session)).into_iter().flatten().flatten()
     {
         let label = folder.file_name().into_string().unwrap();
-        let number = label.rsplit_once('-').unwrap().1.parse().unwrap();
+        // Beside them is the file with the session's holder.
+        let Some((_, number)) = label.rsplit_once('-') else { continue };
+        let number = number.parse().unwrap();
         for file in std::fs::read_dir(folder.path()).into_iter().flatten().flatten() {
             found.extend(file.metadata().ok().map(|known| (number, known.len())));
         }
@@ -193,7 +195,7 @@ fn files(place: &Place, session: &str) -> Vec<(u64, u64)> {
     found
 }
 
-fn on_disk(place: &Place, session: &str) -> u64 {
+pub fn on_disk(place: &Place, session: &str) -> u64 {
     files(place, session).iter().map(|(_, bytes)| bytes).sum()
 }
 

@@ -1,6 +1,6 @@
 //! What a credential limits beside processor time and memory: each limit is held, and whoever got the right from one and the same holder shares it.
 
-use crate::limits::{arrived, shown, teller, writer, written};
+use crate::limits::{arrived, flood, on_disk, shown, teller, writer, written};
 use crate::links;
 use crate::module::{MANIFEST, assemble, text};
 use crate::place::{is_inside, udp};
@@ -100,6 +100,62 @@ fn delegates_share_bytes_of_records_and_their_storage() {
     let told = net.done(&students[1], &["session", "show", "s"]);
     assert!(told.contains("limits: 60 kB/s of records; 2 GB of kept records, 0 B now"), "{told}");
     assert!(net.place.stop().success());
+}
+
+#[test]
+fn records_of_closed_sessions_count_for_their_holder_and_a_limit_changes_while_a_session_runs() {
+    if !is_inside(
+        "remote_limits::records_of_closed_sessions_count_for_their_holder_and_a_limit_changes_while_a_session_runs",
+    ) {
+        return;
+    }
+    const MB: u64 = 1_000_000;
+    let mut net = Net::new();
+    let ceilings = Ceilings {
+        cpu: Some(CpuShare(500_000)),
+        record_bytes: Some(BytesPerSecond(2 * MB)),
+        record_storage: Some(Bytes(4 * MB)),
+        sessions: Some(5),
+        ..modest().ceilings
+    };
+    let researcher = net.granted("researcher", Grant { ceilings, ..modest() });
+    let module = file(&net, "flood.wasm", &flood());
+    let begin = |net: &Net, name: &str| {
+        let channel = ["--channel", "interface=b", "--cpu", "period=10ms,slice=3ms"];
+        net.done(&researcher, &[&["session", "create", name, "--memory", "1 MiB"][..], &channel].concat());
+        net.done(&researcher, &["load", name, &module]);
+    };
+    let [one, two] = ["one", "two"].map(|name| researcher.name_of(name));
+    let write = |net: &mut Net, what: &str, is_so: &dyn Fn(&crate::place::Place) -> bool| {
+        net.place.until(what, |place| {
+            place.send(&vec![udp(7, b"x"); 500]);
+            is_so(place)
+        });
+    };
+    begin(&net, "one");
+    write(&mut net, "it keeps more than it will", &|place| on_disk(place, &one) > 2 * MB + MB / 2);
+    // A lower limit holds for what there is, while the module runs and nothing new comes.
+    let deleted = |place: &crate::place::Place| {
+        shown(place, &one)["limits"]["record_storage_deleted"].as_u64().unwrap_or(0)
+    };
+    let before = deleted(&net.place);
+    net.done(&researcher, &["session", "change", "one", "--record-storage", "1MB"]);
+    net.place.until("it keeps less", |place| deleted(place) > before);
+    net.refused(&researcher, &["session", "change", "one", "--record-storage", "5MB"], "of the 4 MB given");
+    net.done(&researcher, &["session", "change", "one", "--record-storage", "4MB"]);
+    write(&mut net, "it keeps more again", &|place| on_disk(place, &one) > 3 * MB);
+    net.done(&researcher, &["session", "close", "one"]);
+    // Another session of the same holder: the files of the first one go for its files.
+    begin(&net, "two");
+    // The limit, what comes between two looks, and files that are being written: of at most 1 MiB of rows, with their log.
+    let most = 4 * MB + 2 * MB + 3 * MB;
+    write(&mut net, "the files of the closed session are gone", &|place| {
+        let there = on_disk(place, &one) + on_disk(place, &two);
+        assert!(there <= most, "{there} bytes are kept");
+        on_disk(place, &one) == 0
+    });
+    assert!(net.place.stop().success());
+    assert!(net.place.billed(&two, "record_files_deleted") > 0, "the session for which they went has them");
 }
 
 #[test]
