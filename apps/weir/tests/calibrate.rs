@@ -1,11 +1,7 @@
 //! `weir calibrate`: what it measures, where it is kept, and who uses it.
 
-#![forbid(unsafe_code)]
-
-mod run;
-
-use run::process::{Ended, finish};
-use run::weir;
+use crate::run::process::{Ended, finish};
+use crate::run::weir;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

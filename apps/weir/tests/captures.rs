@@ -1,12 +1,9 @@
 //! `weir run -r`: captures of every kind, good and bad, counted as others count them.
 
-#![forbid(unsafe_code)]
-
-mod run;
-
-use run::packets::{self, Packet, pcap, pcap_of, pcapng, read_pcap, traffic};
-use run::process::{counts, module as module_of, number, without_times};
-use run::{contents, files_below, outside, run, run_with, traces};
+use crate::run;
+use crate::run::packets::{self, Packet, pcap, pcap_of, pcapng, read_pcap, traffic};
+use crate::run::process::{counts, module as module_of, number, without_times};
+use crate::run::{contents, files_below, outside, run, run_with, traces};
 use serde_json::Value;
 use std::fs;
 use std::io::Write;

@@ -1,12 +1,9 @@
 //! `weir check`: what an operator and an author learn about a module before it runs.
 
-#![forbid(unsafe_code)]
-
-mod run;
-
-use run::module::{MANIFEST, answering, assemble, text};
-use run::process::finish;
-use run::{outside, run, weir};
+use crate::run;
+use crate::run::module::{MANIFEST, answering, assemble, text};
+use crate::run::process::finish;
+use crate::run::{outside, run, weir};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;

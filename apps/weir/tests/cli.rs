@@ -1,11 +1,8 @@
 //! The command line: help, wrong usage, and the way of a new user from `weir new` to records.
 
-#![forbid(unsafe_code)]
-
-mod run;
-
-use run::process::{counts, finish, module, number};
-use run::{outside, run, sample, weir};
+use crate::run;
+use crate::run::process::{counts, finish, module, number};
+use crate::run::{outside, run, sample, weir};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,13 +1,7 @@
 //! The commands that speak with a node, against one that answers from a script; and the ledger's, which need none.
 
-#![forbid(unsafe_code)]
-
-mod agreement;
-mod run;
-mod shapes;
-
-use run::process::{Ended, finish};
-use run::{run, weir};
+use crate::run::process::{Ended, finish};
+use crate::run::{run, weir};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,14 +1,10 @@
 //! Modules that do their worst, beside one that does its work: it loses nothing, the run goes to its end, and the operator is told.
 
-#![forbid(unsafe_code)]
-
-mod run;
-mod shapes;
-
-use run::module::{MANIFEST, answering, assemble, at_packet, text, write, write_as};
-use run::packets::{pcap, read_pcap, traffic};
-use run::process::{Ended, counts, module, number};
-use run::{contents, run};
+use crate::run::module::{MANIFEST, answering, assemble, at_packet, text, write, write_as};
+use crate::run::packets::{pcap, read_pcap, traffic};
+use crate::run::process::{Ended, counts, module, number};
+use crate::run::{contents, run};
+use crate::shapes;
 use serde_json::Value;
 use std::fs;
 use std::io::Write as _;

@@ -341,6 +341,32 @@ fn no_source_file_is_too_long_to_review() {
     assert_none(&broken);
 }
 
+/// Each test program links the same libraries once more, so a further one states its reason in a comment above its `[[test]]`.
+#[test]
+fn a_crate_has_one_test_program_and_a_reason_for_each_further_one() {
+    let mut broken = Vec::new();
+    for package in packages() {
+        let manifest = read(&workspace().join(&package.folder).join("Cargo.toml"));
+        let without_reason = test_programs_without_reason(&manifest);
+        let declared = manifest.lines().filter(|line| *line == "[[test]]").count();
+        // A program that cargo found by itself has no place for a reason.
+        if without_reason > 1 || (package.test_programs > 1 && package.test_programs != declared) {
+            broken.push(format!(
+                "{0}/Cargo.toml: {1} test programs, and {2} without a reason; make them modules of {0}/tests/main.rs",
+                package.folder,
+                package.test_programs,
+                package.test_programs - declared + without_reason
+            ));
+        }
+    }
+    assert_none(&broken);
+}
+
+fn test_programs_without_reason(manifest: &str) -> usize {
+    let lines: Vec<&str> = manifest.lines().collect();
+    lines.windows(2).filter(|pair| pair[1] == "[[test]]" && !pair[0].starts_with("# ")).count()
+}
+
 /// What docs/THREATS.md calls shown has a test that shows it: in the last column of its tables, what could be a function's name is one, and what could be a file's.
 #[test]
 fn every_test_that_the_threats_name_is_there() {
@@ -416,6 +442,10 @@ fn the_scan_finds_what_it_looks_for_and_nothing_in_comments_and_strings() {
     let shows = "//! a.display()\nfn f() { a\n    .display (); }\n#[cfg(test)]\nmod tests { fn g() { b.display() } }\n";
     assert_eq!(displayed(shows).iter().map(|(line, _)| *line).collect::<Vec<_>>(), [3]);
 
+    let manifest =
+        "[[test]]\nname = \"a\"\n\n[[test]]\nname = \"b\"\n\n# It forks.\n[[test]]\nname = \"c\"\n";
+    assert_eq!(test_programs_without_reason(&format!("[package]\n\n{manifest}")), 2);
+
     let (mut files, mut functions) = (Vec::new(), std::collections::BTreeSet::new());
     files_and_functions(
         "a.rs",
@@ -447,6 +477,7 @@ struct Package {
     dependencies: Vec<Dependency>,
     /// The first file of its library and of each of its programs.
     roots: Vec<PathBuf>,
+    test_programs: usize,
 }
 
 struct Dependency {
@@ -478,10 +509,8 @@ fn packages() -> Vec<Package> {
 
 fn package(metadata: &Value) -> Package {
     let manifest = Path::new(text(metadata, "manifest_path"));
-    let is_root = |target: &&Value| {
-        list(target, "kind")
-            .iter()
-            .any(|kind| ["lib", "bin", "proc-macro"].contains(&kind.as_str().unwrap_or_default()))
+    let is_any = |target: &Value, kinds: &[&str]| {
+        list(target, "kind").iter().any(|kind| kinds.contains(&kind.as_str().unwrap_or_default()))
     };
     Package {
         name: text(metadata, "name").to_owned(),
@@ -495,9 +524,10 @@ fn package(metadata: &Value) -> Package {
             .collect(),
         roots: list(metadata, "targets")
             .iter()
-            .filter(is_root)
+            .filter(|target| is_any(target, &["lib", "bin", "proc-macro"]))
             .map(|target| PathBuf::from(text(target, "src_path")))
             .collect(),
+        test_programs: list(metadata, "targets").iter().filter(|target| is_any(target, &["test"])).count(),
     }
 }
 

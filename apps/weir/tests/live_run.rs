@@ -1,15 +1,12 @@
 //! `weir run -i`: modules on a live interface, in network namespaces that the tests make. They need root.
 
-#![forbid(unsafe_code)]
-
-mod offload;
-mod run;
-
-use run::module::{answering, write, write_as};
-use run::net::{cables, interrupt, received_bytes, send, shell, wait_for, wait_until_it_reads};
-use run::packets::{Packet, pcap, read_pcap, traffic};
-use run::process::{Ended, counts, ended, module, number};
-use run::{contents, files_below, run, sample, weir};
+use crate::offload;
+use crate::run;
+use crate::run::module::{answering, write, write_as};
+use crate::run::net::{cables, interrupt, received_bytes, send, shell, wait_for, wait_until_it_reads};
+use crate::run::packets::{Packet, pcap, read_pcap, traffic};
+use crate::run::process::{Ended, counts, ended, module, number};
+use crate::run::{contents, files_below, run, sample, weir};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -1,15 +1,12 @@
 //! What `weir run` leaves behind: the summary, record files, the report and the output capture; also where there is no room for them.
 
-#![forbid(unsafe_code)]
-
-mod run;
-#[path = "output/signals.rs"]
 mod signals;
 
-use run::module::{at_packet, write, write_as};
-use run::packets::{Packet, pcap, pcapng, read_pcap, traffic};
-use run::process::{counts, finish, module, number, without_times};
-use run::{contents, outside, run, run_with, traces, weir};
+use crate::run;
+use crate::run::module::{at_packet, write, write_as};
+use crate::run::packets::{Packet, pcap, pcapng, read_pcap, traffic};
+use crate::run::process::{counts, finish, module, number, without_times};
+use crate::run::{contents, outside, run, run_with, traces, weir};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;

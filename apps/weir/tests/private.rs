@@ -1,13 +1,9 @@
 //! Private files and private memory. Files that weir writes are its user's alone, whatever the umask. Key files that others can have touched are refused. A node hides
 //! its memory, and leaves alone what is at its socket's path. Where the tests run as root, the node is another user's: so both are tried.
 
-#![forbid(unsafe_code)]
-
-mod run;
-
-use run::packets::{pcap, traffic};
-use run::process::{Ended, finish};
-use run::weir;
+use crate::run::packets::{pcap, traffic};
+use crate::run::process::{Ended, finish};
+use crate::run::weir;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};

@@ -2,12 +2,11 @@
 
 #![forbid(unsafe_code)]
 
-mod run;
-
-use run::module::{answering, write, write_as};
-use run::packets::{pcap, traffic};
-use run::process::{Ended, finish, module, number};
-use run::{root, run, weir};
+use crate::run;
+use crate::run::module::{answering, write, write_as};
+use crate::run::packets::{pcap, traffic};
+use crate::run::process::{Ended, finish, module, number};
+use crate::run::{root, run, weir};
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;

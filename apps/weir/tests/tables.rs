@@ -1,12 +1,8 @@
 //! `weir run --table`, and what `weir check` and `weir modules` say of the tables that a module wants.
 
-#![forbid(unsafe_code)]
-
-mod run;
-
-use run::module::{MANIFEST, write_as};
-use run::packets::{pcap, traffic};
-use run::{run, weir};
+use crate::run::module::{MANIFEST, write_as};
+use crate::run::packets::{pcap, traffic};
+use crate::run::{run, weir};
 use std::fs;
 use std::process::Stdio;
 use tempfile::TempDir;

@@ -13,7 +13,7 @@ const FOLDER: &str = "WEIR_CONFINE_FOLDER";
 /// Runs `test` of this file again, in a process of its own, where `in_child` says true.
 fn alone(test: &str, folder: &Path) {
     let child = Command::new(std::env::current_exe().expect("this program has a name"))
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .args(["--exact", &format!("walls::{test}"), "--nocapture", "--test-threads=1"])
         .env(WHO, test)
         .env(FOLDER, folder)
         .stdin(Stdio::piped())

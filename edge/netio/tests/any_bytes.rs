@@ -1,8 +1,6 @@
 //! Whatever the bytes are, reading them ends, does not panic, and gives the same answer in every way to read.
 
-mod builders;
-
-use builders::{MICROSECONDS, NANOSECONDS, Order, Pcap, Pcapng, udp};
+use crate::builders::{MICROSECONDS, NANOSECONDS, Order, Pcap, Pcapng, udp};
 use proptest::prelude::*;
 use weir_netio::exercise::read_all;
 

@@ -1,8 +1,6 @@
 //! Files that change while they are read: the run goes on, and says where it was cut.
 
-mod builders;
-
-use builders::many;
+use crate::builders::many;
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -302,7 +300,7 @@ fn a_sigbus_that_is_not_ours_still_ends_the_process() {
     let path = folder.path().join("file");
     if std::env::var_os(CHILD).is_none() {
         let me = std::env::current_exe().unwrap();
-        let test = "a_sigbus_that_is_not_ours_still_ends_the_process";
+        let test = "changing_files::a_sigbus_that_is_not_ours_still_ends_the_process";
         let status =
             std::process::Command::new(me).args(["--exact", test]).env(CHILD, "1").output().unwrap().status;
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGBUS));

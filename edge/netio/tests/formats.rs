@@ -1,8 +1,6 @@
 //! What is read from well-formed and from damaged captures.
 
-mod builders;
-
-use builders::{MICROSECONDS, NANOSECONDS, Order, Pcap, Pcapng, many, udp};
+use crate::builders::{MICROSECONDS, NANOSECONDS, Order, Pcap, Pcapng, many, udp};
 use weir_netio::exercise::{Reading, read_all};
 use weir_netio::{Capture, Input, Next, OpenError, Options, Reason, Truncation};
 use weir_units::{Bytes, Timestamp};

@@ -1,8 +1,6 @@
 //! The interpreter of weir does with any program what libpcap's does.
 
-mod oracle;
-
-use oracle::Oracle;
+use crate::oracle::Oracle;
 use proptest::prelude::*;
 use weir_demux::{Instruction, Packet, Program};
 

@@ -1,8 +1,6 @@
 //! What the joined filters of many channels say of a packet is what libpcap says of it for each of them.
 
-mod oracle;
-
-use oracle::Oracle;
+use crate::oracle::Oracle;
 use pcap::Linktype;
 use proptest::prelude::*;
 use std::path::Path;

@@ -1,8 +1,6 @@
 //! Standard input: a pipe, a file, or a file of which somebody has read a part. The test runs itself as the reading process.
 
-mod builders;
-
-use builders::many;
+use crate::builders::many;
 use std::io::{Seek, SeekFrom, Write};
 use std::process::{Command, Stdio};
 use weir_netio::exercise::read;
@@ -12,7 +10,7 @@ const CHILD: &str = "WEIR_NETIO_TEST_STDIN";
 
 fn packets_read_from(stdin: Stdio, bytes: Option<&[u8]>) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "standard_input_is_a_capture", "--nocapture"]).env(CHILD, "1");
+    command.args(["--exact", "standard_input::standard_input_is_a_capture", "--nocapture"]).env(CHILD, "1");
     let mut child = command.stdin(stdin).stdout(Stdio::piped()).spawn().unwrap();
     if let (Some(bytes), Some(mut pipe)) = (bytes, child.stdin.take()) {
         pipe.write_all(bytes).unwrap();

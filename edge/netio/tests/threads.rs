@@ -1,8 +1,6 @@
 //! Blocks are used and dropped on other threads than the reader's.
 
-mod builders;
-
-use builders::{many, udp};
+use crate::builders::{many, udp};
 use std::sync::mpsc::sync_channel;
 use weir_netio::{Block, Capture, Filter, Input, Next, Options, PacketWriter, Window};
 use weir_units::Bytes;

@@ -1,8 +1,7 @@
 //! What is written can be read, by us and by others, and a full disk costs no whole record.
 
-mod builders;
-
-use builders::udp;
+use crate::builders;
+use crate::builders::udp;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
@@ -133,7 +132,7 @@ fn after_a_failed_write_the_file_ends_with_a_whole_record() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("full.pcap");
     let me = std::env::current_exe().unwrap();
-    let test = "after_a_failed_write_the_file_ends_with_a_whole_record";
+    let test = "writing::after_a_failed_write_the_file_ends_with_a_whole_record";
     let output = Command::new(me).args(["--exact", test]).env(CHILD, &path).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     let totals = read(Input::File(path), Options::default()).unwrap().totals;

@@ -1,8 +1,6 @@
 //! `memory.copy` out of packets and descriptors: what a module has afterwards is what the bytes were, and nothing is written where not all can be.
 
-mod support;
-
-use support::*;
+use crate::support::*;
 use weir_sandbox::{Batch, Control, Engine, FaultKind, Instance, Options, Program};
 use weir_session::{Admitted, Profile, Terms, Tier};
 use weir_units::{Nanos, Timestamp};

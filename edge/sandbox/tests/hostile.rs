@@ -1,10 +1,8 @@
 //! Modules that do their worst. Each loses its call, or ends; the process and the next call go on.
 
-mod support;
-
+use crate::support::*;
 use std::sync::Arc;
 use std::time::Duration;
-use support::*;
 use weir_sandbox::{
     Batch, Cache, During, Engine, FaultKind, Instance, LoadError, Means, Options, WriteRights, thread_time,
 };

@@ -1,10 +1,9 @@
 //! What a module can do with the packets that it keeps, and what it cannot.
 
-mod support;
-
+use crate::support;
+use crate::support::{MANIFEST, Packets, all, emitting, engine, started};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use support::{MANIFEST, Packets, all, emitting, engine, started};
 use weir_abi::{ARENA_BASE, DESCRIPTORS_BASE, code};
 use weir_sandbox::{Batch, Budget, Call, Engine, Instance, Means, NotPinned, Pinned, Step};
 use weir_session::{Admitted, KeptPackets, Profile, Terms};

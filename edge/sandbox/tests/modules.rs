@@ -1,8 +1,6 @@
 //! What modules can do, seen through the sandbox.
 
-mod support;
-
-use support::*;
+use crate::support::*;
 use weir_abi::DESCRIPTORS_BASE;
 use weir_abi::host::HostFunction;
 use weir_sandbox::{Batch, Budget, Call, Control, Engine, Instance, LogLine, Options, Step};

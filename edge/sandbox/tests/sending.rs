@@ -1,8 +1,7 @@
 //! What a module can do with the frames that it sends, and what it cannot.
 
-mod support;
-
-use support::{all, at_packet, engine, program, started};
+use crate::support;
+use crate::support::{all, at_packet, engine, program, started};
 use weir_abi::{ARENA_BASE, DESCRIPTORS_BASE, code, limit};
 use weir_sandbox::{Batch, Call, FaultKind, Instance, Step};
 use weir_session::{Admitted, Profile, Records, Tier};

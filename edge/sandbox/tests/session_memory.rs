@@ -1,9 +1,7 @@
 //! A module and the memory that its session has reserved.
 
-mod support;
-
+use crate::support::{MANIFEST, Packets, all, bytes, engine, values, wat};
 use std::sync::Arc;
-use support::{MANIFEST, Packets, all, bytes, engine, values, wat};
 use weir_bounds::EntryPoint;
 use weir_sandbox::{Budget, Call, During, Engine, FaultKind, Instance, LoadError, Means, News, Step};
 use weir_session::{Admitted, MemoryReservation, NodeMemory, Profile, Terms, Tier};

@@ -1,9 +1,7 @@
 //! Soundness, the test that matters most: what a module uses never exceeds the bound that was found before it ran.
 
-mod oracle;
-
-use oracle::generate::{self, loops, smith};
-use oracle::{Oracle, Tally, smallest};
+use crate::oracle::generate::{self, loops, smith};
+use crate::oracle::{Oracle, Tally, smallest};
 
 /// Bytes of choices for a module of loops.
 const CHOICES: usize = 500;

@@ -3,11 +3,9 @@
 //! A module is rewritten twice, as it is metered and with every basic block charged for by itself. Both versions run side by side, in host functions
 //! that answer the same.
 
-mod oracle;
-
-use oracle::generate::{self, loops};
-use oracle::plain::{PACKETS, fill};
-use oracle::space::{Creator, GUARD, RESERVED, Shown};
+use crate::oracle::generate::{self, loops};
+use crate::oracle::plain::{PACKETS, fill};
+use crate::oracle::space::{Creator, GUARD, RESERVED, Shown};
 use std::sync::Arc;
 use wasmtime::{Config, Engine, Instance, Linker, Module, Store, Val};
 use weir_sandbox::{Control, Options};

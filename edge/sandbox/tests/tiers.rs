@@ -1,8 +1,6 @@
 //! What becomes of modules that use more than they may, in each tier.
 
-mod support;
-
-use support::*;
+use crate::support::*;
 use weir_abi::{ARENA_BASE, lost};
 use weir_sandbox::{Batch, Control, During, Engine, FaultKind, Instance, Options};
 use weir_session::{Admitted, Order, Profile, Records, Terms, Tier};

@@ -1,10 +1,8 @@
 //! The last line of defence: calls that never end though they were taken for proved, so that nothing is checked in them.
 
-mod support;
-
+use crate::support::*;
 use std::process::{Command, Output};
 use std::time::Duration;
-use support::*;
 use weir_sandbox::{Batch, Control, During, EXIT_STUCK, Engine, FaultKind, Instance, Options, thread_time};
 use weir_session::{Admitted, Profile, Terms, Tier};
 use weir_units::{Nanos, Timestamp};
@@ -210,7 +208,10 @@ fn endless_bulk_operations() {
 fn the_process_ends_where_a_call_cannot_be_broken_off() {
     let endless = || {
         let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args(["--ignored", "--exact", "--nocapture", "endless_bulk_operations"]).output().unwrap()
+        child
+            .args(["--ignored", "--exact", "--nocapture", "watchdog::endless_bulk_operations"])
+            .output()
+            .unwrap()
     };
     let was_broken_off = |output: &Output| {
         String::from_utf8_lossy(&output.stderr)

@@ -2,8 +2,7 @@
 
 mod places;
 
-use crate::run;
-use crate::run::weir;
+use crate::run::{run, weir};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! arm: requests are answered from copies, go on once where there is none, and where too few are answered more are kept.
 
-use crate::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, SECOND};
-use crate::packet::Packet;
-use crate::weir::{Row, run};
+use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, SECOND};
+use super::packet::Packet;
+use super::weir::{Row, run};
 
 /// Packet `sequence` of a stream, to a group.
 fn data(stream: u32, sequence: u32, len: usize) -> Packet {

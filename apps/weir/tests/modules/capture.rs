@@ -1,6 +1,6 @@
 //! Captures: those that tests make, and pcap files read back without weir.
 
-use crate::packet::Packet;
+use super::packet::Packet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,8 @@
 //! dscp-mark: packets from a prefix get a code point, and nothing else changes.
 
-use crate::capture::{BEGIN, COOKED, Capture, ETHERNET, Frame, RAW_IP, sample};
-use crate::packet::{ACK, Packet};
-use crate::weir::{Row, refusal, run, run_file};
+use super::capture::{BEGIN, COOKED, Capture, ETHERNET, Frame, RAW_IP, sample};
+use super::packet::{ACK, Packet};
+use super::weir::{Row, refusal, run, run_file};
 use etherparse::{
     EtherType, Ipv4HeaderSlice, LaxNetSlice, LaxSlicedPacket, NetSlice, SlicedPacket, TransportSlice,
 };

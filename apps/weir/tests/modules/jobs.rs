@@ -1,8 +1,8 @@
 //! The output is the same however many threads there are.
 
-use crate::capture::{Capture, samples};
-use crate::packet::{ACK, PSH, Packet, SYN};
-use crate::weir::{run, run_file};
+use super::capture::{Capture, samples};
+use super::packet::{ACK, PSH, Packet, SYN};
+use super::weir::{run, run_file};
 use serde_json::Value;
 use std::path::Path;
 

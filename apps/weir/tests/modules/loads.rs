@@ -1,8 +1,8 @@
 //! The modules that are loads on purpose: spin takes time, flood sends, hog makes garbage.
 
-use crate::capture::{BEGIN, Capture, ETHERNET, MILLISECOND};
-use crate::packet::Packet;
-use crate::weir::run;
+use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND};
+use super::packet::Packet;
+use super::weir::run;
 
 /// A packet every millisecond.
 fn packets(count: u64) -> Capture {
@@ -39,7 +39,7 @@ fn flood_sends_so_many_frames_of_one_size_until_it_may_send_no_more() {
         assert_eq!(frame.bytes[22..30], number.to_be_bytes());
     }
     assert_eq!(sent.len(), 3 * 2 + 2 * 5);
-    let totals = |run: &crate::weir::Run| {
+    let totals = |run: &super::weir::Run| {
         let row = run.rows("flood", "totals").pop().unwrap();
         ["sent", "full", "denied", "other"].map(|name| row.number(name))
     };

@@ -1,8 +1,8 @@
 //! lrd: the Hurst parameter, against noise whose Hurst parameter is known.
 
-use crate::capture::{BEGIN, Capture, ETHERNET, Frame, MILLISECOND, SECOND, repository, sample};
-use crate::noise::{Random, fractional_gaussian};
-use crate::weir::{Row, refusal, reluctance, run, run_file, run_stream};
+use super::capture::{BEGIN, Capture, ETHERNET, Frame, MILLISECOND, SECOND, repository, sample};
+use super::noise::{Random, fractional_gaussian};
+use super::weir::{Row, refusal, reluctance, run, run_file, run_stream};
 
 /// The module's default.
 const BIN: u64 = 10 * MILLISECOND;

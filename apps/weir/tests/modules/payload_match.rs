@@ -1,9 +1,9 @@
 //! payload-match: a string in a range of bytes of TCP payloads.
 
-use crate::capture::{BEGIN, Capture, sample, samples};
-use crate::packet::{ACK, PSH, Packet};
-use crate::seen::Seen;
-use crate::weir::{refusal, reluctance, run, run_file};
+use super::capture::{BEGIN, Capture, sample, samples};
+use super::packet::{ACK, PSH, Packet};
+use super::seen::Seen;
+use super::weir::{refusal, reluctance, run, run_file};
 
 const CLIENT: &str = "10.0.0.1:1000";
 const SERVER: &str = "10.0.0.2:80";

@@ -1,9 +1,9 @@
 //! port-count: UDP packets and bytes of a list of ports.
 
-use crate::capture::{BEGIN, Capture, ETHERNET, SECOND, samples};
-use crate::packet::{ACK, Packet};
-use crate::seen::{Above, Seen};
-use crate::weir::{Row, reluctance, run, run_file};
+use super::capture::{BEGIN, Capture, ETHERNET, SECOND, samples};
+use super::packet::{ACK, Packet};
+use super::seen::{Above, Seen};
+use super::weir::{Row, reluctance, run, run_file};
 use std::collections::BTreeMap;
 
 /// Packets and bytes to a port, packets and bytes from it.

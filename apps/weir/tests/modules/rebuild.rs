@@ -1,8 +1,8 @@
 //! The shipped modules are what `weir build` makes of their sources: to the byte with the compiler that they were built with, and in
 //! what they do with any other.
 
-use crate::capture::{repository, sample};
-use crate::weir::run_file;
+use super::capture::{repository, sample};
+use super::weir::run_file;
 use std::io::Write;
 use std::path::Path;
 use weir_author::{BuildError, Options, build};

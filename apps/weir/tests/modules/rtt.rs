@@ -1,8 +1,8 @@
 //! rtt: round-trip times of handshakes, case by case.
 
-use crate::capture::{BEGIN, Capture, ETHERNET, MILLISECOND};
-use crate::packet::{ACK, FIN, PSH, Packet, RST, SYN};
-use crate::weir::{Row, run};
+use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND};
+use super::packet::{ACK, FIN, PSH, Packet, RST, SYN};
+use super::weir::{Row, run};
 
 const CLIENT: &str = "10.0.0.1:1000";
 const SERVER: &str = "10.0.0.2:80";

@@ -1,8 +1,8 @@
 //! rtt over whole captures, against an oracle, against tshark, and against a trace whose handshakes are known.
 
-use crate::capture::{Capture, sample, samples, trace};
-use crate::seen::Seen;
-use crate::weir::run_file;
+use super::capture::{Capture, sample, samples, trace};
+use super::seen::Seen;
+use super::weir::run_file;
 use std::collections::HashMap;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -67,7 +67,7 @@ fn handshakes(capture: &Capture) -> Vec<Handshake> {
 
 fn rows(path: &Path) -> Vec<Handshake> {
     let rows = run_file(path, &["-m", "rtt"]).rows("rtt", "rtts");
-    let handshake = |row: &crate::weir::Row| {
+    let handshake = |row: &super::weir::Row| {
         assert_eq!(row.number("evicted"), 0);
         (
             u64::try_from(row.number("time")).unwrap(),

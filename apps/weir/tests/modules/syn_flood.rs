@@ -1,9 +1,9 @@
 //! syn-flood: counts, the cumulative sum, the alarm, and the destinations of a flood.
 
-use crate::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, SECOND, sample, samples, trace};
-use crate::packet::{ACK, FIN, Packet, RST, SYN};
-use crate::seen::Seen;
-use crate::weir::{Row, run, run_file};
+use super::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, SECOND, sample, samples, trace};
+use super::packet::{ACK, FIN, Packet, RST, SYN};
+use super::seen::Seen;
+use super::weir::{Row, run, run_file};
 use std::collections::{BTreeMap, HashMap};
 
 const SERVER: &str = "192.0.2.10:80";

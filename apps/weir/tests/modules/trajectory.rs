@@ -1,8 +1,8 @@
 //! trajectory: the same packets are sampled wherever they pass.
 
-use crate::capture::{BEGIN, COOKED, Capture, ETHERNET, RAW_IP, sample, samples};
-use crate::packet::{ACK, Packet};
-use crate::weir::{Row, run, run_file, run_file_while};
+use super::capture::{BEGIN, COOKED, Capture, ETHERNET, RAW_IP, sample, samples};
+use super::packet::{ACK, Packet};
+use super::weir::{Row, run, run_file, run_file_while};
 use etherparse::{Ipv4HeaderSlice, LaxSlicedPacket};
 use std::collections::{HashMap, HashSet};
 
@@ -274,7 +274,7 @@ fn a_file_that_is_cut_while_it_is_read_gives_no_row_of_bytes_that_are_lost() {
     let whole = capture.to_pcap();
     let file = tempfile::NamedTempFile::new().unwrap();
     let args = ["-m", "trajectory,one-in=1", "--jobs", "1"];
-    let hashes = |run: &crate::weir::Run| {
+    let hashes = |run: &super::weir::Run| {
         let rows = run.rows("trajectory", "samples");
         rows.iter().map(|row| row.number("packet")).collect::<Vec<_>>()
     };

@@ -1,6 +1,6 @@
 //! Runs the binary, and reads what it made.
 
-use crate::capture::Capture;
+use super::capture::Capture;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use serde_json::Value;

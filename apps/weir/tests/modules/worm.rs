@@ -1,9 +1,9 @@
 //! worm: signatures in TCP payloads, and who sent them to whom.
 
-use crate::capture::{BEGIN, Capture, sample, samples};
-use crate::packet::{ACK, PSH, Packet};
-use crate::seen::Seen;
-use crate::weir::{Row, refusal, reluctance, run, run_file};
+use super::capture::{BEGIN, Capture, sample, samples};
+use super::packet::{ACK, PSH, Packet};
+use super::seen::Seen;
+use super::weir::{Row, refusal, reluctance, run, run_file};
 
 const ATTACKER: &str = "198.51.100.7:40000";
 const VICTIM: &str = "192.0.2.10:80";

@@ -57,4 +57,5 @@ mod offload;
 mod module;
 
 #[path = "../../../../core/trust/tests/people/mod.rs"]
+#[allow(dead_code, reason = "shared with tests of credentials")]
 mod people;

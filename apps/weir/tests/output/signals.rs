@@ -1,10 +1,10 @@
 //! Runs that end by a signal, and runs that want the same file at the same time.
 
-use super::run::net::{shell, wait_for, wait_until_it_reads};
-use super::run::packets::{pcap, read_pcap, traffic};
-use super::run::process::{Ended, counts, ended, module, number};
-use super::run::{contents, weir};
 use super::{Bench, sender};
+use crate::run::net::{shell, wait_for, wait_until_it_reads};
+use crate::run::packets::{pcap, read_pcap, traffic};
+use crate::run::process::{Ended, counts, ended, module, number};
+use crate::run::{contents, weir};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};

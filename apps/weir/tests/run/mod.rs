@@ -1,14 +1,11 @@
 //! What the end-to-end tests share: running the program, captures, modules, and programs that may not be installed.
 
-#![allow(dead_code, reason = "each test file uses a part")]
-
 pub mod module;
 pub mod net;
 pub mod outside;
 pub mod packets;
 pub mod process;
 
-#[allow(unused_imports, reason = "each test file uses a part")]
 pub use process::{run, run_with, weir};
 
 use std::io::Write;

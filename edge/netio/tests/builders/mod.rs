@@ -1,7 +1,5 @@
 //! Captures made byte by byte, as the format descriptions say, without the code under test.
 
-#![allow(dead_code)]
-
 /// Byte order of what is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {

@@ -1,6 +1,6 @@
 //! What the tests of the sandbox need: modules from their text, and packets to run them on.
 
-#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(dead_code, reason = "each test program uses a part")]
 
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::time::Duration;
@@ -183,4 +183,21 @@ pub fn at_packet(n: u32, act: &str) -> String {
           (func (export "weir_stop") (param i64)
             (drop (call $emit (i32.const 0) (i32.const 0) (i32.const 8))))"#
     )
+}
+
+/// True in a process of its own, for tests that count what their process holds. False where this has run the test in one.
+///
+/// # Panics
+/// The test failed there, or has another name.
+pub fn alone(test: &str) -> bool {
+    const ALONE: &str = "WEIR_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = command.args(["--exact", test, "--nocapture"]).env(ALONE, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}");
+    assert!(output.status.success() && said.contains(" 1 passed"), "{output:?}");
+    false
 }

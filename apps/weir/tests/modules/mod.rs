@@ -1,8 +1,6 @@
 //! The shipped modules, over packets that a test makes, over the sample capture and, where they are there, over shared traces. What is
 //! expected comes from elsewhere: from etherparse, from straightforward code in the test, from tshark, from theory.
 
-#![forbid(unsafe_code)]
-
 mod arm;
 mod capture;
 mod dscp_mark;

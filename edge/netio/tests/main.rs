@@ -1,0 +1,14 @@
+//! All integration tests of `weir-netio`, in one program: each program links the same libraries once more.
+
+mod any_bytes;
+mod builders;
+mod changing_files;
+mod formats;
+mod interpreter;
+mod joined_filters;
+mod keeping;
+mod oracle;
+mod standard_input;
+mod threads;
+mod traces;
+mod writing;
