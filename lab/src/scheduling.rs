@@ -5,7 +5,8 @@ use crate::native::thread_time;
 use crate::statistics::Sample;
 use crate::table::Table;
 use std::hint::black_box;
-use weir_sched::cpu::Exercise;
+use weir_sched::cpu;
+use weir_sched::cpu::{Config, Core, Outcome, Ppm, Share, Terms, Weight};
 use weir_sched::link::{
     ChannelId, ChannelTerms, Decision, Framing, Link, LinkConfig, Pacing, QueueLimit, Reservation,
 };
@@ -15,6 +16,8 @@ use weir_units::{BitsPerSecond, Bytes, Nanos};
 const PROMISES: [(u32, f64); 2] = [(10, 200.0), (1000, 1000.0)];
 /// Decisions of a round.
 const DECISIONS: u32 = 50_000;
+/// The shortest period of a virtual processor.
+const PERIOD: Nanos = Nanos(10_000_000);
 /// Packets that each channel has waiting.
 const WAITING: u32 = 4;
 const FRAME: u32 = 1514;
@@ -27,13 +30,13 @@ pub fn tables(rounds: usize) -> Result<String, BenchError> {
     let mut table =
         Table::new(&["what decides", "over", "ns for a decision", "quartiles", "promised", "kept"]);
     for (count, promise) in PROMISES {
-        let mut core = Exercise::new(count, 0).map_err(|error| failed(&error))?;
+        let mut core = BusyCore::new(count)?;
         let mut port = Port::new(count)?;
         let (mut core_ns, mut link_ns) = (Sample::default(), Sample::default());
         for round in 0..=rounds {
             let core_time = nanos(|| {
                 // Short runs: what is there is taken turn by turn, and periods begin and end meanwhile.
-                black_box(core.step(Nanos(5_000)));
+                core.step(Nanos(5_000));
             });
             let link_time = nanos(|| port.step());
             // The first round only warms up.
@@ -71,6 +74,41 @@ fn nanos(mut step: impl FnMut()) -> f64 {
 
 fn failed(error: &dyn std::fmt::Display) -> BenchError {
     BenchError::Failed { command: "bench schedule".to_owned(), said: error.to_string() }
+}
+
+/// A core whose virtual processors all have work, and a reservation; every other one takes spare time.
+struct BusyCore {
+    core: Core,
+    now: Nanos,
+}
+
+impl BusyCore {
+    fn new(count: u32) -> Result<Self, BenchError> {
+        let mut core = Core::new(Config { cap: Ppm(950_000), ..Config::default() });
+        for number in 0..count {
+            // Periods from one to almost two times the shortest, so that they do not begin together.
+            let period = Nanos(PERIOD.0 + u64::from(number) * 7919 % PERIOD.0);
+            let slice = Nanos(PERIOD.0 / u64::from(count) * 9 / 10);
+            let spare = Weight::new(100).filter(|_| number.is_multiple_of(2));
+            let share = Share::Reserved(cpu::Reservation { period, slice, spare });
+            let terms = Terms { share, overrun: Nanos(0) };
+            let vp = core.create(terms, Nanos(0)).map_err(|error| failed(&error))?;
+            core.wake(vp, Nanos(u64::from(number))).map_err(|error| failed(&error))?;
+        }
+        Ok(Self { core, now: Nanos(0) })
+    }
+
+    /// A decision, and the charge for the run that it leads to: the whole budget, but at most `run`.
+    fn step(&mut self, run: Nanos) {
+        match black_box(self.core.next(self.now)) {
+            cpu::Decision::Run { budget, .. } => {
+                let used = budget.min(run);
+                self.now.0 += used.0;
+                _ = black_box(self.core.charge(used, self.now, Outcome::Ready).is_ok());
+            }
+            cpu::Decision::Idle { until } => self.now = until.unwrap_or(self.now),
+        }
+    }
 }
 
 /// A link on which all channels always have packets: every other one is reserved, all share the rest.

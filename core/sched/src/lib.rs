@@ -5,4 +5,5 @@
 #![forbid(unsafe_code)]
 
 pub mod cpu;
+mod heap;
 pub mod link;

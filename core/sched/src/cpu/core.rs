@@ -2,10 +2,10 @@
 
 use super::admission::Admission;
 use super::fair::{Fair, Tag};
-use super::heap::Heap;
 use super::server::Server;
 use super::stats::Stats;
 use super::terms::{Config, Debt, Ppm, Refusal, Reservation, Share, Terms, VPS_MAX, VpId};
+use crate::heap::Heap;
 use weir_units::Nanos;
 
 /// On whose account a run goes.

@@ -4,7 +4,7 @@
 //! knowledge of how long a run will be, nor of how much time there is to share, which changes as the reserved come and go. For any two that
 //! have work throughout an interval, `|used_a / weight_a - used_b / weight_b| <= longest_run_a / weight_a + longest_run_b / weight_b`.
 
-use super::heap::Heap;
+use crate::heap::Heap;
 
 /// Makes what a run of a nanosecond costs at the largest weight a large whole number, so that rounding does not count.
 const SCALE: u32 = 20;

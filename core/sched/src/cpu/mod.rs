@@ -35,9 +35,7 @@
 
 mod admission;
 mod core;
-mod exercise;
 mod fair;
-mod heap;
 mod overload;
 mod pools;
 mod server;
@@ -46,7 +44,6 @@ mod terms;
 pub mod trace;
 
 pub use self::core::{Account, Core, Decision, NotRunning, Outcome, Period};
-pub use exercise::Exercise;
 pub use overload::{Load, Overload};
 pub use pools::{Depth, POOLS_MAX, PoolId, Pools, Refused, ThreadId, Work};
 pub use stats::Stats;

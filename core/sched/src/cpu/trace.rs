@@ -83,103 +83,65 @@ impl<F: FnMut(Event)> Traced<F> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As there, here and below.
     pub fn create(&mut self, terms: Terms, now: Nanos) -> Result<VpId, Refusal> {
-        let result = self.core.create(terms, now);
-        let answer = result.map_or(Answer::Refused, Answer::Created);
-        (self.sink)(Event { now, input: Input::Create(terms), answer });
-        result
+        self.tell(Input::Create(terms), now, |core| core.create(terms, now), Answer::created)
     }
 
     /// [`Core::change`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
     pub fn change(&mut self, vp: VpId, terms: Terms, now: Nanos) -> Result<(), Refusal> {
-        let result = self.core.change(vp, terms, now);
-        (self.sink)(Event { now, input: Input::Change(vp, terms), answer: Answer::of(&result) });
-        result
+        self.tell(Input::Change(vp, terms), now, |core| core.change(vp, terms, now), Answer::of)
     }
 
     /// [`Core::pledge`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
     pub fn pledge(&mut self, vp: VpId, terms: Terms, now: Nanos) -> Result<Nanos, Refusal> {
-        let result = self.core.pledge(vp, terms, now);
-        (self.sink)(Event { now, input: Input::Pledge(vp, terms), answer: Answer::of(&result) });
-        result
+        self.tell(Input::Pledge(vp, terms), now, |core| core.pledge(vp, terms, now), Answer::of)
     }
 
     /// [`Core::close`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
     pub fn close(&mut self, vp: VpId, now: Nanos) -> Result<Stats, Refusal> {
-        let result = self.core.close(vp, now);
-        (self.sink)(Event { now, input: Input::Close(vp), answer: Answer::of(&result) });
-        result
+        self.tell(Input::Close(vp), now, |core| core.close(vp, now), Answer::of)
     }
 
     /// [`Core::wake`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
     pub fn wake(&mut self, vp: VpId, now: Nanos) -> Result<(), Refusal> {
-        let result = self.core.wake(vp, now);
-        (self.sink)(Event { now, input: Input::Wake(vp), answer: Answer::of(&result) });
-        result
+        self.tell(Input::Wake(vp), now, |core| core.wake(vp, now), Answer::of)
     }
 
     /// [`Core::sleep`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
     pub fn sleep(&mut self, vp: VpId, now: Nanos) -> Result<(), Refusal> {
-        let result = self.core.sleep(vp, now);
-        (self.sink)(Event { now, input: Input::Sleep(vp), answer: Answer::of(&result) });
-        result
+        self.tell(Input::Sleep(vp), now, |core| core.sleep(vp, now), Answer::of)
     }
 
     /// [`Core::promised`].
     pub fn promised(&mut self, now: Nanos) -> Ppm {
-        let promised = self.core.promised(now);
-        (self.sink)(Event { now, input: Input::Look, answer: Answer::Done });
-        promised
+        self.tell(Input::Look, now, |core| core.promised(now), |_| Answer::Done)
     }
 
     /// [`Core::next`].
     pub fn next(&mut self, now: Nanos) -> Decision {
-        let decision = self.core.next(now);
-        (self.sink)(Event { now, input: Input::Next, answer: Answer::Decided(decision) });
-        decision
+        self.tell(Input::Next, now, |core| core.next(now), |decision| Answer::Decided(*decision))
     }
 
     /// [`Core::charge`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
     pub fn charge(&mut self, used: Nanos, now: Nanos, outcome: Outcome) -> Result<(), NotRunning> {
-        let result = self.core.charge(used, now, outcome);
-        (self.sink)(Event { now, input: Input::Charge(used, outcome), answer: Answer::of(&result) });
-        result
+        self.tell(Input::Charge(used, outcome), now, |core| core.charge(used, now, outcome), Answer::of)
     }
 
     /// [`Core::debit`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
     pub fn debit(&mut self, vp: VpId, used: Nanos, debt: Debt, now: Nanos) -> Result<Nanos, Refusal> {
-        let result = self.core.debit(vp, used, debt, now);
-        let answer = result.map_or(Answer::Refused, Answer::Left);
-        (self.sink)(Event { now, input: Input::Debit(vp, used, debt), answer });
+        self.tell(Input::Debit(vp, used, debt), now, |core| core.debit(vp, used, debt, now), Answer::left)
+    }
+
+    fn tell<T>(
+        &mut self,
+        input: Input,
+        now: Nanos,
+        act: impl FnOnce(&mut Core) -> T,
+        answer: impl FnOnce(&T) -> Answer,
+    ) -> T {
+        let result = act(&mut self.core);
+        (self.sink)(Event { now, input, answer: answer(&result) });
         result
     }
 }
@@ -187,6 +149,14 @@ impl<F: FnMut(Event)> Traced<F> {
 impl Answer {
     fn of<T, E>(result: &Result<T, E>) -> Answer {
         if result.is_ok() { Answer::Done } else { Answer::Refused }
+    }
+
+    fn created(result: &Result<VpId, Refusal>) -> Answer {
+        result.map_or(Answer::Refused, Answer::Created)
+    }
+
+    fn left(result: &Result<Nanos, Refusal>) -> Answer {
+        result.map_or(Answer::Refused, Answer::Left)
     }
 }
 
@@ -237,7 +207,7 @@ pub fn replay<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<Core, Repl
 impl Input {
     fn put_to(self, core: &mut Core, now: Nanos) -> Answer {
         match self {
-            Input::Create(terms) => core.create(terms, now).map_or(Answer::Refused, Answer::Created),
+            Input::Create(terms) => Answer::created(&core.create(terms, now)),
             Input::Change(vp, terms) => Answer::of(&core.change(vp, terms, now)),
             Input::Pledge(vp, terms) => Answer::of(&core.pledge(vp, terms, now)),
             Input::Close(vp) => Answer::of(&core.close(vp, now)),
@@ -249,9 +219,7 @@ impl Input {
             }
             Input::Next => Answer::Decided(core.next(now)),
             Input::Charge(used, outcome) => Answer::of(&core.charge(used, now, outcome)),
-            Input::Debit(vp, used, debt) => {
-                core.debit(vp, used, debt, now).map_or(Answer::Refused, Answer::Left)
-            }
+            Input::Debit(vp, used, debt) => Answer::left(&core.debit(vp, used, debt, now)),
         }
     }
 }

@@ -42,7 +42,6 @@ mod admission;
 mod channel;
 mod clock;
 mod counters;
-mod heap;
 mod scheduler;
 mod terms;
 pub mod trace;

@@ -4,8 +4,8 @@ use super::admission::{ConfigError, Ledger, RateRefused, Refused};
 use super::channel::{Channel, Queued};
 use super::clock::{Clock, Pace};
 use super::counters::{Counters, DropCause};
-use super::heap::Heap;
 use super::terms::{CHANNELS_MAX, ChannelTerms, FRAME_MAX, LinkConfig, Pacing};
+use crate::heap::Heap;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
 /// Virtual time of the excess is in bytes / weight x 2^40: a frame of 2^20 bytes stays in 64 bits, and a weight's reciprocal is off by at
@@ -277,7 +277,7 @@ impl<P> Link<P> {
         }
         self.promote(now);
         let is_busy = matches!(self.config.pacing, Pacing::Link { .. }) && now < self.busy.time();
-        let choice = match (self.conforming.first(), self.excess.first()) {
+        let choice = match (self.conforming.peek(), self.excess.peek()) {
             (Some((_, slot)), _) => Some((slot, Class::Reserved)),
             (None, Some((_, slot))) => Some((slot, Class::Excess)),
             (None, None) => None,
@@ -286,7 +286,7 @@ impl<P> Link<P> {
             Some(_) if is_busy => Decision::Wait { until: self.busy.time() },
             Some((slot, class)) => self.send(slot, class, now),
             None => {
-                let times = [self.pending.first(), self.capped.first()];
+                let times = [self.pending.peek(), self.capped.peek()];
                 // What waits and is in neither of the other heaps is in one of these.
                 let until =
                     times.into_iter().flatten().map(|(time, _)| time).min().unwrap_or(Nanos(u64::MAX));
@@ -335,7 +335,7 @@ impl<P> Link<P> {
 
     /// Moves heads whose time has come.
     fn promote(&mut self, now: Nanos) {
-        while let Some((time, slot)) = self.pending.first()
+        while let Some((time, slot)) = self.pending.peek()
             && time <= now
         {
             self.unbar(now);
@@ -344,7 +344,7 @@ impl<P> Link<P> {
                 self.conforming.set(slot, tags.finish.time());
             }
         }
-        while let Some((time, slot)) = self.capped.first()
+        while let Some((time, slot)) = self.capped.peek()
             && time <= now
         {
             self.unbar(now);
@@ -406,7 +406,7 @@ impl<P> Link<P> {
     fn leave_excess(&mut self, slot: usize) {
         if self.excess.contains(slot) {
             self.excess.remove(slot);
-            if self.excess.first().is_none() {
+            if self.excess.peek().is_none() {
                 self.excess_time = self.excess_latest.max(self.excess_time);
             }
         }

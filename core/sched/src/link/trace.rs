@@ -21,24 +21,24 @@ use super::admission::{ConfigError, RateRefused, Refused};
 use super::counters::DropCause;
 use super::scheduler::{ChannelId, Class, Closed, Decision, Dropped, Link};
 use super::terms::{Cap, ChannelTerms, Framing, LinkConfig, Pacing, QueueLimit, Reservation};
-use std::fmt::{Display, Write};
+use std::fmt::Display;
 use std::str::SplitWhitespace;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
 /// What a trace begins with.
 const MAGIC: [&str; 2] = ["weir-link", "1"];
 
-/// A link that writes down what it does.
+/// A link that can write down what it does.
 pub struct Recorder<P> {
     link: Link<P>,
-    text: String,
+    /// The lines; none where nothing is written down.
+    text: Option<String>,
     last: Nanos,
 }
 
 impl<P> Recorder<P> {
     /// A link without channels, as [`Link::new`].
     pub fn new(config: LinkConfig) -> Result<Self, ConfigError> {
-        let link = Link::new(config)?;
         let LinkConfig { rate, reservable, framing, frame_max, pacing, channels_max } = config;
         let catch_up = match pacing {
             Pacing::Link { catch_up } => catch_up.0.to_string(),
@@ -49,12 +49,17 @@ impl<P> Recorder<P> {
             "{name} {version} {} {} {overhead} {least} {frame_max} {catch_up} {channels_max}\n",
             rate.0, reservable.0
         );
-        Ok(Recorder { link, text, last: Nanos(0) })
+        Ok(Recorder { text: Some(text), ..Self::silent(config)? })
+    }
+
+    /// The same link, of which nothing is written down.
+    pub fn silent(config: LinkConfig) -> Result<Self, ConfigError> {
+        Ok(Recorder { link: Link::new(config)?, text: None, last: Nanos(0) })
     }
 
     /// What was written since this was last called: whole lines.
     pub fn take(&mut self) -> String {
-        std::mem::take(&mut self.text)
+        self.text.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// The link.
@@ -64,28 +69,30 @@ impl<P> Recorder<P> {
 
     /// As [`Link::open`].
     pub fn open(&mut self, terms: ChannelTerms, now: Nanos) -> Result<ChannelId, Refused> {
-        let time = self.since(now);
         let answer = self.link.open(terms, now);
-        let shown = answer.map_or_else(|_| "-".to_owned(), show_channel);
-        self.line(format_args!("o {time} {} > {shown}", show_terms(&terms)));
+        self.line(now, |time, _| {
+            let shown = answer.map_or_else(|_| "-".to_owned(), show_channel);
+            format!("o {time} {} > {shown}", show_terms(&terms))
+        });
         answer
     }
 
     /// As [`Link::change`].
     pub fn change(&mut self, id: ChannelId, terms: ChannelTerms, now: Nanos) -> Result<(), Refused> {
-        let time = self.since(now);
         let answer = self.link.change(id, terms, now);
         let shown = if answer.is_ok() { '+' } else { '-' };
-        self.line(format_args!("m {time} {} {} > {shown}", show_channel(id), show_terms(&terms)));
+        self.line(now, |time, _| format!("m {time} {} {} > {shown}", show_channel(id), show_terms(&terms)));
         answer
     }
 
     /// As [`Link::close`].
     pub fn close(&mut self, id: ChannelId, now: Nanos) -> Option<Closed<P>> {
-        let time = self.since(now);
         let answer = self.link.close(id, now);
-        let shown = answer.as_ref().map_or_else(|| "-".to_owned(), |closed| closed.unsent.len().to_string());
-        self.line(format_args!("c {time} {} > {shown}", show_channel(id)));
+        self.line(now, |time, _| {
+            let shown =
+                answer.as_ref().map_or_else(|| "-".to_owned(), |closed| closed.unsent.len().to_string());
+            format!("c {time} {} > {shown}", show_channel(id))
+        });
         answer
     }
 
@@ -96,23 +103,20 @@ impl<P> Recorder<P> {
         reservable: BitsPerSecond,
         now: Nanos,
     ) -> Result<(), RateRefused> {
-        let time = self.since(now);
         let answer = self.link.set_rate(rate, reservable, now);
         let shown = if answer.is_ok() { '+' } else { '-' };
-        self.line(format_args!("r {time} {} {} > {shown}", rate.0, reservable.0));
+        self.line(now, |time, _| format!("r {time} {} {} > {shown}", rate.0, reservable.0));
         answer
     }
 
     /// As [`Link::forgive`].
     pub fn forgive(&mut self, wanted: BitsPerSecond, now: Nanos) {
-        let time = self.since(now);
         self.link.forgive(wanted, now);
-        self.line(format_args!("f {time} {} > +", wanted.0));
+        self.line(now, |time, _| format!("f {time} {} > +", wanted.0));
     }
 
     /// As [`Link::enqueue`].
     pub fn enqueue(&mut self, id: ChannelId, packet: P, length: u32, now: Nanos) -> Result<(), Dropped<P>> {
-        let time = self.since(now);
         let answer = self.link.enqueue(id, packet, length, now);
         let shown = match answer.as_ref().map_err(|dropped| dropped.cause) {
             Ok(()) => '+',
@@ -121,39 +125,31 @@ impl<P> Recorder<P> {
             Err(DropCause::TooLong) => 'l',
             Err(DropCause::NoSuchChannel) => 'n',
         };
-        self.line(format_args!("e {time} {} {length} > {shown}", show_channel(id)));
+        self.line(now, |time, _| format!("e {time} {} {length} > {shown}", show_channel(id)));
         answer
     }
 
     /// As [`Link::next`].
     pub fn next(&mut self, now: Nanos) -> Decision<P> {
-        let time = self.since(now);
         let answer = self.link.next(now);
-        match &answer {
+        self.line(now, |time, last| match &answer {
             Decision::Send { channel, length, class, .. } => {
                 let class = if *class == Class::Reserved { 'r' } else { 'x' };
-                self.line(format_args!("n {time} > {class} {} {length}", show_channel(*channel)));
+                format!("n {time} > {class} {} {length}", show_channel(*channel))
             }
-            Decision::Wait { until } => {
-                let wait = until.0.saturating_sub(self.last.0);
-                self.line(format_args!("n {time} > w {wait}"));
-            }
-            Decision::Idle => self.line(format_args!("n {time} > i")),
-        }
+            Decision::Wait { until } => format!("n {time} > w {}", until.0.saturating_sub(last.0)),
+            Decision::Idle => format!("n {time} > i"),
+        });
         answer
     }
 
-    /// Time since the last line; a time that goes back counts as the last, as for the link.
-    fn since(&mut self, now: Nanos) -> u64 {
+    /// Adds a line, made from the time since the last one and the time of this one. A time that goes back counts as the last, as for the link.
+    fn line(&mut self, now: Nanos, line: impl FnOnce(u64, Nanos) -> String) {
+        let Some(text) = &mut self.text else { return };
         let time = now.0.saturating_sub(self.last.0);
         self.last.0 += time;
-        time
-    }
-
-    fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        // A string takes whatever is written.
-        let written = writeln!(self.text, "{line}");
-        debug_assert!(written.is_ok());
+        text.push_str(&line(time, self.last));
+        text.push('\n');
     }
 }
 

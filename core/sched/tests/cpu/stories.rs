@@ -342,3 +342,21 @@ fn what_others_worked_for_one_is_taken_from_its_next_slices_and_nobody_elses() {
     let debit = machine.core.debit(d, Nanos(1), Debt::Agreed, Nanos(machine.now));
     assert_eq!(debit, Err(Refusal::Unknown(d)));
 }
+
+#[test]
+fn those_with_work_use_the_core_up_and_those_without_never_run() {
+    let mut machine = Machine::new(Config { cap: Ppm(950_000), ..Config::default() });
+    let terms = |number: u64| {
+        let spare = Weight::new(100).filter(|_| number.is_multiple_of(2));
+        let (period, slice) = (Nanos(10 * MS + number * 7919 % (10 * MS)), Nanos(10 * MS / 1010 * 9 / 10));
+        Terms { share: Share::Reserved(Reservation { period, slice, spare }), overrun: Nanos(0) }
+    };
+    let busy: Vec<VpId> = (0..10).map(|number| machine.create(terms(number)).unwrap()).collect();
+    let idle: Vec<VpId> =
+        (10..1010).map(|number| machine.core.create(terms(number), Nanos(0)).unwrap()).collect();
+    machine.run_until(2_000 * MS, 100_000);
+    let totals = machine.core.totals();
+    assert_eq!((totals.used(), totals.periods_missed), (Nanos(machine.now), 0));
+    let ran = |vp: &VpId| machine.core.stats(*vp).unwrap().runs > 0;
+    assert!(busy.iter().all(ran) && !idle.iter().any(ran));
+}

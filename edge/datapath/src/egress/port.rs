@@ -1,7 +1,7 @@
 //! The thread of one link: it sends what its scheduler says, when it says so.
 
 use super::lane::{Lane, Outlet};
-use super::recorded::{Failed, Scheduled, Tracing};
+use super::recorded::{Scheduled, Tracing};
 use crate::notice::{Notice, Tell};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +10,7 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use weir_demux::Demux;
 use weir_netio::{Kind, LiveError, Loss, SentTotals, Sink};
+use weir_sched::link::trace::Recorder;
 use weir_sched::link::{
     ChannelId, ChannelTerms, ConfigError, Counters, Decision, LinkConfig, QueueLimit, RateRefused, Refused,
 };
@@ -147,10 +148,11 @@ impl Port {
     ) -> Result<Self, LinkError> {
         let sink = Sink::open(interface, Kind::Packet)?;
         let named = || interface.to_owned();
-        let link = Scheduled::new(config, trace).map_err(|why| match why {
-            Failed::Config(error) => LinkError::Config { interface: named(), error },
-            Failed::Trace(source) => LinkError::Trace { interface: named(), source },
-        })?;
+        let made = if trace.is_some() { Recorder::new(config) } else { Recorder::silent(config) };
+        let mut recorder = made.map_err(|error| LinkError::Config { interface: named(), error })?;
+        let trace = trace.map(|begin| begin(recorder.take().trim_end())).transpose();
+        let trace = trace.map_err(|source| LinkError::Trace { interface: named(), source })?;
+        let link = Scheduled { recorder, trace };
         let state = State { link, lanes: BTreeMap::new(), sent: SentTotals::default(), is_up: sink.is_up() };
         let shared = Arc::new(Shared {
             bell: Arc::default(),
@@ -191,7 +193,7 @@ impl Port {
         allowed: Option<Arc<Demux>>,
     ) -> Result<Outlet, Refused> {
         let (mut state, id) = self.shared.patiently(|link, now| link.open(terms, now))?;
-        let frame_max = state.link.link().config().frame_max;
+        let frame_max = state.link.recorder.link().config().frame_max;
         let frames = (self.link_type, frame_max);
         let lane = Arc::new(Lane::new(id, frames, queue, allowed, Arc::clone(&self.shared.bell)));
         state.lanes.insert(id, Arc::clone(&lane));
@@ -225,7 +227,7 @@ impl Port {
         lane.close();
         let mut state = self.shared.lock();
         state.lanes.remove(&lane.id);
-        if let Some(closed) = state.link.close(lane.id, self.shared.now()) {
+        if let Some(closed) = state.link.ask(|link| link.close(lane.id, self.shared.now())) {
             lane.tally.closed.fetch_add(closed.unsent.len() as u64, Ordering::Relaxed);
             lane.done(closed.unsent);
         }
@@ -244,7 +246,7 @@ impl Port {
     /// More than that is promised.
     pub fn set_rate(&self, rate: BitsPerSecond, reservable: BitsPerSecond) -> Result<(), RateRefused> {
         let mut state = self.shared.lock();
-        state.link.set_rate(rate, reservable, self.shared.now())?;
+        state.link.ask(|link| link.set_rate(rate, reservable, self.shared.now()))?;
         drop(state);
         self.shared.bell.wake();
         Ok(())
@@ -253,23 +255,23 @@ impl Port {
     /// The rate that can still be reserved: neither reserved nor held for a while.
     pub fn left(&self) -> BitsPerSecond {
         let state = self.shared.lock();
-        state.link.link().left_at(self.shared.now())
+        state.link.recorder.link().left_at(self.shared.now())
     }
 
     /// Has so much left for what is reserved next, where what others have just given up is held for a while.
     pub fn forgive(&self, wanted: BitsPerSecond) {
         let mut state = self.shared.lock();
-        state.link.forgive(wanted, self.shared.now());
+        state.link.ask(|link| link.forgive(wanted, self.shared.now()));
     }
 
     /// What it does.
     pub fn state(&self) -> PortState {
         let state = self.shared.lock();
-        let config = state.link.link().config();
+        let config = state.link.recorder.link().config();
         PortState {
             rate: config.rate,
             reservable: config.reservable,
-            reserved: state.link.link().reserved(),
+            reserved: state.link.recorder.link().reserved(),
             is_up: state.is_up,
             sent: state.sent,
         }
@@ -277,7 +279,7 @@ impl Port {
 
     /// What a channel was sent by its reservation, and with what others left: bytes on the wire, framing included. Nothing where it is closed.
     pub fn counters(&self, outlet: &Outlet) -> Counters {
-        self.shared.lock().link.link().counters(outlet.0.id).copied().unwrap_or_default()
+        self.shared.lock().link.recorder.link().counters(outlet.0.id).copied().unwrap_or_default()
     }
 
     /// Ends it. What the interface took until then, and what it did not.
@@ -322,13 +324,13 @@ impl Shared {
     /// for.
     fn patiently<R>(
         &self,
-        ask: impl Fn(&mut Scheduled, Nanos) -> Result<R, Refused>,
+        ask: impl Fn(&mut Recorder<Vec<u8>>, Nanos) -> Result<R, Refused>,
     ) -> Result<(MutexGuard<'_, State>, R), Refused> {
         let last = self.now().0.saturating_add(HELD.0);
         loop {
             let mut state = self.lock();
             let now = self.now();
-            match ask(&mut state.link, now) {
+            match state.link.ask(|link| ask(link, now)) {
                 Ok(answer) => return Ok((state, answer)),
                 Err(Refused::OverReserved { wanted, left, held, until })
                     if until > now && until.0 <= last && wanted.0 <= left.0.saturating_add(held.0) =>
@@ -396,7 +398,8 @@ impl Shared {
                 lane.take_out(frames);
                 for frame in frames.drain(..) {
                     let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
-                    if let Err(dropped) = state.link.enqueue(lane.id, frame, len, now) {
+                    let queued = state.link.ask(|link| link.enqueue(lane.id, frame, len, now));
+                    if let Err(dropped) = queued {
                         // The channel was closed meanwhile; all other causes were looked after when it came in.
                         lane.tally.closed.fetch_add(1, Ordering::Relaxed);
                         lane.done([dropped.packet]);
@@ -405,7 +408,7 @@ impl Shared {
             }
         }
         while batch.len() < BATCH {
-            match state.link.next(now) {
+            match state.link.ask(|link| link.next(now)) {
                 Decision::Send { channel, packet, .. } => {
                     // A channel that sends is open, so it has a lane.
                     let Some(lane) = state.lanes.get(&channel) else { continue };

@@ -6,7 +6,7 @@ const NOWHERE: u32 = u32::MAX;
 /// Members are small numbers (places in a table), the least key is on top, and equal keys go by number, so that the order never depends on
 /// history.
 #[derive(Clone, Debug)]
-pub(super) struct Heap<K> {
+pub(crate) struct Heap<K> {
     items: Vec<(K, u32)>,
     /// Where in `items` each member is.
     places: Vec<u32>,
@@ -19,8 +19,15 @@ impl<K> Default for Heap<K> {
 }
 
 impl<K: Copy + Ord> Heap<K> {
+    /// A heap with room for `members`.
+    pub(crate) fn new(members: usize) -> Self {
+        let mut heap = Self::default();
+        heap.grow(members);
+        heap
+    }
+
     /// Makes room for `members`, so that nothing below allocates.
-    pub(super) fn grow(&mut self, members: usize) {
+    pub(crate) fn grow(&mut self, members: usize) {
         if self.places.len() < members {
             self.places.resize(members, NOWHERE);
         }
@@ -28,16 +35,16 @@ impl<K: Copy + Ord> Heap<K> {
     }
 
     /// The least key and whose it is.
-    pub(super) fn peek(&self) -> Option<(K, usize)> {
+    pub(crate) fn peek(&self) -> Option<(K, usize)> {
         self.items.first().map(|&(key, member)| (key, member as usize))
     }
 
-    pub(super) fn contains(&self, member: usize) -> bool {
+    pub(crate) fn contains(&self, member: usize) -> bool {
         self.places.get(member).is_some_and(|&place| place != NOWHERE)
     }
 
     /// Puts `member` in, or moves it to where its new key belongs. Room for it has been made by [`Heap::grow`].
-    pub(super) fn set(&mut self, member: usize, key: K) {
+    pub(crate) fn set(&mut self, member: usize, key: K) {
         let Ok(number) = u32::try_from(member) else { return };
         let place = match self.places[member] {
             NOWHERE => {
@@ -53,7 +60,7 @@ impl<K: Copy + Ord> Heap<K> {
     }
 
     /// Takes `member` out, if it is in.
-    pub(super) fn remove(&mut self, member: usize) {
+    pub(crate) fn remove(&mut self, member: usize) {
         let Some(&place) = self.places.get(member) else { return };
         if place == NOWHERE {
             return;
@@ -106,8 +113,7 @@ mod tests {
         fn the_top_is_the_least_whatever_was_put_in_moved_and_taken_out(
             acts in prop::collection::vec((0..20_usize, prop::option::of(0..9_u8)), 0..200)
         ) {
-            let mut heap = Heap::default();
-            heap.grow(20);
+            let mut heap = Heap::new(20);
             let mut model = std::collections::BTreeMap::new();
             for (member, key) in acts {
                 match key {
