@@ -5,4 +5,8 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| weir_wire::exercise::view(bytes));
+#[path = "../../core/wire/tests/exercise/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "two targets share it")]
+mod exercise;
+
+fuzz_target!(|bytes: &[u8]| exercise::view(bytes));

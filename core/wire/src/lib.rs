@@ -16,7 +16,6 @@ mod classify;
 mod complete;
 mod consistent;
 #[doc(hidden)]
-pub mod exercise;
 mod flow_hash;
 mod fragment;
 mod ip;
@@ -36,7 +35,7 @@ pub use fragment::{Datagram, Fragment, addresses, fragment};
 pub use meta::{LinkType, Meta, UnknownLinkType};
 pub use patch::PatchError;
 pub use reassembly::{Reassembled, Reassembler, ReassemblyCounters, ReassemblyLimits};
-pub use tunnel::TUNNELS_MAX;
+pub use tunnel::{TUNNELS_MAX, is_tunnel_port};
 pub use verify::{BadChecksum, verify};
 pub use view::View;
 pub use write_field::{WriteField, WriteFieldError, WriteFields};

@@ -152,9 +152,9 @@ pub(crate) fn tunnel_of_ports(src: u16, dst: u16) -> Option<UdpTunnel> {
     }
 }
 
-/// True for ports of tunnels, opened or not.
+/// True for ports of tunnels over UDP, opened or not: what follows such a port is no payload.
 #[inline(always)]
-pub(crate) fn is_tunnel_port(port: u16) -> bool {
+pub fn is_tunnel_port(port: u16) -> bool {
     is_open_port(port) || is_closed_port(port)
 }
 

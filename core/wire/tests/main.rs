@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod exercise;
 mod oracle;
 mod patches;
 mod properties;

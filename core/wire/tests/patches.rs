@@ -1,10 +1,10 @@
 //! Patches, with etherparse to say which checksums are right.
 
+use crate::exercise::described;
 use etherparse::{Icmpv4Type, Icmpv6Type, NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
 use weir_abi::{Descriptor, flag};
 use weir_units::Timestamp;
-use weir_wire::exercise::described;
 use weir_wire::patch::{apply, check};
 use weir_wire::{LinkType, Meta, PatchError};
 

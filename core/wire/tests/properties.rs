@@ -1,11 +1,11 @@
 //! What holds for every packet, whatever is in it.
 
+use crate::exercise::{CONTROL_BYTES, described, exercise};
 use crate::oracle;
 use etherparse::PacketBuilder;
 use proptest::prelude::*;
 use weir_abi::{Descriptor, flag};
 use weir_units::Timestamp;
-use weir_wire::exercise::{CONTROL_BYTES, described, exercise};
 use weir_wire::{LinkType, Meta, PEEK_MAX, classify};
 
 fn meta(packet: &[u8], link_type: LinkType) -> Meta {

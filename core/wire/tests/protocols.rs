@@ -1,8 +1,8 @@
 //! One packet of each kind, byte by byte, and what its descriptor has to say.
 
+use crate::exercise::described;
 use weir_abi::{Descriptor, flag};
 use weir_units::Timestamp;
-use weir_wire::exercise::described;
 use weir_wire::{LinkType, Meta};
 
 /// Joins the layers of a packet.

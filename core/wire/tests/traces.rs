@@ -1,12 +1,13 @@
 //! Real captures, against the counts that were made of them with another reader (dpkt, compared with tshark).
 
+use crate::exercise;
 use crate::oracle;
 use pcap::Capture;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use weir_abi::flag;
 use weir_units::Timestamp;
-use weir_wire::{LinkType, Meta, PEEK, classify, exercise};
+use weir_wire::{LinkType, Meta, PEEK, classify};
 
 fn traces() -> Option<PathBuf> {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces"));

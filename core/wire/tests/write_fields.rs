@@ -1,10 +1,10 @@
 //! Patches by whoever may write some fields only.
 
+use crate::exercise::described;
 use etherparse::PacketBuilder;
 use proptest::prelude::*;
 use weir_abi::{Descriptor, limit};
 use weir_units::Timestamp;
-use weir_wire::exercise::described;
 use weir_wire::patch::check;
 use weir_wire::{LinkType, Meta, PatchError, WriteField, WriteFields};
 

@@ -8,7 +8,6 @@ mod anonymise;
 mod asked;
 mod control;
 mod crypto_pan;
-pub(crate) mod exercise;
 mod field;
 mod ipcrypt_pfx;
 mod key;

@@ -48,7 +48,7 @@ impl Transform {
     }
 
     /// Shows something else from now on. Addresses have to be shown as before.
-    pub(super) fn set_view(&mut self, view: View) {
+    pub fn set_view(&mut self, view: View) {
         self.view = view;
     }
 

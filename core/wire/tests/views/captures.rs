@@ -1,9 +1,9 @@
 //! The sample capture, cut at every length, and all other captures that lie beside the repository.
 
+use crate::exercise::{self, CONTROL_BYTES};
 use pcap::Capture;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use weir_wire::exercise::{self, CONTROL_BYTES};
 use weir_wire::{LinkType, PEEK};
 
 /// Link type, payload, addresses and exposures, as [`exercise::view`] reads them: addresses anonymised and zeroed, with all payload and without.

@@ -2,9 +2,10 @@
 
 use super::packets::{self, Case, MAC, PAYLOAD, V4, V6};
 use super::{HIDING, key, shown, transform};
+use crate::exercise;
 use proptest::prelude::*;
+use weir_wire::View;
 use weir_wire::view::{Exposure, Payload, Transform};
-use weir_wire::{View, exercise};
 
 /// Whether four consecutive bytes of `secret` are in `bytes`.
 fn tells(bytes: &[u8], secret: &[u8]) -> bool {

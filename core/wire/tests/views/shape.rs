@@ -170,7 +170,7 @@ proptest! {
         ports: (u16, u16), ttl in 1u8..,
     ) {
         // Ports of tunnels say that what follows is no payload: those have tests of their own.
-        let port = |port: u16| if weir_wire::exercise::is_tunnel(port) { 9 } else { port };
+        let port = |port: u16| if weir_wire::is_tunnel_port(port) { 9 } else { port };
         let ports = (port(ports.0), port(ports.1));
         let link = PacketBuilder::ethernet2([2, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 2]);
         let (src6, dst6) = (V6[0], V6[1]);

@@ -3,10 +3,11 @@
 use super::nested::{Built, Carrier, Leaf, Values, framed};
 use super::packets::{be, cat, ones_sum};
 use super::{described, shown, transform};
+use crate::exercise;
 use weir_abi::{Descriptor, tunnel};
 use weir_units::Timestamp;
 use weir_wire::view::Transform;
-use weir_wire::{LinkType, Meta, MoreHeader, PEEK_MAX, TUNNELS_MAX, classify, exercise};
+use weir_wire::{LinkType, Meta, MoreHeader, PEEK_MAX, TUNNELS_MAX, classify};
 
 /// The tunnel of a carrier that is one.
 fn tunnel_of(carrier: Carrier) -> Option<u8> {

@@ -1,23 +1,15 @@
-//! What a view does, over arbitrary bytes: the entry point of the fuzz target `view`, and of property tests.
+//! All work of a view, over arbitrary bytes: the entry point of the fuzz target `view`, and of property tests.
 
-use super::{Addresses, Exposure, Field, Payload, Shown, Transform, View, ViewKey};
-use crate::checksum::{add, fold};
-use crate::exercise::{CONTROL_BYTES, assert_consistent, described};
-use crate::tunnel::is_tunnel_port;
-use crate::verify::{BadChecksum, verify};
-use crate::{LinkType, Meta};
+use super::{CONTROL_BYTES, assert_consistent, described};
 use std::cell::RefCell;
 use weir_abi::{Descriptor, flag};
 use weir_units::Timestamp;
+use weir_wire::view::{Addresses, Exposure, Field, Payload, Shown, Transform, View, ViewKey};
+use weir_wire::{BadChecksum, LinkType, Meta, is_tunnel_port, verify};
 
 /// Bytes of the buffer behind the packet.
 const BEHIND: usize = 16;
 const UNTOUCHED: u8 = 0xd7;
-
-/// Whether UDP with this port may be a tunnel, so that what follows is no payload.
-pub fn is_tunnel(port: u16) -> bool {
-    is_tunnel_port(port)
-}
 
 /// Shows a packet that is made of `input` under a view that is made of it, and checks what views promise: no panic, no more bytes than there
 /// are, right checksums, and no planted address or payload in what is shown. The same bytes are put into a pseudowire, of which nothing may be shown.
@@ -241,7 +233,11 @@ fn look_like_ip(frame: &mut [u8]) {
     frame[0] = 0x40 | header;
     frame[2..4].copy_from_slice(&len.to_be_bytes());
     frame[10..12].fill(0);
-    let checksum = !fold(add(0, &frame[..usize::from(header) * 4]));
+    // RFC 1071: the sum of the words, with its carries added.
+    let words = frame[..usize::from(header) * 4].chunks_exact(2);
+    let sum: u32 = words.map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let checksum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap_or(0);
     frame[10..12].copy_from_slice(&checksum.to_be_bytes());
 }
 

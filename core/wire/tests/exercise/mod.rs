@@ -1,13 +1,15 @@
-//! Everything that this crate does, over arbitrary bytes: the entry point of the fuzz target, and of a property test.
+//! All work of `weir-wire`, over arbitrary bytes: the entry point of the fuzz targets, and of property tests.
 
-use crate::{
+mod view;
+
+use weir_abi::{Descriptor, flag, tunnel};
+use weir_units::Timestamp;
+use weir_wire::{
     LinkType, Meta, MoreHeader, PEEK, PEEK_MAX, Reassembled, Reassembler, ReassemblyLimits, TUNNELS_MAX,
     WriteFields, addresses, classify, fragment, patch, verify,
 };
-use weir_abi::{Descriptor, flag, tunnel};
-use weir_units::Timestamp;
 
-pub use crate::view::exercise::{is_tunnel, view};
+pub use view::view;
 
 /// Bytes of the input that say what to do; the rest is the packet.
 pub const CONTROL_BYTES: usize = 16;
