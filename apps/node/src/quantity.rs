@@ -1,25 +1,30 @@
 //! Quantities and names in configuration and messages: text in, checked values out; and out again without losing anything.
 
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
+use std::fmt::Display;
+use std::str::FromStr;
 use weir_session::Name;
 use weir_trust::grant::{ModuleHash, NodeName};
 use weir_trust::key::PublicKey;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
-/// A quantity that is written as text.
-pub(crate) trait Exact: Sized {
+/// A quantity or a name that is written as text.
+pub(crate) trait Exact: FromStr<Err: Display> + Display {
     /// As it reads back to the same value.
-    fn exact(&self) -> String;
+    fn exact(&self) -> String {
+        self.to_string()
+    }
+
     /// What the text says, or why it says nothing.
-    fn read(text: &str) -> Result<Self, String>;
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|error: Self::Err| error.to_string())
+    }
 }
 
+// As people are shown these, they are rounded.
 impl Exact for Nanos {
     fn exact(&self) -> String {
         format!("{}ns", self.0)
-    }
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|error: weir_units::ParseError| error.to_string())
     }
 }
 
@@ -27,55 +32,18 @@ impl Exact for Bytes {
     fn exact(&self) -> String {
         self.0.to_string()
     }
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|error: weir_units::ParseError| error.to_string())
-    }
 }
 
 impl Exact for BitsPerSecond {
     fn exact(&self) -> String {
         format!("{}bit/s", self.0)
     }
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|error: weir_units::ParseError| error.to_string())
-    }
 }
 
-impl Exact for Name {
-    fn exact(&self) -> String {
-        self.to_string()
-    }
-    fn read(text: &str) -> Result<Self, String> {
-        Name::new(text).map_err(|error| error.to_string())
-    }
-}
-
-impl Exact for NodeName {
-    fn exact(&self) -> String {
-        self.to_string()
-    }
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|error: weir_trust::grant::NodeNameError| error.to_string())
-    }
-}
-
-impl Exact for PublicKey {
-    fn exact(&self) -> String {
-        self.to_string()
-    }
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|error: weir_trust::key::KeyError| error.to_string())
-    }
-}
-
-impl Exact for ModuleHash {
-    fn exact(&self) -> String {
-        self.to_string()
-    }
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|error: weir_trust::grant::ModuleHashError| error.to_string())
-    }
-}
+impl Exact for Name {}
+impl Exact for NodeName {}
+impl Exact for PublicKey {}
+impl Exact for ModuleHash {}
 
 /// For `#[serde(with = "quantity::text")]`.
 pub(crate) mod text {

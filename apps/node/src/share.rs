@@ -63,15 +63,7 @@ impl FromStr for Share {
     }
 }
 
-impl Exact for Share {
-    fn exact(&self) -> String {
-        self.to_string()
-    }
-
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|error: ShareError| error.to_string())
-    }
-}
+impl Exact for Share {}
 
 impl SessionSpec {
     /// Checks that there are not too many.

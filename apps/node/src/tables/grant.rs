@@ -34,15 +34,7 @@ impl FromStr for TableGrant {
     }
 }
 
-impl Exact for TableGrant {
-    fn exact(&self) -> String {
-        self.to_string()
-    }
-
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|error: NameError| error.to_string())
-    }
-}
+impl Exact for TableGrant {}
 
 impl SessionSpec {
     /// Checks that it is clear which table is meant.
