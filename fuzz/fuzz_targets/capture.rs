@@ -5,7 +5,10 @@
 
 use libfuzzer_sys::fuzz_target;
 
+#[path = "../../edge/netio/tests/exercise.rs"]
+mod exercise;
+
 fuzz_target!(|bytes: &[u8]| {
     // That it is refused is an answer, too.
-    let _ = weir_netio::exercise::read_all(bytes);
+    let _ = exercise::read_all(bytes);
 });

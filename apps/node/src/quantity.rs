@@ -3,59 +3,56 @@
 use crate::share::Share;
 use crate::tables::TableGrant;
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
+use std::fmt::Display;
 use std::str::FromStr;
 use weir_session::Name;
 use weir_trust::grant::{Filter, Interface, ModuleHash, NodeName, NodePattern, Second, View};
 use weir_trust::key::PublicKey;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
-/// A quantity that is written as text.
-pub(crate) trait Exact: Sized {
+/// A quantity or a name that is written as text.
+pub(crate) trait Exact: FromStr<Err: Display> + Display {
     /// As it reads back to the same value.
-    fn exact(&self) -> String;
-    /// What the text says, or why it says nothing.
-    fn read(text: &str) -> Result<Self, String>;
-}
-
-/// Types that [`FromStr`] reads, with the text that it reads back to the same value.
-macro_rules! exact {
-    ($($of:ty: $value:ident => $text:expr;)+) => {$(
-        impl Exact for $of {
-            fn exact(&self) -> String {
-                let $value = self;
-                $text
-            }
-            fn read(text: &str) -> Result<Self, String> {
-                text.parse().map_err(|error: <Self as FromStr>::Err| error.to_string())
-            }
-        }
-    )+};
-}
-
-exact! {
-    Nanos: it => format!("{}ns", it.0);
-    Bytes: it => it.0.to_string();
-    BitsPerSecond: it => format!("{}bit/s", it.0);
-    NodeName: it => it.to_string();
-    PublicKey: it => it.to_string();
-    ModuleHash: it => it.to_string();
-    TableGrant: it => it.to_string();
-    Share: it => it.to_string();
-    Filter: it => it.to_string();
-    Interface: it => it.to_string();
-    View: it => it.to_string();
-    NodePattern: it => it.to_string();
-    Second: it => it.to_string();
-}
-
-impl Exact for Name {
     fn exact(&self) -> String {
         self.to_string()
     }
+
+    /// What the text says, or why it says nothing.
     fn read(text: &str) -> Result<Self, String> {
-        Name::new(text).map_err(|error| error.to_string())
+        text.parse().map_err(|error: Self::Err| error.to_string())
     }
 }
+
+// As people are shown these, they are rounded.
+impl Exact for Nanos {
+    fn exact(&self) -> String {
+        format!("{}ns", self.0)
+    }
+}
+
+impl Exact for Bytes {
+    fn exact(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+impl Exact for BitsPerSecond {
+    fn exact(&self) -> String {
+        format!("{}bit/s", self.0)
+    }
+}
+
+impl Exact for Name {}
+impl Exact for NodeName {}
+impl Exact for PublicKey {}
+impl Exact for ModuleHash {}
+impl Exact for TableGrant {}
+impl Exact for Share {}
+impl Exact for Filter {}
+impl Exact for Interface {}
+impl Exact for View {}
+impl Exact for NodePattern {}
+impl Exact for Second {}
 
 /// For `#[serde(skip_serializing_if = "quantity::is_default")]`.
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -49,7 +49,6 @@ mod decode;
 mod descriptors;
 mod error;
 #[doc(hidden)]
-pub mod exercise;
 mod faults;
 mod file;
 mod filter;

@@ -1,8 +1,8 @@
 //! Whatever the bytes are, reading them ends, does not panic, and gives the same answer in every way to read.
 
 use crate::builders::{MICROSECONDS, NANOSECONDS, Order, Pcap, Pcapng, udp};
+use crate::exercise::read_all;
 use proptest::prelude::*;
-use weir_netio::exercise::read_all;
 
 fn order() -> impl Strategy<Value = Order> {
     prop_oneof![Just(Order::Little), Just(Order::Big)]

@@ -1,7 +1,7 @@
 //! What is read from well-formed and from damaged captures.
 
 use crate::builders::{MICROSECONDS, NANOSECONDS, Order, Pcap, Pcapng, many, udp};
-use weir_netio::exercise::{Reading, read_all};
+use crate::exercise::{Reading, read_all};
 use weir_netio::{Capture, Input, Next, OpenError, Options, Reason, Truncation};
 use weir_units::{Bytes, Timestamp};
 

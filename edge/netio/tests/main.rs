@@ -3,6 +3,7 @@
 mod any_bytes;
 mod builders;
 mod changing_files;
+mod exercise;
 mod formats;
 mod interpreter;
 mod joined_filters;

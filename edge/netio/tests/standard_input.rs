@@ -1,9 +1,9 @@
 //! Standard input: a pipe, a file, or a file of which somebody has read a part. The test runs itself as the reading process.
 
 use crate::builders::many;
+use crate::exercise::read;
 use std::io::{Seek, SeekFrom, Write};
 use std::process::{Command, Stdio};
-use weir_netio::exercise::read;
 use weir_netio::{Input, Options};
 
 const CHILD: &str = "WEIR_NETIO_TEST_STDIN";

@@ -1,11 +1,11 @@
 //! All captures of the shared set: nothing panics, hangs or is counted otherwise than its index says, and every way to
 //! read them gives the same packets. Skipped where the set is not there.
 
+use crate::exercise::{Reading, read};
 use std::collections::HashMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use weir_netio::exercise::{Reading, read};
 use weir_netio::{Filter, Input, Options};
 use weir_units::Bytes;
 use weir_wire::LinkType;

@@ -2,10 +2,10 @@
 
 use crate::builders;
 use crate::builders::udp;
+use crate::exercise::read;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
-use weir_netio::exercise::read;
 use weir_netio::{Capture, Input, Options, PacketWriter, WriteError};
 use weir_units::{Bytes, Timestamp};
 use weir_wire::LinkType;

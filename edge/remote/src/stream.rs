@@ -2,7 +2,7 @@
 
 use crate::deadline;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use weir_trust::association::{Association, Peer};
@@ -52,14 +52,6 @@ impl Stream {
     /// What names this association and no other: the same on both sides.
     pub fn binding(&self) -> &[u8; 32] {
         &self.binding
-    }
-
-    /// The other end's address.
-    ///
-    /// # Errors
-    /// It is gone.
-    pub fn peer_address(&self) -> io::Result<SocketAddr> {
-        self.reader.shared.socket.peer_addr()
     }
 
     /// Until when reading and writing may take, both; without one, as long as the peer likes.

@@ -1,7 +1,7 @@
 //! For fuzzers and tests: a capture read in every way that there is, with all answers compared.
 
-use crate::{Capture, Input, Next, Options, Totals};
 use weir_abi::Descriptor;
+use weir_netio::{Capture, Input, Next, Options, Totals};
 use weir_units::Bytes;
 
 /// What reading a capture gave.
