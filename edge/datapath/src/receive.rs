@@ -357,6 +357,7 @@ impl Receiving {
             if reported.elapsed() >= Duration::from_millis(50) {
                 reported = Instant::now();
                 self.report();
+                self.give_back();
             }
         }
         self.report();
@@ -385,6 +386,18 @@ impl Receiving {
         state.unwanted = self.unwanted;
         state.fragments = self.fragments.counters();
         state.stolen = self.delay.total().unwrap_or_default();
+    }
+
+    /// Gives memory of queues back that they do not need any more, on their readers' accounts.
+    fn give_back(&self) {
+        let readers = self.plan.routes.iter().flatten().flat_map(|route| &route.readers);
+        for reader in readers.filter(|reader| reader.queue.has_made_memory()) {
+            let begin = thread_time();
+            if reader.queue.give_back() {
+                let took = thread_time().0.saturating_sub(begin.0);
+                reader.account.charge_receiving(Nanos(took));
+            }
+        }
     }
 
     /// Goes over to the latest plan.
@@ -525,7 +538,11 @@ impl Receiving {
                     || move_oldest(routes(), self.position)
                     || is_shared && shed(routes(), self.position)
             };
-            if sheds == SHEDS_MAX || !makes_room() {
+            let has_room = sheds < SHEDS_MAX && makes_room();
+            if !has_room {
+                if is_shared {
+                    release_oldest(routes(), self.position);
+                }
                 let (packets, bytes) = lost(&selected.rest);
                 came(packets, bytes);
                 for route in routes() {
@@ -645,6 +662,17 @@ fn shed<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) -> bool {
     true
 }
 
+/// The memory of a selection is full, and nothing that waits makes room: readers that are suspended have it in hand. The one that has had packets for longest
+/// releases them, so that it costs the others no more than what came meanwhile.
+fn release_oldest<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) {
+    let readers = routes.flat_map(|route| &route.readers);
+    let hold = readers.filter_map(|reader| Some((reader.queue.in_hand()?, reader)));
+    let oldest = hold.filter(|(oldest, _)| *oldest < position).min_by_key(|(oldest, _)| *oldest);
+    if let Some((oldest, reader)) = oldest {
+        reader.waker.release(reader.module, oldest.saturating_add(1));
+    }
+}
+
 /// The memory of a selection is full: the oldest packets that wait for readers whose queues have memory of their own are moved there. A piece of the common memory is free
 /// when all of its readers have left it. Says whether any packets were moved.
 fn move_oldest<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) -> bool {
@@ -674,4 +702,104 @@ fn give_up_half(route: &Route, reader: &Reader, oldest: u64, position: u64) {
     // Something goes in any case: what is in one block has one position.
     let lost = reader.queue.give_up_before(half.max(oldest.saturating_add(1)));
     route.tally.shed.fetch_add(lost, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Wake;
+    use crate::queue::{Queue, Ticket};
+    use weir_demux::{Instruction, Program};
+    use weir_netio::{Capture, Input};
+
+    /// Notes what modules are to release.
+    #[derive(Debug, Default)]
+    struct Released(Mutex<Vec<(u64, u64)>>);
+
+    impl Wake for Released {
+        fn wake(&self, _: u64) {}
+
+        fn release(&self, module: u64, position: u64) {
+            lock(&self.0).push((module, position));
+        }
+    }
+
+    const PACKETS: u64 = 20;
+    const LEN: u32 = 60_000;
+
+    /// A channel for all packets, with one reader.
+    fn route(number: u64, selection: &Arc<Mutex<Selection>>, waker: &Arc<Released>) -> Route {
+        let all = [Instruction { code: 6, jt: 0, jf: 0, k: 1 }];
+        let waker: Arc<dyn Wake> = Arc::<Released>::clone(waker);
+        let queue = Arc::new(Queue::new(1000, 1));
+        Route {
+            channel: number,
+            owner: number,
+            priority: 0,
+            program: Arc::new(Program::new(&all).unwrap()),
+            sight: Sight::Selected(Arc::clone(selection)),
+            is_screened: false,
+            flows: None,
+            readers: vec![Reader { module: number, queue, waker, account: Arc::default() }],
+            unattended: None,
+            tally: Arc::default(),
+            account: Arc::default(),
+        }
+    }
+
+    /// A capture of packets that together are longer than a piece of a selection's memory, and its only block.
+    fn capture() -> (PacketSource, Arc<Block>) {
+        let mut bytes = b"\xd4\xc3\xb2\xa1\x02\0\x04\0\0\0\0\0\0\0\0\0\xff\xff\x04\0\x01\0\0\0".to_vec();
+        for _ in 0..PACKETS {
+            [0, 0, LEN, LEN].iter().for_each(|field| bytes.extend_from_slice(&field.to_le_bytes()));
+            bytes.resize(bytes.len() + LEN as usize, 0);
+        }
+        let capture = Capture::open(Input::Bytes(bytes)).unwrap();
+        let mut source = PacketSource::Capture(Box::new(capture));
+        let Ok(Found::Block(block)) = source.next(Nanos(0)) else { panic!("there is a block") };
+        (source, Arc::new(block))
+    }
+
+    #[test]
+    fn readers_that_are_suspended_with_all_memory_of_a_selection_release_it_the_longest_first() {
+        const READERS: u64 = 64;
+        let (source, block) = capture();
+        let selection = Arc::new(Mutex::new(Selection::new().unwrap()));
+        let waker: Arc<Released> = Arc::default();
+        let routes: Vec<Route> = (1..=READERS).map(|number| route(number, &selection, &waker)).collect();
+        let shared = Arc::new(Shared {
+            plan: Mutex::new(Arc::new(Planner::default().plan(routes.clone()).unwrap())),
+            gone: Mutex::default(),
+            is_new: AtomicBool::new(false),
+            at_work: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            state: Mutex::default(),
+        });
+        let mut receiving = Receiving::new(source, shared, std::sync::mpsc::channel().0, false);
+        let lost = || routes.iter().map(|route| route.tally.no_memory.load(Ordering::Relaxed)).sum::<u64>();
+        // Each takes one batch and is suspended with it; what else waits is given up.
+        let mut hands: VecDeque<Ticket> = VecDeque::new();
+        for route in &routes {
+            receiving.distribute(&block);
+            if lost() > 0 {
+                break;
+            }
+            hands.extend(route.readers[0].queue.take(64));
+            routes.iter().for_each(|route| _ = route.readers[0].queue.give_up_all());
+        }
+        assert!(lost() > 0 && hands.len() > 10, "{} readers are suspended with all memory", hands.len());
+        assert_eq!(*lock(&waker.0), [(1, 1)]);
+        // It does, and so there is room for what it takes next. Then it is the second one's turn.
+        hands.pop_front();
+        routes[0].readers[0].queue.let_go();
+        let before = lost();
+        for _ in 0..3 {
+            routes.iter().for_each(|route| _ = route.readers[0].queue.give_up_all());
+            receiving.distribute(&block);
+            hands.extend(routes[0].readers[0].queue.take(64));
+        }
+        assert!(lost() - before < 3 * PACKETS * READERS, "some have come");
+        let second = (2, PACKETS * u64::from(LEN) + 1);
+        assert_eq!(lock(&waker.0).get(1), Some(&second));
+    }
 }
