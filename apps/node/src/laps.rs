@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn time_that_was_stolen_before_a_run_is_told_though_it_was_asked_for_meanwhile() {
-        let mut laps = Laps::by(RunDelay(None));
+        let mut laps = Laps::by(RunDelay::of(None));
         _ = laps.used(Nanos(1000), Nanos(2000), Nanos(1000));
         let second = Nanos::SECOND.0;
         assert!(laps.stolen(Nanos(10 * second)) > Nanos(9 * second));
