@@ -124,7 +124,7 @@ impl ChannelSpec {
     /// A queue for a module of this channel.
     pub(crate) fn new_queue(&self) -> Queue {
         let flows = self.subflows.as_ref().map_or(1, |subflows| subflows.queues.max(1));
-        Queue::new(self.queue_len() / u32::from(flows), flows)
+        Queue::divided(self.queue_len(), flows)
     }
 
     /// The number of packets that a queue of this channel holds.

@@ -9,7 +9,8 @@
 
 use crate::queue::Ticket;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use weir_netio::Selection;
 
@@ -19,22 +20,23 @@ pub trait Budget: Debug + Send + Sync {
     fn make(&self, packets: u32, is_first: bool) -> Option<Selection>;
 }
 
-/// The memory of one queue, which is mapped when it is first needed.
+/// The memory of one queue, which is mapped when it is first needed, and given back when it is not needed any more.
 #[derive(Debug)]
 pub struct Overflow {
     packets: u32,
     own: Mutex<Own>,
+    /// There is memory: looked at before the lock is taken.
+    is_made: AtomicBool,
     budget: Box<dyn Budget>,
 }
 
 #[derive(Debug, Default)]
-enum Own {
-    /// No packet has needed it yet.
-    #[default]
-    None,
-    Made(Box<Selection>),
+struct Own {
+    memory: Option<Box<Selection>>,
+    /// The budget has been asked.
+    was_asked: bool,
     /// The system had no memory, or no descriptors, at this time.
-    Failed(Instant),
+    failed: Option<Instant>,
 }
 
 /// The time after which memory that the system did not have is asked for again.
@@ -43,25 +45,43 @@ const AGAIN: Duration = Duration::from_secs(1);
 impl Overflow {
     /// Memory for so many packets, made by the budget when it is needed.
     pub fn new(packets: u32, budget: Box<dyn Budget>) -> Self {
-        Self { packets, own: Mutex::default(), budget }
+        Self { packets, own: Mutex::default(), is_made: AtomicBool::new(false), budget }
+    }
+
+    /// Returns true where there is memory, needed or not.
+    pub fn is_made(&self) -> bool {
+        self.is_made.load(Ordering::Relaxed)
+    }
+
+    /// Gives the memory back where no packet is in it and no module has it mapped. Returns true if it did.
+    pub fn give_back(&self) -> bool {
+        if !self.is_made() {
+            return false;
+        }
+        let unused = {
+            let mut own = self.lock();
+            let unused = own.memory.take_if(|memory| memory.is_unused());
+            self.is_made.store(own.memory.is_some(), Ordering::Relaxed);
+            unused
+        };
+        // Without the lock: it takes a while.
+        unused.is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Own> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Copies a ticket's packets to this memory; `None` where not all of them fit.
     pub fn copy(&self, ticket: &Ticket) -> Option<Ticket> {
-        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_wanted = match &*own {
-            Own::None => true,
-            Own::Made(_) => false,
-            Own::Failed(at) => at.elapsed() >= AGAIN,
-        };
-        if is_wanted {
-            let is_first = matches!(*own, Own::None);
-            *own = match self.budget.make(self.packets, is_first) {
-                Some(selection) => Own::Made(Box::new(selection)),
-                None => Own::Failed(Instant::now()),
-            };
+        let mut own = self.lock();
+        if own.memory.is_none() && own.failed.is_none_or(|at| at.elapsed() >= AGAIN) {
+            let is_first = !std::mem::replace(&mut own.was_asked, true);
+            own.memory = self.budget.make(self.packets, is_first).map(Box::new);
+            own.failed = own.memory.is_none().then(Instant::now);
+            self.is_made.store(own.memory.is_some(), Ordering::Relaxed);
         }
-        let Own::Made(selection) = &mut *own else { return None };
+        let selection = own.memory.as_mut()?;
         let mut masks = vec![0; ticket.batch + 1];
         *masks.last_mut()? = ticket.mask;
         let copied = selection.select(&ticket.block, &masks);
@@ -76,13 +96,19 @@ impl Overflow {
     /// Memory for tests, without a reservation.
     #[cfg(test)]
     pub(crate) fn unreserved(packets: u32) -> Self {
+        Self::within(packets, None)
+    }
+
+    /// Memory for tests, as a part of this room.
+    #[cfg(test)]
+    pub(crate) fn within(packets: u32, room: Option<Arc<weir_netio::PacketRoom>>) -> Self {
         #[derive(Debug)]
-        struct Unlimited;
-        impl Budget for Unlimited {
+        struct Room(Option<Arc<weir_netio::PacketRoom>>);
+        impl Budget for Room {
             fn make(&self, packets: u32, _: bool) -> Option<Selection> {
-                Selection::of_queue(packets, None).ok()
+                Selection::of_queue(packets, self.0.as_ref()).ok()
             }
         }
-        Self::new(packets, Box::new(Unlimited))
+        Self::new(packets, Box::new(Room(room)))
     }
 }

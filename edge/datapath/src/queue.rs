@@ -45,9 +45,8 @@ impl Ticket {
 #[derive(Debug)]
 pub struct Queue {
     inner: Mutex<Inner>,
-    /// Packets of each flow.
+    /// Packets of all flows.
     capacity: u32,
-    flows: u32,
     /// Where those packets are that were taken out, and that whoever did so is not done with; [`NOTHING`] where there are none.
     in_hand: AtomicU64,
     /// Memory for packets that wait for too long to stay where they arrived.
@@ -70,6 +69,8 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Flow {
+    /// The most packets.
+    capacity: u32,
     tickets: VecDeque<Ticket>,
     packets: u32,
 }
@@ -86,10 +87,18 @@ pub struct Put {
 impl Queue {
     /// An empty queue for so many packets, for each of so many flows; at least one.
     pub fn new(capacity: u32, flows: u16) -> Self {
+        Self::divided(capacity.saturating_mul(flows.max(1).into()), flows)
+    }
+
+    /// An empty queue for so many packets in all, of which each of so many flows has its part; the parts differ by one packet at most.
+    pub fn divided(capacity: u32, flows: u16) -> Self {
         let flows = flows.max(1);
-        let inner = Inner { flows: (0..flows).map(|_| Flow::default()).collect(), ..Inner::default() };
+        let (part, rest) = (capacity / u32::from(flows), capacity % u32::from(flows));
+        let part = |flow: u16| part + u32::from(u32::from(flow) < rest);
+        let flow = |flow| Flow { capacity: part(flow), ..Flow::default() };
+        let inner = Inner { flows: (0..flows).map(flow).collect(), ..Inner::default() };
         let (inner, in_hand) = (Mutex::new(inner), AtomicU64::new(NOTHING));
-        Self { inner, capacity, flows: flows.into(), in_hand, overflow: None }
+        Self { inner, capacity, in_hand, overflow: None }
     }
 
     /// The same, with memory for packets that cannot wait where they came.
@@ -103,6 +112,16 @@ impl Queue {
         self.overflow.is_some()
     }
 
+    /// Returns true where it has memory of its own now, needed or not.
+    pub fn has_made_memory(&self) -> bool {
+        self.overflow.as_ref().is_some_and(Overflow::is_made)
+    }
+
+    /// Gives memory of its own back that it does not need any more. Returns true if there was some.
+    pub fn give_back(&self) -> bool {
+        self.overflow.as_ref().is_some_and(Overflow::give_back)
+    }
+
     /// How many packets wait.
     pub fn waiting(&self) -> u32 {
         self.lock().packets
@@ -110,18 +129,17 @@ impl Queue {
 
     /// Whether there is room for nothing.
     pub fn is_full(&self) -> bool {
-        self.waiting() >= self.capacity.saturating_mul(self.flows)
+        self.waiting() >= self.capacity
     }
 
     /// How full it is, in thousandths.
     pub fn filled(&self) -> u32 {
-        let most = u64::from(self.capacity) * u64::from(self.flows);
-        let filled = (u64::from(self.waiting()) * 1000).checked_div(most);
+        let filled = (u64::from(self.waiting()) * 1000).checked_div(self.capacity.into());
         filled.and_then(|filled| u32::try_from(filled).ok()).unwrap_or(1000)
     }
 
     fn is_half_full(&self, packets: u32) -> bool {
-        u64::from(packets) * 2 >= u64::from(self.capacity) * u64::from(self.flows)
+        u64::from(packets) * 2 >= u64::from(self.capacity)
     }
 
     /// Puts in what the masks select of a block's batches, as far as there is room: the first packets stay, the later ones are lost. `flows` says
@@ -138,7 +156,7 @@ impl Queue {
                 let index = batch * BATCH_PACKETS + part.trailing_zeros() as usize;
                 let flow = flows.get(index).copied().unwrap_or(0);
                 let ticket = Ticket { block: Arc::clone(block), batch, mask: part, position, is_own: false };
-                lost += inner.put(flow, ticket, self.capacity);
+                lost += inner.put(flow, ticket);
                 rest &= !part;
             }
         }
@@ -251,12 +269,12 @@ impl Flow {
 }
 
 impl Inner {
-    fn put(&mut self, number: u16, mut ticket: Ticket, capacity: u32) -> u64 {
+    fn put(&mut self, number: u16, mut ticket: Ticket) -> u64 {
         let came = ticket.packets();
         let Some(flow) = self.flows.get_mut(usize::from(number)).filter(|_| !self.closed) else {
             return came.into();
         };
-        ticket.mask = lowest(ticket.mask, capacity.saturating_sub(flow.packets));
+        ticket.mask = lowest(ticket.mask, flow.capacity.saturating_sub(flow.packets));
         let kept = ticket.packets();
         if kept == 0 {
             return came.into();
@@ -324,7 +342,7 @@ fn lowest(mask: u64, count: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_netio::{Capture, Input, Next};
+    use weir_netio::{Capture, Input, Next, PacketRoom, Selection};
 
     /// Blocks of so many packets in all.
     fn blocks(packets: usize) -> Vec<Arc<Block>> {
@@ -431,6 +449,39 @@ mod tests {
             assert_eq!((own.is_own, own.packets()), (true, ticket.packets()));
         }
         assert_eq!(taken.len(), expected as usize + 1);
+    }
+
+    #[test]
+    fn memory_that_packets_waited_in_is_given_back_when_the_last_is_gone_and_made_again() {
+        let capture = blocks(300);
+        let room = PacketRoom::new(Selection::memory(1000));
+        let queue = Queue::new(1000, 1).with(Some(Overflow::within(1000, Some(Arc::clone(&room)))));
+        let masks: Vec<u64> = capture[0].batches().map(|batch| batch.mask).collect();
+        assert!(!queue.give_back(), "there is none yet");
+        for position in [10, 20] {
+            put(&queue, &capture[0], &masks, position);
+            assert_eq!(queue.move_before(position + 1), 300);
+            assert!(room.left() < Selection::memory(1000) && !queue.give_back(), "packets wait");
+            let mut facing = None;
+            while let Some(ticket) = queue.take(64) {
+                assert!(!queue.give_back(), "packets are in hand");
+                facing = Some(Arc::clone(ticket.block.window()));
+            }
+            queue.let_go();
+            assert!(!queue.give_back(), "a module has it mapped");
+            drop(facing);
+            assert!(queue.give_back() && !queue.give_back());
+            assert_eq!(room.left(), Selection::memory(1000));
+        }
+    }
+
+    #[test]
+    fn a_queue_of_several_flows_holds_as_many_packets_as_it_is_for() {
+        let block = &blocks(64)[0];
+        let queue = Queue::divided(10, 4);
+        let flows: Vec<u16> = (0..64).map(|i| i % 4).collect();
+        assert_eq!(queue.put(block, &[u64::MAX], 0, &flows).lost, 54);
+        assert_eq!((queue.waiting(), queue.is_full(), queue.filled()), (10, true, 1000));
     }
 
     #[test]

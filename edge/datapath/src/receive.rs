@@ -357,6 +357,7 @@ impl Receiving {
             if reported.elapsed() >= Duration::from_millis(50) {
                 reported = Instant::now();
                 self.report();
+                self.give_back();
             }
         }
         self.report();
@@ -385,6 +386,18 @@ impl Receiving {
         state.unwanted = self.unwanted;
         state.fragments = self.fragments.counters();
         state.stolen = self.delay.total().unwrap_or_default();
+    }
+
+    /// Gives memory of queues back that they do not need any more, on their readers' accounts.
+    fn give_back(&self) {
+        let readers = self.plan.routes.iter().flatten().flat_map(|route| &route.readers);
+        for reader in readers.filter(|reader| reader.queue.has_made_memory()) {
+            let begin = thread_time();
+            if reader.queue.give_back() {
+                let took = thread_time().0.saturating_sub(begin.0);
+                reader.account.charge_receiving(Nanos(took));
+            }
+        }
     }
 
     /// Goes over to the latest plan.
@@ -525,7 +538,11 @@ impl Receiving {
                     || move_oldest(routes(), self.position)
                     || is_shared && shed(routes(), self.position)
             };
-            if sheds == SHEDS_MAX || !makes_room() {
+            let has_room = sheds < SHEDS_MAX && makes_room();
+            if !has_room {
+                if is_shared {
+                    release_oldest(routes(), self.position);
+                }
                 let (packets, bytes) = lost(&selected.rest);
                 came(packets, bytes);
                 for route in routes() {
@@ -645,6 +662,17 @@ fn shed<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) -> bool {
     true
 }
 
+/// The memory of a selection is full, and nothing that waits makes room: readers that are suspended have it in hand. The one that has had packets for longest
+/// releases them, so that it costs the others no more than what came meanwhile.
+fn release_oldest<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) {
+    let readers = routes.flat_map(|route| &route.readers);
+    let hold = readers.filter_map(|reader| Some((reader.queue.in_hand()?, reader)));
+    let oldest = hold.filter(|(oldest, _)| *oldest < position).min_by_key(|(oldest, _)| *oldest);
+    if let Some((oldest, reader)) = oldest {
+        reader.waker.release(reader.module, oldest.saturating_add(1));
+    }
+}
+
 /// The memory of a selection is full: the oldest packets that wait for readers whose queues have memory of their own are moved there. A piece of the common memory is free
 /// when all of its readers have left it. Says whether any packets were moved.
 fn move_oldest<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) -> bool {
@@ -675,3 +703,6 @@ fn give_up_half(route: &Route, reader: &Reader, oldest: u64, position: u64) {
     let lost = reader.queue.give_up_before(half.max(oldest.saturating_add(1)));
     route.tally.shed.fetch_add(lost, Ordering::Relaxed);
 }
+
+#[cfg(test)]
+mod tests;

@@ -106,7 +106,7 @@ impl Occupant for Instance {
 #[derive(Debug)]
 pub struct Seat<O = Instance> {
     // Dropped before `instance`: addresses that the sandbox has given back must not be watched.
-    window: Option<(u64, Option<WatchGuard>)>,
+    window: Option<(Arc<Window>, Option<WatchGuard>)>,
     /// The sandbox.
     pub instance: O,
     /// The ring of the descriptors that it sees. `None` after they could not be mapped: then it sees none.
@@ -144,13 +144,13 @@ impl<O: Occupant> Seat<O> {
             self.ring = Some(ring);
         }
         let window = block.window();
-        if self.window.as_ref().is_some_and(|(id, _)| *id == window.id()) {
+        if self.window.as_ref().is_some_and(|(facing, _)| facing.id() == window.id()) {
             return Ok(());
         }
-        // The old mapping is gone with this call, so its watch must not outlive it.
-        self.window = None;
+        // The old mapping is gone with this call, so its watch must not outlive it; and its memory is not given back before.
+        let _mapped = self.window.take().map(|(window, _)| window);
         let guard = self.instance.face(window)?;
-        self.window = Some((window.id(), guard));
+        self.window = Some((Arc::clone(window), guard));
         Ok(())
     }
 

@@ -77,6 +77,11 @@ impl DescriptorRing {
         false
     }
 
+    /// How many have this ring: handles, and slots that are in use.
+    pub(crate) fn holders(&self) -> usize {
+        Arc::strong_count(&self.shared)
+    }
+
     /// Takes the lowest free slot, which is the likeliest to be in the processor's cache.
     pub(crate) fn take(&self) -> Option<Slot> {
         for (word, in_use) in self.shared.in_use.iter().enumerate() {

@@ -10,7 +10,7 @@ use crate::room::{PacketRoom, Used};
 use crate::screen::{Screen, Screens};
 use crate::totals::Counts;
 use crate::view::{Head, View};
-use crate::waiting::{WAITING_BYTES, chunk_bytes, slots};
+use crate::waiting::{WAITING_BYTES, chunk_bytes, heap_bytes, slots};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -39,6 +39,8 @@ pub struct Selection {
     /// Chunks and slots that were used so far: the lowest that are free come first.
     chunks: Used,
     slots: Used,
+    /// The heap for the blocks of a queue.
+    heap: Used,
     /// The packets were described for their readers before: they keep their descriptors.
     is_of_queue: bool,
     /// The slot that the next block goes on with, and how far it is filled: blocks of few packets would soon have used up all slots.
@@ -96,7 +98,10 @@ impl Selection {
         let room = part_of.map_or_else(|| PacketRoom::new(most), |room| room.part(most));
         let ring = DescriptorRing::with_slots(slots(packets))?;
         let selection = Self::of(Arena::with_chunks(chunk_bytes(packets))?, ring)?;
-        Self { is_of_queue: true, ..selection }.within(&room)
+        let selection = Self { is_of_queue: true, heap: Used::of(heap_bytes(packets)), ..selection };
+        let mut selection = selection.within(&room)?;
+        selection.heap.within(&room)?;
+        if selection.heap.reaches(0) { Ok(selection) } else { Err(io::ErrorKind::OutOfMemory.into()) }
     }
 
     /// The memory that the packets of a queue take at most, if they are of [`WAITING_BYTES`] on average. Longer ones take as much as they are long.
@@ -104,7 +109,7 @@ impl Selection {
         let (chunk, packets_bytes) = (chunk_bytes(packets), packets as usize * WAITING_BYTES);
         // The first one and the last one that are in use have room that is not.
         let chunks = (packets_bytes.div_ceil(chunk) + 2).min(CHUNKS);
-        Bytes((chunks * chunk + slots(packets) * SLOT_BYTES) as u64)
+        Bytes((chunks * chunk + slots(packets) * SLOT_BYTES + heap_bytes(packets)) as u64)
     }
 
     fn of(arena: Arena, ring: DescriptorRing) -> io::Result<Self> {
@@ -115,6 +120,7 @@ impl Selection {
         Ok(Self {
             chunks,
             slots,
+            heap: Used::of(0),
             arena,
             ring,
             chunk: 0,
@@ -147,6 +153,12 @@ impl Selection {
         self.chunks.within(room)?;
         self.slots.within(room)?;
         Ok(self)
+    }
+
+    /// Returns true where no packet is in its memory, and nothing else has the memory.
+    pub fn is_unused(&self) -> bool {
+        let open = usize::from(self.open.is_some());
+        Arc::strong_count(self.arena.window()) == 1 && self.ring.holders() == 1 + open
     }
 
     /// How many packets have been transformed for it so far; nothing where they are shown as they are.
@@ -621,7 +633,8 @@ mod tests {
                 assert_eq!(Descriptor { data: described.data, ..moved }, described);
                 waiting.push_back(selected.block.unwrap());
             }
-            let used = selection.chunks.bytes() + selection.slots.bytes();
+            let used = selection.chunks.bytes() + selection.slots.bytes() + selection.heap.bytes();
+            assert!(selection.heap.bytes() >= u64::from(queue) * size_of::<Block>() as u64);
             assert!(used <= Selection::memory(queue).0, "{queue}: {used}");
             assert!(selection.arena.window().pin(ARENA_BASE, 60).is_err());
         }

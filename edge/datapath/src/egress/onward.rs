@@ -118,3 +118,80 @@ impl Copies {
         unmade
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::lane::Lane;
+    use super::*;
+    use std::io::Read;
+    use std::process::Command;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+    use weir_netio::{Capture, Input, Next, PacketWriter};
+    use weir_sched::link::{ChannelTerms, Framing, Link, LinkConfig, Pacing, QueueLimit};
+    use weir_units::{BitsPerSecond, Bytes, Nanos};
+
+    /// An output channel of a link that never sends.
+    fn outlet() -> Outlet {
+        let rate = BitsPerSecond(1_000_000);
+        let config = LinkConfig {
+            rate,
+            reservable: BitsPerSecond(0),
+            framing: Framing::NONE,
+            frame_max: 10_000,
+            pacing: Pacing::Device,
+            channels_max: 1,
+        };
+        let queue = QueueLimit { packets: 1000, bytes: Bytes(1 << 30) };
+        let terms = ChannelTerms { reservation: None, cap: None, weight: 1, queue };
+        let id = Link::<Vec<u8>>::new(config).unwrap().open(terms, Nanos(0)).unwrap();
+        Outlet(Arc::new(Lane::new(id, (LinkType::Ethernet, 10_000), queue, None, Arc::default())))
+    }
+
+    #[test]
+    fn a_file_that_is_slow_to_take_packets_keeps_no_link_from_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("slow.pcap");
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let reader = std::thread::spawn({
+            let path = path.clone();
+            move || std::fs::File::open(path).unwrap()
+        });
+        // Many times what a pipe holds, and a writer's buffer.
+        let mut bytes = b"\xd4\xc3\xb2\xa1\x02\0\x04\0\0\0\0\0\0\0\0\0\xff\xff\x04\0\x01\0\0\0".to_vec();
+        for _ in 0..500 {
+            [0_u32, 0, 9000, 9000].iter().for_each(|field| bytes.extend_from_slice(&field.to_le_bytes()));
+            bytes.resize(bytes.len() + 9000, 0);
+        }
+        let Next::Block(block) = Capture::open(Input::Bytes(bytes)).unwrap().next_block().unwrap() else {
+            panic!("there is a block")
+        };
+        let (link, file) = (outlet(), Arc::new(FileEnd::new(PacketWriter::create(&path, None).unwrap())));
+        let ways = [Egress::Link(link.clone()), Egress::File(Arc::clone(&file))];
+        let mut pipe = reader.join().unwrap();
+        let all = u32::try_from(block.packets()).unwrap();
+        let (told, hears) = channel();
+        let writing = std::thread::spawn(move || {
+            let mut copies = Copies::default();
+            for batch in block.batches().enumerate().map(|(number, batch)| (number, batch.mask)) {
+                copies.pass(&ways, &block, batch.0, batch.1, &mut Patches::default());
+                // What the link has is asked for while the file is written, as its thread does.
+                _ = told.send(());
+            }
+        });
+        // The pipe is full soon: then the file waits, and this thread still reaches the link.
+        while hears.recv_timeout(Duration::from_secs(1)).is_ok() {}
+        let (asked, answered) = channel();
+        std::thread::spawn({
+            let link = link.clone();
+            move || asked.send(link.waiting())
+        });
+        let waiting = answered.recv_timeout(Duration::from_secs(60)).expect("the link's queue is not locked");
+        assert!(waiting > 0 && waiting < all && !writing.is_finished(), "{waiting}");
+        let drained = std::thread::spawn(move || pipe.read_to_end(&mut Vec::new()).unwrap());
+        writing.join().unwrap();
+        assert_eq!((link.waiting(), file.check().is_ok()), (all, true));
+        file.close().unwrap().finish().unwrap();
+        assert!(drained.join().unwrap() > all as usize * 9000);
+    }
+}
