@@ -268,9 +268,12 @@ impl From<wasmparser::BinaryReaderError> for Refusal {
     }
 }
 
+/// A check of what a section says.
+type Check = fn(&Sections) -> Result<(), Refusal>;
+
 /// Checks how much a section has before it is read, and gives the check of its contents.
-fn before(payload: &Payload<'_>, so_far: &Sections) -> Result<fn(&Sections) -> Result<(), Refusal>, Refusal> {
-    let (shape, count, after): (_, _, fn(&Sections) -> _) = match payload {
+fn before(payload: &Payload<'_>, so_far: &Sections) -> Result<Check, Refusal> {
+    let (shape, count, after): (_, _, Check) = match payload {
         Payload::TypeSection(reader) => (Shape::Types, reader.count(), signatures),
         Payload::ImportSection(reader) => (Shape::Functions, reader.count(), imports),
         Payload::FunctionSection(reader) => {
