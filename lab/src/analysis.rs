@@ -57,7 +57,8 @@ pub fn tables(modules: &[Module], rounds: usize) -> Result<String, BenchError> {
 /// An analysis, and the processor time that it took, in ms.
 fn timed(wasm: &[u8], environment: &Environment) -> (f64, Result<Analysis, weir_bounds::Malformed>) {
     let begin = thread_time();
-    let analysis = analyse(wasm, environment, &Costs::standard());
+    let parsed = weir_bounds::Module::parse(wasm.to_vec());
+    let analysis = parsed.and_then(|module| analyse(&module, environment, &Costs::standard()));
     (thread_time().saturating_sub(begin).as_secs_f64() * 1e3, analysis)
 }
 

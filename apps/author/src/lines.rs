@@ -12,8 +12,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 use wasm_encoder::Encode;
-use wasmparser::{Operator, Parser, Payload};
-use weir_bounds::Lines;
+use wasmparser::Operator;
+use weir_bounds::{Lines, Module};
 
 /// The custom section.
 pub(crate) const SECTION: &str = ".debug_line";
@@ -32,12 +32,13 @@ const SET_FILE: u8 = 4;
 
 /// The contents of the section for what a linker made of the module in this folder; empty if there are no lines.
 pub(crate) fn line_table(linked: &[u8], dir: &Path) -> Vec<u8> {
-    let lines = Lines::new(linked);
+    let Ok(module) = Module::parse(linked.to_vec()) else { return Vec::new() };
+    let lines = Lines::new(&module);
     let calls = InlinedCalls::of(linked);
     let folders = [Some(dir.to_owned()), dir.canonicalize().ok(), std::path::absolute(dir).ok()];
     let mut files = Files { folders: folders.into_iter().flatten().collect(), ..Files::default() };
     let recorded = Recorded { rows: lines.rows().collect(), calls: &calls };
-    let loops = loops(linked);
+    let loops = loops(&module);
     let edges = loops.iter().flat_map(|body| [body.start, body.start + LOOP_BYTES]);
     let mut addresses: Vec<u32> =
         recorded.rows.iter().map(|(address, _)| *address).chain(calls.edges()).chain(edges).collect();
@@ -142,26 +143,20 @@ impl<'a> Recorded<'a> {
 const LOOP_BYTES: u32 = 2;
 
 /// The loops of a module, each from its `loop` instruction to its end, in the contents of the code section.
-fn loops(linked: &[u8]) -> Vec<Range<u32>> {
+fn loops(module: &Module) -> Vec<Range<u32>> {
     let mut found = Vec::new();
-    let mut code = 0;
-    for payload in Parser::new(0).parse_all(linked).flatten() {
-        match payload {
-            Payload::CodeSectionStart { unchecked_range, .. } => code = unchecked_range.start,
-            Payload::CodeSectionEntry(body) => {
-                let mut open = Vec::new();
-                let Ok(operators) = body.get_operators_reader() else { continue };
-                for (operator, offset) in operators.into_iter_with_offsets().flatten() {
-                    let at = u32::try_from(offset.saturating_sub(code)).unwrap_or(u32::MAX);
-                    match operator {
-                        Operator::Loop { .. } => open.push(Some(at)),
-                        Operator::Block { .. } | Operator::If { .. } => open.push(None),
-                        Operator::End => found.extend(open.pop().flatten().map(|begin| begin..at)),
-                        _ => {}
-                    }
-                }
+    let code = module.code().start;
+    for body in module.bodies() {
+        let mut open = Vec::new();
+        let Ok(operators) = body.get_operators_reader() else { continue };
+        for (operator, offset) in operators.into_iter_with_offsets().flatten() {
+            let at = u32::try_from(offset.saturating_sub(code)).unwrap_or(u32::MAX);
+            match operator {
+                Operator::Loop { .. } => open.push(Some(at)),
+                Operator::Block { .. } | Operator::If { .. } => open.push(None),
+                Operator::End => found.extend(open.pop().flatten().map(|begin| begin..at)),
+                _ => {}
             }
-            _ => {}
         }
     }
     found

@@ -30,8 +30,8 @@ fn analysed_with(manifest: &str, lang: Lang, source: &str, level: Level) -> Anal
     let built = build(&dir, &Options { level: Some(level), ..with }).unwrap();
     assert_eq!(built.messages, "", "{lang:?} {level:?}");
     let bytes = std::fs::read(built.path).unwrap();
-    let admitted = Admitted::admit(bytes.clone(), &[]).unwrap();
-    analyse(&bytes, &admitted.environment(), &Costs::standard()).unwrap()
+    let admitted = Admitted::admit(bytes, &[]).unwrap();
+    analyse(admitted.module(), &admitted.environment(), &Costs::standard()).unwrap()
 }
 
 /// Nothing but the bounds says when these loops end: a list that can have a circle, text without an end, a limit in memory. They are in

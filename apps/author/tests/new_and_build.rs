@@ -100,7 +100,8 @@ fn a_module_carries_the_lines_of_its_source_as_paths_from_its_folder() {
         let created = new(&dir, lang).unwrap();
         // A slash at the end is as good as none.
         let bytes = std::fs::read(build(&dir.join(""), &options).unwrap().path).unwrap();
-        let lines = weir_bounds::Lines::new(&bytes);
+        let module = weir_bounds::Module::parse(bytes.clone()).unwrap();
+        let lines = weir_bounds::Lines::new(&module);
         let source = created.files.iter().find(|file| file.ends_with("src/lib.rs") || is_c(file)).unwrap();
         let text = std::fs::read_to_string(dir.join(source)).unwrap();
         let named: Vec<(String, u32)> =
@@ -131,7 +132,8 @@ fn a_loop_has_the_line_that_it_begins_at_also_where_headers_and_hoisted_code_com
     std::fs::write(dir.path().join("weir.toml"), MANIFEST).unwrap();
     std::fs::write(dir.path().join("m.c"), source).unwrap();
     let bytes = std::fs::read(build(dir.path(), &options()).unwrap().path).unwrap();
-    let lines = weir_bounds::Lines::new(&bytes);
+    let module = weir_bounds::Module::parse(bytes.clone()).unwrap();
+    let lines = weir_bounds::Lines::new(&module);
     let named: Vec<_> = loops(&bytes).into_iter().map(|offset| lines.line(offset).unwrap().line).collect();
     let is_loop = |text: &str| text.starts_with("while") || text.starts_with("for");
     let written: Vec<u32> =

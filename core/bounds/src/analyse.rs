@@ -1,12 +1,11 @@
 //! The analysis of a module.
 
-use crate::module::Module;
 use crate::range::{Range, USUAL_PACKET, Width};
 use crate::report::{CallBound, HostCall, LoopBound, Most, Place, Step, Usage, What, contributor};
 use crate::state::{Hot, Spot, Stop, Taker};
 use crate::value::{Id, Op, from};
 use crate::walk::{Summary, Walker};
-use crate::{Analysis, Class, Costs, EntryBound, Environment, Linear, Lines, Reason, Why};
+use crate::{Analysis, Class, Costs, EntryBound, Environment, Linear, Module, Reason, Why};
 use std::collections::BTreeSet;
 use wasmparser::Operator;
 use weir_abi::entry::{EntryPoint, Type};
@@ -22,6 +21,12 @@ pub struct Malformed {
     pub reason: String,
 }
 
+impl From<wasmparser::BinaryReaderError> for Malformed {
+    fn from(error: wasmparser::BinaryReaderError) -> Self {
+        Self { offset: error.offset(), reason: error.message().to_owned() }
+    }
+}
+
 /// How many instructions are looked at for each entry point, loops several times. Where that is not enough, the answer is
 /// [`Why::TooLarge`]: so an analysis takes some ten milliseconds at most, whatever the module.
 const STEPS_MAX: u64 = 2_400_000;
@@ -32,14 +37,12 @@ const HOTTEST_MAX: usize = 12;
 /// Finds upper bounds for every entry point of a valid module.
 ///
 /// # Errors
-/// [`Malformed`] where the bytes cannot be parsed. For a valid module there is always an analysis.
-pub fn analyse(bytes: &[u8], environment: &Environment, costs: &Costs) -> Result<Analysis, Malformed> {
-    let module = Module::parse(bytes)?;
-    let entries = module.entries.clone();
-    let mut walker = Walker::new(module, Lines::new(bytes), environment, costs, STEPS_MAX);
+/// [`Malformed`] where a function cannot be parsed. For a valid module there is always an analysis.
+pub fn analyse(module: &Module, environment: &Environment, costs: &Costs) -> Result<Analysis, Malformed> {
+    let mut walker = Walker::new(module, environment, costs, STEPS_MAX);
     let mut found = Vec::new();
     let mut is_whole = true;
-    for (entry, function) in entries {
+    for (entry, function) in module.entries.iter().copied() {
         match walker.entry(entry, function) {
             Ok(bound) => found.push(bound),
             Err(Stop::Malformed(error)) => return Err(error),
@@ -66,7 +69,7 @@ struct Places {
 
 impl Walker<'_, '_> {
     fn entry(&mut self, entry: EntryPoint, function: u32) -> Result<EntryBound, Stop> {
-        if (function as usize) < self.module.imports.len() {
+        if (function as usize) < self.module.imported.len() {
             // An imported function that is exported again: the host's own, with any arguments.
             return Err(Stop::TooLarge);
         }
@@ -214,7 +217,7 @@ impl Walker<'_, '_> {
             if !unseen.insert(function) {
                 continue;
             }
-            let Some(code) = self.module.code(function, self.costs, usize::MAX)? else { continue };
+            let Some(code) = self.bodies.code(function, self.costs, usize::MAX)? else { continue };
             for operator in &code.operators {
                 match operator {
                     Operator::Call { function_index } => next.push(*function_index),

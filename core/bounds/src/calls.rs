@@ -15,7 +15,7 @@ const CANDIDATES_MAX: usize = 4096;
 
 impl<'a> Walker<'a, '_> {
     pub(crate) fn call(&mut self, frame: &mut Frame<'a>, at: usize, function: u32) -> Result<(), Stop> {
-        match self.module.imports.get(function as usize) {
+        match self.module.imported.get(function as usize) {
             Some(Some(host)) => {
                 self.call_host(frame, at, *host);
                 return Ok(());
@@ -45,23 +45,23 @@ impl<'a> Walker<'a, '_> {
     }
 
     pub(crate) fn call_indirect(&mut self, frame: &mut Frame<'a>, at: usize, ty: u32) -> Result<(), Stop> {
-        let Some(wanted) = self.module.type_at(ty).cloned() else { return Ok(()) };
+        let module = self.module;
+        let Some(wanted) = module.type_at(ty) else { return Ok(()) };
         let Some(state) = &mut frame.state else { return Ok(()) };
         state.pop();
         let from = state.stack.len().saturating_sub(wanted.params().len());
         let arguments = state.stack.split_off(from);
         let facts = state.facts;
-        let candidates: Vec<u32> = self.module.referenced.clone();
-        if candidates.len() > CANDIDATES_MAX {
+        if module.referenced.len() > CANDIDATES_MAX {
             return Err(Stop::TooLarge);
         }
         let (mut found, mut again) = (Vec::new(), None);
-        for function in candidates {
+        for function in module.referenced.iter().copied() {
             self.step(1)?;
-            if self.module.type_of(function) != Some(&wanted) {
+            if module.type_of(function) != Some(wanted) {
                 continue;
             }
-            match self.module.imports.get(function as usize) {
+            match self.module.imported.get(function as usize) {
                 Some(Some(host)) => {
                     found.push(Rc::new(self.host_anyhow(function, *host)));
                     continue;
@@ -190,9 +190,8 @@ impl<'a> Walker<'a, '_> {
 
     /// The globals, of which nothing is known but the constants.
     pub(crate) fn globals(&mut self) -> Vec<Id> {
-        let kinds = self.module.globals.clone();
+        let kinds = self.module.globals.iter();
         kinds
-            .iter()
             .map(|global| match global.constant {
                 Some(value) => self.values.constant(global.width, value),
                 None => self.values.any(global.width),
@@ -213,7 +212,7 @@ impl<'a> Walker<'a, '_> {
         let results: Vec<Width> = self
             .module
             .type_of(function)
-            .map_or(Vec::new(), |ty| ty.results().iter().copied().map(crate::module::width_of).collect());
+            .map_or(Vec::new(), |ty| ty.results().iter().copied().map(crate::code::width_of).collect());
         let locals = frame.code.locals.len();
         let Some(mut state) = frame.state.take() else { return };
         for width in results {

@@ -13,10 +13,8 @@ use crate::injected::Injected;
 use crate::length::Length;
 use crate::region::walk;
 use crate::report::OnEntry;
-use crate::{Analysis, Costs, Environment};
-use wasmparser::{
-    BinaryReaderError, ElementItems, ExternalKind, FunctionBody, Operator, Parser, Payload, TypeRef,
-};
+use crate::{Analysis, Costs, Environment, Module};
+use wasmparser::{BinaryReaderError, Operator};
 use weir_abi::entry::EntryPoint;
 use weir_abi::host::{HostFunction, Use};
 
@@ -146,15 +144,9 @@ pub(crate) fn per_unit(length: Option<Length>, each: u32) -> Option<(Length, u64
 
 /// What the walk through a function needs to know of the module.
 pub(crate) struct Survey<'a> {
-    pub(crate) imports: Vec<Option<HostFunction>>,
-    pub(crate) bodies: Vec<FunctionBody<'a>>,
-    /// Functions in element segments and in the first values of globals.
-    indirect: Vec<u32>,
+    pub(crate) module: &'a Module,
     /// Whether `memory.copy` is in a body.
     copies: bool,
-    /// Exported functions and the start function.
-    exported: Vec<u32>,
-    entries: Vec<(EntryPoint, u32)>,
     pub(crate) analysis: &'a Analysis,
     pub(crate) costs: &'a Costs,
     pub(crate) environment: &'a Environment,
@@ -169,108 +161,30 @@ pub(crate) struct Callee {
     pub(crate) is_silent: bool,
 }
 
-/// Plans the charges of a valid module. `analysis` is one of the same bytes and table.
+/// Plans the charges of a valid module. `analysis` is one of the same module and table.
 ///
 /// # Errors
-/// [`Malformed`] where the bytes cannot be parsed.
+/// [`Malformed`] where a function cannot be parsed.
 pub fn plan(
-    bytes: &[u8],
+    module: &Module,
     analysis: &Analysis,
     costs: &Costs,
     environment: &Environment,
     rules: Rules,
 ) -> Result<Plan, Malformed> {
-    let malformed =
-        |error: BinaryReaderError| Malformed { offset: error.offset(), reason: error.message().to_owned() };
-    let mut survey = Survey {
-        imports: Vec::new(),
-        bodies: Vec::new(),
-        indirect: Vec::new(),
-        copies: false,
-        exported: Vec::new(),
-        entries: Vec::new(),
-        analysis,
-        costs,
-        environment,
-        rules,
-    };
-    survey.read(bytes).map_err(malformed)?;
-    survey.plan().map_err(malformed)
+    Ok(Survey { module, copies: false, analysis, costs, environment, rules }.plan()?)
 }
 
-impl<'a> Survey<'a> {
-    fn read(&mut self, bytes: &'a [u8]) -> Result<(), BinaryReaderError> {
-        for payload in Parser::new(0).parse_all(bytes) {
-            match payload? {
-                Payload::ImportSection(reader) => {
-                    for import in reader.into_imports() {
-                        let import = import?;
-                        if matches!(import.ty, TypeRef::Func(_)) {
-                            self.imports.push(HostFunction::named(import.name));
-                        }
-                    }
-                }
-                Payload::GlobalSection(reader) => {
-                    for global in reader {
-                        self.refer(global?.init_expr.get_operators_reader())?;
-                    }
-                }
-                Payload::ExportSection(reader) => {
-                    for export in reader {
-                        let export = export?;
-                        if export.kind == ExternalKind::Func {
-                            self.exported.push(export.index);
-                            let entry = EntryPoint::named(export.name).filter(|entry| entry.packets() == 0);
-                            self.entries.extend(entry.map(|entry| (entry, export.index)));
-                        }
-                    }
-                }
-                Payload::StartSection { func, .. } => {
-                    self.exported.push(func);
-                    self.entries.push((EntryPoint::Begin, func));
-                }
-                Payload::ElementSection(reader) => {
-                    for element in reader {
-                        match element?.items {
-                            ElementItems::Functions(items) => {
-                                for item in items {
-                                    self.indirect.push(item?);
-                                }
-                            }
-                            ElementItems::Expressions(_, items) => {
-                                for item in items {
-                                    self.refer(item?.get_operators_reader())?;
-                                }
-                            }
-                        }
-                    }
-                }
-                Payload::CodeSectionEntry(body) => self.bodies.push(body),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Notes the functions that a constant expression refers to.
-    fn refer(&mut self, reader: wasmparser::OperatorsReader<'a>) -> Result<(), BinaryReaderError> {
-        for operator in reader {
-            if let Operator::RefFunc { function_index } = operator? {
-                self.indirect.push(function_index);
-            }
-        }
-        Ok(())
-    }
-
+impl Survey<'_> {
     /// The functions of the module's own that each of them calls directly; and those that a `ref.func` names.
     fn calls(&mut self) -> Result<(Vec<Vec<usize>>, Vec<u32>), BinaryReaderError> {
-        let mut callees = Vec::with_capacity(self.bodies.len());
+        let mut callees = Vec::with_capacity(self.module.bodies().len());
         let mut named = Vec::new();
-        for body in &self.bodies {
+        for body in self.module.bodies() {
             let mut called = Vec::new();
             for operator in body.get_operators_reader()? {
                 match operator? {
-                    Operator::Call { function_index } => called.extend(self.own(function_index)),
+                    Operator::Call { function_index } => called.extend(self.module.own(function_index)),
                     Operator::RefFunc { function_index } => named.push(function_index),
                     Operator::MemoryCopy { .. } => self.copies = true,
                     _ => {}
@@ -281,16 +195,12 @@ impl<'a> Survey<'a> {
         Ok((callees, named))
     }
 
-    /// The place of a function among the module's own.
-    pub(crate) fn own(&self, function: u32) -> Option<usize> {
-        (function as usize).checked_sub(self.imports.len()).filter(|place| *place < self.bodies.len())
-    }
-
     fn plan(mut self) -> Result<Plan, BinaryReaderError> {
         let (callees, named) = self.calls()?;
-        let count = self.bodies.len();
+        let module = self.module;
+        let (count, imported) = (callees.len(), module.imported.len());
         let mut is_called = vec![false; count];
-        for function in self.indirect.iter().chain(&named).filter_map(|function| self.own(*function)) {
+        for function in module.indirect.iter().chain(&named).filter_map(|function| module.own(*function)) {
             is_called[function] = true;
         }
         let mut callers: Vec<Vec<usize>> = vec![Vec::new(); count];
@@ -316,16 +226,16 @@ impl<'a> Survey<'a> {
         }
         let acyclic = order.len();
         order.extend((0..count).filter(|function| waits[*function] > 0));
-        let mut referenced = std::mem::take(&mut self.indirect);
-        referenced.extend(named);
-        referenced.append(&mut self.exported);
+        let mut referenced = module.referenced.clone();
+        referenced.extend(named.into_iter().chain(module.start));
         referenced.sort_unstable();
         referenced.dedup();
         let mut known = vec![Callee::default(); count];
         let mut functions = vec![FunctionPlan::default(); count];
         for (place, function) in order.into_iter().enumerate() {
-            let mut plan = walk(&self, &known, &self.bodies[function])?;
-            let index = u32::try_from(function + self.imports.len()).unwrap_or(u32::MAX);
+            let index = u32::try_from(function + imported).unwrap_or(u32::MAX);
+            let Some(body) = module.body(index) else { continue };
+            let mut plan = walk(&self, &known, &body)?;
             let is_direct = place < acyclic && referenced.binary_search(&index).is_err();
             if is_direct && !self.rules.exact && plan.entry <= self.rules.ahead {
                 known[function].folded = std::mem::take(&mut plan.entry);
@@ -335,6 +245,7 @@ impl<'a> Survey<'a> {
             known[function].is_silent = plan.is_silent && plan.entry == 0;
             functions[function] = plan;
         }
-        Ok(Plan { imports: self.imports, referenced, entries: self.entries, functions, copies: self.copies })
+        let entries = module.entries.iter().copied().filter(|(entry, _)| entry.packets() == 0).collect();
+        Ok(Plan { imports: module.imported.clone(), referenced, entries, functions, copies: self.copies })
     }
 }

@@ -51,7 +51,7 @@ pub(crate) fn decode<'a>(
         match &item.operator {
             Operator::Call { function_index } => {
                 // A call of an import that weir does not have is never run.
-                if let Some(Some(function)) = survey.imports.get(*function_index as usize).copied() {
+                if let Some(Some(function)) = survey.module.imported.get(*function_index as usize).copied() {
                     let before: Vec<Operator<'_>> = last.iter().map(|item| item.operator.clone()).collect();
                     match injected(function, &before) {
                         Some(injected) => {

@@ -8,6 +8,7 @@ mod analyse;
 mod arith;
 mod calls;
 pub mod charge;
+mod code;
 mod cost;
 mod decode;
 mod facts;
@@ -34,6 +35,7 @@ pub use injected::{Injected, InjectedValue, injected};
 pub use length::{Beyond, Length};
 pub use linear::Linear;
 pub use lines::Lines;
+pub use module::{Export, Import, Module, Sections};
 pub use reason::{Reason, Why};
 pub use report::{
     Analysis, CallBound, Class, EntryBound, HostCall, LoopBound, Most, OnEntry, Place, SourceLine, Step,

@@ -3,12 +3,13 @@
 //! Both come from custom sections (the name section of WebAssembly, DWARF's line tables), which say nothing about what the module does and may
 //! hold anything. So they are read only when a place has to be named, what cannot be read gives no names and no lines, and the work is bounded.
 
+use crate::Module;
 use crate::report::SourceLine;
 use gimli::{DebugLine, DebugLineOffset, EndianSlice, LineInstruction, LineRow, LittleEndian, Reader as _};
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
-use wasmparser::{ExternalKind, KnownCustom, Name, Parser, Payload, TypeRef};
+use wasmparser::{ExternalKind, TypeRef};
 use weir_units::shown;
 
 /// The most functions that have a name.
@@ -31,22 +32,10 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 /// Names and lines of a module.
 #[derive(Debug)]
 pub struct Lines<'a> {
-    bytes: &'a [u8],
-    sections: OnceCell<Sections<'a>>,
-    table: OnceCell<Table>,
-}
-
-/// What a module has to name places with.
-#[derive(Debug, Default)]
-struct Sections<'a> {
+    module: &'a Module,
     /// By the index of the function; the first name counts.
-    names: Vec<(u32, &'a str)>,
-    /// Where the contents of the code section begin: DWARF counts from there.
-    code: u64,
-    code_len: u64,
-    debug_line: &'a [u8],
-    debug_line_str: &'a [u8],
-    debug_str: &'a [u8],
+    names: OnceCell<Vec<(u32, &'a str)>>,
+    table: OnceCell<Table>,
 }
 
 /// The line tables of all compilation units.
@@ -66,14 +55,14 @@ struct Row {
 }
 
 impl<'a> Lines<'a> {
-    /// Of these bytes, of which nothing is read yet.
-    pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, sections: OnceCell::new(), table: OnceCell::new() }
+    /// Of this module, of whose names and tables nothing is read yet.
+    pub const fn new(module: &'a Module) -> Self {
+        Self { module, names: OnceCell::new(), table: OnceCell::new() }
     }
 
     /// What the author calls a function; failing that, what it is exported as. What does not show as itself is escaped.
     pub fn name(&self, function: u32) -> Option<String> {
-        let names = &self.sections().names;
+        let names = self.names.get_or_init(|| names(self.module));
         let first = names.partition_point(|(index, _)| *index < function);
         let (_, name) = names.get(first).filter(|(index, _)| *index == function)?;
         Some(shown(&demangled(name))).filter(|name| !name.is_empty())
@@ -83,7 +72,7 @@ impl<'a> Lines<'a> {
     /// in the file's name is escaped.
     pub fn line(&self, offset: u64) -> Option<SourceLine> {
         let table = self.table();
-        let address = offset.checked_sub(self.sections().code)?;
+        let address = offset.checked_sub(self.module.code().start)?;
         let after = table.rows.partition_point(|row| u64::from(row.address) <= address);
         let at = |before: usize| table.rows.get(after.checked_sub(before)?)?.line;
         // What no line has to answer for counts as what was before it.
@@ -102,67 +91,39 @@ impl<'a> Lines<'a> {
     }
 
     fn table(&self) -> &Table {
-        self.table.get_or_init(|| Table::read(self.sections()))
-    }
-
-    fn sections(&self) -> &Sections<'a> {
-        self.sections.get_or_init(|| Sections::read(self.bytes))
+        self.table.get_or_init(|| Table::read(self.module))
     }
 }
 
-impl<'a> Sections<'a> {
-    fn read(bytes: &'a [u8]) -> Self {
-        let mut found = Self::default();
-        let (mut imports, mut exports) = (Vec::new(), Vec::new());
-        for payload in Parser::new(0).parse_all(bytes) {
-            let Ok(payload) = payload else { break };
-            match payload {
-                Payload::ImportSection(reader) => {
-                    let functions =
-                        reader.into_imports().flatten().filter(|i| matches!(i.ty, TypeRef::Func(_)));
-                    imports.extend((0..).zip(functions.map(|import| import.name)).take(NAMES_MAX));
-                }
-                Payload::ExportSection(reader) => {
-                    let functions = reader.into_iter().flatten().filter(|e| e.kind == ExternalKind::Func);
-                    exports.extend(functions.map(|export| (export.index, export.name)).take(NAMES_MAX));
-                }
-                Payload::CodeSectionStart { unchecked_range, .. } => {
-                    found.code = unchecked_range.start;
-                    found.code_len = unchecked_range.end.saturating_sub(unchecked_range.start);
-                }
-                Payload::CustomSection(section) => match section.name() {
-                    ".debug_line" => found.debug_line = section.data(),
-                    ".debug_line_str" => found.debug_line_str = section.data(),
-                    ".debug_str" => found.debug_str = section.data(),
-                    "name" => {
-                        if let KnownCustom::Name(names) = section.as_known() {
-                            let maps = names.into_iter().flatten().filter_map(|part| match part {
-                                Name::Function(map) => Some(map),
-                                _ => None,
-                            });
-                            let names = maps.flat_map(|map| map.into_iter().flatten());
-                            found.names.extend(names.map(|name| (name.index, name.name)).take(NAMES_MAX));
-                        }
-                    }
-                    _ => {}
-                },
-                _ => {}
-            }
-        }
-        // The sort keeps the order of equals: the author's names go before the others.
-        found.names.extend(imports.into_iter().chain(exports));
-        found.names.sort_by_key(|(index, _)| *index);
-        found
-    }
+/// The names of functions: those that the author gave go before those of imports and exports.
+fn names(module: &Module) -> Vec<(u32, &str)> {
+    let mut names: Vec<_> = module.function_names().take(NAMES_MAX).collect();
+    let imports = module.imports.iter().filter(|import| matches!(import.ty, TypeRef::Func(_)));
+    names.extend((0..).zip(imports.map(|import| import.name.as_str())).take(NAMES_MAX));
+    let exports = module.exports.iter().filter(|export| export.kind == ExternalKind::Func);
+    names.extend(exports.map(|export| (export.index, export.name.as_str())).take(NAMES_MAX));
+    // The sort keeps the order of equals.
+    names.sort_by_key(|(index, _)| *index);
+    names
+}
+
+/// The sections that lines are read from.
+struct Sections<'a> {
+    code_len: u64,
+    debug_line_str: &'a [u8],
+    debug_str: &'a [u8],
 }
 
 impl Table {
     /// Reads one line program after the other. They are found by their lengths and not by the units that mean them: several units could mean the same
     /// one, again and again.
-    fn read(sections: &Sections<'_>) -> Self {
+    fn read(module: &Module) -> Self {
+        let [debug_line, debug_line_str, debug_str] = module.debug();
+        let code = module.code();
+        let sections = &Sections { code_len: code.end - code.start, debug_line_str, debug_str };
         let mut table = Self::default();
         let mut instructions = INSTRUCTIONS_MAX;
-        let mut rest = EndianSlice::new(sections.debug_line, LittleEndian);
+        let mut rest = EndianSlice::new(debug_line, LittleEndian);
         while !rest.is_empty() && instructions > 0 && table.rows.len() < ROWS_MAX {
             let begin = rest;
             let Ok((length, format)) = rest.read_initial_length() else { break };

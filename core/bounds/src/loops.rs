@@ -1,9 +1,9 @@
 //! A loop: looked at first to see how its locals change, then walked for what it costs.
 
 use crate::arith::{Arith, Binary};
+use crate::code::Code;
 use crate::facts::FactId;
 use crate::invariant::{Body, Invariant, Look, Tested};
-use crate::module::Code;
 use crate::range::{Range, Width};
 use crate::report::{OnEntry, Usage};
 use crate::state::{Meeting, Peaks, Spot, State, Stop};
@@ -225,7 +225,7 @@ impl<'a> Walker<'a, '_> {
                 }
                 Operator::GlobalSet { global_index } => mark(code.locals.len() + *global_index as usize),
                 Operator::Call { function_index } => {
-                    calls |= *function_index as usize >= self.module.imports.len();
+                    calls |= *function_index as usize >= self.module.imported.len();
                 }
                 Operator::CallIndirect { .. } => calls = true,
                 _ => {}

@@ -1,329 +1,393 @@
-//! A module as the analysis reads it.
+//! A module whose sections are read once, for all that ask about them: admission, the analysis, the plan of charges, messages, and the loader.
 
-use crate::Costs;
 use crate::analyse::Malformed;
-use crate::cost::is_vector;
+use crate::code::width_of;
 use crate::range::Width;
-use std::rc::Rc;
+use std::ops::{Deref, Range};
 use wasmparser::{
-    BlockType, CompositeInnerType, ElementItems, ExternalKind, FuncType, FunctionBody, KnownCustom, Name,
-    Operator, Parser, Payload, TypeRef, ValType,
+    BinaryReader, BinaryReaderError, BranchHintSectionReader, ConstExpr, CustomSectionReader, ElementItems,
+    ExternalKind, FuncType, FunctionBody, Name, NameSectionReader, Operator, Parser, Payload, TypeRef,
+    ValType,
 };
-use weir_abi::entry::{ENTRY_POINTS, EntryPoint};
+use weir_abi::entry::{ENTRY_POINTS, EntryPoint, Place};
 use weir_abi::host::HostFunction;
+use weir_abi::{MANIFEST_SECTION, export};
 
-/// A module.
-#[derive(Debug, Default)]
-pub(crate) struct Module<'a> {
-    types: Vec<Option<FuncType>>,
-    /// Type of each function, the imported ones first.
-    functions: Vec<u32>,
-    /// Names of the imported functions.
-    pub(crate) imports: Vec<Option<HostFunction>>,
-    bodies: Vec<FunctionBody<'a>>,
-    decoded: Vec<Option<Rc<Code<'a>>>>,
-    /// Instructions that were read so far.
-    pub(crate) instructions_read: usize,
-    pub(crate) globals: Vec<Global>,
-    pub(crate) entries: Vec<(EntryPoint, u32)>,
-    /// Functions that an indirect call can reach.
-    pub(crate) referenced: Vec<u32>,
-    /// The global that LLVM keeps its shadow stack's pointer in.
-    pub(crate) stack_pointer: Option<u32>,
-    /// Whether functions, blocks or globals hand vectors around.
-    has_vectors: bool,
+/// How many kinds of sections have a number of their own.
+const KINDS: usize = 14;
+const CODE: u8 = 10;
+
+/// An import.
+#[derive(Clone, Debug)]
+pub struct Import {
+    /// Its module.
+    pub module: String,
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub ty: TypeRef,
 }
 
-/// A global.
+/// An export.
+#[derive(Clone, Debug)]
+pub struct Export {
+    /// Its name.
+    pub name: String,
+    /// The kind of thing that is exported.
+    pub kind: ExternalKind,
+    /// The thing, among those of its kind.
+    pub index: u32,
+}
+
+impl Export {
+    /// Returns true if this is exported under this name.
+    pub fn is(&self, name: &str, kind: ExternalKind) -> bool {
+        self.kind == kind && self.name == name
+    }
+}
+
+/// A global of the module's own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Global {
     pub(crate) width: Width,
+    pub(crate) is_vector: bool,
     pub(crate) mutable: bool,
     /// Its value, if it is an integer that never changes.
     pub(crate) constant: Option<i64>,
 }
 
-/// A function's instructions.
-#[derive(Debug)]
-pub(crate) struct Code<'a> {
-    pub(crate) locals: Vec<Width>,
-    pub(crate) results: Vec<Width>,
-    pub(crate) operators: Vec<Operator<'a>>,
-    pub(crate) offsets: Vec<u32>,
-    pub(crate) costs: Vec<u32>,
-    /// For `block`, `loop`, `if`: index of the matching `end`; for `if`, `else`: of the matching `else` or `end`.
-    pub(crate) ends: Vec<u32>,
-    /// For `if`: index of its `else`, or of its `end`.
-    pub(crate) elses: Vec<u32>,
-    /// Bytes of its frame, as the analysis counts them.
-    pub(crate) frame: u64,
-    /// Bytes of each of its operands: of the largest that there can be.
-    pub(crate) operand: u64,
+/// The contents of a module's sections, but for code and data, which stay in the bytes.
+#[derive(Clone, Debug, Default)]
+pub struct Sections {
+    /// The types, each with its offset; `None` for one that is not of functions.
+    pub types: Vec<(u64, Option<FuncType>)>,
+    /// All imports.
+    pub imports: Vec<Import>,
+    /// The imported functions; `None` for one that weir does not have.
+    pub imported: Vec<Option<HostFunction>>,
+    /// The type of each function, the imported ones first.
+    pub functions: Vec<u32>,
+    /// The elements that each table begins with.
+    pub tables: Vec<u64>,
+    /// The pages that the last memory begins with, and its offset.
+    pub memory: Option<(u64, u64)>,
+    /// All exports.
+    pub exports: Vec<Export>,
+    /// The start function.
+    pub start: Option<u32>,
+    /// The elements of each element segment, and its offset.
+    pub segments: Vec<(u64, u32)>,
+    /// The number of data segments, as the data count section has it.
+    pub data_count: Option<u32>,
+    /// The functions that weir calls, the start function first.
+    pub entries: Vec<(EntryPoint, u32)>,
+    /// Functions in element segments and in the first values of globals.
+    pub indirect: Vec<u32>,
+    /// The global that LLVM keeps its shadow stack's pointer in: exported under its name, or named so, or the only mutable i32.
+    pub stack_pointer: Option<u32>,
+    pub(crate) globals: Vec<Global>,
+    /// Functions that an indirect call can reach: those of `indirect` and the exported ones, in order.
+    pub(crate) referenced: Vec<u32>,
+    /// The contents of each section that is no custom one, by its number.
+    ranges: [Option<Range<u64>>; KINDS],
+    bodies: Vec<Range<u64>>,
+    manifest: Option<Range<u64>>,
+    names: Vec<Range<u64>>,
+    hints: Vec<Range<u64>>,
+    /// The contents of `.debug_line`, `.debug_line_str` and `.debug_str`.
+    debug: [Option<Range<u64>>; DEBUG.len()],
 }
 
-/// What is counted for each frame beside locals and operands: return address, saved registers, the call's arguments.
-const FRAME_BYTES: u64 = 96;
+/// The custom sections with lines.
+const DEBUG: [&str; 3] = [".debug_line", ".debug_line_str", ".debug_str"];
 
-pub(crate) fn width_of(ty: ValType) -> Width {
-    match ty {
-        ValType::I32 => Width::W32,
-        ValType::I64 => Width::W64,
-        _ => Width::Other,
-    }
-}
-
-fn malformed(error: &wasmparser::BinaryReaderError) -> Malformed {
-    Malformed { offset: error.offset(), reason: error.message().to_owned() }
-}
-
-impl<'a> Module<'a> {
-    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let mut module = Self::default();
-        module.read(bytes).map_err(|error| malformed(&error))?;
-        module.decoded = module.bodies.iter().map(|_| None).collect();
-        if module.stack_pointer.is_none() {
-            let mut candidates = (0..)
-                .zip(&module.globals)
-                .filter(|(_, g)| g.mutable && g.width == Width::W32)
-                .map(|(i, _)| i);
-            module.stack_pointer = candidates.next().filter(|_| candidates.next().is_none());
+impl Sections {
+    /// Reads a section.
+    ///
+    /// # Errors
+    /// The parser's, which a section that was validated does not have.
+    pub fn take(&mut self, payload: Payload<'_>) -> Result<(), BinaryReaderError> {
+        if let Some((id, range)) = payload.as_section()
+            && let Some(place) = self.ranges.get_mut(usize::from(id))
+        {
+            *place = Some(range);
         }
-        Ok(module)
-    }
-
-    fn read(&mut self, bytes: &'a [u8]) -> Result<(), wasmparser::BinaryReaderError> {
-        let mut exports = Vec::new();
-        for payload in Parser::new(0).parse_all(bytes) {
-            match payload? {
-                Payload::TypeSection(reader) => {
-                    for group in reader {
-                        for ty in group?.into_types() {
-                            let ty = match ty.composite_type.inner {
-                                CompositeInnerType::Func(ty) => Some(ty),
-                                _ => None,
-                            };
-                            let mut kinds = ty.iter().flat_map(|ty| ty.params().iter().chain(ty.results()));
-                            self.has_vectors |= kinds.any(|ty| *ty == ValType::V128);
-                            self.types.push(ty);
-                        }
-                    }
+        match payload {
+            Payload::TypeSection(reader) => {
+                for group in reader.into_iter_with_offsets() {
+                    let (at, group) = group?;
+                    self.types.extend(group.into_types().map(|ty| match ty.composite_type.inner {
+                        wasmparser::CompositeInnerType::Func(ty) => (at, Some(ty)),
+                        _ => (at, None),
+                    }));
                 }
-                Payload::ImportSection(reader) => {
-                    for import in reader.into_imports() {
-                        let import = import?;
-                        if let TypeRef::Func(ty) = import.ty {
-                            self.functions.push(ty);
-                            self.imports.push(HostFunction::named(import.name));
-                        }
-                    }
-                }
-                Payload::FunctionSection(reader) => {
-                    for ty in reader {
-                        self.functions.push(ty?);
-                    }
-                }
-                Payload::GlobalSection(reader) => {
-                    for global in reader {
-                        let global = global?;
-                        let constant = match global.init_expr.get_operators_reader().read()? {
-                            Operator::I32Const { value } => Some(value.into()),
-                            Operator::I64Const { value } => Some(value),
-                            // From there it can be put into a table.
-                            Operator::RefFunc { function_index } => {
-                                self.referenced.push(function_index);
-                                None
-                            }
-                            _ => None,
-                        };
-                        self.has_vectors |= global.ty.content_type == ValType::V128;
-                        self.globals.push(Global {
-                            width: width_of(global.ty.content_type),
-                            mutable: global.ty.mutable,
-                            constant: constant.filter(|_| !global.ty.mutable),
-                        });
-                    }
-                }
-                Payload::ExportSection(reader) => {
-                    for export in reader {
-                        let export = export?;
-                        exports.push((export.name, export.kind, export.index));
-                    }
-                }
-                Payload::StartSection { func, .. } => self.entries.push((EntryPoint::Begin, func)),
-                Payload::ElementSection(reader) => {
-                    for element in reader {
-                        match element?.items {
-                            ElementItems::Functions(items) => {
-                                for item in items {
-                                    self.referenced.push(item?);
-                                }
-                            }
-                            ElementItems::Expressions(_, items) => {
-                                for item in items {
-                                    if let Operator::RefFunc { function_index } =
-                                        item?.get_operators_reader().read()?
-                                    {
-                                        self.referenced.push(function_index);
-                                    }
-                                }
-                            }
-                        }
-                    }
-                }
-                Payload::CodeSectionEntry(body) => self.bodies.push(body),
-                Payload::CustomSection(reader) => {
-                    if let KnownCustom::Name(names) = reader.as_known() {
-                        for section in names.into_iter().flatten() {
-                            if let Name::Global(map) = section {
-                                self.stack_pointer = map
-                                    .into_iter()
-                                    .flatten()
-                                    .find(|n| n.name == weir_abi::export::STACK_POINTER)
-                                    .map(|n| n.index);
-                            }
-                        }
-                    }
-                }
-                _ => {}
             }
+            Payload::ImportSection(reader) => {
+                for import in reader.into_imports() {
+                    let import = import?;
+                    if let TypeRef::Func(ty) = import.ty {
+                        self.functions.push(ty);
+                        self.imported.push(HostFunction::named(import.name));
+                    }
+                    let (module, name) = (import.module.to_owned(), import.name.to_owned());
+                    self.imports.push(Import { module, name, ty: import.ty });
+                }
+            }
+            Payload::FunctionSection(reader) => {
+                for ty in reader {
+                    self.functions.push(ty?);
+                }
+            }
+            Payload::TableSection(reader) => {
+                for table in reader {
+                    self.tables.push(table?.ty.initial);
+                }
+            }
+            Payload::MemorySection(reader) => {
+                for memory in reader.into_iter_with_offsets() {
+                    let (at, memory) = memory?;
+                    self.memory = Some((memory.initial, at));
+                }
+            }
+            Payload::GlobalSection(reader) => {
+                for global in reader {
+                    let global = global?;
+                    let constant = self.first_value(&global.init_expr)?.filter(|_| !global.ty.mutable);
+                    let ty = global.ty.content_type;
+                    let (width, is_vector) = (width_of(ty), ty == ValType::V128);
+                    self.globals.push(Global { width, is_vector, mutable: global.ty.mutable, constant });
+                }
+            }
+            Payload::ExportSection(reader) => {
+                for export in reader {
+                    let wasmparser::Export { name, kind, index } = export?;
+                    self.exports.push(Export { name: name.to_owned(), kind, index });
+                }
+            }
+            Payload::StartSection { func, .. } => self.start = Some(func),
+            Payload::ElementSection(reader) => self.elements(reader)?,
+            Payload::DataCountSection { count, .. } => self.data_count = Some(count),
+            Payload::CodeSectionEntry(body) => self.bodies.push(body.range()),
+            Payload::CustomSection(reader) => self.custom(&reader),
+            _ => {}
         }
-        for known in &ENTRY_POINTS {
-            let is_it = |(name, kind, _): &&(&str, ExternalKind, u32)| {
-                *kind == ExternalKind::Func && EntryPoint::named(name) == Some(known.entry)
-            };
-            self.entries.extend(exports.iter().find(is_it).map(|(.., index)| (known.entry, *index)));
-        }
-        let by_name = exports.iter().find(|(name, kind, _)| {
-            *kind == ExternalKind::Global && *name == weir_abi::export::STACK_POINTER
-        });
-        self.stack_pointer = by_name.map(|(.., index)| *index).or(self.stack_pointer).filter(|index| {
-            self.globals.get(*index as usize).is_some_and(|g| g.mutable && g.width == Width::W32)
-        });
-        // `ref.func` in code can also name a function, but the validator wants it in an element segment, an export, or a global's first value.
-        self.referenced.extend(exports.iter().filter(|(_, k, _)| *k == ExternalKind::Func).map(|(.., i)| *i));
-        self.referenced.sort_unstable();
-        self.referenced.dedup();
         Ok(())
     }
 
+    fn elements(&mut self, reader: wasmparser::ElementSectionReader<'_>) -> Result<(), BinaryReaderError> {
+        for segment in reader {
+            let segment = segment?;
+            let count = match segment.items {
+                ElementItems::Functions(items) => {
+                    let count = items.count();
+                    for item in items {
+                        self.indirect.push(item?);
+                    }
+                    count
+                }
+                ElementItems::Expressions(_, items) => {
+                    let count = items.count();
+                    for item in items {
+                        self.first_value(&item?)?;
+                    }
+                    count
+                }
+            };
+            self.segments.push((segment.range.start, count));
+        }
+        Ok(())
+    }
+
+    /// The integer that an expression is; a function that it refers to can get into a table from there.
+    fn first_value(&mut self, expression: &ConstExpr<'_>) -> Result<Option<i64>, BinaryReaderError> {
+        Ok(match expression.get_operators_reader().read()? {
+            Operator::I32Const { value } => Some(value.into()),
+            Operator::I64Const { value } => Some(value),
+            Operator::RefFunc { function_index } => {
+                self.indirect.push(function_index);
+                None
+            }
+            _ => None,
+        })
+    }
+
+    /// Notes where the contents are. What is wrong in them is the module's own loss.
+    fn custom(&mut self, reader: &CustomSectionReader<'_>) {
+        let range = reader.data_range();
+        match reader.name() {
+            MANIFEST_SECTION => self.manifest = Some(range),
+            "metadata.code.branch_hint" => self.hints.push(range),
+            "name" => {
+                let globals = NameSectionReader::new(reader.data_reader()).flatten();
+                for map in
+                    globals.filter_map(|part| if let Name::Global(map) = part { Some(map) } else { None })
+                {
+                    let mut named = map.into_iter().flatten();
+                    self.stack_pointer =
+                        named.find(|named| named.name == export::STACK_POINTER).map(|named| named.index);
+                }
+                self.names.push(range);
+            }
+            name => {
+                if let Some(place) = DEBUG.iter().position(|known| *known == name) {
+                    self.debug[place] = Some(range);
+                }
+            }
+        }
+    }
+
+    /// Finds what follows from all sections together.
+    fn conclude(&mut self) {
+        let exports = &self.exports;
+        let exported =
+            |name: &str, kind| exports.iter().find(|export| export.is(name, kind)).map(|export| export.index);
+        let named = ENTRY_POINTS.iter().filter(|known| matches!(known.place, Place::Export));
+        let entries =
+            named.filter_map(|known| Some((known.entry, exported(known.name, ExternalKind::Func)?)));
+        self.entries =
+            self.start.map(|start| (EntryPoint::Begin, start)).into_iter().chain(entries).collect();
+        let is_candidate = |global: Option<&Global>| {
+            global.is_some_and(|global| global.mutable && global.width == Width::W32)
+        };
+        let by_name = exported(export::STACK_POINTER, ExternalKind::Global).or(self.stack_pointer);
+        let mut only = (0..)
+            .zip(&self.globals)
+            .filter(|(_, global)| is_candidate(Some(*global)))
+            .map(|(index, _)| index);
+        self.stack_pointer = by_name
+            .filter(|index| is_candidate(self.globals.get(*index as usize)))
+            .or_else(|| only.next().filter(|_| only.next().is_none()));
+        // `ref.func` in code can also name a function, but the validator wants it in an element segment, an export, or a global's first value.
+        let functions = exports.iter().filter(|export| export.kind == ExternalKind::Func);
+        self.referenced = self.indirect.iter().copied().chain(functions.map(|export| export.index)).collect();
+        self.referenced.sort_unstable();
+        self.referenced.dedup();
+    }
+
     /// The type of a function.
-    pub(crate) fn type_of(&self, function: u32) -> Option<&FuncType> {
-        self.types.get(*self.functions.get(function as usize)? as usize)?.as_ref()
+    pub fn type_of(&self, function: u32) -> Option<&FuncType> {
+        self.type_at(*self.functions.get(function as usize)?)
     }
 
-    pub(crate) fn type_at(&self, index: u32) -> Option<&FuncType> {
-        self.types.get(index as usize)?.as_ref()
+    /// The type with this index, if it is one of functions.
+    pub fn type_at(&self, index: u32) -> Option<&FuncType> {
+        self.types.get(index as usize)?.1.as_ref()
     }
 
-    /// Parameters and results of a block.
-    pub(crate) fn block(&self, ty: BlockType) -> (Vec<Width>, Vec<Width>) {
-        match ty {
-            BlockType::Empty => (Vec::new(), Vec::new()),
-            BlockType::Type(ty) => (Vec::new(), vec![width_of(ty)]),
-            BlockType::FuncType(index) => self.type_at(index).map_or((Vec::new(), Vec::new()), |ty| {
-                let widths = |types: &[ValType]| types.iter().copied().map(width_of).collect();
-                (widths(ty.params()), widths(ty.results()))
-            }),
-        }
+    /// The place of a function among the module's own.
+    pub fn own(&self, function: u32) -> Option<usize> {
+        (function as usize).checked_sub(self.imported.len()).filter(|place| *place < self.bodies.len())
     }
 
-    /// The offset of a function's first instruction; 0 for one that is not the module's own.
-    pub(crate) fn offset(&self, function: u32) -> u32 {
-        let body =
-            (function as usize).checked_sub(self.imports.len()).and_then(|index| self.bodies.get(index));
-        let reader = body.and_then(|body| body.get_operators_reader().ok());
-        reader.and_then(|reader| u32::try_from(reader.original_position()).ok()).unwrap_or(0)
+    /// The number of globals of the module's own.
+    pub fn globals(&self) -> usize {
+        self.globals.len()
     }
 
-    /// The instructions of a function of the module's own; nothing where they are more than `most` and were not read before.
-    pub(crate) fn code(
-        &mut self,
-        function: u32,
-        costs: &Costs,
-        most: usize,
-    ) -> Result<Option<Rc<Code<'a>>>, Malformed> {
-        let Some(index) = (function as usize).checked_sub(self.imports.len()) else { return Ok(None) };
-        let Some(body) = self.bodies.get(index) else { return Ok(None) };
-        if let Some(Some(code)) = self.decoded.get(index) {
-            return Ok(Some(Rc::clone(code)));
-        }
-        let ty = self.type_of(function).cloned();
-        let code =
-            decode(body, ty.as_ref(), costs, self.has_vectors, most).map_err(|error| malformed(&error))?;
-        let Some(code) = code.map(Rc::new) else { return Ok(None) };
-        self.instructions_read += code.operators.len();
-        if let Some(place) = self.decoded.get_mut(index) {
-            *place = Some(Rc::clone(&code));
-        }
-        Ok(Some(code))
+    /// Whether a manifest was found.
+    pub fn has_manifest(&self) -> bool {
+        self.manifest.is_some()
     }
 }
 
-fn decode<'a>(
-    body: &FunctionBody<'a>,
-    ty: Option<&FuncType>,
-    costs: &Costs,
-    mut has_vectors: bool,
-    most: usize,
-) -> Result<Option<Code<'a>>, wasmparser::BinaryReaderError> {
-    let mut locals: Vec<Width> =
-        ty.map_or(Vec::new(), |ty| ty.params().iter().copied().map(width_of).collect());
-    let bytes = |ty: &ValType| if *ty == ValType::V128 { 16u64 } else { 8 };
-    let wide_params = ty.map_or(0, |ty| ty.params().iter().filter(|ty| **ty == ValType::V128).count());
-    let mut frame = FRAME_BYTES + 8 * wide_params as u64;
-    for declared in body.get_locals_reader()? {
-        let (count, ty) = declared?;
-        has_vectors |= ty == ValType::V128;
-        frame += u64::from(count) * bytes(&ty);
-        locals.extend((0..count).map(|_| width_of(ty)));
+/// A module's bytes with what their sections say.
+#[derive(Clone, Debug)]
+pub struct Module {
+    bytes: Vec<u8>,
+    sections: Sections,
+}
+
+impl Deref for Module {
+    type Target = Sections;
+
+    fn deref(&self) -> &Sections {
+        &self.sections
     }
-    let mut code = Code {
-        frame: frame + 8 * locals.len() as u64,
-        locals,
-        results: ty.map_or(Vec::new(), |ty| ty.results().iter().copied().map(width_of).collect()),
-        operators: Vec::new(),
-        offsets: Vec::new(),
-        costs: Vec::new(),
-        ends: Vec::new(),
-        elses: Vec::new(),
-        operand: 8,
-    };
-    let mut open: Vec<usize> = Vec::new();
-    let mut reader = body.get_operators_reader()?;
-    while !reader.eof() {
-        let (operator, offset) = reader.read_with_offset()?;
-        let index = code.operators.len();
-        if index >= most {
-            return Ok(None);
-        }
-        let here = u32::try_from(index).unwrap_or(u32::MAX);
-        code.ends.push(here);
-        code.elses.push(here);
-        match operator {
-            Operator::Block { .. } | Operator::Loop { .. } | Operator::If { .. } => open.push(index),
-            Operator::Else => {
-                if let Some(begin) = open.last() {
-                    code.elses[*begin] = here;
-                }
-            }
-            Operator::End => {
-                if let Some(begin) = open.pop() {
-                    code.ends[begin] = here;
-                    if code.elses[begin] == u32::try_from(begin).unwrap_or(u32::MAX) {
-                        code.elses[begin] = here;
-                    } else {
-                        let middle = code.elses[begin] as usize;
-                        code.ends[middle] = here;
-                    }
-                }
-            }
-            _ => {}
-        }
-        has_vectors |= is_vector(&operator);
-        code.costs.push(costs.operator(&operator));
-        code.offsets.push(u32::try_from(offset).unwrap_or(u32::MAX));
-        code.operators.push(operator);
+}
+
+impl Module {
+    /// Reads the sections of a module that another program validates, or has validated.
+    ///
+    /// # Errors
+    /// [`Malformed`] where the sections cannot be parsed.
+    pub fn parse(bytes: Vec<u8>) -> Result<Self, Malformed> {
+        Self::read(bytes, |payload, sections| Ok(sections.take(payload)?))
     }
-    code.operand = if has_vectors { 16 } else { 8 };
-    Ok(Some(code))
+
+    /// Walks through the sections once. `look` is given each of them, checks it, and lets it be [taken](Sections::take).
+    ///
+    /// # Errors
+    /// Those of `look`, and the parser's.
+    pub fn read<E: From<BinaryReaderError>>(
+        bytes: Vec<u8>,
+        mut look: impl FnMut(Payload<'_>, &mut Sections) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let mut sections = Sections::default();
+        for payload in Parser::new(0).parse_all(&bytes) {
+            look(payload?, &mut sections)?;
+        }
+        sections.conclude();
+        Ok(Self { bytes, sections })
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The manifest's bytes.
+    pub fn manifest(&self) -> Option<&[u8]> {
+        self.manifest.as_ref().map(|range| self.at(range))
+    }
+
+    /// The contents of a section that is no custom one, by its number.
+    pub fn section(&self, id: u8) -> Option<BinaryReader<'_>> {
+        self.ranges.get(usize::from(id))?.as_ref().map(|range| self.reader(range))
+    }
+
+    /// The functions of the module's own.
+    pub fn bodies(&self) -> impl ExactSizeIterator<Item = FunctionBody<'_>> {
+        self.bodies.iter().map(|range| FunctionBody::new(self.reader(range)))
+    }
+
+    /// A function of the module's own.
+    pub fn body(&self, function: u32) -> Option<FunctionBody<'_>> {
+        Some(FunctionBody::new(self.reader(self.bodies.get(self.own(function)?)?)))
+    }
+
+    /// The names that the author gave functions, as far as they can be read.
+    pub fn function_names(&self) -> impl Iterator<Item = (u32, &str)> {
+        let parts = self.names.iter().flat_map(|range| NameSectionReader::new(self.reader(range)).flatten());
+        let maps = parts.filter_map(|part| if let Name::Function(map) = part { Some(map) } else { None });
+        maps.flat_map(|map| map.into_iter().flatten()).map(|named| (named.index, named.name))
+    }
+
+    /// Branches that the author expects to be taken or not, by function and offset in its body, as far as they can be read.
+    pub fn branch_hints(&self) -> impl Iterator<Item = ((u32, u32), bool)> {
+        let sections =
+            self.hints.iter().filter_map(|range| BranchHintSectionReader::new(self.reader(range)).ok());
+        sections.flat_map(|section| section.into_iter().flatten()).flat_map(|function| {
+            let hints = function.hints.into_iter().flatten();
+            hints.map(move |hint| ((function.func, hint.func_offset), hint.taken))
+        })
+    }
+
+    /// Where the contents of the code section are: DWARF counts from their begin.
+    pub fn code(&self) -> Range<u64> {
+        self.ranges[usize::from(CODE)].clone().unwrap_or_default()
+    }
+
+    /// The contents of `.debug_line`, `.debug_line_str` and `.debug_str`.
+    pub(crate) fn debug(&self) -> [&[u8]; DEBUG.len()] {
+        self.debug.each_ref().map(|range| range.as_ref().map_or(&[][..], |range| self.at(range)))
+    }
+
+    fn at(&self, range: &Range<u64>) -> &[u8] {
+        let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
+        self.bytes.get(index(range.start)..index(range.end)).unwrap_or_default()
+    }
+
+    fn reader(&self, range: &Range<u64>) -> BinaryReader<'_> {
+        BinaryReader::new(self.at(range), range.start)
+    }
 }

@@ -173,7 +173,7 @@ impl Walk<'_> {
     fn cost(&self, item: &Item<'_>) -> u64 {
         let callee = match item.operator {
             Operator::Call { function_index } => {
-                self.survey.own(function_index).and_then(|place| self.known.get(place))
+                self.survey.module.own(function_index).and_then(|place| self.known.get(place))
             }
             _ => None,
         };
@@ -226,7 +226,7 @@ impl Walk<'_> {
             }
             Operator::Return | Operator::Unreachable => self.sources = None,
             Operator::Call { function_index } => {
-                let callee = self.survey.own(*function_index).and_then(|place| self.known.get(place));
+                let callee = self.survey.module.own(*function_index).and_then(|place| self.known.get(place));
                 if callee.is_some_and(|callee| !callee.is_silent) {
                     self.calls_others();
                 }

@@ -1,13 +1,13 @@
 //! The walk over a function: each instruction once for each way to look at the loops around it, along the structure that WebAssembly's control
 //! flow has. Where ways part, what the branch says is learnt; where they meet, values join, and the dearer way counts.
 
+use crate::code::{Bodies, Code};
 use crate::facts::{FactId, Facts};
-use crate::module::{Code, Module};
 use crate::range::{Range, Width};
 use crate::report::Usage;
 use crate::state::{Meeting, Peaks, Spot, State, Stop, Taker, Tally};
 use crate::value::{Id, Op, Values, from};
-use crate::{Costs, Environment, Linear, Lines, Why};
+use crate::{Costs, Environment, Linear, Lines, Module, Why};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use wasmparser::Operator;
@@ -82,7 +82,8 @@ pub(crate) struct CallFound {
 }
 
 pub(crate) struct Walker<'a, 'e> {
-    pub(crate) module: Module<'a>,
+    pub(crate) module: &'a Module,
+    pub(crate) bodies: Bodies<'a>,
     pub(crate) lines: Lines<'a>,
     pub(crate) environment: &'e Environment,
     pub(crate) costs: &'e Costs,
@@ -171,8 +172,7 @@ const VALUES_MAX: usize = 200_000;
 
 impl<'a, 'e> Walker<'a, 'e> {
     pub(crate) fn new(
-        module: Module<'a>,
-        lines: Lines<'a>,
+        module: &'a Module,
         environment: &'e Environment,
         costs: &'e Costs,
         steps_max: u64,
@@ -188,7 +188,8 @@ impl<'a, 'e> Walker<'a, 'e> {
             u8::try_from(weir_abi::DESCRIPTOR_BYTES.trailing_zeros()).unwrap_or(0);
         Self {
             module,
-            lines,
+            bodies: Bodies::of(module),
+            lines: Lines::new(module),
             environment,
             costs,
             values,
@@ -261,11 +262,11 @@ impl<'a, 'e> Walker<'a, 'e> {
             return Err(Stop::TooLarge);
         }
         let most = usize::try_from(self.steps_max.saturating_sub(self.steps) / READ).unwrap_or(usize::MAX);
-        let before = self.module.instructions_read;
-        let Some(code) = self.module.code(function, self.costs, most).map_err(Stop::Malformed)? else {
+        let before = self.bodies.instructions_read;
+        let Some(code) = self.bodies.code(function, self.costs, most).map_err(Stop::Malformed)? else {
             return Err(Stop::TooLarge);
         };
-        self.steps += READ * (self.module.instructions_read - before) as u64;
+        self.steps += READ * (self.bodies.instructions_read - before) as u64;
         // A call costs more than its instructions.
         self.step(CALL + code.locals.len() / 4)?;
         self.active.push(function);

@@ -2,7 +2,7 @@
 
 use weir_abi::host::HostFunction;
 use weir_bounds::charge::{Amount, FunctionPlan, Plan, Rules, Side, plan};
-use weir_bounds::{Analysis, CostClass, Costs, Environment, Given, InjectedValue, Length, analyse};
+use weir_bounds::{Analysis, CostClass, Costs, Environment, Given, InjectedValue, Length, Module, analyse};
 
 const IMPORTS: &str = r#"
     (import "weir" "emit" (func $emit (param i32 i32 i32) (result i32)))
@@ -31,9 +31,9 @@ fn none() -> Analysis {
 
 fn planned(body: &str, costs: &Costs, rules: Rules, is_analysed: bool) -> Plan {
     let bytes = wat::parse_str(format!("(module {IMPORTS} {body})")).unwrap_or_else(|e| panic!("{e}"));
-    let environment = environment();
-    let analysis = if is_analysed { analyse(&bytes, &environment, costs).unwrap() } else { none() };
-    plan(&bytes, &analysis, costs, &environment, rules).unwrap()
+    let (module, environment) = (Module::parse(bytes).unwrap(), environment());
+    let analysis = if is_analysed { analyse(&module, &environment, costs).unwrap() } else { none() };
+    plan(&module, &analysis, costs, &environment, rules).unwrap()
 }
 
 /// The plan of a packet function with this body, and `more` functions after it. Nothing is known about its loops.

@@ -1,7 +1,7 @@
 //! What the work grows with: also where the value that it grows with was given, and the analysis counts with that one.
 
 use crate::support::module;
-use weir_bounds::{Analysis, Class, Costs, EntryPoint, Environment, Given, analyse};
+use weir_bounds::{Analysis, Class, Costs, EntryPoint, Environment, Given, Module, analyse};
 
 fn with_given(min: i64, max: i64, functions: &str, body: &str) -> Analysis {
     let text = format!(
@@ -15,7 +15,9 @@ fn with_given(min: i64, max: i64, functions: &str, body: &str) -> Analysis {
         packet_max: 16 << 20,
         pages_max: 16,
     };
-    analyse(&module(&text), &environment, &Costs::standard()).unwrap_or_else(|error| panic!("{error}"))
+    Module::parse(module(&text))
+        .and_then(|module| analyse(&module, &environment, &Costs::standard()))
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]
@@ -72,7 +74,9 @@ fn each_class_has_a_module() {
             packet_max: 16 << 20,
             pages_max: 16,
         };
-        let analysis = analyse(&module(&text), &environment, &Costs::standard()).expect("it is valid");
+        let analysis = Module::parse(module(&text))
+            .and_then(|module| analyse(&module, &environment, &Costs::standard()))
+            .expect("it is valid");
         let found = analysis.entry(EntryPoint::Packet).expect("it has the entry point");
         assert_eq!(found.is_bounded(), found.class != Class::Unbounded, "{body}");
         assert_eq!(analysis.loops.len(), 1, "{body}");

@@ -1,7 +1,7 @@
 //! What the generators make is what they are meant to make, and is analysed without a panic.
 
 use crate::generate;
-use weir_bounds::{Costs, Environment, Given, analyse};
+use weir_bounds::{Costs, Environment, Given, Module, analyse};
 
 fn environment() -> Environment {
     Environment {
@@ -25,7 +25,8 @@ fn loops_are_valid_modules() {
         if let Err(error) = wasmparser::validate(&bytes) {
             panic!("seed {seed}: {error}\n{text}");
         }
-        analyse(&bytes, &environment(), &Costs::unit())
+        Module::parse(bytes.clone())
+            .and_then(|module| analyse(&module, &environment(), &Costs::unit()))
             .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
 }
@@ -34,7 +35,9 @@ fn loops_are_valid_modules() {
 fn arbitrary_modules_are_analysed() {
     let made =
         (0..300).filter_map(|seed| generate::smith::module(&generate::bytes(seed, 4000))).map(|bytes| {
-            analyse(&bytes, &environment(), &Costs::standard()).unwrap_or_else(|error| panic!("{error}"));
+            Module::parse(bytes.clone())
+                .and_then(|module| analyse(&module, &environment(), &Costs::standard()))
+                .unwrap_or_else(|error| panic!("{error}"));
         });
     assert!(made.count() > 250);
 }

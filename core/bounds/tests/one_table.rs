@@ -2,7 +2,7 @@
 
 use crate::support::{environment, module};
 use weir_bounds::charge::{Amount, Plan, Rules, plan};
-use weir_bounds::{CostClass, Costs, EntryPoint, analyse};
+use weir_bounds::{CostClass, Costs, EntryPoint, Module, analyse};
 
 /// How often each class is in its code below.
 const TIMES: u64 = 3;
@@ -73,11 +73,11 @@ fn charged(plan: &Plan) -> u64 {
 }
 
 fn both(class: CostClass, costs: &Costs, exact: bool) -> (u64, u64) {
-    let bytes = module(&text(class));
+    let module = Module::parse(module(&text(class))).unwrap();
     let environment = environment();
-    let analysis = analyse(&bytes, &environment, costs).unwrap();
+    let analysis = analyse(&module, &environment, costs).unwrap();
     let rules = Rules { exact, ahead: 1 << 40, piece: 1 << 40, dear: 1 << 40 };
-    let plan = plan(&bytes, &analysis, costs, &environment, rules).unwrap();
+    let plan = plan(&module, &analysis, costs, &environment, rules).unwrap();
     (analysis.entry(EntryPoint::Packet).unwrap().usage.fuel.at(0), charged(&plan))
 }
 

@@ -8,7 +8,7 @@ use crate::generate;
 use machine::{Halt, Program};
 use program::Probe;
 use std::time::{Duration, Instant};
-use weir_bounds::{Costs, EntryPoint, Environment, analyse};
+use weir_bounds::{Costs, EntryPoint, Environment, Module, analyse};
 
 /// Runs of each module, and what all of them together may use.
 const RUNS: u64 = 16;
@@ -35,7 +35,9 @@ fn wrong(choices: &[u8], seed: u64, tally: &mut Tally) -> Option<String> {
     let text = program::module(choices, Probe::Show);
     let bytes = wat::parse_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let costs = Costs::unit();
-    let analysis = analyse(&bytes, &environment(), &costs).unwrap_or_else(|error| panic!("{error}"));
+    let analysis = Module::parse(bytes.clone())
+        .and_then(|module| analyse(&module, &environment(), &costs))
+        .unwrap_or_else(|error| panic!("{error}"));
     let found = analysis.entry(EntryPoint::Packet)?;
     tally.modules += 1;
     if !found.is_bounded() {
@@ -85,7 +87,9 @@ fn wrong(choices: &[u8], seed: u64, tally: &mut Tally) -> Option<String> {
         tally.probes += 1;
         let text = program::module(choices, Probe::Equal(*value));
         let bytes = wat::parse_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-        let analysis = analyse(&bytes, &environment(), &costs).unwrap_or_else(|error| panic!("{error}"));
+        let analysis = Module::parse(bytes.clone())
+            .and_then(|module| analyse(&module, &environment(), &costs))
+            .unwrap_or_else(|error| panic!("{error}"));
         if analysis.is_bounded() {
             return Some(format!("a value is {value}, and was proved never to be"));
         }

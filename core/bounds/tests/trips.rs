@@ -1,6 +1,6 @@
 //! How often loops repeat, in the shapes that compilers give them: that the number is found, and how close it is.
 
-use weir_bounds::{Analysis, Costs, Environment, Given, Linear, OnEntry, analyse};
+use weir_bounds::{Analysis, Costs, Environment, Given, Linear, Module, OnEntry, analyse};
 
 /// The packet function with locals $a to $f (i32) and $x, $y (i64), and `body`.
 fn module(body: &str) -> Vec<u8> {
@@ -29,7 +29,9 @@ fn analysed(body: &str) -> Analysis {
         packet_max: 16 << 20,
         pages_max: 16,
     };
-    analyse(&module(body), &environment, &Costs::standard()).expect("the test's module is valid")
+    Module::parse(module(body))
+        .and_then(|module| analyse(&module, &environment, &Costs::standard()))
+        .expect("the test's module is valid")
 }
 
 /// The trips of each loop, in the order of the code.

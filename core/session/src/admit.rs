@@ -3,7 +3,7 @@
 use crate::environment::environment;
 use crate::inspect::{Facts, Refusal, inspect};
 use crate::{Assessment, Limits, Manifest, Parameter, Profile, Terms, Tier, Value, ValueError};
-use weir_bounds::{Analysis, Costs, Environment};
+use weir_bounds::{Analysis, Costs, Environment, Module};
 use weir_units::{Bytes, Nanos};
 
 /// A parameter as a user gives it: its name and value, or for a list its items.
@@ -48,9 +48,14 @@ impl Admitted {
         &self.assessment
     }
 
+    /// The module's bytes, as they were checked, with what its sections say.
+    pub fn module(&self) -> &Module {
+        self.assessment.module()
+    }
+
     /// The module's bytes, as they were checked.
     pub fn bytes(&self) -> &[u8] {
-        self.assessment.bytes()
+        self.module().bytes()
     }
 
     /// What it says about itself.
@@ -119,12 +124,17 @@ impl Admitted {
 /// # Errors
 /// A [`Refusal`] for the first thing that is wrong.
 pub fn manifest_of(bytes: &[u8]) -> Result<(Manifest, Facts), Refusal> {
-    let (facts, manifest) = inspect(bytes)?;
-    let manifest = Manifest::parse(manifest)?;
+    read(bytes.to_vec()).map(|(_, manifest, facts)| (manifest, facts))
+}
+
+/// As [`manifest_of`], with the module.
+pub(crate) fn read(bytes: Vec<u8>) -> Result<(Module, Manifest, Facts), Refusal> {
+    let (module, facts) = inspect(bytes)?;
+    let manifest = Manifest::parse(module.manifest().ok_or(Refusal::NoManifest)?)?;
     if facts.memory > manifest.memory {
         return Err(Refusal::MemorySize { given: facts.memory, max: manifest.memory });
     }
-    Ok((manifest, facts))
+    Ok((module, manifest, facts))
 }
 
 /// That a parameter must be given.

@@ -1,14 +1,14 @@
 //! What a module may use, held against what it is let: the whole answer, whether it is admitted or not.
 
-use crate::admit::{missing, values};
+use crate::admit::{missing, read, values};
 use crate::compare::compare;
 use crate::environment::environment;
 use crate::excess::most;
 use crate::{
     Admitted, Calibration, Comparison, Excess, Facts, Limits, Manifest, Parameter, Profile, Refusal, Setting,
-    Standing, Tick, Tier, Value, ValueError, manifest_of, shown,
+    Standing, Tick, Tier, Value, ValueError, shown,
 };
-use weir_bounds::{Analysis, Costs, EntryPoint};
+use weir_bounds::{Analysis, Costs, EntryPoint, Module};
 use weir_units::{Bytes, Nanos};
 
 /// Ticks come no faster, whatever a parameter asks for.
@@ -28,7 +28,7 @@ pub struct Terms {
 /// Owns what was looked at, so that there is nothing between the look and the use.
 #[derive(Clone, Debug)]
 pub struct Assessment {
-    bytes: Vec<u8>,
+    module: Module,
     manifest: Manifest,
     values: Vec<Option<Value>>,
     facts: Facts,
@@ -47,11 +47,11 @@ impl Assessment {
     /// A [`Refusal`] for the first thing that is wrong whatever the profile says. What the profile has against it is in the
     /// [verdict](Self::verdict).
     pub fn of(bytes: Vec<u8>, settings: &[Setting], terms: &Terms) -> Result<Self, Refusal> {
-        let (manifest, facts) = manifest_of(&bytes)?;
+        let (module, manifest, facts) = read(bytes)?;
         let values = values(&manifest, settings)?;
         match manifest.parameters.iter().zip(&values).find(|(_, value)| value.is_none()) {
             Some((parameter, _)) => Err(missing(parameter).into()),
-            None => Self::look(bytes, manifest, facts, values, terms),
+            None => Self::look(module, manifest, facts, values, terms),
         }
     }
 
@@ -61,13 +61,13 @@ impl Assessment {
     /// # Errors
     /// As [`of`](Self::of).
     pub fn of_open(bytes: Vec<u8>, settings: &[Setting], terms: &Terms) -> Result<Self, Refusal> {
-        let (manifest, facts) = manifest_of(&bytes)?;
+        let (module, manifest, facts) = read(bytes)?;
         let values = values(&manifest, settings)?;
-        Self::look(bytes, manifest, facts, values, terms)
+        Self::look(module, manifest, facts, values, terms)
     }
 
     fn look(
-        bytes: Vec<u8>,
+        module: Module,
         manifest: Manifest,
         facts: Facts,
         values: Vec<Option<Value>>,
@@ -91,14 +91,14 @@ impl Assessment {
             None => None,
         };
         let environment = environment(&manifest, &values);
-        let analysis = weir_bounds::analyse(&bytes, &environment, &Costs::standard())
+        let analysis = weir_bounds::analyse(&module, &environment, &Costs::standard())
             .map_err(|error| Refusal::Invalid { offset: error.offset, reason: shown(&error.reason) })?;
         let limits = terms.profile.limits(&terms.calibration);
         let comparisons = compare(&analysis, &facts, &manifest, &terms.profile, &limits);
         let verdict = allowed(&facts, tick, &terms.profile)
             .and_then(|()| tier(&comparisons, &analysis, terms).map_err(Refusal::from));
         Ok(Self {
-            bytes,
+            module,
             manifest,
             values,
             facts,
@@ -166,9 +166,9 @@ impl Assessment {
         &self.terms
     }
 
-    /// The module's bytes, as they were checked.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// The module's bytes, as they were checked, with what its sections say.
+    pub fn module(&self) -> &Module {
+        &self.module
     }
 
     /// What it says about itself.
@@ -267,7 +267,6 @@ mod tests {
             entries: EntryPoints::default().with(EntryPoint::Packet),
             entry_function: 0,
             stack_pointer: None,
-            start_function: None,
             types: 0,
             globals: 0,
             functions: 0,

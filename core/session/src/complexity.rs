@@ -4,7 +4,6 @@
 //! `br_table`, and with code that is inlined again and again. Validation counts each of these.
 
 use crate::Refusal;
-use crate::inspect::invalid;
 use std::collections::HashSet;
 use wasmparser::{
     BlockType, CompositeInnerType, FuncValidator, FunctionBody, Operator, OperatorsReader, SubType,
@@ -216,18 +215,18 @@ impl Complexity {
         Shape::Body.check(range.end.saturating_sub(range.start), range.start)?;
         let mut reader = body.get_binary_reader();
         reader.set_features(features);
-        validator.read_locals(&mut reader).map_err(invalid)?;
+        validator.read_locals(&mut reader)?;
         Shape::Locals.check(validator.len_locals().into(), range.start)?;
         let mut walk = Walk::default();
         let mut reader = OperatorsReader::new(reader);
         while !reader.eof() {
-            let (operator, at) = reader.read_with_offset().map_err(invalid)?;
+            let (operator, at) = reader.read_with_offset()?;
             let before = validator.operand_stack_height();
-            validator.op(at, &operator).map_err(invalid)?;
+            validator.op(at, &operator)?;
             let alive = before.max(validator.operand_stack_height());
             walk.operator(&operator, validator, alive, at)?;
         }
-        reader.finish().map_err(invalid)?;
+        reader.finish()?;
         let width = walk.operands + u64::from(validator.len_locals());
         let counts = Counts { width, ..walk.counts };
         self.all.add(&counts, walk.flow);
@@ -360,7 +359,7 @@ impl Walk {
                 Shape::Targets.check(count, at)?;
                 self.counts.instructions += count;
                 for target in targets.targets() {
-                    self.branch(target.map_err(invalid)?);
+                    self.branch(target?);
                 }
                 self.branch(targets.default()) + count
             }

@@ -2,13 +2,11 @@
 
 use crate::complexity::{Complexity, Shape};
 use crate::{Excess, ManifestError, ValueError, shown as shown_text};
-use wasmparser::{
-    ExternalKind, FuncType, GlobalType, KnownCustom, Name, Parser, Payload, TypeRef, ValType, Validator,
-    WasmFeatures,
-};
+use wasmparser::{ExternalKind, FuncType, Payload, TypeRef, ValType, Validator, WasmFeatures};
 use weir_abi::entry::{self, ENTRY_POINTS, EntryPoint, EntryPoints, Place, Presence};
 use weir_abi::host::{self, HostFunction, ValueType};
 use weir_abi::{MANIFEST_SECTION, PRIVATE_MAX, RESERVED_PREFIX, export};
+use weir_bounds::{Import, Module, Sections};
 use weir_units::{Bytes, Nanos, beside};
 
 /// The largest module, in bytes.
@@ -36,8 +34,6 @@ pub struct Facts {
     pub entry_function: u32,
     /// Index of the mutable global that is the shadow stack pointer, if the module has one.
     pub stack_pointer: Option<u32>,
-    /// Index of the WebAssembly start function, which the loader makes an ordinary one.
-    pub start_function: Option<u32>,
     /// Number of types, of globals and of functions, imported ones included: where what the loader adds begins.
     pub types: u32,
     /// See `types`.
@@ -237,287 +233,186 @@ fn features() -> WasmFeatures {
         | WasmFeatures::FLOATS
 }
 
-/// Checks the bytes; returns what the loader needs and the manifest's bytes.
-pub(crate) fn inspect(bytes: &[u8]) -> Result<(Facts, &[u8]), Refusal> {
+/// Checks the bytes, and reads their sections.
+pub(crate) fn inspect(bytes: Vec<u8>) -> Result<(Module, Facts), Refusal> {
     if bytes.len() > MODULE_BYTES_MAX {
         return Err(Refusal::TooLarge(Bytes(bytes.len() as u64)));
     }
     if !bytes.starts_with(b"\0asm") {
         return Err(Refusal::NotWasm(bytes.iter().take(4).copied().collect()));
     }
-    let mut found = Found::default();
     let mut validator = Validator::new_with_features(features());
-    let mut bodies = Vec::new();
-    for payload in Parser::new(0).parse_all(bytes) {
-        let payload = payload.map_err(invalid)?;
-        if let wasmparser::ValidPayload::Func(function, body) =
-            validator.payload(&payload).map_err(invalid)?
-        {
-            bodies.push((function, body));
+    let mut functions = Vec::new();
+    let module = Module::read(bytes, |payload, sections| {
+        if let wasmparser::ValidPayload::Func(function, _) = validator.payload(&payload)? {
+            functions.push(function);
         }
-        found.take(payload)?;
-    }
+        let check = before(&payload, sections)?;
+        sections.take(payload)?;
+        check(sections)
+    })?;
     let mut allocations = wasmparser::FuncValidatorAllocations::default();
     let mut complexity = Complexity::default();
-    for (function, body) in bodies {
+    for (function, body) in functions.into_iter().zip(module.bodies()) {
         let mut function = function.into_validator(allocations);
         complexity.function(&mut function, &body, features())?;
         allocations = function.into_allocations();
     }
-    found.facts(&complexity)
+    let facts = facts(&module, &complexity)?;
+    Ok((module, facts))
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-pub(crate) fn invalid(error: wasmparser::BinaryReaderError) -> Refusal {
-    Refusal::Invalid { offset: error.offset(), reason: shown_text(error.message()) }
+impl From<wasmparser::BinaryReaderError> for Refusal {
+    fn from(error: wasmparser::BinaryReaderError) -> Self {
+        Self::Invalid { offset: error.offset(), reason: shown_text(error.message()) }
+    }
 }
 
-#[derive(Default)]
-struct Found<'a> {
-    types: Vec<Option<FuncType>>,
-    functions: Vec<u32>,
-    /// The name of each imported function, in their order.
-    imported: Vec<&'static str>,
-    imports: Vec<&'static str>,
-    globals: Vec<GlobalType>,
-    /// Bytes at the start, and where that is declared.
-    memory: Option<(u64, u64)>,
-    table_elements: u64,
-    elements: u64,
-    exports: Vec<(&'a str, ExternalKind, u32)>,
-    manifest: Option<&'a [u8]>,
-    start_function: Option<u32>,
-    named_stack_pointer: Option<u32>,
+/// A check of what a section says.
+type Check = fn(&Sections) -> Result<(), Refusal>;
+
+/// Checks how much a section has before it is read, and gives the check of its contents.
+fn before(payload: &Payload<'_>, so_far: &Sections) -> Result<Check, Refusal> {
+    let (shape, count, after): (_, _, Check) = match payload {
+        Payload::TypeSection(reader) => (Shape::Types, reader.count(), signatures),
+        Payload::ImportSection(reader) => (Shape::Functions, reader.count(), imports),
+        Payload::FunctionSection(reader) => {
+            let imported = u32::try_from(so_far.functions.len()).unwrap_or(u32::MAX);
+            (Shape::Functions, reader.count().saturating_add(imported), |_| Ok(()))
+        }
+        Payload::TableSection(reader) => (Shape::Tables, reader.count(), tables),
+        Payload::GlobalSection(reader) => (Shape::Globals, reader.count(), |_| Ok(())),
+        Payload::ExportSection(reader) => (Shape::Exports, reader.count(), |_| Ok(())),
+        Payload::DataSection(reader) => (Shape::DataSegments, reader.count(), |_| Ok(())),
+        Payload::ElementSection(_) => return Ok(elements),
+        Payload::CustomSection(reader) if reader.name() == MANIFEST_SECTION && so_far.has_manifest() => {
+            return Err(Refusal::TwoManifests(reader.range().start));
+        }
+        _ => return Ok(|_| Ok(())),
+    };
+    shape.check(count.into(), payload.as_section().map_or(0, |(_, range)| range.start))?;
+    Ok(after)
 }
 
-impl<'a> Found<'a> {
-    fn take(&mut self, payload: Payload<'a>) -> Result<(), Refusal> {
-        match payload {
-            Payload::TypeSection(reader) => {
-                Shape::Types.check(reader.count().into(), reader.range().start)?;
-                for group in reader.into_iter_with_offsets() {
-                    let (at, group) = group.map_err(invalid)?;
-                    for ty in group.into_types() {
-                        if let wasmparser::CompositeInnerType::Func(ty) = &ty.composite_type.inner {
-                            Shape::Signature.check((ty.params().len() + ty.results().len()) as u64, at)?;
-                        }
-                        self.types.push(match ty.composite_type.inner {
-                            wasmparser::CompositeInnerType::Func(ty) => Some(ty),
-                            _ => None,
-                        });
-                    }
-                }
-            }
-            Payload::ImportSection(reader) => {
-                Shape::Functions.check(reader.count().into(), reader.range().start)?;
-                for import in reader.into_imports() {
-                    let import = import.map_err(invalid)?;
-                    self.import(import.module, import.name, import.ty)?;
-                }
-            }
-            Payload::FunctionSection(reader) => {
-                let functions = self.functions.len() as u64 + u64::from(reader.count());
-                Shape::Functions.check(functions, reader.range().start)?;
-                for ty in reader {
-                    self.functions.push(ty.map_err(invalid)?);
-                }
-            }
-            Payload::TableSection(reader) => {
-                Shape::Tables.check(reader.count().into(), reader.range().start)?;
-                for table in reader {
-                    self.table_elements =
-                        self.table_elements.saturating_add(table.map_err(invalid)?.ty.initial);
-                    if self.table_elements > TABLE_ELEMENTS_MAX as u64 {
-                        return Err(Refusal::TableSize(self.table_elements));
-                    }
-                }
-            }
-            Payload::MemorySection(reader) => {
-                for memory in reader.into_iter_with_offsets() {
-                    let (at, memory) = memory.map_err(invalid)?;
-                    self.memory = Some((memory.initial.saturating_mul(WASM_PAGE), at));
-                }
-            }
-            Payload::GlobalSection(reader) => {
-                Shape::Globals.check(reader.count().into(), reader.range().start)?;
-                for global in reader {
-                    self.globals.push(global.map_err(invalid)?.ty);
-                }
-            }
-            Payload::ExportSection(reader) => {
-                Shape::Exports.check(reader.count().into(), reader.range().start)?;
-                for export in reader {
-                    let export = export.map_err(invalid)?;
-                    self.exports.push((export.name, export.kind, export.index));
-                }
-            }
-            Payload::ElementSection(reader) => {
-                for segment in reader {
-                    let segment = segment.map_err(invalid)?;
-                    let elements = match &segment.items {
-                        wasmparser::ElementItems::Functions(items) => items.count(),
-                        wasmparser::ElementItems::Expressions(_, items) => items.count(),
-                    };
-                    // An empty one takes room too.
-                    self.elements = self.elements.saturating_add(u64::from(elements).max(1));
-                    Shape::Elements.check(self.elements, segment.range.start)?;
-                }
-            }
-            Payload::DataSection(reader) => {
-                Shape::DataSegments.check(reader.count().into(), reader.range().start)?;
-            }
-            Payload::StartSection { func, .. } => self.start_function = Some(func),
-            Payload::CustomSection(reader) if reader.name() == MANIFEST_SECTION => {
-                if self.manifest.is_some() {
-                    return Err(Refusal::TwoManifests(reader.range().start));
-                }
-                self.manifest = Some(reader.data());
-            }
-            Payload::CustomSection(reader) => {
-                // Names are a hint; a broken name section is the module's own loss.
-                if let KnownCustom::Name(names) = reader.as_known() {
-                    for section in names.into_iter().flatten() {
-                        if let Name::Global(map) = section {
-                            self.named_stack_pointer = map
-                                .into_iter()
-                                .flatten()
-                                .find(|n| n.name == export::STACK_POINTER)
-                                .map(|n| n.index);
-                        }
-                    }
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
+fn signatures(sections: &Sections) -> Result<(), Refusal> {
+    let functions = sections.types.iter().filter_map(|(at, ty)| Some((at, ty.as_ref()?)));
+    let mut sizes = functions.map(|(at, ty)| (ty.params().len() + ty.results().len(), *at));
+    sizes.try_for_each(|(size, at)| Shape::Signature.check(size as u64, at))
+}
 
-    fn import(&mut self, module: &str, name: &str, ty: TypeRef) -> Result<(), Refusal> {
-        let known =
-            HostFunction::named(name).filter(|_| module == host::MODULE).map(HostFunction::definition);
-        let (Some(known), TypeRef::Func(index)) = (known, ty) else {
-            return Err(Refusal::UnknownImport {
-                module: module.escape_debug().take(80).collect(),
-                name: name.escape_debug().take(80).collect(),
-                known: host::HOST_FUNCTIONS
-                    .iter()
-                    .map(|known| format!("`weir.{}`", known.name))
-                    .collect::<Vec<_>>()
-                    .join(", "),
-            });
-        };
-        let given = self.function_type(index);
-        let wanted =
-            FuncType::new(known.parameter_types().map(value_type), [value_type(known.result.value_type())]);
-        if given != Some(&wanted) {
-            return Err(Refusal::ImportType {
-                name: known.name,
-                given: shown(given),
-                wanted: shown(Some(&wanted)),
-            });
+fn tables(sections: &Sections) -> Result<(), Refusal> {
+    let mut elements = 0u64;
+    for table in &sections.tables {
+        elements = elements.saturating_add(*table);
+        if elements > TABLE_ELEMENTS_MAX as u64 {
+            return Err(Refusal::TableSize(elements));
         }
-        self.functions.push(index);
-        self.imported.push(known.name);
-        if !self.imports.contains(&known.name) {
-            self.imports.push(known.name);
-        }
-        Ok(())
     }
+    Ok(())
+}
 
-    fn function_type(&self, ty: u32) -> Option<&FuncType> {
-        self.types.get(ty as usize)?.as_ref()
+fn elements(sections: &Sections) -> Result<(), Refusal> {
+    let mut elements = 0u64;
+    for (at, count) in &sections.segments {
+        // An empty one takes room too.
+        elements = elements.saturating_add(u64::from(*count).max(1));
+        Shape::Elements.check(elements, *at)?;
     }
+    Ok(())
+}
 
-    /// The index of an entry point, if it is there. An error where it has another type than it must, or is no function of the module's own.
-    fn entry_point(&self, known: &entry::Definition) -> Result<Option<u32>, Refusal> {
-        let index = match known.place {
-            Place::StartSection => self.start_function,
-            Place::Export => {
-                let Some((_, kind, index)) = self.exports.iter().find(|(given, ..)| *given == known.name)
-                else {
-                    return Ok(None);
-                };
-                let is_function = *kind == ExternalKind::Func;
-                let ty = self.functions.get(*index as usize).filter(|_| is_function);
-                let ty = ty.and_then(|ty| self.function_type(*ty));
-                let parameters = known.parameters.iter().map(|given| value_type(given.ty.value_type()));
-                let wanted = FuncType::new(parameters, known.result.value_type().map(value_type));
-                if ty != Some(&wanted) {
-                    let (given, wanted) = (shown(ty), shown(Some(&wanted)));
-                    return Err(Refusal::ExportType { name: known.name, given, wanted });
-                }
-                Some(*index)
+fn imports(sections: &Sections) -> Result<(), Refusal> {
+    sections.imports.iter().try_for_each(|given| import(sections, given))
+}
+
+fn import(sections: &Sections, Import { module, name, ty }: &Import) -> Result<(), Refusal> {
+    let known = HostFunction::named(name).filter(|_| module == host::MODULE).map(HostFunction::definition);
+    let (Some(known), TypeRef::Func(index)) = (known, ty) else {
+        let short = |name: &str| name.escape_debug().take(80).collect();
+        let known = host::HOST_FUNCTIONS.iter().map(|known| format!("`weir.{}`", known.name));
+        let known = known.collect::<Vec<_>>().join(", ");
+        return Err(Refusal::UnknownImport { module: short(module), name: short(name), known });
+    };
+    let given = sections.type_at(*index);
+    let wanted =
+        FuncType::new(known.parameter_types().map(value_type), [value_type(known.result.value_type())]);
+    if given == Some(&wanted) {
+        return Ok(());
+    }
+    Err(Refusal::ImportType { name: known.name, given: shown(given), wanted: shown(Some(&wanted)) })
+}
+
+/// The index of an entry point, if it is there. An error where it has another type than it must, or is no function of the module's own.
+fn entry_point(module: &Module, known: &entry::Definition) -> Result<Option<u32>, Refusal> {
+    let index = match known.place {
+        Place::StartSection => module.start,
+        Place::Export => {
+            let Some(export) = module.exports.iter().find(|export| export.name == known.name) else {
+                return Ok(None);
+            };
+            let ty = Some(export.index).filter(|_| export.kind == ExternalKind::Func);
+            let ty = ty.and_then(|index| module.type_of(index));
+            let parameters = known.parameters.iter().map(|given| value_type(given.ty.value_type()));
+            let wanted = FuncType::new(parameters, known.result.value_type().map(value_type));
+            if ty != Some(&wanted) {
+                let (given, wanted) = (shown(ty), shown(Some(&wanted)));
+                return Err(Refusal::ExportType { name: known.name, given, wanted });
             }
-        };
-        match index.and_then(|index| self.imported.get(index as usize)) {
-            Some(name) => Err(Refusal::ImportedEntry { entry: known.entry, name }),
-            None => Ok(index),
+            Some(export.index)
         }
+    };
+    match index.and_then(|index| module.imported.get(index as usize).copied().flatten()) {
+        Some(host) => Err(Refusal::ImportedEntry { entry: known.entry, name: host.definition().name }),
+        None => Ok(index),
     }
+}
 
-    /// The entry points that the module has, and the function that takes its packets.
-    fn entry_points(&self) -> Result<(EntryPoints, u32), Refusal> {
-        let (mut entries, mut takers) = (EntryPoints::default(), Vec::new());
-        for known in &ENTRY_POINTS {
-            if let Some(index) = self.entry_point(known)? {
-                entries = entries.with(known.entry);
-                takers.extend((known.presence == Presence::Either).then_some(index));
-            }
-        }
-        let is_ours = |name: &str| EntryPoint::named(name).is_some() || !name.starts_with(RESERVED_PREFIX);
-        match (takers.as_slice(), self.exports.iter().find(|(name, ..)| !is_ours(name))) {
-            ([], _) => Err(Refusal::Entry { given: "neither of them" }),
-            ([_, _, ..], _) => Err(Refusal::Entry { given: "both of them" }),
-            ([_], Some((name, ..))) => Err(Refusal::ReservedExport(name.chars().take(80).collect())),
-            ([taker], None) => Ok((entries, *taker)),
+/// The entry points that the module has, and the function that takes its packets.
+fn entry_points(module: &Module) -> Result<(EntryPoints, u32), Refusal> {
+    let (mut entries, mut takers) = (EntryPoints::default(), Vec::new());
+    for known in &ENTRY_POINTS {
+        if let Some(index) = entry_point(module, known)? {
+            entries = entries.with(known.entry);
+            takers.extend((known.presence == Presence::Either).then_some(index));
         }
     }
+    let is_ours = |name: &str| EntryPoint::named(name).is_some() || !name.starts_with(RESERVED_PREFIX);
+    match (takers.as_slice(), module.exports.iter().find(|export| !is_ours(&export.name))) {
+        ([], _) => Err(Refusal::Entry { given: "neither of them" }),
+        ([_, _, ..], _) => Err(Refusal::Entry { given: "both of them" }),
+        ([_], Some(export)) => Err(Refusal::ReservedExport(export.name.chars().take(80).collect())),
+        ([taker], None) => Ok((entries, *taker)),
+    }
+}
 
-    fn facts(self, complexity: &Complexity) -> Result<(Facts, &'a [u8]), Refusal> {
-        let memory_exported = self
-            .exports
-            .iter()
-            .any(|(name, kind, _)| *name == export::MEMORY && *kind == ExternalKind::Memory);
-        let (memory, memory_declared) = self.memory.filter(|_| memory_exported).ok_or(Refusal::Memory)?;
-        if memory > u64::from(PRIVATE_MAX) {
-            return Err(Refusal::MemorySize { given: Bytes(memory), max: Bytes(PRIVATE_MAX.into()) });
+fn facts(module: &Module, complexity: &Complexity) -> Result<Facts, Refusal> {
+    let is_exported = module.exports.iter().any(|export| export.is(export::MEMORY, ExternalKind::Memory));
+    let (pages, memory_declared) = module.memory.filter(|_| is_exported).ok_or(Refusal::Memory)?;
+    let memory = Bytes(pages.saturating_mul(WASM_PAGE));
+    if memory.0 > u64::from(PRIVATE_MAX) {
+        return Err(Refusal::MemorySize { given: memory, max: Bytes(PRIVATE_MAX.into()) });
+    }
+    let (entries, entry_function) = entry_points(module)?;
+    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let mut imports = Vec::new();
+    for host in module.imported.iter().flatten() {
+        let name = host.definition().name;
+        if !imports.contains(&name) {
+            imports.push(name);
         }
-        let (entries, entry_function) = self.entry_points()?;
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let facts = Facts {
-            entries,
-            entry_function,
-            stack_pointer: self.stack_pointer(),
-            start_function: self.start_function,
-            types: count(self.types.len()),
-            globals: count(self.globals.len()),
-            functions: count(self.functions.len()),
-            memory: Bytes(memory),
-            memory_declared,
-            imports: self.imports.clone(),
-            may_be_inlined: complexity.may_be_inlined(count(self.imported.len())),
-        };
-        Ok((facts, self.manifest.ok_or(Refusal::NoManifest)?))
     }
-
-    /// LLVM keeps the shadow stack pointer in a mutable i32 global: exported under its name, or named in the name section, or
-    /// the only one of its kind.
-    fn stack_pointer(&self) -> Option<u32> {
-        let is_candidate = |index: &u32| {
-            self.globals.get(*index as usize).is_some_and(|g| g.mutable && g.content_type == ValType::I32)
-        };
-        let exported = self
-            .exports
-            .iter()
-            .find(|(name, kind, _)| *name == export::STACK_POINTER && *kind == ExternalKind::Global)
-            .map(|(.., index)| *index);
-        let only = || {
-            let mut candidates =
-                (0..u32::try_from(self.globals.len()).unwrap_or(u32::MAX)).filter(is_candidate);
-            candidates.next().filter(|_| candidates.next().is_none())
-        };
-        exported.or(self.named_stack_pointer).filter(is_candidate).or_else(only)
-    }
+    Ok(Facts {
+        entries,
+        entry_function,
+        stack_pointer: module.stack_pointer,
+        types: count(module.types.len()),
+        globals: count(module.globals()),
+        functions: count(module.functions.len()),
+        memory,
+        memory_declared,
+        imports,
+        may_be_inlined: complexity.may_be_inlined(count(module.imported.len())),
+    })
 }
 
 fn value_type(ty: ValueType) -> ValType {

@@ -159,8 +159,8 @@ impl<O: Occupant> Seat<O> {
         self.clock.due(at)
     }
 
-    /// Begins what [`run`](Self::run) does, and does as much of it as the budget allows, where the module can be suspended. The packets stay where
-    /// they are until all is done. Says whether it is.
+    /// Has the module see those packets of a batch that are in the mask, with the ticks that come between them: as much of it as the budget allows, where
+    /// the module can be suspended. The block is one that it [faces](Self::face), and its packets stay where they are until all is done. Says whether it is.
     pub fn begin(
         &mut self,
         block: &Arc<Block>,
@@ -168,13 +168,30 @@ impl<O: Occupant> Seat<O> {
         mask: u64,
         budget: &dyn Fn() -> Option<Budget>,
     ) -> bool {
+        self.call_for(block, batch, mask);
+        self.under_way = Some(Arc::clone(block));
+        self.go_on(budget)
+    }
+
+    /// The same to its end. Returns the packets that the module drops.
+    pub fn run(&mut self, block: &Block, batch: usize, mask: u64) -> u64 {
+        self.call_for(block, batch, mask);
+        self.finish();
+        self.dropped
+    }
+
+    fn call_for(&mut self, block: &Block, batch: usize, mask: u64) {
         let Self { clock, calls, .. } = self;
         clock.cut(block, batch, mask, |call| calls.push_back(call));
-        self.under_way = Some(Arc::clone(block));
         (self.dropped, self.skipped) = (0, 0);
         // What was given up before is nothing of these.
         self.instance.take_unserved();
-        self.go_on(budget)
+    }
+
+    /// Does all that has been begun.
+    fn finish(&mut self) {
+        // Nothing suspends it then; but a process of its own may have to be waited for again.
+        while !self.go_on(&|| Some(Budget::WHOLE)) {}
     }
 
     /// Of packets that have been [begun](Self::begin) and that the module is done with: which it drops, and which it has not seen to their end.
@@ -182,12 +199,27 @@ impl<O: Occupant> Seat<O> {
         Verdict { dropped: self.dropped, unserved: self.instance.take_unserved() | self.skipped }
     }
 
-    /// Begins what [`pass`](Self::pass) does, in the same way.
+    /// Time goes on though no packet says so: begins the tick that is due, in the same way.
     pub fn begin_pass(&mut self, at: Moment, budget: &dyn Fn() -> Option<Budget>) -> bool {
-        if let Some((now, periods)) = self.clock.pass(at) {
-            self.calls.push_back(Call::Tick { now: Timestamp(now), periods, before: 0 });
-        }
+        let tick = self.clock.pass(at);
+        self.calls.extend(tick.map(tick_between));
         self.go_on(budget)
+    }
+
+    /// The same to its end.
+    pub fn pass(&mut self, at: Moment) {
+        self.begin_pass(at, &|| Some(Budget::WHOLE));
+        self.finish();
+    }
+
+    /// A block is at hand that begins at this time. Gives the tick that the module would not get because the wall clock was set back.
+    pub fn catch_up(&mut self, at: Moment, first: Timestamp) {
+        // A module that is behind gets packets of an earlier time than the clock's, and never of a later one.
+        let was_set_back = at.wall.0 < self.clock.now;
+        let at = Moment { wall: at.wall.min(first), ..at };
+        let tick = if was_set_back { self.clock.overdue(at) } else { None };
+        self.calls.extend(tick.map(tick_between));
+        self.finish();
     }
 
     /// Begins to tell the module something, where it wants to be told, in the same way.
@@ -198,7 +230,7 @@ impl<O: Occupant> Seat<O> {
         self.go_on(budget)
     }
 
-    /// Begins what [`stop`](Self::stop) does, in the same way.
+    /// Begins to tell the module that no more packets come, in the same way.
     pub fn begin_stop(&mut self, budget: &dyn Fn() -> Option<Budget>) -> bool {
         self.calls.push_back(Call::Stop { now: Timestamp(self.clock.now) });
         self.go_on(budget)
@@ -243,47 +275,16 @@ impl<O: Occupant> Seat<O> {
         self.skipped.count_ones().into()
     }
 
-    /// Tells the module that no more packets come.
+    /// The same to its end.
     pub fn stop(&mut self) {
-        let whole = || Some(Budget::WHOLE);
-        let mut is_done = self.begin_stop(&whole);
-        // Nothing suspends it then; but a process of its own may have to be waited for again.
-        while !is_done {
-            is_done = self.go_on(&whole);
-        }
+        self.begin_stop(&|| Some(Budget::WHOLE));
+        self.finish();
     }
 }
 
-impl Seat {
-    /// Has the module see those packets of a batch that are in the mask, with the ticks that come between them. The block is one that it
-    /// [faces](Self::face). Returns the packets that it drops.
-    pub fn run(&mut self, block: &Block, batch: usize, mask: u64) -> u64 {
-        let Self { clock, instance, .. } = self;
-        let mut dropped = 0;
-        clock.cut(block, batch, mask, |call| match call {
-            Call::Tick { now, periods, before } => instance.tick(now, periods, before),
-            Call::Batch(batch) => dropped |= instance.run(batch),
-            Call::Start | Call::Stop { .. } | Call::News(_) => {}
-        });
-        dropped
-    }
-
-    /// Time goes on though no packet says so. Does nothing where no tick is due.
-    pub fn pass(&mut self, at: Moment) {
-        if let Some((now, periods)) = self.clock.pass(at) {
-            self.instance.tick(Timestamp(now), periods, 0);
-        }
-    }
-
-    /// A block is at hand that begins at this time. Gives the tick that the module would not get because the wall clock was set back.
-    pub fn catch_up(&mut self, at: Moment, first: Timestamp) {
-        // A module that is behind gets packets of an earlier time than the clock's, and never of a later one.
-        let was_set_back = at.wall.0 < self.clock.now;
-        let at = Moment { wall: at.wall.min(first), ..at };
-        if was_set_back && let Some((now, periods)) = self.clock.overdue(at) {
-            self.instance.tick(Timestamp(now), periods, 0);
-        }
-    }
+/// A tick that is before all packets of its block.
+fn tick_between((now, periods): (u64, u64)) -> Call {
+    Call::Tick { now: Timestamp(now), periods, before: 0 }
 }
 
 /// Keeps a packet's memory.

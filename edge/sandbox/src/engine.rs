@@ -395,10 +395,10 @@ fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, Indices), 
         dear: DEAR,
     };
     let (costs, environment) = (Costs::standard(), admitted.environment());
-    let plan = charge::plan(admitted.bytes(), admitted.analysis(), &costs, &environment, rules)
+    let plan = charge::plan(admitted.module(), admitted.analysis(), &costs, &environment, rules)
         .map_err(|error| error.to_string())?;
     let task = Task {
-        bytes: admitted.bytes(),
+        module: admitted.module(),
         facts: admitted.facts(),
         values: admitted.values(),
         plan: &plan,

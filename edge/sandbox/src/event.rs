@@ -1,10 +1,10 @@
 //! What a module is told between two packets, beside the time. Each is a call of its own, with an allowance of its own.
 
-use crate::host::{Host, Phase};
-use crate::instance::{During, Instance, under_watch};
+use crate::host::Host;
+use crate::instance::Instance;
 use crate::rewrite::enter;
 use crate::rights::WriteRights;
-use crate::suspend::{Call, Running};
+use crate::suspend::Call;
 use crate::table::{Press, TableVersion};
 use std::sync::Arc;
 use wasmtime::{Func, Instance as WasmInstance, Store, Val};
@@ -102,7 +102,7 @@ impl News {
     }
 
     /// The arguments of the call.
-    fn arguments(self, host: &Host) -> Vec<Val> {
+    pub(crate) fn arguments(self, host: &Host) -> Vec<Val> {
         let mut numbers = self.numbers().into_iter();
         let parameters = self.entry().definition().parameters.iter();
         let of = |ty: Type| match ty {
@@ -152,15 +152,6 @@ impl Ears {
     pub(crate) fn has(&self, news: News) -> bool {
         self.of_news(news).is_some()
     }
-
-    /// The call that can be suspended, where there is such a function.
-    pub(crate) fn begin(&self, mut store: Store<Host>, news: News) -> Option<Running> {
-        let (function, arguments) = (self.of_news(news)?, news.arguments(store.data()));
-        Some(Box::pin(async move {
-            let result = function.call_async(&mut store, &arguments, &mut []).await;
-            (store, result.map(|()| 0))
-        }))
-    }
 }
 
 impl Instance {
@@ -186,27 +177,6 @@ impl Instance {
 
     /// Tells the module something. Not between the batches of a block: what it emits has no place there.
     pub fn tell_news(&mut self, news: News) {
-        if self.checks.is_sliced() {
-            self.whole(Call::News(news));
-            return;
-        }
-        if !self.hears(news) || self.has_ended() {
-            return;
-        }
-        self.tell(0);
-        if self.has_ended() {
-            return;
-        }
-        let (Some(wasm), Some(store), watch) = (&self.wasm, &mut self.store, self.watch.as_ref()) else {
-            return;
-        };
-        let Some(function) = wasm.ears.of_news(news) else { return };
-        let arguments = news.arguments(store.data());
-        let act = |store: &mut Store<Host>| function.call(store, &arguments, &mut []);
-        let result = under_watch(store, watch, Phase::Periodic { before: 0 }, act);
-        if let Err(error) = result {
-            self.lose_periodic(&error, During::News(news.entry()));
-        }
-        self.weigh(1);
+        self.whole(Call::News(news));
     }
 }

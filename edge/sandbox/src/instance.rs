@@ -1,10 +1,10 @@
 //! A module at work in its sandbox.
 
 use crate::engine::{Engine, LoadError, Program};
-use crate::entry::{Starting, accepted, entered};
+use crate::entry::{Starting, entered};
 use crate::event::{Ears, Means};
 use crate::fault::{BrokenOff, Fault, FaultKind, Indices};
-use crate::host::{Host, LogLine, Patch, Phase, order_of};
+use crate::host::{Host, LogLine, Patch, order_of};
 use crate::interrupt::Code;
 use crate::rewrite::{self, Checks};
 use crate::slice::{Counter, Seen, Shared, lock};
@@ -16,7 +16,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use wasmtime::{Global, Instance as WasmInstance, Memory, Store, TypedFunc, Val, WasmParams, WasmResults};
+use wasmtime::{Global, Instance as WasmInstance, Memory, Store, TypedFunc, Val};
 use weir_abi::host::{self, HostFunction};
 use weir_abi::{ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, export, lost};
 use weir_bounds::{Costs, EntryPoint};
@@ -260,26 +260,6 @@ impl Instance {
         Ok(this)
     }
 
-    fn call_start(&mut self) {
-        if self.is_over() {
-            return;
-        }
-        let (Some(wasm), Some(store)) = (&self.wasm, &mut self.store) else { return };
-        let (mut result, watch) = (Ok(()), self.watch.as_ref());
-        for function in &wasm.starts {
-            result = result.and_then(|()| match function {
-                Starting::Constructor(function) => call(store, watch, Phase::Start, function, ()),
-                Starting::Start(function) => {
-                    call(store, watch, Phase::Start, function, ()).and_then(|code| accepted(code.into()))
-                }
-            });
-        }
-        if let Err(error) = result {
-            self.lose_start(&error);
-        }
-        self.forget_exceeded();
-    }
-
     #[cold]
     pub(crate) fn lose_start(&mut self, error: &wasmtime::Error) {
         // A lost call leaves nothing behind.
@@ -305,18 +285,6 @@ impl Instance {
         self.store.as_mut().map(Store::data_mut)
     }
 
-    /// Makes a call that is not suspended. Returns which packets are to be dropped.
-    pub(crate) fn at_a_stroke(&mut self, call: Call) -> u64 {
-        match call {
-            Call::Start => self.call_start(),
-            Call::Batch(batch) => return self.run(batch),
-            Call::Tick { now, periods, before } => self.tick(now, periods, before),
-            Call::Stop { now } => self.stop(now),
-            Call::News(news) => self.tell_news(news),
-        }
-        0
-    }
-
     /// What the last call used, in fuel; of a batch, its last packet. Only where [`Control::Exact`](crate::Control::Exact) counts it.
     pub fn fuel_used(&mut self) -> Option<u64> {
         let Checks::Charged { most: Some(most), exact: true, .. } = self.checks else { return None };
@@ -333,20 +301,6 @@ impl Instance {
 
     pub(crate) fn fault(&self, error: &wasmtime::Error) -> Fault {
         Fault::of(error, self.indices, &self.code)
-    }
-
-    /// Tells the module that its last call was lost, if it wants to know.
-    #[cold]
-    pub(crate) fn tell(&mut self, before: u32) {
-        let Some(cause) = self.untold.take() else { return };
-        let Some(lost) = self.wasm.as_ref().and_then(|wasm| wasm.lost.clone()) else { return };
-        let phase = Phase::Periodic { before };
-        let Some(store) = &mut self.store else { return };
-        if let Err(error) = call(store, self.watch.as_ref(), phase, &lost, cause) {
-            self.lose_periodic(&error, During::Lost);
-            // Once is enough.
-            self.untold = None;
-        }
     }
 
     /// Between two batches: sees how many of the last calls were over their limit, of a module that goes on then.
@@ -429,40 +383,7 @@ impl Instance {
     /// for this module and not dropped; the batch goes on after it.
     #[inline]
     pub fn run(&mut self, batch: Batch) -> u64 {
-        if self.checks.is_sliced() {
-            return self.whole(Call::Batch(batch));
-        }
-        let mut mask = batch.mask;
-        let mut drops = 0;
-        while mask != 0 && !self.has_ended() {
-            if self.untold.is_some() {
-                self.tell(batch.first + mask.trailing_zeros());
-                continue;
-            }
-            let (Some(wasm), Some(store)) = (&self.wasm, &mut self.store) else { break };
-            let phase = Phase::Batch {
-                descriptors: batch.descriptors,
-                first: batch.first,
-                mask,
-                one_by_one: wasm.one_by_one,
-            };
-            let (watch, arguments) =
-                (self.watch.as_ref(), (batch.descriptors.cast_signed(), mask.cast_signed()));
-            match call(store, watch, phase, &wasm.run, arguments) {
-                Ok(dropped) => {
-                    self.counters.packets += u64::from(mask.count_ones());
-                    self.weigh(batch.mask.count_ones());
-                    return drops | (dropped.cast_unsigned() & mask);
-                }
-                Err(error) => mask = self.lose(&error, batch, mask, &mut drops),
-            }
-        }
-        self.unserved |= mask;
-        self.weigh(batch.mask.count_ones());
-        if self.has_ended() {
-            self.let_go();
-        }
-        drops
+        self.whole(Call::Batch(batch))
     }
 
     /// After a trap: which packets are still to do.
@@ -505,45 +426,12 @@ impl Instance {
 
     /// Tells the module that packet time has reached `now`. Whatever it emits is ordered before packet `before` of the block.
     pub fn tick(&mut self, now: Timestamp, periods: u64, before: u32) {
-        if self.checks.is_sliced() {
-            self.whole(Call::Tick { now, periods, before });
-            return;
-        }
-        if self.wasm.as_ref().is_none_or(|wasm| wasm.tick.is_none()) || self.has_ended() {
-            return;
-        }
-        self.tell(before);
-        if self.has_ended() {
-            return;
-        }
-        let Some(tick) = self.wasm.as_ref().and_then(|wasm| wasm.tick.as_ref()) else { return };
-        let arguments = (now.0.cast_signed(), periods.cast_signed());
-        let (Some(store), watch) = (&mut self.store, self.watch.as_ref()) else { return };
-        if let Err(error) = call(store, watch, Phase::Periodic { before }, tick, arguments) {
-            self.lose_periodic(&error, During::Tick);
-        }
-        self.weigh(1);
+        self.whole(Call::Tick { now, periods, before });
     }
 
     /// Tells the module that no more packets come.
     pub fn stop(&mut self, now: Timestamp) {
-        if self.checks.is_sliced() {
-            self.whole(Call::Stop { now });
-            return;
-        }
-        if self.is_over() || self.wasm.as_ref().is_none_or(|wasm| wasm.stop.is_none()) {
-            return;
-        }
-        self.begin_block();
-        self.tell(0);
-        if self.is_over() {
-            return;
-        }
-        let Some(stop) = self.wasm.as_ref().and_then(|wasm| wasm.stop.as_ref()) else { return };
-        let (Some(store), watch) = (&mut self.store, self.watch.as_ref()) else { return };
-        if let Err(error) = call(store, watch, Phase::Periodic { before: 0 }, stop, now.0.cast_signed()) {
-            self.lose_periodic(&error, During::Stop);
-        }
+        self.whole(Call::Stop { now });
     }
 
     #[cold]
@@ -676,36 +564,6 @@ impl Instance {
     /// The lines that it logged since the last call of this function.
     pub fn take_log(&mut self) -> Vec<LogLine> {
         self.host_mut().map(|host| std::mem::take(&mut host.log)).unwrap_or_default()
-    }
-}
-
-/// The one way into the sandbox: under the watchdog's eyes, with a whole allowance.
-#[inline]
-pub(crate) fn call<P: WasmParams, R: WasmResults>(
-    store: &mut Store<Host>,
-    watch: Option<&Watched>,
-    phase: Phase,
-    function: &TypedFunc<P, R>,
-    arguments: P,
-) -> wasmtime::Result<R> {
-    under_watch(store, watch, phase, |store| function.call(store, arguments))
-}
-
-/// The same for a function whose type is known only when it runs.
-#[inline]
-pub(crate) fn under_watch<R>(
-    store: &mut Store<Host>,
-    watch: Option<&Watched>,
-    phase: Phase,
-    act: impl FnOnce(&mut Store<Host>) -> wasmtime::Result<R>,
-) -> wasmtime::Result<R> {
-    store.data_mut().enter(phase);
-    let Some(watch) = watch else { return act(store) };
-    let under_way = watch.begin(phase);
-    let result = act(store);
-    match under_way.end() {
-        None => result,
-        Some(late) => result.map_err(|error| late_error(error, late)),
     }
 }
 

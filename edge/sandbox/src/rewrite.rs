@@ -23,18 +23,19 @@ use crate::meter::{ALLOWANCE_MAX, Body, Meter, Scratch, Slice, Then};
 use crate::writer::Writer;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use wasm_encoder::Section as _;
-use wasm_encoder::reencode::{Error, Reencode, utils};
+use wasm_encoder::reencode::{Error, Reencode, RoundtripReencoder};
 use wasm_encoder::{
-    BlockType, BranchHints, CodeSection, ConstExpr, EntityType, ExportKind, ExportSection, FunctionSection,
-    GlobalSection, GlobalType, ImportSection, MemoryType, Module, NameMap, NameSection, SectionId,
-    TypeSection, ValType,
+    BlockType, BranchHints, CodeSection, ConstExpr, DataCountSection, DataSection, ElementSection,
+    EntityType, ExportKind, ExportSection, FunctionSection, GlobalSection, GlobalType, ImportSection,
+    MemorySection, MemoryType, Module, NameMap, NameSection, SectionId, TableSection, TypeSection, ValType,
 };
-use wasmparser::{CompositeInnerType, KnownCustom, Parser};
+use wasmparser::{
+    DataSectionReader, ElementSectionReader, FuncType, GlobalSectionReader, TableSectionReader,
+};
 use weir_abi::code;
 use weir_abi::host::{self, Definition, HOST_FUNCTIONS, HostFunction, ValueType};
 use weir_bounds::charge::{Plan, Replaced, of_host};
-use weir_bounds::{Costs, EntryPoint, Environment, InjectedValue, Linear};
+use weir_bounds::{Costs, EntryPoint, Environment, Export, InjectedValue, Linear};
 use weir_session::{Entry, Facts, Limits, Value};
 
 /// The most characters of a function's name.
@@ -107,7 +108,7 @@ impl Checks {
 
 /// What the pass needs to know.
 pub(crate) struct Task<'a> {
-    pub(crate) bytes: &'a [u8],
+    pub(crate) module: &'a weir_bounds::Module,
     pub(crate) facts: &'a Facts,
     pub(crate) values: &'a [Value],
     pub(crate) plan: &'a Plan,
@@ -117,53 +118,47 @@ pub(crate) struct Task<'a> {
     pub(crate) checks: Checks,
 }
 
-/// Rewrites a module that admission has validated.
+/// Rewrites a module that admission has validated. The start section goes; branch hints stand before the code that they are about.
 pub(crate) fn rewrite(task: &Task<'_>) -> Result<Vec<u8>, Error<Infallible>> {
-    let mut module = Module::new();
     let mut pass = Pass::new(task);
-    pass.parse_core_module(&mut module, Parser::new(0), task.bytes)?;
-    pass.write_names(&mut module)?;
-    Ok(finish(&module.finish(), &pass.hints)?)
-}
-
-/// The module without its start section, and with the hints, which have to stand before the code that they are about.
-fn finish(bytes: &[u8], hints: &BranchHints) -> Result<Vec<u8>, wasmparser::BinaryReaderError> {
-    const HEADER: usize = 8;
-    let mut out = bytes.get(..HEADER).unwrap_or_default().to_vec();
-    for payload in Parser::new(0).parse_all(bytes) {
-        let Some((id, range)) = payload?.as_section() else { continue };
-        let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
-        let contents = bytes.get(index(range.start)..index(range.end)).unwrap_or_default();
-        if id == u8::from(SectionId::Code) && !hints.is_empty() {
-            hints.append_to(&mut out);
-        }
-        if id != u8::from(SectionId::Start) {
-            wasm_encoder::RawSection { id, data: contents }.append_to(&mut out);
-        }
+    let (given, mut module) = (task.module, Module::new());
+    module.section(&pass.types()?).section(&pass.imports()).section(&pass.functions());
+    if let Some(reader) = given.section(SectionId::Table.into()) {
+        let mut tables = TableSection::new();
+        pass.parse_table_section(&mut tables, TableSectionReader::new(reader)?)?;
+        module.section(&tables);
     }
-    Ok(out)
+    module.section(&pass.memory()).section(&pass.globals()?).section(&pass.exports()?);
+    if let Some(reader) = given.section(SectionId::Element.into()) {
+        let mut elements = ElementSection::new();
+        pass.parse_element_section(&mut elements, ElementSectionReader::new(reader)?)?;
+        module.section(&elements);
+    }
+    if let Some(count) = given.data_count {
+        module.section(&DataCountSection { count });
+    }
+    let code = pass.code()?;
+    if !pass.hints.is_empty() {
+        module.section(&pass.hints);
+    }
+    module.section(&code);
+    if let Some(reader) = given.section(SectionId::Data.into()) {
+        let mut data = DataSection::new();
+        pass.parse_data_section(&mut data, DataSectionReader::new(reader)?)?;
+        module.section(&data);
+    }
+    module.section(&pass.names()?);
+    Ok(module.finish())
 }
 
 pub(crate) struct Pass<'a> {
     pub(crate) task: &'a Task<'a>,
     /// Where charges go. Nothing where none are made.
     pub(crate) meter: Option<Meter>,
-    /// What is known of each type.
-    signatures: Vec<Signature>,
-    /// Type of each function, the imported ones first.
-    functions: Vec<u32>,
     /// The imported functions, in their order, that are not only called directly: in element segments, exports and references a function of a few instructions
     /// stands in their place.
     stands_in: Vec<u32>,
-    /// Place of the function that is read, among the module's own.
-    place: usize,
-    /// The module's own branch hints, by function and offset in it: whether the branch is taken.
-    given_hints: BTreeMap<(u32, u32), bool>,
     hints: BranchHints,
-    /// The names of functions, by their index in the module.
-    names: BTreeMap<u32, String>,
-    imports_written: bool,
-    globals_written: bool,
 }
 
 /// What matters of a function's type.
@@ -197,19 +192,7 @@ impl<'a> Pass<'a> {
             .filter(|(index, function)| task.plan.is_referenced(*index) && needs_one(function))
             .map(|(index, _)| index)
             .collect();
-        Self {
-            task,
-            meter,
-            signatures: Vec::new(),
-            functions: Vec::new(),
-            stands_in,
-            place: 0,
-            given_hints: BTreeMap::new(),
-            hints: BranchHints::new(),
-            names: BTreeMap::new(),
-            imports_written: false,
-            globals_written: false,
-        }
+        Self { task, meter, stands_in, hints: BranchHints::new() }
     }
 
     pub(crate) fn imported(&self) -> u32 {
@@ -264,24 +247,21 @@ impl<'a> Pass<'a> {
     }
 
     fn type_of(&self, function: u32) -> u32 {
-        self.functions.get(function as usize).copied().unwrap_or_default()
+        self.task.module.functions.get(function as usize).copied().unwrap_or_default()
     }
 
     pub(crate) fn signature(&self, function: u32) -> Signature {
-        self.signatures.get(self.type_of(function) as usize).copied().unwrap_or_default()
+        let Some(ty) = self.task.module.type_of(function) else { return Signature::default() };
+        let result = match ty.results() {
+            [] => Some(BlockType::Empty),
+            [one] => RoundtripReencoder.val_type(*one).ok().map(BlockType::Result),
+            _ => None,
+        };
+        Signature { parameters: u32::try_from(ty.params().len()).unwrap_or(u32::MAX), result }
     }
 
     pub(crate) fn is_exact(&self) -> bool {
         matches!(self.task.checks, Checks::Charged { exact: true, .. })
-    }
-
-    fn import_limit(&mut self, imports: &mut ImportSection) {
-        if self.meter.is_some() {
-            let ty = EntityType::Function(self.added_type(2 + widened().count()));
-            let name = if self.task.checks.is_sliced() { SUSPEND } else { LIMIT };
-            imports.import(host::MODULE, name, ty);
-        }
-        self.imports_written = true;
     }
 
     /// Appends a function to the code.
@@ -292,20 +272,21 @@ impl<'a> Pass<'a> {
         code.function(&body.code);
     }
 
-    /// Appends the names of functions: a fault names the function that it was in.
-    fn write_names(&mut self, module: &mut Module) -> Result<(), Error<Infallible>> {
+    /// The names of functions: a fault names the function that it was in.
+    fn names(&mut self) -> Result<NameSection, Error<Infallible>> {
         let mut by_index = BTreeMap::new();
-        for (index, name) in std::mem::take(&mut self.names) {
-            by_index.insert(self.function_index(index)?, name);
+        for (index, name) in self.task.module.function_names() {
+            if index < self.task.facts.functions {
+                by_index.entry(self.function_index(index)?).or_insert(name);
+            }
         }
         let mut names = NameMap::new();
-        for (index, name) in &by_index {
-            names.append(*index, name);
+        for (index, name) in by_index {
+            names.append(index, &name.chars().take(NAME_MAX).collect::<String>());
         }
         let mut section = NameSection::new();
         section.functions(&names);
-        module.section(&section);
-        Ok(())
+        Ok(section)
     }
 
     /// Where the functions begin that call entry points, and how many there are.
@@ -318,7 +299,11 @@ impl<'a> Pass<'a> {
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    fn write_globals(&mut self, globals: &mut GlobalSection) {
+    fn globals(&mut self) -> Result<GlobalSection, Error<Infallible>> {
+        let mut globals = GlobalSection::new();
+        if let Some(reader) = self.task.module.section(SectionId::Global.into()) {
+            self.parse_global_section(&mut globals, GlobalSectionReader::new(reader)?)?;
+        }
         let count = match self.meter.map(|meter| meter.then) {
             None => 2,
             Some(Then::Abandon | Then::Ask { slice: None }) => 3,
@@ -329,7 +314,7 @@ impl<'a> Pass<'a> {
             let ty = GlobalType { val_type: ValType::I64, mutable: true, shared: false };
             globals.global(ty, &ConstExpr::i64_const(0));
         }
-        self.globals_written = true;
+        Ok(globals)
     }
 
     /// Where the function that takes a batch finds things.
@@ -448,34 +433,13 @@ impl<'a> Pass<'a> {
     }
 }
 
-impl Reencode for Pass<'_> {
-    type Error = Infallible;
-
-    fn memory_type(&mut self, ty: wasmparser::MemoryType) -> Result<MemoryType, Error<Infallible>> {
-        Ok(MemoryType { maximum: None, ..utils::memory_type(self, ty) })
-    }
-
-    fn parse_type_section(
-        &mut self,
-        types: &mut TypeSection,
-        section: wasmparser::TypeSectionReader<'_>,
-    ) -> Result<(), Error<Infallible>> {
-        for group in section.clone() {
-            for ty in group?.into_types() {
-                let CompositeInnerType::Func(ty) = ty.composite_type.inner else {
-                    self.signatures.push(Signature::default());
-                    continue;
-                };
-                let result = match ty.results() {
-                    [] => Some(BlockType::Empty),
-                    [one] => Some(BlockType::Result(self.val_type(*one)?)),
-                    _ => None,
-                };
-                let parameters = u32::try_from(ty.params().len()).unwrap_or(u32::MAX);
-                self.signatures.push(Signature { parameters, result });
-            }
+impl Pass<'_> {
+    fn types(&mut self) -> Result<TypeSection, Error<Infallible>> {
+        let mut types = TypeSection::new();
+        for (_, ty) in &self.task.module.types {
+            // Admission lets no others through.
+            types.ty().func_type(&self.func_type(ty.clone().unwrap_or_else(|| FuncType::new([], [])))?);
         }
-        utils::parse_type_section(self, types, section)?;
         types.ty().function([ValType::I32, ValType::I64], [ValType::I64]);
         types.ty().function([ValType::I32; 3], []);
         for known in widened() {
@@ -488,45 +452,31 @@ impl Reencode for Pass<'_> {
             Some(_) => types.ty().function([], []),
             None => {}
         }
-        Ok(())
+        Ok(types)
     }
 
-    fn parse_import_section(
-        &mut self,
-        imports: &mut ImportSection,
-        section: wasmparser::ImportSectionReader<'_>,
-    ) -> Result<(), Error<Infallible>> {
-        // Admission lets only functions through, so their number is their index.
-        for import in section.into_imports() {
-            let import = import?;
-            if let wasmparser::TypeRef::Func(ty) = import.ty {
-                self.functions.push(ty);
-            }
+    /// Admission lets only functions through, so their number is their index.
+    fn imports(&self) -> ImportSection {
+        let mut imports = ImportSection::new();
+        for (index, import) in (0..).zip(&self.task.module.imports) {
             let ty = match widened().position(|known| known.name == import.name) {
-                Some(place) => EntityType::Function(self.added_type(2 + place)),
-                None => self.entity_type(import.ty)?,
+                Some(place) => self.added_type(2 + place),
+                None => self.type_of(index),
             };
-            imports.import(import.module, import.name, ty);
+            imports.import(&import.module, &import.name, EntityType::Function(ty));
         }
-        self.import_limit(imports);
-        Ok(())
+        if self.meter.is_some() {
+            let ty = EntityType::Function(self.added_type(2 + widened().count()));
+            let name = if self.task.checks.is_sliced() { SUSPEND } else { LIMIT };
+            imports.import(host::MODULE, name, ty);
+        }
+        imports
     }
 
-    /// Whatever in the module refers to an imported function now refers to the one in its place, if there is one.
-    fn function_index(&mut self, index: u32) -> Result<u32, Error<Infallible>> {
-        let place = self.stands_in.binary_search(&index).ok().and_then(|place| u32::try_from(place).ok());
-        Ok(place.map_or(self.direct(index), |place| self.entered() + self.entries() + place))
-    }
-
-    fn parse_function_section(
-        &mut self,
-        functions: &mut FunctionSection,
-        section: wasmparser::FunctionSectionReader<'_>,
-    ) -> Result<(), Error<Infallible>> {
-        for (index, ty) in (self.imported()..).zip(section) {
-            let ty = ty?;
-            self.functions.push(ty);
-            functions.function(if self.is_in_loop(index) { self.added_type(0) } else { ty });
+    fn functions(&self) -> FunctionSection {
+        let mut functions = FunctionSection::new();
+        for index in self.imported()..self.task.facts.functions {
+            functions.function(if self.is_in_loop(index) { self.added_type(0) } else { self.type_of(index) });
         }
         if self.adds_run() {
             functions.function(self.added_type(0));
@@ -540,25 +490,28 @@ impl Reencode for Pass<'_> {
         if self.task.plan.copies {
             functions.function(self.added_type(1));
         }
-        Ok(())
+        functions
     }
 
-    fn parse_global_section(
-        &mut self,
-        globals: &mut GlobalSection,
-        section: wasmparser::GlobalSectionReader<'_>,
-    ) -> Result<(), Error<Infallible>> {
-        utils::parse_global_section(self, globals, section)?;
-        self.write_globals(globals);
-        Ok(())
+    /// The memory, without the maximum that it declares.
+    fn memory(&self) -> MemorySection {
+        let minimum = self.task.module.memory.map_or(0, |(pages, _)| pages);
+        let mut memory = MemorySection::new();
+        memory.memory(MemoryType {
+            minimum,
+            maximum: None,
+            memory64: false,
+            shared: false,
+            page_size_log2: None,
+        });
+        memory
     }
 
-    fn parse_export_section(
-        &mut self,
-        exports: &mut ExportSection,
-        section: wasmparser::ExportSectionReader<'_>,
-    ) -> Result<(), Error<Infallible>> {
-        utils::parse_export_section(self, exports, section)?;
+    fn exports(&mut self) -> Result<ExportSection, Error<Infallible>> {
+        let mut exports = ExportSection::new();
+        for Export { name, kind, index } in &self.task.module.exports {
+            exports.export(name, self.export_kind(*kind)?, self.external_index(*kind, *index)?);
+        }
         let facts = self.task.facts;
         exports.export(REST, ExportKind::Global, self.rest());
         exports.export(DROPS, ExportKind::Global, self.drops());
@@ -578,110 +531,55 @@ impl Reencode for Pass<'_> {
         if let Some(index) = facts.stack_pointer {
             exports.export(STACK_POINTER, ExportKind::Global, index);
         }
-        Ok(())
+        Ok(exports)
     }
 
-    fn parse_custom_section(
-        &mut self,
-        _module: &mut Module,
-        section: wasmparser::CustomSectionReader<'_>,
-    ) -> Result<(), Error<Infallible>> {
-        match section.as_known() {
-            // A hint is the module's own loss, if it is wrong.
-            KnownCustom::BranchHints(hints) => {
-                for function in hints.into_iter().flatten() {
-                    for hint in function.hints.into_iter().flatten() {
-                        self.given_hints.insert((function.func, hint.func_offset), hint.taken);
-                    }
-                }
+    fn code(&mut self) -> Result<CodeSection, Error<Infallible>> {
+        let mut code = CodeSection::new();
+        let task = self.task;
+        let hints: BTreeMap<(u32, u32), bool> = task.module.branch_hints().collect();
+        for ((index, function), plan) in
+            (self.imported()..).zip(task.module.bodies()).zip(&task.plan.functions)
+        {
+            let parameters = self.signature(index).parameters;
+            let mut locals = Vec::new();
+            for group in function.get_locals_reader()? {
+                let (number, ty) = group?;
+                locals.push((number, self.val_type(ty)?));
             }
-            // So is a name.
-            KnownCustom::Name(names) => {
-                for part in names.into_iter().flatten() {
-                    let wasmparser::Name::Function(map) = part else { continue };
-                    for name in map.into_iter().flatten() {
-                        if name.index < self.task.facts.functions {
-                            let short = name.name.chars().take(NAME_MAX).collect();
-                            self.names.entry(name.index).or_insert(short);
-                        }
-                    }
-                }
+            let mut writer = Writer::begin(self, index, plan, parameters, &locals);
+            let begin = function.range().start;
+            let mut reader = function.get_operators_reader()?;
+            while !reader.eof() {
+                let (operator, offset) = reader.read_with_offset()?;
+                let within = u32::try_from(offset - begin).unwrap_or(u32::MAX);
+                writer.write(self, operator, offset, hints.get(&(index, within)).copied())?;
             }
-            _ => {}
+            self.write(&mut code, self.direct(index), writer.body);
         }
-        Ok(())
-    }
-
-    fn parse_code_section(
-        &mut self,
-        code: &mut CodeSection,
-        section: wasmparser::CodeSectionReader<'_>,
-    ) -> Result<(), Error<Infallible>> {
-        utils::parse_code_section(self, code, section)?;
         let mut added = Vec::new();
         if self.adds_run() {
             added.push(self.run());
         }
         if let Some(meter) = self.meter {
-            added.extend(
-                self.task.plan.entries.iter().map(|(entry, index)| self.enter(meter, *entry, *index)),
-            );
+            added.extend(task.plan.entries.iter().map(|(entry, index)| self.enter(meter, *entry, *index)));
         }
         added.extend(self.stands_in.iter().map(|import| self.stand_in(*import)));
-        added.extend(self.task.plan.copies.then(copy::function));
+        added.extend(task.plan.copies.then(copy::function));
         for (index, body) in (self.added()..).zip(added) {
-            self.write(code, index, body);
+            self.write(&mut code, index, body);
         }
-        Ok(())
+        Ok(code)
     }
+}
 
-    fn parse_function_body(
-        &mut self,
-        code: &mut CodeSection,
-        function: wasmparser::FunctionBody<'_>,
-    ) -> Result<(), Error<Infallible>> {
-        let place = self.place;
-        self.place += 1;
-        let index = self.imported() + u32::try_from(place).unwrap_or(u32::MAX);
-        let task = self.task;
-        let Some(plan) = task.plan.functions.get(place) else { return Ok(()) };
-        let signature = self.signature(index);
-        let mut locals = Vec::new();
-        for group in function.get_locals_reader()? {
-            let (number, ty) = group?;
-            locals.push((number, self.val_type(ty)?));
-        }
-        let mut writer = Writer::begin(self, index, plan, signature.parameters, &locals);
-        let begin = function.range().start;
-        let mut reader = function.get_operators_reader()?;
-        while !reader.eof() {
-            let (operator, offset) = reader.read_with_offset()?;
-            let within = u32::try_from(offset - begin).unwrap_or(u32::MAX);
-            let hint = self.given_hints.get(&(index, within)).copied();
-            writer.write(self, operator, offset, hint)?;
-        }
-        self.write(code, self.direct(index), writer.body);
-        Ok(())
-    }
+impl Reencode for Pass<'_> {
+    type Error = Infallible;
 
-    /// A module without globals has no section to append to; one is put before the exports, which every admitted module has. So with the imports.
-    fn intersperse_section_hook(
-        &mut self,
-        module: &mut Module,
-        _after: Option<SectionId>,
-        before: Option<SectionId>,
-    ) -> Result<(), Error<Infallible>> {
-        if before == Some(SectionId::Function) && self.meter.is_some() && !self.imports_written {
-            let mut imports = ImportSection::new();
-            self.import_limit(&mut imports);
-            module.section(&imports);
-        }
-        if before == Some(SectionId::Export) && !self.globals_written {
-            let mut globals = GlobalSection::new();
-            self.write_globals(&mut globals);
-            module.section(&globals);
-        }
-        Ok(())
+    /// Whatever in the module refers to an imported function now refers to the one in its place, if there is one.
+    fn function_index(&mut self, index: u32) -> Result<u32, Error<Infallible>> {
+        let place = self.stands_in.binary_search(&index).ok().and_then(|place| u32::try_from(place).ok());
+        Ok(place.map_or(self.direct(index), |place| self.entered() + self.entries() + place))
     }
 }
 

@@ -1,6 +1,6 @@
-//! Calls that are suspended at the end of their slice, and resumed later.
+//! Calls of a module: one state machine for those that run to completion and those that are suspended at the end of their slice, and resumed later.
 //!
-//! Such a call has a stack of its own, a fiber of wasmtime's. It owns the store while it is under way, and gives it back at its end, so nothing can
+//! A call that can be suspended has a stack of its own, a fiber of wasmtime's. It owns the store while it is under way, and gives it back at its end, so nothing can
 //! change the sandbox under it. A suspended call may be resumed on another thread: what is on its stack is wasmtime's and the module's own, and both
 //! may move. It may be dropped with its instance: its stack is unwound then, without running any code of the module.
 
@@ -9,14 +9,14 @@ use crate::entry::{Starting, accepted};
 use crate::event::News;
 use crate::fault::FaultKind;
 use crate::host::{Host, Phase};
-use crate::instance::{Batch, During, Instance, late_error};
+use crate::instance::{Batch, During, Instance, Wasm, late_error};
 use crate::slice::{Budget, GivenUp, Order, lock};
+use crate::watchdog::{Late, Watched};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-use wasmtime::{Store, TypedFunc, WasmParams, WasmResults};
+use wasmtime::{Func, Store, TypedFunc, Val, WasmParams, WasmResults};
 use weir_abi::lost;
-use weir_bounds::EntryPoint;
 use weir_units::{Nanos, Timestamp};
 
 /// What a module can be called for.
@@ -68,15 +68,137 @@ pub(crate) struct Task {
 /// What a function of the module is called for.
 #[derive(Clone, Copy)]
 enum Errand {
-    Start,
+    /// By its place among those that are called before the first packet.
+    Start(usize),
     Batch(Batch),
-    Tick,
-    Stop,
-    Lost,
-    News(EntryPoint),
+    Tick {
+        now: Timestamp,
+        periods: u64,
+        before: u32,
+    },
+    Stop {
+        now: Timestamp,
+    },
+    Lost {
+        cause: i32,
+        before: u32,
+    },
+    News(News),
 }
 
-pub(crate) type Running = Pin<Box<dyn Future<Output = (Store<Host>, wasmtime::Result<i64>)> + Send>>;
+impl Errand {
+    #[inline]
+    const fn phase(self, one_by_one: bool) -> Phase {
+        match self {
+            Self::Start(_) => Phase::Start,
+            Self::Batch(Batch { descriptors, first, mask }) => {
+                Phase::Batch { descriptors, first, mask, one_by_one }
+            }
+            Self::Tick { before, .. } | Self::Lost { before, .. } => Phase::Periodic { before },
+            Self::Stop { .. } | Self::News(_) => Phase::Periodic { before: 0 },
+        }
+    }
+
+    const fn during(self) -> During {
+        match self {
+            Self::Start(_) => During::Start,
+            Self::Batch(batch) => During::Packet(batch.first),
+            Self::Tick { .. } => During::Tick,
+            Self::Stop { .. } => During::Stop,
+            Self::Lost { .. } => During::Lost,
+            Self::News(news) => During::News(news.entry()),
+        }
+    }
+}
+
+/// A way to call a function of the module.
+trait Way {
+    /// What there is of the call then.
+    type Called;
+
+    fn call<P, R>(self, function: &TypedFunc<P, R>, arguments: P, value: Value<R>) -> Self::Called
+    where
+        P: WasmParams + Sync + 'static,
+        R: WasmResults + Sync + 'static;
+
+    /// The same for a function whose type is known only when it runs, and that gives nothing.
+    fn call_untyped(self, function: Func, arguments: impl FnOnce(&Host) -> Vec<Val>) -> Self::Called;
+}
+
+/// The value of what a function gives.
+type Value<R> = fn(R) -> wasmtime::Result<i64>;
+
+/// On the caller's stack, until it returns or is lost.
+struct ToCompletion<'a>(&'a mut Store<Host>);
+
+impl Way for ToCompletion<'_> {
+    type Called = wasmtime::Result<i64>;
+
+    #[inline]
+    fn call<P, R>(self, function: &TypedFunc<P, R>, arguments: P, value: Value<R>) -> Self::Called
+    where
+        P: WasmParams + Sync + 'static,
+        R: WasmResults + Sync + 'static,
+    {
+        function.call(self.0, arguments).and_then(value)
+    }
+
+    fn call_untyped(self, function: Func, arguments: impl FnOnce(&Host) -> Vec<Val>) -> Self::Called {
+        let arguments = arguments(self.0.data());
+        function.call(self.0, &arguments, &mut []).map(|()| 0)
+    }
+}
+
+/// On a stack of its own, with all that it needs, which it gives back.
+struct InSlices(Store<Host>);
+
+impl Way for InSlices {
+    type Called = Running;
+
+    fn call<P, R>(mut self, function: &TypedFunc<P, R>, arguments: P, value: Value<R>) -> Self::Called
+    where
+        P: WasmParams + Sync + 'static,
+        R: WasmResults + Sync + 'static,
+    {
+        let function = function.clone();
+        Box::pin(async move {
+            let result = function.call_async(&mut self.0, arguments).await;
+            (self.0, result.and_then(value))
+        })
+    }
+
+    fn call_untyped(mut self, function: Func, arguments: impl FnOnce(&Host) -> Vec<Val>) -> Self::Called {
+        let arguments = arguments(self.0.data());
+        Box::pin(async move {
+            let result = function.call_async(&mut self.0, &arguments, &mut []).await;
+            (self.0, result.map(|()| 0))
+        })
+    }
+}
+
+impl Wasm {
+    /// Calls the function for an errand; nothing where the module does not have it.
+    #[inline]
+    fn call<W: Way>(&self, errand: Errand, way: W) -> Option<W::Called> {
+        Some(match errand {
+            Errand::Batch(Batch { descriptors, mask, .. }) => {
+                way.call(&self.run, (descriptors.cast_signed(), mask.cast_signed()), Ok)
+            }
+            Errand::Start(place) => match self.starts.get(place)? {
+                Starting::Constructor(function) => way.call(function, (), nothing),
+                Starting::Start(function) => way.call(function, (), |code| accepted(code.into()).map(|()| 0)),
+            },
+            Errand::Tick { now, periods, .. } => {
+                way.call(self.tick.as_ref()?, (now.0.cast_signed(), periods.cast_signed()), nothing)
+            }
+            Errand::Stop { now } => way.call(self.stop.as_ref()?, now.0.cast_signed(), nothing),
+            Errand::Lost { cause, .. } => way.call(self.lost.as_ref()?, cause, nothing),
+            Errand::News(news) => way.call_untyped(self.ears.of_news(news)?, |host| news.arguments(host)),
+        })
+    }
+}
+
+type Running = Pin<Box<dyn Future<Output = (Store<Host>, wasmtime::Result<i64>)> + Send>>;
 
 /// A function of the module that has been called and has not returned.
 struct UnderWay {
@@ -89,22 +211,7 @@ struct UnderWay {
     used: Nanos,
 }
 
-/// Calls a function with all that it needs, and gives that back.
-pub(crate) async fn enter<P, R>(
-    mut store: Store<Host>,
-    function: TypedFunc<P, R>,
-    arguments: P,
-    value: impl FnOnce(R) -> wasmtime::Result<i64>,
-) -> (Store<Host>, wasmtime::Result<i64>)
-where
-    P: WasmParams + Sync,
-    R: WasmResults + Sync,
-{
-    let result = function.call_async(&mut store, arguments).await;
-    (store, result.and_then(value))
-}
-
-pub(crate) fn nothing((): ()) -> wasmtime::Result<i64> {
+fn nothing((): ()) -> wasmtime::Result<i64> {
     Ok(0)
 }
 
@@ -124,22 +231,22 @@ impl Instance {
     /// It may be resumed on another thread, and dropped.
     pub fn begin(&mut self, call: Call, budget: Budget) -> Step {
         self.finish();
-        if !self.checks.is_sliced() {
-            return Step::Done(self.at_a_stroke(call));
-        }
         let mask = if let Call::Batch(batch) = call { batch.mask } else { 0 };
+        let task = Task { call, mask, drops: 0, called: 0, under_way: None };
         if let Call::Stop { .. } = call
-            && !self.is_over()
+            && !self.is_done(&task)
         {
             self.begin_block();
         }
-        self.task = Some(Task { call, mask, drops: 0, called: 0, under_way: None });
-        self.go_on(budget)
+        self.go_on(task, budget)
     }
 
     /// Has a suspended call go on. Where there is none, nothing is done.
     pub fn resume(&mut self, budget: Budget) -> Step {
-        self.go_on(budget)
+        match self.task.take() {
+            Some(task) => self.go_on(task, budget),
+            None => Step::Done(0),
+        }
     }
 
     /// Whether a call is suspended.
@@ -164,7 +271,7 @@ impl Instance {
                 }
                 self.empty_stack();
                 self.untold = Some(lost::LIMIT);
-                self.ended |= matches!(errand, Errand::Start);
+                self.ended |= matches!(errand, Errand::Start(_));
             } else {
                 self.has_returned(&mut task, errand, result);
             }
@@ -193,28 +300,39 @@ impl Instance {
         drops
     }
 
-    fn go_on(&mut self, budget: Budget) -> Step {
-        let Some(mut task) = self.task.take() else { return Step::Done(0) };
-        lock(&self.slice).grant(budget, Order::GoOn);
-        let mut slice = lock(&self.slice).whole();
+    /// Calls one function after the other until the call is done. Where its module can be suspended there is a slice, which it is to stop at the end of.
+    fn go_on(&mut self, mut task: Task, budget: Budget) -> Step {
+        let mut slice = self.checks.is_sliced().then(|| {
+            let mut shared = lock(&self.slice);
+            shared.grant(budget, Order::GoOn);
+            shared.whole()
+        });
         loop {
-            let under_way = task.under_way.take().or_else(|| self.next(&mut task, slice));
-            let Some(under_way) = under_way else { break };
-            match self.poll(under_way) {
-                Err(suspended) => {
+            let called = match task.under_way.take() {
+                Some(under_way) => Some(self.poll(under_way)),
+                None => self.next(&mut task).and_then(|errand| self.call(errand, slice)),
+            };
+            match called {
+                None => break,
+                Some(Err(suspended)) => {
                     task.under_way = Some(suspended);
                     self.task = Some(task);
                     return Step::Suspended;
                 }
-                Ok((errand, result)) => slice = self.has_returned(&mut task, errand, result),
-            }
-            let rest = lock(&self.slice).rest(slice);
-            match rest {
-                Some(rest) => slice = rest,
-                None if self.is_done(&task) => break,
-                None => {
-                    self.task = Some(task);
-                    return Step::Suspended;
+                Some(Ok((errand, result))) => {
+                    let is_whole = self.has_returned(&mut task, errand, result);
+                    let Some(slice) = &mut slice else { continue };
+                    // Of a call that was lost it is not known what it had left: that may have been in a register.
+                    let left = if is_whole { self.left() } else { 0 };
+                    let rest = lock(&self.slice).rest(left);
+                    match rest {
+                        Some(rest) => *slice = rest,
+                        None if self.is_done(&task) => break,
+                        None => {
+                            self.task = Some(task);
+                            return Step::Suspended;
+                        }
+                    }
                 }
             }
         }
@@ -245,93 +363,81 @@ impl Instance {
         }
     }
 
-    /// Calls the next function. Nothing has run of it yet.
-    fn next(&mut self, task: &mut Task, slice: i64) -> Option<UnderWay> {
+    /// What the module is called for next.
+    #[inline]
+    fn next(&mut self, task: &mut Task) -> Option<Errand> {
         if self.is_done(task) {
             return None;
         }
+        let place = task.called;
         let before = match task.call {
             Call::Start | Call::Stop { .. } | Call::News(_) => 0,
             Call::Batch(batch) => batch.first + task.mask.trailing_zeros(),
             Call::Tick { before, .. } => before,
         };
-        let periodic = Phase::Periodic { before };
+        if let Some(cause) = self.untold.take()
+            && self.wasm.as_ref().is_some_and(|wasm| wasm.lost.is_some())
+        {
+            return Some(Errand::Lost { cause, before });
+        }
+        task.called += 1;
+        Some(match task.call {
+            Call::Start => Errand::Start(place),
+            Call::Batch(batch) => Errand::Batch(Batch { mask: task.mask, ..batch }),
+            Call::Tick { now, periods, before } => Errand::Tick { now, periods, before },
+            Call::Stop { now } => Errand::Stop { now },
+            Call::News(news) => Errand::News(news),
+        })
+    }
+
+    /// Calls a function, which runs until it returns, or to the end of this slice.
+    #[inline]
+    fn call(&mut self, errand: Errand, slice: Option<i64>) -> Option<Returned> {
         let wasm = self.wasm.as_ref()?;
-        let mut store = self.store.take()?;
-        let mut go = |phase| {
-            store.data_mut().enter(phase);
-            if let Some(counter) = wasm.counter {
-                counter.set(&mut store, slice);
-            }
-            phase
+        let phase = errand.phase(wasm.one_by_one);
+        let store = self.store.as_mut()?;
+        store.data_mut().enter(phase);
+        let Some(slice) = slice else {
+            let (result, late) =
+                watched(self.watch.as_ref(), phase, || wasm.call(errand, ToCompletion(store)));
+            return Some(Ok((errand, settled(result?, late))));
         };
-        let (errand, phase, running): (_, _, Running) = match (self.untold.take(), &wasm.lost, task.call) {
-            (
-                Some(cause),
-                Some(lost),
-                Call::Batch(_) | Call::Tick { .. } | Call::Stop { .. } | Call::News(_),
-            ) => {
-                let phase = go(periodic);
-                (Errand::Lost, phase, Box::pin(enter(store, lost.clone(), cause, nothing)))
-            }
-            (_, _, Call::Start) => {
-                let phase = go(Phase::Start);
-                let running: Running = match wasm.starts.get(task.called)?.clone() {
-                    Starting::Constructor(function) => Box::pin(enter(store, function, (), nothing)),
-                    Starting::Start(function) => {
-                        let value = |code: i32| accepted(code.into()).map(|()| 0);
-                        Box::pin(enter(store, function, (), value))
-                    }
-                };
-                task.called += 1;
-                (Errand::Start, phase, running)
-            }
-            (_, _, Call::Batch(batch)) => {
-                let Batch { descriptors, first, .. } = batch;
-                let (mask, one_by_one) = (task.mask, wasm.one_by_one);
-                let phase = go(Phase::Batch { descriptors, first, mask, one_by_one });
-                let arguments = (descriptors.cast_signed(), mask.cast_signed());
-                (Errand::Batch(batch), phase, Box::pin(enter(store, wasm.run.clone(), arguments, Ok)))
-            }
-            (_, _, Call::Tick { now, periods, .. }) => {
-                task.called += 1;
-                let (phase, tick) = (go(periodic), wasm.tick.clone()?);
-                let arguments = (now.0.cast_signed(), periods.cast_signed());
-                (Errand::Tick, phase, Box::pin(enter(store, tick, arguments, nothing)))
-            }
-            (_, _, Call::Stop { now }) => {
-                task.called += 1;
-                let (phase, stop) = (go(periodic), wasm.stop.clone()?);
-                (Errand::Stop, phase, Box::pin(enter(store, stop, now.0.cast_signed(), nothing)))
-            }
-            (_, _, Call::News(news)) => {
-                task.called += 1;
-                let phase = go(periodic);
-                (Errand::News(news.entry()), phase, wasm.ears.begin(store, news)?)
-            }
-        };
-        Some(UnderWay { errand, phase, running, is_resumed: false, ran: Duration::ZERO, used: Nanos(0) })
+        if let Some(counter) = wasm.counter {
+            counter.set(&mut *store, slice);
+        }
+        // The function is there: what is called for is so only where it is.
+        let running = wasm.call(errand, InSlices(self.store.take()?))?;
+        Some(self.poll(UnderWay {
+            errand,
+            phase,
+            running,
+            is_resumed: false,
+            ran: Duration::ZERO,
+            used: Nanos(0),
+        }))
+    }
+
+    /// What a call that came to its end has left of its slice.
+    fn left(&mut self) -> i64 {
+        let counter = self.wasm.as_ref().and_then(|wasm| wasm.counter);
+        counter.zip(self.store.as_mut()).map_or(0, |(counter, store)| counter.slice(store))
     }
 
     /// Has a function go on until it returns, or is suspended again.
-    fn poll(&mut self, mut call: UnderWay) -> Result<(Errand, wasmtime::Result<i64>), UnderWay> {
+    fn poll(&mut self, mut call: UnderWay) -> Returned {
         let mut is_failed = false;
         loop {
             let begun = call.is_resumed.then(Instant::now);
             let clock = (call.ran > self.call_limit).then(thread_time);
-            let watched = self.watch.as_ref().map(|watch| watch.begin(call.phase));
-            let polled = call.running.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            let late = watched.and_then(|watched| watched.end());
+            let (polled, late) = watched(self.watch.as_ref(), call.phase, || {
+                call.running.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+            });
             if let Poll::Ready((store, result)) = polled {
                 self.store = Some(store);
                 if is_failed {
                     lock(&self.slice).order = Order::GoOn;
                 }
-                let result = match late {
-                    Some(late) => result.map_err(|error| late_error(error, late)),
-                    None => result,
-                };
-                return Ok((call.errand, result));
+                return Ok((call.errand, settled(result, late)));
             }
             call.is_resumed = true;
             call.ran += begun.map_or(Duration::ZERO, |begun| begun.elapsed());
@@ -358,36 +464,51 @@ impl Instance {
         (used >= patience).then_some(FaultKind::Overrun)
     }
 
-    /// After a function has returned, or was lost. Says what is left of the slice.
-    fn has_returned(&mut self, task: &mut Task, errand: Errand, result: wasmtime::Result<i64>) -> i64 {
-        let error = match result {
+    /// After a function has returned. Returns false if it was lost.
+    #[inline]
+    fn has_returned(&mut self, task: &mut Task, errand: Errand, result: wasmtime::Result<i64>) -> bool {
+        match result {
             Ok(value) => {
                 if let Errand::Batch(_) = errand {
                     self.counters.packets += u64::from(task.mask.count_ones());
                     task.drops |= value.cast_unsigned() & task.mask;
                     task.mask = 0;
                 }
-                let counter = self.wasm.as_ref().and_then(|wasm| wasm.counter);
-                return match (counter, &mut self.store) {
-                    (Some(counter), Some(store)) => counter.slice(store),
-                    _ => 0,
-                };
+                true
             }
-            Err(error) => error,
-        };
-        match errand {
-            Errand::Batch(batch) => task.mask = self.lose(&error, batch, task.mask, &mut task.drops),
-            Errand::Start => self.lose_start(&error),
-            Errand::Tick => self.lose_periodic(&error, During::Tick),
-            Errand::Stop => self.lose_periodic(&error, During::Stop),
-            Errand::News(entry) => self.lose_periodic(&error, During::News(entry)),
-            Errand::Lost => {
-                self.lose_periodic(&error, During::Lost);
-                // Once is enough.
-                self.untold = None;
+            Err(error) => {
+                match errand {
+                    Errand::Batch(batch) => task.mask = self.lose(&error, batch, task.mask, &mut task.drops),
+                    Errand::Start(_) => self.lose_start(&error),
+                    _ => self.lose_periodic(&error, errand.during()),
+                }
+                if let Errand::Lost { .. } = errand {
+                    // Once is enough.
+                    self.untold = None;
+                }
+                false
             }
         }
-        // What it had left is not known: it may have been in a register.
-        0
+    }
+}
+
+/// A function that has returned, or was lost; or how far it has come.
+type Returned = Result<(Errand, wasmtime::Result<i64>), UnderWay>;
+
+/// The one way into the sandbox: under the watchdog's eyes.
+#[inline]
+fn watched<R>(watch: Option<&Watched>, phase: Phase, act: impl FnOnce() -> R) -> (R, Option<Late>) {
+    let Some(watch) = watch else { return (act(), None) };
+    let under_way = watch.begin(phase);
+    let result = act();
+    (result, under_way.end())
+}
+
+/// The result of a call, of which the watchdog may have been the end.
+#[inline]
+fn settled(result: wasmtime::Result<i64>, late: Option<Late>) -> wasmtime::Result<i64> {
+    match late {
+        None => result,
+        Some(late) => result.map_err(|error| late_error(error, late)),
     }
 }

@@ -101,7 +101,7 @@ pub fn check(out: &mut impl Write, args: &Check) -> Result<(), Failure> {
     let findings = Findings {
         manifest: assessment.manifest(),
         facts: assessment.facts(),
-        size: Bytes(assessment.bytes().len() as u64),
+        size: Bytes(assessment.module().bytes().len() as u64),
         values: assessment.values(),
         tick: assessment.tick(),
         analysis: assessment.analysis(),
@@ -118,7 +118,7 @@ pub fn check(out: &mut impl Write, args: &Check) -> Result<(), Failure> {
         summary::print(out, &findings, paint)?;
         table::print(out, &findings, paint)?;
         if args.annotate {
-            annotate::print(out, &findings, assessment.bytes(), &Sources::of(&spec), paint)?;
+            annotate::print(out, &findings, assessment.module().bytes(), &Sources::of(&spec), paint)?;
         }
         summary::print_end(out, &findings, paint)?;
     }

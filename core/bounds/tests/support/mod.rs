@@ -1,7 +1,7 @@
 //! What the tests of the analyser need: modules from their text, and what is known beside their bytes.
 
 use std::path::Path;
-use weir_bounds::{Analysis, Costs, Environment, Given, analyse};
+use weir_bounds::{Analysis, Costs, Environment, Given, Module, analyse};
 
 /// All imports, a memory of one page and a shadow stack as LLVM has it; then `body`.
 pub fn wat(body: &str) -> String {
@@ -28,7 +28,9 @@ pub fn environment() -> Environment {
 
 /// The analysis of the module with this body, by the standard table.
 pub fn analysed(body: &str) -> Analysis {
-    analyse(&module(body), &environment(), &Costs::standard()).unwrap_or_else(|error| panic!("{error}"))
+    Module::parse(module(body))
+        .and_then(|module| analyse(&module, &environment(), &Costs::standard()))
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The modules' texts in a folder beside this one, by name.

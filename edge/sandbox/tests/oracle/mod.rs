@@ -12,7 +12,7 @@ pub mod space;
 
 use plain::{Given as Answer, Plain, Used};
 use std::fmt;
-use weir_bounds::{Analysis, Costs, EntryPoint, Environment, Given, analyse};
+use weir_bounds::{Analysis, Costs, EntryPoint, Environment, Given, Module, analyse};
 
 /// What all generated modules are analysed with: the parameters' values, as their manifest gives them.
 pub fn environment() -> Environment {
@@ -110,7 +110,9 @@ impl Oracle {
 }
 
 fn check(plain: &Plain, module: &[u8], choices: u64) -> Result<Tally, Violation> {
-    let analysis = analyse(module, &environment(), &Costs::unit()).unwrap_or_else(|error| panic!("{error}"));
+    let parsed = Module::parse(module.to_vec());
+    let analysis = parsed.and_then(|parsed| analyse(&parsed, &environment(), &Costs::unit()));
+    let analysis = analysis.unwrap_or_else(|error| panic!("{error}"));
     let mut tally = Tally { modules: 1, ..Tally::default() };
     tally.entries = analysis.entries.len() as u64;
     tally.bounded = analysis.entries.iter().filter(|entry| entry.is_bounded()).count() as u64;
