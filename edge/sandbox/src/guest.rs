@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use wasmtime::{Caller, Extern, Memory};
 use weir_abi::host::HostFunction;
-use weir_abi::{export, limit};
+use weir_abi::{DESCRIPTOR_BYTES, Descriptor, export, limit};
 use weir_memory::copy_once;
 
 /// A module's memory and the host's state, for one call of a host function.
@@ -76,6 +76,16 @@ impl Guest<'_> {
         let result = act(&copy, self.host);
         self.host.scratch = copy;
         Ok(result)
+    }
+
+    /// The descriptor at this address, whole or not at all.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`].
+    pub(crate) fn descriptor(&mut self, address: u32) -> Result<Descriptor, FaultKind> {
+        let wild = FaultKind::WildPointer { function: self.function.name() };
+        let len = u32::try_from(DESCRIPTOR_BYTES).unwrap_or(u32::MAX);
+        self.bytes(address, len, |bytes, _| bytes.first_chunk().map(Descriptor::from_bytes))?.ok_or(wild)
     }
 }
 

@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use wasmtime::{Caller, Linker, Memory, ResourceLimiter};
 use weir_abi::host::{self, Definition, HOST_FUNCTIONS, HostFunction, algorithm};
-use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTOR_BYTES, Descriptor, code, limit};
+use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTOR_BYTES, code, limit};
 use weir_session::{Admitted, Holding, Order, Records, TABLE_ELEMENTS_MAX, Value, is_plain};
 use weir_units::{Bytes, Nanos};
 use weir_wire::{PEEK_MAX, PatchError, WriteFields};
@@ -591,7 +591,7 @@ fn patch(
         return Ok(code::RANGE);
     }
     let mut guest = guest(caller, HostFunction::Patch)?;
-    let described = guest.bytes(descriptor, DESCRIPTOR_LEN, |bytes, _| read_descriptor(bytes))?;
+    let described = guest.descriptor(descriptor)?;
     let mut wanted = [0; limit::PATCH_BYTES as usize];
     guest.bytes(bytes, len, |bytes, _| wanted[..bytes.len()].copy_from_slice(bytes))?;
     let wanted = &wanted[..len as usize];
@@ -624,15 +624,6 @@ fn patch(
             }
         }
     })
-}
-
-/// Bytes that [`read_descriptor`] needs, as a guest's length.
-#[expect(clippy::cast_possible_truncation, reason = "128")]
-pub(crate) const DESCRIPTOR_LEN: u32 = DESCRIPTOR_BYTES as u32;
-
-/// Reads the fields that a patch depends on from a copy of the descriptor.
-pub(crate) fn read_descriptor(bytes: &[u8]) -> Descriptor {
-    Descriptor::from_bytes(bytes.first_chunk().unwrap_or(&[0; DESCRIPTOR_BYTES]))
 }
 
 fn find_compile(caller: &mut Caller<'_, Host>, list: u32, len: u32, flags: i32) -> Result<i32, FaultKind> {

@@ -1,8 +1,8 @@
 //! Packets that a module keeps: their bytes stay where they are until it lets go of them.
 
 use crate::fault::FaultKind;
-use crate::guest::with_bytes;
-use crate::host::{DESCRIPTOR_LEN, Host, packet_at, read_descriptor};
+use crate::guest::guest;
+use crate::host::{Host, packet_at};
 use crate::instance::Instance;
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -200,9 +200,7 @@ pub(crate) fn keep(
     if host.kept.packets >= most {
         return Ok(code::FULL);
     }
-    let described = with_bytes(caller, HostFunction::Keep, descriptor, DESCRIPTOR_LEN, |bytes, _| {
-        read_descriptor(bytes)
-    })?;
+    let described = guest(caller, HostFunction::Keep)?.descriptor(descriptor)?;
     let private = caller.data().memory.map_or(0, |memory| memory.data_size(&*caller)) as u64;
     let host = caller.data_mut();
     let Some(keeper) = &host.kept.keeper else { return Ok(code::DENIED) };
