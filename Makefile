@@ -49,8 +49,8 @@ lint: setup-tests ## formatting and lints alone
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --release --locked -- -D warnings
 
-bench: setup-tests build ## the table of docs/SPECIFICATION.md
-	cargo run --release --locked -p weir-lab --bin bench
+bench: setup-tests build ## the table of docs/SPECIFICATION.md; with OLD=PATH against an earlier weir, too
+	cargo run --release --locked -p weir-lab --bin bench -- $(if $(OLD),--old $(OLD))
 
 figures: setup-tests build ## the experiments of the papers, into docs/figures (root, or sudo; Linux)
 	cargo build --release --locked -p weir-lab --bin weir-lab

@@ -67,7 +67,8 @@ pub fn table(modules: &[Module], capture: &Path, packets: usize) -> Result<Optio
     if Command::new("valgrind").arg("--version").output().is_err() {
         return Ok(None);
     }
-    let counted = packets_of(Packets::read(capture, packets)?.first(packets));
+    let failed = |source| BenchError::Program { program: "bench".to_owned(), source };
+    let this = std::env::current_exe().map_err(failed)?;
     let mut table = Table::new(&[
         "module",
         "unmetered",
@@ -84,9 +85,7 @@ pub fn table(modules: &[Module], capture: &Path, packets: usize) -> Result<Optio
         let mut each = Vec::new();
         for how in How::COUNTED {
             let exercise = Exercise { module: module.name.clone(), how, packets, passes: 2 };
-            let once = collected(&exercise, capture)?;
-            let twice = collected(&Exercise { passes: 4, ..exercise }, capture)?;
-            each.push(per_packet(twice.saturating_sub(once), 2 * counted));
+            each.push(of_program(&this, &exercise, capture)?);
         }
         let [proved, reference, supervised, metered, clang, gcc] = each[..] else { continue };
         let number = |number: f64| format!("{number:.1}");
@@ -111,13 +110,25 @@ fn per_packet(instructions: u64, packets: u64) -> f64 {
     instructions as f64 / packets.max(1) as f64
 }
 
-/// Runs this program under callgrind; the number of instructions.
-fn collected(exercise: &Exercise, capture: &Path) -> Result<u64, BenchError> {
+/// Instructions a packet of an exercise, as another build of this program does it.
+///
+/// # Errors
+/// Where it fails there.
+pub fn of_program(program: &Path, exercise: &Exercise, capture: &Path) -> Result<f64, BenchError> {
+    let passes = exercise.passes;
+    let packets = packets_of(Packets::read(capture, exercise.packets)?.first(exercise.packets));
+    let once = collected(program, exercise, capture)?;
+    let twice = collected(program, &Exercise { passes: 2 * passes, ..exercise.clone() }, capture)?;
+    Ok(per_packet(twice.saturating_sub(once), packets.saturating_mul(passes as u64)))
+}
+
+/// Runs a build of this program under callgrind; the number of instructions.
+fn collected(program: &Path, exercise: &Exercise, capture: &Path) -> Result<u64, BenchError> {
     let failed = |source| BenchError::Program { program: "valgrind".to_owned(), source };
     let mut command = Command::new("valgrind");
     command
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--"])
-        .arg(std::env::current_exe().map_err(failed)?)
+        .arg(program)
         .arg("--capture")
         .arg(capture)
         .arg("--exercise")

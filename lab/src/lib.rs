@@ -47,6 +47,7 @@ pub mod statistics;
 pub mod suspending;
 pub mod table;
 mod turns;
+pub mod versus;
 pub mod views;
 pub mod wards;
 pub mod worst;

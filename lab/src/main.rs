@@ -19,7 +19,7 @@ use weir_lab::table::Table;
 use weir_lab::worst::Search;
 use weir_lab::{
     BenchError, analysis, authorising, compiling, demultiplexing, descriptors, floods, handshake, idle, live,
-    looped, machine, memory, place, ratios, run, scheduling, shares, start, suspending, views, wards,
+    looped, machine, memory, place, ratios, run, scheduling, shares, start, suspending, versus, views, wards,
 };
 
 /// Measures what docs/SPECIFICATION.md promises, and prints it as tables.
@@ -41,6 +41,9 @@ struct Cli {
     /// The large capture for whole runs; made by looping the trace where it is not there
     #[arg(long, value_name = "FILE")]
     big: Option<PathBuf>,
+    /// The earlier program `weir` of `bench versus`; the `bench` beside it counts its instructions
+    #[arg(long, value_name = "FILE")]
+    old: Option<PathBuf>,
     /// Write the tables to this file too
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
@@ -109,6 +112,8 @@ enum Part {
     Live,
     /// A node whose sessions have nothing to do (root)
     Idle,
+    /// An earlier weir (`--old`) against this one; part of `all` where one is named
+    Versus,
     /// Only make the large capture
     MakeBig,
 }
@@ -120,12 +125,18 @@ const CACHED: usize = 4096;
 /// Packets of a block: so many descriptors are written before modules look at them.
 const BLOCK: usize = weir_netio::BLOCK_PACKETS;
 const COUNTED: usize = 8192;
+/// The exit status where a row of `versus` is outside.
+const OUTSIDE: u8 = 3;
 /// A trace with fewer packets is looped, so that it does not stay in the cache.
 const TRACE_PACKETS: u64 = 65_536;
 
 fn main() -> ExitCode {
     match measure(&Cli::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(outside) if outside.is_empty() => ExitCode::SUCCESS,
+        Ok(outside) => {
+            eprintln!("bench: more than with the earlier program: {}", outside.join(", "));
+            ExitCode::from(OUTSIDE)
+        }
         Err(error) => {
             eprintln!("bench: {error}");
             ExitCode::FAILURE
@@ -133,16 +144,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn measure(cli: &Cli) -> Result<(), BenchError> {
+/// Measures, and returns the modules that are outside of an earlier program's measures.
+fn measure(cli: &Cli) -> Result<Vec<String>, BenchError> {
     let source = cli.capture.clone().or_else(place::shared_trace).unwrap_or_else(place::sample);
     if let Some(exercise) = &cli.exercise {
         let exercise =
             Exercise::from_argument(exercise).ok_or_else(|| BenchError::NoModule(exercise.clone()))?;
-        return exercise.run(&source);
+        return exercise.run(&source).map(|()| Vec::new());
     }
     if let Some(path) = &cli.analyse {
         println!("{}", analysis::child(path)?);
-        return Ok(());
+        return Ok(Vec::new());
     }
     let failed = |error: FigureError| BenchError::Failed {
         command: "in a network namespace".to_owned(),
@@ -151,17 +163,22 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
     if cli.idle {
         let costs = idle::child().map_err(failed)?;
         println!("{} {}", costs.setting_up, costs.idle);
-        return Ok(());
+        return Ok(Vec::new());
     }
     if cli.floods {
         print!("{}", floods::child().map_err(failed)?);
-        return Ok(());
+        return Ok(Vec::new());
     }
     if let Some(rounds) = cli.live {
         print!("{}", live::child(rounds).map_err(failed)?);
-        return Ok(());
+        return Ok(Vec::new());
     }
-    let wants = |part| cli.parts.contains(&part) || cli.parts.contains(&Part::All) && part != Part::MakeBig;
+    let wants = |part| {
+        cli.parts.contains(&part)
+            || cli.parts.contains(&Part::All)
+                && (part != Part::Versus || cli.old.is_some())
+                && part != Part::MakeBig
+    };
     let modules = modules(cli)?;
     let shipped: Vec<String> =
         modules.iter().map(|m| m.name.clone()).filter(|name| name != "empty").collect();
@@ -252,6 +269,12 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
     if wants(Part::Idle) {
         add("idle", idle::table()?);
     }
+    let mut outside = Vec::new();
+    if wants(Part::Versus) {
+        let verdict = versus(cli, &shipped, &trace, &source)?;
+        add("versus", verdict.text);
+        outside = verdict.outside;
+    }
     if let Some(path) = &cli.markdown {
         let text: String = sections.iter().map(|s| format!("## {}\n\n{}\n", s.name, s.text)).collect();
         std::fs::write(path, text).map_err(BenchError::file(path))?;
@@ -259,7 +282,18 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
     if cli.update {
         document::update(&place::root().join("docs/SPECIFICATION.md"), &sections)?;
     }
-    Ok(())
+    Ok(outside)
+}
+
+fn versus(
+    cli: &Cli,
+    modules: &[String],
+    trace: &Path,
+    counted: &Path,
+) -> Result<versus::Verdict, BenchError> {
+    let old = cli.old.clone().unwrap_or_default();
+    let (rounds, packets) = if cli.quick { (5, COUNTED / 16) } else { (21, COUNTED) };
+    versus::Versus { old: &old, capture: trace, counted, modules, rounds, packets }.measure()
 }
 
 fn modules(cli: &Cli) -> Result<Vec<Module>, BenchError> {
