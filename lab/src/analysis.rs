@@ -3,7 +3,7 @@
 use crate::module::Module;
 use crate::native::thread_time;
 use crate::statistics::Sample;
-use crate::table::Table;
+use crate::table::{Table, yes_or_no};
 use crate::{BenchError, adversarial, memory, place};
 use std::path::Path;
 use std::process::Command;
@@ -32,8 +32,8 @@ pub fn tables(modules: &[Module], rounds: usize) -> Result<String, BenchError> {
             module.name.clone(),
             module.wasm.len().to_string(),
             format!("{:.2}", q.median),
-            format!("{:.2}–{:.2}", q.lower, q.upper),
-            if q.median < PROMISE { "yes" } else { "no" }.to_owned(),
+            q.spread(2),
+            yes_or_no(q.median < PROMISE),
         ]);
     }
     let mut hostile = Table::new(&["module", "bytes", "ms", "MB", "under 50 ms and 64 MB", "answer"]);
@@ -45,7 +45,7 @@ pub fn tables(modules: &[Module], rounds: usize) -> Result<String, BenchError> {
             wasm.len().to_string(),
             format!("{:.1}", said.millis),
             format!("{}.{}", said.memory >> 20, ((said.memory & 0xF_FFFF) * 10) >> 20),
-            if kept { "yes" } else { "no" }.to_owned(),
+            yes_or_no(kept),
             said.answer,
         ]);
     }

@@ -5,7 +5,7 @@ use crate::BenchError;
 use crate::handshake::Meeting;
 use crate::native::thread_time;
 use crate::statistics::Sample;
-use crate::table::Table;
+use crate::table::{Table, yes_or_no};
 use rand_core::OsRng;
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -251,9 +251,9 @@ impl Rows {
         self.0.row([
             what,
             format!("{:.3}", quartiles.median),
-            format!("{:.3}–{:.3}", quartiles.lower, quartiles.upper),
+            quartiles.spread(3),
             format!("under {most}"),
-            if quartiles.median < most { "yes" } else { "no" }.to_owned(),
+            yes_or_no(quartiles.median < most),
         ]);
     }
 }

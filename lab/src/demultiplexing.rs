@@ -3,7 +3,7 @@
 use crate::native::thread_time;
 use crate::random::Random;
 use crate::statistics::Sample;
-use crate::table::Table;
+use crate::table::{Table, yes_or_no};
 use crate::{BenchError, place};
 use pcap::{BpfProgram, Linktype};
 use std::hint::black_box;
@@ -91,8 +91,8 @@ pub fn tables(trace: &Path, rounds: usize) -> Result<String, BenchError> {
             hundred.classified.over(&one_classified).median(),
         ),
     ] {
-        let kept = if ratio <= PROMISE { "yes" } else { "no" };
-        promises.row([what.to_owned(), format!("{PROMISE:.2}"), format!("{ratio:.2}"), kept.to_owned()]);
+        let kept = yes_or_no(ratio <= PROMISE);
+        promises.row([what.to_owned(), format!("{PROMISE:.2}"), format!("{ratio:.2}"), kept]);
     }
     let mut table = Table::new(&[
         "channels",
@@ -106,7 +106,7 @@ pub fn tables(trace: &Path, rounds: usize) -> Result<String, BenchError> {
         "interpreted",
     ]);
     let ns = |sample: &Sample| format!("{:.1}", sample.median());
-    let spread = |sample: &Sample| format!("{:.1}–{:.1}", sample.quartiles().lower, sample.quartiles().upper);
+    let spread = |sample: &Sample| sample.quartiles().spread(1);
     table.row([
         "none".to_owned(),
         String::new(),

@@ -1,7 +1,7 @@
 //! What it costs that records survive a crash: writing them with and without the write-ahead log.
 
 use crate::BenchError;
-use crate::statistics::{Quartiles, Sample};
+use crate::statistics::Sample;
 use crate::table::Table;
 use std::path::Path;
 use std::time::Instant;
@@ -67,13 +67,12 @@ pub fn table(rounds: usize) -> Result<String, BenchError> {
             }
         }
         let ratio = with.over(&without);
-        let Quartiles { lower, upper, .. } = ratio.quartiles();
         table.row([
             rate.to_string(),
             format!("{:.0}", without.median()),
             format!("{:.0}", with.median()),
             format!("{:.2}", ratio.median()),
-            format!("{lower:.2}–{upper:.2}"),
+            ratio.quartiles().spread(2),
             format!("{:.2}", with_wall.over(&without_wall).median()),
         ]);
     }

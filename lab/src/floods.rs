@@ -4,8 +4,8 @@ use crate::figure::node::Node;
 use crate::figure::{FigureError, scene};
 use crate::native::process_time;
 use crate::statistics::Sample;
-use crate::table::Table;
-use crate::{BenchError, place};
+use crate::table::{Table, yes_or_no};
+use crate::{BenchError, namespace};
 use rand_core::{OsRng, RngCore};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use std::collections::VecDeque;
@@ -45,15 +45,7 @@ const CORE_MAX: f64 = 0.1;
 /// # Errors
 /// Namespaces cannot be made, or the node does not do what it should.
 pub fn table() -> Result<String, BenchError> {
-    let failed = |said: String| BenchError::Failed { command: "bench --floods".to_owned(), said };
-    let program = std::env::current_exe().map_err(BenchError::file(&place::root()))?;
-    let mut command = Command::new("unshare");
-    let output = command.arg("--net").arg(program).arg("--floods").output();
-    let output = output.map_err(|source| BenchError::Program { program: "unshare".to_owned(), source })?;
-    if !output.status.success() {
-        return Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    namespace::measure(&["--floods"])
 }
 
 /// The measurement itself: in a namespace of its own.
@@ -123,7 +115,7 @@ pub fn child() -> Result<String, FigureError> {
         format!("{sent} first messages in {} s", TIME.as_secs()),
         format!("{busy:.3}"),
         format!("at most {CORE_MAX}"),
-        if busy <= CORE_MAX { "yes" } else { "no" }.to_owned(),
+        yes_or_no(busy <= CORE_MAX),
     ]);
     let scene = crate::deliveries::Scene {
         at: AT,

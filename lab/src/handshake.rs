@@ -211,7 +211,7 @@ fn handshakes(rounds: usize, scene: &Scene, kept: &Kept) -> Result<String, Bench
             format!("{:.3}", responder.median()),
             keeper.as_ref().map_or_else(|| "–".to_owned(), |keeper| format!("{:.3}", keeper.median())),
             format!("{:.3}", quartiles.median),
-            format!("{:.3}–{:.3}", quartiles.lower, quartiles.upper),
+            quartiles.spread(3),
             promise.map_or_else(|| "–".to_owned(), |promise| format!("under {promise}")),
             promise.map_or("–", |promise| if quartiles.median < promise { "yes" } else { "no" }).to_owned(),
         ]);
@@ -238,11 +238,7 @@ fn keeping(rounds: usize, identity: &Identity, kept: &Kept) -> Result<String, Be
             }
         }
         let quartiles = sample.quartiles();
-        table.row([
-            place.to_owned(),
-            format!("{:.1}", quartiles.median),
-            format!("{:.1}–{:.1}", quartiles.lower, quartiles.upper),
-        ]);
+        table.row([place.to_owned(), format!("{:.1}", quartiles.median), quartiles.spread(1)]);
     }
     Ok(format!("A node signs once in each handshake; on the clock.\n\n{table}"))
 }

@@ -3,10 +3,9 @@
 use crate::figure::node::{Node, module};
 use crate::figure::{FigureError, scene};
 use crate::module::Module;
-use crate::table::Table;
-use crate::{BenchError, place};
+use crate::table::{Table, yes_or_no};
+use crate::{BenchError, namespace};
 use std::fmt::Write as _;
-use std::process::Command;
 use std::time::{Duration, Instant};
 use weir_node::protocol::Snapshot;
 
@@ -33,28 +32,11 @@ pub struct Costs {
 /// # Errors
 /// Namespaces cannot be made, or the node does not do what it should.
 pub fn table() -> Result<String, BenchError> {
-    let failed = |said: String| BenchError::Failed { command: "bench --idle".to_owned(), said };
-    let program = std::env::current_exe().map_err(BenchError::file(&place::root()))?;
-    let mut command = Command::new("unshare");
-    let output = command
-        .arg("--net")
-        .arg(program)
-        .arg("--idle")
-        .output()
-        .map_err(|source| BenchError::Program { program: "unshare".to_owned(), source })?;
-    if !output.status.success() {
-        return Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()));
-    }
-    let text = String::from_utf8_lossy(&output.stdout);
-    let costs = said(&text).ok_or_else(|| failed(text.to_string()))?;
-    let kept = if costs.idle < PROMISE { "yes" } else { "no" };
+    let text = namespace::measure(&["--idle"])?;
+    let costs = said(&text).ok_or_else(|| namespace::failed(&["--idle"], text))?;
+    let kept = yes_or_no(costs.idle < PROMISE);
     let mut table = Table::new(&["idle sessions", "of a core", "promised", "kept"]);
-    table.row([
-        SESSIONS.to_string(),
-        format!("{:.2} %", costs.idle),
-        format!("under {PROMISE:.0} %"),
-        kept.to_owned(),
-    ]);
+    table.row([SESSIONS.to_string(), format!("{:.2} %", costs.idle), format!("under {PROMISE:.0} %"), kept]);
     Ok(format!(
         "A node whose sessions each have a channel on an interface and a module, and for which nothing comes; processor time of all its threads in {} s.\n\n{table}\n\
          To start the node, create the sessions and load a module into each, all checked and compiled, took it {:.1} s of processor time: {:.1} ms for each.\n",

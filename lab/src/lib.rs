@@ -30,6 +30,7 @@ pub mod looped;
 pub mod machine;
 pub mod memory;
 pub mod module;
+pub mod namespace;
 pub mod native;
 pub mod packets;
 pub mod place;

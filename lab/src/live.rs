@@ -5,9 +5,9 @@ use crate::figure::monitor::{Calls, Look, Monitor, ROOM, Way};
 use crate::figure::scene::{ANYBODY, ASIDE, Traffic, bind, cable, datagram, unplug};
 use crate::module::Module;
 use crate::native::{Compiler, compile_program};
-use crate::statistics::{Quartiles, Sample};
-use crate::table::Table;
-use crate::{BenchError, place};
+use crate::statistics::Sample;
+use crate::table::{Table, yes_or_no};
+use crate::{BenchError, namespace, place};
 use std::fmt;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -42,23 +42,8 @@ pub struct Costs {
 /// # Errors
 /// Namespaces cannot be made, or something does not run there.
 pub fn table(rounds: usize) -> Result<String, BenchError> {
-    let failed = |said: String| BenchError::Failed { command: "bench --live".to_owned(), said };
-    let program = std::env::current_exe().map_err(BenchError::file(&place::root()))?;
-    let mut command = Command::new("unshare");
-    let output = command
-        .arg("--net")
-        .arg(program)
-        .args(["--live", &rounds.to_string()])
-        .output()
-        .map_err(|source| BenchError::Program { program: "unshare".to_owned(), source })?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let costs = parse(&text).filter(|_| output.status.success());
-    let costs = costs.ok_or_else(|| failed(format!("{text}{}", String::from_utf8_lossy(&output.stderr))))?;
-    let kept = |is_kept: bool| if is_kept { "yes" } else { "no" }.to_owned();
-    let spread = |sample: &Sample, digits: usize| {
-        let Quartiles { lower, upper, .. } = sample.quartiles();
-        format!("{lower:.digits$}–{upper:.digits$}")
-    };
+    let text = namespace::measure(&["--live", &rounds.to_string()])?;
+    let costs = parse(&text).ok_or_else(|| namespace::failed(&["--live"], text))?;
     // Round by round: what disturbs one of the two disturbs the other, and then the next round.
     let ratio = costs.weir.over(&costs.bare);
     let mut table = Table::new(&["promise", "at most", "measured", "quartiles", "kept"]);
@@ -66,23 +51,23 @@ pub fn table(rounds: usize) -> Result<String, BenchError> {
         "receiving by AF_XDP ÷ a bare loop, processor time a packet".to_owned(),
         format!("{PROMISE:.2}"),
         format!("{:.2}", ratio.median()),
-        spread(&ratio, 2),
-        kept(ratio.median() <= PROMISE),
+        ratio.quartiles().spread(2),
+        yes_or_no(ratio.median() <= PROMISE),
     ]);
     table.row([
         "framework, cycles a packet and module".to_owned(),
         format!("{:.0} (aim {:.0})", FRAMEWORK.0, FRAMEWORK.1),
         format!("{:.1}", costs.framework.median()),
-        spread(&costs.framework, 1),
-        kept(costs.framework.median() <= FRAMEWORK.0),
+        costs.framework.quartiles().spread(1),
+        yes_or_no(costs.framework.median() <= FRAMEWORK.0),
     ]);
     Ok(format!(
         "{table}\nAt {RATE} packets/s of 60 bytes, medians of {rounds} rounds in turn: the bare loop (`lab/native/receive.c`) {:.0} ns ({}), weir {:.0} ns ({}) of its \
 thread's processor time a packet, with waiting and waking up. The framework is measured with {MODULES} modules that do nothing, with all that is between two packets of a module.\n",
         costs.bare.median(),
-        spread(&costs.bare, 0),
+        costs.bare.quartiles().spread(0),
         costs.weir.median(),
-        spread(&costs.weir, 0),
+        costs.weir.quartiles().spread(0),
     ))
 }
 

@@ -1,6 +1,6 @@
 //! Memory of whole runs: it must not grow with the capture.
 
-use crate::table::Table;
+use crate::table::{Table, yes_or_no};
 use crate::{BenchError, looped, place, run};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ pub fn table(trace: &Path, big: &Path, modules: &[String]) -> Result<String, Ben
             std::fs::metadata(capture).map_or(0, |meta| meta.len()).to_string(),
             megabytes(peak.held),
             megabytes(peak.file),
-            if peak.held <= MOST { "yes" } else { "no" }.to_owned(),
+            yes_or_no(peak.held <= MOST),
         ]);
     }
     Ok(format!("Peaks of all eight modules with --jobs 1, looked at every {EVERY:?}.\n\n{table}"))

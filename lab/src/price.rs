@@ -6,7 +6,7 @@ use crate::native::{Build, Compiler, Native, Space};
 use crate::packets::{Packets, Ready, packets_of, ticks};
 use crate::sandboxed::Sandboxed;
 use crate::statistics::Sample;
-use crate::table::Table;
+use crate::table::{Table, kept_by};
 use crate::{BenchError, finite, reference};
 use weir_abi::DESCRIPTOR_BYTES;
 use weir_sandbox::{Control, Engine, Foreign, Options};
@@ -319,11 +319,7 @@ const VERDICT_HEAD: &[&str] = &["promise", "packets", "at most", "measured", "ke
 /// Appends whether a promise is kept; nothing where it was not measured.
 fn verdict(table: &mut Table, promise: String, set: &str, at_most: f64, measured: Option<f64>) {
     let Some(measured) = measured else { return };
-    let kept = if measured <= at_most {
-        "yes".to_owned()
-    } else {
-        format!("no, by {:.0} %", (measured / at_most - 1.0) * 100.0)
-    };
+    let kept = kept_by(measured / at_most - 1.0);
     table.row([promise, set.to_owned(), format!("{at_most:.2}"), format!("{measured:.2}"), kept]);
 }
 

@@ -4,7 +4,7 @@ use crate::BenchError;
 use crate::native::thread_time;
 use crate::random::Random;
 use crate::statistics::Sample;
-use crate::table::Table;
+use crate::table::{Table, yes_or_no};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::hint::black_box;
 use weir_wire::View;
@@ -84,30 +84,26 @@ pub fn tables(rounds: usize) -> Result<String, BenchError> {
         && let Some(sample) = samples.first()
     {
         let rate = 1000.0 / sample.median();
-        let kept = if rate >= PROMISED { "yes" } else { "no" };
+        let kept = yes_or_no(rate >= PROMISED);
         promise.row([
             "mixed IPv4 addresses, none remembered".to_owned(),
             format!("{PROMISED:.1}"),
             format!("{rate:.1}"),
-            kept.to_owned(),
+            kept,
         ]);
     }
     let mut table = Table::new(&["construction", "addresses", "ns", "quartiles", "millions a second"]);
     let mut making = Table::new(&["construction", "making a view, ms", "quartiles"]);
     for (name, _, _, made, samples) in &measured {
         let quartiles = made.quartiles();
-        making.row([
-            (*name).to_owned(),
-            format!("{:.2}", quartiles.median),
-            format!("{:.2}–{:.2}", quartiles.lower, quartiles.upper),
-        ]);
+        making.row([(*name).to_owned(), format!("{:.2}", quartiles.median), quartiles.spread(2)]);
         for (set, sample) in sets.iter().zip(samples) {
             let quartiles = sample.quartiles();
             table.row([
                 (*name).to_owned(),
                 set.name.to_owned(),
                 format!("{:.1}", quartiles.median),
-                format!("{:.1}–{:.1}", quartiles.lower, quartiles.upper),
+                quartiles.spread(1),
                 format!("{:.2}", 1000.0 / sample.median()),
             ]);
         }

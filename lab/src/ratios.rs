@@ -9,7 +9,7 @@ use crate::packets::{BLOCK_BATCHES, Packets};
 use crate::place;
 use crate::sandboxed::Sandboxed;
 use crate::statistics::Sample;
-use crate::table::Table;
+use crate::table::{Table, yes_or_no};
 use crate::worst::{ETHERNET, Found, Search, search};
 use std::fmt::Write as _;
 use std::io;
@@ -105,20 +105,19 @@ pub fn shipped(
         ]);
     }
     let q = ratios.quartiles();
-    let kept = |measured: f64, target: f64| if measured <= target { "yes" } else { "no" };
     let most = ratios.most();
     let mut promises = Table::new(&["bound ÷ worst fuel found", "at most", "measured", "kept"]);
     promises.row([
         "median of the modules".into(),
         format!("{MEDIAN}"),
         format!("{:.2}", q.median),
-        kept(q.median, MEDIAN).into(),
+        yes_or_no(q.median <= MEDIAN),
     ]);
     promises.row([
         "worst of the modules".into(),
         format!("{WORST}"),
         format!("{most:.2}"),
-        kept(most, WORST).into(),
+        yes_or_no(most <= WORST),
     ]);
     Ok(format!(
         "{promises}\n{packets} packets were tried, and none used more than its bound. By `weir calibrate`: {calibration}.\n\n{table}"

@@ -2,7 +2,7 @@
 
 use crate::native::{Compiler, compile_program, run_measured};
 use crate::statistics::Sample;
-use crate::table::Table;
+use crate::table::{Table, kept_by};
 use crate::{BenchError, place};
 use std::path::Path;
 use std::process::Command;
@@ -39,7 +39,7 @@ pub fn tables(capture: &Path, modules: &[String], rounds: usize) -> Result<Strin
         costs.row([
             program.name.to_owned(),
             format!("{:.1}", q.median),
-            format!("{:.1}–{:.1}", q.lower, q.upper),
+            q.spread(1),
             format!("{:.1}", 1000.0 / q.median),
         ]);
     }
@@ -48,21 +48,13 @@ pub fn tables(capture: &Path, modules: &[String], rounds: usize) -> Result<Strin
     let mut promises = Table::new(&["promise", "target", "measured", "kept"]);
     let mut at_most = |promise: &str, target: f64, measured: Option<f64>| {
         let Some(measured) = measured else { return };
-        let kept = if measured <= target {
-            "yes".to_owned()
-        } else {
-            format!("no, by {:.0} %", (measured / target - 1.0) * 100.0)
-        };
+        let kept = kept_by(measured / target - 1.0);
         promises.row([promise.to_owned(), format!("≤ {target}"), format!("{measured:.2}"), kept]);
     };
     at_most("syn-flood ÷ limit", 1.3, ratio(SYN_FLOOD, LIMIT));
     at_most("syn-flood ÷ tcpdump", 0.5, ratio(SYN_FLOOD, TCPDUMP));
     if let Some(rate) = find(ALL).map(|nanos| 1000.0 / nanos.median()) {
-        let kept = if rate >= 5.0 {
-            "yes".to_owned()
-        } else {
-            format!("no, by {:.0} %", (1.0 - rate / 5.0) * 100.0)
-        };
+        let kept = kept_by(1.0 - rate / 5.0);
         promises.row([
             "all eight, million packets/s on one core".to_owned(),
             "≥ 5".to_owned(),

@@ -3,7 +3,7 @@
 use crate::BenchError;
 use crate::native::thread_time;
 use crate::statistics::Sample;
-use crate::table::Table;
+use crate::table::{Table, yes_or_no};
 use std::hint::black_box;
 use weir_sched::cpu;
 use weir_sched::cpu::{Config, Core, Outcome, Ppm, Share, Terms, Weight};
@@ -54,9 +54,9 @@ pub fn tables(rounds: usize) -> Result<String, BenchError> {
                 what.to_owned(),
                 over,
                 format!("{:.0}", quartiles.median),
-                format!("{:.0}–{:.0}", quartiles.lower, quartiles.upper),
+                quartiles.spread(0),
                 format!("under {promise:.0}"),
-                if quartiles.median < promise { "yes" } else { "no" }.to_owned(),
+                yes_or_no(quartiles.median < promise),
             ]);
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::native::run_measured;
 use crate::statistics::Sample;
-use crate::table::Table;
+use crate::table::{Table, yes_or_no};
 use crate::{BenchError, place, run};
 use std::path::{Path, PathBuf};
 
@@ -42,9 +42,9 @@ pub fn table(modules: &[String], rounds: usize) -> Result<String, BenchError> {
             };
             table.row([
                 name.to_owned(),
-                if warm { "yes" } else { "no" }.to_owned(),
+                yes_or_no(warm),
                 format!("{:.1}", q.median),
-                format!("{:.1}–{:.1}", q.lower, q.upper),
+                q.spread(1),
                 kept.to_owned(),
             ]);
         }

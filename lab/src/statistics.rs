@@ -1,5 +1,6 @@
 //! Medians and quartiles: other programs disturb single rounds, and never make one faster.
 
+use crate::table::yes_or_no;
 use std::time::Duration;
 
 /// Measured values, one for each round.
@@ -17,6 +18,13 @@ pub struct Quartiles {
     pub median: f64,
     /// A quarter of the values is above.
     pub upper: f64,
+}
+
+impl Quartiles {
+    /// The lower and the upper one with so many digits, as a cell.
+    pub fn spread(&self, digits: usize) -> String {
+        format!("{:.digits$}–{:.digits$}", self.lower, self.upper)
+    }
 }
 
 impl Sample {
@@ -72,10 +80,10 @@ impl Sample {
         [
             self.values.len().to_string(),
             format!("{:.3}", quartiles.median),
-            format!("{:.3}–{:.3}", quartiles.lower, quartiles.upper),
+            quartiles.spread(3),
             format!("{longest:.3}"),
             format!("under {promised}"),
-            if kept { "yes" } else { "no" }.to_owned(),
+            yes_or_no(kept),
         ]
     }
 

@@ -87,7 +87,7 @@ pub fn tables(rounds: usize) -> Result<String, BenchError> {
         table.row([
             what.to_owned(),
             format!("{:.0}", quartiles.median),
-            format!("{:.0}–{:.0}", quartiles.lower, quartiles.upper),
+            quartiles.spread(0),
             format!("{:.0}", quartiles.median / cycle),
         ]);
     }

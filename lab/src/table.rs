@@ -23,6 +23,16 @@ impl Table {
     }
 }
 
+/// The cell that says whether a promise was kept.
+pub fn yes_or_no(is_kept: bool) -> String {
+    if is_kept { "yes" } else { "no" }.to_owned()
+}
+
+/// The cell that says whether a promise was kept, or by which part of it the measured value is beyond it.
+pub fn kept_by(beyond: f64) -> String {
+    if beyond <= 0.0 { yes_or_no(true) } else { format!("no, by {:.0} %", beyond * 100.0) }
+}
+
 impl std::fmt::Display for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);

@@ -3,7 +3,7 @@
 use crate::native::thread_time;
 use crate::random::Random;
 use crate::statistics::Sample;
-use crate::table::Table;
+use crate::table::{Table, yes_or_no};
 use crate::{BenchError, place, pseudonyms};
 use std::hint::black_box;
 use std::path::Path;
@@ -250,8 +250,8 @@ pub fn tables(trace: &Path, rounds: usize) -> Result<String, BenchError> {
     for (i, (name, _, least)) in VIEWS.into_iter().enumerate() {
         let Some(least) = least else { continue };
         let measured = rate(&contenders[0].views[i].1);
-        let kept = if measured >= least { "yes" } else { "no" };
-        promises.row([name.to_owned(), format!("{least:.1}"), format!("{measured:.1}"), kept.to_owned()]);
+        let kept = yes_or_no(measured >= least);
+        promises.row([name.to_owned(), format!("{least:.1}"), format!("{measured:.1}"), kept]);
     }
     let mut on_a_node = Table::new(&[
         "on a node, the trace from its blocks to modules' memory",
@@ -264,7 +264,7 @@ pub fn tables(trace: &Path, rounds: usize) -> Result<String, BenchError> {
         on_a_node.row([
             (*what).to_owned(),
             format!("{:.1}", quartiles.median),
-            format!("{:.1}–{:.1}", quartiles.lower, quartiles.upper),
+            quartiles.spread(1),
             format!("{:.2}", rate(sample)),
         ]);
     }
@@ -286,7 +286,7 @@ pub fn tables(trace: &Path, rounds: usize) -> Result<String, BenchError> {
                 format!("{:.0}", total / count(contender.packets.places.len().max(1))),
                 what.to_owned(),
                 format!("{:.1}", quartiles.median),
-                format!("{:.1}–{:.1}", quartiles.lower, quartiles.upper),
+                quartiles.spread(1),
                 format!("{:.2}", rate(sample)),
                 format!("{:.2}", sample.over(&contender.copied).median()),
             ]);

@@ -3,7 +3,7 @@
 use crate::module::Module;
 use crate::native::bytes_of;
 use crate::statistics::Sample;
-use crate::table::Table;
+use crate::table::{Table, yes_or_no};
 use crate::{BenchError, place};
 use std::fs::File;
 use std::hint::black_box;
@@ -67,7 +67,7 @@ pub fn table(rounds: usize) -> Result<String, BenchError> {
             what.to_owned(),
             format!("{:.0}", in_this.median()),
             format!("{:.0}", quartiles.median),
-            format!("{:.0}–{:.0}", quartiles.lower, quartiles.upper),
+            quartiles.spread(0),
             format!("{:.0}", (quartiles.median - in_this.median()) / packets),
         ]);
     }
@@ -108,17 +108,16 @@ fn starts(rounds: usize, engine: &Engine) -> Result<String, BenchError> {
     }
     let [without, with] = samples.map(|sample| sample.quartiles());
     let more = with.median - without.median;
-    let kept = if more <= PROMISE { "yes" } else { "no" };
+    let kept = yes_or_no(more <= PROMISE);
     let mut table = Table::new(&["a start, isolated by", "ms", "quartiles", "more, ms", "at most 5 ms more"]);
-    let range = |lower: f64, upper: f64| format!("{lower:.1}–{upper:.1}");
-    let row = ["seccomp", &format!("{:.1}", without.median), &range(without.lower, without.upper), "", ""];
+    let row = ["seccomp", &format!("{:.1}", without.median), &without.spread(1), "", ""];
     table.row(row.map(str::to_owned));
     let row = [
         &isolation.to_string(),
         &format!("{:.1}", with.median),
-        &range(with.lower, with.upper),
+        &with.spread(1),
         &format!("{more:.1}"),
-        kept,
+        kept.as_str(),
     ];
     table.row(row.map(str::to_owned));
     Ok(table.to_string())
