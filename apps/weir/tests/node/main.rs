@@ -11,6 +11,7 @@ mod compiling;
 mod crashes;
 mod delegators;
 mod disk;
+mod earlier;
 mod fairness;
 mod faults;
 mod filters;
