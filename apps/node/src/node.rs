@@ -372,9 +372,8 @@ impl Node {
         let parents = self.parents_of(owner.as_ref());
         let name = spec.name.clone();
         let limits = Arc::new(Limits::of(&spec, owner.as_ref()));
-        let records = self.writer.session(&name, &limits, Holder::of(owner.as_ref()));
-        let mut session = Session::empty(self.next_session, spec, limits, memory, bell, claims);
-        session.records = Some(records);
+        let holder = Holder::of(owner.as_ref());
+        let mut session = Session::empty(self.next_session, spec, Arc::clone(&limits), memory, bell, claims);
         (session.owner, session.parents) = (owner, parents);
         (session.vps, session.channels, session.outputs) = (vps, channels, outputs);
         self.sessions.insert(name.clone(), session);
@@ -387,6 +386,11 @@ impl Node {
             // Some of its interfaces may know it already.
             self.route_everything()?;
             return Err(error);
+        }
+        // Last: a request that is refused changes nothing about the records that are kept under this name.
+        let records = self.writer.session(&name, &limits, holder);
+        if let Some(session) = self.sessions.get_mut(&name) {
+            session.records = Some(records);
         }
         Ok(())
     }

@@ -216,7 +216,7 @@ impl Sections {
         let range = reader.data_range();
         match reader.name() {
             MANIFEST_SECTION => self.manifest = Some(range),
-            "metadata.code.branch_hint" => self.hints.push(range),
+            "metadata.code.branch_hint" => keep(&mut self.hints, range),
             "name" => {
                 let globals = NameSectionReader::new(reader.data_reader()).flatten();
                 for map in
@@ -226,7 +226,7 @@ impl Sections {
                     self.stack_pointer =
                         named.find(|named| named.name == export::STACK_POINTER).map(|named| named.index);
                 }
-                self.names.push(range);
+                keep(&mut self.names, range);
             }
             name => {
                 if let Some(place) = DEBUG.iter().position(|known| *known == name) {
@@ -389,5 +389,12 @@ impl Module {
 
     fn reader(&self, range: &Range<u64>) -> BinaryReader<'_> {
         BinaryReader::new(self.at(range), range.start)
+    }
+}
+
+/// Keeps the place of a section, for as many as there are in any module that a compiler makes. What is in these sections are hints: one more is ignored.
+fn keep(sections: &mut Vec<Range<u64>>, range: Range<u64>) {
+    if sections.len() < 16 {
+        sections.push(range);
     }
 }

@@ -89,7 +89,8 @@ mod tests {
                 sleep(BETWEEN_TRIES);
                 drop(looks);
             });
-            assert!(Locked::exclusive(open()).unwrap().is_some());
+            // On a machine that is busy with other things, it may take several times as long.
+            assert!((0..300).any(|_| Locked::exclusive(open()).unwrap().is_some()));
         });
     }
 }

@@ -353,11 +353,15 @@ impl Receiving {
                     break;
                 }
             }
+            let is_due = reported.elapsed() >= Duration::from_millis(50);
+            if is_due {
+                // On accounts of this plan, which are billed once it is left behind.
+                self.give_back();
+            }
             drop(at_work);
-            if reported.elapsed() >= Duration::from_millis(50) {
+            if is_due {
                 reported = Instant::now();
                 self.report();
-                self.give_back();
             }
         }
         self.report();

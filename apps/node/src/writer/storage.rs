@@ -240,7 +240,10 @@ impl Storage {
         let mut first_error = None;
         for (plan::Doomed { session, file, payer }, result) in results {
             let Some(there) = state.sessions.get_mut(&session) else { continue };
-            there.remove(&file);
+            // The folder was searched meanwhile, and says what is there.
+            if !there.remove(&file) {
+                continue;
+            }
             let is_blocked = tried.entry(session.clone()).or_insert(true);
             match result {
                 Ok(()) => {

@@ -6,6 +6,7 @@ use crate::wards::{rows, wards};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Emits the first two bytes of the payload of each packet.
@@ -53,7 +54,11 @@ fn safe(folder: &Path) -> usize {
     let copy = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(folder).unwrap().flatten() {
         // A file may have another name by now.
-        _ = fs::copy(entry.path(), copy.path().join(entry.file_name()));
+        let copied = fs::copy(entry.path(), copy.path().join(entry.file_name()));
+        assert!(
+            copied.as_ref().map_or_else(|error| error.kind() == ErrorKind::NotFound, |_| true),
+            "{copied:?}"
+        );
     }
     // Copied while it was written: it is looked at again.
     if weir_records::recover(copy.path()).iter().any(Result::is_err) { 0 } else { rows(copy.path()).len() }

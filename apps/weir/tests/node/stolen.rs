@@ -18,8 +18,11 @@ const TENTH: u64 = 80_000_000;
 
 /// Lets the threads that receive run on all cores but this one, where there are others.
 fn keep_receiving_from(place: &Place, core: &str) {
-    let count = std::thread::available_parallelism().unwrap().get();
-    let others: Vec<_> = (0..count).map(|n| n.to_string()).filter(|n| n != core).collect();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let cores = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    let ranges = cores.trim().split(',').map(|range| range.split_once('-').unwrap_or((range, range)));
+    let numbers = ranges.flat_map(|(first, last)| first.parse::<u32>().unwrap()..=last.parse().unwrap());
+    let others: Vec<_> = numbers.map(|n| n.to_string()).filter(|n| n != core).collect();
     for thread in std::fs::read_dir(format!("/proc/{}/task", place.process())).unwrap().flatten() {
         let name = std::fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
         if name.starts_with("weir-rx") && !others.is_empty() {

@@ -43,11 +43,9 @@ impl Holder {
                 .iter()
                 .map(|link| (link.id, stated(link.grant.ceilings.get(Resource::RecordStorage)))),
         );
-        // Where no one has stated anything, the operator's grant still does not give more by each new session.
-        if line.iter().all(|(_, allowance)| allowance.is_none())
-            && let Some((_, allowance)) = line.get_mut(1)
-        {
-            *allowance = Some(Allowance::OfSessions);
+        // Where the operator's grant states nothing, it still does not give more by each new session; what its holder signs below it changes nothing.
+        if let Some((_, allowance)) = line.get_mut(1) {
+            allowance.get_or_insert(Allowance::OfSessions);
         }
         Self(line)
     }
