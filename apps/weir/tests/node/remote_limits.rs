@@ -149,10 +149,11 @@ fn records_of_closed_sessions_count_for_their_holder_and_a_limit_changes_while_a
     begin(&net, "two");
     // The limit, what comes between two looks, and files that are being written: of at most 1 MiB of rows, with their log.
     let most = 4 * MB + 2 * MB + 3 * MB;
-    write(&mut net, "the files of the closed session are gone", &|place| {
+    write(&mut net, "the rows of the closed session are gone", &|place| {
         let there = on_disk(place, &one) + on_disk(place, &two);
         assert!(there <= most, "{there} bytes are kept");
-        on_disk(place, &one) == 0
+        // A file of texts without a row is small enough to stay.
+        on_disk(place, &one) < MB / 10
     });
     assert!(net.place.stop().success());
     assert!(net.place.billed(&two, "record_files_deleted") > 0, "the session for which they went has them");

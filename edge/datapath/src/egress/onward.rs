@@ -185,12 +185,17 @@ mod tests {
             }
         });
         // The pipe is full soon: then the file waits, and this thread still reaches the link.
-        hears.recv_timeout(Duration::from_secs(60)).expect("the first batch goes on");
         while hears.recv_timeout(Duration::from_secs(1)).is_ok() {}
         let (asked, answered) = channel();
         std::thread::spawn({
             let link = link.clone();
-            move || asked.send(link.waiting())
+            // The writing thread may not have had its turn.
+            move || {
+                while link.waiting() == 0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                asked.send(link.waiting())
+            }
         });
         let waiting = answered.recv_timeout(Duration::from_secs(60)).expect("the link's queue is not locked");
         assert!(waiting > 0 && waiting < all && !writing.is_finished(), "{waiting}");
