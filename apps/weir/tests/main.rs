@@ -19,6 +19,7 @@ mod output;
 mod policy;
 mod private;
 mod profiles;
+mod readme;
 mod rehearsal;
 mod run;
 mod shapes;

@@ -1,0 +1,99 @@
+//! Every `weir` command of README.md is run as it stands there, in namespaces that are gone afterwards.
+
+use crate::run::{root, sample};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What the reader has at hand: a capture, a module, two interfaces, three keys and the configuration of a node.
+const PREPARATION: &str = r#"
+set -eu -o pipefail
+mount -t tmpfs none /run
+mkdir -m 700 /run/weir
+ip link add eth0 type veth peer name eth1
+ip link set eth0 up
+ip link set eth1 up
+for who in operator cert university node; do weir key new $who.key >/dev/null; done
+cat > node.toml <<END
+[node]
+socket = "/run/weir/node.sock"
+state = "$PWD/state"
+[[interface]]
+name = "eth0"
+END
+mkdir -m 700 state
+"#;
+
+/// The commands of indented blocks that begin with `weir`, each in one line.
+fn commands(document: &str) -> Vec<String> {
+    let document = document.replace("\\\n", " ");
+    let lines = document.lines().filter_map(|line| line.strip_prefix("    "));
+    lines.map(str::trim).filter(|line| line.starts_with("weir ")).map(str::to_owned).collect()
+}
+
+/// The shell's lines for a command: those that go on until they are interrupted are interrupted.
+fn step(command: &str) -> String {
+    let command = command
+        .replace("weir-key:CERT", "$(weir key show cert.key)")
+        .replace("weir-key:UNIVERSITY", "$(weir key show university.key)");
+    let run = if command.starts_with("weir node ") {
+        format!(
+            "{command} &\nfor i in $(seq 600); do [ -S /run/weir/node.sock ] && break; sleep 0.1; done; [ -S /run/weir/node.sock ]"
+        )
+    } else if command.contains(" -i ") {
+        format!("timeout --preserve-status -s INT 2 {command}")
+    } else if command == "weir top" {
+        "weir top --once".to_owned()
+    } else {
+        command
+    };
+    format!("echo '+ {}'\n{run}\n", run.lines().next().unwrap_or_default().replace('\'', "'\\''"))
+}
+
+#[test]
+fn every_command_of_the_readme_does_what_it_says() {
+    let unshare = "--user --map-root-user --net --mount --pid --fork --kill-child --mount-proc";
+    let can = Command::new("unshare")
+        .args(unshare.split(' '))
+        .args(["sh", "-c", "ip link add eth0 type veth && command -v bash"])
+        .stdin(Stdio::null())
+        .output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        _ = writeln!(std::io::stderr(), "skipped: needs user namespaces, unshare(1), ip(8) and bash");
+        return;
+    }
+    let document = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let commands = commands(&document);
+    assert!(commands.len() > 15, "{commands:?}");
+    let home = tempfile::tempdir().unwrap();
+    std::fs::copy(sample(), home.path().join("traffic.pcap")).unwrap();
+    let module = root().join("guest/modules/port-count/port-count.wasm");
+    std::fs::copy(module, home.path().join("theirs.wasm")).unwrap();
+    std::os::unix::fs::symlink(root().join("docs"), home.path().join("docs")).unwrap();
+    let script: String = commands.iter().map(|command| step(command)).collect();
+    std::fs::write(home.path().join("script"), format!("{PREPARATION}{script}kill %1\n")).unwrap();
+    let mut places = vec![Path::new(env!("CARGO_BIN_EXE_weir")).parent().unwrap().to_owned()];
+    places.extend(std::env::var_os("PATH").iter().flat_map(std::env::split_paths));
+    let output = Command::new("unshare")
+        .args(unshare.split(' '))
+        .args(["bash", "script"])
+        .stdin(Stdio::null())
+        .current_dir(home.path())
+        .env("PATH", std::env::join_paths(places).unwrap())
+        .envs(["HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"].map(|name| (name, home.path())))
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(output.status.success(), "{}\n---\n{}", said[0], said[1]);
+    for file in [
+        "report.html",
+        "records/rtt/rtts.parquet",
+        "records-rtt/rtt/rtts.parquet",
+        "marked.pcap",
+        "mine/mine.wasm",
+        "cert.credential",
+        "university.credential",
+    ] {
+        assert!(home.path().join(file).exists(), "{file}: {}\n---\n{}", said[0], said[1]);
+    }
+}
