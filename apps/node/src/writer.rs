@@ -173,6 +173,12 @@ impl Writer {
         files
     }
 
+    /// The files of a session if they are open, else those of a session of the operator, opened.
+    pub(crate) fn operators_session(&self, name: &Name, limits: &Arc<Limits>) -> Arc<SessionFiles> {
+        let known = lock(&self.sessions).get(name).and_then(Weak::upgrade);
+        known.unwrap_or_else(|| self.session(name, limits, Holder::default()))
+    }
+
     /// Tries to delete record files that have failed.
     pub(crate) fn deletions_failed(&self) -> u64 {
         self.storage.failed()
@@ -200,8 +206,7 @@ impl Writer {
         let written: Arc<Written> = Arc::default();
         let folder = folder.join(session.as_str());
         let followers = Followers::default();
-        let known = lock(&self.sessions).get(session).and_then(Weak::upgrade);
-        let storage = known.unwrap_or_else(|| self.session(session, limits, Holder::default()));
+        let storage = self.operators_session(session, limits);
         let mut sink = Sink {
             session: session.clone(),
             module: module.clone(),

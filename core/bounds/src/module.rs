@@ -75,8 +75,6 @@ pub struct Sections {
     pub exports: Vec<Export>,
     /// The start function.
     pub start: Option<u32>,
-    /// The elements of each element segment, and its offset.
-    pub segments: Vec<(u64, u32)>,
     /// The number of data segments, as the data count section has it.
     pub data_count: Option<u32>,
     /// The functions that weir calls, the start function first.
@@ -177,23 +175,18 @@ impl Sections {
     fn elements(&mut self, reader: wasmparser::ElementSectionReader<'_>) -> Result<(), BinaryReaderError> {
         for segment in reader {
             let segment = segment?;
-            let count = match segment.items {
+            match segment.items {
                 ElementItems::Functions(items) => {
-                    let count = items.count();
                     for item in items {
                         self.indirect.push(item?);
                     }
-                    count
                 }
                 ElementItems::Expressions(_, items) => {
-                    let count = items.count();
                     for item in items {
                         self.first_value(&item?)?;
                     }
-                    count
                 }
-            };
-            self.segments.push((segment.range.start, count));
+            }
         }
         Ok(())
     }

@@ -208,19 +208,30 @@ fn a_sequence_ends_where_it_says_and_line_0_is_what_was_before_it() {
     assert_eq!(found, expected);
 }
 
+/// The contents of the sections that Lines reads.
+fn tables(bytes: &[u8]) -> impl Iterator<Item = std::ops::Range<usize>> {
+    wasmparser::Parser::new(0).parse_all(bytes).filter_map(|payload| match payload.unwrap() {
+        wasmparser::Payload::CustomSection(section) => {
+            let start = usize::try_from(section.data_offset()).unwrap();
+            Some(start..start + section.data().len())
+        }
+        _ => None,
+    })
+}
+
 proptest! {
     /// Nothing that is done to the bytes makes a panic, and what is found are lines of the file, or none.
     #[test]
     fn broken_tables_give_no_error(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20)) {
         let Some(bytes) = compiled() else { return Ok(()) };
         let mut bytes = bytes.to_vec();
+        // Only tables of lines and names are broken: so it stays a module, in every case.
+        let places: Vec<usize> = tables(&bytes).flatten().collect();
         for (place, value) in changes {
-            let place = place.index(bytes.len());
-            bytes[place] = value;
+            bytes[places[place.index(places.len())]] = value;
         }
-        // What is no module any more has no lines to ask for.
         let length = bytes.len() as u64;
-        let Ok(module) = Module::parse(bytes) else { return Ok(()) };
+        let module = Module::parse(bytes).unwrap();
         let lines = Lines::new(&module);
         for offset in 0..length {
             let _ = lines.line(offset);

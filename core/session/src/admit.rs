@@ -1,7 +1,7 @@
 //! The one way in.
 
 use crate::environment::environment;
-use crate::inspect::{Facts, Refusal, inspect};
+use crate::inspect::{Facts, Refusal, check_size, inspect};
 use crate::{Assessment, Limits, Manifest, Parameter, Profile, Terms, Tier, Value, ValueError};
 use weir_bounds::{Analysis, Costs, Environment, Module};
 use weir_units::{Bytes, Nanos};
@@ -124,6 +124,7 @@ impl Admitted {
 /// # Errors
 /// A [`Refusal`] for the first thing that is wrong.
 pub fn manifest_of(bytes: &[u8]) -> Result<(Manifest, Facts), Refusal> {
+    check_size(bytes)?;
     read(bytes.to_vec()).map(|(_, manifest, facts)| (manifest, facts))
 }
 

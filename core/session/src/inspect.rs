@@ -233,11 +233,17 @@ fn features() -> WasmFeatures {
         | WasmFeatures::FLOATS
 }
 
-/// Checks the bytes, and reads their sections.
-pub(crate) fn inspect(bytes: Vec<u8>) -> Result<(Module, Facts), Refusal> {
+/// Refuses what is longer than any module may be.
+pub(crate) fn check_size(bytes: &[u8]) -> Result<(), Refusal> {
     if bytes.len() > MODULE_BYTES_MAX {
         return Err(Refusal::TooLarge(Bytes(bytes.len() as u64)));
     }
+    Ok(())
+}
+
+/// Checks the bytes, and reads their sections.
+pub(crate) fn inspect(bytes: Vec<u8>) -> Result<(Module, Facts), Refusal> {
+    check_size(&bytes)?;
     if !bytes.starts_with(b"\0asm") {
         return Err(Refusal::NotWasm(bytes.iter().take(4).copied().collect()));
     }
@@ -284,7 +290,10 @@ fn before(payload: &Payload<'_>, so_far: &Sections) -> Result<Check, Refusal> {
         Payload::GlobalSection(reader) => (Shape::Globals, reader.count(), |_| Ok(())),
         Payload::ExportSection(reader) => (Shape::Exports, reader.count(), |_| Ok(())),
         Payload::DataSection(reader) => (Shape::DataSegments, reader.count(), |_| Ok(())),
-        Payload::ElementSection(_) => return Ok(elements),
+        Payload::ElementSection(reader) => {
+            elements(reader)?;
+            return Ok(|_| Ok(()));
+        }
         Payload::CustomSection(reader) if reader.name() == MANIFEST_SECTION && so_far.has_manifest() => {
             return Err(Refusal::TwoManifests(reader.range().start));
         }
@@ -311,12 +320,18 @@ fn tables(sections: &Sections) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn elements(sections: &Sections) -> Result<(), Refusal> {
+/// Counts the elements of all segments, before any is copied.
+fn elements(reader: &wasmparser::ElementSectionReader<'_>) -> Result<(), Refusal> {
     let mut elements = 0u64;
-    for (at, count) in &sections.segments {
+    for segment in reader.clone() {
+        let segment = segment?;
+        let count = match &segment.items {
+            wasmparser::ElementItems::Functions(items) => items.count(),
+            wasmparser::ElementItems::Expressions(_, items) => items.count(),
+        };
         // An empty one takes room too.
-        elements = elements.saturating_add(u64::from(*count).max(1));
-        Shape::Elements.check(elements, *at)?;
+        elements = elements.saturating_add(u64::from(count).max(1));
+        Shape::Elements.check(elements, segment.range.start)?;
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! The plan of an interface: which packets go to which queues.
 
 use crate::account::Account;
-use crate::egress::Egress;
+use crate::effects::Patches;
+use crate::egress::{Copies, Egress};
 use crate::queue::Queue;
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -365,6 +366,32 @@ impl Plan {
 }
 
 impl Route {
+    /// Returns true if its packets go on without a module, because it has none.
+    pub fn is_unattended(&self) -> bool {
+        self.unattended.is_some() && self.readers.is_empty()
+    }
+
+    /// Has packets of a block go on that no module decides about.
+    pub fn pass(&self, block: &Block, masks: &[u64], copies: &mut Copies) {
+        let Some(egress) = &self.unattended else { return };
+        let (mut packets, mut bytes) = (0, 0);
+        for (batch, mask) in masks.iter().enumerate().filter(|(_, mask)| **mask != 0) {
+            packets += u64::from(mask.count_ones());
+            if !matches!(egress, Egress::Nothing) {
+                copies.pass(std::slice::from_ref(egress), block, batch, *mask, &mut Patches::default());
+                let there = block.descriptors().iter().skip(block.batch(batch).first).enumerate();
+                let passed = there.take(64).filter(|(place, _)| mask >> place & 1 == 1);
+                bytes += passed.map(|(_, descriptor)| u64::from(descriptor.wire_len)).sum::<u64>();
+            }
+        }
+        if matches!(egress, Egress::Nothing) {
+            self.tally.closed.fetch_add(packets, Ordering::Relaxed);
+        } else {
+            self.tally.passed.fetch_add(packets, Ordering::Relaxed);
+            self.tally.passed_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
     /// Puts packets of a block into the queues of its readers.
     pub fn put(
         &self,

@@ -2,8 +2,7 @@
 
 use crate::account::{Meter, charge};
 use crate::delay::RunDelay;
-use crate::effects::Patches;
-use crate::egress::{Copies, Egress};
+use crate::egress::Copies;
 use crate::notice::Notice;
 use crate::plan::{Plan, Planner, Reader, Route, Sight};
 use crate::source::{Found, PacketSource};
@@ -14,7 +13,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use weir_abi::{BATCH_PACKETS, flag};
+use weir_abi::flag;
 use weir_demux::{ChannelSet, FragmentCounters, Fragments, JoinError, Limits, MoreBytes, Packet};
 use weir_netio::{Block, DescriptorRing, Drops, LiveError, LiveOptions, Selection};
 use weir_sandbox::{Cycles, thread_time};
@@ -424,6 +423,12 @@ impl Receiving {
         for index in block.lead()..block.len() {
             self.look_up(&plan, block, index);
         }
+        for place in self.passed.iter() {
+            let (Some(route), Some(masks)) = (plan.route(place), self.masks.get(place)) else { continue };
+            let begin = Cycles::now();
+            route.pass(block, masks, &mut self.copies);
+            self.meter.spent(&[place], Cycles::now().0.saturating_sub(begin.0));
+        }
         for &place in plan.whole.iter().filter(|place| self.touched.contains(**place)) {
             let (Some(route), Some(masks)) = (plan.route(place), self.masks.get(place)) else { continue };
             let begin = Cycles::now();
@@ -472,15 +477,9 @@ impl Receiving {
             if !route.is_screened {
                 route.tally.came(1, descriptor.wire_len.into());
             }
-            if let Some(egress) = route.unattended.as_ref().filter(|_| route.readers.is_empty()) {
-                let begin = Cycles::now();
-                pass(route, egress, block, index, &mut self.copies);
-                self.meter.spent(&[place], Cycles::now().0.saturating_sub(begin.0));
-                self.passed.insert(place);
-                continue;
-            }
-            if !self.touched.contains(place) {
-                self.touched.insert(place);
+            let touched = if route.is_unattended() { &mut self.passed } else { &mut self.touched };
+            if !touched.contains(place) {
+                touched.insert(place);
                 masks.clear();
                 masks.resize(block.batch_count(), 0);
             }
@@ -638,20 +637,6 @@ impl Receiving {
         give_up_half(route, reader, oldest, self.position);
         false
     }
-}
-
-/// Has a packet go on that no module decides about.
-fn pass(route: &Route, egress: &Egress, block: &Block, packet: usize, copies: &mut Copies) {
-    let tally = &route.tally;
-    if matches!(egress, Egress::Nothing) {
-        tally.closed.fetch_add(1, Ordering::Relaxed);
-        return;
-    }
-    let (batch, mask) = (packet / BATCH_PACKETS, 1 << (packet % BATCH_PACKETS));
-    copies.pass(std::slice::from_ref(egress), block, batch, mask, &mut Patches::default());
-    let bytes = block.descriptors().get(packet).map_or(0, |descriptor| descriptor.wire_len);
-    tally.passed.fetch_add(1, Ordering::Relaxed);
-    tally.passed_bytes.fetch_add(bytes.into(), Ordering::Relaxed);
 }
 
 /// Memory is full of what its readers have not read: of them, the one that is furthest behind loses the older half of what waits for it, since others hold

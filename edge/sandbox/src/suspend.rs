@@ -177,23 +177,35 @@ impl Way for InSlices {
 }
 
 impl Wasm {
-    /// Calls the function for an errand; nothing where the module does not have it.
+    /// Calls the function for an errand; nothing where the module does not have it, and then the way is not asked for.
     #[inline]
-    fn call<W: Way>(&self, errand: Errand, way: W) -> Option<W::Called> {
+    fn call<W: Way>(&self, errand: Errand, way: impl FnOnce() -> Option<W>) -> Option<W::Called> {
         Some(match errand {
             Errand::Batch(Batch { descriptors, mask, .. }) => {
-                way.call(&self.run, (descriptors.cast_signed(), mask.cast_signed()), Ok)
+                way()?.call(&self.run, (descriptors.cast_signed(), mask.cast_signed()), Ok)
             }
             Errand::Start(place) => match self.starts.get(place)? {
-                Starting::Constructor(function) => way.call(function, (), nothing),
-                Starting::Start(function) => way.call(function, (), |code| accepted(code.into()).map(|()| 0)),
+                Starting::Constructor(function) => way()?.call(function, (), nothing),
+                Starting::Start(function) => {
+                    way()?.call(function, (), |code| accepted(code.into()).map(|()| 0))
+                }
             },
             Errand::Tick { now, periods, .. } => {
-                way.call(self.tick.as_ref()?, (now.0.cast_signed(), periods.cast_signed()), nothing)
+                let tick = self.tick.as_ref()?;
+                way()?.call(tick, (now.0.cast_signed(), periods.cast_signed()), nothing)
             }
-            Errand::Stop { now } => way.call(self.stop.as_ref()?, now.0.cast_signed(), nothing),
-            Errand::Lost { cause, .. } => way.call(self.lost.as_ref()?, cause, nothing),
-            Errand::News(news) => way.call_untyped(self.ears.of_news(news)?, |host| news.arguments(host)),
+            Errand::Stop { now } => {
+                let stop = self.stop.as_ref()?;
+                way()?.call(stop, now.0.cast_signed(), nothing)
+            }
+            Errand::Lost { cause, .. } => {
+                let lost = self.lost.as_ref()?;
+                way()?.call(lost, cause, nothing)
+            }
+            Errand::News(news) => {
+                let function = self.ears.of_news(news)?;
+                way()?.call_untyped(function, |host| news.arguments(host))
+            }
         })
     }
 }
@@ -399,14 +411,13 @@ impl Instance {
         store.data_mut().enter(phase);
         let Some(slice) = slice else {
             let (result, late) =
-                watched(self.watch.as_ref(), phase, || wasm.call(errand, ToCompletion(store)));
+                watched(self.watch.as_ref(), phase, || wasm.call(errand, || Some(ToCompletion(store))));
             return Some(Ok((errand, settled(result?, late))));
         };
         if let Some(counter) = wasm.counter {
             counter.set(&mut *store, slice);
         }
-        // The function is there: what is called for is so only where it is.
-        let running = wasm.call(errand, InSlices(self.store.take()?))?;
+        let running = wasm.call(errand, || self.store.take().map(InSlices))?;
         Some(self.poll(UnderWay {
             errand,
             phase,

@@ -96,6 +96,10 @@ impl Node {
             Before { session, modules, channels, old: Some(old) }
         });
         session.compiled.0 = session.compiled.0.saturating_add(used.0);
+        // Also where no module writes records now: what earlier ones wrote is kept within the session's limit.
+        let records = self.writer.operators_session(&name, &session.limits);
+        records.held_to(&session.limits);
+        session.records = Some(records);
         self.sessions.insert(name, session);
         before
     }

@@ -147,7 +147,7 @@ impl Storage {
             let newest = files.iter().map(|file| file.time).max().unwrap_or(0);
             state.last = state.last.max(newest);
             state.is_changed = true;
-            let there = state.sessions.entry(session).or_default();
+            let there = state.sessions.entry(session.clone()).or_default();
             if there.session.is_none() && there.writing.is_empty() {
                 there.holder = holder.clone();
             }
@@ -157,6 +157,7 @@ impl Storage {
                     there.add(file);
                 }
             }
+            self.forget(&mut state, &session);
         }
     }
 
@@ -165,8 +166,9 @@ impl Storage {
         let name = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
         let (Some(session), Some(label)) = (name(session), name(label)) else { return };
         let Ok(session) = Name::new(&session) else { return };
-        let files = disk::files_of(&self.folder(&session), &label);
         let mut state = self.lock();
+        // While the lock is held: a file that is deleted or ended meanwhile is counted once.
+        let files = disk::files_of(&self.folder(&session), &label);
         state.is_changed = true;
         let Some(there) = state.sessions.get_mut(&session).filter(|it| !it.writing.contains_key(&label))
         else {
@@ -298,7 +300,7 @@ impl Storage {
 
 impl SessionFiles {
     /// The limits of the session, and its holder, as they are now.
-    pub(super) fn held_to(&self, limits: &Arc<Limits>) {
+    pub(crate) fn held_to(&self, limits: &Arc<Limits>) {
         self.change(|there| {
             if let Some(open) = &mut there.session {
                 open.limits = Arc::clone(limits);

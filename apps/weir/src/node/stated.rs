@@ -345,6 +345,7 @@ mod tests {
     fn every_key_has_an_option_and_every_value_its_error() {
         let command = |words: &[&str]| {
             let command = Stated::<Change>::augment_args(Command::new("c").no_binary_name(true));
+            let command = crate::amounts::Options::<crate::amounts::OfSession>::augment_args(command);
             command.try_get_matches_from(words).map(drop).map_err(|error| error.to_string())
         };
         for key in Change::KEYS {

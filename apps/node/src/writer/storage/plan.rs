@@ -1,7 +1,7 @@
 //! The choice of files to delete.
 
 use super::disk::Allowance;
-use super::{BATCH_MAX, Ended, Files, State};
+use super::{BATCH_MAX, Ended, State};
 use crate::limits::Limits;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -38,6 +38,13 @@ impl Party<'_> {
         let usual = Resource::RecordStorage.row().limit.as_ref().and_then(|limit| limit.default);
         self.stated.or_else(|| self.of_sessions.map(|sum| sum.max(usual.unwrap_or(0))))
     }
+}
+
+/// The sessions of one link below another, with the files that can be deleted.
+#[derive(Default)]
+struct Child<'a> {
+    bytes: u64,
+    files: BinaryHeap<Reverse<(&'a Ended, &'a Name)>>,
 }
 
 /// Files that were chosen: those of each session are the first of its list.
@@ -136,28 +143,33 @@ impl State {
         parties
     }
 
-    /// Chooses files of closed sessions under this link, the oldest first: those of open sessions are for these sessions' own limits.
+    /// Chooses files of closed sessions under this link: of the link below it whose sessions hold most, the oldest first. So a holder who keeps little loses
+    /// nothing to one who keeps much. Files of open sessions are for these sessions' own limits.
     fn choose_closed<'a>(&'a self, id: PrefixId, payer: &'a Name, limit: u64, chosen: &mut Chosen<'a>) {
-        let is_under = |there: &Files| there.holder.ids().any(|known| known == id);
-        let under = || self.sessions.iter().filter(|(_, there)| is_under(there));
-        let left = under().map(|(name, there)| there.bytes().saturating_sub(chosen.of(name).1));
-        let mut bytes = left.fold(0, u64::saturating_add);
+        let mut children: BTreeMap<Option<PrefixId>, Child<'a>> = BTreeMap::new();
+        for (name, there) in &self.sessions {
+            let mut below = there.holder.ids().skip_while(|known| *known != id);
+            if below.next().is_none() {
+                continue;
+            }
+            let child = children.entry(below.next()).or_default();
+            let (count, gone) = chosen.of(name);
+            child.bytes = child.bytes.saturating_add(there.bytes().saturating_sub(gone));
+            if there.session.is_none() && there.rests_until.is_none() {
+                child.files.extend(there.ended.iter().skip(count).map(|file| Reverse((file, name))));
+            }
+        }
+        let mut bytes = children.values().map(|child| child.bytes).fold(0, u64::saturating_add);
         if bytes <= limit {
             return;
         }
-        let closed = under().filter(|(_, there)| there.session.is_none() && there.rests_until.is_none());
-        let mut lists: Vec<_> =
-            closed.map(|(name, there)| (name, there.ended.iter().skip(chosen.of(name).0))).collect();
-        let first = |(number, (_, list)): (usize, &mut (_, std::iter::Skip<_>))| {
-            list.next().map(|file: &Ended| Reverse((file, number)))
-        };
-        let mut oldest: BinaryHeap<_> = lists.iter_mut().enumerate().filter_map(first).collect();
         while bytes > wanted(limit) && !chosen.is_full() {
-            let Some(Reverse((file, number))) = oldest.pop() else { break };
-            let Some((name, list)) = lists.get_mut(number) else { break };
+            let with_files = children.values_mut().filter(|child| !child.files.is_empty());
+            let Some(most) = with_files.max_by_key(|child| child.bytes) else { break };
+            let Some(Reverse((file, name))) = most.files.pop() else { break };
+            most.bytes = most.bytes.saturating_sub(file.bytes);
             bytes = bytes.saturating_sub(file.bytes);
             chosen.add(name, file, payer);
-            oldest.extend(list.next().map(|next| Reverse((next, number))));
         }
     }
 

@@ -137,10 +137,16 @@ fn files_end_before_they_have_taken_the_limit() {
     storage.held_to(&limits(u64::MAX));
     assert_eq!(storage.file_bytes_max(), u64::MAX);
 }
+
 /// A chain of one link with these digits, which allows so much.
 fn holder(digits: &str, most: Allowance) -> Holder {
-    let id: PrefixId = format!("weir-id:{}", digits.repeat(32)).parse().unwrap();
-    Holder(vec![(id, Some(most))])
+    chain(&[(digits, Some(most))])
+}
+
+/// A chain of links with these digits, root first.
+fn chain(links: &[(&str, Option<Allowance>)]) -> Holder {
+    let id = |digits: &str| format!("weir-id:{}", digits.repeat(32)).parse::<PrefixId>().unwrap();
+    Holder(links.iter().map(|(digits, allowance)| (id(digits), *allowance)).collect())
 }
 
 fn write_session(all: &Arc<Storage>, name: &str, most: u64, whose: &Holder, folder: &Path) {
@@ -205,6 +211,58 @@ fn files_of_closed_sessions_count_for_their_holder_also_after_a_restart() {
     left.sort();
     assert_eq!(all_there(folder), left);
     drop(tiny);
+}
+
+#[test]
+fn a_shared_limit_takes_from_the_holder_who_keeps_most_however_old_the_files_of_others_are() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path();
+    let all = Storage::new(folder.to_owned());
+    let of = |digits| chain(&[("r", Some(Allowance::Stated(7 << 20))), (digits, None)]);
+    write_session(&all, "modest", 1 << 30, &of("a"), folder);
+    for name in ["greedy-1", "greedy-2", "greedy-3"] {
+        write_session(&all, name, 1 << 30, &of("b"), folder);
+    }
+    // Eight files of a MiB are there once its last session is closed; the limit is for seven, and a sixteenth of it goes beyond that.
+    let open = all.open(&Name::new("new").unwrap(), &limits(1 << 30), of("c"));
+    all.enforce(Instant::now());
+    let left = ["greedy-2/m-0", "greedy-2/m-1", "greedy-3/m-0", "greedy-3/m-1", "modest/m-0", "modest/m-1"];
+    assert_eq!(all_there(folder), left.map(|label| format!("{label}/rows.parquet")));
+    drop(open);
+}
+
+#[test]
+fn sessions_of_those_to_whom_a_holder_delegates_count_for_the_holder() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path();
+    let usual = Resource::RecordStorage.row().limit.as_ref().and_then(|limit| limit.default).unwrap();
+    let all = Storage::new(folder.to_owned());
+    let below = |digits| chain(&[("r", None), ("a", Some(Allowance::OfSessions)), (digits, None)]);
+    // Files without content, that say that they are long: each closed session has 3/4 of what is usual.
+    for (name, digits) in [("one", "b"), ("two", "c")] {
+        let session = Name::new(name).unwrap();
+        let open = all.open(&session, &limits(u64::MAX), below(digits));
+        open.begin("m-0").unwrap();
+        put(folder, &format!("{name}/m-0/rows.parquet"), 0, 0);
+        let file = folder.join(name).join("m-0/rows.parquet");
+        std::fs::File::options().write(true).open(&file).unwrap().set_len(usual / 4 * 3).unwrap();
+        open.end("m-0");
+    }
+    assert_eq!(all_there(folder).len(), 2);
+    let open = all.open(&Name::new("three").unwrap(), &limits(1), below("b"));
+    all.enforce(Instant::now());
+    assert_eq!(all_there(folder).len(), 1, "together they keep as much as is usual for a session");
+    drop(open);
+}
+
+#[test]
+fn a_folder_without_files_is_not_remembered() {
+    let root = tempfile::tempdir().unwrap();
+    holder("a", Allowance::Stated(1)).write(root.path(), &session()).unwrap();
+    assert!(root.path().join("s").exists());
+    let all = Storage::new(root.path().to_owned());
+    all.scan();
+    assert!(!root.path().join("s").exists() && all.lock().sessions.is_empty());
 }
 
 #[test]
