@@ -18,9 +18,6 @@ const ENVIRONMENT: &str = "finite";
 const ENOUGH: i64 = i64::MAX / 2;
 
 /// Instruments a module, with a cost of one for each instruction.
-///
-/// # Errors
-/// What `finite-wasm` says about a module that it does not take.
 pub fn instrumented(wasm: &[u8]) -> Result<Vec<u8>, String> {
     let told = |error: &dyn std::error::Error| match error.source() {
         Some(source) => format!("{error}: {source}"),

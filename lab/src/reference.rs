@@ -12,9 +12,6 @@ use weir_session::Facts;
 
 /// Adds a function that takes a batch, and exports it in place of the one that takes a packet. Like the loader's, it keeps in a global which packets
 /// are still to do. A descriptor is at each multiple of `size` bytes.
-///
-/// # Errors
-/// Where the module cannot be read.
 pub fn with_batch(wasm: &[u8], facts: &Facts, size: usize) -> Result<Vec<u8>, Error<Infallible>> {
     let mut module = Module::new();
     Pass { facts, size, globals_written: false }.parse_core_module(&mut module, Parser::new(0), wasm)?;

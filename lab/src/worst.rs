@@ -5,8 +5,8 @@
 //! keep tables; so packets come in times of their own weather: few flows or many, flows that meet in one place of a table, time that stands,
 //! jumps or goes back.
 
-use crate::BenchError;
 use crate::crafted::{Crafted, Mint, Weather};
+use crate::error::LabError;
 use crate::gauge::Counted;
 use crate::module::Module;
 use std::collections::HashSet;
@@ -62,21 +62,17 @@ impl Found {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a ratio that is shown with two digits")]
 fn ratio(bound: u64, fuel: u64) -> f64 {
     bound as f64 / fuel.max(1) as f64
 }
 
 /// Searches.
-///
-/// # Errors
-/// Where the module does not start.
 pub fn search(
     module: &Module,
     counted: &Counted<'_>,
     recorded: &[Vec<u8>],
     how: Search,
-) -> Result<Found, BenchError> {
+) -> Result<Found, LabError> {
     let admitted = module.admit()?;
     let bound =
         admitted.analysis().entry(EntryPoint::Packet).map_or(Linear::UNBOUNDED, |found| found.usage.fuel);

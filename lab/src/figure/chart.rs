@@ -1,6 +1,6 @@
 //! Charts as SVG files, for light and dark pages alike: they bring their own white ground.
 
-use super::FigureError;
+use crate::error::LabError;
 use plotters::chart::{ChartBuilder, SeriesLabelPosition};
 use plotters::coord::Shift;
 use plotters::prelude::{
@@ -139,9 +139,9 @@ impl Chart {
     /// As an SVG document.
     ///
     /// # Errors
-    /// [`FigureError::Draw`]: an axis is impossible.
-    pub fn svg(&self, name: &str) -> Result<String, FigureError> {
-        let failed = |said: String| FigureError::Draw { name: name.to_owned(), said };
+    /// [`LabError::Draw`]: an axis is impossible.
+    pub fn svg(&self, name: &str) -> Result<String, LabError> {
+        let failed = |said: String| LabError::failed(format_args!("drawing {name}"), said);
         if [self.x.range(), self.y.range()].iter().any(|range| !range.start.is_finite() || range.is_empty()) {
             return Err(failed(format!("its axes are {:?} and {:?}", self.x.range(), self.y.range())));
         }
@@ -255,7 +255,7 @@ mod tests {
         let rows = Chart::new(Axis::linear("time, s", 0.0, 1.0), Axis::rows(&["core 0", "core 1"]));
         assert!(rows.svg("timeline").unwrap().contains("core 1"));
         let nothing = Chart::new(Axis::linear("x", 1.0, 1.0), Axis::logarithmic("y", 1.0, 10.0));
-        assert!(matches!(nothing.svg("nothing"), Err(FigureError::Draw { .. })));
+        assert!(matches!(nothing.svg("nothing"), Err(LabError::Failed { .. })));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Price of Safety, figure 11: what share of a core each of four greedy sessions gets.
 
+use super::network::{Traffic, cable, datagram_of};
 use super::node::{Node, module, session, used};
-use super::scene::{ANYBODY, ASIDE, Traffic, bind, cable, datagram};
-use super::{Axis, Chart, Csv, Figure, FigureError, Mark, Mechanism, Outcome, Verdict, guest};
+use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Mechanism, Outcome, synthetic};
+use crate::error::LabError;
+use crate::machine::{OTHER_CORE, bind};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 use weir_node::protocol::Snapshot;
@@ -60,9 +62,9 @@ struct Record {
     missed: [u64; 4],
 }
 
-fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
+fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
     let record = record(mechanism)?;
-    let verdicts = judge(&record)?;
+    let criteria = judge(&record)?;
     let mut csv = Csv::new(&["time_s", "core_s", "a_s", "b_s", "c_s", "d_s"]);
     for look in &record.looks {
         let values = [look.at, look.core].into_iter().chain(look.used);
@@ -81,21 +83,16 @@ fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
     let lost: Vec<String> = disturbed(&record).iter().map(|second| format!("{second:.0}")).collect();
     let lost = if lost.is_empty() { "none".to_owned() } else { lost.join(", ") };
     _ = write!(found, " and seconds not judged: {lost}.");
-    Ok(Outcome {
-        records: vec![(FIGURE.name.to_owned(), csv)],
-        charts: vec![(FIGURE.name.to_owned(), chart(&record))],
-        verdicts,
-        found,
-    })
+    Ok(Outcome::new(&FIGURE, csv, chart(&record), criteria, found))
 }
 
-fn record(mechanism: Mechanism) -> Result<Record, FigureError> {
-    bind(ASIDE)?;
+fn record(mechanism: Mechanism) -> Result<Record, LabError> {
+    bind(OTHER_CORE)?;
     cable("a", "b")?;
     let mut node = Node::start("blocking = \"200us\"\n[[interface]]\nname = \"b\"\narena = \"8 MiB\"")?;
-    let traffic = Traffic::start("a", vec![datagram(ANYBODY, (1000, 53), 60)])?;
+    let traffic = Traffic::start("a", vec![datagram_of(60)])?;
     traffic.set(3000);
-    let busy = guest::busy(600_000)?;
+    let busy = synthetic::busy(600_000)?;
     let mut record = Record::default();
     let (mut begin, mut next) = (None, 0);
     let whole = INTERVAL * 3 + REST;
@@ -135,7 +132,6 @@ fn record(mechanism: Mechanism) -> Result<Record, FigureError> {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "times of seconds")]
 fn look(snapshot: &Snapshot, begin: u64) -> Look {
     let core = snapshot.cores.first().map_or(0, |core| core.busy_ns + core.overhead_ns);
     Look {
@@ -179,8 +175,8 @@ fn disturbed(record: &Record) -> Vec<f64> {
     after.filter(|second| second.got < UNDISTURBED).map(|second| second.begin).collect()
 }
 
-fn judge(record: &Record) -> Result<Vec<Verdict>, FigureError> {
-    let mut verdicts = Vec::new();
+fn judge(record: &Record) -> Result<Vec<Criterion>, LabError> {
+    let mut criteria = Vec::new();
     let judged: Vec<Second> = seconds(record).filter(|second| second.got >= UNDISTURBED).collect();
     // A session counts from its first whole second on.
     let has = |place: usize, second: &Second| second.begin > record.starts[place] + 0.1;
@@ -188,7 +184,7 @@ fn judge(record: &Record) -> Result<Vec<Verdict>, FigureError> {
         let mine: Vec<&Second> = judged.iter().filter(|second| has(place, second)).collect();
         if mine.len() < SECONDS_MIN {
             let count = mine.len();
-            return Err(FigureError::Nothing(format!(
+            return Err(LabError::Nothing(format!(
                 "other programs left the core to the node in {count} seconds of session {name}: run it again on a quiet machine"
             )));
         }
@@ -197,7 +193,7 @@ fn judge(record: &Record) -> Result<Vec<Verdict>, FigureError> {
             Some(share) => {
                 let off = mine.iter().map(|second| (second.shares[place] - share).abs()).fold(0.0, f64::max);
                 let what = format!("{name}: furthest from {share:.0} % in any of {} seconds", mine.len());
-                verdicts.push(Verdict::at_most(what, off, TOLERANCE, "points"));
+                criteria.push(Criterion::at_most(what, off, TOLERANCE, "points"));
             }
             None => {
                 // Seconds in which somebody came have no one rest.
@@ -213,14 +209,14 @@ fn judge(record: &Record) -> Result<Vec<Verdict>, FigureError> {
                     100.0 - promised - second.shares[place]
                 });
                 let lacks = lacks.reduce(f64::max).ok_or_else(|| {
-                    FigureError::Nothing("in no second that can be judged nobody came".to_owned())
+                    LabError::Nothing("in no second that can be judged nobody came".to_owned())
                 })?;
                 let what = format!("{name}: less than what the others leave, at most");
-                verdicts.push(Verdict::at_most(what, lacks, TOLERANCE + OVERHEAD, "points"));
+                criteria.push(Criterion::at_most(what, lacks, TOLERANCE + OVERHEAD, "points"));
             }
         }
     }
-    Ok(verdicts)
+    Ok(criteria)
 }
 
 fn chart(record: &Record) -> Chart {
@@ -267,7 +263,13 @@ mod tests {
     }
 
     fn kept(record: &Record) -> [bool; 4] {
-        judge(record).unwrap().iter().map(|verdict| verdict.is_kept).collect::<Vec<_>>().try_into().unwrap()
+        judge(record)
+            .unwrap()
+            .iter()
+            .map(|criterion| criterion.is_kept)
+            .collect::<Vec<_>>()
+            .try_into()
+            .unwrap()
     }
 
     #[test]
@@ -283,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_core_that_was_taken_away_is_no_evidence() {
-        assert!(matches!(judge(&made(0.9, [1.0, 10.0, 20.0, 30.0])), Err(FigureError::Nothing(_))));
-        assert!(matches!(judge(&Record::default()), Err(FigureError::Nothing(_))));
+        assert!(matches!(judge(&made(0.9, [1.0, 10.0, 20.0, 30.0])), Err(LabError::Nothing(_))));
+        assert!(matches!(judge(&Record::default()), Err(LabError::Nothing(_))));
     }
 }

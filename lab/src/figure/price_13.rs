@@ -1,9 +1,12 @@
 //! Price of Safety, figure 13: what a receiver gets of what is sent to it, by its room for packets and by its period.
 
+use super::network::{Traffic, cable, datagram_of, received};
 use super::node::{Node, module, session};
-use super::scene::{ANYBODY, ASIDE, Traffic, bind, cable, datagram, go_at_once, received};
 use super::watch::Watch;
-use super::{Axis, Chart, Csv, Figure, FigureError, Mark, Mechanism, Outcome, Verdict, guest};
+use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Mechanism, Outcome, synthetic};
+use crate::error::LabError;
+use crate::machine::{OTHER_CORE, bind};
+use crate::namespace::go_at_once;
 use std::time::{Duration, Instant};
 use weir_netio::{Kind, Sink};
 use weir_node::protocol::Snapshot;
@@ -47,7 +50,7 @@ const TRIALS: usize = 3;
 /// At most so many for a point, where the machine disturbs.
 const TRIALS_MAX: usize = 12;
 /// The cores that have to run meanwhile: the node's, and that of sender and receiver.
-const CORES: [u16; 2] = [ASIDE, 1];
+const CORES: [u16; 2] = [OTHER_CORE, 1];
 /// Turns of the loop that is the other's work for each of 1,000 packets a second: more than it can do.
 const OTHER_TURNS: u32 = 8_000_000;
 /// Turns of the loop that is the receiver's work.
@@ -77,7 +80,7 @@ struct Point {
     used: f64,
 }
 
-fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
+fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
     let (points, repeated) = record(mechanism)?;
     let mut csv = Csv::new(&[
         "room_packets",
@@ -94,16 +97,11 @@ fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
                 .map(Into::into),
         );
     }
-    let name = FIGURE.name.to_owned();
-    Ok(Outcome {
-        records: vec![(name.clone(), csv)],
-        charts: vec![(name, chart(&points))],
-        verdicts: judge(&points)?,
-        found: format!(
-            "{repeated} times were repeated because the machine had taken a core away; {} are judged.",
-            points.len() * TRIALS
-        ),
-    })
+    let found = format!(
+        "{repeated} times were repeated because the machine had taken a core away; {} are judged.",
+        points.len() * TRIALS
+    );
+    Ok(Outcome::new(&FIGURE, csv, chart(&points), judge(&points)?, found))
 }
 
 fn kilobytes(room: u32) -> f64 {
@@ -121,9 +119,9 @@ fn predicted(room: u32, period_ms: f64) -> f64 {
 }
 
 /// What was received, and how many times were repeated.
-fn record(mechanism: Mechanism) -> Result<(Vec<Point>, usize), FigureError> {
+fn record(mechanism: Mechanism) -> Result<(Vec<Point>, usize), LabError> {
     go_at_once();
-    bind(ASIDE)?;
+    bind(OTHER_CORE)?;
     // To the receiver, on from it, and to the other.
     for (one, other) in [("a", "b"), ("c", "d"), ("e", "f")] {
         cable(one, other)?;
@@ -139,11 +137,11 @@ fn record(mechanism: Mechanism) -> Result<(Vec<Point>, usize), FigureError> {
         "name = \"other\"\nprofile = \"long\"\ncpu = [{{ period = \"{period}ms\", slice = \"{slice}ms\" }}]\n\
          channel = [{{ interface = \"f\", queue = 256 }}]\n"
     ))?;
-    node.load("other", module("module = \"busy.wasm\"")?, &guest::busy(OTHER_TURNS)?)?;
-    let load = Traffic::start("e", vec![datagram(ANYBODY, (1000, 53), 60)])?;
+    node.load("other", module("module = \"busy.wasm\"")?, &synthetic::busy(OTHER_TURNS)?)?;
+    let load = Traffic::start("e", vec![datagram_of(60)])?;
     load.set(1000);
     let mut sink = Sink::open("a", Kind::Packet)?;
-    let work = guest::busy(TURNS)?;
+    let work = synthetic::busy(TURNS)?;
     let (mut points, mut repeated) = (Vec::new(), 0);
     let watch = Watch::start(&CORES)?;
     for room in ROOMS {
@@ -195,7 +193,6 @@ struct Trial {
 }
 
 /// Processor time on the receiver's account, in seconds: its own, and what others spent for it.
-#[expect(clippy::cast_precision_loss, reason = "less than a second")]
 fn charged(snapshot: &Snapshot) -> f64 {
     let used = session(snapshot, "receiver")
         .map_or(0, |session| session.cpu.iter().map(|cpu| cpu.used_ns + cpu.debited_ns).sum());
@@ -203,10 +200,9 @@ fn charged(snapshot: &Snapshot) -> f64 {
 }
 
 /// Sends for a while.
-#[expect(clippy::cast_precision_loss, reason = "some thousand packets")]
-fn trial(sink: &mut Sink, node: &mut Node) -> Result<Trial, FigureError> {
+fn trial(sink: &mut Sink, node: &mut Node) -> Result<Trial, LabError> {
     let before = (received("b")?.0, received("d")?.0, charged(&node.snapshot()?));
-    let frame = datagram(ANYBODY, (1000, 53), FRAME);
+    let frame = datagram_of(FRAME);
     let burst = vec![frame.as_slice(); BURST as usize];
     let begin = Instant::now();
     let mut due = begin;
@@ -227,11 +223,11 @@ fn trial(sink: &mut Sink, node: &mut Node) -> Result<Trial, FigureError> {
     })
 }
 
-fn judge(points: &[Point]) -> Result<Vec<Verdict>, FigureError> {
-    let some = |is: &dyn Fn(&Point) -> bool| -> Result<Vec<Point>, FigureError> {
+fn judge(points: &[Point]) -> Result<Vec<Criterion>, LabError> {
+    let some = |is: &dyn Fn(&Point) -> bool| -> Result<Vec<Point>, LabError> {
         let found: Vec<Point> = points.iter().filter(|point| is(point)).copied().collect();
         if found.is_empty() {
-            return Err(FigureError::Nothing("not all rooms and periods were tried".to_owned()));
+            return Err(LabError::Nothing("not all rooms and periods were tried".to_owned()));
         }
         Ok(found)
     };
@@ -252,26 +248,26 @@ fn judge(points: &[Point]) -> Result<Vec<Verdict>, FigureError> {
     let most = loses.iter().map(|point| point.received).fold(0.0, f64::max);
     let used = points.iter().map(|point| point.used).fold(0.0, f64::max);
     Ok(vec![
-        Verdict::at_most("processor time on the receiver's account", used, ENOUGH, "%"),
-        Verdict::at_least(
+        Criterion::at_most("processor time on the receiver's account", used, ENOUGH, "%"),
+        Criterion::at_least(
             format!("with {:.0} KB or more, period of up to {SHORT_MS:.0} ms: received", kilobytes(MODEST)),
             least(&quick),
             ALL,
             "%",
         ),
-        Verdict::at_least(
+        Criterion::at_least(
             format!("with {:.0} KB, all periods: received", kilobytes(ROOMS[ROOMS.len() - 1])),
             least(&roomy),
             ALL,
             "%",
         ),
-        Verdict::at_most(
+        Criterion::at_most(
             format!("with {:.0} KB, period of {LONG_MS:.0} ms or more: received", kilobytes(MODEST)),
             most,
             predicted(MODEST, LONG_MS) + TOLERANCE,
             "%",
         ),
-        Verdict::at_most(
+        Criterion::at_most(
             format!(
                 "periods of {LONG_MS:.0} ms or more, {:.0} KB or more: furthest from what is predicted",
                 kilobytes(BURST)
@@ -280,7 +276,7 @@ fn judge(points: &[Point]) -> Result<Vec<Verdict>, FigureError> {
             TOLERANCE,
             "points",
         ),
-        Verdict::at_most(
+        Criterion::at_most(
             "and from one another, with the same room",
             spread.fold(0.0, f64::max),
             LEVEL,
@@ -321,7 +317,7 @@ mod tests {
     }
 
     fn kept(points: &[Point]) -> Vec<bool> {
-        judge(points).unwrap().iter().map(|verdict| verdict.is_kept).collect()
+        judge(points).unwrap().iter().map(|criterion| criterion.is_kept).collect()
     }
 
     #[test]
@@ -356,6 +352,6 @@ mod tests {
         assert_eq!(kept(&dear), [false, true, true, true, true, true]);
         // Much room does not help.
         assert!(!kept(&made(|_, period| predicted(16, period)))[2]);
-        assert!(matches!(judge(&[]), Err(FigureError::Nothing(_))));
+        assert!(matches!(judge(&[]), Err(LabError::Nothing(_))));
     }
 }

@@ -1,12 +1,15 @@
 //! Price of Safety, figure 15: a cache that asks for more memory where too few requests are answered from it.
 
+use super::monitor::open;
+use super::network::{cable, datagram};
 use super::node::{Node, module, session};
-use super::scene::{ANYBODY, ASIDE, bind, cable, datagram};
-use super::{Axis, Chart, Csv, Figure, FigureError, Mark, Mechanism, Outcome, Verdict};
+use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Mechanism, Outcome};
+use crate::error::LabError;
+use crate::machine::{OTHER_CORE, bind};
 use crate::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use weir_netio::{Direction, Kind, Live, LiveNext, LiveOptions, Sink};
+use weir_netio::{Kind, LiveNext, Sink};
 use weir_node::protocol::SessionShot;
 use weir_units::{Bytes, Nanos};
 
@@ -66,7 +69,7 @@ enum Event {
     Reserved(f64, f64),
 }
 
-fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
+fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
     let events = record(mechanism)?;
     let mut csv = Csv::new(&["time_s", "asked", "went_on", "answered_percent", "reserved_kib"]);
     for second in seconds(&events) {
@@ -77,7 +80,7 @@ fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
     Ok(Outcome {
         records: vec![(name.clone(), csv)],
         charts: vec![(name.clone(), answers(&events)), (format!("{name}-memory"), memory(&events))],
-        verdicts: judge(&events)?,
+        criteria: judge(&events)?,
         found: String::new(),
     })
 }
@@ -112,7 +115,6 @@ impl Peers {
     }
 
     /// Whether what comes now is lost.
-    #[expect(clippy::cast_precision_loss, reason = "a word has more bits than are needed")]
     fn is_lost(&mut self) -> bool {
         let at = self.at();
         let loss = LOSSES.iter().rev().find(|(from, _)| *from <= at).map_or(0.0, |(_, loss)| *loss);
@@ -162,7 +164,7 @@ impl Peers {
 
 /// A packet of the stream, or a request for one.
 fn packet(kind: u8, number: u32) -> Vec<u8> {
-    let mut frame = datagram(ANYBODY, (PORT, PORT), if kind == DATA { LENGTH } else { 60 });
+    let mut frame = datagram((PORT, PORT), if kind == DATA { LENGTH } else { 60 });
     frame[PAYLOAD..PAYLOAD + 4].copy_from_slice(&[kind, VERSION, 0, 0]);
     let [count, wanted] = [1u32, number].map(u32::to_be_bytes);
     let words = if kind == DATA { [wanted, [0; 4]] } else { [count, wanted] };
@@ -180,8 +182,8 @@ fn read(frame: &[u8]) -> Option<(u8, u32)> {
     matches!(kind, DATA | NACK).then_some((kind, u32::from_be_bytes(number)))
 }
 
-fn record(mechanism: Mechanism) -> Result<Vec<Event>, FigureError> {
-    bind(ASIDE)?;
+fn record(mechanism: Mechanism) -> Result<Vec<Event>, LabError> {
+    bind(OTHER_CORE)?;
     cable("a", "b")?;
     cable("c", "d")?;
     let mut node = Node::start(
@@ -193,13 +195,7 @@ fn record(mechanism: Mechanism) -> Result<Vec<Event>, FigureError> {
     let used = state(&mut node)?.memory_used;
     node.close("arm")?;
     start(&mut node, used, if mechanism == Mechanism::On { used + MORE } else { used })?;
-    let options = LiveOptions {
-        kind: Kind::Packet,
-        ring: Bytes(8 << 20),
-        direction: Direction::Incoming,
-        ..LiveOptions::default()
-    };
-    let mut far = Live::open("d", options)?;
+    let mut far = open("d", Kind::Packet, Bytes(8 << 20))?;
     let mut near = Sink::open("a", Kind::Packet)?;
     let mut peers = Peers::new();
     let (mut look, mut frame) = (Instant::now(), Vec::new());
@@ -224,12 +220,11 @@ fn record(mechanism: Mechanism) -> Result<Vec<Event>, FigureError> {
     Ok(peers.events)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "some megabytes")]
 fn reserved_at(at: f64, bytes: u64) -> Event {
     Event::Reserved(at, bytes as f64)
 }
 
-fn start(node: &mut Node, memory: u64, most: u64) -> Result<(), FigureError> {
+fn start(node: &mut Node, memory: u64, most: u64) -> Result<(), LabError> {
     node.create(&format!(
         "name = \"arm\"\nmemory = \"{memory}\"\nmemory_max = \"{most}\"\n\
          cpu = [{{ period = \"10ms\", slice = \"4ms\" }}]\n\
@@ -239,9 +234,9 @@ fn start(node: &mut Node, memory: u64, most: u64) -> Result<(), FigureError> {
     node.load("arm", module("module = \"arm\"")?, &[])
 }
 
-fn state(node: &mut Node) -> Result<SessionShot, FigureError> {
+fn state(node: &mut Node) -> Result<SessionShot, LabError> {
     let snapshot = node.snapshot()?;
-    let gone = || FigureError::Nothing("the session is gone".to_owned());
+    let gone = || LabError::Nothing("the session is gone".to_owned());
     session(&snapshot, "arm").cloned().ok_or_else(gone)
 }
 
@@ -281,12 +276,12 @@ fn sum(events: &[Event], begin: f64, end: f64) -> Second {
     second
 }
 
-fn judge(events: &[Event]) -> Result<Vec<Verdict>, FigureError> {
+fn judge(events: &[Event]) -> Result<Vec<Criterion>, LabError> {
     let change = LOSSES[1].0;
     let (first, then, last) =
         (sum(events, FOUND, change), sum(events, change, change + 1.0), sum(events, change + FOUND, END));
     if [first, then, last].iter().any(|part| part.asked < 100.0) {
-        return Err(FigureError::Nothing("hardly anything was asked for".to_owned()));
+        return Err(LabError::Nothing("hardly anything was asked for".to_owned()));
     }
     let begin = events.iter().find_map(|event| match event {
         Event::Reserved(_, bytes) => Some(*bytes),
@@ -295,20 +290,20 @@ fn judge(events: &[Event]) -> Result<Vec<Verdict>, FigureError> {
     let begin = begin.unwrap_or(f64::NAN);
     let (before, after) = (first.reserved - begin, last.reserved - begin);
     Ok(vec![
-        Verdict::at_least(
+        Criterion::at_least(
             format!("answered at 25 % loss, from {FOUND:.0} s on"),
             first.answered(),
             TARGET,
             "%",
         ),
-        Verdict::at_most("answered in the second after loss was doubled", then.answered(), TARGET, "%"),
-        Verdict::at_least(
+        Criterion::at_most("answered in the second after loss was doubled", then.answered(), TARGET, "%"),
+        Criterion::at_least(
             format!("answered at 50 % loss, from {FOUND:.0} s later on"),
             last.answered(),
             TARGET,
             "%",
         ),
-        Verdict::at_least("memory asked for at 50 % loss, of that at 25 %", after / before, DOUBLED, "×"),
+        Criterion::at_least("memory asked for at 50 % loss, of that at 25 %", after / before, DOUBLED, "×"),
     ])
 }
 
@@ -382,7 +377,7 @@ mod tests {
     }
 
     fn kept(events: &[Event]) -> Vec<bool> {
-        judge(events).unwrap().iter().map(|verdict| verdict.is_kept).collect()
+        judge(events).unwrap().iter().map(|criterion| criterion.is_kept).collect()
     }
 
     #[test]
@@ -393,7 +388,7 @@ mod tests {
         assert_eq!(kept(&made([94.0, 75.0, 88.0], [600.0, 728.0, 920.0])), [true, true, false, true]);
         // It had had more than it needed from the beginning.
         assert_eq!(kept(&made([99.0, 94.0, 94.0], [600.0, 920.0, 920.0])), [true, false, true, false]);
-        assert!(matches!(judge(&[]), Err(FigureError::Nothing(_))));
+        assert!(matches!(judge(&[]), Err(LabError::Nothing(_))));
     }
 
     #[test]
@@ -401,7 +396,7 @@ mod tests {
         for (kind, number) in [(DATA, 0), (DATA, 0x0102_0304), (NACK, 7), (NACK, u32::MAX)] {
             assert_eq!(read(&packet(kind, number)), Some((kind, number)));
         }
-        assert_eq!(read(&datagram(ANYBODY, (1, 2), 60)), None);
+        assert_eq!(read(&datagram((1, 2), 60)), None);
         assert_eq!(read(&[0; 20]), None);
         let frame = packet(NACK, 9);
         assert_eq!(frame[PAYLOAD..PAYLOAD + 16], [2, 1, 0, 0, 0, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 9]);

@@ -1,8 +1,11 @@
 //! Price of Safety, figure 16: garbage of one event source, collected in the time of another, unless their heaps are two.
 
+use super::network::{Cable, Traffic, datagram};
 use super::node::{Node, is_sound, module};
-use super::scene::{ANYBODY, ASIDE, Traffic, bind, cable, datagram, go_at_once, unplug};
-use super::{Axis, Chart, Csv, Figure, FigureError, Mark, Mechanism, Verdict, guest};
+use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Mechanism, synthetic};
+use crate::error::{Doing, LabError};
+use crate::machine::{OTHER_CORE, bind};
+use crate::namespace::go_at_once;
 use std::time::Duration;
 use weir_netio::{Kind, Sink};
 use weir_sched::cpu::trace::{Answer, Event, Input};
@@ -70,9 +73,9 @@ struct Done {
     cpu: f64,
 }
 
-fn run(mechanism: Mechanism) -> Result<super::Outcome, FigureError> {
+fn run(mechanism: Mechanism) -> Result<super::Outcome, LabError> {
     go_at_once();
-    bind(ASIDE)?;
+    bind(OTHER_CORE)?;
     let one = record(1)?;
     let two = record(if mechanism == Mechanism::On { 2 } else { 1 })?;
     let mut csv = Csv::new(&["heaps", "who", "time_s", "took_us", "cpu_us"]);
@@ -82,16 +85,16 @@ fn run(mechanism: Mechanism) -> Result<super::Outcome, FigureError> {
             csv.row([heaps.into(), who.into(), (*at).into(), (*took).into(), (*cpu).into()]);
         }
     }
-    let (verdicts, found) = judge(&one, &two)?;
+    let (criteria, found) = judge(&one, &two)?;
     let name = FIGURE.name.to_owned();
     let charts = [("one", &one), ("two", &two)].map(|(heaps, done)| (format!("{name}-{heaps}"), chart(done)));
-    Ok(super::Outcome { records: vec![(name, csv)], charts: charts.into(), verdicts, found })
+    Ok(super::Outcome { records: vec![(name, csv)], charts: charts.into(), criteria, found })
 }
 
 /// The sessions in the order in which they are created; `heaps` of them make objects. One is created when A begins to churn, and marks that in the record.
-fn record(heaps: usize) -> Result<Vec<Done>, FigureError> {
-    cable("a", "b")?;
-    let folder = tempfile::tempdir().map_err(FigureError::system("making a folder"))?;
+fn record(heaps: usize) -> Result<Vec<Done>, LabError> {
+    let _cable = Cable::new("a", "b")?;
+    let folder = tempfile::tempdir().doing("making a folder")?;
     let mut node = Node::start(&format!(
         "blocking = \"200us\"\ntrace = {:?}\n[[interface]]\nname = \"b\"\narena = \"8 MiB\"",
         folder.path().display().to_string()
@@ -121,7 +124,7 @@ fn record(heaps: usize) -> Result<Vec<Done>, FigureError> {
         let hog = "module = \"hog\"\nset = { per-packet = 0, per-tick = 0, size = 64, live = 60000, interval = \"24h\" }";
         node.load(name, module(hog)?, &[])?;
     }
-    let calling = guest::calling("make")?;
+    let calling = synthetic::calling("make")?;
     for name in ["a", "b"] {
         node.load(name, module("module = \"calling.wasm\"")?, &calling)?;
     }
@@ -147,28 +150,27 @@ fn record(heaps: usize) -> Result<Vec<Done>, FigureError> {
     drop((a, b, churning));
     is_sound(&node.snapshot()?)?;
     node.stop()?;
-    unplug("a")?;
     let path = folder.path().join("core-1.trace");
-    let text = std::fs::read_to_string(&path).map_err(FigureError::system("reading the record of a core"))?;
+    let text = std::fs::read_to_string(&path).doing("reading the record of a core")?;
     read(&text, 2 + heaps)
 }
 
 fn frame(port: u16, wish: &Wish) -> Vec<u8> {
-    let mut frame = datagram(ANYBODY, (1000, port), 60);
+    let mut frame = datagram((1000, port), 60);
     let words = [wish.objects, wish.first, wish.places].map(u32::to_le_bytes);
-    frame[guest::TURNS_AT..guest::TURNS_AT + 12].copy_from_slice(words.as_flattened());
+    frame[synthetic::PAYLOAD_AT..synthetic::PAYLOAD_AT + 12].copy_from_slice(words.as_flattened());
     frame
 }
 
 /// The events of A and B from `PART` before the mark on, from the record of their core. Their virtual processors are the first two that were created, the
 /// mark is the one that was created after so many.
-fn read(trace: &str, mark: usize) -> Result<Vec<Done>, FigureError> {
+fn read(trace: &str, mark: usize) -> Result<Vec<Done>, LabError> {
     let mut created: Vec<VpId> = Vec::new();
     let (mut marked, mut is_suspended) = (None, false);
     let mut states = [State::default(); 2];
     let mut done: Vec<(Who, u64, u64, u64)> = Vec::new();
     for line in trace.lines().skip(1) {
-        let unreadable = |_| FigureError::Nothing(format!("the record of the core has {line}"));
+        let unreadable = |_| LabError::Nothing(format!("the record of the core has {line}"));
         let event: Event = line.parse().map_err(unreadable)?;
         let now = event.now.0;
         let place = |vp: VpId| created.iter().take(2).position(|id| *id == vp);
@@ -205,7 +207,7 @@ fn read(trace: &str, mark: usize) -> Result<Vec<Done>, FigureError> {
         }
     }
     let marked =
-        marked.ok_or_else(|| FigureError::Nothing("the record of the core ends too early".to_owned()))?;
+        marked.ok_or_else(|| LabError::Nothing("the record of the core ends too early".to_owned()))?;
     let seconds = |at: u64| (i128::from(at) - i128::from(marked)) as f64 / 1e9;
     let all = done.into_iter().map(|(who, at, took, cpu)| Done {
         who,
@@ -237,13 +239,13 @@ struct Taken {
 }
 
 impl Taken {
-    fn of(done: &[Done]) -> Result<Self, FigureError> {
-        let part = |is: fn(f64) -> bool| -> Result<Vec<f64>, FigureError> {
+    fn of(done: &[Done]) -> Result<Self, LabError> {
+        let part = |is: fn(f64) -> bool| -> Result<Vec<f64>, LabError> {
             let mine = done.iter().filter(|done| done.who == Who::B && is(done.at));
             let took: Vec<f64> = mine.map(|done| done.took).collect();
             if took.len() < EVENTS_MIN {
                 let count = took.len();
-                return Err(FigureError::Nothing(format!("B had {count} events in one of the parts")));
+                return Err(LabError::Nothing(format!("B had {count} events in one of the parts")));
             }
             Ok(took)
         };
@@ -265,7 +267,6 @@ fn longest(took: &[f64]) -> f64 {
 
 /// How many of so many later values are greater than all earlier ones where any order is as likely as any other: more than that are in less than `LEVEL`
 /// of all cases. That `k` or more are is that the greatest `k` of all are later ones.
-#[expect(clippy::cast_precision_loss, reason = "some hundred events")]
 fn by_chance(earlier: usize, later: usize) -> usize {
     let mut part = 1.0;
     for count in 0..later {
@@ -277,16 +278,15 @@ fn by_chance(earlier: usize, later: usize) -> usize {
     later
 }
 
-#[expect(clippy::cast_precision_loss, reason = "some hundred events")]
-fn judge(one: &[Done], two: &[Done]) -> Result<(Vec<Verdict>, String), FigureError> {
+fn judge(one: &[Done], two: &[Done]) -> Result<(Vec<Criterion>, String), LabError> {
     let (shared, apart) = (Taken::of(one)?, Taken::of(two)?);
     let what = |heaps: &str, taken: &Taken| {
         format!("{heaps}: of B's {} events since A churns, longer than all before", taken.events)
     };
     let least = (shared.by_chance + 1) as f64;
-    let verdicts = vec![
-        Verdict::at_least(what("one heap", &shared), shared.longer as f64, least, "events"),
-        Verdict::at_most(what("two heaps", &apart), apart.longer as f64, apart.by_chance as f64, "events"),
+    let criteria = vec![
+        Criterion::at_least(what("one heap", &shared), shared.longer as f64, least, "events"),
+        Criterion::at_most(what("two heaps", &apart), apart.longer as f64, apart.by_chance as f64, "events"),
     ];
     let mut calls: Vec<f64> =
         one.iter().filter(|done| done.who == Who::A && done.at >= 0.0).map(|done| done.cpu).collect();
@@ -301,7 +301,7 @@ fn judge(one: &[Done], two: &[Done]) -> Result<(Vec<Verdict>, String), FigureErr
         apart.after,
         longest(&calls)
     );
-    Ok((verdicts, found))
+    Ok((criteria, found))
 }
 
 fn chart(done: &[Done]) -> Chart {
@@ -335,7 +335,7 @@ mod tests {
     }
 
     fn kept(one: &[Done], two: &[Done]) -> Vec<bool> {
-        judge(one, two).unwrap().0.iter().map(|verdict| verdict.is_kept).collect()
+        judge(one, two).unwrap().0.iter().map(|criterion| criterion.is_kept).collect()
     }
 
     #[test]
@@ -350,7 +350,7 @@ mod tests {
         assert_eq!(kept(&few, &few), [false, true]);
         few[231].took = 5000.0;
         assert_eq!(kept(&few, &few), [true, false]);
-        assert!(matches!(judge(&disturbed, &calm[..300]), Err(FigureError::Nothing(_))));
+        assert!(matches!(judge(&disturbed, &calm[..300]), Err(LabError::Nothing(_))));
     }
 
     #[test]
@@ -412,14 +412,14 @@ mod tests {
             Done { who: Who::B, at: 0.5, took: 100.0, cpu: 9.0 },
         ];
         assert_eq!(done, expected, "what came before the quiet part is left out");
-        assert!(matches!(read(trace, 4), Err(FigureError::Nothing(_))));
-        assert!(matches!(read("\nx", 0), Err(FigureError::Nothing(_))));
+        assert!(matches!(read(trace, 4), Err(LabError::Nothing(_))));
+        assert!(matches!(read("\nx", 0), Err(LabError::Nothing(_))));
     }
 
     #[test]
     fn a_call_says_what_hog_reads() {
         let frame = frame(7, &Wish { objects: 1, first: 0x0203, places: 4 });
         assert_eq!(frame[36..38], [0, 7]);
-        assert_eq!(frame[guest::TURNS_AT..][..12], [1, 0, 0, 0, 3, 2, 0, 0, 4, 0, 0, 0]);
+        assert_eq!(frame[synthetic::PAYLOAD_AT..][..12], [1, 0, 0, 0, 3, 2, 0, 0, 4, 0, 0, 0]);
     }
 }

@@ -1,7 +1,8 @@
 //! SQoSH, figure 6: capped senders beside one that takes all it can get.
 
-use super::line::{Act, Grant, Played, RATE_MBIT, Script, shown};
-use super::{Figure, FigureError, Mechanism, Outcome, Verdict};
+use super::link_script::{Act, Grant, Played, RATE_MBIT, Script, shown};
+use super::{Criterion, Figure, Mechanism, Outcome};
+use crate::error::LabError;
 use std::time::Duration;
 
 /// The experiment.
@@ -39,11 +40,11 @@ fn script(mechanism: Mechanism) -> Script {
     }
 }
 
-fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
-    shown(FIGURE.name, &script(mechanism), 10, judge)
+fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
+    shown(&FIGURE, &script(mechanism), 10, judge)
 }
 
-fn judge(played: &Played) -> Result<Vec<Verdict>, FigureError> {
+fn judge(played: &Played) -> Result<Vec<Criterion>, LabError> {
     let promised = script(Mechanism::On);
     let windows = promised.steady(played);
     let mut off = [0.0f64; 3];
@@ -62,29 +63,29 @@ fn judge(played: &Played) -> Result<Vec<Verdict>, FigureError> {
         }
     }
     if seen.contains(&0) {
-        return Err(FigureError::Nothing("somebody sent in no whole second that was recorded".to_owned()));
+        return Err(LabError::Nothing("somebody sent in no whole second that was recorded".to_owned()));
     }
     let limit = TOLERANCE * 100.0;
     Ok(vec![
-        Verdict::at_most(
+        Criterion::at_most(
             format!("B: furthest from 40 Mbit/s in any of {} seconds", seen[1]),
             off[1],
             limit,
             "%",
         ),
-        Verdict::at_most(
+        Criterion::at_most(
             format!("C: furthest from 10 Mbit/s in any of {} seconds", seen[2]),
             off[2],
             limit,
             "%",
         ),
-        Verdict::at_most("A: furthest from what is left, of the link", off[A], limit, "%"),
+        Criterion::at_most("A: furthest from what is left, of the link", off[A], limit, "%"),
     ])
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::line::Look;
+    use super::super::link_script::Look;
     use super::*;
 
     fn made(rates: impl Fn(f64, [bool; 3]) -> [f64; 3]) -> Played {
@@ -102,7 +103,7 @@ mod tests {
     }
 
     fn kept(played: &Played) -> Vec<bool> {
-        judge(played).unwrap().iter().map(|verdict| verdict.is_kept).collect()
+        judge(played).unwrap().iter().map(|criterion| criterion.is_kept).collect()
     }
 
     fn rest(sends: [bool; 3]) -> f64 {
@@ -122,6 +123,6 @@ mod tests {
             [100.0 / f64::from(u32::try_from(count.max(1)).unwrap()); 3]
         });
         assert_eq!(kept(&equal), [false; 3]);
-        assert!(matches!(judge(&Played::default()), Err(FigureError::Nothing(_))));
+        assert!(matches!(judge(&Played::default()), Err(LabError::Nothing(_))));
     }
 }

@@ -2,8 +2,8 @@
 
 use super::Space;
 use super::host::{Host, Phase, Table};
-use crate::BenchError;
 use crate::contest::Contestant;
+use crate::error::{Doing, LabError};
 use crate::module::Module;
 use crate::packets::Tick;
 use std::ffi::{CStr, CString, c_void};
@@ -26,11 +26,8 @@ pub struct Native<'a> {
 
 impl<'a> Native<'a> {
     /// Loads a shared object that [`super::Build`] made, and starts the module in it.
-    ///
-    /// # Errors
-    /// Where it cannot be loaded, or is loaded already (its state is one, so it can only be used once at a time), or does not start.
-    pub fn load(path: &Path, module: &Module, space: &'a Space) -> Result<Self, BenchError> {
-        let refused = |said: String| BenchError::Library { path: path.to_owned(), said };
+    pub fn load(path: &Path, module: &Module, space: &'a Space) -> Result<Self, LabError> {
+        let refused = |said: String| LabError::failed(path.display(), said);
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|e| refused(e.to_string()))?;
         // SAFETY: a C string that outlives the call.
         let loaded = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
@@ -62,7 +59,7 @@ impl<'a> Native<'a> {
         for (place, bytes) in &module.tables {
             if let Some(window) = admitted.manifest().tables.get(*place).and_then(weir_session::Table::window)
             {
-                space.show_table(window, bytes).map_err(BenchError::Map)?;
+                space.show_table(window, bytes).doing("a table")?;
             }
         }
         let host = Box::new(Host::new(space, &admitted));

@@ -1,6 +1,6 @@
 //! What a process used.
 
-use crate::BenchError;
+use crate::error::{Doing, LabError};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -14,15 +14,11 @@ pub struct Usage {
 }
 
 /// Runs a command to its end, without input and output, and says what it alone used.
-///
-/// # Errors
-/// Where it cannot be started, or fails.
-pub fn run_measured(command: &mut Command) -> Result<Usage, BenchError> {
+pub fn run_measured(command: &mut Command) -> Result<Usage, LabError> {
     let shown = format!("{command:?}");
-    let failed = |source| BenchError::Program { program: shown.clone(), source };
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let begin = Instant::now();
-    let child = command.spawn().map_err(failed)?;
+    let child = command.spawn().doing(&shown)?;
     let pid = libc::pid_t::try_from(child.id()).unwrap_or(0);
     let mut status = 0;
     // SAFETY: all zeros is a valid value of this plain C struct.
@@ -31,12 +27,12 @@ pub fn run_measured(command: &mut Command) -> Result<Usage, BenchError> {
     while unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) } < 0 {
         let error = std::io::Error::last_os_error();
         if error.kind() != std::io::ErrorKind::Interrupted {
-            return Err(failed(error));
+            return Err(LabError::failed(shown, error));
         }
     }
     let wall = begin.elapsed();
     if !libc::WIFEXITED(status) || libc::WEXITSTATUS(status) != 0 {
-        return Err(BenchError::Failed { command: shown, said: format!("it ended with status {status:#x}") });
+        return Err(LabError::failed(shown, format!("it ended with status {status:#x}")));
     }
     Ok(Usage { cpu: duration(usage.ru_utime) + duration(usage.ru_stime), wall })
 }

@@ -1,6 +1,6 @@
 //! Packets for native modules, at the same addresses relative to a base as sandboxes see them.
 
-use crate::BenchError;
+use crate::error::{Doing, LabError};
 use crate::packets::Packets;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -22,28 +22,25 @@ pub struct Space {
 
 impl Space {
     /// Maps the packets.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn map(packets: &Packets) -> Result<Self, BenchError> {
+    pub fn map(packets: &Packets) -> Result<Self, LabError> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new anonymous mapping at an address that the kernel chooses touches nothing that exists.
         let base = unsafe { libc::mmap(ptr::null_mut(), RESERVED, libc::PROT_NONE, flags, -1, 0) };
         if base == libc::MAP_FAILED {
-            return Err(BenchError::Map(io::Error::last_os_error()));
+            return Err(io::Error::last_os_error()).doing("mapping packets");
         }
         let this = Self { base: base.cast() };
-        this.place(ARENA_BASE as usize, packets.capture()).map_err(BenchError::Map)?;
-        this.place(DESCRIPTORS_BASE as usize, packets.descriptors()).map_err(BenchError::Map)?;
+        this.place(ARENA_BASE as usize, packets.capture()).doing("mapping packets")?;
+        this.place(DESCRIPTORS_BASE as usize, packets.descriptors()).doing("mapping packets")?;
         // SAFETY: inside the reservation of `this`, below the packets.
         let made = unsafe {
             libc::mprotect(this.base.add(STRINGS).cast(), STRINGS_BYTES, libc::PROT_READ | libc::PROT_WRITE)
         };
         if made != 0 {
-            return Err(BenchError::Map(io::Error::last_os_error()));
+            return Err(io::Error::last_os_error()).doing("mapping packets");
         }
         // Zeros: of each table that it is not there.
-        this.protect_tables(libc::PROT_READ).map_err(BenchError::Map)?;
+        this.protect_tables(libc::PROT_READ).doing("mapping packets")?;
         Ok(this)
     }
 

@@ -4,9 +4,11 @@
 //! unloaded, and is granted something else by a change of its session: all by the node's control socket, while the others send. At the other end each
 //! has an interface of its own (macvlan), so that the kernel there counts for it alone.
 
+use super::network::{cable, datagram_of, ip, received, settle};
 use super::node::{Node, is_sound, module};
-use super::scene::{ANYBODY, ASIDE, bind, cable, datagram, ip, received, settle};
-use super::{Axis, Chart, Csv, FigureError, Mark, Outcome, Verdict};
+use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Outcome};
+use crate::error::LabError;
+use crate::machine::{OTHER_CORE, bind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_netio::{Kind, Sink};
@@ -180,26 +182,20 @@ impl Script {
 /// # Errors
 /// As of [`play`] and of `judge`.
 pub fn shown(
-    name: &str,
+    figure: &Figure,
     script: &Script,
     span: u32,
-    judge: impl FnOnce(&Played) -> Result<Vec<Verdict>, FigureError>,
-) -> Result<Outcome, FigureError> {
+    judge: impl FnOnce(&Played) -> Result<Vec<Criterion>, LabError>,
+) -> Result<Outcome, LabError> {
     let played = play(script)?;
-    Ok(Outcome {
-        records: vec![(name.to_owned(), script.csv(&played.looks))],
-        charts: vec![(name.to_owned(), script.chart(&played.looks, span as usize))],
-        verdicts: judge(&played)?,
-        found: format!("Drawn are rates over {} ms.", (STEP * span).as_millis()),
-    })
+    let found = format!("Drawn are rates over {} ms.", (STEP * span).as_millis());
+    let (csv, chart) = (script.csv(&played.looks), script.chart(&played.looks, span as usize));
+    Ok(Outcome::new(figure, csv, chart, judge(&played)?, found))
 }
 
 /// Plays a script over a cable.
-///
-/// # Errors
-/// There is no cable or no node, or it does not grant what the script wants.
-fn play(script: &Script) -> Result<Played, FigureError> {
-    bind(ASIDE)?;
+fn play(script: &Script) -> Result<Played, LabError> {
+    bind(OTHER_CORE)?;
     cable(LINK, "b")?;
     // Modules are loaded for packets, the first of which tells them the time: each sender that begins is sent one on the link's own interface.
     let mut far = Sink::open("b", Kind::Packet)?;
@@ -227,7 +223,7 @@ fn play(script: &Script) -> Result<Played, FigureError> {
         let watcher = scope.spawn(|| watch(script, &before, begin, &is_over));
         let done = conduct(script, &mut node, &mut far, begin);
         is_over.store(true, Ordering::Release);
-        let panicked = || FigureError::Nothing("who looks at the counters panicked".to_owned());
+        let panicked = || LabError::Nothing("who looks at the counters panicked".to_owned());
         (watcher.join().unwrap_or_else(|_| Err(panicked())), done)
     });
     let played = Played { looks: looks?, done: done? };
@@ -236,7 +232,7 @@ fn play(script: &Script) -> Result<Played, FigureError> {
 }
 
 /// Loads a sender's module.
-fn load(node: &mut Node, script: &Script, sender: usize) -> Result<(), FigureError> {
+fn load(node: &mut Node, script: &Script, sender: usize) -> Result<(), LabError> {
     let Some((name, _)) = script.senders.get(sender) else { return Ok(()) };
     let flood = format!(
         "module = \"flood\"\nset = {{ size = {FRAME}, per-tick = {FRAMES}, interval = \"1ms\", destination = {} }}",
@@ -246,13 +242,8 @@ fn load(node: &mut Node, script: &Script, sender: usize) -> Result<(), FigureErr
 }
 
 /// Has the node do what the script says, and waits for its end. Says when each was done.
-fn conduct(
-    script: &Script,
-    node: &mut Node,
-    far: &mut Sink,
-    begin: Instant,
-) -> Result<Vec<f64>, FigureError> {
-    let packet = datagram(ANYBODY, (1000, 53), 60);
+fn conduct(script: &Script, node: &mut Node, far: &mut Sink, begin: Instant) -> Result<Vec<f64>, LabError> {
+    let packet = datagram_of(60);
     let wait = |at: f64| std::thread::sleep(Duration::from_secs_f64(at).saturating_sub(begin.elapsed()));
     let mut done = Vec::new();
     for (at, sender, act) in &script.acts {
@@ -279,7 +270,7 @@ fn watch(
     before: &[f64],
     begin: Instant,
     is_over: &AtomicBool,
-) -> Result<Vec<Look>, FigureError> {
+) -> Result<Vec<Look>, LabError> {
     let (mut looks, mut due) = (Vec::new(), begin);
     while !is_over.load(Ordering::Acquire) {
         let at = begin.elapsed().as_secs_f64();
@@ -292,7 +283,7 @@ fn watch(
 }
 
 /// What has come from each sender so far, in megabits on the wire.
-fn count(script: &Script) -> Result<Vec<f64>, FigureError> {
+fn count(script: &Script) -> Result<Vec<f64>, LabError> {
     let of = |(name, _): &(&str, Grant)| {
         let (packets, bytes) = received(&format!("to-{name}"))?;
         Ok(megabits(bytes + packets * OVERHEAD))
@@ -300,7 +291,6 @@ fn count(script: &Script) -> Result<Vec<f64>, FigureError> {
     script.senders.iter().map(of).collect()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
 fn megabits(bytes: u64) -> f64 {
     bytes as f64 * 8.0 / 1e6
 }
