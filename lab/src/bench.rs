@@ -22,7 +22,7 @@ use weir_author::Level;
 #[derive(Debug, Parser)]
 #[command(name = "bench")]
 struct Cli {
-    /// What to measure
+    /// The parts to measure
     #[arg(value_parser = parts(), default_value = ALL)]
     parts: Vec<String>,
     /// Fewer rounds: for a first look

@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_128;
 pub struct Shape {
     /// Its file's name without the ending.
     pub name: String,
-    /// What it is written in.
+    /// The language.
     pub lang: Lang,
     text: String,
 }
@@ -27,9 +27,9 @@ pub struct Shape {
 pub struct Sample {
     /// Its source's name.
     pub shape: String,
-    /// What it is written in.
+    /// The language.
     pub lang: Lang,
-    /// How it was compiled.
+    /// The optimisation level.
     pub level: Level,
     /// The module.
     pub module: Module,
@@ -41,7 +41,7 @@ impl fmt::Display for Sample {
     }
 }
 
-/// What was built, and why some of it was not.
+/// The built modules, and the reasons for missing ones.
 #[derive(Debug, Default)]
 pub struct Corpus {
     /// The modules, by language, name and level.
@@ -50,7 +50,7 @@ pub struct Corpus {
     pub skipped: Vec<String>,
 }
 
-/// What every module of the corpus has as its manifest.
+/// The manifest of every module of the corpus.
 const MANIFEST: &str = include_str!("../corpus/weir.toml");
 
 const CARGO: &str = "[package]\nname = \"{{name}}\"\nversion = \"0.1.0\"\nedition = \"2021\"\npublish = false\n\n\

@@ -5,6 +5,7 @@
 
 mod adversarial;
 mod analysis;
+mod appended;
 mod authorising;
 pub mod bench;
 mod compile_queue;

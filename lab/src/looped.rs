@@ -12,7 +12,7 @@ const RECORD_HEADER: usize = 16;
 /// A classic pcap file in memory.
 struct Pcap {
     bytes: Vec<u8>,
-    /// Where the records begin.
+    /// The places of the records.
     records: Vec<usize>,
     big_endian: bool,
     /// Units of the time stamps' second part in a second.

@@ -11,7 +11,7 @@ use crate::place;
 use crate::sandboxed::Sandboxed;
 use crate::statistics::Sample;
 use crate::table::Table;
-use crate::worst::{ETHERNET, Found, Search, search};
+use crate::worst::{ETHERNET, Outcome, Search, search};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -46,9 +46,6 @@ pub fn recorded(capture: &Path) -> Result<Vec<Vec<u8>>, LabError> {
 }
 
 /// Bounds of the shipped modules beside what a search finds, and beside the time that packets of a trace take.
-///
-/// # Errors
-/// Where a module cannot be run; [`LabError::Bound`] where a packet used more than its bound.
 pub fn shipped(modules: &[Module], sample: &Path, trace: &Packets, how: Search) -> Result<String, LabError> {
     let counter = Counter::new()?;
     let recorded = recorded(sample)?;
@@ -113,9 +110,6 @@ fn calibrated() -> Result<Calibration, LabError> {
 }
 
 /// The same for the functions of the corpus that have a bound, in a few lines.
-///
-/// # Errors
-/// As [`shipped`].
 pub fn corpus(members: &[&Member], sample: &Path, how: Search) -> Result<String, LabError> {
     let counter = Counter::new()?;
     let recorded = recorded(sample)?;
@@ -151,7 +145,12 @@ pub fn corpus(members: &[&Member], sample: &Path, how: Search) -> Result<String,
 }
 
 /// A search whose packets all keep to the bound.
-fn checked(module: &Module, counter: &Counter, recorded: &[Vec<u8>], how: Search) -> Result<Found, LabError> {
+fn checked(
+    module: &Module,
+    counter: &Counter,
+    recorded: &[Vec<u8>],
+    how: Search,
+) -> Result<Outcome, LabError> {
     let found = search(module, &counter.load(module)?, recorded, how)?;
     match &found.over {
         None => Ok(found),

@@ -13,10 +13,10 @@ use std::collections::HashSet;
 use weir_abi::BATCH_PACKETS;
 use weir_bounds::{EntryPoint, Linear};
 
-/// How long to search.
+/// The length of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Search {
-    /// Where the numbers begin.
+    /// The seed of the random numbers.
     pub seed: u64,
     /// Times with a weather of their own; each begins with the module as it starts.
     pub times: usize,
@@ -38,9 +38,9 @@ pub struct Cost {
     pub fuel: u64,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct Outcome {
     /// The bound of the packet function.
     pub bound: Linear,
     /// The packet with the most fuel, of all and of those up to [`ETHERNET`].
@@ -55,8 +55,8 @@ pub struct Found {
     pub over: Option<(Cost, Crafted)>,
 }
 
-impl Found {
-    /// How many times as large as the fuel the bound at a packet's length is.
+impl Outcome {
+    /// The bound at a packet's length, as a multiple of the fuel.
     pub fn ratio(&self, cost: Cost) -> f64 {
         ratio(self.bound.at(cost.len), cost.fuel)
     }
@@ -72,14 +72,14 @@ pub fn search(
     counted: &Counted<'_>,
     recorded: &[Vec<u8>],
     how: Search,
-) -> Result<Found, LabError> {
+) -> Result<Outcome, LabError> {
     let admitted = module.admit()?;
     let bound =
         admitted.analysis().entry(EntryPoint::Packet).map_or(Linear::UNBOUNDED, |found| found.usage.fuel);
     let mut mint = Mint::new(how.seed, admitted.bytes(), admitted.values(), recorded.to_vec());
     let none = Cost::default();
     let mut found =
-        Found { bound, worst: none, worst_on_ethernet: none, closest: none, packets: 0, over: None };
+        Outcome { bound, worst: none, worst_on_ethernet: none, closest: none, packets: 0, over: None };
     let mut kept: Vec<Crafted> = Vec::new();
     let mut seen: HashSet<u64> = HashSet::new();
     let mut costs = Vec::new();
@@ -128,7 +128,7 @@ fn next(mint: &mut Mint, weather: &Weather, kept: &[Crafted]) -> Crafted {
     mint.mutate(&kept[one], &kept[other])
 }
 
-impl Found {
+impl Outcome {
     fn take(&mut self, cost: Cost, packet: &Crafted) {
         self.packets += 1;
         if cost.fuel > self.worst.fuel {

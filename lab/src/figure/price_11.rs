@@ -26,23 +26,23 @@ then 90, 70 and 40 %.",
 /// The sessions: name, and share of the core in percent.
 const SESSIONS: [(&str, Option<f64>); 4] =
     [("a", None), ("b", Some(10.0)), ("c", Some(20.0)), ("d", Some(30.0))];
-/// Between the starts of two sessions.
+/// The interval of the starts of sessions.
 const INTERVAL: Duration = Duration::from_secs(3);
 /// From the start of the last session to the end.
 const REST: Duration = Duration::from_secs(5);
-/// Between two looks.
+/// The interval of looks.
 const STEP: Duration = Duration::from_millis(20);
 const PERIOD_MS: f64 = 4.0;
-/// Of the core's time its thread must have got so much in a second that is judged.
+/// The least part of the core that its thread must have in a judged second.
 const UNDISTURBED: f64 = 0.97;
-/// Seconds that must be left to judge each session by.
+/// The least number of judged seconds of each session.
 const SECONDS_MIN: usize = 2;
-/// How far a share may be from what was promised, in points of percent.
+/// The tolerance of a share, in points of percent.
 const TOLERANCE: f64 = 1.0;
-/// What the node itself may take of the core, in points of percent.
+/// The node's own part of the core at most, in points of percent.
 const OVERHEAD: f64 = 2.0;
 
-/// How things were at a time. Times in seconds.
+/// The state at a time. Times in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Look {
     at: f64,
@@ -52,13 +52,13 @@ struct Look {
     used: [f64; 4],
 }
 
-/// All that was recorded.
+/// All records.
 #[derive(Clone, Debug, Default)]
 struct Record {
     looks: Vec<Look>,
-    /// From when on each session had work.
+    /// The times from which each session had work.
     starts: [f64; 4],
-    /// Periods that each missed.
+    /// Missed periods of each session.
     missed: [u64; 4],
 }
 
@@ -141,7 +141,7 @@ fn look(snapshot: &Snapshot, begin: u64) -> Look {
     }
 }
 
-/// How things were at a time between two looks.
+/// The interpolated state at a time between two looks.
 fn between(looks: &[Look], at: f64) -> Option<Look> {
     let after = looks.iter().position(|look| look.at >= at)?;
     let (one, other) = (looks.get(after.checked_sub(1)?)?, looks.get(after)?);
@@ -151,7 +151,7 @@ fn between(looks: &[Look], at: f64) -> Option<Look> {
     Some(Look { at, core: mix(one.core, other.core), used })
 }
 
-/// A whole second: when it began, what part of it the core's thread got, and the sessions' shares of that in percent.
+/// A whole second: its beginning, the part that the core's thread had, and the sessions' shares of that part in percent.
 struct Second {
     begin: f64,
     got: f64,
@@ -169,7 +169,7 @@ fn seconds(record: &Record) -> impl Iterator<Item = Second> + '_ {
     })
 }
 
-/// The seconds after the first session's start in which the core was not the node's.
+/// The seconds after the first session's start in which other programs had the core.
 fn disturbed(record: &Record) -> Vec<f64> {
     let after = seconds(record).filter(|second| second.begin > record.starts[0]);
     after.filter(|second| second.got < UNDISTURBED).map(|second| second.begin).collect()
@@ -196,7 +196,7 @@ fn judge(record: &Record) -> Result<Vec<Criterion>, LabError> {
                 criteria.push(Criterion::at_most(what, off, TOLERANCE, "points"));
             }
             None => {
-                // Seconds in which somebody came have no one rest.
+                // Seconds in which a session starts have no constant rest.
                 let steady = mine.iter().filter(|second| {
                     record
                         .starts
@@ -209,7 +209,7 @@ fn judge(record: &Record) -> Result<Vec<Criterion>, LabError> {
                     100.0 - promised - second.shares[place]
                 });
                 let lacks = lacks.reduce(f64::max).ok_or_else(|| {
-                    LabError::Nothing("in no second that can be judged nobody came".to_owned())
+                    LabError::Nothing("a session started in each second that can be judged".to_owned())
                 })?;
                 let what = format!("{name}: less than what the others leave, at most");
                 criteria.push(Criterion::at_most(what, lacks, TOLERANCE + OVERHEAD, "points"));
@@ -273,11 +273,11 @@ mod tests {
     }
 
     #[test]
-    fn each_has_its_share_or_it_is_said() {
+    fn a_missed_share_is_seen() {
         assert_eq!(kept(&made(0.99, [0.99, 10.4, 19.3, 30.0])), [true; 4]);
         assert_eq!(kept(&made(0.99, [0.99, 11.2, 20.0, 30.0])), [true, false, true, true]);
         assert_eq!(kept(&made(0.99, [0.99, 10.0, 20.0, 27.0])), [true, true, true, false]);
-        // The rest is somebody else's.
+        // Another program has the rest.
         assert_eq!(kept(&made(0.99, [0.8, 10.0, 20.0, 30.0])), [false, true, true, true]);
         // Equal parts, as without reservations.
         assert_eq!(kept(&made(0.99, [1.0, 25.0, 25.0, 25.0]))[1..], [false; 3]);

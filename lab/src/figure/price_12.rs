@@ -20,9 +20,9 @@ again, whereupon D sends again. Lines are rough because 16⅔ packets of 1500 by
 
 const PERIOD: Duration = Duration::from_millis(6);
 const D: usize = 0;
-/// What E has: 2 ms of 6 ms.
+/// The guarantee of E: 2 ms of 6 ms.
 const THIRD: f64 = RATE_MBIT / 3.0;
-/// How far a guarantee may be missed, as a part of it; and how far best effort from what is left, as a part of the link.
+/// The tolerance of a guarantee, as a part of it, and of best effort, as a part of the link.
 const TOLERANCE: f64 = 0.02;
 
 fn script(mechanism: Mechanism) -> Script {
@@ -41,7 +41,7 @@ fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
     shown(&FIGURE, &script(mechanism), 5, judge)
 }
 
-/// What must be seen, whatever was granted in this run.
+/// The criteria, which do not depend on the grants of this run.
 fn judge(played: &Played) -> Result<Vec<Criterion>, LabError> {
     let promised = script(Mechanism::On);
     let windows = promised.steady(played);

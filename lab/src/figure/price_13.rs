@@ -29,54 +29,53 @@ the least room much is lost at any period, because of the way from the driver.",
     run,
 };
 
-/// Packets that can wait, and periods in ms.
+/// Queue lengths in packets, and periods in ms.
 const ROOMS: [u32; 6] = [4, 8, 16, 24, 32, 58];
 const PERIODS_MS: [f64; 8] = [1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 14.0, 20.0];
-/// Of the core, in parts of one.
+/// The receiver's share of the core.
 const SHARE: f64 = 0.1;
-/// What it may take at most, in percent of the core, so that it is not for want of its slice that anything is lost.
+/// The most processor time of the receiver, in percent of the core: below its slice, so that no packet is lost for want of the slice.
 const ENOUGH: f64 = 9.0;
-/// What the other has of each period of its own.
+/// The slice and the period of the other session.
 const OTHER_MS: (f64, f64) = (4.0, 10.0);
-/// Packets that come at once, and how often. Were that a part of the other's period, then in a whole trial as many would come in each of its waits, one time more or
-/// one time less, as it happens.
+/// Packets of a burst, and the interval of bursts. The interval does not divide the other's period, so bursts come at ever other times of it.
 const BURST: u32 = 8;
 const EVERY: Duration = Duration::from_micros(1020);
 const FRAME: usize = 1514;
 const TRIAL: Duration = Duration::from_millis(400);
-/// After the last packet was sent everything has arrived, or is lost.
+/// The time for the last packets to arrive.
 const DRAINED: Duration = Duration::from_millis(60);
 const TRIALS: usize = 3;
-/// At most so many for a point, where the machine disturbs.
+/// The most trials of a point, where the machine disturbs.
 const TRIALS_MAX: usize = 12;
-/// The cores that have to run meanwhile: the node's, and that of sender and receiver.
+/// The cores that must not pause: the node's, and that of sender and receiver.
 const CORES: [u16; 2] = [OTHER_CORE, 1];
-/// Turns of the loop that is the other's work for each of 1,000 packets a second: more than it can do.
-const OTHER_TURNS: u32 = 8_000_000;
-/// Turns of the loop that is the receiver's work.
-const TURNS: u32 = 2_000;
-/// What counts as all, in percent: of some thousand packets.
+/// Iterations of the other's loop for each of 1,000 packets a second: more than it can do.
+const OTHER_LOOP: u32 = 8_000_000;
+/// Iterations of the receiver's loop.
+const ITERATIONS: u32 = 2_000;
+/// The percentage that counts as all of some thousand packets.
 const ALL: f64 = 98.0;
-/// Room that outlasts a piece of the other's work, with which a short period suffices; and what a short period is.
+/// A queue that outlasts a piece of the other's work, so that a short period suffices; and a short period.
 const MODEST: u32 = 16;
 const SHORT_MS: f64 = 4.0;
 /// A period that is longer than the other's.
 const LONG_MS: f64 = 12.0;
-/// How far what is received may be from what is predicted, in points of percent: a wait is a piece of work longer or shorter, of 200 us in 10 ms, at each end.
+/// The tolerance of the prediction, in points of percent: a wait is up to a piece of work of 200 us in 10 ms longer or shorter at each end.
 const TOLERANCE: f64 = 6.0;
-/// How far long periods may differ from one another.
+/// The tolerance between long periods.
 const LEVEL: f64 = 4.0;
 
-/// What was received with some room and period, in parts of what was sent.
+/// The part of the traffic that was received with a queue and a period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Point {
     room: u32,
     period_ms: f64,
-    /// What the kernel counted on the way in, Mbit/s.
+    /// Mbit/s that the kernel counted on the way in.
     offered: f64,
-    /// Of that, what went on; percent.
+    /// The forwarded part of it, in percent.
     received: f64,
-    /// Processor time on the receiver's account, in percent of the core.
+    /// Processor time charged to the receiver, in percent of the core.
     used: f64,
 }
 
@@ -108,21 +107,21 @@ fn kilobytes(room: u32) -> f64 {
     f64::from(room) * 1.514
 }
 
-/// What must be received, in percent of what is sent.
+/// The part of the traffic that must be received, in percent.
 fn predicted(room: u32, period_ms: f64) -> f64 {
     let (slice, period) = OTHER_MS;
     let wait = (period_ms - (period - slice)).clamp(0.0, slice);
     let covered = f64::from(room) / f64::from(BURST) * EVERY.as_secs_f64() * 1e3;
-    // Of what comes at once there is room for this part, wait or no wait.
+    // The queue has room for this part of a burst.
     let part = (f64::from(room) / f64::from(BURST)).min(1.0);
     100.0 * (part * (1.0 - wait / period) + wait.min(covered) / period).min(part)
 }
 
-/// What was received, and how many times were repeated.
+/// The received parts, and the number of repeated trials.
 fn record(mechanism: Mechanism) -> Result<(Vec<Point>, usize), LabError> {
     go_at_once();
     bind(OTHER_CORE)?;
-    // To the receiver, on from it, and to the other.
+    // To the receiver, from the receiver, and to the other.
     for (one, other) in [("a", "b"), ("c", "d"), ("e", "f")] {
         cable(one, other)?;
     }
@@ -137,11 +136,11 @@ fn record(mechanism: Mechanism) -> Result<(Vec<Point>, usize), LabError> {
         "name = \"other\"\nprofile = \"long\"\ncpu = [{{ period = \"{period}ms\", slice = \"{slice}ms\" }}]\n\
          channel = [{{ interface = \"f\", queue = 256 }}]\n"
     ))?;
-    node.load("other", module("module = \"busy.wasm\"")?, &synthetic::busy(OTHER_TURNS)?)?;
+    node.load("other", module("module = \"busy.wasm\"")?, &synthetic::busy(OTHER_LOOP)?)?;
     let load = Traffic::start("e", vec![datagram_of(60)])?;
     load.set(1000);
     let mut sink = Sink::open("a", Kind::Packet)?;
-    let work = synthetic::busy(TURNS)?;
+    let work = synthetic::busy(ITERATIONS)?;
     let (mut points, mut repeated) = (Vec::new(), 0);
     let watch = Watch::start(&CORES)?;
     for room in ROOMS {
@@ -181,25 +180,25 @@ fn record(mechanism: Mechanism) -> Result<(Vec<Point>, usize), LabError> {
     Ok((points, repeated))
 }
 
-/// What came of sending for a while.
+/// The result of some traffic.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
-    /// Mbit/s on the wire, as the kernel counted what came in.
+    /// Mbit/s on the wire that the kernel counted on the way in.
     offered: f64,
-    /// What part of it went on, as the kernel counts; percent.
+    /// The forwarded part of it, as the kernel counts, in percent.
     received: f64,
-    /// Processor time on the receiver's account meanwhile, in percent of the core.
+    /// Processor time charged to the receiver, in percent of the core.
     used: f64,
 }
 
-/// Processor time on the receiver's account, in seconds: its own, and what others spent for it.
+/// Processor time charged to the receiver, in seconds: its own, and that of others on its behalf.
 fn charged(snapshot: &Snapshot) -> f64 {
     let used = session(snapshot, "receiver")
         .map_or(0, |session| session.cpu.iter().map(|cpu| cpu.used_ns + cpu.debited_ns).sum());
     used as f64 / 1e9
 }
 
-/// Sends for a while.
+/// Sends for some time.
 fn trial(sink: &mut Sink, node: &mut Node) -> Result<Trial, LabError> {
     let before = (received("b")?.0, received("d")?.0, charged(&node.snapshot()?));
     let frame = datagram_of(FRAME);
@@ -208,7 +207,7 @@ fn trial(sink: &mut Sink, node: &mut Node) -> Result<Trial, LabError> {
     let mut due = begin;
     while begin.elapsed() < TRIAL {
         sink.send(&burst);
-        // Where this was late, nothing is made up for: that would be more at once.
+        // A late burst is not made up for, because that would be a larger one.
         due = (due + EVERY).max(Instant::now());
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
     }
@@ -234,7 +233,7 @@ fn judge(points: &[Point]) -> Result<Vec<Criterion>, LabError> {
     let least = |points: &[Point]| points.iter().map(|point| point.received).fold(f64::INFINITY, f64::min);
     let quick = some(&|point| point.period_ms <= SHORT_MS && point.room >= MODEST)?;
     let roomy = some(&|point| Some(&point.room) == ROOMS.last())?;
-    // Where the wait is longer than the room lasts.
+    // The wait is longer than the queue lasts.
     let lossy = some(&|point| {
         let is_short_of_room = predicted(point.room, point.period_ms) < 100.0;
         point.period_ms >= LONG_MS && point.room >= BURST && is_short_of_room
@@ -248,7 +247,7 @@ fn judge(points: &[Point]) -> Result<Vec<Criterion>, LabError> {
     let most = loses.iter().map(|point| point.received).fold(0.0, f64::max);
     let used = points.iter().map(|point| point.used).fold(0.0, f64::max);
     Ok(vec![
-        Criterion::at_most("processor time on the receiver's account", used, ENOUGH, "%"),
+        Criterion::at_most("processor time charged to the receiver", used, ENOUGH, "%"),
         Criterion::at_least(
             format!("with {:.0} KB or more, period of up to {SHORT_MS:.0} ms: received", kilobytes(MODEST)),
             least(&quick),
@@ -321,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_received_follows_from_deadlines() {
+    fn the_received_part_follows_from_deadlines() {
         for (room, period, wanted) in [
             (4, 1.0, 50.0),
             (8, 6.0, 100.0),

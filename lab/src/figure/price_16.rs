@@ -28,14 +28,14 @@ small steps where memory is asked for and in a few large ones, nearly all of whi
     run,
 };
 
-/// Whose virtual processor it is.
+/// The owner of a virtual CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     A,
     B,
 }
 
-/// What a call of the service says: how many objects, and where they are kept.
+/// The arguments of a call of the service: the number of objects, and their places.
 struct Wish {
     objects: u32,
     first: u32,
@@ -50,21 +50,21 @@ const FILL: Wish = Wish { objects: 2_500, first: 0, places: B_PLACES };
 const B_EVENT: Wish = Wish { objects: 100, first: 0, places: B_PLACES };
 const A_QUIET: Wish = Wish { objects: 5, first: B_PLACES, places: A_PLACES };
 const A_CHURN: Wish = Wish { objects: 2_000, ..A_QUIET };
-/// Events a second, of B and of A: no multiples of each other, so that they meet at all times.
+/// Events a second, of B and of A. Neither divides the other, so that events coincide in all ways.
 const B_RATE: u64 = 50;
 const A_RATE: u64 = 397;
-/// How long A makes little, and how long much.
+/// The length of the quiet part, and of the part with much garbage.
 const PART: Duration = Duration::from_millis(4500);
-/// Between two calls that fill a heap: longer than one takes.
+/// The interval of calls that fill a heap: longer than a call.
 const PAUSE: Duration = Duration::from_millis(40);
-/// Ports by which the packets of A and B are told apart, and a port for nobody.
+/// The ports of A and B, and an unused port.
 const PORTS: [u16; 3] = [1, 2, 3];
-/// What happens more rarely is not taken for chance, as is usual.
+/// The usual level of significance.
 const LEVEL: f64 = 0.01;
-/// Events that must be left to judge by, in each part.
+/// The least number of events in each part.
 const EVENTS_MIN: usize = 100;
 
-/// An event: whose, when it was over, in seconds from when A began to churn, what it took, and the processor time of its call, in us.
+/// An event: its owner, its end in seconds since A began to churn, its length, and the processor time of its call, in us.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Done {
     who: Who,
@@ -101,7 +101,7 @@ fn record(heaps: usize) -> Result<Vec<Done>, LabError> {
     ))?;
     let names = ["heap-a", "heap-b"];
     let heap_of_b = names[heaps - 1];
-    let [port_a, port_b, nobody] = PORTS;
+    let [port_a, port_b, unused] = PORTS;
     for (name, of) in [("a", names[0]), ("b", heap_of_b)] {
         let (cpu, port) = if name == "a" {
             (String::new(), port_a)
@@ -118,7 +118,7 @@ fn record(heaps: usize) -> Result<Vec<Done>, LabError> {
     {
         node.create(&format!(
             "name = \"{name}\"\nprofile = \"long\"\ncpu = [{{ period = \"{period}ms\", slice = \"{slice}us\", spare = true }}]\n\
-             channel = [{{ interface = \"b\", filter = \"udp dst port {nobody}\" }}]\n\
+             channel = [{{ interface = \"b\", filter = \"udp dst port {unused}\" }}]\n\
              offer = [{{ service = \"make\", callers = [\"a\", \"b\"], pays = \"caller\" }}]\n"
         ))?;
         let hog = "module = \"hog\"\nset = { per-packet = 0, per-tick = 0, size = 64, live = 60000, interval = \"24h\" }";
@@ -186,13 +186,13 @@ fn read(trace: &str, mark: usize) -> Result<Vec<Done>, LabError> {
                     states[place].woken = now;
                 }
             }
-            // That for which it was woken; it is woken again, by the answer, before the call is paid for.
+            // The wakeup for this run. The answer wakes the virtual CPU again before the call is debited.
             (Input::Next, Answer::Decided(Decision::Run { vp, .. })) => {
                 if let Some(place) = place(vp) {
                     states[place].begun = states[place].woken;
                 }
             }
-            // A call is paid for each time that it has run, and is over when it was not suspended.
+            // A call is debited after each run, and ends when it was not suspended.
             (Input::Charge(_, outcome), _) => is_suspended = outcome == Outcome::Suspended,
             (Input::Debit(vp, time, Debt::Agreed), Answer::Left(_)) => {
                 let Some(place) = place(vp) else { continue };
@@ -218,7 +218,7 @@ fn read(trace: &str, mark: usize) -> Result<Vec<Done>, LabError> {
     Ok(all.filter(|done| done.at >= -PART.as_secs_f64()).collect())
 }
 
-/// What is known of a virtual processor: when it was woken last, and when for what it ran last, and what has been paid of the call that is under way; in ns.
+/// The state of a virtual CPU: the times of its last wakeup and of the wakeup for its last run, and the processor time of the current call; in ns.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     woken: u64,
@@ -226,13 +226,13 @@ struct State {
     cpu: u64,
 }
 
-/// What B's events took in one experiment.
+/// The times of B's events in one experiment.
 struct Taken {
     /// The longest before A began to churn, in us.
     before: f64,
     /// The longest from then on.
     after: f64,
-    /// Events from then on; how many of them were longer than all before; and how many chance makes longer where nothing has changed, at most.
+    /// Events from then on, those of them longer than all before, and the number that chance explains.
     events: usize,
     longer: usize,
     by_chance: usize,
@@ -265,8 +265,8 @@ fn longest(took: &[f64]) -> f64 {
     took.iter().copied().fold(0.0, f64::max)
 }
 
-/// How many of so many later values are greater than all earlier ones where any order is as likely as any other: more than that are in less than `LEVEL`
-/// of all cases. That `k` or more are is that the greatest `k` of all are later ones.
+/// The number of later values that chance makes greater than all earlier ones, where any order is equally likely: more than that are greater with a
+/// probability below `LEVEL`. `k` or more are greater if the greatest `k` of all values are later ones.
 fn by_chance(earlier: usize, later: usize) -> usize {
     let mut part = 1.0;
     for count in 0..later {
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_disturbed_is_told_from_who_is_not() {
+    fn disturbed_events_are_told_from_others() {
         let (calm, disturbed) = (made(110.0, 110.0), made(110.0, 120.0));
         assert_eq!(kept(&disturbed, &calm), [true, true]);
         assert_eq!(kept(&disturbed, &disturbed), [true, false]);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_chance_explains_is_counted_right() {
+    fn the_number_that_chance_explains_is_right() {
         // Of one earlier value and 98 later ones, all later ones are greater in one of 99 cases.
         assert_eq!(by_chance(1, 98), 98);
         // That k of 225 are, about one in 2^k.
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_what_was_debited_until_it_was_over() {
+    fn a_call_has_all_debits_until_its_end() {
         let trace = "weir-cpu-trace 2 blocking 1 cap 1 arrears 1\n\
             0 create best-effort 100 0 -> created 0.0\n\
             0 create reserved 4000000 1000000 0 0 -> created 1.0\n\
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_says_what_hog_reads() {
+    fn a_call_has_the_arguments_that_hog_reads() {
         let frame = frame(7, &Wish { objects: 1, first: 0x0203, places: 4 });
         assert_eq!(frame[36..38], [0, 7]);
         assert_eq!(frame[synthetic::PAYLOAD_AT..][..12], [1, 0, 0, 0, 3, 2, 0, 0, 4, 0, 0, 0]);

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "weir-lab")]
 struct Cli {
-    /// Which experiment; `list` says which there are, `all` does all of them
+    /// The experiment; `list` lists them, `all` does all of them
     figure: String,
     /// With the mechanism that it is about switched off: then it must fail
     #[arg(long)]

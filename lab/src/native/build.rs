@@ -11,7 +11,7 @@ use std::process::Command;
 pub struct Compiler {
     /// The program.
     pub program: &'static str,
-    /// What it says about itself.
+    /// The first line of `--version`.
     pub version: String,
 }
 
@@ -33,7 +33,7 @@ impl Compiler {
     }
 }
 
-/// How a module is built natively.
+/// A way to build a module natively.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Build {
     /// With all that this machine's processor has (`-march=native`), as the sandbox's compiler does, and not with the least common one.
@@ -110,7 +110,7 @@ pub fn compile_program(source: &Path, compiler: &Compiler) -> Result<PathBuf, La
     Ok(program)
 }
 
-/// Runs the compiler; what it makes takes the name `to` when it is whole, so that nobody loads half of it.
+/// Runs the compiler. Its output is renamed to `to` when it is complete, so that no half of it is loaded.
 fn compile(mut command: Command, to: &Path) -> Result<(), LabError> {
     let fresh = PathBuf::from(format!("{}.{}", to.display(), std::process::id()));
     let output = command.arg("-o").arg(&fresh).output().doing(command.get_program().to_string_lossy())?;

@@ -1,10 +1,10 @@
-//! What a process used.
+//! Processor time of processes and threads.
 
 use crate::error::{Doing, LabError};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a process used until its end.
+/// The resources of a process until its end.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
     /// Processor time, in user mode and in the kernel.
@@ -13,7 +13,7 @@ pub struct Usage {
     pub wall: Duration,
 }
 
-/// Runs a command to its end, without input and output, and says what it alone used.
+/// Runs a command to its end, without input and output.
 pub fn run_measured(command: &mut Command) -> Result<Usage, LabError> {
     let shown = format!("{command:?}");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -23,7 +23,7 @@ pub fn run_measured(command: &mut Command) -> Result<Usage, LabError> {
     let mut status = 0;
     // SAFETY: all zeros is a valid value of this plain C struct.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: pointers to live locals; the process is a child of ours that nobody else waits for.
+    // SAFETY: pointers to live locals; the process is a child that no other code waits for.
     while unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) } < 0 {
         let error = std::io::Error::last_os_error();
         if error.kind() != std::io::ErrorKind::Interrupted {
@@ -54,7 +54,7 @@ pub fn process_time(id: u32) -> Option<Duration> {
     }
 }
 
-/// What a clock shows; nothing where there is none, any more.
+/// The time of a clock; nothing for a clock that is gone.
 fn read(clock: libc::clockid_t) -> Option<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a live local.
