@@ -23,16 +23,23 @@ pub trait Contestant {
     fn stop(&mut self, now: Timestamp);
     /// Begins a block of packets. The limits of ticks count for each block.
     fn begin_block(&mut self);
-    /// Takes the frames sent since the last call; the stream of each frame is its output. `empty` is used from now on.
-    fn take_frames(&mut self, empty: Records) -> Records;
-    /// Takes the tables published since the last call, with their places.
-    fn take_published(&mut self) -> Vec<(u32, Vec<u8>)>;
-    /// Takes the records emitted since the last call. `empty` is used from now on.
-    fn take_records(&mut self, empty: Records) -> Records;
-    /// Takes the patches since the last call.
-    fn take_patches(&mut self) -> Vec<Patch>;
+    /// Takes the results since the last call. `empty` is used for records from now on.
+    fn take(&mut self, empty: Records) -> Taken;
     /// The first fault.
     fn fault(&self) -> Option<String>;
+}
+
+/// Results of a build.
+#[derive(Default)]
+pub struct Taken {
+    /// Emitted records.
+    pub records: Records,
+    /// Sent frames, whose stream is their output.
+    pub frames: Records,
+    /// Patched packets.
+    pub patches: Vec<Patch>,
+    /// Published tables, with their places.
+    pub published: Vec<(u32, Vec<u8>)>,
 }
 
 /// The results of a build in a round: counts and hashes.
@@ -188,14 +195,14 @@ impl<'a> Entry<'a> {
 
     /// Takes all results.
     fn take(&mut self) {
-        let records = self.build.take_records(self.spare.pop().unwrap_or_default());
+        let Taken { records, frames, patches, mut published } =
+            self.build.take(self.spare.pop().unwrap_or_default());
         self.taken.push(records);
-        let frames = self.build.take_frames(Records::default());
         if !frames.is_empty() {
             self.frames.push(frames);
         }
-        self.published.append(&mut self.build.take_published());
-        for patch in self.build.take_patches() {
+        self.published.append(&mut published);
+        for patch in patches {
             self.patches += 1;
             self.patched.extend_from_slice(&patch.packet.to_le_bytes());
             self.patched.extend_from_slice(&patch.offset.to_le_bytes());

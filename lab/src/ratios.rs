@@ -192,8 +192,7 @@ fn slow(module: &Module, trace: &Packets, part: f64) -> Result<f64, LabError> {
             while let Some(tick) = ticks.next_if(|tick| tick.before <= index + 1) {
                 build.tick(*tick);
             }
-            build.take_records(weir_session::Records::default());
-            build.take_patches();
+            build.take(weir_session::Records::default());
         }
     }
     least.sort_unstable();

@@ -1,12 +1,12 @@
 //! A module in its sandbox, as `weir run` runs it.
 
-use crate::contest::Contestant;
+use crate::contest::{Contestant, Taken};
 use crate::error::{Doing, LabError};
 use crate::module::Module;
 use crate::packets::{Packets, Tick};
 use std::sync::{Arc, Mutex, PoisonError};
 use weir_abi::{DESCRIPTOR_BYTES, DESCRIPTORS_BASE, code};
-use weir_sandbox::{Batch, Engine, Instance, Means, Patch, Pinned, Press, TableVersion};
+use weir_sandbox::{Batch, Engine, Instance, Means, Pinned, Press, TableVersion};
 use weir_session::Records;
 use weir_units::{Bytes, Timestamp};
 
@@ -83,20 +83,13 @@ impl Contestant for Sandboxed {
         self.instance.begin_block();
     }
 
-    fn take_frames(&mut self, empty: Records) -> Records {
-        self.instance.take_frames(empty)
-    }
-
-    fn take_published(&mut self) -> Vec<(u32, Vec<u8>)> {
-        std::mem::take(&mut self.published.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn take_records(&mut self, empty: Records) -> Records {
-        self.instance.take_records(empty)
-    }
-
-    fn take_patches(&mut self) -> Vec<Patch> {
-        self.instance.take_patches()
+    fn take(&mut self, empty: Records) -> Taken {
+        Taken {
+            records: self.instance.take_records(empty),
+            frames: self.instance.take_frames(Records::default()),
+            patches: self.instance.take_patches(),
+            published: std::mem::take(&mut self.published.0.lock().unwrap_or_else(PoisonError::into_inner)),
+        }
     }
 
     fn fault(&self) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use super::Space;
 use super::host::{Host, Phase, Table};
-use crate::contest::Contestant;
+use crate::contest::{Contestant, Taken};
 use crate::error::{Doing, LabError};
 use crate::module::Module;
 use crate::packets::Tick;
@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::NonNull;
 use weir_abi::Descriptor;
-use weir_sandbox::{Batch, Patch};
+use weir_sandbox::Batch;
 use weir_session::Records;
 use weir_units::Timestamp;
 
@@ -107,20 +107,14 @@ impl Contestant for Native<'_> {
         self.host().begin_block();
     }
 
-    fn take_frames(&mut self, empty: Records) -> Records {
-        std::mem::replace(&mut self.host().frames, empty)
-    }
-
-    fn take_published(&mut self) -> Vec<(u32, Vec<u8>)> {
-        std::mem::take(&mut self.host().published)
-    }
-
-    fn take_records(&mut self, empty: Records) -> Records {
-        std::mem::replace(&mut self.host().records, empty)
-    }
-
-    fn take_patches(&mut self) -> Vec<Patch> {
-        std::mem::take(&mut self.host().patches)
+    fn take(&mut self, empty: Records) -> Taken {
+        let host = self.host();
+        Taken {
+            records: std::mem::replace(&mut host.records, empty),
+            frames: std::mem::take(&mut host.frames),
+            patches: std::mem::take(&mut host.patches),
+            published: std::mem::take(&mut host.published),
+        }
     }
 
     fn fault(&self) -> Option<String> {
