@@ -1,129 +1,98 @@
-//! What an analysis itself takes: it reads what strangers send.
+//! Time and memory of analyses, which read modules of unknown authors.
 
+use crate::error::{Doing, LabError};
 use crate::module::Module;
-use crate::native::thread_time;
-use crate::statistics::Sample;
+use crate::statistics::{Sample, processor_time};
 use crate::table::{Table, yes_or_no};
-use crate::{BenchError, adversarial, memory, place};
+use crate::{adversarial, memory};
 use std::path::Path;
 use std::process::Command;
-use weir_bounds::{Analysis, Costs, Environment, analyse};
+use weir_bounds::{Analysis, Costs, Environment, Malformed, analyse};
 
-/// In ms: for a shipped module, and for a hostile one of a megabyte.
+/// Milliseconds, for a shipped module and for a hostile one of a megabyte.
 const PROMISE: f64 = 5.0;
 const PROMISE_HOSTILE: f64 = 50.0;
-/// In bytes.
-const PROMISE_MEMORY: u64 = 64 << 20;
+/// MiB.
+const PROMISE_MEMORY: f64 = 64.0;
 
-/// The time of an analysis of each shipped module, and time and memory of analyses of modules that are made to be hard.
-///
-/// # Errors
-/// Where a module is not admitted, or the child in which memory is measured fails.
-pub fn tables(modules: &[Module], rounds: usize) -> Result<String, BenchError> {
-    let mut shipped = Table::new(&["module", "bytes", "ms", "quartiles", "under 5 ms"]);
+/// The time of an analysis of each shipped module, and time and memory of analyses of hostile modules.
+pub fn tables(modules: &[Module], rounds: usize) -> Result<String, LabError> {
+    let mut shipped = Table::new("module | bytes | ms | quartiles | under 5 ms");
     for module in modules {
+        let Module { name, wasm, .. } = module;
         let environment = module.admit()?.environment();
-        let mut sample = Sample::default();
-        for _ in 0..rounds {
-            sample.push(timed(&module.wasm, &environment).0);
-        }
-        let q = sample.quartiles();
-        shipped.row([
-            module.name.clone(),
-            module.wasm.len().to_string(),
-            format!("{:.2}", q.median),
-            q.spread(2),
-            yes_or_no(q.median < PROMISE),
-        ]);
+        let q = (0..rounds).map(|_| timed(wasm, &environment).0).collect::<Sample>().quartiles();
+        let kept = yes_or_no(q.median < PROMISE);
+        shipped.row(format_args!("{name} | {} | {} | {kept}", wasm.len(), q.cells(2)));
     }
-    let mut hostile = Table::new(&["module", "bytes", "ms", "MB", "under 50 ms and 64 MB", "answer"]);
+    let mut hostile = Table::new("module | bytes | ms | MB | under 50 ms and 64 MB | answer");
     for (name, wasm) in adversarial::all() {
-        let said = in_child(&wasm)?;
-        let kept = said.millis < PROMISE_HOSTILE && said.memory < PROMISE_MEMORY;
-        hostile.row([
-            name.to_owned(),
-            wasm.len().to_string(),
-            format!("{:.1}", said.millis),
-            format!("{}.{}", said.memory >> 20, ((said.memory & 0xF_FFFF) * 10) >> 20),
-            yes_or_no(kept),
-            said.answer,
-        ]);
+        let (millis, mebibytes, answer) = in_child(&wasm)?;
+        let kept = yes_or_no(millis < PROMISE_HOSTILE && mebibytes < PROMISE_MEMORY);
+        hostile
+            .row(format_args!("{name} | {} | {millis:.1} | {mebibytes:.1} | {kept} | {answer}", wasm.len()));
     }
     Ok(format!(
-        "Medians of {rounds} analyses.\n\n{shipped}\nHostile ones, each analysed once in a process of its own; the memory is what its peak grew by.\n\n{hostile}"
+        "Medians of {rounds} analyses.\n\n{shipped}\nHostile ones, each analysed once in a process of its own; the memory is the growth of its peak.\n\n{hostile}"
     ))
 }
 
-/// An analysis, and the processor time that it took, in ms.
-fn timed(wasm: &[u8], environment: &Environment) -> (f64, Result<Analysis, weir_bounds::Malformed>) {
-    let begin = thread_time();
-    let parsed = weir_bounds::Module::parse(wasm.to_vec());
-    let analysis = parsed.and_then(|module| analyse(&module, environment, &Costs::standard()));
-    (thread_time().saturating_sub(begin).as_secs_f64() * 1e3, analysis)
+/// An analysis, and its processor time in milliseconds.
+fn timed(wasm: &[u8], environment: &Environment) -> (f64, Option<Result<Analysis, Malformed>>) {
+    let mut analysis = None;
+    let time = processor_time(|| {
+        let parsed = weir_bounds::Module::parse(wasm.to_vec());
+        analysis = Some(parsed.and_then(|module| analyse(&module, environment, &Costs::standard())));
+    });
+    (time.as_secs_f64() * 1e3, analysis)
 }
 
-/// What a child says about its analysis.
-struct Said {
-    millis: f64,
-    memory: u64,
-    answer: String,
-}
-
-fn in_child(wasm: &[u8]) -> Result<Said, BenchError> {
-    let folder = place::scratch();
-    std::fs::create_dir_all(&folder).map_err(BenchError::file(&folder))?;
-    let path = folder.join(format!("hostile-{}.wasm", std::process::id()));
-    std::fs::write(&path, wasm).map_err(BenchError::file(&path))?;
-    let failed = |source| BenchError::Program { program: "bench".to_owned(), source };
-    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-    command.arg("--analyse").arg(&path);
-    let output = command.output().map_err(failed)?;
-    let _ = std::fs::remove_file(&path);
+/// Milliseconds, MiB and the answer of an analysis in a process of its own.
+fn in_child(wasm: &[u8]) -> Result<(f64, f64, String), LabError> {
+    let file = tempfile::NamedTempFile::new().doing("a file for a module")?;
+    std::fs::write(file.path(), wasm).doing("writing a module")?;
+    let program = std::env::current_exe().doing("finding this program")?;
+    let output = Command::new(program).arg("--analyse").arg(file.path()).output().doing("bench --analyse")?;
     let text = String::from_utf8_lossy(&output.stdout);
     let mut parts = text.trim().splitn(3, ' ');
-    let mut number = || parts.next().and_then(|part| part.parse::<f64>().ok());
-    match (number(), number(), output.status.success()) {
-        (Some(millis), Some(memory), true) => {
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of bytes")]
-            let memory = memory as u64;
-            Ok(Said { millis, memory, answer: parts.next().unwrap_or_default().to_owned() })
+    let mut number = || parts.next()?.parse::<f64>().ok();
+    match (number(), number()) {
+        (Some(millis), Some(mebibytes)) if output.status.success() => {
+            Ok((millis, mebibytes, parts.next().unwrap_or_default().to_owned()))
         }
-        _ => Err(BenchError::Failed {
-            command: format!("{command:?}"),
-            said: format!("{}{text}", String::from_utf8_lossy(&output.stderr)),
-        }),
+        _ => Err(LabError::failed(
+            "bench --analyse",
+            String::from_utf8_lossy(&output.stderr).into_owned() + &text,
+        )),
     }
 }
 
-/// In the child: analyses a file, and says in a line how many ms and bytes it took and what came out.
-///
-/// # Errors
-/// Where the file cannot be read.
-pub fn child(path: &Path) -> Result<String, BenchError> {
-    let wasm = std::fs::read(path).map_err(BenchError::file(path))?;
+/// In the child: analyses a file, and returns a line with milliseconds, MiB and the answer.
+pub fn child(path: &Path) -> Result<String, LabError> {
+    let wasm = std::fs::read(path).map_err(LabError::file(path))?;
     let environment =
         Environment { parameters: Vec::new(), string_bytes: Vec::new(), packet_max: 16 << 20, pages_max: 16 };
     let peak = || {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        memory::bytes(&status, "VmHWM:")
+        memory::mebibytes(&status, "VmHWM:")
     };
     let before = peak();
     let (millis, analysis) = timed(&wasm, &environment);
-    let memory = peak().saturating_sub(before);
+    let grown = (peak() - before).max(0.0);
     let answer = match analysis {
-        Err(malformed) => malformed.to_string(),
-        Ok(analysis) if analysis.is_bounded() => {
+        None => String::new(),
+        Some(Err(malformed)) => malformed.to_string(),
+        Some(Ok(analysis)) if analysis.is_bounded() => {
             let bounds = analysis.entries.iter().map(|entry| entry.usage.fuel.to_string());
             format!("bounded: {}", bounds.collect::<Vec<_>>().join(", "))
         }
-        Ok(analysis) => {
-            let why = analysis
-                .entries
-                .iter()
-                .flat_map(|entry| &entry.unbounded)
-                .map(|reason| format!("{:?}", reason.why));
-            format!("unbounded: {}", why.take(1).collect::<String>())
+        Some(Ok(analysis)) => {
+            let mut reasons = analysis.entries.iter().flat_map(|entry| &entry.unbounded);
+            format!(
+                "unbounded: {}",
+                reasons.next().map_or_else(String::new, |reason| format!("{:?}", reason.why))
+            )
         }
     };
-    Ok(format!("{millis} {memory} {answer}"))
+    Ok(format!("{millis} {grown} {answer}"))
 }

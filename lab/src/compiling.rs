@@ -1,16 +1,18 @@
-//! Other ways of compiling modules than the one that is kept.
+//! Ways of compiling modules other than the one that weir uses.
 
-use crate::BenchError;
 use crate::contest::{Effort, Entry, contest};
+use crate::error::LabError;
 use crate::module::{Class, Module};
-use crate::packets::{Packets, Ready, ticks};
+use crate::packets::{Packets, ticks};
+use crate::place;
 use crate::sandboxed::Sandboxed;
 use crate::statistics::Sample;
 use crate::table::Table;
+use std::path::Path;
 use weir_sandbox::{Compiling, Control, Engine, Options};
 use weir_session::Tier;
 
-/// How each way is called in the table.
+/// The name of a way in the table.
 const fn name(compiling: Compiling) -> &'static str {
     match compiling {
         Compiling::WithoutHints => "no branch hints",
@@ -22,55 +24,46 @@ const fn name(compiling: Compiling) -> &'static str {
     }
 }
 
-/// The time of each module by each way, divided by that of the way that is kept; the medians over the modules last.
-///
-/// # Errors
-/// Where a module does not run, or does something else when it is compiled in another way.
-pub fn table(
-    modules: &[Module],
-    packets: &Packets,
-    batches: &[Ready],
-    effort: Effort,
-) -> Result<Table, BenchError> {
+/// The time of each module in each way, divided by the time in the way that weir uses, and the medians over the modules.
+pub fn table(modules: &[Module], trace: &Path, cached: usize, rounds: usize) -> Result<String, LabError> {
+    let packets = Packets::read(trace, cached)?;
     let engine = |compiling, tier| {
         Engine::new(Options { control: Control::As(tier), compiling, ..Options::default() }, None)
     };
-    let mut ways = vec![("kept", engine(None, Tier::Proved)?)];
+    let mut engines = vec![("kept", engine(None, Tier::Proved)?)];
     for compiling in Compiling::ALL {
-        // There are hints where there are checks; that is shown for the meter.
+        // Branch hints belong to checks, so the meter shows them.
         let tier = if compiling == Compiling::WithoutHints { Tier::Metered } else { Tier::Proved };
         if tier == Tier::Metered {
-            ways.push(("metered", engine(None, tier)?));
+            engines.push(("metered", engine(None, tier)?));
         }
-        ways.push((name(compiling), engine(Some(compiling), tier)?));
+        engines.push((name(compiling), engine(Some(compiling), tier)?));
     }
-    let mut head = vec!["module"];
-    head.extend(ways.iter().map(|(name, _)| *name));
-    let mut table = Table::new(&head);
-    let mut all = vec![Sample::default(); ways.len()];
+    let names: Vec<&str> = engines.iter().map(|(name, _)| *name).collect();
+    let mut table = Table::new(format_args!("module | {}", names.join(" | ")));
+    let mut all = vec![Sample::default(); engines.len()];
     for module in modules.iter().filter(|module| module.class != Class::Empty) {
         let mut entries = Vec::new();
-        for (name, engine) in &ways {
-            entries.push(Entry::new(
-                *name,
-                module,
-                packets,
-                Box::new(Sandboxed::start(engine, module, packets)?),
-            ));
+        for (name, engine) in &engines {
+            let build = Box::new(Sandboxed::start(engine, module, &packets)?);
+            entries.push(Entry::new(*name, module, &packets, build));
         }
-        let ticks = ticks(batches, module.admit()?.tick());
-        contest(&module.name, &mut entries, batches, &ticks, effort)?;
+        let ticks = ticks(packets.batches(), module.admit()?.tick());
+        let effort = Effort { rounds, warm: true, passes: 4 };
+        contest(&module.name, &mut entries, packets.batches(), &ticks, effort)?;
         let kept = entries.first().map(|entry| entry.nanos.clone()).unwrap_or_default();
-        let mut row = vec![module.name.clone(), format!("{:.2} ns", kept.median())];
+        let mut row = format!("{} | {:.2} ns", module.name, kept.median());
         for (entry, all) in entries.iter().zip(&mut all).skip(1) {
             let ratio = entry.nanos.over(&kept).median();
             all.push(ratio);
-            row.push(format!("×{ratio:.2}"));
+            row += &format!(" | ×{ratio:.2}");
         }
         table.row(row);
     }
-    let mut row = vec!["median".to_owned(), String::new()];
-    row.extend(all.iter().skip(1).map(|ratios| format!("×{:.2}", ratios.median())));
-    table.row(row);
-    Ok(table)
+    let medians: Vec<String> = all.iter().skip(1).map(|ratios| format!("×{:.2}", ratios.median())).collect();
+    table.row(format_args!("median | | {}", medians.join(" | ")));
+    Ok(format!(
+        "{cached} packets of `{}`, in the processor's cache; medians of {rounds} rounds.\n\n{table}",
+        place::shown(trace)
+    ))
 }

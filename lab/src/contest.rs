@@ -1,9 +1,10 @@
-//! Runs several builds of one module over the same packets in turn, and sees to it that they all do the same.
+//! Runs several builds of one module over the same packets in turn, and checks that all of them do the same.
 
+use crate::error::LabError;
 use crate::module::Module;
 use crate::native::thread_time;
 use crate::packets::{BLOCK_BATCHES, Packets, Ready, Tick, packets_of};
-use crate::{BenchError, statistics::Sample};
+use crate::statistics::Sample;
 use std::hash::Hasher;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -16,25 +17,32 @@ use xxhash_rust::xxh3::Xxh3;
 pub trait Contestant {
     /// Processes a batch; returns the mask of the packets that it drops.
     fn run(&mut self, batch: Batch) -> u64;
-    /// Tells it that packet time has passed.
+    /// Advances packet time.
     fn tick(&mut self, tick: Tick);
-    /// Tells it that no more packets come.
+    /// Ends the packets.
     fn stop(&mut self, now: Timestamp);
-    /// A block of packets begins: what ticks may ask for is limited for each.
+    /// Begins a block of packets. The limits of ticks count for each block.
     fn begin_block(&mut self);
-    /// What it sent since the last call; the stream of each frame is its output, and `empty` is used from then on.
-    fn take_frames(&mut self, empty: Records) -> Records;
-    /// What it published since the last call, with the tables' places.
-    fn take_published(&mut self) -> Vec<(u32, Vec<u8>)>;
-    /// What it emitted since the last call; `empty` is used from then on.
-    fn take_records(&mut self, empty: Records) -> Records;
-    /// What it patched since the last call.
-    fn take_patches(&mut self) -> Vec<Patch>;
-    /// The first fault, if it had any.
+    /// Takes the results since the last call. `empty` is used for records from now on.
+    fn take(&mut self, empty: Records) -> Taken;
+    /// The first fault.
     fn fault(&self) -> Option<String>;
 }
 
-/// What a build did in a round, in a few numbers.
+/// Results of a build.
+#[derive(Default)]
+pub struct Taken {
+    /// Emitted records.
+    pub records: Records,
+    /// Sent frames, whose stream is their output.
+    pub frames: Records,
+    /// Patched packets.
+    pub patches: Vec<Patch>,
+    /// Published tables, with their places.
+    pub published: Vec<(u32, Vec<u8>)>,
+}
+
+/// The results of a build in a round: counts and hashes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deeds {
     /// Records emitted.
@@ -60,7 +68,7 @@ pub struct Deeds {
 }
 
 impl Deeds {
-    /// Appends what was done later.
+    /// Appends later results.
     fn add(&mut self, later: Self) {
         let join = |a: u64, b: u64| (a.rotate_left(9) ^ b).wrapping_mul(SPREAD);
         self.records += later.records;
@@ -76,10 +84,10 @@ impl Deeds {
     }
 }
 
-/// An odd number with many bits, so that what is joined with it stays distinguishable.
+/// An odd number with many bits, so that joined hashes stay distinguishable.
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// How long a cycle of the time stamp counter is.
+/// The length of a cycle of the time stamp counter.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     /// In nanoseconds.
@@ -87,7 +95,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Holds the counter against the clock, for a twentieth of a second.
+    /// Compares the counter with the clock, for a twentieth of a second.
     pub fn calibrate() -> Self {
         let calibration = Calibration::begin();
         let begin = Instant::now();
@@ -98,17 +106,16 @@ impl Clock {
     }
 }
 
-/// A build with its name and what it took.
+/// A build with its name and its measured times.
 pub struct Entry<'a> {
-    /// How it was built.
+    /// The way of building.
     pub name: String,
-    /// The build.
+    /// The running build.
     pub build: Box<dyn Contestant + 'a>,
-    /// Where it sees descriptors.
     packets: &'a Packets,
     /// Nanoseconds of processor time a packet, one number for each round.
     pub nanos: Sample,
-    /// Where the fields of each stream's rows lie. What is between them is padding, and may be anything.
+    /// The places of fields in each stream's rows. Bytes between them are padding.
     fields: Vec<Vec<Range<usize>>>,
     compared: bool,
     taken: Vec<Records>,
@@ -120,7 +127,7 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// Nothing measured yet.
+    /// An entry without measurements.
     pub fn new(
         name: impl Into<String>,
         module: &Module,
@@ -146,18 +153,15 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Does not look at what it emits, which takes instructions too. Passes do not say what was done any more.
+    /// Leaves out the hashes of records, which take instructions too.
     pub fn without_comparison(self) -> Self {
         Self { compared: false, ..self }
     }
 
-    /// Once over all batches. Returns the processor time that the build took.
+    /// Runs once over all batches. Returns the processor time of the build.
     ///
-    /// What it emits is taken after each block, as a run does, and looked at after the pass, so that this is not measured; nor is writing descriptors.
-    ///
-    /// # Errors
-    /// Where descriptors cannot be written.
-    pub fn pass(&mut self, batches: &[Ready], ticks: &[Tick]) -> Result<(Duration, Deeds), BenchError> {
+    /// Records are taken after each block, as in a run. They are hashed after the pass, which is not measured, and neither is writing descriptors.
+    pub fn pass(&mut self, batches: &[Ready], ticks: &[Tick]) -> Result<(Duration, Deeds), LabError> {
         let mut deeds = Deeds::default();
         let mut ticks = ticks.iter().peekable();
         let mut taken = Duration::ZERO;
@@ -189,16 +193,16 @@ impl<'a> Entry<'a> {
         deeds
     }
 
-    /// Takes what was emitted and patched.
+    /// Takes all results.
     fn take(&mut self) {
-        let records = self.build.take_records(self.spare.pop().unwrap_or_default());
+        let Taken { records, frames, patches, mut published } =
+            self.build.take(self.spare.pop().unwrap_or_default());
         self.taken.push(records);
-        let frames = self.build.take_frames(Records::default());
         if !frames.is_empty() {
             self.frames.push(frames);
         }
-        self.published.append(&mut self.build.take_published());
-        for patch in self.build.take_patches() {
+        self.published.append(&mut published);
+        for patch in patches {
             self.patches += 1;
             self.patched.extend_from_slice(&patch.packet.to_le_bytes());
             self.patched.extend_from_slice(&patch.offset.to_le_bytes());
@@ -206,7 +210,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Takes what was taken into account, and leaves room for as much again.
+    /// Counts and hashes the taken results, and leaves the buffers for the next ones.
     fn account(&mut self, deeds: &mut Deeds) {
         let mut hash = Xxh3::new();
         for mut records in self.taken.drain(..) {
@@ -247,30 +251,38 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// How often everything is done.
+/// The repetitions of a contest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
     /// Turns of each build; a number is measured in each.
     pub rounds: usize,
-    /// Whether each turn begins with a pass over the packets that is not measured, so that they and the module's tables are in the
-    /// processor's cache again.
+    /// Each turn begins with a pass that is not measured, so that packets and the module's tables are in the processor's cache again.
     pub warm: bool,
-    /// Passes over the packets that are measured, each turn.
+    /// Measured passes over the packets in each turn.
     pub passes: u32,
 }
 
-/// Runs all builds over the packets, one after the other, in each round beginning with another one; one round more at the start,
-/// which is not measured; and ends them. Returns what each of them did, in all passes.
-///
-/// # Errors
-/// [`BenchError::Differ`] where two do not do the same, [`BenchError::Fault`] where one has a fault.
+impl Effort {
+    /// For packets that stay in the processor's cache.
+    pub fn cached(rounds: usize) -> Self {
+        Self { rounds, warm: true, passes: 4 }
+    }
+
+    /// For more packets, in fewer rounds.
+    pub fn streamed(rounds: usize) -> Self {
+        Self { rounds: rounds / 4 + 2, warm: false, passes: 1 }
+    }
+}
+
+/// Runs all builds over the packets in turn, in each round beginning with another one, and ends them. A first round is not measured. Returns the results
+/// of all passes, which must be the same for all builds.
 pub fn contest(
     module: &str,
     entries: &mut [Entry<'_>],
     batches: &[Ready],
     ticks: &[Tick],
     effort: Effort,
-) -> Result<Deeds, BenchError> {
+) -> Result<Deeds, LabError> {
     let Effort { rounds, warm, passes } = effort;
     let packets = packets_of(batches) * u64::from(passes);
     let mut total = Deeds::default();
@@ -314,15 +326,15 @@ fn agree(
     first: &mut Option<(Deeds, String)>,
     entry: &Entry<'_>,
     deeds: Deeds,
-) -> Result<(), BenchError> {
+) -> Result<(), LabError> {
     if let Some(fault) = entry.build.fault() {
-        return Err(BenchError::Fault { module: format!("{module}, {}", entry.name), fault });
+        return Err(LabError::failed(format_args!("{module}, {}", entry.name), fault));
     }
     let (expected, one) = first.get_or_insert_with(|| (deeds, entry.name.clone()));
     if *expected == deeds {
         return Ok(());
     }
-    Err(BenchError::Differ {
+    Err(LabError::Differ {
         module: module.to_owned(),
         round,
         one: one.clone(),

@@ -1,8 +1,9 @@
 //! A corpus of small functions in the shapes of common packet code, which were not written for the analyser: lab/corpus. Each is a module, built as
 //! `weir build` builds it but at every optimisation level, because each level makes other loops of the same source.
 
+use crate::error::{Doing, LabError};
 use crate::module::{Class, Module};
-use crate::{BenchError, place};
+use crate::place;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -16,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_128;
 pub struct Shape {
     /// Its file's name without the ending.
     pub name: String,
-    /// What it is written in.
+    /// The language.
     pub lang: Lang,
     text: String,
 }
@@ -26,9 +27,9 @@ pub struct Shape {
 pub struct Sample {
     /// Its source's name.
     pub shape: String,
-    /// What it is written in.
+    /// The language.
     pub lang: Lang,
-    /// How it was compiled.
+    /// The optimisation level.
     pub level: Level,
     /// The module.
     pub module: Module,
@@ -40,7 +41,7 @@ impl fmt::Display for Sample {
     }
 }
 
-/// What was built, and why some of it was not.
+/// The built modules, and the reasons for missing ones.
 #[derive(Debug, Default)]
 pub struct Corpus {
     /// The modules, by language, name and level.
@@ -49,7 +50,7 @@ pub struct Corpus {
     pub skipped: Vec<String>,
 }
 
-/// What every module of the corpus has as its manifest.
+/// The manifest of every module of the corpus.
 const MANIFEST: &str = include_str!("../corpus/weir.toml");
 
 const CARGO: &str = "[package]\nname = \"{{name}}\"\nversion = \"0.1.0\"\nedition = \"2021\"\npublish = false\n\n\
@@ -58,10 +59,7 @@ const CARGO: &str = "[package]\nname = \"{{name}}\"\nversion = \"0.1.0\"\neditio
 
 impl Shape {
     /// All sources: C first, each language by name.
-    ///
-    /// # Errors
-    /// Where they cannot be read.
-    pub fn all() -> Result<Vec<Self>, BenchError> {
+    pub fn all() -> Result<Vec<Self>, LabError> {
         let mut all = Vec::new();
         for (lang, folder, ending) in [(Lang::C, "c", "c"), (Lang::Rust, "rust", "rs")] {
             let folder = place::root().join("lab/corpus").join(folder);
@@ -69,7 +67,7 @@ impl Shape {
             paths.retain(|path| path.extension().is_some_and(|found| found == ending));
             for path in paths {
                 let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-                let text = std::fs::read_to_string(&path).map_err(BenchError::file(&path))?;
+                let text = std::fs::read_to_string(&path).map_err(LabError::file(&path))?;
                 all.push(Self { name, lang, text });
             }
         }
@@ -82,14 +80,14 @@ impl Shape {
     }
 
     /// Builds it at a level, whatever was built before. Says with what.
-    fn build(&self, level: Level, options: &Options) -> Result<(Vec<u8>, String), BenchError> {
+    fn build(&self, level: Level, options: &Options) -> Result<(Vec<u8>, String), LabError> {
         let name = self.module_name(level);
         let folder = place::scratch().join("corpus/folders").join(&name);
         let write = |file: &str, text: &str| {
             let path = folder.join(file);
             std::fs::create_dir_all(path.parent().unwrap_or(&folder))
                 .and_then(|()| std::fs::write(&path, text))
-                .map_err(BenchError::file(&path))
+                .map_err(LabError::file(&path))
         };
         write("weir.toml", &MANIFEST.replace("{{name}}", &name))?;
         match self.lang {
@@ -101,18 +99,15 @@ impl Shape {
         }
         let options = Options { level: Some(level), ..options.clone() };
         let built = weir_author::build(&folder, &options)
-            .map_err(|error| BenchError::Build { module: name, error: Box::new(error) })?;
-        let bytes = std::fs::read(&built.path).map_err(BenchError::file(&built.path))?;
+            .map_err(|error| LabError::Build { module: name, error: Box::new(error) })?;
+        let bytes = std::fs::read(&built.path).map_err(LabError::file(&built.path))?;
         Ok((bytes, built.toolchain))
     }
 }
 
 /// Builds these sources at these levels. What was built before from the same source, with the same library, flags and compilers is taken from
 /// the scratch folder.
-///
-/// # Errors
-/// Where a compiler refuses a source, or a file cannot be read or written.
-pub fn build(shapes: &[Shape], levels: &[Level]) -> Result<Corpus, BenchError> {
+pub fn build(shapes: &[Shape], levels: &[Level]) -> Result<Corpus, LabError> {
     let options = Options { target_dir: Some(place::scratch().join("corpus/target")), ..Options::default() };
     let recipe = recipe()?;
     let mut corpus = Corpus::default();
@@ -123,7 +118,7 @@ pub fn build(shapes: &[Shape], levels: &[Level]) -> Result<Corpus, BenchError> {
         let (Some(probe), Some(level)) = (of_lang.first(), levels.first()) else { continue };
         let toolchain = match probe.build(*level, &options) {
             Ok((_, toolchain)) => toolchain,
-            Err(BenchError::Build { error, .. }) if is_missing(&error) => {
+            Err(LabError::Build { error, .. }) if is_missing(&error) => {
                 corpus.skipped.push(format!("{lang:?}: {error}"));
                 continue;
             }
@@ -161,7 +156,7 @@ pub fn build(shapes: &[Shape], levels: &[Level]) -> Result<Corpus, BenchError> {
     Ok(corpus)
 }
 
-fn cached(shape: &Shape, level: Level, recipe: &str, options: &Options) -> Result<Sample, BenchError> {
+fn cached(shape: &Shape, level: Level, recipe: &str, options: &Options) -> Result<Sample, LabError> {
     let name = shape.module_name(level);
     let folder = place::scratch().join("corpus/cache");
     let key = xxh3_128(format!("{recipe}\n{MANIFEST}{CARGO}\n{name}\n{}", shape.text).as_bytes());
@@ -170,17 +165,16 @@ fn cached(shape: &Shape, level: Level, recipe: &str, options: &Options) -> Resul
         Ok(wasm) => wasm,
         Err(_) => {
             let (wasm, _) = shape.build(level, options)?;
-            std::fs::create_dir_all(&folder).map_err(BenchError::file(&folder))?;
+            std::fs::create_dir_all(&folder).map_err(LabError::file(&folder))?;
             // Under another name until it is whole: another test may read it meanwhile.
             let part = kept.with_extension(format!("{}.part", std::process::id()));
             std::fs::write(&part, &wasm)
                 .and_then(|()| std::fs::rename(&part, &kept))
-                .map_err(BenchError::file(&kept))?;
+                .map_err(LabError::file(&kept))?;
             wasm
         }
     };
-    let manifest = Manifest::parse(MANIFEST.replace("{{name}}", &name).as_bytes())
-        .map_err(|error| BenchError::Manifest { module: name.clone(), error: Box::new(error) })?;
+    let manifest = Manifest::parse(MANIFEST.replace("{{name}}", &name).as_bytes()).doing(&name)?;
     let module =
         Module { name, source: PathBuf::new(), wasm, manifest, class: Class::Header, tables: Vec::new() };
     Ok(Sample { shape: shape.name.clone(), lang: shape.lang, level, module })
@@ -191,21 +185,21 @@ fn is_missing(error: &BuildError) -> bool {
 }
 
 /// A digest of everything that all modules are made with but the compilers: the libraries for authors, and the code that has the flags.
-fn recipe() -> Result<String, BenchError> {
+fn recipe() -> Result<String, LabError> {
     let mut all = Vec::new();
     for folder in ["guest/sdk-c", "guest/sdk-rust", "guest/sdk-rust/src", "apps/author/src"] {
         for path in files(&place::root().join(folder))? {
-            all.extend(std::fs::read(&path).map_err(BenchError::file(&path))?);
+            all.extend(std::fs::read(&path).map_err(LabError::file(&path))?);
         }
     }
     Ok(format!("{:032x}", xxh3_128(&all)))
 }
 
 /// The files of a folder, by name.
-fn files(folder: &Path) -> Result<Vec<PathBuf>, BenchError> {
-    let entries = std::fs::read_dir(folder).map_err(BenchError::file(folder))?;
+fn files(folder: &Path) -> Result<Vec<PathBuf>, LabError> {
+    let entries = std::fs::read_dir(folder).map_err(LabError::file(folder))?;
     let paths: Result<Vec<_>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
-    let mut paths = paths.map_err(BenchError::file(folder))?;
+    let mut paths = paths.map_err(LabError::file(folder))?;
     paths.retain(|path| path.is_file());
     paths.sort();
     Ok(paths)

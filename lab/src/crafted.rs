@@ -14,12 +14,12 @@ pub struct Crafted {
     pub bytes: Vec<u8>,
     /// Time since the packet before, in ns; it can go back.
     pub gap_ns: i64,
-    /// The flow's hash, where it is not to be that of the bytes: whoever knows the hash function finds packets for each value.
+    /// A flow hash other than that of the bytes: an attacker who knows the hash function finds packets for each value.
     pub flow_hash: Option<u64>,
 }
 
 impl Crafted {
-    /// What weir says about it, at this time and place.
+    /// The packet's descriptor at this time and place.
     pub fn descriptor(&self, ts: u64, data: u32, number: u64) -> Descriptor {
         let len = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
         let link_type = LinkType::Ethernet;
@@ -36,10 +36,10 @@ impl Crafted {
 /// Captured bytes that the packets of a time have.
 const LENGTHS: &[&[usize]] = &[&[60, 90], &[60, 200, 600, 1514], &[1514], &[1514, 9018], &[100, 65_549]];
 
-/// What packets of a time have in common.
+/// Common properties of the packets of a phase.
 #[derive(Clone, Debug)]
 pub struct Weather {
-    /// How many flows there are; 0: each packet is of another.
+    /// The number of flows; 0: each packet has a flow of its own.
     flows: usize,
     /// Bits of the flow's hash that are the same for all, so that tables fill in one place; `None`: hashes are those of the bytes.
     same_hash: Option<u64>,
@@ -52,7 +52,7 @@ pub struct Weather {
 }
 
 impl Weather {
-    /// Whether it is mostly the capture's.
+    /// Returns true if most packets are the capture's.
     pub fn is_replayed(&self) -> bool {
         self.replayed
     }

@@ -1,6 +1,6 @@
-//! Deliveries of revocation lists to a node while peers without a credential hold connections to it: the time that each takes.
+//! The time of deliveries of revocation lists to a node, while peers without a credential hold connections to it.
 
-use crate::floods::connect_from;
+use crate::floods::{AT, EXPIRES, Target, connect_from};
 use crate::statistics::Sample;
 use crate::table::Table;
 use rand_core::OsRng;
@@ -12,7 +12,7 @@ use weir_node::client::{Client, ClientError, Whereabouts};
 use weir_node::protocol::{Reply, Request};
 use weir_trust::credential::{DatedId, PrefixId};
 use weir_trust::grant::Second;
-use weir_trust::key::{Identity, PublicKey};
+use weir_trust::key::Identity;
 use weir_trust::revocation::RevocationList;
 
 /// Threads of attackers, all from one address, each under a new key for each connection.
@@ -21,50 +21,33 @@ const THREADS: usize = 7;
 const DELIVERIES: u16 = 25;
 /// The longest time of one, in seconds, as promised.
 const TIME_MAX: f64 = 2.0;
-/// The time for which one is tried.
+/// The time limit of a delivery.
 const TRIED: Duration = Duration::from_secs(60);
-/// The address from which a deliverer without a right comes.
+/// The address of a deliverer without a right.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 9, 9);
 
-/// A node, and the deliverers of lists to it.
-pub(crate) struct Scene<'a> {
-    pub(crate) at: SocketAddrV4,
-    pub(crate) node: PublicKey,
-    pub(crate) root: &'a Identity,
-    pub(crate) holder: &'a Identity,
-    pub(crate) credential: &'a [u8],
-}
-
 /// The times of deliveries by a root's key, by a holder, and by a peer without a right.
-pub(crate) fn table(scene: &Scene<'_>) -> io::Result<Table> {
+pub(crate) fn table(target: &Target) -> io::Result<Table> {
     let is_over = AtomicBool::new(false);
     let held = AtomicUsize::new(0);
-    let mut table = Table::new(&[
-        "deliveries",
-        "by",
-        "taken",
-        "took, s: median",
-        "quartiles",
-        "longest",
-        "promised",
-        "kept",
-    ]);
+    let mut table =
+        Table::new("deliveries | by | taken | took, s: median | quartiles | longest | promised | kept");
     let relay = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let relayed = relay.local_addr()?;
     std::thread::spawn(move || pass_on(&relay));
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
-            scope.spawn(|| hold(scene, &is_over, &held));
+            scope.spawn(|| hold(target, &is_over, &held));
         }
         let begin = Instant::now();
         while held.load(Ordering::Acquire) < THREADS && begin.elapsed() < TRIED {
             std::thread::sleep(Duration::from_millis(10));
         }
         let stranger = Identity::generate(&mut OsRng);
-        let direct = SocketAddr::V4(scene.at);
-        for (kind, (who, at, identity, credential)) in [
-            ("the root's key, from the attackers' address", direct, scene.root, &[][..]),
-            ("a credential, from the attackers' address", direct, scene.holder, scene.credential),
+        let direct = SocketAddr::V4(AT);
+        for (kind, (by, at, identity, credential)) in [
+            ("the root's key, from the attackers' address", direct, &target.root, &[][..]),
+            ("a credential, from the attackers' address", direct, &target.holder, &target.credential),
             ("no right, from another address", relayed, &stranger, &[][..]),
         ]
         .into_iter()
@@ -73,30 +56,25 @@ pub(crate) fn table(scene: &Scene<'_>) -> io::Result<Table> {
             let mut sample = Sample::default();
             for count in 0..DELIVERIES {
                 let number = u16::try_from(kind).unwrap_or_default() * DELIVERIES + count;
-                let there = Whereabouts::There {
-                    addresses: vec![at],
-                    expected: Some(scene.node),
-                    identity: Box::new(identity.clone()),
-                    credential: credential.to_vec(),
-                };
-                if let Some(took) = delivered(scene.root, number, &there) {
+                let there = target.as_seen_by(identity, credential, at);
+                if let Some(took) = delivered(&target.root, number, &there) {
                     sample.push(took);
                 }
             }
-            let head = [DELIVERIES.to_string(), who.to_owned()];
-            table.row(head.into_iter().chain(sample.waits(DELIVERIES.into(), TIME_MAX)));
+            let waits = sample.waits(DELIVERIES.into(), TIME_MAX);
+            table.row(format_args!("{DELIVERIES} | {by} | {waits}"));
         }
         is_over.store(true, Ordering::Release);
     });
     Ok(table)
 }
 
-/// An attacker: holds a place of a peer without a credential for as long as it lasts, again and again.
-fn hold(scene: &Scene<'_>, is_over: &AtomicBool, held: &AtomicUsize) {
+/// An attacker: repeatedly holds a place of a peer without a credential for as long as possible.
+fn hold(target: &Target, is_over: &AtomicBool, held: &AtomicUsize) {
     let mut count = 0;
     while !is_over.load(Ordering::Acquire) {
         let (key, within) = (Identity::generate(&mut OsRng), Duration::from_secs(5));
-        if let Ok(mut stream) = weir_remote::connect(scene.at.into(), &key, Some(scene.node), &[], within) {
+        if let Ok(mut stream) = weir_remote::connect(AT.into(), &key, Some(target.node), &[], within) {
             count += 1;
             if count == 1 {
                 held.fetch_add(1, Ordering::AcqRel);
@@ -107,12 +85,12 @@ fn hold(scene: &Scene<'_>, is_over: &AtomicBool, held: &AtomicUsize) {
     }
 }
 
-/// Delivers a list of one entry, as `weir credential deliver` does. The seconds that it took; nothing where it was not taken in time.
+/// Delivers a list of one entry, as `weir credential deliver` does. Returns the seconds, or nothing after the time limit.
 fn delivered(root: &Identity, number: u16, there: &Whereabouts) -> Option<f64> {
     let mut seed = [0; 32];
     seed.split_at_mut(2).0.copy_from_slice(&number.to_be_bytes());
     let id = PrefixId::of_root(&Identity::from_seed(&seed).public());
-    let entry = DatedId { id, expires: Second::new(4_000_000_000) };
+    let entry = DatedId { id, expires: Second::new(EXPIRES) };
     let list = RevocationList::sign(root, u64::from(number) + 1, Second::default(), entry.into()).ok()?;
     let (begin, mut pause) = (Instant::now(), Duration::from_millis(200));
     while begin.elapsed() < TRIED {
@@ -138,7 +116,7 @@ fn offered(list: &RevocationList, there: &Whereabouts) -> Result<(), ClientError
 fn pass_on(relay: &TcpListener) {
     while let Ok((mut client, _)) = relay.accept() {
         let from = SocketAddrV4::new(ELSEWHERE, 0);
-        let Ok(mut node) = connect_from(from, crate::floods::AT) else { continue };
+        let Ok(mut node) = connect_from(from, AT) else { continue };
         let (Ok(mut back), Ok(mut to)) = (node.try_clone(), client.try_clone()) else { continue };
         std::thread::spawn(move || {
             _ = io::copy(&mut back, &mut to);

@@ -1,30 +1,29 @@
-//! What it costs to say which channels want a packet: all filters joined, beside each of them run by libpcap.
+//! The cost of finding the channels that want a packet: all filters joined, compared with each of them run by libpcap.
 
-use crate::native::thread_time;
+use crate::criterion::{self, Criterion};
+use crate::error::{Doing, LabError};
+use crate::place;
 use crate::random::Random;
-use crate::statistics::Sample;
-use crate::table::{Table, yes_or_no};
-use crate::{BenchError, place};
+use crate::statistics::{Action, Sample, count, in_turn, nanos, processor_time};
+use crate::table::Table;
 use pcap::{BpfProgram, Linktype};
 use std::hint::black_box;
 use std::path::Path;
-use std::time::Duration;
 use weir_abi::{BATCH_PACKETS, Descriptor, flag};
 use weir_demux::{ChannelSet, Demux, Limits, Packet, Program};
 use weir_netio::{Capture, Input, Next, compile_filter};
-use weir_units::Timestamp;
 use weir_wire::{LinkType, Meta, PEEK, classify_into};
 
-/// How many times as much a hundred channels may cost as one.
+/// The cost of a hundred channels, at most, as a multiple of the cost of one.
 const PROMISE: f64 = 3.0;
 /// Packets that stay in the processor's cache.
 const PACKETS: usize = 4096;
 /// Numbers of channels.
 const CHANNELS: [usize; 3] = [10, 100, 1000];
-/// So many channels are measured alone, and their mean taken for one channel: they are two of each kind.
+/// Channels that are measured alone, two of each kind. The mean of them stands for one channel.
 const ALONE: usize = 12;
 
-/// A packet's first bytes, as the source copies them.
+/// The first bytes of a packet, as the source copies them.
 struct Head {
     bytes: [u8; PEEK],
     len: usize,
@@ -45,123 +44,98 @@ struct Filter {
     libpcap: BpfProgram,
 }
 
-/// A number of channels, measured.
+/// A number of channels, with their filters joined.
 struct Contender {
     filters: Vec<Filter>,
     demux: Demux,
+}
+
+/// The measured values of a number of channels: nanoseconds a packet, and milliseconds of joining.
+struct Costs {
     alone: Sample,
     classified: Sample,
     libpcap: Sample,
     joining: Sample,
 }
 
-/// Nanoseconds a packet by the number of channels.
-///
-/// # Errors
-/// Where the capture cannot be read, or the joined filters and libpcap differ.
-pub fn tables(trace: &Path, rounds: usize) -> Result<String, BenchError> {
+/// Nanoseconds a packet by the number of channels. Fails where the joined filters and libpcap differ.
+pub fn tables(trace: &Path, rounds: usize) -> Result<String, LabError> {
     let (heads, descriptors) = read(trace)?;
     let expressions = mix(&heads, &descriptors, CHANNELS[CHANNELS.len() - 1]);
-    let filters =
-        |expressions: &[String]| expressions.iter().map(|e| compile(e)).collect::<Result<Vec<_>, _>>();
-    let mut singles = Vec::new();
+    let mut contenders = Vec::new();
     for expression in expressions.iter().take(ALONE) {
-        singles.push(Contender::new(filters(std::slice::from_ref(expression))?, &heads)?);
+        contenders.push(Contender::new(std::slice::from_ref(expression), &heads)?);
     }
-    let mut many = Vec::new();
     for channels in CHANNELS {
-        many.push(Contender::new(filters(&expressions[..channels])?, &heads)?);
+        contenders.push(Contender::new(&expressions[..channels], &heads)?);
     }
-    let (mut classify, mut one, mut one_classified, mut one_libpcap) =
-        <(Sample, Sample, Sample, Sample)>::default();
-    for _ in 0..rounds {
-        classify.push(per_packet(&heads, only_classify));
-        singles.iter_mut().try_for_each(|single| single.round(&heads))?;
-        many.iter_mut().try_for_each(|contender| contender.round(&heads))?;
-        one.push(mean(&singles, |single| single.alone.last()));
-        one_classified.push(mean(&singles, |single| single.classified.last()));
-        one_libpcap.push(mean(&singles, |single| single.libpcap.last()));
-    }
+    let mut actions: Vec<Action<'_>> = vec![Box::new(|| Ok(per_packet(&heads, only_classify)))];
+    contenders.iter().for_each(|contender| actions.extend(contender.actions(&heads)));
+    let mut samples = in_turn(rounds, &mut actions)?.into_iter();
+    let mut next = || samples.next().unwrap_or_default();
+    let classify = next();
+    let costs: Vec<Costs> = contenders
+        .iter()
+        .map(|_| Costs { alone: next(), classified: next(), libpcap: next(), joining: next() })
+        .collect();
+    let (singles, many) = costs.split_at(ALONE);
+    let one = Costs {
+        alone: mean(singles, |costs| &costs.alone),
+        classified: mean(singles, |costs| &costs.classified),
+        libpcap: mean(singles, |costs| &costs.libpcap),
+        joining: mean(singles, |costs| &costs.joining),
+    };
     let hundred = &many[1];
-    let mut promises = Table::new(&["promise", "at most", "measured", "kept"]);
-    for (what, ratio) in [
-        ("100 channels ÷ 1, demultiplexing", hundred.alone.over(&one).median()),
-        (
-            "100 channels ÷ 1, classifying and demultiplexing",
-            hundred.classified.over(&one_classified).median(),
-        ),
-    ] {
-        let kept = yes_or_no(ratio <= PROMISE);
-        promises.row([what.to_owned(), format!("{PROMISE:.2}"), format!("{ratio:.2}"), kept]);
-    }
-    let mut table = Table::new(&[
-        "channels",
-        "ns",
-        "quartiles",
-        "with classifying, ns",
-        "libpcap, ns",
-        "wanted by",
-        "tables, KiB",
-        "joining, ms",
-        "interpreted",
-    ]);
-    let ns = |sample: &Sample| format!("{:.1}", sample.median());
-    let spread = |sample: &Sample| sample.quartiles().spread(1);
-    table.row([
-        "none".to_owned(),
-        String::new(),
-        String::new(),
-        ns(&classify),
-        String::new(),
-        String::new(),
-        String::new(),
-        String::new(),
-        String::new(),
-    ]);
-    table.row([
-        format!("1 (mean of {ALONE})"),
-        ns(&one),
-        spread(&one),
-        ns(&one_classified),
-        ns(&one_libpcap),
-        format!("{:.2}", mean(&singles, |single| single.wanted(&heads))),
-        format!("{:.0}", mean(&singles, |single| kib(single.demux.memory()))),
-        format!("{:.2}", mean(&singles, |single| single.joining.median())),
-        "0".to_owned(),
-    ]);
-    for contender in &many {
-        table.row([
-            contender.filters.len().to_string(),
-            ns(&contender.alone),
-            spread(&contender.alone),
-            ns(&contender.classified),
-            ns(&contender.libpcap),
-            format!("{:.2}", contender.wanted(&heads)),
-            format!("{:.0}", kib(contender.demux.memory())),
-            format!("{:.2}", contender.joining.median()),
-            contender.demux.interpreted().count().to_string(),
-        ]);
+    let criteria = [
+        ("100 channels ÷ 1, demultiplexing", hundred.alone.over(&one.alone)),
+        ("100 channels ÷ 1, classifying and demultiplexing", hundred.classified.over(&one.classified)),
+    ]
+    .map(|(what, ratio)| Criterion::at_most(what, ratio.median(), PROMISE, ""));
+    let mut table = Table::new(
+        "channels | ns | quartiles | with classifying, ns | libpcap, ns | wanted by | tables, KiB | joining, ms | interpreted",
+    );
+    table.row(format_args!("none | | | {:.1}", classify.median()));
+    let mut row = |name: String, costs: &Costs, contenders: &[Contender]| {
+        let each = |value: &dyn Fn(&Contender) -> f64| {
+            contenders.iter().map(value).sum::<f64>() / count(contenders.len().max(1))
+        };
+        table.row(format_args!(
+            "{name} | {} | {:.1} | {:.1} | {:.2} | {:.0} | {:.2} | {}",
+            costs.alone.cells(1),
+            costs.classified.median(),
+            costs.libpcap.median(),
+            each(&|contender| contender.wanted(&heads)),
+            each(&|contender| count(contender.demux.memory()) / 1024.0),
+            costs.joining.median(),
+            contenders.iter().map(|contender| contender.demux.interpreted().count()).sum::<usize>(),
+        ));
+    };
+    row(format!("1 (mean of {ALONE})"), &one, &contenders[..ALONE]);
+    for (contender, costs) in contenders[ALONE..].iter().zip(many) {
+        row(contender.filters.len().to_string(), costs, std::slice::from_ref(contender));
     }
     Ok(format!(
-        "{promises}\nThe first {} packets of `{}`, in the processor's cache; medians of {rounds} rounds in turn.\n\n{table}",
+        "{}\nThe first {} packets of `{}`, in the processor's cache; medians of {rounds} rounds in turn.\n\n{table}",
+        criterion::table(&criteria),
         heads.len(),
         place::shown(trace)
     ))
 }
 
 impl Contender {
-    fn new(filters: Vec<Filter>, heads: &[Head]) -> Result<Self, BenchError> {
+    fn new(expressions: &[String], heads: &[Head]) -> Result<Self, LabError> {
+        let filters = expressions.iter().map(|e| compile(e)).collect::<Result<Vec<_>, _>>()?;
         let demux = join(&filters)?;
         for (number, head) in heads.iter().enumerate() {
             let mut wanted = ChannelSet::NONE;
-            // What looks beyond the first bytes is none of these filters.
+            // None of these filters looks beyond the first bytes.
             let more = demux.channels(&head.packet(), &mut wanted).is_err();
             let packet = head.packet();
             for (channel, filter) in filters.iter().enumerate() {
-                // The first bytes alone: these filters ask for no length.
+                // The first bytes suffice: these filters do not ask for a length.
                 let alone = filter.libpcap.filter(packet.head);
                 if more || alone != wanted.contains(channel) {
-                    return Err(BenchError::Differ {
+                    return Err(LabError::Differ {
                         module: filter.expression.clone(),
                         round: 0,
                         one: "joined".to_owned(),
@@ -171,38 +145,47 @@ impl Contender {
                 }
             }
         }
-        let [alone, classified, libpcap, joining] = std::array::from_fn(|_| Sample::default());
-        Ok(Self { filters, demux, alone, classified, libpcap, joining })
+        Ok(Self { filters, demux })
     }
 
-    fn round(&mut self, heads: &[Head]) -> Result<(), BenchError> {
-        let demux = &self.demux;
-        let mut wanted = ChannelSet::NONE;
-        self.alone.push(per_packet(heads, |_, head| {
-            black_box(demux.channels(&black_box(head).packet(), &mut wanted).is_ok());
-            black_box(&wanted);
-        }));
-        let mut ring = [Descriptor::default(); BATCH_PACKETS];
-        self.classified.push(per_packet(heads, |number, head| {
-            let slot = &mut ring[number % BATCH_PACKETS];
-            black_box(classify_into(&black_box(head).bytes[..head.len], &head.meta, slot).is_ok());
-            black_box(demux.channels(&black_box(head).packet(), &mut wanted).is_ok());
-            black_box(&wanted);
-        }));
-        let filters = &self.filters;
-        self.libpcap.push(per_packet(heads, |_, head| {
-            let packet = head.packet();
-            for filter in filters {
-                black_box(filter.libpcap.filter(packet.head));
-            }
-        }));
-        let begin = thread_time();
-        black_box(join(filters)?);
-        self.joining.push(thread_time().saturating_sub(begin).as_secs_f64() * 1e3);
-        Ok(())
+    /// The measurements of [`Costs`], in their order.
+    fn actions<'a>(&'a self, heads: &'a [Head]) -> [Action<'a>; 4] {
+        let Self { filters, demux } = self;
+        let find = move |head: &Head, wanted: &mut ChannelSet| {
+            black_box(demux.channels(&black_box(head).packet(), wanted).is_ok());
+            black_box(wanted);
+        };
+        [
+            Box::new(move || {
+                let mut wanted = ChannelSet::NONE;
+                Ok(per_packet(heads, |_, head| find(head, &mut wanted)))
+            }),
+            Box::new(move || {
+                let mut wanted = ChannelSet::NONE;
+                let mut ring = [Descriptor::default(); BATCH_PACKETS];
+                Ok(per_packet(heads, |number, head| {
+                    let slot = &mut ring[number % BATCH_PACKETS];
+                    black_box(classify_into(&black_box(head).bytes[..head.len], &head.meta, slot).is_ok());
+                    find(head, &mut wanted);
+                }))
+            }),
+            Box::new(move || {
+                Ok(per_packet(heads, |_, head| {
+                    let packet = head.packet();
+                    for filter in filters {
+                        black_box(filter.libpcap.filter(packet.head));
+                    }
+                }))
+            }),
+            Box::new(move || {
+                let mut joined = Ok(());
+                let taken = nanos(1, || joined = black_box(join(filters)).map(drop));
+                joined.map(|()| taken / 1e6)
+            }),
+        ]
     }
 
-    /// How many channels want a packet, on average.
+    /// The mean number of channels that want a packet.
     fn wanted(&self, heads: &[Head]) -> f64 {
         let mut total = 0;
         for head in heads {
@@ -221,48 +204,32 @@ fn only_classify(_: usize, head: &Head) {
     black_box(&descriptor);
 }
 
-/// The nanoseconds that it takes for a packet.
+/// The nanoseconds of some work for a packet.
 fn per_packet(heads: &[Head], mut work: impl FnMut(usize, &Head)) -> f64 {
-    let begin = thread_time();
-    for (number, head) in heads.iter().enumerate() {
-        work(number, head);
-    }
-    let time: Duration = thread_time().saturating_sub(begin);
+    let time = processor_time(|| heads.iter().enumerate().for_each(|(number, head)| work(number, head)));
     time.as_secs_f64() * 1e9 / count(heads.len().max(1))
 }
 
-fn mean(singles: &[Contender], value: impl Fn(&Contender) -> f64) -> f64 {
-    singles.iter().map(value).sum::<f64>() / count(singles.len().max(1))
+/// The mean of samples, round by round.
+fn mean(costs: &[Costs], sample: impl Fn(&Costs) -> &Sample) -> Sample {
+    Sample::mean(&costs.iter().map(sample).collect::<Vec<_>>())
 }
 
-fn kib(bytes: usize) -> f64 {
-    count(bytes) / 1024.0
-}
-
-fn count(number: usize) -> f64 {
-    f64::from(u32::try_from(number).unwrap_or(u32::MAX))
-}
-
-fn compile(expression: &str) -> Result<Filter, BenchError> {
-    let program =
-        compile_filter(expression, LinkType::Ethernet).map_err(|error| failed(expression, &error))?;
-    let libpcap = pcap::Capture::dead(Linktype::ETHERNET)
-        .and_then(|dead| dead.compile(expression, true))
-        .map_err(|error| failed(expression, &error))?;
+fn compile(expression: &str) -> Result<Filter, LabError> {
+    let what = format!("filter `{expression}`");
+    let program = compile_filter(expression, LinkType::Ethernet).doing(&what)?;
+    let dead = pcap::Capture::dead(Linktype::ETHERNET).doing(&what)?;
+    let libpcap = dead.compile(expression, true).doing(&what)?;
     Ok(Filter { expression: expression.to_owned(), program, libpcap })
 }
 
-fn failed(expression: &str, error: &dyn std::error::Error) -> BenchError {
-    BenchError::Failed { command: format!("filter `{expression}`"), said: error.to_string() }
-}
-
-fn join(filters: &[Filter]) -> Result<Demux, BenchError> {
+fn join(filters: &[Filter]) -> Result<Demux, LabError> {
     let programs: Vec<Option<&Program>> = filters.iter().map(|filter| Some(&filter.program)).collect();
-    Demux::new(&programs, &Limits::default()).map_err(|error| failed("all", &error))
+    Demux::new(&programs, &Limits::default()).doing("joining all filters")
 }
 
 /// The trace's first packets.
-fn read(trace: &Path) -> Result<(Vec<Head>, Vec<Descriptor>), BenchError> {
+fn read(trace: &Path) -> Result<(Vec<Head>, Vec<Descriptor>), LabError> {
     let mut capture = Capture::open(Input::File(trace.to_owned()))?;
     let (mut heads, mut descriptors, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
     while let Next::Block(block) = capture.next_block()? {
@@ -277,15 +244,7 @@ fn read(trace: &Path) -> Result<(Vec<Head>, Vec<Descriptor>), BenchError> {
             let len = bytes.len().min(PEEK);
             let mut head = [0; PEEK];
             head[..len].copy_from_slice(&bytes[..len]);
-            let meta = Meta {
-                ts: Timestamp(descriptor.ts_ns),
-                cap_len: descriptor.cap_len,
-                wire_len: descriptor.wire_len,
-                link_type: LinkType::Ethernet,
-                interface: 0,
-                number: u64::from(descriptor.number),
-                data: descriptor.data,
-            };
+            let Some(meta) = Meta::of(descriptor) else { continue };
             heads.push(Head { bytes: head, len, meta });
             descriptors.push(*descriptor);
         }
@@ -293,8 +252,8 @@ fn read(trace: &Path) -> Result<(Vec<Head>, Vec<Descriptor>), BenchError> {
     Ok((heads, descriptors))
 }
 
-/// Filters for hosts, networks and ports of the trace, and once these are used up, for others. Every other one overlaps with those of its kind: nets
-/// of two sizes, ranges of ports, and hosts with a port.
+/// Filters for hosts, networks and ports of the trace, and then for random ones. Filters of a kind overlap: nets of two sizes, ranges of ports, and
+/// hosts with a port.
 fn mix(heads: &[Head], descriptors: &[Descriptor], channels: usize) -> Vec<String> {
     let (mut hosts, mut ports): (Vec<[u8; 4]>, Vec<u16>) = (Vec::new(), Vec::new());
     for (head, descriptor) in heads.iter().zip(descriptors) {

@@ -1,28 +1,24 @@
-//! The measured tables of docs/SPECIFICATION.md: between `<!-- bench:SECTION -->` and `<!-- /bench:SECTION -->` only this program writes.
+//! The measured tables of docs/SPECIFICATION.md, between `<!-- bench:SECTION -->` and `<!-- /bench:SECTION -->`.
 
-use crate::BenchError;
+use crate::error::LabError;
 use std::path::Path;
 
-/// What one part of the benchmark has to say, as Markdown.
+/// The text of one part of the benchmark, as Markdown.
 #[derive(Clone, Debug)]
 pub struct Section {
-    /// The name of its place in the document.
     pub name: &'static str,
-    /// The text.
     pub text: String,
 }
 
-/// Replaces the sections of a document.
-///
-/// # Errors
-/// [`BenchError::NoPlace`] where one has no place in it; then nothing is changed.
-pub fn update(path: &Path, sections: &[Section]) -> Result<(), BenchError> {
-    let mut text = std::fs::read_to_string(path).map_err(BenchError::file(path))?;
+/// Replaces the sections of a document. Where one has no place, nothing is changed.
+pub fn update(path: &Path, sections: &[Section]) -> Result<(), LabError> {
+    let mut text = std::fs::read_to_string(path).map_err(LabError::file(path))?;
     for section in sections {
-        text = replaced(&text, section)
-            .ok_or_else(|| BenchError::NoPlace { path: path.to_owned(), section: section.name.to_owned() })?;
+        text = replaced(&text, section).ok_or_else(|| {
+            LabError::failed(path.display(), format!("no place for `bench:{}`", section.name))
+        })?;
     }
-    std::fs::write(path, text).map_err(BenchError::file(path))
+    std::fs::write(path, text).map_err(LabError::file(path))
 }
 
 fn replaced(text: &str, section: &Section) -> Option<String> {

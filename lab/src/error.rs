@@ -1,150 +1,78 @@
-//! Why something cannot be measured.
+//! The error of benchmarks and experiments.
 
+use std::error::Error;
+use std::fmt::{Debug, Display};
 use std::io;
-use std::path::{Path, PathBuf};
-use weir_netio::{OpenError, ReadError};
+use std::path::Path;
+use weir_netio::{LiveError, OpenError, ReadError};
+use weir_node::client::ClientError;
 use weir_sandbox::LoadError;
-use weir_session::{ManifestError, Refusal};
 
-/// Why a benchmark cannot be run, or failed.
+type Cause = Box<dyn Error + Send + Sync>;
+
+/// A benchmark or an experiment that cannot be made. An experiment that does not show what it must is no error, but a
+/// [`Criterion`](crate::criterion::Criterion) that is not kept.
 #[derive(Debug, thiserror::Error)]
-pub enum BenchError {
-    /// A file cannot be read or written.
-    #[error("{}: {source}", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Memory cannot be mapped.
-    #[error("packets cannot be mapped for the native modules: {0}")]
-    Map(io::Error),
-    /// The capture cannot be opened.
+pub enum LabError {
+    /// A step failed: of a file, a program, a module, or the node.
+    #[error("{what}: {cause}")]
+    Failed { what: String, cause: Cause },
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The capture cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The capture is of a kind that the benchmark cannot use.
-    #[error("{}: {wanted}", path.display())]
-    Capture {
-        /// Which.
-        path: PathBuf,
-        /// What it should be.
-        wanted: &'static str,
-    },
-    /// A shipped module is not admitted.
-    #[error("{module}: {refusal}")]
-    Refused {
-        /// Which module.
-        module: String,
-        /// Why.
-        refusal: Box<Refusal>,
-    },
-    /// A manifest cannot be read.
-    #[error("{module}: {error}")]
-    Manifest {
-        /// Which module.
-        module: String,
-        /// Why.
-        error: Box<ManifestError>,
-    },
-    /// A module of the corpus cannot be built.
-    #[error("{module}: {error}")]
-    Build {
-        /// Which module.
-        module: String,
-        /// Why.
-        error: Box<weir_author::BuildError>,
-    },
-    /// A sandbox cannot be made.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// A module does not start in its sandbox, or has faults.
-    #[error("{module}: a fault in the sandbox: {fault}")]
-    Fault {
-        /// Which module.
-        module: String,
-        /// The first one.
-        fault: String,
-    },
-    /// A program is not there, or does not run.
-    #[error("{program}: {source}")]
-    Program {
-        /// Which.
-        program: String,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A program failed.
-    #[error("{command}: {said}")]
-    Failed {
-        /// The command.
-        command: String,
-        /// What it wrote to standard error, or how it ended.
-        said: String,
-    },
-    /// A natively built module cannot be loaded.
-    #[error("{}: {said}", path.display())]
-    Library {
-        /// Its shared object.
-        path: PathBuf,
-        /// What the loader said.
-        said: String,
-    },
-    /// Sandboxed and native module did different things over the same packets.
+    #[error(transparent)]
+    Live(#[from] LiveError),
+    #[error(transparent)]
+    Node(#[from] ClientError),
+    #[error("{module}: {error}")]
+    Build { module: String, error: Box<weir_author::BuildError> },
+    /// Two builds of a module did different things over the same packets. Rounds count from 0.
     #[error("{module}, round {round}: {one} and {other} differ: {details}")]
-    Differ {
-        /// Which module.
-        module: String,
-        /// After how many rounds over the packets, from 0.
-        round: usize,
-        /// How one was run.
-        one: String,
-        /// How the other was run.
-        other: String,
-        /// What each of them did.
-        details: String,
-    },
-    /// A module cannot be changed in a way in which it is to be measured.
-    #[error("{module}, {how}: {said}")]
-    Variant {
-        /// Which module.
-        module: String,
-        /// Which way.
-        how: String,
-        /// Why.
-        said: String,
-    },
-    /// A packet used more than the bound of the module that it was given to: the analysis or the meter is wrong.
+    Differ { module: String, round: usize, one: String, other: String, details: String },
+    /// A packet used more than the bound of the module: the analysis or the meter is wrong.
     #[error("{module}: a packet used {fuel} fuel, its bound is {bound}: {packet:?}")]
-    Bound {
-        /// Which module.
-        module: String,
-        /// What it used.
-        fuel: u64,
-        /// What it should have used at most, by length.
-        bound: String,
-        /// The packet.
-        packet: Box<crate::crafted::Crafted>,
-    },
-    /// There is no module of that name.
-    #[error("there is no module `{0}`")]
-    NoModule(String),
-    /// The document has no place for a table.
-    #[error("{}: there is no `<!-- bench:{section} -->` … `<!-- /bench:{section} -->` to write the table between", path.display())]
-    NoPlace {
-        /// The document.
-        path: PathBuf,
-        /// The table.
-        section: String,
-    },
+    Bound { module: String, fuel: u64, bound: String, packet: Box<crate::crafted::Crafted> },
+    /// The measured values do not suffice for a judgement.
+    #[error("there is nothing to judge: {0}")]
+    Nothing(String),
+    #[error("there is no figure `{0}`: `weir-lab list` lists the figures")]
+    Unknown(String),
+    #[error("this needs root, unshare(1) and ip(8): traffic runs in a network namespace of its own")]
+    NoNamespace,
 }
 
-impl BenchError {
+impl LabError {
+    pub fn failed(what: impl Display, cause: impl Into<Cause>) -> Self {
+        Self::Failed { what: what.to_string(), cause: cause.into() }
+    }
+
     /// For `map_err`: an error of this file.
     pub fn file(path: &Path) -> impl FnOnce(io::Error) -> Self + '_ {
-        move |source| Self::File { path: path.to_owned(), source }
+        move |error| Self::failed(path.display(), error)
+    }
+}
+
+/// Names the step in which an error occurred.
+pub trait Doing<T> {
+    fn doing(self, what: impl Display) -> Result<T, LabError>;
+}
+
+impl<T, E: Into<Cause>> Doing<T> for Result<T, E> {
+    fn doing(self, what: impl Display) -> Result<T, LabError> {
+        self.map_err(|error| LabError::failed(what, error))
+    }
+}
+
+/// As [`Doing`], for errors that have only a text.
+pub trait Saying<T> {
+    fn saying(self, what: impl Display) -> Result<T, LabError>;
+}
+
+impl<T, E: Debug> Saying<T> for Result<T, E> {
+    fn saying(self, what: impl Display) -> Result<T, LabError> {
+        self.map_err(|error| LabError::failed(what, format!("{error:?}")))
     }
 }

@@ -1,17 +1,18 @@
-//! Access to a node while peers without a right to be there come in numbers: the time that valid clients wait, and the node's processor time.
+//! Access to a node during floods of peers without a right: the waits of valid clients, and the node's processor time.
 
+use crate::error::{Doing, LabError};
+use crate::figure::network::{Cable, ip};
 use crate::figure::node::Node;
-use crate::figure::{FigureError, scene};
+use crate::handshake::write_key;
 use crate::native::process_time;
 use crate::statistics::Sample;
 use crate::table::{Table, yes_or_no};
-use crate::{BenchError, namespace};
+use crate::{compile_queue, deliveries};
 use rand_core::{OsRng, RngCore};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
-use std::process::Command;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_node::client::{Client, Whereabouts};
@@ -19,11 +20,11 @@ use weir_node::protocol::{Reply, Request};
 use weir_trust::association::{CREDENTIALS_BYTES_MAX, Initiator, SECOND_BYTES, frame};
 use weir_trust::credential::Credential;
 use weir_trust::grant::{Grant, Second};
-use weir_trust::key::{Identity, KeyFile, PublicKey};
+use weir_trust::key::{Identity, PublicKey};
 
 /// The node's address.
 pub(crate) const AT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7353);
-/// Connections of attackers that show nonsense as a credential, and the time after which each comes anew.
+/// Connections of attackers with random bytes as a credential, and the time after which each is made anew.
 const CONNECTIONS: u8 = 72;
 const ANEW: Duration = Duration::from_secs(2);
 /// Valid clients meanwhile.
@@ -39,134 +40,102 @@ const TIME: Duration = Duration::from_secs(15);
 /// The promises: the longest wait in seconds, and the share of a core.
 const WAIT_MAX: f64 = 1.0;
 const CORE_MAX: f64 = 0.1;
+/// The expiry of all credentials.
+pub(crate) const EXPIRES: u64 = 4_000_000_000;
 
-/// The tables, measured by this program in a network namespace.
-///
-/// # Errors
-/// Namespaces cannot be made, or the node does not do what it should.
-pub fn table() -> Result<String, BenchError> {
-    namespace::measure(&["--floods"])
+/// A node under attack, its root, and the holder of a valid credential.
+pub(crate) struct Target {
+    pub(crate) node: PublicKey,
+    pub(crate) root: Identity,
+    pub(crate) holder: Identity,
+    pub(crate) credential: Vec<u8>,
 }
 
-/// The measurement itself: in a namespace of its own.
-///
-/// # Errors
-/// The node does not start.
-pub fn child() -> Result<String, FigureError> {
-    let system = FigureError::system;
-    let up = Command::new("ip").args(["link", "set", "dev", "lo", "up"]).status();
-    up.map_err(system("ip(8)"))?;
-    scene::cable("a", "b")?;
-    let folder = tempfile::tempdir().map_err(system("making a folder"))?;
+impl Target {
+    /// The node as a client with this identity and credential finds it.
+    pub(crate) fn as_seen_by(&self, identity: &Identity, credential: &[u8], at: SocketAddr) -> Whereabouts {
+        Whereabouts::There {
+            addresses: vec![at],
+            expected: Some(self.node),
+            identity: Box::new(identity.clone()),
+            credential: credential.to_vec(),
+        }
+    }
+
+    /// Asks the node for its state a number of times, with pauses. Returns the seconds of each answer.
+    fn ask(&self, times: usize, pause: Duration) -> Vec<f64> {
+        let once = |_| {
+            let begin = Instant::now();
+            let there = self.as_seen_by(&self.holder, &self.credential, AT.into());
+            let asked = Client::to(&there).and_then(|mut client| {
+                client.send(Request::Show, &[])?;
+                client.receive()
+            });
+            let wait = begin.elapsed().as_secs_f64();
+            std::thread::sleep(pause);
+            matches!(asked, Ok(Reply::Snapshot(_))).then_some(wait)
+        };
+        (0..times).filter_map(once).collect()
+    }
+}
+
+/// The tables, measured in a network namespace.
+pub fn table() -> Result<String, LabError> {
+    ip("link set dev lo up")?;
+    let _cable = Cable::new("a", "b")?;
+    let folder = tempfile::tempdir().doing("making a folder")?;
     let [root, own, holder] = [(); 3].map(|()| Identity::generate(&mut OsRng));
-    let key = folder.path().join("node.key");
-    std::fs::write(&key, KeyFile::plain(&own).as_bytes()).map_err(BenchError::file(&key))?;
-    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-    std::fs::set_permissions(&key, private).map_err(BenchError::file(&key))?;
     let node = Node::start(&format!(
         "[[interface]]\nname = \"b\"\narena = \"8 MiB\"\n[remote]\nlisten = \"{AT}\"\nkey = {:?}\nname = \"ix-1.example\"\nroots = [\"{}\"]\n",
-        key.display(),
+        write_key(folder.path(), &own)?.display(),
         root.public()
     ))?;
-    let grant = Grant { expires: Second::new(4_000_000_000), ..Grant::default() };
-    let credential = Credential::mint(&root, holder.public(), grant, &mut OsRng)
-        .map_err(|error| FigureError::Nothing(error.to_string()))?;
-    let client = Valid { node: own.public(), identity: holder, credential: credential.as_bytes().to_vec() };
+    let grant = Grant { expires: Second::new(EXPIRES), ..Grant::default() };
+    let credential =
+        Credential::mint(&root, holder.public(), grant, &mut OsRng).doing("minting a credential")?;
+    let target = Target { node: own.public(), root, holder, credential: credential.as_bytes().to_vec() };
     let processes: Vec<u32> = std::iter::once(node.pid()).chain(children(node.pid())).collect();
 
-    let mut waits = Table::new(&[
-        "valid clients",
-        "while there are",
-        "served",
-        "waited, s: median",
-        "quartiles",
-        "longest",
-        "promised",
-        "kept",
-    ]);
-    let mut row = |valid: usize, among: &str, served: &[f64]| {
-        let mut sample = Sample::default();
-        served.iter().for_each(|wait| sample.push(*wait));
-        let head = [valid.to_string(), among.to_owned()];
-        waits.row(head.into_iter().chain(sample.waits(valid, WAIT_MAX)));
+    let mut waits = Table::new(
+        "valid clients | while there are | served | waited, s: median | quartiles | longest | promised | kept",
+    );
+    let mut row = |valid: usize, among: &str, served: Vec<f64>| {
+        let waits_of = served.into_iter().collect::<Sample>().waits(valid, WAIT_MAX);
+        waits.row(format_args!("{valid} | {among} | {waits_of}"));
     };
-    row(CLIENTS, "no others", &client.come(CLIENTS, Duration::from_millis(100)));
+    let ask = || target.ask(CLIENTS, Duration::from_millis(100));
+    row(CLIENTS, "no others", ask());
     for sources in [CONNECTIONS, 4, 1] {
-        let come = || client.come(CLIENTS, Duration::from_millis(100));
-        let served = among_nonsense(client.node, sources, come);
+        let served = among_nonsense(target.node, sources, ask);
         let plural = if sources == 1 { "their own address" } else { &format!("{sources} addresses") };
-        row(CLIENTS, &format!("{CONNECTIONS} connections with invalid credentials, from {plural}"), &served);
+        row(CLIENTS, &format!("{CONNECTIONS} connections with invalid credentials, from {plural}"), served);
     }
     let idle = share(&processes, || std::thread::sleep(TIME / 3));
-    let mut flooded = Vec::new();
-    let mut sent = 0;
+    let mut flooded = (Vec::new(), 0);
     let busy = share(&processes, || {
-        (flooded, sent) = among_first_messages(client.node, || {
+        flooded = among_first_messages(target.node, || {
             let begin = Instant::now();
-            let served = client.come(PEERS, TIME / 8);
+            let served = target.ask(PEERS, TIME / 8);
             std::thread::sleep(TIME.saturating_sub(begin.elapsed()));
             served
         });
     });
-    row(PEERS, &format!("{FIRST_MESSAGES} first messages a second, from {SOURCES} sources"), &flooded);
-    let mut processor = Table::new(&["a node and its processes", "of a core", "promised", "kept"]);
-    processor.row(["nothing comes".to_owned(), format!("{idle:.3}"), "–".to_owned(), "–".to_owned()]);
-    processor.row([
-        format!("{sent} first messages in {} s", TIME.as_secs()),
-        format!("{busy:.3}"),
-        format!("at most {CORE_MAX}"),
-        yes_or_no(busy <= CORE_MAX),
-    ]);
-    let scene = crate::deliveries::Scene {
-        at: AT,
-        node: client.node,
-        root: &root,
-        holder: &client.identity,
-        credential: &client.credential,
-    };
-    let deliveries = crate::deliveries::table(&scene).map_err(system("delivering revocation lists"))?;
-    let turns = crate::turns::table(&scene).map_err(|error| FigureError::Nothing(error.to_string()))?;
+    let (served, sent) = flooded;
+    row(PEERS, &format!("{FIRST_MESSAGES} first messages a second, from {SOURCES} sources"), served);
+    let mut processor = Table::new("a node and its processes | of a core | promised | kept");
+    processor.row(format_args!("nothing comes | {idle:.3} | – | –"));
+    let kept = yes_or_no(busy <= CORE_MAX);
+    let seconds = TIME.as_secs();
+    processor
+        .row(format_args!("{sent} first messages in {seconds} s | {busy:.3} | at most {CORE_MAX} | {kept}"));
+    let deliveries = deliveries::table(&target).doing("delivering revocation lists")?;
+    let loads = compile_queue::table(&target).doing("loading modules")?;
     Ok(format!(
         "Invalid credentials have {CREDENTIALS_BYTES_MAX} random bytes; each of the {CONNECTIONS} connections comes anew every {} s, under a new key. A valid client makes its handshake, and asks for the node's state.\n\n{waits}\n{processor}\n\
          Deliveries of revocation lists while seven threads from one address hold connections, each under a new key and without a credential:\n\n{deliveries}\n\
-         Modules loaded by a holder of 5 % of a core while two holders of 1 % each have a module of 300 long functions compiled:\n\n{turns}",
+         Modules loaded by a holder of 5 % of a core while two holders of 1 % each have a module of 300 long functions compiled:\n\n{loads}",
         ANEW.as_secs()
     ))
-}
-
-/// A holder of a valid credential.
-struct Valid {
-    node: PublicKey,
-    identity: Identity,
-    credential: Vec<u8>,
-}
-
-impl Valid {
-    /// Comes so often, with pauses. The seconds that each one that was served has waited.
-    fn come(&self, times: usize, pause: Duration) -> Vec<f64> {
-        let once = |_| {
-            let begin = Instant::now();
-            let is_served = self.ask();
-            let wait = begin.elapsed().as_secs_f64();
-            std::thread::sleep(pause);
-            is_served.then_some(wait)
-        };
-        (0..times).filter_map(once).collect()
-    }
-
-    fn ask(&self) -> bool {
-        let there = Whereabouts::There {
-            addresses: vec![AT.into()],
-            expected: Some(self.node),
-            identity: Box::new(self.identity.clone()),
-            credential: self.credential.clone(),
-        };
-        let asked = Client::to(&there).and_then(|mut client| {
-            client.send(Request::Show, &[])?;
-            client.receive()
-        });
-        matches!(asked, Ok(Reply::Snapshot(_)))
-    }
 }
 
 /// Connects from one address to another one. The standard library cannot choose the first.
@@ -182,7 +151,7 @@ fn from(address: [u8; 2]) -> io::Result<TcpStream> {
     connect_from(SocketAddrV4::new(Ipv4Addr::new(127, 0, high, low), 0), AT)
 }
 
-/// Does something while attackers show nonsense as their credentials, from so many addresses.
+/// Does some work while attackers show random bytes as their credentials, from a number of addresses.
 fn among_nonsense(node: PublicKey, addresses: u8, work: impl FnOnce() -> Vec<f64>) -> Vec<f64> {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -192,7 +161,7 @@ fn among_nonsense(node: PublicKey, addresses: u8, work: impl FnOnce() -> Vec<f64
                 std::thread::sleep(ANEW * u32::from(number) / u32::from(CONNECTIONS));
                 while !is_over.load(Ordering::Acquire) {
                     let begin = Instant::now();
-                    // The node closes when it likes.
+                    // The node closes the connection at any time.
                     _ = show_nonsense(node, [0, 1 + number % addresses]);
                     std::thread::sleep(ANEW.saturating_sub(begin.elapsed()));
                 }
@@ -224,12 +193,12 @@ fn show_nonsense(node: PublicKey, address: [u8; 2]) -> io::Result<()> {
     io::copy(&mut socket, &mut io::sink()).map(drop)
 }
 
-/// Does something while attackers send first messages and nothing else. Says how many they have sent, too.
+/// Does some work while attackers send only first messages. Also returns the number of messages.
 fn among_first_messages(node: PublicKey, work: impl FnOnce() -> Vec<f64>) -> (Vec<f64>, u64) {
     let (is_over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
     let worked = std::thread::scope(|scope| {
         scope.spawn(|| {
-            // One message is as good as another one, and this program's own time is not to be in the way.
+            // The same message again costs this program no time.
             let Ok((_, first)) = Initiator::begin(Some(node), &mut OsRng) else { return };
             let Some(first) = frame::framed(&first) else { return };
             let (mut open, begin) = (VecDeque::new(), Instant::now());
@@ -258,7 +227,7 @@ fn among_first_messages(node: PublicKey, work: impl FnOnce() -> Vec<f64>) -> (Ve
     (worked, sent.load(Ordering::Acquire))
 }
 
-/// The share of a core that processes take while something is done.
+/// The share of a core that processes take during some work.
 fn share(processes: &[u32], work: impl FnOnce()) -> f64 {
     let time = || processes.iter().filter_map(|id| process_time(*id)).sum::<Duration>();
     let (before, begin) = (time(), Instant::now());

@@ -1,9 +1,10 @@
-//! What a module's calls use, counted to the unit.
+//! The exact fuel of a module's calls.
 
 use crate::crafted::Crafted;
+use crate::error::LabError;
 use crate::module::Module;
+use crate::native;
 use crate::packets::in_memory;
-use crate::{BenchError, native};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -48,36 +49,27 @@ pub struct Gauge {
 
 impl Counter {
     /// Starts it.
-    ///
-    /// # Errors
-    /// Where the engine does not start.
-    pub fn new() -> Result<Self, BenchError> {
+    pub fn new() -> Result<Self, LabError> {
         let options = Options { control: Control::Exact(ENOUGH), ..Options::default() };
         Ok(Self(Engine::new(options, None)?))
     }
 
     /// Compiles a module.
-    ///
-    /// # Errors
-    /// Where it is refused.
-    pub fn load(&self, module: &Module) -> Result<Counted<'_>, BenchError> {
+    pub fn load(&self, module: &Module) -> Result<Counted<'_>, LabError> {
         Ok(Counted { engine: &self.0, program: self.0.load(module.admit()?)?, name: module.name.clone() })
     }
 }
 
 impl Counted<'_> {
     /// Starts an instance, with nothing in its tables.
-    ///
-    /// # Errors
-    /// Where it does not start, or has no memory for packets.
-    pub fn start(&self) -> Result<Gauge, BenchError> {
+    pub fn start(&self) -> Result<Gauge, LabError> {
         let mut instance = Instance::start(self.engine, &self.program)?;
         let folder = std::env::temp_dir();
-        let failed = || BenchError::file(&folder);
+        let failed = || LabError::file(&folder);
         let file = |len: usize| {
             let file = in_memory().map_err(failed())?;
             file.set_len(u64::try_from(len).unwrap_or(0)).map_err(failed())?;
-            Ok::<_, BenchError>(file)
+            Ok::<_, LabError>(file)
         };
         let (arena, descriptors) = (file(ARENA_BYTES)?, file(BATCH_BYTES)?);
         let area = |file, len| Area { fd: file, offset: 0, len };
@@ -103,10 +95,7 @@ impl Counted<'_> {
 
 impl Gauge {
     /// Runs a batch of packets, each in a call of its own; puts what each used into `fuel`. Packets that end in a fault used what they used until then.
-    ///
-    /// # Errors
-    /// Where the module was ended, or the packets do not fit.
-    pub fn measure(&mut self, packets: &[Crafted], fuel: &mut Vec<u64>) -> Result<(), BenchError> {
+    pub fn measure(&mut self, packets: &[Crafted], fuel: &mut Vec<u64>) -> Result<(), LabError> {
         self.bytes.clear();
         self.lines.clear();
         for packet in packets {
@@ -117,8 +106,8 @@ impl Gauge {
             self.bytes.extend_from_slice(&packet.bytes);
         }
         let folder = std::env::temp_dir();
-        self.arena.write_all_at(&self.bytes, 0).map_err(BenchError::file(&folder))?;
-        self.descriptors.write_all_at(native::bytes_of(&self.lines), 0).map_err(BenchError::file(&folder))?;
+        self.arena.write_all_at(&self.bytes, 0).map_err(LabError::file(&folder))?;
+        self.descriptors.write_all_at(native::bytes_of(&self.lines), 0).map_err(LabError::file(&folder))?;
         fuel.clear();
         for index in 0..u32::try_from(packets.len()).unwrap_or(0) {
             self.instance.run(Batch { descriptors: DESCRIPTORS_BASE, mask: 1 << index, first: 0 });
@@ -141,12 +130,12 @@ impl Gauge {
         }
     }
 
-    fn is_alive(&self) -> Result<(), BenchError> {
+    fn is_alive(&self) -> Result<(), LabError> {
         if !self.instance.has_ended() {
             return Ok(());
         }
         let fault =
             self.instance.incidents().last().map_or_else(String::new, |incident| format!("{incident:?}"));
-        Err(BenchError::Fault { module: self.name.clone(), fault })
+        Err(LabError::failed(&self.name, fault))
     }
 }

@@ -1,10 +1,11 @@
-//! What an association costs: processor time of both sides of a handshake, and of the process that keeps the node's private key.
+//! The cost of an association: processor time of both sides of a handshake, and of the process that keeps the node's private key.
 
-use crate::authorising::Scene;
+use crate::authorising::Peers;
+use crate::error::{Doing, LabError, Saying};
 use crate::native::{process_time, thread_time};
-use crate::statistics::Sample;
-use crate::table::Table;
-use crate::{BenchError, place};
+use crate::place;
+use crate::statistics::{Action, Sample, all_in_turn, values_in_turn};
+use crate::table::{Table, under};
 use rand_core::OsRng;
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -12,19 +13,19 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use weir_remote::{KEEPER, Keeper};
 use weir_sandbox::Launcher;
-use weir_trust::association::{HandshakeError, Initiator, Peer, Responder, Role, Signer, Statement};
+use weir_trust::association::{Initiator, Peer, Responder, Role, Signer, Statement};
 use weir_trust::key::{Identity, KeyFile};
 
-/// What each side shows the other.
+/// Credentials that each side shows the other.
 #[derive(Clone, Copy)]
 enum Shown {
-    /// So many bytes, which nobody looks into.
+    /// A number of bytes that are not read.
     Bytes(usize),
     /// A credential of three blocks, which the other side verifies.
     Blocks,
 }
 
-/// What is shown, and how long all who take part may take together then, in ms.
+/// The shown credentials, and the limit of the time of all processes together, in ms.
 const SETTINGS: [(&str, Shown, Option<f64>); 3] = [
     ("no credentials", Shown::Bytes(0), Some(0.6)),
     ("1 KiB of credentials on both sides, not looked into", Shown::Bytes(1 << 10), None),
@@ -32,87 +33,89 @@ const SETTINGS: [(&str, Shown, Option<f64>); 3] = [
 ];
 /// Handshakes of a round.
 const HANDSHAKES: u32 = 50;
-/// Where the node's private key is: a node has it in a process of its own.
+/// The place of the node's private key. A node has it in a process of its own.
 const HERE: &str = "in the same process";
 const APART: &str = "in a process of its own";
 
-/// What handshakes take, and what of that it is that the private key is elsewhere.
-///
-/// # Errors
-/// A handshake fails, or there is no process for the key.
-pub fn tables(rounds: usize) -> Result<String, BenchError> {
-    let scene = Scene::new()?;
-    let kept = Kept::by(&place::built()?, &[KEEPER], &scene.node)?;
-    Ok(format!("{}\n{}", handshakes(rounds, &scene, &kept)?, keeping(rounds, &scene.node, &kept)?))
+/// The cost of handshakes, and the share of the separate process.
+pub fn tables(rounds: usize) -> Result<String, LabError> {
+    let peers = Peers::new()?;
+    let agent = KeyAgent::start(&place::built()?, &[KEEPER], &peers.node)?;
+    Ok(format!("{}\n{}", handshakes(rounds, &peers, &agent)?, signatures(rounds, &peers.node, &agent)?))
 }
 
-/// A node's private key, in a file and with its keeper.
-struct Kept {
-    keeper: Keeper,
-    /// Where the file is: a keeper that has to be started anew reads it again.
+/// A process with a node's private key.
+struct KeyAgent {
+    process: Keeper,
+    /// The folder of the key file, which a restarted process reads again.
     _folder: TempDir,
 }
 
-impl Kept {
-    /// `program` answers these arguments, and a file behind them, as a keeper.
-    fn by(program: &Path, arguments: &[&str], identity: &Identity) -> Result<Self, BenchError> {
-        let folder = tempfile::tempdir().map_err(|error| failed(&error))?;
-        let file = folder.path().join("node.key");
-        std::fs::write(&file, KeyFile::plain(identity).as_bytes()).map_err(BenchError::file(&file))?;
-        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        std::fs::set_permissions(&file, private).map_err(BenchError::file(&file))?;
+/// Writes a private key to a file that only its owner can read.
+pub(crate) fn write_key(folder: &Path, identity: &Identity) -> Result<PathBuf, LabError> {
+    let file = folder.join("node.key");
+    std::fs::write(&file, KeyFile::plain(identity).as_bytes()).map_err(LabError::file(&file))?;
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&file, private).map_err(LabError::file(&file))?;
+    Ok(file)
+}
+
+impl KeyAgent {
+    /// Starts `program` with these arguments and a key file.
+    fn start(program: &Path, arguments: &[&str], identity: &Identity) -> Result<Self, LabError> {
+        let folder = tempfile::tempdir().doing("making a folder")?;
+        let file = write_key(folder.path(), identity)?;
         let arguments = arguments.iter().map(PathBuf::from).chain([file]).collect();
-        let keeper =
-            Keeper::start(Launcher::from(program), arguments, |_| {}).map_err(|error| failed(&error))?;
-        Ok(Self { keeper, _folder: folder })
+        let process =
+            Keeper::start(Launcher::from(program), arguments, |_| {}).doing("starting the key agent")?;
+        Ok(Self { process, _folder: folder })
     }
 
-    /// The processor time that its process has had, and which one that is.
-    fn time(&self) -> Result<(u32, Duration), BenchError> {
-        let gone = || failed(&"the process that keeps the private key has ended");
-        let id = self.keeper.id().ok_or_else(gone)?;
+    /// The process, and its processor time so far.
+    fn time(&self) -> Result<(u32, Duration), LabError> {
+        let gone = || LabError::failed("the process with the private key", "ended");
+        let id = self.process.id().ok_or_else(gone)?;
         Ok((id, process_time(id).ok_or_else(gone)?))
     }
 
-    /// The processor time that it takes while something is done.
-    fn during(&self, work: impl FnOnce() -> Result<(), BenchError>) -> Result<Duration, BenchError> {
+    /// The processor time of the process during some work.
+    fn during(&self, work: impl FnOnce() -> Result<(), LabError>) -> Result<Duration, LabError> {
         let (id, before) = self.time()?;
         work()?;
         match self.time()? {
             (still, after) if still == id => Ok(after.saturating_sub(before)),
-            _ => Err(failed(&"the process that keeps the private key was started anew")),
+            _ => Err(LabError::failed("the process with the private key", "restarted")),
         }
     }
 }
 
-/// Two who meet: who they are, what they show each other, and what they do with what they are shown.
-pub(crate) struct Meeting<'a> {
-    pub(crate) guest: &'a Identity,
-    /// Who signs for the node.
+/// The two sides of a handshake: their identities, their credentials, and the check of the other side's credentials.
+pub(crate) struct Handshake<'a> {
+    pub(crate) client: &'a Identity,
     pub(crate) node: &'a dyn Signer,
-    pub(crate) guests: &'a [u8],
-    pub(crate) nodes: &'a [u8],
-    pub(crate) look: &'a dyn Fn(&Peer) -> Result<(), BenchError>,
+    pub(crate) clients_credential: &'a [u8],
+    pub(crate) nodes_credential: &'a [u8],
+    pub(crate) check: &'a dyn Fn(&Peer) -> Result<(), LabError>,
 }
 
-impl Meeting<'_> {
-    /// A handshake. Says which processor time of this thread the initiator and the responder have taken.
-    pub(crate) fn meet(&self) -> Result<[Duration; 2], BenchError> {
-        let wrong = |error: HandshakeError| failed(&error);
+impl Handshake<'_> {
+    /// Makes a handshake, and returns this thread's processor time for the initiator and for the responder.
+    pub(crate) fn make(&self) -> Result<[Duration; 2], LabError> {
+        const WHAT: &str = "a handshake";
         let begin = thread_time();
-        let (initiator, first) = Initiator::begin(Some(self.node.public()), &mut OsRng).map_err(wrong)?;
+        let (initiator, first) = Initiator::begin(Some(self.node.public()), &mut OsRng).doing(WHAT)?;
         let sent = thread_time();
-        let (responder, second) = Responder::begin(self.node, &first, &mut OsRng).map_err(wrong)?;
+        let (responder, second) = Responder::begin(self.node, &first, &mut OsRng).doing(WHAT)?;
         let answered = thread_time();
-        let met = initiator.second(&second).map_err(wrong)?;
-        let (confirming, third) = met.introduce(self.guest, self.guests).map_err(wrong)?;
+        let met = initiator.second(&second).doing(WHAT)?;
+        let (confirming, third) = met.introduce(self.client, self.clients_credential).doing(WHAT)?;
         let introduced = thread_time();
-        let authenticated = responder.third(&third).map_err(wrong)?;
-        (self.look)(authenticated.peer())?;
-        let (there, fourth) = authenticated.accept(self.nodes).map_err(wrong)?;
+        let authenticated = responder.third(&third).doing(WHAT)?;
+        (self.check)(authenticated.peer())?;
+        let (there, fourth) = authenticated.accept(self.nodes_credential).doing(WHAT)?;
         let accepted = thread_time();
-        let here = confirming.fourth(&fourth).map_err(wrong)?;
-        (self.look)(here.peer())?;
+        let here = confirming.fourth(&fourth).doing(WHAT)?;
+        (self.check)(here.peer())?;
         let done = thread_time();
         black_box((here, there));
         let initiators = [(begin, sent), (answered, introduced), (accepted, done)];
@@ -121,137 +124,93 @@ impl Meeting<'_> {
             |times: &[(Duration, Duration)]| times.iter().map(|(from, to)| to.saturating_sub(*from)).sum();
         Ok([sum(&initiators), sum(&responders)])
     }
-}
 
-/// One way to meet, measured.
-struct Contender<'a> {
-    shown: &'static str,
-    promise: Option<f64>,
-    place: &'static str,
-    meeting: Meeting<'a>,
-    initiator: Sample,
-    responder: Sample,
-    /// Nothing where the node's private key is in the same process.
-    keeper: Option<Sample>,
-    all: Sample,
-}
-
-impl Contender<'_> {
-    /// Handshakes one after the other. The first round only warms up.
-    fn round(&mut self, kept: &Kept, is_measured: bool) -> Result<(), BenchError> {
+    /// Makes the handshakes of a round. Returns milliseconds of a handshake: of the initiator, of the responder, and of the agent where it signs.
+    fn round(&self, agent: &KeyAgent, place: &str) -> Result<[f64; 3], LabError> {
         let (mut here, mut there) = (Duration::ZERO, Duration::ZERO);
-        let apart = kept.during(|| {
+        let apart = agent.during(|| {
             for _ in 0..HANDSHAKES {
-                let taken = self.meeting.meet()?;
+                let taken = self.make()?;
                 here += taken[0];
                 there += taken[1];
             }
             Ok(())
         })?;
-        if is_measured {
-            let each = |time: Duration| time.as_secs_f64() * 1e3 / f64::from(HANDSHAKES);
-            self.initiator.push(each(here));
-            self.responder.push(each(there));
-            let apart = if let Some(keeper) = &mut self.keeper {
-                keeper.push(each(apart));
-                apart
-            } else {
-                // It is not asked.
-                Duration::ZERO
-            };
-            self.all.push(each(here + there + apart));
-        }
-        Ok(())
+        let apart = if place == APART { apart } else { Duration::ZERO };
+        Ok([here, there, apart].map(|time| time.as_secs_f64() * 1e3 / f64::from(HANDSHAKES)))
     }
 }
 
-/// Milliseconds of a handshake, by what is shown in it and by where the node's private key is.
-fn handshakes(rounds: usize, scene: &Scene, kept: &Kept) -> Result<String, BenchError> {
+/// Milliseconds of a handshake, by its credentials and by the place of the node's private key.
+fn handshakes(rounds: usize, peers: &Peers, agent: &KeyAgent) -> Result<String, LabError> {
     let unread = [0x5a; 1 << 10];
-    let look = |peer: &Peer| scene.look(peer);
-    let signers: [(&str, &dyn Signer); 2] = [(HERE, &scene.node), (APART, &kept.keeper)];
-    let mut contenders = Vec::new();
-    for (shown, what, promise) in SETTINGS {
+    let check = |peer: &Peer| peers.check(peer);
+    let signers: [(&str, &dyn Signer); 2] = [(HERE, &peers.node), (APART, &agent.process)];
+    let (mut cases, mut actions): (Vec<_>, Vec<Action<'_, [f64; 3]>>) = Default::default();
+    for (name, shown, promise) in SETTINGS {
         for (place, node) in signers {
-            let guest = &scene.guest;
-            let meeting = match what {
+            let client = &peers.client;
+            let handshake = match shown {
                 Shown::Bytes(len) => {
                     let shown = unread.get(..len).unwrap_or(&unread);
-                    Meeting { guest, node, guests: shown, nodes: shown, look: &|_| Ok(()) }
+                    let check = &|_: &Peer| Ok(());
+                    Handshake { client, node, clients_credential: shown, nodes_credential: shown, check }
                 }
-                Shown::Blocks => {
-                    Meeting { guest, node, guests: &scene.guests, nodes: &scene.nodes, look: &look }
-                }
+                Shown::Blocks => Handshake {
+                    client,
+                    node,
+                    clients_credential: &peers.clients_credential,
+                    nodes_credential: &peers.nodes_credential,
+                    check: &check,
+                },
             };
-            let [initiator, responder, all] = [(); 3].map(|()| Sample::default());
-            let keeper = (place == APART).then(Sample::default);
-            contenders.push(Contender { shown, promise, place, meeting, initiator, responder, keeper, all });
+            cases.push((name, place, promise));
+            actions.push(Box::new(move || handshake.round(agent, place)));
         }
     }
-    for round in 0..=rounds {
-        contenders.iter_mut().try_for_each(|contender| contender.round(kept, round > 0))?;
-    }
-    let mut table = Table::new(&[
-        "shown",
-        "the node's private key is",
-        "initiator, ms",
-        "responder, ms",
-        "keeper, ms",
-        "all, ms",
-        "quartiles",
-        "promised",
-        "kept",
-    ]);
-    for Contender { shown, promise, place, initiator, responder, keeper, all, .. } in &contenders {
-        let quartiles = all.quartiles();
-        table.row([
-            (*shown).to_owned(),
-            (*place).to_owned(),
-            format!("{:.3}", initiator.median()),
-            format!("{:.3}", responder.median()),
-            keeper.as_ref().map_or_else(|| "–".to_owned(), |keeper| format!("{:.3}", keeper.median())),
-            format!("{:.3}", quartiles.median),
-            quartiles.spread(3),
-            promise.map_or_else(|| "–".to_owned(), |promise| format!("under {promise}")),
-            promise.map_or("–", |promise| if quartiles.median < promise { "yes" } else { "no" }).to_owned(),
-        ]);
+    let mut table = Table::new(
+        "shown | the node's private key is | initiator, ms | responder, ms | keeper, ms | all, ms | quartiles | promised | kept",
+    );
+    for ((shown, place, promise), values) in cases.iter().zip(values_in_turn(rounds, &mut actions)?) {
+        let part = |of: usize| values.iter().map(|value| value[of]).collect::<Sample>().median();
+        let all: Sample = values.iter().map(|value| value.iter().sum::<f64>()).collect();
+        let keeper = if *place == APART { format!("{:.3}", part(2)) } else { "–".to_owned() };
+        let promised = promise.map_or_else(|| "– | –".to_owned(), |promise| under(promise, all.median()));
+        table.row(format_args!(
+            "{shown} | {place} | {:.3} | {:.3} | {keeper} | {} | {promised}",
+            part(0),
+            part(1),
+            all.cells(3)
+        ));
     }
     Ok(format!(
         "Medians of {rounds} rounds of {HANDSHAKES} handshakes, all of them in turn; messages go from hand to hand. A node has its private key in a process of its own, the keeper, whose processor time is counted with that of both sides.\n\n{table}"
     ))
 }
 
-/// What a node's signature takes on the clock, in microseconds: where its private key is in the same process, and from the process that keeps it.
-fn keeping(rounds: usize, identity: &Identity, kept: &Kept) -> Result<String, BenchError> {
+/// Microseconds of a node's signature on the clock, by the place of its private key.
+fn signatures(rounds: usize, identity: &Identity, agent: &KeyAgent) -> Result<String, LabError> {
     let statement = Statement::new(Role::Responder, &[2; 32], &[3; 32]);
-    let mut table = Table::new(&["the private key is", "a signature, us", "quartiles"]);
-    let signers: [(&str, &dyn Signer); 2] = [(HERE, identity), (APART, &kept.keeper)];
-    for (place, signer) in signers {
-        let mut sample = Sample::default();
-        for round in 0..=rounds {
-            let begin = Instant::now();
-            for _ in 0..HANDSHAKES {
-                black_box(signer.sign_statement(&statement)).map_err(|error| failed(&error))?;
-            }
-            if round > 0 {
-                sample.push(begin.elapsed().as_secs_f64() * 1e6 / f64::from(HANDSHAKES));
-            }
+    let sign = |signer: &dyn Signer| {
+        let begin = Instant::now();
+        for _ in 0..HANDSHAKES {
+            black_box(signer.sign_statement(&statement)).saying("a signature")?;
         }
-        let quartiles = sample.quartiles();
-        table.row([place.to_owned(), format!("{:.1}", quartiles.median), quartiles.spread(1)]);
-    }
+        Ok(begin.elapsed().as_secs_f64() * 1e6 / f64::from(HANDSHAKES))
+    };
+    let [here, apart] =
+        all_in_turn(rounds, [Box::new(|| sign(identity)), Box::new(|| sign(&agent.process))])?;
+    let mut table = Table::new("the private key is | a signature, us | quartiles");
+    table.row(format_args!("{HERE} | {}", here.cells(1)));
+    table.row(format_args!("{APART} | {}", apart.cells(1)));
     Ok(format!("A node signs once in each handshake; on the clock.\n\n{table}"))
-}
-
-fn failed(error: &dyn std::fmt::Display) -> BenchError {
-    BenchError::Failed { command: "a handshake".to_owned(), said: error.to_string() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What the other process does.
+    /// The work of the other process.
     #[test]
     #[ignore = "run by the other test, as a process of its own"]
     fn keep_as_a_process_of_its_own() {
@@ -262,21 +221,21 @@ mod tests {
 
     #[test]
     fn everything_promised_is_measured_with_the_key_here_and_elsewhere() {
-        let scene = Scene::new().unwrap();
-        // This program once more: the test harness takes the path for one more filter.
+        let peers = Peers::new().unwrap();
+        // This program again: the test harness takes the path for one more filter.
         let test = "handshake::tests::keep_as_a_process_of_its_own";
         let arguments = ["--ignored", "--nocapture", "--exact", test];
-        let kept = Kept::by(&std::env::current_exe().unwrap(), &arguments, &scene.node).unwrap();
-        let text = handshakes(1, &scene, &kept).unwrap();
+        let agent = KeyAgent::start(&std::env::current_exe().unwrap(), &arguments, &peers.node).unwrap();
+        let text = handshakes(1, &peers, &agent).unwrap();
         for (shown, ..) in SETTINGS {
             assert_eq!(text.matches(shown).count(), 2, "{shown}: {text}");
         }
         for promise in ["under 0.6", "under 1.2"] {
             assert_eq!(text.matches(promise).count(), 2, "{promise}: {text}");
         }
-        // A keeper signs and is asked by system calls: that it takes no time can only be that the clock is another one's.
-        let sign = || _ = kept.keeper.sign_statement(&Statement::new(Role::Responder, &[2; 32], &[3; 32]));
-        let taken = kept.during(|| {
+        // The agent signs and answers by system calls, so a process without processor time is the wrong process.
+        let sign = || _ = agent.process.sign_statement(&Statement::new(Role::Responder, &[2; 32], &[3; 32]));
+        let taken = agent.during(|| {
             (0..HANDSHAKES).for_each(|_| sign());
             Ok(())
         });

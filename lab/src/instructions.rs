@@ -1,57 +1,57 @@
-//! Instructions a packet, counted by valgrind's callgrind. It counts code that was made at run time too: valgrind runs the sandbox as it is, with
-//! its 4 GiB of reserved addresses and its signal handlers. What it does not know is AVX-512, so nothing is built with `-march=native` here.
+//! Instructions a packet, counted by valgrind's callgrind, which counts code made at run time too: the sandbox runs unchanged, with its 4 GiB of
+//! reserved addresses and its signal handlers. Valgrind does not know AVX-512, so no build here has `-march=native`.
 //!
-//! A program is run twice, with once and twice as many passes over the packets: the difference is what the passes cost, without start and end.
+//! A program runs twice, with once and twice as many passes over the packets. The difference is the cost of the passes, without start and end.
 
-use crate::BenchError;
 use crate::contest::Entry;
+use crate::error::{Doing, LabError};
 use crate::module::Module;
 use crate::packets::{Packets, packets_of, ticks};
-use crate::price::{How, Workshop};
+use crate::place;
+use crate::price::{Builder, How};
 use crate::table::Table;
 use std::path::Path;
 use std::process::Command;
 
-/// What this program is to do under callgrind.
+/// The work of this program under callgrind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exercise {
-    /// The module's name.
     pub module: String,
-    /// How it is built.
     pub how: How,
-    /// Packets of the capture to use.
+    /// Packets of the capture.
     pub packets: usize,
-    /// Passes over them.
     pub passes: usize,
 }
 
 impl Exercise {
-    /// As one argument of a command line.
+    /// The exercise as one argument of a command line.
     pub fn to_argument(&self) -> String {
         format!("{}:{}:{}:{}", self.module, self.how.name(), self.packets, self.passes)
     }
 
-    /// From such an argument.
-    pub fn from_argument(text: &str) -> Option<Self> {
-        let mut parts = text.split(':');
-        let module = parts.next()?.to_owned();
-        let how = How::named(parts.next()?)?;
-        let mut number = || parts.next()?.parse().ok();
-        Some(Self { module, how, packets: number()?, passes: number()? })
+    /// The exercise of such an argument.
+    pub fn from_argument(text: &str) -> Result<Self, LabError> {
+        let parse = || {
+            let mut parts = text.split(':');
+            let module = parts.next()?.to_owned();
+            let how = How::named(parts.next()?)?;
+            let mut number = || parts.next()?.parse().ok();
+            Some(Self { module, how, packets: number()?, passes: number()? })
+        };
+        parse().ok_or_else(|| {
+            LabError::failed("--exercise", format!("`{text}` is not MODULE:BUILD:PACKETS:PASSES"))
+        })
     }
 
-    /// Does it.
-    ///
-    /// # Errors
-    /// Where the module cannot be built, or the capture not be read.
-    pub fn run(&self, capture: &Path) -> Result<(), BenchError> {
+    /// Does the work.
+    pub fn run(&self, capture: &Path) -> Result<(), LabError> {
         let packets = Packets::read(capture, self.packets)?;
         let module = Module::named(&self.module)?;
-        let workshop = Workshop::open(&packets)?;
+        let builder = Builder::open(&packets)?;
         let batches = packets.first(self.packets);
         let ticks = ticks(batches, module.admit()?.tick());
-        let mut entry = Entry::new(self.how.name(), &module, &packets, workshop.make(&module, self.how)?)
-            .without_comparison();
+        let build = builder.make(&module, self.how)?;
+        let mut entry = Entry::new(self.how.name(), &module, &packets, build).without_comparison();
         for _ in 0..self.passes {
             entry.pass(batches, &ticks)?;
         }
@@ -59,62 +59,39 @@ impl Exercise {
     }
 }
 
-/// Counts the instructions of all modules. Nothing where valgrind is not installed.
-///
-/// # Errors
-/// Where a counted run fails.
-pub fn table(modules: &[Module], capture: &Path, packets: usize) -> Result<Option<Table>, BenchError> {
+/// The instructions of all modules.
+pub fn table(modules: &[Module], capture: &Path, packets: usize) -> Result<String, LabError> {
+    let text = format!("The first {packets} packets of `{}`.\n\n", place::shown(capture));
     if Command::new("valgrind").arg("--version").output().is_err() {
-        return Ok(None);
+        return Ok(text + "valgrind is not installed.\n");
     }
-    let failed = |source| BenchError::Program { program: "bench".to_owned(), source };
-    let this = std::env::current_exe().map_err(failed)?;
-    let mut table = Table::new(&[
-        "module",
-        "unmetered",
-        "proved",
-        "more",
-        "supervised",
-        "metered",
-        "metered ÷ proved",
-        "clang -O3",
-        "gcc -O3",
-        "proved ÷ clang -O3",
-    ]);
-    for module in modules {
+    let this = std::env::current_exe().doing("finding this program")?;
+    let mut table = Table::new(
+        "module | unmetered | proved | more | supervised | metered | metered ÷ proved | clang -O3 | gcc -O3 | proved ÷ clang -O3",
+    );
+    for Module { name, .. } in modules {
         let mut each = Vec::new();
         for how in How::COUNTED {
-            let exercise = Exercise { module: module.name.clone(), how, packets, passes: 2 };
+            let exercise = Exercise { module: name.clone(), how, packets, passes: 2 };
             each.push(of_program(&this, &exercise, capture)?);
         }
         let [proved, reference, supervised, metered, clang, gcc] = each[..] else { continue };
-        let number = |number: f64| format!("{number:.1}");
-        table.row([
-            module.name.clone(),
-            number(reference),
-            number(proved),
-            format!("{:+.1}", proved - reference),
-            number(supervised),
-            number(metered),
-            format!("{:.2}", metered / proved),
-            number(clang),
-            number(gcc),
-            format!("{:.2}", proved / clang),
-        ]);
+        table.row(format_args!(
+            "{name} | {reference:.1} | {proved:.1} | {:+.1} | {supervised:.1} | {metered:.1} | {:.2} | {clang:.1} | {gcc:.1} | {:.2}",
+            proved - reference,
+            metered / proved,
+            proved / clang
+        ));
     }
-    Ok(Some(table))
+    Ok(text + &table.to_string())
 }
 
-#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
 fn per_packet(instructions: u64, packets: u64) -> f64 {
     instructions as f64 / packets.max(1) as f64
 }
 
-/// Instructions a packet of an exercise, as another build of this program does it.
-///
-/// # Errors
-/// Where it fails there.
-pub fn of_program(program: &Path, exercise: &Exercise, capture: &Path) -> Result<f64, BenchError> {
+/// Instructions a packet of an exercise in another build of this program.
+pub fn of_program(program: &Path, exercise: &Exercise, capture: &Path) -> Result<f64, LabError> {
     let passes = exercise.passes;
     let packets = packets_of(Packets::read(capture, exercise.packets)?.first(exercise.packets));
     let once = collected(program, exercise, capture)?;
@@ -122,9 +99,8 @@ pub fn of_program(program: &Path, exercise: &Exercise, capture: &Path) -> Result
     Ok(per_packet(twice.saturating_sub(once), packets.saturating_mul(passes as u64)))
 }
 
-/// Runs a build of this program under callgrind; the number of instructions.
-fn collected(program: &Path, exercise: &Exercise, capture: &Path) -> Result<u64, BenchError> {
-    let failed = |source| BenchError::Program { program: "valgrind".to_owned(), source };
+/// The number of instructions of a build of this program under callgrind.
+fn collected(program: &Path, exercise: &Exercise, capture: &Path) -> Result<u64, LabError> {
     let mut command = Command::new("valgrind");
     command
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--"])
@@ -133,11 +109,11 @@ fn collected(program: &Path, exercise: &Exercise, capture: &Path) -> Result<u64,
         .arg(capture)
         .arg("--exercise")
         .arg(exercise.to_argument());
-    let output = command.output().map_err(failed)?;
+    let output = command.output().doing("valgrind")?;
     let said = String::from_utf8_lossy(&output.stderr);
     let count = said.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok());
     match count {
         Some(count) if output.status.success() => Ok(count),
-        _ => Err(BenchError::Failed { command: format!("{command:?}"), said: said.into_owned() }),
+        _ => Err(LabError::failed(format_args!("{command:?}"), said.into_owned())),
     }
 }

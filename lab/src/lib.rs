@@ -1,56 +1,55 @@
-//! What docs/SPECIFICATION.md promises, measured.
+//! Measurements of the promises in docs/SPECIFICATION.md, and the experiments of the papers.
 //!
-//! The command is `make bench` (`target/release/bench --help`). [`price`] holds sandboxed modules against natively compiled ones over the
-//! same packets, and is a differential test at the same time: both must emit the same records. [`run`], [`memory`] and [`start`] look at
-//! whole runs of the program `weir`. [`figure`] has the experiments of the papers (`make figures`, `target/release/weir-lab`). What needs
-//! `unsafe` is in [`native`], and nowhere else.
+//! [`bench`] is `make bench`. [`price`] compares sandboxed modules with natively compiled ones over the same packets, and is a differential test at
+//! the same time: both must emit the same records. [`figure`] has the experiments (`make figures`). All `unsafe` code is in [`native`].
 
-pub mod adversarial;
-pub mod analysis;
-pub mod authorising;
-pub mod compiling;
+mod adversarial;
+mod analysis;
+mod appended;
+mod authorising;
+pub mod bench;
+mod compile_queue;
+mod compiling;
 pub mod contest;
 pub mod corpus;
 pub mod crafted;
+mod criterion;
 mod deliveries;
-pub mod demultiplexing;
-pub mod descriptors;
-pub mod document;
-pub mod durable;
-pub mod error;
+mod demultiplexing;
+mod descriptors;
+mod document;
+mod durable;
+mod error;
 pub mod figure;
-pub mod finite;
-pub mod floods;
+mod finite;
+mod floods;
 pub mod gauge;
-pub mod handshake;
-pub mod idle;
-pub mod instructions;
-pub mod live;
-pub mod looped;
-pub mod machine;
-pub mod memory;
+mod handshake;
+mod idle;
+mod instructions;
+mod live;
+mod looped;
+mod machine;
+mod memory;
 pub mod module;
-pub mod namespace;
+mod namespace;
 pub mod native;
 pub mod packets;
 pub mod place;
 pub mod price;
-pub mod pseudonyms;
-pub mod random;
+mod processes;
+mod pseudonyms;
+mod random;
 pub mod ratios;
-pub mod reference;
-pub mod run;
-pub mod sandboxed;
-pub mod scheduling;
+mod reference;
+mod run;
+mod sandboxed;
+mod scheduling;
 pub mod shares;
-pub mod start;
-pub mod statistics;
-pub mod suspending;
-pub mod table;
-mod turns;
-pub mod versus;
-pub mod views;
-pub mod wards;
+mod start;
+mod statistics;
+mod suspending;
+mod table;
+mod versus;
+mod views;
 pub mod worst;
-
-pub use error::BenchError;

@@ -1,9 +1,10 @@
 //! Large captures, made by looping a small one with shifted time stamps.
 
-use crate::BenchError;
+use crate::error::LabError;
+use crate::place;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const FILE_HEADER: usize = 24;
 const RECORD_HEADER: usize = 16;
@@ -11,7 +12,7 @@ const RECORD_HEADER: usize = 16;
 /// A classic pcap file in memory.
 struct Pcap {
     bytes: Vec<u8>,
-    /// Where the records begin.
+    /// The places of the records.
     records: Vec<usize>,
     big_endian: bool,
     /// Units of the time stamps' second part in a second.
@@ -19,9 +20,9 @@ struct Pcap {
 }
 
 impl Pcap {
-    fn read(path: &Path) -> Result<Self, BenchError> {
-        let bytes = std::fs::read(path).map_err(BenchError::file(path))?;
-        let unusable = |wanted| BenchError::Capture { path: path.to_owned(), wanted };
+    fn read(path: &Path) -> Result<Self, LabError> {
+        let bytes = std::fs::read(path).map_err(LabError::file(path))?;
+        let unusable = |wanted: &str| LabError::failed(path.display(), wanted);
         let (big_endian, fraction) = match bytes.get(..4) {
             Some([0xd4, 0xc3, 0xb2, 0xa1]) => (false, 1_000_000),
             Some([0x4d, 0x3c, 0xb2, 0xa1]) => (false, 1_000_000_000),
@@ -76,17 +77,14 @@ impl Pcap {
 
 /// Writes a capture that repeats the packets of `from` until there are at least `packets`, each time later by the capture's length and a
 /// millisecond. Returns how many there are.
-///
-/// # Errors
-/// Where `from` is no classic pcap file, or a file cannot be read or written.
-pub fn make(from: &Path, to: &Path, packets: u64) -> Result<u64, BenchError> {
+pub fn make(from: &Path, to: &Path, packets: u64) -> Result<u64, LabError> {
     let mut capture = Pcap::read(from)?;
     let times = || capture.records.iter().map(|record| capture.time(*record));
     let length = times().max().unwrap_or(0) - times().min().unwrap_or(0) + capture.fraction / 1000;
     let each = u64::try_from(capture.records.len()).unwrap_or(u64::MAX);
     let rounds = packets.div_ceil(each).max(1);
     if let Some(folder) = to.parent() {
-        std::fs::create_dir_all(folder).map_err(BenchError::file(folder))?;
+        std::fs::create_dir_all(folder).map_err(LabError::file(folder))?;
     }
     // Under another name until it is whole.
     let part = to.with_extension(format!("{}.part", std::process::id()));
@@ -100,26 +98,29 @@ pub fn make(from: &Path, to: &Path, packets: u64) -> Result<u64, BenchError> {
         file.flush()?;
         std::fs::rename(&part, to)
     };
-    write().map_err(BenchError::file(to))?;
+    write().map_err(LabError::file(to))?;
     Ok(rounds * each)
 }
 
-/// As [`make`], if there is no such file already.
-///
-/// # Errors
-/// As [`make`].
-pub fn make_if_missing(from: &Path, to: &Path, packets: u64) -> Result<(), BenchError> {
+/// As [`make`], unless the file exists.
+pub fn make_if_missing(from: &Path, to: &Path, packets: u64) -> Result<(), LabError> {
     if to.is_file() {
         return Ok(());
     }
     make(from, to, packets).map(|_| ())
 }
 
+/// A capture of at least this many packets in the scratch folder, named after `from`.
+pub fn made(from: &Path, kind: &str, packets: u64) -> Result<PathBuf, LabError> {
+    let name = from.file_name().unwrap_or_default().to_string_lossy();
+    let to = place::scratch().join(format!("{kind}-{name}"));
+    make_if_missing(from, &to, packets).map(|()| to)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::packets::{Packets, packets_of};
-    use crate::place;
 
     #[test]
     fn a_looped_capture_has_more_packets_and_its_time_goes_on() {

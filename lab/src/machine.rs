@@ -1,9 +1,22 @@
-//! On what was measured.
+//! The machine: its description, and its cores.
 
+use crate::error::{Doing, LabError};
 use crate::native::Compiler;
 use std::process::Command;
 
-/// The machine in a few words: its processor, how many cores it has, and its kernel.
+/// The core under measurement.
+pub const CORE: u16 = 1;
+/// The core of senders and observers, which are not measured.
+pub const OTHER_CORE: u16 = 0;
+
+/// Binds the calling thread, and the processes that it starts, to a core.
+pub fn bind(core: u16) -> Result<(), LabError> {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(usize::from(core));
+    rustix::thread::sched_setaffinity(None, &set).doing("binding a thread to a core")
+}
+
+/// The machine in a few words: processor, cores and kernel.
 pub fn name() -> String {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let of = |key: &str| {

@@ -1,62 +1,39 @@
 //! Memory of whole runs: it must not grow with the capture.
 
+use crate::error::{Doing, LabError};
+use crate::packets::{Packets, packets_of};
 use crate::table::{Table, yes_or_no};
-use crate::{BenchError, looped, place, run};
+use crate::{looped, run};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// How often a run is looked at.
+/// The interval of looks at a run.
 const EVERY: Duration = Duration::from_micros(500);
-/// The promise, in bytes.
-const MOST: u64 = 200_000_000;
-
-/// Peaks of a process, in bytes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Peak {
-    /// RssAnon + RssShmem.
-    held: u64,
-    /// RssFile: pages of the capture, which the kernel takes back when it needs them.
-    file: u64,
-}
+/// MB.
+const MOST: f64 = 200.0;
 
 /// Peak memory of all modules over a trace, ten times the trace, ten times the trace compressed, and a large capture.
-///
-/// # Errors
-/// Where `weir` is not there or fails, or a capture cannot be made.
-pub fn table(trace: &Path, big: &Path, modules: &[String]) -> Result<String, BenchError> {
-    let tenfold = tenfold(trace)?;
+pub fn table(trace: &Path, big: &Path, modules: &[String]) -> Result<String, LabError> {
+    let packets = packets_of(Packets::read(trace, usize::MAX)?.batches());
+    let tenfold = looped::made(trace, "tenfold", 10 * packets)?;
     let compressed = compressed(&tenfold)?;
-    let mut table =
-        Table::new(&["capture", "bytes", "RssAnon + RssShmem, MB", "RssFile, MB", "under 200 MB"]);
+    let mut table = Table::new("capture | bytes | RssAnon + RssShmem, MB | RssFile, MB | under 200 MB");
     for (name, capture) in
         [("the trace", trace), ("10 times", &tenfold), ("10 times, gzip", &compressed), ("large", big)]
     {
         let mut command = run::weir(capture)?;
         command.args(modules.iter().flat_map(|module| ["-m", module]));
-        let peak = peak(&mut command)?;
-        let megabytes = |bytes: u64| format!("{}.{}", bytes / 1_000_000, bytes / 100_000 % 10);
-        table.row([
-            name.to_owned(),
-            std::fs::metadata(capture).map_or(0, |meta| meta.len()).to_string(),
-            megabytes(peak.held),
-            megabytes(peak.file),
-            yes_or_no(peak.held <= MOST),
-        ]);
+        let (held, file) = peak(&mut command)?;
+        let bytes = std::fs::metadata(capture).map_or(0, |meta| meta.len());
+        table.row(format_args!("{name} | {bytes} | {held:.1} | {file:.1} | {}", yes_or_no(held <= MOST)));
     }
     Ok(format!("Peaks of all eight modules with --jobs 1, looked at every {EVERY:?}.\n\n{table}"))
 }
 
-fn tenfold(trace: &Path) -> Result<PathBuf, BenchError> {
-    let to = place::scratch().join(format!("tenfold-{}", name_of(trace)));
-    let packets = crate::packets::Packets::read(trace, usize::MAX)?;
-    looped::make_if_missing(trace, &to, 10 * crate::packets::packets_of(packets.batches()))?;
-    Ok(to)
-}
-
-fn compressed(capture: &Path) -> Result<PathBuf, BenchError> {
-    let to = place::scratch().join(format!("{}.gz", name_of(capture)));
+fn compressed(capture: &Path) -> Result<PathBuf, LabError> {
+    let to = PathBuf::from(format!("{}.gz", capture.display()));
     if to.is_file() {
         return Ok(to);
     }
@@ -68,42 +45,35 @@ fn compressed(capture: &Path) -> Result<PathBuf, BenchError> {
         encoder.finish()?.flush()?;
         std::fs::rename(&part, &to)
     };
-    write().map_err(BenchError::file(&to))?;
+    write().map_err(LabError::file(&to))?;
     Ok(to)
 }
 
-fn name_of(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-fn peak(command: &mut Command) -> Result<Peak, BenchError> {
+/// Peaks of a process, in MB: of its own memory, and of pages of the capture, which the kernel takes back when it needs them.
+fn peak(command: &mut Command) -> Result<(f64, f64), LabError> {
+    const MEGABYTES: f64 = 1.048_576;
     let shown = format!("{command:?}");
-    let failed = |source| BenchError::Program { program: shown.clone(), source };
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = command.spawn().map_err(failed)?;
+    let mut child = command.spawn().doing(&shown)?;
     let status = format!("/proc/{}/status", child.id());
-    let mut peak = Peak::default();
-    let ended = loop {
+    let (mut held, mut file) = (0.0f64, 0.0f64);
+    loop {
         if let Ok(text) = std::fs::read_to_string(&status) {
-            peak.held = peak.held.max(bytes(&text, "RssAnon:") + bytes(&text, "RssShmem:"));
-            peak.file = peak.file.max(bytes(&text, "RssFile:"));
+            held = held.max((mebibytes(&text, "RssAnon:") + mebibytes(&text, "RssShmem:")) * MEGABYTES);
+            file = file.max(mebibytes(&text, "RssFile:") * MEGABYTES);
         }
-        if let Some(ended) = child.try_wait().map_err(failed)? {
-            break ended;
+        match child.try_wait().doing(&shown)? {
+            Some(ended) if ended.success() => return Ok((held, file)),
+            Some(ended) => return Err(LabError::failed(shown, ended.to_string())),
+            None => std::thread::sleep(EVERY),
         }
-        std::thread::sleep(EVERY);
-    };
-    if ended.success() {
-        Ok(peak)
-    } else {
-        Err(BenchError::Failed { command: shown, said: ended.to_string() })
     }
 }
 
-/// A field of /proc/PID/status, which is in KiB.
-pub(crate) fn bytes(status: &str, field: &str) -> u64 {
+/// A field of /proc/PID/status, which is in KiB, in MiB.
+pub(crate) fn mebibytes(status: &str, field: &str) -> f64 {
     let line = status.lines().find_map(|line| line.strip_prefix(field));
-    line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok()).unwrap_or(0) * 1024
+    line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
 }
 
 #[cfg(test)]
@@ -113,7 +83,7 @@ mod tests {
     #[test]
     fn memory_is_read_from_the_status_of_a_process() {
         let status = "Name:\tx\nRssAnon:\t    1234 kB\nRssFile:\t       1 kB\nRssShmem:\t       2 kB\n";
-        assert_eq!((bytes(status, "RssAnon:"), bytes(status, "RssShmem:")), (1234 * 1024, 2048));
-        assert_eq!(bytes(status, "VmSwap:"), 0);
+        let fields = ["RssAnon:", "RssShmem:", "VmSwap:"].map(|field| mebibytes(status, field) * 1024.0);
+        assert_eq!(fields, [1234.0, 2.0, 0.0]);
     }
 }

@@ -1,27 +1,28 @@
 //! The modules that are measured.
 
-use crate::{BenchError, place};
+use crate::error::{Doing, LabError};
+use crate::place;
 use std::path::PathBuf;
 use weir_session::{Admitted, Manifest, sources};
 
-/// A module as its source and as what a sandbox loads.
+/// A module: its source, and the file that a sandbox loads.
 #[derive(Clone, Debug)]
 pub struct Module {
-    /// Its name.
+    /// The name of its folder.
     pub name: String,
-    /// Its C source.
+    /// The C source.
     pub source: PathBuf,
     /// The module as it is shipped.
     pub wasm: Vec<u8>,
-    /// What it says about itself.
+    /// The description of its parameters, streams and tables.
     pub manifest: Manifest,
-    /// Which promise holds for it.
+    /// The class of its promise.
     pub class: Class,
-    /// What it sees of tables that it reads, by their places in the manifest.
+    /// The contents of tables that it reads, by their places in the manifest.
     pub tables: Vec<(usize, Vec<u8>)>,
 }
 
-/// What the time of a module is spent on.
+/// The main work of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Looks at headers and descriptors.
@@ -34,7 +35,7 @@ pub enum Class {
     Empty,
 }
 
-/// The eight shipped modules and what they do.
+/// The eight shipped modules with their classes.
 const SHIPPED: &[(&str, Class)] = &[
     ("trajectory", Class::Header),
     ("rtt", Class::Header),
@@ -46,7 +47,7 @@ const SHIPPED: &[(&str, Class)] = &[
     ("payload-match", Class::Search),
 ];
 
-/// Shipped modules in C that do something to the network, or to their neighbours. Their price is not measured.
+/// Shipped modules in C that send, or load the processor. Their price is not measured.
 const ACTIVE: &[&str] = &["arm", "flood", "spin"];
 
 const EMPTY_MANIFEST: &str = "name = 'empty'\nversion = '1'\nabi = 2\nlicense = 'Apache-2.0 OR MIT'\nsummary = 'does nothing'\nmemory = '64 KiB'\n";
@@ -55,86 +56,65 @@ const EMPTY_WAT: &str = r#"(module (memory (export "memory") 1)
 
 impl Module {
     /// The eight shipped modules.
-    ///
-    /// # Errors
-    /// Where one of their files cannot be read.
-    pub fn shipped() -> Result<Vec<Self>, BenchError> {
+    pub fn shipped() -> Result<Vec<Self>, LabError> {
         SHIPPED.iter().map(|(name, class)| Self::read(name, *class)).collect()
     }
 
-    /// The other shipped modules that there is a C source of.
-    ///
-    /// # Errors
-    /// Where one of their files cannot be read.
-    pub fn active() -> Result<Vec<Self>, BenchError> {
+    /// The other shipped modules with a C source.
+    pub fn active() -> Result<Vec<Self>, LabError> {
         ACTIVE.iter().map(|name| Self::read(name, Class::Active)).collect()
     }
 
     /// The shipped module of that name, or `empty`.
-    ///
-    /// # Errors
-    /// Where there is none, or its files cannot be read.
-    pub fn named(name: &str) -> Result<Self, BenchError> {
+    pub fn named(name: &str) -> Result<Self, LabError> {
         if name == "empty" {
             return Self::empty();
         }
         match SHIPPED.iter().find(|(shipped, _)| *shipped == name) {
             Some((name, class)) => Self::read(name, *class),
-            None => Err(BenchError::NoModule(name.to_owned())),
+            None => Err(LabError::failed(name, "there is no such module")),
         }
     }
 
     /// A module that does nothing.
-    ///
-    /// # Errors
-    /// None: its text is constant.
-    pub fn empty() -> Result<Self, BenchError> {
+    pub fn empty() -> Result<Self, LabError> {
         let mut wasm = wat::parse_str(EMPTY_WAT).unwrap_or_default();
         append_manifest(&mut wasm, EMPTY_MANIFEST);
         Ok(Self {
             name: "empty".to_owned(),
             source: place::root().join("lab/native/empty.c"),
             wasm,
-            manifest: manifest("empty", EMPTY_MANIFEST.as_bytes())?,
+            manifest: Manifest::parse(EMPTY_MANIFEST.as_bytes()).doing("empty")?,
             class: Class::Empty,
             tables: Vec::new(),
         })
     }
 
-    fn read(name: &str, class: Class) -> Result<Self, BenchError> {
+    fn read(name: &str, class: Class) -> Result<Self, LabError> {
         let folder = place::root().join("guest/modules").join(name);
         let read = |file: &str| {
             let path = folder.join(file);
-            std::fs::read(&path).map_err(BenchError::file(&path))
+            std::fs::read(&path).map_err(LabError::file(&path))
         };
         Ok(Self {
             name: name.to_owned(),
             source: folder.join(format!("{name}.c")),
             wasm: read(&format!("{name}.wasm"))?,
-            manifest: manifest(name, &read("weir.toml")?)?,
+            manifest: Manifest::parse(&read("weir.toml")?).doing(name)?,
             class,
             tables: Vec::new(),
         })
     }
 
     /// Admits the module, with the parameters at their defaults.
-    ///
-    /// # Errors
-    /// Where it is refused.
-    pub fn admit(&self) -> Result<Admitted, BenchError> {
-        Admitted::admit(self.wasm.clone(), &[])
-            .map_err(|refusal| BenchError::Refused { module: self.name.clone(), refusal: Box::new(refusal) })
+    pub fn admit(&self) -> Result<Admitted, LabError> {
+        Admitted::admit(self.wasm.clone(), &[]).doing(&self.name)
     }
 
     /// The text of its `module.h`.
     pub fn header(&self) -> String {
         sources::c_header(&self.manifest)
     }
-}
-
-fn manifest(name: &str, text: &[u8]) -> Result<Manifest, BenchError> {
-    Manifest::parse(text)
-        .map_err(|error| BenchError::Manifest { module: name.to_owned(), error: Box::new(error) })
 }
 
 /// Appends a custom section with the manifest.

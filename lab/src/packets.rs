@@ -1,6 +1,7 @@
-//! Packets and their descriptors in memory files, so that many rounds can be run over them by sandboxes and native code alike.
+//! Packets and their descriptors in memory files, for many rounds by sandboxes and native code alike.
 
-use crate::{BenchError, native};
+use crate::error::{Doing, LabError};
+use crate::native;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -10,20 +11,18 @@ use weir_netio::{BLOCK_PACKETS, Capture, Input, Next};
 use weir_sandbox::{Area, Batch};
 use weir_units::{Nanos, Timestamp};
 
-/// The most packets that are kept.
+/// The most packets in memory.
 const PACKETS_MAX: usize = DESCRIPTORS_MAX as usize / DESCRIPTOR_BYTES;
 /// Batches of a block.
 pub const BLOCK_BATCHES: usize = BLOCK_PACKETS / BATCH_PACKETS;
 
-/// A capture, classified: all that modules need of it.
-///
-/// As in a run, the descriptors of one block at a time are where modules see them, and have just been written there.
+/// A classified capture. As in a run, modules see the descriptors of one block at a time, which have just been written.
 #[derive(Debug)]
 pub struct Packets {
     path: PathBuf,
-    /// Those of all packets.
+    /// The descriptors of all packets.
     all: Vec<u8>,
-    /// Those of a block, which modules see.
+    /// The descriptors of a block, which modules see.
     descriptors: File,
     block_bytes: usize,
     capture: File,
@@ -34,7 +33,7 @@ pub struct Packets {
 /// A batch and when it ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
-    /// What a module is called with.
+    /// The arguments of a call.
     pub batch: Batch,
     /// The latest time stamp up to its end.
     pub latest: Timestamp,
@@ -45,7 +44,7 @@ pub struct Ready {
 pub struct Tick {
     /// The batch that it comes before.
     pub before: usize,
-    /// Packet time, a multiple of the period.
+    /// The packet time, a multiple of the period.
     pub now: Timestamp,
     /// Periods since the last one.
     pub periods: u64,
@@ -53,10 +52,7 @@ pub struct Tick {
 
 impl Packets {
     /// Reads a capture file through [`weir_netio`]: as many of its first packets as one window shows, at most `most`.
-    ///
-    /// # Errors
-    /// Where it cannot be read, or is compressed: its bytes must be in the file as they are.
-    pub fn read(path: &Path, most: usize) -> Result<Self, BenchError> {
+    pub fn read(path: &Path, most: usize) -> Result<Self, LabError> {
         Self::read_spread(path, most, DESCRIPTOR_BYTES)
     }
 
@@ -65,7 +61,7 @@ impl Packets {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub fn read_spread(path: &Path, most: usize, size: usize) -> Result<Self, BenchError> {
+    pub fn read_spread(path: &Path, most: usize, size: usize) -> Result<Self, LabError> {
         let mut capture = Capture::open(Input::File(path.to_owned()))?;
         let mut window: Option<(u64, u64, usize)> = None;
         let mut all: Vec<Descriptor> = Vec::new();
@@ -79,9 +75,9 @@ impl Packets {
             all.extend_from_slice(block.descriptors());
         }
         all.truncate(most.min(PACKETS_MAX));
-        let file = File::open(path).map_err(BenchError::file(path))?;
-        let file_len = file.metadata().map_err(BenchError::file(path))?.len();
-        let unusable = |wanted| BenchError::Capture { path: path.to_owned(), wanted };
+        let file = File::open(path).map_err(LabError::file(path))?;
+        let file_len = file.metadata().map_err(LabError::file(path))?.len();
+        let unusable = |why: &str| LabError::failed(path.display(), why);
         let Some((_, offset, capture_len)) = window else { return Err(unusable("it has no packets")) };
         if offset != 0 || u64::try_from(capture_len).unwrap_or(u64::MAX) > file_len.next_multiple_of(4096) {
             return Err(unusable("the benchmark needs a plain pcap or pcapng file, not a compressed one"));
@@ -89,8 +85,8 @@ impl Packets {
         let batches = batches(&all);
         let block_bytes = BLOCK_PACKETS * size;
         let folder = std::env::temp_dir();
-        let descriptors = in_memory().map_err(BenchError::file(&folder))?;
-        descriptors.set_len(u64::try_from(block_bytes).unwrap_or(0)).map_err(BenchError::file(&folder))?;
+        let descriptors = in_memory().map_err(LabError::file(&folder))?;
+        descriptors.set_len(u64::try_from(block_bytes).unwrap_or(0)).map_err(LabError::file(&folder))?;
         let (path, all) = (path.to_owned(), spread(native::bytes_of(&all), size));
         Ok(Self { path, all, descriptors, block_bytes, capture: file, capture_len, batches })
     }
@@ -106,13 +102,10 @@ impl Packets {
     }
 
     /// Writes the descriptors of a block, by its number, into that room.
-    ///
-    /// # Errors
-    /// Where the memory file cannot be written.
-    pub fn show(&self, block: usize) -> Result<(), BenchError> {
+    pub fn show(&self, block: usize) -> Result<(), LabError> {
         let from = (block * self.block_bytes).min(self.all.len());
         let to = (from + self.block_bytes).min(self.all.len());
-        self.descriptors.write_all_at(&self.all[from..to], 0).map_err(BenchError::file(&self.path))
+        self.descriptors.write_all_at(&self.all[from..to], 0).map_err(LabError::file(&self.path))
     }
 
     /// The capture file.
@@ -141,7 +134,7 @@ fn spread(descriptors: &[u8], size: usize) -> Vec<u8> {
     bytes
 }
 
-/// How many packets these batches have.
+/// The number of packets of these batches.
 pub fn packets_of(batches: &[Ready]) -> u64 {
     batches.iter().map(|ready| u64::from(ready.batch.mask.count_ones())).sum()
 }
@@ -178,6 +171,13 @@ fn batches(all: &[Descriptor]) -> Vec<Ready> {
             Ready { batch, latest: Timestamp(latest) }
         })
         .collect()
+}
+
+/// A file with a batch of empty descriptors.
+pub(crate) fn blank_batch() -> Result<File, LabError> {
+    let file = in_memory().doing("a file of descriptors")?;
+    file.write_all_at(native::bytes_of(&[Descriptor::default(); BATCH_PACKETS]), 0).doing("descriptors")?;
+    Ok(file)
 }
 
 /// A file without a name, in memory where there is such a file system.

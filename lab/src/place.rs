@@ -1,7 +1,6 @@
-//! Where things are.
+//! Paths of the repository, and of built programs.
 
-use crate::BenchError;
-use std::io;
+use crate::error::LabError;
 use std::path::{Path, PathBuf};
 
 /// The repository.
@@ -9,7 +8,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Where the benchmark puts what it builds and measures on; git ignores it.
+/// The folder for builds and captures of the benchmark; git ignores it.
 pub fn scratch() -> PathBuf {
     target().join("lab")
 }
@@ -20,25 +19,21 @@ pub fn weir() -> PathBuf {
 }
 
 /// The same, if it is there.
-///
-/// # Errors
-/// [`BenchError::Program`], which says what to do.
-pub fn built() -> Result<PathBuf, BenchError> {
+pub fn built() -> Result<PathBuf, LabError> {
     let program = weir();
     if program.is_file() {
         return Ok(program);
     }
-    let source = io::Error::new(io::ErrorKind::NotFound, "build it first: cargo build --release -p weir");
-    Err(BenchError::Program { program: program.display().to_string(), source })
+    Err(LabError::failed(program.display(), "build it first: cargo build --release -p weir"))
 }
 
-/// Cargo's target folder: where this program was built, if it is in one.
+/// Cargo's target folder.
 fn target() -> PathBuf {
     let set = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     set.unwrap_or_else(|| root().join("target"))
 }
 
-/// A larger trace than the sample, where the collection beside the repository is there.
+/// A larger trace than the sample, in a collection beside the repository.
 pub fn shared_trace() -> Option<PathBuf> {
     Some(root().join("../shared/traces/mixed/composite-mixed-a.pcap")).filter(|path| path.is_file())
 }
@@ -48,7 +43,7 @@ pub fn sample() -> PathBuf {
     root().join("lab/sample/sample.pcap")
 }
 
-/// A path as people want to read it: from the repository on, or the file's name.
+/// A path for readers: relative to the repository, or the file's name.
 pub fn shown(path: &Path) -> String {
     let absolute = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     match absolute(path).strip_prefix(absolute(&root())) {

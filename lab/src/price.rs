@@ -1,29 +1,33 @@
-//! The price of safety: what a module costs in its sandbox, and what the same source costs compiled natively.
+//! The price of safety: the cost of a module in its sandbox, compared with the same source compiled natively.
 
 use crate::contest::{Clock, Contestant, Deeds, Effort, Entry, contest};
+use crate::criterion::{self, Criterion};
+use crate::error::{Doing, LabError};
 use crate::module::{Class, Module};
 use crate::native::{Build, Compiler, Native, Space};
 use crate::packets::{Packets, Ready, packets_of, ticks};
 use crate::sandboxed::Sandboxed;
 use crate::statistics::Sample;
-use crate::table::{Table, kept_by};
-use crate::{BenchError, finite, reference};
+use crate::table::Table;
+use crate::{finite, place, reference};
+use std::fmt::Write as _;
+use std::path::Path;
 use weir_abi::DESCRIPTOR_BYTES;
 use weir_sandbox::{Control, Engine, Foreign, Options};
 use weir_session::Tier;
 
-/// How a module is built and run.
+/// A way to build and run a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// As `weir run` does: in the tier that it is admitted in.
+    /// As `weir run` does, in the tier of its admission.
     Sandbox,
-    /// In the sandbox with the checks of a tier, whatever it is admitted in.
+    /// In the sandbox with the checks of a tier.
     Tier(Tier),
     /// In the sandbox with wasmtime's checks in place of weir's.
     Wasmtime(Foreign),
-    /// In the sandbox with what finite-wasm puts into it in place of weir's checks.
+    /// In the sandbox with finite-wasm's checks in place of weir's.
     FiniteWasm,
-    /// In the sandbox, as it is but for a loop over the batch that is not the loader's.
+    /// In the sandbox, unchanged but for a plain loop over the batch in place of the loader's.
     Reference,
     /// Natively by clang, -O3.
     Clang(Build),
@@ -90,8 +94,8 @@ impl How {
     }
 }
 
-/// What builds need: compilers, and the packets mapped for native code.
-pub struct Workshop<'a> {
+/// Compilers and engines for builds, and the packets mapped for native code.
+pub struct Builder<'a> {
     packets: &'a Packets,
     space: Space,
     admitted: Engine,
@@ -103,14 +107,11 @@ pub struct Workshop<'a> {
     clock: Clock,
 }
 
-impl<'a> Workshop<'a> {
-    /// Engines without a cache, and what compilers there are.
-    ///
-    /// # Errors
-    /// Where there is no memory for it.
-    pub fn open(packets: &'a Packets) -> Result<Self, BenchError> {
+impl<'a> Builder<'a> {
+    /// Starts engines without a cache, and finds compilers.
+    pub fn open(packets: &'a Packets) -> Result<Self, LabError> {
         let engine = |control, foreign| Engine::new(Options { control, foreign, ..Options::default() }, None);
-        let tier = |tier: &Tier| Ok::<_, BenchError>((*tier, engine(Control::As(*tier), None)?));
+        let tier = |tier: &Tier| Ok::<_, LabError>((*tier, engine(Control::As(*tier), None)?));
         let foreign = |foreign| engine(Control::As(Tier::Proved), Some(foreign));
         Ok(Self {
             packets,
@@ -140,49 +141,39 @@ impl<'a> Workshop<'a> {
     }
 
     /// Builds and starts a module.
-    ///
-    /// # Errors
-    /// Where it cannot be built or does not start.
-    pub fn make(&self, module: &Module, how: How) -> Result<Box<dyn Contestant + '_>, BenchError> {
-        let sandboxed = |engine: &Engine, module: &Module| Sandboxed::start(engine, module, self.packets);
-        let native = |compiler: &Option<Compiler>, build: Build, name: &str| {
-            let missing = || BenchError::Program {
-                program: name.to_owned(),
-                source: std::io::ErrorKind::NotFound.into(),
-            };
+    pub fn make(&self, module: &Module, how: How) -> Result<Box<dyn Contestant + '_>, LabError> {
+        let sandboxed = |engine: &Engine, wasm: Option<Vec<u8>>| {
+            let changed = wasm.map(|wasm| Module { wasm, ..module.clone() });
+            Sandboxed::start(engine, changed.as_ref().unwrap_or(module), self.packets)
+        };
+        let native = |compiler: &Option<Compiler>, build: Build| {
+            let missing = || LabError::failed("a C compiler", "not installed");
             let library = build.compile(module, compiler.as_ref().ok_or_else(missing)?)?;
             Native::load(&library, module, &self.space)
         };
-        let refused = |how: &str, said: String| BenchError::Variant {
-            module: module.name.clone(),
-            how: how.to_owned(),
-            said,
-        };
+        let what = || format!("{}, {}", module.name, how.name());
         Ok(match how {
-            How::Sandbox => Box::new(sandboxed(&self.admitted, module)?),
-            How::Tier(tier) => Box::new(sandboxed(self.tier(tier), module)?),
-            How::Wasmtime(Foreign::Fuel) => Box::new(sandboxed(&self.fuel, module)?),
-            How::Wasmtime(Foreign::Epochs) => Box::new(sandboxed(&self.epochs, module)?),
+            How::Sandbox => Box::new(sandboxed(&self.admitted, None)?),
+            How::Tier(tier) => Box::new(sandboxed(self.tier(tier), None)?),
+            How::Wasmtime(Foreign::Fuel) => Box::new(sandboxed(&self.fuel, None)?),
+            How::Wasmtime(Foreign::Epochs) => Box::new(sandboxed(&self.epochs, None)?),
             How::FiniteWasm => {
-                let wasm = finite::instrumented(&module.wasm).map_err(|said| refused(how.name(), said))?;
-                Box::new(sandboxed(self.tier(Tier::Proved), &Module { wasm, ..module.clone() })?)
+                let wasm = finite::instrumented(&module.wasm).doing(what())?;
+                Box::new(sandboxed(self.tier(Tier::Proved), Some(wasm))?)
             }
             How::Reference => {
                 let admitted = module.admit()?;
-                let wasm = reference::with_batch(&module.wasm, admitted.facts(), DESCRIPTOR_BYTES)
-                    .map_err(|error| refused(how.name(), error.to_string()))?;
-                Box::new(sandboxed(self.tier(Tier::Proved), &Module { wasm, ..module.clone() })?)
+                let wasm =
+                    reference::with_batch(&module.wasm, admitted.facts(), DESCRIPTOR_BYTES).doing(what())?;
+                Box::new(sandboxed(self.tier(Tier::Proved), Some(wasm))?)
             }
-            How::Clang(build) => Box::new(native(&self.clang, build, "clang-19")?),
-            How::Gcc(build) => Box::new(native(&self.gcc, build, "gcc")?),
+            How::Clang(build) => Box::new(native(&self.clang, build)?),
+            How::Gcc(build) => Box::new(native(&self.gcc, build)?),
         })
     }
 
-    /// Measures a module, in all ways, over these batches. It is a differential test too.
-    ///
-    /// # Errors
-    /// Where a build fails, has a fault, or does other things than the others.
-    pub fn measure(&self, module: &Module, batches: &[Ready], effort: Effort) -> Result<Price, BenchError> {
+    /// Measures a module, in all ways, over these batches. Fails where builds do different things.
+    pub fn measure(&self, module: &Module, batches: &[Ready], effort: Effort) -> Result<Price, LabError> {
         let mut entries = Vec::new();
         for how in self.ways(module) {
             entries.push(Entry::new(how.name(), module, self.packets, self.make(module, how)?));
@@ -190,18 +181,16 @@ impl<'a> Workshop<'a> {
         let ticks = ticks(batches, module.admit()?.tick());
         let deeds = contest(&module.name, &mut entries, batches, &ticks, effort)?;
         let samples = entries.into_iter().map(|entry| (entry.name, entry.nanos)).collect();
-        Ok(Price { module: module.clone(), clock: self.clock, packets: packets_of(batches), deeds, samples })
+        Ok(Price { module: module.clone(), clock: self.clock, deeds, samples })
     }
 }
 
-/// What a module costs.
+/// The cost of a module.
 #[derive(Debug)]
 pub struct Price {
-    /// Which module.
+    /// The measured module.
     pub module: Module,
-    /// Over how many packets.
-    pub packets: u64,
-    /// What all of its builds did.
+    /// The results of all builds, which are the same.
     pub deeds: Deeds,
     clock: Clock,
     samples: Vec<(String, Sample)>,
@@ -213,55 +202,85 @@ impl Price {
         self.samples.iter().find(|(name, _)| name == how.name()).map(|(_, sample)| sample)
     }
 
-    /// How many times as long one build took as another, round by round.
+    /// The time of one build as a multiple of another's, round by round.
     pub fn ratio(&self, how: How, than: How) -> Option<Sample> {
         Some(self.nanos(how)?.over(self.nanos(than)?))
     }
+
+    /// Cycles a packet of one build, in the median.
+    fn cycles(&self, how: How) -> Option<f64> {
+        Some(self.nanos(how)?.median() / self.clock.nanos_per_cycle)
+    }
 }
 
-/// A table of prices.
-pub fn table(prices: &[Price]) -> Table {
-    let mut table = Table::new(&[
-        "module",
-        "sandbox, ns (quartiles)",
-        "cycles",
-        "clang -O3, cycles",
-        "÷ clang -O3 (quartiles)",
-        "÷ gcc -O3",
-        "÷ clang -O3 -march=native",
-        "÷ gcc -O3 -march=native",
-        "÷ clang -O3, loop and module in one",
-        "÷ clang -O3, byte loop",
-    ]);
+/// All tables about prices: over packets in the processor's cache, and over the whole trace.
+pub fn tables(modules: &[Module], trace: &Path, most: usize, rounds: usize) -> Result<String, LabError> {
+    let packets = Packets::read(trace, usize::MAX)?;
+    let builder = Builder::open(&packets)?;
+    let (mut text, mut criteria) = (String::new(), Vec::new());
+    for (set, title, batches, effort) in [
+        (
+            "cached",
+            format!("{most} packets again and again, in the processor's cache"),
+            packets.first(most),
+            Effort::cached(rounds),
+        ),
+        ("trace", "the whole trace".to_owned(), packets.batches(), Effort::streamed(rounds)),
+    ] {
+        let prices = modules
+            .iter()
+            .map(|module| builder.measure(module, batches, effort))
+            .collect::<Result<Vec<_>, _>>()?;
+        criteria.extend(self::criteria(&prices, set));
+        let mut deeds = Table::new("module | records | patches");
+        for Price { module, deeds: done, .. } in &prices {
+            deeds.row(format_args!("{} | {} | {}", module.name, done.records, done.patches));
+        }
+        _ = writeln!(
+            text,
+            "`{}`, {} packets: {title}; medians of {} rounds.\n\n{}\n\
+             The cost of each way to be safe, and its multiple of the cost without checks:\n\n{}\n\
+             The same in all builds, row by row, while this was measured:\n\n{deeds}",
+            place::shown(trace),
+            packets_of(batches),
+            effort.rounds,
+            table(&prices),
+            safety(&prices)
+        );
+    }
+    Ok(format!("{}\n{text}", criterion::table(&criteria)))
+}
+
+/// Sandboxed against native builds.
+fn table(prices: &[Price]) -> Table {
+    let mut table = Table::new(
+        "module | sandbox, ns (quartiles) | cycles | clang -O3, cycles | ÷ clang -O3 (quartiles) | ÷ gcc -O3 | ÷ clang -O3 -march=native | ÷ gcc -O3 -march=native | ÷ clang -O3, loop and module in one | ÷ clang -O3, byte loop",
+    );
+    let shown = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
     for price in prices {
-        let sandbox = price.nanos(How::Sandbox).cloned().unwrap_or_default();
-        let ns = sandbox.quartiles();
-        let cycles = |nanos: &Sample| format!("{:.1}", nanos.median() / price.clock.nanos_per_cycle);
-        let ratio = |how, than| {
-            price.ratio(how, than).map_or_else(|| "–".to_owned(), |r| format!("{:.2}", r.median()))
-        };
-        let clang = price.ratio(How::Sandbox, How::Clang(PLAIN)).map(|sample| sample.quartiles());
-        table.row([
-            price.module.name.clone(),
-            format!("{:.2} ({:.2}–{:.2})", ns.median, ns.lower, ns.upper),
-            cycles(&sandbox),
-            price.nanos(How::Clang(PLAIN)).map_or_else(|| "–".to_owned(), cycles),
-            clang.map_or_else(
-                || "–".to_owned(),
-                |q| format!("**{:.2}** ({:.2}–{:.2})", q.median, q.lower, q.upper),
-            ),
-            ratio(How::Sandbox, How::Gcc(PLAIN)),
-            ratio(How::Sandbox, How::Clang(THIS_PROCESSOR)),
-            ratio(How::Sandbox, How::Gcc(THIS_PROCESSOR)),
-            ratio(How::Sandbox, How::Clang(ONE_UNIT)),
-            ratio(How::Sandbox, How::Clang(NAIVE)),
-        ]);
+        let cycles = |how| shown(price.cycles(how).map(|cycles| format!("{cycles:.1}")));
+        let ratio = |than| shown(price.ratio(How::Sandbox, than).map(|r| format!("{:.2}", r.median())));
+        let [ns, clang] = [price.nanos(How::Sandbox).cloned(), price.ratio(How::Sandbox, How::Clang(PLAIN))]
+            .map(|sample| sample.map(|sample| sample.quartiles()));
+        table.row(format_args!(
+            "{} | {} | {} | {} | {} | {} | {} | {} | {} | {}",
+            price.module.name,
+            shown(ns.map(|q| format!("{:.2} ({})", q.median, q.spread(2)))),
+            cycles(How::Sandbox),
+            cycles(How::Clang(PLAIN)),
+            shown(clang.map(|q| format!("**{:.2}** ({})", q.median, q.spread(2)))),
+            ratio(How::Gcc(PLAIN)),
+            ratio(How::Clang(THIS_PROCESSOR)),
+            ratio(How::Gcc(THIS_PROCESSOR)),
+            ratio(How::Clang(ONE_UNIT)),
+            ratio(How::Clang(NAIVE))
+        ));
     }
     table
 }
 
-/// What each way to be safe costs (FLAME, figure 6): nanoseconds a packet, and times as much as the same module without checks.
-pub fn safety(prices: &[Price]) -> Table {
+/// The cost of each way to be safe (FLAME, figure 6): nanoseconds a packet, and the multiple of the same module without checks.
+fn safety(prices: &[Price]) -> Table {
     let ways = [
         How::Gcc(PLAIN),
         How::Clang(PLAIN),
@@ -272,62 +291,34 @@ pub fn safety(prices: &[Price]) -> Table {
         How::Wasmtime(Foreign::Epochs),
         How::FiniteWasm,
     ];
-    let mut head = vec!["module", "tier"];
-    head.extend(ways.iter().map(|how| how.name()));
-    let mut table = Table::new(&head);
+    let mut table = Table::new(format_args!("module | tier | {}", ways.map(How::name).join(" | ")));
     for price in prices {
         let tier =
             price.module.admit().map_or_else(|_| String::new(), |admitted| admitted.tier().to_string());
-        let mut row = vec![price.module.name.clone(), tier];
-        row.extend(ways.iter().map(|how| match (price.nanos(*how), price.ratio(*how, PROVED)) {
-            (Some(nanos), _) if *how == PROVED => format!("{:.2} ns", nanos.median()),
-            (Some(nanos), Some(ratio)) => format!("{:.2} ns, ×{:.2}", nanos.median(), ratio.median()),
-            _ if *how == How::FiniteWasm => "not taken".to_owned(),
-            _ => "–".to_owned(),
-        }));
+        let mut row = format!("{} | {tier}", price.module.name);
+        for how in ways {
+            _ = match (price.nanos(how), price.ratio(how, PROVED)) {
+                (Some(nanos), _) if how == PROVED => write!(row, " | {:.2} ns", nanos.median()),
+                (Some(nanos), Some(ratio)) => {
+                    write!(row, " | {:.2} ns, ×{:.2}", nanos.median(), ratio.median())
+                }
+                _ if how == How::FiniteWasm => write!(row, " | not taken"),
+                _ => write!(row, " | –"),
+            };
+        }
         table.row(row);
     }
     table
 }
 
-/// Whether the meter costs as little as promised: at most this much of the same module without it, in the median over the modules and in the worst.
-pub fn meter_verdicts(prices: &[Price], set: &str) -> Table {
-    const MEDIAN: f64 = 1.08;
-    const WORST: f64 = 1.15;
-    let mut table = Table::new(VERDICT_HEAD);
-    for tier in [Tier::Metered, Tier::Supervised] {
-        let mut costs = Sample::default();
-        for price in prices.iter().filter(|price| price.module.class != Class::Empty) {
-            if let Some(ratio) = price.ratio(How::Tier(tier), PROVED) {
-                costs.push(ratio.median());
-            }
-        }
-        verdict(
-            &mut table,
-            format!("{tier} ÷ proved, median of the modules"),
-            set,
-            MEDIAN,
-            Some(costs.median()),
-        );
-        verdict(&mut table, format!("{tier} ÷ proved, worst of the modules"), set, WORST, Some(costs.most()));
-    }
-    table
-}
-
-const VERDICT_HEAD: &[&str] = &["promise", "packets", "at most", "measured", "kept"];
-
-/// Appends whether a promise is kept; nothing where it was not measured.
-fn verdict(table: &mut Table, promise: String, set: &str, at_most: f64, measured: Option<f64>) {
-    let Some(measured) = measured else { return };
-    let kept = kept_by(measured / at_most - 1.0);
-    table.row([promise, set.to_owned(), format!("{at_most:.2}"), format!("{measured:.2}"), kept]);
-}
-
-/// The promises about prices, and whether they are kept.
-pub fn verdicts(prices: &[Price], set: &str) -> Table {
-    let mut table = Table::new(VERDICT_HEAD);
+/// The promises about prices that were measured.
+fn criteria(prices: &[Price], set: &str) -> Vec<Criterion> {
+    let mut criteria = Vec::new();
+    let mut add = |what: String, at_most, measured: Option<f64>| {
+        let what = format!("{set}: {what}");
+        criteria.extend(measured.map(|measured| Criterion::at_most(what, measured, at_most, "")));
+    };
     for price in prices {
-        let mut add = |promise, at_most, measured| verdict(&mut table, promise, set, at_most, measured);
         let name = &price.module.name;
         let ratio = |than| price.ratio(How::Sandbox, than).map(|sample| sample.median());
         match price.module.class {
@@ -336,14 +327,20 @@ pub fn verdicts(prices: &[Price], set: &str) -> Table {
                 add(format!("{name} ÷ clang -O3 with a byte loop"), 1.0, ratio(How::Clang(NAIVE)));
                 add(format!("{name} ÷ clang -O3 with the same search"), 1.15, ratio(How::Clang(PLAIN)));
             }
-            // Nothing is promised of these.
+            // There is no promise about these.
             Class::Active => {}
-            Class::Empty => {
-                let cycles =
-                    price.nanos(How::Sandbox).map(|nanos| nanos.median() / price.clock.nanos_per_cycle);
-                add("empty module, cycles a packet".to_owned(), 10.0, cycles);
-            }
+            Class::Empty => add("empty module, cycles a packet".to_owned(), 10.0, price.cycles(How::Sandbox)),
         }
     }
-    table
+    // The meter, compared with the same module without it.
+    for tier in [Tier::Metered, Tier::Supervised] {
+        let costs: Sample = prices
+            .iter()
+            .filter(|price| price.module.class != Class::Empty)
+            .filter_map(|price| Some(price.ratio(How::Tier(tier), PROVED)?.median()))
+            .collect();
+        add(format!("{tier} ÷ proved, median of the modules"), 1.08, Some(costs.median()));
+        add(format!("{tier} ÷ proved, worst of the modules"), 1.15, Some(costs.most()));
+    }
+    criteria
 }

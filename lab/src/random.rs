@@ -25,15 +25,12 @@ impl Random {
         usize::try_from(self.word() % end.max(1)).unwrap_or(0)
     }
 
-    /// Whether something that happens once in so many times happens.
+    /// Returns true once in a number of times.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
     /// One of these.
-    ///
-    /// # Panics
-    /// Where there are none.
     pub fn of<'a, T>(&mut self, these: &'a [T]) -> &'a T {
         &these[self.below(these.len())]
     }

@@ -1,18 +1,18 @@
-//! How far bounds are from what packets can really cost.
+//! The distance of bounds from the real cost of packets.
 
-use crate::BenchError;
 use crate::contest::Contestant;
 use crate::corpus::Sample as Member;
+use crate::criterion::{self, Criterion};
+use crate::error::{Doing, LabError};
 use crate::gauge::Counter;
 use crate::module::Module;
 use crate::packets::{BLOCK_BATCHES, Packets};
 use crate::place;
 use crate::sandboxed::Sandboxed;
 use crate::statistics::Sample;
-use crate::table::{Table, yes_or_no};
-use crate::worst::{ETHERNET, Found, Search, search};
+use crate::table::Table;
+use crate::worst::{ETHERNET, Outcome, Search, search};
 use std::fmt::Write as _;
-use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use weir_netio::{Capture, Input, Next};
@@ -25,14 +25,11 @@ const WORST: f64 = 3.0;
 
 /// Packets of a capture from which a search begins.
 const RECORDED: usize = 2000;
-/// Times that each packet is timed; the shortest counts, because others disturb and never make one faster.
+/// Measurements of each packet. The shortest counts, because other programs never make one faster.
 const TIMED: usize = 5;
 
 /// The packets that a search begins with.
-///
-/// # Errors
-/// Where the capture cannot be read.
-pub fn recorded(capture: &Path) -> Result<Vec<Vec<u8>>, BenchError> {
+pub fn recorded(capture: &Path) -> Result<Vec<Vec<u8>>, LabError> {
     let mut reader = Capture::open(Input::File(capture.to_owned()))?;
     let mut packets = Vec::new();
     while let Next::Block(block) = reader.next_block()? {
@@ -49,32 +46,15 @@ pub fn recorded(capture: &Path) -> Result<Vec<Vec<u8>>, BenchError> {
 }
 
 /// Bounds of the shipped modules beside what a search finds, and beside the time that packets of a trace take.
-///
-/// # Errors
-/// Where a module cannot be run; [`BenchError::Bound`] where a packet used more than its bound.
-pub fn shipped(
-    modules: &[Module],
-    sample: &Path,
-    trace: &Packets,
-    how: Search,
-) -> Result<String, BenchError> {
+pub fn shipped(modules: &[Module], sample: &Path, trace: &Packets, how: Search) -> Result<String, LabError> {
     let counter = Counter::new()?;
     let recorded = recorded(sample)?;
     let clock = crate::contest::Clock::calibrate();
     let calibration = calibrated()?;
     let empty = slow(&Module::empty()?, trace, 0.5)?;
-    let mut table = Table::new(&[
-        "module",
-        "tier",
-        "bound, fuel",
-        "worst packet",
-        "bound ÷ worst",
-        "up to 1514 B",
-        "closest",
-        "bound at 1514 B, ns",
-        "p99.9, ns",
-        "bound ÷ p99.9",
-    ]);
+    let mut table = Table::new(
+        "module | tier | bound, fuel | worst packet | bound ÷ worst | up to 1514 B | closest | bound at 1514 B, ns | p99.9, ns | bound ÷ p99.9",
+    );
     let mut ratios = Sample::default();
     let mut packets = 0;
     for module in modules.iter().filter(|module| module.name != "empty") {
@@ -86,67 +66,51 @@ pub fn shipped(
         if bounded {
             ratios.push(worst);
         }
-        let ratio = |ratio: f64| if bounded { format!("{ratio:.2}") } else { "–".to_owned() };
+        let shown = |number: f64, digits: usize| {
+            if bounded { format!("{number:.digits$}") } else { "–".to_owned() }
+        };
         let measured = (slow(module, trace, 0.999)? - empty).max(0.0) * clock.nanos_per_cycle;
-        let bound = calibration.time(found.bound.at(u64::try_from(ETHERNET).unwrap_or(0)));
-        #[expect(clippy::cast_precision_loss, reason = "for people to read")]
-        let bound = bound.0 as f64;
-        table.row([
-            module.name.clone(),
-            admitted.tier().name().to_owned(),
-            found.bound.to_string(),
-            format!("{} ({} B)", found.worst.fuel, found.worst.len),
-            ratio(found.ratio(found.worst)),
-            ratio(found.ratio(found.worst_on_ethernet)),
-            ratio(found.ratio(found.closest)),
-            if bounded { format!("{bound:.0}") } else { "–".to_owned() },
-            format!("{measured:.0}"),
-            if measured >= 1.0 { ratio(bound / measured) } else { "–".to_owned() },
-        ]);
+        let bound = calibration.time(found.bound.at(u64::try_from(ETHERNET).unwrap_or(0))).0 as f64;
+        table.row(format_args!(
+            "{} | {} | {} | {} ({} B) | {} | {} | {} | {} | {measured:.0} | {}",
+            module.name,
+            admitted.tier().name(),
+            found.bound,
+            found.worst.fuel,
+            found.worst.len,
+            shown(found.ratio(found.worst), 2),
+            shown(found.ratio(found.worst_on_ethernet), 2),
+            shown(found.ratio(found.closest), 2),
+            shown(bound, 0),
+            if measured >= 1.0 { shown(bound / measured, 2) } else { "–".to_owned() }
+        ));
     }
-    let q = ratios.quartiles();
-    let most = ratios.most();
-    let mut promises = Table::new(&["bound ÷ worst fuel found", "at most", "measured", "kept"]);
-    promises.row([
-        "median of the modules".into(),
-        format!("{MEDIAN}"),
-        format!("{:.2}", q.median),
-        yes_or_no(q.median <= MEDIAN),
-    ]);
-    promises.row([
-        "worst of the modules".into(),
-        format!("{WORST}"),
-        format!("{most:.2}"),
-        yes_or_no(most <= WORST),
-    ]);
+    let criteria = [
+        Criterion::at_most("bound ÷ worst fuel found, median of the modules", ratios.median(), MEDIAN, ""),
+        Criterion::at_most("bound ÷ worst fuel found, worst of the modules", ratios.most(), WORST, ""),
+    ];
     Ok(format!(
-        "{promises}\n{packets} packets were tried, and none used more than its bound. By `weir calibrate`: {calibration}.\n\n{table}"
+        "{}\n{packets} packets were tried, and none used more than its bound. By `weir calibrate`: {calibration}.\n\n{table}",
+        criterion::table(&criteria)
     ))
 }
 
-/// What `weir calibrate` says of this machine, now.
-fn calibrated() -> Result<Calibration, BenchError> {
-    let program = place::built()?;
-    let failed = |source| BenchError::Program { program: program.display().to_string(), source };
-    let state = tempfile::tempdir().map_err(failed)?;
-    let status = Command::new(&program)
-        .args(["calibrate", "--quiet"])
-        .env("XDG_STATE_HOME", state.path())
-        .stdout(Stdio::null())
-        .status()
-        .map_err(failed)?;
+/// The calibration of this machine by `weir calibrate`.
+fn calibrated() -> Result<Calibration, LabError> {
+    const WHAT: &str = "weir calibrate";
+    let state = tempfile::tempdir().doing(WHAT)?;
+    let mut command = Command::new(place::built()?);
+    command.args(["calibrate", "--quiet"]).env("XDG_STATE_HOME", state.path()).stdout(Stdio::null());
+    let status = command.status().doing(WHAT)?;
     if !status.success() {
-        return Err(failed(io::Error::other(format!("`weir calibrate` ended with {status}"))));
+        return Err(LabError::failed(WHAT, status.to_string()));
     }
-    let text = std::fs::read_to_string(state.path().join("weir/calibration.toml")).map_err(failed)?;
-    Calibration::parse(&text).map_err(|error| failed(io::Error::other(error)))
+    let text = std::fs::read_to_string(state.path().join("weir/calibration.toml")).doing(WHAT)?;
+    Calibration::parse(&text).doing(WHAT)
 }
 
 /// The same for the functions of the corpus that have a bound, in a few lines.
-///
-/// # Errors
-/// As [`shipped`].
-pub fn corpus(members: &[&Member], sample: &Path, how: Search) -> Result<String, BenchError> {
+pub fn corpus(members: &[&Member], sample: &Path, how: Search) -> Result<String, LabError> {
     let counter = Counter::new()?;
     let recorded = recorded(sample)?;
     let mut ratios = Sample::default();
@@ -186,11 +150,11 @@ fn checked(
     counter: &Counter,
     recorded: &[Vec<u8>],
     how: Search,
-) -> Result<Found, BenchError> {
+) -> Result<Outcome, LabError> {
     let found = search(module, &counter.load(module)?, recorded, how)?;
     match &found.over {
         None => Ok(found),
-        Some((cost, packet)) => Err(BenchError::Bound {
+        Some((cost, packet)) => Err(LabError::Bound {
             module: module.name.clone(),
             fuel: cost.fuel,
             bound: found.bound.to_string(),
@@ -199,8 +163,8 @@ fn checked(
     }
 }
 
-/// Cycles that the packet of a trace takes that is slower than this part of all, each in a call of its own, without checks.
-fn slow(module: &Module, trace: &Packets, part: f64) -> Result<f64, BenchError> {
+/// A quantile of the cycles of a trace's packets, each in a call of its own, without checks.
+fn slow(module: &Module, trace: &Packets, part: f64) -> Result<f64, LabError> {
     let engine = Engine::new(Options { control: Control::As(Tier::Proved), ..Options::default() }, None)?;
     let mut least: Vec<u64> = Vec::new();
     let mut build = Sandboxed::start(&engine, module, trace)?;
@@ -228,18 +192,11 @@ fn slow(module: &Module, trace: &Packets, part: f64) -> Result<f64, BenchError> 
             while let Some(tick) = ticks.next_if(|tick| tick.before <= index + 1) {
                 build.tick(*tick);
             }
-            build.take_records(weir_session::Records::default());
-            build.take_patches();
+            build.take(weir_session::Records::default());
         }
     }
     least.sort_unstable();
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a place in a list"
-    )]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place in a list")]
     let place = ((least.len().saturating_sub(1)) as f64 * part) as usize;
-    #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
     Ok(least.get(place).copied().unwrap_or(0) as f64)
 }

@@ -1,20 +1,25 @@
 //! A module in its sandbox, as `weir run` runs it.
 
-use crate::BenchError;
-use crate::contest::Contestant;
+use crate::contest::{Contestant, Taken};
+use crate::error::{Doing, LabError};
 use crate::module::Module;
 use crate::packets::{Packets, Tick};
 use std::sync::{Arc, Mutex, PoisonError};
-use weir_abi::code;
-use weir_sandbox::{Batch, Engine, Instance, Means, Patch, Pinned, Press, TableVersion};
+use weir_abi::{DESCRIPTOR_BYTES, DESCRIPTORS_BASE, code};
+use weir_sandbox::{Batch, Engine, Instance, Means, Pinned, Press, TableVersion};
 use weir_session::Records;
 use weir_units::{Bytes, Timestamp};
 
-/// An instance that packets are mapped for, and what it has published.
+/// An instance with mapped packets, and its published tables.
 #[derive(Debug)]
-pub struct Sandboxed(Instance, Arc<Published>);
+pub struct Sandboxed {
+    instance: Instance,
+    published: Arc<Published>,
+    /// The distance of descriptors.
+    descriptor_bytes: usize,
+}
 
-/// Takes what is published.
+/// Receives published tables.
 #[derive(Debug, Default)]
 struct Published(Mutex<Vec<(u32, Vec<u8>)>>);
 
@@ -27,14 +32,11 @@ impl Press for Published {
 
 impl Sandboxed {
     /// Loads and starts a module, and maps the packets.
-    ///
-    /// # Errors
-    /// Where it cannot be loaded, or does not start.
-    pub fn start(engine: &Engine, module: &Module, packets: &Packets) -> Result<Self, BenchError> {
+    pub fn start(engine: &Engine, module: &Module, packets: &Packets) -> Result<Self, LabError> {
         let program = engine.load(module.admit()?)?;
         let mut tables = Vec::new();
         for (place, bytes) in &module.tables {
-            let version = TableVersion::new(1, bytes).map_err(BenchError::Map)?;
+            let version = TableVersion::new(1, bytes).doing("a table")?;
             tables.resize(tables.len().max(place + 1), None);
             tables[*place] = Some(Arc::new(version));
         }
@@ -42,54 +44,55 @@ impl Sandboxed {
         let press: Arc<dyn Press> = Arc::clone(&published) as _;
         let means = Means { tables, press: Some(press), ..Means::default() };
         let mut instance = Instance::start_with(engine, &program, means)?;
-        let unmapped = |source| BenchError::File { path: packets.path().to_owned(), source };
+        let unmapped = |error| LabError::failed(packets.path().display(), error);
         instance.map_descriptors(packets.descriptors()).map_err(unmapped)?;
         instance.map_packets(packets.capture()).map_err(unmapped)?;
-        // They stay where they are, whoever keeps them.
+        // Kept packets stay in the capture.
         let pinned = || Pinned { hold: Box::new(()), pieces: 0..0, piece: Bytes(0), most: u32::MAX };
         instance.keep_by(Some(Box::new(move |_, _| Ok(pinned())))).map_err(unmapped)?;
-        let this = Self(instance, published);
+        let this = Self { instance, published, descriptor_bytes: DESCRIPTOR_BYTES };
         match this.fault() {
-            Some(fault) => Err(BenchError::Fault { module: module.name.clone(), fault }),
+            Some(fault) => Err(LabError::failed(&module.name, fault)),
             None => Ok(this),
         }
+    }
+
+    /// The same with descriptors at multiples of another size.
+    pub fn with_descriptors_of(self, descriptor_bytes: usize) -> Self {
+        Self { descriptor_bytes, ..self }
     }
 }
 
 impl Contestant for Sandboxed {
     fn run(&mut self, batch: Batch) -> u64 {
-        self.0.run(batch)
+        let place =
+            (batch.descriptors - DESCRIPTORS_BASE) as usize / DESCRIPTOR_BYTES * self.descriptor_bytes;
+        let descriptors = DESCRIPTORS_BASE + u32::try_from(place).unwrap_or(u32::MAX);
+        self.instance.run(Batch { descriptors, ..batch })
     }
 
     fn tick(&mut self, tick: Tick) {
-        self.0.tick(tick.now, tick.periods, 0);
+        self.instance.tick(tick.now, tick.periods, 0);
     }
 
     fn stop(&mut self, now: Timestamp) {
-        self.0.stop(now);
+        self.instance.stop(now);
     }
 
     fn begin_block(&mut self) {
-        self.0.begin_block();
+        self.instance.begin_block();
     }
 
-    fn take_frames(&mut self, empty: Records) -> Records {
-        self.0.take_frames(empty)
-    }
-
-    fn take_published(&mut self) -> Vec<(u32, Vec<u8>)> {
-        std::mem::take(&mut self.1.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn take_records(&mut self, empty: Records) -> Records {
-        self.0.take_records(empty)
-    }
-
-    fn take_patches(&mut self) -> Vec<Patch> {
-        self.0.take_patches()
+    fn take(&mut self, empty: Records) -> Taken {
+        Taken {
+            records: self.instance.take_records(empty),
+            frames: self.instance.take_frames(Records::default()),
+            patches: self.instance.take_patches(),
+            published: std::mem::take(&mut self.published.0.lock().unwrap_or_else(PoisonError::into_inner)),
+        }
     }
 
     fn fault(&self) -> Option<String> {
-        self.0.incidents().first().map(|incident| format!("{incident:?}"))
+        self.instance.incidents().first().map(|incident| format!("{incident:?}"))
     }
 }

@@ -1,7 +1,7 @@
-//! What share of the corpus gets a bound, and why the rest does not.
+//! The share of the corpus that gets a bound, and the reasons of the rest.
 
-use crate::BenchError;
 use crate::corpus::{Corpus, Sample};
+use crate::error::LabError;
 use crate::table::Table;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,20 +9,17 @@ use weir_author::{Lang, Level};
 use weir_bounds::EntryBound;
 use weir_session::{Admitted, Tier};
 
-/// What admission says about a module of the corpus.
-struct Found {
+/// The result of admission for a module of the corpus.
+struct Admission {
     tier: Tier,
     /// The bound of the packet function, where it has one.
     packet: String,
-    /// Why there is no bound, in short and in full.
+    /// The reason without a bound, in short and in full.
     reason: Option<(String, String)>,
 }
 
 /// The tables: shares by language and level, each source at each level, and each reason.
-///
-/// # Errors
-/// Where a module of the corpus is not admitted.
-pub fn tables(corpus: &Corpus, levels: &[Level]) -> Result<String, BenchError> {
+pub fn tables(corpus: &Corpus, levels: &[Level]) -> Result<String, LabError> {
     let mut found = BTreeMap::new();
     for sample in &corpus.samples {
         let admitted = sample.module.admit()?;
@@ -40,9 +37,9 @@ pub fn tables(corpus: &Corpus, levels: &[Level]) -> Result<String, BenchError> {
     Ok(text)
 }
 
-type All<'a> = BTreeMap<(bool, &'a str, Level), Found>;
+type All<'a> = BTreeMap<(bool, &'a str, Level), Admission>;
 
-fn of(admitted: &Admitted) -> Found {
+fn of(admitted: &Admitted) -> Admission {
     let analysis = admitted.analysis();
     let reasons = analysis.entries.iter().flat_map(|entry| &entry.unbounded);
     let reason = reasons.clone().next().map(|reason| {
@@ -51,7 +48,7 @@ fn of(admitted: &Admitted) -> Found {
     });
     let packet = analysis.entry(weir_bounds::EntryPoint::Packet).filter(|entry| entry.is_bounded());
     let bound = |entry: &EntryBound| entry.usage.fuel.to_string();
-    Found { tier: admitted.tier(), packet: packet.map_or_else(String::new, bound), reason }
+    Admission { tier: admitted.tier(), packet: packet.map_or_else(String::new, bound), reason }
 }
 
 /// The name of a variant without what it holds.
@@ -59,25 +56,26 @@ fn short(debug: &str) -> String {
     debug.split(['(', ' ']).next().unwrap_or_default().to_owned()
 }
 
-/// Whether a module is called bounded: every entry point is.
-fn is_bounded(found: &Found) -> bool {
+/// Returns true if every entry point has a bound.
+fn is_bounded(found: &Admission) -> bool {
     found.reason.is_none() && !found.packet.is_empty()
 }
 
+/// The names of levels, as cells.
+fn names(levels: &[Level]) -> String {
+    levels.iter().map(|level| format!("-O{}", level.name())).collect::<Vec<_>>().join(" | ")
+}
+
 fn shares(all: &All<'_>, levels: &[Level]) -> Table {
-    let names: Vec<String> = levels.iter().map(|level| format!("-O{}", level.name())).collect();
-    let mut head = vec!["language", "functions"];
-    head.extend(names.iter().map(String::as_str));
-    head.push("all");
-    let mut table = Table::new(&head);
+    let mut table = Table::new(format_args!("language | functions | {} | all", names(levels)));
     for (name, langs) in [("C", &[false][..]), ("Rust", &[true]), ("both", &[false, true])] {
-        let of = |level: Option<Level>| -> Vec<&Found> {
+        let of = |level: Option<Level>| -> Vec<&Admission> {
             let wanted = |(rust, _, found): &(bool, &str, Level)| {
                 langs.contains(rust) && level.is_none_or(|level| level == *found)
             };
             all.iter().filter(|(key, _)| wanted(key)).map(|(_, found)| found).collect()
         };
-        let share = |found: &[&Found]| {
+        let share = |found: &[&Admission]| {
             let bounded = found.iter().filter(|found| is_bounded(found)).count();
             format!("{bounded}/{} ({} %)", found.len(), (100 * bounded) / found.len().max(1))
         };
@@ -87,17 +85,13 @@ fn shares(all: &All<'_>, levels: &[Level]) -> Table {
         let mut row = vec![name.to_owned(), (of(None).len() / levels.len().max(1)).to_string()];
         row.extend(levels.iter().map(|level| share(&of(Some(*level)))));
         row.push(share(&of(None)));
-        table.row(row);
+        table.row(row.join(" | "));
     }
     table
 }
 
 fn each(all: &All<'_>, levels: &[Level]) -> Table {
-    let names: Vec<String> = levels.iter().map(|level| format!("-O{}", level.name())).collect();
-    let mut head = vec!["function", "language"];
-    head.extend(names.iter().map(String::as_str));
-    head.push("bound at -O3");
-    let mut table = Table::new(&head);
+    let mut table = Table::new(format_args!("function | language | {} | bound at -O3", names(levels)));
     let mut shapes: Vec<(bool, &str)> = all.keys().map(|(rust, shape, _)| (*rust, *shape)).collect();
     shapes.dedup();
     for (rust, shape) in shapes {
@@ -105,11 +99,11 @@ fn each(all: &All<'_>, levels: &[Level]) -> Table {
         let mut row = vec![shape.replace('_', " "), if rust { "Rust" } else { "C" }.to_owned()];
         row.extend(levels.iter().map(|level| match found(*level) {
             Some(found) if is_bounded(found) => found.tier.name().to_owned(),
-            Some(Found { reason: Some((short, _)), .. }) => format!("no: {short}"),
+            Some(Admission { reason: Some((short, _)), .. }) => format!("no: {short}"),
             _ => "no".to_owned(),
         }));
         row.push(found(Level::Three).map_or_else(String::new, |found| found.packet.clone()));
-        table.row(row);
+        table.row(row.join(" | "));
     }
     table
 }
@@ -124,10 +118,7 @@ fn reasons(all: &All<'_>) -> String {
 }
 
 /// The samples of the corpus that are bounded, with their modules.
-///
-/// # Errors
-/// Where one is not admitted.
-pub fn bounded(corpus: &Corpus) -> Result<Vec<&Sample>, BenchError> {
+pub fn bounded(corpus: &Corpus) -> Result<Vec<&Sample>, LabError> {
     let mut bounded = Vec::new();
     for sample in &corpus.samples {
         if is_bounded(&of(&sample.module.admit()?)) {

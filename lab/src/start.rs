@@ -1,53 +1,43 @@
-//! From start to first packet: the time of whole runs over a capture of one packet.
+//! The time from start to first packet: whole runs over a capture of one packet.
 
+use crate::error::LabError;
 use crate::native::run_measured;
-use crate::statistics::Sample;
+use crate::statistics::{Action, in_turn};
 use crate::table::{Table, yes_or_no};
-use crate::{BenchError, place, run};
+use crate::{place, run};
 use std::path::{Path, PathBuf};
 
-/// In ms.
+/// Milliseconds.
 const PROMISE: f64 = 50.0;
 
-/// Time of runs over one packet with one module and with all, where compiled modules are kept from the run before, and where they are not.
-///
-/// # Errors
-/// Where `weir` is not there or fails.
-pub fn table(modules: &[String], rounds: usize) -> Result<String, BenchError> {
-    let folder = tempfile::tempdir().map_err(BenchError::file(&std::env::temp_dir()))?;
+/// The time of runs over one packet, with one module and with all, with compiled modules in the cache and without.
+pub fn table(modules: &[String], rounds: usize) -> Result<String, LabError> {
+    let folder = tempfile::tempdir().map_err(LabError::file(&std::env::temp_dir()))?;
     let capture = one_packet(folder.path())?;
-    let mut table = Table::new(&["modules", "compiled before", "ms", "quartiles", "under 50 ms"]);
-    for (name, chosen) in [("syn-flood", &["syn-flood".to_owned()][..]), ("all eight", modules)] {
-        for warm in [true, false] {
-            let mut sample = Sample::default();
-            let cache = folder.path().join(name);
-            for round in 0..=rounds {
-                if !warm {
-                    // What is not there need not be removed.
-                    let _ = std::fs::remove_dir_all(&cache);
-                }
-                std::fs::create_dir_all(&cache).map_err(BenchError::file(&cache))?;
-                let mut command = run::weir(&capture)?;
-                command.args(chosen.iter().flat_map(|module| ["-m", module])).env("XDG_CACHE_HOME", &cache);
-                let usage = run_measured(&mut command)?;
-                if round > 0 {
-                    sample.push(usage.wall.as_secs_f64() * 1e3);
-                }
+    let one = ["syn-flood".to_owned()];
+    let cases: Vec<(&str, &[String], bool)> = [("syn-flood", &one[..]), ("all eight", modules)]
+        .into_iter()
+        .flat_map(|(name, chosen)| [true, false].map(|warm| (name, chosen, warm)))
+        .collect();
+    let mut actions: Vec<Action<'_>> = Vec::new();
+    for (name, chosen, warm) in cases.iter().copied() {
+        let cache = folder.path().join(format!("{name} {warm}"));
+        let capture = &capture;
+        actions.push(Box::new(move || {
+            if !warm {
+                // A missing folder need not be removed.
+                let _ = std::fs::remove_dir_all(&cache);
             }
-            let q = sample.quartiles();
-            let kept = match (warm, q.median <= PROMISE) {
-                (false, _) => "no promise",
-                (true, true) => "yes",
-                (true, false) => "no",
-            };
-            table.row([
-                name.to_owned(),
-                yes_or_no(warm),
-                format!("{:.1}", q.median),
-                q.spread(1),
-                kept.to_owned(),
-            ]);
-        }
+            std::fs::create_dir_all(&cache).map_err(LabError::file(&cache))?;
+            let mut command = run::weir(capture)?;
+            command.args(chosen.iter().flat_map(|module| ["-m", module])).env("XDG_CACHE_HOME", &cache);
+            Ok(run_measured(&mut command)?.wall.as_secs_f64() * 1e3)
+        }));
+    }
+    let mut table = Table::new("modules | compiled before | ms | quartiles | under 50 ms");
+    for ((name, _, warm), sample) in cases.iter().zip(in_turn(rounds, &mut actions)?) {
+        let kept = if *warm { yes_or_no(sample.median() <= PROMISE) } else { "no promise" };
+        table.row(format_args!("{name} | {} | {} | {kept}", yes_or_no(*warm), sample.cells(1)));
     }
     Ok(format!(
         "From before `weir run` is executed to after it has ended, over a capture of one packet: an upper bound. Medians of {rounds} runs.\n\n{table}"
@@ -55,13 +45,13 @@ pub fn table(modules: &[String], rounds: usize) -> Result<String, BenchError> {
 }
 
 /// The sample's first packet, as a capture.
-fn one_packet(folder: &Path) -> Result<PathBuf, BenchError> {
+fn one_packet(folder: &Path) -> Result<PathBuf, LabError> {
     let sample = place::sample();
-    let mut bytes = std::fs::read(&sample).map_err(BenchError::file(&sample))?;
+    let mut bytes = std::fs::read(&sample).map_err(LabError::file(&sample))?;
     // 24 bytes of file header, 16 of record header, whose third word is the packet's length. The sample is little-endian.
     let len = bytes.get(32..36).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
     bytes.truncate(24 + 16 + usize::try_from(len).unwrap_or(0));
     let capture = folder.join("one.pcap");
-    std::fs::write(&capture, bytes).map_err(BenchError::file(&capture))?;
+    std::fs::write(&capture, bytes).map_err(LabError::file(&capture))?;
     Ok(capture)
 }

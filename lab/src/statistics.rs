@@ -1,6 +1,8 @@
-//! Medians and quartiles: other programs disturb single rounds, and never make one faster.
+//! Measurements in turn, their medians and quartiles. Other programs disturb single rounds, and never make one faster.
 
-use crate::table::yes_or_no;
+use crate::error::LabError;
+use crate::native::thread_time;
+use crate::table::under;
 use std::time::Duration;
 
 /// Measured values, one for each round.
@@ -9,42 +11,37 @@ pub struct Sample {
     values: Vec<f64>,
 }
 
-/// The middle of a sample and how far it spreads.
+/// The lower quartile, the median and the upper quartile of a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quartiles {
-    /// A quarter of the values is below.
     pub lower: f64,
-    /// Half of the values are below.
     pub median: f64,
-    /// A quarter of the values is above.
     pub upper: f64,
 }
 
 impl Quartiles {
-    /// The lower and the upper one with so many digits, as a cell.
+    /// The lower and the upper quartile, as a cell.
     pub fn spread(&self, digits: usize) -> String {
         format!("{:.digits$}–{:.digits$}", self.lower, self.upper)
+    }
+
+    /// The median, and the other quartiles, as two cells.
+    pub fn cells(&self, digits: usize) -> String {
+        format!("{:.digits$} | {}", self.median, self.spread(digits))
     }
 }
 
 impl Sample {
-    /// A value.
     pub fn push(&mut self, value: f64) {
         self.values.push(value);
     }
 
-    /// Time for so many packets, as nanoseconds a packet.
-    #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+    /// Adds a time for a number of packets, as nanoseconds a packet.
     pub fn add(&mut self, time: Duration, packets: u64) {
         self.push(time.as_nanos() as f64 / packets.max(1) as f64);
     }
 
-    /// Its values, round by round.
-    pub fn values(&self) -> &[f64] {
-        &self.values
-    }
-
-    /// Its quartiles; NaN where there are no values.
+    /// The quartiles; NaN without values.
     pub fn quartiles(&self) -> Quartiles {
         let mut sorted = self.values.clone();
         sorted.sort_by(f64::total_cmp);
@@ -58,44 +55,100 @@ impl Sample {
         Quartiles { lower: at(1), median: at(2), upper: at(3) }
     }
 
-    /// Its median; NaN where there are no values.
+    /// The median; NaN without values.
     pub fn median(&self) -> f64 {
         self.quartiles().median
     }
 
-    /// The value of the last round; NaN where there are no values.
-    pub fn last(&self) -> f64 {
-        self.values.last().copied().unwrap_or(f64::NAN)
+    /// The median and the quartiles, as two cells.
+    pub fn cells(&self, digits: usize) -> String {
+        self.quartiles().cells(digits)
     }
 
-    /// Its largest value; NaN where there are no values.
+    /// The largest value; NaN without values.
     pub fn most(&self) -> f64 {
         self.values.iter().copied().reduce(f64::max).unwrap_or(f64::NAN)
     }
 
-    /// The cells of a row about waits in seconds: served, median, quartiles, longest, the promise, and `yes` where all of `count` were served within it.
-    pub fn waits(&self, count: usize, promised: f64) -> [String; 6] {
-        let (quartiles, longest) = (self.quartiles(), self.most());
-        let kept = self.values.len() == count && longest < promised;
-        [
-            self.values.len().to_string(),
-            format!("{:.3}", quartiles.median),
-            quartiles.spread(3),
-            format!("{longest:.3}"),
-            format!("under {promised}"),
-            yes_or_no(kept),
-        ]
+    /// The cells of a row about waits in seconds: served, median, quartiles, longest, and the promise, which is kept where all of `count` were served within it.
+    pub fn waits(&self, count: usize, promised: f64) -> String {
+        let (served, longest) = (self.values.len(), self.most());
+        let judged = if served == count { longest } else { f64::NAN };
+        format!("{served} | {} | {longest:.3} | {}", self.cells(3), under(promised, judged))
     }
 
-    /// The values less those of another sample of the same rounds.
+    /// The difference to another sample, round by round.
     pub fn minus(&self, other: &Sample) -> Sample {
-        Sample { values: self.values.iter().zip(&other.values).map(|(a, b)| a - b).collect() }
+        self.values.iter().zip(&other.values).map(|(a, b)| a - b).collect()
     }
 
-    /// The values divided by those of another sample of the same rounds.
-    pub fn over(&self, other: &Sample) -> Sample {
-        Sample { values: self.values.iter().zip(&other.values).map(|(a, b)| a / b).collect() }
+    /// The mean of several samples, round by round.
+    pub fn mean(samples: &[&Sample]) -> Sample {
+        let rounds = samples.first().map_or(0, |sample| sample.values.len());
+        let at = |round: usize| samples.iter().filter_map(|sample| sample.values.get(round)).sum::<f64>();
+        (0..rounds).map(|round| at(round) / count(samples.len())).collect()
     }
+
+    /// The ratio to another sample, round by round.
+    pub fn over(&self, other: &Sample) -> Sample {
+        self.values.iter().zip(&other.values).map(|(a, b)| a / b).collect()
+    }
+}
+
+impl FromIterator<f64> for Sample {
+    fn from_iter<I: IntoIterator<Item = f64>>(values: I) -> Self {
+        Self { values: values.into_iter().collect() }
+    }
+}
+
+/// An action that is measured. It returns a value.
+pub type Action<'a, V = f64> = Box<dyn FnMut() -> Result<V, LabError> + 'a>;
+
+/// Takes actions in turn, in each round beginning with another one, and returns the values of each action. A first round warms up and is not
+/// recorded.
+pub fn values_in_turn<V>(rounds: usize, actions: &mut [Action<'_, V>]) -> Result<Vec<Vec<V>>, LabError> {
+    let mut values: Vec<Vec<V>> = actions.iter().map(|_| Vec::new()).collect();
+    for round in 0..=rounds {
+        for turn in 0..actions.len() {
+            let place = (turn + round) % actions.len();
+            let value = actions[place]()?;
+            if round > 0 {
+                values[place].push(value);
+            }
+        }
+    }
+    Ok(values)
+}
+
+/// As [`values_in_turn`], for actions with one number as their value.
+pub fn in_turn(rounds: usize, actions: &mut [Action<'_>]) -> Result<Vec<Sample>, LabError> {
+    Ok(values_in_turn(rounds, actions)?.into_iter().map(Sample::from_iter).collect())
+}
+
+/// As [`in_turn`], for a fixed number of actions.
+pub fn all_in_turn<const N: usize>(
+    rounds: usize,
+    mut actions: [Action<'_>; N],
+) -> Result<[Sample; N], LabError> {
+    let mut samples = in_turn(rounds, &mut actions)?.into_iter();
+    Ok(std::array::from_fn(|_| samples.next().unwrap_or_default()))
+}
+
+/// The processor time of this thread for some work.
+pub fn processor_time(work: impl FnOnce()) -> Duration {
+    let begin = thread_time();
+    work();
+    thread_time().saturating_sub(begin)
+}
+
+/// The nanoseconds of processor time that one of `times` calls takes.
+pub fn nanos(times: u32, mut act: impl FnMut()) -> f64 {
+    processor_time(|| (0..times).for_each(|_| act())).as_secs_f64() * 1e9 / f64::from(times)
+}
+
+/// A count as a number to divide by.
+pub fn count(number: usize) -> f64 {
+    f64::from(u32::try_from(number).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
@@ -103,7 +156,7 @@ mod tests {
     use super::*;
 
     fn of(values: &[f64]) -> Sample {
-        Sample { values: values.to_vec() }
+        values.iter().copied().collect()
     }
 
     #[test]
@@ -117,13 +170,29 @@ mod tests {
 
     #[test]
     fn a_promise_about_waits_is_kept_where_all_are_served_in_time() {
-        let kept = |values: &[f64], count| of(values).waits(count, 1.0)[5].clone();
-        assert_eq!(of(&[0.5]).waits(1, 1.0), ["1", "0.500", "0.500–0.500", "0.500", "under 1", "yes"]);
-        assert_eq!(["no", "no", "no"], [kept(&[0.5], 2), kept(&[0.5, 1.0], 2), kept(&[], 0)]);
+        assert_eq!(of(&[0.5]).waits(1, 1.0), "1 | 0.500 | 0.500–0.500 | 0.500 | under 1 | yes");
+        for (values, count) in [(&[0.5][..], 2), (&[0.5, 1.0], 2), (&[], 0)] {
+            assert!(of(values).waits(count, 1.0).ends_with("| no"), "{values:?}");
+        }
     }
 
     #[test]
     fn ratios_pair_the_rounds() {
         assert_eq!(of(&[2.0, 30.0]).over(&of(&[1.0, 10.0])).values, [2.0, 3.0]);
+    }
+
+    #[test]
+    fn actions_take_turns_and_the_first_round_is_not_recorded() {
+        let order = std::cell::RefCell::new(String::new());
+        let act = |name: char, value: f64| -> Action<'_> {
+            let order = &order;
+            Box::new(move || {
+                order.borrow_mut().push(name);
+                Ok(value)
+            })
+        };
+        let [a, b] = all_in_turn(2, [act('a', 1.0), act('b', 2.0)]).unwrap();
+        assert_eq!((a.values, b.values), (vec![1.0; 2], vec![2.0; 2]));
+        assert_eq!(order.into_inner(), "abbaab");
     }
 }

@@ -1,44 +1,41 @@
-//! Tables that are Markdown, and readable as they are.
+//! Tables in Markdown, with aligned columns.
 
-/// A table with a head.
+use std::fmt::Display;
+
+/// A table. Its head and its rows are texts with `|` between the cells.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table without rows.
-    pub fn new(head: &[&str]) -> Self {
-        Self { rows: vec![head.iter().map(|cell| (*cell).to_owned()).collect()] }
+    pub fn new(head: impl Display) -> Self {
+        let mut table = Self::default();
+        table.row(head);
+        table
     }
 
     /// Appends a row.
-    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
-    }
-
-    /// Appends the rows of a table with the same head.
-    pub fn extend(&mut self, other: Table) {
-        self.rows.extend(other.rows.into_iter().skip(1));
+    pub fn row(&mut self, cells: impl Display) {
+        self.rows.push(cells.to_string().split('|').map(|cell| cell.trim().to_owned()).collect());
     }
 }
 
-/// The cell that says whether a promise was kept.
-pub fn yes_or_no(is_kept: bool) -> String {
-    if is_kept { "yes" } else { "no" }.to_owned()
+/// The cell for a promise that is kept, or not.
+pub fn yes_or_no(is_kept: bool) -> &'static str {
+    if is_kept { "yes" } else { "no" }
 }
 
-/// The cell that says whether a promise was kept, or by which part of it the measured value is beyond it.
-pub fn kept_by(beyond: f64) -> String {
-    if beyond <= 0.0 { yes_or_no(true) } else { format!("no, by {:.0} %", beyond * 100.0) }
+/// The cells for a promise that a value stays under a limit.
+pub fn under(limit: f64, measured: f64) -> String {
+    format!("under {limit} | {}", yes_or_no(measured < limit))
 }
 
-impl std::fmt::Display for Table {
+impl Display for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let empty = String::new();
-        let cell = |row: &Vec<String>, column: usize| row.get(column).unwrap_or(&empty).clone();
-        // A column in which no row has anything to say is left out.
+        let cell = |row: &Vec<String>, column: usize| row.get(column).cloned().unwrap_or_default();
+        // Columns without any value are left out.
         let kept: Vec<usize> = (0..columns)
             .filter(|c| self.rows.iter().skip(1).any(|row| !matches!(cell(row, *c).as_str(), "" | "–")))
             .collect();
@@ -68,9 +65,9 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_and_empty_ones_left_out() {
-        let mut table = Table::new(&["module", "none", "ns"]);
-        table.row(["a".to_owned(), "–".to_owned(), "1".to_owned()]);
-        table.row(["bc".to_owned(), String::new(), "1234".to_owned()]);
+        let mut table = Table::new("module | none | ns");
+        table.row("a | – | 1");
+        table.row("bc | | 1234");
         let expected = "| module |   ns |\n|--------|-----:|\n| a      |    1 |\n| bc     | 1234 |\n";
         assert_eq!(table.to_string(), expected);
     }

@@ -2,13 +2,13 @@
 //!
 //! Each program uses its own build of the shipped modules. Single rounds are disturbed by other programs, so a row is outside only where the quartiles of the two do not meet.
 
+use crate::error::LabError;
 use crate::instructions::{self, Exercise};
 use crate::native::run_measured;
+use crate::place;
 use crate::price::How;
 use crate::statistics::{Quartiles, Sample};
-use crate::table::Table;
-use crate::{BenchError, place};
-use std::io::{Error, ErrorKind};
+use crate::table::{Table, yes_or_no};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use weir_session::Tier;
@@ -44,29 +44,17 @@ pub struct Verdict {
 
 impl Versus<'_> {
     /// Runs both programs.
-    ///
-    /// # Errors
-    /// A program is not there, or fails.
-    pub fn measure(&self) -> Result<Verdict, BenchError> {
+    pub fn measure(&self) -> Result<Verdict, LabError> {
         let new = place::built()?;
         if !self.old.is_file() {
-            let source = Error::new(ErrorKind::NotFound, "name the earlier weir: `bench versus --old PATH`");
-            return Err(BenchError::Program { program: self.old.display().to_string(), source });
+            let why = "name the earlier weir: `bench versus --old PATH`";
+            return Err(LabError::failed(self.old.display(), why));
         }
         let counters = [self.old.with_file_name("bench"), new.with_file_name("bench")];
         let can_count = has_valgrind() && counters.iter().all(|program| program.is_file());
-        let mut table = Table::new(&[
-            "module",
-            "old, ms",
-            "quartiles",
-            "new, ms",
-            "quartiles",
-            "time",
-            "old, instructions",
-            "new, instructions",
-            "instructions",
-            "within",
-        ]);
+        let mut table = Table::new(
+            "module | old, ms | quartiles | new, ms | quartiles | time | old, instructions | new, instructions | instructions | within",
+        );
         let mut outside = Vec::new();
         for module in self.modules {
             let [old, new] = self.times(module, [self.old, &new])?;
@@ -74,18 +62,16 @@ impl Versus<'_> {
             let is_within = times_meet(old, new) && counts.is_none_or(|[old, new]| is_about_as_few(old, new));
             let count =
                 |number: usize| counts.map_or_else(|| "–".to_owned(), |of| format!("{:.1}", of[number]));
-            table.row([
-                module.clone(),
-                format!("{:.1}", old.median),
-                format!("{:.1}–{:.1}", old.lower, old.upper),
-                format!("{:.1}", new.median),
-                format!("{:.1}–{:.1}", new.lower, new.upper),
+            table.row(format_args!(
+                "{module} | {} | {} | {} | {} | {} | {} | {}",
+                old.cells(1),
+                new.cells(1),
                 more(old.median, new.median),
                 count(0),
                 count(1),
                 counts.map_or_else(|| "–".to_owned(), |[old, new]| more(old, new)),
-                if is_within { "yes" } else { "no" }.to_owned(),
-            ]);
+                yes_or_no(is_within)
+            ));
             if !is_within {
                 outside.push(module.clone());
             }
@@ -103,7 +89,7 @@ impl Versus<'_> {
     }
 
     /// The processor time of whole runs, in milliseconds, of both programs in turn: each is first in every other round.
-    fn times(&self, module: &str, programs: [&Path; 2]) -> Result<[Quartiles; 2], BenchError> {
+    fn times(&self, module: &str, programs: [&Path; 2]) -> Result<[Quartiles; 2], LabError> {
         let mut samples = [Sample::default(), Sample::default()];
         // Once without measuring: the capture comes into the page cache, the module into that of weir.
         for round in 0..=self.rounds {
@@ -121,7 +107,7 @@ impl Versus<'_> {
     }
 
     /// The instructions a packet of both builds of a module.
-    fn counts(&self, module: &str, programs: &[PathBuf; 2]) -> Result<[f64; 2], BenchError> {
+    fn counts(&self, module: &str, programs: &[PathBuf; 2]) -> Result<[f64; 2], LabError> {
         let exercise = Exercise {
             module: module.to_owned(),
             how: How::Tier(Tier::Proved),

@@ -5,18 +5,18 @@
 //! keep tables; so packets come in times of their own weather: few flows or many, flows that meet in one place of a table, time that stands,
 //! jumps or goes back.
 
-use crate::BenchError;
 use crate::crafted::{Crafted, Mint, Weather};
+use crate::error::LabError;
 use crate::gauge::Counted;
 use crate::module::Module;
 use std::collections::HashSet;
 use weir_abi::BATCH_PACKETS;
 use weir_bounds::{EntryPoint, Linear};
 
-/// How long to search.
+/// The length of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Search {
-    /// Where the numbers begin.
+    /// The seed of the random numbers.
     pub seed: u64,
     /// Times with a weather of their own; each begins with the module as it starts.
     pub times: usize,
@@ -38,9 +38,9 @@ pub struct Cost {
     pub fuel: u64,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct Outcome {
     /// The bound of the packet function.
     pub bound: Linear,
     /// The packet with the most fuel, of all and of those up to [`ETHERNET`].
@@ -55,35 +55,31 @@ pub struct Found {
     pub over: Option<(Cost, Crafted)>,
 }
 
-impl Found {
-    /// How many times as large as the fuel the bound at a packet's length is.
+impl Outcome {
+    /// The bound at a packet's length, as a multiple of the fuel.
     pub fn ratio(&self, cost: Cost) -> f64 {
         ratio(self.bound.at(cost.len), cost.fuel)
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a ratio that is shown with two digits")]
 fn ratio(bound: u64, fuel: u64) -> f64 {
     bound as f64 / fuel.max(1) as f64
 }
 
 /// Searches.
-///
-/// # Errors
-/// Where the module does not start.
 pub fn search(
     module: &Module,
     counted: &Counted<'_>,
     recorded: &[Vec<u8>],
     how: Search,
-) -> Result<Found, BenchError> {
+) -> Result<Outcome, LabError> {
     let admitted = module.admit()?;
     let bound =
         admitted.analysis().entry(EntryPoint::Packet).map_or(Linear::UNBOUNDED, |found| found.usage.fuel);
     let mut mint = Mint::new(how.seed, admitted.bytes(), admitted.values(), recorded.to_vec());
     let none = Cost::default();
     let mut found =
-        Found { bound, worst: none, worst_on_ethernet: none, closest: none, packets: 0, over: None };
+        Outcome { bound, worst: none, worst_on_ethernet: none, closest: none, packets: 0, over: None };
     let mut kept: Vec<Crafted> = Vec::new();
     let mut seen: HashSet<u64> = HashSet::new();
     let mut costs = Vec::new();
@@ -132,7 +128,7 @@ fn next(mint: &mut Mint, weather: &Weather, kept: &[Crafted]) -> Crafted {
     mint.mutate(&kept[one], &kept[other])
 }
 
-impl Found {
+impl Outcome {
     fn take(&mut self, cost: Cost, packet: &Crafted) {
         self.packets += 1;
         if cost.fuel > self.worst.fuel {

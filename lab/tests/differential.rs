@@ -7,7 +7,7 @@ use weir_lab::module::{Class, Module};
 use weir_lab::native::Compiler;
 use weir_lab::packets::{Packets, packets_of};
 use weir_lab::place;
-use weir_lab::price::{How, Workshop};
+use weir_lab::price::{Builder, How};
 use weir_session::Manifest;
 
 /// Two passes: the second one finds the tables as the first one left them.
@@ -26,8 +26,8 @@ fn has_compiler() -> bool {
 
 /// What all builds of a module do over these packets.
 fn deeds(module: &Module, packets: &Packets) -> Deeds {
-    let workshop = Workshop::open(packets).unwrap();
-    let price = workshop.measure(module, packets.batches(), TWICE).unwrap_or_else(|error| panic!("{error}"));
+    let builder = Builder::open(packets).unwrap();
+    let price = builder.measure(module, packets.batches(), TWICE).unwrap_or_else(|error| panic!("{error}"));
     assert!(price.nanos(How::Sandbox).is_some());
     price.deeds
 }
@@ -55,7 +55,7 @@ fn a_module_that_does_something_else_natively_is_noticed() {
         return;
     };
     let packets = Packets::read(&place::sample(), usize::MAX).unwrap();
-    let workshop = Workshop::open(&packets).unwrap();
+    let builder = Builder::open(&packets).unwrap();
     let folder = tempfile::tempdir().unwrap();
     // One more than there are: in the native build only.
     let mut module = Module::named("port-count").unwrap();
@@ -66,7 +66,7 @@ fn a_module_that_does_something_else_natively_is_noticed() {
     assert_ne!(source, changed);
     std::fs::write(&module.source, changed).unwrap();
 
-    let error = workshop.measure(&module, packets.batches(), TWICE).unwrap_err().to_string();
+    let error = builder.measure(&module, packets.batches(), TWICE).unwrap_err().to_string();
     assert!(error.contains("differ"), "{} built it: {error}", compiler.version);
 }
 

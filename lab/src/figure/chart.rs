@@ -1,6 +1,6 @@
 //! Charts as SVG files, for light and dark pages alike: they bring their own white ground.
 
-use super::FigureError;
+use crate::error::LabError;
 use plotters::chart::{ChartBuilder, SeriesLabelPosition};
 use plotters::coord::Shift;
 use plotters::prelude::{
@@ -24,15 +24,15 @@ const SIZE: (u32, u32) = (900, 420);
 /// An axis, from left or from below.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// What it is, with its unit.
+    /// The quantity, with its unit.
     pub title: &'static str,
     /// Its lower end; above 0 on a logarithmic axis.
     pub from: f64,
     /// Its upper end.
     pub to: f64,
-    /// Whether equal distances are equal ratios.
+    /// True if equal distances are equal ratios.
     pub is_logarithmic: bool,
-    /// What is written at whole numbers, where these are names: from 0 on.
+    /// The labels of whole numbers from 0 on, for rows with names.
     pub names: Vec<String>,
 }
 
@@ -88,7 +88,7 @@ fn short(value: f64) -> String {
     format!("{text}{unit}")
 }
 
-/// How values are drawn.
+/// The form of drawn values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mark {
     /// Points joined by a line.
@@ -106,9 +106,9 @@ pub enum Mark {
 /// Values of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// What it is; the same name and colour are used for what belongs together. Nothing is said of one without a name.
+    /// The label in the legend; series with the same name and colour share one. Without a name there is no label.
     pub name: String,
-    /// Which of the colours.
+    /// The number of a colour.
     pub colour: usize,
     /// Its values.
     pub mark: Mark,
@@ -121,7 +121,7 @@ pub struct Chart {
     pub x: Axis,
     /// Its vertical axis.
     pub y: Axis,
-    /// What is drawn, the first below.
+    /// The series, the first at the bottom.
     pub series: Vec<Series>,
 }
 
@@ -139,9 +139,9 @@ impl Chart {
     /// As an SVG document.
     ///
     /// # Errors
-    /// [`FigureError::Draw`]: an axis is impossible.
-    pub fn svg(&self, name: &str) -> Result<String, FigureError> {
-        let failed = |said: String| FigureError::Draw { name: name.to_owned(), said };
+    /// [`LabError::Draw`]: an axis is impossible.
+    pub fn svg(&self, name: &str) -> Result<String, LabError> {
+        let failed = |said: String| LabError::failed(format_args!("drawing {name}"), said);
         if [self.x.range(), self.y.range()].iter().any(|range| !range.start.is_finite() || range.is_empty()) {
             return Err(failed(format!("its axes are {:?} and {:?}", self.x.range(), self.y.range())));
         }
@@ -203,7 +203,7 @@ impl Chart {
                         let (from, to, row) = span;
                         ((self.x.place(*from), row - 0.35), (self.x.place(*to), row + 0.35))
                     };
-                    // What is shorter than a dot is to be seen too.
+                    // A line makes very short spans visible.
                     chart.draw_series(spans.iter().map(placed).map(|(from, to)| {
                         PathElement::new(vec![from, (from.0, to.1)], colour.stroke_width(1))
                     }))?;
@@ -255,7 +255,7 @@ mod tests {
         let rows = Chart::new(Axis::linear("time, s", 0.0, 1.0), Axis::rows(&["core 0", "core 1"]));
         assert!(rows.svg("timeline").unwrap().contains("core 1"));
         let nothing = Chart::new(Axis::linear("x", 1.0, 1.0), Axis::logarithmic("y", 1.0, 10.0));
-        assert!(matches!(nothing.svg("nothing"), Err(FigureError::Draw { .. })));
+        assert!(matches!(nothing.svg("nothing"), Err(LabError::Failed { .. })));
     }
 
     #[test]

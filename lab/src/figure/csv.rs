@@ -1,4 +1,4 @@
-//! What was recorded, as comma-separated values.
+//! Records as comma-separated values.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ pub struct Csv {
 /// A value of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
-    /// A number; empty where it is none.
+    /// A number; empty for NaN and infinity.
     Number(f64),
     /// A word without commas, quotes and line ends.
     Word(String),
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_lines_and_nothing_breaks_them() {
+    fn rows_are_lines_whatever_their_cells_hold() {
         let mut csv = Csv::new(&["time_s", "who", "share_percent"]);
         csv.row([0.5.into(), "a,b\n\"c".into(), 33.333_333_33.into()]);
         csv.row([1.0.into(), "d".into(), f64::NAN.into()]);

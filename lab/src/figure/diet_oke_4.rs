@@ -1,8 +1,10 @@
 //! Diet-OKE, figure 4: the largest rate without loss, by the size of packets.
 
-use super::monitor::{Calls, Look, Monitor, ROOM, Way, search, shipped, whole};
-use super::scene::{ANYBODY, ASIDE, Traffic, bind, cable, datagram, unplug};
-use super::{Axis, Chart, Csv, Figure, FigureError, Mark, Mechanism, Outcome, Verdict};
+use super::monitor::{BUFFER, Calls, Monitor, Receiving, Wakeup, search, shipped, whole};
+use super::network::{Cable, Traffic, datagram_of};
+use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Mechanism, Outcome};
+use crate::error::LabError;
+use crate::machine::{OTHER_CORE, bind};
 use std::time::Duration;
 use weir_netio::Kind;
 use weir_units::Bytes;
@@ -11,10 +13,10 @@ use weir_units::Bytes;
 pub const FIGURE: Figure = Figure {
     name: "diet-oke-4",
     title: "Diet-OKE, figure 4: the rate without loss, by the size of packets",
-    here: "UDP packets over a veth cable, by AF_XDP, to a thread that looks for them once in a millisecond, as one does that shares its core, and gives them to \
+    here: "UDP packets over a veth cable, by AF_XDP, to a thread that asks for them once in a millisecond, like a thread that shares its core, and gives them to \
 the four modules of figure 5 where they lie. For each size the largest rate is searched at which not one packet is lost. The sender, on the other core, does \
-the kernel's part of receiving as well, and does not go beyond what it can keep up; beside it is what it sends when nobody listens. Room for packets that wait \
-is 4 MiB.",
+the kernel's part of receiving as well, and does not go beyond what it can keep up; beside it is its rate without a receiver. The buffer for waiting packets \
+has 4 MiB.",
     paper: "with two receiving threads on a microengine of an IXP1200 (simulated, 1 Gbit/s), 600 to 700 Mbit/s without loss for most sizes, less for \
 small packets, for which there is work too. Packets wait in a circular buffer in SDRAM.",
     without: "the buffer has 256 KiB, the least that there is",
@@ -24,29 +26,28 @@ small packets, for which there is work too. Packets wait in a circular buffer in
 const SIZES: [u16; 5] = [60, 124, 252, 508, 1514];
 const RATE_MAX: f64 = 480_000.0;
 const TRIAL: Duration = Duration::from_millis(200);
-/// A rate is without loss where one of so many trials is: the machine itself may take the core away.
+/// A rate is without loss where one of these trials is, because the machine itself may take the core away.
 const TRIES: usize = 3;
-/// The least room that an interface can have for packets.
+/// The least buffer of an interface.
 const LEAST: Bytes = Bytes(256 << 10);
 /// Halvings of the range in which a rate is searched.
 const STEPS: usize = 5;
 const MODULES: [&str; 4] = ["syn-flood", "port-count", "payload-match", "dscp-mark"];
-/// When the thread looks for packets.
+/// The interval in which the thread asks for packets.
 const PERIOD: Duration = Duration::from_millis(1);
-/// Without loss, at least so much of what the sender sends when nobody listens: the kernel's part of receiving is the sender's work too.
+/// The least part of the sender's own rate without loss. The sender does the kernel's part of receiving, too.
 const PROMISE: f64 = 0.5;
 
-/// The largest rate without loss for a size, in packets/s.
+/// The largest rate without loss for a size, and the sender's rate without a receiver, in packets/s.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Point {
     size: f64,
     weir: f64,
-    /// What is sent when nobody listens.
     unheard: f64,
 }
 
-fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
-    bind(ASIDE)?;
+fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
+    bind(OTHER_CORE)?;
     let mut points = Vec::new();
     for size in SIZES {
         points.push(Point { size: size.into(), weir: rate(size, mechanism)?, unheard: unheard(size)? });
@@ -67,46 +68,32 @@ fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
         Axis::linear("Mbit/s", 0.0, most * 1.15),
     );
     chart.add("without loss, four modules", 0, Mark::Dotted(weir));
-    chart.add("sent when nobody listens", 5, Mark::Dotted(unheard));
-    let name = FIGURE.name.to_owned();
-    Ok(Outcome {
-        records: vec![(name.clone(), csv)],
-        charts: vec![(name, chart)],
-        verdicts: judge(&points)?,
-        found: String::new(),
-    })
+    chart.add("sent without a receiver", 5, Mark::Dotted(unheard));
+    Ok(Outcome::new(&FIGURE, csv, chart, judge(&points)?, String::new()))
 }
 
 /// The largest rate without loss.
-fn rate(size: u16, mechanism: Mechanism) -> Result<f64, FigureError> {
-    let room = if mechanism == Mechanism::On { ROOM } else { LEAST };
-    let way = Way { kind: Kind::Xdp, look: Look::Every(PERIOD), room };
-    cable("a", "b")?;
-    let monitor = shipped(&MODULES).and_then(|modules| Monitor::start("b", way, &modules, Calls::Batches));
-    let found = monitor
-        .and_then(|mut monitor| search(RATE_MAX, STEPS, |rate| is_loss_free(&mut monitor, size, rate)));
-    unplug("a")?;
-    Ok(found?.unwrap_or(0.0))
+fn rate(size: u16, mechanism: Mechanism) -> Result<f64, LabError> {
+    let buffer = if mechanism == Mechanism::On { BUFFER } else { LEAST };
+    let receiving = Receiving { kind: Kind::Xdp, wakeup: Wakeup::Every(PERIOD), buffer };
+    let _cable = Cable::new("a", "b")?;
+    let mut monitor = Monitor::start("b", receiving, &shipped(&MODULES)?, Calls::Batches)?;
+    Ok(search(RATE_MAX, STEPS, |rate| is_loss_free(&mut monitor, size, rate))?.unwrap_or(0.0))
 }
 
-/// What the sender sends when nobody listens, at most [`RATE_MAX`].
-#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-fn unheard(size: u16) -> Result<f64, FigureError> {
-    cable("a", "b")?;
-    let traffic = Traffic::start("a", vec![datagram(ANYBODY, (1000, 53), size.into())])?;
+/// The sender's rate without a receiver, at most [`RATE_MAX`].
+fn unheard(size: u16) -> Result<f64, LabError> {
+    let _cable = Cable::new("a", "b")?;
+    let traffic = Traffic::start("a", vec![datagram_of(size.into())])?;
     traffic.set(whole(RATE_MAX) as u64);
     std::thread::sleep(TRIAL);
-    let sent = traffic.sent() as f64 / TRIAL.as_secs_f64();
-    drop(traffic);
-    unplug("a")?;
-    Ok(sent)
+    Ok(traffic.sent() as f64 / TRIAL.as_secs_f64())
 }
 
-fn is_loss_free(monitor: &mut Monitor, size: u16, rate: f64) -> Result<bool, FigureError> {
-    // Where even nothing is too much, there is nothing to search.
+fn is_loss_free(monitor: &mut Monitor, size: u16, rate: f64) -> Result<bool, LabError> {
+    // The search begins at 0, where there would be no traffic.
     let rate = rate.max(1000.0);
-    let frame = datagram(ANYBODY, (1000, 53), size.into());
-    let traffic = Traffic::start("a", vec![frame])?;
+    let traffic = Traffic::start("a", vec![datagram_of(size.into())])?;
     for _ in 0..TRIES {
         let trial = monitor.trial(&traffic, whole(rate) as u64, TRIAL)?;
         if trial.is_loss_free() && trial.rate > 0.97 * rate {
@@ -116,26 +103,20 @@ fn is_loss_free(monitor: &mut Monitor, size: u16, rate: f64) -> Result<bool, Fig
     Ok(false)
 }
 
-fn judge(points: &[Point]) -> Result<Vec<Verdict>, FigureError> {
-    // What is no number stays none: nothing is more than nothing.
+fn judge(points: &[Point]) -> Result<Vec<Criterion>, LabError> {
+    // NaN stays NaN, which keeps no criterion.
     let parts = points.iter().map(|point| point.weir / point.unheard);
     let least = parts.fold(f64::INFINITY, |a, b| if a.is_nan() || a <= b { a } else { b });
     let (Some(small), Some(large)) = (points.first(), points.last()) else {
-        return Err(FigureError::Nothing("no size was tried".to_owned()));
+        return Err(LabError::Nothing("no size was tried".to_owned()));
     };
+    let throughput = |point: &Point| point.size * point.weir;
+    let part = "without loss, of the sender's rate without a receiver, least of all sizes";
+    let ratio =
+        "Mbit/s with the largest packets, times those with the smallest: work is for packets, not bytes";
     Ok(vec![
-        Verdict::at_least(
-            "without loss, of what is sent when nobody listens, least of all sizes",
-            least * 100.0,
-            PROMISE * 100.0,
-            "%",
-        ),
-        Verdict::at_least(
-            "Mbit/s with the largest packets, times those with the smallest: work is for packets, not bytes",
-            large.size * large.weir / (small.size * small.weir),
-            5.0,
-            "×",
-        ),
+        Criterion::at_least(part, least * 100.0, PROMISE * 100.0, "%"),
+        Criterion::at_least(ratio, throughput(large) / throughput(small), 5.0, "×"),
     ])
 }
 
@@ -145,15 +126,15 @@ mod tests {
 
     fn kept(weir: [f64; 2], unheard: [f64; 2]) -> Vec<bool> {
         let points = [0, 1].map(|i| Point { size: [60.0, 1514.0][i], weir: weir[i], unheard: unheard[i] });
-        judge(&points).unwrap().iter().map(|verdict| verdict.is_kept).collect()
+        judge(&points).unwrap().iter().map(|criterion| criterion.is_kept).collect()
     }
 
     #[test]
-    fn what_a_small_buffer_loses_is_seen() {
+    fn losses_of_a_small_buffer_are_seen() {
         assert_eq!(kept([300e3, 250e3], [400e3, 400e3]), [true, true]);
         assert_eq!(kept([300e3, 120e3], [400e3, 400e3]), [false, true]);
         assert_eq!(kept([300e3, 20e3], [400e3, 30e3]), [true, false]);
         assert_eq!(kept([0.0, 0.0], [0.0, 0.0]), [false, false]);
-        assert!(matches!(judge(&[]), Err(FigureError::Nothing(_))));
+        assert!(matches!(judge(&[]), Err(LabError::Nothing(_))));
     }
 }

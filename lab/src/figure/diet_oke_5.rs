@@ -1,13 +1,14 @@
 //! Diet-OKE, figure 5: time for each packet of four applications, checked and unchecked, alone and together.
 
-use super::scene::{ASIDE, bind};
-use super::{Axis, Chart, Csv, Figure, FigureError, Mark, Mechanism, Outcome, Verdict, monitor};
+use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Mechanism, Outcome};
 use crate::contest::{Effort, Entry, contest};
+use crate::error::LabError;
+use crate::machine::{CORE, OTHER_CORE, bind};
 use crate::module::Module;
 use crate::native::Build;
 use crate::packets::{Packets, ticks};
 use crate::place;
-use crate::price::{How, Workshop};
+use crate::price::{Builder, How};
 use crate::statistics::Sample;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,11 +32,11 @@ const MODULES: [&str; 4] = ["syn-flood", "port-count", "payload-match", "dscp-ma
 /// Packets that stay in the processor's cache.
 const PACKETS: usize = 4096;
 const EFFORT: Effort = Effort { rounds: 41, warm: true, passes: 4 };
-/// What the paper calls typical: checked over unchecked.
+/// The typical ratio of checked and unchecked, according to the paper.
 const TYPICAL: f64 = 1.2;
 const SITUATIONS: [&str; 2] = ["alone", "together"];
 
-/// What one module took in a situation, in ns a packet.
+/// The nanoseconds a packet of one module in a situation.
 #[derive(Clone, Debug)]
 struct Row {
     module: &'static str,
@@ -44,9 +45,9 @@ struct Row {
     unchecked: Sample,
 }
 
-fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
+fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
     let rows = record(mechanism)?;
-    let verdicts = judge(&rows)?;
+    let criteria = judge(&rows)?;
     let mut csv = Csv::new(&["module", "situation", "checked_ns", "unchecked_ns", "ratio"]);
     let mut found = String::from("Times as long as unchecked:");
     for row in &rows {
@@ -62,13 +63,12 @@ fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
     }
     found.pop();
     found.push('.');
-    let name = FIGURE.name.to_owned();
-    Ok(Outcome { records: vec![(name.clone(), csv)], charts: vec![(name, chart(&rows))], verdicts, found })
+    Ok(Outcome::new(&FIGURE, csv, chart(&rows), criteria, found))
 }
 
-fn record(mechanism: Mechanism) -> Result<Vec<Row>, FigureError> {
+fn record(mechanism: Mechanism) -> Result<Vec<Row>, LabError> {
     let packets = Packets::read(&place::sample(), PACKETS)?;
-    // Both write descriptors where modules see them, so each has a place of its own.
+    // Both threads write descriptors for their modules, so each has packets of its own.
     let aside = Packets::read(&place::sample(), PACKETS)?;
     let mut rows = Vec::new();
     for module in MODULES {
@@ -95,18 +95,18 @@ fn measure(
     situation: &'static str,
     packets: &Packets,
     mechanism: Mechanism,
-) -> Result<Row, FigureError> {
-    bind(monitor::CORE)?;
+) -> Result<Row, LabError> {
+    bind(CORE)?;
     let module = Module::named(name)?;
-    let workshop = Workshop::open(packets)?;
+    let builder = Builder::open(packets)?;
     let checked = if mechanism == Mechanism::On { How::Sandbox } else { How::Wasmtime(Foreign::Fuel) };
     let plain = Build { this_processor: false, one_unit: false, naive_find: false };
     let natives = [How::Clang(plain), How::Gcc(plain)];
-    let ways = workshop.ways(&module);
+    let ways = builder.ways(&module);
     let unchecked = natives.into_iter().find(|how| ways.contains(how)).unwrap_or(natives[0]);
     let mut entries = Vec::new();
     for how in [checked, unchecked] {
-        entries.push(Entry::new(how.name(), &module, packets, workshop.make(&module, how)?));
+        entries.push(Entry::new(how.name(), &module, packets, builder.make(&module, how)?));
     }
     let batches = packets.batches();
     let ticks = ticks(batches, module.admit()?.tick());
@@ -116,14 +116,14 @@ fn measure(
     Ok(Row { module: name, situation, checked: next(), unchecked: next() })
 }
 
-/// Runs the other three until it is over.
-fn disturb(but: &str, packets: &Packets, is_over: &AtomicBool) -> Result<(), FigureError> {
-    bind(ASIDE)?;
-    let workshop = Workshop::open(packets)?;
+/// Runs the other three until the end.
+fn disturb(but: &str, packets: &Packets, is_over: &AtomicBool) -> Result<(), LabError> {
+    bind(OTHER_CORE)?;
+    let builder = Builder::open(packets)?;
     let mut entries = Vec::new();
     for name in MODULES.iter().filter(|name| **name != but) {
         let module = Module::named(name)?;
-        let build = workshop.make(&module, How::Sandbox)?;
+        let build = builder.make(&module, How::Sandbox)?;
         entries.push((
             Entry::new(*name, &module, packets, build),
             ticks(packets.batches(), module.admit()?.tick()),
@@ -137,20 +137,20 @@ fn disturb(but: &str, packets: &Packets, is_over: &AtomicBool) -> Result<(), Fig
     Ok(())
 }
 
-fn judge(rows: &[Row]) -> Result<Vec<Verdict>, FigureError> {
-    let mut verdicts = Vec::new();
+fn judge(rows: &[Row]) -> Result<Vec<Criterion>, LabError> {
+    let mut criteria = Vec::new();
     for situation in SITUATIONS {
         let mut ratios = Sample::default();
         for row in rows.iter().filter(|row| row.situation == situation) {
             ratios.push(row.checked.over(&row.unchecked).median());
         }
         if ratios.median().is_nan() {
-            return Err(FigureError::Nothing(format!("nothing was measured {situation}")));
+            return Err(LabError::Nothing(format!("nothing was measured {situation}")));
         }
         let what = format!("checked, times as long as unchecked, {situation}, median of the four");
-        verdicts.push(Verdict::at_most(what, ratios.median(), TYPICAL, "×"));
+        criteria.push(Criterion::at_most(what, ratios.median(), TYPICAL, "×"));
     }
-    Ok(verdicts)
+    Ok(criteria)
 }
 
 fn chart(rows: &[Row]) -> Chart {
@@ -200,11 +200,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typical_is_seen_and_what_costs_more_is_not() {
+    fn the_typical_cost_is_seen_and_a_higher_cost_is_not() {
         let kept = |ratios| judge(&made(ratios)).unwrap().iter().map(|v| v.is_kept).collect::<Vec<_>>();
         assert_eq!(kept([1.1, 1.15, 2.0, 0.9]), [true, true]);
         assert_eq!(kept([1.3, 1.4, 2.0, 0.9]), [false, false]);
-        assert!(matches!(judge(&[]), Err(FigureError::Nothing(_))));
+        assert!(matches!(judge(&[]), Err(LabError::Nothing(_))));
     }
 
     #[test]

@@ -1,17 +1,18 @@
 //! Diet-OKE, figure 6: what each core does while packets are received and four applications run.
 
-use super::monitor::{CORE, shipped, whole};
-use super::scene::{ANYBODY, ASIDE, bind, cable, datagram, received};
-use super::{Axis, Chart, Csv, Figure, FigureError, Mark, Mechanism, Outcome, Verdict};
-use crate::BenchError;
+use super::monitor::{driver, open, shipped, whole};
+use super::network::{cable, datagram, received};
+use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Mechanism, Outcome};
 use crate::contest::Clock;
+use crate::error::{Doing, LabError, Saying};
+use crate::machine::{CORE, OTHER_CORE, bind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use weir_datapath::seat::Seat;
-use weir_netio::{Block, Direction, Kind, Live, LiveNext, LiveOptions, Sink};
-use weir_sandbox::{Cycles, Engine, Instance, Options};
+use weir_netio::{Block, Kind, Live, LiveNext, Sink};
+use weir_sandbox::{Cycles, Engine, Options};
 use weir_session::{Admitted, Records};
 use weir_units::{Bytes, Nanos};
 
@@ -30,23 +31,23 @@ thread reads a header while three others ask for their next packet. Latencies of
 };
 
 const MODULES: [&str; 4] = ["syn-flood", "port-count", "payload-match", "dscp-mark"];
-/// Packets that are sent together, and how long they are.
+/// Packets that are sent together, and their length.
 const BURST: u16 = 16;
 const LENGTH: usize = 1000;
 const TIME: Duration = Duration::from_millis(400);
-/// After the last packets nothing is under way any more.
+/// The time for the last packets to arrive.
 const DRAINED: Duration = Duration::from_millis(50);
-/// So long the other core may have been taken away.
+/// The longest pause of the other core.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What is drawn.
+/// The length of the drawn part.
 const DRAWN_MS: f64 = 0.3;
-/// Times that each must have been at work in what is drawn.
+/// Activities of each row in the drawn part at least.
 const TIMES: usize = 3;
-/// Looks for room on the link at most, for one block.
+/// Attempts to send one block at most.
 const LOOKS_MAX: usize = 10_000;
 /// Blocks that wait for the modules, or for the link, at most.
 const WAITING: usize = 64;
-/// Of the time in which packets are received and sent, modules run in at least so much.
+/// The least part of the time of receiving and sending in which modules run, in percent.
 const OVERLAP: f64 = 1.0;
 /// Rows, from above: the traffic, receiving, sending, and the modules.
 const TRAFFIC: usize = 0;
@@ -54,7 +55,7 @@ const RECEIVING: usize = 1;
 const SENDING: usize = 2;
 const FIRST_MODULE: usize = 3;
 
-/// Somebody did something: which row, from when to when, in cycles.
+/// An activity of a row, in cycles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Span {
     row: usize,
@@ -62,7 +63,7 @@ struct Span {
     to: u64,
 }
 
-fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
+fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
     let nanos_per_cycle = Clock::calibrate().nanos_per_cycle;
     let (spans, lost) = record(mechanism)?;
     let names = rows();
@@ -80,25 +81,19 @@ fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
     let titles: Vec<&str> = names.iter().rev().map(String::as_str).collect();
     let mut chart = Chart::new(Axis::linear("time, ms", 0.0, DRAWN_MS), Axis::rows(&titles));
     for (row, spans) in lines.into_iter().enumerate() {
-        // The traffic is no work of weir's.
+        // The traffic is not part of weir.
         let colour = if row == TRAFFIC { 5 } else { row - RECEIVING };
         chart.add("", colour, Mark::Spans(spans));
     }
-    let name = FIGURE.name.to_owned();
-    Ok(Outcome {
-        records: vec![(name.clone(), csv)],
-        charts: vec![(name, chart)],
-        verdicts: judge(&spans, lost)?,
-        found: String::new(),
-    })
+    Ok(Outcome::new(&FIGURE, csv, chart, judge(&spans, lost)?, String::new()))
 }
 
 fn rows() -> Vec<String> {
-    let first = ["traffic", "receiving", "sending"].map(|what| format!("core {ASIDE}: {what}"));
+    let first = ["traffic", "receiving", "sending"].map(|what| format!("core {OTHER_CORE}: {what}"));
     first.into_iter().chain(MODULES.iter().map(|name| format!("core {CORE}: {name}"))).collect()
 }
 
-/// The beginning of the first time of this length after the middle in which all rows were at work; the middle where there is none.
+/// The first window of this length after the middle in which all rows were active; the middle where there is none.
 fn busy_window(spans: &[Span], length: u64, rows: usize) -> u64 {
     let first = spans.iter().map(|span| span.from).min().unwrap_or(0);
     let last = spans.iter().map(|span| span.to).max().unwrap_or(0);
@@ -114,25 +109,15 @@ fn busy_window(spans: &[Span], length: u64, rows: usize) -> u64 {
     (middle..last).step_by(step).find(|begin| is_busy(*begin)).unwrap_or(middle)
 }
 
-fn record(mechanism: Mechanism) -> Result<(Vec<Span>, u64), FigureError> {
+fn record(mechanism: Mechanism) -> Result<(Vec<Span>, u64), LabError> {
     cable("a", "b")?;
     cable("c", "d")?;
-    let options = LiveOptions {
-        kind: Kind::Xdp,
-        ring: Bytes(8 << 20),
-        direction: Direction::Incoming,
-        ..LiveOptions::default()
-    };
-    let live = Live::open("b", options)?;
-    let engine = Engine::new(Options::default(), None).map_err(BenchError::from)?;
-    let mut seats = Vec::new();
+    let live = open("b", Kind::Xdp, Bytes(8 << 20))?;
+    let engine = Engine::new(Options::default(), None)?;
+    let mut drivers = Vec::new();
     for (name, wasm) in MODULES.iter().zip(shipped(&MODULES)?) {
-        let refused =
-            |refusal| BenchError::Refused { module: (*name).to_owned(), refusal: Box::new(refusal) };
-        let program = engine.load(Admitted::admit(wasm, &[]).map_err(refused)?).map_err(BenchError::from)?;
-        let instance = Instance::start(&engine, &program).map_err(BenchError::from)?;
-        let seat = Seat::new(instance, live.descriptors(), None);
-        seats.push(seat.map_err(|error| FigureError::Nothing(error.to_string()))?);
+        let program = engine.load(Admitted::admit(wasm, &[]).doing(name)?)?;
+        drivers.push(driver(&engine, &program, &live)?);
     }
     let ends = Ends { live, near: Sink::open("a", Kind::Packet)?, far: Sink::open("c", Kind::Packet)? };
     let before = received("d")?.0;
@@ -144,53 +129,53 @@ fn record(mechanism: Mechanism) -> Result<(Vec<Span>, u64), FigureError> {
         let mut aside = None;
         let next = match mechanism {
             Mechanism::On => {
-                aside = Some(scope.spawn(move || take(&takes, &gives, seats, is_over)));
+                aside = Some(scope.spawn(move || take(&takes, &gives, drivers, is_over)));
                 Next::Hand(hands, back)
             }
-            Mechanism::Off => Next::Run(seats),
+            Mechanism::Off => Next::Run(drivers),
         };
         let core = scope.spawn(move || {
             let done = serve(ends, next);
             is_over.store(true, Ordering::Release);
             done
         });
-        let gone = || FigureError::Nothing("a thread panicked".to_owned());
+        let gone = || LabError::Nothing("a thread panicked".to_owned());
         let (mut spans, sent) = core.join().map_err(|_| gone())??;
         if let Some(aside) = aside {
             spans.extend(aside.join().map_err(|_| gone())??);
         }
-        Ok::<_, FigureError>((spans, sent))
+        Ok::<_, LabError>((spans, sent))
     })?;
     Ok((spans, sent.saturating_sub(received("d")?.0 - before)))
 }
 
-/// Where packets come in, where the traffic is sent, and where packets go out.
+/// The interfaces for incoming packets, for the traffic, and for outgoing packets.
 struct Ends {
     live: Live,
     near: Sink,
     far: Sink,
 }
 
-/// What becomes of packets that were received.
+/// The next step for received packets.
 enum Next {
-    /// The other core's thread has them, and gives them back.
+    /// The other core's thread processes packets and returns them.
     Hand(SyncSender<Arc<Block>>, Receiver<Arc<Block>>),
     /// This thread runs the modules.
     Run(Vec<Seat>),
 }
 
-/// Makes traffic, receives, and sends on what is done with. What it did, and how many packets the traffic had.
-fn serve(ends: Ends, mut next: Next) -> Result<(Vec<Span>, u64), FigureError> {
-    bind(ASIDE)?;
+/// Makes traffic, receives, and sends processed packets on. Returns the activities, and the number of packets of the traffic.
+fn serve(ends: Ends, mut next: Next) -> Result<(Vec<Span>, u64), LabError> {
+    bind(OTHER_CORE)?;
     let Ends { mut live, mut near, mut far } = ends;
-    let frames: Vec<Vec<u8>> = (0..BURST).map(|i| datagram(ANYBODY, (1000 + i, 53), LENGTH)).collect();
+    let frames: Vec<Vec<u8>> = (0..BURST).map(|i| datagram((1000 + i, 53), LENGTH)).collect();
     let burst: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
     let (mut spans, mut sent) = (Vec::new(), 0);
     let begin = Instant::now();
-    // Blocks that the modules have, or have done with.
+    // Blocks that are with the modules.
     let mut away = 0;
     while begin.elapsed() < TIME + DRAINED || away > 0 && begin.elapsed() < TIME + PATIENCE {
-        // No more comes than can wait: nothing is to be lost because the other core was taken away.
+        // The traffic stops before the queue is full: a pause of the other core must not lose packets.
         if begin.elapsed() < TIME && away < WAITING / 2 {
             let from = Cycles::now().0;
             sent += near.send(&burst).sent as u64;
@@ -201,10 +186,10 @@ fn serve(ends: Ends, mut next: Next) -> Result<(Vec<Span>, u64), FigureError> {
             let block = Arc::new(block);
             spans.push(Span { row: RECEIVING, from, to: Cycles::now().0 });
             match &mut next {
-                // Without room the packets are lost, and do not arrive.
+                // A full queue loses the packets, which then do not arrive.
                 Next::Hand(hands, _) => away += usize::from(hands.try_send(block).is_ok()),
-                Next::Run(seats) => {
-                    work(&block, seats, &mut spans)?;
+                Next::Run(drivers) => {
+                    work(&block, drivers, &mut spans)?;
                     send(&mut far, &block, &mut spans);
                 }
             }
@@ -223,7 +208,7 @@ fn send(far: &mut Sink, block: &Block, spans: &mut Vec<Span>) {
     let from = Cycles::now().0;
     let all: Vec<usize> = (0..block.len()).collect();
     let (mut rest, mut looks) = (&all[..], 0);
-    // What the link has no room for waits, but not for ever: then it is lost, and does not arrive.
+    // Packets wait for the link, up to a limit.
     while !rest.is_empty() && looks < LOOKS_MAX {
         rest = &rest[far.forward(block, rest).taken.min(rest.len())..];
         looks += 1;
@@ -231,20 +216,20 @@ fn send(far: &mut Sink, block: &Block, spans: &mut Vec<Span>) {
     spans.push(Span { row: SENDING, from, to: Cycles::now().0 });
 }
 
-/// Has the modules see what comes, and gives it back.
+/// Runs the modules on incoming blocks, and returns the blocks.
 fn take(
     takes: &Receiver<Arc<Block>>,
     gives: &SyncSender<Arc<Block>>,
-    mut seats: Vec<Seat>,
+    mut drivers: Vec<Seat>,
     is_over: &AtomicBool,
-) -> Result<Vec<Span>, FigureError> {
+) -> Result<Vec<Span>, LabError> {
     bind(CORE)?;
     let mut spans = Vec::new();
     while !is_over.load(Ordering::Acquire) {
         match takes.try_recv() {
             Ok(block) => {
-                work(&block, &mut seats, &mut spans)?;
-                // Without room it is lost, and does not arrive.
+                work(&block, &mut drivers, &mut spans)?;
+                // A full queue loses the block.
                 _ = gives.try_send(block);
             }
             Err(_) => std::hint::spin_loop(),
@@ -253,23 +238,23 @@ fn take(
     Ok(spans)
 }
 
-/// Has all modules see a block.
-fn work(block: &Block, seats: &mut [Seat], spans: &mut Vec<Span>) -> Result<(), FigureError> {
-    for (module, seat) in seats.iter_mut().enumerate() {
+/// Runs all modules on a block.
+fn work(block: &Block, drivers: &mut [Seat], spans: &mut Vec<Span>) -> Result<(), LabError> {
+    for (module, driver) in drivers.iter_mut().enumerate() {
         let from = Cycles::now().0;
-        seat.face(block).map_err(|error| FigureError::Nothing(error.to_string()))?;
-        seat.instance.begin_block();
+        driver.face(block).saying("a block of packets")?;
+        driver.instance.begin_block();
         for batch in 0..block.batch_count() {
-            seat.run(block, batch, u64::MAX);
+            driver.run(block, batch, u64::MAX);
         }
-        seat.instance.take_records(Records::default());
-        seat.instance.take_patches();
+        driver.instance.take_records(Records::default());
+        driver.instance.take_patches();
         spans.push(Span { row: FIRST_MODULE + module, from, to: Cycles::now().0 });
     }
     Ok(())
 }
 
-/// How many cycles of these spans, each of which ends before the next begins, others of that kind cover.
+/// The cycles of spans that other spans cover. Spans of each list do not overlap.
 fn overlap(of: &[Span], with: &[Span]) -> u64 {
     let (mut sum, mut first) = (0, 0);
     for span in of {
@@ -282,7 +267,7 @@ fn overlap(of: &[Span], with: &[Span]) -> u64 {
     sum
 }
 
-fn judge(spans: &[Span], lost: u64) -> Result<Vec<Verdict>, FigureError> {
+fn judge(spans: &[Span], lost: u64) -> Result<Vec<Criterion>, LabError> {
     let of = |is: fn(&Span) -> bool| {
         let mut found: Vec<Span> = spans.iter().copied().filter(is).collect();
         found.sort_by_key(|span| span.from);
@@ -292,12 +277,17 @@ fn judge(spans: &[Span], lost: u64) -> Result<Vec<Verdict>, FigureError> {
     let modules = of(|span| span.row >= FIRST_MODULE);
     let total: u64 = way.iter().map(|span| span.to - span.from).sum();
     if total == 0 || modules.is_empty() {
-        return Err(FigureError::Nothing("nothing was received, or no module ran".to_owned()));
+        return Err(LabError::Nothing("nothing was received, or no module ran".to_owned()));
     }
     let both = overlap(&way, &modules) as f64 / total as f64 * 100.0;
     Ok(vec![
-        Verdict::at_least("modules run while packets are received or sent: of that time", both, OVERLAP, "%"),
-        Verdict::at_most("packets lost", lost as f64, 0.0, ""),
+        Criterion::at_least(
+            "modules run while packets are received or sent: of that time",
+            both,
+            OVERLAP,
+            "%",
+        ),
+        Criterion::at_most("packets lost", lost as f64, 0.0, ""),
     ])
 }
 
@@ -310,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_at_once_is_told_from_what_happens_in_turn() {
+    fn simultaneous_work_is_told_from_work_in_turn() {
         let at_once = [
             span(RECEIVING, 0, 100),
             span(FIRST_MODULE, 50, 90),
@@ -330,13 +320,13 @@ mod tests {
             span(SENDING, 200, 300),
         ];
         assert_eq!(kept(&in_turn, 0), [false, true]);
-        assert!(matches!(judge(&[span(RECEIVING, 0, 1)], 0), Err(FigureError::Nothing(_))));
+        assert!(matches!(judge(&[span(RECEIVING, 0, 1)], 0), Err(LabError::Nothing(_))));
         let (of, with) = (&at_once[..1], &at_once[1..3]);
         assert_eq!(overlap(of, with), 50);
     }
 
     #[test]
-    fn what_is_drawn_is_where_all_are_at_work() {
+    fn the_drawn_part_has_all_rows_at_work() {
         // Ten windows of 100; in the second half only the eighth has both rows, often enough.
         let mut spans = vec![span(0, 0, 1), span(1, 999, 1000)];
         for n in 0..5 {

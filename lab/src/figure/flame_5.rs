@@ -1,10 +1,12 @@
 //! FLAME, figure 5: cycles that are available for a packet, by the rate at which packets come.
 
-use super::monitor::{Calls, Look, Monitor, ROOM, Trial, Way, search, whole};
-use super::scene::{ANYBODY, ASIDE, Traffic, bind, cable, datagram, unplug};
+use super::monitor::{BUFFER, Calls, Monitor, Receiving, Trial, Wakeup, search, shipped, whole};
+use super::network::{Cable, Traffic, datagram_of};
 use super::watch::{DISTURBED, Watch};
-use super::{Axis, Chart, Csv, Figure, FigureError, Mark, Mechanism, Outcome, Verdict, guest, monitor};
+use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Mechanism, Outcome, synthetic};
 use crate::contest::Clock;
+use crate::error::LabError;
+use crate::machine::{CORE, OTHER_CORE, bind};
 use crate::module::Module;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -27,90 +29,90 @@ at 500,004 packets/s; the framework takes 60 cycles a packet and module, and a m
 };
 
 const RATES: [u64; 5] = [40_000, 70_000, 110_000, 160_000, 220_000];
-/// The rate at which modules are counted.
+/// The rate of the search for the number of modules.
 const COUNTED: u64 = 160_000;
 const TRIAL: Duration = Duration::from_millis(200);
-/// A rate is without loss where one of so many trials is: the machine itself may take the core away.
+/// A rate is without loss where one of these trials is, because the machine itself may take the core away.
 const TRIES: usize = 2;
-/// What a module takes is the least of so many trials: while a neighbour fills the caches that all cores of the machine share, hundreds of instances take half as
-/// much again, and such times last for seconds.
+/// The cost of a module is the least of these trials. While other users of the machine fill the shared caches, for seconds, hundreds of instances cost
+/// half as much again.
 const COSTS: usize = 10;
 /// Halvings of the range in which a number is searched.
 const STEPS: usize = 6;
-/// Everything is searched so many times, in turn: over minutes the machine is not always as fast.
+/// Repetitions of all searches in turn, because the speed of the machine varies over minutes.
 const ROUNDS: usize = 5;
-/// What is drawn beside polling, and not judged, only in each round of so many.
+/// The other ways, which are not judged, are searched only in every second round.
 const BESIDE: usize = 2;
-/// A trial with losses in which the machine took a core away is repeated so many times at most.
+/// Repetitions of a trial with losses in which the machine took a core away, at most.
 const REPEATS: usize = 6;
-const TURNS_MAX: u32 = 1 << 20;
-/// What FLAME's framework takes for each packet and module, in cycles.
+const ITERATIONS_MAX: u32 = 1 << 20;
+/// Cycles of FLAME's framework for each packet and module.
 const FRAMEWORK: f64 = 60.0;
 /// Instances over which the cost of one is measured.
 const MANY: usize = 64;
 /// More instances than can run.
 const TOO_MANY: usize = 400;
-/// How far the number of modules may be from what was predicted: the paper calls its model a rough one.
+/// The tolerance of the predicted number of modules. The paper calls its model rough.
 const TOLERANCE: f64 = 0.2;
 
-/// Room for some ten thousand short packets. An AF_XDP frame is as large for them as for long ones, where AF_PACKET's ring puts them one behind the other: with
-/// as many bytes for both, the one would lose packets in a pause of the machine that the other does not notice.
-const FRAMES: Bytes = Bytes(ROOM.0 * 8);
+/// A buffer for some ten thousand short packets. AF_XDP frames have one size, whereas AF_PACKET's ring holds packets in a row. With as many bytes for
+/// both, AF_XDP would lose packets in a pause of the machine that AF_PACKET does not notice.
+const FRAMES: Bytes = Bytes(BUFFER.0 * 8);
 
-const WAYS: [(&str, Way); 3] = [
-    ("polling", Way { kind: Kind::Xdp, look: Look::Always, room: FRAMES }),
-    ("blocking", Way { kind: Kind::Xdp, look: Look::Woken, room: FRAMES }),
-    ("AF_PACKET", Way { kind: Kind::Packet, look: Look::Woken, room: ROOM }),
+const WAYS: [(&str, Receiving); 3] = [
+    ("polling", Receiving { kind: Kind::Xdp, wakeup: Wakeup::Always, buffer: FRAMES }),
+    ("blocking", Receiving { kind: Kind::Xdp, wakeup: Wakeup::Woken, buffer: FRAMES }),
+    ("AF_PACKET", Receiving { kind: Kind::Packet, wakeup: Wakeup::Woken, buffer: BUFFER }),
 ];
 
-/// What was found at a rate.
+/// The cycles available at a rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Point {
     rate: f64,
     cycles: f64,
 }
 
-/// All that was found.
+/// All results.
 #[derive(Clone, Debug, Default)]
 struct Record {
-    /// Of the middle rounds.
+    /// The medians of the rounds.
     ways: Vec<(&'static str, Vec<Point>)>,
     /// Cycles for a packet in each of many modules that do nothing.
     framework: f64,
-    /// How many modules ran, and what predicts that, in turn.
+    /// The predicted and measured numbers of modules.
     rounds: Vec<Round>,
-    /// At this rate.
+    /// The rate of these numbers.
     rate: f64,
 }
 
-/// What belongs together, measured one right after the other.
+/// Values that are measured one right after the other.
 #[derive(Clone, Debug, Default)]
 struct Round {
     /// The cycles that polling leaves.
     polling: Vec<Point>,
     /// Cycles for a packet in each of many instances of a module.
     module: f64,
-    /// How many of these ran without loss.
+    /// Instances that ran without loss.
     measured: f64,
 }
 
 impl Round {
-    /// How many modules can run at a rate; none where nothing can be fitted.
+    /// The predicted number of modules at a rate; nothing without a fit.
     fn predicted(&self, rate: f64) -> Option<f64> {
         Some((Fit::of(&self.polling)?.at(rate) / self.module).floor())
     }
 
-    /// How many more or fewer ran than were predicted, in percent.
+    /// The difference of the measured number to the predicted one, in percent.
     fn off(&self, rate: f64) -> Option<f64> {
         Some((self.measured / self.predicted(rate)? - 1.0) * 100.0)
     }
 }
 
-fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
+fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
     let calls = if mechanism == Mechanism::On { Calls::Batches } else { Calls::Single };
-    bind(ASIDE)?;
+    bind(OTHER_CORE)?;
     let record = record(calls)?;
-    let (verdicts, found) = judge(&record)?;
+    let (criteria, found) = judge(&record)?;
     let mut csv = Csv::new(&["way", "rate_per_s", "cycles_per_packet"]);
     let (from, to) = (RATES[0] as f64 * 0.9, RATES[RATES.len() - 1] as f64 * 1.2);
     let mut chart = Chart::new(
@@ -146,50 +148,49 @@ fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
     Ok(Outcome {
         records: vec![(name.clone(), csv), (format!("{name}-modules"), modules)],
         charts: vec![(name, chart)],
-        verdicts,
+        criteria,
         found,
     })
 }
 
-#[expect(clippy::cast_precision_loss, reason = "numbers of this file")]
-fn record(calls: Calls) -> Result<Record, FigureError> {
-    let watch = Watch::start(&[ASIDE, monitor::CORE])?;
-    let turning = vec![guest::turning(TURNS_MAX)?];
+fn record(calls: Calls) -> Result<Record, LabError> {
+    let watch = Watch::start(&[OTHER_CORE, CORE])?;
+    let looping = vec![synthetic::looping(ITERATIONS_MAX)?];
     let cycles_a_second = 1e9 / Clock::calibrate().nanos_per_cycle;
     let (polling, gathering) = (WAYS[0].1, WAYS[1].1);
-    let many = |way: Way, module: &[u8], count: usize| -> Result<f64, FigureError> {
+    let many = |way: Receiving, module: &[u8], count: usize| -> Result<f64, LabError> {
         let mut stage = Stage::new(way, &vec![module.to_vec(); count], calls, &watch)?;
         Ok(stage.cost(COUNTED)? / count as f64)
     };
-    let module = monitor::shipped(&["trajectory"])?.remove(0);
+    let module = shipped(&["trajectory"])?.remove(0);
     let mut record = Record { rate: COUNTED as f64, ..Record::default() };
     record.framework = many(gathering, &Module::empty()?.wasm, MANY)?;
-    // For each way and rate, what each round found.
+    // The results of each round, by way and rate.
     let mut found = vec![[const { Vec::new() }; RATES.len()]; WAYS.len()];
     for number in 0..ROUNDS {
         let mut round = Round::default();
-        let mut turn = None;
+        let mut iteration = None;
         let ways = if number % BESIDE == 0 { WAYS.len() } else { 1 };
         for ((_, way), found) in WAYS.iter().zip(&mut found).take(ways) {
-            let mut stage = Stage::new(*way, &turning, calls, &watch)?;
-            // What a turn takes does not depend on the way; it is measured where packets come one by one.
-            let turn = match turn {
-                Some(turn) => turn,
-                None => *turn.insert(stage.cost_of_a_turn()?),
+            let mut stage = Stage::new(*way, &looping, calls, &watch)?;
+            // The cost of an iteration does not depend on the way. It is measured where packets come one by one.
+            let iteration = match iteration {
+                Some(iteration) => iteration,
+                None => *iteration.insert(stage.cost_of_an_iteration()?),
             };
             for (rate, found) in RATES.into_iter().zip(found) {
-                let most = (1.2 * cycles_a_second / rate as f64 / turn).min(f64::from(TURNS_MAX));
-                let turns = search(most, STEPS, |turns| stage.is_loss_free(turns, rate))?;
-                found.push(turns.map(|turns| turns * turn));
+                let most = (1.2 * cycles_a_second / rate as f64 / iteration).min(f64::from(ITERATIONS_MAX));
+                let most = search(most, STEPS, |iterations| stage.is_loss_free(iterations, rate))?;
+                found.push(most.map(|iterations| iterations * iteration));
             }
         }
         let latest = |(rate, found): (u64, &Vec<Option<f64>>)| {
             Some(Point { rate: rate as f64, cycles: found.last().copied().flatten()? })
         };
         round.polling = RATES.into_iter().zip(&found[0]).filter_map(latest).collect();
-        // So many that packets always wait for them: batches are full, as they are at the largest rate without loss.
+        // Packets always wait for this many, so batches are full, as at the largest rate without loss.
         round.module = many(polling, &module, TOO_MANY)?;
-        // Half as many again as there could be if nothing else were done: the search must not end where the prediction does.
+        // Half as many again as could run without other work, so that the prediction is well inside the range.
         let most = 1.5 * cycles_a_second / record.rate / round.module;
         let measured = search(most, STEPS, |count| {
             let mut stage = Stage::new(polling, &vec![module.clone(); whole(count)], calls, &watch)?;
@@ -208,37 +209,34 @@ fn record(calls: Calls) -> Result<Record, FigureError> {
     Ok(record)
 }
 
-/// The middle one of what some searches found; none where most found nothing.
+/// The median of searches; nothing where most found nothing.
 fn middle(mut found: Vec<Option<f64>>) -> Option<f64> {
     found.sort_by(|a, b| a.unwrap_or(-1.0).total_cmp(&b.unwrap_or(-1.0)));
     found.get(found.len() / 2).copied().flatten()
 }
 
-/// A cable with a monitor at its end, gone when this is dropped.
+/// A cable with a monitor at its end.
 struct Stage<'a> {
     monitor: Monitor,
+    _cable: Cable,
     watch: &'a Watch,
 }
 
 impl<'a> Stage<'a> {
-    fn new(way: Way, modules: &[Vec<u8>], calls: Calls, watch: &'a Watch) -> Result<Self, FigureError> {
-        cable("a", "b")?;
-        let monitor = Monitor::start("b", way, modules, calls);
-        if monitor.is_err() {
-            unplug("a")?;
-        }
-        Ok(Self { monitor: monitor?, watch })
+    fn new(way: Receiving, modules: &[Vec<u8>], calls: Calls, watch: &'a Watch) -> Result<Self, LabError> {
+        let cable = Cable::new("a", "b")?;
+        Ok(Self { monitor: Monitor::start("b", way, modules, calls)?, _cable: cable, watch })
     }
 
-    fn trial(&mut self, turns: u32, rate: u64) -> Result<Trial, FigureError> {
-        let mut frame = datagram(ANYBODY, (1000, 53), 60);
-        frame[guest::TURNS_AT..guest::TURNS_AT + 4].copy_from_slice(&turns.to_le_bytes());
+    fn trial(&mut self, iterations: u32, rate: u64) -> Result<Trial, LabError> {
+        let mut frame = datagram_of(60);
+        frame[synthetic::PAYLOAD_AT..synthetic::PAYLOAD_AT + 4].copy_from_slice(&iterations.to_le_bytes());
         let traffic = Traffic::start("a", vec![frame])?;
         self.monitor.trial(&traffic, rate, TRIAL)
     }
 
-    /// Cycles for a packet, the least of some trials: other programs only ever add to it.
-    fn cost(&mut self, rate: u64) -> Result<f64, FigureError> {
+    /// Cycles for a packet: the least of some trials, because other programs only add to it.
+    fn cost(&mut self, rate: u64) -> Result<f64, LabError> {
         let mut least = f64::INFINITY;
         for _ in 0..COSTS {
             least = least.min(self.trial(0, rate)?.cycles_a_packet());
@@ -246,18 +244,16 @@ impl<'a> Stage<'a> {
         Ok(least)
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-    fn cost_of_a_turn(&mut self) -> Result<f64, FigureError> {
-        let turns = 20_000;
-        Ok(self.trial(turns, 5_000)?.least as f64 / f64::from(turns))
+    fn cost_of_an_iteration(&mut self) -> Result<f64, LabError> {
+        let iterations = 20_000;
+        Ok(self.trial(iterations, 5_000)?.least as f64 / f64::from(iterations))
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "rates of this file")]
-    fn is_loss_free(&mut self, turns: f64, rate: u64) -> Result<bool, FigureError> {
+    fn is_loss_free(&mut self, iterations: f64, rate: u64) -> Result<bool, LabError> {
         let (mut tries, mut repeats) = (0, 0);
         while tries < TRIES {
             self.watch.longest();
-            let trial = self.trial(u32::try_from(whole(turns)).unwrap_or(TURNS_MAX), rate)?;
+            let trial = self.trial(u32::try_from(whole(iterations)).unwrap_or(ITERATIONS_MAX), rate)?;
             if trial.is_loss_free() && trial.rate > 0.97 * rate as f64 {
                 return Ok(true);
             }
@@ -265,13 +261,6 @@ impl<'a> Stage<'a> {
             *(if is_disturbed { &mut repeats } else { &mut tries }) += 1;
         }
         Ok(false)
-    }
-}
-
-impl Drop for Stage<'_> {
-    fn drop(&mut self) {
-        // Where that fails the namespace takes it away.
-        _ = unplug("a");
     }
 }
 
@@ -283,7 +272,7 @@ struct Fit {
 }
 
 impl Fit {
-    /// By least squares; none for less than two rates.
+    /// The fit by least squares; nothing for less than two rates.
     fn of(points: &[Point]) -> Option<Self> {
         let places: Vec<(f64, f64)> =
             points.iter().map(|point| (point.rate.ln(), point.cycles.max(1.0).ln())).collect();
@@ -301,9 +290,9 @@ impl Fit {
     }
 }
 
-fn judge(record: &Record) -> Result<(Vec<Verdict>, String), FigureError> {
+fn judge(record: &Record) -> Result<(Vec<Criterion>, String), LabError> {
     let polling = record.ways.first().map_or(&[][..], |(_, points)| points);
-    let nothing = || FigureError::Nothing("there are not two rates without loss to fit a line to".to_owned());
+    let nothing = || LabError::Nothing("there are not two rates without loss to fit a line to".to_owned());
     let fit = Fit::of(polling).ok_or_else(nothing)?;
     let mut rounds: Vec<(f64, f64, &Round)> = Vec::new();
     for round in &record.rounds {
@@ -317,10 +306,15 @@ fn judge(record: &Record) -> Result<(Vec<Verdict>, String), FigureError> {
         let found = record.ways.iter().find(|(way, _)| *way == name);
         found.map_or_else(Vec::new, |(_, points)| points.iter().map(|point| point.cycles).collect())
     };
-    let verdicts = vec![
-        Verdict::at_most("framework, cycles a packet and module", record.framework, FRAMEWORK, ""),
-        Verdict::at_most("b, the fit's exponent: more packets, less for each", fit.b, -0.8, ""),
-        Verdict::at_most("modules: measured, from what the fit predicts", off.abs(), TOLERANCE * 100.0, "%"),
+    let criteria = vec![
+        Criterion::at_most("framework, cycles a packet and module", record.framework, FRAMEWORK, ""),
+        Criterion::at_most("b, the fit's exponent: more packets, less for each", fit.b, -0.8, ""),
+        Criterion::at_most(
+            "modules: measured, from what the fit predicts",
+            off.abs(),
+            TOLERANCE * 100.0,
+            "%",
+        ),
     ];
     let mut found = format!(
         "The fit is {:.2e}·r^{:.3}. In the middle round an instance of `trajectory`, one of {TOO_MANY}, takes {:.0} cycles a packet, the framework {:.1} for a module that does nothing, one of \
@@ -343,7 +337,7 @@ fn judge(record: &Record) -> Result<(Vec<Verdict>, String), FigureError> {
             ratios.join(", ")
         );
     }
-    Ok((verdicts, found))
+    Ok((criteria, found))
 }
 
 #[cfg(test)]
@@ -363,7 +357,7 @@ mod tests {
     }
 
     fn kept(record: &Record) -> Vec<bool> {
-        judge(record).unwrap().0.iter().map(|verdict| verdict.is_kept).collect()
+        judge(record).unwrap().0.iter().map(|criterion| criterion.is_kept).collect()
     }
 
     #[test]
@@ -371,11 +365,11 @@ mod tests {
         let fit = Fit::of(&made(1.0, 1.0, 1.0).ways[0].1).unwrap();
         assert!((fit.b + 1.1216).abs() < 1e-9 && (fit.a / 3e9 - 1.0).abs() < 1e-9, "{fit:?}");
         assert_eq!(Fit::of(&[Point { rate: 1.0, cycles: 1.0 }]), None);
-        assert!(matches!(judge(&Record::default()), Err(FigureError::Nothing(_))));
+        assert!(matches!(judge(&Record::default()), Err(LabError::Nothing(_))));
     }
 
     #[test]
-    fn one_search_that_went_wrong_does_not_count() {
+    fn one_failed_search_does_not_count() {
         for (found, expected) in [
             ([Some(7.0), Some(2.0), Some(8.0)], Some(7.0)),
             ([None, Some(5.0), Some(6.0)], Some(5.0)),
@@ -387,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_seen_is_told_from_what_must_not() {
+    fn kept_criteria_are_told_from_others() {
         // The paper's own: 60 cycles of framework, 270 a module, 5 predicted (4.5, as it rounds).
         assert_eq!(kept(&made(60.0, 240.0, 5.0)), [true; 3]);
         assert_eq!(kept(&made(61.0, 240.0, 5.0)), [false, true, true]);

@@ -1,78 +1,82 @@
 //! The experiments of the papers, done with weir: `weir-lab FIGURE`, and `make figures` for all of them.
 //!
-//! An experiment makes its own network namespace, traffic and node, records what happens, and says whether what must be seen was seen. With
-//! `--without` the mechanism that it is about is switched off; then it must not be seen. [`page`] puts what was recorded beside what the paper found.
+//! An experiment makes its own network namespace, traffic and node, records the results, and checks its criteria. With `--without` the mechanism that
+//! the experiment is about is switched off, and the criteria must fail. [`page`] shows the results beside those of the paper.
 
-pub mod chart;
-pub mod csv;
-pub mod diet_oke_4;
-pub mod diet_oke_5;
-pub mod diet_oke_6;
-mod error;
-pub mod flame_5;
-pub mod guest;
-pub mod line;
-pub mod monitor;
-pub mod node;
-pub mod page;
-pub mod price_11;
-pub mod price_12;
-pub mod price_13;
-pub mod price_15;
-pub mod price_16;
-pub mod scene;
-pub mod sqosh_6;
-pub mod verdict;
-pub mod watch;
+mod chart;
+mod csv;
+mod diet_oke_4;
+mod diet_oke_5;
+mod diet_oke_6;
+mod flame_5;
+mod link_script;
+pub(crate) mod monitor;
+pub(crate) mod network;
+pub(crate) mod node;
+mod page;
+mod price_11;
+mod price_12;
+mod price_13;
+mod price_15;
+mod price_16;
+pub mod program;
+mod sqosh_6;
+pub(crate) mod synthetic;
+mod watch;
 
-pub use chart::{Axis, Chart, Mark};
-pub use csv::Csv;
-pub use error::FigureError;
-pub use verdict::Verdict;
+use crate::error::LabError;
+use chart::{Axis, Chart, Mark};
+use csv::Csv;
+
+use crate::criterion::Criterion;
 
 /// An experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// Its name: the paper, and the number of the figure there.
+    /// The paper, and the number of the figure there.
     pub name: &'static str,
-    /// What it is about.
+    /// The heading of its part of the page.
     pub title: &'static str,
-    /// What is done here, in Markdown.
+    /// The experiment, in Markdown.
     pub here: &'static str,
-    /// What the paper did and found, in Markdown.
+    /// The experiment and the result of the paper, in Markdown.
     pub paper: &'static str,
-    /// What `--without` switches off.
+    /// The effect of `--without`.
     pub without: &'static str,
-    /// Does it.
-    pub run: fn(Mechanism) -> Result<Outcome, FigureError>,
+    run: fn(Mechanism) -> Result<Outcome, LabError>,
 }
 
-/// Whether the mechanism that an experiment is about works.
+/// The state of the mechanism that an experiment is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
-    /// As it is used.
+    /// In use.
     On,
     /// Switched off.
     Off,
 }
 
-/// What came out of an experiment.
+/// The result of an experiment.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
-    /// What was recorded: the name of a file without its ending, and its rows.
-    pub records: Vec<(String, Csv)>,
-    /// What is drawn of it, likewise.
-    pub charts: Vec<(String, Chart)>,
-    /// What must be seen.
-    pub verdicts: Vec<Verdict>,
-    /// What else is to be said, in Markdown.
-    pub found: String,
+pub(crate) struct Outcome {
+    /// Recorded rows, with the name of their file without its ending.
+    records: Vec<(String, Csv)>,
+    /// Charts, likewise.
+    charts: Vec<(String, Chart)>,
+    criteria: Vec<Criterion>,
+    /// Further text, in Markdown.
+    found: String,
 }
 
 impl Outcome {
-    /// Whether all was seen that must be.
-    pub fn is_seen(&self) -> bool {
-        !self.verdicts.is_empty() && self.verdicts.iter().all(|verdict| verdict.is_kept)
+    /// The result of an experiment with one file of rows and one chart.
+    fn new(figure: &Figure, csv: Csv, chart: Chart, criteria: Vec<Criterion>, found: String) -> Self {
+        let name = figure.name.to_owned();
+        Self { records: vec![(name.clone(), csv)], charts: vec![(name, chart)], criteria, found }
+    }
+
+    /// Returns true if there are criteria and all are kept.
+    fn is_seen(&self) -> bool {
+        !self.criteria.is_empty() && self.criteria.iter().all(|criterion| criterion.is_kept)
     }
 }
 
@@ -90,12 +94,9 @@ pub const FIGURES: &[Figure] = &[
     diet_oke_6::FIGURE,
 ];
 
-/// The experiment of that name.
-///
-/// # Errors
-/// There is none.
-pub fn find(name: &str) -> Result<&'static Figure, FigureError> {
-    FIGURES.iter().find(|figure| figure.name == name).ok_or_else(|| FigureError::Unknown(name.to_owned()))
+/// The experiment of a name.
+pub fn find(name: &str) -> Result<&'static Figure, LabError> {
+    FIGURES.iter().find(|figure| figure.name == name).ok_or_else(|| LabError::Unknown(name.to_owned()))
 }
 
 #[cfg(test)]
@@ -103,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_figure_has_a_name_of_its_own_and_says_what_it_is() {
+    fn every_figure_has_a_name_of_its_own_and_all_its_texts() {
         for (place, figure) in FIGURES.iter().enumerate() {
             assert_eq!(find(figure.name).unwrap().title, figure.title);
             assert!(FIGURES.iter().skip(place + 1).all(|other| other.name != figure.name));
@@ -111,15 +112,15 @@ mod tests {
                 assert!(!text.trim().is_empty(), "{}", figure.name);
             }
         }
-        assert!(matches!(find("price-99"), Err(FigureError::Unknown(_))));
+        assert!(matches!(find("price-99"), Err(LabError::Unknown(_))));
     }
 
     #[test]
-    fn who_demands_nothing_has_seen_nothing() {
+    fn an_outcome_without_criteria_shows_nothing() {
         assert!(!Outcome::default().is_seen());
-        let verdict = |is_kept| Verdict { is_kept, ..Verdict::at_most("a", 0.0, 1.0, "") };
+        let criterion = |is_kept: bool| Criterion::at_most("a", f64::from(u8::from(!is_kept)), 0.0, "");
         let seen = |kept: &[bool]| {
-            Outcome { verdicts: kept.iter().map(|k| verdict(*k)).collect(), ..Outcome::default() }.is_seen()
+            Outcome { criteria: kept.iter().map(|k| criterion(*k)).collect(), ..Outcome::default() }.is_seen()
         };
         assert!(seen(&[true, true]) && !seen(&[true, false]));
     }

@@ -1,8 +1,8 @@
-//! One thread that receives packets and runs modules on them, bound to a core of its own: what `weir run -i` does for each of its threads.
+//! A thread that receives packets and runs modules on them, bound to a core of its own, like each thread of `weir run -i`.
 
-use super::FigureError;
-use super::scene::{Traffic, bind};
-use crate::BenchError;
+use super::network::Traffic;
+use crate::error::{Doing, LabError, Saying};
+use crate::machine::{CORE, bind};
 use crate::module::Module;
 use crate::native::thread_time;
 use std::sync::Arc;
@@ -15,53 +15,49 @@ use weir_sandbox::{Cycles, Engine, Instance, Options, Program};
 use weir_session::{Admitted, Records};
 use weir_units::{Bytes, Nanos};
 
-/// The core of the thread.
-pub const CORE: u16 = 1;
-/// Room for some milliseconds of packets, while the thread is kept from its core.
-pub const ROOM: Bytes = Bytes(4 << 20);
-/// When nothing has come for so long after the sender has stopped, nothing more comes.
+/// A buffer for some milliseconds of packets, while the thread is kept from its core.
+pub const BUFFER: Bytes = Bytes(4 << 20);
+/// After the sender has stopped, a silence of this length ends a trial.
 const DRAINED: Duration = Duration::from_millis(60);
-/// One in so many packets may wait at the end.
+/// One of this many packets may wait at the end.
 const LATE: u64 = 20;
-/// Who waits for packets looks after its end so often.
+/// A waiting thread checks for its end in this interval.
 const WAIT: Nanos = Nanos(20_000_000);
 
-/// How packets are taken.
+/// A way of receiving packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
-    /// By which way of the kernel.
+pub struct Receiving {
     pub kind: Kind,
-    /// When the thread looks for them.
-    pub look: Look,
-    /// Room for packets that wait, or are being looked at.
-    pub room: Bytes,
+    pub wakeup: Wakeup,
+    /// Room for packets that wait, or are being processed.
+    pub buffer: Bytes,
 }
 
-/// When somebody looks for packets.
+/// The times at which a thread asks for packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
-    /// When it is woken.
+pub enum Wakeup {
+    /// When the kernel wakes it.
     Woken,
     /// All the time.
     Always,
-    /// When so much time has passed, as one that shares its core does.
+    /// In this interval, like a thread that shares its core.
     Every(Duration),
 }
 
-/// How modules are called.
+/// The calls of modules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calls {
-    /// For up to 64 packets at once, as always.
+    /// One for up to 64 packets, as usual.
     Batches,
-    /// For each packet alone.
+    /// One for each packet.
     Single,
 }
 
-/// A thread at work. It ends when this is dropped.
+/// A running thread, ended when this is dropped.
 #[derive(Debug)]
 pub struct Monitor {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<Result<Duration, FigureError>>>,
+    thread: Option<JoinHandle<Result<Duration, LabError>>>,
 }
 
 #[derive(Debug, Default)]
@@ -74,7 +70,7 @@ struct Shared {
     is_ready: AtomicBool,
 }
 
-/// What a time of traffic gave.
+/// The result of some traffic.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trial {
     /// Packets that were sent.
@@ -83,7 +79,7 @@ pub struct Trial {
     pub seen: u64,
     /// Packets sent each second.
     pub rate: f64,
-    /// Of these, packets that still waited when the last one was sent.
+    /// Packets that still waited when the last one was sent.
     pub late: u64,
     /// Cycles in modules, and in calling them.
     pub cycles: u64,
@@ -92,67 +88,49 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Whether all packets arrived, and would have if the traffic had gone on: who cannot keep up has ever more of them waiting, and loses some as soon as
-    /// there is no more room.
+    /// Returns true if all packets arrived, and would have arrived in longer traffic. A thread that is too slow has ever more packets waiting, and loses
+    /// packets when its buffer is full.
     pub fn is_loss_free(&self) -> bool {
         self.sent > 0 && self.seen == self.sent && self.late <= self.sent / LATE
     }
 
     /// Cycles in modules for each packet.
-    #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
     pub fn cycles_a_packet(&self) -> f64 {
         self.cycles as f64 / self.seen.max(1) as f64
     }
 }
 
 impl Monitor {
-    /// Begins to take packets from an interface, for these modules.
-    ///
-    /// # Errors
-    /// The interface cannot be opened, or a module not be run.
-    pub fn start(interface: &str, way: Way, modules: &[Vec<u8>], calls: Calls) -> Result<Self, FigureError> {
-        let engine = Engine::new(Options::default(), None).map_err(BenchError::from)?;
-        let mut instances = Vec::new();
+    /// Begins to receive packets from an interface, for these modules.
+    pub fn start(
+        interface: &str,
+        receiving: Receiving,
+        modules: &[Vec<u8>],
+        calls: Calls,
+    ) -> Result<Self, LabError> {
+        let engine = Engine::new(Options::default(), None)?;
+        let live = open(interface, receiving.kind, receiving.buffer)?;
+        let mut drivers = Vec::new();
         let mut last: Option<(&[u8], Program)> = None;
-        for (number, module) in modules.iter().enumerate() {
-            // Of the same module there is one program.
-            if let Some((_, program)) = last.as_ref().filter(|(bytes, _)| bytes == module) {
-                instances.push(Instance::start(&engine, program).map_err(BenchError::from)?);
-                continue;
-            }
-            let refused = |refusal| {
-                FigureError::from(BenchError::Refused {
-                    module: format!("module {number}"),
-                    refusal: Box::new(refusal),
-                })
+        for module in modules {
+            // Instances of the same module share a program.
+            let program = match last.take() {
+                Some((bytes, program)) if bytes == module => program,
+                _ => engine.load(Admitted::admit(module.clone(), &[]).doing("a module")?)?,
             };
-            let admitted = Admitted::admit(module.clone(), &[]).map_err(refused)?;
-            let program = engine.load(admitted).map_err(BenchError::from)?;
-            instances.push(Instance::start(&engine, &program).map_err(BenchError::from)?);
+            drivers.push(driver(&engine, &program, &live)?);
             last = Some((module, program));
         }
-        let options = LiveOptions {
-            kind: way.kind,
-            ring: way.room,
-            direction: Direction::Incoming,
-            ..LiveOptions::default()
-        };
-        let live = Live::open(interface, options)?;
-        let mut seats = Vec::new();
-        for instance in instances {
-            let seat = Seat::new(instance, live.descriptors(), None);
-            seats.push(seat.map_err(|error| FigureError::Nothing(error.to_string()))?);
-        }
         Self::spawn(move |shared| {
-            // The engine ends calls that take too long; it must live as long as its instances.
+            // The engine ends calls that take too long. It must live as long as its instances.
             let _engine = engine;
-            work(live, seats, way, calls, shared)
+            work(live, drivers, receiving, calls, shared)
         })
     }
 
     fn spawn(
-        work: impl FnOnce(&Shared) -> Result<Duration, FigureError> + Send + 'static,
-    ) -> Result<Self, FigureError> {
+        work: impl FnOnce(&Shared) -> Result<Duration, LabError> + Send + 'static,
+    ) -> Result<Self, LabError> {
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -161,7 +139,7 @@ impl Monitor {
                 bind(CORE)?;
                 work(&theirs)
             })
-            .map_err(FigureError::system("starting a monitor"))?;
+            .doing("starting a monitor")?;
         let monitor = Self { shared, thread: Some(thread) };
         while !monitor.shared.is_ready.load(Ordering::Acquire) && !monitor.is_finished() {
             std::thread::sleep(Duration::from_millis(1));
@@ -169,13 +147,10 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// Ends it. Packets that it has seen in all, and its thread's processor time.
-    ///
-    /// # Errors
-    /// Why it has ended before.
-    pub fn finish(mut self) -> Result<(u64, Duration), FigureError> {
+    /// Ends the thread. Returns the packets that it has seen, and its processor time.
+    pub fn finish(mut self) -> Result<(u64, Duration), LabError> {
         self.shared.is_over.store(true, Ordering::Release);
-        let gone = || FigureError::Nothing("the monitor panicked".to_owned());
+        let gone = || LabError::Nothing("the monitor panicked".to_owned());
         let cpu = self.thread.take().ok_or_else(gone)?.join().map_err(|_| gone())??;
         Ok((self.shared.seen.load(Ordering::Acquire), cpu))
     }
@@ -184,12 +159,8 @@ impl Monitor {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Sends for so long, and says what became of it.
-    ///
-    /// # Errors
-    /// The thread has ended.
-    #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-    pub fn trial(&mut self, traffic: &Traffic, rate: u64, time: Duration) -> Result<Trial, FigureError> {
+    /// Sends for some time.
+    pub fn trial(&mut self, traffic: &Traffic, rate: u64, time: Duration) -> Result<Trial, LabError> {
         let counts = |this: &Self| {
             (
                 traffic.sent(),
@@ -216,7 +187,7 @@ impl Monitor {
             let why = self.thread.take().and_then(|thread| thread.join().ok());
             return Err(why
                 .and_then(Result::err)
-                .unwrap_or_else(|| FigureError::Nothing("the monitor ended".to_owned())));
+                .unwrap_or_else(|| LabError::Nothing("the monitor ended".to_owned())));
         }
         let sent = last.0 - before.0;
         Ok(Trial {
@@ -239,44 +210,44 @@ impl Drop for Monitor {
     }
 }
 
-/// Says how much processor time it took. To open the interface and to close it is no part of that.
+/// Receives until the end. Returns the processor time, without opening and closing the interface.
 fn work(
     mut live: Live,
-    mut seats: Vec<Seat>,
-    way: Way,
+    mut drivers: Vec<Seat>,
+    receiving: Receiving,
     calls: Calls,
     shared: &Shared,
-) -> Result<Duration, FigureError> {
-    let wait = if way.look == Look::Woken { WAIT } else { Nanos(0) };
+) -> Result<Duration, LabError> {
+    let wait = if receiving.wakeup == Wakeup::Woken { WAIT } else { Nanos(0) };
     let mut records = Records::default();
     let since = thread_time();
     shared.is_ready.store(true, Ordering::Release);
     while !shared.is_over.load(Ordering::Acquire) {
         let LiveNext::Block(block) = live.next_block(wait)? else {
-            if let Look::Every(time) = way.look {
+            if let Wakeup::Every(time) = receiving.wakeup {
                 std::thread::sleep(time);
             }
             continue;
         };
         let begin = Cycles::now();
-        for seat in &mut seats {
-            seat.face(&block).map_err(|error| FigureError::Nothing(error.to_string()))?;
-            seat.instance.begin_block();
+        for driver in &mut drivers {
+            driver.face(&block).saying("a block of packets")?;
+            driver.instance.begin_block();
         }
         for batch in 0..block.batch_count() {
-            for seat in &mut seats {
+            for driver in &mut drivers {
                 match calls {
-                    Calls::Batches => _ = seat.run(&block, batch, u64::MAX),
+                    Calls::Batches => _ = driver.run(&block, batch, u64::MAX),
                     Calls::Single => {
                         for packet in 0..block.batch(batch).count {
-                            seat.run(&block, batch, 1 << packet);
+                            driver.run(&block, batch, 1 << packet);
                         }
                     }
                 }
             }
         }
-        for seat in seats.iter_mut().filter(|seat| seat.instance.has_records()) {
-            records = seat.instance.take_records(records);
+        for driver in drivers.iter_mut().filter(|driver| driver.instance.has_records()) {
+            records = driver.instance.take_records(records);
             records.clear();
         }
         let cycles = Cycles::now().since(begin);
@@ -287,26 +258,30 @@ fn work(
     Ok(thread_time().saturating_sub(since))
 }
 
-/// The modules of these names, as they are shipped.
-///
-/// # Errors
-/// One is not there.
-pub fn shipped(names: &[&str]) -> Result<Vec<Vec<u8>>, FigureError> {
+/// Opens an interface for incoming packets.
+pub fn open(interface: &str, kind: Kind, ring: Bytes) -> Result<Live, LabError> {
+    let direction = Direction::Incoming;
+    Ok(Live::open(interface, LiveOptions { kind, ring, direction, ..LiveOptions::default() })?)
+}
+
+/// A new instance of a program for the packets of an interface.
+pub fn driver(engine: &Engine, program: &Program, live: &Live) -> Result<Seat, LabError> {
+    Seat::new(Instance::start(engine, program)?, live.descriptors(), None).saying("a module's driver")
+}
+
+/// The shipped modules of these names.
+pub fn shipped(names: &[&str]) -> Result<Vec<Vec<u8>>, LabError> {
     names.iter().map(|name| Ok(Module::named(name)?.wasm)).collect()
 }
 
-/// A number from 0 on, without what is behind its point.
+/// The integer part of a number from 0 on.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast of floats saturates")]
 pub fn whole(value: f64) -> usize {
     value as usize
 }
 
-/// The largest value up to `most` that is good, to within `most / 2^steps`; none where not even 0 is. What is good may be found bad by mistake, when
-/// other programs take the core away: so from the found value on it is looked further up, in steps that double while they succeed and halve when they
-/// do not.
-///
-/// # Errors
-/// Those of `is_good`.
+/// The largest good value up to `most`, to within `most / 2^steps`; none where 0 is not good. A good value may be found bad by mistake, when other
+/// programs take the core away. So the search goes on upwards from the found value, in steps that double while they succeed, and else halve.
 pub fn search<E>(
     most: f64,
     steps: usize,

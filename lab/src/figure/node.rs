@@ -1,8 +1,9 @@
-//! A whole node, `weir node` as it is built, with its control socket.
+//! A whole node: `weir node` as it is built, and its control socket.
 
-use super::FigureError;
-use crate::{BenchError, place};
-use std::path::PathBuf;
+use crate::error::{Doing, LabError};
+use crate::place;
+use serde::de::DeserializeOwned;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use weir_node::client::{Client, kind};
@@ -10,238 +11,163 @@ use weir_node::protocol::{Change, Reply, Request, SessionShot, Snapshot};
 use weir_node::spec::{ModuleSpec, SessionSpec};
 use weir_session::Name;
 
-/// Longer than a node needs to start or to end.
+/// The time limit for the start and the end of a node, and for a change of its state.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Modules run on one core. The node receives on the other one, which is not measured.
+const CORES: &str = "[cpu]\ncores = [1]\nreceive = 0\n";
+/// A profile with long calls, because experiments measure shares of time.
+const PROFILE: &str = "packet = '50ms'\ntick = '1s'\nstrikes = 1000000\n";
 
-/// A node at work. It is killed when this is dropped.
+/// A running node, killed when this is dropped.
 #[derive(Debug)]
 pub struct Node {
     folder: tempfile::TempDir,
-    child: Child,
+    process: Process,
     client: Client,
 }
 
-/// Its cores: modules run on the one, and what receives runs where nothing is measured.
-const CORES: &str = "[cpu]\ncores = [1]\nreceive = 0\n";
-/// What the sessions of experiments may use: long calls, because what is seen here are shares of time.
-const PROFILE: &str = "packet = '50ms'\ntick = '1s'\nstrikes = 1000000\n";
+#[derive(Debug)]
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
 
 impl Node {
-    /// Starts one with this configuration, except for its socket, state and cores: it begins with what else is to be said of them (`[cpu]`). There
-    /// is a profile `long`.
-    ///
-    /// # Errors
-    /// It does not start.
-    pub fn start(config: &str) -> Result<Self, FigureError> {
-        let folder = tempfile::tempdir().map_err(FigureError::system("making a folder"))?;
+    /// Starts a node with a profile `long` and this configuration, which begins with the rest of `[cpu]`. Socket, state and cores are given.
+    pub fn start(config: &str) -> Result<Self, LabError> {
+        let folder = tempfile::tempdir().doing("making a folder")?;
         let path = |name: &str| folder.path().join(name);
         let write =
-            |name: &str, text: &str| std::fs::write(path(name), text).map_err(BenchError::file(&path(name)));
-        let (socket, state) = (path("node.sock"), path("state"));
+            |name: &str, text: &str| std::fs::write(path(name), text).map_err(LabError::file(&path(name)));
+        let socket = path("node.sock");
         let head = format!(
             "[node]\nsocket = {:?}\nstate = {:?}\n{CORES}{config}\n[[profile]]\nname = \"long\"\nfile = \"long.toml\"\n",
             socket.display(),
-            state.display()
+            path("state").display()
         );
         write("long.toml", PROFILE)?;
         write("node.toml", &head)?;
-        let said = std::fs::File::create(path("said")).map_err(BenchError::file(&path("said")))?;
+        let said = std::fs::File::create(path("said")).map_err(LabError::file(&path("said")))?;
         let mut command = Command::new(place::weir());
         command.args(["node", "-c"]).arg(path("node.toml"));
         command.env("XDG_CACHE_HOME", place::scratch().join("cache"));
         command.env_remove("SUDO_UID").stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
-        let child = command.spawn().map_err(FigureError::system("starting `weir node`"))?;
-        let mut starting = Starting { folder, child };
-        let client = starting.client(&socket)?;
-        let Starting { folder, child } = starting;
-        Ok(Self { folder, child, client })
+        let mut process = Process(command.spawn().doing("starting `weir node`")?);
+        let client = within(
+            "the start of the node",
+            || said_in(folder.path()),
+            || {
+                if let Some(status) = process.0.try_wait().doing("waiting for the node")? {
+                    let what = format!("the node ended with {status}");
+                    return Err(LabError::failed(what, said_in(folder.path())));
+                }
+                match Client::connect(&socket) {
+                    Ok(client) => Ok(Some(client)),
+                    Err(error) if error.is_absence() => Ok(None),
+                    Err(error) => Err(error.into()),
+                }
+            },
+        )?;
+        Ok(Self { folder, process, client })
     }
 
-    /// The number of its process.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.0.id()
     }
 
-    /// The folder of its state.
-    pub fn state(&self) -> PathBuf {
-        self.folder.path().join("state")
-    }
-
-    /// Another connection to it.
-    ///
-    /// # Errors
-    /// It does not answer.
-    pub fn connect(&self) -> Result<Client, FigureError> {
-        Ok(Client::connect(&self.folder.path().join("node.sock"))?)
-    }
-
-    /// Has it do something.
-    ///
-    /// # Errors
-    /// It refuses.
-    fn order(&mut self, request: Request, body: &[u8]) -> Result<(), FigureError> {
+    fn order(&mut self, request: Request, body: &[u8]) -> Result<(), LabError> {
         self.client.order(request, body)?;
         Ok(())
     }
 
     /// Creates a session from the lines of its description.
-    ///
-    /// # Errors
-    /// It is refused.
-    pub fn create(&mut self, description: &str) -> Result<(), FigureError> {
+    pub fn create(&mut self, description: &str) -> Result<(), LabError> {
         let spec: SessionSpec = read(description)?;
         self.order(Request::Create(spec), &[])
     }
 
     /// Changes a session as these lines say.
-    ///
-    /// # Errors
-    /// It is refused.
-    pub fn change(&mut self, description: &str) -> Result<(), FigureError> {
+    pub fn change(&mut self, description: &str) -> Result<(), LabError> {
         let change: Change = read(description)?;
         self.order(Request::Change(change), &[])
     }
 
-    /// Closes a session.
-    ///
-    /// # Errors
-    /// There is none of that name.
-    pub fn close(&mut self, session: &str) -> Result<(), FigureError> {
+    pub fn close(&mut self, session: &str) -> Result<(), LabError> {
         self.order(Request::Close { session: name(session)? }, &[])
     }
 
-    /// Loads a module for a session.
-    ///
-    /// # Errors
-    /// It is refused.
-    pub fn load(&mut self, session: &str, module: ModuleSpec, file: &[u8]) -> Result<(), FigureError> {
+    pub fn load(&mut self, session: &str, module: ModuleSpec, file: &[u8]) -> Result<(), LabError> {
         self.order(Request::Load { session: name(session)?, module, signatures: Vec::new() }, file)
     }
 
-    /// Takes a module out of a session.
-    ///
-    /// # Errors
-    /// There is none of that name.
-    pub fn unload(&mut self, session: &str, module: &str) -> Result<(), FigureError> {
+    pub fn unload(&mut self, session: &str, module: &str) -> Result<(), LabError> {
         self.order(Request::Unload { session: name(session)?, module: name(module)? }, &[])
     }
 
-    /// How things are.
-    ///
-    /// # Errors
-    /// It does not answer.
-    pub fn snapshot(&mut self) -> Result<Snapshot, FigureError> {
+    /// The node's state.
+    pub fn snapshot(&mut self) -> Result<Snapshot, LabError> {
         self.client.send(Request::Show, &[])?;
         match self.client.receive()? {
             Reply::Snapshot(snapshot) => Ok(*snapshot),
-            other => Err(FigureError::Nothing(format!("the node answered {}", kind(&other)))),
+            other => Err(LabError::Nothing(format!("the node answered {}", kind(&other)))),
         }
     }
 
-    /// Ends it as an operator would, so that what it records is whole.
-    ///
-    /// # Errors
-    /// It does not end.
-    pub fn stop(mut self) -> Result<(), FigureError> {
-        let pid = self.pid().to_string();
-        let told = Command::new("kill").args(["-TERM", &pid]).status();
-        told.map_err(FigureError::system("telling the node to end"))?;
-        let begin = Instant::now();
-        while self.child.try_wait().map_err(FigureError::system("waiting for the node"))?.is_none() {
-            if begin.elapsed() > PATIENCE {
-                return Err(FigureError::Late {
-                    what: "the end of the node",
-                    seconds: PATIENCE.as_secs(),
-                    said: std::fs::read_to_string(self.folder.path().join("said")).unwrap_or_default(),
-                });
-            }
-            std::thread::sleep(Duration::from_millis(10));
+    /// Ends the node as an operator would, so that its records are complete.
+    pub fn stop(mut self) -> Result<(), LabError> {
+        Command::new("kill").args(["-TERM", &self.pid().to_string()]).status().doing("stopping the node")?;
+        within(
+            "the end of the node",
+            || said_in(self.folder.path()),
+            || Ok(self.process.0.try_wait().doing("waiting for the node")?.map(drop)),
+        )
+    }
+
+    /// Waits for a state of the node.
+    pub fn until(&mut self, what: &str, is_so: impl Fn(&Snapshot) -> bool) -> Result<(), LabError> {
+        within(what, String::new, || Ok(is_so(&self.snapshot()?).then_some(())))
+    }
+}
+
+/// Waits for a value, up to the time limit. The error has the text of `said`.
+fn within<T>(
+    what: &str,
+    said: impl Fn() -> String,
+    mut look: impl FnMut() -> Result<Option<T>, LabError>,
+) -> Result<T, LabError> {
+    let begin = Instant::now();
+    loop {
+        if let Some(value) = look()? {
+            return Ok(value);
         }
-        Ok(())
-    }
-
-    /// Waits until its state is as it should be.
-    ///
-    /// # Errors
-    /// It is not in time.
-    pub fn until(
-        &mut self,
-        what: &'static str,
-        mut is_so: impl FnMut(&Snapshot) -> bool,
-    ) -> Result<(), FigureError> {
-        let begin = Instant::now();
-        loop {
-            let snapshot = self.snapshot()?;
-            if is_so(&snapshot) {
-                return Ok(());
-            }
-            if begin.elapsed() > PATIENCE {
-                return Err(FigureError::Late {
-                    what,
-                    seconds: PATIENCE.as_secs(),
-                    said: format!("{snapshot:?}"),
-                });
-            }
-            std::thread::sleep(Duration::from_millis(5));
+        if begin.elapsed() > PATIENCE {
+            let what = format!("{what} did not happen within {} s", PATIENCE.as_secs());
+            return Err(LabError::failed(what, said()));
         }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-impl Drop for Node {
-    fn drop(&mut self) {
-        _ = self.child.kill();
-        _ = self.child.wait();
-    }
+/// The error output of a node.
+fn said_in(folder: &Path) -> String {
+    std::fs::read_to_string(folder.join("said")).unwrap_or_default()
 }
 
-/// A node of which nobody knows yet whether it starts.
-struct Starting {
-    folder: tempfile::TempDir,
-    child: Child,
+/// A description, as in the configuration.
+fn read<T: DeserializeOwned>(text: &str) -> Result<T, LabError> {
+    toml::from_str(text).doing(text)
 }
 
-impl Starting {
-    fn client(&mut self, socket: &std::path::Path) -> Result<Client, FigureError> {
-        let begin = Instant::now();
-        loop {
-            match Client::connect(socket) {
-                Ok(client) => return Ok(client),
-                Err(error) if !error.is_absence() => return Err(error.into()),
-                Err(_) => {}
-            }
-            let said = || std::fs::read_to_string(self.folder.path().join("said")).unwrap_or_default();
-            let status = self.child.try_wait().map_err(FigureError::system("waiting for the node"))?;
-            if let Some(status) = status {
-                return Err(FigureError::Ended { what: format!("ended with {status}"), said: said() });
-            }
-            if begin.elapsed() > PATIENCE {
-                _ = self.child.kill();
-                _ = self.child.wait();
-                return Err(FigureError::Late {
-                    what: "the start of the node",
-                    seconds: PATIENCE.as_secs(),
-                    said: said(),
-                });
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
+fn name(text: &str) -> Result<Name, LabError> {
+    Name::new(text).doing(text)
 }
 
-/// A description as it stands in the configuration.
-fn read<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, FigureError> {
-    toml::from_str(text).map_err(|error| FigureError::Nothing(format!("{text}: {error}")))
-}
-
-fn name(text: &str) -> Result<Name, FigureError> {
-    Name::new(text).map_err(|error| FigureError::Nothing(error.to_string()))
-}
-
-/// A module's description: which, with what, as it stands in the configuration.
-///
-/// # Errors
-/// The text is none.
-pub fn module(text: &str) -> Result<ModuleSpec, FigureError> {
+/// The description of a module, as in the configuration.
+pub fn module(text: &str) -> Result<ModuleSpec, LabError> {
     read(text)
 }
 
@@ -250,23 +176,20 @@ pub fn session<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a SessionShot
     snapshot.sessions.iter().find(|session| session.name == name)
 }
 
-/// Says which module has lost a call, if one has: then nothing that it did can be judged.
-///
-/// # Errors
-/// One has.
-pub fn is_sound(snapshot: &Snapshot) -> Result<(), FigureError> {
+/// Fails where a module has lost a call, because its results cannot be judged then.
+pub fn is_sound(snapshot: &Snapshot) -> Result<(), LabError> {
     let mut modules = snapshot.sessions.iter().flat_map(|session| &session.modules);
     match modules.find(|module| module.faults > 0) {
         None => Ok(()),
         Some(module) => {
             let (name, faults) = (&module.name, module.faults);
             let fault = module.last_fault.as_deref().unwrap_or("");
-            Err(FigureError::Nothing(format!("{name} lost {faults} calls: {fault}")))
+            Err(LabError::Nothing(format!("{name} lost {faults} calls: {fault}")))
         }
     }
 }
 
-/// Processor time that a session has had, in ns.
+/// Processor time of a session, in ns.
 pub fn used(snapshot: &Snapshot, name: &str) -> u64 {
     session(snapshot, name).map_or(0, |session| session.cpu.iter().map(|cpu| cpu.used_ns).sum())
 }

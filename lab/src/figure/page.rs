@@ -1,7 +1,8 @@
 //! docs/figures: a drawing and a table for each experiment, and one page that shows each beside what the paper found.
 
-use super::{FIGURES, Figure, FigureError, Outcome, verdict};
-use crate::{BenchError, machine};
+use super::{FIGURES, Figure, Outcome};
+use crate::error::LabError;
+use crate::{criterion, machine};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -20,15 +21,12 @@ are in the CSV file beside each drawing. Only `weir-lab` writes this page.
 ";
 
 /// Writes what came out of an experiment into a folder, and its part of the page there. Parts of other experiments stay as they are.
-///
-/// # Errors
-/// A file cannot be written, or nothing be drawn.
-pub fn write(folder: &Path, figure: &Figure, outcome: &Outcome) -> Result<(), FigureError> {
-    let put = |name: &str, text: &str| -> Result<(), FigureError> {
+pub fn write(folder: &Path, figure: &Figure, outcome: &Outcome) -> Result<(), LabError> {
+    let put = |name: &str, text: &str| -> Result<(), LabError> {
         let path = folder.join(name);
-        Ok(std::fs::write(&path, text).map_err(BenchError::file(&path))?)
+        std::fs::write(&path, text).map_err(LabError::file(&path))
     };
-    std::fs::create_dir_all(folder).map_err(BenchError::file(folder))?;
+    std::fs::create_dir_all(folder).map_err(LabError::file(folder))?;
     for (name, csv) in &outcome.records {
         put(&format!("{name}.csv"), csv.text())?;
     }
@@ -62,7 +60,7 @@ fn part(figure: &Figure, outcome: &Outcome) -> String {
     for (name, _) in &outcome.charts {
         _ = write!(text, "\n![{}]({name}.svg)\n", figure.title);
     }
-    _ = write!(text, "\n{}", verdict::table(&outcome.verdicts));
+    _ = write!(text, "\n{}", criterion::table(&outcome.criteria));
     if !outcome.found.trim().is_empty() {
         _ = write!(text, "\n{}\n", outcome.found.trim());
     }
@@ -78,7 +76,7 @@ fn part(figure: &Figure, outcome: &Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::Verdict;
+    use crate::figure::Criterion;
 
     #[test]
     fn a_part_is_replaced_and_other_parts_stay() {
@@ -96,7 +94,7 @@ mod tests {
     #[test]
     fn a_part_has_the_command_what_was_seen_and_what_the_paper_found() {
         let outcome = Outcome {
-            verdicts: vec![Verdict::at_most("error", 0.2, 1.0, "points")],
+            criteria: vec![Criterion::at_most("error", 0.2, 1.0, "points")],
             found: "Nothing was missed.".to_owned(),
             ..Outcome::default()
         };

@@ -1,8 +1,10 @@
 //! Price of Safety, figure 11: what share of a core each of four greedy sessions gets.
 
+use super::network::{Traffic, cable, datagram_of};
 use super::node::{Node, module, session, used};
-use super::scene::{ANYBODY, ASIDE, Traffic, bind, cable, datagram};
-use super::{Axis, Chart, Csv, Figure, FigureError, Mark, Mechanism, Outcome, Verdict, guest};
+use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Mechanism, Outcome, synthetic};
+use crate::error::LabError;
+use crate::machine::{OTHER_CORE, bind};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 use weir_node::protocol::Snapshot;
@@ -24,23 +26,23 @@ then 90, 70 and 40 %.",
 /// The sessions: name, and share of the core in percent.
 const SESSIONS: [(&str, Option<f64>); 4] =
     [("a", None), ("b", Some(10.0)), ("c", Some(20.0)), ("d", Some(30.0))];
-/// Between the starts of two sessions.
+/// The interval of the starts of sessions.
 const INTERVAL: Duration = Duration::from_secs(3);
 /// From the start of the last session to the end.
 const REST: Duration = Duration::from_secs(5);
-/// Between two looks.
+/// The interval of looks.
 const STEP: Duration = Duration::from_millis(20);
 const PERIOD_MS: f64 = 4.0;
-/// Of the core's time its thread must have got so much in a second that is judged.
+/// The least part of the core that its thread must have in a judged second.
 const UNDISTURBED: f64 = 0.97;
-/// Seconds that must be left to judge each session by.
+/// The least number of judged seconds of each session.
 const SECONDS_MIN: usize = 2;
-/// How far a share may be from what was promised, in points of percent.
+/// The tolerance of a share, in points of percent.
 const TOLERANCE: f64 = 1.0;
-/// What the node itself may take of the core, in points of percent.
+/// The node's own part of the core at most, in points of percent.
 const OVERHEAD: f64 = 2.0;
 
-/// How things were at a time. Times in seconds.
+/// The state at a time. Times in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Look {
     at: f64,
@@ -50,19 +52,19 @@ struct Look {
     used: [f64; 4],
 }
 
-/// All that was recorded.
+/// All records.
 #[derive(Clone, Debug, Default)]
 struct Record {
     looks: Vec<Look>,
-    /// From when on each session had work.
+    /// The times from which each session had work.
     starts: [f64; 4],
-    /// Periods that each missed.
+    /// Missed periods of each session.
     missed: [u64; 4],
 }
 
-fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
+fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
     let record = record(mechanism)?;
-    let verdicts = judge(&record)?;
+    let criteria = judge(&record)?;
     let mut csv = Csv::new(&["time_s", "core_s", "a_s", "b_s", "c_s", "d_s"]);
     for look in &record.looks {
         let values = [look.at, look.core].into_iter().chain(look.used);
@@ -81,21 +83,16 @@ fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
     let lost: Vec<String> = disturbed(&record).iter().map(|second| format!("{second:.0}")).collect();
     let lost = if lost.is_empty() { "none".to_owned() } else { lost.join(", ") };
     _ = write!(found, " and seconds not judged: {lost}.");
-    Ok(Outcome {
-        records: vec![(FIGURE.name.to_owned(), csv)],
-        charts: vec![(FIGURE.name.to_owned(), chart(&record))],
-        verdicts,
-        found,
-    })
+    Ok(Outcome::new(&FIGURE, csv, chart(&record), criteria, found))
 }
 
-fn record(mechanism: Mechanism) -> Result<Record, FigureError> {
-    bind(ASIDE)?;
+fn record(mechanism: Mechanism) -> Result<Record, LabError> {
+    bind(OTHER_CORE)?;
     cable("a", "b")?;
     let mut node = Node::start("blocking = \"200us\"\n[[interface]]\nname = \"b\"\narena = \"8 MiB\"")?;
-    let traffic = Traffic::start("a", vec![datagram(ANYBODY, (1000, 53), 60)])?;
+    let traffic = Traffic::start("a", vec![datagram_of(60)])?;
     traffic.set(3000);
-    let busy = guest::busy(600_000)?;
+    let busy = synthetic::busy(600_000)?;
     let mut record = Record::default();
     let (mut begin, mut next) = (None, 0);
     let whole = INTERVAL * 3 + REST;
@@ -135,7 +132,6 @@ fn record(mechanism: Mechanism) -> Result<Record, FigureError> {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "times of seconds")]
 fn look(snapshot: &Snapshot, begin: u64) -> Look {
     let core = snapshot.cores.first().map_or(0, |core| core.busy_ns + core.overhead_ns);
     Look {
@@ -145,7 +141,7 @@ fn look(snapshot: &Snapshot, begin: u64) -> Look {
     }
 }
 
-/// How things were at a time between two looks.
+/// The interpolated state at a time between two looks.
 fn between(looks: &[Look], at: f64) -> Option<Look> {
     let after = looks.iter().position(|look| look.at >= at)?;
     let (one, other) = (looks.get(after.checked_sub(1)?)?, looks.get(after)?);
@@ -155,7 +151,7 @@ fn between(looks: &[Look], at: f64) -> Option<Look> {
     Some(Look { at, core: mix(one.core, other.core), used })
 }
 
-/// A whole second: when it began, what part of it the core's thread got, and the sessions' shares of that in percent.
+/// A whole second: its beginning, the part that the core's thread had, and the sessions' shares of that part in percent.
 struct Second {
     begin: f64,
     got: f64,
@@ -173,14 +169,14 @@ fn seconds(record: &Record) -> impl Iterator<Item = Second> + '_ {
     })
 }
 
-/// The seconds after the first session's start in which the core was not the node's.
+/// The seconds after the first session's start in which other programs had the core.
 fn disturbed(record: &Record) -> Vec<f64> {
     let after = seconds(record).filter(|second| second.begin > record.starts[0]);
     after.filter(|second| second.got < UNDISTURBED).map(|second| second.begin).collect()
 }
 
-fn judge(record: &Record) -> Result<Vec<Verdict>, FigureError> {
-    let mut verdicts = Vec::new();
+fn judge(record: &Record) -> Result<Vec<Criterion>, LabError> {
+    let mut criteria = Vec::new();
     let judged: Vec<Second> = seconds(record).filter(|second| second.got >= UNDISTURBED).collect();
     // A session counts from its first whole second on.
     let has = |place: usize, second: &Second| second.begin > record.starts[place] + 0.1;
@@ -188,7 +184,7 @@ fn judge(record: &Record) -> Result<Vec<Verdict>, FigureError> {
         let mine: Vec<&Second> = judged.iter().filter(|second| has(place, second)).collect();
         if mine.len() < SECONDS_MIN {
             let count = mine.len();
-            return Err(FigureError::Nothing(format!(
+            return Err(LabError::Nothing(format!(
                 "other programs left the core to the node in {count} seconds of session {name}: run it again on a quiet machine"
             )));
         }
@@ -197,10 +193,10 @@ fn judge(record: &Record) -> Result<Vec<Verdict>, FigureError> {
             Some(share) => {
                 let off = mine.iter().map(|second| (second.shares[place] - share).abs()).fold(0.0, f64::max);
                 let what = format!("{name}: furthest from {share:.0} % in any of {} seconds", mine.len());
-                verdicts.push(Verdict::at_most(what, off, TOLERANCE, "points"));
+                criteria.push(Criterion::at_most(what, off, TOLERANCE, "points"));
             }
             None => {
-                // Seconds in which somebody came have no one rest.
+                // Seconds in which a session starts have no constant rest.
                 let steady = mine.iter().filter(|second| {
                     record
                         .starts
@@ -213,14 +209,14 @@ fn judge(record: &Record) -> Result<Vec<Verdict>, FigureError> {
                     100.0 - promised - second.shares[place]
                 });
                 let lacks = lacks.reduce(f64::max).ok_or_else(|| {
-                    FigureError::Nothing("in no second that can be judged nobody came".to_owned())
+                    LabError::Nothing("a session started in each second that can be judged".to_owned())
                 })?;
                 let what = format!("{name}: less than what the others leave, at most");
-                verdicts.push(Verdict::at_most(what, lacks, TOLERANCE + OVERHEAD, "points"));
+                criteria.push(Criterion::at_most(what, lacks, TOLERANCE + OVERHEAD, "points"));
             }
         }
     }
-    Ok(verdicts)
+    Ok(criteria)
 }
 
 fn chart(record: &Record) -> Chart {
@@ -267,15 +263,21 @@ mod tests {
     }
 
     fn kept(record: &Record) -> [bool; 4] {
-        judge(record).unwrap().iter().map(|verdict| verdict.is_kept).collect::<Vec<_>>().try_into().unwrap()
+        judge(record)
+            .unwrap()
+            .iter()
+            .map(|criterion| criterion.is_kept)
+            .collect::<Vec<_>>()
+            .try_into()
+            .unwrap()
     }
 
     #[test]
-    fn each_has_its_share_or_it_is_said() {
+    fn a_missed_share_is_seen() {
         assert_eq!(kept(&made(0.99, [0.99, 10.4, 19.3, 30.0])), [true; 4]);
         assert_eq!(kept(&made(0.99, [0.99, 11.2, 20.0, 30.0])), [true, false, true, true]);
         assert_eq!(kept(&made(0.99, [0.99, 10.0, 20.0, 27.0])), [true, true, true, false]);
-        // The rest is somebody else's.
+        // Another program has the rest.
         assert_eq!(kept(&made(0.99, [0.8, 10.0, 20.0, 30.0])), [false, true, true, true]);
         // Equal parts, as without reservations.
         assert_eq!(kept(&made(0.99, [1.0, 25.0, 25.0, 25.0]))[1..], [false; 3]);
@@ -283,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_core_that_was_taken_away_is_no_evidence() {
-        assert!(matches!(judge(&made(0.9, [1.0, 10.0, 20.0, 30.0])), Err(FigureError::Nothing(_))));
-        assert!(matches!(judge(&Record::default()), Err(FigureError::Nothing(_))));
+        assert!(matches!(judge(&made(0.9, [1.0, 10.0, 20.0, 30.0])), Err(LabError::Nothing(_))));
+        assert!(matches!(judge(&Record::default()), Err(LabError::Nothing(_))));
     }
 }

@@ -1,7 +1,8 @@
 //! Price of Safety, figure 12: guarantees of a link, one of which changes.
 
-use super::line::{Act, Grant, Played, RATE_MBIT, Script, shown};
-use super::{Figure, FigureError, Mechanism, Outcome, Verdict};
+use super::link_script::{Act, Grant, Played, RATE_MBIT, Script, shown};
+use super::{Criterion, Figure, Mechanism, Outcome};
+use crate::error::LabError;
 use std::time::Duration;
 
 /// The experiment.
@@ -19,9 +20,9 @@ again, whereupon D sends again. Lines are rough because 16⅔ packets of 1500 by
 
 const PERIOD: Duration = Duration::from_millis(6);
 const D: usize = 0;
-/// What E has: 2 ms of 6 ms.
+/// The guarantee of E: 2 ms of 6 ms.
 const THIRD: f64 = RATE_MBIT / 3.0;
-/// How far a guarantee may be missed, as a part of it; and how far best effort from what is left, as a part of the link.
+/// The tolerance of a guarantee, as a part of it, and of best effort, as a part of the link.
 const TOLERANCE: f64 = 0.02;
 
 fn script(mechanism: Mechanism) -> Script {
@@ -36,16 +37,16 @@ fn script(mechanism: Mechanism) -> Script {
     }
 }
 
-fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
-    shown(FIGURE.name, &script(mechanism), 5, judge)
+fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
+    shown(&FIGURE, &script(mechanism), 5, judge)
 }
 
-/// What must be seen, whatever was granted in this run.
-fn judge(played: &Played) -> Result<Vec<Verdict>, FigureError> {
+/// The criteria, which do not depend on the grants of this run.
+fn judge(played: &Played) -> Result<Vec<Criterion>, LabError> {
     let promised = script(Mechanism::On);
     let windows = promised.steady(played);
     if windows.is_empty() {
-        return Err(FigureError::Nothing("no second without a change was recorded".to_owned()));
+        return Err(LabError::Nothing("no second without a change was recorded".to_owned()));
     }
     let mut off = [0.0f64; 3];
     for window in &windows {
@@ -60,20 +61,20 @@ fn judge(played: &Played) -> Result<Vec<Verdict>, FigureError> {
     }
     let count = windows.len();
     Ok(vec![
-        Verdict::at_most(
+        Criterion::at_most(
             format!("E: furthest from 33⅓ Mbit/s in any of {count} seconds"),
             off[1],
             TOLERANCE * 100.0,
             "%",
         ),
-        Verdict::at_most("F: furthest from its 25, 45, 65, 25 Mbit/s", off[2], TOLERANCE * 100.0, "%"),
-        Verdict::at_most("D: furthest from what is left, of the link", off[D], TOLERANCE * 100.0, "%"),
+        Criterion::at_most("F: furthest from its 25, 45, 65, 25 Mbit/s", off[2], TOLERANCE * 100.0, "%"),
+        Criterion::at_most("D: furthest from what is left, of the link", off[D], TOLERANCE * 100.0, "%"),
     ])
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::line::Look;
+    use super::super::link_script::Look;
     use super::*;
 
     /// Rates that follow the script but for these factors.
@@ -93,7 +94,7 @@ mod tests {
     }
 
     fn kept(played: &Played) -> Vec<bool> {
-        judge(played).unwrap().iter().map(|verdict| verdict.is_kept).collect()
+        judge(played).unwrap().iter().map(|criterion| criterion.is_kept).collect()
     }
 
     #[test]
@@ -109,6 +110,6 @@ mod tests {
             .collect();
         // Without guarantees each has a third, which is what E would have had.
         assert_eq!(kept(&script(Mechanism::Off).on_time(thirds)), [true, false, false]);
-        assert!(matches!(judge(&Played::default()), Err(FigureError::Nothing(_))));
+        assert!(matches!(judge(&Played::default()), Err(LabError::Nothing(_))));
     }
 }

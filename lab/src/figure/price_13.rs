@@ -1,9 +1,12 @@
 //! Price of Safety, figure 13: what a receiver gets of what is sent to it, by its room for packets and by its period.
 
+use super::network::{Traffic, cable, datagram_of, received};
 use super::node::{Node, module, session};
-use super::scene::{ANYBODY, ASIDE, Traffic, bind, cable, datagram, go_at_once, received};
 use super::watch::Watch;
-use super::{Axis, Chart, Csv, Figure, FigureError, Mark, Mechanism, Outcome, Verdict, guest};
+use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Mechanism, Outcome, synthetic};
+use crate::error::LabError;
+use crate::machine::{OTHER_CORE, bind};
+use crate::namespace::go_at_once;
 use std::time::{Duration, Instant};
 use weir_netio::{Kind, Sink};
 use weir_node::protocol::Snapshot;
@@ -26,58 +29,57 @@ the least room much is lost at any period, because of the way from the driver.",
     run,
 };
 
-/// Packets that can wait, and periods in ms.
+/// Queue lengths in packets, and periods in ms.
 const ROOMS: [u32; 6] = [4, 8, 16, 24, 32, 58];
 const PERIODS_MS: [f64; 8] = [1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 14.0, 20.0];
-/// Of the core, in parts of one.
+/// The receiver's share of the core.
 const SHARE: f64 = 0.1;
-/// What it may take at most, in percent of the core, so that it is not for want of its slice that anything is lost.
+/// The most processor time of the receiver, in percent of the core: below its slice, so that no packet is lost for want of the slice.
 const ENOUGH: f64 = 9.0;
-/// What the other has of each period of its own.
+/// The slice and the period of the other session.
 const OTHER_MS: (f64, f64) = (4.0, 10.0);
-/// Packets that come at once, and how often. Were that a part of the other's period, then in a whole trial as many would come in each of its waits, one time more or
-/// one time less, as it happens.
+/// Packets of a burst, and the interval of bursts. The interval does not divide the other's period, so bursts come at ever other times of it.
 const BURST: u32 = 8;
 const EVERY: Duration = Duration::from_micros(1020);
 const FRAME: usize = 1514;
 const TRIAL: Duration = Duration::from_millis(400);
-/// After the last packet was sent everything has arrived, or is lost.
+/// The time for the last packets to arrive.
 const DRAINED: Duration = Duration::from_millis(60);
 const TRIALS: usize = 3;
-/// At most so many for a point, where the machine disturbs.
+/// The most trials of a point, where the machine disturbs.
 const TRIALS_MAX: usize = 12;
-/// The cores that have to run meanwhile: the node's, and that of sender and receiver.
-const CORES: [u16; 2] = [ASIDE, 1];
-/// Turns of the loop that is the other's work for each of 1,000 packets a second: more than it can do.
-const OTHER_TURNS: u32 = 8_000_000;
-/// Turns of the loop that is the receiver's work.
-const TURNS: u32 = 2_000;
-/// What counts as all, in percent: of some thousand packets.
+/// The cores that must not pause: the node's, and that of sender and receiver.
+const CORES: [u16; 2] = [OTHER_CORE, 1];
+/// Iterations of the other's loop for each of 1,000 packets a second: more than it can do.
+const OTHER_LOOP: u32 = 8_000_000;
+/// Iterations of the receiver's loop.
+const ITERATIONS: u32 = 2_000;
+/// The percentage that counts as all of some thousand packets.
 const ALL: f64 = 98.0;
-/// Room that outlasts a piece of the other's work, with which a short period suffices; and what a short period is.
+/// A queue that outlasts a piece of the other's work, so that a short period suffices; and a short period.
 const MODEST: u32 = 16;
 const SHORT_MS: f64 = 4.0;
 /// A period that is longer than the other's.
 const LONG_MS: f64 = 12.0;
-/// How far what is received may be from what is predicted, in points of percent: a wait is a piece of work longer or shorter, of 200 us in 10 ms, at each end.
+/// The tolerance of the prediction, in points of percent: a wait is up to a piece of work of 200 us in 10 ms longer or shorter at each end.
 const TOLERANCE: f64 = 6.0;
-/// How far long periods may differ from one another.
+/// The tolerance between long periods.
 const LEVEL: f64 = 4.0;
 
-/// What was received with some room and period, in parts of what was sent.
+/// The part of the traffic that was received with a queue and a period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Point {
     room: u32,
     period_ms: f64,
-    /// What the kernel counted on the way in, Mbit/s.
+    /// Mbit/s that the kernel counted on the way in.
     offered: f64,
-    /// Of that, what went on; percent.
+    /// The forwarded part of it, in percent.
     received: f64,
-    /// Processor time on the receiver's account, in percent of the core.
+    /// Processor time charged to the receiver, in percent of the core.
     used: f64,
 }
 
-fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
+fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
     let (points, repeated) = record(mechanism)?;
     let mut csv = Csv::new(&[
         "room_packets",
@@ -94,37 +96,32 @@ fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
                 .map(Into::into),
         );
     }
-    let name = FIGURE.name.to_owned();
-    Ok(Outcome {
-        records: vec![(name.clone(), csv)],
-        charts: vec![(name, chart(&points))],
-        verdicts: judge(&points)?,
-        found: format!(
-            "{repeated} times were repeated because the machine had taken a core away; {} are judged.",
-            points.len() * TRIALS
-        ),
-    })
+    let found = format!(
+        "{repeated} times were repeated because the machine had taken a core away; {} are judged.",
+        points.len() * TRIALS
+    );
+    Ok(Outcome::new(&FIGURE, csv, chart(&points), judge(&points)?, found))
 }
 
 fn kilobytes(room: u32) -> f64 {
     f64::from(room) * 1.514
 }
 
-/// What must be received, in percent of what is sent.
+/// The part of the traffic that must be received, in percent.
 fn predicted(room: u32, period_ms: f64) -> f64 {
     let (slice, period) = OTHER_MS;
     let wait = (period_ms - (period - slice)).clamp(0.0, slice);
     let covered = f64::from(room) / f64::from(BURST) * EVERY.as_secs_f64() * 1e3;
-    // Of what comes at once there is room for this part, wait or no wait.
+    // The queue has room for this part of a burst.
     let part = (f64::from(room) / f64::from(BURST)).min(1.0);
     100.0 * (part * (1.0 - wait / period) + wait.min(covered) / period).min(part)
 }
 
-/// What was received, and how many times were repeated.
-fn record(mechanism: Mechanism) -> Result<(Vec<Point>, usize), FigureError> {
+/// The received parts, and the number of repeated trials.
+fn record(mechanism: Mechanism) -> Result<(Vec<Point>, usize), LabError> {
     go_at_once();
-    bind(ASIDE)?;
-    // To the receiver, on from it, and to the other.
+    bind(OTHER_CORE)?;
+    // To the receiver, from the receiver, and to the other.
     for (one, other) in [("a", "b"), ("c", "d"), ("e", "f")] {
         cable(one, other)?;
     }
@@ -139,11 +136,11 @@ fn record(mechanism: Mechanism) -> Result<(Vec<Point>, usize), FigureError> {
         "name = \"other\"\nprofile = \"long\"\ncpu = [{{ period = \"{period}ms\", slice = \"{slice}ms\" }}]\n\
          channel = [{{ interface = \"f\", queue = 256 }}]\n"
     ))?;
-    node.load("other", module("module = \"busy.wasm\"")?, &guest::busy(OTHER_TURNS)?)?;
-    let load = Traffic::start("e", vec![datagram(ANYBODY, (1000, 53), 60)])?;
+    node.load("other", module("module = \"busy.wasm\"")?, &synthetic::busy(OTHER_LOOP)?)?;
+    let load = Traffic::start("e", vec![datagram_of(60)])?;
     load.set(1000);
     let mut sink = Sink::open("a", Kind::Packet)?;
-    let work = guest::busy(TURNS)?;
+    let work = synthetic::busy(ITERATIONS)?;
     let (mut points, mut repeated) = (Vec::new(), 0);
     let watch = Watch::start(&CORES)?;
     for room in ROOMS {
@@ -183,36 +180,34 @@ fn record(mechanism: Mechanism) -> Result<(Vec<Point>, usize), FigureError> {
     Ok((points, repeated))
 }
 
-/// What came of sending for a while.
+/// The result of some traffic.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
-    /// Mbit/s on the wire, as the kernel counted what came in.
+    /// Mbit/s on the wire that the kernel counted on the way in.
     offered: f64,
-    /// What part of it went on, as the kernel counts; percent.
+    /// The forwarded part of it, as the kernel counts, in percent.
     received: f64,
-    /// Processor time on the receiver's account meanwhile, in percent of the core.
+    /// Processor time charged to the receiver, in percent of the core.
     used: f64,
 }
 
-/// Processor time on the receiver's account, in seconds: its own, and what others spent for it.
-#[expect(clippy::cast_precision_loss, reason = "less than a second")]
+/// Processor time charged to the receiver, in seconds: its own, and that of others on its behalf.
 fn charged(snapshot: &Snapshot) -> f64 {
     let used = session(snapshot, "receiver")
         .map_or(0, |session| session.cpu.iter().map(|cpu| cpu.used_ns + cpu.debited_ns).sum());
     used as f64 / 1e9
 }
 
-/// Sends for a while.
-#[expect(clippy::cast_precision_loss, reason = "some thousand packets")]
-fn trial(sink: &mut Sink, node: &mut Node) -> Result<Trial, FigureError> {
+/// Sends for some time.
+fn trial(sink: &mut Sink, node: &mut Node) -> Result<Trial, LabError> {
     let before = (received("b")?.0, received("d")?.0, charged(&node.snapshot()?));
-    let frame = datagram(ANYBODY, (1000, 53), FRAME);
+    let frame = datagram_of(FRAME);
     let burst = vec![frame.as_slice(); BURST as usize];
     let begin = Instant::now();
     let mut due = begin;
     while begin.elapsed() < TRIAL {
         sink.send(&burst);
-        // Where this was late, nothing is made up for: that would be more at once.
+        // A late burst is not made up for, because that would be a larger one.
         due = (due + EVERY).max(Instant::now());
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
     }
@@ -227,18 +222,18 @@ fn trial(sink: &mut Sink, node: &mut Node) -> Result<Trial, FigureError> {
     })
 }
 
-fn judge(points: &[Point]) -> Result<Vec<Verdict>, FigureError> {
-    let some = |is: &dyn Fn(&Point) -> bool| -> Result<Vec<Point>, FigureError> {
+fn judge(points: &[Point]) -> Result<Vec<Criterion>, LabError> {
+    let some = |is: &dyn Fn(&Point) -> bool| -> Result<Vec<Point>, LabError> {
         let found: Vec<Point> = points.iter().filter(|point| is(point)).copied().collect();
         if found.is_empty() {
-            return Err(FigureError::Nothing("not all rooms and periods were tried".to_owned()));
+            return Err(LabError::Nothing("not all rooms and periods were tried".to_owned()));
         }
         Ok(found)
     };
     let least = |points: &[Point]| points.iter().map(|point| point.received).fold(f64::INFINITY, f64::min);
     let quick = some(&|point| point.period_ms <= SHORT_MS && point.room >= MODEST)?;
     let roomy = some(&|point| Some(&point.room) == ROOMS.last())?;
-    // Where the wait is longer than the room lasts.
+    // The wait is longer than the queue lasts.
     let lossy = some(&|point| {
         let is_short_of_room = predicted(point.room, point.period_ms) < 100.0;
         point.period_ms >= LONG_MS && point.room >= BURST && is_short_of_room
@@ -252,26 +247,26 @@ fn judge(points: &[Point]) -> Result<Vec<Verdict>, FigureError> {
     let most = loses.iter().map(|point| point.received).fold(0.0, f64::max);
     let used = points.iter().map(|point| point.used).fold(0.0, f64::max);
     Ok(vec![
-        Verdict::at_most("processor time on the receiver's account", used, ENOUGH, "%"),
-        Verdict::at_least(
+        Criterion::at_most("processor time charged to the receiver", used, ENOUGH, "%"),
+        Criterion::at_least(
             format!("with {:.0} KB or more, period of up to {SHORT_MS:.0} ms: received", kilobytes(MODEST)),
             least(&quick),
             ALL,
             "%",
         ),
-        Verdict::at_least(
+        Criterion::at_least(
             format!("with {:.0} KB, all periods: received", kilobytes(ROOMS[ROOMS.len() - 1])),
             least(&roomy),
             ALL,
             "%",
         ),
-        Verdict::at_most(
+        Criterion::at_most(
             format!("with {:.0} KB, period of {LONG_MS:.0} ms or more: received", kilobytes(MODEST)),
             most,
             predicted(MODEST, LONG_MS) + TOLERANCE,
             "%",
         ),
-        Verdict::at_most(
+        Criterion::at_most(
             format!(
                 "periods of {LONG_MS:.0} ms or more, {:.0} KB or more: furthest from what is predicted",
                 kilobytes(BURST)
@@ -280,7 +275,7 @@ fn judge(points: &[Point]) -> Result<Vec<Verdict>, FigureError> {
             TOLERANCE,
             "points",
         ),
-        Verdict::at_most(
+        Criterion::at_most(
             "and from one another, with the same room",
             spread.fold(0.0, f64::max),
             LEVEL,
@@ -321,11 +316,11 @@ mod tests {
     }
 
     fn kept(points: &[Point]) -> Vec<bool> {
-        judge(points).unwrap().iter().map(|verdict| verdict.is_kept).collect()
+        judge(points).unwrap().iter().map(|criterion| criterion.is_kept).collect()
     }
 
     #[test]
-    fn what_is_received_follows_from_deadlines() {
+    fn the_received_part_follows_from_deadlines() {
         for (room, period, wanted) in [
             (4, 1.0, 50.0),
             (8, 6.0, 100.0),
@@ -356,6 +351,6 @@ mod tests {
         assert_eq!(kept(&dear), [false, true, true, true, true, true]);
         // Much room does not help.
         assert!(!kept(&made(|_, period| predicted(16, period)))[2]);
-        assert!(matches!(judge(&[]), Err(FigureError::Nothing(_))));
+        assert!(matches!(judge(&[]), Err(LabError::Nothing(_))));
     }
 }

@@ -1,12 +1,15 @@
 //! Price of Safety, figure 15: a cache that asks for more memory where too few requests are answered from it.
 
+use super::monitor::open;
+use super::network::{cable, datagram};
 use super::node::{Node, module, session};
-use super::scene::{ANYBODY, ASIDE, bind, cable, datagram};
-use super::{Axis, Chart, Csv, Figure, FigureError, Mark, Mechanism, Outcome, Verdict};
+use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Mechanism, Outcome};
+use crate::error::LabError;
+use crate::machine::{OTHER_CORE, bind};
 use crate::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use weir_netio::{Direction, Kind, Live, LiveNext, LiveOptions, Sink};
+use weir_netio::{Kind, LiveNext, Sink};
 use weir_node::protocol::SessionShot;
 use weir_units::{Bytes, Nanos};
 
@@ -25,48 +28,48 @@ answered; ARM asks for more, up to about 370 KB after 40 s, with which it is at 
     run,
 };
 
-/// Losses from when on, in seconds and parts of one.
+/// Losses: their beginning in seconds, and their part.
 const LOSSES: [(f64, f64); 2] = [(0.0, 0.25), (10.0, 0.5)];
 const END: f64 = 24.0;
 /// Packets of the stream each second, and their length.
 const RATE: f64 = 1000.0;
 const LENGTH: usize = 1000;
-/// After so long a packet is asked for, and again.
+/// The interval of requests for a lost packet.
 const PATIENCE: Duration = Duration::from_millis(40);
-/// Part of requests that arm is to answer.
+/// The part of requests that arm must answer, in percent.
 const TARGET: f64 = 90.0;
-/// Until then it must have found what memory it needs, seconds after the loss has changed; and judged from then on.
+/// The time for arm to find the needed memory after a change of loss, in seconds.
 const FOUND: f64 = 6.0;
-/// Between two looks at the node.
+/// The interval of looks at the node.
 const STEP: Duration = Duration::from_millis(100);
-/// What the session may reserve beyond what it begins with.
+/// Bytes that the session may reserve beyond its initial memory.
 const MORE: u64 = 2 << 20;
-/// More than it needs to begin with.
+/// More than the initial memory.
 const PLENTY: u64 = 16 << 20;
-/// What is doubled takes at least so many times as much.
+/// The least ratio of memory at doubled loss.
 const DOUBLED: f64 = 1.5;
 
-/// What arm's packets look like: see its README.
+/// The format of arm's packets: see its README.
 const PORT: u16 = 5350;
 const DATA: u8 = 1;
 const NACK: u8 = 2;
 const VERSION: u8 = 1;
 const STREAM: u32 = 7;
-/// Where in a frame its UDP payload begins.
+/// The place of the UDP payload in a frame.
 const PAYLOAD: usize = 42;
 
-/// Something that happened. Times in seconds from the first packet on.
+/// An event, with its time in seconds from the first packet on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Event {
     /// The receiver asked for a packet.
     Asked(f64),
-    /// The request reached the sender.
+    /// The request reached the sender, unanswered by arm.
     WentOn(f64),
-    /// The session had reserved so many bytes.
+    /// The session had reserved this number of bytes.
     Reserved(f64, f64),
 }
 
-fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
+fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
     let events = record(mechanism)?;
     let mut csv = Csv::new(&["time_s", "asked", "went_on", "answered_percent", "reserved_kib"]);
     for second in seconds(&events) {
@@ -77,7 +80,7 @@ fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
     Ok(Outcome {
         records: vec![(name.clone(), csv)],
         charts: vec![(name.clone(), answers(&events)), (format!("{name}-memory"), memory(&events))],
-        verdicts: judge(&events)?,
+        criteria: judge(&events)?,
         found: String::new(),
     })
 }
@@ -88,9 +91,9 @@ struct Peers {
     begin: Instant,
     /// The stream's next number.
     next: u32,
-    /// What the receiver lacks, and when it asks for it.
+    /// Missing packets of the receiver, and the times of their next requests.
     lacks: BTreeMap<u32, Instant>,
-    /// The same in the order of time.
+    /// The same in order of time.
     due: BTreeSet<(Instant, u32)>,
     events: Vec<Event>,
 }
@@ -111,15 +114,14 @@ impl Peers {
         self.begin.elapsed().as_secs_f64()
     }
 
-    /// Whether what comes now is lost.
-    #[expect(clippy::cast_precision_loss, reason = "a word has more bits than are needed")]
+    /// Decides whether the next packet is lost.
     fn is_lost(&mut self) -> bool {
         let at = self.at();
         let loss = LOSSES.iter().rev().find(|(from, _)| *from <= at).map_or(0.0, |(_, loss)| *loss);
         (self.random.word() as f64 / u64::MAX as f64) < loss
     }
 
-    /// What is to be sent now: packets of the stream that are due, and requests.
+    /// The frames to send now: packets of the stream that are due, and requests.
     fn speak(&mut self) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         while f64::from(self.next) < self.at() * RATE {
@@ -142,8 +144,8 @@ impl Peers {
         self.due.insert((at, number));
     }
 
-    /// Something has come out of the node. What the sender answers.
-    fn hear(&mut self, frame: &[u8]) -> Option<Vec<u8>> {
+    /// Processes a frame from the node. Returns the answer of the sender.
+    fn handle(&mut self, frame: &[u8]) -> Option<Vec<u8>> {
         let (kind, number) = read(frame)?;
         if kind == NACK {
             self.events.push(Event::WentOn(self.at()));
@@ -162,7 +164,7 @@ impl Peers {
 
 /// A packet of the stream, or a request for one.
 fn packet(kind: u8, number: u32) -> Vec<u8> {
-    let mut frame = datagram(ANYBODY, (PORT, PORT), if kind == DATA { LENGTH } else { 60 });
+    let mut frame = datagram((PORT, PORT), if kind == DATA { LENGTH } else { 60 });
     frame[PAYLOAD..PAYLOAD + 4].copy_from_slice(&[kind, VERSION, 0, 0]);
     let [count, wanted] = [1u32, number].map(u32::to_be_bytes);
     let words = if kind == DATA { [wanted, [0; 4]] } else { [count, wanted] };
@@ -171,7 +173,7 @@ fn packet(kind: u8, number: u32) -> Vec<u8> {
     frame
 }
 
-/// Which it is, and of which number.
+/// The kind and the number of a packet.
 fn read(frame: &[u8]) -> Option<(u8, u32)> {
     let payload = frame.get(PAYLOAD..PAYLOAD + 16)?;
     let kind = *payload.first()?;
@@ -180,26 +182,20 @@ fn read(frame: &[u8]) -> Option<(u8, u32)> {
     matches!(kind, DATA | NACK).then_some((kind, u32::from_be_bytes(number)))
 }
 
-fn record(mechanism: Mechanism) -> Result<Vec<Event>, FigureError> {
-    bind(ASIDE)?;
+fn record(mechanism: Mechanism) -> Result<Vec<Event>, LabError> {
+    bind(OTHER_CORE)?;
     cable("a", "b")?;
     cable("c", "d")?;
     let mut node = Node::start(
         "[[interface]]\nname = \"b\"\narena = \"8 MiB\"\noutgoing = false\n\
          [[link]]\ninterface = \"c\"\nrate = \"1 Gbit/s\"",
     )?;
-    // What it takes to begin: the module as it starts, and room for frames.
+    // The initial memory: the module as it starts, and buffers for frames.
     start(&mut node, PLENTY, PLENTY)?;
     let used = state(&mut node)?.memory_used;
     node.close("arm")?;
     start(&mut node, used, if mechanism == Mechanism::On { used + MORE } else { used })?;
-    let options = LiveOptions {
-        kind: Kind::Packet,
-        ring: Bytes(8 << 20),
-        direction: Direction::Incoming,
-        ..LiveOptions::default()
-    };
-    let mut far = Live::open("d", options)?;
+    let mut far = open("d", Kind::Packet, Bytes(8 << 20))?;
     let mut near = Sink::open("a", Kind::Packet)?;
     let mut peers = Peers::new();
     let (mut look, mut frame) = (Instant::now(), Vec::new());
@@ -208,10 +204,10 @@ fn record(mechanism: Mechanism) -> Result<Vec<Event>, FigureError> {
         if let LiveNext::Block(block) = far.next_block(Nanos(500_000))? {
             for place in 0..block.len() {
                 block.copy_packet(place, &mut frame);
-                frames.extend(peers.hear(&frame));
+                frames.extend(peers.handle(&frame));
             }
         }
-        // A burst at a time, as everywhere; what the cable does not take is lost, and asked for again.
+        // Packets that the cable does not take are lost, and requested again.
         for burst in frames.chunks(64) {
             near.send(&burst.iter().map(Vec::as_slice).collect::<Vec<_>>());
         }
@@ -224,12 +220,11 @@ fn record(mechanism: Mechanism) -> Result<Vec<Event>, FigureError> {
     Ok(peers.events)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "some megabytes")]
 fn reserved_at(at: f64, bytes: u64) -> Event {
     Event::Reserved(at, bytes as f64)
 }
 
-fn start(node: &mut Node, memory: u64, most: u64) -> Result<(), FigureError> {
+fn start(node: &mut Node, memory: u64, most: u64) -> Result<(), LabError> {
     node.create(&format!(
         "name = \"arm\"\nmemory = \"{memory}\"\nmemory_max = \"{most}\"\n\
          cpu = [{{ period = \"10ms\", slice = \"4ms\" }}]\n\
@@ -239,24 +234,24 @@ fn start(node: &mut Node, memory: u64, most: u64) -> Result<(), FigureError> {
     node.load("arm", module("module = \"arm\"")?, &[])
 }
 
-fn state(node: &mut Node) -> Result<SessionShot, FigureError> {
+fn state(node: &mut Node) -> Result<SessionShot, LabError> {
     let snapshot = node.snapshot()?;
-    let gone = || FigureError::Nothing("the session is gone".to_owned());
+    let gone = || LabError::Nothing("the session is gone".to_owned());
     session(&snapshot, "arm").cloned().ok_or_else(gone)
 }
 
-/// What happened in a second.
+/// The counts of a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Second {
     begin: f64,
     asked: f64,
     went_on: f64,
-    /// At its end.
+    /// At the end of the second.
     reserved: f64,
 }
 
 impl Second {
-    /// Part of what was asked for that arm answered, in percent.
+    /// The part of requests that arm answered, in percent.
     fn answered(self) -> f64 {
         (1.0 - self.went_on / self.asked) * 100.0
     }
@@ -281,12 +276,12 @@ fn sum(events: &[Event], begin: f64, end: f64) -> Second {
     second
 }
 
-fn judge(events: &[Event]) -> Result<Vec<Verdict>, FigureError> {
+fn judge(events: &[Event]) -> Result<Vec<Criterion>, LabError> {
     let change = LOSSES[1].0;
     let (first, then, last) =
         (sum(events, FOUND, change), sum(events, change, change + 1.0), sum(events, change + FOUND, END));
     if [first, then, last].iter().any(|part| part.asked < 100.0) {
-        return Err(FigureError::Nothing("hardly anything was asked for".to_owned()));
+        return Err(LabError::Nothing("hardly anything was asked for".to_owned()));
     }
     let begin = events.iter().find_map(|event| match event {
         Event::Reserved(_, bytes) => Some(*bytes),
@@ -295,20 +290,20 @@ fn judge(events: &[Event]) -> Result<Vec<Verdict>, FigureError> {
     let begin = begin.unwrap_or(f64::NAN);
     let (before, after) = (first.reserved - begin, last.reserved - begin);
     Ok(vec![
-        Verdict::at_least(
+        Criterion::at_least(
             format!("answered at 25 % loss, from {FOUND:.0} s on"),
             first.answered(),
             TARGET,
             "%",
         ),
-        Verdict::at_most("answered in the second after loss was doubled", then.answered(), TARGET, "%"),
-        Verdict::at_least(
+        Criterion::at_most("answered in the second after loss was doubled", then.answered(), TARGET, "%"),
+        Criterion::at_least(
             format!("answered at 50 % loss, from {FOUND:.0} s later on"),
             last.answered(),
             TARGET,
             "%",
         ),
-        Verdict::at_least("memory asked for at 50 % loss, of that at 25 %", after / before, DOUBLED, "×"),
+        Criterion::at_least("memory asked for at 50 % loss, of that at 25 %", after / before, DOUBLED, "×"),
     ])
 }
 
@@ -382,7 +377,7 @@ mod tests {
     }
 
     fn kept(events: &[Event]) -> Vec<bool> {
-        judge(events).unwrap().iter().map(|verdict| verdict.is_kept).collect()
+        judge(events).unwrap().iter().map(|criterion| criterion.is_kept).collect()
     }
 
     #[test]
@@ -393,7 +388,7 @@ mod tests {
         assert_eq!(kept(&made([94.0, 75.0, 88.0], [600.0, 728.0, 920.0])), [true, true, false, true]);
         // It had had more than it needed from the beginning.
         assert_eq!(kept(&made([99.0, 94.0, 94.0], [600.0, 920.0, 920.0])), [true, false, true, false]);
-        assert!(matches!(judge(&[]), Err(FigureError::Nothing(_))));
+        assert!(matches!(judge(&[]), Err(LabError::Nothing(_))));
     }
 
     #[test]
@@ -401,7 +396,7 @@ mod tests {
         for (kind, number) in [(DATA, 0), (DATA, 0x0102_0304), (NACK, 7), (NACK, u32::MAX)] {
             assert_eq!(read(&packet(kind, number)), Some((kind, number)));
         }
-        assert_eq!(read(&datagram(ANYBODY, (1, 2), 60)), None);
+        assert_eq!(read(&datagram((1, 2), 60)), None);
         assert_eq!(read(&[0; 20]), None);
         let frame = packet(NACK, 9);
         assert_eq!(frame[PAYLOAD..PAYLOAD + 16], [2, 1, 0, 0, 0, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 9]);
@@ -409,22 +404,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_asked_for_until_it_comes() {
+    fn a_lost_packet_is_requested_until_it_comes() {
         let mut peers = Peers::new();
         // At no loss at all nothing is lacking; a request that went on is answered.
-        assert_eq!(peers.hear(&packet(NACK, 3)), Some(packet(DATA, 3)));
+        assert_eq!(peers.handle(&packet(NACK, 3)), Some(packet(DATA, 3)));
         let mut lost = 0;
         for number in 0..1000 {
-            assert_eq!(peers.hear(&packet(DATA, number)), None);
+            assert_eq!(peers.handle(&packet(DATA, number)), None);
             lost += usize::from(peers.lacks.contains_key(&number));
         }
         assert!((200..300).contains(&lost), "{lost}");
         assert_eq!((peers.lacks.len(), peers.due.len()), (lost, lost));
-        // Those that come again until they are not lost are asked for no more.
+        // Received packets are requested no more.
         for _ in 0..100 {
             for number in 0..1000 {
                 if peers.lacks.contains_key(&number) {
-                    peers.hear(&packet(DATA, number));
+                    peers.handle(&packet(DATA, number));
                 }
             }
         }

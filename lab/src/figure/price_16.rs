@@ -1,8 +1,11 @@
 //! Price of Safety, figure 16: garbage of one event source, collected in the time of another, unless their heaps are two.
 
+use super::network::{Cable, Traffic, datagram};
 use super::node::{Node, is_sound, module};
-use super::scene::{ANYBODY, ASIDE, Traffic, bind, cable, datagram, go_at_once, unplug};
-use super::{Axis, Chart, Csv, Figure, FigureError, Mark, Mechanism, Verdict, guest};
+use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Mechanism, synthetic};
+use crate::error::{Doing, LabError};
+use crate::machine::{OTHER_CORE, bind};
+use crate::namespace::go_at_once;
 use std::time::Duration;
 use weir_netio::{Kind, Sink};
 use weir_sched::cpu::trace::{Answer, Event, Input};
@@ -25,14 +28,14 @@ small steps where memory is asked for and in a few large ones, nearly all of whi
     run,
 };
 
-/// Whose virtual processor it is.
+/// The owner of a virtual CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     A,
     B,
 }
 
-/// What a call of the service says: how many objects, and where they are kept.
+/// The arguments of a call of the service: the number of objects, and their places.
 struct Wish {
     objects: u32,
     first: u32,
@@ -47,21 +50,21 @@ const FILL: Wish = Wish { objects: 2_500, first: 0, places: B_PLACES };
 const B_EVENT: Wish = Wish { objects: 100, first: 0, places: B_PLACES };
 const A_QUIET: Wish = Wish { objects: 5, first: B_PLACES, places: A_PLACES };
 const A_CHURN: Wish = Wish { objects: 2_000, ..A_QUIET };
-/// Events a second, of B and of A: no multiples of each other, so that they meet at all times.
+/// Events a second, of B and of A. Neither divides the other, so that events coincide in all ways.
 const B_RATE: u64 = 50;
 const A_RATE: u64 = 397;
-/// How long A makes little, and how long much.
+/// The length of the quiet part, and of the part with much garbage.
 const PART: Duration = Duration::from_millis(4500);
-/// Between two calls that fill a heap: longer than one takes.
+/// The interval of calls that fill a heap: longer than a call.
 const PAUSE: Duration = Duration::from_millis(40);
-/// Ports by which the packets of A and B are told apart, and a port for nobody.
+/// The ports of A and B, and an unused port.
 const PORTS: [u16; 3] = [1, 2, 3];
-/// What happens more rarely is not taken for chance, as is usual.
+/// The usual level of significance.
 const LEVEL: f64 = 0.01;
-/// Events that must be left to judge by, in each part.
+/// The least number of events in each part.
 const EVENTS_MIN: usize = 100;
 
-/// An event: whose, when it was over, in seconds from when A began to churn, what it took, and the processor time of its call, in us.
+/// An event: its owner, its end in seconds since A began to churn, its length, and the processor time of its call, in us.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Done {
     who: Who,
@@ -70,9 +73,9 @@ struct Done {
     cpu: f64,
 }
 
-fn run(mechanism: Mechanism) -> Result<super::Outcome, FigureError> {
+fn run(mechanism: Mechanism) -> Result<super::Outcome, LabError> {
     go_at_once();
-    bind(ASIDE)?;
+    bind(OTHER_CORE)?;
     let one = record(1)?;
     let two = record(if mechanism == Mechanism::On { 2 } else { 1 })?;
     let mut csv = Csv::new(&["heaps", "who", "time_s", "took_us", "cpu_us"]);
@@ -82,23 +85,23 @@ fn run(mechanism: Mechanism) -> Result<super::Outcome, FigureError> {
             csv.row([heaps.into(), who.into(), (*at).into(), (*took).into(), (*cpu).into()]);
         }
     }
-    let (verdicts, found) = judge(&one, &two)?;
+    let (criteria, found) = judge(&one, &two)?;
     let name = FIGURE.name.to_owned();
     let charts = [("one", &one), ("two", &two)].map(|(heaps, done)| (format!("{name}-{heaps}"), chart(done)));
-    Ok(super::Outcome { records: vec![(name, csv)], charts: charts.into(), verdicts, found })
+    Ok(super::Outcome { records: vec![(name, csv)], charts: charts.into(), criteria, found })
 }
 
 /// The sessions in the order in which they are created; `heaps` of them make objects. One is created when A begins to churn, and marks that in the record.
-fn record(heaps: usize) -> Result<Vec<Done>, FigureError> {
-    cable("a", "b")?;
-    let folder = tempfile::tempdir().map_err(FigureError::system("making a folder"))?;
+fn record(heaps: usize) -> Result<Vec<Done>, LabError> {
+    let _cable = Cable::new("a", "b")?;
+    let folder = tempfile::tempdir().doing("making a folder")?;
     let mut node = Node::start(&format!(
         "blocking = \"200us\"\ntrace = {:?}\n[[interface]]\nname = \"b\"\narena = \"8 MiB\"",
         folder.path().display().to_string()
     ))?;
     let names = ["heap-a", "heap-b"];
     let heap_of_b = names[heaps - 1];
-    let [port_a, port_b, nobody] = PORTS;
+    let [port_a, port_b, unused] = PORTS;
     for (name, of) in [("a", names[0]), ("b", heap_of_b)] {
         let (cpu, port) = if name == "a" {
             (String::new(), port_a)
@@ -115,13 +118,13 @@ fn record(heaps: usize) -> Result<Vec<Done>, FigureError> {
     {
         node.create(&format!(
             "name = \"{name}\"\nprofile = \"long\"\ncpu = [{{ period = \"{period}ms\", slice = \"{slice}us\", spare = true }}]\n\
-             channel = [{{ interface = \"b\", filter = \"udp dst port {nobody}\" }}]\n\
+             channel = [{{ interface = \"b\", filter = \"udp dst port {unused}\" }}]\n\
              offer = [{{ service = \"make\", callers = [\"a\", \"b\"], pays = \"caller\" }}]\n"
         ))?;
         let hog = "module = \"hog\"\nset = { per-packet = 0, per-tick = 0, size = 64, live = 60000, interval = \"24h\" }";
         node.load(name, module(hog)?, &[])?;
     }
-    let calling = guest::calling("make")?;
+    let calling = synthetic::calling("make")?;
     for name in ["a", "b"] {
         node.load(name, module("module = \"calling.wasm\"")?, &calling)?;
     }
@@ -147,28 +150,27 @@ fn record(heaps: usize) -> Result<Vec<Done>, FigureError> {
     drop((a, b, churning));
     is_sound(&node.snapshot()?)?;
     node.stop()?;
-    unplug("a")?;
     let path = folder.path().join("core-1.trace");
-    let text = std::fs::read_to_string(&path).map_err(FigureError::system("reading the record of a core"))?;
+    let text = std::fs::read_to_string(&path).doing("reading the record of a core")?;
     read(&text, 2 + heaps)
 }
 
 fn frame(port: u16, wish: &Wish) -> Vec<u8> {
-    let mut frame = datagram(ANYBODY, (1000, port), 60);
+    let mut frame = datagram((1000, port), 60);
     let words = [wish.objects, wish.first, wish.places].map(u32::to_le_bytes);
-    frame[guest::TURNS_AT..guest::TURNS_AT + 12].copy_from_slice(words.as_flattened());
+    frame[synthetic::PAYLOAD_AT..synthetic::PAYLOAD_AT + 12].copy_from_slice(words.as_flattened());
     frame
 }
 
 /// The events of A and B from `PART` before the mark on, from the record of their core. Their virtual processors are the first two that were created, the
 /// mark is the one that was created after so many.
-fn read(trace: &str, mark: usize) -> Result<Vec<Done>, FigureError> {
+fn read(trace: &str, mark: usize) -> Result<Vec<Done>, LabError> {
     let mut created: Vec<VpId> = Vec::new();
     let (mut marked, mut is_suspended) = (None, false);
     let mut states = [State::default(); 2];
     let mut done: Vec<(Who, u64, u64, u64)> = Vec::new();
     for line in trace.lines().skip(1) {
-        let unreadable = |_| FigureError::Nothing(format!("the record of the core has {line}"));
+        let unreadable = |_| LabError::Nothing(format!("the record of the core has {line}"));
         let event: Event = line.parse().map_err(unreadable)?;
         let now = event.now.0;
         let place = |vp: VpId| created.iter().take(2).position(|id| *id == vp);
@@ -184,13 +186,13 @@ fn read(trace: &str, mark: usize) -> Result<Vec<Done>, FigureError> {
                     states[place].woken = now;
                 }
             }
-            // That for which it was woken; it is woken again, by the answer, before the call is paid for.
+            // The wakeup for this run. The answer wakes the virtual CPU again before the call is debited.
             (Input::Next, Answer::Decided(Decision::Run { vp, .. })) => {
                 if let Some(place) = place(vp) {
                     states[place].begun = states[place].woken;
                 }
             }
-            // A call is paid for each time that it has run, and is over when it was not suspended.
+            // A call is debited after each run, and ends when it was not suspended.
             (Input::Charge(_, outcome), _) => is_suspended = outcome == Outcome::Suspended,
             (Input::Debit(vp, time, Debt::Agreed), Answer::Left(_)) => {
                 let Some(place) = place(vp) else { continue };
@@ -205,7 +207,7 @@ fn read(trace: &str, mark: usize) -> Result<Vec<Done>, FigureError> {
         }
     }
     let marked =
-        marked.ok_or_else(|| FigureError::Nothing("the record of the core ends too early".to_owned()))?;
+        marked.ok_or_else(|| LabError::Nothing("the record of the core ends too early".to_owned()))?;
     let seconds = |at: u64| (i128::from(at) - i128::from(marked)) as f64 / 1e9;
     let all = done.into_iter().map(|(who, at, took, cpu)| Done {
         who,
@@ -216,7 +218,7 @@ fn read(trace: &str, mark: usize) -> Result<Vec<Done>, FigureError> {
     Ok(all.filter(|done| done.at >= -PART.as_secs_f64()).collect())
 }
 
-/// What is known of a virtual processor: when it was woken last, and when for what it ran last, and what has been paid of the call that is under way; in ns.
+/// The state of a virtual CPU: the times of its last wakeup and of the wakeup for its last run, and the processor time of the current call; in ns.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     woken: u64,
@@ -224,26 +226,26 @@ struct State {
     cpu: u64,
 }
 
-/// What B's events took in one experiment.
+/// The times of B's events in one experiment.
 struct Taken {
     /// The longest before A began to churn, in us.
     before: f64,
     /// The longest from then on.
     after: f64,
-    /// Events from then on; how many of them were longer than all before; and how many chance makes longer where nothing has changed, at most.
+    /// Events from then on, those of them longer than all before, and the number that chance explains.
     events: usize,
     longer: usize,
     by_chance: usize,
 }
 
 impl Taken {
-    fn of(done: &[Done]) -> Result<Self, FigureError> {
-        let part = |is: fn(f64) -> bool| -> Result<Vec<f64>, FigureError> {
+    fn of(done: &[Done]) -> Result<Self, LabError> {
+        let part = |is: fn(f64) -> bool| -> Result<Vec<f64>, LabError> {
             let mine = done.iter().filter(|done| done.who == Who::B && is(done.at));
             let took: Vec<f64> = mine.map(|done| done.took).collect();
             if took.len() < EVENTS_MIN {
                 let count = took.len();
-                return Err(FigureError::Nothing(format!("B had {count} events in one of the parts")));
+                return Err(LabError::Nothing(format!("B had {count} events in one of the parts")));
             }
             Ok(took)
         };
@@ -263,9 +265,8 @@ fn longest(took: &[f64]) -> f64 {
     took.iter().copied().fold(0.0, f64::max)
 }
 
-/// How many of so many later values are greater than all earlier ones where any order is as likely as any other: more than that are in less than `LEVEL`
-/// of all cases. That `k` or more are is that the greatest `k` of all are later ones.
-#[expect(clippy::cast_precision_loss, reason = "some hundred events")]
+/// The number of later values that chance makes greater than all earlier ones, where any order is equally likely: more than that are greater with a
+/// probability below `LEVEL`. `k` or more are greater if the greatest `k` of all values are later ones.
 fn by_chance(earlier: usize, later: usize) -> usize {
     let mut part = 1.0;
     for count in 0..later {
@@ -277,16 +278,15 @@ fn by_chance(earlier: usize, later: usize) -> usize {
     later
 }
 
-#[expect(clippy::cast_precision_loss, reason = "some hundred events")]
-fn judge(one: &[Done], two: &[Done]) -> Result<(Vec<Verdict>, String), FigureError> {
+fn judge(one: &[Done], two: &[Done]) -> Result<(Vec<Criterion>, String), LabError> {
     let (shared, apart) = (Taken::of(one)?, Taken::of(two)?);
     let what = |heaps: &str, taken: &Taken| {
         format!("{heaps}: of B's {} events since A churns, longer than all before", taken.events)
     };
     let least = (shared.by_chance + 1) as f64;
-    let verdicts = vec![
-        Verdict::at_least(what("one heap", &shared), shared.longer as f64, least, "events"),
-        Verdict::at_most(what("two heaps", &apart), apart.longer as f64, apart.by_chance as f64, "events"),
+    let criteria = vec![
+        Criterion::at_least(what("one heap", &shared), shared.longer as f64, least, "events"),
+        Criterion::at_most(what("two heaps", &apart), apart.longer as f64, apart.by_chance as f64, "events"),
     ];
     let mut calls: Vec<f64> =
         one.iter().filter(|done| done.who == Who::A && done.at >= 0.0).map(|done| done.cpu).collect();
@@ -301,7 +301,7 @@ fn judge(one: &[Done], two: &[Done]) -> Result<(Vec<Verdict>, String), FigureErr
         apart.after,
         longest(&calls)
     );
-    Ok((verdicts, found))
+    Ok((criteria, found))
 }
 
 fn chart(done: &[Done]) -> Chart {
@@ -335,11 +335,11 @@ mod tests {
     }
 
     fn kept(one: &[Done], two: &[Done]) -> Vec<bool> {
-        judge(one, two).unwrap().0.iter().map(|verdict| verdict.is_kept).collect()
+        judge(one, two).unwrap().0.iter().map(|criterion| criterion.is_kept).collect()
     }
 
     #[test]
-    fn who_is_disturbed_is_told_from_who_is_not() {
+    fn disturbed_events_are_told_from_others() {
         let (calm, disturbed) = (made(110.0, 110.0), made(110.0, 120.0));
         assert_eq!(kept(&disturbed, &calm), [true, true]);
         assert_eq!(kept(&disturbed, &disturbed), [true, false]);
@@ -350,11 +350,11 @@ mod tests {
         assert_eq!(kept(&few, &few), [false, true]);
         few[231].took = 5000.0;
         assert_eq!(kept(&few, &few), [true, false]);
-        assert!(matches!(judge(&disturbed, &calm[..300]), Err(FigureError::Nothing(_))));
+        assert!(matches!(judge(&disturbed, &calm[..300]), Err(LabError::Nothing(_))));
     }
 
     #[test]
-    fn what_chance_explains_is_counted_right() {
+    fn the_number_that_chance_explains_is_right() {
         // Of one earlier value and 98 later ones, all later ones are greater in one of 99 cases.
         assert_eq!(by_chance(1, 98), 98);
         // That k of 225 are, about one in 2^k.
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_what_was_debited_until_it_was_over() {
+    fn a_call_has_all_debits_until_its_end() {
         let trace = "weir-cpu-trace 2 blocking 1 cap 1 arrears 1\n\
             0 create best-effort 100 0 -> created 0.0\n\
             0 create reserved 4000000 1000000 0 0 -> created 1.0\n\
@@ -412,14 +412,14 @@ mod tests {
             Done { who: Who::B, at: 0.5, took: 100.0, cpu: 9.0 },
         ];
         assert_eq!(done, expected, "what came before the quiet part is left out");
-        assert!(matches!(read(trace, 4), Err(FigureError::Nothing(_))));
-        assert!(matches!(read("\nx", 0), Err(FigureError::Nothing(_))));
+        assert!(matches!(read(trace, 4), Err(LabError::Nothing(_))));
+        assert!(matches!(read("\nx", 0), Err(LabError::Nothing(_))));
     }
 
     #[test]
-    fn a_call_says_what_hog_reads() {
+    fn a_call_has_the_arguments_that_hog_reads() {
         let frame = frame(7, &Wish { objects: 1, first: 0x0203, places: 4 });
         assert_eq!(frame[36..38], [0, 7]);
-        assert_eq!(frame[guest::TURNS_AT..][..12], [1, 0, 0, 0, 3, 2, 0, 0, 4, 0, 0, 0]);
+        assert_eq!(frame[synthetic::PAYLOAD_AT..][..12], [1, 0, 0, 0, 3, 2, 0, 0, 4, 0, 0, 0]);
     }
 }

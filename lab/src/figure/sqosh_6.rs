@@ -1,7 +1,8 @@
 //! SQoSH, figure 6: capped senders beside one that takes all it can get.
 
-use super::line::{Act, Grant, Played, RATE_MBIT, Script, shown};
-use super::{Figure, FigureError, Mechanism, Outcome, Verdict};
+use super::link_script::{Act, Grant, Played, RATE_MBIT, Script, shown};
+use super::{Criterion, Figure, Mechanism, Outcome};
+use crate::error::LabError;
 use std::time::Duration;
 
 /// The experiment.
@@ -10,10 +11,10 @@ pub const FIGURE: Figure = Figure {
     title: "SQoSH, figure 6: bandwidth of three senders that come and go",
     here: "A, B and C are sessions of a running node with a link of 100 Mbit/s (`[[link]]`). Each sends as fast as it may while the module `flood` is loaded there: B from 0.5 s on, A from 3 s, \
 C from 5.5 s; B stops at 8 s, A at 10.5 s, C at 13 s. A has no guarantee, B is guaranteed 40 Mbit/s and C 10, and neither gets more (`cap`). Rates are the receiving kernel's counters, one interface for \
-each sender, on the wire. Judged is every second in which nobody comes or goes.",
+each sender, on the wire. Judged is every second without a start or a stop.",
     paper: "on a 100 Mbit/s hub, which carries about 80 Mbit/s of TCP: B gets its 40 Mbit/s from 1 s to 15 s and C its 10 from 9 s to 29 s, whatever A does; A, \
 from 5 s to 20 s, gets about 40, then 30, and when B has stopped the link less C's 10.",
-    without: "nobody has a guarantee or a cap",
+    without: "B and C have neither guarantee nor cap",
     run,
 };
 
@@ -21,7 +22,7 @@ const PERIOD: Duration = Duration::from_millis(10);
 const A: usize = 0;
 const B_MBIT: f64 = 40.0;
 const C_MBIT: f64 = 10.0;
-/// How far a rate may be from what it should be: as a part of it, for A as a part of the link.
+/// The tolerance of a rate, as a part of it, for A as a part of the link.
 const TOLERANCE: f64 = 0.01;
 
 fn script(mechanism: Mechanism) -> Script {
@@ -39,11 +40,11 @@ fn script(mechanism: Mechanism) -> Script {
     }
 }
 
-fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
-    shown(FIGURE.name, &script(mechanism), 10, judge)
+fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
+    shown(&FIGURE, &script(mechanism), 10, judge)
 }
 
-fn judge(played: &Played) -> Result<Vec<Verdict>, FigureError> {
+fn judge(played: &Played) -> Result<Vec<Criterion>, LabError> {
     let promised = script(Mechanism::On);
     let windows = promised.steady(played);
     let mut off = [0.0f64; 3];
@@ -55,36 +56,36 @@ fn judge(played: &Played) -> Result<Vec<Verdict>, FigureError> {
         };
         let others = wanted(1).unwrap_or(0.0) + wanted(2).unwrap_or(0.0);
         for sender in (0..3).filter(|sender| promised.granted(*sender, window.begin).is_some()) {
-            // A has none: the rest is its.
+            // A has no guarantee, but the rest.
             let (wanted, whole) = wanted(sender).map_or((RATE_MBIT - others, RATE_MBIT), |mbit| (mbit, mbit));
             off[sender] = off[sender].max((window.rates[sender] - wanted).abs() / whole * 100.0);
             seen[sender] += 1;
         }
     }
     if seen.contains(&0) {
-        return Err(FigureError::Nothing("somebody sent in no whole second that was recorded".to_owned()));
+        return Err(LabError::Nothing("a sender sent in no whole recorded second".to_owned()));
     }
     let limit = TOLERANCE * 100.0;
     Ok(vec![
-        Verdict::at_most(
+        Criterion::at_most(
             format!("B: furthest from 40 Mbit/s in any of {} seconds", seen[1]),
             off[1],
             limit,
             "%",
         ),
-        Verdict::at_most(
+        Criterion::at_most(
             format!("C: furthest from 10 Mbit/s in any of {} seconds", seen[2]),
             off[2],
             limit,
             "%",
         ),
-        Verdict::at_most("A: furthest from what is left, of the link", off[A], limit, "%"),
+        Criterion::at_most("A: furthest from what is left, of the link", off[A], limit, "%"),
     ])
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::line::Look;
+    use super::super::link_script::Look;
     use super::*;
 
     fn made(rates: impl Fn(f64, [bool; 3]) -> [f64; 3]) -> Played {
@@ -102,7 +103,7 @@ mod tests {
     }
 
     fn kept(played: &Played) -> Vec<bool> {
-        judge(played).unwrap().iter().map(|verdict| verdict.is_kept).collect()
+        judge(played).unwrap().iter().map(|criterion| criterion.is_kept).collect()
     }
 
     fn rest(sends: [bool; 3]) -> f64 {
@@ -116,12 +117,12 @@ mod tests {
         assert_eq!(kept(&made(|_, sends| [rest(sends), 40.5, 10.0])), [false, true, true]);
         assert_eq!(kept(&made(|_, sends| [rest(sends), 40.0, 9.0])), [true, false, true]);
         assert_eq!(kept(&made(|_, sends| [rest(sends) - 5.0, 40.0, 10.0])), [true, true, false]);
-        // Nobody has anything: each takes an equal part.
+        // Without guarantees each takes an equal part.
         let equal = made(|_, sends| {
             let count = sends.iter().filter(|sends| **sends).count();
             [100.0 / f64::from(u32::try_from(count.max(1)).unwrap()); 3]
         });
         assert_eq!(kept(&equal), [false; 3]);
-        assert!(matches!(judge(&Played::default()), Err(FigureError::Nothing(_))));
+        assert!(matches!(judge(&Played::default()), Err(LabError::Nothing(_))));
     }
 }

@@ -1,23 +1,22 @@
-//! Whether the machine let the cores work: a hypervisor, or the firmware, takes one away for some milliseconds now and then, and what is lost in such a pause says
-//! nothing about who lost it.
+//! Pauses of cores: a hypervisor or the firmware sometimes takes a core away for some milliseconds. Packets lost in such a pause say nothing about weir.
 
-use super::FigureError;
-use super::scene::bind;
+use crate::error::{Doing, LabError};
+use crate::machine::bind;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often it is looked. A look takes some microseconds of the core.
+/// The interval of a check, which takes some microseconds of the core.
 const STEP: Duration = Duration::from_micros(500);
-/// Before all that the experiments run.
+/// Above that of all programs of the experiments.
 const PRIORITY: &str = "50";
-/// A pause that is longer disturbs. Shorter ones are there all the time.
+/// A longer pause disturbs a measurement. Shorter ones occur all the time.
 pub const DISTURBED: Duration = Duration::from_millis(1);
 
-/// Threads that wake up on their cores twice in each millisecond, before everything else there (`SCHED_FIFO`). Who is woken late was on a core that did not run.
-/// They see pauses of more than 1.5 ms surely, shorter ones not always. They end when this is dropped.
+/// Threads that wake up on their cores twice in each millisecond, above all other priorities there (`SCHED_FIFO`). A late wakeup means that the core did
+/// not run. The threads see all pauses of more than 1.5 ms, and some shorter ones. They end when this is dropped.
 #[derive(Debug)]
 pub struct Watch {
     shared: Arc<Shared>,
@@ -31,33 +30,27 @@ struct Shared {
 }
 
 impl Watch {
-    /// Begins to look at these cores.
-    ///
-    /// # Errors
-    /// There can be no thread.
-    pub fn start(cores: &[u16]) -> Result<Self, FigureError> {
+    /// Begins to watch these cores.
+    pub fn start(cores: &[u16]) -> Result<Self, LabError> {
         let mut watch = Self { shared: Arc::default(), threads: Vec::new() };
         for &core in cores {
             let shared = Arc::clone(&watch.shared);
             let thread = std::thread::Builder::new()
                 .name("watch".to_owned())
                 .spawn(move || look(core, &shared))
-                .map_err(FigureError::system("starting a watch"))?;
+                .doing("starting a watch")?;
             watch.threads.push(thread);
         }
         Ok(watch)
     }
 
-    /// The longest pause since the last time that this was asked.
+    /// The longest pause since the last call.
     pub fn longest(&self) -> Duration {
         Duration::from_nanos(self.shared.longest.swap(0, Ordering::AcqRel))
     }
 
-    /// Repeats what is measured until so many times were undisturbed, at most `most` times. Where there are not that many, the least disturbed ones are
-    /// taken as well. Says also how many times were left out.
-    ///
-    /// # Errors
-    /// Those of `measure`.
+    /// Repeats a measurement until the wanted number is undisturbed, at most `most` times. The least disturbed ones make up the number where needed.
+    /// Also returns how many were left out.
     pub fn undisturbed<T, E>(
         &self,
         wanted: usize,
@@ -87,7 +80,7 @@ impl Drop for Watch {
 }
 
 fn look(core: u16, shared: &Shared) {
-    // Where that is not allowed, other programs disturb as well, and are seen.
+    // Without the right to this priority, other programs count as disturbances.
     _ = bind(core);
     if let Some(thread) =
         std::fs::read_link("/proc/thread-self").ok().as_deref().and_then(|path| path.file_name())
@@ -107,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_disturbed_is_measured_again_but_not_for_ever() {
+    fn disturbed_measurements_are_repeated_up_to_a_limit() {
         let watch = Watch { shared: Arc::default(), threads: Vec::new() };
         let pause = |pause: Duration| {
             watch.shared.longest.store(u64::try_from(pause.as_nanos()).unwrap(), Ordering::Release);
@@ -130,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_that_is_there_is_looked_at() {
+    fn a_core_is_watched() {
         let watch = Watch::start(&[0]).unwrap();
         while watch.longest() == Duration::ZERO {
             std::thread::sleep(STEP);

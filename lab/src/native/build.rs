@@ -1,7 +1,8 @@
 //! Compiling the modules' C sources natively.
 
+use crate::error::{Doing, LabError};
 use crate::module::Module;
-use crate::{BenchError, place};
+use crate::place;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,7 +11,7 @@ use std::process::Command;
 pub struct Compiler {
     /// The program.
     pub program: &'static str,
-    /// What it says about itself.
+    /// The first line of `--version`.
     pub version: String,
 }
 
@@ -32,7 +33,7 @@ impl Compiler {
     }
 }
 
-/// How a module is built natively.
+/// A way to build a module natively.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Build {
     /// With all that this machine's processor has (`-march=native`), as the sandbox's compiler does, and not with the least common one.
@@ -57,12 +58,9 @@ impl Build {
     }
 
     /// Compiles a module to a shared object in the scratch folder.
-    ///
-    /// # Errors
-    /// Where the compiler cannot be run or refuses the source.
-    pub fn compile(self, module: &Module, compiler: &Compiler) -> Result<PathBuf, BenchError> {
+    pub fn compile(self, module: &Module, compiler: &Compiler) -> Result<PathBuf, LabError> {
         let folder = place::scratch().join("native").join(&module.name);
-        std::fs::create_dir_all(&folder).map_err(BenchError::file(&folder))?;
+        std::fs::create_dir_all(&folder).map_err(LabError::file(&folder))?;
         let header = folder.join("module.h");
         replace(&header, module.header().as_bytes())?;
         let letters: String = [(self.this_processor, 'n'), (self.one_unit, 'u'), (self.naive_find, 'b')]
@@ -101,12 +99,9 @@ impl Build {
 }
 
 /// Compiles a program of one file into the scratch folder.
-///
-/// # Errors
-/// Where the compiler cannot be run or refuses the source.
-pub fn compile_program(source: &Path, compiler: &Compiler) -> Result<PathBuf, BenchError> {
+pub fn compile_program(source: &Path, compiler: &Compiler) -> Result<PathBuf, LabError> {
     let folder = place::scratch().join("native");
-    std::fs::create_dir_all(&folder).map_err(BenchError::file(&folder))?;
+    std::fs::create_dir_all(&folder).map_err(LabError::file(&folder))?;
     let name = source.file_stem().unwrap_or_default().to_string_lossy();
     let program = folder.join(format!("{name}-{}", compiler.program));
     let mut command = Command::new(compiler.program);
@@ -115,23 +110,18 @@ pub fn compile_program(source: &Path, compiler: &Compiler) -> Result<PathBuf, Be
     Ok(program)
 }
 
-/// Runs the compiler; what it makes takes the name `to` when it is whole, so that nobody loads half of it.
-fn compile(mut command: Command, to: &Path) -> Result<(), BenchError> {
+/// Runs the compiler. Its output is renamed to `to` when it is complete, so that no half of it is loaded.
+fn compile(mut command: Command, to: &Path) -> Result<(), LabError> {
     let fresh = PathBuf::from(format!("{}.{}", to.display(), std::process::id()));
-    let output = command.arg("-o").arg(&fresh).output().map_err(|source| BenchError::Program {
-        program: command.get_program().to_string_lossy().into_owned(),
-        source,
-    })?;
+    let output = command.arg("-o").arg(&fresh).output().doing(command.get_program().to_string_lossy())?;
     if !output.status.success() {
-        return Err(BenchError::Failed {
-            command: format!("{command:?}"),
-            said: String::from_utf8_lossy(&output.stderr).into_owned(),
-        });
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(LabError::failed(format_args!("{command:?}"), said));
     }
-    std::fs::rename(&fresh, to).map_err(BenchError::file(to))
+    std::fs::rename(&fresh, to).map_err(LabError::file(to))
 }
 
-fn replace(path: &Path, bytes: &[u8]) -> Result<(), BenchError> {
+fn replace(path: &Path, bytes: &[u8]) -> Result<(), LabError> {
     let fresh = PathBuf::from(format!("{}.{}", path.display(), std::process::id()));
-    std::fs::write(&fresh, bytes).and_then(|()| std::fs::rename(&fresh, path)).map_err(BenchError::file(path))
+    std::fs::write(&fresh, bytes).and_then(|()| std::fs::rename(&fresh, path)).map_err(LabError::file(path))
 }

@@ -13,7 +13,7 @@ use weir_session::{Access, Admitted, Manifest, Order, Records, Value};
 use weir_units::Bytes;
 use weir_wire::{PEEK_MAX, PatchError, WriteFields};
 
-/// What `struct lab_host` of lab/native/host.c is.
+/// `struct lab_host` of lab/native/host.c.
 #[repr(C)]
 pub(super) struct Table {
     context: *mut c_void,
@@ -35,7 +35,7 @@ pub(super) struct Table {
     reserve: unsafe extern "C" fn(*mut c_void, i64) -> i64,
 }
 
-/// What a module is called for.
+/// The phase of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Start,
@@ -47,7 +47,7 @@ pub(super) enum Phase {
 /// A place in which a packet can be kept.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
-    /// How often it has been given back: part of the next handle.
+    /// The number of releases: part of the next handle.
     used: i32,
     is_taken: bool,
 }
@@ -65,7 +65,7 @@ pub(super) struct Host<'a> {
     pub(super) phase: Phase,
     /// Frames that were sent; the stream of each is its output.
     pub(super) frames: Records,
-    /// What was published, by the tables' places.
+    /// Published tables, by their places.
     pub(super) published: Vec<(u32, Vec<u8>)>,
     memory: Bytes,
     /// Frames and bytes that ticks have sent since the block began.
@@ -76,7 +76,7 @@ pub(super) struct Host<'a> {
     strings: usize,
 }
 
-/// What edge/sandbox/src/pattern.rs chooses, chosen as there: both sides must use the same search for the comparison to be fair.
+/// The choice of edge/sandbox/src/pattern.rs. A fair comparison needs the same search on both sides.
 enum Patterns {
     One(Box<Finder<'static>>),
     Few(Box<packed::Searcher>),
@@ -145,7 +145,7 @@ unsafe fn host<'h>(context: *mut c_void) -> &'h mut Host<'h> {
     unsafe { &mut *context.cast::<Host<'h>>() }
 }
 
-/// What a module points to.
+/// The bytes behind a module's pointer.
 ///
 /// # Safety
 /// `len` bytes are readable at `bytes`: the modules that are built natively are trusted.
@@ -294,7 +294,7 @@ unsafe extern "C" fn address(context: *mut c_void, bytes: *const u8, len: u32) -
     address
 }
 
-/// What a packet may send is not counted: no module that is built natively sends so much.
+/// The limit of a packet is not counted, because no module here sends as much.
 unsafe extern "C" fn send(context: *mut c_void, output: u32, frame: *const u8, len: u32) -> i32 {
     // SAFETY: as in `emit`.
     let (host, frame) = unsafe { (host(context), given(frame, len)) };

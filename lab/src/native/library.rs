@@ -2,8 +2,8 @@
 
 use super::Space;
 use super::host::{Host, Phase, Table};
-use crate::BenchError;
-use crate::contest::Contestant;
+use crate::contest::{Contestant, Taken};
+use crate::error::{Doing, LabError};
 use crate::module::Module;
 use crate::packets::Tick;
 use std::ffi::{CStr, CString, c_void};
@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::NonNull;
 use weir_abi::Descriptor;
-use weir_sandbox::{Batch, Patch};
+use weir_sandbox::Batch;
 use weir_session::Records;
 use weir_units::Timestamp;
 
@@ -26,11 +26,8 @@ pub struct Native<'a> {
 
 impl<'a> Native<'a> {
     /// Loads a shared object that [`super::Build`] made, and starts the module in it.
-    ///
-    /// # Errors
-    /// Where it cannot be loaded, or is loaded already (its state is one, so it can only be used once at a time), or does not start.
-    pub fn load(path: &Path, module: &Module, space: &'a Space) -> Result<Self, BenchError> {
-        let refused = |said: String| BenchError::Library { path: path.to_owned(), said };
+    pub fn load(path: &Path, module: &Module, space: &'a Space) -> Result<Self, LabError> {
+        let refused = |said: String| LabError::failed(path.display(), said);
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|e| refused(e.to_string()))?;
         // SAFETY: a C string that outlives the call.
         let loaded = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
@@ -62,7 +59,7 @@ impl<'a> Native<'a> {
         for (place, bytes) in &module.tables {
             if let Some(window) = admitted.manifest().tables.get(*place).and_then(weir_session::Table::window)
             {
-                space.show_table(window, bytes).map_err(BenchError::Map)?;
+                space.show_table(window, bytes).doing("a table")?;
             }
         }
         let host = Box::new(Host::new(space, &admitted));
@@ -110,20 +107,14 @@ impl Contestant for Native<'_> {
         self.host().begin_block();
     }
 
-    fn take_frames(&mut self, empty: Records) -> Records {
-        std::mem::replace(&mut self.host().frames, empty)
-    }
-
-    fn take_published(&mut self) -> Vec<(u32, Vec<u8>)> {
-        std::mem::take(&mut self.host().published)
-    }
-
-    fn take_records(&mut self, empty: Records) -> Records {
-        std::mem::replace(&mut self.host().records, empty)
-    }
-
-    fn take_patches(&mut self) -> Vec<Patch> {
-        std::mem::take(&mut self.host().patches)
+    fn take(&mut self, empty: Records) -> Taken {
+        let host = self.host();
+        Taken {
+            records: std::mem::replace(&mut host.records, empty),
+            frames: std::mem::take(&mut host.frames),
+            patches: std::mem::take(&mut host.patches),
+            published: std::mem::take(&mut host.published),
+        }
     }
 
     fn fault(&self) -> Option<String> {

@@ -1,4 +1,4 @@
-//! What the benchmark does without a sandbox, and so without its safety: native builds of the modules, and processes' resource usage.
+//! The unsafe code of the benchmark: native builds of the modules, and processes' resource usage.
 
 mod build;
 mod host;

@@ -1,10 +1,10 @@
-//! What a process used.
+//! Processor time of processes and threads.
 
-use crate::BenchError;
+use crate::error::{Doing, LabError};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a process used until its end.
+/// The resources of a process until its end.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
     /// Processor time, in user mode and in the kernel.
@@ -13,30 +13,26 @@ pub struct Usage {
     pub wall: Duration,
 }
 
-/// Runs a command to its end, without input and output, and says what it alone used.
-///
-/// # Errors
-/// Where it cannot be started, or fails.
-pub fn run_measured(command: &mut Command) -> Result<Usage, BenchError> {
+/// Runs a command to its end, without input and output.
+pub fn run_measured(command: &mut Command) -> Result<Usage, LabError> {
     let shown = format!("{command:?}");
-    let failed = |source| BenchError::Program { program: shown.clone(), source };
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let begin = Instant::now();
-    let child = command.spawn().map_err(failed)?;
+    let child = command.spawn().doing(&shown)?;
     let pid = libc::pid_t::try_from(child.id()).unwrap_or(0);
     let mut status = 0;
     // SAFETY: all zeros is a valid value of this plain C struct.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: pointers to live locals; the process is a child of ours that nobody else waits for.
+    // SAFETY: pointers to live locals; the process is a child that no other code waits for.
     while unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) } < 0 {
         let error = std::io::Error::last_os_error();
         if error.kind() != std::io::ErrorKind::Interrupted {
-            return Err(failed(error));
+            return Err(LabError::failed(shown, error));
         }
     }
     let wall = begin.elapsed();
     if !libc::WIFEXITED(status) || libc::WEXITSTATUS(status) != 0 {
-        return Err(BenchError::Failed { command: shown, said: format!("it ended with status {status:#x}") });
+        return Err(LabError::failed(shown, format!("it ended with status {status:#x}")));
     }
     Ok(Usage { cpu: duration(usage.ru_utime) + duration(usage.ru_stime), wall })
 }
@@ -58,7 +54,7 @@ pub fn process_time(id: u32) -> Option<Duration> {
     }
 }
 
-/// What a clock shows; nothing where there is none, any more.
+/// The time of a clock; nothing for a clock that is gone.
 fn read(clock: libc::clockid_t) -> Option<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a live local.

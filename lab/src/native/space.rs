@@ -1,6 +1,6 @@
 //! Packets for native modules, at the same addresses relative to a base as sandboxes see them.
 
-use crate::BenchError;
+use crate::error::{Doing, LabError};
 use crate::packets::Packets;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -10,7 +10,7 @@ use weir_sandbox::Area;
 
 /// Addresses that an offset of 32 bits reaches.
 const RESERVED: usize = 4 << 30;
-/// Where copies of strings that rows point to lie, and how much room there is for them.
+/// The place and the size of the area for strings that rows point to.
 const STRINGS: usize = 1 << 20;
 const STRINGS_BYTES: usize = 1 << 20;
 
@@ -22,28 +22,25 @@ pub struct Space {
 
 impl Space {
     /// Maps the packets.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn map(packets: &Packets) -> Result<Self, BenchError> {
+    pub fn map(packets: &Packets) -> Result<Self, LabError> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new anonymous mapping at an address that the kernel chooses touches nothing that exists.
         let base = unsafe { libc::mmap(ptr::null_mut(), RESERVED, libc::PROT_NONE, flags, -1, 0) };
         if base == libc::MAP_FAILED {
-            return Err(BenchError::Map(io::Error::last_os_error()));
+            return Err(io::Error::last_os_error()).doing("mapping packets");
         }
         let this = Self { base: base.cast() };
-        this.place(ARENA_BASE as usize, packets.capture()).map_err(BenchError::Map)?;
-        this.place(DESCRIPTORS_BASE as usize, packets.descriptors()).map_err(BenchError::Map)?;
+        this.place(ARENA_BASE as usize, packets.capture()).doing("mapping packets")?;
+        this.place(DESCRIPTORS_BASE as usize, packets.descriptors()).doing("mapping packets")?;
         // SAFETY: inside the reservation of `this`, below the packets.
         let made = unsafe {
             libc::mprotect(this.base.add(STRINGS).cast(), STRINGS_BYTES, libc::PROT_READ | libc::PROT_WRITE)
         };
         if made != 0 {
-            return Err(BenchError::Map(io::Error::last_os_error()));
+            return Err(io::Error::last_os_error()).doing("mapping packets");
         }
         // Zeros: of each table that it is not there.
-        this.protect_tables(libc::PROT_READ).map_err(BenchError::Map)?;
+        this.protect_tables(libc::PROT_READ).doing("mapping packets")?;
         Ok(this)
     }
 
@@ -68,7 +65,7 @@ impl Space {
         all[table::LEN..][..4].copy_from_slice(&len.to_le_bytes());
         all.extend_from_slice(bytes);
         self.protect_tables(libc::PROT_READ | libc::PROT_WRITE)?;
-        // SAFETY: inside the room for tables, by the check above, which has just been made writable and which nobody else writes.
+        // SAFETY: inside the room for tables, by the check above, which has just been made writable and has no other writer.
         unsafe { ptr::copy_nonoverlapping(all.as_ptr(), self.base.add(at), all.len()) };
         self.protect_tables(libc::PROT_READ)
     }
@@ -93,7 +90,7 @@ impl Space {
         if done == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// What addresses in descriptors count from.
+    /// The base of the addresses in descriptors.
     pub fn base(&self) -> *mut u8 {
         self.base
     }
@@ -103,7 +100,7 @@ impl Space {
         if used.checked_add(bytes.len())? > STRINGS_BYTES {
             return None;
         }
-        // SAFETY: inside the room for strings, by the check above, which is writable and which nobody else writes: the room is used by
+        // SAFETY: inside the room for strings, by the check above, which is writable and has no other writer: the room is used by
         // one `Host` at a time, through this function.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(STRINGS + used), bytes.len()) };
         u32::try_from(STRINGS + used).ok()
@@ -113,7 +110,7 @@ impl Space {
     pub(crate) fn copy(&self, address: u32, len: u32) -> Option<Vec<u8>> {
         let (start, len) = (address as usize, len as usize);
         (STRINGS <= start && start + len <= STRINGS + STRINGS_BYTES).then(|| {
-            // SAFETY: inside the room for strings, which is readable; nobody writes it meanwhile.
+            // SAFETY: inside the room for strings, which is readable and has no writer meanwhile.
             unsafe { std::slice::from_raw_parts(self.base.add(start), len) }.to_vec()
         })
     }
@@ -121,7 +118,7 @@ impl Space {
 
 impl Drop for Space {
     fn drop(&mut self) {
-        // SAFETY: exactly what mmap gave in `map`; whoever uses its addresses borrows this value.
+        // SAFETY: exactly the result of mmap in `map`; users of its addresses borrow this value.
         unsafe { libc::munmap(self.base.cast(), RESERVED) };
     }
 }

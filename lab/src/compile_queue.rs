@@ -1,7 +1,7 @@
-//! A holder's module while two holders with smaller shares have the node compile for long: the time until the module is loaded.
+//! The time to load a holder's module, while the node compiles large modules for two holders with smaller shares.
 
-use crate::deliveries::Scene;
-use crate::figure::guest;
+use crate::figure::synthetic;
+use crate::floods::{AT, EXPIRES, Target};
 use crate::statistics::Sample;
 use crate::table::Table;
 use rand_core::OsRng;
@@ -16,7 +16,7 @@ use weir_trust::grant::{Ceilings, CpuShare, Grant, Second};
 use weir_trust::key::Identity;
 use weir_units::Bytes;
 
-/// Rounds, each with new holders: a holder pays for seconds of compiling from the share for minutes.
+/// Rounds, each with new holders, because the share of a holder takes minutes to pay for seconds of compiling.
 const ROUNDS: usize = 5;
 /// Shares of a core, in percent, and functions of the module: of the two holders, and of the third.
 const SMALL: (u64, usize) = (1, 300);
@@ -28,37 +28,29 @@ const TIME_MAX: f64 = 3.0;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// The times until modules are loaded: on an idle node, and while others compile.
-pub(crate) fn table(scene: &Scene<'_>) -> Result<Table, Failure> {
-    let mut table = Table::new(&[
-        "modules of one holder",
-        "while there are",
-        "loaded",
-        "took, s: median",
-        "quartiles",
-        "longest",
-        "promised",
-        "kept",
-    ]);
+/// The times until modules are loaded, on an idle node and while the node compiles for others.
+pub(crate) fn table(target: &Target) -> Result<Table, Failure> {
+    let mut table = Table::new(
+        "modules of one holder | while there are | loaded | took, s: median | quartiles | longest | promised | kept",
+    );
     let mut row = |among: &str, took: &Sample| {
-        let head = [ROUNDS.to_string(), among.to_owned()];
-        table.row(head.into_iter().chain(took.waits(ROUNDS, TIME_MAX)));
+        table.row(format_args!("{ROUNDS} | {among} | {}", took.waits(ROUNDS, TIME_MAX)));
     };
     let mut alone = Sample::default();
     for round in 0..ROUNDS {
-        alone.push(Holder::new(scene, THIRD, 10 * round)?.load()?);
+        alone.push(Holder::new(target, THIRD, 10 * round)?.load()?);
     }
     row("no others", &alone);
     let (mut among, mut was_before) = (Sample::default(), 0);
     for round in 0..ROUNDS {
         let [one, two, third] = [(SMALL, 1), (SMALL, 2), (THIRD, 3)]
-            .map(|(kind, number)| Holder::new(scene, kind, 1000 + 10 * round + number));
+            .map(|(kind, number)| Holder::new(target, kind, 1000 + 10 * round + number));
         let (one, two, third) = (one?, two?, third?);
         let done = AtomicUsize::new(0);
         let took = std::thread::scope(|scope| {
             for small in [&one, &two] {
                 let done = &done;
-                // The node may give these up: each has ten seconds of a processor at most.
+                // The node may abort these: each has ten seconds of a processor at most.
                 scope.spawn(move || {
                     _ = small.load();
                     done.fetch_add(1, Ordering::AcqRel);
@@ -84,27 +76,22 @@ struct Holder {
 }
 
 impl Holder {
-    fn new(scene: &Scene<'_>, (percent, functions): (u64, usize), number: usize) -> Result<Self, Failure> {
+    fn new(target: &Target, (percent, functions): (u64, usize), number: usize) -> Result<Self, Failure> {
         let identity = Identity::generate(&mut OsRng);
         let ceilings = Ceilings {
             cpu: Some(CpuShare(percent * 10_000)),
             memory: Some(Bytes(64 << 20)),
             ..Ceilings::default()
         };
-        let grant = Grant { expires: Second::new(4_000_000_000), ceilings, ..Grant::default() };
-        let credential = Credential::mint(scene.root, identity.public(), grant, &mut OsRng)?;
-        let node = Whereabouts::There {
-            addresses: vec![scene.at.into()],
-            expected: Some(scene.node),
-            identity: Box::new(identity),
-            credential: credential.as_bytes().to_vec(),
-        };
+        let grant = Grant { expires: Second::new(EXPIRES), ceilings, ..Grant::default() };
+        let credential = Credential::mint(&target.root, identity.public(), grant, &mut OsRng)?;
+        let node = target.as_seen_by(&identity, credential.as_bytes(), AT.into());
         let session: SessionSpec = toml::from_str(&format!(
             "name = 'study'\nmemory = '8 MiB'\nchannel = [{{ interface = 'b' }}]\ncpu = [{{ period = '10ms', slice = '{}us' }}]\n",
             percent * 100
         ))?;
         Client::to(&node)?.order(Request::Create(session), &[])?;
-        let module = guest::assemble("hard", "", &hard(functions, number))?;
+        let module = synthetic::assemble("hard", "", &hard(functions, number))?;
         Ok(Self { node, module })
     }
 
@@ -125,7 +112,7 @@ impl Holder {
     }
 }
 
-/// The text of a module with functions that a compiler needs some milliseconds for. No two numbers, and no two processes, have the same.
+/// The text of a module with functions that take some milliseconds to compile. Each number and each process has a text of its own.
 fn hard(functions: usize, number: usize) -> String {
     let mut text = String::from("(module (memory (export \"memory\") 1)\n");
     let seed = usize::try_from(std::process::id()).unwrap_or_default() * 7919 + number * 1_000_003;
@@ -152,7 +139,7 @@ mod tests {
 
     #[test]
     fn hard_modules_are_valid_and_never_the_same() {
-        let [one, two] = [1, 2].map(|number| guest::assemble("hard", "", &hard(2, number)).unwrap());
+        let [one, two] = [1, 2].map(|number| synthetic::assemble("hard", "", &hard(2, number)).unwrap());
         assert_ne!(one, two);
         assert!(weir_session::Admitted::admit(one, &[]).is_ok());
     }

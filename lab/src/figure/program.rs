@@ -1,17 +1,17 @@
-//! The experiments: `make figures`.
+//! The program of the experiments, `make figures`.
 
-#![forbid(unsafe_code)]
-
+use super::{FIGURES, Figure, Mechanism, find, page};
+use crate::error::{Doing, LabError};
+use crate::{criterion, namespace};
 use clap::Parser;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use weir_lab::figure::{FIGURES, Figure, FigureError, Mechanism, find, page, scene, verdict};
 
 /// Does an experiment of the papers, and fails when what must be seen is not seen.
 #[derive(Debug, Parser)]
 #[command(name = "weir-lab")]
 struct Cli {
-    /// Which experiment; `list` says which there are, `all` does all of them
+    /// The experiment; `list` lists them, `all` does all of them
     figure: String,
     /// With the mechanism that it is about switched off: then it must fail
     #[arg(long)]
@@ -21,11 +21,14 @@ struct Cli {
     into: PathBuf,
 }
 
-fn main() -> ExitCode {
+/// The program `weir-lab`.
+pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.figure.as_str() {
         "list" => {
-            list();
+            for Figure { name, title, without, .. } in FIGURES {
+                println!("{name:12} {title}\n{:12}   --without: {without}", "");
+            }
             Ok(true)
         }
         "all" => all(&cli),
@@ -41,21 +44,15 @@ fn main() -> ExitCode {
     }
 }
 
-fn list() {
-    for figure in FIGURES {
-        println!("{:12} {}\n{:12}   --without: {}", figure.name, figure.title, "", figure.without);
-    }
-}
-
-/// All of them, one after the other; whether all was seen.
-fn all(cli: &Cli) -> Result<bool, FigureError> {
+/// Does all experiments. Returns true if all criteria are kept.
+fn all(cli: &Cli) -> Result<bool, LabError> {
     let mut failed = Vec::new();
     for figure in FIGURES {
         println!("== {}: {}", figure.name, figure.title);
         match one(figure, cli) {
             Ok(true) => {}
             Ok(false) => failed.push(figure.name),
-            Err(error @ FigureError::NoNamespace) => return Err(error),
+            Err(error @ LabError::NoNamespace) => return Err(error),
             Err(error) => {
                 eprintln!("weir-lab: {}: {error}", figure.name);
                 failed.push(figure.name);
@@ -68,17 +65,17 @@ fn all(cli: &Cli) -> Result<bool, FigureError> {
     Ok(failed.is_empty())
 }
 
-/// One experiment in a namespace of its own; whether all was seen.
-fn one(figure: &Figure, cli: &Cli) -> Result<bool, FigureError> {
-    if !scene::is_inside() {
+/// Does one experiment in a namespace of its own. Returns true if all its criteria are kept.
+fn one(figure: &Figure, cli: &Cli) -> Result<bool, LabError> {
+    if !namespace::is_inside() {
         let mut arguments = vec![figure.name.to_owned(), "--into".to_owned(), cli.into.display().to_string()];
         arguments.extend(cli.without.then(|| "--without".to_owned()));
-        return Ok(scene::inside(&arguments)?.success());
+        return Ok(namespace::inside(&arguments)?.status().doing("unshare(1)")?.success());
     }
-    scene::go_first();
+    namespace::go_first();
     let mechanism = if cli.without { Mechanism::Off } else { Mechanism::On };
     let outcome = (figure.run)(mechanism)?;
-    println!("{}\n{}", verdict::table(&outcome.verdicts), outcome.found);
+    println!("{}\n{}", criterion::table(&outcome.criteria), outcome.found);
     // The page shows what weir does, not what it would not do.
     if mechanism == Mechanism::On {
         page::write(&cli.into, figure, &outcome)?;

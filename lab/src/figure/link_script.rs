@@ -4,9 +4,11 @@
 //! unloaded, and is granted something else by a change of its session: all by the node's control socket, while the others send. At the other end each
 //! has an interface of its own (macvlan), so that the kernel there counts for it alone.
 
+use super::network::{cable, datagram_of, ip, received, settle};
 use super::node::{Node, is_sound, module};
-use super::scene::{ANYBODY, ASIDE, bind, cable, datagram, ip, received, settle};
-use super::{Axis, Chart, Csv, FigureError, Mark, Outcome, Verdict};
+use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Outcome};
+use crate::error::LabError;
+use crate::machine::{OTHER_CORE, bind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_netio::{Kind, Sink};
@@ -19,18 +21,18 @@ const OVERHEAD: u64 = 24;
 /// Frames that a sender has waiting at most, and how many it makes in each millisecond: far more than the link takes.
 const WAITING: u32 = 64;
 const FRAMES: u32 = 24;
-/// What each sender has of a core: several times what making frames takes.
+/// The reservation of each sender: several times the processor time of making frames.
 const CPU: &str = "{ period = \"4ms\", slice = \"1ms\" }";
 /// The link's interface, where frames leave.
 const LINK: &str = "a";
-/// What the link's thread was woken late by may be made up for: less than a hundredth of a second.
+/// The most time that a late wakeup of the link's thread may make up for.
 const CATCH_UP: &str = "5ms";
-/// Between two looks at the counters.
+/// The interval of looks at the counters.
 const STEP: Duration = Duration::from_millis(20);
-/// After a sender has come, gone or changed, rates are judged from so many seconds later on: until what was queued before is gone.
+/// Seconds after a change of a sender from which rates are judged: queued packets are gone by then.
 const SETTLED: f64 = 0.1;
 
-/// What a sender's channel is granted.
+/// The grant of a sender's channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Grant {
     /// Guaranteed, in Mbit/s; none: best effort.
@@ -62,7 +64,7 @@ impl Grant {
     }
 }
 
-/// What happens to a sender.
+/// An action on a sender.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Act {
     /// It begins to send as fast as it may.
@@ -73,20 +75,20 @@ pub enum Act {
     Change(Grant),
 }
 
-/// What is played: the senders with what they are granted, what happens when to which of them, and when it ends. Times in seconds.
+/// The senders with their grants, the actions on them, and the end. Times in seconds.
 #[derive(Clone, Debug)]
 pub struct Script {
     /// Names and grants.
     pub senders: Vec<(&'static str, Grant)>,
     /// The period of reservations.
     pub period: Duration,
-    /// What happens, in its order: when, to which sender, what.
+    /// The actions in order: time, sender, action.
     pub acts: Vec<(f64, usize, Act)>,
-    /// When all is over.
+    /// The end of the script.
     pub end: f64,
 }
 
-/// How much has come from each sender up to a time, on the wire.
+/// The traffic from each sender up to a time, on the wire.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Look {
     /// Seconds from the beginning.
@@ -95,12 +97,12 @@ pub struct Look {
     pub mbit: Vec<f64>,
 }
 
-/// What came of a script.
+/// The result of a script.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Played {
-    /// How much had come, time after time.
+    /// The traffic at each look.
     pub looks: Vec<Look>,
-    /// When the node had done what the script's acts ask of it, in seconds from the beginning.
+    /// The times at which the node had done the actions, in seconds from the beginning.
     pub done: Vec<f64>,
 }
 
@@ -114,7 +116,7 @@ pub struct Window {
 }
 
 impl Script {
-    /// Every second, beginning at any look, in which and shortly before which nothing was changed.
+    /// Every second, beginning at any look, without a change in it and shortly before it.
     pub fn steady(&self, played: &Played) -> Vec<Window> {
         let (looks, mut windows) = (&played.looks, Vec::new());
         for (place, one) in looks.iter().enumerate() {
@@ -129,13 +131,13 @@ impl Script {
         windows
     }
 
-    /// What came of it where the node has done at once what it was asked.
+    /// The result of a script where the node acts at once.
     #[cfg(test)]
     pub fn on_time(&self, looks: Vec<Look>) -> Played {
         Played { looks, done: self.acts.iter().map(|(at, ..)| *at).collect() }
     }
 
-    /// What a sender is granted at a time; none while it does not send.
+    /// The grant of a sender at a time; nothing while it does not send.
     pub fn granted(&self, sender: usize, at: f64) -> Option<Grant> {
         let mut grant = self.senders.get(sender)?.1;
         let mut is_sending = false;
@@ -175,33 +177,27 @@ impl Script {
     }
 }
 
-/// Plays a script, and judges what came of it. Drawn are rates over so many looks.
+/// Plays a script, and judges the result. The chart shows rates over a number of looks.
 ///
 /// # Errors
 /// As of [`play`] and of `judge`.
 pub fn shown(
-    name: &str,
+    figure: &Figure,
     script: &Script,
     span: u32,
-    judge: impl FnOnce(&Played) -> Result<Vec<Verdict>, FigureError>,
-) -> Result<Outcome, FigureError> {
+    judge: impl FnOnce(&Played) -> Result<Vec<Criterion>, LabError>,
+) -> Result<Outcome, LabError> {
     let played = play(script)?;
-    Ok(Outcome {
-        records: vec![(name.to_owned(), script.csv(&played.looks))],
-        charts: vec![(name.to_owned(), script.chart(&played.looks, span as usize))],
-        verdicts: judge(&played)?,
-        found: format!("Drawn are rates over {} ms.", (STEP * span).as_millis()),
-    })
+    let found = format!("Drawn are rates over {} ms.", (STEP * span).as_millis());
+    let (csv, chart) = (script.csv(&played.looks), script.chart(&played.looks, span as usize));
+    Ok(Outcome::new(figure, csv, chart, judge(&played)?, found))
 }
 
 /// Plays a script over a cable.
-///
-/// # Errors
-/// There is no cable or no node, or it does not grant what the script wants.
-fn play(script: &Script) -> Result<Played, FigureError> {
-    bind(ASIDE)?;
+fn play(script: &Script) -> Result<Played, LabError> {
+    bind(OTHER_CORE)?;
     cable(LINK, "b")?;
-    // Modules are loaded for packets, the first of which tells them the time: each sender that begins is sent one on the link's own interface.
+    // The first packet tells a module the time, so each starting sender gets one on the link's own interface.
     let mut far = Sink::open("b", Kind::Packet)?;
     let mut node = Node::start(&format!(
         "blocking = \"200us\"\n[[interface]]\nname = \"{LINK}\"\narena = \"8 MiB\"\noutgoing = false\n\
@@ -217,7 +213,7 @@ fn play(script: &Script) -> Result<Played, FigureError> {
         node.create(&format!(
             "name = \"{name}\"\nprofile = \"long\"\ncpu = [{CPU}]\nchannel = [{{ interface = \"{LINK}\" }}]\n{output}"
         ))?;
-        // It is compiled here, and not while others send.
+        // The module is compiled here, and not while others send.
         load(&mut node, script, usize::from(number) - 1)?;
         node.unload(name, "flood")?;
     }
@@ -227,7 +223,7 @@ fn play(script: &Script) -> Result<Played, FigureError> {
         let watcher = scope.spawn(|| watch(script, &before, begin, &is_over));
         let done = conduct(script, &mut node, &mut far, begin);
         is_over.store(true, Ordering::Release);
-        let panicked = || FigureError::Nothing("who looks at the counters panicked".to_owned());
+        let panicked = || LabError::Nothing("the thread that reads the counters panicked".to_owned());
         (watcher.join().unwrap_or_else(|_| Err(panicked())), done)
     });
     let played = Played { looks: looks?, done: done? };
@@ -236,7 +232,7 @@ fn play(script: &Script) -> Result<Played, FigureError> {
 }
 
 /// Loads a sender's module.
-fn load(node: &mut Node, script: &Script, sender: usize) -> Result<(), FigureError> {
+fn load(node: &mut Node, script: &Script, sender: usize) -> Result<(), LabError> {
     let Some((name, _)) = script.senders.get(sender) else { return Ok(()) };
     let flood = format!(
         "module = \"flood\"\nset = {{ size = {FRAME}, per-tick = {FRAMES}, interval = \"1ms\", destination = {} }}",
@@ -245,14 +241,9 @@ fn load(node: &mut Node, script: &Script, sender: usize) -> Result<(), FigureErr
     node.load(name, module(&flood)?, &[])
 }
 
-/// Has the node do what the script says, and waits for its end. Says when each was done.
-fn conduct(
-    script: &Script,
-    node: &mut Node,
-    far: &mut Sink,
-    begin: Instant,
-) -> Result<Vec<f64>, FigureError> {
-    let packet = datagram(ANYBODY, (1000, 53), 60);
+/// Does the actions of a script, and waits for its end. Returns the times of the actions.
+fn conduct(script: &Script, node: &mut Node, far: &mut Sink, begin: Instant) -> Result<Vec<f64>, LabError> {
+    let packet = datagram_of(60);
     let wait = |at: f64| std::thread::sleep(Duration::from_secs_f64(at).saturating_sub(begin.elapsed()));
     let mut done = Vec::new();
     for (at, sender, act) in &script.acts {
@@ -279,7 +270,7 @@ fn watch(
     before: &[f64],
     begin: Instant,
     is_over: &AtomicBool,
-) -> Result<Vec<Look>, FigureError> {
+) -> Result<Vec<Look>, LabError> {
     let (mut looks, mut due) = (Vec::new(), begin);
     while !is_over.load(Ordering::Acquire) {
         let at = begin.elapsed().as_secs_f64();
@@ -291,8 +282,8 @@ fn watch(
     Ok(looks)
 }
 
-/// What has come from each sender so far, in megabits on the wire.
-fn count(script: &Script) -> Result<Vec<f64>, FigureError> {
+/// The traffic from each sender so far, in megabits on the wire.
+fn count(script: &Script) -> Result<Vec<f64>, LabError> {
     let of = |(name, _): &(&str, Grant)| {
         let (packets, bytes) = received(&format!("to-{name}"))?;
         Ok(megabits(bytes + packets * OVERHEAD))
@@ -300,7 +291,6 @@ fn count(script: &Script) -> Result<Vec<f64>, FigureError> {
     script.senders.iter().map(of).collect()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
 fn megabits(bytes: u64) -> f64 {
     bytes as f64 * 8.0 / 1e6
 }
@@ -319,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_in_which_something_changes_are_left_out() {
+    fn seconds_with_a_change_are_left_out() {
         let looks: Vec<Look> = (0..160u32)
             .map(|i| f64::from(i) * 0.05)
             .map(|at| Look { at, mbit: vec![at * 60.0, at * 40.0] })
@@ -334,7 +324,7 @@ mod tests {
         }
         assert!(begins.iter().any(|begin| *begin < 1.0) && begins.iter().any(|begin| *begin > 6.0));
         assert!(windows.iter().all(|window| (window.rates[0] - 60.0).abs() < 1e-6));
-        // What takes the node longer is waited for.
+        // A late action delays the next window.
         played.done[1] = 2.6;
         let later = script().steady(&played);
         assert!(later.len() < windows.len());
@@ -360,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_granted_depends_on_who_sends_when() {
+    fn the_grant_depends_on_sender_and_time() {
         let mut script = script();
         script.acts.push((3.0, 1, Act::Change(Grant::exactly(65.0))));
         let at = |at| script.granted(1, at).and_then(|grant| grant.reserved);

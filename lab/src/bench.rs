@@ -1,0 +1,303 @@
+//! The benchmark, `make bench`: each part measures promises of docs/SPECIFICATION.md.
+
+use crate::corpus::{self, Shape};
+use crate::document::{self, Section};
+use crate::error::LabError;
+use crate::instructions::{self, Exercise};
+use crate::module::Module;
+use crate::packets::{Packets, packets_of};
+use crate::worst::Search;
+use crate::{
+    analysis, authorising, compiling, demultiplexing, descriptors, durable, floods, handshake, idle, live,
+    looped, machine, memory, namespace, place, price, processes, ratios, run, scheduling, shares, start,
+    suspending, versus, views,
+};
+use clap::Parser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use weir_author::Level;
+
+/// Measures what docs/SPECIFICATION.md promises, and prints it as tables.
+#[derive(Debug, Parser)]
+#[command(name = "bench")]
+struct Cli {
+    /// The parts to measure
+    #[arg(value_parser = parts(), default_value = ALL)]
+    parts: Vec<String>,
+    /// Fewer rounds: for a first look
+    #[arg(long)]
+    quick: bool,
+    /// Only these modules
+    #[arg(short, long = "module", value_name = "NAME")]
+    modules: Vec<String>,
+    /// The trace: a classic pcap file [default: a mixed one beside the repository, else the sample capture]
+    #[arg(long, value_name = "FILE")]
+    capture: Option<PathBuf>,
+    /// The large capture for whole runs; made by looping the trace where it is not there
+    #[arg(long, value_name = "FILE")]
+    big: Option<PathBuf>,
+    /// The earlier program `weir` of `bench versus`; the `bench` beside it counts its instructions
+    #[arg(long, value_name = "FILE")]
+    old: Option<PathBuf>,
+    /// Write the tables to this file too
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Write the tables into docs/SPECIFICATION.md
+    #[arg(long)]
+    update: bool,
+    /// Run one build of a module over the trace, under callgrind
+    #[arg(long, hide = true, value_name = "MODULE:BUILD:PACKETS:PASSES")]
+    exercise: Option<String>,
+    /// Analyse a module once, in a process of its own
+    #[arg(long, hide = true, value_name = "FILE")]
+    analyse: Option<PathBuf>,
+}
+
+/// A part of the benchmark, with its rounds under `--quick` and without.
+struct Part {
+    name: &'static str,
+    about: &'static str,
+    rounds: (usize, usize),
+    measure: fn(&Bench<'_>, usize) -> Result<String, LabError>,
+}
+
+const ALL: &str = "all";
+const MAKE_BIG: &str = "make-big";
+const VERSUS: &str = "versus";
+/// The parts that run in a network namespace of their own.
+const IN_NAMESPACES: [&str; 3] = ["floods", "live", "idle"];
+
+const fn part(
+    name: &'static str,
+    about: &'static str,
+    rounds: (usize, usize),
+    measure: fn(&Bench<'_>, usize) -> Result<String, LabError>,
+) -> Part {
+    Part { name, about, rounds, measure }
+}
+
+/// All parts but `versus`, in the order of the output.
+const PARTS: &[Part] = &[
+    part("price", "Sandboxed against native modules: time", (31, 151), |bench, rounds| {
+        price::tables(&bench.modules, &bench.trace, CACHED, rounds)
+    }),
+    part("descriptor", "Modules over descriptors of several sizes", (31, 151), |bench, rounds| {
+        descriptors::tables(&bench.modules, &bench.trace, CACHED, rounds)
+    }),
+    part("compiling", "Other ways of compiling than the one that is kept", (21, 101), |bench, rounds| {
+        compiling::table(&bench.modules, &bench.trace, CACHED, rounds)
+    }),
+    part("instructions", "Sandboxed against native modules: instructions", (1, 1), |bench, _| {
+        instructions::table(&bench.modules, &bench.trace, COUNTED)
+    }),
+    part("run", "Whole runs against a bare loop and tcpdump", (3, 9), |bench, rounds| {
+        run::tables(&bench.big()?, &bench.shipped, rounds)
+    }),
+    part("memory", "Memory of whole runs", (1, 1), |bench, _| {
+        memory::table(&bench.trace, &bench.big()?, &bench.shipped)
+    }),
+    part("start", "From start to first packet", (5, 20), |bench, rounds| {
+        start::table(&bench.shipped, rounds)
+    }),
+    part("corpus", "The share of the corpus that gets a bound", (1, 1), |_, _| {
+        shares::tables(&corpus::build(&Shape::all()?, &Level::ALL)?, &Level::ALL)
+    }),
+    part("bounds", "Bounds against the dearest packets that a search finds", (1, 1), |bench, _| {
+        bench.bounds()
+    }),
+    part("analysis", "Time and memory of analyses", (21, 201), |bench, rounds| {
+        analysis::tables(&bench.modules, rounds)
+    }),
+    part(
+        "demux",
+        "The channels that want a packet: joined filters against libpcap's",
+        (21, 101),
+        |bench, rounds| demultiplexing::tables(&bench.trace, rounds),
+    ),
+    part("view", "The cost of showing a packet as a view allows", (5, 41), |bench, rounds| {
+        views::tables(&bench.trace, rounds)
+    }),
+    part("schedule", "A decision of the schedulers", (11, 101), |_, rounds| scheduling::tables(rounds)),
+    part("suspend", "A call that can be suspended, and a suspension", (11, 51), |_, rounds| {
+        suspending::tables(rounds)
+    }),
+    part("ward", "Modules in processes of their own", (11, 101), |_, rounds| processes::table(rounds)),
+    part("handshake", "Both sides of a handshake", (11, 101), |_, rounds| handshake::tables(rounds)),
+    part("authorise", "Credentials, and decisions about requests", (11, 101), |_, rounds| {
+        authorising::table(rounds)
+    }),
+    part(
+        "floods",
+        "Valid clients, and the node's processor time, under floods of other peers (root)",
+        (1, 1),
+        |_, _| floods::table(),
+    ),
+    part("live", "Receiving from an interface, and calling modules (root)", (5, 15), |_, rounds| {
+        Ok(format!("{}\n{}", live::table(rounds)?, durable::table(rounds)?))
+    }),
+    part("idle", "A node whose sessions have nothing to do (root)", (1, 1), |_, _| idle::table()),
+];
+
+fn parts() -> PossibleValuesParser {
+    let others = [
+        (ALL, "All of them"),
+        (VERSUS, "An earlier weir (`--old`) against this one; part of `all` where one is named"),
+        (MAKE_BIG, "Only make the large capture"),
+    ];
+    let all = PARTS.iter().map(|part| (part.name, part.about)).chain(others);
+    all.map(|(name, about)| PossibleValue::new(name).help(about)).collect::<Vec<_>>().into()
+}
+
+/// Packets of the large capture, at least.
+const BIG_PACKETS: u64 = 5_000_000;
+/// Packets that stay in the processor's cache with their descriptors.
+const CACHED: usize = 4096;
+/// Packets whose instructions are counted.
+const COUNTED: usize = 8192;
+/// The exit status where a row of `versus` is outside.
+const OUTSIDE: u8 = 3;
+/// A trace with fewer packets is looped, so that it does not stay in the cache.
+const TRACE_PACKETS: u64 = 65_536;
+
+/// The program `bench`.
+pub fn main() -> ExitCode {
+    match measure(&Cli::parse()) {
+        Ok(outside) if outside.is_empty() => ExitCode::SUCCESS,
+        Ok(outside) => {
+            eprintln!("bench: more than with the earlier program: {}", outside.join(", "));
+            ExitCode::from(OUTSIDE)
+        }
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Measures, and returns the modules that are outside of an earlier program's measures.
+fn measure(cli: &Cli) -> Result<Vec<String>, LabError> {
+    if let Some(path) = &cli.analyse {
+        println!("{}", analysis::child(path)?);
+        return Ok(Vec::new());
+    }
+    let source = cli.capture.clone().or_else(place::shared_trace).unwrap_or_else(place::sample);
+    if let Some(exercise) = &cli.exercise {
+        Exercise::from_argument(exercise)?.run(&source)?;
+        return Ok(Vec::new());
+    }
+    let bench = Bench::new(cli, source)?;
+    let wants = |name: &str| cli.parts.iter().any(|part| part == name);
+    let mut sections = Vec::new();
+    let mut add = |name, text: String| {
+        println!("\n## {name}\n\n{text}");
+        sections.push(Section { name, text });
+    };
+    if !namespace::is_inside() {
+        add("machine", machine::facts());
+    }
+    for part in PARTS.iter().filter(|part| wants(ALL) || wants(part.name)) {
+        let rounds = if cli.quick { part.rounds.0 } else { part.rounds.1 };
+        if namespace::is_inside() {
+            print!("{}", (part.measure)(&bench, rounds)?);
+            return Ok(Vec::new());
+        }
+        let is_elsewhere = IN_NAMESPACES.contains(&part.name);
+        add(
+            part.name,
+            if is_elsewhere { bench.in_namespace(part)? } else { (part.measure)(&bench, rounds)? },
+        );
+    }
+    if wants(MAKE_BIG) {
+        bench.big()?;
+    }
+    let mut outside = Vec::new();
+    if wants(VERSUS) || wants(ALL) && cli.old.is_some() {
+        let verdict = bench.versus()?;
+        add(VERSUS, verdict.text);
+        outside = verdict.outside;
+    }
+    if let Some(path) = &cli.markdown {
+        let text: String = sections.iter().map(|s| format!("## {}\n\n{}\n", s.name, s.text)).collect();
+        std::fs::write(path, text).map_err(LabError::file(path))?;
+    }
+    if cli.update {
+        document::update(&place::root().join("docs/SPECIFICATION.md"), &sections)?;
+    }
+    Ok(outside)
+}
+
+/// The modules and captures of the measurements.
+struct Bench<'a> {
+    cli: &'a Cli,
+    modules: Vec<Module>,
+    /// The names of the shipped ones.
+    shipped: Vec<String>,
+    source: PathBuf,
+    /// The source, or a longer capture made of it.
+    trace: PathBuf,
+}
+
+impl<'a> Bench<'a> {
+    fn new(cli: &'a Cli, source: PathBuf) -> Result<Self, LabError> {
+        let modules: Vec<Module> = if cli.modules.is_empty() {
+            [vec![Module::empty()?], Module::shipped()?].concat()
+        } else {
+            cli.modules.iter().map(|name| Module::named(name)).collect::<Result<_, _>>()?
+        };
+        let shipped = modules.iter().map(|m| m.name.clone()).filter(|name| name != "empty").collect();
+        let mut trace = source.clone();
+        if packets_of(Packets::read(&source, usize::MAX)?.batches()) < TRACE_PACKETS {
+            trace = looped::made(&source, "looped", TRACE_PACKETS)?;
+        }
+        Ok(Self { cli, modules, shipped, source, trace })
+    }
+
+    /// The large capture.
+    fn big(&self) -> Result<PathBuf, LabError> {
+        match &self.cli.big {
+            Some(big) => looped::make_if_missing(&self.source, big, BIG_PACKETS).map(|()| big.clone()),
+            None => looped::made(&self.source, "big", BIG_PACKETS),
+        }
+    }
+
+    /// The text of a part that this program measures in a network namespace.
+    fn in_namespace(&self, part: &Part) -> Result<String, LabError> {
+        let quick = self.cli.quick.then_some("--quick");
+        namespace::said(&[part.name].into_iter().chain(quick).map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    fn bounds(&self) -> Result<String, LabError> {
+        let quick = self.cli.quick;
+        let packets = Packets::read(&self.trace, usize::MAX)?;
+        let search = Search { seed: 1, times: if quick { 8 } else { 60 }, batches: 150 };
+        let text = ratios::shipped(&self.modules, &self.source, &packets, search)?;
+        if !self.cli.modules.is_empty() {
+            return Ok(text);
+        }
+        let corpus = corpus::build(&Shape::all()?, &Level::ALL)?;
+        let search = Search { seed: 2, times: if quick { 4 } else { 20 }, batches: 40 };
+        Ok(format!("{text}\n{}", ratios::corpus(&shares::bounded(&corpus)?, &self.source, search)?))
+    }
+
+    fn versus(&self) -> Result<versus::Verdict, LabError> {
+        let old = self.cli.old.clone().unwrap_or_default();
+        let (rounds, packets) = if self.cli.quick { (5, COUNTED / 16) } else { (21, COUNTED) };
+        let (capture, counted, modules) = (&self.trace, &self.source, &self.shipped);
+        versus::Versus { old: &old, capture, counted, modules, rounds, packets }.measure()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_has_a_name_of_its_own() {
+        let mut names: Vec<&str> = PARTS.iter().map(|part| part.name).collect();
+        assert!(IN_NAMESPACES.iter().all(|name| names.contains(name)));
+        names.extend([ALL, VERSUS, MAKE_BIG]);
+        names.sort_unstable();
+        assert!(names.windows(2).all(|two| two[0] != two[1]), "{names:?}");
+    }
+}

@@ -1,0 +1,7 @@
+//! The benchmark: `make bench`.
+
+#![forbid(unsafe_code)]
+
+fn main() -> std::process::ExitCode {
+    weir_lab::bench::main()
+}

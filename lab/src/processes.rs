@@ -1,0 +1,106 @@
+//! The cost of modules in sandbox processes.
+
+use crate::error::{Doing, LabError};
+use crate::module::Module;
+use crate::packets::blank_batch;
+use crate::place;
+use crate::statistics::all_in_turn;
+use crate::table::{Table, yes_or_no};
+use std::hint::black_box;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::time::Instant;
+use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTORS_BASE};
+use weir_sandbox::{
+    Area, Batch, Budget, Call, Engine, GroupSetting, Instance, Launcher, Options, Settings, Spawner, Step,
+    Ward, WriteRights,
+};
+use weir_units::Nanos;
+use weir_wire::WriteFields;
+
+/// Calls of a round.
+const CALLS: u32 = 500;
+/// Starts of each kind at least.
+const STARTS: usize = 40;
+/// Milliseconds that namespaces, a user, an empty root and a control group may add to a start.
+const PROMISE: f64 = 5.0;
+
+/// Nanoseconds of a call on the clock, because the calling thread waits while another process works; and the time of starts.
+pub fn table(rounds: usize) -> Result<String, LabError> {
+    let engine = Engine::new(Options::default(), None)?;
+    let descriptors = blank_batch()?;
+    let area = Area { fd: descriptors.as_fd(), offset: 0, len: BATCH_BYTES };
+    let launcher = Launcher::Direct(place::built()?);
+    let mut table =
+        Table::new("a call for | in this process, ns | in its own, ns | quartiles | more, ns a packet");
+    for (what, packets) in [("one packet", 1), ("64 packets", BATCH_PACKETS)] {
+        let mask = u64::MAX >> (BATCH_PACKETS - packets);
+        let call = Call::Batch(Batch { descriptors: DESCRIPTORS_BASE, mask, first: 0 });
+        let loaded = engine.load_suspendable(Module::empty()?.admit()?)?;
+        let mut here = Instance::start(&engine, &loaded)?;
+        here.map_descriptors(area).doing("mapping descriptors")?;
+        let mut apart = start(&launcher, &engine)?;
+        apart.map_descriptors(area).doing("mapping descriptors")?;
+        let [here, there] = all_in_turn(
+            rounds,
+            [
+                Box::new(|| Ok(nanos_on_the_clock(|| here.begin(call, Budget::WHOLE)))),
+                Box::new(|| Ok(nanos_on_the_clock(|| apart.begin(call, Budget::WHOLE)))),
+            ],
+        )?;
+        if let Some(fault) = apart.faults().first() {
+            return Err(LabError::failed("bench ward", fault.clone()));
+        }
+        let packets = u32::try_from(packets).map_or(1.0, f64::from);
+        let more = (there.median() - here.median()) / packets;
+        table.row(format_args!("{what} | {:.0} | {} | {more:.0}", here.median(), there.cells(0)));
+    }
+    Ok(format!(
+        "Medians of {rounds} rounds of {CALLS} calls of an empty module.\n\n{table}\n{}",
+        starts(rounds, &engine)?
+    ))
+}
+
+/// Milliseconds to start a process, admit its module and start the module there, with namespaces and without.
+fn starts(rounds: usize, engine: &Engine) -> Result<Table, LabError> {
+    let program = place::built()?;
+    // A range of unused users, the default of a node's configuration.
+    let settings = Settings {
+        first_user: 1_900_000_000,
+        group: GroupSetting::Delegated,
+        label: "bench".to_owned(),
+        key: None,
+    };
+    let spawner = Arc::new(Spawner::start(&program, &settings).map_err(LabError::file(&program))?);
+    let isolation = spawner.isolation();
+    let [direct, isolated] = [Launcher::Direct(program), Launcher::Spawner(spawner)];
+    let timed = |launcher: &Launcher| {
+        let begin = Instant::now();
+        let process = start(launcher, engine)?;
+        let taken = begin.elapsed().as_secs_f64() * 1e3;
+        drop(process);
+        Ok(taken)
+    };
+    let [without, with] =
+        all_in_turn(rounds.max(STARTS), [Box::new(|| timed(&direct)), Box::new(|| timed(&isolated))])?;
+    let more = with.median() - without.median();
+    let mut table = Table::new("a start, isolated by | ms | quartiles | more, ms | at most 5 ms more");
+    table.row(format_args!("seccomp | {}", without.cells(1)));
+    table.row(format_args!("{isolation} | {} | {more:.1} | {}", with.cells(1), yes_or_no(more <= PROMISE)));
+    Ok(table)
+}
+
+/// A sandbox process with an empty module.
+fn start(launcher: &Launcher, engine: &Engine) -> Result<Ward, LabError> {
+    let writes = Arc::new(WriteRights::new(WriteFields::ALL));
+    let admitted = Module::empty()?.admit()?;
+    Ok(Ward::start(launcher, engine, admitted, &[], true, (None, &writes), &mut Nanos(0))?)
+}
+
+fn nanos_on_the_clock(mut call: impl FnMut() -> Step) -> f64 {
+    let begin = Instant::now();
+    for _ in 0..CALLS {
+        _ = black_box(call());
+    }
+    begin.elapsed().as_secs_f64() * 1e9 / f64::from(CALLS)
+}
