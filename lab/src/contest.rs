@@ -157,6 +157,8 @@ impl<'a> Entry<'a> {
     ///
     /// # Errors
     /// Where descriptors cannot be written.
+    // Instructions are counted in the function of this name.
+    #[inline(never)]
     pub fn pass(&mut self, batches: &[Ready], ticks: &[Tick]) -> Result<(Duration, Deeds), BenchError> {
         let mut deeds = Deeds::default();
         let mut ticks = ticks.iter().peekable();

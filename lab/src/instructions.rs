@@ -1,7 +1,8 @@
 //! Instructions a packet, counted by valgrind's callgrind. It counts code that was made at run time too: valgrind runs the sandbox as it is, with
 //! its 4 GiB of reserved addresses and its signal handlers. What it does not know is AVX-512, so nothing is built with `-march=native` here.
 //!
-//! A program is run twice, with once and twice as many passes over the packets: the difference is what the passes cost, without start and end.
+//! Only passes over the packets are counted, in the thread that makes them. Compiling takes threads and tables with random seeds, so it takes other instructions
+//! each time. A program is run twice, with once and twice as many passes: the difference is what passes cost once the module has its tables.
 
 use crate::BenchError;
 use crate::contest::Entry;
@@ -11,6 +12,9 @@ use crate::price::{How, Workshop};
 use crate::table::Table;
 use std::path::Path;
 use std::process::Command;
+
+/// The function whose instructions are counted, with all that it calls: [`Entry::pass`]. An earlier program has it by the same name.
+const COUNTED: &str = "--toggle-collect=weir_lab::contest::Entry::pass*";
 
 /// What this program is to do under callgrind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,7 +131,7 @@ fn collected(program: &Path, exercise: &Exercise, capture: &Path) -> Result<u64,
     let failed = |source| BenchError::Program { program: "valgrind".to_owned(), source };
     let mut command = Command::new("valgrind");
     command
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--"])
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", COUNTED, "--"])
         .arg(program)
         .arg("--capture")
         .arg(capture)
@@ -137,7 +141,8 @@ fn collected(program: &Path, exercise: &Exercise, capture: &Path) -> Result<u64,
     let said = String::from_utf8_lossy(&output.stderr);
     let count = said.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok());
     match count {
-        Some(count) if output.status.success() => Ok(count),
+        // Without the function nothing is counted.
+        Some(count) if output.status.success() && count > 0 => Ok(count),
         _ => Err(BenchError::Failed { command: format!("{command:?}"), said: said.into_owned() }),
     }
 }

@@ -41,7 +41,7 @@ struct Cli {
     /// The large capture for whole runs; made by looping the trace where it is not there
     #[arg(long, value_name = "FILE")]
     big: Option<PathBuf>,
-    /// The earlier program `weir` of `bench versus`; the `bench` beside it counts its instructions
+    /// The earlier program `weir` of `bench versus`, in the checkout that it was built in; the `bench` beside it counts its instructions
     #[arg(long, value_name = "FILE")]
     old: Option<PathBuf>,
     /// Write the tables to this file too
@@ -292,7 +292,7 @@ fn versus(
     counted: &Path,
 ) -> Result<versus::Verdict, BenchError> {
     let old = cli.old.clone().unwrap_or_default();
-    let (rounds, packets) = if cli.quick { (5, COUNTED / 16) } else { (21, COUNTED) };
+    let (rounds, packets) = if cli.quick { (9, COUNTED / 4) } else { (21, COUNTED) };
     versus::Versus { old: &old, capture: trace, counted, modules, rounds, packets }.measure()
 }
 
