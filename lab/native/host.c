@@ -29,6 +29,7 @@ struct lab_host {
     int32_t (*release)(void *, int32_t handle);
     int32_t (*publish)(void *, uint32_t table, const void *bytes, uint32_t len);
     int64_t (*reserve)(void *, int64_t bytes);
+    int32_t (*digest)(void *, uint32_t algorithm, const void *bytes, uint32_t len, void *destination);
 };
 
 static struct lab_host host;
@@ -41,6 +42,10 @@ int32_t weir_host_patch(const struct weir_packet *p, uint32_t offset, const void
     return host.patch(host.context, p, offset, bytes, len);
 }
 uint64_t weir_host_hash(const void *bytes, uint32_t len, uint64_t seed) { return host.hash(host.context, bytes, len, seed); }
+int32_t weir_host_digest(uint32_t algorithm, const void *bytes, uint32_t len, void *destination)
+{
+    return host.digest(host.context, algorithm, bytes, len, destination);
+}
 int32_t weir_host_log(uint32_t level, const void *text, uint32_t len) { return host.log(host.context, level, text, len); }
 int64_t weir_host_param_int(uint32_t index) { return host.param_int(host.context, index); }
 double weir_host_param_float(uint32_t index) { return host.param_float(host.context, index); }

@@ -37,7 +37,7 @@ struct Cli {
     /// The large capture for whole runs; made by looping the trace where it is not there
     #[arg(long, value_name = "FILE")]
     big: Option<PathBuf>,
-    /// The earlier program `weir` of `bench versus`; the `bench` beside it counts its instructions
+    /// The earlier program `weir` of `bench versus`, in the checkout that it was built in; the `bench` beside it counts its instructions
     #[arg(long, value_name = "FILE")]
     old: Option<PathBuf>,
     /// Write the tables to this file too
@@ -282,7 +282,7 @@ impl<'a> Bench<'a> {
 
     fn versus(&self) -> Result<versus::Verdict, LabError> {
         let old = self.cli.old.clone().unwrap_or_default();
-        let (rounds, packets) = if self.cli.quick { (5, COUNTED / 16) } else { (21, COUNTED) };
+        let (rounds, packets) = if self.cli.quick { (9, COUNTED / 4) } else { (21, COUNTED) };
         let (capture, counted, modules) = (&self.trace, &self.source, &self.shipped);
         versus::Versus { old: &old, capture, counted, modules, rounds, packets }.measure()
     }

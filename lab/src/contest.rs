@@ -161,6 +161,8 @@ impl<'a> Entry<'a> {
     /// Runs once over all batches. Returns the processor time of the build.
     ///
     /// Records are taken after each block, as in a run. They are hashed after the pass, which is not measured, and neither is writing descriptors.
+    // Instructions are counted in the function of this name.
+    #[inline(never)]
     pub fn pass(&mut self, batches: &[Ready], ticks: &[Tick]) -> Result<(Duration, Deeds), LabError> {
         let mut deeds = Deeds::default();
         let mut ticks = ticks.iter().peekable();

@@ -1,7 +1,8 @@
 //! Instructions a packet, counted by valgrind's callgrind, which counts code made at run time too: the sandbox runs unchanged, with its 4 GiB of
 //! reserved addresses and its signal handlers. Valgrind does not know AVX-512, so no build here has `-march=native`.
 //!
-//! A program runs twice, with once and twice as many passes over the packets. The difference is the cost of the passes, without start and end.
+//! Only passes over the packets are counted, in the thread that makes them: compiling takes threads and tables with random seeds, so its instructions vary. A
+//! program runs twice, with once and twice as many passes. The difference is the cost of the passes once the module has its tables.
 
 use crate::contest::Entry;
 use crate::error::{Doing, LabError};
@@ -13,13 +14,19 @@ use crate::table::Table;
 use std::path::Path;
 use std::process::Command;
 
+/// The function whose instructions are counted, with all that it calls: [`Entry::pass`]. Earlier programs have it by the same name.
+const COUNTED: &str = "--toggle-collect=weir_lab::contest::Entry::pass*";
+
 /// The work of this program under callgrind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exercise {
+    /// The module's name.
     pub module: String,
+    /// Its build.
     pub how: How,
     /// Packets of the capture.
     pub packets: usize,
+    /// Passes over these packets.
     pub passes: usize,
 }
 
@@ -103,7 +110,7 @@ pub fn of_program(program: &Path, exercise: &Exercise, capture: &Path) -> Result
 fn collected(program: &Path, exercise: &Exercise, capture: &Path) -> Result<u64, LabError> {
     let mut command = Command::new("valgrind");
     command
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--"])
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", COUNTED, "--"])
         .arg(program)
         .arg("--capture")
         .arg(capture)
@@ -113,7 +120,8 @@ fn collected(program: &Path, exercise: &Exercise, capture: &Path) -> Result<u64,
     let said = String::from_utf8_lossy(&output.stderr);
     let count = said.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok());
     match count {
-        Some(count) if output.status.success() => Ok(count),
+        // Without the function nothing is counted.
+        Some(count) if output.status.success() && count > 0 => Ok(count),
         _ => Err(LabError::failed(format_args!("{command:?}"), said.into_owned())),
     }
 }

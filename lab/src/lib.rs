@@ -26,7 +26,7 @@ mod floods;
 pub mod gauge;
 mod handshake;
 mod idle;
-mod instructions;
+pub mod instructions;
 mod live;
 mod looped;
 mod machine;

@@ -19,7 +19,7 @@ const INSTRUCTIONS_MORE: f64 = 0.01;
 /// The two programs, and the work that both do.
 #[derive(Clone, Debug)]
 pub struct Versus<'a> {
-    /// The earlier `weir`. The `bench` beside it counts its instructions.
+    /// The earlier `weir`. The `bench` beside it counts its instructions, over the modules of the checkout that it was built in.
     pub old: &'a Path,
     /// The capture of whole runs.
     pub capture: &'a Path,
@@ -57,7 +57,10 @@ impl Versus<'_> {
         );
         let mut outside = Vec::new();
         for module in self.modules {
-            let [old, new] = self.times(module, [self.old, &new])?;
+            let samples = self.times(module, [self.old, &new])?;
+            // Round by round: what disturbs one run disturbs the other one beside it, too.
+            let ratio = samples[1].over(&samples[0]).median();
+            let [old, new] = samples.map(|sample| sample.quartiles());
             let counts = if can_count { Some(self.counts(module, &counters)?) } else { None };
             let is_within = times_meet(old, new) && counts.is_none_or(|[old, new]| is_about_as_few(old, new));
             let count =
@@ -66,7 +69,7 @@ impl Versus<'_> {
                 "{module} | {} | {} | {} | {} | {} | {} | {}",
                 old.cells(1),
                 new.cells(1),
-                more(old.median, new.median),
+                more(1.0, ratio),
                 count(0),
                 count(1),
                 counts.map_or_else(|| "–".to_owned(), |[old, new]| more(old, new)),
@@ -89,7 +92,7 @@ impl Versus<'_> {
     }
 
     /// The processor time of whole runs, in milliseconds, of both programs in turn: each is first in every other round.
-    fn times(&self, module: &str, programs: [&Path; 2]) -> Result<[Quartiles; 2], LabError> {
+    fn times(&self, module: &str, programs: [&Path; 2]) -> Result<[Sample; 2], LabError> {
         let mut samples = [Sample::default(), Sample::default()];
         // Once without measuring: the capture comes into the page cache, the module into that of weir.
         for round in 0..=self.rounds {
@@ -103,7 +106,7 @@ impl Versus<'_> {
                 }
             }
         }
-        Ok(samples.map(|sample| sample.quartiles()))
+        Ok(samples)
     }
 
     /// The instructions a packet of both builds of a module.

@@ -3,6 +3,7 @@
 use std::io::Write;
 use weir_author::BuildError;
 use weir_lab::contest::{Deeds, Effort};
+use weir_lab::instructions::{self, Exercise};
 use weir_lab::module::{Class, Module};
 use weir_lab::native::Compiler;
 use weir_lab::packets::{Packets, packets_of};
@@ -153,4 +154,24 @@ fn what_is_kept_read_and_published_is_the_same_natively() {
     // Without the table it is another one.
     let without = deeds(&Module { tables: Vec::new(), ..module }, &packets);
     assert!(without.dropped == 0 && without.rows != done.rows, "{without:?}");
+}
+
+#[test]
+fn two_counts_of_a_modules_instructions_agree() {
+    if std::process::Command::new("valgrind").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: valgrind is not installed, so no instructions are counted");
+        return;
+    }
+    let exercise = Exercise {
+        module: "dscp-mark".to_owned(),
+        how: How::Tier(weir_session::Tier::Proved),
+        packets: 512,
+        passes: 2,
+    };
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_bench"));
+    let count = || instructions::of_program(program, &exercise, &place::sample()).unwrap();
+    let (one, other) = (count(), count());
+    assert!(one > 1.0, "{one} instructions a packet");
+    // A tenth of what `bench versus` takes for a difference.
+    assert!((one / other - 1.0).abs() < 0.001, "{one} and {other} instructions a packet");
 }

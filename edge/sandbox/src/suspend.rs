@@ -242,7 +242,14 @@ impl Instance {
     /// While it is suspended the packets that it was called for stay where they are, nothing can be mapped, and nothing that it has emitted can be taken.
     /// It may be resumed on another thread, and dropped.
     pub fn begin(&mut self, call: Call, budget: Budget) -> Step {
-        self.finish();
+        if self.is_suspended() {
+            self.finish();
+        }
+        if let Call::Batch(batch) = call
+            && let Some(drops) = self.run_at_once(batch)
+        {
+            return Step::Done(drops);
+        }
         let mask = if let Call::Batch(batch) = call { batch.mask } else { 0 };
         let task = Task { call, mask, drops: 0, called: 0, under_way: None };
         if let Call::Stop { .. } = call
@@ -251,6 +258,38 @@ impl Instance {
             self.begin_block();
         }
         self.go_on(task, budget)
+    }
+
+    /// Runs a batch by one call on the caller's stack, without a task: nearly all batches are done so. Returns nothing where the batch takes more than that.
+    #[inline]
+    fn run_at_once(&mut self, batch: Batch) -> Option<u64> {
+        if self.checks.is_sliced() || self.untold.is_some() || batch.mask == 0 || self.has_ended() {
+            return None;
+        }
+        match self.call_whole(Errand::Batch(batch))? {
+            Ok(dropped) => {
+                let packets = batch.mask.count_ones();
+                self.counters.packets += u64::from(packets);
+                self.weigh(packets);
+                if self.has_ended() {
+                    self.let_go();
+                }
+                Some(dropped.cast_unsigned() & batch.mask)
+            }
+            Err(error) => Some(self.run_after(&error, batch)),
+        }
+    }
+
+    /// Goes on with a batch after the loss of a packet.
+    #[cold]
+    fn run_after(&mut self, error: &wasmtime::Error, batch: Batch) -> u64 {
+        let mut task =
+            Task { call: Call::Batch(batch), mask: batch.mask, drops: 0, called: 1, under_way: None };
+        task.mask = self.lose(error, batch, task.mask, &mut task.drops);
+        match self.go_on(task, Budget::WHOLE) {
+            Step::Done(drops) => drops,
+            Step::Suspended => self.finish(),
+        }
     }
 
     /// Has a suspended call go on. Where there is none, nothing is done.
@@ -312,42 +351,66 @@ impl Instance {
         drops
     }
 
-    /// Calls one function after the other until the call is done. Where its module can be suspended there is a slice, which it is to stop at the end of.
+    /// Calls one function after the other until the call is done, or its slice is over. Only a module that can be suspended has slices.
     fn go_on(&mut self, mut task: Task, budget: Budget) -> Step {
-        let mut slice = self.checks.is_sliced().then(|| {
+        let is_done = if self.checks.is_sliced() {
+            self.run_slice(&mut task, budget)
+        } else {
+            self.complete(&mut task)
+        };
+        if !is_done {
+            self.task = Some(task);
+            return Step::Suspended;
+        }
+        self.settle(&task);
+        Step::Done(task.drops)
+    }
+
+    /// Calls functions to their ends, on the caller's stack, until the call is done, which is returned.
+    #[inline]
+    fn complete(&mut self, task: &mut Task) -> bool {
+        while let Some(errand) = self.next(task) {
+            let Some(result) = self.call_whole(errand) else { break };
+            self.has_returned(task, errand, result);
+        }
+        true
+    }
+
+    /// Calls functions until the call is done, which is returned, or this slice is over.
+    fn run_slice(&mut self, task: &mut Task, budget: Budget) -> bool {
+        let mut slice = {
             let mut shared = lock(&self.slice);
             shared.grant(budget, Order::GoOn);
             shared.whole()
-        });
+        };
         loop {
             let called = match task.under_way.take() {
                 Some(under_way) => Some(self.poll(under_way)),
-                None => self.next(&mut task).and_then(|errand| self.call(errand, slice)),
+                None => self.next(task).and_then(|errand| self.call_in_slice(errand, slice)),
             };
             match called {
-                None => break,
+                None => return true,
                 Some(Err(suspended)) => {
                     task.under_way = Some(suspended);
-                    self.task = Some(task);
-                    return Step::Suspended;
+                    return false;
                 }
                 Some(Ok((errand, result))) => {
-                    let is_whole = self.has_returned(&mut task, errand, result);
-                    let Some(slice) = &mut slice else { continue };
+                    let is_whole = self.has_returned(task, errand, result);
                     // Of a call that was lost it is not known what it had left: that may have been in a register.
                     let left = if is_whole { self.left() } else { 0 };
                     let rest = lock(&self.slice).rest(left);
                     match rest {
-                        Some(rest) => *slice = rest,
-                        None if self.is_done(&task) => break,
-                        None => {
-                            self.task = Some(task);
-                            return Step::Suspended;
-                        }
+                        Some(rest) => slice = rest,
+                        None => return self.is_done(task),
                     }
                 }
             }
         }
+    }
+
+    /// After the last function of a call.
+    #[inline]
+    fn settle(&mut self, task: &Task) {
         match task.call {
             Call::Start => self.forget_exceeded(),
             Call::Batch(batch) => {
@@ -360,10 +423,10 @@ impl Instance {
         if self.has_ended() {
             self.let_go();
         }
-        Step::Done(task.drops)
     }
 
     /// Whether nothing is left to call.
+    #[inline]
     fn is_done(&self, task: &Task) -> bool {
         let Some(wasm) = &self.wasm else { return true };
         match task.call {
@@ -402,18 +465,24 @@ impl Instance {
         })
     }
 
-    /// Calls a function, which runs until it returns, or to the end of this slice.
+    /// Calls a function, which runs until it returns; nothing where the module does not have it.
     #[inline]
-    fn call(&mut self, errand: Errand, slice: Option<i64>) -> Option<Returned> {
+    fn call_whole(&mut self, errand: Errand) -> Option<wasmtime::Result<i64>> {
         let wasm = self.wasm.as_ref()?;
         let phase = errand.phase(wasm.one_by_one);
         let store = self.store.as_mut()?;
         store.data_mut().enter(phase);
-        let Some(slice) = slice else {
-            let (result, late) =
-                watched(self.watch.as_ref(), phase, || wasm.call(errand, || Some(ToCompletion(store))));
-            return Some(Ok((errand, settled(result?, late))));
-        };
+        let (result, late) =
+            watched(self.watch.as_ref(), phase, || wasm.call(errand, || Some(ToCompletion(store))));
+        Some(settled(result?, late))
+    }
+
+    /// Calls a function, which runs until it returns, or to the end of this slice.
+    fn call_in_slice(&mut self, errand: Errand, slice: i64) -> Option<Returned> {
+        let wasm = self.wasm.as_ref()?;
+        let phase = errand.phase(wasm.one_by_one);
+        let store = self.store.as_mut()?;
+        store.data_mut().enter(phase);
         if let Some(counter) = wasm.counter {
             counter.set(&mut *store, slice);
         }

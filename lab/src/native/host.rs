@@ -5,9 +5,11 @@
 use super::Space;
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind, packed};
 use memchr::memmem::Finder;
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use weir_abi::{Descriptor, code, limit};
+use weir_abi::{Descriptor, code, host::algorithm, limit};
 use weir_sandbox::Patch;
 use weir_session::{Access, Admitted, Manifest, Order, Records, Value};
 use weir_units::Bytes;
@@ -33,6 +35,7 @@ pub(super) struct Table {
     release: unsafe extern "C" fn(*mut c_void, i32) -> i32,
     publish: unsafe extern "C" fn(*mut c_void, u32, *const u8, u32) -> i32,
     reserve: unsafe extern "C" fn(*mut c_void, i64) -> i64,
+    digest: unsafe extern "C" fn(*mut c_void, u32, *const u8, u32, *mut u8) -> i32,
 }
 
 /// The phase of a call.
@@ -132,6 +135,7 @@ impl<'a> Host<'a> {
             release,
             publish,
             reserve,
+            digest,
         }
     }
 }
@@ -221,7 +225,12 @@ fn compile(patterns: &[&[u8]], ignore_case: bool) -> Option<Patterns> {
     if let ([pattern], false) = (patterns, ignore_case) {
         return Some(Patterns::One(Box::new(Finder::new(pattern).into_owned())));
     }
-    if !ignore_case && patterns.len() <= 32 && patterns.iter().all(|pattern| pattern.len() >= 3) {
+    let bytes: usize = patterns.iter().map(|pattern| pattern.len()).sum();
+    if !ignore_case
+        && patterns.len() <= 32
+        && bytes <= 256
+        && patterns.iter().all(|pattern| pattern.len() >= 3)
+    {
         let mut config = packed::Config::new();
         let few = config.match_kind(packed::MatchKind::LeftmostLongest).builder().extend(patterns).build();
         if let Some(few) = few {
@@ -256,6 +265,31 @@ unsafe extern "C" fn find(context: *mut c_void, handle: i32, bytes: *const u8, l
 unsafe extern "C" fn hash(_: *mut c_void, bytes: *const u8, len: u32, seed: u64) -> u64 {
     // SAFETY: as in `emit`.
     xxhash_rust::xxh3::xxh3_64_with_seed(unsafe { given(bytes, len) }, seed)
+}
+
+unsafe extern "C" fn digest(_: *mut c_void, algorithm: u32, bytes: *const u8, len: u32, to: *mut u8) -> i32 {
+    if len > algorithm::BYTES {
+        return code::RANGE;
+    }
+    // SAFETY: as in `emit`; the module has room there for a digest of this algorithm.
+    unsafe {
+        match algorithm {
+            algorithm::SHA1 => digest_by::<Sha1>(given(bytes, len), to),
+            algorithm::SHA256 => digest_by::<Sha256>(given(bytes, len), to),
+            _ => code::UNKNOWN,
+        }
+    }
+}
+
+/// Computes a digest, then writes it: the two places may overlap.
+///
+/// # Safety
+/// A digest of this algorithm fits at `to`, and `bytes` is not used after that.
+unsafe fn digest_by<D: Digest>(bytes: &[u8], to: *mut u8) -> i32 {
+    let digest = D::digest(bytes);
+    // SAFETY: by the promise of the caller; what was just made is elsewhere.
+    unsafe { std::ptr::copy_nonoverlapping(digest.as_ptr(), to, digest.len()) };
+    i32::try_from(digest.len()).unwrap_or(i32::MAX)
 }
 
 /// A native module's log goes nowhere: with the default parameters none has anything to say.
