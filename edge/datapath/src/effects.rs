@@ -1,6 +1,8 @@
 //! The effects of modules' verdicts on a packet that goes on: in a private copy, which no module sees.
 
-use weir_abi::{Descriptor, flag, tunnel};
+use crate::left;
+use weir_abi::{Descriptor, flag};
+use weir_netio::Checksum;
 use weir_sandbox::Patch;
 use weir_units::Timestamp;
 use weir_wire::{LinkType, Meta};
@@ -33,20 +35,35 @@ impl<'a> Patches<'a> {
     }
 }
 
-/// Turns a private copy of a packet into what goes on: with these patches, in their order. Returns how many of them could not be made: each was
-/// checked when the module made it, so that can only be where the packet's memory has changed since.
+/// What became of a packet's private copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// Patches that could not be made: each was checked when the module made it, so that can only be where the packet's memory has changed since.
+    pub unmade: u64,
+    /// False where a host left the checksum to its network card and it could not be computed: such a packet may not leave.
+    pub is_finished: bool,
+}
+
+/// Turns a private copy of a packet into what goes on: with these patches, in their order.
 ///
 /// A checksum that a host left to its network card is computed where the packet leaves through an interface, as nothing computes it behind
 /// that; and where a patch is to update it, as there is nothing in it to update.
-pub fn apply(copy: &mut [u8], descriptor: &Descriptor, leaves: bool, patches: &[&Patch]) -> u64 {
+pub fn apply(
+    copy: &mut [u8],
+    descriptor: &Descriptor,
+    checksum: Checksum,
+    leaves: bool,
+    patches: &[&Patch],
+) -> Applied {
+    let mut is_finished = true;
     if leaves || patches.iter().any(|patch| is_covered(descriptor, patch)) {
-        complete(copy, descriptor);
+        is_finished = left::finish(copy, descriptor, checksum);
     }
     let mut unmade = 0;
     for patch in patches {
         unmade += u64::from(patch.fields.apply(copy, descriptor, patch.offset, &patch.bytes).is_err());
     }
-    unmade
+    Applied { unmade, is_finished }
 }
 
 /// Whether a checksum above IP can cover bytes of the patch: addresses, or anything behind them.
@@ -62,28 +79,12 @@ fn is_covered(descriptor: &Descriptor, patch: &Patch) -> bool {
 pub fn complete_frame(frame: &mut [u8], link_type: LinkType) {
     // All bytes are there, so no more of them are asked for.
     if let Ok(descriptor) = weir_wire::classify(frame, &whole(frame, link_type)) {
-        complete(frame, &descriptor);
-    }
-}
-
-/// Computes the one checksum that a host leaves to its network card: the packet's own, or that of the packet in its innermost tunnel. The checksums between
-/// them are right when that one is: the host has computed them so.
-fn complete(packet: &mut [u8], descriptor: &Descriptor) {
-    // Of a packet that is not whole, the one inside is not either.
-    let is_whole = descriptor.flags & (flag::CUT | flag::FRAGMENT) == 0;
-    if !weir_wire::complete(packet, descriptor)
-        && is_whole
-        && descriptor.tunnel != tunnel::NONE
-        && let Some(inside) = packet.get_mut(usize::from(descriptor.inner_offset)..)
-        && let Ok(descriptor) = weir_wire::classify(inside, &whole(inside, LinkType::Raw))
-        && descriptor.flags & flag::MALFORMED == 0
-    {
-        weir_wire::complete(inside, &descriptor);
+        left::finish(frame, &descriptor, Checksum::Unknown);
     }
 }
 
 /// What is to be known of a packet whose bytes are all there.
-fn whole(packet: &[u8], link_type: LinkType) -> Meta {
+pub(crate) fn whole(packet: &[u8], link_type: LinkType) -> Meta {
     let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
     Meta { ts: Timestamp(0), cap_len: len, wire_len: len, link_type, interface: 0, number: 0, data: 0 }
 }

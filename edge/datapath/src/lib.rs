@@ -22,6 +22,7 @@ pub mod account;
 pub mod delay;
 pub mod effects;
 pub mod egress;
+mod left;
 pub mod moment;
 pub mod notice;
 pub mod overflow;

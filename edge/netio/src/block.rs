@@ -1,6 +1,7 @@
 //! Packets on their way to the modules.
 
 use crate::arena::Hold;
+use crate::left::{Checksum, Checksums};
 use crate::live::{FrameHold, RingHold};
 use crate::memory::page_bytes;
 use crate::ring::{DescriptorRing, Slot};
@@ -58,6 +59,7 @@ pub struct Block {
     pub(crate) number: u64,
     pub(crate) first_packet: u64,
     pub(crate) latest: [Timestamp; BATCHES],
+    pub(crate) checksums: Checksums,
 }
 
 /// Up to 64 packets of a block: what one call of a module handles.
@@ -170,6 +172,11 @@ impl Block {
     /// What the classifier found out about its packets.
     pub fn descriptors(&self) -> &[Descriptor] {
         self.slot.descriptors(self.base(), self.len())
+    }
+
+    /// The kernel's word on the checksum of packet `i`.
+    pub fn checksum(&self, i: usize) -> Checksum {
+        self.checksums.of(i)
     }
 
     /// The number of its first packets that have all their bytes in the file now. That is all of them, unless the capture is a mapped file that has

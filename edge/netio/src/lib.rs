@@ -54,6 +54,7 @@ mod file;
 mod filter;
 mod format;
 mod gzip;
+mod left;
 mod live;
 mod memory;
 mod open;
@@ -79,6 +80,7 @@ pub use descriptors::{descriptor_limit, raise_descriptor_limit};
 pub use error::{FirstBytes, OpenError, ReadError, SourceName};
 pub use faults::{WatchError, WatchGuard, make_file_size_limit_an_error, watch};
 pub use filter::{EXPRESSION_BYTES_MAX, Filter, FilterError, SystemNames, compile_filter};
+pub use left::Checksum;
 pub use live::{
     Direction, Drops, Kind, Live, LiveError, LiveEvent, LiveNext, LiveOptions, LiveTotals, Loss, Sent,
     SentTotals, Sink, link_type_of, try_interface,

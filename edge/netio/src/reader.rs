@@ -4,6 +4,7 @@ use crate::BLOCK_PACKETS;
 use crate::arena::Hold;
 use crate::block::{BATCHES, Block, Keep};
 use crate::format::{Format, Record, Step};
+use crate::left::{Checksum, Checksums};
 use crate::ring::Slot;
 use crate::totals::{Counts, Reason};
 use crate::view::{Head, View};
@@ -36,6 +37,7 @@ pub(crate) struct Filling<H> {
     pub(crate) count: usize,
     pub(crate) bytes: u64,
     pub(crate) latest: [Timestamp; BATCHES],
+    checksums: Checksums,
     /// As they were before it.
     pub(crate) before: Counts,
 }
@@ -48,7 +50,16 @@ impl<H> Filling<H> {
 
     /// The same behind descriptors of earlier blocks.
     pub(crate) fn behind(slot: Slot, start: usize, hold: H, before: Counts) -> Self {
-        Self { slot, hold, start, count: 0, bytes: 0, latest: [Timestamp(0); BATCHES], before }
+        Self {
+            slot,
+            hold,
+            start,
+            count: 0,
+            bytes: 0,
+            latest: [Timestamp(0); BATCHES],
+            checksums: Checksums::default(),
+            before,
+        }
     }
 
     /// True where no more descriptors fit.
@@ -71,6 +82,13 @@ impl<H> Filling<H> {
             *slot = Timestamp(latest);
         }
         self.count += 1;
+    }
+
+    /// Notes the kernel's word on the checksum of the packet that was added last.
+    #[inline(always)]
+    pub(crate) fn tell(&mut self, checksum: Checksum) {
+        let base = self.start / BATCH_PACKETS * BATCH_PACKETS;
+        self.checksums.note((self.end() - base).saturating_sub(1), checksum);
     }
 
     /// Makes block `number` of it, unless it is empty.
@@ -96,6 +114,7 @@ impl<H> Filling<H> {
             number,
             first_packet: self.before.packets,
             latest: self.latest,
+            checksums: self.checksums,
         })
     }
 

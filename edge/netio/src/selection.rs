@@ -298,10 +298,15 @@ impl Selection {
             let written = self.write(portion, len, |to, room| unsafe { from.copy_to(index, to, room) });
             let Some((start, _)) = written else { return Added::NoRoom };
             portion.0.put(Descriptor { data: self.guest_address(start), ..*descriptor }, &mut self.counts);
+            portion.0.tell(from.checksum(index));
             return Added::There;
         }
         // SAFETY: `put` gives memory with so much room, of the arena, of which no packet of another window is a part.
-        self.put(portion, len, descriptor, |to, room| unsafe { from.copy_to(index, to, room) })
+        let added = self.put(portion, len, descriptor, |to, room| unsafe { from.copy_to(index, to, room) });
+        if matches!(added, Added::There) {
+            portion.0.tell(from.checksum(index));
+        }
+        added
     }
 
     /// Puts what is shown of a packet where its readers are, and describes that. Nothing else is written there, also not for a moment.

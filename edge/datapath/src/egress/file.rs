@@ -48,7 +48,7 @@ impl FileEnd {
 
     pub(super) fn write_all<'a>(&self, packets: impl Iterator<Item = Outgoing<'a>>) {
         let mut inner = self.lock();
-        for Outgoing { bytes, descriptor } in packets {
+        for Outgoing { bytes, descriptor, .. } in packets {
             let Ok(link_type) = LinkType::try_from(u32::from(descriptor.link_type)) else { continue };
             let (ts, interface) = (Timestamp(descriptor.ts_ns), descriptor.interface);
             let write = |writer: &mut PacketWriter| {

@@ -29,6 +29,8 @@ pub(super) struct Outgoing<'a> {
     pub(super) bytes: &'a [u8],
     /// Describes the packet as it came.
     pub(super) descriptor: &'a Descriptor,
+    /// False where its checksum was left to a network card and could not be computed.
+    pub(super) is_finished: bool,
 }
 
 impl Egress {
@@ -45,6 +47,8 @@ impl Egress {
                 for packet in packets {
                     if effects::is_cut(packet.descriptor) {
                         offers.cut();
+                    } else if !packet.is_finished {
+                        outlet.tally().lost(Loss::Malformed);
                     } else {
                         // What does not go is counted.
                         _ = offers.offer(packet.bytes);
@@ -55,6 +59,8 @@ impl Egress {
                 for packet in packets {
                     if effects::is_cut(packet.descriptor) {
                         end.tally.lost(Loss::Cut);
+                    } else if !packet.is_finished {
+                        end.tally.lost(Loss::Malformed);
                     } else {
                         end.offer(packet.bytes);
                     }
@@ -108,15 +114,21 @@ impl Copies {
         let leaves = ways.iter().any(Egress::leaves);
         let descriptors = block.descriptors().get(first..).unwrap_or_default();
         let there = |place: &usize| mask >> place & 1 == 1 && *place < whole;
-        let mut unmade = 0;
+        let (mut unmade, mut finished) = (0, 0_u64);
         for (place, (copy, descriptor)) in self.0.iter_mut().zip(descriptors).enumerate() {
             if there(&place) {
-                unmade += effects::apply(copy, descriptor, leaves, patches.of(first + place));
+                let (checksum, patches) = (block.checksum(first + place), patches.of(first + place));
+                let applied = effects::apply(copy, descriptor, checksum, leaves, patches);
+                unmade += applied.unmade;
+                finished |= u64::from(applied.is_finished) << place;
             }
         }
         for way in ways {
             let packets = self.0.iter().zip(descriptors).enumerate().filter(|(place, _)| there(place));
-            way.send(packets.map(|(_, (bytes, descriptor))| Outgoing { bytes, descriptor }));
+            way.send(packets.map(|(place, (bytes, descriptor))| {
+                let is_finished = finished >> place & 1 == 1;
+                Outgoing { bytes, descriptor, is_finished }
+            }));
         }
         // A batch of the longest packets leaves no more behind than one of usual ones.
         self.0.iter_mut().filter(|copy| copy.capacity() > COPY_BYTES).for_each(|copy| *copy = Vec::new());

@@ -18,7 +18,8 @@ pub struct OutputTally {
     pub refused: AtomicU64,
     /// Lost because the interface was down, or gone.
     pub down: AtomicU64,
-    /// Lost because the kernel did not take them, or because there was nothing whole to send.
+    /// Lost because the kernel did not take them, because there was nothing whole to send, or because a checksum that
+    /// a host left to its network card could not be computed.
     pub failed: AtomicU64,
     /// Lost because their session was closed.
     pub closed: AtomicU64,

@@ -9,6 +9,7 @@ use super::sys::{self, Plain};
 use super::totals::Drops;
 use crate::block::Keep;
 use crate::format::Record;
+use crate::left::Checksum;
 use crate::reader::Filling;
 use crate::totals::Counts;
 use crate::view::{Head, View};
@@ -185,7 +186,8 @@ impl PacketPort {
                 hold.also(&current.hold);
             }
             while current.left > 0 && !filling.is_full() {
-                let Some((record, next)) = current.packet(&view, self.link_type, self.snap_len, self.number)
+                let Some((record, next, checksum)) =
+                    current.packet(&view, self.link_type, self.snap_len, self.number)
                 else {
                     self.drops.invalid += u64::from(current.left);
                     current.left = 0;
@@ -193,6 +195,7 @@ impl PacketPort {
                 };
                 view.prefetch(next);
                 filling.add(&view, counts, &record, &mut head);
+                filling.tell(checksum);
                 current.at = next;
                 current.left -= 1;
             }
@@ -222,14 +225,14 @@ impl Drop for PacketPort {
 }
 
 impl Current {
-    /// The packet at `at`, and where the next header is; nothing where the kernel's header makes no sense.
+    /// The packet at `at`, where the next header is, and the kernel's word on the checksum; nothing where the kernel's header makes no sense.
     fn packet(
         &self,
         view: &View<'_>,
         link_type: LinkType,
         snap_len: u32,
         number: u16,
-    ) -> Option<(Record, u64)> {
+    ) -> Option<(Record, u64, Checksum)> {
         let header: [u8; HEADER] = view.read(self.at)?;
         let word =
             |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
@@ -264,7 +267,9 @@ impl Current {
             data,
             next: 0,
         };
-        Some((record, self.at + u64::from(next)))
+        let is_left = status & libc::TP_STATUS_CSUMNOTREADY != 0;
+        let checksum = if is_left { Checksum::Left } else { Checksum::Finished };
+        Some((record, self.at + u64::from(next), checksum))
     }
 }
 
