@@ -361,6 +361,11 @@ struct Between {
     far: offload::Arrivals,
 }
 
+/// Packets that were not sent, for any cause.
+fn lost(sent: &Value) -> u64 {
+    sent["lost"].as_object().unwrap().values().filter_map(Value::as_u64).sum()
+}
+
 impl Between {
     fn start(arguments: &[&str]) -> Self {
         shell("for i in b c; do ip link set dev $i mtu 1500; done");
@@ -377,10 +382,12 @@ impl Between {
             let document = ended.json();
             let is_too_long = number(&document["sent"]["lost"], "too_long") > 0;
             assert_eq!(ended.stderr.contains("gro off lro off"), is_too_long, "{}", ended.stderr);
-            let lost: u64 =
-                document["sent"]["lost"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
             let captured = number(&document["capture"], "packets");
-            assert_eq!(number(&document["sent"], "packets") + lost, captured, "{document:#}");
+            assert_eq!(
+                number(&document["sent"], "packets") + lost(&document["sent"]),
+                captured,
+                "{document:#}"
+            );
             document
         })
     }
@@ -439,6 +446,21 @@ fn checksums_are_right_of_packets_that_modules_patch() {
 }
 
 #[test]
+fn a_wrong_checksum_that_the_kernel_calls_finished_goes_on_as_it_came() {
+    if !cables(&[("a", "b"), ("c", "d")]) {
+        return;
+    }
+    let mut between = Between::start(&["-m", "port-count"]);
+    let sent = offload::finished(&between.hosts[0]);
+    let is_there = |frames: &[Vec<u8>]| sent.iter().all(|frame| frames.contains(frame));
+    between.far.until("all have arrived unchanged", is_there);
+    between.runs.iter().for_each(|going| interrupt(&going.child));
+    for going in between.runs {
+        going.end().0.good();
+    }
+}
+
+#[test]
 fn checksums_are_right_of_packets_that_modules_send_as_they_got_them() {
     if !cables(&[("a", "b"), ("c", "d")]) {
         return;
@@ -460,7 +482,8 @@ fn checksums_are_right_of_packets_that_modules_send_as_they_got_them() {
     for going in between.runs {
         let document = going.end().0.good().json();
         let frames = number(&run::process::module(&document, "sending")["outputs"][0], "frames");
-        assert_eq!(number(&document["sent"], "packets"), frames, "{document:#}");
+        // Where a thread has its turn seldom, the queue of the link can be full: then the loss is counted.
+        assert_eq!(number(&document["sent"], "packets") + lost(&document["sent"]), frames, "{document:#}");
     }
 }
 

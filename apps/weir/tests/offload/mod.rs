@@ -11,7 +11,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use weir_netio::{Direction, Kind, Live, LiveNext, LiveOptions};
+use weir_netio::{Direction, Kind, Live, LiveNext, LiveOptions, Sink};
 use weir_units::Nanos;
 
 /// Longer than anything takes, on the slowest of machines.
@@ -334,13 +334,7 @@ pub fn tagged(from: &Host, to: &Host) -> usize {
             socket
         })
     });
-    let mut frames = Vec::new();
-    for vlan in [0, 42] {
-        for (is_v6, is_tcp) in [(false, false), (false, true), (true, false), (true, true)] {
-            frames.extend([0, 1, 100, 1399].map(|len| left_to_the_card(vlan, is_v6, is_tcp, &payload(len))));
-        }
-    }
-    assert_eq!(checksums(&frames), (frames.len(), 0));
+    let frames = with_sums_of_pseudo_headers();
     let (count, interface) = (frames.len(), from.interface.clone());
     from.run(move || leave_to_the_card(&interface, &frames));
     for socket in receiving {
@@ -352,6 +346,33 @@ pub fn tagged(from: &Host, to: &Host) -> usize {
         }
     }
     count
+}
+
+/// Frames in VLANs with the sum of the pseudo header for a checksum.
+fn with_sums_of_pseudo_headers() -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    for vlan in [0, 42] {
+        for (is_v6, is_tcp) in [(false, false), (false, true), (true, false), (true, true)] {
+            frames.extend([0, 1, 100, 1399].map(|len| left_to_the_card(vlan, is_v6, is_tcp, &payload(len))));
+        }
+    }
+    assert_eq!(checksums(&frames), (frames.len(), 0));
+    frames
+}
+
+/// Sends frames that look as if their checksums were left to the card, though the kernel takes them as finished. Returns them.
+pub fn finished(from: &Host) -> Vec<Vec<u8>> {
+    let (frames, interface) = (with_sums_of_pseudo_headers(), from.interface.clone());
+    from.run(move || {
+        let mut sink = Sink::open(&interface, Kind::Packet).unwrap();
+        for frame in &frames {
+            while sink.send(&[frame]).taken == 0 {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+        assert_eq!(sink.totals().lost(), 0, "{:?}", sink.totals());
+        frames
+    })
 }
 
 /// Has the first host send segments by IPv4 and IPv6 that its card is to cut, until one is seen on the way that is longer than the other host's interface takes. What arrives
