@@ -49,10 +49,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 pub(crate) use telling::Telling;
-use weir_confine::child::Cores;
 use weir_datapath::moment::Moment;
 use weir_datapath::notice::Notice;
 use weir_ledger::{Ledger, Options as LedgerOptions, Start};
+use weir_os::child::Cores;
 use weir_sandbox::{Cache, CompileLimits, Engine, Options};
 use weir_session::ledger::{Closed, Digest, Event, Text, Unloaded};
 use weir_session::{Calibration, Name, Profile, Terms};
@@ -116,7 +116,7 @@ pub(crate) fn read_file_of(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     use std::io::Read;
     let mut bytes = Vec::new();
     // A reload must not wait for the writer of a FIFO.
-    let file = weir_confine::private::open_regular(path)?;
+    let file = weir_os::private::open_regular(path)?;
     file.take(most as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

@@ -9,9 +9,9 @@ use crate::plan::PlanError;
 use crate::view::Lens;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use weir_confine::Meter;
 use weir_demux::Program;
 use weir_netio::compile_filter;
+use weir_os::Meter;
 use weir_session::Name;
 use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn filters_of_one_request_share_its_budget() {
         let filters = Filters::default();
-        let mut budget = weir_confine::Budget::new(Nanos(5));
+        let mut budget = weir_os::Budget::new(Nanos(5));
         budget.spend(Nanos(5));
         let error = filters.compile(wanted("udp"), &mut budget).unwrap_err().to_string();
         assert!(error.contains("all that this request has to have compiled"), "{error}");

@@ -72,6 +72,6 @@ mod writer;
 pub use authority::authorise;
 pub use error::NodeError;
 pub use view::SecretError;
-pub use weir_confine::spawner::{SPAWNER, ServeError, serve as start_processes};
+pub use weir_os::spawner::{SPAWNER, ServeError, serve as start_processes};
 pub use weir_remote::{KEEPER, keep as keep_key};
 pub use weir_sandbox::{WARD, WardError, ward_child};

@@ -1,6 +1,6 @@
 //! Work of the calling thread whose processor time is taken off a meter.
 
-use weir_confine::Meter;
+use weir_os::Meter;
 use weir_sandbox::thread_time;
 use weir_units::Nanos;
 

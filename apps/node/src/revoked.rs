@@ -7,7 +7,7 @@ use crate::trust::TrustError;
 use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
-use weir_confine::private::{Folder, PrivateError};
+use weir_os::private::{Folder, PrivateError};
 use weir_trust::grant::Second;
 use weir_trust::key::PublicKey;
 use weir_trust::revocation::{

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use weir_confine::private::Folder;
+use weir_os::private::Folder;
 use weir_sched::cpu::trace::Event;
 use weir_units::Shown as _;
 

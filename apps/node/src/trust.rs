@@ -6,7 +6,7 @@ use crate::policy::Policy;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
-use weir_confine::Launcher;
+use weir_os::Launcher;
 use weir_remote::{KEEPER, Keeper};
 use weir_session::Name;
 use weir_trust::credential::{Credential, Refusal, Situation, Verified};

@@ -12,7 +12,7 @@ use crate::authority::{Owner, line};
 use queue::{Payer, Queue, State};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use weir_confine::{Budget, Meter, Order};
+use weir_os::{Budget, Meter, Order};
 use weir_trust::credential::Verified;
 use weir_units::Nanos;
 

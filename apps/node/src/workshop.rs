@@ -11,7 +11,7 @@ use crate::tables::{Binding, Readings, Shelf};
 use crate::tenant::Tenant;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weir_confine::{Launcher, Meter};
+use weir_os::{Launcher, Meter};
 use weir_sandbox::{Engine, Instance, LoadError, Means, Post, Ward};
 use weir_session::{Admitted, Assessment, MemoryReservation, Name, Terms, Tier};
 use weir_units::{Bytes, Nanos};

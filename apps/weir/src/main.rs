@@ -57,7 +57,7 @@ enum Failure {
     #[error("{}: the manual pages cannot be written: {source}", dir.shown())]
     Man { dir: std::path::PathBuf, source: std::io::Error },
     #[error(transparent)]
-    Confine(#[from] weir_confine::ConfineError),
+    Confine(#[from] weir_os::ConfineError),
     #[error("standard output: {0}")]
     Output(#[from] std::io::Error),
 }
@@ -110,7 +110,7 @@ fn holds_secrets(command: &Command) -> bool {
 
 fn dispatch(command: Command) -> Result<(), Failure> {
     if holds_secrets(&command) {
-        weir_confine::hide()?;
+        weir_os::hide()?;
     }
     let mut out = std::io::stdout().lock();
     match command {

@@ -139,7 +139,7 @@ impl Spec {
             return Err(SpecError::Folder { path: path.to_owned(), is_built: wasm.is_file(), wasm });
         }
         let read = |source| SpecError::Read { path: path.to_owned(), source };
-        let file = match weir_confine::private::open_regular(path) {
+        let file = match weir_os::private::open_regular(path) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && !self.name.contains(['/', '.']) => {
                 return Err(SpecError::Unknown(self.name.clone()));

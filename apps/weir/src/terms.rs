@@ -68,7 +68,7 @@ fn read_own(path: &Path) -> io::Result<String> {
     let file = File::open(path)?;
     let meta = file.metadata()?;
     // Not /proc/self: of a process that is hidden from others, root owns that.
-    let effective = weir_confine::private::effective_user();
+    let effective = weir_os::private::effective_user();
     if meta.uid() != effective || meta.mode() & 0o022 != 0 {
         return Err(io::Error::other(format!(
             "belongs to user {} with mode {:o}, and is not used: it must belong to user {effective}, and nobody else may write it",

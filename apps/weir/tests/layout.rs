@@ -23,23 +23,16 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("core/trust", &["core/units", "core/wire"]),
     ("core/graph", &["core/units", "core/wire"]),
     ("core/elements", &["core/graph"]),
-    ("edge/confine", &["core/units"]),
-    ("edge/memory", &[]),
-    (
-        "edge/sandbox",
-        &["abi", "core/bounds", "core/session", "core/units", "core/wire", "edge/confine", "edge/memory"],
-    ),
-    (
-        "edge/netio",
-        &["abi", "core/demux", "core/filter", "core/units", "core/wire", "edge/confine", "edge/memory"],
-    ),
+    ("edge/os", &["core/units"]),
+    ("edge/sandbox", &["abi", "core/bounds", "core/session", "core/units", "core/wire", "edge/os"]),
+    ("edge/netio", &["abi", "core/demux", "core/filter", "core/units", "core/wire", "edge/os"]),
     (
         "edge/datapath",
         &["abi", "core/demux", "core/sched", "core/units", "core/wire", "edge/netio", "edge/sandbox"],
     ),
-    ("edge/ledger", &["core/session", "core/units", "edge/confine"]),
-    ("edge/records", &["abi", "core/session", "core/units", "edge/confine"]),
-    ("edge/remote", &["core/trust", "core/units", "edge/confine"]),
+    ("edge/ledger", &["core/session", "core/units", "edge/os"]),
+    ("edge/records", &["abi", "core/session", "core/units", "edge/os"]),
+    ("edge/remote", &["core/trust", "core/units", "edge/os"]),
 ];
 
 /// Lowest first: what a crate's tests use may not stand higher than the crate itself.
@@ -97,7 +90,7 @@ const NOT_IN_THE_PACKET_PATH: &[&str] = &[
     "weir_ledger",
     "weir_records",
     "weir_remote",
-    "weir_confine",
+    "weir_os",
     "weir_node",
     "serde",
 ];

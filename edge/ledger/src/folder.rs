@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use weir_confine::{lock::Locked, private};
+use weir_os::{lock::Locked, private};
 
 /// The name of the file on which the writer holds a lock.
 const LOCK: &str = "lock";

@@ -9,7 +9,7 @@ use crate::window::Window;
 use std::ops::Range;
 use std::sync::Arc;
 use weir_abi::{ARENA_BASE, BATCH_PACKETS, Descriptor};
-use weir_memory::copy_once;
+use weir_os::memory::copy_once;
 use weir_units::Timestamp;
 
 /// How many batches a block has at most.

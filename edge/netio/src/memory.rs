@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
-use weir_memory::memory_file;
+use weir_os::memory::memory_file;
 
 /// How many bytes a page has.
 pub(crate) fn page_bytes() -> u64 {

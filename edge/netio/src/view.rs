@@ -1,7 +1,7 @@
 //! Reading memory that can change while it is read.
 
 use std::marker::PhantomData;
-use weir_memory::copy_once;
+use weir_os::memory::copy_once;
 
 /// A range of the capture's bytes that is in memory now: the bytes from offset `start` to `end` of the capture.
 ///

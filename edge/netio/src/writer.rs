@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use weir_confine::private::{self, Folder};
+use weir_os::private::{self, Folder};
 use weir_units::{Bytes, Shown as _, Timestamp};
 use weir_wire::LinkType;
 

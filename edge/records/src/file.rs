@@ -19,7 +19,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_confine::private::Folder;
+use weir_os::private::Folder;
 use weir_session::{Manifest, Name, Record, Stream};
 
 /// A row group ends with so many rows …

@@ -2,7 +2,7 @@
 
 use crate::RecordsError;
 use std::path::Path;
-use weir_confine::private::{self, Folder, PrivateError};
+use weir_os::private::{self, Folder, PrivateError};
 
 const LABEL_MAX: usize = 64;
 

@@ -5,7 +5,7 @@
 //! each row group a footer is written behind it, and overwritten by the next. A run that is killed, or whose disk
 //! fills up, therefore leaves a `.part` file that any Parquet reader opens, with the row groups finished so far.
 //!
-//! Records show traffic: files have mode 0600 and folders 0700 ([`weir_confine::private`]).
+//! Records show traffic: files have mode 0600 and folders 0700 ([`weir_os::private`]).
 //!
 //! Files of a node and of a live run survive crashes ([`Durability::Seconds`]): rows that are in no complete row group yet are in a write-ahead log beside the file,
 //! `STREAM.parquet.wal`, at most a second after they came. [`recover`] completes what a crashed process left. After a crash of the machine, files have all complete

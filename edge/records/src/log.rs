@@ -14,7 +14,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
-use weir_confine::private::Folder;
+use weir_os::private::Folder;
 
 /// Bytes in front of a payload.
 const FRAME_BYTES: usize = 8;

@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use weir_confine::private::Folder;
+use weir_os::private::Folder;
 use weir_session::Name;
 
 /// A Parquet file begins with these bytes.

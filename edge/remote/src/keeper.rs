@@ -1,7 +1,7 @@
 //! A private key in a process of its own.
 //!
 //! Whoever takes a node over, by a flaw in a sandbox say, can do what the node can and read what is in its memory. Its private key is not: a
-//! [companion](weir_confine::companion) reads it from its file, gives everything else up, and signs. Not whatever it is shown: only that an X25519 key is the
+//! [companion](weir_os::companion) reads it from its file, gives everything else up, and signs. Not whatever it is shown: only that an X25519 key is the
 //! node's own, as the side that is connected to, in one handshake ([`Statement`]). So who has the node can be it for as long as he has it; he cannot take its
 //! identity with him, and cannot have it sign a credential, a revocation list, or itself as a client of another node.
 //!
@@ -12,10 +12,10 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use weir_confine::child;
-use weir_confine::companion::{Companion, Line, Room};
-use weir_confine::private::{self, PrivateError};
-use weir_confine::{Isolation, Launcher};
+use weir_os::child;
+use weir_os::companion::{Companion, Line, Room};
+use weir_os::private::{self, PrivateError};
+use weir_os::{Isolation, Launcher};
 use weir_trust::association::{Role, STATEMENT_BYTES, Signer, Statement, Unsigned};
 use weir_trust::key::{FILE_BYTES_MAX, Identity, KeyFile, KeyFileError, PublicKey, Signature};
 use weir_units::Bytes;
@@ -219,14 +219,14 @@ pub fn keep(file: &Path) -> io::Result<()> {
         line.say(&[&[FAILED], text.get(..most).unwrap_or_default()].concat())
     };
     // Before there is anything to see.
-    if let Err(error) = weir_confine::hide() {
+    if let Err(error) = weir_os::hide() {
         return failed(&mut line, &error);
     }
     let identity = match read(file) {
         Ok(identity) => identity,
         Err(error) => return failed(&mut line, &error),
     };
-    if let Err(error) = weir_confine::keeper() {
+    if let Err(error) = weir_os::keeper() {
         return failed(&mut line, &error);
     }
     line.say(&[[READY].as_slice(), identity.public().as_bytes()].concat())?;

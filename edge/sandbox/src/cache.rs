@@ -58,7 +58,7 @@ impl Cache {
     pub fn of_user() -> Result<Self, CacheError> {
         let parent = user_folder("XDG_CACHE_HOME", ".cache").ok_or(CacheError::NoHome)?;
         // Made like any user's cache folder; what counts is checked on the last one.
-        let _ = weir_confine::private::make_named_folder(&parent);
+        let _ = weir_os::private::make_named_folder(&parent);
         Self::open(&parent.join("weir"))
     }
 

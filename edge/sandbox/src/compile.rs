@@ -1,14 +1,14 @@
 //! Compiling in a process of its own.
 //!
-//! How long a compiler takes and how much memory it wants is up to the module, so a stranger's module is compiled in a [child](weir_confine::child)
+//! How long a compiler takes and how much memory it wants is up to the module, so a stranger's module is compiled in a [child](weir_os::child)
 //! with limits on both, which is killed when it passes them. The child is this same program with the argument `compile`; it reads the module from standard input
 //! and writes the code and a digest of it to standard output. Before it reads, it gives up everything else: whoever gets the compiler to run code of
 //! theirs can compute, until the time is up, and answer with other code than asked for.
 
 use sha2::{Digest, Sha256};
 use std::io::{self, Read, Write};
-use weir_confine::child::{self, ChildError, Cores, Limits};
-use weir_confine::{Launcher, Meter};
+use weir_os::child::{self, ChildError, Cores, Limits};
+use weir_os::{Launcher, Meter};
 use weir_units::{Bytes, Nanos};
 
 const DIGEST_BYTES: usize = 32;
@@ -112,7 +112,7 @@ pub(crate) fn in_child(
 /// # Errors
 /// What the compiler says, or that a stream failed.
 pub fn compile_child() -> Result<(), CompileError> {
-    child::confined(weir_confine::compiler);
+    child::confined(weir_os::compiler);
     let mut bytes = Vec::new();
     io::stdin().lock().read_to_end(&mut bytes)?;
     let module = |e: wasmtime::Error| CompileError::Module(format!("{e:#}"));

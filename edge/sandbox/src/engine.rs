@@ -19,7 +19,7 @@ use wasmtime::{
 };
 use weir_bounds::Costs;
 use weir_bounds::charge::{self, Rules};
-use weir_confine::Meter;
+use weir_os::Meter;
 use weir_session::{Admitted, STACK_MAX, Tier};
 use weir_units::{Bytes, Nanos, beside};
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use wasmtime::{Caller, Extern, Memory};
 use weir_abi::host::HostFunction;
 use weir_abi::{DESCRIPTOR_BYTES, Descriptor, export, limit};
-use weir_memory::copy_once;
+use weir_os::memory::copy_once;
 
 /// A module's memory and the host's state, for one call of a host function.
 pub(crate) struct Guest<'a> {

@@ -56,5 +56,5 @@ pub use suspend::{Call, Step};
 pub use table::{Press, TableVersion};
 pub use ward::{WARD, Ward, WardError, ward_child};
 pub use watchdog::EXIT_STUCK;
-pub use weir_confine::spawner::{GroupSetting, SPAWNER, Settings, Spawner, serve as start_processes};
-pub use weir_confine::{Isolation, Launcher};
+pub use weir_os::spawner::{GroupSetting, SPAWNER, Settings, Spawner, serve as start_processes};
+pub use weir_os::{Isolation, Launcher};

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use wasmtime::Caller;
 use weir_abi::host::HostFunction;
 use weir_abi::{TABLES_BASE, TABLES_MAX, code, limit, table};
-use weir_memory::memory_file;
+use weir_os::memory::memory_file;
 use weir_session::Access;
 use weir_units::Bytes;
 

@@ -5,8 +5,8 @@ use crate::config::Config;
 use crate::log::warn;
 use std::io;
 use std::path::{Path, PathBuf};
-use weir_confine::Files;
-use weir_confine::private::{Folder, PrivateError};
+use weir_os::Files;
+use weir_os::private::{Folder, PrivateError};
 use weir_sandbox::Cache;
 use weir_units::Shown as _;
 
@@ -32,11 +32,11 @@ pub(super) fn confine(config: &Config, cache: Option<&Cache>) -> Result<(), Daem
     folders.iter().try_for_each(|folder| make_private(folder))?;
     // The socket's folder is its group's to enter, and may be one that others use, too.
     let socket = folder_of_socket(config);
-    weir_confine::socket::make_folder(socket)
+    weir_os::socket::make_folder(socket)
         .map_err(|source| DaemonError::Read { path: PathBuf::from(socket), source })?;
     folders.push(socket);
     folders.extend(cache.map(Cache::path));
-    match weir_confine::node(&folders)? {
+    match weir_os::node(&folders)? {
         Files::Held => {}
         Files::HeldInPart => warn(&"this kernel is too old to close all files of others to the node"),
         Files::Open => warn(&"this kernel closes no files of others to the node: it has no Landlock"),
@@ -47,7 +47,7 @@ pub(super) fn confine(config: &Config, cache: Option<&Cache>) -> Result<(), Daem
 /// From here on this process has the rights of a node, writes nothing at all, and starts no program: a check. `is_of_another` is true where the node has another user, whose folders this one
 /// need not be able to write in.
 pub(super) fn confine_check(config: &Config, is_of_another: bool) -> Result<(), DaemonError> {
-    weir_confine::node(&[])?;
+    weir_os::node(&[])?;
     let mut folders = own_folders(config);
     folders.push(folder_of_socket(config));
     folders.iter().filter(|folder| !is_of_another && folder.is_dir()).try_for_each(|folder| own(folder))
@@ -65,7 +65,7 @@ fn folder_of_socket(config: &Config) -> &Path {
 /// Sees to it that a folder can be written without root's right to other users' files, which the node has given up.
 fn own(folder: &Path) -> Result<(), DaemonError> {
     let failed = |source| DaemonError::Read { path: folder.to_owned(), source };
-    match weir_confine::may_write(folder) {
+    match weir_os::may_write(folder) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             use std::os::unix::fs::MetadataExt;

@@ -237,7 +237,7 @@ mod tests {
     use crate::share::{By, Right, Share};
     use std::path::Path;
     use std::sync::Arc;
-    use weir_confine::private::Folder;
+    use weir_os::private::Folder;
     use weir_session::Calibration;
     use weir_trust::grant::Grant;
     use weir_trust::key::Identity;

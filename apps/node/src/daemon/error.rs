@@ -8,8 +8,8 @@ use crate::trust::TrustError;
 use crate::verify::Remark;
 use std::io;
 use std::path::{Path, PathBuf};
-use weir_confine::ConfineError;
 use weir_ledger::LedgerError;
+use weir_os::ConfineError;
 use weir_sandbox::LoadError;
 use weir_session::Name;
 use weir_units::Shown as _;
@@ -120,7 +120,7 @@ pub enum DaemonError {
         /// The socket's path.
         path: PathBuf,
         /// The file that is there, or the system's error.
-        source: weir_confine::socket::SocketError,
+        source: weir_os::socket::SocketError,
     },
     /// Metrics cannot be served.
     #[error("metrics: {address}: {source}")]

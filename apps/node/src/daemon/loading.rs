@@ -14,7 +14,7 @@ use crate::turns;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use weir_confine::Budget;
+use weir_os::Budget;
 use weir_session::ledger::{Closed, Digest, Event, Text, Unloaded};
 use weir_session::{MODULE_BYTES_MAX, Name};
 use weir_units::Nanos;

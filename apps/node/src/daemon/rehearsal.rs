@@ -51,7 +51,7 @@ fn rehearse(
     _ = weir_netio::raise_descriptor_limit();
     let key = config.remote.as_ref().map(|remote| beside(&setup.config, &remote.key));
     // That this user may not read it is a warning already.
-    let key = key.filter(|key| !standing.is_of_another() || weir_confine::private::open_secret(key).is_ok());
+    let key = key.filter(|key| !standing.is_of_another() || weir_os::private::open_secret(key).is_ok());
     crate::isolation::start_for_check(&config.isolation, key.clone())?;
     let _keeper = key.map(|key| trust::keeper(&key)).transpose()?;
     confining::confine_check(config, standing.is_of_another())?;

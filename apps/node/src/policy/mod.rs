@@ -212,7 +212,7 @@ pub(crate) fn lists_of(files: &[PathBuf], folder: Option<&Path>) -> BTreeSet<Pat
 fn read_file(path: &Path, most: usize) -> Result<Vec<u8>, PolicyError> {
     let wrong = |error| PolicyError::new(path, Wrong::Read(error));
     let mut bytes = Vec::new();
-    let file = weir_confine::private::open_regular(path).map_err(wrong)?;
+    let file = weir_os::private::open_regular(path).map_err(wrong)?;
     file.take(most as u64 + 1).read_to_end(&mut bytes).map_err(wrong)?;
     if bytes.len() > most {
         return Err(PolicyError::new(path, Wrong::TooLong(most)));

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use weir_confine::socket::SocketFile;
+use weir_os::socket::SocketFile;
 use weir_remote::Keeper;
 use weir_trust::association::Signer;
 
@@ -85,7 +85,7 @@ pub(crate) struct Service {
 impl Service {
     pub(crate) fn start(daemon: &Arc<Daemon>, key: Option<Keeper>) -> Result<Self, DaemonError> {
         let path = daemon.socket();
-        let (listener, socket) = weir_confine::socket::listen(&path)
+        let (listener, socket) = weir_os::socket::listen(&path)
             .map_err(|source| DaemonError::Socket { path: path.clone(), source })?;
         let is_over = Arc::new(AtomicBool::new(false));
         // Both listen before anything is answered, so that nothing is left behind where one of them cannot.

@@ -8,7 +8,7 @@ impl Remarks {
     /// Tries the addresses, and the file of the node's key. What is bound is bound for the time of the check alone.
     pub(super) fn addresses(&mut self, subject: &Subject<'_>) {
         let (node, line) = (&subject.config.node, subject.places.node);
-        if let Err(error) = weir_confine::socket::check(&node.socket) {
+        if let Err(error) = weir_os::socket::check(&node.socket) {
             let what = format!("[node]: `socket` is {}: {error}", node.socket.shown());
             match () {
                 () if error.is_taken_by_a_server() => self.busy(subject.standing, line, what),
@@ -23,7 +23,7 @@ impl Remarks {
         drop((metrics, listens));
         // The key itself is read only by the process that keeps it.
         let key = crate::daemon::beside(subject.path, &remote.key);
-        if let Err(error) = weir_confine::private::open_secret(&key) {
+        if let Err(error) = weir_os::private::open_secret(&key) {
             let what = format!("[remote]: {}: {error}", key.shown());
             self.of_kind(subject.standing, None, error.kind(), what);
         }

@@ -6,9 +6,9 @@ use crate::revoked;
 use crate::view::Secret;
 use std::io::{self, ErrorKind};
 use std::path::Path;
-use weir_confine::may_write;
-use weir_confine::private::{Folder, check_makeable};
 use weir_ledger::LedgerError;
+use weir_os::may_write;
+use weir_os::private::{Folder, check_makeable};
 use weir_units::Shown as _;
 
 impl Remarks {

@@ -6,8 +6,8 @@ use crate::daemon::LEDGER;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
-use weir_confine::private::{Folder, PrivateError, effective_user};
 use weir_netio::LiveError;
+use weir_os::private::{Folder, PrivateError, effective_user};
 use weir_session::Name;
 
 /// The standing of a check towards the node. That of a start has neither.
@@ -27,7 +27,7 @@ impl Standing {
         let is_held = match weir_ledger::is_held(&config.node.state.join(LEDGER)) {
             Ok(is_held) => is_held,
             // The state may be closed to this user. The socket's folder often is not.
-            Err(_) => weir_confine::socket::check(&config.node.socket)
+            Err(_) => weir_os::socket::check(&config.node.socket)
                 .is_err_and(|error| other.is_some() && error.is_taken_by_a_server()),
         };
         Self { beside: is_held.then(|| config.node.name.clone()), other }

@@ -7,7 +7,7 @@ use super::secret;
 use crate::log::warn;
 use std::io::Read;
 use std::path::Path;
-use weir_confine::private::{Folder, PrivateError};
+use weir_os::private::{Folder, PrivateError};
 use weir_units::Shown as _;
 
 /// The note, in the folder of what the node keeps.

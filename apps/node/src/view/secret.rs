@@ -3,7 +3,7 @@
 use rand_core::{OsRng, RngCore};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use weir_confine::private::{Folder, PrivateError};
+use weir_os::private::{Folder, PrivateError};
 use weir_units::Shown as _;
 use zeroize::Zeroizing;
 

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use weir_confine::private::PrivateError;
+use weir_os::private::PrivateError;
 use weir_session::Name;
 use weir_trust::grant::Resource;
 

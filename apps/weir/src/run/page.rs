@@ -4,7 +4,7 @@ use super::RunError;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use weir_confine::private;
+use weir_os::private;
 
 /// The file of the report.
 #[derive(Debug)]

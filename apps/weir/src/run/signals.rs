@@ -26,7 +26,7 @@ impl Signals {
         if std::mem::replace(&mut self.are_caught, true) {
             return Ok(());
         }
-        for signal in ENDING.into_iter().filter(|signal| !weir_confine::is_ignored(*signal)) {
+        for signal in ENDING.into_iter().filter(|signal| !weir_os::is_ignored(*signal)) {
             // The order matters: the first signal finds the flag not yet set.
             signal_hook::flag::register_conditional_default(signal, Arc::clone(&self.interrupted))?;
             signal_hook::flag::register(signal, Arc::clone(&self.interrupted))?;

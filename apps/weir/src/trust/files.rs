@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use weir_confine::private;
+use weir_os::private;
 use weir_trust::credential::{CREDENTIAL_BYTES_MAX, Credential};
 use weir_trust::key::{FILE_BYTES_MAX, Identity, KeyFile, KeyFileError, PASSPHRASE_BYTES_MAX};
 use weir_trust::revocation::{LIST_BYTES_MAX, RevocationList};

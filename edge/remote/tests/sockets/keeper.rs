@@ -4,7 +4,7 @@ use crate::node::PATIENCE;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
-use weir_confine::Launcher;
+use weir_os::Launcher;
 use weir_remote::{Keeper, KeeperError};
 use weir_trust::association::{Role, Signer, Statement, Unsigned};
 use weir_trust::key::{Identity, KeyFile};

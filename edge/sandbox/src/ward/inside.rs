@@ -12,8 +12,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_confine::child;
-use weir_confine::companion::Line;
+use weir_os::child;
+use weir_os::companion::Line;
 use weir_session::{
     Assessment, Calibration, CalibrationError, Profile, ProfileError, Records, Refusal, Terms,
 };
@@ -39,7 +39,7 @@ pub enum WardError {
     Load(#[from] LoadError),
     /// It cannot be closed to other code than its module's.
     #[error(transparent)]
-    Confine(#[from] weir_confine::ConfineError),
+    Confine(#[from] weir_os::ConfineError),
 }
 
 impl From<Nonsense> for WardError {
@@ -67,7 +67,7 @@ impl From<CalibrationError> for WardError {
 pub fn ward_child() -> Result<(), WardError> {
     let mut line = Line::of_standard_input()?;
     // Before anything of a stranger's is looked at.
-    child::confined(weir_confine::ward);
+    child::confined(weir_os::ward);
     let Some(job) = line.hear(REQUEST_BYTES_MAX)? else { return Ok(()) };
     let writes = Arc::new(WriteRights::new(WriteFields::ALL));
     let instance = start(Job::read(&job)?, &writes)?;
@@ -124,7 +124,7 @@ fn start(job: Job, writes: &Arc<WriteRights>) -> Result<Instance, WardError> {
     // else has the other end of the line.
     let program = unsafe { engine.assemble(admitted, compiled) }?;
     // Before anything of the module runs. What is sealed cannot be unmapped: the code stays until the process ends.
-    weir_confine::code_is_loaded(program.code_range())?;
+    weir_os::code_is_loaded(program.code_range())?;
     std::mem::forget(program.clone());
     let means = Means { writes: Some(Arc::clone(writes)), ..Means::default() };
     Ok(Instance::start_with(&engine, &program, means)?)

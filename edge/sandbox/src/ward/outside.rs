@@ -14,9 +14,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_abi::limit;
-use weir_confine::Meter;
-use weir_confine::companion::{Companion, Room};
-use weir_confine::{Isolation, Launcher};
+use weir_os::Meter;
+use weir_os::companion::{Companion, Room};
+use weir_os::{Isolation, Launcher};
 use weir_session::{Admitted, Holding, MemoryReservation, Records, Setting};
 use weir_units::{Bytes, Nanos};
 

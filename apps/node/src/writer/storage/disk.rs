@@ -5,7 +5,7 @@ use crate::authority::Owner;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
-use weir_confine::private::{self, Folder, PrivateError};
+use weir_os::private::{self, Folder, PrivateError};
 use weir_session::Name;
 use weir_trust::credential::PrefixId;
 use weir_trust::grant::Resource;

@@ -181,7 +181,7 @@ impl Socket {
             return false;
         };
         // SAFETY: readable by the promise of the caller, and inside the part of the memory for sending by the check above.
-        unsafe { weir_memory::copy_once(from, self.memory.base().as_ptr().add(offset), len) };
+        unsafe { weir_os::memory::copy_once(from, self.memory.base().as_ptr().add(offset), len) };
         true
     }
 

@@ -6,8 +6,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
-use weir_confine::private::{self, Folder, Kind, PrivateError};
-use weir_confine::socket::{self, SocketError};
+use weir_os::private::{self, Folder, Kind, PrivateError};
+use weir_os::socket::{self, SocketError};
 
 /// A user that is neither root nor who runs the tests.
 const OTHER: u32 = 65534;

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use weir_confine::Files;
+use weir_os::Files;
 
 const WHO: &str = "WEIR_CONFINE_TEST";
 const FOLDER: &str = "WEIR_CONFINE_FOLDER";
@@ -121,7 +121,7 @@ fn code_of_a_ward_stays_as_it_was_loaded_and_no_other_comes() {
     assert!(of_files.len() > 1, "the program and its libraries");
     let (read, write, execute) = (libc::PROT_READ, libc::PROT_WRITE, libc::PROT_EXEC);
     let loaded = Memory::new();
-    weir_confine::ward().expect("the kernel has seccomp");
+    weir_os::ward().expect("the kernel has seccomp");
     assert_eq!(Memory::new().is_made_code(), [false, false, true], "a module's code is written before");
     assert!(loaded.can(read | execute), "so it is");
     // A thread that was there before is closed as well.
@@ -131,7 +131,7 @@ fn code_of_a_ward_stays_as_it_was_loaded_and_no_other_comes() {
         Memory::new().is_made_code()
     });
     let begin = loaded.0.cast::<u8>().cast_const();
-    weir_confine::code_is_loaded(begin..begin.wrapping_add(100)).expect("the kernel has seccomp");
+    weir_os::code_is_loaded(begin..begin.wrapping_add(100)).expect("the kernel has seccomp");
     go.send(()).expect("it waits");
     assert_eq!(before.join().expect("it ends"), [false; 3], "another thread makes code");
     assert_eq!(Memory::new().is_made_code(), [false; 3], "makes code");
@@ -173,7 +173,7 @@ fn a_ward_has_threads_and_signals_to_nobody_but_itself() {
         if result == 0 { None } else { std::io::Error::last_os_error().raw_os_error() }
     };
     assert_eq!(signal(parent, parent, 0), None, "nothing is closed yet");
-    weir_confine::ward().expect("the kernel has seccomp");
+    weir_os::ward().expect("the kernel has seccomp");
 
     assert_eq!(signal(itself, itself, 0), None, "its own threads it can signal to");
     for number in [0, libc::SIGSTOP, libc::SIGKILL] {
@@ -197,7 +197,7 @@ fn a_compiler_computes_and_reaches_nothing() {
     let mut open = File::open(&secret).expect("nothing is closed yet");
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("nothing is closed yet");
     let address = listener.local_addr().expect("it has an address");
-    weir_confine::compiler().expect("the kernel has seccomp");
+    weir_os::compiler().expect("the kernel has seccomp");
 
     assert!(is_denied(File::open(&secret)), "reads a file");
     assert!(is_denied(File::create(folder().join("new"))), "makes a file");
@@ -231,7 +231,7 @@ fn a_key_agent_has_its_memory_and_what_is_open_and_no_more() {
     }
     let secret = folder().join("secret");
     let mut open = File::open(&secret).expect("nothing is closed yet");
-    weir_confine::keeper().expect("the kernel has seccomp");
+    weir_os::keeper().expect("the kernel has seccomp");
 
     assert!(is_denied(File::open(&secret)), "reads a file");
     assert!(is_denied(std::net::UdpSocket::bind(("127.0.0.1", 0))), "makes a socket");
@@ -287,7 +287,7 @@ fn a_node_writes_beneath_its_folders_and_executes_nothing() {
     let (state, other) = (folder().join("state"), folder().join("other"));
     // SAFETY: takes nothing.
     let is_root = unsafe { libc::geteuid() } == 0;
-    let files = weir_confine::node(&[&state]).expect("the kernel has seccomp");
+    let files = weir_os::node(&[&state]).expect("the kernel has seccomp");
 
     let kept = state.join("ledger");
     std::fs::write(&kept, "line").expect("its folder is its own");

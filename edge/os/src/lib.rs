@@ -30,6 +30,7 @@ mod files;
 mod isolation;
 mod launch;
 pub mod lock;
+pub mod memory;
 mod meter;
 pub mod private;
 mod privileges;

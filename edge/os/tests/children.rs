@@ -1,8 +1,8 @@
 //! Children that answer, and those that do everything else: each is a script that stands for a program that a stranger has taken over.
 
 use std::os::unix::fs::PermissionsExt;
-use weir_confine::child::{Answer, Asked, ChildError, Cores, Limits, ask};
-use weir_confine::{Launcher, Meter, Order};
+use weir_os::child::{Answer, Asked, ChildError, Cores, Limits, ask};
+use weir_os::{Launcher, Meter, Order};
 use weir_units::{Bytes, Nanos};
 
 /// None of them passes these.

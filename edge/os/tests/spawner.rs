@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_confine::child::{self, Cores, Limits, ask};
-use weir_confine::companion::{Companion, Line, Room};
-use weir_confine::spawner::{GroupSetting, SPAWNER, Settings, Spawner, serve};
-use weir_confine::{Isolation, Launcher};
+use weir_os::child::{self, Cores, Limits, ask};
+use weir_os::companion::{Companion, Line, Room};
+use weir_os::spawner::{GroupSetting, SPAWNER, Settings, Spawner, serve};
+use weir_os::{Isolation, Launcher};
 use weir_units::{Bytes, Nanos};
 
 /// No test waits longer for something.
@@ -28,10 +28,10 @@ fn main() {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     match arguments.first().and_then(|first| first.to_str()) {
         Some(SPAWNER) => serve(&arguments[1..]).expect("it serves"),
-        Some("ward") => stay(weir_confine::ward, b""),
+        Some("ward") => stay(weir_os::ward, b""),
         Some("keep-key") => {
             let key = std::fs::read(&arguments[1]).expect("a key agent reads its file");
-            stay(weir_confine::keeper, &key);
+            stay(weir_os::keeper, &key);
         }
         Some("compile") => compile(),
         Some("node") => node(),
@@ -43,7 +43,7 @@ fn main() {
 }
 
 /// A process that stays: it repeats what it is told, with this behind it.
-fn stay(give_up: fn() -> Result<weir_confine::Files, weir_confine::ConfineError>, more: &[u8]) {
+fn stay(give_up: fn() -> Result<weir_os::Files, weir_os::ConfineError>, more: &[u8]) {
     let mut line = Line::of_standard_input().expect("it has one");
     child::confined(give_up);
     while let Ok(Some(told)) = line.hear(1 << 20) {
@@ -94,7 +94,7 @@ fn others() -> String {
 
 /// A process that answers once; or never.
 fn compile() {
-    child::confined(weir_confine::compiler);
+    child::confined(weir_os::compiler);
     let mut question = Vec::new();
     std::io::stdin().read_to_end(&mut question).expect("it is asked");
     if question == b"spin" {
@@ -149,7 +149,7 @@ fn ward(spawner: &Arc<Spawner>) -> Companion {
     ward
 }
 
-/// The time from the start of a process to its first answer, directly and through the spawner, in turn: `cargo test -p weir-confine --test spawner -- starts`
+/// The time from the start of a process to its first answer, directly and through the spawner, in turn: `cargo test -p weir-os --test spawner -- starts`
 /// prints it. No test depends on it.
 fn starts() {
     let spawner = spawner(GroupSetting::None, None);

@@ -1,4 +1,0 @@
-//! All integration tests of `weir-confine` that need no program of their own: each program links the same libraries once more.
-
-mod children;
-mod walls;
