@@ -9,10 +9,10 @@
 //! A call that is suspended is another one for this thread each time that it is resumed. What it takes all in all is counted where that happens
 //! (`suspend.rs`), with the same limits.
 
-use crate::caller::{self, Thread};
-use crate::host::Phase;
-use crate::interrupt::{self, Code};
-use crate::space::set_poll_page;
+use crate::run::caller::{self, Thread};
+use crate::run::host::Phase;
+use crate::run::interrupt::{self, Code};
+use crate::run::space::set_poll_page;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::ops::Deref;

@@ -79,7 +79,7 @@ pub(super) struct Host<'a> {
     strings: usize,
 }
 
-/// The choice of edge/sandbox/src/pattern.rs. A fair comparison needs the same search on both sides.
+/// The choice of edge/sandbox/src/run/pattern.rs. A fair comparison needs the same search on both sides.
 enum Patterns {
     One(Box<Finder<'static>>),
     Few(Box<packed::Searcher>),
@@ -353,7 +353,7 @@ unsafe extern "C" fn send(context: *mut c_void, output: u32, frame: *const u8, l
     code::OK
 }
 
-/// Bits of a handle that say which place it is of, as in edge/sandbox/src/kept.rs.
+/// Bits of a handle that say which place it is of, as in edge/sandbox/src/run/kept.rs.
 const PLACE_BITS: u32 = limit::KEPT_PACKETS.trailing_zeros();
 
 /// Packets stay where they are anyway, so what is kept is a handle.

@@ -1,16 +1,16 @@
 //! The host functions, and the state that they work on.
 
-use crate::allowance::{Asked, Most};
-use crate::event::Post;
-use crate::fault::FaultKind;
-use crate::guest::{guest, with_bytes, write_bytes};
-use crate::kept::{Kept, keep, release};
-use crate::outgoing::{Outgoing, send};
-use crate::pattern::{PatternError, Patterns};
-use crate::rewrite::{LIMIT, SUSPEND};
-use crate::rights::WriteRights;
-use crate::slice::{self, Counter, Shared};
-use crate::table::{Press, publish};
+use crate::load::rewrite::{LIMIT, SUSPEND};
+use crate::run::allowance::{Asked, Most};
+use crate::run::event::Post;
+use crate::run::fault::FaultKind;
+use crate::run::guest::{guest, with_bytes, write_bytes};
+use crate::run::kept::{Kept, keep, release};
+use crate::run::outgoing::{Outgoing, send};
+use crate::run::pattern::{PatternError, Patterns};
+use crate::run::rights::WriteRights;
+use crate::run::slice::{self, Counter, Shared};
+use crate::run::table::{Press, publish};
 use sha1::Sha1;
 use sha2::Sha256;
 use std::ops::Range;

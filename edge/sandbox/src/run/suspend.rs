@@ -4,13 +4,13 @@
 //! change the sandbox under it. A suspended call may be resumed on another thread: what is on its stack is wasmtime's and the module's own, and both
 //! may move. It may be dropped with its instance: its stack is unwound then, without running any code of the module.
 
-use crate::clock::thread_time;
-use crate::entry::{Starting, accepted};
-use crate::event::News;
-use crate::fault::FaultKind;
-use crate::host::{Host, Phase};
-use crate::instance::{Batch, During, Instance, Wasm, late_error};
-use crate::slice::{Budget, GivenUp, Order, lock};
+use crate::run::clock::thread_time;
+use crate::run::entry::{Starting, accepted};
+use crate::run::event::News;
+use crate::run::fault::FaultKind;
+use crate::run::host::{Host, Phase};
+use crate::run::instance::{Batch, During, Instance, Wasm, late_error};
+use crate::run::slice::{Budget, GivenUp, Order, lock};
 use crate::watchdog::{Late, Watched};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};

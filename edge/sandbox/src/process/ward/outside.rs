@@ -2,13 +2,13 @@
 
 use super::WARD;
 use super::wire::{Expected, Job, Most, Notes, REPORT_BYTES_MAX, Report, Request};
-use crate::clock::Calibration;
-use crate::engine::{Compiled, Engine, LoadError};
-use crate::host::{LogLine, Patch};
-use crate::instance::{Counters, FAULTS_DESCRIBED};
-use crate::rights::WriteRights;
-use crate::space::Area;
-use crate::suspend::{Call, Step};
+use crate::load::engine::{Compiled, Engine, LoadError};
+use crate::run::clock::Calibration;
+use crate::run::host::{LogLine, Patch};
+use crate::run::instance::{Counters, FAULTS_DESCRIBED};
+use crate::run::rights::WriteRights;
+use crate::run::space::Area;
+use crate::run::suspend::{Call, Step};
 use crate::{Budget, Cycles, News};
 use std::io;
 use std::sync::Arc;

@@ -1,16 +1,16 @@
 //! A module at work in its sandbox.
 
-use crate::engine::{Engine, LoadError, Program};
-use crate::entry::{Starting, entered};
-use crate::event::{Ears, Means};
-use crate::fault::{BrokenOff, Fault, FaultKind, Indices};
-use crate::host::{Host, LogLine, Patch, order_of};
-use crate::interrupt::Code;
-use crate::rewrite::{self, Checks};
-use crate::slice::{Counter, Seen, Shared, lock};
-use crate::space::{Area, map_area};
-use crate::suspend::{Call, Task, at_once};
-use crate::tally::Tally;
+use crate::load::engine::{Engine, LoadError, Program};
+use crate::load::rewrite::{self, Checks};
+use crate::run::entry::{Starting, entered};
+use crate::run::event::{Ears, Means};
+use crate::run::fault::{BrokenOff, Fault, FaultKind, Indices};
+use crate::run::host::{Host, LogLine, Patch, order_of};
+use crate::run::interrupt::Code;
+use crate::run::slice::{Counter, Seen, Shared, lock};
+use crate::run::space::{Area, map_area};
+use crate::run::suspend::{Call, Task, at_once};
+use crate::run::tally::Tally;
 use crate::watchdog::{Late, Watched};
 use std::io;
 use std::ops::Range;

@@ -1,10 +1,10 @@
 //! Frames that a module sends: staged while it is called, and taken back with a call that is lost.
 
-use crate::allowance::{Asked, Most};
-use crate::fault::FaultKind;
-use crate::guest::with_bytes;
-use crate::host::{Host, Phase, order_of};
-use crate::instance::Instance;
+use crate::run::allowance::{Asked, Most};
+use crate::run::fault::FaultKind;
+use crate::run::guest::with_bytes;
+use crate::run::host::{Host, Phase, order_of};
+use crate::run::instance::Instance;
 use wasmtime::Caller;
 use weir_abi::host::HostFunction;
 use weir_abi::{code, limit};

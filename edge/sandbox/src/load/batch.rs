@@ -3,7 +3,7 @@
 //! Where nothing in the module calls the packet function, its code stands in the loop, and the whole takes its place: the compiler would only put
 //! a small function there, and a call for each packet costs several ns, because of the registers that it saves.
 
-use crate::meter::{ALLOWANCE_MAX, Body, Meter, Scratch};
+use crate::load::meter::{ALLOWANCE_MAX, Body, Meter, Scratch};
 use wasm_encoder::{BlockType, MemArg, MemArgTarget, ValType};
 use weir_bounds::Linear;
 

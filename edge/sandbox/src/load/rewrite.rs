@@ -17,10 +17,10 @@
 //! - The declared maximum is taken out of the memory's type: with one of 1 GiB or less the compiler turns constant addresses in the packet
 //!   arena into unconditional traps, and folds bounds that are not the sandbox's. The ceiling is enforced when memory grows.
 
-use crate::batch::{Loop, Shared};
-use crate::copy;
-use crate::meter::{ALLOWANCE_MAX, Body, Meter, Scratch, Slice, Then};
-use crate::writer::Writer;
+use crate::load::batch::{Loop, Shared};
+use crate::load::copy;
+use crate::load::meter::{ALLOWANCE_MAX, Body, Meter, Scratch, Slice, Then};
+use crate::load::writer::Writer;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use wasm_encoder::reencode::{Error, Reencode, RoundtripReencoder};

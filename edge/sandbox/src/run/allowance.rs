@@ -1,6 +1,6 @@
 //! How much of something a call may ask of the host.
 
-use crate::host::Phase;
+use crate::run::host::Phase;
 use weir_session::Order;
 
 /// The most of something, as a number and in bytes.

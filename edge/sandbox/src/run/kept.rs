@@ -1,9 +1,9 @@
 //! Packets that a module keeps: their bytes stay where they are until it lets go of them.
 
-use crate::fault::FaultKind;
-use crate::guest::guest;
-use crate::host::{Host, packet_at};
-use crate::instance::Instance;
+use crate::run::fault::FaultKind;
+use crate::run::guest::guest;
+use crate::run::host::{Host, packet_at};
+use crate::run::instance::Instance;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;

@@ -3,11 +3,11 @@
 //! A table is a sequence of versions, each of which nobody changes any more. A module sees one of them, whole, in a window of its address space, and is
 //! shown another one between two calls: there is nothing to lock, and nothing that one who fails could leave locked.
 
-use crate::fault::FaultKind;
-use crate::guest::with_bytes;
-use crate::host::Host;
-use crate::instance::Instance;
-use crate::space::{Area, map_area};
+use crate::run::fault::FaultKind;
+use crate::run::guest::with_bytes;
+use crate::run::host::Host;
+use crate::run::instance::Instance;
+use crate::run::space::{Area, map_area};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};

@@ -1,8 +1,8 @@
 //! One function of a module's own, as it is written.
 
-use crate::batch::{LOCALS, descriptor};
-use crate::meter::{Body, Meter, Scratch};
-use crate::rewrite::Pass;
+use crate::load::batch::{LOCALS, descriptor};
+use crate::load::meter::{Body, Meter, Scratch};
+use crate::load::rewrite::Pass;
 use std::convert::Infallible;
 use wasm_encoder::ValType;
 use wasm_encoder::reencode::{Error, Reencode};

@@ -3,7 +3,7 @@
 //! Bulk instructions reach only what belongs to the memory's size, so by themselves they trap where they are to copy out of a packet or a
 //! descriptor: those are mapped above it. Whoever copies from there has the bytes read and written by ordinary instructions.
 
-use crate::meter::{Body, Scratch};
+use crate::load::meter::{Body, Scratch};
 use wasm_encoder::{BlockType, MemArg, MemArgTarget};
 use weir_abi::ARENA_BASE;
 

@@ -1,14 +1,14 @@
 //! The engine: how modules are compiled, and what ends a call that runs too long.
 
-use crate::cache::{Cache, KeyHasher};
-use crate::compile::{self, CompileError, CompileLimits};
-use crate::fault::Indices;
-use crate::host::{self, Host};
-use crate::interrupt::Code;
-use crate::meter::ALLOWANCE_MAX;
-use crate::rewrite::{self, Checks, Task};
-use crate::space::{Creator, GUARD, RESERVED, Spaces};
-use crate::tally::Tally;
+use crate::load::cache::{Cache, KeyHasher};
+use crate::load::compile::{self, CompileError, CompileLimits};
+use crate::load::meter::ALLOWANCE_MAX;
+use crate::load::rewrite::{self, Checks, Task};
+use crate::run::fault::Indices;
+use crate::run::host::{self, Host};
+use crate::run::interrupt::Code;
+use crate::run::space::{Creator, GUARD, RESERVED, Spaces};
+use crate::run::tally::Tally;
 use crate::watchdog::Watchdog;
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroUsize;

@@ -118,7 +118,7 @@ pub fn compile_child() -> Result<(), CompileError> {
     let module = |e: wasmtime::Error| CompileError::Module(format!("{e:#}"));
     let (inlining, bytes) =
         bytes.split_first().ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
-    let config = crate::engine::config(&std::sync::Arc::default(), *inlining == INLINING);
+    let config = crate::load::engine::config(&std::sync::Arc::default(), *inlining == INLINING);
     let engine = wasmtime::Engine::new(&config).map_err(module)?;
     let code = engine.precompile_module(bytes).map_err(module)?;
     let mut out = io::stdout().lock();

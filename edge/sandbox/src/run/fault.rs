@@ -1,6 +1,6 @@
 //! What can go wrong in a call, seen from outside the sandbox.
 
-use crate::interrupt::Code;
+use crate::run::interrupt::Code;
 
 /// Why a call was lost. To blame is the module, unless it says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, thiserror::Error)]

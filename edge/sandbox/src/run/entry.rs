@@ -1,8 +1,8 @@
 //! The functions by which weir calls the entry points of a module.
 
-use crate::fault::FaultKind;
-use crate::host::Host;
-use crate::rewrite::enter;
+use crate::load::rewrite::enter;
+use crate::run::fault::FaultKind;
+use crate::run::host::Host;
 use wasmtime::{Instance, Store, TypedFunc, WasmParams, WasmResults};
 use weir_abi::entry::Outcome;
 use weir_bounds::EntryPoint;

@@ -1,7 +1,7 @@
 //! The one place where the host looks at what a module points to.
 
-use crate::fault::FaultKind;
-use crate::host::Host;
+use crate::run::fault::FaultKind;
+use crate::run::host::Host;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use wasmtime::{Caller, Extern, Memory};

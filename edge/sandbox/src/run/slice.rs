@@ -3,11 +3,11 @@
 //! The call itself counts, in fuel, and asks here when what it has is used up. Here it is seen whether that was its allowance or its slice. At the end
 //! of a slice the call's stack is left where it is, and whoever called goes on; when the call is resumed it is given a new slice.
 
-use crate::clock::Cycles;
-use crate::fault::FaultKind;
-use crate::host::Host;
-use crate::meter::ALLOWANCE_MAX;
-use crate::rewrite::{self, Checks};
+use crate::load::meter::ALLOWANCE_MAX;
+use crate::load::rewrite::{self, Checks};
+use crate::run::clock::Cycles;
+use crate::run::fault::FaultKind;
+use crate::run::host::Host;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -106,7 +106,7 @@ impl Shared {
 #[derive(Clone, Copy)]
 pub(crate) struct Counter {
     fuel: Global,
-    /// What is not in the counter: see [`crate::meter::Slice`]. Without them there is no allowance.
+    /// What is not in the counter: see [`crate::load::meter::Slice`]. Without them there is no allowance.
     apart: Option<(Global, Global)>,
     rest: Global,
     /// What a call is given beyond its allowance.

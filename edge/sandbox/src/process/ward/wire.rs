@@ -3,9 +3,9 @@
 //! What a node says is trusted by the ward. What a ward says is a stranger's: [`Report::read`] takes nothing that a module could not have done in the node
 //! itself, and makes what it takes anew.
 
-use crate::host::{LogLine, Patch};
-use crate::instance::{Batch, Counters, FAULTS_DESCRIBED};
-use crate::suspend::Call;
+use crate::run::host::{LogLine, Patch};
+use crate::run::instance::{Batch, Counters, FAULTS_DESCRIBED};
+use crate::run::suspend::Call;
 use crate::{Budget, Cycles, News};
 use std::fmt;
 use weir_abi::entry::ENTRY_POINTS;

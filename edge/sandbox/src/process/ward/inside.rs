@@ -1,13 +1,13 @@
 //! A ward, from within: it does what the node says, and says what has become of it.
 
 use super::wire::{Job, Nonsense, Notes, Report, Request};
-use crate::engine::{Compiled, Engine, LoadError, Options};
-use crate::event::Means;
-use crate::fault::Indices;
-use crate::instance::Instance;
-use crate::rights::WriteRights;
-use crate::space::Area;
-use crate::suspend::Step;
+use crate::load::engine::{Compiled, Engine, LoadError, Options};
+use crate::run::event::Means;
+use crate::run::fault::Indices;
+use crate::run::instance::Instance;
+use crate::run::rights::WriteRights;
+use crate::run::space::Area;
+use crate::run::suspend::Step;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;

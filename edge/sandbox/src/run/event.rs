@@ -1,11 +1,11 @@
 //! What a module is told between two packets, beside the time. Each is a call of its own, with an allowance of its own.
 
-use crate::host::Host;
-use crate::instance::Instance;
-use crate::rewrite::enter;
-use crate::rights::WriteRights;
-use crate::suspend::Call;
-use crate::table::{Press, TableVersion};
+use crate::load::rewrite::enter;
+use crate::run::host::Host;
+use crate::run::instance::Instance;
+use crate::run::rights::WriteRights;
+use crate::run::suspend::Call;
+use crate::run::table::{Press, TableVersion};
 use std::sync::Arc;
 use wasmtime::{Func, Instance as WasmInstance, Store, Val};
 use weir_abi::entry::{self, Type};

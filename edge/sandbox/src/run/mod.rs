@@ -1,0 +1,21 @@
+//! Running: instances, invocations, the host's functions, memory, suspension and faults.
+
+pub(crate) mod allowance;
+pub(crate) mod caller;
+pub(crate) mod clock;
+pub(crate) mod entry;
+pub(crate) mod event;
+pub(crate) mod fault;
+pub(crate) mod guest;
+pub(crate) mod host;
+pub(crate) mod instance;
+pub(crate) mod interrupt;
+pub(crate) mod kept;
+pub(crate) mod outgoing;
+pub(crate) mod pattern;
+pub(crate) mod rights;
+pub(crate) mod slice;
+pub(crate) mod space;
+pub(crate) mod suspend;
+pub(crate) mod table;
+pub(crate) mod tally;
