@@ -208,7 +208,7 @@ def view_inputs():
 
 
 def control_inputs():
-    """What clients say, a line and perhaps a file, and what nodes answer (apps/node/src/protocol.rs)."""
+    """What clients say, a line and perhaps a file, and what nodes answer (apps/node/src/control/protocol.rs)."""
     file = "0011223344556677" * 4
     module = '{"session":"s","module":{"module":"m","set":{"a":[1,"b"]}}}'
     said = {

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStr
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use weir_node::client::{Client, ClientError, Whereabouts};
-use weir_node::protocol::{Reply, Request};
+use weir_node::control::protocol::{Reply, Request};
 use weir_trust::credential::{DatedId, PrefixId};
 use weir_trust::grant::Second;
 use weir_trust::key::Identity;

@@ -16,7 +16,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_node::client::{Client, Whereabouts};
-use weir_node::protocol::{Reply, Request};
+use weir_node::control::protocol::{Reply, Request};
 use weir_trust::association::{CREDENTIALS_BYTES_MAX, Initiator, SECOND_BYTES, frame};
 use weir_trust::credential::Credential;
 use weir_trust::grant::{Grant, Second};

@@ -8,7 +8,7 @@ use crate::native::process_time;
 use crate::table::{Table, yes_or_no};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
-use weir_node::protocol::Snapshot;
+use weir_node::control::protocol::Snapshot;
 
 /// Sessions, each with a channel and a module.
 const SESSIONS: u32 = 1000;

@@ -1,12 +1,14 @@
 //! A node's client: asks over the node's socket or over a network, and reads what it answers.
 //!
-//! What is said is [`crate::protocol`]'s. [`encode`] and [`decode`] are pure; [`Client`] puts a stream between them. [`Upload`] sends a long file in parts.
+//! What is said is [`crate::control::protocol`]'s. [`encode`] and [`decode`] are pure; [`Client`] puts a stream between them. [`Upload`] sends a long file in parts.
 
 mod upload;
 
 pub use upload::{Step, Upload};
 
-use crate::protocol::{ANSWER_BYTES_MAX, Answer, Ask, LINE_BYTES_MAX, Reply, Request, VERSION, body_of};
+use crate::control::protocol::{
+    ANSWER_BYTES_MAX, Answer, Ask, LINE_BYTES_MAX, Reply, Request, VERSION, body_of,
+};
 use serde::Deserialize;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -469,7 +471,7 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{ModuleShot, SessionShot, Snapshot};
+    use crate::control::protocol::{ModuleShot, SessionShot, Snapshot};
     use weir_session::{MODULE_BYTES_MAX, Name};
 
     /// Answers what it was told to, and remembers what it was asked.
@@ -515,14 +517,14 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_not_sent() {
-        let mut module: crate::spec::ModuleSpec = toml::from_str("module = \"a\"").unwrap();
+        let mut module: crate::control::spec::ModuleSpec = toml::from_str("module = \"a\"").unwrap();
         let (session, signatures) = (Name::new("a").unwrap(), Vec::new());
         let load = Request::Load { session, module: module.clone(), signatures };
         let error = encode(load, &vec![0; MODULE_BYTES_MAX + 1]).unwrap_err();
         assert!(matches!(error, ClientError::BodyTooLong { what: "module", .. }));
         // Where no file belongs to it, none is too long.
         assert!(matches!(encode(Request::Show, &[0]), Err(ClientError::BodyTooLong { what: "request", .. })));
-        let mut spec = crate::spec::SessionSpec::new(Name::new("a").unwrap());
+        let mut spec = crate::control::spec::SessionSpec::new(Name::new("a").unwrap());
         module.module = "x".repeat(LINE_BYTES_MAX);
         spec.modules.push(module);
         assert!(matches!(encode(Request::Create(spec), &[]), Err(ClientError::AskTooLong(_))));

@@ -1,11 +1,11 @@
 //! Why a node does not do what it was asked to do.
 
-use crate::config::ConfigError;
+use crate::control::config::ConfigError;
+use crate::control::spec::SpecError;
 use crate::link::OutputError;
 use crate::plan::PlanError;
 use crate::runner::{StartError, Stuck};
-use crate::spec::SpecError;
-use crate::tables::TableError;
+use crate::sessions::tables::TableError;
 use weir_datapath::egress::LinkError;
 use weir_datapath::receive::ReceiveError;
 use weir_datapath::seat::SeatError;
@@ -24,10 +24,10 @@ pub enum NodeError {
     Spec(#[from] SpecError),
     /// Its asker's credential does not allow it.
     #[error(transparent)]
-    NotPermitted(#[from] Box<crate::authority::Refusal>),
+    NotPermitted(#[from] Box<crate::control::authority::Refusal>),
     /// Nothing is compiled for its asker now.
     #[error(transparent)]
-    NoTurn(#[from] crate::turns::NoTurn),
+    NoTurn(#[from] crate::server::turns::NoTurn),
     /// By what modules were to be admitted is not there.
     #[error(
         "there is no profile `{0}` any more, by which the session's modules are admitted: give the session another one with `weir session change --profile`"
@@ -122,7 +122,7 @@ pub enum NodeError {
     },
     /// There is no secret for views.
     #[error(transparent)]
-    Views(#[from] crate::view::SecretError),
+    Views(#[from] crate::sessions::view::SecretError),
     /// A filter is wrong, or one too many.
     #[error("channel `{channel}`: {error}")]
     Channel {

@@ -1,10 +1,10 @@
 //! What comes from clients, with an oracle: for the fuzz target `control`, and the tests.
 
 use crate::client::{decode, encode};
-use crate::protocol::{LINE_BYTES_MAX, PART_BYTES_MAX, Request};
-use crate::service::{Heard, hear};
-use crate::uploads::Uploads;
-use crate::view::Bounds;
+use crate::control::protocol::{LINE_BYTES_MAX, PART_BYTES_MAX, Request};
+use crate::server::service::{Heard, hear};
+use crate::server::uploads::Uploads;
+use crate::sessions::view::Bounds;
 use std::io::Read;
 use std::sync::Arc;
 use std::time::Instant;
@@ -65,7 +65,7 @@ fn written_and_read(ask: &Request) {
 /// What is done for a holder is what he may have done.
 fn held(ask: Request, body: &[u8], holder: &Arc<Verified>) {
     let body = Some(body).filter(|body| !body.is_empty());
-    match crate::authority::authorise(holder, ask, body) {
+    match crate::control::authority::authorise(holder, ask, body) {
         Ok(Request::PutTable { .. } | Request::RemoveTable { .. } | Request::Rate(_) | Request::Reload) => {
             panic!("only the operator may do that")
         }

@@ -1,9 +1,9 @@
 //! A module at work in a session: what it is given, and what comes out.
 
-use crate::limits::Limits;
 use crate::outbox::{Load, Outbox};
-use crate::post::{Desk, Mail};
-use crate::tables::Readings;
+use crate::sessions::limits::Limits;
+use crate::sessions::post::{Desk, Mail};
+use crate::sessions::tables::Readings;
 use crate::tenant::Tenant;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;

@@ -1,8 +1,8 @@
 //! The preprocessing of a channel's packets, in memory that its session has reserved.
 
+use crate::control::spec::{ChannelSpec, Checksum};
 use crate::error::NodeError;
-use crate::node::{Channel, Session};
-use crate::spec::{ChannelSpec, Checksum};
+use crate::sessions::node::{Channel, Session};
 use std::io;
 use std::sync::Arc;
 use weir_datapath::preprocess::{Asked, Preprocessor};

@@ -1,8 +1,8 @@
 //! The accounts that memory of queues is on: which queue has some, and whose it is.
 
+use crate::control::spec::{ChannelSpec, Late, Sees};
 use crate::error::NodeError;
-use crate::log::warn;
-use crate::spec::{ChannelSpec, Late, Sees};
+use crate::server::log::warn;
 use std::sync::Arc;
 use weir_datapath::overflow::{Budget, Overflow};
 use weir_netio::{PacketRoom, Selection};
@@ -22,7 +22,7 @@ enum Account {
 impl Budget for Account {
     fn make(&self, packets: u32, is_first: bool) -> Option<Selection> {
         // It takes descriptors, and some are kept for requests.
-        let made = crate::descriptors::check().map_err(|error| error.to_string());
+        let made = crate::server::descriptors::check().map_err(|error| error.to_string());
         let room = if let Self::Party(room) = self { Some(room) } else { None };
         let made = made.and_then(|()| Selection::of_queue(packets, room).map_err(|error| error.to_string()));
         // A party's share being used up is no fault: the packets are counted.

@@ -1,6 +1,6 @@
 //! A module in its sandbox: in this process, or in one of its own.
 
-use crate::tables::Readings;
+use crate::sessions::tables::Readings;
 use std::io;
 use std::sync::Arc;
 use weir_datapath::seat::Occupant;

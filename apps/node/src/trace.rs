@@ -4,7 +4,7 @@
 //! Neither waits for a disk: a thread of the record's own writes it. Where that does not keep up, or there is more than there is to be, the record ends
 //! there: what is in it can be replayed all the same.
 
-use crate::log::{say, warn};
+use crate::server::log::{say, warn};
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::fs::File;

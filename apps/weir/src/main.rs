@@ -37,7 +37,7 @@ enum Failure {
     #[error(transparent)]
     Calibrate(#[from] calibrate::CalibrateError),
     #[error(transparent)]
-    Node(#[from] weir_node::daemon::DaemonError),
+    Node(#[from] weir_node::server::daemon::DaemonError),
     #[error(transparent)]
     Control(#[from] node::NodeError),
     #[error(transparent)]
@@ -125,7 +125,11 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             drop(out);
             let calibration = terms::calibration();
             let shipped = |name: &str| shipped::find(name).map(|shipped| shipped.wasm);
-            weir_node::daemon::run(weir_node::daemon::Setup { config, calibration, shipped })?;
+            weir_node::server::daemon::run(weir_node::server::daemon::Setup {
+                config,
+                calibration,
+                shipped,
+            })?;
         }
         Command::Config(node::args::Config::Check { file }) => node::check_config(&mut out, &file)?,
         Command::Session(args) => node::session(&mut out, &args)?,

@@ -280,7 +280,7 @@ fn a_refusal_is_exit_status_1_with_the_reason() {
 #[test]
 fn whatever_answers_nothing_panics_and_everything_says_what_to_do() {
     let deep = "[".repeat(100_000) + "\n";
-    let long = "x".repeat(weir_node::protocol::ANSWER_BYTES_MAX + 1);
+    let long = "x".repeat(weir_node::control::protocol::ANSWER_BYTES_MAX + 1);
     for (answer, says) in [
         ("", "went away"),
         ("\n", "no node, or a broken one"),

@@ -335,7 +335,7 @@ mod tests {
     fn a_grant_is_an_output_channel_as_the_node_reads_it() {
         let read = |grant: Grant| {
             let text = format!("name = \"a\"\n{}", grant.output(Duration::from_millis(6)));
-            let spec: weir_node::spec::SessionSpec = toml::from_str(&text).unwrap();
+            let spec: weir_node::control::spec::SessionSpec = toml::from_str(&text).unwrap();
             let output = spec.outputs.into_iter().next().unwrap();
             (
                 output.reservation().map(|it| it.bits_per_second().0),

@@ -7,7 +7,7 @@ use crate::error::LabError;
 use crate::machine::{OTHER_CORE, bind};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
-use weir_node::protocol::Snapshot;
+use weir_node::control::protocol::Snapshot;
 
 /// The experiment.
 pub const FIGURE: Figure = Figure {

@@ -9,7 +9,7 @@ use crate::machine::{OTHER_CORE, bind};
 use crate::namespace::go_at_once;
 use std::time::{Duration, Instant};
 use weir_netio::{Kind, Sink};
-use weir_node::protocol::Snapshot;
+use weir_node::control::protocol::Snapshot;
 
 /// The experiment.
 pub const FIGURE: Figure = Figure {

@@ -10,7 +10,7 @@ use crate::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use weir_netio::{Kind, LiveNext, Sink};
-use weir_node::protocol::SessionShot;
+use weir_node::control::protocol::SessionShot;
 use weir_units::{Bytes, Nanos};
 
 /// The experiment.

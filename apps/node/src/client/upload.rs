@@ -1,7 +1,7 @@
 //! A file that is too long for one message, in parts: who sends it goes on where it is, also over another connection.
 
 use super::{Client, ClientError, kind};
-use crate::protocol::{PART_BYTES_MAX, Part, Reply, Request};
+use crate::control::protocol::{PART_BYTES_MAX, Part, Reply, Request};
 use std::io::{Read, Write};
 use std::time::Duration;
 use weir_remote::ConnectError;
@@ -170,8 +170,8 @@ fn again<S>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Answer, Ask, VERSION};
-    use crate::uploads::Uploads;
+    use crate::control::protocol::{Answer, Ask, VERSION};
+    use crate::server::uploads::Uploads;
     use std::cell::RefCell;
     use std::io;
     use std::rc::Rc;

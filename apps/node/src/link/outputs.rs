@@ -3,12 +3,12 @@
 use super::port::{Port, drops, tell};
 use super::rates::rate_of;
 use super::spec::OutputSpec;
+use crate::control::spec::{ChannelSpec, SessionSpec};
 use crate::error::NodeError;
-use crate::filters::Compiled;
-use crate::node::{Node, Session};
 use crate::plan::PlanError;
-use crate::premises::Premises;
-use crate::spec::{ChannelSpec, SessionSpec};
+use crate::sessions::filters::Compiled;
+use crate::sessions::node::{Node, Session};
+use crate::sessions::premises::Premises;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -234,7 +234,7 @@ impl Node {
                 for (_, before, ..) in steps.iter().take(done).rev() {
                     // It gives back what it was given a moment ago.
                     if let Err(error) = self.give_output(&before.outlet, &before.spec, &before.allowed) {
-                        crate::log::warn(&format_args!(
+                        crate::server::log::warn(&format_args!(
                             "output channel `{}` stays changed: {error}",
                             before.spec.name
                         ));

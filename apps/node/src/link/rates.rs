@@ -1,9 +1,9 @@
 //! Links that get another rate while they run.
 
 use super::spec::{LinkConfig, OutputSpec};
+use crate::control::protocol::Rate;
 use crate::error::NodeError;
-use crate::node::Node;
-use crate::protocol::Rate;
+use crate::sessions::node::Node;
 use weir_units::BitsPerSecond;
 
 /// Whether running links can become these: they are the same, but for their rates and how much of them can be reserved.
@@ -53,7 +53,7 @@ impl Node {
                     for link in before {
                         // What was promised at that rate is promised still.
                         if let Err(error) = self.set_rate(&link.interface, link.rate, link.reservable) {
-                            crate::log::warn(&error);
+                            crate::server::log::warn(&error);
                         }
                     }
                     return Err(error);

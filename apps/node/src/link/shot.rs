@@ -2,8 +2,8 @@
 
 use super::outputs::Output;
 use super::port::drops;
-use crate::node::{Node, Session};
-use crate::protocol::{LinkShot, OutputShot};
+use crate::control::protocol::{LinkShot, OutputShot};
+use crate::sessions::node::{Node, Session};
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_units::BitsPerSecond;
 

@@ -1,8 +1,8 @@
 //! What is asked of links and output channels: the same in the node's configuration and in requests.
 
-use crate::config::ConfigError;
-use crate::quantity;
-use crate::spec::{FILTER_BYTES_MAX, SpecError};
+use crate::control::config::ConfigError;
+use crate::control::quantity;
+use crate::control::spec::{FILTER_BYTES_MAX, SpecError};
 use serde::{Deserialize, Serialize};
 use weir_sched::link::{
     Cap, ChannelTerms, FRAME_MAX, Framing, LinkConfig as Scheduled, Pacing, QUEUE_PACKETS_MAX, QueueLimit,
@@ -120,7 +120,7 @@ impl LinkConfig {
 #[serde(deny_unknown_fields)]
 pub struct OutputSpec {
     /// What it is called in its session.
-    #[serde(with = "quantity::text", default = "crate::spec::main")]
+    #[serde(with = "quantity::text", default = "crate::control::spec::main")]
     pub name: Name,
     /// The link, by its interface.
     pub link: String,

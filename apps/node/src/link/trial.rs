@@ -4,7 +4,7 @@ use super::OutputError;
 use super::outputs::{allowed, hold};
 use super::spec::{LinkConfig, OutputSpec};
 use crate::error::NodeError;
-use crate::filters::Compiled;
+use crate::sessions::filters::Compiled;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_datapath::egress::LinkError;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use weir_bounds::EntryPoint;
 use weir_datapath::seat::{Seat, SeatError};
 use weir_netio::{Block, Capture, Input, Next};
-use weir_node::tables::alone;
+use weir_node::sessions::tables::alone;
 use weir_os::private::Folder;
 use weir_sandbox::{Batch, Engine, Instance, LoadError, Means, Options, thread_time};
 use weir_session::{Admitted, Calibration, CalibrationError, Records};

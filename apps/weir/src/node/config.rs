@@ -6,8 +6,8 @@ use crate::terms;
 use indicatif::ProgressBar;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
-use weir_node::config::Config;
-use weir_node::daemon::{Setup, check as look};
+use weir_node::control::config::Config;
+use weir_node::server::daemon::{Setup, check as look};
 use weir_units::{Nanos, Shown as _};
 
 /// Says what a node would do with this configuration, or what is wrong with it: what a start would say.

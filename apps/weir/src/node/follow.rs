@@ -4,8 +4,8 @@ use super::args::Follow;
 use crate::{Failure, json};
 use std::io::{self, Write};
 use weir_node::client::{Client, ClientError};
-use weir_node::protocol::{Reply, Request};
-use weir_node::spec::Given;
+use weir_node::control::protocol::{Reply, Request};
+use weir_node::control::spec::Given;
 use weir_units::is_plain;
 
 /// Prints each record on a line of its own, until the node or the reader goes.

@@ -9,9 +9,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use weir_ledger::{Filter, Reader, verify};
 use weir_node::client::{Client, ClientError, Whereabouts, kind};
-use weir_node::config::{CONFIG_BYTES_MAX, Config, NodeConfig};
-use weir_node::daemon::LEDGER;
-use weir_node::protocol::{LedgerAsk, LedgerPart, Reply, Request};
+use weir_node::control::config::{CONFIG_BYTES_MAX, Config, NodeConfig};
+use weir_node::control::protocol::{LedgerAsk, LedgerPart, Reply, Request};
+use weir_node::server::daemon::LEDGER;
 use weir_session::ledger::{Cell, Check, Column, DecisionList, Entry, Summary, Table, Verified, parse_time};
 use weir_units::{Bytes, Nanos, Shown as _, Timestamp};
 

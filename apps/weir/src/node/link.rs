@@ -6,7 +6,7 @@ use super::{NodeError, look, order};
 use crate::Failure;
 use std::io::{self, Write};
 use weir_node::client::Whereabouts;
-use weir_node::protocol::{LinkShot, OutputShot, Rate, Request, Snapshot};
+use weir_node::control::protocol::{LinkShot, OutputShot, Rate, Request, Snapshot};
 use weir_units::{BitsPerSecond, Bytes, shown};
 
 /// Does what is asked with a link.
@@ -47,7 +47,7 @@ fn outputs<'a>(
     snapshot: &'a Snapshot,
     link: &'a LinkShot,
 ) -> impl Iterator<Item = (&'a str, &'a OutputShot)> {
-    let of = |session: &'a weir_node::protocol::SessionShot| {
+    let of = |session: &'a weir_node::control::protocol::SessionShot| {
         session.outputs.iter().map(move |output| (session.name.as_str(), output))
     };
     snapshot.sessions.iter().flat_map(of).filter(|(_, output)| output.link == link.name)
@@ -94,7 +94,7 @@ fn one(out: &mut impl Write, snapshot: &Snapshot, link: &LinkShot) -> io::Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_node::protocol::SessionShot;
+    use weir_node::control::protocol::SessionShot;
 
     fn snapshot() -> Snapshot {
         let output = |name: &str, link: &str, reserved_bits| OutputShot {

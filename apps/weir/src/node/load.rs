@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use weir_node::client::{Client, ClientError, Step, Upload, Whereabouts};
-use weir_node::protocol::Request;
-use weir_node::spec::{Given, ModuleSpec};
+use weir_node::control::protocol::Request;
+use weir_node::control::spec::{Given, ModuleSpec};
 use weir_units::Bytes;
 
 /// Loads a module into a session. Its file is read here, so that a node need not see the user's files; a shipped one goes by its name.

@@ -28,8 +28,8 @@ use crate::Failure;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use weir_node::client::{Client, ClientError, Whereabouts};
-use weir_node::protocol::{Reply, Request, Snapshot};
-use weir_node::tables::FileError;
+use weir_node::control::protocol::{Reply, Request, Snapshot};
+use weir_node::sessions::tables::FileError;
 use weir_units::Shown as _;
 
 /// Why a command of a node failed.

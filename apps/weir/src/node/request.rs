@@ -6,8 +6,8 @@ use super::session::{change_of, spec_of};
 use crate::Failure;
 use crate::cli::{Cli, Command};
 use clap::Parser;
-use weir_node::protocol::{Rate, Request};
-use weir_node::spec::SessionSpec;
+use weir_node::control::protocol::{Rate, Request};
+use weir_node::control::spec::SessionSpec;
 
 /// What a command line, without `weir`, asks a node for, and the file that goes with it.
 ///

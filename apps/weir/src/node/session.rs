@@ -9,9 +9,9 @@ use crate::spec::Spec;
 use std::io::Write;
 use std::path::Path;
 use weir_node::client::{Client, Upload, Whereabouts};
-use weir_node::config::CONFIG_BYTES_MAX;
-use weir_node::protocol::{self, Request};
-use weir_node::spec::{ModuleSpec, SessionSpec};
+use weir_node::control::config::CONFIG_BYTES_MAX;
+use weir_node::control::protocol::{self, Request};
+use weir_node::control::spec::{ModuleSpec, SessionSpec};
 use weir_session::Name;
 
 /// Does what is asked with a session.

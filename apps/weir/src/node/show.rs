@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use weir_node::offers::Pays;
-use weir_node::protocol::{
+use weir_node::control::offers::Pays;
+use weir_node::control::protocol::{
     ChannelShot, InterfaceShot, LimitShot, ModuleShot, OutputShot, ProcessorShot, SessionShot, Snapshot,
 };
 use weir_session::Name;

@@ -9,7 +9,7 @@ use serde::de::{
 };
 use serde_json::{Map, Value as Json};
 use std::marker::PhantomData;
-use weir_node::spec::{Key, Keyed};
+use weir_node::control::spec::{Key, Keyed};
 use weir_session::Name;
 use weir_trust::grant::Resource;
 use weir_wire::{WriteField, WriteFields};
@@ -303,9 +303,9 @@ fn split(text: &str) -> Result<Vec<String>, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_node::apart::Process;
-    use weir_node::offers::{OfferSpec, UseSpec};
-    use weir_node::spec::{Change, ChannelSpec, ProcessorSpec, Sees, SessionSpec};
+    use weir_node::control::apart::Process;
+    use weir_node::control::offers::{OfferSpec, UseSpec};
+    use weir_node::control::spec::{Change, ChannelSpec, ProcessorSpec, Sees, SessionSpec};
     use weir_units::{Bytes, Nanos};
 
     fn read<T: DeserializeOwned>(option: &str, text: &str) -> Result<T, Error> {

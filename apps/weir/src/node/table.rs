@@ -4,8 +4,8 @@ use super::args::{Table, TableAct};
 use super::{NodeError, look, order, show};
 use crate::Failure;
 use std::io::Write;
-use weir_node::protocol::Request;
-use weir_node::tables::{FileError, read_file};
+use weir_node::control::protocol::Request;
+use weir_node::sessions::tables::{FileError, read_file};
 
 /// Does what is asked with a table.
 pub fn table(out: &mut impl Write, args: &Table) -> Result<(), Failure> {

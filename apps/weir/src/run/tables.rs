@@ -3,7 +3,7 @@
 use crate::run::RunError;
 use std::io::Write;
 use std::sync::Arc;
-use weir_node::tables::{FileError, read_file};
+use weir_node::sessions::tables::{FileError, read_file};
 use weir_sandbox::{Means, TableVersion};
 use weir_session::{Access, Admitted, Name, NameError};
 use weir_units::Shown as _;

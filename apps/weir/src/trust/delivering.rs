@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use weir_node::client::{Client, ClientError, Whereabouts, kind};
-use weir_node::protocol::{Reply, Request};
+use weir_node::control::protocol::{Reply, Request};
 use weir_trust::key::Identity;
 use weir_trust::revocation::RevocationList;
 

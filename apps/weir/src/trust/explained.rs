@@ -8,8 +8,8 @@ use crate::node::place::{Named, named};
 use crate::policy::{now, of_config, shipped_bytes};
 use std::io::{self, Write};
 use weir_node::client::{Client, ClientError, SOCKET, Whereabouts, kind};
-use weir_node::policy::{Ground, World};
-use weir_node::protocol::{Explain, Explanation, Reply, Request};
+use weir_node::control::policy::{Ground, World};
+use weir_node::control::protocol::{Explain, Explanation, Reply, Request};
 use weir_trust::grant::Second;
 
 /// Says what a credential allows, and what would come of a request.

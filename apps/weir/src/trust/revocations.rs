@@ -5,7 +5,7 @@ use crate::Failure;
 use crate::node::args::Place;
 use std::io::{self, Write};
 use weir_node::client::{Client, ClientError, kind};
-use weir_node::protocol::{Reply, Request, RevocationsShot};
+use weir_node::control::protocol::{Reply, Request, RevocationsShot};
 
 /// Shows all that a node holds as revoked, for the caller's root.
 pub(super) fn revocations(out: &mut impl Write, place: &Place, json: bool) -> Result<(), Failure> {

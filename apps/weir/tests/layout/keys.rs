@@ -4,16 +4,16 @@ use super::{assert_none, find_words, in_all_sources};
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use weir_node::control::offers::{OfferSpec, UseSpec};
+use weir_node::control::spec::{Change, ChannelSpec, Key, Keyed, ProcessorSpec, SessionSpec};
 use weir_node::link::OutputSpec;
-use weir_node::offers::{OfferSpec, UseSpec};
-use weir_node::spec::{Change, ChannelSpec, Key, Keyed, ProcessorSpec, SessionSpec};
 
 /// Files that pass the description of a session on. They name none of its keys.
 const PASS_ON: &[&str] = &[
-    "apps/node/src/amounts.rs",
-    "apps/node/src/config.rs",
-    "apps/node/src/daemon/reload.rs",
-    "apps/node/src/protocol.rs",
+    "apps/node/src/control/amounts.rs",
+    "apps/node/src/control/config.rs",
+    "apps/node/src/server/daemon/reload.rs",
+    "apps/node/src/control/protocol.rs",
     "apps/weir/src/amounts.rs",
     "apps/weir/src/node/args.rs",
     "apps/weir/src/node/request.rs",
@@ -95,7 +95,7 @@ fn a_key_of_a_session_is_named_by_its_description_and_not_on_the_way() {
     }
     // All that is known of these keys of a change is in the table.
     for key in ["forgo", "revoke_publish", "revoke_read"] {
-        assert_eq!(places[key], ["apps/node/src/spec.rs"], "{key}");
+        assert_eq!(places[key], ["apps/node/src/control/spec.rs"], "{key}");
     }
     assert_none(&broken);
 }

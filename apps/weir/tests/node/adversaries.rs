@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 use weir_node::client::{Client, ClientError, Whereabouts};
-use weir_node::protocol::{LINE_BYTES_MAX, Reply, Request};
+use weir_node::control::protocol::{LINE_BYTES_MAX, Reply, Request};
 use weir_remote::{Acceptor, Stream};
 use weir_trust::association::{Initiator, SECOND_BYTES, frame};
 use weir_trust::credential::Credential;

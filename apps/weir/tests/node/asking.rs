@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use weir_node::protocol::PART_BYTES_MAX;
+use weir_node::control::protocol::PART_BYTES_MAX;
 use weir_remote::Stream;
 
 /// Asks for all of these at once. The answers, as many as there are requests.

@@ -6,7 +6,7 @@ use serde_json::json;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use weir_node::spec::PARTS_MAX;
+use weir_node::control::spec::PARTS_MAX;
 
 const TWO: &str = r#"
 [[session]]

@@ -8,8 +8,8 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use weir_node::client::{Client, ClientError, Step, Upload, Whereabouts};
-use weir_node::protocol::{PART_BYTES_MAX, Part, Reply, Request};
-use weir_node::spec::ModuleSpec;
+use weir_node::control::protocol::{PART_BYTES_MAX, Part, Reply, Request};
+use weir_node::control::spec::ModuleSpec;
 use weir_trust::grant::{Grant, ModuleHash, ModuleSet, Modules};
 use weir_trust::key::KeyFile;
 

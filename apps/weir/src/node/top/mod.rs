@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 use weir_node::client::{Client, ClientError, Whereabouts};
-use weir_node::protocol::{Request, Snapshot};
+use weir_node::control::protocol::{Request, Snapshot};
 use weir_units::Nanos;
 
 /// How often the node says how things are.

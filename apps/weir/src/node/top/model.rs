@@ -1,7 +1,7 @@
 //! What `weir top` shows and how it is looked at. Pure: snapshots and keys go in.
 
 use super::rates::{Rate, Rates, SessionRates};
-use weir_node::protocol::{SessionShot, Snapshot};
+use weir_node::control::protocol::{SessionShot, Snapshot};
 
 /// By what sessions are sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

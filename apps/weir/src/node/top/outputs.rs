@@ -5,7 +5,7 @@ use super::model::Model;
 use super::rates::SessionRates;
 use super::screen::{BAD, FAINT, GOOD, PLAIN, TITLE, WIDE, lost, over};
 use ratatui::text::Line;
-use weir_node::protocol::{SessionShot, Snapshot};
+use weir_node::control::protocol::{SessionShot, Snapshot};
 
 /// A line for each link; nothing where there are none.
 pub fn links(model: &Model, now: &Snapshot, width: usize) -> Vec<Line<'static>> {
@@ -91,7 +91,7 @@ pub fn outputs(session: &SessionShot, rates: &SessionRates, width: usize) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_node::protocol::{LinkShot, OutputShot};
+    use weir_node::control::protocol::{LinkShot, OutputShot};
 
     #[test]
     fn what_is_sent_stands_beside_what_is_reserved() {

@@ -1,6 +1,6 @@
 //! What happened between two snapshots. Pure.
 
-use weir_node::protocol::{
+use weir_node::control::protocol::{
     ChannelShot, CoreShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessorShot, SessionShot,
     Snapshot, ViewShot,
 };

@@ -8,7 +8,7 @@ use super::views;
 use crate::node::show;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use weir_node::protocol::{SessionShot, Snapshot};
+use weir_node::control::protocol::{SessionShot, Snapshot};
 use weir_units::{Bytes, Nanos};
 
 pub(super) const PLAIN: Style = Style::new();

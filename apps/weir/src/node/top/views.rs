@@ -4,7 +4,7 @@ use super::grid::{self, count, from, number, plain, short, word};
 use super::model::Model;
 use super::screen::{FAINT, PLAIN, TITLE, WIDE};
 use ratatui::text::Line;
-use weir_node::protocol::Snapshot;
+use weir_node::control::protocol::Snapshot;
 
 /// A line for each view; nothing where there are none.
 pub fn views(model: &Model, now: &Snapshot, width: usize) -> Vec<Line<'static>> {
@@ -40,7 +40,7 @@ pub fn views(model: &Model, now: &Snapshot, width: usize) -> Vec<Line<'static>> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_node::protocol::ViewShot;
+    use weir_node::control::protocol::ViewShot;
 
     #[test]
     fn a_view_stands_beside_how_many_read_it() {

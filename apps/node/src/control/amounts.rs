@@ -1,0 +1,269 @@
+//! Amounts of resources in configuration and messages: their keys stand beside those of the structure that has them.
+//!
+//! The keys and units are those of the [table of resources](Resource). A structure names neither: it has one field of [`Amounts`], and what is not one of its own keys is looked up there.
+
+use serde::de::value::StrDeserializer;
+use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
+use serde::ser::{SerializeMap, Serializer};
+use std::fmt;
+use weir_trust::grant::{Amounts, Resource};
+
+/// The keys by which a structure has amounts.
+#[derive(Clone, Copy)]
+pub(crate) enum Keys {
+    /// The keys of a session's limits.
+    Session,
+    /// The keys of a grant.
+    Grant,
+}
+
+impl Keys {
+    fn resource(self, key: &str) -> Option<Resource> {
+        match self {
+            Self::Session => Resource::with_key(key),
+            Self::Grant => Resource::named(key),
+        }
+    }
+
+    fn all(self) -> Vec<&'static str> {
+        match self {
+            Self::Session => Resource::limits().map(|(_, limit)| limit.key).collect(),
+            Self::Grant => Resource::ALL.iter().map(|resource| resource.row().name).collect(),
+        }
+    }
+}
+
+/// Has a structure with `#[serde(remote = "Self")]` and a field `$field` of [`Amounts`] read that field's keys beside its own, and write them.
+macro_rules! beside {
+    ($type:ident, $field:ident, $keys:expr, and written) => {
+        $crate::control::amounts::beside!($type, $field, $keys);
+
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                Self::serialize(self, to)
+            }
+        }
+    };
+    ($type:ident, $field:ident, $keys:expr) => {
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let mut amounts = weir_trust::grant::Amounts::default();
+                let rest = Self::deserialize($crate::control::amounts::Beside {
+                    from,
+                    keys: $keys,
+                    amounts: &mut amounts,
+                })?;
+                Ok(Self { $field: amounts, ..rest })
+            }
+        }
+    };
+}
+
+pub(crate) use beside;
+
+/// For `#[serde(flatten, skip_deserializing, serialize_with = "amounts::session")]`: the limits of a session.
+pub(crate) fn session<S: Serializer>(amounts: &Amounts, to: S) -> Result<S::Ok, S::Error> {
+    let mut map = to.serialize_map(None)?;
+    for (resource, amount) in amounts.stated() {
+        let row = resource.row();
+        let Some(limit) = &row.limit else { continue };
+        match row.unit.exact(amount) {
+            Some(text) => map.serialize_entry(limit.key, &text)?,
+            None => map.serialize_entry(limit.key, &amount)?,
+        }
+    }
+    map.end()
+}
+
+/// A deserializer of a structure that takes the keys of amounts out.
+pub(crate) struct Beside<'a, D> {
+    pub(crate) from: D,
+    pub(crate) keys: Keys,
+    pub(crate) amounts: &'a mut Amounts,
+}
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for Beside<'_, D> {
+    type Error = D::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.from.deserialize_any(Split { then: visitor, keys: self.keys, amounts: self.amounts })
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        let split = Split { then: visitor, keys: self.keys, amounts: self.amounts };
+        self.from.deserialize_struct(name, fields, split)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+/// The structure's visitor, or its entries, without those of amounts.
+struct Split<'a, T> {
+    then: T,
+    keys: Keys,
+    amounts: &'a mut Amounts,
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Split<'_, V> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.then.expecting(f)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
+        self.then.visit_map(Split { then: map, keys: self.keys, amounts: self.amounts })
+    }
+
+    fn visit_seq<A: de::SeqAccess<'de>>(self, list: A) -> Result<V::Value, A::Error> {
+        self.then.visit_seq(list)
+    }
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Split<'_, A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
+        let mut seed = Some(seed);
+        loop {
+            let key = KeySeed { seed: &mut seed, keys: self.keys };
+            match self.then.next_key_seed(key)? {
+                None => return Ok(None),
+                Some(Key::Own(key)) => return Ok(Some(key)),
+                Some(Key::Amount(resource)) => {
+                    let amount = self.then.next_value_seed(AmountSeed(resource))?;
+                    if self.amounts.get(resource).is_some() {
+                        return Err(A::Error::custom(format!("duplicate field of {}", resource.row().title)));
+                    }
+                    self.amounts.set(resource, amount);
+                }
+            }
+        }
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
+        self.then.next_value_seed(seed)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        self.then.size_hint()
+    }
+}
+
+/// A key of the structure, or of an amount.
+enum Key<T> {
+    Own(T),
+    Amount(Resource),
+}
+
+/// Reads a key. The structure's seed is left for the next one where it is an amount's.
+struct KeySeed<'a, K> {
+    seed: &'a mut Option<K>,
+    keys: Keys,
+}
+
+impl<'de, K: DeserializeSeed<'de>> DeserializeSeed<'de> for KeySeed<'_, K> {
+    type Value = Key<K::Value>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_identifier(self)
+    }
+}
+
+impl<'de, K: DeserializeSeed<'de>> Visitor<'de> for KeySeed<'_, K> {
+    type Value = Key<K::Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E: de::Error>(self, key: &str) -> Result<Self::Value, E> {
+        if let Some(resource) = self.keys.resource(key) {
+            return Ok(Key::Amount(resource));
+        }
+        let Some(seed) = self.seed.take() else { return Err(E::custom("a key is read twice")) };
+        let own = seed.deserialize(StrDeserializer::<Unknown>::new(key));
+        own.map(Key::Own).map_err(|Unknown(why)| {
+            let more: Vec<String> = self.keys.all().iter().map(|key| format!("`{key}`")).collect();
+            E::custom(format_args!("{why}, {}", more.join(", ")))
+        })
+    }
+}
+
+/// A key that is none of the structure's, with those that are.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Unknown(String);
+
+impl de::Error for Unknown {
+    fn custom<T: fmt::Display>(why: T) -> Self {
+        Self(why.to_string())
+    }
+}
+
+/// Reads an amount: a number, or text with a unit.
+struct AmountSeed(Resource);
+
+impl<'de> DeserializeSeed<'de> for AmountSeed {
+    type Value = Option<u64>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Option<u64>, D::Error> {
+        let unit = self.0.row().unit;
+        if unit.exact(0).is_none() {
+            return Option::<u64>::deserialize(from);
+        }
+        let text = Option::<String>::deserialize(from)?;
+        text.map(|text| self.0.read_limit(&text).map_err(D::Error::custom)).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Serialize;
+
+    #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
+    #[serde(remote = "Self", deny_unknown_fields)]
+    struct Thing {
+        name: String,
+        #[serde(flatten, skip_deserializing, serialize_with = "session")]
+        limits: Amounts,
+    }
+
+    beside!(Thing, limits, Keys::Session, and written);
+
+    #[test]
+    fn amounts_stand_beside_other_keys_and_read_back() {
+        let limits = Resource::limits().map(|(resource, _)| (resource, 7 + resource as u64)).collect();
+        let thing = Thing { name: "a".to_owned(), limits };
+        let text = serde_json::to_string(&thing).unwrap();
+        assert_eq!(serde_json::from_str::<Thing>(&text).unwrap(), thing);
+        let toml = "kept_packets = 5\nname = \"a\"\nrecords_per_second = 6";
+        let limits = toml::from_str::<Thing>(toml).unwrap().limits;
+        assert_eq!([Resource::Kept, Resource::Records].map(|of| limits.get(of)), [Some(5), Some(6)]);
+    }
+
+    #[test]
+    fn wrong_keys_and_values_are_said_with_their_place() {
+        for (text, says, at) in [
+            ("name = \"a\"\nkept = 1", "unknown field `kept`, expected `name`, `records_per_second`", 2),
+            ("kept_packets = -1\nname = \"a\"", "invalid value", 1),
+            ("name = \"a\"\n\nkept_packets = \"5\"", "invalid type", 3),
+        ] {
+            let error = toml::from_str::<Thing>(text).unwrap_err();
+            assert!(error.message().contains(says), "{error}");
+            let line = text[..error.span().unwrap().start].matches('\n').count() + 1;
+            assert_eq!(line, at, "{error}");
+        }
+        let twice = r#"{"name": "a", "kept_packets": 1, "kept_packets": 2}"#;
+        assert!(serde_json::from_str::<Thing>(twice).unwrap_err().to_string().contains("duplicate"));
+    }
+}

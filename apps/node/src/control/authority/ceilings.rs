@@ -1,0 +1,282 @@
+//! What is held against a credential when a session is created or changed: all of the session as it would be then, and all that there is under the same chain.
+
+use super::rights::is_from;
+use super::{Owner, Refusal};
+use crate::control::protocol::UsedShot;
+use crate::control::spec::{ProcessorSpec, Sees, SessionSpec};
+use crate::sessions::view::Bounds;
+use weir_session::Name;
+use weir_trust::credential::Verified;
+use weir_trust::grant::{Ceilings, Excess, Interface, Part, Request, Resource, View};
+use weir_trust::key::PublicKey;
+use weir_wire::WriteFields;
+
+/// Holds a session as it would be against its owner's credential. `others` are all sessions of the node that are not the operator's, but for this one.
+pub(crate) fn hold<'a>(
+    owner: &Owner,
+    spec: &SessionSpec,
+    others: impl Iterator<Item = (&'a Owner, &'a SessionSpec)>,
+) -> Result<(), Refusal> {
+    hold_parts(&owner.credential, &owner.given, spec)?;
+    let asked = used(spec);
+    let mut beyond = Vec::new();
+    let (of_root, under) = used_under(&owner.credential, others);
+    for (link, before) in owner.credential.chain().iter().zip(&under) {
+        // The owner reads their own sum. The sum under an earlier holder includes others, of whom the owner knows nothing.
+        let is_told = link.id == owner.credential.id();
+        beyond.extend(past_ceilings(&link.holder.to_string(), &link.grant.ceilings, before, &asked, is_told));
+    }
+    // What the node lets a root grant is for all who have their right from it.
+    let whose = of_root_in_words(owner.credential.root());
+    beyond.extend(past_ceilings(&whose, &owner.credential.limit().ceilings, &of_root, &asked, false));
+    // Of what is asked for too much of, the ceiling that leaves the least: with any other somebody would ask again in vain.
+    let first = beyond.first().map(|short| short.resource);
+    let of_first = beyond.into_iter().filter(|short| Some(short.resource) == first);
+    match of_first.min_by_key(|short| short.left) {
+        Some(short) => Err(short.refusal()),
+        None => Ok(()),
+    }
+}
+
+/// What does not depend on other sessions.
+fn hold_parts(credential: &Verified, given: &Name, spec: &SessionSpec) -> Result<(), Refusal> {
+    let grant = credential.grant();
+    let never = |what: String| Err(Refusal::Never { session: given.clone(), what });
+    if let Some(share) = spec.share.iter().find(|share| !is_from(credential, &share.key)) {
+        return Err(Refusal::not_from(given, share));
+    }
+    // Others' names are in none of these, and what they hold is not the holder's.
+    if !spec.publish.is_empty() || !spec.read.is_empty() {
+        return never("it would have named tables of others".to_owned());
+    }
+    if !spec.offers.is_empty() || !spec.uses.is_empty() {
+        return never("it would have to do with services of other sessions".to_owned());
+    }
+    if spec.priority > 0 {
+        return never(format!("it would have priority {} before others", spec.priority));
+    }
+    if let Some(output) = spec.outputs.iter().find(|output| output.tap.is_some()) {
+        return never(format!("its output channel `{}` would be a device of the node's system", output.name));
+    }
+    let mut excesses = Vec::new();
+    if let Some(profile) = &spec.profile {
+        excesses.extend(grant.refuses(&Request { profile: Some(profile), ..Request::default() }));
+    } else if let Some(profiles) = &grant.profiles {
+        let given: Vec<&str> = profiles.iter().map(Name::as_str).collect();
+        let given = if given.is_empty() { "none".to_owned() } else { given.join(", ") };
+        let asked = "the node's own".to_owned();
+        excesses.push(Excess { part: Part::Profile, asked, given });
+    }
+    for channel in &spec.channels {
+        let wrong = |_| Refusal::Never {
+            session: given.clone(),
+            what: format!("`{}` is no interface", channel.interface),
+        };
+        let interface: Interface = channel.interface.parse().map_err(wrong)?;
+        excesses.extend(grant.refuses(&Request { interface: Some(&interface), ..Request::default() }));
+        let is_whole = grant.filters.is_empty() && grant.view.is_none_or(|view| view == View::ALL);
+        if channel.sees == Sees::All && !is_whole {
+            let what = format!(
+                "its channel `{}` would see all of the interface's memory (`sees = \"all\"`), and the credential is for a part of it",
+                channel.name
+            );
+            return never(what);
+        }
+        let bounds = Bounds::of(credential);
+        if let Some((missing, _)) =
+            bounds.within.iter().find(|within| !channel.bounds.within.contains(within))
+        {
+            let (asked, given) =
+                (format!("packets beside those of it, in channel `{}`", channel.name), missing.clone());
+            excesses.push(Excess { part: Part::Traffic, asked, given });
+        }
+        // Whose it is says by which key it is shown, and what its holder may see by what its own filter selects.
+        let is_bound = (channel.bounds.view, channel.bounds.whose) == (bounds.view, bounds.whose);
+        if !is_bound || !channel.shows().is_at_most(&bounds.view) {
+            let asked = format!("{}, in channel `{}`", channel.shows(), channel.name);
+            excesses.push(Excess { part: Part::View, asked, given: bounds.view.to_string() });
+        }
+    }
+    // Who may have packets of these interfaces alone may send into no others.
+    for output in &spec.outputs {
+        if let Ok(interface) = output.link.parse::<Interface>() {
+            let asked = Request { interface: Some(&interface), ..Request::default() };
+            excesses.extend(grant.refuses(&asked).into_iter().map(|excess| Excess {
+                asked: format!("{}, to send there through output channel `{}`", excess.asked, output.name),
+                ..excess
+            }));
+        }
+    }
+    let writes = spec.writes.unwrap_or(WriteFields::ALL).iter();
+    let writes: Vec<Name> = writes.filter_map(|field| Name::new(field.name()).ok()).collect();
+    excesses.extend(grant.refuses(&Request { writes: &writes, ..Request::default() }));
+    let processors = spec.all_processors();
+    let is_beyond = |cpu: &&ProcessorSpec| cpu.spare || cpu.reservation().is_none();
+    if let Some(cpu) = processors.iter().find(is_beyond).filter(|_| grant.ceilings.cpu.is_some()) {
+        return never(format!(
+            "its virtual processor `{}` would take time beyond what is granted: give it a period and a slice, and no spare time",
+            cpu.name
+        ));
+    }
+    let is_unstated =
+        |resource: Resource| spec.limit(resource).is_none() && grant.ceilings.get(resource).is_some();
+    if let Some((_, limit)) = Resource::limits().find(|(resource, _)| is_unstated(*resource)) {
+        return never(limit.unstated.to_owned());
+    }
+    let unlimited = spec.outputs.iter().find(|output| output.cap.is_none());
+    if let Some(output) = unlimited.filter(|_| grant.ceilings.bandwidth.is_some()) {
+        return never(format!(
+            "its output channel `{}` would take bandwidth beyond what is granted: give it a `cap`",
+            output.name
+        ));
+    }
+    if excesses.is_empty() { Ok(()) } else { Err(Refusal::Excess(excesses)) }
+}
+
+/// The most that a session uses of each resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Used([u64; Resource::ALL.len()]);
+
+impl Used {
+    fn of(&self, resource: Resource) -> u64 {
+        self.0.get(resource as usize).copied().unwrap_or(0)
+    }
+
+    fn and(&self, other: &Self) -> Self {
+        let mut both = *self;
+        both.0.iter_mut().zip(other.0).for_each(|(sum, more)| *sum = sum.saturating_add(more));
+        both
+    }
+}
+
+fn used(spec: &SessionSpec) -> Used {
+    let mut used = Used::default();
+    for (place, resource) in used.0.iter_mut().zip(Resource::ALL) {
+        *place = used_of(spec, *resource);
+    }
+    used
+}
+
+fn used_of(spec: &SessionSpec, resource: Resource) -> u64 {
+    match resource {
+        Resource::Cpu => {
+            // One of which nothing is said reserves nothing.
+            let cpu = spec.processors.iter().filter_map(ProcessorSpec::reservation).map(|(period, slice)| {
+                // A part of a millionth counts as one.
+                let ppm = (u128::from(slice.0) * 1_000_000).div_ceil(u128::from(period.0.max(1)));
+                u64::try_from(ppm).unwrap_or(u64::MAX)
+            });
+            cpu.fold(0, u64::saturating_add)
+        }
+        // Its modules may reserve so much by themselves.
+        Resource::Memory => spec.memory.0.max(spec.memory_ceiling().0),
+        Resource::Bandwidth => {
+            let rates =
+                spec.outputs.iter().map(|output| output.cap.or(output.reserve).map_or(0, |rate| rate.0));
+            rates.fold(0, u64::saturating_add)
+        }
+        Resource::Sessions => 1,
+        // One without a number has no limit: where a ceiling came only after it, nothing is left for others.
+        _ => spec.limit(resource).unwrap_or(u64::MAX),
+    }
+}
+
+/// What sessions use together: all under a credential's root, and all under each prefix of its chain.
+fn used_under<'a>(
+    credential: &Verified,
+    sessions: impl Iterator<Item = (&'a Owner, &'a SessionSpec)>,
+) -> (Used, Vec<Used>) {
+    let chain = credential.chain();
+    let (mut of_root, mut under) = (Used::default(), vec![Used::default(); chain.len()]);
+    // There can be thousands, most of them others': each is looked at once.
+    for (owner, spec) in sessions.filter(|(owner, _)| owner.credential.root() == credential.root()) {
+        let used = used(spec);
+        of_root = of_root.and(&used);
+        // An identifier is that of a chain up to there, so chains that have one in common have all before it.
+        let common = chain.iter().zip(owner.credential.chain()).take_while(|(one, other)| one.id == other.id);
+        for (sum, _) in under.iter_mut().zip(common) {
+            *sum = sum.and(&used);
+        }
+    }
+    (of_root, under)
+}
+
+/// A ceiling that what is asked for does not fit under.
+struct Short {
+    resource: Resource,
+    asked: u64,
+    given: u64,
+    whose: String,
+    left: u64,
+    /// The refusal tells the session's owner how much is left.
+    is_told: bool,
+}
+
+impl Short {
+    fn refusal(self) -> Refusal {
+        let Self { resource, asked, given, whose, left, is_told } = self;
+        let row = resource.row();
+        let all = [asked, given, left];
+        let all = if is_told { &all[..] } else { &all[..2] };
+        let show = |amount| row.unit.show(amount, all);
+        let (part, left) = (Part::Of(resource), is_told.then(|| show(left)));
+        Refusal::UsedUp { part, asked: show(asked), given: show(given), whose, left, less: row.less }
+    }
+}
+
+/// The ceilings of one prefix of a chain, or of a root, that what is asked for does not fit under beside what is used.
+fn past_ceilings<'a>(
+    whose: &'a str,
+    ceilings: &'a Ceilings,
+    before: &'a Used,
+    asked: &'a Used,
+    is_told: bool,
+) -> impl Iterator<Item = Short> + use<'a> {
+    let short = move |(resource, given): (Resource, u64)| {
+        let (left, asked) = (given.saturating_sub(before.of(resource)), asked.of(resource));
+        (asked > left).then(|| Short { resource, asked, given, whose: whose.to_owned(), left, is_told })
+    };
+    ceilings.stated().filter_map(short)
+}
+
+/// The reader of a report on usage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// The node's operator.
+    Operator,
+    /// The credential's holder.
+    Holder,
+}
+
+/// Usage under a credential: the sum over its holder and the holder's delegates. The operator also reads the sums under each earlier holder of the chain and under the root,
+/// which include other holders. `sessions` are all sessions of the node that belong to holders.
+pub(crate) fn usage<'a>(
+    credential: &Verified,
+    sessions: impl Iterator<Item = (&'a Owner, &'a SessionSpec)>,
+    reader: Reader,
+) -> Vec<UsedShot> {
+    let (of_root, under) = used_under(credential, sessions);
+    let mut all = Vec::new();
+    let mut say = |whose: String, ceilings: &Ceilings, before: &Used| {
+        for (resource, given) in ceilings.stated() {
+            let row = resource.row();
+            let (used, given) = (row.unit.show(before.of(resource), &[]), row.unit.show(given, &[]));
+            all.push(UsedShot { whose: whose.clone(), part: row.title.to_owned(), used, given });
+        }
+    };
+    if reader == Reader::Holder {
+        // All ceilings of the chain and of the root hold for the holder, but other holders' parts in them are not shown.
+        let own = under.last().copied().unwrap_or_default();
+        say(credential.holder().to_string(), &credential.grant().ceilings, &own);
+        return all;
+    }
+    say(of_root_in_words(credential.root()), &credential.limit().ceilings, &of_root);
+    for (link, under) in credential.chain().iter().zip(&under) {
+        say(link.holder.to_string(), &link.grant.ceilings, under);
+    }
+    all
+}
+
+fn of_root_in_words(root: &PublicKey) -> String {
+    format!("all credentials of {root} by this node's policy")
+}

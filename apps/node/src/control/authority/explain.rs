@@ -1,0 +1,64 @@
+//! What a credential allows here and now, in words.
+
+use super::ceilings::Reader;
+use super::{Owner, Standing, ceilings};
+use crate::control::protocol::{Explanation, SharedShot};
+use crate::control::share::Share;
+use crate::control::spec::SessionSpec;
+use weir_trust::credential::{Credential, DatedId, Refusal, Verified};
+use weir_trust::explain;
+use weir_trust::grant::{NodeName, Second};
+
+/// Of a credential that is worth something. `sessions` are all of the node that are not the operator's.
+pub(crate) fn explanation<'a>(
+    credential: &Verified,
+    sessions: impl Iterator<Item = (&'a Owner, &'a SessionSpec)> + Clone,
+    node: &NodeName,
+    at: Second,
+    reader: Reader,
+) -> Explanation {
+    let allows = explain::grant(credential.grant(), true).into_iter();
+    Explanation {
+        node: node.to_string(),
+        at: at.number(),
+        holder: credential.holder().to_string(),
+        root: credential.root().to_string(),
+        chain: DatedId::of_chain(credential.chain()).map(|id| id.to_string()).collect(),
+        worthless: None,
+        allows: allows.map(|(part, words)| (part.to_string(), words)).collect(),
+        shared: sessions.clone().flat_map(|(owner, spec)| shared(credential, owner, spec)).collect(),
+        used: ceilings::usage(credential, sessions, reader),
+        verdict: None,
+    }
+}
+
+/// The shares of a session that concern a holder: all of their own, and those of delegates that name the holder.
+fn shared(credential: &Verified, owner: &Owner, spec: &SessionSpec) -> Vec<SharedShot> {
+    let (session, shares): (_, Vec<_>) = match owner.standing(credential) {
+        Some(Standing::Own) => (&owner.given, spec.share.iter().collect()),
+        Some(Standing::Delegator) => {
+            (&spec.name, spec.share.iter().filter(|share| share.key == *credential.holder()).collect())
+        }
+        None => return Vec::new(),
+    };
+    let shot = |share: &&Share| SharedShot { session: session.to_string(), share: share.to_string() };
+    shares.iter().map(shot).collect()
+}
+
+/// Of one that is worth nothing.
+pub(crate) fn worthless(
+    credential: &Credential,
+    refusal: &Refusal,
+    node: &NodeName,
+    at: Second,
+) -> Explanation {
+    Explanation {
+        node: node.to_string(),
+        at: at.number(),
+        holder: credential.claimed_holder().to_string(),
+        root: credential.claimed_root().to_string(),
+        chain: DatedId::of_chain(credential.claimed_links()).map(|id| id.to_string()).collect(),
+        worthless: Some(refusal.to_string()),
+        ..Explanation::default()
+    }
+}

@@ -1,0 +1,146 @@
+//! How things are on a node, for somebody whom not all of it concerns.
+
+use super::{Owner, Standing};
+use crate::control::protocol::{
+    ChannelShot, ModuleShot, OutputShot, ProcessorShot, ServicesShot, SessionShot, Snapshot, Taken,
+};
+use crate::control::share::Share;
+use crate::sessions::limits::LimitsShot;
+use crate::sessions::view::Bounds;
+use std::collections::BTreeMap;
+use weir_session::ledger::Drops;
+use weir_trust::credential::Verified;
+use weir_wire::View;
+
+/// The part of a snapshot for the holder of a credential: their own sessions, by the names that they gave them, and those of their delegates. Of these they see sums alone, unless the delegate
+/// shares a right over the session with them. Of the node and of others they see nothing that tells of traffic. `owners` are those of its sessions that are not the operator's.
+pub(crate) fn snapshot_of(
+    credential: &Verified,
+    all: &Snapshot,
+    owners: &BTreeMap<String, Owner>,
+) -> Snapshot {
+    // Some of a channel's packets are not his because of a filter of somebody from whom he has his right: how many there are is not for him.
+    let has_others = Bounds::of(credential).within.iter().any(|(_, view)| *view != View::ALL);
+    let his = |session: &SessionShot| {
+        let owner = owners.get(&session.name)?;
+        let standing = owner.standing(credential)?;
+        let name = if standing == Standing::Own { owner.given.to_string() } else { session.name.clone() };
+        let mut session = SessionShot { name, ..session.clone() };
+        for channel in session.channels.iter_mut().filter(|_| has_others) {
+            channel.findings.remove("unwanted");
+            if channel.counts_others {
+                (channel.packets, channel.bytes) = (0, 0);
+                channel.drops.clear();
+                channel.findings.clear();
+                session.used.drops = Drops::default();
+            }
+        }
+        if standing == Standing::Own {
+            return Some(session);
+        }
+        // A share is shown to the holder of its key and to the owner alone.
+        session
+            .share
+            .retain(|share| share.parse().is_ok_and(|share: Share| share.key == *credential.holder()));
+        Some(if session.share.is_empty() { sums(session) } else { session })
+    };
+    let sessions: Vec<SessionShot> = all.sessions.iter().filter_map(his).collect();
+    let reserved = sessions.iter().map(|session| session.memory_reserved).fold(0, u64::saturating_add);
+    let of = credential.grant().ceilings.memory.map_or(all.memory.of, |memory| memory.0.min(all.memory.of));
+    Snapshot {
+        node: all.node.clone(),
+        version: all.version.clone(),
+        uptime_ns: all.uptime_ns,
+        at_ns: all.at_ns,
+        sessions,
+        memory: Taken { reserved, of },
+        ..Snapshot::default()
+    }
+}
+
+/// A session as its delegator sees it: its bill and its reservations. Its modules, packets and outputs are not shown.
+fn sums(session: SessionShot) -> SessionShot {
+    let processor =
+        |(number, one): (usize, &ProcessorShot)| ProcessorShot { name: number.to_string(), ..one.clone() };
+    SessionShot {
+        cpu: session.cpu.iter().enumerate().map(processor).collect(),
+        channels: vec![sum_of_channels(&session.channels)],
+        outputs: if session.outputs.is_empty() { Vec::new() } else { vec![sum_of_outputs(&session.outputs)] },
+        modules: sum_of_modules(&session.modules, &session.ended).into_iter().collect(),
+        ended: Vec::new(),
+        used: session.used,
+        limits: LimitsShot { writes: None, writes_refused: 0, ..session.limits },
+        services: ServicesShot::default(),
+        publish: Vec::new(),
+        read: Vec::new(),
+        offers: Vec::new(),
+        uses: Vec::new(),
+        share: Vec::new(),
+        sums_only: true,
+        // Each part is named here, so that a new one is not shown before it is thought of.
+        name: session.name,
+        // A delegator may revoke it.
+        credential: session.credential,
+        priority: session.priority,
+        memory_reserved: session.memory_reserved,
+        memory_used: session.memory_used,
+        memory_ceiling: session.memory_ceiling,
+        memory_low: session.memory_low,
+        memory_refused: session.memory_refused,
+    }
+}
+
+/// The name of a row of sums.
+const ALL: &str = "all";
+
+fn sum_of_channels(channels: &[ChannelShot]) -> ChannelShot {
+    let mut sum = ChannelShot { name: ALL.to_owned(), ..ChannelShot::default() };
+    for one in channels {
+        add(&mut sum.waiting, one.waiting);
+        add(&mut sum.queue, one.queue);
+        add(&mut sum.packets, one.packets);
+        add(&mut sum.bytes, one.bytes);
+        add_each(&mut sum.drops, &one.drops);
+    }
+    sum
+}
+
+fn sum_of_outputs(outputs: &[OutputShot]) -> OutputShot {
+    let mut sum = OutputShot { name: ALL.to_owned(), ..OutputShot::default() };
+    for one in outputs {
+        add(&mut sum.reserved_bits, one.reserved_bits);
+        add(&mut sum.cap_bits, one.cap_bits);
+        add(&mut sum.waiting, one.waiting);
+        add(&mut sum.queue, one.queue);
+        add(&mut sum.packets, one.packets);
+        add(&mut sum.bytes, one.bytes);
+        add(&mut sum.wire_bytes, one.wire_bytes);
+        add(&mut sum.reserved_wire_bytes, one.reserved_wire_bytes);
+        add_each(&mut sum.drops, &one.drops);
+    }
+    sum
+}
+
+fn sum_of_modules(modules: &[ModuleShot], ended: &[ModuleShot]) -> Option<ModuleShot> {
+    let state = modules.first().map(|_| "running").or(ended.first().map(|_| "ended"))?;
+    let mut sum = ModuleShot { name: ALL.to_owned(), state: state.to_owned(), ..ModuleShot::default() };
+    for one in modules.iter().chain(ended) {
+        add(&mut sum.packets, one.packets);
+        add(&mut sum.records, one.records);
+        add(&mut sum.records_lost, one.records_lost);
+        add(&mut sum.faults, one.faults);
+        add(&mut sum.strikes, one.strikes);
+        add(&mut sum.used_ns, one.used_ns);
+        add(&mut sum.elsewhere_ns, one.elsewhere_ns);
+        add(&mut sum.memory, one.memory);
+    }
+    Some(sum)
+}
+
+fn add(to: &mut u64, more: u64) {
+    *to = to.saturating_add(more);
+}
+
+fn add_each(to: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
+    more.iter().for_each(|(cause, count)| add(to.entry(cause.clone()).or_default(), *count));
+}

@@ -1,0 +1,108 @@
+//! What of a policy can have no effect, or contradicts itself.
+
+use super::{Policy, Root};
+use crate::control::config::Config;
+use std::path::PathBuf;
+use weir_session::Name;
+use weir_trust::grant::{NodeName, Second};
+
+/// Something that the operator cannot have meant, or may not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The file that says so.
+    pub file: PathBuf,
+    /// What is the matter, and what to do.
+    pub what: String,
+    /// Whether it is more than a warning.
+    pub is_contradiction: bool,
+}
+
+impl Policy {
+    /// Looks for contradictions. What depends on a node is looked at where its configuration is given, with the name that credentials have for it.
+    pub fn findings(&self, node: Option<(&Config, &NodeName)>, now: Second) -> Vec<Finding> {
+        let mut found = Vec::new();
+        for name in self.profiles.keys().filter(|name| !self.is_usable(name, node.map(|(config, _)| config)))
+        {
+            let what = format!(
+                "nobody may use profile `{name}`: every root's limit names others, and no session of the configuration names it. Name it under `profiles` of a root's [limit], or take it out"
+            );
+            let file = self.files.get(name).cloned().unwrap_or_default();
+            found.push(Finding { file, what, is_contradiction: true });
+        }
+        for root in &self.roots {
+            let mut find = |is_contradiction, what: String| {
+                let what = format!("{}: {what}", root.shown());
+                found.push(Finding { file: root.file.clone(), what, is_contradiction });
+            };
+            for why in nothing_left(root, now) {
+                find(
+                    true,
+                    format!("its credentials allow nothing here: {why}. Give it more, or take it out"),
+                );
+            }
+            for filter in &root.limit.filters {
+                if let Err(error) = weir_netio::Filter::new(filter.as_str()) {
+                    find(true, format!("its filter `{filter}` selects nothing, as it is none: {error}"));
+                }
+            }
+            let Some((config, name)) = node else { continue };
+            if let Some(nodes) = root.limit.nodes.as_ref().filter(|nodes| !nodes.contains(name)) {
+                find(false, format!("it counts only at {nodes}, and this node is {name}"));
+            }
+            let there = |wanted: &str| config.interfaces.iter().any(|interface| interface.name == wanted);
+            let interfaces = root.limit.interfaces.iter().flatten();
+            let missing: Vec<&str> =
+                interfaces.map(|interface| interface.as_str()).filter(|name| !there(name)).collect();
+            if !missing.is_empty() {
+                find(false, format!("the node has no interface {}", missing.join(", ")));
+            }
+        }
+        if let Some((config, _)) =
+            node.filter(|(config, _)| config.remote.is_none() && !self.roots.is_empty())
+        {
+            let file = config.policy.as_ref().map(|policy| policy.dir.clone()).unwrap_or_default();
+            let what = "its roots have no effect: the node is not reached from elsewhere. Write [remote] into its configuration";
+            found.push(Finding { file, what: what.to_owned(), is_contradiction: false });
+        }
+        found
+    }
+
+    /// Whether anybody can have modules admitted by a profile.
+    fn is_usable(&self, profile: &Name, config: Option<&Config>) -> bool {
+        let names_it = |root: &Root| root.limit.profiles.as_ref().is_none_or(|names| names.contains(profile));
+        let sessions = config.map(|config| &config.sessions).into_iter().flatten();
+        let is_named = sessions.into_iter().any(|session| session.profile.as_ref() == Some(profile));
+        // The operator can name it for a session by hand; where there are no roots, that is what it is for.
+        self.roots.is_empty() || self.roots.iter().any(names_it) || is_named
+    }
+}
+
+/// Why the credentials of a root can allow nothing, whatever they say.
+fn nothing_left(root: &Root, now: Second) -> Vec<String> {
+    let limit = &root.limit;
+    let mut why = Vec::new();
+    let is_empty = |is_empty: Option<bool>| is_empty == Some(true);
+    if is_empty(limit.profiles.as_ref().map(|names| names.is_empty())) {
+        why.push("`profiles` names none".to_owned());
+    }
+    if limit.modules.iter().any(|set| set.hashes.is_empty() && set.signers.is_empty()) {
+        why.push("`modules` and `signers` name none".to_owned());
+    }
+    if is_empty(limit.nodes.as_ref().map(|nodes| nodes.iter().len() == 0)) {
+        why.push("`at` names no node".to_owned());
+    }
+    let ceilings = &limit.ceilings;
+    if ceilings.sessions == Some(0) {
+        why.push("`sessions` is 0".to_owned());
+    }
+    if ceilings.memory.is_some_and(|memory| memory.0 == 0) {
+        why.push("`memory` is 0".to_owned());
+    }
+    if ceilings.cpu.is_some_and(|share| share.0 == 0) {
+        why.push("`cpu` is 0%".to_owned());
+    }
+    if let Some(until) = limit.expires.filter(|until| now >= *until) {
+        why.push(format!("`until` was {until}"));
+    }
+    why
+}

@@ -1,0 +1,163 @@
+//! Grants as an operator writes them in files: with the names of the options of `weir grant`.
+
+use super::Wrong;
+use crate::control::amounts::{self, Keys};
+use crate::control::quantity::Text;
+use crate::sessions::workshop::Shipped;
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use weir_session::Name;
+use weir_trust::grant::{
+    Amounts, Filter, Grant, Interface, ModuleHash, ModuleSet, Modules, NodePattern, Second, View,
+};
+use weir_trust::key::PublicKey;
+use weir_wire::WriteFields;
+
+type List<T> = Option<BTreeSet<Text<T>>>;
+
+/// What is granted, or can be at most. What is left out is not restricted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub(super) struct GrantText {
+    profiles: List<Name>,
+    /// Names of modules that come with weir, and hashes.
+    modules: Option<BTreeSet<String>>,
+    signers: List<PublicKey>,
+    filter: Option<Text<Filter>>,
+    interfaces: List<Interface>,
+    view: Option<Text<View>>,
+    writes: List<Name>,
+    /// A key for each resource.
+    #[serde(skip)]
+    amounts: Amounts,
+    at: List<NodePattern>,
+    from: Option<Text<Second>>,
+    until: Option<Text<Second>>,
+    delegations: Option<u32>,
+}
+
+amounts::beside!(GrantText, amounts, Keys::Grant);
+
+impl GrantText {
+    /// As a grant. Of profiles it may name several: any of them will do.
+    pub(super) fn grant(&self, shipped: Shipped) -> Result<Grant, Wrong> {
+        fn all<T: Clone + Ord>(list: &List<T>) -> Option<BTreeSet<T>> {
+            list.as_ref().map(|list| list.iter().map(|Text(item)| item.clone()).collect())
+        }
+        let modules = if self.modules.is_none() && self.signers.is_none() {
+            Modules::any()
+        } else {
+            let hashes = self.modules.iter().flatten().map(|module| hash_of(module, shipped));
+            let signers = all(&self.signers).unwrap_or_default();
+            Modules::from(ModuleSet { hashes: hashes.collect::<Result<_, _>>()?, signers })
+        };
+        let writes = all(&self.writes);
+        // Whoever misspells one has forbidden it, and means to allow it.
+        for field in writes.iter().flatten() {
+            WriteFields::named(field.as_str())?;
+        }
+        let grant = Grant {
+            profiles: None,
+            modules,
+            filters: self.filter.iter().map(|Text(filter)| filter.clone()).collect(),
+            interfaces: all(&self.interfaces),
+            view: self.view.as_ref().map(|Text(view)| *view),
+            writes,
+            ceilings: self.amounts.ceilings(),
+            nodes: self.at.as_ref().map(|nodes| nodes.iter().map(|Text(node)| node.clone()).collect()),
+            not_before: self.from.as_ref().map(|Text(from)| *from),
+            expires: self.until.as_ref().map(|Text(until)| *until),
+            delegations: self.delegations,
+        };
+        grant.check()?;
+        Ok(Grant { profiles: all(&self.profiles), ..grant })
+    }
+}
+
+/// The hash of a module that comes with weir, or the one that is written.
+fn hash_of(module: &str, shipped: Shipped) -> Result<ModuleHash, Wrong> {
+    match shipped(module) {
+        Some(bytes) => Ok(ModuleHash::of(bytes)),
+        None => module.parse().map_err(|_| Wrong::Module(weir_units::shown(module))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_trust::grant::{Ceilings, CpuShare};
+    use weir_units::{BitsPerSecond, Bytes};
+
+    fn shipped(name: &str) -> Option<&'static [u8]> {
+        (name == "rtt").then_some(b"rtt".as_slice())
+    }
+
+    #[test]
+    fn what_is_written_is_granted_and_nothing_else_is_restricted() {
+        let text = r#"
+            profiles = ["strict", "wide"]
+            modules = ["rtt", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"]
+            filter = "udp"
+            interfaces = ["eth0"]
+            view = "payload=none"
+            writes = ["ttl"]
+            cpu = "20%"
+            memory = "64 MiB"
+            bandwidth = "1 Mbit/s"
+            records = 10
+            kept = 11
+            sessions = 2
+            at = ["*.example"]
+            from = "2026-01-01"
+            until = "2027-01-01"
+            delegations = 1
+        "#;
+        let grant = toml::from_str::<GrantText>(text).unwrap().grant(shipped).unwrap();
+        let name = |text: &str| Name::new(text).unwrap();
+        let hashes = [ModuleHash::of(b"rtt"), ModuleHash::of(b"")].into();
+        let expected = Grant {
+            profiles: Some([name("strict"), name("wide")].into()),
+            modules: ModuleSet { hashes, ..ModuleSet::default() }.into(),
+            filters: ["udp".parse().unwrap()].into(),
+            interfaces: Some(["eth0".parse().unwrap()].into()),
+            view: Some("payload=none".parse().unwrap()),
+            writes: Some([name("ttl")].into()),
+            ceilings: Ceilings {
+                cpu: Some(CpuShare(200_000)),
+                memory: Some(Bytes(64 << 20)),
+                bandwidth: Some(BitsPerSecond(1_000_000)),
+                records_per_second: Some(10),
+                kept_packets: Some(11),
+                sessions: Some(2),
+                ..Ceilings::NONE
+            },
+            nodes: Some(["*.example".parse().unwrap()].into_iter().collect()),
+            not_before: Some("2026-01-01".parse().unwrap()),
+            expires: Some("2027-01-01".parse().unwrap()),
+            delegations: Some(1),
+        };
+        assert_eq!(grant, expected);
+        assert_eq!(toml::from_str::<GrantText>("").unwrap().grant(shipped).unwrap(), Grant::default());
+        let none = toml::from_str::<GrantText>("modules = []").unwrap().grant(shipped).unwrap();
+        assert!(!none.modules.is_any() && !none.modules.contains(&ModuleHash::of(b"rtt"), &[]));
+    }
+
+    #[test]
+    fn what_cannot_be_granted_is_said() {
+        for (text, says) in [
+            ("modules = [\"mine.wasm\"]", "`mine.wasm`"),
+            ("until = \"2026-01-01\"\nfrom = \"2026-01-02\"", "it has to end after it begins"),
+            ("sessions = 9223372036854775807", ""),
+            ("memory = \"9223372036854775808\"", "more than can be granted"),
+        ] {
+            let read = toml::from_str::<GrantText>(text).unwrap().grant(shipped);
+            match says {
+                "" => assert!(read.is_ok()),
+                says => assert!(read.unwrap_err().to_string().contains(says), "{text}"),
+            }
+        }
+        for text in ["memory = 5", "cpu = \"20\"", "until = \"soon\"", "mode = 1", "interfaces = [\"a b\"]"] {
+            assert!(toml::from_str::<GrantText>(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! An operator's policy: what kinds of guests there are.
+//!
+//! - *Profiles*: what modules may use (`weir_session::Profile`).
+//! - *Roots of trust*: whose credentials count on a node, and for how much at most ([`Root`]). What a credential is worth here is what its blocks say together, met with
+//!   the limit of its root; and what all sessions under a root use together stays within that limit.
+//! - *Revocation lists*: what they have taken back.
+//!
+//! All of that can stand in a node's configuration, or as files in one folder, which the configuration names (`[policy]`), or both:
+//!
+//! ```text
+//! policy.d/profiles/NAME.toml    a profile; the file's name is the profile's
+//! policy.d/roots/NAME.toml       a root: its key, and under [limit] what it may grant at most
+//! policy.d/revoked/NAME          a revocation list
+//! policy.d/cases/NAME.toml       cases: who asks for what, and what has to come of it
+//! ```
+//!
+//! *Cases* are tried by the functions that decide on live requests ([`Policy::try_cases`]), before a policy takes effect; where one does not hold, it does not.
+//!
+//! A file whose name begins with a dot or ends with `~` is passed over; any other that is none of these is an error, so that nothing that an operator wrote
+//! is without effect and without a word.
+
+mod case;
+mod error;
+mod findings;
+mod grant;
+mod root;
+mod trial;
+
+pub use case::{Case, Expect};
+pub use error::{PolicyError, Wrong};
+pub use findings::Finding;
+pub use root::Root;
+pub use trial::{Ground, Trial, World};
+
+use crate::control::config::{Config, RemoteConfig};
+use crate::sessions::workshop::Shipped;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use weir_session::{Name, PROFILE_BYTES_MAX, Profile};
+use weir_trust::grant::{Grant, Second};
+use weir_trust::key::PublicKey;
+use weir_trust::revocation::{LIST_BYTES_MAX, Reception, RevocationList, Revocations};
+
+/// The longest file of a root, in bytes.
+const ROOT_BYTES_MAX: usize = 256 << 10;
+/// The longest file of cases, in bytes.
+const CASES_BYTES_MAX: usize = 1 << 20;
+/// Files of one folder of a policy, at most.
+const FILES_MAX: usize = 1024;
+
+/// What an operator says of guests, once for all of them.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    /// What modules may use, by the profile's name.
+    pub profiles: BTreeMap<Name, Profile>,
+    /// Whose credentials count.
+    pub roots: Vec<Root>,
+    /// What they have taken back.
+    pub revocations: Revocations,
+    /// Files with revocation lists,
+    pub lists: Vec<PathBuf>,
+    /// and the folder that may come to have more.
+    pub revoked: Option<PathBuf>,
+    /// What it has to come to.
+    pub cases: Vec<Case>,
+    /// The files of profiles.
+    files: BTreeMap<Name, PathBuf>,
+    /// The bytes of all files, one after the other.
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Policy {
+    /// What a configuration says, in the file at `path`, and the folder that it names.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn of(config: &Config, path: &Path, shipped: Shipped) -> Result<Self, PolicyError> {
+        let mut policy = Self::default();
+        let beside = |file: &Path| path.parent().map_or_else(|| file.to_owned(), |folder| folder.join(file));
+        for profile in &config.profiles {
+            policy.add_profile(&beside(&profile.file), profile.name.clone())?;
+        }
+        for key in config.remote.iter().flat_map(|remote| &remote.roots) {
+            let root = Root { name: None, key: *key, limit: Grant::default(), file: path.to_owned() };
+            policy.add_root(root)?;
+        }
+        if let Some(folder) = &config.policy {
+            policy.read_folder(&beside(&folder.dir), shipped)?;
+        }
+        policy
+            .lists
+            .extend(config.remote.iter().flat_map(|remote| &remote.revocations).map(|file| beside(file)));
+        policy.finish()?;
+        let nobody = |remote: &RemoteConfig| policy.roots.is_empty() && remote.operators.is_empty();
+        if config.remote.as_ref().is_some_and(nobody) {
+            return Err(PolicyError::new(path, Wrong::NoRoots));
+        }
+        Ok(policy)
+    }
+
+    /// What a folder says by itself.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn read(folder: &Path, shipped: Shipped) -> Result<Self, PolicyError> {
+        let mut policy = Self::default();
+        policy.read_folder(folder, shipped)?;
+        policy.finish()?;
+        Ok(policy)
+    }
+
+    /// The keys of its roots.
+    pub fn keys(&self) -> Vec<PublicKey> {
+        self.roots.iter().map(|root| root.key).collect()
+    }
+
+    fn read_folder(&mut self, folder: &Path, shipped: Shipped) -> Result<(), PolicyError> {
+        self.revoked = Some(folder.join("revoked"));
+        let mut cases = Vec::new();
+        for part in listed(folder)? {
+            match part.file_name().and_then(|name| name.to_str()) {
+                Some("profiles") => {
+                    for (file, name) in named(&part)? {
+                        self.add_profile(&file, name)?;
+                    }
+                }
+                Some("roots") => {
+                    for (file, name) in named(&part)? {
+                        let text = self.text(&file, ROOT_BYTES_MAX)?;
+                        self.add_root(Root::parse(&file, name, &text, shipped)?)?;
+                    }
+                }
+                Some("revoked") => self.lists.extend(listed(&part)?),
+                Some("cases") => cases = named(&part)?,
+                _ => return Err(PolicyError::new(&part, Wrong::Stray)),
+            }
+        }
+        // They name roots.
+        for (file, _) in cases {
+            let text = self.text(&file, CASES_BYTES_MAX)?;
+            let read = Case::read(self, &file, &text, shipped)?;
+            self.cases.extend(read);
+        }
+        Ok(())
+    }
+
+    fn add_root(&mut self, root: Root) -> Result<(), PolicyError> {
+        if let Some(there) = self.roots.iter().find(|there| there.key == root.key) {
+            let (what, first) = (root.key.to_string(), there.file.clone());
+            return Err(PolicyError::new(&root.file, Wrong::Twice { what, first }));
+        }
+        self.roots.push(root);
+        Ok(())
+    }
+
+    /// What can be said when all is there.
+    fn finish(&mut self) -> Result<(), PolicyError> {
+        let profiles: Vec<Name> = self.profiles.keys().cloned().collect();
+        self.roots.iter().try_for_each(|root| root.check_profiles(&profiles))?;
+        let (keys, now) = (self.keys(), Second::of(weir_datapath::moment::wall_clock()));
+        for file in self.lists.clone() {
+            let wrong = |wrong| PolicyError::new(&file, Wrong::Revocation(wrong));
+            let list: RevocationList = self.text(&file, LIST_BYTES_MAX)?.parse().map_err(wrong)?;
+            let accepted = self.revocations.accept(&list, &Reception::new(&keys, now)).map_err(wrong)?;
+            if let Some(left_out) = accepted.left_out {
+                return Err(wrong(left_out));
+            }
+        }
+        Ok(())
+    }
+
+    fn add_profile(&mut self, file: &Path, name: Name) -> Result<(), PolicyError> {
+        let text = self.text(file, PROFILE_BYTES_MAX)?;
+        let profile = Profile::parse(&text).map_err(|error| PolicyError::new(file, error))?;
+        if let Some(first) = self.files.insert(name.clone(), file.to_owned()) {
+            let what = format!("profile `{name}`");
+            return Err(PolicyError::new(file, Wrong::Twice { what, first }));
+        }
+        self.profiles.insert(name, profile);
+        Ok(())
+    }
+
+    /// The key of a root, by its name or itself.
+    fn root_called(&self, called: &str) -> Option<PublicKey> {
+        let is_it = |root: &&Root| {
+            root.name.as_ref().is_some_and(|name| name.as_str() == called) || root.key.to_string() == called
+        };
+        self.roots.iter().find(is_it).map(|root| root.key)
+    }
+
+    fn text(&mut self, path: &Path, most: usize) -> Result<String, PolicyError> {
+        let text = read_text(path, most)?;
+        self.bytes.extend_from_slice(text.as_bytes());
+        Ok(text)
+    }
+
+    fn file(&mut self, path: &Path, most: usize) -> Result<Vec<u8>, PolicyError> {
+        let bytes = read_file(path, most)?;
+        self.bytes.extend_from_slice(&bytes);
+        Ok(bytes)
+    }
+}
+
+/// The files with revocation lists that there are now: these, and those of a folder.
+pub(crate) fn lists_of(files: &[PathBuf], folder: Option<&Path>) -> BTreeSet<PathBuf> {
+    let there = folder.and_then(|folder| listed(folder).ok()).unwrap_or_default();
+    files.iter().cloned().chain(there).collect()
+}
+
+/// Reads a file of at most so many bytes.
+fn read_file(path: &Path, most: usize) -> Result<Vec<u8>, PolicyError> {
+    let wrong = |error| PolicyError::new(path, Wrong::Read(error));
+    let mut bytes = Vec::new();
+    let file = weir_os::private::open_regular(path).map_err(wrong)?;
+    file.take(most as u64 + 1).read_to_end(&mut bytes).map_err(wrong)?;
+    if bytes.len() > most {
+        return Err(PolicyError::new(path, Wrong::TooLong(most)));
+    }
+    Ok(bytes)
+}
+
+/// Reads a text of at most so many bytes.
+pub(crate) fn read_text(path: &Path, most: usize) -> Result<String, PolicyError> {
+    let no_text = |_| PolicyError::new(path, Wrong::Read(io::Error::other("it is not UTF-8 text")));
+    String::from_utf8(read_file(path, most)?).map_err(no_text)
+}
+
+/// What lies in a folder, in the order of the names, without what editors leave there.
+fn listed(folder: &Path) -> Result<Vec<PathBuf>, PolicyError> {
+    let wrong = |error| PolicyError::new(folder, Wrong::Read(error));
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(wrong)? {
+        let path = entry.map_err(wrong)?.path();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if name.starts_with('.') || name.ends_with('~') {
+            continue;
+        }
+        found.push(path);
+        if found.len() > FILES_MAX {
+            return Err(PolicyError::new(folder, Wrong::Many(FILES_MAX)));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The files `NAME.toml` of a folder.
+fn named(folder: &Path) -> Result<Vec<(PathBuf, Name)>, PolicyError> {
+    let named = |path: PathBuf| {
+        let file = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let Some(stem) = file.strip_suffix(".toml") else {
+            return Err(PolicyError::new(&path, Wrong::Stray));
+        };
+        let name = Name::new(stem).map_err(|_| PolicyError::new(&path, Wrong::Name))?;
+        Ok((path, name))
+    };
+    listed(folder)?.into_iter().map(named).collect()
+}

@@ -1,0 +1,116 @@
+//! Quantities and names in configuration and messages: text in, checked values out; and out again without losing anything.
+
+use crate::control::share::Share;
+use crate::sessions::tables::TableGrant;
+use serde::{Deserialize, Deserializer, Serializer, de::Error};
+use std::fmt::Display;
+use std::str::FromStr;
+use weir_session::Name;
+use weir_trust::grant::{Filter, Interface, ModuleHash, NodeName, NodePattern, Second, View};
+use weir_trust::key::PublicKey;
+use weir_units::{BitsPerSecond, Bytes, Nanos};
+
+/// A quantity or a name that is written as text.
+pub(crate) trait Exact: FromStr<Err: Display> + Display {
+    /// As it reads back to the same value.
+    fn exact(&self) -> String {
+        self.to_string()
+    }
+
+    /// What the text says, or why it says nothing.
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|error: Self::Err| error.to_string())
+    }
+}
+
+// As people are shown these, they are rounded.
+impl Exact for Nanos {
+    fn exact(&self) -> String {
+        format!("{}ns", self.0)
+    }
+}
+
+impl Exact for Bytes {
+    fn exact(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+impl Exact for BitsPerSecond {
+    fn exact(&self) -> String {
+        format!("{}bit/s", self.0)
+    }
+}
+
+impl Exact for Name {}
+impl Exact for NodeName {}
+impl Exact for PublicKey {}
+impl Exact for ModuleHash {}
+impl Exact for TableGrant {}
+impl Exact for Share {}
+impl Exact for Filter {}
+impl Exact for Interface {}
+impl Exact for View {}
+impl Exact for NodePattern {}
+impl Exact for Second {}
+
+/// For `#[serde(skip_serializing_if = "quantity::is_default")]`.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// A quantity in a list or a map.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Text<T>(pub(crate) T);
+
+impl<'de, T: Exact> Deserialize<'de> for Text<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        text::deserialize(from).map(Self)
+    }
+}
+
+/// For `#[serde(with = "quantity::text")]`.
+pub(crate) mod text {
+    use super::*;
+
+    pub(crate) fn serialize<T: Exact, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&value.exact())
+    }
+
+    pub(crate) fn deserialize<'de, T: Exact, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+        T::read(&String::deserialize(from)?).map_err(D::Error::custom)
+    }
+}
+
+/// For `#[serde(with = "quantity::texts")]`: several.
+pub(crate) mod texts {
+    use super::*;
+    use serde::ser::SerializeSeq;
+
+    pub(crate) fn serialize<T: Exact, S: Serializer>(values: &[T], to: S) -> Result<S::Ok, S::Error> {
+        let mut list = to.serialize_seq(Some(values.len()))?;
+        values.iter().try_for_each(|value| list.serialize_element(&value.exact()))?;
+        list.end()
+    }
+
+    pub(crate) fn deserialize<'de, T: Exact, D: Deserializer<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+        Ok(Vec::deserialize(from)?.into_iter().map(|Text(value)| value).collect())
+    }
+}
+
+/// For `#[serde(default, with = "quantity::maybe")]`: a key that may be missing.
+pub(crate) mod maybe {
+    use super::*;
+
+    #[expect(clippy::ref_option, reason = "what serde calls it with")]
+    pub(crate) fn serialize<T: Exact, S: Serializer>(value: &Option<T>, to: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => to.serialize_some(&value.exact()),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, T: Exact, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
+        Ok(Option::deserialize(from)?.map(|Text(value)| value))
+    }
+}

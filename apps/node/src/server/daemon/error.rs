@@ -1,0 +1,173 @@
+//! Errors of a node's start, of its reloads and of requests to it.
+
+use crate::control::config::ConfigError;
+use crate::control::policy::PolicyError;
+use crate::error::{NodeError, of_session};
+use crate::server::trust::TrustError;
+use crate::server::verify::Remark;
+use crate::sessions::tables::FileError;
+use std::io;
+use std::path::{Path, PathBuf};
+use weir_ledger::LedgerError;
+use weir_os::ConfineError;
+use weir_sandbox::LoadError;
+use weir_session::Name;
+use weir_units::Shown as _;
+
+/// An error that keeps a node from starting, or a reload from changing anything.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// A file of the configuration cannot be read.
+    #[error("{}: {source}", path.shown())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A folder of the node's belongs to another user.
+    #[error(
+        "{}: it belongs to user {owner}, and the node may not write there, also as root: it gives up the right to other users' files; start it as that user, or `chown -R` the folder to its own",
+        path.shown()
+    )]
+    Foreign {
+        /// The folder.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+    },
+    /// The configuration is wrong.
+    #[error("{}: {}{source}", path.shown(), line.map_or_else(String::new, |line| format!("line {line}: ")))]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// The line, where it is known and not part of the error.
+        line: Option<usize>,
+        /// The error in it.
+        source: ConfigError,
+    },
+    /// No node can start on this machine with that configuration.
+    #[error("{}", told(path, problems))]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// All problems, at least one.
+        problems: Vec<Remark>,
+    },
+    /// The operator's policy, in the configuration or in files of its own, is wrong.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// A case of the operator's policy does not hold, so the policy does not do what they intend.
+    #[error("{}:{line}: case `{name}` does not hold: {wrong} ({} of {of} cases do not; `weir policy test` tries them)", path.shown(), more + 1)]
+    Case {
+        /// The file of the first case that does not hold.
+        path: PathBuf,
+        /// The case's line.
+        line: usize,
+        /// The case's name.
+        name: String,
+        /// The decision that came instead.
+        wrong: String,
+        /// The number of other cases that do not hold.
+        more: usize,
+        /// The number of all cases.
+        of: usize,
+    },
+    /// A table's file cannot be used.
+    #[error(transparent)]
+    Table(#[from] FileError),
+    /// A file of `[remote]` cannot be used.
+    #[error("{}: {source}", path.shown())]
+    Trust {
+        /// The file.
+        path: PathBuf,
+        /// The error in it.
+        source: TrustError,
+    },
+    /// The node cannot listen for connections from elsewhere.
+    #[error("[remote]: {address}: {source}")]
+    Remote {
+        /// The address to listen on.
+        address: std::net::SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The node cannot give up the rights that it does not need.
+    #[error(transparent)]
+    Confine(#[from] ConfineError),
+    /// Compiled modules cannot be run.
+    #[error(transparent)]
+    Engine(#[from] LoadError),
+    /// The ledger cannot be written.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// A session of the configuration cannot be created.
+    #[error("{}: {}", path.shown(), of_session(session, error))]
+    Session {
+        /// The file.
+        path: PathBuf,
+        /// The session.
+        session: Name,
+        /// The reason.
+        error: NodeError,
+    },
+    /// The node does not start.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// The socket cannot be made.
+    #[error("{}: {source}", path.shown())]
+    Socket {
+        /// The socket's path.
+        path: PathBuf,
+        /// The file that is there, or the system's error.
+        source: weir_os::socket::SocketError,
+    },
+    /// Metrics cannot be served.
+    #[error("metrics: {address}: {source}")]
+    Metrics {
+        /// The address to listen on.
+        address: std::net::SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The process that starts others has ended.
+    #[error(
+        "the process that starts others has ended ({0}): without it nothing can be loaded, so the node has ended as well, to be started anew"
+    )]
+    Spawner(std::process::ExitStatus),
+    /// Signals cannot be received, or a thread cannot be started.
+    #[error("{what}: {source}")]
+    System {
+        /// The action that failed.
+        what: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The change takes effect only with a new start.
+    #[error("{}: [{part}] has changed, and a running node cannot change that: start it anew", path.shown())]
+    Restart {
+        /// The file.
+        path: PathBuf,
+        /// The part of the file.
+        part: &'static str,
+    },
+}
+
+/// A request that was not granted. Nothing has changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// The node refused it.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// A reload failed.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+}
+
+/// The problems of a configuration, a line for each.
+fn told(path: &Path, problems: &[Remark]) -> String {
+    let mut lines: Vec<String> = problems.iter().map(|problem| problem.at(path)).collect();
+    let count = if lines.len() == 1 { "1 thing".to_owned() } else { format!("{} things", lines.len()) };
+    lines.push(format!("{}: {count} to mend", path.shown()));
+    lines.join("\n")
+}

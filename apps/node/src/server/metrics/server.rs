@@ -1,0 +1,247 @@
+//! Answers Prometheus, and bears with everybody else.
+
+use super::render;
+use crate::control::protocol::Snapshot;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// Connections at once. A scraper needs one; one more than these is closed again.
+const CONNECTIONS_MAX: usize = 4;
+/// What threads are called that answer a scraper.
+pub const CONNECTION: &str = "metrics";
+/// The longest head of a request.
+const HEAD_BYTES_MAX: usize = 8 << 10;
+/// How long a request is waited for, and how long until its response is taken, whatever the other side does.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Answers whoever asks for `/metrics` until `stop` is set and somebody connects once more ([`wake`]). Requests of any shape and speed cost at most a few
+/// connections for four seconds each, and what a response takes.
+pub fn serve(listener: &TcpListener, snapshot: impl Fn() -> Snapshot + Sync, stop: &AtomicBool) {
+    let busy = AtomicUsize::new(0);
+    let (busy, snapshot) = (&busy, &snapshot);
+    std::thread::scope(|scope| {
+        while !stop.load(SeqCst) {
+            let Ok((stream, _)) = listener.accept() else {
+                // Out of descriptors, for instance: that passes, or is somebody else's to report.
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            };
+            if stop.load(SeqCst) || busy.load(SeqCst) >= CONNECTIONS_MAX {
+                continue;
+            }
+            busy.fetch_add(1, SeqCst);
+            let handled =
+                std::thread::Builder::new().name(CONNECTION.to_owned()).spawn_scoped(scope, move || {
+                    // A scraper that goes away has nothing to be told.
+                    let _ = handle(stream, snapshot);
+                    busy.fetch_sub(1, SeqCst);
+                });
+            if handled.is_err() {
+                busy.fetch_sub(1, SeqCst);
+            }
+        }
+    });
+}
+
+/// Has a [`serve`] that listens there look whether it is to stop.
+pub fn wake(address: SocketAddr) {
+    let _ = TcpStream::connect_timeout(&address, Duration::from_secs(1));
+}
+
+fn handle(mut stream: TcpStream, snapshot: impl Fn() -> Snapshot) -> std::io::Result<()> {
+    let left =
+        |end: Instant| Some(end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)));
+    let end = Instant::now() + PATIENCE;
+    let mut head = Vec::new();
+    let mut part = [0; 1024];
+    while !is_whole(&head) && head.len() < HEAD_BYTES_MAX && Instant::now() < end {
+        stream.set_read_timeout(left(end))?;
+        match stream.read(&mut part)? {
+            0 => return Ok(()),
+            count => head.extend_from_slice(part.get(..count).unwrap_or_default()),
+        }
+    }
+    let response = respond(&head, snapshot);
+    // What the node took for it is not held against who asks.
+    let end = Instant::now() + PATIENCE;
+    // What a client takes of it at once or not at all: an attacker who reads a byte a second is not waited for.
+    let mut rest = response.as_slice();
+    while !rest.is_empty() && Instant::now() < end {
+        stream.set_write_timeout(left(end))?;
+        match stream.write(rest)? {
+            0 => break,
+            count => rest = rest.get(count..).unwrap_or_default(),
+        }
+    }
+    stream.shutdown(Shutdown::Write)?;
+    // Closing with bytes unread would take the response back.
+    while Instant::now() < end {
+        stream.set_read_timeout(left(end))?;
+        if stream.read(&mut part)? == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn is_whole(head: &[u8]) -> bool {
+    head.windows(4).any(|bytes| bytes == b"\r\n\r\n") || head.windows(2).any(|bytes| bytes == b"\n\n")
+}
+
+/// The response to a request's head.
+fn respond(head: &[u8], snapshot: impl Fn() -> Snapshot) -> Vec<u8> {
+    let (status, kind, body, is_head) = match target(head) {
+        Ok(Target { is_head }) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ("200 OK", kind, render(snapshot()), is_head)
+        }
+        Err(status) => (status, "text/plain; charset=utf-8", "metrics are at /metrics\n".to_owned(), false),
+    };
+    let mut response = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    if !is_head {
+        response.push_str(&body);
+    }
+    response.into_bytes()
+}
+
+/// A request for metrics.
+struct Target {
+    /// Whether only the response's head is wanted.
+    is_head: bool,
+}
+
+/// Whether metrics are asked for, or the status that says why not.
+fn target(head: &[u8]) -> Result<Target, &'static str> {
+    if !is_whole(head) {
+        let is_long = head.len() >= HEAD_BYTES_MAX;
+        return Err(if is_long { "431 Request Header Fields Too Large" } else { "408 Request Timeout" });
+    }
+    let head = std::str::from_utf8(head).map_err(|_| "400 Bad Request")?;
+    let mut lines = head.lines();
+    let words: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
+    let &[method, path, version] = words.as_slice() else { return Err("400 Bad Request") };
+    if !version.starts_with("HTTP/1.") {
+        return Err("505 HTTP Version Not Supported");
+    }
+    // A page in a browser on this machine may have a name that leads here; it is not to read what sessions do.
+    let host =
+        lines.filter_map(|line| line.split_once(':')).find(|(key, _)| key.eq_ignore_ascii_case("host"));
+    if host.is_some_and(|(_, host)| !is_loopback(host.trim())) {
+        return Err("403 Forbidden");
+    }
+    let is_head = match method {
+        "GET" => false,
+        "HEAD" => true,
+        _ => return Err("405 Method Not Allowed"),
+    };
+    match path.split_once('?').map_or(path, |(path, _)| path) {
+        "/metrics" => Ok(Target { is_head }),
+        _ => Err("404 Not Found"),
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    let address = host.parse::<SocketAddr>().map(|address| address.ip());
+    let address = address.or_else(|_| host.trim_matches(['[', ']']).parse::<IpAddr>());
+    let name = host.split_once(':').map_or(host, |(name, _)| name);
+    address.map_or(name.eq_ignore_ascii_case("localhost"), |address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(head: &[u8]) -> String {
+        let response = String::from_utf8(respond(head, Snapshot::default)).unwrap();
+        response.lines().next().unwrap().to_owned()
+    }
+
+    #[test]
+    fn only_metrics_are_served_and_only_to_this_machine() {
+        for (head, says) in [
+            (&b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:9137\r\n\r\n"[..], "200 OK"),
+            (b"GET /metrics?x=1 HTTP/1.0\n\n", "200 OK"),
+            (b"HEAD /metrics HTTP/1.1\r\nhost: localhost:9137\r\n\r\n", "200 OK"),
+            (b"GET /metrics HTTP/1.1\r\nHost: [::1]:9137\r\n\r\n", "200 OK"),
+            (b"GET /metrics HTTP/1.1\r\nHost: rebound.example\r\n\r\n", "403 Forbidden"),
+            (b"GET /metrics HTTP/1.1\r\nHost: 10.0.0.1\r\n\r\n", "403 Forbidden"),
+            (b"POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
+            (b"GET / HTTP/1.1\r\n\r\n", "404 Not Found"),
+            (b"GET /metrics/../x HTTP/1.1\r\n\r\n", "404 Not Found"),
+            (b"GET /metrics HTTP/2\r\n\r\n", "505 HTTP Version Not Supported"),
+            (b"GET  /metrics HTTP/1.1\r\n\r\n", "400 Bad Request"),
+            (b"\xff\xfe\r\n\r\n", "400 Bad Request"),
+            (b"\r\n\r\n", "400 Bad Request"),
+            (b"GET /metrics HTTP/1.1\r\n", "408 Request Timeout"),
+            (&[b'x'; HEAD_BYTES_MAX], "431 Request Header Fields Too Large"),
+        ] {
+            assert_eq!(status(head), format!("HTTP/1.1 {says}"), "{}", head.escape_ascii());
+        }
+        let head = respond(b"HEAD /metrics HTTP/1.1\r\n\r\n", Snapshot::default);
+        assert!(head.ends_with(b"\r\n\r\n"));
+    }
+
+    fn ask(address: SocketAddr, request: &[u8]) -> Vec<u8> {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        // It may be closed before all is written.
+        let _ = stream.write_all(request);
+        let mut response = Vec::new();
+        let _ = stream.read_to_end(&mut response);
+        response
+    }
+
+    /// Ends the server also where an assertion fails, which would else be waited for.
+    struct Stop<'a>(&'a AtomicBool, SocketAddr);
+
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, SeqCst);
+            wake(self.1);
+        }
+    }
+
+    /// Asks until the answer begins so: connections that are over are noticed in their time.
+    fn ask_until(address: SocketAddr, request: &[u8], begins: &str) -> Vec<u8> {
+        let begin = Instant::now();
+        loop {
+            let response = ask(address, request);
+            if response.starts_with(begins.as_bytes()) && response.is_empty() == begins.is_empty() {
+                return response;
+            }
+            assert!(begin.elapsed() < PATIENCE * 30, "{}", response.escape_ascii());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    #[test]
+    fn a_scraper_is_answered_while_others_misbehave() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = AtomicBool::new(false);
+        let snapshot = || Snapshot { node: "ix-1".to_owned(), ..Snapshot::default() };
+        let good = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        std::thread::scope(|scope| {
+            scope.spawn(|| serve(&listener, snapshot, &stop));
+            let _stop = Stop(&stop, address);
+            // Who says nothing takes one of the few places, and not for ever.
+            let silent: Vec<TcpStream> =
+                (1..CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
+            let response = String::from_utf8(ask_until(address, good, "HTTP/1.1 200 OK\r\n")).unwrap();
+            assert!(response.ends_with("# EOF\n"), "{response}");
+            assert!(response.contains("weir_node_info{node=\"ix-1\""));
+            // One more than there are places is closed; and when the silent ones are over, there is room again.
+            let crowd: Vec<TcpStream> =
+                (0..2 * CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
+            ask_until(address, good, "HTTP/1.1 200");
+            ask_until(address, &[b'x'; HEAD_BYTES_MAX * 4], "HTTP/1.1 431");
+            ask_until(address, good, "HTTP/1.1 200");
+            drop((silent, crowd));
+        });
+    }
+}

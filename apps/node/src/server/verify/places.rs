@@ -1,0 +1,118 @@
+//! The places of a configuration's parts in its text.
+
+use crate::control::config::ConfigError;
+use crate::control::spec::SpecError;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use weir_session::Name;
+
+/// The lines of a configuration's parts, from 1.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Places {
+    pub(super) cpu: Option<usize>,
+    pub(super) node: Option<usize>,
+    pub(super) interfaces: BTreeMap<String, usize>,
+    pub(super) links: BTreeMap<String, usize>,
+    profiles: BTreeMap<String, usize>,
+    sessions: BTreeMap<String, usize>,
+    tables: BTreeMap<String, usize>,
+}
+
+impl Places {
+    /// Finds the lines in a text. If it is no valid configuration, parts have no lines.
+    pub(crate) fn of(text: &str) -> Self {
+        #[derive(Deserialize)]
+        struct Named {
+            name: String,
+        }
+        #[derive(Deserialize)]
+        struct On {
+            interface: String,
+        }
+        #[derive(Deserialize)]
+        struct Parts {
+            cpu: Option<toml::Spanned<toml::Table>>,
+            node: Option<toml::Spanned<toml::Table>>,
+            #[serde(default)]
+            interface: Vec<toml::Spanned<Named>>,
+            #[serde(default)]
+            link: Vec<toml::Spanned<On>>,
+            #[serde(default)]
+            profile: Vec<toml::Spanned<Named>>,
+            #[serde(default)]
+            session: Vec<toml::Spanned<Named>>,
+            #[serde(default)]
+            table: Vec<toml::Spanned<Named>>,
+        }
+        let line = |at: usize| text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
+        let lines = |parts: &[toml::Spanned<Named>]| {
+            // Of two parts with one name the second is the one too many.
+            parts.iter().map(|part| (part.get_ref().name.clone(), line(part.span().start))).collect()
+        };
+        let Ok(parts) = toml::from_str::<Parts>(text) else { return Self::default() };
+        Self {
+            cpu: parts.cpu.map(|part| line(part.span().start)),
+            node: parts.node.map(|part| line(part.span().start)),
+            interfaces: lines(&parts.interface),
+            links: parts
+                .link
+                .iter()
+                .map(|part| (part.get_ref().interface.clone(), line(part.span().start)))
+                .collect(),
+            profiles: lines(&parts.profile),
+            sessions: lines(&parts.session),
+            tables: lines(&parts.table),
+        }
+    }
+
+    pub(super) fn session(&self, session: &Name) -> Option<usize> {
+        self.sessions.get(session.as_str()).copied()
+    }
+
+    /// The line of the part that the error is about, where the error does not have it.
+    pub(crate) fn of_error(&self, error: &ConfigError) -> Option<usize> {
+        match error {
+            ConfigError::Session(
+                SpecError::Twice { session, .. }
+                | SpecError::TooMany { session, .. }
+                | SpecError::Half { session, .. }
+                | SpecError::Range { session, .. }
+                | SpecError::Missing { session, .. }
+                | SpecError::Outgoing { session, .. },
+            ) => self.session(session),
+            ConfigError::Twice { what, name } => {
+                let parts = match *what {
+                    "interface" => &self.interfaces,
+                    "link" => &self.links,
+                    "profile" => &self.profiles,
+                    "table" => &self.tables,
+                    _ => &self.sessions,
+                };
+                parts.get(name).copied()
+            }
+            ConfigError::Published { second, .. } => self.session(second),
+            ConfigError::Range { section: "cpu", .. } => self.cpu,
+            ConfigError::Range { section: "node", .. } => self.node,
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::config::Config;
+
+    #[test]
+    fn what_a_session_has_wrong_is_on_its_line() {
+        for (text, line) in [
+            ("[[session]]\nname = \"a\"\n\n[[session]]\nname = \"b\"\ncpu = [{ period = \"1ms\" }]", 4),
+            ("[[session]]\nname = \"a\"\n[[session]]\nname = \"a\"", 3),
+            ("# \n[cpu]\nreservable = 0", 2),
+            ("[node]\ninterval = \"1ms\"", 1),
+        ] {
+            let error = Config::parse(text).unwrap_err();
+            assert_eq!(Places::of(text).of_error(&error), Some(line), "{text}: {error}");
+        }
+    }
+}

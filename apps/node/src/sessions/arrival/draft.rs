@@ -1,0 +1,360 @@
+//! Sessions that are prepared beside the present ones, before any party sees them.
+
+use super::processors::ProcessorWanted;
+use super::{Arrival, Rearrangement, Refused};
+use crate::control::spec::SessionSpec;
+use crate::error::NodeError;
+use crate::link::{Entering, LinkConfig, Outputs, Step};
+use crate::sessions::bell::Bell;
+use crate::sessions::installing::Ready;
+use crate::sessions::limits::Limits;
+use crate::sessions::node::{Node, Session, Vp};
+use crate::sessions::processors::share;
+use crate::sessions::tables::{Arranged, Claims, TableError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use weir_datapath::receive::{Planned, Receiver};
+use weir_sched::cpu::{Share, Terms, VpId, Weight};
+use weir_session::ledger::{Digest, Reserved};
+use weir_session::{MemoryReservation, Name};
+use weir_units::Nanos;
+
+/// A session that is ready to be on the node.
+pub(super) struct Incoming {
+    pub(super) session: Session,
+    /// The reservations of the session that it replaces, if there is one.
+    pub(super) replaces: Option<Reserved>,
+    /// Its modules, which run from the switch on.
+    pub(super) ready: Vec<(Name, Ready)>,
+    /// The hashes of the modules' files.
+    pub(super) codes: Vec<(Name, Digest)>,
+    /// Virtual processors that were created for it, without a reservation yet.
+    made: Vec<Vp>,
+    /// Processor time that preparing it took.
+    pub(super) used: Nanos,
+}
+
+/// Terms for a virtual processor: the core's place among the node's, the processor there, and its terms.
+pub(super) type Given = (usize, VpId, Terms);
+
+/// All changes of a switch, besides the sessions.
+pub(super) struct Draft {
+    /// Sessions that end and are not replaced.
+    pub(super) gone: Vec<Name>,
+    pub(super) links: Vec<LinkConfig>,
+    /// Changes of output channels.
+    pub(super) steps: Vec<Step>,
+    /// New terms of virtual processors.
+    pub(super) terms: Vec<Given>,
+    pub(super) tables: Arranged,
+    pub(super) plans: Vec<(Arc<Receiver>, Planned)>,
+}
+
+impl Node {
+    /// Prepares a change and checks that its result fits. The last step counts the memory: nothing after it fails.
+    pub(super) fn draft(
+        &mut self,
+        incoming: &mut Vec<Incoming>,
+        wanted: Rearrangement<'_>,
+    ) -> Result<Draft, Refused> {
+        let Rearrangement { gone, come, links, tables, new_tables } = wanted;
+        let is_there = |name: &&Name| self.sessions.get(*name).is_some_and(|it| it.owner.is_none());
+        let gone: Vec<Name> = gone.iter().filter(is_there).cloned().collect();
+        let takes_place = |name: &Name| come.iter().any(|arrival| arrival.spec.name == *name);
+        let (replaced, gone): (Vec<Name>, Vec<Name>) = gone.into_iter().partition(takes_place);
+        let count = self.sessions.len() - gone.len() - replaced.len() + come.len();
+        if count > crate::control::config::SESSIONS_MAX {
+            return Err((None, NodeError::TooMany(count)));
+        }
+        let (mut steps, mut prepared) = (Vec::new(), Vec::new());
+        for arrival in come {
+            let Arrival { spec, memory, limits, compiled, modules, used } = arrival;
+            let name = spec.name.clone();
+            let of_session = |error| (Some(name.clone()), error);
+            let bare = self.bare(&spec, memory, limits, &replaced, used).map_err(of_session)?;
+            incoming.push(bare);
+            let Some(it) = incoming.last_mut() else { continue };
+            let parts = self.draft_parts(it, &spec, &compiled).map_err(of_session)?;
+            steps.extend(parts);
+            prepared.push((spec, modules));
+        }
+        let (leaving, terms) = self.draft_processors(incoming, &prepared, &gone)?;
+        for (it, (_, modules)) in incoming.iter_mut().zip(prepared) {
+            let name = it.session.spec.name.clone();
+            for (prepared, code) in modules {
+                let fresh = self.fresh(None);
+                let built = self.build(&it.session, prepared, None, fresh);
+                let (module, there, ready) = built.map_err(|error| (Some(name.clone()), error))?;
+                it.session.modules.insert(module.clone(), there);
+                it.ready.push((module.clone(), ready));
+                it.codes.push((module, code));
+            }
+            publishes_once(&it.session).map_err(|error| (Some(name), NodeError::from(error)))?;
+        }
+        let incoming: &[Incoming] = incoming;
+        let (given_up, more) = self.draft_bandwidth(incoming, links, &replaced, &gone)?;
+        steps.extend(given_up);
+        steps.extend(more);
+        let present = |name: &Name| self.sessions.get(name);
+        let before: Vec<Arc<MemoryReservation>> =
+            replaced.iter().chain(&gone).filter_map(present).map(|it| Arc::clone(&it.memory)).collect();
+        let sessions: Vec<_> = incoming.iter().map(|it| (&it.session.spec, &it.session.memory)).collect();
+        let arranged = self.workshop.shelf.arrange(tables, new_tables, &sessions, &before);
+        let session = |place: usize| incoming.get(place).map(|it| it.session.spec.name.clone());
+        let arranged =
+            arranged.map_err(|(place, error)| (place.and_then(session), NodeError::from(error)))?;
+        let plans = self.draft_plans(incoming, &replaced, &gone)?;
+        let after: Vec<_> = incoming.iter().map(|it| Arc::clone(&it.session.memory)).collect();
+        self.memory.replace(&before, &after).map_err(|(place, error)| {
+            let name = session(place);
+            let of = name.clone().unwrap_or_else(crate::control::spec::main);
+            (name, NodeError::of_memory(&of, error))
+        })?;
+        let mut all = terms;
+        // Their modules still stop there, and may exceed a budget until then.
+        all.extend(leaving.into_iter().map(|vp| {
+            let overrun = self.overrun(&vp);
+            (vp.core, vp.id, Terms { share: Share::BestEffort(Weight::USUAL), overrun })
+        }));
+        Ok(Draft { gone, links: links.to_vec(), steps, terms: all, tables: arranged, plans })
+    }
+
+    /// A session without channels, virtual processors and modules.
+    fn bare(
+        &mut self,
+        spec: &SessionSpec,
+        memory: Arc<MemoryReservation>,
+        limits: Arc<Limits>,
+        replaced: &[Name],
+        used: Nanos,
+    ) -> Result<Incoming, NodeError> {
+        let name = &spec.name;
+        let replaces = self.reserved(name).map(|(_, reserved)| reserved);
+        let old = self.sessions.get(name).map(|old| (old.id, Arc::clone(&old.bell), old.is_closing));
+        let (id, bell): (_, Arc<Bell>) = match old {
+            None => {
+                self.next_session += 1;
+                (self.next_session, Arc::default())
+            }
+            Some(_) if !replaced.contains(name) => return Err(NodeError::Exists(name.clone())),
+            Some((.., true)) => return Err(NodeError::Closing(name.clone())),
+            Some((id, bell, false)) => (id, bell),
+        };
+        let rings = Arc::clone(&bell);
+        memory.on_low(move || rings.ring());
+        let claims = Claims::none(&self.workshop.shelf, name, &memory);
+        let session = Session::empty(id, spec.clone(), limits, memory, bell, claims);
+        let (ready, codes, made) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Incoming { session, replaces, ready, codes, made, used })
+    }
+
+    /// Adds a session's channels and output channels. An output channel that goes on from an earlier one shares its outlet. Returns the steps that give output channels their terms.
+    fn draft_parts(
+        &mut self,
+        it: &mut Incoming,
+        spec: &SessionSpec,
+        compiled: &crate::sessions::filters::Compiled,
+    ) -> Result<Vec<Step>, NodeError> {
+        let (name, memory) = (&spec.name, Arc::clone(&it.session.memory));
+        for channel in &spec.channels {
+            let made = self.channel(name, &memory, channel, compiled)?;
+            it.session.channels.insert(channel.name.clone(), made);
+        }
+        let mut steps = Vec::new();
+        for output in &spec.outputs {
+            let before = self.sessions.get(name).and_then(|old| old.outputs.get(&output.name));
+            let before = before.filter(|before| before.becomes(output));
+            let (made, step) = self.draft_output(output, before, name, &memory, compiled)?;
+            it.session.outputs.insert(output.name.clone(), made);
+            steps.push(step);
+        }
+        Ok(steps)
+    }
+
+    /// Adds the sessions' virtual processors, new ones without a reservation. Returns the processors that have to give up their reservations, and the terms that the sessions' processors get.
+    /// Processors that end keep their reservations until they stop, unless there is no room otherwise.
+    fn draft_processors(
+        &self,
+        incoming: &mut [Incoming],
+        prepared: &[(SessionSpec, Vec<(crate::sessions::workshop::Prepared, Digest)>)],
+        gone: &[Name],
+    ) -> Result<(Vec<Vp>, Vec<Given>), Refused> {
+        let mut wanted = Vec::new();
+        for (arrival, (it, (spec, modules))) in incoming.iter().zip(prepared).enumerate() {
+            let old = self.sessions.get(&spec.name);
+            for cpu in spec.all_processors() {
+                let kept = old.and_then(|old| old.vps.get(&cpu.name)).filter(|vp| self.can_stay(vp, &cpu));
+                let mut overrun = kept.map_or(Nanos(0), |vp| self.overrun(vp));
+                for (module, _) in modules.iter().filter(|(module, _)| module.spec.cpu == cpu.name) {
+                    let channel = it.session.channels.get(&module.spec.channel);
+                    overrun = overrun.max(channel.map_or(Nanos(0), |there| self.overrun_of(module, there)));
+                }
+                wanted.push(ProcessorWanted { arrival, spec: cpu, kept: kept.cloned(), overrun });
+            }
+        }
+        let is_kept = |vp: &Vp| {
+            let goes_on = |it: &ProcessorWanted| it.kept.as_ref().is_some_and(|kept| is_same(kept, vp));
+            wanted.iter().any(goes_on)
+        };
+        let names = incoming.iter().map(|it| &it.session.spec.name).chain(gone);
+        let there = names.filter_map(|name| self.sessions.get(name)).flat_map(Session::all_vps);
+        let mut leaving: Vec<Vp> = there.filter(|vp| !is_kept(vp)).cloned().collect();
+        // First without giving up: then modules stop in the time that was reserved for them.
+        let kept = self.place_all(&wanted, &leaving, false);
+        let gives_up = kept.is_err();
+        let placed = kept.or_else(|_| self.place_all(&wanted, &leaving, true));
+        let placed = placed.map_err(|(place, error)| {
+            let arrival = wanted.get(place).and_then(|it| incoming.get(it.arrival));
+            (arrival.map(|it| it.session.spec.name.clone()), error)
+        })?;
+        if !gives_up {
+            leaving.clear();
+        }
+        let mut terms = Vec::new();
+        for (wanted, (core, id)) in wanted.into_iter().zip(placed) {
+            let Some(it) = incoming.get_mut(wanted.arrival) else { continue };
+            let all = wanted.terms();
+            let id = match id {
+                Some(id) => id,
+                None => {
+                    let made = self.make_processor(core, &wanted);
+                    let vp = made.map_err(|error| (Some(it.session.spec.name.clone()), error))?;
+                    // The earlier processor stays behind on its core.
+                    leaving.extend(wanted.kept.filter(|_| gives_up));
+                    let id = vp.id;
+                    it.made.push(vp);
+                    id
+                }
+            };
+            terms.push((core, id, all));
+            let name = wanted.spec.name.clone();
+            it.session.vps.insert(name, Vp { spec: wanted.spec, core, id });
+        }
+        Ok((leaving, terms))
+    }
+
+    fn can_stay(&self, vp: &Vp, cpu: &crate::control::spec::ProcessorSpec) -> bool {
+        let number = self.cores.get(vp.core).map(crate::runner::CoreThread::number);
+        number.is_some() && cpu.core.is_none_or(|core| Some(core) == number)
+    }
+
+    fn overrun(&self, vp: &Vp) -> Nanos {
+        let id = vp.id;
+        let overrun = self.cores.get(vp.core).map(|core| core.ask(move |runner| runner.overrun(id)));
+        overrun.and_then(Result::ok).flatten().unwrap_or(Nanos(0))
+    }
+
+    fn make_processor(&self, core: usize, wanted: &ProcessorWanted) -> Result<Vp, NodeError> {
+        let Some(thread) = self.cores.get(core) else { return Err(self.no_core(&wanted.spec)) };
+        let weight = Weight::new(wanted.spec.weight).unwrap_or(Weight::USUAL);
+        let terms = match share(&wanted.spec) {
+            Share::Reserved(_) => Terms { share: Share::BestEffort(weight), overrun: wanted.overrun },
+            Share::BestEffort(_) => wanted.terms(),
+        };
+        let made = thread.ask(move |runner| runner.create(terms))?;
+        let (name, number) = (wanted.spec.name.clone(), thread.number());
+        let id = made.map_err(|refusal| NodeError::Cpu { name, core: number, refusal })?;
+        Ok(Vp { spec: wanted.spec.clone(), core, id })
+    }
+
+    /// Checks that links have room for the sessions' output channels. Returns the steps that free reservations: of output channels that changed sessions have no more, and of sessions that end.
+    /// The latter only where there is no room otherwise.
+    fn draft_bandwidth(
+        &self,
+        incoming: &[Incoming],
+        links: &[LinkConfig],
+        replaced: &[Name],
+        gone: &[Name],
+    ) -> Result<(Vec<Step>, Vec<Step>), Refused> {
+        let mut entering = Vec::new();
+        for it in incoming {
+            let session = &it.session.spec.name;
+            entering
+                .extend(it.session.outputs.values().map(|output| Entering { session, spec: &output.spec }));
+        }
+        let of = |names: &[Name]| {
+            let there = names.iter().filter_map(|name| self.sessions.get(name));
+            there.flat_map(|there| there.outputs.values()).collect::<Vec<_>>()
+        };
+        let (changing, going) = (of(replaced), of(gone));
+        let mut given_up: Vec<_> = changing.iter().map(|output| output.given_up()).collect();
+        let mut more = Vec::new();
+        if self.check_bandwidth(links, &given_up, &entering).is_err() {
+            given_up.extend(going.iter().map(|output| output.given_up()));
+            self.check_bandwidth(links, &given_up, &entering)?;
+            more = going.iter().map(|output| output.giving_up()).collect();
+        }
+        let now = |name: &Name| incoming.iter().find(|it| it.session.spec.name == *name);
+        let mut steps = Vec::new();
+        for (name, there) in replaced.iter().filter_map(|name| Some((name, self.sessions.get(name)?))) {
+            for (output, before) in &there.outputs {
+                let goes_on = now(name).and_then(|it| it.session.outputs.get(output));
+                if goes_on.is_none_or(|it| !it.is_same(before)) {
+                    steps.push(before.giving_up());
+                }
+            }
+        }
+        Ok((steps, more))
+    }
+
+    /// Plans with these sessions, for all interfaces whose channels change.
+    fn draft_plans(
+        &self,
+        incoming: &[Incoming],
+        replaced: &[Name],
+        gone: &[Name],
+    ) -> Result<Vec<(Arc<Receiver>, Planned)>, Refused> {
+        let is_left_out = |name: &Name| replaced.contains(name) || gone.contains(name);
+        let (out, stay): (Vec<&Session>, Vec<&Session>) =
+            self.sessions.values().partition(|there| is_left_out(&there.spec.name));
+        let come: Vec<&Session> = incoming.iter().map(|it| &it.session).collect();
+        let channels = out.iter().chain(&come).flat_map(|there| there.channels.values());
+        let interfaces: BTreeSet<&String> = channels.map(|channel| &channel.spec.interface).collect();
+        let mut plans = Vec::new();
+        for interface in interfaces {
+            let Some(source) = self.sources.get(interface) else { continue };
+            let routes = self.routes(interface, stay.iter().chain(&come).copied());
+            let planned = source.plan(routes).map_err(|error| {
+                // The last channel is taken for the one too many.
+                let last = come.iter().rev().find_map(|there| {
+                    let channel = there.channels.values().find(|it| it.spec.interface == *interface)?;
+                    Some((there.spec.name.clone(), channel.spec.name.clone()))
+                });
+                let (name, channel) =
+                    last.map_or((None, crate::control::spec::main()), |(s, c)| (Some(s), c));
+                (name, NodeError::Channel { channel, error: error.into() })
+            })?;
+            plans.push((Arc::clone(source), planned));
+        }
+        Ok(plans)
+    }
+
+    /// Closes all that was made for a draft that is not switched to.
+    pub(super) fn discard(&self, incoming: Vec<Incoming>) {
+        let none = Outputs::new();
+        for it in incoming {
+            it.ready.into_iter().for_each(|(_, ready)| ready.discard());
+            let old = self.sessions.get(&it.session.spec.name).filter(|_| it.replaces.is_some());
+            self.close_outputs_but(&it.session.outputs, old.map_or(&none, |old| &old.outputs));
+            it.made.iter().for_each(|vp| self.close_vp(vp));
+        }
+    }
+}
+
+pub(super) fn is_same(one: &Vp, other: &Vp) -> bool {
+    (one.core, one.id) == (other.core, other.id)
+}
+
+/// Checks that no two modules of a session publish one table.
+fn publishes_once(session: &Session) -> Result<(), TableError> {
+    let mut published = BTreeSet::new();
+    for module in session.modules.values() {
+        for table in module.tables.published() {
+            if !published.insert(table) {
+                let (session, table) = (session.spec.name.clone(), table.clone());
+                return Err(TableError::Publishes { session, table });
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! Virtual processors that change together: the check of their result.
+
+use crate::control::spec::ProcessorSpec;
+use crate::error::NodeError;
+use crate::sessions::node::{Node, Vp};
+use crate::sessions::processors::share;
+use weir_sched::cpu::{Terms, VpId};
+use weir_units::Nanos;
+
+/// A virtual processor that a session is to have.
+pub(super) struct ProcessorWanted {
+    /// The session's place among the incoming ones.
+    pub(super) arrival: usize,
+    pub(super) spec: ProcessorSpec,
+    /// The present processor that goes on as this one, if it can stay on its core.
+    pub(super) kept: Option<Vp>,
+    /// The longest time by which its modules exceed a budget.
+    pub(super) overrun: Nanos,
+}
+
+impl ProcessorWanted {
+    pub(super) fn terms(&self) -> Terms {
+        Terms { share: share(&self.spec), overrun: self.overrun }
+    }
+}
+
+/// A core's place among the node's, and the virtual processor there; `None` for one to create.
+pub(super) type Place = (usize, Option<VpId>);
+
+impl Node {
+    /// Finds a place for each wanted processor. With `gives_up` the reservations of those in `gone` are free.
+    ///
+    /// # Errors
+    ///
+    /// The first wanted processor for which there is no room, and why.
+    pub(super) fn place_all(
+        &self,
+        wanted: &[ProcessorWanted],
+        gone: &[Vp],
+        gives_up: bool,
+    ) -> Result<Vec<Place>, (usize, NodeError)> {
+        // Processors that have to leave their cores.
+        let mut moved: Vec<usize> = Vec::new();
+        // Ends, because one more processor moves each time.
+        loop {
+            let free: Vec<Vp> = if gives_up {
+                let moved = moved.iter().filter_map(|place| wanted.get(*place)?.kept.clone());
+                gone.iter().cloned().chain(moved).collect()
+            } else {
+                Vec::new()
+            };
+            match self.place_with(wanted, &free, &moved)? {
+                Ok(placed) => return Ok(placed),
+                Err(place) => moved.push(place),
+            }
+        }
+    }
+
+    /// Finds the places where the processors in `moved` leave their cores. The inner error is one more that has to leave.
+    fn place_with(
+        &self,
+        wanted: &[ProcessorWanted],
+        free: &[Vp],
+        moved: &[usize],
+    ) -> Result<Result<Vec<Place>, usize>, (usize, NodeError)> {
+        let mut placed: Vec<Option<Place>> = vec![None; wanted.len()];
+        let mut given: Vec<Vec<(Option<VpId>, Terms)>> = vec![Vec::new(); self.cores.len()];
+        for (core, terms) in given.iter_mut().enumerate() {
+            let mut here = Vec::new();
+            for (place, it) in wanted.iter().enumerate().filter(|(place, _)| !moved.contains(place)) {
+                if let Some(vp) = it.kept.as_ref().filter(|vp| vp.core == core) {
+                    here.push((place, vp.id));
+                    terms.push((Some(vp.id), it.terms()));
+                }
+            }
+            match self.fits(core, free, terms, here.first().map_or(0, |(place, _)| *place))? {
+                Ok(()) => here.into_iter().for_each(|(place, id)| {
+                    if let Some(it) = placed.get_mut(place) {
+                        *it = Some((core, Some(id)));
+                    }
+                }),
+                Err((at, refusal)) => {
+                    let place = here.get(at).map_or(0, |(place, _)| *place);
+                    let Some(it) = wanted.get(place) else { continue };
+                    if it.spec.core.is_none() && self.cores.len() > 1 {
+                        return Ok(Err(place));
+                    }
+                    return Err((place, self.no_room(core, &it.spec, refusal)));
+                }
+            }
+        }
+        for (place, it) in wanted.iter().enumerate() {
+            let Some(slot) = placed.get_mut(place).filter(|placed| placed.is_none()) else { continue };
+            *slot = Some((self.choose(place, it, free, &mut given)?, None));
+        }
+        Ok(Ok(placed.into_iter().flatten().collect()))
+    }
+
+    /// The first core with room beside the terms that are given already.
+    fn choose(
+        &self,
+        place: usize,
+        wanted: &ProcessorWanted,
+        free: &[Vp],
+        given: &mut [Vec<(Option<VpId>, Terms)>],
+    ) -> Result<usize, (usize, NodeError)> {
+        let mut refused = None;
+        for (core, given) in given.iter_mut().enumerate() {
+            let number = self.cores.get(core).map(crate::runner::CoreThread::number);
+            if wanted.spec.core.is_some_and(|core| Some(core) != number) {
+                continue;
+            }
+            given.push((None, wanted.terms()));
+            match self.fits(core, free, given, place)? {
+                Ok(()) => return Ok(core),
+                Err((_, refusal)) => refused = Some(self.no_room(core, &wanted.spec, refusal)),
+            }
+            given.pop();
+        }
+        Err((place, refused.unwrap_or_else(|| self.no_core(&wanted.spec))))
+    }
+
+    /// Checks whether these terms fit on a core.
+    fn fits(
+        &self,
+        core: usize,
+        free: &[Vp],
+        terms: &[(Option<VpId>, Terms)],
+        place: usize,
+    ) -> Result<Result<(), (usize, weir_sched::cpu::Refusal)>, (usize, NodeError)> {
+        let Some(thread) = self.cores.get(core).filter(|_| !terms.is_empty()) else { return Ok(Ok(())) };
+        let gone: Vec<VpId> = free.iter().filter(|vp| vp.core == core).map(|vp| vp.id).collect();
+        let terms = terms.to_vec();
+        thread.ask(move |runner| runner.fits(&gone, &terms)).map_err(|stuck| (place, stuck.into()))
+    }
+
+    fn no_room(&self, core: usize, spec: &ProcessorSpec, refusal: weir_sched::cpu::Refusal) -> NodeError {
+        let core = self.cores.get(core).map_or(0, crate::runner::CoreThread::number);
+        NodeError::Cpu { name: spec.name.clone(), core, refusal }
+    }
+}

@@ -1,0 +1,110 @@
+//! The construction by which a node anonymises addresses, noted in its state folder.
+//!
+//! The node says once that pseudonyms have changed: at its first start with another construction than the one that the folder knows. A folder with a secret and without
+//! a note is that of a version before ipcrypt-pfx.
+
+use super::secret;
+use crate::server::log::warn;
+use std::io::Read;
+use std::path::Path;
+use weir_os::private::{Folder, PrivateError};
+use weir_units::Shown as _;
+
+/// The note, in the folder of what the node keeps.
+const FILE: &str = "views.method";
+/// The construction behind `addresses=anonymised`.
+const METHOD: &str = "ipcrypt-pfx\n";
+/// More than any note has.
+const NOTE_MAX: u64 = 64;
+
+const CHANGED: &str = "addresses are anonymised by ipcrypt-pfx from now on, so `addresses=anonymised` shows other pseudonyms than before, also in running studies; \
+     `addresses=crypto-pan` is the earlier method";
+
+/// The construction of earlier starts, as the state folder says before this one has written anything there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    /// The same construction.
+    Same,
+    /// No view has been made yet.
+    New,
+    /// Another construction.
+    Other,
+}
+
+impl Method {
+    /// Reads the note.
+    pub(crate) fn before(state: &Path) -> Self {
+        let there = std::fs::symlink_metadata(state.join(secret::FILE)).is_ok();
+        match (noted(state), there) {
+            (Ok(text), _) if text == METHOD.as_bytes() => Self::Same,
+            (_, true) => Self::Other,
+            (_, false) => Self::New,
+        }
+    }
+
+    /// Tells the operator about a change, and notes the construction, so that it is told once.
+    pub(crate) fn tell(self, state: &Path) {
+        if self == Self::Other {
+            warn(&CHANGED);
+        }
+        if self != Self::Same
+            && let Err(error) = Folder::open(state).and_then(|folder| folder.replace(FILE, METHOD.as_bytes()))
+        {
+            let path = state.join(FILE);
+            warn(&format_args!(
+                "{}: {error}; the next start says again how addresses are anonymised",
+                path.shown()
+            ));
+        }
+    }
+}
+
+fn noted(state: &Path) -> Result<Vec<u8>, PrivateError> {
+    let mut text = Vec::new();
+    Folder::open(state)?.open_file(FILE)?.take(NOTE_MAX).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sessions::view::Secret;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A start: what it found.
+    fn start(state: &Path) -> Method {
+        let before = Method::before(state);
+        Secret::of(state).unwrap();
+        before.tell(state);
+        before
+    }
+
+    #[test]
+    fn a_change_is_found_once_and_a_new_node_has_none() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(start(folder.path()), Method::New);
+        assert_eq!(start(folder.path()), Method::Same);
+        let note = folder.path().join(FILE);
+        assert_eq!(std::fs::metadata(&note).unwrap().permissions().mode() & 0o777, 0o600);
+        // The folder of an earlier version has a secret and no note.
+        std::fs::remove_file(&note).unwrap();
+        assert_eq!(start(folder.path()), Method::Other);
+        assert_eq!(start(folder.path()), Method::Same);
+        // That of another version has another note.
+        std::fs::write(&note, "another-method\n").unwrap();
+        assert_eq!(start(folder.path()), Method::Other);
+        assert_eq!(start(folder.path()), Method::Same);
+    }
+
+    #[test]
+    fn a_link_is_replaced_and_not_written_through() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("target");
+        std::fs::write(&target, METHOD).unwrap();
+        std::os::unix::fs::symlink(&target, folder.path().join(FILE)).unwrap();
+        assert_eq!(start(folder.path()), Method::New);
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), METHOD);
+        assert!(!std::fs::symlink_metadata(folder.path().join(FILE)).unwrap().is_symlink());
+        assert_eq!(start(folder.path()), Method::Same);
+    }
+}

@@ -1,0 +1,199 @@
+//! The choice of files to delete.
+
+use super::disk::Allowance;
+use super::{BATCH_MAX, Ended, State};
+use crate::sessions::limits::Limits;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::Instant;
+use weir_session::Name;
+use weir_trust::credential::PrefixId;
+use weir_trust::grant::Resource;
+
+/// So much more of the limit is deleted at once, so that files are not chosen for each new one.
+const ROOM_PART: u64 = 16;
+
+/// A file that is to be deleted.
+#[derive(Debug)]
+pub(super) struct Doomed {
+    /// The session whose file it is.
+    pub(super) session: Name,
+    pub(super) file: Ended,
+    /// The open session for which it goes.
+    pub(super) payer: Name,
+}
+
+/// The open sessions of one link of a delegation chain.
+struct Party<'a> {
+    /// The ceiling of the grant.
+    stated: Option<u64>,
+    /// The sum of its sessions' limits, where that is its limit; no number where one has none.
+    of_sessions: Option<u64>,
+    payer: &'a Name,
+    bytes: u64,
+}
+
+impl Party<'_> {
+    fn limit(&self) -> Option<u64> {
+        let usual = Resource::RecordStorage.row().limit.as_ref().and_then(|limit| limit.default);
+        self.stated.or_else(|| self.of_sessions.map(|sum| sum.max(usual.unwrap_or(0))))
+    }
+}
+
+/// The sessions of one link below another, with the files that can be deleted.
+#[derive(Default)]
+struct Child<'a> {
+    bytes: u64,
+    files: BinaryHeap<Reverse<(&'a Ended, &'a Name)>>,
+}
+
+/// Files that were chosen: those of each session are the first of its list.
+#[derive(Default)]
+struct Chosen<'a> {
+    of: BTreeMap<&'a Name, (usize, u64)>,
+    all: Vec<Doomed>,
+}
+
+impl<'a> Chosen<'a> {
+    fn add(&mut self, session: &'a Name, file: &Ended, payer: &Name) {
+        let (count, bytes) = self.of.entry(session).or_default();
+        (*count, *bytes) = (*count + 1, bytes.saturating_add(file.bytes));
+        self.all.push(Doomed { session: session.clone(), file: file.clone(), payer: payer.clone() });
+    }
+
+    fn is_full(&self) -> bool {
+        self.all.len() >= BATCH_MAX
+    }
+
+    fn of(&self, session: &Name) -> (usize, u64) {
+        self.of.get(session).copied().unwrap_or_default()
+    }
+}
+
+impl State {
+    /// Returns true if anything has changed since this was last asked: files, limits, or a rest that is over.
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        let mut is_due = std::mem::take(&mut self.is_changed);
+        for there in self.sessions.values_mut() {
+            if let Some(open) = &mut there.session {
+                let limit = open.limits.get(Resource::RecordStorage);
+                is_due |= open.enforced != limit;
+                open.enforced = limit;
+            }
+            if there.rests_until.is_some_and(|until| until <= now) {
+                (there.rests_until, is_due) = (None, true);
+            }
+        }
+        is_due
+    }
+
+    /// The files that are to be deleted now, as many as are deleted at a time.
+    pub(super) fn plan(&self) -> Vec<Doomed> {
+        let mut chosen = Chosen::default();
+        for (name, there) in &self.sessions {
+            let limit = there.session.as_ref().and_then(|open| open.enforced);
+            let Some(limit) = limit.filter(|_| there.rests_until.is_none()) else { continue };
+            let mut bytes = there.bytes();
+            if bytes <= limit {
+                continue;
+            }
+            for file in &there.ended {
+                if bytes <= wanted(limit) || chosen.is_full() {
+                    break;
+                }
+                bytes = bytes.saturating_sub(file.bytes);
+                chosen.add(name, file, name);
+            }
+        }
+        for (id, party) in self.parties() {
+            if let Some(limit) = party.limit().filter(|limit| party.bytes > *limit) {
+                self.choose_closed(id, party.payer, limit, &mut chosen);
+            }
+        }
+        chosen.all
+    }
+
+    /// The links with open sessions that allow a number of bytes, each with the bytes of all its sessions.
+    fn parties(&self) -> BTreeMap<PrefixId, Party<'_>> {
+        let mut parties: BTreeMap<PrefixId, Party<'_>> = BTreeMap::new();
+        for (name, there) in &self.sessions {
+            let Some(open) = &there.session else { continue };
+            for (id, allowance) in &there.holder.0 {
+                let Some(allowance) = allowance else { continue };
+                let new = Party { stated: None, of_sessions: Some(0), payer: name, bytes: 0 };
+                let party = parties.entry(*id).or_insert(new);
+                match allowance {
+                    Allowance::Stated(most) => {
+                        party.stated = Some(party.stated.map_or(*most, |stated| stated.min(*most)));
+                    }
+                    Allowance::OfSessions => {
+                        let sum = party.of_sessions.zip(open.enforced);
+                        party.of_sessions = sum.map(|(sum, limit)| sum.saturating_add(limit));
+                    }
+                }
+            }
+        }
+        for there in self.sessions.values() {
+            for id in there.holder.ids() {
+                if let Some(party) = parties.get_mut(&id) {
+                    party.bytes = party.bytes.saturating_add(there.bytes());
+                }
+            }
+        }
+        parties
+    }
+
+    /// Chooses files of closed sessions under this link: of the link below it whose sessions hold most, the oldest first. So a holder who keeps little loses
+    /// nothing to one who keeps much. Files of open sessions are for these sessions' own limits.
+    fn choose_closed<'a>(&'a self, id: PrefixId, payer: &'a Name, limit: u64, chosen: &mut Chosen<'a>) {
+        let mut children: BTreeMap<Option<PrefixId>, Child<'a>> = BTreeMap::new();
+        for (name, there) in &self.sessions {
+            let mut below = there.holder.ids().skip_while(|known| *known != id);
+            if below.next().is_none() {
+                continue;
+            }
+            let child = children.entry(below.next()).or_default();
+            let (count, gone) = chosen.of(name);
+            child.bytes = child.bytes.saturating_add(there.bytes().saturating_sub(gone));
+            if there.session.is_none() && there.rests_until.is_none() {
+                child.files.extend(there.ended.iter().skip(count).map(|file| Reverse((file, name))));
+            }
+        }
+        let mut bytes = children.values().map(|child| child.bytes).fold(0, u64::saturating_add);
+        if bytes <= limit {
+            return;
+        }
+        while bytes > wanted(limit) && !chosen.is_full() {
+            let with_files = children.values_mut().filter(|child| !child.files.is_empty());
+            let Some(most) = with_files.max_by_key(|child| child.bytes) else { break };
+            let Some(Reverse((file, name))) = most.files.pop() else { break };
+            most.bytes = most.bytes.saturating_sub(file.bytes);
+            bytes = bytes.saturating_sub(file.bytes);
+            chosen.add(name, file, payer);
+        }
+    }
+
+    /// Has the bills and statuses of open sessions say how many bytes they keep now, and which were deleted for them.
+    pub(super) fn tell(&self, gone: &BTreeMap<Name, Vec<u64>>) {
+        for (name, there) in &self.sessions {
+            if let Some(open) = &there.session {
+                let deleted = gone.get(name).map_or(&[][..], Vec::as_slice);
+                tell(&open.limits, there.bytes(), deleted);
+            }
+        }
+    }
+}
+
+/// The bytes down to which files are deleted where there are more than the limit.
+fn wanted(limit: u64) -> u64 {
+    limit.saturating_sub(limit / ROOM_PART)
+}
+
+fn tell(limits: &Limits, kept: u64, deleted: &[u64]) {
+    let bytes = deleted.iter().copied().fold(0, u64::saturating_add);
+    limits.tell(Resource::RecordStorage, |told, used| {
+        (told.taken, told.beyond) = (kept, told.beyond.saturating_add(bytes));
+        used.record_files_deleted = used.record_files_deleted.saturating_add(deleted.len() as u64);
+        used.record_bytes_deleted.0 = used.record_bytes_deleted.0.saturating_add(bytes);
+    });
+}

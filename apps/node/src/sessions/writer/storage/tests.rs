@@ -1,0 +1,352 @@
+//! Which files are deleted.
+
+use super::disk::{Allowance, entries};
+use super::*;
+use crate::control::spec::SessionSpec;
+use std::time::SystemTime;
+use weir_trust::credential::PrefixId;
+
+const MIB: usize = 1 << 20;
+
+fn limits(bytes: u64) -> Arc<Limits> {
+    let mut spec = SessionSpec::new(Name::new("s").unwrap());
+    spec.limits.set(Resource::RecordStorage, Some(bytes));
+    Arc::new(Limits::of(&spec, None))
+}
+
+fn session() -> Name {
+    Name::new("s").unwrap()
+}
+
+/// Makes a file that is as old as its number says: the lowest is the oldest.
+fn put(folder: &Path, path: &str, bytes: usize, number: u64) {
+    let path = folder.join(path);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, vec![0; bytes]).unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(number)).unwrap();
+}
+
+fn there(folder: &Path) -> Vec<String> {
+    let mut all = Vec::new();
+    for (label, known) in entries(folder) {
+        if known.is_dir() {
+            all.extend(entries(&folder.join(&label)).map(|(name, _)| format!("{label}/{name}")));
+        }
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn the_oldest_complete_files_go_first_and_what_is_written_stays() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("s");
+    // Of an earlier life, in no order of names.
+    put(&folder, "m-7/rows.parquet", 3 * MIB, 1);
+    put(&folder, "a-0/rows.parquet", 3 * MIB, 2);
+    put(&folder, "a-0/rows.recovered-1.parquet", 3 * MIB, 3);
+    put(&folder, "b-0/rows.parquet.part", 3 * MIB, 0);
+    put(&folder, "m-8/rows.parquet.part", 3 * MIB, 0);
+    let limits = limits(12 << 20);
+    let all = Storage::new(root.path().to_owned());
+    all.scan();
+    let storage = all.open(&session(), &limits, Holder::default());
+    storage.begin("m-8").unwrap();
+    all.enforce(Instant::now());
+    // 15 MiB were there, and 1/16 of the limit more than necessary may go.
+    let left = ["a-0/rows.recovered-1.parquet", "b-0/rows.parquet.part", "m-8/rows.parquet.part"];
+    assert_eq!(there(&folder), left);
+    assert!(!folder.join("m-7").exists(), "a folder without files goes with them");
+    let shot = |limits: &Limits| {
+        let it = limits.shot().of(Resource::RecordStorage);
+        (it.taken, it.beyond)
+    };
+    assert_eq!(shot(&limits), (9 << 20, 6 << 20));
+    // The file that is being written counts, and grows beyond everything else: it alone stays.
+    put(&folder, "m-8/rows.parquet.part", 13 * MIB, 9);
+    storage.grow("m-8");
+    all.enforce(Instant::now());
+    assert_eq!(there(&folder), ["m-8/rows.parquet.part"]);
+    assert_eq!(shot(&limits), (13 << 20, 12 << 20));
+    // It is ended, and another one is begun.
+    std::fs::rename(folder.join("m-8/rows.parquet.part"), folder.join("m-8/rows.parquet")).unwrap();
+    storage.end("m-8");
+    storage.begin("m-9").unwrap();
+    all.enforce(Instant::now());
+    assert_eq!((there(&folder), shot(&limits)), (Vec::new(), (0, 25 << 20)));
+}
+
+#[test]
+fn nothing_but_record_files_of_the_session_is_deleted() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("s");
+    put(root.path(), "elsewhere/rows.parquet", 3 * MIB, 0);
+    put(root.path(), "elsewhere/m-1/rows.parquet", 3 * MIB, 0);
+    for path in [
+        "m-1/notes.txt",
+        "m-1/rows.parquet.old",
+        "notes/rows.parquet",
+        "m-x/rows.parquet",
+        "m-1/UPPER CASE.parquet",
+    ] {
+        put(&folder, path, 2 * MIB, 0);
+    }
+    put(&folder, "m-1/rows.parquet", 3 * MIB, 1);
+    std::os::unix::fs::symlink(root.path().join("elsewhere"), folder.join("m-2")).unwrap();
+    std::os::unix::fs::symlink(root.path().join("elsewhere/rows.parquet"), folder.join("m-1/link.parquet"))
+        .unwrap();
+    let all = Storage::new(root.path().to_owned());
+    all.scan();
+    let _open = all.open(&session(), &limits(1), Holder::default());
+    all.enforce(Instant::now());
+    assert!(!folder.join("m-1/rows.parquet").exists());
+    for path in [
+        "m-1/notes.txt",
+        "m-1/rows.parquet.old",
+        "notes/rows.parquet",
+        "m-x/rows.parquet",
+        "m-1/link.parquet",
+        "m-2",
+    ] {
+        assert!(folder.join(path).symlink_metadata().is_ok(), "{path}");
+    }
+    for path in ["elsewhere/rows.parquet", "elsewhere/m-1/rows.parquet"] {
+        assert!(root.path().join(path).exists(), "{path}");
+    }
+    // A folder that is a link is none of the node's.
+    let linked = root.path().join("linked");
+    std::os::unix::fs::symlink(root.path().join("elsewhere"), &linked).unwrap();
+    let all = Storage::new(root.path().to_owned());
+    all.scan();
+    let _open = all.open(&Name::new("linked").unwrap(), &limits(1), Holder::default());
+    all.enforce(Instant::now());
+    assert!(root.path().join("elsewhere/m-1/rows.parquet").exists());
+}
+
+#[test]
+fn files_end_before_they_have_taken_the_limit() {
+    let root = tempfile::tempdir().unwrap();
+    let storage = Storage::new(root.path().to_owned()).open(&session(), &limits(80 << 20), Holder::default());
+    storage.begin("m-0").unwrap();
+    assert_eq!(storage.file_bytes_max(), 10 << 20);
+    storage.begin("m-1").unwrap();
+    assert_eq!(storage.file_bytes_max(), 5 << 20);
+    storage.held_to(&limits(1));
+    assert_eq!(storage.file_bytes_max(), 1 << 20);
+    storage.held_to(&limits(u64::MAX));
+    assert_eq!(storage.file_bytes_max(), u64::MAX);
+}
+
+/// A chain of one link with these digits, which allows so much.
+fn holder(digits: &str, most: Allowance) -> Holder {
+    chain(&[(digits, Some(most))])
+}
+
+/// A chain of links with these digits, root first.
+fn chain(links: &[(&str, Option<Allowance>)]) -> Holder {
+    let id = |digits: &str| format!("weir-id:{}", digits.repeat(32)).parse::<PrefixId>().unwrap();
+    Holder(links.iter().map(|(digits, allowance)| (id(digits), *allowance)).collect())
+}
+
+fn write_session(all: &Arc<Storage>, name: &str, most: u64, whose: &Holder, folder: &Path) {
+    let name = Name::new(name).unwrap();
+    let open = all.open(&name, &limits(most), whose.clone());
+    for number in 0..2 {
+        let label = format!("m-{number}");
+        open.begin(&label).unwrap();
+        put(folder, &format!("{name}/{label}/rows.parquet"), MIB, 0);
+        open.end(&label);
+        all.enforce(Instant::now());
+    }
+}
+
+fn all_there(folder: &Path) -> Vec<String> {
+    let mut all = Vec::new();
+    for session in super::disk::sessions(folder) {
+        let files = there(&folder.join(session.as_str()));
+        all.extend(files.iter().map(|file| format!("{session}/{file}")));
+    }
+    all.retain(|path| path.ends_with(".parquet"));
+    all.sort();
+    all
+}
+
+#[test]
+fn files_of_closed_sessions_count_for_their_holder_also_after_a_restart() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path();
+    let (mine, others) = (holder("a", Allowance::Stated(5 << 20)), holder("b", Allowance::Stated(5 << 20)));
+    let all = Storage::new(folder.to_owned());
+    all.scan();
+    write_session(&all, "other", 5 << 20, &others, folder);
+    // The operator's own session counts for its own limit alone.
+    write_session(&all, "own", 5 << 20, &Holder::default(), folder);
+    for name in ["c", "b"] {
+        write_session(&all, name, 3 << 20, &mine, folder);
+    }
+    assert_eq!(all_there(folder).len(), 8);
+    drop(all);
+    // The node has started anew: it knows the holder of the closed sessions, and the order of their files.
+    let all = Storage::new(folder.to_owned());
+    all.scan();
+    let mut left: Vec<String> = ["other/m-0", "other/m-1", "own/m-0", "own/m-1"]
+        .iter()
+        .map(|label| format!("{label}/rows.parquet"))
+        .collect();
+    for (name, of_mine) in
+        [("a", &["a/m-0", "a/m-1", "b/m-0", "b/m-1"][..]), ("d", &["a/m-0", "a/m-1", "d/m-0", "d/m-1"])]
+    {
+        write_session(&all, name, 3 << 20, &mine, folder);
+        let mut expected = left.clone();
+        expected.extend(of_mine.iter().map(|label| format!("{label}/rows.parquet")));
+        expected.sort();
+        assert_eq!(all_there(folder), expected);
+    }
+    assert!(!folder.join("c").exists() && !folder.join("b").exists(), "empty folders of sessions go");
+    // Where no ceiling is stated, as much stays as the open sessions may keep together, and the usual limit at least.
+    let tiny = all.open(&Name::new("tiny").unwrap(), &limits(1), holder("a", Allowance::OfSessions));
+    all.enforce(Instant::now());
+    left.extend(["a/m-0", "a/m-1", "d/m-0", "d/m-1"].map(|label| format!("{label}/rows.parquet")));
+    left.sort();
+    assert_eq!(all_there(folder), left);
+    drop(tiny);
+}
+
+#[test]
+fn a_shared_limit_takes_from_the_holder_who_keeps_most_however_old_the_files_of_others_are() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path();
+    let all = Storage::new(folder.to_owned());
+    let of = |digits| chain(&[("r", Some(Allowance::Stated(7 << 20))), (digits, None)]);
+    write_session(&all, "modest", 1 << 30, &of("a"), folder);
+    for name in ["greedy-1", "greedy-2", "greedy-3"] {
+        write_session(&all, name, 1 << 30, &of("b"), folder);
+    }
+    // Eight files of a MiB are there once its last session is closed; the limit is for seven, and a sixteenth of it goes beyond that.
+    let open = all.open(&Name::new("new").unwrap(), &limits(1 << 30), of("c"));
+    all.enforce(Instant::now());
+    let left = ["greedy-2/m-0", "greedy-2/m-1", "greedy-3/m-0", "greedy-3/m-1", "modest/m-0", "modest/m-1"];
+    assert_eq!(all_there(folder), left.map(|label| format!("{label}/rows.parquet")));
+    drop(open);
+}
+
+#[test]
+fn sessions_of_those_to_whom_a_holder_delegates_count_for_the_holder() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path();
+    let usual = Resource::RecordStorage.row().limit.as_ref().and_then(|limit| limit.default).unwrap();
+    let all = Storage::new(folder.to_owned());
+    let below = |digits| chain(&[("r", None), ("a", Some(Allowance::OfSessions)), (digits, None)]);
+    // Files without content, that say that they are long: each closed session has 3/4 of what is usual.
+    for (name, digits) in [("one", "b"), ("two", "c")] {
+        let session = Name::new(name).unwrap();
+        let open = all.open(&session, &limits(u64::MAX), below(digits));
+        open.begin("m-0").unwrap();
+        put(folder, &format!("{name}/m-0/rows.parquet"), 0, 0);
+        let file = folder.join(name).join("m-0/rows.parquet");
+        std::fs::File::options().write(true).open(&file).unwrap().set_len(usual / 4 * 3).unwrap();
+        open.end("m-0");
+    }
+    assert_eq!(all_there(folder).len(), 2);
+    let open = all.open(&Name::new("three").unwrap(), &limits(1), below("b"));
+    all.enforce(Instant::now());
+    assert_eq!(all_there(folder).len(), 1, "together they keep as much as is usual for a session");
+    drop(open);
+}
+
+#[test]
+fn a_folder_without_files_is_not_remembered() {
+    let root = tempfile::tempdir().unwrap();
+    holder("a", Allowance::Stated(1)).write(root.path(), &session()).unwrap();
+    assert!(root.path().join("s").exists());
+    let all = Storage::new(root.path().to_owned());
+    all.scan();
+    assert!(!root.path().join("s").exists() && all.lock().sessions.is_empty());
+}
+
+#[test]
+fn what_was_ended_first_goes_first_though_the_clock_was_set_back() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("s");
+    // Of a time when the clock was a day ahead; the second one after it was set back, which its number tells.
+    let tomorrow = super::disk::nanos(SystemTime::now()) / 1_000_000_000 + 86_400;
+    put(&folder, "a-0/rows.parquet", 2 * MIB, tomorrow);
+    put(&folder, "a-1/rows.parquet", 2 * MIB, 1);
+    let begin = |limits: &Arc<Limits>| {
+        let all = Storage::new(root.path().to_owned());
+        all.scan();
+        let open = all.open(&session(), limits, Holder::default());
+        (all, open)
+    };
+    let ample = limits(1 << 30);
+    let (all, open) = begin(&ample);
+    for label in ["c-0", "b-0"] {
+        open.begin(label).unwrap();
+        put(&folder, &format!("{label}/rows.parquet"), 2 * MIB, 2);
+        open.end(label);
+    }
+    drop((all, open));
+    // In the next life as in this one.
+    for left in [&["a-1", "b-0", "c-0"][..], &["b-0", "c-0"], &["b-0"], &[]] {
+        let most = limits(left.len() as u64 * (2 << 20) + (left.len() as u64 * (2 << 20)) / 15);
+        let (all, open) = begin(&most);
+        all.enforce(Instant::now());
+        let expected: Vec<String> = left.iter().map(|label| format!("{label}/rows.parquet")).collect();
+        assert_eq!(there(&folder), expected);
+        drop((all, open));
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_deleted_is_counted_and_tried_again_later() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("s");
+    put(&folder, "a-0/rows.parquet", 2 * MIB, 1);
+    put(&folder, "a-1/rows.parquet", 2 * MIB, 2);
+    let limits = limits(1);
+    let all = Storage::new(root.path().to_owned());
+    all.scan();
+    let open = all.open(&session(), &limits, Holder::default());
+    // Both folders are links now, and links are not followed.
+    for label in ["a-0", "a-1"] {
+        std::fs::rename(folder.join(label), root.path().join(label)).unwrap();
+        std::os::unix::fs::symlink(root.path().join(label), folder.join(label)).unwrap();
+    }
+    let now = Instant::now();
+    (0..5).for_each(|_| _ = all.enforce(now));
+    assert_eq!(all.failed(), 2, "both were tried once, and not each time");
+    let taken = || limits.shot().of(Resource::RecordStorage).taken;
+    assert_eq!(taken(), 4 << 20, "they count as long as they are there");
+    (0..5).for_each(|_| _ = all.enforce(now + RETRY));
+    assert_eq!(all.failed(), 4);
+    std::fs::remove_file(folder.join("a-1")).unwrap();
+    std::fs::rename(root.path().join("a-1"), folder.join("a-1")).unwrap();
+    (0..5).for_each(|_| _ = all.enforce(now + 2 * RETRY));
+    assert!(!folder.join("a-1").exists() && root.path().join("a-0/rows.parquet").exists());
+    assert_eq!(taken(), 2 << 20);
+    assert_eq!(limits.shot().of(Resource::RecordStorage).beyond, 2 << 20);
+    drop(open);
+}
+
+#[test]
+fn the_folders_are_searched_once() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("s");
+    put(&folder, "a-0/rows.parquet", 2 * MIB, 1);
+    let limits = limits(3 << 20);
+    let all = Storage::new(root.path().to_owned());
+    all.scan();
+    let open = all.open(&session(), &limits, Holder::default());
+    // Unknown to the node: it was not there when the node started, and no module of the node wrote it.
+    put(&folder, "b-0/rows.parquet", 2 * MIB, 0);
+    for label in ["c-0", "c-1", "c-2"] {
+        open.begin(label).unwrap();
+        put(&folder, &format!("{label}/rows.parquet"), MIB, 3);
+        open.end(label);
+        all.enforce(Instant::now());
+    }
+    // The oldest known one went for the newer ones, and the unknown one stays.
+    let left = ["b-0", "c-0", "c-1", "c-2"].map(|label| format!("{label}/rows.parquet"));
+    assert_eq!(there(&folder), left);
+}
