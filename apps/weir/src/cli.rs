@@ -1,8 +1,8 @@
 //! The command line. Help, manual pages and completions are made from these definitions.
 
-use crate::node::args;
-use crate::policy;
-use crate::trust::args as trust;
+use crate::cmd::node::args;
+use crate::cmd::policy;
+use crate::cmd::trust::args as trust;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use weir_units::{BitsPerSecond, Bytes, Nanos};

@@ -3,19 +3,14 @@
 #![forbid(unsafe_code)]
 
 mod amounts;
-mod calibrate;
-mod check;
 mod cli;
+mod cmd;
 mod hint;
 mod json;
 mod modules;
-mod node;
-mod policy;
-mod run;
 mod shipped;
 mod spec;
 mod terms;
-mod trust;
 
 use clap::{CommandFactory, Parser};
 use cli::{Cli, Command};
@@ -27,23 +22,23 @@ use weir_units::{Shown as _, shown_lines};
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
-    Run(#[from] run::RunError),
+    Run(#[from] cmd::run::RunError),
     #[error(transparent)]
     Spec(#[from] spec::SpecError),
     #[error(transparent)]
     Terms(#[from] terms::TermsError),
     #[error(transparent)]
-    Check(#[from] check::CheckError),
+    Check(#[from] cmd::check::CheckError),
     #[error(transparent)]
-    Calibrate(#[from] calibrate::CalibrateError),
+    Calibrate(#[from] cmd::calibrate::CalibrateError),
     #[error(transparent)]
     Node(#[from] weir_node::server::daemon::DaemonError),
     #[error(transparent)]
-    Control(#[from] node::NodeError),
+    Control(#[from] cmd::node::NodeError),
     #[error(transparent)]
-    Trust(#[from] trust::TrustError),
+    Trust(#[from] cmd::trust::TrustError),
     #[error(transparent)]
-    Policy(#[from] policy::Error),
+    Policy(#[from] cmd::policy::Error),
     #[error(transparent)]
     Spawner(#[from] weir_node::ServeError),
     #[error(transparent)]
@@ -116,11 +111,11 @@ fn dispatch(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(args) => {
             drop(out);
-            run::run(&args)?;
+            cmd::run::run(&args)?;
         }
         Command::Modules { name } => modules::show(&mut out, name.as_deref())?,
-        Command::Calibrate(args) => calibrate::calibrate(&mut out, &args)?,
-        Command::Check(args) => check::check(&mut out, &args)?,
+        Command::Calibrate(args) => cmd::calibrate::calibrate(&mut out, &args)?,
+        Command::Check(args) => cmd::check::check(&mut out, &args)?,
         Command::Node { config } => {
             drop(out);
             let calibration = terms::calibration();
@@ -131,24 +126,24 @@ fn dispatch(command: Command) -> Result<(), Failure> {
                 shipped,
             })?;
         }
-        Command::Config(node::args::Config::Check { file }) => node::check_config(&mut out, &file)?,
-        Command::Session(args) => node::session(&mut out, &args)?,
-        Command::Table(args) => node::table(&mut out, &args)?,
-        Command::Link(args) => node::link(&mut out, &args)?,
-        Command::Load(args) => node::load(&mut out, &args)?,
-        Command::Unload(args) => node::unload(&mut out, &args)?,
-        Command::Follow(args) => node::follow(&mut out, &args)?,
-        Command::Reload(args) => node::reload(&mut out, &args)?,
-        Command::Ledger(args) => node::ledger(&mut out, &args)?,
-        Command::Key(act) => trust::key(&mut out, &act)?,
-        Command::Grant(args) => trust::grant(&mut out, &args)?,
-        Command::Delegate(args) => trust::delegate(&mut out, &args)?,
-        Command::Sign(args) => trust::sign(&mut out, &args)?,
-        Command::Credential(act) => trust::credential(&mut out, &act)?,
-        Command::Policy(act) => policy::policy(&mut out, &act)?,
+        Command::Config(cmd::node::args::Config::Check { file }) => cmd::node::check_config(&mut out, &file)?,
+        Command::Session(args) => cmd::node::session(&mut out, &args)?,
+        Command::Table(args) => cmd::node::table(&mut out, &args)?,
+        Command::Link(args) => cmd::node::link(&mut out, &args)?,
+        Command::Load(args) => cmd::node::load(&mut out, &args)?,
+        Command::Unload(args) => cmd::node::unload(&mut out, &args)?,
+        Command::Follow(args) => cmd::node::follow(&mut out, &args)?,
+        Command::Reload(args) => cmd::node::reload(&mut out, &args)?,
+        Command::Ledger(args) => cmd::node::ledger(&mut out, &args)?,
+        Command::Key(act) => cmd::trust::key(&mut out, &act)?,
+        Command::Grant(args) => cmd::trust::grant(&mut out, &args)?,
+        Command::Delegate(args) => cmd::trust::delegate(&mut out, &args)?,
+        Command::Sign(args) => cmd::trust::sign(&mut out, &args)?,
+        Command::Credential(act) => cmd::trust::credential(&mut out, &act)?,
+        Command::Policy(act) => cmd::policy::policy(&mut out, &act)?,
         Command::Top(args) => {
             drop(out);
-            node::top(&args)?;
+            cmd::node::top(&args)?;
         }
         Command::New { path, lang } => {
             let lang = match lang {
@@ -206,8 +201,8 @@ fn dispatch(command: Command) -> Result<(), Failure> {
     Ok(())
 }
 
-impl From<trust::FileError> for Failure {
-    fn from(error: trust::FileError) -> Self {
+impl From<cmd::trust::FileError> for Failure {
+    fn from(error: cmd::trust::FileError) -> Self {
         Self::Trust(error.into())
     }
 }

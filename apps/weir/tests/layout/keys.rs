@@ -15,10 +15,10 @@ const PASS_ON: &[&str] = &[
     "apps/node/src/server/daemon/reload.rs",
     "apps/node/src/control/protocol.rs",
     "apps/weir/src/amounts.rs",
-    "apps/weir/src/node/args.rs",
-    "apps/weir/src/node/request.rs",
-    "apps/weir/src/node/session.rs",
-    "apps/weir/src/node/stated.rs",
+    "apps/weir/src/cmd/node/args.rs",
+    "apps/weir/src/cmd/node/request.rs",
+    "apps/weir/src/cmd/node/session.rs",
+    "apps/weir/src/cmd/node/stated.rs",
 ];
 
 /// Keys that are words for other things, too.

@@ -5,7 +5,7 @@ use super::delivering::{Deliverer, deliver};
 use super::files::{credential_of, identity_of, list_of, lock_beside, replace};
 use super::{TrustError, now};
 use crate::Failure;
-use crate::node::place::Address;
+use crate::cmd::node::place::Address;
 use std::io::Write;
 use std::path::Path;
 use weir_trust::credential::{Credential, DatedId};

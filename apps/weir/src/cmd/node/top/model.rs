@@ -159,7 +159,7 @@ mod tests {
     fn model() -> Model {
         let mut model = Model::default();
         let first: Snapshot =
-            serde_json::from_str(include_str!("../../../../node/tests/snapshot.json")).unwrap();
+            serde_json::from_str(include_str!("../../../../../node/tests/snapshot.json")).unwrap();
         let mut second = first.clone();
         second.uptime_ns += 1_000_000_000;
         second.sessions[0].cpu[0].used_ns += 700_000_000;

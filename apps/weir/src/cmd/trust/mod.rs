@@ -207,7 +207,7 @@ pub fn credential(out: &mut impl Write, act: &CredentialAct) -> Result<(), Failu
             let credential = credential.as_deref().filter(|path| !path.as_os_str().is_empty());
             let identity = match (key, credential) {
                 (Some(key), _) => identity_of(key, passphrase_file.as_deref())?,
-                (None, Some(_)) => return Err(Failure::Control(crate::node::NodeError::NoKey)),
+                (None, Some(_)) => return Err(Failure::Control(crate::cmd::node::NodeError::NoKey)),
                 (None, None) => Identity::generate(&mut OsRng),
             };
             let credential = credential.map(credential_of).transpose()?;

@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     fn first() -> Snapshot {
-        serde_json::from_str(include_str!("../../../../node/tests/snapshot.json")).unwrap()
+        serde_json::from_str(include_str!("../../../../../node/tests/snapshot.json")).unwrap()
     }
 
     /// Two seconds later.

@@ -3,10 +3,10 @@
 use super::args::{Load, Unload};
 use super::{NodeError, order};
 use crate::Failure;
-use crate::run::progress::Progress;
+use crate::cmd::run::progress::Progress;
+use crate::cmd::trust::{FileError, signature_of, signature_text};
 use crate::shipped;
 use crate::spec::{Spec, SpecError};
-use crate::trust::{FileError, signature_of, signature_text};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};

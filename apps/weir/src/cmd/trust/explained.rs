@@ -3,9 +3,9 @@
 use super::args::Credential as Act;
 use super::{TrustError, credential_of, identity_of};
 use crate::Failure;
-use crate::node::NodeError;
-use crate::node::place::{Named, named};
-use crate::policy::{now, of_config, shipped_bytes};
+use crate::cmd::node::NodeError;
+use crate::cmd::node::place::{Named, named};
+use crate::cmd::policy::{now, of_config, shipped_bytes};
 use std::io::{self, Write};
 use weir_node::client::{Client, ClientError, SOCKET, Whereabouts, kind};
 use weir_node::control::policy::{Ground, World};
@@ -21,7 +21,7 @@ pub fn explain(out: &mut impl Write, act: &Act) -> Result<(), Failure> {
     let (ask, body) = if request.is_empty() {
         (None, Vec::new())
     } else {
-        let (ask, body) = crate::node::request(request)?;
+        let (ask, body) = crate::cmd::node::request(request)?;
         (Some(ask), body)
     };
     let explained = if let Some(config) = config {

@@ -2,7 +2,7 @@
 
 use super::NodeError;
 use super::args::Place;
-use crate::trust::{credential_of, identity_of};
+use crate::cmd::trust::{credential_of, identity_of};
 use std::fmt;
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};

@@ -2,8 +2,8 @@
 
 use super::amount::{At, Most, Same};
 use crate::amounts::{Granted, Options, PassedOn};
-use crate::node::args::Place;
-use crate::node::place::Address;
+use crate::cmd::node::args::Place;
+use crate::cmd::node::place::Address;
 use clap::{ArgGroup, Args, Subcommand};
 use std::path::PathBuf;
 use std::str::FromStr;

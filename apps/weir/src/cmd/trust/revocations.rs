@@ -2,7 +2,7 @@
 
 use super::explained::plain;
 use crate::Failure;
-use crate::node::args::Place;
+use crate::cmd::node::args::Place;
 use std::io::{self, Write};
 use weir_node::client::{Client, ClientError, kind};
 use weir_node::control::protocol::{Reply, Request, RevocationsShot};

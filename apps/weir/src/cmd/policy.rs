@@ -128,7 +128,7 @@ pub fn shipped_bytes(name: &str) -> Option<&'static [u8]> {
 
 /// The policy of a node, by the file of its configuration.
 pub fn of_config(path: &Path) -> Result<Read, Failure> {
-    let text = crate::node::read(path, CONFIG_BYTES_MAX)?;
+    let text = crate::cmd::node::read(path, CONFIG_BYTES_MAX)?;
     let wrong = |source| Error::Config { path: path.to_owned(), source };
     let config = Config::parse(&text).map_err(wrong)?;
     let policy = Policy::of(&config, path, shipped_bytes).map_err(Error::Policy)?;

@@ -5,7 +5,7 @@ use super::model::{Model, Sort};
 use super::outputs;
 use super::rates::{Rate, SessionRates};
 use super::views;
-use crate::node::show;
+use crate::cmd::node::show;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use weir_node::control::protocol::{SessionShot, Snapshot};
@@ -500,13 +500,13 @@ fn modules_of(session: &SessionShot, rates: &SessionRates, width: usize) -> Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::top::model::Press;
+    use crate::cmd::node::top::model::Press;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
     fn model() -> Model {
         let first: Snapshot =
-            serde_json::from_str(include_str!("../../../../node/tests/snapshot.json")).unwrap();
+            serde_json::from_str(include_str!("../../../../../node/tests/snapshot.json")).unwrap();
         let mut second = first.clone();
         second.uptime_ns += 1_000_000_000;
         let core = &mut second.cores[0];

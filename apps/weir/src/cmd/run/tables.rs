@@ -1,6 +1,6 @@
 //! `--table NAME=FILE`: what modules see of the named tables that they read.
 
-use crate::run::RunError;
+use crate::cmd::run::RunError;
 use std::io::Write;
 use std::sync::Arc;
 use weir_node::sessions::tables::{FileError, read_file};

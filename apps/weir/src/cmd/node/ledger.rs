@@ -4,7 +4,7 @@ use super::args::Ledger;
 use super::place::named;
 use super::{NodeError, read, show};
 use crate::Failure;
-use crate::run::progress::Progress;
+use crate::cmd::run::progress::Progress;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use weir_ledger::{Filter, Reader, verify};

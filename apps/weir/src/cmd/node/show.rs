@@ -421,7 +421,7 @@ mod tests {
     use super::*;
 
     fn snapshot() -> Snapshot {
-        serde_json::from_str(include_str!("../../../node/tests/snapshot.json")).unwrap()
+        serde_json::from_str(include_str!("../../../../node/tests/snapshot.json")).unwrap()
     }
 
     #[test]

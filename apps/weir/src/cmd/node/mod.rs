@@ -62,7 +62,7 @@ pub enum NodeError {
     Table(FileError),
     /// A key or a credential.
     #[error(transparent)]
-    Trust(#[from] crate::trust::FileError),
+    Trust(#[from] crate::cmd::trust::FileError),
     /// `--node` without `--key`.
     #[error(
         "a node elsewhere asks who you are: name the file of the credential's private key, or of an operator's, with --key FILE"

@@ -12,7 +12,7 @@ use weir_units::{Nanos, Shown as _};
 
 /// Says what a node would do with this configuration, or what is wrong with it: what a start would say.
 pub fn check(out: &mut impl Write, path: &Path) -> Result<(), Failure> {
-    let shipped = crate::policy::shipped_bytes;
+    let shipped = crate::cmd::policy::shipped_bytes;
     let setup = Setup { config: path.to_owned(), calibration: terms::calibration(), shipped };
     // On a terminal alone: compiling can take long.
     let bar = std::io::stderr().is_terminal().then(ProgressBar::new_spinner);

@@ -2,7 +2,7 @@
 
 use super::TrustError;
 use crate::Failure;
-use crate::node::place::Address;
+use crate::cmd::node::place::Address;
 use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

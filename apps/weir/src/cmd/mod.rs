@@ -1,0 +1,8 @@
+//! The subcommands.
+
+pub(crate) mod calibrate;
+pub(crate) mod check;
+pub(crate) mod node;
+pub(crate) mod policy;
+pub(crate) mod run;
+pub(crate) mod trust;
