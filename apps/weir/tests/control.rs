@@ -326,7 +326,7 @@ fn wrong_usage_is_exit_status_2() {
 
 mod ledger {
     use super::*;
-    use weir_ledger::{Ledger, Options, Start};
+    use weir_ledger_files::{Ledger, Options, Start};
     use weir_session::Name;
     use weir_session::ledger::{
         ByteSeconds, Closed, Digest, DropCause, Event, Idle, Reserved, Session, Text, Usage, parse_time,

@@ -30,7 +30,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "edge/datapath",
         &["abi", "core/demux", "core/sched", "core/units", "core/wire", "edge/netio", "edge/sandbox"],
     ),
-    ("edge/ledger", &["core/session", "core/units", "edge/os"]),
+    ("edge/ledger-files", &["core/session", "core/units", "edge/os"]),
     ("edge/records", &["abi", "core/session", "core/units", "edge/os"]),
     ("edge/remote", &["core/trust", "core/units", "edge/os"]),
 ];
@@ -87,7 +87,7 @@ fn crates_use_only_what_stands_below_them() {
 const NOT_IN_THE_PACKET_PATH: &[&str] = &[
     "weir_session",
     "weir_trust",
-    "weir_ledger",
+    "weir_ledger_files",
     "weir_records",
     "weir_remote",
     "weir_os",

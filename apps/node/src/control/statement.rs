@@ -7,7 +7,7 @@
 
 use crate::control::protocol::{LedgerAsk, LedgerPart};
 use std::collections::{BTreeMap, BTreeSet};
-use weir_ledger::Filter;
+use weir_ledger_files::Filter;
 use weir_session::Name;
 use weir_session::ledger::{
     Decision, Entry, Event, Holder, RequestsRow, Session, Summary, SummaryRow, Text, Usage, is_decision,

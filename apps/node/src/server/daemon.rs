@@ -51,7 +51,7 @@ use std::time::{Duration, Instant};
 pub(crate) use telling::Telling;
 use weir_datapath::moment::Moment;
 use weir_datapath::notice::Notice;
-use weir_ledger::{Ledger, Options as LedgerOptions, Start};
+use weir_ledger_files::{Ledger, Options as LedgerOptions, Start};
 use weir_os::child::Cores;
 use weir_sandbox::{Cache, CompileLimits, Engine, Options};
 use weir_session::ledger::{Closed, Digest, Event, Text, Unloaded};
@@ -265,7 +265,7 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
     let state = &loaded.config.node.state;
     confining::make_private(state)?;
     // Held before anything that a running node has started is taken for what an earlier one has left.
-    let ledger = weir_ledger::Folder::open(&state.join(LEDGER))?;
+    let ledger = weir_ledger_files::Folder::open(&state.join(LEDGER))?;
     crate::server::isolation::start(&loaded.config.isolation, state, key_file)?;
     let key = match &loaded.config.remote {
         Some(remote) => Some(trust::keeper(&beside(&setup.config, &remote.key))?),
@@ -321,7 +321,7 @@ impl Daemon {
     fn start(
         setup: Setup,
         mut loaded: Loaded,
-        ledger: weir_ledger::Folder,
+        ledger: weir_ledger_files::Folder,
         cache: Option<Cache>,
     ) -> Result<(Self, Receiver<Notice>), DaemonError> {
         let cores = loaded.config.cpu.other_cores();

@@ -12,7 +12,7 @@
 //! Whoever keeps a [`Head`] elsewhere can tell later that nothing before it was changed or cut off ([`Verifier`]); without one, a chain that was
 //! computed anew from some line on, or that ends earlier, cannot be told from a true one.
 //!
-//! Pure: the files are those of `weir-ledger`.
+//! Pure: the files are those of `weir-ledger-files`.
 
 mod cause;
 mod chain;

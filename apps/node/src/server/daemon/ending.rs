@@ -250,7 +250,7 @@ mod tests {
         std::fs::write(&config, text).unwrap();
         let setup = Setup { config, calibration: Calibration::default(), shipped: |_| None };
         let loaded = load(&setup.config, &setup.calibration, setup.shipped).unwrap();
-        let ledger = weir_ledger::Folder::open(&state.join(super::super::LEDGER)).unwrap();
+        let ledger = weir_ledger_files::Folder::open(&state.join(super::super::LEDGER)).unwrap();
         Daemon::start(setup, loaded, ledger, None).unwrap().0
     }
 

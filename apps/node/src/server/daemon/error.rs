@@ -8,7 +8,7 @@ use crate::server::verify::Remark;
 use crate::sessions::tables::FileError;
 use std::io;
 use std::path::{Path, PathBuf};
-use weir_ledger::LedgerError;
+use weir_ledger_files::LedgerError;
 use weir_os::ConfineError;
 use weir_sandbox::LoadError;
 use weir_session::Name;

@@ -34,7 +34,7 @@ pub fn check(setup: &Setup, tell: &mut dyn FnMut(&str)) -> (Vec<Remark>, Result<
     // Last, as in a start: it can be long.
     let checked = checked.and_then(|()| match standing.is_beside() || standing.is_of_another() {
         true => Ok(()),
-        false => Ok(weir_ledger::check(&loaded.config.node.state.join(LEDGER))?),
+        false => Ok(weir_ledger_files::check(&loaded.config.node.state.join(LEDGER))?),
     });
     (warnings, checked.map(|()| loaded.config))
 }

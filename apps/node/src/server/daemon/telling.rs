@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use weir_ledger::{Filter, ReadError, Reader};
+use weir_ledger_files::{Filter, ReadError, Reader};
 use weir_os::{Budget, Meter};
 use weir_sandbox::thread_time;
 use weir_session::Name;

@@ -6,7 +6,7 @@ use crate::server::revoked;
 use crate::sessions::view::Secret;
 use std::io::{self, ErrorKind};
 use std::path::Path;
-use weir_ledger::LedgerError;
+use weir_ledger_files::LedgerError;
 use weir_os::may_write;
 use weir_os::private::{Folder, check_makeable};
 use weir_units::Shown as _;
@@ -60,7 +60,7 @@ impl Remarks {
     fn state(&mut self, subject: &Subject<'_>, folder: &Folder) {
         let (path, line) = (folder.path(), subject.places.node);
         let ledger = path.join(LEDGER);
-        match weir_ledger::is_held(&ledger) {
+        match weir_ledger_files::is_held(&ledger) {
             Ok(true) if !subject.standing.is_beside() => {
                 self.problem(line, LedgerError::Busy(ledger).to_string());
             }

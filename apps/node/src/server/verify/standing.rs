@@ -24,7 +24,7 @@ impl Standing {
     pub(crate) fn of_check(config: &Config) -> Self {
         let user = effective_user();
         let other = Some(user).filter(|user| is_another(config, *user));
-        let is_held = match weir_ledger::is_held(&config.node.state.join(LEDGER)) {
+        let is_held = match weir_ledger_files::is_held(&config.node.state.join(LEDGER)) {
             Ok(is_held) => is_held,
             // The state may be closed to this user. The socket's folder often is not.
             Err(_) => weir_os::socket::check(&config.node.socket)

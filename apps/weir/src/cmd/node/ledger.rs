@@ -7,7 +7,7 @@ use crate::Failure;
 use crate::cmd::run::progress::Progress;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use weir_ledger::{Filter, Reader, verify};
+use weir_ledger_files::{Filter, Reader, verify};
 use weir_node::client::{Client, ClientError, Whereabouts, kind};
 use weir_node::control::config::{CONFIG_BYTES_MAX, Config, NodeConfig};
 use weir_node::control::protocol::{LedgerAsk, LedgerPart, Reply, Request};

@@ -107,7 +107,7 @@ pub enum NodeError {
     },
     /// The ledger.
     #[error(transparent)]
-    Ledger(#[from] weir_ledger::ReadError),
+    Ledger(#[from] weir_ledger_files::ReadError),
     /// A session whose modules could not all be loaded.
     #[error("session `{}` was not created, because of its module {}: {why}", session.shown(), module.shown())]
     Half {

@@ -3,14 +3,14 @@
 use crate::make::{options, start, used};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use weir_ledger::{Ledger, LedgerError, ReadError, verify};
+use weir_ledger_files::{Ledger, LedgerError, ReadError, verify};
 use weir_session::ledger::Check;
 use weir_units::Timestamp;
 
 /// A ledger that is not opened, for a reason that a look at it finds, too.
 #[track_caller]
 fn refused(folder: &Path) -> LedgerError {
-    let looked = weir_ledger::check(folder).expect_err("it is gone on with");
+    let looked = weir_ledger_files::check(folder).expect_err("it is gone on with");
     let Err(error) = Ledger::open(folder, start(50), options()) else { panic!("it is gone on with") };
     assert_eq!(looked.to_string(), error.to_string());
     error
@@ -20,7 +20,7 @@ fn refused(folder: &Path) -> LedgerError {
 fn two_nodes_do_not_write_one_ledger() {
     let dir = tempfile::tempdir().unwrap();
     let (mut first, _) = Ledger::open(dir.path(), start(0), options()).unwrap();
-    assert!(weir_ledger::is_held(dir.path()).unwrap());
+    assert!(weir_ledger_files::is_held(dir.path()).unwrap());
     let error = refused(dir.path()).to_string();
     assert!(error.contains("is being written by another node: stop that one, or give this node"), "{error}");
     // Reading needs no lock.
@@ -104,8 +104,8 @@ fn links_are_not_followed_and_files_are_not_for_everybody() {
 
     let folder = dir.path().join("a/b");
     // A look makes nothing.
-    weir_ledger::check(&folder).unwrap();
-    assert!(!weir_ledger::is_held(&folder).unwrap() && !dir.path().join("a").exists());
+    weir_ledger_files::check(&folder).unwrap();
+    assert!(!weir_ledger_files::is_held(&folder).unwrap() && !dir.path().join("a").exists());
     Ledger::open(&folder, start(0), options()).unwrap();
     let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     let segment = folder.join("ledger-000001.jsonl");
@@ -117,7 +117,7 @@ fn links_are_not_followed_and_files_are_not_for_everybody() {
     assert!(error.to_string().contains("ledger-000001.jsonl: it has 2 links"), "{error}");
     std::fs::remove_file(&second).unwrap();
     std::fs::set_permissions(&segment, std::fs::Permissions::from_mode(0o640)).unwrap();
-    weir_ledger::check(&folder).unwrap();
+    weir_ledger_files::check(&folder).unwrap();
     assert_eq!(mode(&segment), 0o640, "a look changes no mode");
     Ledger::open(&folder, start(0), options()).unwrap();
     assert_eq!(mode(&segment), 0o600);

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read};
 use std::rc::Rc;
-use weir_ledger::Storage;
+use weir_ledger_files::Storage;
 
 /// A disk, shared by the ledger and the test.
 #[derive(Clone, Debug, Default)]

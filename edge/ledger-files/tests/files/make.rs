@@ -1,6 +1,6 @@
 //! What nodes write in tests.
 
-use weir_ledger::{Options, Start};
+use weir_ledger_files::{Options, Start};
 use weir_session::Name;
 use weir_session::ledger::{ByteSeconds, Digest, Entry, Event, Idle, Session, Text, Usage};
 use weir_units::{Bytes, Nanos, Timestamp};
