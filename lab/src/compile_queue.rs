@@ -141,6 +141,6 @@ mod tests {
     fn hard_modules_are_valid_and_never_the_same() {
         let [one, two] = [1, 2].map(|number| synthetic::assemble("hard", "", &hard(2, number)).unwrap());
         assert_ne!(one, two);
-        assert!(weir_session::Admitted::admit(one, &[]).is_ok());
+        assert!(weir_admission::Admitted::admit(one, &[]).is_ok());
     }
 }

@@ -9,8 +9,8 @@ use crate::sandboxed::Sandboxed;
 use crate::statistics::Sample;
 use crate::table::Table;
 use std::path::Path;
+use weir_admission::Tier;
 use weir_sandbox::{Compiling, Control, Engine, Options};
-use weir_session::Tier;
 
 /// The name of a way in the table.
 const fn name(compiling: Compiling) -> &'static str {

@@ -8,8 +8,8 @@ use crate::statistics::Sample;
 use std::hash::Hasher;
 use std::ops::Range;
 use std::time::{Duration, Instant};
+use weir_admission::{Field, Records};
 use weir_sandbox::{Batch, Calibration, Patch};
-use weir_session::{Field, Records};
 use weir_units::Timestamp;
 use xxhash_rust::xxh3::Xxh3;
 

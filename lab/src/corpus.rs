@@ -8,8 +8,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use weir_admission::Manifest;
 use weir_author::{BuildError, Lang, Level, Options};
-use weir_session::Manifest;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// A source of the corpus.

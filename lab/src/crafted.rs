@@ -3,7 +3,7 @@
 use crate::random::Random;
 use std::ops::Range;
 use weir_abi::Descriptor;
-use weir_session::Value;
+use weir_admission::Value;
 use weir_units::Timestamp;
 use weir_wire::{LinkType, Meta};
 

@@ -14,9 +14,9 @@ use crate::{place, reference};
 use std::fmt::Write as _;
 use std::path::Path;
 use weir_abi::DESCRIPTOR_BYTES;
+use weir_admission::{Entry as EntryPoint, Tier};
 use weir_netio::BLOCK_PACKETS;
 use weir_sandbox::{Control, Engine, Options};
-use weir_session::{Entry as EntryPoint, Tier};
 
 /// Bytes of a descriptor without the fields about tunnels, streams and graphs, the base of the comparison.
 const LEAST: usize = 64;

@@ -3,7 +3,7 @@
 use crate::error::{Doing, LabError};
 use crate::place;
 use std::path::PathBuf;
-use weir_session::{Admitted, Manifest, sources};
+use weir_admission::{Admitted, Manifest, sources};
 
 /// A module: its source, and the file that a sandbox loads.
 #[derive(Clone, Debug)]

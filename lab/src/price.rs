@@ -13,8 +13,8 @@ use crate::{finite, place, reference};
 use std::fmt::Write as _;
 use std::path::Path;
 use weir_abi::DESCRIPTOR_BYTES;
+use weir_admission::Tier;
 use weir_sandbox::{Control, Engine, Foreign, Options};
-use weir_session::Tier;
 
 /// A way to build and run a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

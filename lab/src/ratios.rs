@@ -15,9 +15,9 @@ use crate::worst::{ETHERNET, Outcome, Search, search};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use weir_admission::{Calibration, Tier};
 use weir_netio::{Capture, Input, Next};
 use weir_sandbox::{Batch, Control, Cycles, Engine, Options};
-use weir_session::{Calibration, Tier};
 
 /// Promises: bound / worst fuel, of the shipped modules.
 const MEDIAN: f64 = 2.0;
@@ -192,7 +192,7 @@ fn slow(module: &Module, trace: &Packets, part: f64) -> Result<f64, LabError> {
             while let Some(tick) = ticks.next_if(|tick| tick.before <= index + 1) {
                 build.tick(*tick);
             }
-            build.take(weir_session::Records::default());
+            build.take(weir_admission::Records::default());
         }
     }
     least.sort_unstable();

@@ -4,8 +4,8 @@ use crate::appended::Appended;
 use std::convert::Infallible;
 use wasm_encoder::reencode::Error;
 use wasm_encoder::{BlockType, Function};
+use weir_admission::Facts;
 use weir_bounds::EntryPoint;
-use weir_session::Facts;
 
 /// Adds a function that takes a batch, and exports it in place of the packet function. Like the loader's, it has the remaining packets in a global. A
 /// descriptor is at each multiple of `size` bytes.

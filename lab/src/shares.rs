@@ -5,9 +5,9 @@ use crate::error::LabError;
 use crate::table::Table;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use weir_admission::{Admitted, Tier};
 use weir_author::{Lang, Level};
 use weir_bounds::EntryBound;
-use weir_session::{Admitted, Tier};
 
 /// The result of admission for a module of the corpus.
 struct Admission {

@@ -11,8 +11,8 @@ use std::fs::File;
 use std::hint::black_box;
 use std::os::fd::AsFd as _;
 use weir_abi::BATCH_BYTES;
+use weir_admission::Admitted;
 use weir_sandbox::{Area, Batch, Budget, Call, Engine, Instance, Options, Step};
-use weir_session::Admitted;
 
 /// Iterations of the loop that is suspended. All of them stay within the time limit of a packet.
 const ITERATIONS: u32 = 400_000;

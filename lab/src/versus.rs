@@ -11,7 +11,7 @@ use crate::statistics::{Quartiles, Sample};
 use crate::table::{Table, yes_or_no};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use weir_session::Tier;
+use weir_admission::Tier;
 
 /// The instructions of the new program may be more by this part.
 const INSTRUCTIONS_MORE: f64 = 0.01;

@@ -1,6 +1,7 @@
 //! A module in the sandbox does exactly what the same source does natively: the same records, verdicts and patches over the same packets.
 
 use std::io::Write;
+use weir_admission::Manifest;
 use weir_author::BuildError;
 use weir_lab::contest::{Deeds, Effort};
 use weir_lab::instructions::{self, Exercise};
@@ -9,7 +10,6 @@ use weir_lab::native::Compiler;
 use weir_lab::packets::{Packets, packets_of};
 use weir_lab::place;
 use weir_lab::price::{Builder, How};
-use weir_session::Manifest;
 
 /// Two passes: the second one finds the tables as the first one left them.
 const TWICE: Effort = Effort { rounds: 1, warm: false, passes: 1 };
@@ -164,7 +164,7 @@ fn two_counts_of_a_modules_instructions_agree() {
     }
     let exercise = Exercise {
         module: "dscp-mark".to_owned(),
-        how: How::Tier(weir_session::Tier::Proved),
+        how: How::Tier(weir_admission::Tier::Proved),
         packets: 512,
         passes: 2,
     };

@@ -4,8 +4,8 @@ use crate::folder::{Folder, Source, replace};
 use crate::pack::pack;
 use crate::{BuildError, Tools, c, rust};
 use std::path::{Path, PathBuf};
+use weir_admission::{Facts, Manifest, Refusal, manifest_of, sources};
 use weir_bounds::EntryPoint;
-use weir_session::{Facts, Manifest, Refusal, manifest_of, sources};
 use weir_units::Bytes;
 
 /// How to build.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use weir_session::{ManifestError, Refusal};
+use weir_admission::{ManifestError, Refusal};
 use weir_units::Shown as _;
 
 /// Why there is no module. Nothing that was there before is touched: an older .wasm file stays as it is.

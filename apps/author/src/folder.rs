@@ -3,7 +3,7 @@
 use crate::BuildError;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use weir_session::{Manifest, sources};
+use weir_admission::{Manifest, sources};
 
 /// Generated files; git ignores them.
 pub(crate) const GENERATED: &str = ".weir";

@@ -3,7 +3,7 @@
 use crate::BuildError;
 use crate::folder::{Lang, generate};
 use std::path::{Path, PathBuf};
-use weir_session::{Manifest, Name, NameError};
+use weir_admission::{Manifest, Name, NameError};
 use weir_units::Shown as _;
 
 /// Files of a new module, with `{{name}}` where its name goes.

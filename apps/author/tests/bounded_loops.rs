@@ -3,9 +3,9 @@
 use crate::toolchain::{has_c, has_rust, options, rust_options};
 use std::path::Path;
 use std::process::Command;
+use weir_admission::Admitted;
 use weir_author::{Lang, Level, Options, build, new};
 use weir_bounds::{Analysis, Costs, EntryPoint, analyse};
-use weir_session::Admitted;
 
 const TOML: &str = "name = '{{name}}'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n";
 

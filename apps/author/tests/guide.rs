@@ -59,7 +59,7 @@ fn the_guide_leaves_nothing_of_the_contract_out() {
     let mut wanted: Vec<String> = Vec::new();
     wanted.extend(weir_abi::host::HOST_FUNCTIONS.iter().map(|import| format!("| `{}(", import.name)));
     wanted.extend(weir_abi::row::FieldType::ALL.iter().map(|ty| format!("`{}`", ty.name())));
-    wanted.extend(weir_session::ParameterType::ALL.iter().map(|ty| format!("`{}`", ty.name())));
+    wanted.extend(weir_admission::ParameterType::ALL.iter().map(|ty| format!("`{}`", ty.name())));
     // Flags and fields, as the descriptor's source declares them.
     let descriptor = include_str!("../../../abi/src/descriptor.rs");
     for line in descriptor.lines().map(str::trim) {

@@ -2,9 +2,9 @@
 
 use crate::toolchain::{has_c, has_rust, options, rust_options};
 use std::path::Path;
+use weir_admission::Admitted;
 use weir_author::{BuildError, Lang, NewError, Options, Tools, build, c_header, new, prepare};
 use weir_bounds::EntryPoint;
-use weir_session::Admitted;
 
 const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n";
 

@@ -2,9 +2,9 @@
 
 use crate::toolchain::{has_c, has_rust, options, rust_options};
 use std::sync::{Arc, Mutex};
+use weir_admission::{Admitted, Tier};
 use weir_author::{Lang, build, new};
 use weir_sandbox::{Engine, Instance, Means, Press, TableVersion};
-use weir_session::{Admitted, Tier};
 use weir_units::Timestamp;
 
 const MANIFEST: &str = "name = 'sums'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\ntick = '1s'\n\

@@ -472,7 +472,7 @@ fn plain(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::control::protocol::{ModuleShot, SessionShot, Snapshot};
-    use weir_session::{MODULE_BYTES_MAX, Name};
+    use weir_admission::{MODULE_BYTES_MAX, Name};
 
     /// Answers what it was told to, and remembers what it was asked.
     struct Script {

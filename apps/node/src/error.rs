@@ -6,6 +6,7 @@ use crate::link::OutputError;
 use crate::plan::PlanError;
 use crate::runner::{StartError, Stuck};
 use crate::sessions::tables::TableError;
+use weir_admission::{Name, Refusal, ReservationError, StillKept, Tier};
 use weir_datapath::egress::LinkError;
 use weir_datapath::receive::ReceiveError;
 use weir_datapath::seat::SeatError;
@@ -13,7 +14,6 @@ use weir_records::RecordsError;
 use weir_sandbox::LoadError;
 use weir_sched::cpu::Refusal as CpuRefusal;
 use weir_sched::link::{RateRefused, Refused as LinkRefusal};
-use weir_session::{Name, Refusal, ReservationError, StillKept, Tier};
 use weir_units::{Bytes, Nanos, beside};
 
 /// Why something was not done. Nothing has changed then.

@@ -8,7 +8,7 @@ use crate::sessions::view::Bounds;
 use std::io::Read;
 use std::sync::Arc;
 use std::time::Instant;
-use weir_session::MODULE_BYTES_MAX;
+use weir_admission::MODULE_BYTES_MAX;
 use weir_trust::credential::Verified;
 
 /// Reads bytes as all that a client says, who holds this credential, and as an answer of a node.

@@ -5,9 +5,9 @@ use crate::error::NodeError;
 use crate::sessions::node::{Channel, Session};
 use std::io;
 use std::sync::Arc;
+use weir_admission::{Holding, MemoryReservation, Name};
 use weir_datapath::preprocess::{Asked, Preprocessor};
 use weir_netio::PacketRoom;
-use weir_session::{Holding, MemoryReservation, Name};
 use weir_wire::ReassemblyLimits;
 
 impl Session {

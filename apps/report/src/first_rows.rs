@@ -2,7 +2,7 @@
 
 use crate::page::{Cell, table};
 use crate::value;
-use weir_session::{Field, Record, Stream};
+use weir_admission::{Field, Record, Stream};
 
 /// A stream's first rows as text.
 #[derive(Debug)]

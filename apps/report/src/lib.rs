@@ -23,7 +23,7 @@ pub use facts::{CaptureFacts, ModuleFacts, StreamFacts};
 
 use series::Series;
 use sinks::ModuleSinks;
-use weir_session::{Manifest, Record};
+use weir_admission::{Manifest, Record};
 use weir_units::Timestamp;
 
 /// What is remembered of a run for its page.

@@ -3,7 +3,7 @@
 use crate::text;
 use std::net::Ipv6Addr;
 use weir_abi::row::FieldType;
-use weir_session::{Field, FieldValue, Record, Stream};
+use weir_admission::{Field, FieldValue, Record, Stream};
 use weir_units::Timestamp;
 
 /// Characters of a value that a table shows.

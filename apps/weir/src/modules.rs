@@ -4,7 +4,7 @@ use crate::Failure;
 use crate::shipped;
 use crate::spec::{Spec, SpecError};
 use std::io::Write;
-use weir_session::{Access, Kind, Manifest, Parallel, Table, Tick, manifest_of};
+use weir_admission::{Access, Kind, Manifest, Parallel, Table, Tick, manifest_of};
 use weir_units::Bytes;
 
 /// Lists the shipped modules, or shows one module: shipped, or a file.

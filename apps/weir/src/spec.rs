@@ -2,7 +2,7 @@
 
 use crate::shipped;
 use std::path::{Path, PathBuf};
-use weir_session::{Admitted, Assessment, MODULE_BYTES_MAX, Refusal, Setting, Terms};
+use weir_admission::{Admitted, Assessment, MODULE_BYTES_MAX, Refusal, Setting, Terms};
 use weir_units::Shown as _;
 
 /// Why a module that was named cannot be used.
@@ -158,7 +158,7 @@ impl Spec {
 
 /// Whether this can be a parameter's name: else `a=b` is an item of a list that has an equals sign in it.
 fn is_key(text: &str) -> bool {
-    weir_session::Name::new(text).is_ok()
+    weir_admission::Name::new(text).is_ok()
 }
 
 /// Splits at commas that no backslash precedes; escapes stay as they are, for the parameter's own reader.

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use weir_session::{
+use weir_admission::{
     CALIBRATION_BYTES_MAX, Calibration, PROFILE_BYTES_MAX, Profile, ProfileError, Terms, is_plain,
 };
 use weir_units::Shown as _;

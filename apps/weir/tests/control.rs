@@ -326,11 +326,11 @@ fn wrong_usage_is_exit_status_2() {
 
 mod ledger {
     use super::*;
-    use weir_ledger_files::{Ledger, Options, Start};
-    use weir_session::Name;
-    use weir_session::ledger::{
+    use weir_admission::Name;
+    use weir_admission::ledger::{
         ByteSeconds, Closed, Digest, DropCause, Event, Idle, Reserved, Session, Text, Usage, parse_time,
     };
+    use weir_ledger_files::{Ledger, Options, Start};
     use weir_units::{Bytes, Nanos, Timestamp};
 
     fn at(time: &str) -> Timestamp {

@@ -11,7 +11,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
-use weir_session::Shape;
+use weir_admission::Shape;
 
 const PACKETS: u64 = 3_000;
 

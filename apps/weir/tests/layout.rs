@@ -19,19 +19,19 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("core/sched", &["core/units"]),
     ("core/demux", &["abi", "core/units", "core/wire"]),
     ("core/filter", &["core/demux", "core/wire"]),
-    ("core/session", &["abi", "core/bounds", "core/sched", "core/units"]),
+    ("core/admission", &["abi", "core/bounds", "core/sched", "core/units"]),
     ("core/trust", &["core/units", "core/wire"]),
     ("core/graph", &["core/units", "core/wire"]),
     ("core/elements", &["core/graph"]),
     ("edge/os", &["core/units"]),
-    ("edge/sandbox", &["abi", "core/bounds", "core/session", "core/units", "core/wire", "edge/os"]),
+    ("edge/sandbox", &["abi", "core/bounds", "core/admission", "core/units", "core/wire", "edge/os"]),
     ("edge/netio", &["abi", "core/demux", "core/filter", "core/units", "core/wire", "edge/os"]),
     (
         "edge/datapath",
         &["abi", "core/demux", "core/sched", "core/units", "core/wire", "edge/netio", "edge/sandbox"],
     ),
-    ("edge/ledger-files", &["core/session", "core/units", "edge/os"]),
-    ("edge/records", &["abi", "core/session", "core/units", "edge/os"]),
+    ("edge/ledger-files", &["core/admission", "core/units", "edge/os"]),
+    ("edge/records", &["abi", "core/admission", "core/units", "edge/os"]),
     ("edge/remote", &["core/trust", "core/units", "edge/os"]),
 ];
 
@@ -85,7 +85,7 @@ fn crates_use_only_what_stands_below_them() {
 
 /// Sessions, their control, credentials and ledger, records and protocols: what packets pass through knows none of them.
 const NOT_IN_THE_PACKET_PATH: &[&str] = &[
-    "weir_session",
+    "weir_admission",
     "weir_trust",
     "weir_ledger_files",
     "weir_records",

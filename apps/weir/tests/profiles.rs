@@ -286,7 +286,8 @@ fn the_nodes_calibration_decides_how_much_fuel_a_limit_is() {
         let tier = module(&ended.json(), "cautious")["tier"].as_str().unwrap().to_owned();
         (tier, ended.stderr)
     };
-    let calibration = |max: u64| weir_session::Calibration::measured(1, 1, max, "a test").unwrap().to_toml();
+    let calibration =
+        |max: u64| weir_admission::Calibration::measured(1, 1, max, "a test").unwrap().to_toml();
     // The slow end counts: a nanosecond for a unit, not a thousandth.
     fs::write(&file, calibration(100)).unwrap();
     assert_eq!(run(), ("proved".to_owned(), String::new()));

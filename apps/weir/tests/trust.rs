@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
-use weir_session::Name;
+use weir_admission::Name;
 use weir_trust::credential::Credential;
 use weir_trust::grant::{BytesPerSecond, Ceilings, CpuShare, Grant, View};
 use weir_trust::key::KeyFile;

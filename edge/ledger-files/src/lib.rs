@@ -1,4 +1,4 @@
-//! The ledger's files (their lines are those of `weir_session::ledger`).
+//! The ledger's files (their lines are those of `weir_admission::ledger`).
 //!
 //! A ledger is a folder of segments, `ledger-000001.jsonl` and so on, to which one node appends ([`Ledger`]) while anybody may read ([`Reader`], [`verify`]).
 //!

@@ -5,8 +5,8 @@ use crate::{ReadError, lines};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
-use weir_session::Name;
-use weir_session::ledger::{Check, Entry, Event, Fed, Verified, Verifier};
+use weir_admission::Name;
+use weir_admission::ledger::{Check, Entry, Event, Fed, Verified, Verifier};
 use weir_units::Timestamp;
 
 /// Which entries are wanted.

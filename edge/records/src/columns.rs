@@ -9,7 +9,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_abi::row::FieldType;
-use weir_session::{Field, FieldValue, Name, Stream};
+use weir_admission::{Field, FieldValue, Name, Stream};
 
 /// Rows that a batch holds at most.
 const BATCH_ROWS: usize = 8_192;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use weir_session::Name;
+use weir_admission::Name;
 use weir_units::Shown as _;
 
 /// Why records could not be written.

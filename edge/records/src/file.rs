@@ -19,8 +19,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weir_admission::{Manifest, Name, Record, Stream};
 use weir_os::private::Folder;
-use weir_session::{Manifest, Name, Record, Stream};
 
 /// A row group ends with so many rows …
 const GROUP_ROWS_MAX: usize = 128 << 10;

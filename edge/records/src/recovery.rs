@@ -15,8 +15,8 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use weir_admission::Name;
 use weir_os::private::Folder;
-use weir_session::Name;
 
 /// A Parquet file begins with these bytes.
 const MAGIC: &[u8] = b"PAR1";

@@ -6,7 +6,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 use std::collections::HashMap;
 use weir_abi::row::FieldType;
-use weir_session::{Field, Manifest, Stream};
+use weir_admission::{Field, Manifest, Stream};
 
 /// The key of a column's unit, and the unit of times that state none.
 const UNIT: &str = "unit";

@@ -21,7 +21,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use weir_session::Admitted;
+use weir_admission::Admitted;
 use weir_units::Nanos;
 
 /// When a call is to be broken off, it is tried so many times in a row, with such pauses: together less than [`PERIOD_MIN`].

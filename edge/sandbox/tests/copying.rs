@@ -1,8 +1,8 @@
 //! `memory.copy` out of packets and descriptors: what a module has afterwards is what the bytes were, and nothing is written where not all can be.
 
 use crate::support::*;
+use weir_admission::{Admitted, Profile, Terms, Tier};
 use weir_sandbox::{Batch, Control, Engine, FaultKind, Instance, Options, Program};
-use weir_session::{Admitted, Profile, Terms, Tier};
 use weir_units::{Nanos, Timestamp};
 
 /// Where the tests copy to, and how many bytes around it are looked at.

@@ -3,10 +3,10 @@
 use crate::support::*;
 use std::sync::Arc;
 use std::time::Duration;
+use weir_admission::{Admitted, Records};
 use weir_sandbox::{
     Batch, Cache, During, Engine, FaultKind, Instance, LoadError, Means, Options, WriteRights, thread_time,
 };
-use weir_session::{Admitted, Records};
 use weir_units::{Nanos, Timestamp};
 use weir_wire::{WriteField, WriteFields};
 

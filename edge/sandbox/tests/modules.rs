@@ -3,8 +3,8 @@
 use crate::support::*;
 use weir_abi::DESCRIPTORS_BASE;
 use weir_abi::host::HostFunction;
+use weir_admission::{Admitted, Order, Records, Tier};
 use weir_sandbox::{Batch, Budget, Call, Control, Engine, Instance, LogLine, Options, Step};
-use weir_session::{Admitted, Order, Records, Tier};
 use weir_units::Timestamp;
 
 #[test]

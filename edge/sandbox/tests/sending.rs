@@ -3,8 +3,8 @@
 use crate::support;
 use crate::support::{all, at_packet, engine, program, started};
 use weir_abi::{ARENA_BASE, DESCRIPTORS_BASE, code, limit};
+use weir_admission::{Admitted, Profile, Records, Tier};
 use weir_sandbox::{Batch, Call, FaultKind, Instance, Step};
-use weir_session::{Admitted, Profile, Records, Tier};
 use weir_units::Timestamp;
 
 /// A packet function that sends `len` bytes from `address` to `output`, and keeps the answer in the first word of a record.
@@ -161,7 +161,7 @@ fn a_profile_says_how_many_and_how_long() {
             (i32.const 0))"#;
     let bytes = support::bytes(&support::wat(body), support::MANIFEST);
     let terms =
-        |text: &str| weir_session::Terms { profile: Profile::parse(text).unwrap(), ..Default::default() };
+        |text: &str| weir_admission::Terms { profile: Profile::parse(text).unwrap(), ..Default::default() };
     let terms = terms("frames = 3\nframe-bytes = '100'");
     let admitted = Admitted::admit_by(bytes, &[], &terms).unwrap();
     // Ten are more than three, but not ten times as many.

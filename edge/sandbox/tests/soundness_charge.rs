@@ -8,8 +8,8 @@ use crate::oracle::plain::{PACKETS, fill};
 use crate::oracle::space::{Creator, GUARD, RESERVED, Shown};
 use std::sync::Arc;
 use wasmtime::{Config, Engine, Instance, Linker, Module, Store, Val};
+use weir_admission::{Admitted, Profile, Terms, Tier};
 use weir_sandbox::{Control, Options};
-use weir_session::{Admitted, Profile, Terms, Tier};
 use weir_units::Nanos;
 
 /// What a call may use at most; a call that is charged for more is abandoned.

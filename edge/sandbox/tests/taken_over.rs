@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use support::{MANIFEST, bytes, wat};
+use weir_admission::Admitted;
 use weir_os::Launcher;
 use weir_os::companion::Line;
 use weir_sandbox::{Budget, Call, Engine, Options, Step, WARD, Ward, WriteRights};
-use weir_session::Admitted;
 use weir_units::{Nanos, Timestamp};
 use weir_wire::WriteFields;
 

@@ -3,8 +3,8 @@
 use crate::support::*;
 use std::process::{Command, Output};
 use std::time::Duration;
+use weir_admission::{Admitted, Profile, Terms, Tier};
 use weir_sandbox::{Batch, Control, During, EXIT_STUCK, Engine, FaultKind, Instance, Options, thread_time};
-use weir_session::{Admitted, Profile, Terms, Tier};
 use weir_units::{Nanos, Timestamp};
 
 /// Takes every module for proved. A call may take a hundred milliseconds: ten times this.

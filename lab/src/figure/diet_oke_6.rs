@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
+use weir_admission::{Admitted, Records};
 use weir_datapath::seat::Seat;
 use weir_netio::{Block, Kind, Live, LiveNext, Sink};
 use weir_sandbox::{Cycles, Engine, Options};
-use weir_session::{Admitted, Records};
 use weir_units::{Bytes, Nanos};
 
 /// The experiment.

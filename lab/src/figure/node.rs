@@ -6,10 +6,10 @@ use serde::de::DeserializeOwned;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use weir_admission::Name;
 use weir_node::client::{Client, kind};
 use weir_node::control::protocol::{Change, Reply, Request, SessionShot, Snapshot};
 use weir_node::control::spec::{ModuleSpec, SessionSpec};
-use weir_session::Name;
 
 /// The time limit for the start and the end of a node, and for a change of its state.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -73,7 +73,7 @@ pub fn assemble(name: &str, manifest: &str, text: &str) -> Result<Vec<u8>, LabEr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_session::{Admitted, Tier};
+    use weir_admission::{Admitted, Tier};
 
     #[test]
     fn the_busy_module_is_proved_and_the_others_are_admitted() {

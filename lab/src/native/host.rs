@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use weir_abi::{Descriptor, code, host::algorithm, limit};
+use weir_admission::{Access, Admitted, Manifest, Order, Records, Value};
 use weir_sandbox::Patch;
-use weir_session::{Access, Admitted, Manifest, Order, Records, Value};
 use weir_units::Bytes;
 use weir_wire::{PEEK_MAX, PatchError, WriteFields};
 

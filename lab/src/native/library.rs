@@ -11,8 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::NonNull;
 use weir_abi::Descriptor;
+use weir_admission::Records;
 use weir_sandbox::Batch;
-use weir_session::Records;
 use weir_units::Timestamp;
 
 /// A natively built module at work.
@@ -57,7 +57,8 @@ impl<'a> Native<'a> {
         };
         let admitted = module.admit()?;
         for (place, bytes) in &module.tables {
-            if let Some(window) = admitted.manifest().tables.get(*place).and_then(weir_session::Table::window)
+            if let Some(window) =
+                admitted.manifest().tables.get(*place).and_then(weir_admission::Table::window)
             {
                 space.show_table(window, bytes).doing("a table")?;
             }

@@ -2,7 +2,7 @@
 
 use crate::control::spec::{Sees, SessionSpec, SpecError};
 use serde::{Deserialize, Serialize};
-use weir_session::Admitted;
+use weir_admission::Admitted;
 
 /// Where the modules of a session run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
-use weir_session::{Name, Value};
+use weir_admission::{Name, Value};
 use weir_wire::WriteFields;
 
 /// The longest name or path of a module, in bytes: as long as a path can be.

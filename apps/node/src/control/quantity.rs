@@ -5,7 +5,7 @@ use crate::sessions::tables::TableGrant;
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
 use std::fmt::Display;
 use std::str::FromStr;
-use weir_session::Name;
+use weir_admission::Name;
 use weir_trust::grant::{Filter, Interface, ModuleHash, NodeName, NodePattern, Second, View};
 use weir_trust::key::PublicKey;
 use weir_units::{BitsPerSecond, Bytes, Nanos};

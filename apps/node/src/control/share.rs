@@ -6,7 +6,7 @@ use crate::error::NodeError;
 use crate::sessions::node::{Node, Session};
 use std::fmt;
 use std::str::FromStr;
-use weir_session::Name;
+use weir_admission::Name;
 use weir_trust::key::PublicKey;
 
 /// The most shares of one session: two for each holder that a chain can have before its owner.

@@ -12,11 +12,11 @@ use crate::sessions::premises::Premises;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use weir_admission::ledger::{ReservedLink, Text, Usage};
+use weir_admission::{Holding, MemoryReservation, Name};
 use weir_datapath::egress::{Egress, Outlet, Tap, TapError};
 use weir_demux::{Demux, JoinError, Limits};
 use weir_sched::link::Refused;
-use weir_session::ledger::{ReservedLink, Text, Usage};
-use weir_session::{Holding, MemoryReservation, Name};
 use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
 

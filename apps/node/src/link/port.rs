@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
+use weir_admission::ledger::DropCause;
 use weir_datapath::egress::{self, Line, LinkError, Outlet, OutputTally, PortState, Tracing};
 use weir_datapath::notice::{Notice, Tell};
 use weir_demux::Demux;
 use weir_sched::link::{ChannelTerms, Counters, QueueLimit, RateRefused, Refused};
-use weir_session::ledger::DropCause;
 use weir_units::{BitsPerSecond, Bytes};
 use weir_wire::LinkType;
 

@@ -4,11 +4,11 @@ use crate::control::config::ConfigError;
 use crate::control::quantity;
 use crate::control::spec::{FILTER_BYTES_MAX, SpecError};
 use serde::{Deserialize, Serialize};
+use weir_admission::Name;
 use weir_sched::link::{
     Cap, ChannelTerms, FRAME_MAX, Framing, LinkConfig as Scheduled, Pacing, QUEUE_PACKETS_MAX, QueueLimit,
     Reservation,
 };
-use weir_session::Name;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
 /// Output channels of all sessions on one link at most.

@@ -7,9 +7,9 @@ use serde::{Deserialize, Deserializer};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weir_admission::ledger::Digest;
 use weir_os::spawner::{GroupSetting, PROCESSES_MAX, Refused, Settings, Spawner};
 use weir_os::{Isolation, Launcher};
-use weir_session::ledger::Digest;
 
 /// The lowest user of a process. Lower numbers are for the system's own services and people.
 pub const FIRST_USER_MIN: u32 = 65_536;

@@ -2,7 +2,7 @@
 
 use crate::control::authority::in_ledger;
 use std::collections::BTreeMap;
-use weir_session::ledger::{Event, Text};
+use weir_admission::ledger::{Event, Text};
 use weir_trust::credential::{PrefixId, Verified};
 use weir_units::Nanos;
 

@@ -8,7 +8,7 @@ use crate::control::protocol::Part;
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use weir_session::MODULE_BYTES_MAX;
+use weir_admission::MODULE_BYTES_MAX;
 use weir_trust::credential::PrefixId;
 use weir_trust::grant::ModuleHash;
 use weir_units::Bytes;

@@ -28,7 +28,7 @@ pub(crate) use standing::Standing;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use weir_session::{Name, Terms};
+use weir_admission::{Name, Terms};
 use weir_trust::grant::Second;
 use weir_units::{Nanos, Shown as _};
 

@@ -21,8 +21,8 @@ use crate::sessions::node::Node;
 use crate::sessions::tables::Sheet;
 use crate::sessions::workshop::Prepared;
 use std::sync::Arc;
-use weir_session::ledger::{Digest, Event, Session as Billed};
-use weir_session::{MemoryReservation, Name};
+use weir_admission::ledger::{Digest, Event, Session as Billed};
+use weir_admission::{MemoryReservation, Name};
 use weir_units::Nanos;
 
 /// A session that is to be created, or to replace the present one of its name.

@@ -7,13 +7,13 @@ use crate::sessions::processors::ProcessorStats;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use weir_admission::Name;
+use weir_admission::ledger::{
+    ByteSeconds, DropCause, Event, Idle, Reserved, ReservedProcessor, Session as Billed, Usage,
+};
 use weir_datapath::account::Account;
 use weir_datapath::moment::Moment;
 use weir_sched::cpu::Stats;
-use weir_session::Name;
-use weir_session::ledger::{
-    ByteSeconds, DropCause, Event, Idle, Reserved, ReservedProcessor, Session as Billed, Usage,
-};
 use weir_trust::credential::PrefixId;
 use weir_units::{Nanos, Timestamp};
 
@@ -163,7 +163,7 @@ impl Node {
         Some((self.billed(session)?, reserved))
     }
 
-    pub(crate) fn tier(&self, session: &Name, module: &Name) -> Option<weir_session::Tier> {
+    pub(crate) fn tier(&self, session: &Name, module: &Name) -> Option<weir_admission::Tier> {
         Some(self.sessions.get(session)?.modules.get(module)?.tier)
     }
 }
@@ -265,7 +265,7 @@ fn lock(told: &Mutex<Usage>) -> MutexGuard<'_, Usage> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use weir_session::ledger::{Entry, Summary};
+    use weir_admission::ledger::{Entry, Summary};
     use weir_units::Bytes;
 
     #[test]

@@ -7,9 +7,9 @@ use crate::sessions::node::Module;
 use crate::sessions::writer::Written;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use weir_admission::Name;
+use weir_admission::ledger::Unloaded;
 use weir_datapath::account::Account;
-use weir_session::Name;
-use weir_session::ledger::Unloaded;
 
 /// The last modules of a session that ended, and not by request.
 #[derive(Debug, Default)]

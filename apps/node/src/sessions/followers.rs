@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
-use weir_session::{Field, FieldValue, Record, Stream};
+use weir_admission::{Field, FieldValue, Record, Stream};
 use weir_units::Bytes;
 
 /// Rows that wait for a follower, at most.
@@ -183,14 +183,14 @@ mod tests {
     fn bytes_are_hexadecimal_digits_whatever_they_hold() {
         let text = "name='m'\nversion='1'\nabi=2\nlicense='MIT'\nsummary='s'\n[[stream]]\nname='s'\n\
                     [[stream.field]]\nname='b'\ntype='bytes'\n[[stream.field]]\nname='s'\ntype='string'\n";
-        let stream = weir_session::Manifest::parse(text.as_bytes()).unwrap().streams.remove(0);
+        let stream = weir_admission::Manifest::parse(text.as_bytes()).unwrap().streams.remove(0);
         for (tail, digits, string) in [
             (b"GET /", "4745", "T /"),
             (b"\x00\xff\x1b[m", "00ff", "\u{1b}[m"),
             (b"aba\xffb", "6162", "a\u{fffd}b"),
         ] {
             let row: Vec<u8> = [0u32, 2, 2, 3].into_iter().flat_map(u32::to_le_bytes).collect();
-            let record = Record { order: weir_session::Order::packet(0), stream: 0, row: &row, tail };
+            let record = Record { order: weir_admission::Order::packet(0), stream: 0, row: &row, tail };
             let expected = [("b", digits), ("s", string)]
                 .map(|(name, text)| (name.to_owned(), Given::Text(text.to_owned())));
             assert_eq!(super::fields(&stream, &record), expected.into());

@@ -15,12 +15,12 @@ use crate::sessions::workshop::Prepared;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError};
+use weir_admission::{Name, Tier};
 use weir_datapath::account::Account;
 use weir_datapath::plan::Sight;
 use weir_datapath::preprocess::Preprocessor;
 use weir_datapath::seat::{Seat, SeatError};
 use weir_netio::{DescriptorRing, PacketRoom};
-use weir_session::{Name, Tier};
 use weir_trust::credential::PrefixId;
 use weir_units::{Bytes, Nanos};
 

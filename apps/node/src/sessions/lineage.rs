@@ -3,7 +3,7 @@
 use crate::control::authority::Owner;
 use crate::sessions::node::Node;
 use std::collections::BTreeSet;
-use weir_session::Name;
+use weir_admission::Name;
 use weir_trust::credential::{PrefixId, Verified};
 
 impl Node {

@@ -4,7 +4,7 @@ use crate::error::NodeError;
 use crate::sessions::limits::Limits;
 use crate::sessions::node::Node;
 use std::sync::Arc;
-use weir_session::{MemoryReservation, Name};
+use weir_admission::{MemoryReservation, Name};
 use weir_units::Bytes;
 
 impl Node {

@@ -8,7 +8,7 @@ use crate::sessions::node::Node;
 use crate::sessions::view::{Lens, Secret, Share};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use weir_session::Name;
+use weir_admission::Name;
 use weir_wire::LinkType;
 
 /// The operator's interfaces, links and profiles, as they are now. Interfaces and links stay; a profile may have gone when the node is held.

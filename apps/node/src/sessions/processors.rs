@@ -6,8 +6,8 @@ use crate::runner::{Account, CoreThread};
 use crate::server::log::warn;
 use crate::sessions::node::{Module, Node, Session, Vp};
 use std::collections::BTreeMap;
+use weir_admission::{Name, Tier};
 use weir_sched::cpu::{Reservation, Share, Stats, Terms as CpuTerms, VpId, Weight};
-use weir_session::{Name, Tier};
 use weir_units::Nanos;
 
 /// What virtual processors had, and what they and others owe each other: for each of the node's cores, in the order of their numbers there.

@@ -10,9 +10,9 @@ use crate::sessions::node::{Channel, Node, Session, Vp};
 use crate::sessions::processors::ProcessorStats;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use weir_admission::Name;
 use weir_demux::FragmentCounters;
 use weir_sched::cpu::Stats;
-use weir_session::Name;
 use weir_wire::View;
 
 impl Node {

@@ -11,9 +11,9 @@ use crate::sessions::tables::{Binding, Readings, Shelf};
 use crate::tenant::Tenant;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use weir_admission::{Admitted, Assessment, MemoryReservation, Name, Terms, Tier};
 use weir_os::{Launcher, Meter};
 use weir_sandbox::{Engine, Instance, LoadError, Means, Post, Ward};
-use weir_session::{Admitted, Assessment, MemoryReservation, Name, Terms, Tier};
 use weir_units::{Bytes, Nanos};
 
 /// Modules that come with weir, by their names.

@@ -9,7 +9,7 @@ use crate::text::{duration, grouped};
 use crate::top::Top;
 use crate::value;
 use std::net::Ipv6Addr;
-use weir_session::{Field, Manifest, Record};
+use weir_admission::{Field, Manifest, Record};
 use weir_units::Bytes;
 
 /// Samples that are plotted, picked evenly from all.

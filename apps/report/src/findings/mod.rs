@@ -9,7 +9,7 @@ mod scaling;
 
 use crate::sinks::Finding;
 use crate::value;
-use weir_session::{Field, Manifest};
+use weir_admission::{Field, Manifest};
 
 /// What is made of a module's records. Modules are known by name, and have to have the streams and fields that are needed.
 pub(crate) fn of(manifest: &Manifest) -> Option<Box<dyn Finding>> {

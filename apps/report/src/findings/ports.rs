@@ -7,7 +7,7 @@ use crate::sinks::{Context, Finding, Section};
 use crate::text::grouped;
 use crate::top::Top;
 use crate::value;
-use weir_session::{Field, Manifest, Record};
+use weir_admission::{Field, Manifest, Record};
 use weir_units::Bytes;
 
 const ROWS: usize = 20;

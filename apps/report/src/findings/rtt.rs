@@ -9,7 +9,7 @@ use crate::series::float;
 use crate::sinks::{Context, Finding, Highlight, Section};
 use crate::text::{duration, grouped};
 use crate::value;
-use weir_session::{Field, Manifest, Record};
+use weir_admission::{Field, Manifest, Record};
 
 #[derive(Debug)]
 pub(crate) struct Rtt {

@@ -1,7 +1,7 @@
 //! A run that never happened: records in the shape of the shipped modules' own manifests.
 
+use weir_admission::{Manifest, Order, Record};
 use weir_report::{CaptureFacts, ModuleFacts, Report, StreamFacts};
-use weir_session::{Manifest, Order, Record};
 use weir_units::{Nanos, Timestamp};
 
 pub const START: u64 = 1_741_600_000_123_456_789;

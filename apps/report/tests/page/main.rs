@@ -4,8 +4,8 @@
 mod fabricated;
 
 use fabricated::{Module, START, Value, announce, manifest, run};
+use weir_admission::{Manifest, Order, Record};
 use weir_report::{CaptureFacts, ModuleFacts, Report, StreamFacts};
-use weir_session::{Manifest, Order, Record};
 use weir_units::Timestamp;
 
 #[test]
@@ -114,7 +114,7 @@ fn what_strangers_wrote_is_text() {
     let text = format!(
         "name='own'\nversion='1'\nabi=2\nlicense='MIT'\nsummary='''{0}'''\n[[stream]]\nname='s'\nsummary='''{0}'''\n\
          [[stream.field]]\nname='f'\ntype='bytes'\nunit='''{0}'''\nsummary='''{0}'''\n[[stream.field]]\nname='n'\ntype='u8'\nunit='''{0}'''\n",
-        HOSTILE.replace('\'', "`").replace(|c| !weir_session::is_plain(c), "")
+        HOSTILE.replace('\'', "`").replace(|c| !weir_admission::is_plain(c), "")
     );
     let mut own = announce(&mut report, "own", Manifest::parse(text.as_bytes()).unwrap());
     own.emit(&mut report, "s", &[("f", Value::Text(HOSTILE.as_bytes()))]);

@@ -170,7 +170,7 @@ fn check(out: &mut impl Write, Read { policy, config, node }: &Read) -> Result<(
 }
 
 /// Who may have modules admitted by a profile.
-fn users(policy: &Policy, config: Option<&Config>, profile: &weir_session::Name) -> String {
+fn users(policy: &Policy, config: Option<&Config>, profile: &weir_admission::Name) -> String {
     let may = |root: &&Root| root.limit.profiles.as_ref().is_none_or(|names| names.contains(profile));
     let mut users: Vec<String> = policy.roots.iter().filter(may).map(Root::shown).collect();
     let sessions = config.map(|config| &config.sessions).into_iter().flatten();

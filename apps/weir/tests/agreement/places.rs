@@ -11,7 +11,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use weir_session::Shape;
+use weir_admission::Shape;
 
 /// A user that is neither root nor the one who tests.
 const STRANGER: u32 = 54_321;

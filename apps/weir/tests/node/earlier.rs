@@ -7,7 +7,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use weir_session::Calibration;
+use weir_admission::Calibration;
 
 /// Copies a folder with the modes that weir gives: version control keeps others.
 fn copy(from: &Path, to: &Path) {

@@ -1,7 +1,7 @@
 //! Modules near the limits on their shape, and beyond.
 
 use crate::run::module::{MANIFEST, assemble, text};
-use weir_session::Shape;
+use weir_admission::Shape;
 
 /// A module with `count` of `shape`, exactly where that is possible, and little of all else. It is as hard to compile as that allows.
 pub fn module(shape: Shape, count: u64) -> Vec<u8> {

@@ -4,10 +4,10 @@ use crate::make::{SESSIONS, interval, options, start, sums, used};
 use crate::memory_disk::MemoryDisk;
 use proptest::prelude::*;
 use std::io::ErrorKind;
-use weir_ledger_files::{Ledger, LedgerError, Opened};
-use weir_session::ledger::{
+use weir_admission::ledger::{
     Check, Digest, Entry, EntryRef, Event, FORMAT, Fed, Head, Verified, Verifier, Wrong, seal,
 };
+use weir_ledger_files::{Ledger, LedgerError, Opened};
 use weir_units::Timestamp;
 
 const INTERVALS: u64 = 40;

@@ -1,8 +1,8 @@
 //! What nodes write in tests.
 
+use weir_admission::Name;
+use weir_admission::ledger::{ByteSeconds, Digest, Entry, Event, Idle, Session, Text, Usage};
 use weir_ledger_files::{Options, Start};
-use weir_session::Name;
-use weir_session::ledger::{ByteSeconds, Digest, Entry, Event, Idle, Session, Text, Usage};
 use weir_units::{Bytes, Nanos, Timestamp};
 
 /// Sessions that use something in every interval.

@@ -3,8 +3,8 @@
 use crate::make::{options, start, used};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use weir_admission::ledger::Check;
 use weir_ledger_files::{Ledger, LedgerError, ReadError, verify};
-use weir_session::ledger::Check;
 use weir_units::Timestamp;
 
 /// A ledger that is not opened, for a reason that a look at it finds, too.

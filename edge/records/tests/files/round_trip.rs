@@ -7,8 +7,8 @@ use arrow_array::types as t;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::fs::File;
 use std::path::Path;
+use weir_admission::{Order, Record};
 use weir_records::{Durability, ModuleFiles};
-use weir_session::{Order, Record};
 
 pub fn batches(path: &Path) -> Vec<RecordBatch> {
     let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap();
@@ -64,7 +64,7 @@ fn every_type_comes_back_with_its_unit() {
 #[test]
 fn addresses_are_written_as_the_standard_library_writes_them() {
     let dir = tempfile::tempdir().unwrap();
-    let manifest = weir_session::Manifest::parse(
+    let manifest = weir_admission::Manifest::parse(
         b"name='m'\nversion='1'\nabi=2\nlicense='MIT'\nsummary='s'\n[[stream]]\nname='s'\n[[stream.field]]\nname='a'\ntype='ip'\n",
     )
     .unwrap();

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
+use weir_admission::{Manifest, Order, Record, Stream};
 use weir_records::{Durability, ModuleFiles, RecordsError};
-use weir_session::{Manifest, Order, Record, Stream};
 
 /// What a row holds.
 #[derive(Clone, Copy)]

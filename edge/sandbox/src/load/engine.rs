@@ -17,10 +17,10 @@ use std::time::Duration;
 use wasmtime::{
     Config, Inlining, InstanceAllocationStrategy, InstancePre, Linker, Module, OptLevel, RegallocAlgorithm,
 };
+use weir_admission::{Admitted, STACK_MAX, Tier};
 use weir_bounds::Costs;
 use weir_bounds::charge::{self, Rules};
 use weir_os::Meter;
-use weir_session::{Admitted, STACK_MAX, Tier};
 use weir_units::{Bytes, Nanos, beside};
 
 /// How an engine works.

@@ -34,9 +34,9 @@ use wasmparser::{
 };
 use weir_abi::code;
 use weir_abi::host::{self, Definition, HOST_FUNCTIONS, HostFunction, ValueType};
+use weir_admission::{Entry, Facts, Limits, Value};
 use weir_bounds::charge::{Plan, Replaced, of_host};
 use weir_bounds::{Costs, EntryPoint, Environment, Export, InjectedValue, Linear};
-use weir_session::{Entry, Facts, Limits, Value};
 
 /// The most characters of a function's name.
 const NAME_MAX: usize = 200;

@@ -5,8 +5,8 @@ use crate::run::fault::FaultKind;
 use crate::run::host::Host;
 use wasmtime::{Instance, Store, TypedFunc, WasmParams, WasmResults};
 use weir_abi::entry::Outcome;
+use weir_admission::Facts;
 use weir_bounds::EntryPoint;
-use weir_session::Facts;
 
 /// A function that is called before the first packet.
 #[derive(Clone)]

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use wasmtime::{Func, Instance as WasmInstance, Store, Val};
 use weir_abi::entry::{self, Type};
 use weir_abi::host::ValueType;
+use weir_admission::{Facts, KeptPackets, MemoryReservation};
 use weir_bounds::EntryPoint;
-use weir_session::{Facts, KeptPackets, MemoryReservation};
 use weir_units::{Bytes, Nanos};
 
 /// What a module has of its session.

@@ -19,8 +19,8 @@ use std::time::Duration;
 use wasmtime::{Global, Instance as WasmInstance, Memory, Store, TypedFunc, Val};
 use weir_abi::host::{self, HostFunction};
 use weir_abi::{ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, export, lost};
+use weir_admission::{Admitted, Entry, Holding, Records};
 use weir_bounds::{Costs, EntryPoint};
-use weir_session::{Admitted, Entry, Holding, Records};
 use weir_units::{Bytes, Timestamp};
 
 /// How many faults are described; further ones are only counted.

@@ -15,8 +15,8 @@ use std::sync::{Arc, OnceLock};
 use wasmtime::Caller;
 use weir_abi::host::HostFunction;
 use weir_abi::{TABLES_BASE, TABLES_MAX, code, limit, table};
+use weir_admission::Access;
 use weir_os::memory::memory_file;
-use weir_session::Access;
 use weir_units::Bytes;
 
 const HEADER: usize = table::HEADER_BYTES as usize;

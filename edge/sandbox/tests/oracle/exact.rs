@@ -6,9 +6,9 @@ use super::space::{ARENA, DESCRIPTORS, Shown};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use weir_abi::{DESCRIPTORS_BASE, code};
+use weir_admission::{Admitted, Records};
 use weir_bounds::{Analysis, EntryPoint};
 use weir_sandbox::{Area, Batch, During, Engine, Instance, LoadError, Means, Press, Program, TableVersion};
-use weir_session::{Admitted, Records};
 use weir_units::Timestamp;
 
 pub const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);

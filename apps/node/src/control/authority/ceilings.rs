@@ -5,7 +5,7 @@ use super::{Owner, Refusal};
 use crate::control::protocol::UsedShot;
 use crate::control::spec::{ProcessorSpec, Sees, SessionSpec};
 use crate::sessions::view::Bounds;
-use weir_session::Name;
+use weir_admission::Name;
 use weir_trust::credential::Verified;
 use weir_trust::grant::{Ceilings, Excess, Interface, Part, Request, Resource, View};
 use weir_trust::key::PublicKey;

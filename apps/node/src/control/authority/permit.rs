@@ -7,7 +7,7 @@ use crate::control::spec::{ChannelSpec, ModuleSpec, ProcessorSpec, SessionSpec};
 use crate::sessions::view::Bounds;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use weir_session::Name;
+use weir_admission::Name;
 use weir_trust::credential::Verified;
 use weir_trust::grant::{Amounts, Ceilings, Excess, Limit, ModuleHash, Part, Request as Asked, Resource};
 use weir_trust::key::PublicKey;

@@ -1,7 +1,7 @@
 //! Why a request is not permitted.
 
 use crate::control::share::Share;
-use weir_session::Name;
+use weir_admission::Name;
 use weir_trust::credential::Refusal as Worthless;
 use weir_trust::grant::{Excess, Part};
 use weir_trust::signature::SignatureError;

@@ -8,7 +8,7 @@ use crate::control::quantity::Text;
 use crate::sessions::workshop::Shipped;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
-use weir_session::MODULE_BYTES_MAX;
+use weir_admission::MODULE_BYTES_MAX;
 use weir_trust::credential::{CREDENTIAL_BYTES_MAX, Credential};
 use weir_trust::grant::{Grant, NodeName, Second};
 use weir_trust::key::PublicKey;

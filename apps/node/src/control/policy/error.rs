@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use weir_session::{Name, ProfileError};
+use weir_admission::{Name, ProfileError};
 use weir_trust::grant::GrantError;
 use weir_trust::revocation::RevocationError;
 use weir_units::Shown as _;

@@ -3,7 +3,7 @@
 use super::{Policy, Root};
 use crate::control::config::Config;
 use std::path::PathBuf;
-use weir_session::Name;
+use weir_admission::Name;
 use weir_trust::grant::{NodeName, Second};
 
 /// Something that the operator cannot have meant, or may not have.

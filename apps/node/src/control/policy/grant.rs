@@ -6,7 +6,7 @@ use crate::control::quantity::Text;
 use crate::sessions::workshop::Shipped;
 use serde::Deserialize;
 use std::collections::BTreeSet;
-use weir_session::Name;
+use weir_admission::Name;
 use weir_trust::grant::{
     Amounts, Filter, Grant, Interface, ModuleHash, ModuleSet, Modules, NodePattern, Second, View,
 };

@@ -1,6 +1,6 @@
 //! An operator's policy: what kinds of guests there are.
 //!
-//! - *Profiles*: what modules may use (`weir_session::Profile`).
+//! - *Profiles*: what modules may use (`weir_admission::Profile`).
 //! - *Roots of trust*: whose credentials count on a node, and for how much at most ([`Root`]). What a credential is worth here is what its blocks say together, met with
 //!   the limit of its root; and what all sessions under a root use together stays within that limit.
 //! - *Revocation lists*: what they have taken back.
@@ -37,7 +37,7 @@ use crate::sessions::workshop::Shipped;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use weir_session::{Name, PROFILE_BYTES_MAX, Profile};
+use weir_admission::{Name, PROFILE_BYTES_MAX, Profile};
 use weir_trust::grant::{Grant, Second};
 use weir_trust::key::PublicKey;
 use weir_trust::revocation::{LIST_BYTES_MAX, Reception, RevocationList, Revocations};

@@ -7,7 +7,7 @@ use crate::control::quantity::Text;
 use crate::sessions::workshop::Shipped;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
-use weir_session::Name;
+use weir_admission::Name;
 use weir_trust::grant::Grant;
 use weir_trust::key::PublicKey;
 

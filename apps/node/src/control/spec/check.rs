@@ -4,8 +4,8 @@ use super::{
     ChannelSpec, FILTER_BYTES_MAX, PARTS_MAX, PERIOD, ProcessorSpec, QUEUE_MAX, SessionSpec, SpecError,
 };
 use std::collections::BTreeSet;
+use weir_admission::Name;
 use weir_sched::cpu::{WEIGHT_MAX, Weight};
-use weir_session::Name;
 
 impl SessionSpec {
     /// Checks what can be checked without a node: names, ranges, references within the session, and to these interfaces and profiles.

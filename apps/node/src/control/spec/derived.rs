@@ -3,7 +3,7 @@
 use super::{PARTS_MAX, SpecError};
 use serde::{Serialize, de::DeserializeOwned};
 use std::fmt::Display;
-use weir_session::Name;
+use weir_admission::Name;
 
 /// A key that a command line can state.
 #[derive(Clone, Copy, Debug)]

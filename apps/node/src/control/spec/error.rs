@@ -1,7 +1,7 @@
 //! What is wrong with a session's description.
 
 use super::PARTS_MAX;
-use weir_session::Name;
+use weir_admission::Name;
 use weir_units::{Bytes, beside};
 
 /// What is wrong with a session's description. To blame is whoever wrote it.

@@ -7,10 +7,10 @@ use crate::server::log::{self, warn};
 use crate::sessions::leaving::{self, Leaving};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weir_admission::Name;
+use weir_admission::ledger::{Closed, Event, Session as Billed, Unloaded};
 use weir_datapath::moment::Moment;
 use weir_datapath::notice::Notice;
-use weir_session::Name;
-use weir_session::ledger::{Closed, Event, Session as Billed, Unloaded};
 
 /// A session that is ending: nothing of it runs any more but the ends of its modules.
 struct Ending {
@@ -237,8 +237,8 @@ mod tests {
     use crate::sessions::filters::Compiled;
     use std::path::Path;
     use std::sync::Arc;
+    use weir_admission::Calibration;
     use weir_os::private::Folder;
-    use weir_session::Calibration;
     use weir_trust::grant::Grant;
     use weir_trust::key::Identity;
 

@@ -8,10 +8,10 @@ use crate::server::verify::Remark;
 use crate::sessions::tables::FileError;
 use std::io;
 use std::path::{Path, PathBuf};
+use weir_admission::Name;
 use weir_ledger_files::LedgerError;
 use weir_os::ConfineError;
 use weir_sandbox::LoadError;
-use weir_session::Name;
 use weir_units::Shown as _;
 
 /// An error that keeps a node from starting, or a reload from changing anything.

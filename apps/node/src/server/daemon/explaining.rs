@@ -7,7 +7,7 @@ use crate::control::protocol::{Explain, Explanation, Request, Verdict};
 use crate::error::NodeError;
 use crate::sessions::node::Node;
 use std::sync::Arc;
-use weir_session::Name;
+use weir_admission::Name;
 use weir_trust::credential::{Credential, Verified};
 use weir_trust::grant::Second;
 

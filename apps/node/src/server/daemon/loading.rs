@@ -14,9 +14,9 @@ use crate::sessions::premises::Premises;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use weir_admission::ledger::{Closed, Digest, Event, Text, Unloaded};
+use weir_admission::{MODULE_BYTES_MAX, Name};
 use weir_os::Budget;
-use weir_session::ledger::{Closed, Digest, Event, Text, Unloaded};
-use weir_session::{MODULE_BYTES_MAX, Name};
 use weir_units::Nanos;
 
 /// Finds the bytes of a module's file; none where it is one that comes with weir.

@@ -10,7 +10,7 @@ use crate::server::verify::{self, Remark, Remarks, Standing, Subject};
 use crate::sessions::workshop::Workshop;
 use std::collections::BTreeMap;
 use std::path::Path;
-use weir_session::Name;
+use weir_admission::Name;
 use weir_units::Nanos;
 
 /// Checks whether a node starts with a configuration on this machine. Returns warnings, too. `tell` hears of each module before it is compiled.

@@ -17,8 +17,8 @@ use crate::sessions::tables::Sheet;
 use crate::sessions::workshop::Workshop;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_session::ledger::{Closed, Digest, Event, Text, Unloaded};
-use weir_session::{MemoryReservation, Name};
+use weir_admission::ledger::{Closed, Digest, Event, Text, Unloaded};
+use weir_admission::{MemoryReservation, Name};
 
 /// What of `[remote]` cannot change.
 #[derive(PartialEq, Eq)]

@@ -9,7 +9,7 @@ use crate::server::trust::Trust;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use weir_session::ledger::{Closed, Event, Text, Unloaded};
+use weir_admission::ledger::{Closed, Event, Text, Unloaded};
 use weir_trust::credential::{PrefixId, Verified};
 use weir_trust::gate::{Rate, Rates};
 use weir_trust::grant::Second;
@@ -334,7 +334,7 @@ impl Daemon {
     }
 
     /// Ends a session whose right has ended. Nobody waits for that.
-    fn end_aside(self: &Arc<Self>, session: weir_session::Name, id: u64, reason: Closed, why: &str) {
+    fn end_aside(self: &Arc<Self>, session: weir_admission::Name, id: u64, reason: Closed, why: &str) {
         if !lock(&self.ending).insert(id) {
             return;
         }

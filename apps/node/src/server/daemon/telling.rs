@@ -11,11 +11,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use weir_admission::Name;
+use weir_admission::ledger::{Check, Entry, Session as Billed};
 use weir_ledger_files::{Filter, ReadError, Reader};
 use weir_os::{Budget, Meter};
 use weir_sandbox::thread_time;
-use weir_session::Name;
-use weir_session::ledger::{Check, Entry, Session as Billed};
 use weir_trust::credential::Verified;
 use weir_units::Nanos;
 

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
+use weir_admission::Name;
 use weir_sandbox::thread_time;
-use weir_session::Name;
 use weir_trust::credential::PrefixId;
 use weir_units::{Bytes, Nanos};
 

@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn whatever_some_take_there_is_room_for_a_file_of_others() {
-        let (rooms, file) = (Rooms::default(), weir_session::MODULE_BYTES_MAX);
+        let (rooms, file) = (Rooms::default(), weir_admission::MODULE_BYTES_MAX);
         let mut kept = Vec::new();
         let mut take_all = |of| {
             let before = kept.len();

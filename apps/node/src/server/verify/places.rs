@@ -4,7 +4,7 @@ use crate::control::config::ConfigError;
 use crate::control::spec::SpecError;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use weir_session::Name;
+use weir_admission::Name;
 
 /// The lines of a configuration's parts, from 1.
 #[derive(Clone, Debug, Default)]

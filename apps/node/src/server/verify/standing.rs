@@ -6,9 +6,9 @@ use crate::server::daemon::LEDGER;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+use weir_admission::Name;
 use weir_netio::LiveError;
 use weir_os::private::{Folder, PrivateError, effective_user};
-use weir_session::Name;
 
 /// The standing of a check towards the node. That of a start has neither.
 #[derive(Clone, Debug, Default)]

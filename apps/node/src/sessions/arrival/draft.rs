@@ -13,10 +13,10 @@ use crate::sessions::processors::share;
 use crate::sessions::tables::{Arranged, Claims, TableError};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use weir_admission::ledger::{Digest, Reserved};
+use weir_admission::{MemoryReservation, Name};
 use weir_datapath::receive::{Planned, Receiver};
 use weir_sched::cpu::{Share, Terms, VpId, Weight};
-use weir_session::ledger::{Digest, Reserved};
-use weir_session::{MemoryReservation, Name};
 use weir_units::Nanos;
 
 /// A session that is ready to be on the node.

@@ -5,8 +5,8 @@ use super::{Departure, Switched};
 use crate::sessions::leaving::{Withdrawn, withdraw};
 use crate::sessions::node::{Channel, Node, Session};
 use std::collections::BTreeMap;
-use weir_session::Name;
-use weir_session::ledger::{Event, Session as Billed, Usage};
+use weir_admission::Name;
+use weir_admission::ledger::{Event, Session as Billed, Usage};
 
 /// Earlier parts of a session, to release once no packets go to them.
 struct Before {
@@ -150,7 +150,7 @@ impl Node {
 /// A session that was created, or has replaced another one.
 struct Come {
     name: Name,
-    replaces: Option<weir_session::ledger::Reserved>,
+    replaces: Option<weir_admission::ledger::Reserved>,
     ready: Vec<(Name, crate::sessions::installing::Ready)>,
-    codes: Vec<(Name, weir_session::ledger::Digest)>,
+    codes: Vec<(Name, weir_admission::ledger::Digest)>,
 }

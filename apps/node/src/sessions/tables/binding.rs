@@ -5,14 +5,14 @@ use super::reader::{Granted, Readings};
 use super::shelf::{Owner, Shelf, Table, TableError};
 use crate::control::spec::SessionSpec;
 use std::sync::{Arc, Weak};
-use weir_session::{Access, Manifest, MemoryReservation, Name};
+use weir_admission::{Access, Manifest, MemoryReservation, Name};
 
 /// The tables of a module, for whoever changes what its session may do with them.
 #[derive(Debug)]
 pub(crate) struct Binding {
     shelf: Arc<Shelf>,
     /// As its manifest declares them.
-    declared: Vec<weir_session::Table>,
+    declared: Vec<weir_admission::Table>,
     /// What they were on the node when this was made.
     bound: Vec<Name>,
     granted: Arc<Granted>,
@@ -22,7 +22,7 @@ pub(crate) struct Binding {
 
 impl SessionSpec {
     /// Which of the node's tables its modules mean by a table of their manifest; nothing where they may not do that with any.
-    fn meant(&self, declared: &weir_session::Table) -> Option<&Name> {
+    fn meant(&self, declared: &weir_admission::Table) -> Option<&Name> {
         let grants = match declared.access {
             Access::Read { .. } => &self.read,
             Access::Publish => &self.publish,
@@ -96,7 +96,7 @@ impl Binding {
 
     /// The node's tables that it published when this was made.
     pub(crate) fn published(&self) -> impl Iterator<Item = &Name> {
-        let publishes = |declared: &weir_session::Table| matches!(declared.access, Access::Publish);
+        let publishes = |declared: &weir_admission::Table| matches!(declared.access, Access::Publish);
         self.declared.iter().zip(&self.bound).filter(move |(it, _)| publishes(it)).map(|(_, name)| name)
     }
 

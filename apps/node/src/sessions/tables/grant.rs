@@ -3,7 +3,7 @@
 use crate::control::spec::{SessionSpec, SpecError, distinct};
 use std::fmt;
 use std::str::FromStr;
-use weir_session::{Name, NameError};
+use weir_admission::{Name, NameError};
 
 /// A table of the node, and what the session's modules call it: `NAME`, or `LOCAL=NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use crate::control::spec::SessionSpec;
 use crate::error::NodeError;
 use std::sync::{Arc, Mutex};
 use weir_abi::{code, limit};
+use weir_admission::{Holding, Manifest, MemoryReservation, NodeMemory};
 use weir_sandbox::{Press, TableVersion};
-use weir_session::{Holding, Manifest, MemoryReservation, NodeMemory};
 use weir_units::Bytes;
 
 /// By what one module publishes its tables. They are gone with it.
@@ -124,7 +124,7 @@ pub fn alone(manifest: &Manifest) -> Result<Arc<dyn Press>, NodeError> {
         .map_err(|error| NodeError::of_memory(&manifest.name, error))?;
     let mut session = SessionSpec::new(manifest.name.clone());
     let grant =
-        |table: &weir_session::Table| TableGrant { local: table.name.clone(), table: table.name.clone() };
+        |table: &weir_admission::Table| TableGrant { local: table.name.clone(), table: table.name.clone() };
     session.publish = manifest.tables.iter().map(grant).collect();
     session.read.clone_from(&session.publish);
     let shelf: Arc<Shelf> = Arc::default();

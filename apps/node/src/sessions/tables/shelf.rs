@@ -12,9 +12,9 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use weir_admission::ledger::Digest;
+use weir_admission::{MemoryReservation, Name};
 use weir_sandbox::TableVersion;
-use weir_session::ledger::Digest;
-use weir_session::{MemoryReservation, Name};
 use weir_units::{Bytes, beside};
 
 /// Why something cannot be done with a table. Nothing has changed.
@@ -489,8 +489,8 @@ impl Drop for Claims {
 mod tests {
     use super::*;
     use weir_abi::{code, limit};
+    use weir_admission::{Manifest, NodeMemory};
     use weir_sandbox::Press;
-    use weir_session::{Manifest, NodeMemory};
 
     fn name(text: &str) -> Name {
         Name::new(text).unwrap()

@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use weir_admission::Name;
 use weir_os::private::PrivateError;
-use weir_session::Name;
 use weir_trust::grant::Resource;
 
 /// The present files of all modules of a session have this part of the limit together, so that others can be deleted for them; each module's …

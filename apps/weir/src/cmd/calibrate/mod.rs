@@ -9,13 +9,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use kernels::{KERNELS, Kernel};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use weir_admission::{Admitted, Calibration, CalibrationError, Records};
 use weir_bounds::EntryPoint;
 use weir_datapath::seat::{Seat, SeatError};
 use weir_netio::{Block, Capture, Input, Next};
 use weir_node::sessions::tables::alone;
 use weir_os::private::Folder;
 use weir_sandbox::{Batch, Engine, Instance, LoadError, Means, Options, thread_time};
-use weir_session::{Admitted, Calibration, CalibrationError, Records};
 use weir_units::{Nanos, Shown as _, Timestamp};
 
 /// How often each kernel is measured: in turn, so that what disturbs for a while disturbs all of them a little.
@@ -250,8 +250,8 @@ fn keep(path: &Path, calibration: &Calibration) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+    use weir_admission::Tier;
     use weir_sandbox::Control;
-    use weir_session::Tier;
 
     #[test]
     fn every_kernel_is_proved_and_does_its_work() {

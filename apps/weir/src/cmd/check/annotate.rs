@@ -6,8 +6,8 @@ use super::source::Sources;
 use super::table::{heat, share};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
+use weir_admission::shown;
 use weir_bounds::{Linear, Place};
-use weir_session::shown;
 
 /// Lines that are shown around one that has a cost.
 const CONTEXT: usize = 3;

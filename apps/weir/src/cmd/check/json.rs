@@ -3,10 +3,10 @@
 use super::Findings;
 use serde::Serialize;
 use std::io::{self, Write};
+use weir_admission::{Access, Comparison, Excess, Refusal, Resource, Standing, Value};
 use weir_bounds::{
     CallBound, Costs, EntryBound, EntryPoint, HostCall, Linear, LoopBound, Place, Reason, Step, What,
 };
-use weir_session::{Access, Comparison, Excess, Refusal, Resource, Standing, Value};
 
 #[derive(Serialize)]
 struct Refused<'a> {

@@ -15,11 +15,11 @@ use paint::Paint;
 use source::Sources;
 use std::io::Write;
 use std::time::Instant;
-use weir_bounds::Analysis;
-use weir_sandbox::{CompileLimits, Engine, LoadError, Options};
-use weir_session::{
+use weir_admission::{
     Admitted, Assessment, Calibration, Comparison, Facts, Manifest, Parameter, Refusal, Tier, Value,
 };
+use weir_bounds::Analysis;
+use weir_sandbox::{CompileLimits, Engine, LoadError, Options};
 use weir_units::{Bytes, Nanos, Shown as _};
 
 /// Why a module is not fit to run.

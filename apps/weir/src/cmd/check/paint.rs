@@ -1,7 +1,7 @@
 //! Text for terminals: colours where they are wanted, lines that are not too long.
 
 use std::io::IsTerminal;
-use weir_session::is_plain;
+use weir_admission::is_plain;
 
 /// Columns that a line of text has at most.
 pub const WIDTH: usize = 100;

@@ -5,7 +5,7 @@ use super::paint::{Look, Paint, wrapped};
 use super::table::{at, what};
 use crate::modules::wants;
 use std::io::{self, Write};
-use weir_session::{Comparison, Excess, Parameter, ParameterType, Refusal, Tick, Tier, Value, shown};
+use weir_admission::{Comparison, Excess, Parameter, ParameterType, Refusal, Tick, Tier, Value, shown};
 use weir_units::Bytes;
 
 /// Columns before the text of a line that begins with a heading.

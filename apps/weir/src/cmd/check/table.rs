@@ -3,8 +3,8 @@
 use super::Findings;
 use super::paint::{Look, Paint, wrapped};
 use std::io::{self, Write};
+use weir_admission::{Comparison, Resource, Standing, shown};
 use weir_bounds::{Class, EntryBound, Linear, Reason, Step, What};
-use weir_session::{Comparison, Resource, Standing, shown};
 use weir_units::Bytes;
 
 /// The packet for which shares are shown: as long as Ethernet has them.
@@ -100,7 +100,7 @@ fn bounds(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Re
         }
     }
     write_cells(out, &rows, paint)?;
-    if findings.facts.entry() == weir_session::Entry::Batch {
+    if findings.facts.entry() == weir_admission::Entry::Batch {
         writeln!(out, "A call of weir_batch is for 64 packets.")?;
     }
     memory(out, findings, paint)?;

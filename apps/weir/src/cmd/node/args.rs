@@ -5,10 +5,10 @@ use super::stated::Stated;
 use crate::amounts::{OfSession, Options};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
+use weir_admission::Name;
+use weir_admission::ledger::{Head, parse_time};
 use weir_node::control::protocol;
 use weir_node::control::spec::SessionSpec;
-use weir_session::Name;
-use weir_session::ledger::{Head, parse_time};
 use weir_units::{BitsPerSecond, Timestamp};
 
 /// Which node.
@@ -333,6 +333,6 @@ pub struct Top {
     pub once: bool,
 }
 
-fn name(text: &str) -> Result<Name, weir_session::NameError> {
+fn name(text: &str) -> Result<Name, weir_admission::NameError> {
     Name::new(text)
 }

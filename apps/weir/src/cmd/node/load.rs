@@ -113,8 +113,8 @@ mod tests {
             name: None,
             module: "m".to_owned(),
             settings: settings(&spec).unwrap(),
-            channel: weir_session::Name::new("main").unwrap(),
-            cpu: weir_session::Name::new("main").unwrap(),
+            channel: weir_admission::Name::new("main").unwrap(),
+            cpu: weir_admission::Name::new("main").unwrap(),
         };
         assert_eq!(module.settings(), spec.settings);
         module.settings.clear();

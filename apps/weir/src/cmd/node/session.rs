@@ -8,11 +8,11 @@ use crate::Failure;
 use crate::spec::Spec;
 use std::io::Write;
 use std::path::Path;
+use weir_admission::Name;
 use weir_node::client::{Client, Upload, Whereabouts};
 use weir_node::control::config::CONFIG_BYTES_MAX;
 use weir_node::control::protocol::{self, Request};
 use weir_node::control::spec::{ModuleSpec, SessionSpec};
-use weir_session::Name;
 
 /// Does what is asked with a session.
 pub fn session(out: &mut impl Write, args: &Session) -> Result<(), Failure> {

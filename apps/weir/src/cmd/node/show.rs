@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use weir_admission::Name;
+use weir_admission::ledger::{Column, Counter};
 use weir_node::control::offers::Pays;
 use weir_node::control::protocol::{
     ChannelShot, InterfaceShot, LimitShot, ModuleShot, OutputShot, ProcessorShot, SessionShot, Snapshot,
 };
-use weir_session::Name;
-use weir_session::ledger::{Column, Counter};
 use weir_trust::grant::Resource;
 use weir_units::{BitsPerSecond, Bytes, Nanos, shown};
 

@@ -9,8 +9,8 @@ use serde::de::{
 };
 use serde_json::{Map, Value as Json};
 use std::marker::PhantomData;
+use weir_admission::Name;
 use weir_node::control::spec::{Key, Keyed};
-use weir_session::Name;
 use weir_trust::grant::Resource;
 use weir_wire::{WriteField, WriteFields};
 
@@ -374,7 +374,7 @@ mod tests {
         assert_eq!(channel.filter, r"ether proto \ip and 1,2");
         let offer: OfferSpec =
             read("--offer", "service=lookup,callers=alice  bob,queue=4,pays=caller").unwrap();
-        let callers: Vec<&str> = offer.callers.iter().map(weir_session::Name::as_str).collect();
+        let callers: Vec<&str> = offer.callers.iter().map(weir_admission::Name::as_str).collect();
         assert_eq!((offer.service.as_str(), callers, offer.queue), ("lookup", vec!["alice", "bob"], 4));
         let used: UseSpec = read("--use", "service=lookup,of=asn,pays=50us").unwrap();
         assert_eq!((used.of.as_str(), used.pays), ("asn", Some(Nanos(50_000))));

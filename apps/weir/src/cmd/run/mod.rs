@@ -36,13 +36,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use summary::{ModuleSummary, Summary};
 use tables::{TableError, Tables};
+use weir_admission::{Kind, Parallel};
 use weir_datapath::seat::SeatError;
 use weir_datapath::source::PacketSource;
 use weir_netio::{Filter, FilterError, PacketWriter, WriteError};
 use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError};
 use weir_report::Report;
 use weir_sandbox::{Cache, Calibration, CompileLimits, Engine, Instance, LoadError, Options, Program};
-use weir_session::{Kind, Parallel};
 use weir_units::{Nanos, Shown as _};
 
 /// The period at which rows are brought to their logs, as a period of ticks.
@@ -298,7 +298,7 @@ fn load(args: &Run, tables: &Tables) -> Result<(Engine, Vec<Program>), RunError>
         for shipped in shipped::ALL {
             let module = Spec { name: shipped.name.to_owned(), settings: Vec::new() };
             // The others change packets, or send some, so they run only where they are named.
-            if weir_session::manifest_of(shipped.wasm)
+            if weir_admission::manifest_of(shipped.wasm)
                 .is_ok_and(|(manifest, _)| manifest.kind == Kind::Monitor)
             {
                 admitted.push((shipped.name.to_owned(), module.admit(&terms)?));

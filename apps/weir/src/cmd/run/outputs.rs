@@ -3,10 +3,10 @@
 use super::forward::Forwarder;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use weir_admission::{Manifest, Name, Record};
 use weir_datapath::egress::{Egress, FileEnd};
 use weir_netio::{PacketWriter, WriteError};
 use weir_os::private::{self, Folder};
-use weir_session::{Manifest, Name, Record};
 use weir_units::{Bytes, Timestamp};
 use weir_wire::LinkType;
 

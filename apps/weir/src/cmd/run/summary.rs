@@ -7,11 +7,11 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
+use weir_admission::{Admitted, Tier};
 use weir_netio::{LiveTotals, Reason, Totals, Written};
 use weir_records::StreamRows;
 use weir_report::{CaptureFacts, ModuleFacts, StreamFacts};
 use weir_sandbox::{During, Instance};
-use weir_session::{Admitted, Tier};
 use weir_units::{Bytes, Nanos, Shown as _};
 
 /// Faults that are described for each module; the others are counted.

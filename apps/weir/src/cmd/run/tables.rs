@@ -3,9 +3,9 @@
 use crate::cmd::run::RunError;
 use std::io::Write;
 use std::sync::Arc;
+use weir_admission::{Access, Admitted, Name, NameError};
 use weir_node::sessions::tables::{FileError, read_file};
 use weir_sandbox::{Means, TableVersion};
-use weir_session::{Access, Admitted, Name, NameError};
 use weir_units::Shown as _;
 
 /// Why tables cannot be shown. To blame is whoever named them.

@@ -7,7 +7,7 @@ use crate::cmd::node::place::Address;
 use clap::{ArgGroup, Args, Subcommand};
 use std::path::PathBuf;
 use std::str::FromStr;
-use weir_session::Name;
+use weir_admission::Name;
 use weir_trust::credential::{DatedId, DatedIdError};
 use weir_trust::grant::{Filter, Interface, NodePattern, Second, View};
 use weir_trust::key::PublicKey;

@@ -12,11 +12,11 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_os::child;
-use weir_os::companion::Line;
-use weir_session::{
+use weir_admission::{
     Assessment, Calibration, CalibrationError, Profile, ProfileError, Records, Refusal, Terms,
 };
+use weir_os::child;
+use weir_os::companion::Line;
 use weir_wire::WriteFields;
 
 /// What the node sends is no longer than that: a module, its code, and little else.

@@ -14,10 +14,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_abi::limit;
+use weir_admission::{Admitted, Holding, MemoryReservation, Records, Setting};
 use weir_os::Meter;
 use weir_os::companion::{Companion, Room};
 use weir_os::{Isolation, Launcher};
-use weir_session::{Admitted, Holding, MemoryReservation, Records, Setting};
 use weir_units::{Bytes, Nanos};
 
 /// What a ward has of its own beside its module's memory, the module and its code: stacks, tables, and what it has to say. It is the session's, as these are.

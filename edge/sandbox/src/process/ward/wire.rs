@@ -10,7 +10,7 @@ use crate::{Budget, Cycles, News};
 use std::fmt;
 use weir_abi::entry::ENTRY_POINTS;
 use weir_abi::{BATCH_PACKETS, limit};
-use weir_session::{Manifest, Order, Profile, Records, Setting, is_plain};
+use weir_admission::{Manifest, Order, Profile, Records, Setting, is_plain};
 use weir_units::{Bytes, Timestamp};
 use weir_wire::WriteFields;
 

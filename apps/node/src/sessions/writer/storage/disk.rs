@@ -5,8 +5,8 @@ use crate::control::authority::Owner;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
+use weir_admission::Name;
 use weir_os::private::{self, Folder, PrivateError};
-use weir_session::Name;
 use weir_trust::credential::PrefixId;
 use weir_trust::grant::Resource;
 

@@ -6,7 +6,7 @@ use crate::sessions::limits::Limits;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Instant;
-use weir_session::Name;
+use weir_admission::Name;
 use weir_trust::credential::PrefixId;
 use weir_trust::grant::Resource;
 

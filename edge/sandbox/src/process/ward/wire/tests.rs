@@ -1,5 +1,5 @@
 use super::*;
-use weir_session::manifest_of;
+use weir_admission::manifest_of;
 
 const MANIFEST: &str = "name='m'\nversion='1'\nabi=2\nlicense='MIT'\nsummary='s'\nkind='active'\n\
     [[stream]]\nname='rows'\n[[stream.field]]\nname='a'\ntype='u8'\n[[stream.field]]\nname='b'\ntype='u64'\n\

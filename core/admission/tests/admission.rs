@@ -1,7 +1,7 @@
 //! What is admitted, what is refused, and in which words.
 
+use weir_admission::{Admitted, Entry, Refusal, Value};
 use weir_bounds::EntryPoint;
-use weir_session::{Admitted, Entry, Refusal, Value};
 
 const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\nmemory = '1 MiB'\n\
     [[parameter]]\nname = 'size'\ntype = 'u64'\ndefault = 8\nmax = 10\n";
@@ -164,7 +164,7 @@ fn an_entry_point_is_a_function_of_the_modules_own() {
 #[test]
 fn the_manual_lists_every_limit_on_the_shape_of_a_module() {
     let manual = include_str!("../../../docs/MODULES.md");
-    for shape in weir_session::Shape::ALL {
+    for shape in weir_admission::Shape::ALL {
         let digits = shape.most().to_string();
         let groups: Vec<&str> =
             digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap()).collect();
@@ -188,11 +188,11 @@ fn what_a_stranger_wrote_cannot_forge_a_line_on_a_terminal() {
         head("abi = 2", "abi = 2 \u{1b}[2J"),
     ] {
         let message = refusal(&manifest).to_string();
-        assert!(message.chars().all(weir_session::is_plain), "{message:?}");
+        assert!(message.chars().all(weir_admission::is_plain), "{message:?}");
     }
     let twice =
         "(export \"a\\1b[2J\\0aweir: all fine\" (func 0)) (export \"a\\1b[2J\\0aweir: all fine\" (func 0))";
-    assert!(refused(&format!("{MEMORY} {PACKET} {twice}")).chars().all(weir_session::is_plain));
+    assert!(refused(&format!("{MEMORY} {PACKET} {twice}")).chars().all(weir_admission::is_plain));
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Which tier a module gets, by its bytes, its parameters and a profile; and what a refusal says.
 
-use weir_bounds::{Class, EntryPoint, Linear};
-use weir_session::{
+use weir_admission::{
     Admitted, Assessment, Calibration, Comparison, Profile, Refusal, Resource, Setting, Standing, Terms, Tier,
 };
+use weir_bounds::{Class, EntryPoint, Linear};
 
 const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\nmemory = '1 MiB'\n\
     [[parameter]]\nname = 'size'\ntype = 'u64'\ndefault = 8\nmax = 1000\n";
@@ -57,7 +57,7 @@ fn refusal(body: &str, profile: &str) -> String {
     let assessment = assess(body, &[], profile);
     let told = assessment.verdict().unwrap_err().to_string();
     assert_eq!(assessment.admit().unwrap_err().to_string(), told, "admission refuses what the verdict said");
-    assert!(told.chars().all(weir_session::is_plain), "{told}");
+    assert!(told.chars().all(weir_admission::is_plain), "{told}");
     told
 }
 

@@ -1,0 +1,9 @@
+//! All integration tests of `weir-admission`, in one program: each program links the same libraries once more.
+
+#![forbid(unsafe_code)]
+
+mod admission;
+mod ledger;
+mod services;
+mod spec;
+mod tiers;

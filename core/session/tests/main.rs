@@ -1,9 +1,0 @@
-//! All integration tests of `weir-session`, in one program: each program links the same libraries once more.
-
-#![forbid(unsafe_code)]
-
-mod admission;
-mod ledger;
-mod services;
-mod spec;
-mod tiers;
