@@ -8,10 +8,10 @@ use crate::statistics::Sample;
 use std::hash::Hasher;
 use std::ops::Range;
 use std::time::{Duration, Instant};
-use weir_admission::{Field, Records};
 use weir_sandbox::{Batch, Calibration, Patch};
 use weir_units::Timestamp;
 use xxhash_rust::xxh3::Xxh3;
+use {weir_admission::Field, weir_session::Records};
 
 /// A build of a module that can be given packets.
 pub trait Contestant {

@@ -5,8 +5,11 @@ use crate::statistics::{Action, Sample, processor_time, values_in_turn};
 use crate::table::Table;
 use std::path::Path;
 use std::time::Instant;
-use weir_admission::{Manifest, Order, Record};
 use weir_records::{Durability, ModuleFiles, RecordsError};
+use {
+    weir_admission::Manifest,
+    weir_session::{Order, Record},
+};
 
 /// Rows of each file.
 const ROWS: u32 = 400_000;

@@ -9,8 +9,8 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use weir_abi::{ARENA_BASE, BATCH_BYTES, BATCH_PACKETS, DESCRIPTORS_BASE, Descriptor};
-use weir_admission::Records;
 use weir_sandbox::{Area, Batch, Control, Engine, Instance, Options, Program};
+use weir_session::Records;
 use weir_units::{Nanos, Timestamp};
 
 /// Room for a batch of the longest packets that are tried.

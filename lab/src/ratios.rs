@@ -192,7 +192,7 @@ fn slow(module: &Module, trace: &Packets, part: f64) -> Result<f64, LabError> {
             while let Some(tick) = ticks.next_if(|tick| tick.before <= index + 1) {
                 build.tick(*tick);
             }
-            build.take(weir_admission::Records::default());
+            build.take(weir_session::Records::default());
         }
     }
     least.sort_unstable();

@@ -6,8 +6,8 @@ use crate::module::Module;
 use crate::packets::{Packets, Tick};
 use std::sync::{Arc, Mutex, PoisonError};
 use weir_abi::{DESCRIPTOR_BYTES, DESCRIPTORS_BASE, code};
-use weir_admission::Records;
 use weir_sandbox::{Batch, Engine, Instance, Means, Pinned, Press, TableVersion};
+use weir_session::Records;
 use weir_units::{Bytes, Timestamp};
 
 /// An instance with mapped packets, and its published tables.

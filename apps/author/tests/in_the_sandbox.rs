@@ -4,11 +4,14 @@ use crate::toolchain::{has_c, has_rust, options, rust_options};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use weir_abi::DESCRIPTORS_BASE;
-use weir_admission::{Admitted, Records, Setting};
 use weir_author::{Lang, build, new};
 use weir_netio::{Capture, Input, Next, Totals};
 use weir_sandbox::{Area, Batch, Counters, Engine, Instance, LogLine, Patch};
 use weir_units::Timestamp;
+use {
+    weir_admission::{Admitted, Setting},
+    weir_session::Records,
+};
 
 const HEAD: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n";
 

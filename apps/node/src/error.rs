@@ -6,7 +6,6 @@ use crate::link::OutputError;
 use crate::plan::PlanError;
 use crate::runner::{StartError, Stuck};
 use crate::sessions::tables::TableError;
-use weir_admission::{Name, Refusal, ReservationError, StillKept, Tier};
 use weir_datapath::egress::LinkError;
 use weir_datapath::receive::ReceiveError;
 use weir_datapath::seat::SeatError;
@@ -15,6 +14,10 @@ use weir_sandbox::LoadError;
 use weir_sched::cpu::Refusal as CpuRefusal;
 use weir_sched::link::{RateRefused, Refused as LinkRefusal};
 use weir_units::{Bytes, Nanos, beside};
+use {
+    weir_admission::{Name, Refusal, Tier},
+    weir_session::{ReservationError, StillKept},
+};
 
 /// Why something was not done. Nothing has changed then.
 #[derive(Debug, thiserror::Error)]

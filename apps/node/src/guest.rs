@@ -12,8 +12,6 @@ use std::time::Instant;
 use weir_abi::BATCH_PACKETS;
 use weir_abi::entry::Allowance;
 use weir_admission::ledger::Usage;
-use weir_admission::services::{Party, Request};
-use weir_admission::{Admitted, Calibration, Records, Tier};
 use weir_bounds::EntryPoint;
 use weir_datapath::account::Account;
 use weir_datapath::effects::Patches;
@@ -24,7 +22,12 @@ use weir_datapath::preprocess::Preprocessor;
 use weir_datapath::queue::{Queue, Ticket};
 use weir_datapath::seat::{Occupant, Seat};
 use weir_sandbox::{Budget, Cycles, LogLine, News, thread_time};
+use weir_session::services::{Party, Request};
 use weir_units::Nanos;
+use {
+    weir_admission::{Admitted, Calibration, Tier},
+    weir_session::Records,
+};
 
 /// The longest packet that a module is shown: one of IP's greatest length, with what is in front of it. Longer ones are cut when they are captured. The
 /// interface's own limit says nothing here: the system merges packets before anybody sees them (GRO), and datagrams are put together.

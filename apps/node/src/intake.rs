@@ -5,10 +5,13 @@ use crate::error::NodeError;
 use crate::sessions::node::{Channel, Session};
 use std::io;
 use std::sync::Arc;
-use weir_admission::{Holding, MemoryReservation, Name};
 use weir_datapath::preprocess::{Asked, Preprocessor};
 use weir_netio::PacketRoom;
 use weir_wire::ReassemblyLimits;
+use {
+    weir_admission::Name,
+    weir_session::{Holding, MemoryReservation},
+};
 
 impl Session {
     /// Takes memory for the fragments that wait for a module of this channel from what the session has reserved, where the channel puts any together.

@@ -63,7 +63,7 @@ impl Outbox {
 mod tests {
     use super::*;
     use std::sync::mpsc::channel;
-    use weir_admission::{Order, Records};
+    use weir_session::{Order, Records};
 
     fn output(bytes: usize) -> Output {
         let mut records = Records::default();

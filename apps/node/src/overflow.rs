@@ -4,9 +4,12 @@ use crate::control::spec::{ChannelSpec, Late, Sees};
 use crate::error::NodeError;
 use crate::server::log::warn;
 use std::sync::Arc;
-use weir_admission::{Holding, MemoryReservation, Name};
 use weir_datapath::overflow::{Budget, Overflow};
 use weir_netio::{PacketRoom, Selection};
+use {
+    weir_admission::Name,
+    weir_session::{Holding, MemoryReservation},
+};
 
 /// The account that the memory of a queue is on.
 #[derive(Debug)]

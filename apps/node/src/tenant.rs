@@ -3,10 +3,10 @@
 use crate::sessions::tables::Readings;
 use std::io;
 use std::sync::Arc;
-use weir_admission::Records;
 use weir_datapath::seat::Occupant;
 use weir_netio::{DescriptorRing, WatchGuard, Window};
 use weir_sandbox::{Area, Budget, Call, Counters, Instance, LogLine, News, Patch, Press, Step, Ward};
+use weir_session::Records;
 use weir_units::{Bytes, Nanos};
 
 /// A module in its sandbox.

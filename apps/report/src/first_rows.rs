@@ -2,7 +2,10 @@
 
 use crate::page::{Cell, table};
 use crate::value;
-use weir_admission::{Field, Record, Stream};
+use {
+    weir_admission::{Field, Stream},
+    weir_session::Record,
+};
 
 /// A stream's first rows as text.
 #[derive(Debug)]

@@ -23,8 +23,8 @@ pub use facts::{CaptureFacts, ModuleFacts, StreamFacts};
 
 use series::Series;
 use sinks::ModuleSinks;
-use weir_admission::{Manifest, Record};
 use weir_units::Timestamp;
+use {weir_admission::Manifest, weir_session::Record};
 
 /// What is remembered of a run for its page.
 #[derive(Debug, Default)]

@@ -4,7 +4,10 @@ use crate::facts::ModuleFacts;
 use crate::findings;
 use crate::first_rows::FirstRows;
 use std::fmt::Debug;
-use weir_admission::{Manifest, Name, Record};
+use {
+    weir_admission::{Manifest, Name},
+    weir_session::Record,
+};
 
 /// Rows of a stream that are shown where nothing else is made of it.
 const PREVIEW_ROWS: usize = 10;

@@ -3,8 +3,11 @@
 use crate::text;
 use std::net::Ipv6Addr;
 use weir_abi::row::FieldType;
-use weir_admission::{Field, FieldValue, Record, Stream};
 use weir_units::Timestamp;
+use {
+    weir_admission::{Field, FieldValue, Stream},
+    weir_session::Record,
+};
 
 /// Characters of a value that a table shows.
 const SHOWN_MAX: usize = 160;

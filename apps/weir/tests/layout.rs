@@ -13,6 +13,7 @@ use serde_json::Value;
 /// What each crate may use of this workspace. The crates of apps/ and lab/ may use everything.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("abi", &[]),
+    ("core/session", &["core/units", "abi", "core/admission", "core/session"]),
     ("core/units", &[]),
     ("core/wire", &["abi", "core/units"]),
     ("core/bounds", &["abi", "core/units"]),
@@ -24,14 +25,17 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("core/graph", &["core/units", "core/wire"]),
     ("core/elements", &["core/graph"]),
     ("edge/os", &["core/units"]),
-    ("edge/sandbox", &["abi", "core/bounds", "core/admission", "core/units", "core/wire", "edge/os"]),
+    (
+        "edge/sandbox",
+        &["abi", "core/bounds", "core/admission", "core/session", "core/units", "core/wire", "edge/os"],
+    ),
     ("edge/netio", &["abi", "core/demux", "core/filter", "core/units", "core/wire", "edge/os"]),
     (
         "edge/datapath",
         &["abi", "core/demux", "core/sched", "core/units", "core/wire", "edge/netio", "edge/sandbox"],
     ),
-    ("edge/ledger-files", &["core/admission", "core/units", "edge/os"]),
-    ("edge/records", &["abi", "core/admission", "core/units", "edge/os"]),
+    ("edge/ledger-files", &["core/admission", "core/session", "core/units", "edge/os"]),
+    ("edge/records", &["abi", "core/admission", "core/session", "core/units", "edge/os"]),
     ("edge/remote", &["core/trust", "core/units", "edge/os"]),
 ];
 

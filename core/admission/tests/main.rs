@@ -4,6 +4,5 @@
 
 mod admission;
 mod ledger;
-mod services;
 mod spec;
 mod tiers;

@@ -1,8 +1,11 @@
 //! How many rows a second go into a file, in the shape of the module rtt: `cargo run --release -p weir-records --example speed`.
 
 use std::time::Instant;
-use weir_admission::{Manifest, Order, Record};
 use weir_records::{Durability, ModuleFiles};
+use {
+    weir_admission::Manifest,
+    weir_session::{Order, Record},
+};
 
 const ROWS: u64 = 4_000_000;
 const FIELDS: &[(&str, &str)] = &[

@@ -19,8 +19,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_admission::{Manifest, Name, Record, Stream};
 use weir_os::private::Folder;
+use {
+    weir_admission::{Manifest, Name, Stream},
+    weir_session::Record,
+};
 
 /// A row group ends with so many rows …
 const GROUP_ROWS_MAX: usize = 128 << 10;

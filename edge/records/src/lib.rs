@@ -30,7 +30,10 @@ use file::StreamFile;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use weir_admission::{Manifest, Name, Record};
+use {
+    weir_admission::{Manifest, Name},
+    weir_session::Record,
+};
 
 /// What a crash leaves of the rows so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

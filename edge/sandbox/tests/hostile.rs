@@ -3,12 +3,12 @@
 use crate::support::*;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_admission::{Admitted, Records};
 use weir_sandbox::{
     Batch, Cache, During, Engine, FaultKind, Instance, LoadError, Means, Options, WriteRights, thread_time,
 };
 use weir_units::{Nanos, Timestamp};
 use weir_wire::{WriteField, WriteFields};
+use {weir_admission::Admitted, weir_session::Records};
 
 /// Runs a batch in which packet 20 does `act`. Exactly that packet is lost, for the reason given, and the rest is counted.
 fn loses_packet_20(act: &str, kind: FaultKind) {

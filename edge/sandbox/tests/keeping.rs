@@ -5,9 +5,12 @@ use crate::support::{MANIFEST, Packets, all, emitting, engine, started};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use weir_abi::{ARENA_BASE, DESCRIPTORS_BASE, code};
-use weir_admission::{Admitted, KeptPackets, Profile, Terms};
 use weir_sandbox::{Batch, Budget, Call, Engine, Instance, Means, NotPinned, Pinned, Step};
 use weir_units::{Bytes, Timestamp};
+use {
+    weir_admission::{Admitted, Profile, Terms},
+    weir_session::KeptPackets,
+};
 
 /// Memory in pieces of 250 bytes, of which so many can be kept in all; and what is kept of it now.
 #[derive(Clone, Default)]

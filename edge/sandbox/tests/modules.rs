@@ -3,9 +3,12 @@
 use crate::support::*;
 use weir_abi::DESCRIPTORS_BASE;
 use weir_abi::host::HostFunction;
-use weir_admission::{Admitted, Order, Records, Tier};
 use weir_sandbox::{Batch, Budget, Call, Control, Engine, Instance, LogLine, Options, Step};
 use weir_units::Timestamp;
+use {
+    weir_admission::{Admitted, Tier},
+    weir_session::{Order, Records},
+};
 
 #[test]
 fn a_module_reads_packets_and_descriptors_in_place() {

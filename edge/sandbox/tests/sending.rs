@@ -3,9 +3,12 @@
 use crate::support;
 use crate::support::{all, at_packet, engine, program, started};
 use weir_abi::{ARENA_BASE, DESCRIPTORS_BASE, code, limit};
-use weir_admission::{Admitted, Profile, Records, Tier};
 use weir_sandbox::{Batch, Call, FaultKind, Instance, Step};
 use weir_units::Timestamp;
+use {
+    weir_admission::{Admitted, Profile, Tier},
+    weir_session::Records,
+};
 
 /// A packet function that sends `len` bytes from `address` to `output`, and keeps the answer in the first word of a record.
 fn sends(output: i64, address: i64, len: i64) -> String {

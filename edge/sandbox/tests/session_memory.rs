@@ -2,10 +2,13 @@
 
 use crate::support::{MANIFEST, Packets, all, bytes, engine, values, wat};
 use std::sync::Arc;
-use weir_admission::{Admitted, MemoryReservation, NodeMemory, Profile, Terms, Tier};
 use weir_bounds::EntryPoint;
 use weir_sandbox::{Budget, Call, During, Engine, FaultKind, Instance, LoadError, Means, News, Step};
 use weir_units::Bytes;
+use {
+    weir_admission::{Admitted, Profile, Terms, Tier},
+    weir_session::{MemoryReservation, NodeMemory},
+};
 
 const PAGE: u64 = 65_536;
 

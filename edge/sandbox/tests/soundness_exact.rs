@@ -5,9 +5,12 @@ use crate::oracle::exact::{NOW, Tally, batch, change_table, map, run, start};
 use crate::oracle::generate::{self, loops, smith};
 use crate::oracle::plain::{PACKETS, fill, packet_bytes};
 use crate::oracle::space::Shown;
-use weir_admission::{Admitted, Records, Tier};
 use weir_bounds::{EntryPoint, Linear};
 use weir_sandbox::{Control, Engine, Instance, Options};
+use {
+    weir_admission::{Admitted, Tier},
+    weir_session::Records,
+};
 
 /// Fuel after which a call is abandoned.
 const FUEL: u64 = 4_000_000;

@@ -5,11 +5,14 @@ use crate::support::{MANIFEST, Packets, all, alone, at_packet, bytes, emitting, 
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::time::Duration;
-use weir_admission::{Admitted, Order, Profile, Records, Terms, Tier};
 use weir_sandbox::{
     Area, Batch, Budget, Call, Control, Counters, During, Engine, FaultKind, Instance, Options, Program, Step,
 };
 use weir_units::{Nanos, Timestamp};
+use {
+    weir_admission::{Admitted, Profile, Terms, Tier},
+    weir_session::{Order, Records},
+};
 
 /// What a nanosecond is in fuel where nobody has calibrated.
 const FUEL_PER_NANOSECOND: u64 = 4;

@@ -2,9 +2,12 @@
 
 use crate::support::*;
 use weir_abi::{ARENA_BASE, lost};
-use weir_admission::{Admitted, Order, Profile, Records, Terms, Tier};
 use weir_sandbox::{Batch, Control, During, Engine, FaultKind, Instance, Options};
 use weir_units::{Nanos, Timestamp};
+use {
+    weir_admission::{Admitted, Profile, Terms, Tier},
+    weir_session::{Order, Records},
+};
 
 /// A profile that allows this tier only, with so much time for a packet: a nanosecond is four units of fuel where nobody has calibrated.
 fn profile(tier: Tier, packet: u64) -> Profile {

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
-use weir_admission::{Admitted, Records};
 use weir_datapath::seat::Seat;
 use weir_netio::{Block, Kind, Live, LiveNext, Sink};
 use weir_sandbox::{Cycles, Engine, Options};
 use weir_units::{Bytes, Nanos};
+use {weir_admission::Admitted, weir_session::Records};
 
 /// The experiment.
 pub const FIGURE: Figure = Figure {

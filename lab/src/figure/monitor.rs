@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use weir_admission::{Admitted, Records};
 use weir_datapath::seat::Seat;
 use weir_netio::{Direction, Kind, Live, LiveNext, LiveOptions};
 use weir_sandbox::{Cycles, Engine, Instance, Options, Program};
 use weir_units::{Bytes, Nanos};
+use {weir_admission::Admitted, weir_session::Records};
 
 /// A buffer for some milliseconds of packets, while the thread is kept from its core.
 pub const BUFFER: Bytes = Bytes(4 << 20);

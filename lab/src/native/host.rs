@@ -10,10 +10,13 @@ use sha2::{Digest, Sha256};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use weir_abi::{Descriptor, code, host::algorithm, limit};
-use weir_admission::{Access, Admitted, Manifest, Order, Records, Value};
 use weir_sandbox::Patch;
 use weir_units::Bytes;
 use weir_wire::{PEEK_MAX, PatchError, WriteFields};
+use {
+    weir_admission::{Access, Admitted, Manifest, Value},
+    weir_session::{Order, Records},
+};
 
 /// `struct lab_host` of lab/native/host.c.
 #[repr(C)]

@@ -11,8 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::NonNull;
 use weir_abi::Descriptor;
-use weir_admission::Records;
 use weir_sandbox::Batch;
+use weir_session::Records;
 use weir_units::Timestamp;
 
 /// A natively built module at work.

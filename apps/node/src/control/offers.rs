@@ -6,8 +6,8 @@ use crate::control::spec::{PARTS_MAX, SessionSpec, SpecError};
 use crate::error::NodeError;
 use crate::sessions::node::Node;
 use serde::{Deserialize, Serialize};
-use weir_admission::services::{Offer, Payer, Use};
 use weir_admission::{Name, Service};
+use weir_session::services::{Offer, Payer, Use};
 use weir_units::{Bytes, Nanos};
 
 /// A service that a session offers: of the first of its modules whose manifest has one of this name.

@@ -13,12 +13,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_admission::ledger::{ReservedLink, Text, Usage};
-use weir_admission::{Holding, MemoryReservation, Name};
 use weir_datapath::egress::{Egress, Outlet, Tap, TapError};
 use weir_demux::{Demux, JoinError, Limits};
 use weir_sched::link::Refused;
 use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
+use {
+    weir_admission::Name,
+    weir_session::{Holding, MemoryReservation},
+};
 
 /// Why an output channel is not opened or changed.
 #[derive(Debug, thiserror::Error)]

@@ -9,11 +9,11 @@ use crate::server::log::warn;
 use crate::sessions::filters::Compiled;
 use crate::sessions::node::Node;
 use std::sync::Arc;
-use weir_admission::{MemoryReservation, Name};
 use weir_datapath::egress::Outlet;
 use weir_demux::Demux;
 use weir_sched::link::{RateRefused, Refused};
 use weir_units::{BitsPerSecond, Nanos};
+use {weir_admission::Name, weir_session::MemoryReservation};
 
 /// An output channel that gives up what it has reserved.
 #[derive(Clone, Debug)]

@@ -7,11 +7,14 @@ use crate::error::NodeError;
 use crate::sessions::filters::Compiled;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weir_admission::{Holding, MemoryReservation, Name};
 use weir_datapath::egress::LinkError;
 use weir_sched::link::Link;
 use weir_units::Nanos;
 use weir_wire::LinkType;
+use {
+    weir_admission::Name,
+    weir_session::{Holding, MemoryReservation},
+};
 
 /// One link.
 struct One {

@@ -22,8 +22,8 @@ use crate::sessions::tables::Sheet;
 use crate::sessions::workshop::Prepared;
 use std::sync::Arc;
 use weir_admission::ledger::{Digest, Event, Session as Billed};
-use weir_admission::{MemoryReservation, Name};
 use weir_units::Nanos;
+use {weir_admission::Name, weir_session::MemoryReservation};
 
 /// A session that is to be created, or to replace the present one of its name.
 pub(crate) struct Arrival {

@@ -9,8 +9,11 @@ use crate::sessions::node::{Channel, Node, Session, Vp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_admission::{MemoryReservation, MemoryState, Name};
 use weir_datapath::egress::Outlet;
+use {
+    weir_admission::Name,
+    weir_session::{MemoryReservation, MemoryState},
+};
 
 /// What was done of a change, to be taken back where the rest is refused.
 struct Done {

@@ -11,8 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
-use weir_admission::{Field, FieldValue, Record, Stream};
 use weir_units::Bytes;
+use {
+    weir_admission::{Field, FieldValue, Stream},
+    weir_session::Record,
+};
 
 /// Rows that wait for a follower, at most.
 const ROWS_MAX: usize = 4096;
@@ -190,7 +193,7 @@ mod tests {
             (b"aba\xffb", "6162", "a\u{fffd}b"),
         ] {
             let row: Vec<u8> = [0u32, 2, 2, 3].into_iter().flat_map(u32::to_le_bytes).collect();
-            let record = Record { order: weir_admission::Order::packet(0), stream: 0, row: &row, tail };
+            let record = Record { order: weir_session::Order::packet(0), stream: 0, row: &row, tail };
             let expected = [("b", digits), ("s", string)]
                 .map(|(name, text)| (name.to_owned(), Given::Text(text.to_owned())));
             assert_eq!(super::fields(&stream, &record), expected.into());

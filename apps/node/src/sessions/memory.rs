@@ -4,8 +4,8 @@ use crate::error::NodeError;
 use crate::sessions::limits::Limits;
 use crate::sessions::node::Node;
 use std::sync::Arc;
-use weir_admission::{MemoryReservation, Name};
 use weir_units::Bytes;
+use {weir_admission::Name, weir_session::MemoryReservation};
 
 impl Node {
     /// Memory that sessions have reserved, of what they can reserve.

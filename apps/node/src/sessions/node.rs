@@ -33,8 +33,6 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use weir_admission::ledger::{Unloaded, Usage};
-use weir_admission::services::ServiceTally;
-use weir_admission::{Holding, MemoryReservation, Name, NodeMemory, Service, Terms, Tier};
 use weir_datapath::account::Account;
 use weir_datapath::egress::Egress;
 use weir_datapath::notice::Notice;
@@ -45,8 +43,13 @@ use weir_datapath::receive::Receiver;
 use weir_demux::{Program as FilterProgram, SubFlows};
 use weir_netio::{PacketRoom, Screen};
 use weir_sched::cpu::VpId;
+use weir_session::services::ServiceTally;
 use weir_trust::credential::{PrefixId, Verified};
 use weir_units::Nanos;
+use {
+    weir_admission::{Name, Service, Terms, Tier},
+    weir_session::{Holding, MemoryReservation, NodeMemory},
+};
 
 /// A virtual processor of a session.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! The post office: calls of services between the modules of a node.
 //!
-//! What may be called, what waits and what is late is decided in [`weir_admission::services`]; here it is told the time, and those who have something to
+//! What may be called, what waits and what is late is decided in [`weir_session::services`]; here it is told the time, and those who have something to
 //! hear are woken.
 
 use crate::runner::Waker;
@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use weir_abi::code;
-use weir_admission::services::{
+use weir_sandbox::Post;
+use weir_session::services::{
     Answer, CallRefusal, Exchange, Offer, Party, ReplyRefusal, Request, ServiceTally, Use,
 };
-use weir_admission::{MemoryReservation, Name};
-use weir_sandbox::Post;
 use weir_units::Nanos;
+use {weir_admission::Name, weir_session::MemoryReservation};
 
 /// All services of a node.
 #[derive(Debug)]

@@ -11,10 +11,13 @@ use crate::sessions::tables::{Binding, Readings, Shelf};
 use crate::tenant::Tenant;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weir_admission::{Admitted, Assessment, MemoryReservation, Name, Terms, Tier};
 use weir_os::{Launcher, Meter};
 use weir_sandbox::{Engine, Instance, LoadError, Means, Post, Ward};
 use weir_units::{Bytes, Nanos};
+use {
+    weir_admission::{Admitted, Assessment, Name, Terms, Tier},
+    weir_session::MemoryReservation,
+};
 
 /// Modules that come with weir, by their names.
 pub type Shipped = fn(&str) -> Option<&'static [u8]>;

@@ -17,11 +17,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use storage::Storage;
 pub(crate) use storage::{Holder, SessionFiles};
-use weir_admission::{Manifest, Name, Record, Records};
 use weir_datapath::account::Account;
 use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError, Recovered};
 use weir_sandbox::thread_time;
 use weir_units::{Bytes, Nanos, Shown as _};
+use {
+    weir_admission::{Manifest, Name},
+    weir_session::{Record, Records},
+};
 
 /// The folder of records in that of the node's state.
 pub(crate) const RECORDS: &str = "records";
@@ -541,7 +544,7 @@ fn is_complete(path: &Path) -> bool {
 mod tests {
     use super::*;
     use crate::control::spec::SessionSpec;
-    use weir_admission::Order;
+    use weir_session::Order;
     use weir_trust::grant::Resource;
 
     const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n[[stream]]\nname = 'rows'\n\

@@ -9,8 +9,11 @@ use crate::text::{duration, grouped};
 use crate::top::Top;
 use crate::value;
 use std::net::Ipv6Addr;
-use weir_admission::{Field, Manifest, Record};
 use weir_units::Bytes;
+use {
+    weir_admission::{Field, Manifest},
+    weir_session::Record,
+};
 
 /// Samples that are plotted, picked evenly from all.
 const RESERVOIR: usize = 4_096;

@@ -7,7 +7,10 @@ use crate::text::grouped;
 use crate::top::Top;
 use crate::value;
 use std::net::Ipv6Addr;
-use weir_admission::{Field, Manifest, Record};
+use {
+    weir_admission::{Field, Manifest},
+    weir_session::Record,
+};
 
 const ROWS: usize = 50;
 

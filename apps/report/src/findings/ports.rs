@@ -7,8 +7,11 @@ use crate::sinks::{Context, Finding, Section};
 use crate::text::grouped;
 use crate::top::Top;
 use crate::value;
-use weir_admission::{Field, Manifest, Record};
 use weir_units::Bytes;
+use {
+    weir_admission::{Field, Manifest},
+    weir_session::Record,
+};
 
 const ROWS: usize = 20;
 

@@ -9,7 +9,10 @@ use crate::series::float;
 use crate::sinks::{Context, Finding, Highlight, Section};
 use crate::text::{duration, grouped};
 use crate::value;
-use weir_admission::{Field, Manifest, Record};
+use {
+    weir_admission::{Field, Manifest},
+    weir_session::Record,
+};
 
 #[derive(Debug)]
 pub(crate) struct Rtt {

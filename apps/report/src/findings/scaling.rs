@@ -7,7 +7,10 @@ use crate::plot::{BLUE, Mark, ORANGE, half, svg};
 use crate::series::float;
 use crate::sinks::{Context, Finding, Highlight, Section};
 use crate::value;
-use weir_admission::{Field, Manifest, Record};
+use {
+    weir_admission::{Field, Manifest},
+    weir_session::Record,
+};
 
 const OCTAVES_MAX: usize = 64;
 const HISTORY_MAX: usize = 512;

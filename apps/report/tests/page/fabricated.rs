@@ -1,8 +1,11 @@
 //! A run that never happened: records in the shape of the shipped modules' own manifests.
 
-use weir_admission::{Manifest, Order, Record};
 use weir_report::{CaptureFacts, ModuleFacts, Report, StreamFacts};
 use weir_units::{Nanos, Timestamp};
+use {
+    weir_admission::Manifest,
+    weir_session::{Order, Record},
+};
 
 pub const START: u64 = 1_741_600_000_123_456_789;
 const SECOND: u64 = 1_000_000_000;

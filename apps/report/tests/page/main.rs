@@ -4,9 +4,12 @@
 mod fabricated;
 
 use fabricated::{Module, START, Value, announce, manifest, run};
-use weir_admission::{Manifest, Order, Record};
 use weir_report::{CaptureFacts, ModuleFacts, Report, StreamFacts};
 use weir_units::Timestamp;
+use {
+    weir_admission::Manifest,
+    weir_session::{Order, Record},
+};
 
 #[test]
 fn every_part_is_on_the_page_of_a_full_run() {

@@ -2,8 +2,8 @@
 
 use crate::rows::{manifest, write_extremes};
 use std::os::unix::fs::symlink;
-use weir_admission::{Order, Record};
 use weir_records::{Durability, ModuleFiles, RecordsError};
+use weir_session::{Order, Record};
 
 #[test]
 fn a_label_cannot_leave_the_folder() {

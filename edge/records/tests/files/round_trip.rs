@@ -7,8 +7,8 @@ use arrow_array::types as t;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::fs::File;
 use std::path::Path;
-use weir_admission::{Order, Record};
 use weir_records::{Durability, ModuleFiles};
+use weir_session::{Order, Record};
 
 pub fn batches(path: &Path) -> Vec<RecordBatch> {
     let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap();

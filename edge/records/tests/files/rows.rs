@@ -2,8 +2,11 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
-use weir_admission::{Manifest, Order, Record, Stream};
 use weir_records::{Durability, ModuleFiles, RecordsError};
+use {
+    weir_admission::{Manifest, Stream},
+    weir_session::{Order, Record},
+};
 
 /// What a row holds.
 #[derive(Clone, Copy)]

@@ -6,8 +6,8 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
 use std::path::Path;
 use std::process::Command;
-use weir_admission::{Order, Record};
 use weir_records::{Durability, ModuleFiles, RecordsError};
+use weir_session::{Order, Record};
 
 pub fn noise(files: &mut ModuleFiles, from: u64, to: u64) -> Result<(), RecordsError> {
     for n in from..to {

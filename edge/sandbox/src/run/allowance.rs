@@ -1,7 +1,7 @@
 //! How much of something a call may ask of the host.
 
 use crate::run::host::Phase;
-use weir_admission::Order;
+use weir_session::Order;
 
 /// The most of something, as a number and in bytes.
 #[derive(Clone, Copy)]

@@ -10,9 +10,12 @@ use std::sync::Arc;
 use wasmtime::{Func, Instance as WasmInstance, Store, Val};
 use weir_abi::entry::{self, Type};
 use weir_abi::host::ValueType;
-use weir_admission::{Facts, KeptPackets, MemoryReservation};
 use weir_bounds::EntryPoint;
 use weir_units::{Bytes, Nanos};
+use {
+    weir_admission::Facts,
+    weir_session::{KeptPackets, MemoryReservation},
+};
 
 /// What a module has of its session.
 #[derive(Clone, Debug, Default)]

@@ -19,9 +19,12 @@ use std::sync::{Arc, Mutex};
 use wasmtime::{Caller, Linker, Memory, ResourceLimiter};
 use weir_abi::host::{self, Definition, HOST_FUNCTIONS, HostFunction, algorithm};
 use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTOR_BYTES, code, limit};
-use weir_admission::{Admitted, Holding, Order, Records, TABLE_ELEMENTS_MAX, Value, is_plain};
 use weir_units::{Bytes, Nanos};
 use weir_wire::{PEEK_MAX, PatchError, WriteFields};
+use {
+    weir_admission::{Admitted, TABLE_ELEMENTS_MAX, Value, is_plain},
+    weir_session::{Holding, Order, Records},
+};
 
 /// What a module's call may do just now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

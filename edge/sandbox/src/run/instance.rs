@@ -19,9 +19,12 @@ use std::time::Duration;
 use wasmtime::{Global, Instance as WasmInstance, Memory, Store, TypedFunc, Val};
 use weir_abi::host::{self, HostFunction};
 use weir_abi::{ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, export, lost};
-use weir_admission::{Admitted, Entry, Holding, Records};
 use weir_bounds::{Costs, EntryPoint};
 use weir_units::{Bytes, Timestamp};
+use {
+    weir_admission::{Admitted, Entry},
+    weir_session::{Holding, Records},
+};
 
 /// How many faults are described; further ones are only counted.
 pub(crate) const FAULTS_DESCRIBED: usize = 8;

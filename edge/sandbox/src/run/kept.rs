@@ -13,7 +13,7 @@ use std::sync::Arc;
 use wasmtime::Caller;
 use weir_abi::host::HostFunction;
 use weir_abi::{code, limit};
-use weir_admission::{KeptPacket, KeptPackets, Order};
+use weir_session::{KeptPacket, KeptPackets, Order};
 use weir_units::Bytes;
 
 /// A handle is a place, and above it how often that has been used: so one that was let go of names nothing any more.

@@ -8,7 +8,7 @@ use crate::run::instance::Instance;
 use wasmtime::Caller;
 use weir_abi::host::HostFunction;
 use weir_abi::{code, limit};
-use weir_admission::{Order, Records};
+use weir_session::{Order, Records};
 
 /// What a module has sent since somebody took it.
 pub(crate) struct Outgoing {

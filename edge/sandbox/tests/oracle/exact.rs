@@ -6,10 +6,10 @@ use super::space::{ARENA, DESCRIPTORS, Shown};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use weir_abi::{DESCRIPTORS_BASE, code};
-use weir_admission::{Admitted, Records};
 use weir_bounds::{Analysis, EntryPoint};
 use weir_sandbox::{Area, Batch, During, Engine, Instance, LoadError, Means, Press, Program, TableVersion};
 use weir_units::Timestamp;
+use {weir_admission::Admitted, weir_session::Records};
 
 pub const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
 

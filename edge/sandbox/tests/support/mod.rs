@@ -5,8 +5,8 @@
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 use weir_abi::{ARENA_BASE, BATCH_BYTES, DESCRIPTOR_BYTES, DESCRIPTORS_BASE, Descriptor};
-use weir_admission::{Admitted, Record};
 use weir_sandbox::{Area, Batch, Engine, Instance, Options, Program};
+use {weir_admission::Admitted, weir_session::Record};
 
 pub const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\nmemory = '2 MiB'\nkeep = 4\ntick = '1s'\n\
     [[parameter]]\nname = 'size'\ntype = 'u64'\ndefault = 8\n\
@@ -158,7 +158,7 @@ pub fn all() -> Batch {
 
 /// The u64 values of the records in stream 0, with the packets that they were emitted for.
 pub fn values(instance: &mut Instance) -> Vec<u64> {
-    let records = instance.take_records(weir_admission::Records::default());
+    let records = instance.take_records(weir_session::Records::default());
     let value = |r: Record<'_>| u64::from_le_bytes(r.row.try_into().unwrap());
     records.iter().map(value).collect()
 }

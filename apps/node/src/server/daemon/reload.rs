@@ -18,7 +18,7 @@ use crate::sessions::workshop::Workshop;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_admission::ledger::{Closed, Digest, Event, Text, Unloaded};
-use weir_admission::{MemoryReservation, Name};
+use {weir_admission::Name, weir_session::MemoryReservation};
 
 /// What of `[remote]` cannot change.
 #[derive(PartialEq, Eq)]

@@ -22,13 +22,16 @@ use crate::sessions::workshop::{Assessed, Prepared, Rules, Workshop};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use weir_admission::{Admitted, Holding, MODULE_BYTES_MAX, MemoryReservation, Name, NodeMemory, Tier};
 use weir_datapath::egress::{TapError, open_device};
 use weir_demux::{Joiner, Limits};
 use weir_netio::Live;
 use weir_sched::cpu::{Core, Refusal, Terms, VpId};
 use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
+use {
+    weir_admission::{Admitted, MODULE_BYTES_MAX, Name, Tier},
+    weir_session::{Holding, MemoryReservation, NodeMemory},
+};
 
 /// The means of a check that compiles and starts modules.
 pub(super) struct Closely<'a> {

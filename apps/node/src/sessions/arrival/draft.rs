@@ -14,10 +14,10 @@ use crate::sessions::tables::{Arranged, Claims, TableError};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use weir_admission::ledger::{Digest, Reserved};
-use weir_admission::{MemoryReservation, Name};
 use weir_datapath::receive::{Planned, Receiver};
 use weir_sched::cpu::{Share, Terms, VpId, Weight};
 use weir_units::Nanos;
+use {weir_admission::Name, weir_session::MemoryReservation};
 
 /// A session that is ready to be on the node.
 pub(super) struct Incoming {

@@ -5,7 +5,10 @@ use super::reader::{Granted, Readings};
 use super::shelf::{Owner, Shelf, Table, TableError};
 use crate::control::spec::SessionSpec;
 use std::sync::{Arc, Weak};
-use weir_admission::{Access, Manifest, MemoryReservation, Name};
+use {
+    weir_admission::{Access, Manifest, Name},
+    weir_session::MemoryReservation,
+};
 
 /// The tables of a module, for whoever changes what its session may do with them.
 #[derive(Debug)]

@@ -6,9 +6,12 @@ use crate::control::spec::SessionSpec;
 use crate::error::NodeError;
 use std::sync::{Arc, Mutex};
 use weir_abi::{code, limit};
-use weir_admission::{Holding, Manifest, MemoryReservation, NodeMemory};
 use weir_sandbox::{Press, TableVersion};
 use weir_units::Bytes;
+use {
+    weir_admission::Manifest,
+    weir_session::{Holding, MemoryReservation, NodeMemory},
+};
 
 /// By what one module publishes its tables. They are gone with it.
 #[derive(Debug)]

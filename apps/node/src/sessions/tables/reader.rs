@@ -5,8 +5,8 @@ use crate::runner::Waker;
 use crate::server::log::warn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use weir_admission::{Holding, MemoryReservation};
 use weir_sandbox::{Instance, TableVersion};
+use weir_session::{Holding, MemoryReservation};
 use weir_units::Bytes;
 
 /// The tables that a module reads.

@@ -13,9 +13,9 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_admission::ledger::Digest;
-use weir_admission::{MemoryReservation, Name};
 use weir_sandbox::TableVersion;
 use weir_units::{Bytes, beside};
+use {weir_admission::Name, weir_session::MemoryReservation};
 
 /// Why something cannot be done with a table. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
@@ -489,8 +489,8 @@ impl Drop for Claims {
 mod tests {
     use super::*;
     use weir_abi::{code, limit};
-    use weir_admission::{Manifest, NodeMemory};
     use weir_sandbox::Press;
+    use {weir_admission::Manifest, weir_session::NodeMemory};
 
     fn name(text: &str) -> Name {
         Name::new(text).unwrap()

@@ -9,12 +9,15 @@ use crate::sessions::filters::Compiled;
 use crate::sessions::node::Node;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
-use weir_admission::{Holding, MemoryReservation, Name};
 use weir_demux::CHANNELS_MAX;
 use weir_netio::{PacketRoom, Selection};
 use weir_trust::credential::PrefixId;
 use weir_units::Bytes;
 use weir_wire::LinkType;
+use {
+    weir_admission::Name,
+    weir_session::{Holding, MemoryReservation},
+};
 
 /// One party has no more than that part of what there is of something for all.
 pub(crate) const PARTIES: usize = 4;

@@ -9,7 +9,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 use kernels::{KERNELS, Kernel};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use weir_admission::{Admitted, Calibration, CalibrationError, Records};
 use weir_bounds::EntryPoint;
 use weir_datapath::seat::{Seat, SeatError};
 use weir_netio::{Block, Capture, Input, Next};
@@ -17,6 +16,10 @@ use weir_node::sessions::tables::alone;
 use weir_os::private::Folder;
 use weir_sandbox::{Batch, Engine, Instance, LoadError, Means, Options, thread_time};
 use weir_units::{Nanos, Shown as _, Timestamp};
+use {
+    weir_admission::{Admitted, Calibration, CalibrationError},
+    weir_session::Records,
+};
 
 /// How often each kernel is measured: in turn, so that what disturbs for a while disturbs all of them a little.
 const ROUNDS: u32 = 200;

@@ -9,12 +9,12 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Instant;
 use weir_abi::BATCH_PACKETS;
-use weir_admission::{Record, Records};
 use weir_datapath::effects::Patches;
 use weir_datapath::egress::{Copies, Egress, FileEnd};
 use weir_netio::{Block, PacketWriter, WriteError};
 use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError};
 use weir_report::Report;
+use weir_session::{Record, Records};
 use weir_units::Timestamp;
 
 /// Why results could not be kept.
@@ -210,7 +210,7 @@ impl Ways {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_admission::Order;
+    use weir_session::Order;
 
     fn output(part: u64, rows: &[(Order, u8)]) -> Output {
         let mut records = Records::default();

@@ -3,12 +3,15 @@
 use super::forward::Forwarder;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use weir_admission::{Manifest, Name, Record};
 use weir_datapath::egress::{Egress, FileEnd};
 use weir_netio::{PacketWriter, WriteError};
 use weir_os::private::{self, Folder};
 use weir_units::{Bytes, Timestamp};
 use weir_wire::LinkType;
+use {
+    weir_admission::{Manifest, Name},
+    weir_session::Record,
+};
 
 /// A module's outputs.
 #[derive(Debug)]

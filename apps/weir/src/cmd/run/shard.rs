@@ -2,10 +2,10 @@
 
 use super::work::{Matter, Output, Work};
 use std::fmt;
-use weir_admission::Records;
 use weir_datapath::seat::{Seat, SeatError};
 use weir_netio::{Block, DescriptorRing};
 use weir_sandbox::{During, Incident, Instance, thread_time};
+use weir_session::Records;
 use weir_units::{Nanos, Timestamp};
 
 /// Flows are spread over instances by the upper bits of their hash, in whole 64ths: a table that a module indexes with more bits

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use weir_admission::Records;
 use weir_datapath::moment::Moment;
 use weir_netio::Block;
 use weir_sandbox::{LogLine, Patch};
+use weir_session::Records;
 
 /// What modules are called for.
 #[derive(Debug)]

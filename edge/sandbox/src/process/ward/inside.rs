@@ -12,12 +12,13 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_admission::{
-    Assessment, Calibration, CalibrationError, Profile, ProfileError, Records, Refusal, Terms,
-};
 use weir_os::child;
 use weir_os::companion::Line;
 use weir_wire::WriteFields;
+use {
+    weir_admission::{Assessment, Calibration, CalibrationError, Profile, ProfileError, Refusal, Terms},
+    weir_session::Records,
+};
 
 /// What the node sends is no longer than that: a module, its code, and little else.
 const REQUEST_BYTES_MAX: usize = 512 << 20;

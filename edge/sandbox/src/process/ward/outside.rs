@@ -14,11 +14,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_abi::limit;
-use weir_admission::{Admitted, Holding, MemoryReservation, Records, Setting};
 use weir_os::Meter;
 use weir_os::companion::{Companion, Room};
 use weir_os::{Isolation, Launcher};
 use weir_units::{Bytes, Nanos};
+use {
+    weir_admission::{Admitted, Setting},
+    weir_session::{Holding, MemoryReservation, Records},
+};
 
 /// What a ward has of its own beside its module's memory, the module and its code: stacks, tables, and what it has to say. It is the session's, as these are.
 const BESIDE: Bytes = Bytes(4 << 20);

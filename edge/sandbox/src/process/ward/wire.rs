@@ -10,9 +10,12 @@ use crate::{Budget, Cycles, News};
 use std::fmt;
 use weir_abi::entry::ENTRY_POINTS;
 use weir_abi::{BATCH_PACKETS, limit};
-use weir_admission::{Manifest, Order, Profile, Records, Setting, is_plain};
 use weir_units::{Bytes, Timestamp};
 use weir_wire::WriteFields;
+use {
+    weir_admission::{Manifest, Profile, Setting, is_plain},
+    weir_session::{Order, Records},
+};
 
 /// What was said is nothing that is ever said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

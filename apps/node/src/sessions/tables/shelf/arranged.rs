@@ -4,8 +4,8 @@ use super::{Claims, Owner, Sheet, Shelf, Table, TableError, lock};
 use crate::control::spec::SessionSpec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_admission::{MemoryReservation, Name};
 use weir_sandbox::TableVersion;
+use {weir_admission::Name, weir_session::MemoryReservation};
 
 /// A table that is pledged to its next publisher.
 #[derive(Debug)]

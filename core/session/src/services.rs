@@ -10,11 +10,14 @@
 //!
 //! `now` is on any clock that all calls share. A module is a *party*, by a number that is never given twice.
 
-use crate::{Holding, MemoryReservation, Name};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use weir_abi::{answer, limit};
 use weir_units::{Bytes, Nanos};
+use {
+    crate::{Holding, MemoryReservation},
+    weir_units::Name,
+};
 
 /// A module that calls or is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -4,9 +4,12 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_abi::limit;
-use weir_admission::services::{CallRefusal, Exchange, Offer, Party, Payer, ReplyRefusal, Status, Use};
-use weir_admission::{MemoryReservation, Name, NodeMemory};
+use weir_session::services::{CallRefusal, Exchange, Offer, Party, Payer, ReplyRefusal, Status, Use};
 use weir_units::{Bytes, Nanos};
+use {
+    weir_admission::Name,
+    weir_session::{MemoryReservation, NodeMemory},
+};
 
 const CALLEE: Party = Party(1);
 const ALICE: Party = Party(2);

@@ -1,0 +1,14 @@
+//! What a session has: reserved memory, services, records and kept packets.
+
+#![forbid(unsafe_code)]
+
+mod keeping;
+mod record_rate;
+mod records;
+mod reservation;
+pub mod services;
+
+pub use keeping::{KeptPacket, KeptPackets, KeptState, StillKept};
+pub use record_rate::RecordRate;
+pub use records::{Order, Record, Records};
+pub use reservation::{Holding, MemoryReservation, MemoryState, NodeMemory, ReservationError};
