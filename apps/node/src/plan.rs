@@ -1,9 +1,9 @@
 //! The plans of interfaces, as a session sees them: why a channel finds no place in one, and what its channels have lost.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_admission::ledger::DropCause;
 use weir_datapath::plan::ChannelTally;
 use weir_demux::{JoinError, ProgramError};
+use weir_ledger::DropCause;
 use weir_netio::FilterError;
 use weir_units::Nanos;
 

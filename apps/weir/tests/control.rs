@@ -327,7 +327,7 @@ fn wrong_usage_is_exit_status_2() {
 mod ledger {
     use super::*;
     use weir_admission::Name;
-    use weir_admission::ledger::{
+    use weir_ledger::{
         ByteSeconds, Closed, Digest, DropCause, Event, Idle, Reserved, Session, Text, Usage, parse_time,
     };
     use weir_ledger_files::{Ledger, Options, Start};

@@ -13,7 +13,8 @@ use serde_json::Value;
 /// What each crate may use of this workspace. The crates of apps/ and lab/ may use everything.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("abi", &[]),
-    ("core/session", &["core/units", "abi", "core/admission", "core/session"]),
+    ("core/ledger", &["core/admission", "core/units"]),
+    ("core/session", &["core/units", "abi", "core/admission", "core/ledger", "core/session"]),
     ("core/units", &[]),
     ("core/wire", &["abi", "core/units"]),
     ("core/bounds", &["abi", "core/units"]),
@@ -27,15 +28,24 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("edge/os", &["core/units"]),
     (
         "edge/sandbox",
-        &["abi", "core/bounds", "core/admission", "core/session", "core/units", "core/wire", "edge/os"],
+        &[
+            "abi",
+            "core/bounds",
+            "core/admission",
+            "core/ledger",
+            "core/session",
+            "core/units",
+            "core/wire",
+            "edge/os",
+        ],
     ),
     ("edge/netio", &["abi", "core/demux", "core/filter", "core/units", "core/wire", "edge/os"]),
     (
         "edge/datapath",
         &["abi", "core/demux", "core/sched", "core/units", "core/wire", "edge/netio", "edge/sandbox"],
     ),
-    ("edge/ledger-files", &["core/admission", "core/session", "core/units", "edge/os"]),
-    ("edge/records", &["abi", "core/admission", "core/session", "core/units", "edge/os"]),
+    ("edge/ledger-files", &["core/admission", "core/ledger", "core/session", "core/units", "edge/os"]),
+    ("edge/records", &["abi", "core/admission", "core/ledger", "core/session", "core/units", "edge/os"]),
     ("edge/remote", &["core/trust", "core/units", "edge/os"]),
 ];
 

@@ -16,7 +16,6 @@ mod complexity;
 mod environment;
 mod excess;
 mod inspect;
-pub mod ledger;
 mod manifest;
 mod parameter;
 mod profile;

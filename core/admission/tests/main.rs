@@ -3,6 +3,5 @@
 #![forbid(unsafe_code)]
 
 mod admission;
-mod ledger;
 mod spec;
 mod tiers;

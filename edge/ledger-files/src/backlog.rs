@@ -1,7 +1,7 @@
 //! Entries that are not written yet, within a bound.
 
 use std::collections::{HashMap, VecDeque};
-use weir_admission::ledger::{Event, Session, Usage};
+use weir_ledger::{Event, Session, Usage};
 use weir_units::Timestamp;
 
 /// An entry without its place in the chain, which it gets when it is written.
@@ -165,7 +165,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use weir_admission::Name;
-    use weir_admission::ledger::{ByteSeconds, IDLE_MAX, Idle};
+    use weir_ledger::{ByteSeconds, IDLE_MAX, Idle};
     use weir_units::{Bytes, Nanos};
 
     fn session(id: u64) -> Session {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use weir_admission::ledger::Wrong;
+use weir_ledger::Wrong;
 use weir_units::Shown as _;
 
 /// Why a ledger cannot be opened for writing.

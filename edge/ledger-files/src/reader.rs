@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use weir_admission::Name;
-use weir_admission::ledger::{Check, Entry, Event, Fed, Verified, Verifier};
+use weir_ledger::{Check, Entry, Event, Fed, Verified, Verifier};
 use weir_units::Timestamp;
 
 /// Which entries are wanted.

@@ -2,7 +2,7 @@
 
 use crate::{LedgerError, Storage, lines};
 use std::io::{self, BufReader};
-use weir_admission::ledger::{
+use weir_ledger::{
     Check, Damage, FORMAT, Fed, Head, LINE_BYTES_MAX, Origin, Verified, Verifier, Wrong, unseal,
 };
 use weir_units::Timestamp;

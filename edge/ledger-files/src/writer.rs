@@ -7,7 +7,7 @@ use crate::{CommitError, Folder, LedgerError, Storage};
 use std::io;
 use std::path::Path;
 use weir_admission::Name;
-use weir_admission::ledger::{Digest, EntryRef, Event, FORMAT, Head, Text, seal};
+use weir_ledger::{Digest, EntryRef, Event, FORMAT, Head, Text, seal};
 use weir_units::{Bytes, Timestamp};
 
 /// What a node says of itself when it opens its ledger.

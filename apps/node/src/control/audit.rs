@@ -8,7 +8,7 @@ use crate::control::authority::{Asker, Owner, in_ledger, line};
 use crate::control::protocol::{Reply, Request};
 use std::collections::BTreeMap;
 use weir_admission::Name;
-use weir_admission::ledger::{Decision, Event, Outcome, Text};
+use weir_ledger::{Decision, Event, Outcome, Text};
 use weir_trust::credential::{Credential, DatedId, PrefixId, Verified};
 use weir_trust::key::PublicKey;
 use weir_units::{Nanos, Timestamp};

@@ -20,8 +20,8 @@ use crate::control::quantity;
 use crate::control::spec::{Given, ModuleSpec, SessionSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use weir_admission::ledger::Entry;
 use weir_admission::{MODULE_BYTES_MAX, Name};
+use weir_ledger::Entry;
 use weir_trust::grant::ModuleHash;
 use weir_trust::revocation::LIST_BYTES_MAX;
 use weir_units::{BitsPerSecond, Nanos};
@@ -274,7 +274,7 @@ pub struct LedgerAsk {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LedgerPart {
-    /// What each session used, in one [`Event::Usage`](weir_admission::ledger::Event::Usage) for all intervals.
+    /// What each session used, in one [`Event::Usage`](weir_ledger::Event::Usage) for all intervals.
     #[default]
     Bill,
     /// Decisions on requests, and ends of sessions that nobody asked for.

@@ -8,7 +8,7 @@
 use crate::control::protocol::{LedgerAsk, LedgerPart};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_admission::Name;
-use weir_admission::ledger::{
+use weir_ledger::{
     Decision, Entry, Event, Holder, RequestsRow, Session, Summary, SummaryRow, Text, Usage, is_decision,
 };
 use weir_ledger_files::Filter;
@@ -306,7 +306,7 @@ fn is_same(one: &Text, other: &Text) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_admission::ledger::{ByteSeconds, Closed, Idle, Outcome, Reserved};
+    use weir_ledger::{ByteSeconds, Closed, Idle, Outcome, Reserved};
     use weir_units::{Bytes, Nanos};
 
     const HIS: &str = "weir-id:his";
@@ -369,8 +369,7 @@ mod tests {
         let both = || idle(&[mine.clone(), others.clone(), session("s-first", 6)]).unwrap();
         assert_eq!(told(&mut statement, both()), idle(&[session("s", 1)]));
         // In another life of the node the same numbers are others'.
-        let start =
-            Event::NodeStart { version: Text::new(""), configuration: weir_admission::ledger::Digest::NONE };
+        let start = Event::NodeStart { version: Text::new(""), configuration: weir_ledger::Digest::NONE };
         assert_eq!(told(&mut statement, start), None);
         assert_eq!(told(&mut statement, both()), None);
     }
@@ -467,7 +466,7 @@ mod tests {
         let (own, delegates) = (session("s-mine", 7), session("s-below", 8));
         let of = |session: &Session| {
             let (session, module) = (session.clone(), name("rtt"));
-            let unloaded = weir_admission::ledger::Unloaded::Asked;
+            let unloaded = weir_ledger::Unloaded::Asked;
             let usage = Box::new(Usage { packets_in: 1, ..Usage::default() });
             let run = Event::ModuleUnloaded { session: session.clone(), module, reason: unloaded };
             (run, Event::Usage { session, intervals: 1, usage })

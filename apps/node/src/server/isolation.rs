@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_admission::ledger::Digest;
+use weir_ledger::Digest;
 use weir_os::spawner::{GroupSetting, PROCESSES_MAX, Refused, Settings, Spawner};
 use weir_os::{Isolation, Launcher};
 

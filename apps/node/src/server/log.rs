@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 use std::io::Write;
 use std::sync::OnceLock;
-use weir_admission::ledger::show_time;
 use weir_admission::{Name, is_plain};
+use weir_ledger::show_time;
 use weir_units::Timestamp;
 
 /// How lines are written.

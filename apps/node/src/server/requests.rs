@@ -2,7 +2,7 @@
 
 use crate::control::authority::in_ledger;
 use std::collections::BTreeMap;
-use weir_admission::ledger::{Event, Text};
+use weir_ledger::{Event, Text};
 use weir_trust::credential::{PrefixId, Verified};
 use weir_units::Nanos;
 

@@ -21,7 +21,7 @@ use crate::sessions::node::Node;
 use crate::sessions::tables::Sheet;
 use crate::sessions::workshop::Prepared;
 use std::sync::Arc;
-use weir_admission::ledger::{Digest, Event, Session as Billed};
+use weir_ledger::{Digest, Event, Session as Billed};
 use weir_units::Nanos;
 use {weir_admission::Name, weir_session::MemoryReservation};
 

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_admission::Name;
-use weir_admission::ledger::{
-    ByteSeconds, DropCause, Event, Idle, Reserved, ReservedProcessor, Session as Billed, Usage,
-};
 use weir_datapath::account::Account;
 use weir_datapath::moment::Moment;
+use weir_ledger::{
+    ByteSeconds, DropCause, Event, Idle, Reserved, ReservedProcessor, Session as Billed, Usage,
+};
 use weir_sched::cpu::Stats;
 use weir_trust::credential::PrefixId;
 use weir_units::{Nanos, Timestamp};
@@ -265,7 +265,7 @@ fn lock(told: &Mutex<Usage>) -> MutexGuard<'_, Usage> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use weir_admission::ledger::{Entry, Summary};
+    use weir_ledger::{Entry, Summary};
     use weir_units::Bytes;
 
     #[test]

@@ -8,8 +8,8 @@ use crate::sessions::writer::Written;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_admission::Name;
-use weir_admission::ledger::Unloaded;
 use weir_datapath::account::Account;
+use weir_ledger::Unloaded;
 
 /// The last modules of a session that ended, and not by request.
 #[derive(Debug, Default)]

@@ -13,9 +13,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use weir_admission::Name;
-use weir_admission::ledger::{Closed, Unloaded};
 use weir_datapath::plan::ChannelTally;
 use weir_datapath::queue::Queue;
+use weir_ledger::{Closed, Unloaded};
 
 /// How long a module may take to stop, by the clock: its slices can be short. After that it is given up.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use weir_admission::ledger::{DropCause, Usage};
+use weir_ledger::{DropCause, Usage};
 use weir_sandbox::WriteRights;
 use weir_session::{KeptPackets, Record, RecordRate, Records, StillKept};
 use weir_trust::grant::{Amounts, Resource};

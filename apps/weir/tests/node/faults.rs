@@ -230,6 +230,6 @@ fn what_a_node_says_is_for_programs_where_that_is_asked_for() {
     };
     let line = of("node test is running");
     assert_eq!((&line["level"], &line["node"]), (&json!("info"), &json!("test")));
-    assert!(weir_admission::ledger::parse_time(line["time"].as_str().unwrap()).is_ok(), "{line}");
+    assert!(weir_ledger::parse_time(line["time"].as_str().unwrap()).is_ok(), "{line}");
     assert_eq!(of("b is down")["interface"], "b");
 }

@@ -4,7 +4,7 @@ use crate::module::{MANIFEST, assemble, text};
 use crate::place::{Place, is_inside, udp};
 use crate::remote::{Net, modest};
 use serde_json::{Value, json};
-use weir_admission::ledger::parse_time;
+use weir_ledger::parse_time;
 
 const PAGE: u64 = 65_536;
 

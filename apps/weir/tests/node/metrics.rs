@@ -5,7 +5,7 @@ use crate::place::{Place, ip, is_inside, sealed, udp};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use weir_admission::ledger::{DropCause, Usage};
+use weir_ledger::{DropCause, Usage};
 
 pub const NODE: &str = "metrics = \"127.0.0.1:9139\"\n";
 

@@ -390,7 +390,7 @@ impl Place {
     /// What the ledger has, after it was found whole. Of a line that the node is just writing it may have a part; that is left out.
     pub fn ledger(&self) -> Vec<Value> {
         let folder = self.path().join("state/ledger");
-        weir_ledger_files::verify(&folder, weir_admission::ledger::Check::default()).unwrap();
+        weir_ledger_files::verify(&folder, weir_ledger::Check::default()).unwrap();
         let mut files: Vec<_> =
             std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         files.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));

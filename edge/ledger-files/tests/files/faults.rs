@@ -4,7 +4,7 @@ use crate::make::{SESSIONS, interval, options, start, sums, used};
 use crate::memory_disk::MemoryDisk;
 use proptest::prelude::*;
 use std::io::ErrorKind;
-use weir_admission::ledger::{
+use weir_ledger::{
     Check, Digest, Entry, EntryRef, Event, FORMAT, Fed, Head, Verified, Verifier, Wrong, seal,
 };
 use weir_ledger_files::{Ledger, LedgerError, Opened};

@@ -3,7 +3,7 @@
 use crate::make::{SESSIONS, interval, options, start, sums};
 use std::path::Path;
 use std::process::Command;
-use weir_admission::ledger::{Check, Event};
+use weir_ledger::{Check, Event};
 use weir_ledger_files::{Filter, Ledger, Reader, verify};
 use weir_units::Timestamp;
 

@@ -4,7 +4,7 @@ use crate::make::{SESSIONS, interval, name, numbers, options, start, used};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use weir_admission::ledger::{Check, Event, Head};
+use weir_ledger::{Check, Event, Head};
 use weir_ledger_files::{Filter, Ledger, Reader, verify};
 use weir_units::Timestamp;
 

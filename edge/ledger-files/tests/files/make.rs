@@ -1,7 +1,7 @@
 //! What nodes write in tests.
 
 use weir_admission::Name;
-use weir_admission::ledger::{ByteSeconds, Digest, Entry, Event, Idle, Session, Text, Usage};
+use weir_ledger::{ByteSeconds, Digest, Entry, Event, Idle, Session, Text, Usage};
 use weir_ledger_files::{Options, Start};
 use weir_units::{Bytes, Nanos, Timestamp};
 

@@ -3,7 +3,7 @@
 use crate::make::{interval, name, options, start, sums};
 use std::io::Write;
 use std::path::Path;
-use weir_admission::ledger::{Check, Damage, Entry, Event, Summary};
+use weir_ledger::{Check, Damage, Entry, Event, Summary};
 use weir_ledger_files::{Filter, Ledger, ReadError, Reader, verify};
 use weir_units::Timestamp;
 

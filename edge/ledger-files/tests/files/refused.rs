@@ -3,7 +3,7 @@
 use crate::make::{options, start, used};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use weir_admission::ledger::Check;
+use weir_ledger::Check;
 use weir_ledger_files::{Ledger, LedgerError, ReadError, verify};
 use weir_units::Timestamp;
 

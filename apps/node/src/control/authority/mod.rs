@@ -19,7 +19,7 @@ pub(crate) use snapshot::snapshot_of;
 
 use std::sync::Arc;
 use weir_admission::Name;
-use weir_admission::ledger::{Holder, Text};
+use weir_ledger::{Holder, Text};
 use weir_trust::credential::{DatedId, PrefixId, Verified, resource_name};
 use weir_trust::grant::{CpuShare, Grant};
 use weir_trust::key::PublicKey;

@@ -8,7 +8,7 @@ use crate::control::share::Share;
 use crate::sessions::limits::LimitsShot;
 use crate::sessions::view::Bounds;
 use std::collections::BTreeMap;
-use weir_admission::ledger::Drops;
+use weir_ledger::Drops;
 use weir_trust::credential::Verified;
 use weir_wire::View;
 

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use weir_admission::Name;
-use weir_admission::ledger::Digest;
+use weir_ledger::Digest;
 use weir_trust::credential::{Credential, MintError, Verified};
 use weir_trust::grant::{Grant, NodeName, Second};
 use weir_trust::key::Identity;

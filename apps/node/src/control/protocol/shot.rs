@@ -5,7 +5,7 @@ use crate::control::quantity;
 use crate::sessions::limits::LimitsShot;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use weir_admission::ledger::Usage;
+use weir_ledger::Usage;
 
 /// How things are on a node. Counters count from the start of what they belong to and never go back.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

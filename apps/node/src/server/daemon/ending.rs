@@ -8,9 +8,9 @@ use crate::sessions::leaving::{self, Leaving};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_admission::Name;
-use weir_admission::ledger::{Closed, Event, Session as Billed, Unloaded};
 use weir_datapath::moment::Moment;
 use weir_datapath::notice::Notice;
+use weir_ledger::{Closed, Event, Session as Billed, Unloaded};
 
 /// A session that is ending: nothing of it runs any more but the ends of its modules.
 struct Ending {

@@ -14,8 +14,8 @@ use crate::sessions::premises::Premises;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use weir_admission::ledger::{Closed, Digest, Event, Text, Unloaded};
 use weir_admission::{MODULE_BYTES_MAX, Name};
+use weir_ledger::{Closed, Digest, Event, Text, Unloaded};
 use weir_os::Budget;
 use weir_units::Nanos;
 

@@ -17,7 +17,7 @@ use crate::sessions::tables::Sheet;
 use crate::sessions::workshop::Workshop;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_admission::ledger::{Closed, Digest, Event, Text, Unloaded};
+use weir_ledger::{Closed, Digest, Event, Text, Unloaded};
 use {weir_admission::Name, weir_session::MemoryReservation};
 
 /// What of `[remote]` cannot change.

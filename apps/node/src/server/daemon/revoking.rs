@@ -9,7 +9,7 @@ use crate::server::trust::Trust;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use weir_admission::ledger::{Closed, Event, Text, Unloaded};
+use weir_ledger::{Closed, Event, Text, Unloaded};
 use weir_trust::credential::{PrefixId, Verified};
 use weir_trust::gate::{Rate, Rates};
 use weir_trust::grant::Second;

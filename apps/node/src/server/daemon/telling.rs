@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weir_admission::Name;
-use weir_admission::ledger::{Check, Entry, Session as Billed};
+use weir_ledger::{Check, Entry, Session as Billed};
 use weir_ledger_files::{Filter, ReadError, Reader};
 use weir_os::{Budget, Meter};
 use weir_sandbox::thread_time;

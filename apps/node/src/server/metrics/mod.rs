@@ -21,10 +21,10 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::collections::BTreeMap;
 use std::fmt::Error;
-use weir_admission::ledger::{DropCause, Thing, Usage};
 use weir_datapath::egress::OutputTally;
 use weir_datapath::plan::ChannelTally;
 use weir_demux::FragmentCounters;
+use weir_ledger::{DropCause, Thing, Usage};
 use weir_trust::grant::{Resource, Shown};
 
 /// A snapshot in the OpenMetrics text format.

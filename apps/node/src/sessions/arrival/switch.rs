@@ -6,7 +6,7 @@ use crate::sessions::leaving::{Withdrawn, withdraw};
 use crate::sessions::node::{Channel, Node, Session};
 use std::collections::BTreeMap;
 use weir_admission::Name;
-use weir_admission::ledger::{Event, Session as Billed, Usage};
+use weir_ledger::{Event, Session as Billed, Usage};
 
 /// Earlier parts of a session, to release once no packets go to them.
 struct Before {
@@ -150,7 +150,7 @@ impl Node {
 /// A session that was created, or has replaced another one.
 struct Come {
     name: Name,
-    replaces: Option<weir_admission::ledger::Reserved>,
+    replaces: Option<weir_ledger::Reserved>,
     ready: Vec<(Name, crate::sessions::installing::Ready)>,
-    codes: Vec<(Name, weir_admission::ledger::Digest)>,
+    codes: Vec<(Name, weir_ledger::Digest)>,
 }

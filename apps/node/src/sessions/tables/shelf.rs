@@ -12,7 +12,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use weir_admission::ledger::Digest;
+use weir_ledger::Digest;
 use weir_sandbox::TableVersion;
 use weir_units::{Bytes, beside};
 use {weir_admission::Name, weir_session::MemoryReservation};

@@ -6,7 +6,7 @@ use crate::amounts::{OfSession, Options};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use weir_admission::Name;
-use weir_admission::ledger::{Head, parse_time};
+use weir_ledger::{Head, parse_time};
 use weir_node::control::protocol;
 use weir_node::control::spec::SessionSpec;
 use weir_units::{BitsPerSecond, Timestamp};

@@ -7,9 +7,7 @@ use crate::Failure;
 use crate::cmd::run::progress::Progress;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use weir_admission::ledger::{
-    Cell, Check, Column, DecisionList, Entry, Summary, Table, Verified, parse_time,
-};
+use weir_ledger::{Cell, Check, Column, DecisionList, Entry, Summary, Table, Verified, parse_time};
 use weir_ledger_files::{Filter, Reader, verify};
 use weir_node::client::{Client, ClientError, Whereabouts, kind};
 use weir_node::control::config::{CONFIG_BYTES_MAX, Config, NodeConfig};

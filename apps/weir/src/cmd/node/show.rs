@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use weir_admission::Name;
-use weir_admission::ledger::{Column, Counter};
+use weir_ledger::{Column, Counter};
 use weir_node::control::offers::Pays;
 use weir_node::control::protocol::{
     ChannelShot, InterfaceShot, LimitShot, ModuleShot, OutputShot, ProcessorShot, SessionShot, Snapshot,

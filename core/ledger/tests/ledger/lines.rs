@@ -3,7 +3,7 @@
 use crate::ledger::make::{any_usage, events, idle, joined, ledger, name, reserved, seal, session, verify};
 use proptest::prelude::*;
 use weir_admission::Name;
-use weir_admission::ledger::{
+use weir_ledger::{
     ByteSeconds, Check, Digest, Entry, Event, Holder, IDLE_MAX, Idle, LINE_BYTES_MAX, LineError,
     RESERVED_MAX, Reserved, ReservedLink, ReservedProcessor, Session, Text, unseal,
 };

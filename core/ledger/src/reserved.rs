@@ -1,8 +1,8 @@
 //! What a session is promised, as the ledger keeps it.
 
 use super::{Text, wire};
-use crate::Name;
 use serde::{Deserialize, Deserializer, Serialize};
+use weir_admission::Name;
 use weir_units::{Bytes, Nanos};
 
 /// The most virtual processors, and the most links, of one session in the ledger: an entry has to stay a line.

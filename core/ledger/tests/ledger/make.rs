@@ -1,12 +1,12 @@
 //! Ledgers for tests.
 
 use proptest::prelude::*;
-use weir_admission::ledger::{
+use weir_admission::{Name, Tier};
+use weir_ledger::{
     ByteSeconds, Check, Closed, Decision, Digest, DropCause, Entry, EntryRef, Event, FORMAT, Fed, Head,
     Holder, Idle, Outcome, Reserved, ReservedLink, ReservedProcessor, Session, Text, Unloaded, Usage,
     Verified, Verifier, Wrong,
 };
-use weir_admission::{Name, Tier};
 use weir_units::{BitsPerSecond, Bytes, Nanos, Timestamp};
 
 pub fn name(text: &str) -> Name {
@@ -26,7 +26,7 @@ pub struct Sealed {
 
 pub fn seal(entry: &Entry, prev: Digest) -> Sealed {
     let mut line = Vec::new();
-    let hash = weir_admission::ledger::seal(EntryRef::from(entry), prev, &mut line);
+    let hash = weir_ledger::seal(EntryRef::from(entry), prev, &mut line);
     Sealed { line, hash }
 }
 

@@ -1,7 +1,7 @@
 //! Whatever was done to a ledger is found, and where.
 
 use crate::ledger::make::{head, idle, joined, ledger, name, seal, session, verify};
-use weir_admission::ledger::{
+use weir_ledger::{
     Check, Closed, Damage, Decision, Digest, Entry, Event, FORMAT, Head, LINE_BYTES_MAX, Line, LineError,
     Origin, Outcome, Place, Verifier, Wrong, unseal,
 };

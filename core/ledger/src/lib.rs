@@ -14,6 +14,8 @@
 //!
 //! Pure: the files are those of `weir-ledger-files`.
 
+#![forbid(unsafe_code)]
+
 mod cause;
 mod chain;
 mod decision;

@@ -1,8 +1,8 @@
 //! Sessions that did nothing.
 
 use super::{ByteSeconds, Session};
-use crate::Name;
 use serde::{Deserialize, Deserializer, Serialize};
+use weir_admission::Name;
 
 /// The most sessions of one entry: it has to stay a line.
 pub const IDLE_MAX: usize = 400;

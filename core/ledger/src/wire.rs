@@ -1,8 +1,8 @@
 //! How this crate's types stand in a line of JSON.
 
-use crate::{Name, Tier};
 use serde::de::{Deserialize, Deserializer, Error};
 use serde::ser::{Serialize, Serializer};
+use weir_admission::{Name, Tier};
 use weir_units::{BitsPerSecond, Bytes, Nanos, Timestamp, parse_time, time_text};
 
 /// A text of so many ASCII characters.

@@ -1,9 +1,9 @@
 //! What stands in a ledger.
 
 use super::{Decision, Digest, Idle, Reserved, Text, Usage, wire};
-use crate::{Name, Tier};
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
+use weir_admission::{Name, Tier};
 use weir_units::{BitsPerSecond, Nanos, Timestamp};
 
 /// The format of the lines, in the first line of each segment. Segments of all formats from 1 on are read; new ones are written in this one, and nothing is

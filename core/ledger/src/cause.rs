@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(drops.iter().map(|(_, n)| n).collect::<Vec<_>>(), (1..=29).collect::<Vec<u64>>());
         let names: std::collections::BTreeSet<_> = DropCause::ALL.iter().map(|cause| cause.name()).collect();
         assert_eq!(names.len(), DropCause::ALL.len());
-        assert!(names.iter().all(|name| crate::Name::new(name).is_ok()));
+        assert!(names.iter().all(|name| weir_admission::Name::new(name).is_ok()));
         assert_eq!(drops.of(Thing::Record), 20 + 21 + 22 + 23 + 24 + 25);
     }
 }

@@ -2,9 +2,7 @@
 
 use crate::ledger::make::{any_usage, name, session};
 use proptest::prelude::*;
-use weir_admission::ledger::{
-    ByteSeconds, Cell, DropCause, Entry, Event, Idle, Session, Summary, Text, Usage,
-};
+use weir_ledger::{ByteSeconds, Cell, DropCause, Entry, Event, Idle, Session, Summary, Text, Usage};
 use weir_units::{Bytes, Nanos, Timestamp};
 
 fn sum(parts: &[&Usage]) -> Usage {
