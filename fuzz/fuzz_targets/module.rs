@@ -18,7 +18,8 @@ use std::time::Duration;
 use weir_abi::{Descriptor, code, limit};
 use weir_netio::{Block, Capture, Input, Next};
 use weir_sandbox::{Area, Batch, Engine, Instance, Means, NotPinned, Options, Pinned, Press, TableVersion};
-use {weir_session::{Records}, weir_admission::{Access, Admitted}};
+use weir_admission::{Access, Admitted};
+use weir_session::Records;
 use weir_units::Timestamp;
 
 fuzz_target!(|input: &[u8]| {
