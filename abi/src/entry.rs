@@ -6,7 +6,7 @@
 //! To add an entry point, add a variant of [`EntryPoint`] and its record. One that tells a module something between two other calls then needs a variant of
 //! `News` in edge/sandbox, and no more.
 
-use crate::host::{Phase, ValueType};
+use crate::host::{CallPhase, ValueType};
 use crate::{BATCH_PACKETS, RESERVED_PREFIX, limit};
 use core::fmt;
 
@@ -39,7 +39,7 @@ pub enum EntryPoint {
 
 /// The type of a parameter, with its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Type {
+pub enum EntryType {
     /// Guest address of a packet's descriptor.
     Descriptor,
     /// Guest address of the descriptors of a batch. The [mask](Self::Mask) follows.
@@ -64,7 +64,7 @@ pub enum Type {
     Status,
 }
 
-impl Type {
+impl EntryType {
     /// The WebAssembly type.
     pub const fn value_type(self) -> ValueType {
         match self {
@@ -91,16 +91,16 @@ impl Type {
 
 /// A parameter of an entry point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parameter {
+pub struct EntryParameter {
     /// Its name, for people.
     pub name: &'static str,
     /// Its type.
-    pub ty: Type,
+    pub ty: EntryType,
 }
 
 /// The result of an entry point, with its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum EntryResult {
     /// None.
     Nothing,
     /// 0, or a code of the module's own by which it refuses to run.
@@ -111,7 +111,7 @@ pub enum Outcome {
     Drops,
 }
 
-impl Outcome {
+impl EntryResult {
     /// The WebAssembly type.
     pub const fn value_type(self) -> Option<ValueType> {
         match self {
@@ -124,7 +124,7 @@ impl Outcome {
 
 /// The place of an entry point in a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum EntryLocation {
     /// An export of the record's name.
     Export,
     /// The start section.
@@ -133,7 +133,7 @@ pub enum Place {
 
 /// The entry points that a module must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
+pub enum EntryPresence {
     /// A module may have it.
     Optional,
     /// A module has exactly one of the entry points with this presence.
@@ -142,7 +142,7 @@ pub enum Presence {
 
 /// The limit on the work of a call, which a profile gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Allowance {
+pub enum WorkLimit {
     /// The allowance of a call before the first packet.
     Start,
     /// The allowance of a packet, for each packet of the call.
@@ -157,7 +157,7 @@ pub enum Allowance {
 
 /// The record of an entry point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Definition {
+pub struct EntryDefinition {
     /// The entry point.
     pub entry: EntryPoint,
     /// Its name: that of the export, if it is one.
@@ -165,17 +165,17 @@ pub struct Definition {
     /// Its name without a prefix. `module!` of the SDK for Rust has it.
     pub key: &'static str,
     /// Its place in a module.
-    pub place: Place,
+    pub place: EntryLocation,
     /// Its parameters.
-    pub parameters: &'static [Parameter],
+    pub parameters: &'static [EntryParameter],
     /// Its result.
-    pub result: Outcome,
+    pub result: EntryResult,
     /// The most packets of a call; 0 where the call is for no packet.
     pub packets: u32,
     /// The limit on the work of a call.
-    pub allowance: Allowance,
+    pub allowance: WorkLimit,
     /// The rule on modules without it.
-    pub presence: Presence,
+    pub presence: EntryPresence,
     /// The time of a call, in a line.
     pub called: &'static str,
     /// The return value, in a line; empty where there is none.
@@ -184,7 +184,7 @@ pub struct Definition {
 
 impl EntryPoint {
     /// The entry point's record.
-    pub const fn definition(self) -> &'static Definition {
+    pub const fn definition(self) -> &'static EntryDefinition {
         &ENTRY_POINTS[self as usize]
     }
 
@@ -195,7 +195,7 @@ impl EntryPoint {
 
     /// The entry point that an export of this name is, if it is one.
     pub fn named(name: &str) -> Option<Self> {
-        let mut exports = ENTRY_POINTS.iter().filter(|known| matches!(known.place, Place::Export));
+        let mut exports = ENTRY_POINTS.iter().filter(|known| matches!(known.place, EntryLocation::Export));
         exports.find(|known| known.name == name).map(|known| known.entry)
     }
 
@@ -205,11 +205,11 @@ impl EntryPoint {
     }
 
     /// The phase of its calls.
-    pub const fn phase(self) -> Phase {
+    pub const fn phase(self) -> CallPhase {
         match self.definition().allowance {
-            Allowance::Start => Phase::Start,
-            Allowance::Packet => Phase::Packet,
-            Allowance::EmptyPacket | Allowance::Tick | Allowance::Stop => Phase::Running,
+            WorkLimit::Start => CallPhase::Start,
+            WorkLimit::Packet => CallPhase::Packet,
+            WorkLimit::EmptyPacket | WorkLimit::Tick | WorkLimit::Stop => CallPhase::Running,
         }
     }
 }
@@ -242,24 +242,24 @@ impl EntryPoints {
     }
 }
 
-const fn parameter(name: &'static str, ty: Type) -> Parameter {
-    Parameter { name, ty }
+const fn parameter(name: &'static str, ty: EntryType) -> EntryParameter {
+    EntryParameter { name, ty }
 }
 
-const NOW: Parameter = parameter("now", Type::Time);
-const MESSAGE: Parameter = parameter("len", Type::MessageBytes);
+const NOW: EntryParameter = parameter("now", EntryType::Time);
+const MESSAGE: EntryParameter = parameter("len", EntryType::MessageBytes);
 
 /// The members that most records have.
-const PLAIN: Definition = Definition {
+const PLAIN: EntryDefinition = EntryDefinition {
     entry: EntryPoint::Begin,
     name: "",
     key: "",
-    place: Place::Export,
+    place: EntryLocation::Export,
     parameters: &[],
-    result: Outcome::Nothing,
+    result: EntryResult::Nothing,
     packets: 0,
-    allowance: Allowance::Tick,
-    presence: Presence::Optional,
+    allowance: WorkLimit::Tick,
+    presence: EntryPresence::Optional,
     called: "",
     returns: "",
 };
@@ -268,107 +268,115 @@ const PLAIN: Definition = Definition {
 pub const COUNT: usize = EntryPoint::Stop as usize + 1;
 
 /// The records of all entry points, in the order of [`EntryPoint`].
-pub static ENTRY_POINTS: [Definition; COUNT] = [
-    Definition {
+pub static ENTRY_POINTS: [EntryDefinition; COUNT] = [
+    EntryDefinition {
         entry: EntryPoint::Begin,
         name: "(start function)",
         key: "begin",
-        place: Place::StartSection,
-        allowance: Allowance::Start,
+        place: EntryLocation::StartSection,
+        allowance: WorkLimit::Start,
         called: "once, first: the start function of WebAssembly",
         ..PLAIN
     },
-    Definition {
+    EntryDefinition {
         entry: EntryPoint::Initialize,
         name: "_initialize",
         key: "initialize",
-        allowance: Allowance::Start,
+        allowance: WorkLimit::Start,
         called: "once, next: constructors, as a WASI reactor has them",
         ..PLAIN
     },
-    Definition {
+    EntryDefinition {
         entry: EntryPoint::Start,
         name: "weir_start",
         key: "start",
-        result: Outcome::Consent,
-        allowance: Allowance::Start,
+        result: EntryResult::Consent,
+        allowance: WorkLimit::Start,
         called: "once, before the first packet: read parameters, allocate tables, compile patterns",
         returns: "0; anything else (in Rust: `false`) says that the module does not want to run",
         ..PLAIN
     },
-    Definition {
+    EntryDefinition {
         entry: EntryPoint::Packet,
         name: "weir_packet",
         key: "packet",
-        parameters: &[parameter("p", Type::Descriptor)],
-        result: Outcome::Verdict,
+        parameters: &[parameter("p", EntryType::Descriptor)],
+        result: EntryResult::Verdict,
         packets: 1,
-        allowance: Allowance::Packet,
-        presence: Presence::Either,
+        allowance: WorkLimit::Packet,
+        presence: EntryPresence::Either,
         called: "for every packet, in the order of the capture",
         returns: "`PASS`, or `DROP`",
         ..PLAIN
     },
-    Definition {
+    EntryDefinition {
         entry: EntryPoint::Batch,
         name: "weir_batch",
         key: "batch",
-        parameters: &[parameter("p", Type::Descriptors), parameter("mask", Type::Mask)],
-        result: Outcome::Drops,
+        parameters: &[parameter("p", EntryType::Descriptors), parameter("mask", EntryType::Mask)],
+        result: EntryResult::Drops,
         packets: u64::BITS,
-        allowance: Allowance::Packet,
-        presence: Presence::Either,
+        allowance: WorkLimit::Packet,
+        presence: EntryPresence::Either,
         called: "instead of `weir_packet`: up to 64 packets at once; bit i of the mask says that `p[i]` is for this module",
         returns: "the mask of the packets to drop",
         ..PLAIN
     },
-    Definition {
+    EntryDefinition {
         entry: EntryPoint::Tick,
         name: "weir_tick",
         key: "tick",
-        parameters: &[NOW, parameter("periods", Type::Periods)],
+        parameters: &[NOW, parameter("periods", EntryType::Periods)],
         called: "when packet time has passed the end of a period, `now`; `periods` have ended since the last call",
         ..PLAIN
     },
-    Definition {
+    EntryDefinition {
         entry: EntryPoint::Lost,
         name: "weir_lost",
         key: "lost",
-        parameters: &[parameter("cause", Type::Cause)],
-        allowance: Allowance::EmptyPacket,
+        parameters: &[parameter("cause", EntryType::Cause)],
+        allowance: WorkLimit::EmptyPacket,
         called: "before the next call after one that was [lost](#after-a-lost-call), so that the module can clean up",
         ..PLAIN
     },
-    Definition {
+    EntryDefinition {
         entry: EntryPoint::LowMemory,
         name: "weir_low_memory",
         key: "low_memory",
-        parameters: &[parameter("left", Type::Bytes)],
+        parameters: &[parameter("left", EntryType::Bytes)],
         called: "between two other calls, when [little is left](#memory-of-a-session) of what its session has reserved",
         ..PLAIN
     },
-    Definition {
+    EntryDefinition {
         entry: EntryPoint::Serve,
         name: "weir_serve",
         key: "serve",
-        parameters: &[parameter("call", Type::Ticket), parameter("service", Type::Service), MESSAGE],
+        parameters: &[
+            parameter("call", EntryType::Ticket),
+            parameter("service", EntryType::Service),
+            MESSAGE,
+        ],
         called: "when a module of another session calls one of its [services](#services), with a message of `len` bytes",
         ..PLAIN
     },
-    Definition {
+    EntryDefinition {
         entry: EntryPoint::Answer,
         name: "weir_answer",
         key: "answer",
-        parameters: &[parameter("ticket", Type::Ticket), parameter("status", Type::Status), MESSAGE],
+        parameters: &[
+            parameter("ticket", EntryType::Ticket),
+            parameter("status", EntryType::Status),
+            MESSAGE,
+        ],
         called: "when a call of its own has an answer, a message of `len` bytes, or none will come",
         ..PLAIN
     },
-    Definition {
+    EntryDefinition {
         entry: EntryPoint::Stop,
         name: "weir_stop",
         key: "stop",
         parameters: &[NOW],
-        allowance: Allowance::Stop,
+        allowance: WorkLimit::Stop,
         called: "once, after the last packet, whose time stamp is `now`",
         ..PLAIN
     },
@@ -396,15 +404,15 @@ const _: () = {
     while place < COUNT {
         let known = &ENTRY_POINTS[place];
         assert!(known.entry as usize == place && !known.key.is_empty() && !known.called.is_empty());
-        let is_export = matches!(known.place, Place::Export);
+        let is_export = matches!(known.place, EntryLocation::Export);
         let is_ours = is_joined(known.name, RESERVED_PREFIX, known.key);
         assert!(!is_export || is_ours || is_joined(known.name, "_", known.key));
-        assert!(matches!(known.allowance, Allowance::Packet) == (known.packets > 0));
-        assert!(matches!(known.presence, Presence::Either) == (known.packets > 0));
-        assert!(matches!(known.result, Outcome::Nothing) == known.returns.is_empty());
+        assert!(matches!(known.allowance, WorkLimit::Packet) == (known.packets > 0));
+        assert!(matches!(known.presence, EntryPresence::Either) == (known.packets > 0));
+        assert!(matches!(known.result, EntryResult::Nothing) == known.returns.is_empty());
         // Of the functions that are called for no packet only those of the start can refuse something.
-        let is_start = matches!(known.allowance, Allowance::Start);
-        assert!(known.packets > 0 || matches!(known.result, Outcome::Nothing) || is_start);
+        let is_start = matches!(known.allowance, WorkLimit::Start);
+        assert!(known.packets > 0 || matches!(known.result, EntryResult::Nothing) || is_start);
         let mut other = 0;
         while other < place {
             let before = &ENTRY_POINTS[other];

@@ -74,7 +74,7 @@ pub enum ValueType {
 
 /// The type of a parameter or a result, as the SDKs declare it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Type {
+pub enum HostType {
     /// Unsigned 32-bit integer: an index, an offset or a length.
     U32,
     /// Signed 32-bit integer: a handle or a return code.
@@ -93,7 +93,7 @@ pub enum Type {
     Descriptor,
 }
 
-impl Type {
+impl HostType {
     /// The WebAssembly type.
     pub const fn value_type(self) -> ValueType {
         match self {
@@ -106,11 +106,11 @@ impl Type {
 
 /// A parameter of a host function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parameter {
+pub struct HostParameter {
     /// Its name, for people.
     pub name: &'static str,
     /// Its type.
-    pub ty: Type,
+    pub ty: HostType,
 }
 
 /// The result of a call, as far as the analyser knows it before the call.
@@ -128,7 +128,7 @@ pub enum ResultValue {
 
 /// The price of a call, in fuel: at least the time of a call with warm caches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cost {
+pub struct CallCost {
     /// For each call.
     pub call: u32,
     /// For each byte of the length argument, and of the strings of a record.
@@ -137,20 +137,20 @@ pub struct Cost {
 
 /// The largest amount of work for a length argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Most {
+pub enum WorkMax {
     /// So many bytes.
     Bytes(u32),
     /// The bytes of the parameter whose index is the first argument.
     Parameter,
 }
 
-/// The effect of a length argument beyond [`Most`].
+/// The effect of a length argument beyond [`WorkMax`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beyond {
     /// The call is refused, or traps, before any byte is read.
     Nothing,
     /// The allowed part is read or written.
-    Most,
+    WorkMax,
 }
 
 /// The argument that says how many bytes a call works on.
@@ -159,14 +159,14 @@ pub struct LengthArgument {
     /// Its place among the arguments. At most one argument follows it.
     pub parameter: usize,
     /// The call never works on more.
-    pub most: Most,
+    pub most: WorkMax,
     /// The effect of a larger argument.
     pub beyond: Beyond,
 }
 
 /// The allowance that a call takes one from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub enum UsedAllowance {
     /// None.
     Nothing,
     /// A record, with the strings that its row points to.
@@ -179,7 +179,7 @@ pub enum Use {
 
 /// The time at which a function can be called. At another time it returns [`code::WHEN`](crate::code::WHEN).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum CallPhase {
     /// Always.
     Any,
     /// In `_initialize` and `weir_start`.
@@ -192,7 +192,7 @@ pub enum Phase {
 
 /// The right that a module's session must have. Without it the function returns [`code::DENIED`](crate::code::DENIED).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Right {
+pub enum RequiredRight {
     /// None.
     Nothing,
     /// To write fields of packets.
@@ -211,29 +211,29 @@ pub enum Right {
 
 /// The record of a host function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Definition {
+pub struct HostDefinition {
     /// The function.
     pub function: HostFunction,
     /// Its name, in the module [`MODULE`].
     pub name: &'static str,
     /// Its parameters.
-    pub parameters: &'static [Parameter],
+    pub parameters: &'static [HostParameter],
     /// The type of its result.
-    pub result: Type,
+    pub result: HostType,
     /// The result, as far as it is known before the call.
     pub value: ResultValue,
     /// The price of a call.
-    pub cost: Cost,
+    pub cost: CallCost,
     /// The argument that says how many bytes a call works on, if there is one.
     pub length: Option<LengthArgument>,
     /// The allowance that a call takes one from.
-    pub uses: Use,
+    pub uses: UsedAllowance,
     /// True where the loader adds an argument: the mask of packets still to do.
     pub is_told_packets: bool,
     /// The time at which it can be called.
-    pub phase: Phase,
+    pub phase: CallPhase,
     /// The right that it needs.
-    pub right: Right,
+    pub right: RequiredRight,
     /// Its effect, in a line.
     pub does: &'static str,
     /// Its return value, in a line.
@@ -242,7 +242,7 @@ pub struct Definition {
 
 impl HostFunction {
     /// The function's record.
-    pub const fn definition(self) -> &'static Definition {
+    pub const fn definition(self) -> &'static HostDefinition {
         &HOST_FUNCTIONS[self as usize]
     }
 
@@ -257,42 +257,42 @@ impl HostFunction {
     }
 }
 
-impl Definition {
+impl HostDefinition {
     /// The WebAssembly types of the parameters.
     pub fn parameter_types(&self) -> impl Iterator<Item = ValueType> + use<> {
         self.parameters.iter().map(|parameter| parameter.ty.value_type())
     }
 }
 
-const fn parameter(name: &'static str, ty: Type) -> Parameter {
-    Parameter { name, ty }
+const fn parameter(name: &'static str, ty: HostType) -> HostParameter {
+    HostParameter { name, ty }
 }
 
 const fn length(parameter: usize, most: u32, beyond: Beyond) -> Option<LengthArgument> {
-    Some(LengthArgument { parameter, most: Most::Bytes(most), beyond })
+    Some(LengthArgument { parameter, most: WorkMax::Bytes(most), beyond })
 }
 
-const BYTES: Parameter = parameter("bytes", Type::Bytes);
-const LEN: Parameter = parameter("len", Type::U32);
-const INDEX: Parameter = parameter("index", Type::U32);
-const HANDLE: Parameter = parameter("handle", Type::I32);
-const DESCRIPTOR: Parameter = parameter("descriptor", Type::Descriptor);
-const DESTINATION: Parameter = parameter("destination", Type::Buffer);
-const ROOM: Parameter = parameter("room", Type::U32);
+const BYTES: HostParameter = parameter("bytes", HostType::Bytes);
+const LEN: HostParameter = parameter("len", HostType::U32);
+const INDEX: HostParameter = parameter("index", HostType::U32);
+const HANDLE: HostParameter = parameter("handle", HostType::I32);
+const DESCRIPTOR: HostParameter = parameter("descriptor", HostType::Descriptor);
+const DESTINATION: HostParameter = parameter("destination", HostType::Buffer);
+const ROOM: HostParameter = parameter("room", HostType::U32);
 
 /// The members that most records have.
-const PLAIN: Definition = Definition {
+const PLAIN: HostDefinition = HostDefinition {
     function: HostFunction::Emit,
     name: "",
     parameters: &[],
-    result: Type::I32,
+    result: HostType::I32,
     value: ResultValue::Any,
-    cost: Cost { call: 0, per_byte: 0 },
+    cost: CallCost { call: 0, per_byte: 0 },
     length: None,
-    uses: Use::Nothing,
+    uses: UsedAllowance::Nothing,
     is_told_packets: false,
-    phase: Phase::Any,
-    right: Right::Nothing,
+    phase: CallPhase::Any,
+    right: RequiredRight::Nothing,
     does: "",
     returns: "",
 };
@@ -304,204 +304,204 @@ pub const COUNT: usize = HostFunction::Publish as usize + 1;
 ///
 /// Bytes that are not wholly inside one of the module's areas (private memory, packets, descriptors, tables) end the call. The module loses that packet, and
 /// the summary says why.
-pub static HOST_FUNCTIONS: [Definition; COUNT] = [
-    Definition {
+pub static HOST_FUNCTIONS: [HostDefinition; COUNT] = [
+    HostDefinition {
         function: HostFunction::Emit,
         name: "emit",
-        parameters: &[parameter("stream", Type::U32), parameter("row", Type::Bytes), LEN],
-        cost: Cost { call: 700, per_byte: 2 },
+        parameters: &[parameter("stream", HostType::U32), parameter("row", HostType::Bytes), LEN],
+        cost: CallCost { call: 700, per_byte: 2 },
         length: length(2, limit::HOST_READ_BYTES, Beyond::Nothing),
-        uses: Use::Record,
+        uses: UsedAllowance::Record,
         is_told_packets: true,
         does: "one record; `len` must be the row's size",
         returns: "0, `FULL`, or `UNKNOWN` for a stream that is not declared",
         ..PLAIN
     },
-    Definition {
+    HostDefinition {
         function: HostFunction::Patch,
         name: "patch",
-        parameters: &[DESCRIPTOR, parameter("offset", Type::U32), BYTES, LEN],
-        cost: Cost { call: 600, per_byte: 4 },
+        parameters: &[DESCRIPTOR, parameter("offset", HostType::U32), BYTES, LEN],
+        cost: CallCost { call: 600, per_byte: 4 },
         length: length(3, limit::PATCH_BYTES, Beyond::Nothing),
-        uses: Use::Patch,
+        uses: UsedAllowance::Patch,
         is_told_packets: true,
-        phase: Phase::Packet,
-        right: Right::Write,
+        phase: CallPhase::Packet,
+        right: RequiredRight::Write,
         does: "changes bytes of the packet at hand",
         returns: "0, `RANGE`, `DENIED`, `FULL` or `WHEN`",
         ..PLAIN
     },
-    Definition {
+    HostDefinition {
         function: HostFunction::Send,
         name: "send",
-        parameters: &[parameter("output", Type::U32), BYTES, LEN],
-        cost: Cost { call: 700, per_byte: 1 },
+        parameters: &[parameter("output", HostType::U32), BYTES, LEN],
+        cost: CallCost { call: 700, per_byte: 1 },
         length: length(2, limit::FRAME_BYTES, Beyond::Nothing),
-        uses: Use::Frame,
+        uses: UsedAllowance::Frame,
         is_told_packets: true,
-        phase: Phase::Running,
-        right: Right::Send,
+        phase: CallPhase::Running,
+        right: RequiredRight::Send,
         does: "an Ethernet frame of the module's own to an output",
         returns: "0, `FULL`, `RANGE`, `DENIED`, `WHEN`, or `UNKNOWN` for an output that is not declared",
         ..PLAIN
     },
-    Definition {
+    HostDefinition {
         function: HostFunction::Keep,
         name: "keep",
         parameters: &[DESCRIPTOR],
-        cost: Cost { call: 1_000, per_byte: 0 },
+        cost: CallCost { call: 1_000, per_byte: 0 },
         is_told_packets: true,
-        phase: Phase::Packet,
-        right: Right::Keep,
+        phase: CallPhase::Packet,
+        right: RequiredRight::Keep,
         does: "the bytes of the packet at hand stay where they are",
         returns: "a handle from 0 on, `FULL`, `DENIED` or `WHEN`",
         ..PLAIN
     },
-    Definition {
+    HostDefinition {
         function: HostFunction::Release,
         name: "release",
         parameters: &[HANDLE],
-        cost: Cost { call: 600, per_byte: 0 },
+        cost: CallCost { call: 600, per_byte: 0 },
         does: "lets go of a packet that was kept",
         returns: "0 or `UNKNOWN`",
         ..PLAIN
     },
-    Definition {
+    HostDefinition {
         function: HostFunction::FindCompile,
         name: "find_compile",
-        parameters: &[parameter("list", Type::Bytes), LEN, parameter("flags", Type::U32)],
-        cost: Cost { call: 40_000, per_byte: 2_000 },
+        parameters: &[parameter("list", HostType::Bytes), LEN, parameter("flags", HostType::U32)],
+        cost: CallCost { call: 40_000, per_byte: 2_000 },
         length: length(1, limit::PATTERN_BYTES + 4 * limit::PATTERNS, Beyond::Nothing),
-        phase: Phase::Start,
+        phase: CallPhase::Start,
         does: "compiles patterns, each a u32 length and its bytes; flag 1 ignores ASCII case",
         returns: "a handle from 0 on, `FULL`, `WHEN`, or `RANGE` for a list that is empty, cut, or has an empty pattern",
         ..PLAIN
     },
-    Definition {
+    HostDefinition {
         function: HostFunction::Find,
         name: "find",
         parameters: &[HANDLE, BYTES, LEN],
-        result: Type::I64,
-        cost: Cost { call: 160, per_byte: 4 },
+        result: HostType::I64,
+        cost: CallCost { call: 160, per_byte: 4 },
         length: length(2, limit::HOST_READ_BYTES, Beyond::Nothing),
         does: "the leftmost match; of several at one offset the longest",
         returns: "(pattern << 32) + offset, or -1 for none",
         ..PLAIN
     },
-    Definition {
+    HostDefinition {
         function: HostFunction::Hash,
         name: "hash",
-        parameters: &[BYTES, LEN, parameter("seed", Type::U64)],
-        result: Type::U64,
-        cost: Cost { call: 100, per_byte: 1 },
+        parameters: &[BYTES, LEN, parameter("seed", HostType::U64)],
+        result: HostType::U64,
+        cost: CallCost { call: 100, per_byte: 1 },
         length: length(1, limit::HOST_READ_BYTES, Beyond::Nothing),
         does: "XXH3-64",
         returns: "the hash",
         ..PLAIN
     },
-    Definition {
+    HostDefinition {
         function: HostFunction::Digest,
         name: "digest",
-        parameters: &[parameter("algorithm", Type::U32), BYTES, LEN, DESTINATION],
-        cost: Cost { call: 1_000, per_byte: 11 },
+        parameters: &[parameter("algorithm", HostType::U32), BYTES, LEN, DESTINATION],
+        cost: CallCost { call: 1_000, per_byte: 11 },
         length: length(2, algorithm::BYTES, Beyond::Nothing),
         does: "SHA-1 (algorithm 1) or SHA-256 (2) of at most 64 KiB; writes 20 or 32 bytes",
         returns: "the bytes that were written, `RANGE`, or `UNKNOWN` for another algorithm",
         ..PLAIN
     },
-    Definition {
+    HostDefinition {
         function: HostFunction::Log,
         name: "log",
-        parameters: &[parameter("level", Type::U32), parameter("text", Type::Bytes), LEN],
-        cost: Cost { call: 2_000, per_byte: 4 },
+        parameters: &[parameter("level", HostType::U32), parameter("text", HostType::Bytes), LEN],
+        cost: CallCost { call: 2_000, per_byte: 4 },
         length: length(2, limit::LOG_BYTES, Beyond::Most),
         does: "a line to the operator; level 0 error, 1 warning, 2 information",
         returns: "0 or `FULL`",
         ..PLAIN
     },
-    Definition {
+    HostDefinition {
         function: HostFunction::ParamInt,
         name: "param_int",
         parameters: &[INDEX],
-        result: Type::I64,
+        result: HostType::I64,
         value: ResultValue::Integer,
-        cost: Cost { call: 60, per_byte: 0 },
+        cost: CallCost { call: 60, per_byte: 0 },
         does: "an integer, bool (0, 1) or duration (ns)",
         returns: "the value; 0 if there is no such parameter",
         ..PLAIN
     },
-    Definition {
+    HostDefinition {
         function: HostFunction::ParamFloat,
         name: "param_float",
         parameters: &[INDEX],
-        result: Type::F64,
+        result: HostType::F64,
         value: ResultValue::Float,
-        cost: Cost { call: 60, per_byte: 0 },
+        cost: CallCost { call: 60, per_byte: 0 },
         does: "an f64",
         returns: "the value; 0 if there is no such parameter",
         ..PLAIN
     },
-    Definition {
+    HostDefinition {
         function: HostFunction::ParamBytes,
         name: "param_bytes",
         parameters: &[INDEX, DESTINATION, ROOM],
         value: ResultValue::Length,
-        cost: Cost { call: 200, per_byte: 1 },
-        length: Some(LengthArgument { parameter: 2, most: Most::Parameter, beyond: Beyond::Most }),
+        cost: CallCost { call: 200, per_byte: 1 },
+        length: Some(LengthArgument { parameter: 2, most: WorkMax::Parameter, beyond: Beyond::Most }),
         does: "copies a string, prefix or list, as much as there is room",
         returns: "its whole length, or `UNKNOWN`",
         ..PLAIN
     },
-    Definition {
+    HostDefinition {
         function: HostFunction::Reserve,
         name: "reserve",
-        parameters: &[parameter("bytes", Type::I64)],
-        result: Type::I64,
-        cost: Cost { call: 2_000, per_byte: 0 },
-        right: Right::Memory,
+        parameters: &[parameter("bytes", HostType::I64)],
+        result: HostType::I64,
+        cost: CallCost { call: 2_000, per_byte: 0 },
+        right: RequiredRight::Memory,
         does: "has the session's reservation of memory be so much in all; 0 only asks",
         returns: "what it is now (i64), or `DENIED`",
         ..PLAIN
     },
-    Definition {
+    HostDefinition {
         function: HostFunction::Call,
         name: "call",
-        parameters: &[parameter("service", Type::U32), BYTES, LEN, parameter("deadline", Type::U64)],
-        result: Type::I64,
-        cost: Cost { call: 8_000, per_byte: 2 },
+        parameters: &[parameter("service", HostType::U32), BYTES, LEN, parameter("deadline", HostType::U64)],
+        result: HostType::I64,
+        cost: CallCost { call: 8_000, per_byte: 2 },
         length: length(2, limit::MESSAGE_BYTES, Beyond::Nothing),
-        right: Right::Service,
+        right: RequiredRight::Service,
         does: "calls a [service](#services), by its place in the manifest's `calls`; `deadline` is an i64, in ns from now",
         returns: "a ticket above 0 (i64), `DENIED`, `WHEN` (no session offers it now), `FULL`, `RANGE`, or `UNKNOWN`",
         ..PLAIN
     },
-    Definition {
+    HostDefinition {
         function: HostFunction::Message,
         name: "message",
         parameters: &[DESTINATION, ROOM],
-        cost: Cost { call: 200, per_byte: 1 },
+        cost: CallCost { call: 200, per_byte: 1 },
         length: length(1, limit::MESSAGE_BYTES, Beyond::Most),
         does: "copies the message that `weir_serve` or `weir_answer` is about, as much as there is room",
         returns: "its whole length",
         ..PLAIN
     },
-    Definition {
+    HostDefinition {
         function: HostFunction::Reply,
         name: "reply",
-        parameters: &[parameter("call", Type::U64), BYTES, LEN],
-        cost: Cost { call: 8_000, per_byte: 2 },
+        parameters: &[parameter("call", HostType::U64), BYTES, LEN],
+        cost: CallCost { call: 8_000, per_byte: 2 },
         length: length(2, limit::MESSAGE_BYTES, Beyond::Nothing),
         does: "answers a call (an i64) that `weir_serve` was given",
         returns: "0, `RANGE`, or `UNKNOWN` where no caller waits for it",
         ..PLAIN
     },
-    Definition {
+    HostDefinition {
         function: HostFunction::Publish,
         name: "publish",
-        parameters: &[parameter("table", Type::U32), BYTES, LEN],
-        cost: Cost { call: 60_000, per_byte: 2 },
+        parameters: &[parameter("table", HostType::U32), BYTES, LEN],
+        cost: CallCost { call: 60_000, per_byte: 2 },
         length: length(2, limit::PUBLISHED_BYTES, Beyond::Nothing),
-        right: Right::Publish,
+        right: RequiredRight::Publish,
         does: "these bytes are the next version of a [table](#tables), by its place in the manifest",
         returns: "0, `FULL`, `RANGE`, `DENIED`, or `UNKNOWN` for a table that is not declared so",
         ..PLAIN
@@ -519,13 +519,13 @@ const _: () = {
         let count = known.parameters.len();
         let mut index = 0;
         while index < count {
-            let is_address = matches!(known.parameters[index].ty, Type::Bytes | Type::Buffer);
+            let is_address = matches!(known.parameters[index].ty, HostType::Bytes | HostType::Buffer);
             assert!(!is_address || known.length.is_some());
             index += 1;
         }
         if let Some(length) = known.length {
             assert!(length.parameter < count && length.parameter + 2 >= count);
-            assert!(matches!(known.parameters[length.parameter].ty, Type::U32));
+            assert!(matches!(known.parameters[length.parameter].ty, HostType::U32));
         }
         place += 1;
     }

@@ -7,7 +7,7 @@ use crate::table::{Table, yes_or_no};
 use crate::{adversarial, memory};
 use std::path::Path;
 use std::process::Command;
-use weir_bounds::{Analysis, Costs, Environment, Malformed, analyse};
+use weir_bounds::{Analysis, CostTable, Environment, Malformed, analyse};
 
 /// Milliseconds, for a shipped module and for a hostile one of a megabyte.
 const PROMISE: f64 = 5.0;
@@ -41,8 +41,8 @@ pub fn tables(modules: &[Module], rounds: usize) -> Result<String, LabError> {
 fn timed(wasm: &[u8], environment: &Environment) -> (f64, Option<Result<Analysis, Malformed>>) {
     let mut analysis = None;
     let time = processor_time(|| {
-        let parsed = weir_bounds::Module::parse(wasm.to_vec());
-        analysis = Some(parsed.and_then(|module| analyse(&module, environment, &Costs::standard())));
+        let parsed = weir_bounds::ParsedModule::parse(wasm.to_vec());
+        analysis = Some(parsed.and_then(|module| analyse(&module, environment, &CostTable::standard())));
     });
     (time.as_secs_f64() * 1e3, analysis)
 }

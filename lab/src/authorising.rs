@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_node::control::policy::{Ground, Policy, Root, World};
-use weir_node::control::protocol::{Explanation, Request};
+use weir_node::control::protocol::{ControlRequest, Explanation};
 use weir_node::control::spec::SessionSpec;
 use weir_trust::association::Peer;
-use weir_trust::credential::{Credential, PrefixId, Situation, Verified};
+use weir_trust::credential::{Credential, PrefixId, Situation, VerifiedCredential};
 use weir_trust::grant::{Ceilings, CpuShare, Grant, ModuleHash, ModuleSet, Modules, NodeName, Second};
 use weir_trust::key::{Identity, PublicKey};
 use weir_trust::revocation::{Reception, RevocationList, Revocations};
@@ -119,7 +119,7 @@ impl Peers {
         })
     }
 
-    fn verified(&self, bytes: &[u8], peer: &PublicKey) -> Result<Verified, LabError> {
+    fn verified(&self, bytes: &[u8], peer: &PublicKey) -> Result<VerifiedCredential, LabError> {
         let Self { roots, revocations, name, now, .. } = self;
         let situation = Situation { roots, revocations, peer, node: name, now: *now };
         Credential::parse(bytes).doing(BENCH)?.verify(&situation).doing(BENCH)
@@ -139,7 +139,7 @@ impl Peers {
     }
 
     /// The verified credential of the client.
-    fn verified_client(&self) -> Result<Arc<Verified>, LabError> {
+    fn verified_client(&self) -> Result<Arc<VerifiedCredential>, LabError> {
         Ok(Arc::new(self.verified(&self.clients_credential, &self.client.public())?))
     }
 }
@@ -174,11 +174,11 @@ impl<'a> Busy<'a> {
             if number < OF_OTHERS {
                 let people = [0, 1, 2].map(|place| person(10_000 + 3 * number + place));
                 let credential = chain(operator, people.each_ref(), MANY, module)?;
-                this.explain(&credential, Some(Request::Create(this.ask.clone())))?;
+                this.explain(&credential, Some(ControlRequest::Create(this.ask.clone())))?;
             }
             if number < OF_THE_SAME {
                 let name = weir_units::Name::new(&format!("other-{number}")).doing(BENCH)?;
-                let create = Request::Create(SessionSpec { name, ..this.ask.clone() });
+                let create = ControlRequest::Create(SessionSpec { name, ..this.ask.clone() });
                 this.explain(&this.client.clone(), Some(create))?;
             }
         }
@@ -186,7 +186,11 @@ impl<'a> Busy<'a> {
     }
 
     /// Processor time of the explanation of a credential, with the decision about a request, which is permitted.
-    fn explain(&mut self, credential: &Credential, ask: Option<Request>) -> Result<Duration, LabError> {
+    fn explain(
+        &mut self,
+        credential: &Credential,
+        ask: Option<ControlRequest>,
+    ) -> Result<Duration, LabError> {
         let ask = ask.map(|ask| (ask, &[][..]));
         let is_asked = ask.is_some();
         let mut explained = None;
@@ -206,15 +210,15 @@ impl<'a> Busy<'a> {
     /// Processor time of an explanation with a request for one more session, which is closed again, and of one without: the difference is the decision.
     fn decide(&mut self) -> Result<[Duration; 2], LabError> {
         let client = self.client.clone();
-        let with = self.explain(&client, Some(Request::Create(self.ask.clone())))?;
+        let with = self.explain(&client, Some(ControlRequest::Create(self.ask.clone())))?;
         let without = self.explain(&client, None)?;
-        self.explain(&client, Some(Request::Close { session: self.ask.name.clone() }))?;
+        self.explain(&client, Some(ControlRequest::Close { session: self.ask.name.clone() }))?;
         Ok([with, without])
     }
 }
 
 /// A request, with its name and the file that comes with it.
-type Case<'a> = (&'static str, Request, Option<&'a [u8]>);
+type Case<'a> = (&'static str, ControlRequest, Option<&'a [u8]>);
 
 fn session() -> Result<SessionSpec, LabError> {
     let text = "name = \"study\"\nmemory = \"64 MiB\"\ncpu = [{ period = \"10ms\", slice = \"500us\" }]\nchannel = [{ interface = \"eth0\" }]";
@@ -224,8 +228,8 @@ fn session() -> Result<SessionSpec, LabError> {
 fn requests(peers: &Peers) -> Result<[Case<'_>; 2], LabError> {
     let spec = session()?;
     let module = toml::from_str("module = \"theirs.wasm\"").doing(BENCH)?;
-    let load = Request::Load { session: spec.name.clone(), module, signatures: Vec::new() };
-    Ok([("a session", Request::Create(spec), None), ("a module of 64 KiB", load, Some(&peers.module))])
+    let load = ControlRequest::Load { session: spec.name.clone(), module, signatures: Vec::new() };
+    Ok([("a session", ControlRequest::Create(spec), None), ("a module of 64 KiB", load, Some(&peers.module))])
 }
 
 /// The mean milliseconds of an action.
@@ -251,7 +255,7 @@ pub fn table(rounds: usize) -> Result<String, LabError> {
         vec!["handshake with credentials of three blocks, both sides, which look at them".to_owned()];
     let mut actions = vec![repeated(|| peers.handshake())];
     for (what, request, body) in requests(&peers)? {
-        let decide = move |client: &Arc<Verified>| {
+        let decide = move |client: &Arc<VerifiedCredential>| {
             weir_node::authorise(client, request.clone(), body)
                 .map(|request| _ = black_box(request))
                 .doing(BENCH)

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use weir_node::client::{Client, Upload, Whereabouts};
-use weir_node::control::protocol::Request;
+use weir_node::control::protocol::ControlRequest;
 use weir_node::control::spec::{ModuleSpec, SessionSpec};
 use weir_trust::credential::Credential;
 use weir_trust::grant::{Ceilings, CpuShare, Grant, Second};
@@ -90,7 +90,7 @@ impl Holder {
             "name = 'study'\nmemory = '8 MiB'\nchannel = [{{ interface = 'b' }}]\ncpu = [{{ period = '10ms', slice = '{}us' }}]\n",
             percent * 100
         ))?;
-        Client::to(&node)?.order(Request::Create(session), &[])?;
+        Client::to(&node)?.order(ControlRequest::Create(session), &[])?;
         let module = synthetic::assemble("hard", "", &hard(functions, number))?;
         Ok(Self { node, module })
     }
@@ -100,7 +100,7 @@ impl Holder {
         let begin = Instant::now();
         let module: ModuleSpec = toml::from_str("module = 'hard'")?;
         let session = "study".parse()?;
-        let request = Request::Load { session, module, signatures: Vec::new() };
+        let request = ControlRequest::Load { session, module, signatures: Vec::new() };
         let connect = || Client::to(&self.node);
         match Upload::of(&self.module) {
             None => connect()?.order(request, &self.module)?,

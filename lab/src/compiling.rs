@@ -10,7 +10,7 @@ use crate::statistics::Sample;
 use crate::table::Table;
 use std::path::Path;
 use weir_admission::Tier;
-use weir_sandbox::{Compiling, Control, Engine, Options};
+use weir_sandbox::{Compiling, Control, Engine, EngineOptions};
 
 /// The name of a way in the table.
 const fn name(compiling: Compiling) -> &'static str {
@@ -28,7 +28,7 @@ const fn name(compiling: Compiling) -> &'static str {
 pub fn table(modules: &[Module], trace: &Path, cached: usize, rounds: usize) -> Result<String, LabError> {
     let packets = Packets::read(trace, cached)?;
     let engine = |compiling, tier| {
-        Engine::new(Options { control: Control::As(tier), compiling, ..Options::default() }, None)
+        Engine::new(EngineOptions { control: Control::As(tier), compiling, ..EngineOptions::default() }, None)
     };
     let mut engines = vec![("kept", engine(None, Tier::Proved)?)];
     for compiling in Compiling::ALL {

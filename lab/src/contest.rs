@@ -8,15 +8,15 @@ use crate::statistics::Sample;
 use std::hash::Hasher;
 use std::ops::Range;
 use std::time::{Duration, Instant};
-use weir_sandbox::{Batch, Calibration, Patch};
+use weir_sandbox::{BatchInput, ClockCheck, Patch};
 use weir_units::Timestamp;
 use xxhash_rust::xxh3::Xxh3;
-use {weir_admission::Field, weir_session::Records};
+use {weir_admission::StreamField, weir_session::Records};
 
 /// A build of a module that can be given packets.
 pub trait Contestant {
     /// Processes a batch; returns the mask of the packets that it drops.
-    fn run(&mut self, batch: Batch) -> u64;
+    fn run(&mut self, batch: BatchInput) -> u64;
     /// Advances packet time.
     fn tick(&mut self, tick: Tick);
     /// Ends the packets.
@@ -97,7 +97,7 @@ pub struct Clock {
 impl Clock {
     /// Compares the counter with the clock, for a twentieth of a second.
     pub fn calibrate() -> Self {
-        let calibration = Calibration::begin();
+        let calibration = ClockCheck::begin();
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_millis(50) {
             std::thread::sleep(Duration::from_millis(10));
@@ -134,7 +134,7 @@ impl<'a> Entry<'a> {
         packets: &'a Packets,
         build: Box<dyn Contestant + 'a>,
     ) -> Self {
-        let place = |field: &Field| field.offset..field.offset + field.ty.size();
+        let place = |field: &StreamField| field.offset..field.offset + field.ty.size();
         let streams = module.manifest.streams.iter();
         let fields = streams.map(|stream| stream.fields.iter().map(place).collect()).collect();
         Self {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use weir_admission::Manifest;
-use weir_author::{BuildError, Lang, Level, Options};
+use weir_author::{BuildError, BuildOptions, Level, ModuleLanguage};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// A source of the corpus.
@@ -18,7 +18,7 @@ pub struct Shape {
     /// Its file's name without the ending.
     pub name: String,
     /// The language.
-    pub lang: Lang,
+    pub lang: ModuleLanguage,
     text: String,
 }
 
@@ -28,7 +28,7 @@ pub struct Sample {
     /// Its source's name.
     pub shape: String,
     /// The language.
-    pub lang: Lang,
+    pub lang: ModuleLanguage,
     /// The optimisation level.
     pub level: Level,
     /// The module.
@@ -61,7 +61,7 @@ impl Shape {
     /// All sources: C first, each language by name.
     pub fn all() -> Result<Vec<Self>, LabError> {
         let mut all = Vec::new();
-        for (lang, folder, ending) in [(Lang::C, "c", "c"), (Lang::Rust, "rust", "rs")] {
+        for (lang, folder, ending) in [(ModuleLanguage::C, "c", "c"), (ModuleLanguage::Rust, "rust", "rs")] {
             let folder = place::root().join("lab/corpus").join(folder);
             let mut paths = files(&folder)?;
             paths.retain(|path| path.extension().is_some_and(|found| found == ending));
@@ -80,7 +80,7 @@ impl Shape {
     }
 
     /// Builds it at a level, whatever was built before. Says with what.
-    fn build(&self, level: Level, options: &Options) -> Result<(Vec<u8>, String), LabError> {
+    fn build(&self, level: Level, options: &BuildOptions) -> Result<(Vec<u8>, String), LabError> {
         let name = self.module_name(level);
         let folder = place::scratch().join("corpus/folders").join(&name);
         let write = |file: &str, text: &str| {
@@ -91,13 +91,13 @@ impl Shape {
         };
         write("weir.toml", &MANIFEST.replace("{{name}}", &name))?;
         match self.lang {
-            Lang::C => write(&format!("{}.c", self.name), &self.text)?,
-            Lang::Rust => {
+            ModuleLanguage::C => write(&format!("{}.c", self.name), &self.text)?,
+            ModuleLanguage::Rust => {
                 write("src/lib.rs", &self.text)?;
                 write("Cargo.toml", &CARGO.replace("{{name}}", &name))?;
             }
         }
-        let options = Options { level: Some(level), ..options.clone() };
+        let options = BuildOptions { level: Some(level), ..options.clone() };
         let built = weir_author::build(&folder, &options)
             .map_err(|error| LabError::Build { module: name, error: Box::new(error) })?;
         let bytes = std::fs::read(&built.path).map_err(LabError::file(&built.path))?;
@@ -108,11 +108,12 @@ impl Shape {
 /// Builds these sources at these levels. What was built before from the same source, with the same library, flags and compilers is taken from
 /// the scratch folder.
 pub fn build(shapes: &[Shape], levels: &[Level]) -> Result<Corpus, LabError> {
-    let options = Options { target_dir: Some(place::scratch().join("corpus/target")), ..Options::default() };
+    let options =
+        BuildOptions { target_dir: Some(place::scratch().join("corpus/target")), ..BuildOptions::default() };
     let recipe = recipe()?;
     let mut corpus = Corpus::default();
     let mut jobs: Vec<(&Shape, Level, String)> = Vec::new();
-    for lang in [Lang::C, Lang::Rust] {
+    for lang in [ModuleLanguage::C, ModuleLanguage::Rust] {
         let of_lang: Vec<&Shape> = shapes.iter().filter(|shape| shape.lang == lang).collect();
         // The first one is built in any case, to learn what with, and whether at all.
         let (Some(probe), Some(level)) = (of_lang.first(), levels.first()) else { continue };
@@ -133,11 +134,16 @@ pub fn build(shapes: &[Shape], levels: &[Level]) -> Result<Corpus, LabError> {
     std::thread::scope(|scope| {
         // cargo has one target folder and locks it, so one thread is enough for Rust.
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        for (lang, threads) in [(Lang::C, threads), (Lang::Rust, 1)] {
+        for (lang, threads) in [(ModuleLanguage::C, threads), (ModuleLanguage::Rust, 1)] {
             let jobs: Vec<_> = jobs.iter().filter(|(shape, ..)| shape.lang == lang).cloned().collect();
             for _ in 0..threads {
-                let (jobs, made, next, recipe, options) =
-                    (jobs.clone(), &made, &next[usize::from(lang == Lang::Rust)], &recipe, &options);
+                let (jobs, made, next, recipe, options) = (
+                    jobs.clone(),
+                    &made,
+                    &next[usize::from(lang == ModuleLanguage::Rust)],
+                    &recipe,
+                    &options,
+                );
                 scope.spawn(move || {
                     while let Some((shape, level, toolchain)) = jobs.get(next.fetch_add(1, Ordering::Relaxed))
                     {
@@ -151,12 +157,16 @@ pub fn build(shapes: &[Shape], levels: &[Level]) -> Result<Corpus, LabError> {
     let made = made.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     corpus.samples = made.into_iter().collect::<Result<_, _>>()?;
     corpus.samples.sort_by(|a, b| {
-        (a.lang == Lang::Rust, &a.shape, a.level).cmp(&(b.lang == Lang::Rust, &b.shape, b.level))
+        (a.lang == ModuleLanguage::Rust, &a.shape, a.level).cmp(&(
+            b.lang == ModuleLanguage::Rust,
+            &b.shape,
+            b.level,
+        ))
     });
     Ok(corpus)
 }
 
-fn cached(shape: &Shape, level: Level, recipe: &str, options: &Options) -> Result<Sample, LabError> {
+fn cached(shape: &Shape, level: Level, recipe: &str, options: &BuildOptions) -> Result<Sample, LabError> {
     let name = shape.module_name(level);
     let folder = place::scratch().join("corpus/cache");
     let key = xxh3_128(format!("{recipe}\n{MANIFEST}{CARGO}\n{name}\n{}", shape.text).as_bytes());

@@ -3,7 +3,7 @@
 use crate::random::Random;
 use std::ops::Range;
 use weir_abi::Descriptor;
-use weir_admission::Value;
+use weir_admission::ParameterValue;
 use weir_units::Timestamp;
 use weir_wire::{LinkType, Meta};
 
@@ -118,7 +118,7 @@ const FORMATS: &[(&[u8], &[u8])] = &[
 
 impl Mint {
     /// For a module: its bytes and parameters say what it may look for. The same seed makes the same packets.
-    pub fn new(seed: u64, wasm: &[u8], parameters: &[Value], recorded: Vec<Vec<u8>>) -> Self {
+    pub fn new(seed: u64, wasm: &[u8], parameters: &[ParameterValue], recorded: Vec<Vec<u8>>) -> Self {
         let mut words: Vec<Vec<u8>> = wasm
             .split(|byte| !(b' '..=b'~').contains(byte))
             .filter(|word| word.len() >= 4)
@@ -127,12 +127,12 @@ impl Mint {
         let mut ports = PORTS.to_vec();
         for value in parameters {
             match value {
-                Value::String(word) => words.push(word.clone()),
-                Value::StringList(list) => words.extend(list.iter().cloned()),
-                Value::U64List(list) => {
+                ParameterValue::String(word) => words.push(word.clone()),
+                ParameterValue::StringList(list) => words.extend(list.iter().cloned()),
+                ParameterValue::U64List(list) => {
                     ports.extend(list.iter().filter_map(|port| u16::try_from(*port).ok()))
                 }
-                Value::U64(port) => ports.extend(u16::try_from(*port).ok()),
+                ParameterValue::U64(port) => ports.extend(u16::try_from(*port).ok()),
                 _ => {}
             }
         }
@@ -405,7 +405,7 @@ mod tests {
     use weir_abi::flag;
 
     fn mint() -> Mint {
-        let value = Value::U64(7);
+        let value = ParameterValue::U64(7);
         Mint::new(1, b"\0\0User-Agent: evil\0\0", &[value], Vec::new())
     }
 

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStr
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use weir_node::client::{Client, ClientError, Whereabouts};
-use weir_node::control::protocol::{Reply, Request};
+use weir_node::control::protocol::{ControlRequest, Reply};
 use weir_trust::credential::{DatedId, PrefixId};
 use weir_trust::grant::Second;
 use weir_trust::key::Identity;
@@ -105,9 +105,9 @@ fn delivered(root: &Identity, number: u16, there: &Whereabouts) -> Option<f64> {
 
 fn offered(list: &RevocationList, there: &Whereabouts) -> Result<(), ClientError> {
     let mut client = Client::to(there)?;
-    client.send(Request::Revoke, list.header().unwrap_or_default().as_bytes())?;
+    client.send(ControlRequest::Revoke, list.header().unwrap_or_default().as_bytes())?;
     match client.receive()? {
-        Reply::Uploaded { .. } => client.order(Request::Revoke, list.to_string().as_bytes()).map(drop),
+        Reply::Uploaded { .. } => client.order(ControlRequest::Revoke, list.to_string().as_bytes()).map(drop),
         _ => Err(ClientError::Gone),
     }
 }

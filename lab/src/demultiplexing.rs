@@ -10,8 +10,8 @@ use pcap::{BpfProgram, Linktype};
 use std::hint::black_box;
 use std::path::Path;
 use weir_abi::{BATCH_PACKETS, Descriptor, flag};
-use weir_demux::{ChannelSet, Demux, Limits, Packet, Program};
-use weir_netio::{Capture, Input, Next, compile_filter};
+use weir_demux::{ChannelSet, Demux, FilterProgram, JoinLimits, Packet};
+use weir_netio::{Capture, CaptureInput, CaptureNext, compile_filter};
 use weir_wire::{LinkType, Meta, PEEK, classify_into};
 
 /// The cost of a hundred channels, at most, as a multiple of the cost of one.
@@ -40,7 +40,7 @@ impl Head {
 /// A filter, compiled by weir and by libpcap.
 struct Filter {
     expression: String,
-    program: Program,
+    program: FilterProgram,
     libpcap: BpfProgram,
 }
 
@@ -224,15 +224,15 @@ fn compile(expression: &str) -> Result<Filter, LabError> {
 }
 
 fn join(filters: &[Filter]) -> Result<Demux, LabError> {
-    let programs: Vec<Option<&Program>> = filters.iter().map(|filter| Some(&filter.program)).collect();
-    Demux::new(&programs, &Limits::default()).doing("joining all filters")
+    let programs: Vec<Option<&FilterProgram>> = filters.iter().map(|filter| Some(&filter.program)).collect();
+    Demux::new(&programs, &JoinLimits::default()).doing("joining all filters")
 }
 
 /// The trace's first packets.
 fn read(trace: &Path) -> Result<(Vec<Head>, Vec<Descriptor>), LabError> {
-    let mut capture = Capture::open(Input::File(trace.to_owned()))?;
+    let mut capture = Capture::open(CaptureInput::File(trace.to_owned()))?;
     let (mut heads, mut descriptors, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
-    while let Next::Block(block) = capture.next_block()? {
+    while let CaptureNext::Block(block) = capture.next_block()? {
         for (i, descriptor) in block.descriptors().iter().enumerate() {
             if heads.len() == PACKETS {
                 return Ok((heads, descriptors));

@@ -14,9 +14,9 @@ use crate::{place, reference};
 use std::fmt::Write as _;
 use std::path::Path;
 use weir_abi::DESCRIPTOR_BYTES;
-use weir_admission::{Entry as EntryPoint, Tier};
+use weir_admission::{EntryKind as EntryPoint, Tier};
 use weir_netio::BLOCK_PACKETS;
-use weir_sandbox::{Control, Engine, Options};
+use weir_sandbox::{Control, Engine, EngineOptions};
 
 /// Bytes of a descriptor without the fields about tunnels, streams and graphs, the base of the comparison.
 const LEAST: usize = 64;
@@ -49,7 +49,8 @@ pub fn tables(modules: &[Module], trace: &Path, cached: usize, rounds: usize) ->
 }
 
 fn table(modules: &[Module], trace: &Path, most: usize, effort: Effort) -> Result<Table, LabError> {
-    let engine = Engine::new(Options { control: Control::As(Tier::Proved), ..Options::default() }, None)?;
+    let engine =
+        Engine::new(EngineOptions { control: Control::As(Tier::Proved), ..EngineOptions::default() }, None)?;
     let spread: Vec<Packets> =
         SIZES.iter().map(|size| Packets::read_spread(trace, most, *size)).collect::<Result<_, _>>()?;
     let batches = spread.first().map_or(&[][..], Packets::batches);

@@ -8,7 +8,7 @@ use std::time::Instant;
 use weir_records::{Durability, ModuleFiles, RecordsError};
 use {
     weir_admission::Manifest,
-    weir_session::{Order, Record},
+    weir_session::{Record, RecordOrder},
 };
 
 /// Rows of each file.
@@ -63,7 +63,7 @@ fn write(
     let work = || {
         let mut files = ModuleFiles::create(Some(dir), "flows", manifest, durability)?;
         for n in 0..ROWS {
-            files.write(&Record { order: Order::packet(0), stream: 0, row: &row(n), tail: &[] })?;
+            files.write(&Record { order: RecordOrder::packet(0), stream: 0, row: &row(n), tail: &[] })?;
             if n % rate == rate - 1 {
                 files.flush()?;
             }

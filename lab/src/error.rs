@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt::{Debug, Display};
 use std::io;
 use std::path::Path;
-use weir_netio::{LiveError, OpenError, ReadError};
+use weir_netio::{CaptureReadError, LiveError, OpenError};
 use weir_node::client::ClientError;
 use weir_sandbox::LoadError;
 
@@ -20,7 +20,7 @@ pub enum LabError {
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error(transparent)]
-    Read(#[from] ReadError),
+    Read(#[from] CaptureReadError),
     #[error(transparent)]
     Load(#[from] LoadError),
     #[error(transparent)]

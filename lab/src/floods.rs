@@ -16,7 +16,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_node::client::{Client, Whereabouts};
-use weir_node::control::protocol::{Reply, Request};
+use weir_node::control::protocol::{ControlRequest, Reply};
 use weir_trust::association::{CREDENTIALS_BYTES_MAX, Initiator, SECOND_BYTES, frame};
 use weir_trust::credential::Credential;
 use weir_trust::grant::{Grant, Second};
@@ -68,7 +68,7 @@ impl Target {
             let begin = Instant::now();
             let there = self.as_seen_by(&self.holder, &self.credential, AT.into());
             let asked = Client::to(&there).and_then(|mut client| {
-                client.send(Request::Show, &[])?;
+                client.send(ControlRequest::Show, &[])?;
                 client.receive()
             });
             let wait = begin.elapsed().as_secs_f64();

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use weir_abi::{ARENA_BASE, BATCH_BYTES, BATCH_PACKETS, DESCRIPTORS_BASE, Descriptor};
-use weir_sandbox::{Area, Batch, Control, Engine, Instance, Options, Program};
+use weir_sandbox::{Area, BatchInput, Control, Engine, EngineOptions, Instance, LoadedModule};
 use weir_session::Records;
 use weir_units::{Nanos, Timestamp};
 
@@ -27,7 +27,7 @@ pub struct Counter(Engine);
 /// A module that is compiled to be counted.
 pub struct Counted<'a> {
     engine: &'a Engine,
-    program: Program,
+    program: LoadedModule,
     name: String,
 }
 
@@ -50,7 +50,7 @@ pub struct Gauge {
 impl Counter {
     /// Starts it.
     pub fn new() -> Result<Self, LabError> {
-        let options = Options { control: Control::Exact(ENOUGH), ..Options::default() };
+        let options = EngineOptions { control: Control::Exact(ENOUGH), ..EngineOptions::default() };
         Ok(Self(Engine::new(options, None)?))
     }
 
@@ -110,7 +110,7 @@ impl Gauge {
         self.descriptors.write_all_at(native::bytes_of(&self.lines), 0).map_err(LabError::file(&folder))?;
         fuel.clear();
         for index in 0..u32::try_from(packets.len()).unwrap_or(0) {
-            self.instance.run(Batch { descriptors: DESCRIPTORS_BASE, mask: 1 << index, first: 0 });
+            self.instance.run(BatchInput { descriptors: DESCRIPTORS_BASE, mask: 1 << index, first: 0 });
             fuel.push(self.instance.fuel_used().unwrap_or(0));
         }
         self.spare.clear();

@@ -11,9 +11,9 @@ use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use weir_remote::{KEEPER, Keeper};
+use weir_remote::{KEEPER, KeyAgent};
 use weir_sandbox::Launcher;
-use weir_trust::association::{Initiator, Peer, Responder, Role, Signer, Statement};
+use weir_trust::association::{HandshakeRole, Initiator, KeyStatement, Peer, Responder, Signer};
 use weir_trust::key::{Identity, KeyFile};
 
 /// Credentials that each side shows the other.
@@ -40,13 +40,13 @@ const APART: &str = "in a process of its own";
 /// The cost of handshakes, and the share of the separate process.
 pub fn tables(rounds: usize) -> Result<String, LabError> {
     let peers = Peers::new()?;
-    let agent = KeyAgent::start(&place::built()?, &[KEEPER], &peers.node)?;
+    let agent = TimedKeyAgent::start(&place::built()?, &[KEEPER], &peers.node)?;
     Ok(format!("{}\n{}", handshakes(rounds, &peers, &agent)?, signatures(rounds, &peers.node, &agent)?))
 }
 
 /// A process with a node's private key.
-struct KeyAgent {
-    process: Keeper,
+struct TimedKeyAgent {
+    process: KeyAgent,
     /// The folder of the key file, which a restarted process reads again.
     _folder: TempDir,
 }
@@ -60,14 +60,14 @@ pub(crate) fn write_key(folder: &Path, identity: &Identity) -> Result<PathBuf, L
     Ok(file)
 }
 
-impl KeyAgent {
+impl TimedKeyAgent {
     /// Starts `program` with these arguments and a key file.
     fn start(program: &Path, arguments: &[&str], identity: &Identity) -> Result<Self, LabError> {
         let folder = tempfile::tempdir().doing("making a folder")?;
         let file = write_key(folder.path(), identity)?;
         let arguments = arguments.iter().map(PathBuf::from).chain([file]).collect();
         let process =
-            Keeper::start(Launcher::from(program), arguments, |_| {}).doing("starting the key agent")?;
+            KeyAgent::start(Launcher::from(program), arguments, |_| {}).doing("starting the key agent")?;
         Ok(Self { process, _folder: folder })
     }
 
@@ -126,7 +126,7 @@ impl Handshake<'_> {
     }
 
     /// Makes the handshakes of a round. Returns milliseconds of a handshake: of the initiator, of the responder, and of the agent where it signs.
-    fn round(&self, agent: &KeyAgent, place: &str) -> Result<[f64; 3], LabError> {
+    fn round(&self, agent: &TimedKeyAgent, place: &str) -> Result<[f64; 3], LabError> {
         let (mut here, mut there) = (Duration::ZERO, Duration::ZERO);
         let apart = agent.during(|| {
             for _ in 0..HANDSHAKES {
@@ -142,7 +142,7 @@ impl Handshake<'_> {
 }
 
 /// Milliseconds of a handshake, by its credentials and by the place of the node's private key.
-fn handshakes(rounds: usize, peers: &Peers, agent: &KeyAgent) -> Result<String, LabError> {
+fn handshakes(rounds: usize, peers: &Peers, agent: &TimedKeyAgent) -> Result<String, LabError> {
     let unread = [0x5a; 1 << 10];
     let check = |peer: &Peer| peers.check(peer);
     let signers: [(&str, &dyn Signer); 2] = [(HERE, &peers.node), (APART, &agent.process)];
@@ -189,8 +189,8 @@ fn handshakes(rounds: usize, peers: &Peers, agent: &KeyAgent) -> Result<String, 
 }
 
 /// Microseconds of a node's signature on the clock, by the place of its private key.
-fn signatures(rounds: usize, identity: &Identity, agent: &KeyAgent) -> Result<String, LabError> {
-    let statement = Statement::new(Role::Responder, &[2; 32], &[3; 32]);
+fn signatures(rounds: usize, identity: &Identity, agent: &TimedKeyAgent) -> Result<String, LabError> {
+    let statement = KeyStatement::new(HandshakeRole::Responder, &[2; 32], &[3; 32]);
     let sign = |signer: &dyn Signer| {
         let begin = Instant::now();
         for _ in 0..HANDSHAKES {
@@ -225,7 +225,7 @@ mod tests {
         // This program again: the test harness takes the path for one more filter.
         let test = "handshake::tests::keep_as_a_process_of_its_own";
         let arguments = ["--ignored", "--nocapture", "--exact", test];
-        let agent = KeyAgent::start(&std::env::current_exe().unwrap(), &arguments, &peers.node).unwrap();
+        let agent = TimedKeyAgent::start(&std::env::current_exe().unwrap(), &arguments, &peers.node).unwrap();
         let text = handshakes(1, &peers, &agent).unwrap();
         for (shown, ..) in SETTINGS {
             assert_eq!(text.matches(shown).count(), 2, "{shown}: {text}");
@@ -234,7 +234,9 @@ mod tests {
             assert_eq!(text.matches(promise).count(), 2, "{promise}: {text}");
         }
         // The agent signs and answers by system calls, so a process without processor time is the wrong process.
-        let sign = || _ = agent.process.sign_statement(&Statement::new(Role::Responder, &[2; 32], &[3; 32]));
+        let sign = || {
+            _ = agent.process.sign_statement(&KeyStatement::new(HandshakeRole::Responder, &[2; 32], &[3; 32]))
+        };
         let taken = agent.during(|| {
             (0..HANDSHAKES).for_each(|_| sign());
             Ok(())

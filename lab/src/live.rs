@@ -13,7 +13,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use weir_netio::Kind;
+use weir_netio::SocketKind;
 
 /// Packets offered each second, to both.
 const RATE: u64 = 150_000;
@@ -24,7 +24,7 @@ const MODULES: usize = 32;
 const PROMISE: f64 = 1.1;
 /// Cycles of the framework for a packet and module, at most, and the aim.
 const FRAMEWORK: (f64, f64) = (60.0, 20.0);
-const RECEIVING: Receiving = Receiving { kind: Kind::Xdp, wakeup: Wakeup::Woken, buffer: BUFFER };
+const RECEIVING: Receiving = Receiving { kind: SocketKind::Xdp, wakeup: Wakeup::Woken, buffer: BUFFER };
 
 /// The costs, measured in a network namespace.
 pub fn table(rounds: usize) -> Result<String, LabError> {

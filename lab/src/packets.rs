@@ -7,8 +7,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTOR_BYTES, DESCRIPTORS_BASE, DESCRIPTORS_MAX, Descriptor};
-use weir_netio::{BLOCK_PACKETS, Capture, Input, Next};
-use weir_sandbox::{Area, Batch};
+use weir_netio::{BLOCK_PACKETS, Capture, CaptureInput, CaptureNext};
+use weir_sandbox::{Area, BatchInput};
 use weir_units::{Nanos, Timestamp};
 
 /// The most packets in memory.
@@ -34,7 +34,7 @@ pub struct Packets {
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
     /// The arguments of a call.
-    pub batch: Batch,
+    pub batch: BatchInput,
     /// The latest time stamp up to its end.
     pub latest: Timestamp,
 }
@@ -62,10 +62,10 @@ impl Packets {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn read_spread(path: &Path, most: usize, size: usize) -> Result<Self, LabError> {
-        let mut capture = Capture::open(Input::File(path.to_owned()))?;
+        let mut capture = Capture::open(CaptureInput::File(path.to_owned()))?;
         let mut window: Option<(u64, u64, usize)> = None;
         let mut all: Vec<Descriptor> = Vec::new();
-        while let Next::Block(block) = capture.next_block()? {
+        while let CaptureNext::Block(block) = capture.next_block()? {
             let here = block.window();
             let len = usize::try_from(here.len().0).unwrap_or(usize::MAX);
             let (id, ..) = *window.get_or_insert((here.id(), here.file_offset(), len));
@@ -167,7 +167,7 @@ fn batches(all: &[Descriptor]) -> Vec<Ready> {
             let offset = u32::try_from(i % BLOCK_BATCHES * BATCH_BYTES).unwrap_or(u32::MAX);
             let mask = u64::MAX >> (BATCH_PACKETS - chunk.len());
             let first = u32::try_from(i * BATCH_PACKETS).unwrap_or(u32::MAX);
-            let batch = Batch { descriptors: DESCRIPTORS_BASE.saturating_add(offset), mask, first };
+            let batch = BatchInput { descriptors: DESCRIPTORS_BASE.saturating_add(offset), mask, first };
             Ready { batch, latest: Timestamp(latest) }
         })
         .collect()
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     fn at(times: &[u64]) -> Vec<Ready> {
-        let batch = Batch { descriptors: 0, mask: 1, first: 0 };
+        let batch = BatchInput { descriptors: 0, mask: 1, first: 0 };
         times.iter().map(|t| Ready { batch, latest: Timestamp(*t) }).collect()
     }
 

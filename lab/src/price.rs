@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use weir_abi::DESCRIPTOR_BYTES;
 use weir_admission::Tier;
-use weir_sandbox::{Control, Engine, Foreign, Options};
+use weir_sandbox::{Control, Engine, EngineOptions, Foreign};
 
 /// A way to build and run a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +110,9 @@ pub struct Builder<'a> {
 impl<'a> Builder<'a> {
     /// Starts engines without a cache, and finds compilers.
     pub fn open(packets: &'a Packets) -> Result<Self, LabError> {
-        let engine = |control, foreign| Engine::new(Options { control, foreign, ..Options::default() }, None);
+        let engine = |control, foreign| {
+            Engine::new(EngineOptions { control, foreign, ..EngineOptions::default() }, None)
+        };
         let tier = |tier: &Tier| Ok::<_, LabError>((*tier, engine(Control::As(*tier), None)?));
         let foreign = |foreign| engine(Control::As(Tier::Proved), Some(foreign));
         Ok(Self {

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Instant;
 use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTORS_BASE};
 use weir_sandbox::{
-    Area, Batch, Budget, Call, Engine, GroupSetting, Instance, Launcher, Options, Settings, Spawner, Step,
-    Ward, WriteRights,
+    Area, BatchInput, Call, CallStep, Engine, EngineOptions, FuelSlice, GroupSetting, Instance, Launcher,
+    RemoteInstance, Settings, Spawner, WriteRights,
 };
 use weir_units::Nanos;
 use weir_wire::WriteFields;
@@ -27,7 +27,7 @@ const PROMISE: f64 = 5.0;
 
 /// Nanoseconds of a call on the clock, because the calling thread waits while another process works; and the time of starts.
 pub fn table(rounds: usize) -> Result<String, LabError> {
-    let engine = Engine::new(Options::default(), None)?;
+    let engine = Engine::new(EngineOptions::default(), None)?;
     let descriptors = blank_batch()?;
     let area = Area { fd: descriptors.as_fd(), offset: 0, len: BATCH_BYTES };
     let launcher = Launcher::Direct(place::built()?);
@@ -35,7 +35,7 @@ pub fn table(rounds: usize) -> Result<String, LabError> {
         Table::new("a call for | in this process, ns | in its own, ns | quartiles | more, ns a packet");
     for (what, packets) in [("one packet", 1), ("64 packets", BATCH_PACKETS)] {
         let mask = u64::MAX >> (BATCH_PACKETS - packets);
-        let call = Call::Batch(Batch { descriptors: DESCRIPTORS_BASE, mask, first: 0 });
+        let call = Call::Batch(BatchInput { descriptors: DESCRIPTORS_BASE, mask, first: 0 });
         let loaded = engine.load_suspendable(Module::empty()?.admit()?)?;
         let mut here = Instance::start(&engine, &loaded)?;
         here.map_descriptors(area).doing("mapping descriptors")?;
@@ -44,8 +44,8 @@ pub fn table(rounds: usize) -> Result<String, LabError> {
         let [here, there] = all_in_turn(
             rounds,
             [
-                Box::new(|| Ok(nanos_on_the_clock(|| here.begin(call, Budget::WHOLE)))),
-                Box::new(|| Ok(nanos_on_the_clock(|| apart.begin(call, Budget::WHOLE)))),
+                Box::new(|| Ok(nanos_on_the_clock(|| here.begin(call, FuelSlice::WHOLE)))),
+                Box::new(|| Ok(nanos_on_the_clock(|| apart.begin(call, FuelSlice::WHOLE)))),
             ],
         )?;
         if let Some(fault) = apart.faults().first() {
@@ -91,13 +91,13 @@ fn starts(rounds: usize, engine: &Engine) -> Result<Table, LabError> {
 }
 
 /// A sandbox process with an empty module.
-fn start(launcher: &Launcher, engine: &Engine) -> Result<Ward, LabError> {
+fn start(launcher: &Launcher, engine: &Engine) -> Result<RemoteInstance, LabError> {
     let writes = Arc::new(WriteRights::new(WriteFields::ALL));
     let admitted = Module::empty()?.admit()?;
-    Ok(Ward::start(launcher, engine, admitted, &[], true, (None, &writes), &mut Nanos(0))?)
+    Ok(RemoteInstance::start(launcher, engine, admitted, &[], true, (None, &writes), &mut Nanos(0))?)
 }
 
-fn nanos_on_the_clock(mut call: impl FnMut() -> Step) -> f64 {
+fn nanos_on_the_clock(mut call: impl FnMut() -> CallStep) -> f64 {
     let begin = Instant::now();
     for _ in 0..CALLS {
         _ = black_box(call());

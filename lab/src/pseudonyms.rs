@@ -8,7 +8,7 @@ use crate::table::Table;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::cell::RefCell;
 use std::hint::black_box;
-use weir_wire::View;
+use weir_wire::PacketView;
 use weir_wire::view::{Transform, ViewKey};
 
 /// Addresses of a set: 64 times those that a view remembers, so that hardly any is remembered when it comes again.
@@ -50,7 +50,7 @@ pub fn tables(rounds: usize) -> Result<String, LabError> {
     let mut making = Table::new("construction | making a view, ms | quartiles");
     let mut first = None;
     for (name, text) in VIEWS {
-        let view: View = text.parse().doing(format_args!("view `{text}`"))?;
+        let view: PacketView = text.parse().doing(format_args!("view `{text}`"))?;
         let transform = RefCell::new(Transform::new(view, &key));
         let mut actions: Vec<Action<'_>> =
             vec![Box::new(|| Ok(nanos(1, || _ = black_box(Transform::new(view, &key))) / 1e6))];

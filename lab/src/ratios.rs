@@ -16,8 +16,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use weir_admission::{Calibration, Tier};
-use weir_netio::{Capture, Input, Next};
-use weir_sandbox::{Batch, Control, Cycles, Engine, Options};
+use weir_netio::{Capture, CaptureInput, CaptureNext};
+use weir_sandbox::{BatchInput, Control, Cycles, Engine, EngineOptions};
 
 /// Promises: bound / worst fuel, of the shipped modules.
 const MEDIAN: f64 = 2.0;
@@ -30,9 +30,9 @@ const TIMED: usize = 5;
 
 /// The packets that a search begins with.
 pub fn recorded(capture: &Path) -> Result<Vec<Vec<u8>>, LabError> {
-    let mut reader = Capture::open(Input::File(capture.to_owned()))?;
+    let mut reader = Capture::open(CaptureInput::File(capture.to_owned()))?;
     let mut packets = Vec::new();
-    while let Next::Block(block) = reader.next_block()? {
+    while let CaptureNext::Block(block) = reader.next_block()? {
         for index in 0..block.len().min(RECORDED.saturating_sub(packets.len())) {
             let mut packet = Vec::new();
             block.copy_packet(index, &mut packet);
@@ -165,7 +165,8 @@ fn checked(
 
 /// A quantile of the cycles of a trace's packets, each in a call of its own, without checks.
 fn slow(module: &Module, trace: &Packets, part: f64) -> Result<f64, LabError> {
-    let engine = Engine::new(Options { control: Control::As(Tier::Proved), ..Options::default() }, None)?;
+    let engine =
+        Engine::new(EngineOptions { control: Control::As(Tier::Proved), ..EngineOptions::default() }, None)?;
     let mut least: Vec<u64> = Vec::new();
     let mut build = Sandboxed::start(&engine, module, trace)?;
     for pass in 0..=TIMED {
@@ -177,7 +178,7 @@ fn slow(module: &Module, trace: &Packets, part: f64) -> Result<f64, LabError> {
                 trace.show(index / BLOCK_BATCHES)?;
             }
             for packet in (0..weir_abi::BATCH_PACKETS).filter(|packet| ready.batch.mask >> packet & 1 == 1) {
-                let one = Batch { mask: 1 << packet, ..ready.batch };
+                let one = BatchInput { mask: 1 << packet, ..ready.batch };
                 let begin = Cycles::now();
                 build.run(one);
                 let taken = Cycles::now().since(begin).0;

@@ -4,12 +4,12 @@ use crate::appended::Appended;
 use std::convert::Infallible;
 use wasm_encoder::reencode::Error;
 use wasm_encoder::{BlockType, Function};
-use weir_admission::Facts;
+use weir_admission::ModuleInfo;
 use weir_bounds::EntryPoint;
 
 /// Adds a function that takes a batch, and exports it in place of the packet function. Like the loader's, it has the remaining packets in a global. A
 /// descriptor is at each multiple of `size` bytes.
-pub fn with_batch(wasm: &[u8], facts: &Facts, size: usize) -> Result<Vec<u8>, Error<Infallible>> {
+pub fn with_batch(wasm: &[u8], facts: &ModuleInfo, size: usize) -> Result<Vec<u8>, Error<Infallible>> {
     const DESCRIPTORS: u32 = 0;
     const MASK: u32 = 1;
     let (rest, drops) = (facts.globals, facts.globals + 1);

@@ -88,7 +88,7 @@ fn packets_in(capture: &Path, programs: &mut [(&str, Command)]) -> Result<u64, L
             return Ok(packets);
         }
     }
-    let mut reader = weir_netio::Capture::open(weir_netio::Input::File(capture.to_owned()))?;
-    while let weir_netio::Next::Block(_) = reader.next_block()? {}
+    let mut reader = weir_netio::Capture::open(weir_netio::CaptureInput::File(capture.to_owned()))?;
+    while let weir_netio::CaptureNext::Block(_) = reader.next_block()? {}
     Ok(reader.totals().packets)
 }

@@ -6,7 +6,7 @@ use crate::module::Module;
 use crate::packets::{Packets, Tick};
 use std::sync::{Arc, Mutex, PoisonError};
 use weir_abi::{DESCRIPTOR_BYTES, DESCRIPTORS_BASE, code};
-use weir_sandbox::{Batch, Engine, Instance, Means, Pinned, Press, TableVersion};
+use weir_sandbox::{BatchInput, Engine, Instance, InstanceContext, Pinned, TablePublisher, TableVersion};
 use weir_session::Records;
 use weir_units::{Bytes, Timestamp};
 
@@ -23,7 +23,7 @@ pub struct Sandboxed {
 #[derive(Debug, Default)]
 struct Published(Mutex<Vec<(u32, Vec<u8>)>>);
 
-impl Press for Published {
+impl TablePublisher for Published {
     fn publish(&self, table: u32, bytes: &[u8]) -> i32 {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((table, bytes.to_vec()));
         code::OK
@@ -41,8 +41,8 @@ impl Sandboxed {
             tables[*place] = Some(Arc::new(version));
         }
         let published: Arc<Published> = Arc::default();
-        let press: Arc<dyn Press> = Arc::clone(&published) as _;
-        let means = Means { tables, press: Some(press), ..Means::default() };
+        let press: Arc<dyn TablePublisher> = Arc::clone(&published) as _;
+        let means = InstanceContext { tables, press: Some(press), ..InstanceContext::default() };
         let mut instance = Instance::start_with(engine, &program, means)?;
         let unmapped = |error| LabError::failed(packets.path().display(), error);
         instance.map_descriptors(packets.descriptors()).map_err(unmapped)?;
@@ -64,11 +64,11 @@ impl Sandboxed {
 }
 
 impl Contestant for Sandboxed {
-    fn run(&mut self, batch: Batch) -> u64 {
+    fn run(&mut self, batch: BatchInput) -> u64 {
         let place =
             (batch.descriptors - DESCRIPTORS_BASE) as usize / DESCRIPTOR_BYTES * self.descriptor_bytes;
         let descriptors = DESCRIPTORS_BASE + u32::try_from(place).unwrap_or(u32::MAX);
-        self.instance.run(Batch { descriptors, ..batch })
+        self.instance.run(BatchInput { descriptors, ..batch })
     }
 
     fn tick(&mut self, tick: Tick) {

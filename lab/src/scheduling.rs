@@ -5,9 +5,10 @@ use crate::statistics::{all_in_turn, nanos};
 use crate::table::{Table, under};
 use std::hint::black_box;
 use weir_sched::cpu;
-use weir_sched::cpu::{Config, Core, Outcome, Ppm, Share, Terms, Weight};
+use weir_sched::cpu::{Core, CoreConfig, CpuTerms, Placement, Ppm, RunOutcome, Weight};
 use weir_sched::link::{
-    ChannelId, ChannelTerms, Decision, Framing, Link, LinkConfig, Pacing, QueueLimit, Reservation,
+    ChannelId, ChannelTerms, Framing, LinkDecision, LinkReservation, LinkScheduler, LinkSchedulerConfig,
+    Pacing, QueueLimit,
 };
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
@@ -54,14 +55,14 @@ struct BusyCore {
 
 impl BusyCore {
     fn new(count: u32) -> Result<Self, LabError> {
-        let mut core = Core::new(Config { cap: Ppm(950_000), ..Config::default() });
+        let mut core = Core::new(CoreConfig { cap: Ppm(950_000), ..CoreConfig::default() });
         for number in 0..count {
             // Periods are up to twice the shortest, so that they do not begin together.
             let period = Nanos(PERIOD.0 + u64::from(number) * 7919 % PERIOD.0);
             let slice = Nanos(PERIOD.0 / u64::from(count) * 9 / 10);
             let spare = Weight::new(100).filter(|_| number.is_multiple_of(2));
-            let share = Share::Reserved(cpu::Reservation { period, slice, spare });
-            let terms = Terms { share, overrun: Nanos(0) };
+            let share = Placement::Reserved(cpu::CpuReservation { period, slice, spare });
+            let terms = CpuTerms { share, overrun: Nanos(0) };
             let vp = core.create(terms, Nanos(0)).saying("bench schedule")?;
             core.wake(vp, Nanos(u64::from(number))).saying("bench schedule")?;
         }
@@ -71,36 +72,36 @@ impl BusyCore {
     /// A decision, and the charge for the run that it leads to: the whole budget, but at most `run`.
     fn step(&mut self, run: Nanos) {
         match black_box(self.core.next(self.now)) {
-            cpu::Decision::Run { budget, .. } => {
+            cpu::CpuDecision::Run { budget, .. } => {
                 let used = budget.min(run);
                 self.now.0 += used.0;
-                _ = black_box(self.core.charge(used, self.now, Outcome::Ready).is_ok());
+                _ = black_box(self.core.charge(used, self.now, RunOutcome::Ready).is_ok());
             }
-            cpu::Decision::Idle { until } => self.now = until.unwrap_or(self.now),
+            cpu::CpuDecision::Idle { until } => self.now = until.unwrap_or(self.now),
         }
     }
 }
 
 /// A link with channels that always have packets. Every other one has a reservation, and all share the rest.
 struct BusyLink {
-    link: Link<ChannelId>,
+    link: LinkScheduler<ChannelId>,
     now: Nanos,
 }
 
 impl BusyLink {
     fn new(channels: u32) -> Result<Self, LabError> {
         let rate = BitsPerSecond(10_000_000_000);
-        let config = LinkConfig {
+        let config = LinkSchedulerConfig {
             framing: Framing::ETHERNET,
             pacing: Pacing::Link { catch_up: Nanos(0) },
             channels_max: channels,
-            ..LinkConfig::ethernet(rate)
+            ..LinkSchedulerConfig::ethernet(rate)
         };
-        let mut link = Link::new(config).saying("bench schedule")?;
+        let mut link = LinkScheduler::new(config).saying("bench schedule")?;
         let share = BitsPerSecond(rate.0 / u64::from(channels));
         for number in 0..channels {
             let terms = ChannelTerms {
-                reservation: Reservation::rate(share).filter(|_| number % 2 == 0),
+                reservation: LinkReservation::rate(share).filter(|_| number % 2 == 0),
                 cap: None,
                 weight: 1,
                 queue: QueueLimit { packets: WAITING, bytes: Bytes(1 << 20) },
@@ -118,17 +119,17 @@ impl BusyLink {
     /// A decision, and another packet of the chosen channel.
     fn step(&mut self) {
         match self.link.next(self.now) {
-            Decision::Send { packet, .. } => {
+            LinkDecision::Send { packet, .. } => {
                 _ = black_box(self.link.enqueue(packet, packet, FRAME, self.now).is_ok())
             }
-            Decision::Wait { until } => {
+            LinkDecision::Wait { until } => {
                 self.now = until;
                 // The wait is over: this is the decision that counts.
-                if let Decision::Send { packet, .. } = self.link.next(self.now) {
+                if let LinkDecision::Send { packet, .. } = self.link.next(self.now) {
                     _ = black_box(self.link.enqueue(packet, packet, FRAME, self.now).is_ok());
                 }
             }
-            Decision::Idle => {}
+            LinkDecision::Idle => {}
         }
     }
 }

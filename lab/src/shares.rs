@@ -6,7 +6,7 @@ use crate::table::Table;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use weir_admission::{Admitted, Tier};
-use weir_author::{Lang, Level};
+use weir_author::{Level, ModuleLanguage};
 use weir_bounds::EntryBound;
 
 /// The result of admission for a module of the corpus.
@@ -23,7 +23,10 @@ pub fn tables(corpus: &Corpus, levels: &[Level]) -> Result<String, LabError> {
     let mut found = BTreeMap::new();
     for sample in &corpus.samples {
         let admitted = sample.module.admit()?;
-        found.insert((sample.lang == Lang::Rust, sample.shape.as_str(), sample.level), of(&admitted));
+        found.insert(
+            (sample.lang == ModuleLanguage::Rust, sample.shape.as_str(), sample.level),
+            of(&admitted),
+        );
     }
     let mut text = String::new();
     for skipped in &corpus.skipped {

@@ -12,20 +12,20 @@ use std::hint::black_box;
 use std::os::fd::AsFd as _;
 use weir_abi::BATCH_BYTES;
 use weir_admission::Admitted;
-use weir_sandbox::{Area, Batch, Budget, Call, Engine, Instance, Options, Step};
+use weir_sandbox::{Area, BatchInput, Call, CallStep, Engine, EngineOptions, FuelSlice, Instance};
 
 /// Iterations of the loop that is suspended. All of them stay within the time limit of a packet.
 const ITERATIONS: u32 = 400_000;
 /// Fuel of each slice.
-const SLICE: Budget = Budget { fuel: 20_000, until: None };
+const SLICE: FuelSlice = FuelSlice { fuel: 20_000, until: None };
 /// Calls of a round.
 const CALLS: u32 = 20_000;
 /// The first packet of the first batch.
-const ONE: Batch = Batch { descriptors: weir_abi::DESCRIPTORS_BASE, mask: 1, first: 0 };
+const ONE: BatchInput = BatchInput { descriptors: weir_abi::DESCRIPTORS_BASE, mask: 1, first: 0 };
 
 /// Nanoseconds of a call and of a suspension.
 pub fn tables(rounds: usize) -> Result<String, LabError> {
-    let engine = Engine::new(Options::default(), None)?;
+    let engine = Engine::new(EngineOptions::default(), None)?;
     let descriptors = blank_batch()?;
     let start = |wasm: &[u8], is_suspendable| start(&engine, &descriptors, wasm, is_suspendable);
     let (empty, busy) = (Module::empty()?.wasm, synthetic::busy(ITERATIONS)?);
@@ -37,14 +37,14 @@ pub fn tables(rounds: usize) -> Result<String, LabError> {
         [
             Box::new(|| Ok(nanos(CALLS, || _ = plain.run(ONE)))),
             Box::new(|| {
-                Ok(nanos(CALLS, || _ = black_box(suspendable.begin(Call::Batch(ONE), Budget::WHOLE))))
+                Ok(nanos(CALLS, || _ = black_box(suspendable.begin(Call::Batch(ONE), FuelSlice::WHOLE))))
             }),
             Box::new(|| {
-                let whole = nanos(1, || _ = black_box(whole.begin(Call::Batch(ONE), Budget::WHOLE)));
+                let whole = nanos(1, || _ = black_box(whole.begin(Call::Batch(ONE), FuelSlice::WHOLE)));
                 suspensions = 0;
                 let sliced = nanos(1, || {
                     let mut step = sliced.begin(Call::Batch(ONE), SLICE);
-                    while step == Step::Suspended {
+                    while step == CallStep::Suspended {
                         suspensions += 1;
                         step = sliced.resume(SLICE);
                     }

@@ -10,10 +10,10 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::Duration;
 use weir_abi::Descriptor;
-use weir_netio::{Capture, Input, Next, Screen, Selection};
+use weir_netio::{Capture, CaptureInput, CaptureNext, Selection, ViewStage};
 use weir_units::Timestamp;
 use weir_wire::view::{Transform, ViewKey};
-use weir_wire::{LinkType, Meta, View, classify_into};
+use weir_wire::{LinkType, Meta, PacketView, classify_into};
 
 /// Packets whose headers stay in the processor's cache.
 const CACHED: usize = 4096;
@@ -67,10 +67,10 @@ impl Packets {
 
     /// The whole capture.
     fn of_capture(path: &Path) -> Result<Self, LabError> {
-        let mut capture = Capture::open(Input::File(path.to_owned()))?;
+        let mut capture = Capture::open(CaptureInput::File(path.to_owned()))?;
         let mut packets = Self::new("trace");
         let mut bytes = Vec::new();
-        while let Next::Block(block) = capture.next_block()? {
+        while let CaptureNext::Block(block) = capture.next_block()? {
             for (i, descriptor) in block.descriptors().iter().enumerate() {
                 block.copy_packet(i, &mut bytes);
                 packets.push(&bytes, *descriptor);
@@ -157,7 +157,7 @@ fn describe(out: &mut [u8], packet: &[u8], like: &Descriptor) {
 
 /// The same as on a node, from a block of the capture to the memory of modules: packets unchanged, and under each view.
 fn selections(trace: &Path, rounds: usize, transforms: &[Transform]) -> Result<Table, LabError> {
-    let screens = transforms.iter().map(|transform| Some(Screen::new(transform.clone(), None)));
+    let screens = transforms.iter().map(|transform| Some(ViewStage::new(transform.clone(), None)));
     let mut actions: Vec<Action<'_>> = Vec::new();
     for screen in std::iter::once(None).chain(screens) {
         actions.push(Box::new(move || {
@@ -180,9 +180,9 @@ fn selections(trace: &Path, rounds: usize, transforms: &[Transform]) -> Result<T
 
 /// Nanoseconds for a packet.
 fn select(trace: &Path, selection: &mut Selection) -> Result<f64, LabError> {
-    let mut capture = Capture::open(Input::File(trace.to_owned()))?;
+    let mut capture = Capture::open(CaptureInput::File(trace.to_owned()))?;
     let (mut time, mut packets) = (Duration::ZERO, 0);
-    while let Next::Block(block) = capture.next_block()? {
+    while let CaptureNext::Block(block) = capture.next_block()? {
         let masks: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
         time += processor_time(|| {
             packets += black_box(selection.select(&block, &masks)).block.map_or(0, |block| block.len());
@@ -210,7 +210,7 @@ pub fn tables(trace: &Path, rounds: usize) -> Result<String, LabError> {
     let key = ViewKey::derive(&[9; 32], b"bench");
     let mut transforms = Vec::new();
     for (_, text, _) in VIEWS {
-        let view: View = text.parse().doing(format_args!("view `{text}`"))?;
+        let view: PacketView = text.parse().doing(format_args!("view `{text}`"))?;
         transforms.push(Transform::new(view, &key));
     }
     let mut criteria = Vec::new();

@@ -1,7 +1,7 @@
 //! No packet uses more than its bound: the shipped modules, and functions that were not written for the analyser, as compilers make them at every level.
 //! `bench bounds` does the same with the whole corpus and many more packets.
 
-use weir_author::{Lang, Level};
+use weir_author::{Level, ModuleLanguage};
 use weir_lab::corpus::{self, Shape};
 use weir_lab::gauge::Counter;
 use weir_lab::module::Module;
@@ -44,7 +44,7 @@ fn no_packet_uses_more_than_the_bound_of_a_shipped_module() {
 #[test]
 fn no_packet_uses_more_than_the_bound_of_code_that_was_not_written_for_the_analyser() {
     let mut shapes = Shape::all().unwrap();
-    shapes.retain(|shape| shape.lang == Lang::C && SHAPES.contains(&shape.name.as_str()));
+    shapes.retain(|shape| shape.lang == ModuleLanguage::C && SHAPES.contains(&shape.name.as_str()));
     assert_eq!(shapes.len(), SHAPES.len());
     let corpus = corpus::build(&shapes, &Level::ALL).unwrap_or_else(|error| panic!("{error}"));
     if let [skipped, ..] = corpus.skipped.as_slice() {

@@ -132,7 +132,7 @@ fn what_is_kept_read_and_published_is_the_same_natively() {
     for name in ["sharing.c", "weir.toml"] {
         std::fs::copy(source.join(name), folder.path().join(name)).unwrap();
     }
-    let built = match weir_author::build(folder.path(), &weir_author::Options::default()) {
+    let built = match weir_author::build(folder.path(), &weir_author::BuildOptions::default()) {
         Ok(built) => built,
         Err(BuildError::NoClang { .. } | BuildError::NoLinker) => {
             eprintln!("SKIPPED: nothing here compiles C to WebAssembly");

@@ -2,12 +2,12 @@
 
 #![forbid(unsafe_code)]
 
-use weir_author::{Options, build};
+use weir_author::{BuildOptions, build};
 
 fn main() -> std::process::ExitCode {
     let mut code = std::process::ExitCode::SUCCESS;
     for dir in std::env::args_os().skip(1) {
-        match build(dir.as_ref(), &Options::default()) {
+        match build(dir.as_ref(), &BuildOptions::default()) {
             Ok(built) => {
                 eprint!("{}", built.messages);
                 println!("{}: {}, {}", built.path.display(), built.size, built.toolchain);

@@ -1,16 +1,16 @@
 //! `weir build`.
 
-use crate::folder::{Folder, Source, replace};
+use crate::folder::{ModuleFolder, ModuleSource, replace};
 use crate::pack::pack;
 use crate::{BuildError, Tools, c, rust};
 use std::path::{Path, PathBuf};
-use weir_admission::{Facts, Manifest, Refusal, manifest_of, sources};
+use weir_admission::{Manifest, ModuleInfo, ModuleRefusal, manifest_of, sources};
 use weir_bounds::EntryPoint;
 use weir_units::Bytes;
 
 /// How to build.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct BuildOptions {
     /// Where compilers are looked for.
     pub tools: Tools,
     /// Where the module goes; without it NAME.wasm in the module's folder.
@@ -55,7 +55,7 @@ impl Level {
     }
 }
 
-impl Default for Options {
+impl Default for BuildOptions {
     /// The environment's compilers, NAME.wasm in the module's folder, no colours, compiled as modules are shipped.
     fn default() -> Self {
         Self { tools: Tools::from_environment(), output: None, target_dir: None, color: false, level: None }
@@ -90,16 +90,16 @@ pub(crate) struct Linked {
 /// # Errors
 ///
 /// See [`BuildError`]. What weir would refuse to run is an error here.
-pub fn build(dir: &Path, options: &Options) -> Result<Built, BuildError> {
-    let folder = Folder::open(dir)?;
+pub fn build(dir: &Path, options: &BuildOptions) -> Result<Built, BuildError> {
+    let folder = ModuleFolder::open(dir)?;
     folder.generate()?;
     let Linked { bytes, mut messages, toolchain } = match &folder.source {
-        Source::C(sources) => c::compile(&folder, sources, options)?,
-        Source::Rust(cargo_toml) => rust::compile(&folder, cargo_toml, options)?,
+        ModuleSource::C(sources) => c::compile(&folder, sources, options)?,
+        ModuleSource::Rust(cargo_toml) => rust::compile(&folder, cargo_toml, options)?,
     };
     let refused = |error| BuildError::Refused { dir: folder.dir.clone(), error: Box::new(error) };
     let module = pack(&bytes, &folder.manifest_bytes, &folder.dir).map_err(|error| {
-        refused(Refusal::Invalid { offset: error.offset(), reason: error.message().to_owned() })
+        refused(ModuleRefusal::Invalid { offset: error.offset(), reason: error.message().to_owned() })
     })?;
     let (manifest, facts) = manifest_of(&module).map_err(refused)?;
     messages.push_str(&contradictions(&manifest, &facts));
@@ -117,7 +117,7 @@ pub fn build(dir: &Path, options: &Options) -> Result<Built, BuildError> {
 ///
 /// See [`BuildError`].
 pub fn prepare(dir: &Path) -> Result<(), BuildError> {
-    Folder::open(dir)?.generate()
+    ModuleFolder::open(dir)?.generate()
 }
 
 /// The `module.h` of the module in `dir`.
@@ -126,11 +126,11 @@ pub fn prepare(dir: &Path) -> Result<(), BuildError> {
 ///
 /// See [`BuildError`].
 pub fn c_header(dir: &Path) -> Result<String, BuildError> {
-    Ok(sources::c_header(&Folder::open(dir)?.manifest))
+    Ok(sources::c_header(&ModuleFolder::open(dir)?.manifest))
 }
 
 /// What is allowed, and hardly meant.
-fn contradictions(manifest: &Manifest, facts: &Facts) -> String {
+fn contradictions(manifest: &Manifest, facts: &ModuleInfo) -> String {
     match (manifest.tick, facts.entries.has(EntryPoint::Tick)) {
         (Some(_), false) => {
             "weir.toml: warning: there is a `tick`, but the module exports no weir_tick\n".to_owned()

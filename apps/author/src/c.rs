@@ -1,8 +1,8 @@
 //! Modules in C, through clang and wasm-ld.
 
 use crate::BuildError;
-use crate::build::{Level, Linked, Options};
-use crate::folder::Folder;
+use crate::build::{BuildOptions, Level, Linked};
+use crate::folder::ModuleFolder;
 use crate::tools::{run, version_line};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -39,7 +39,11 @@ const COMPILE: &[&str] = &[
 const LINK: &[&str] = &["--no-entry", "--export=__stack_pointer", "-z", "stack-size=16384", "--stack-first"];
 
 /// Compiles and links.
-pub(crate) fn compile(folder: &Folder, sources: &[PathBuf], options: &Options) -> Result<Linked, BuildError> {
+pub(crate) fn compile(
+    folder: &ModuleFolder,
+    sources: &[PathBuf],
+    options: &BuildOptions,
+) -> Result<Linked, BuildError> {
     let clang = options.tools.clang()?;
     let linker = options.tools.wasm_ld(Some(&clang.program))?;
     let generated = folder.generated();

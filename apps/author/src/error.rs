@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use weir_admission::{ManifestError, Refusal};
+use weir_admission::{ManifestError, ModuleRefusal};
 use weir_units::Shown as _;
 
 /// Why there is no module. Nothing that was there before is touched: an older .wasm file stays as it is.
@@ -101,7 +101,7 @@ pub enum BuildError {
         /// The module's folder.
         dir: PathBuf,
         /// What is wrong with it.
-        error: Box<Refusal>,
+        error: Box<ModuleRefusal>,
     },
     /// A program that is there and cannot be run.
     #[error("cannot run {}: {source}", .program.shown())]

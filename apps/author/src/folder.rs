@@ -36,7 +36,7 @@ const WEIR_GUEST: &[(&str, &str)] = &[
 
 /// What a module is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lang {
+pub enum ModuleLanguage {
     /// C11, with clang.
     C,
     /// Rust without its standard library, with cargo.
@@ -44,22 +44,22 @@ pub enum Lang {
 }
 
 /// A module's folder that was looked at.
-pub(crate) struct Folder {
+pub(crate) struct ModuleFolder {
     pub(crate) dir: PathBuf,
     pub(crate) manifest: Manifest,
     /// The bytes of weir.toml: they go into the module as they are.
     pub(crate) manifest_bytes: Vec<u8>,
-    pub(crate) source: Source,
+    pub(crate) source: ModuleSource,
 }
 
-pub(crate) enum Source {
+pub(crate) enum ModuleSource {
     /// The .c files, sorted.
     C(Vec<PathBuf>),
     /// The Cargo.toml.
     Rust(PathBuf),
 }
 
-impl Folder {
+impl ModuleFolder {
     /// Reads weir.toml, and looks for sources.
     pub(crate) fn open(dir: &Path) -> Result<Self, BuildError> {
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
@@ -90,22 +90,22 @@ impl Folder {
     pub(crate) fn generate(&self) -> Result<(), BuildError> {
         without_links(&self.generated())?;
         let lang = match self.source {
-            Source::C(_) => Lang::C,
-            Source::Rust(_) => Lang::Rust,
+            ModuleSource::C(_) => ModuleLanguage::C,
+            ModuleSource::Rust(_) => ModuleLanguage::Rust,
         };
         generate(&self.dir, &self.manifest, lang)
     }
 }
 
-pub(crate) fn generate(dir: &Path, manifest: &Manifest, lang: Lang) -> Result<(), BuildError> {
+pub(crate) fn generate(dir: &Path, manifest: &Manifest, lang: ModuleLanguage) -> Result<(), BuildError> {
     let generated = dir.join(GENERATED);
     keep(&generated.join(".gitignore"), "*\n")?;
     match lang {
-        Lang::C => {
+        ModuleLanguage::C => {
             keep(&generated.join("weir.h"), WEIR_H)?;
             keep(&generated.join("module.h"), &sources::c_header(manifest))
         }
-        Lang::Rust => {
+        ModuleLanguage::Rust => {
             for (path, text) in WEIR_GUEST {
                 keep(&generated.join("weir-guest").join(path), text)?;
             }
@@ -144,7 +144,7 @@ fn without_links(root: &Path) -> Result<(), BuildError> {
     Ok(())
 }
 
-fn source(dir: &Path) -> Result<Source, BuildError> {
+fn source(dir: &Path) -> Result<ModuleSource, BuildError> {
     let cargo = dir.join("Cargo.toml");
     let mut c: Vec<PathBuf> = std::fs::read_dir(dir)
         .and_then(|entries| {
@@ -155,8 +155,8 @@ fn source(dir: &Path) -> Result<Source, BuildError> {
     c.sort();
     match (c.first(), cargo.is_file()) {
         (Some(first), true) => Err(BuildError::TwoLanguages { dir: dir.to_owned(), c: first.clone() }),
-        (Some(_), false) => Ok(Source::C(c)),
-        (None, true) => Ok(Source::Rust(cargo)),
+        (Some(_), false) => Ok(ModuleSource::C(c)),
+        (None, true) => Ok(ModuleSource::Rust(cargo)),
         (None, false) if dir.join("src/lib.rs").is_file() => Err(BuildError::NoCargoManifest(dir.to_owned())),
         (None, false) => Err(BuildError::NoSource(dir.to_owned())),
     }

@@ -23,8 +23,8 @@ mod pack;
 mod rust;
 mod tools;
 
-pub use build::{Built, Level, Options, build, c_header, prepare};
+pub use build::{BuildOptions, Built, Level, build, c_header, prepare};
 pub use error::BuildError;
-pub use folder::Lang;
+pub use folder::ModuleLanguage;
 pub use new::{Created, NewError, new};
 pub use tools::Tools;

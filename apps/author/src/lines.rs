@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 use wasm_encoder::Encode;
 use wasmparser::Operator;
-use weir_bounds::{Lines, Module};
+use weir_bounds::{Lines, ParsedModule};
 
 /// The custom section.
 pub(crate) const SECTION: &str = ".debug_line";
@@ -32,7 +32,7 @@ const SET_FILE: u8 = 4;
 
 /// The contents of the section for what a linker made of the module in this folder; empty if there are no lines.
 pub(crate) fn line_table(linked: &[u8], dir: &Path) -> Vec<u8> {
-    let Ok(module) = Module::parse(linked.to_vec()) else { return Vec::new() };
+    let Ok(module) = ParsedModule::parse(linked.to_vec()) else { return Vec::new() };
     let lines = Lines::new(&module);
     let calls = InlinedCalls::of(linked);
     let folders = [Some(dir.to_owned()), dir.canonicalize().ok(), std::path::absolute(dir).ok()];
@@ -143,7 +143,7 @@ impl<'a> Recorded<'a> {
 const LOOP_BYTES: u32 = 2;
 
 /// The loops of a module, each from its `loop` instruction to its end, in the contents of the code section.
-fn loops(module: &Module) -> Vec<Range<u32>> {
+fn loops(module: &ParsedModule) -> Vec<Range<u32>> {
     let mut found = Vec::new();
     let code = module.code().start;
     for body in module.bodies() {

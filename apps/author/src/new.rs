@@ -1,7 +1,7 @@
 //! `weir new`.
 
 use crate::BuildError;
-use crate::folder::{Lang, generate};
+use crate::folder::{ModuleLanguage, generate};
 use std::path::{Path, PathBuf};
 use weir_admission::{Manifest, Name, NameError};
 use weir_units::Shown as _;
@@ -52,7 +52,7 @@ pub struct Created {
 /// # Errors
 ///
 /// See [`NewError`].
-pub fn new(dir: &Path, lang: Lang) -> Result<Created, NewError> {
+pub fn new(dir: &Path, lang: ModuleLanguage) -> Result<Created, NewError> {
     let name = Name::new(&dir.file_name().unwrap_or_default().to_string_lossy())?;
     match std::fs::read_dir(dir) {
         Ok(mut entries) => {
@@ -67,7 +67,7 @@ pub fn new(dir: &Path, lang: Lang) -> Result<Created, NewError> {
         Err(error) => return Err(BuildError::file(dir)(error).into()),
     }
     let mut files = Vec::new();
-    for (path, text) in if lang == Lang::C { C } else { RUST } {
+    for (path, text) in if lang == ModuleLanguage::C { C } else { RUST } {
         let fill = |text: &str| text.replace("{{name}}", name.as_str());
         let path = PathBuf::from(fill(path));
         crate::folder::replace(&dir.join(&path), fill(text).as_bytes())?;

@@ -1,8 +1,8 @@
 //! Modules in Rust, through cargo.
 
 use crate::BuildError;
-use crate::build::{Linked, Options};
-use crate::folder::Folder;
+use crate::build::{BuildOptions, Linked};
+use crate::folder::ModuleFolder;
 use crate::tools::{Tools, run, version_line};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,11 @@ struct Toolchain {
 }
 
 /// Compiles and links.
-pub(crate) fn compile(folder: &Folder, cargo_toml: &Path, options: &Options) -> Result<Linked, BuildError> {
+pub(crate) fn compile(
+    folder: &ModuleFolder,
+    cargo_toml: &Path,
+    options: &BuildOptions,
+) -> Result<Linked, BuildError> {
     let toolchain = Toolchain::find(&options.tools, &folder.dir)?;
     let target_dir = options.target_dir.clone().unwrap_or_else(|| folder.generated().join("target"));
     let mut cargo = Command::new(&toolchain.cargo);

@@ -4,18 +4,18 @@ use crate::toolchain::{has_c, has_rust, options, rust_options};
 use std::path::Path;
 use std::process::Command;
 use weir_admission::Admitted;
-use weir_author::{Lang, Level, Options, build, new};
-use weir_bounds::{Analysis, Costs, EntryPoint, analyse};
+use weir_author::{BuildOptions, Level, ModuleLanguage, build, new};
+use weir_bounds::{Analysis, CostTable, EntryPoint, analyse};
 
 const TOML: &str = "name = '{{name}}'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n";
 
 /// Builds a module of one source file, and analyses it.
-fn analysed(lang: Lang, source: &str, level: Level) -> Analysis {
+fn analysed(lang: ModuleLanguage, source: &str, level: Level) -> Analysis {
     analysed_with("", lang, source, level)
 }
 
 /// As above, with more in its manifest.
-fn analysed_with(manifest: &str, lang: Lang, source: &str, level: Level) -> Analysis {
+fn analysed_with(manifest: &str, lang: ModuleLanguage, source: &str, level: Level) -> Analysis {
     let home = tempfile::tempdir().unwrap();
     // The tests share cargo's folder, in which a package of the same name would take another's place.
     let name = format!("bounded{}", level.name());
@@ -23,15 +23,15 @@ fn analysed_with(manifest: &str, lang: Lang, source: &str, level: Level) -> Anal
     new(&dir, lang).unwrap();
     std::fs::write(dir.join("weir.toml"), TOML.replace("{{name}}", &name) + manifest).unwrap();
     let (file, with) = match lang {
-        Lang::C => (format!("{name}.c"), options()),
-        Lang::Rust => ("src/lib.rs".to_owned(), rust_options()),
+        ModuleLanguage::C => (format!("{name}.c"), options()),
+        ModuleLanguage::Rust => ("src/lib.rs".to_owned(), rust_options()),
     };
     std::fs::write(dir.join(file), source).unwrap();
-    let built = build(&dir, &Options { level: Some(level), ..with }).unwrap();
+    let built = build(&dir, &BuildOptions { level: Some(level), ..with }).unwrap();
     assert_eq!(built.messages, "", "{lang:?} {level:?}");
     let bytes = std::fs::read(built.path).unwrap();
     let admitted = Admitted::admit(bytes, &[]).unwrap();
-    analyse(admitted.module(), &admitted.environment(), &Costs::standard()).unwrap()
+    analyse(admitted.module(), &admitted.environment(), &CostTable::standard()).unwrap()
 }
 
 /// Nothing but the bounds says when these loops end: a list that can have a circle, text without an end, a limit in memory. They are in
@@ -147,10 +147,10 @@ weir_guest::module! {
 #[test]
 fn the_analyser_sees_the_bound_at_levels_that_optimise() {
     // Without optimisation locals are in memory. For Rust, each level compiles the library anew.
-    let c = [Level::One, Level::Two, Level::Three, Level::Size].map(|level| (Lang::C, C, level));
-    let rust = [Level::Three, Level::Size].map(|level| (Lang::Rust, RUST, level));
+    let c = [Level::One, Level::Two, Level::Three, Level::Size].map(|level| (ModuleLanguage::C, C, level));
+    let rust = [Level::Three, Level::Size].map(|level| (ModuleLanguage::Rust, RUST, level));
     for (lang, source, level) in c.into_iter().chain(rust) {
-        if if lang == Lang::C { has_c() } else { has_rust() } {
+        if if lang == ModuleLanguage::C { has_c() } else { has_rust() } {
             let found = analysed(lang, source, level);
             for entry in [EntryPoint::Start, EntryPoint::Packet] {
                 let bound = found.entry(entry).unwrap();
@@ -208,7 +208,7 @@ fn a_loop_that_the_compiler_splits_in_two_has_its_bound() {
             "for (COUNTER i = 0; i < 16; i++)",
         ] {
             let form = form.replace("COUNTER", counter);
-            let found = analysed_with(HASHES, Lang::C, &BLOOM.replace("LOOP", &form), Level::Three);
+            let found = analysed_with(HASHES, ModuleLanguage::C, &BLOOM.replace("LOOP", &form), Level::Three);
             let bound = found.entry(EntryPoint::Packet).unwrap();
             assert!(bound.is_bounded(), "{form}: {:?}", bound.unbounded);
             split += usize::from(found.loops.len() == 2);
@@ -230,12 +230,12 @@ fn scratch_memory_is_part_of_the_bounds_by_what_is_taken() {
              \x20   uint8_t *taken = weir_scratch_take(&scratch, {bytes});\n\
              \x20   return taken != NULL && taken[p->cap_len & 511] != 0;\n}}\n"
         );
-        let found = analysed(Lang::C, &source, Level::Three);
+        let found = analysed(ModuleLanguage::C, &source, Level::Three);
         let bound = found.entry(EntryPoint::Packet).unwrap();
         assert!(bound.is_bounded(), "{:?}", bound.unbounded);
         bound.usage.fuel.constant
     };
-    let byte = u64::from(Costs::standard().bulk_byte());
+    let byte = u64::from(CostTable::standard().bulk_byte());
     let (small, large) = (taking(1024), taking(65_536));
     assert!(small >= 1024 * byte, "{small}");
     assert!(large >= small + (65_536 - 1024) * byte && large < small + 65_536 * byte, "{small} {large}");

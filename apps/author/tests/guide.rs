@@ -4,7 +4,7 @@ use crate::toolchain::{has_c, has_rust, options, rust_options};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
-use weir_author::{Lang, build, new};
+use weir_author::{ModuleLanguage, build, new};
 use weir_bounds::Why;
 
 const GUIDE: &str = include_str!("../../../docs/MODULES.md");
@@ -33,8 +33,8 @@ fn every_example_is_a_module_that_builds_without_a_warning() {
     let mut built = 0;
     for (lang, name, text) in blocks.iter().filter(|(lang, ..)| *lang != "toml") {
         let (lang, file, present, options) = match *lang {
-            "c" => (Lang::C, format!("{name}.c"), has_c(), options()),
-            "rust" => (Lang::Rust, "src/lib.rs".to_owned(), has_rust(), rust_options()),
+            "c" => (ModuleLanguage::C, format!("{name}.c"), has_c(), options()),
+            "rust" => (ModuleLanguage::Rust, "src/lib.rs".to_owned(), has_rust(), rust_options()),
             other => panic!("the example `{name}` is in {other:?}, which no test builds"),
         };
         if !present {

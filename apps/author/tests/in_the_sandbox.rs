@@ -4,12 +4,12 @@ use crate::toolchain::{has_c, has_rust, options, rust_options};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use weir_abi::DESCRIPTORS_BASE;
-use weir_author::{Lang, build, new};
-use weir_netio::{Capture, Input, Next, Totals};
-use weir_sandbox::{Area, Batch, Counters, Engine, Instance, LogLine, Patch};
+use weir_author::{ModuleLanguage, build, new};
+use weir_netio::{Capture, CaptureInput, CaptureNext, Totals};
+use weir_sandbox::{Area, BatchInput, Engine, Instance, InstanceCounters, LogLine, Patch};
 use weir_units::Timestamp;
 use {
-    weir_admission::{Admitted, Setting},
+    weir_admission::{Admitted, ParameterSetting},
     weir_session::Records,
 };
 
@@ -22,37 +22,37 @@ struct Ran {
     log: Vec<LogLine>,
     patches: Vec<Patch>,
     dropped: u32,
-    counters: Counters,
+    counters: InstanceCounters,
     totals: Totals,
 }
 
 /// Builds the module of these files and runs it, without ticks.
-fn run(lang: Lang, files: &[(&str, &str)], settings: &[Setting]) -> Ran {
+fn run(lang: ModuleLanguage, files: &[(&str, &str)], settings: &[ParameterSetting]) -> Ran {
     // The tests share cargo's folder, in which a package of the same name would take another's place.
     static BUILT: AtomicU32 = AtomicU32::new(0);
     let home = tempfile::tempdir().unwrap();
     let name = match lang {
-        Lang::C => "m".to_owned(),
-        Lang::Rust => format!("m{}", BUILT.fetch_add(1, Ordering::Relaxed)),
+        ModuleLanguage::C => "m".to_owned(),
+        ModuleLanguage::Rust => format!("m{}", BUILT.fetch_add(1, Ordering::Relaxed)),
     };
     let dir = home.path().join(name);
     new(&dir, lang).unwrap();
     for (name, text) in files {
         std::fs::write(dir.join(name), text).unwrap();
     }
-    let built = build(&dir, &if lang == Lang::C { options() } else { rust_options() }).unwrap();
+    let built = build(&dir, &if lang == ModuleLanguage::C { options() } else { rust_options() }).unwrap();
     assert_eq!(built.messages, "");
     let admitted = Admitted::admit(std::fs::read(built.path).unwrap(), settings).unwrap();
 
-    let engine = Engine::new(weir_sandbox::Options::default(), None).unwrap();
+    let engine = Engine::new(weir_sandbox::EngineOptions::default(), None).unwrap();
     let mut instance = Instance::start(&engine, &engine.load(admitted).unwrap()).unwrap();
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/sample/sample.pcap");
-    let mut capture = Capture::open(Input::File(sample)).unwrap();
+    let mut capture = Capture::open(CaptureInput::File(sample)).unwrap();
     let ring = capture.descriptors();
     let ring_area = Area { fd: ring.fd(), offset: 0, len: usize::try_from(ring.len().0).unwrap() };
     instance.map_descriptors(ring_area).unwrap();
     let (mut dropped, mut window_id, mut last) = (0, None, Timestamp(0));
-    while let Next::Block(block) = capture.next_block().unwrap() {
+    while let CaptureNext::Block(block) = capture.next_block().unwrap() {
         let window = block.window();
         if window_id.replace(window.id()) != Some(window.id()) {
             let len = usize::try_from(window.len().0).unwrap();
@@ -61,7 +61,8 @@ fn run(lang: Lang, files: &[(&str, &str)], settings: &[Setting]) -> Ran {
         for batch in block.batches() {
             assert!(batch.guest_address >= DESCRIPTORS_BASE);
             let first = u32::try_from(batch.first).unwrap();
-            let drops = instance.run(Batch { descriptors: batch.guest_address, mask: batch.mask, first });
+            let drops =
+                instance.run(BatchInput { descriptors: batch.guest_address, mask: batch.mask, first });
             dropped += drops.count_ones();
             last = batch.latest;
         }
@@ -84,7 +85,7 @@ fn u64_at(row: &[u8], offset: usize) -> u64 {
 
 #[test]
 fn a_new_module_counts_what_is_in_the_capture_in_either_language() {
-    let ran: Vec<Ran> = [(Lang::C, has_c()), (Lang::Rust, has_rust())]
+    let ran: Vec<Ran> = [(ModuleLanguage::C, has_c()), (ModuleLanguage::Rust, has_rust())]
         .into_iter()
         .filter(|(_, present)| *present)
         .map(|(lang, _)| run(lang, &[], &[]))
@@ -124,7 +125,7 @@ fn all_c_files_share_one_heap() {
         WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p) { (void)p; return theirs - mine < 100; }\n";
     let second =
         "#include \"weir.h\"\nuint8_t *other(void);\nuint8_t *other(void) { return weir_alloc(100); }\n";
-    let ran = run(Lang::C, &[("weir.toml", HEAD), ("m.c", first), ("second.c", second)], &[]);
+    let ran = run(ModuleLanguage::C, &[("weir.toml", HEAD), ("m.c", first), ("second.c", second)], &[]);
     assert_eq!((ran.dropped, ran.counters.faults), (0, 0), "a packet is dropped where the two overlap");
 }
 
@@ -227,7 +228,7 @@ fn the_rust_sdk_does_what_it_says() {
     if !has_rust() {
         return;
     }
-    let ran = run(Lang::Rust, &[("weir.toml", PROBE_TOML), ("src/lib.rs", PROBE)], &[]);
+    let ran = run(ModuleLanguage::Rust, &[("weir.toml", PROBE_TOML), ("src/lib.rs", PROBE)], &[]);
     let line = PROBE.lines().position(|line| line.contains("packet.bytes()[")).unwrap() + 1;
     let texts: Vec<&str> = ran.log.iter().map(|line| line.text.as_str()).collect();
     assert_eq!(texts, ["4 places", &format!("panicked at src/lib.rs:{line}")]);
@@ -251,7 +252,7 @@ fn a_batch_module_in_rust_drops_what_it_says() {
     let source = "#![cfg_attr(target_arch = \"wasm32\", no_std)]\n#![forbid(unsafe_code)]\nuse weir_guest::*;\nstruct S;\n\
         fn batch(_: &mut S, batch: Batch) -> Drops {\nlet mut drops = Drops::NONE;\nfor p in batch {\nif p.has(flag::TCP) { drops.add(&p); }\n}\ndrops\n}\n\
         module! {\nstate: S = S;\nbatch: batch;\n}\n";
-    let ran = run(Lang::Rust, &[("weir.toml", HEAD), ("src/lib.rs", source)], &[]);
+    let ran = run(ModuleLanguage::Rust, &[("weir.toml", HEAD), ("src/lib.rs", source)], &[]);
     assert_eq!((u64::from(ran.dropped), ran.counters.faults), (ran.totals.tcp, 0));
 }
 
@@ -332,7 +333,8 @@ weir_guest::module! {
 fn a_bounded_loop_past_its_bound_loses_that_packet_and_the_module_is_told() {
     let c = [("weir.toml", BOUNDED_TOML), ("m.c", BOUNDED_C)];
     let rust = [("weir.toml", BOUNDED_TOML), ("src/lib.rs", BOUNDED_RUST)];
-    for (lang, present, files) in [(Lang::C, has_c(), c), (Lang::Rust, has_rust(), rust)] {
+    for (lang, present, files) in [(ModuleLanguage::C, has_c(), c), (ModuleLanguage::Rust, has_rust(), rust)]
+    {
         if !present {
             continue;
         }
@@ -423,7 +425,8 @@ weir_guest::module! {
 fn nothing_of_a_packet_is_left_in_scratch_memory_for_the_next() {
     let c = [("weir.toml", BOUNDED_TOML), ("m.c", SCRATCH_C)];
     let rust = [("weir.toml", BOUNDED_TOML), ("src/lib.rs", SCRATCH_RUST)];
-    for (lang, present, files) in [(Lang::C, has_c(), c), (Lang::Rust, has_rust(), rust)] {
+    for (lang, present, files) in [(ModuleLanguage::C, has_c(), c), (ModuleLanguage::Rust, has_rust(), rust)]
+    {
         if !present {
             continue;
         }
@@ -521,9 +524,10 @@ fn digests_of_both_sdks_are_those_of_the_standards() {
         "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1",
         "",
     ];
-    for (lang, is_there, file, text) in
-        [(Lang::C, has_c(), "m.c", DIGEST_C), (Lang::Rust, has_rust(), "src/lib.rs", DIGEST_RUST)]
-    {
+    for (lang, is_there, file, text) in [
+        (ModuleLanguage::C, has_c(), "m.c", DIGEST_C),
+        (ModuleLanguage::Rust, has_rust(), "src/lib.rs", DIGEST_RUST),
+    ] {
         if !is_there {
             continue;
         }

@@ -3,7 +3,7 @@
 use crate::toolchain::{has_c, has_rust, options, rust_options};
 use std::path::Path;
 use weir_admission::Admitted;
-use weir_author::{BuildError, Lang, NewError, Options, Tools, build, c_header, new, prepare};
+use weir_author::{BuildError, BuildOptions, ModuleLanguage, NewError, Tools, build, c_header, new, prepare};
 use weir_bounds::EntryPoint;
 
 const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n";
@@ -28,7 +28,7 @@ fn a_new_module_in_c_builds_without_a_warning_and_is_admitted() {
     }
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("my-first");
-    let created = new(&dir, Lang::C).unwrap();
+    let created = new(&dir, ModuleLanguage::C).unwrap();
     assert_eq!(created.name.as_str(), "my-first");
     let built = build(&dir, &options()).unwrap();
     assert_eq!((built.messages.as_str(), &built.path), ("", &dir.join("my-first.wasm")));
@@ -49,7 +49,7 @@ fn a_new_module_in_rust_builds_without_a_warning_and_is_admitted() {
     }
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("my-first");
-    new(&dir, Lang::Rust).unwrap();
+    new(&dir, ModuleLanguage::Rust).unwrap();
     let built = build(&dir, &rust_options()).unwrap();
     assert_eq!(built.messages, "");
     let admitted = Admitted::admit(std::fs::read(&built.path).unwrap(), &[]).unwrap();
@@ -62,7 +62,8 @@ fn a_new_module_in_rust_builds_without_a_warning_and_is_admitted() {
 #[test]
 fn the_same_source_gives_the_same_bytes_wherever_it_is() {
     let homes = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    for (lang, present, options) in [(Lang::C, has_c(), options()), (Lang::Rust, has_rust(), rust_options())]
+    for (lang, present, options) in
+        [(ModuleLanguage::C, has_c(), options()), (ModuleLanguage::Rust, has_rust(), rust_options())]
     {
         if !present {
             continue;
@@ -70,7 +71,7 @@ fn the_same_source_gives_the_same_bytes_wherever_it_is() {
         let bytes = homes.each_ref().map(|home| {
             let dir = home.path().join(format!("deep-{lang:?}").to_lowercase()).join("same");
             new(&dir, lang).unwrap();
-            if lang == Lang::C {
+            if lang == ModuleLanguage::C {
                 // A name of the file in the code is the usual way for a folder to get in.
                 let source = dir.join("same.c");
                 let text = std::fs::read_to_string(&source).unwrap();
@@ -91,7 +92,8 @@ fn the_same_source_gives_the_same_bytes_wherever_it_is() {
 #[test]
 fn a_module_carries_the_lines_of_its_source_as_paths_from_its_folder() {
     let home = tempfile::tempdir().unwrap();
-    for (lang, present, options) in [(Lang::C, has_c(), options()), (Lang::Rust, has_rust(), rust_options())]
+    for (lang, present, options) in
+        [(ModuleLanguage::C, has_c(), options()), (ModuleLanguage::Rust, has_rust(), rust_options())]
     {
         if !present {
             continue;
@@ -100,7 +102,7 @@ fn a_module_carries_the_lines_of_its_source_as_paths_from_its_folder() {
         let created = new(&dir, lang).unwrap();
         // A slash at the end is as good as none.
         let bytes = std::fs::read(build(&dir.join(""), &options).unwrap().path).unwrap();
-        let module = weir_bounds::Module::parse(bytes.clone()).unwrap();
+        let module = weir_bounds::ParsedModule::parse(bytes.clone()).unwrap();
         let lines = weir_bounds::Lines::new(&module);
         let source = created.files.iter().find(|file| file.ends_with("src/lib.rs") || is_c(file)).unwrap();
         let text = std::fs::read_to_string(dir.join(source)).unwrap();
@@ -132,7 +134,7 @@ fn a_loop_has_the_line_that_it_begins_at_also_where_headers_and_hoisted_code_com
     std::fs::write(dir.path().join("weir.toml"), MANIFEST).unwrap();
     std::fs::write(dir.path().join("m.c"), source).unwrap();
     let bytes = std::fs::read(build(dir.path(), &options()).unwrap().path).unwrap();
-    let module = weir_bounds::Module::parse(bytes.clone()).unwrap();
+    let module = weir_bounds::ParsedModule::parse(bytes.clone()).unwrap();
     let lines = weir_bounds::Lines::new(&module);
     let named: Vec<_> = loops(&bytes).into_iter().map(|offset| lines.line(offset).unwrap().line).collect();
     let is_loop = |text: &str| text.starts_with("while") || text.starts_with("for");
@@ -173,13 +175,13 @@ fn custom_sections(bytes: &[u8]) -> Vec<String> {
 #[test]
 fn what_editors_need_is_there_before_the_first_build_and_git_ignores_it() {
     let home = tempfile::tempdir().unwrap();
-    for lang in [Lang::C, Lang::Rust] {
+    for lang in [ModuleLanguage::C, ModuleLanguage::Rust] {
         let dir = home.path().join(format!("{lang:?}").to_lowercase());
         let created = new(&dir, lang).unwrap();
         assert!(created.files.iter().all(|file| dir.join(file).is_file()), "{:?}", created.files);
         let generated: &[&str] = match lang {
-            Lang::C => &["weir.h", "module.h"],
-            Lang::Rust => &["module.rs", "weir-guest/Cargo.toml", "weir-guest/src/lib.rs"],
+            ModuleLanguage::C => &["weir.h", "module.h"],
+            ModuleLanguage::Rust => &["module.rs", "weir-guest/Cargo.toml", "weir-guest/src/lib.rs"],
         };
         assert!(generated.iter().all(|file| dir.join(".weir").join(file).is_file()));
         assert_eq!(std::fs::read_to_string(dir.join(".weir/.gitignore")).unwrap(), "*\n");
@@ -227,15 +229,15 @@ fn nothing_that_is_there_is_overwritten_by_a_new_module() {
     let dir = home.path().join("taken");
     std::fs::create_dir(&dir).unwrap();
     std::fs::write(dir.join("thesis"), "years of work").unwrap();
-    let error = new(&dir, Lang::C).unwrap_err();
+    let error = new(&dir, ModuleLanguage::C).unwrap_err();
     assert!(matches!(error, NewError::Exists(_)) && error.to_string().contains("not empty"), "{error}");
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1);
-    assert!(matches!(new(&dir.join("thesis"), Lang::C), Err(NewError::Exists(_))));
+    assert!(matches!(new(&dir.join("thesis"), ModuleLanguage::C), Err(NewError::Exists(_))));
 
     std::fs::create_dir(home.path().join("empty")).unwrap();
-    assert!(new(&home.path().join("empty"), Lang::C).is_ok());
+    assert!(new(&home.path().join("empty"), ModuleLanguage::C).is_ok());
 
-    let error = new(&home.path().join("My Module"), Lang::C).unwrap_err().to_string();
+    let error = new(&home.path().join("My Module"), ModuleLanguage::C).unwrap_err().to_string();
     assert!(error.contains("`My Module` is not a name: use lower-case letters"), "{error}");
     assert!(!home.path().join("My Module").exists());
 }
@@ -391,7 +393,7 @@ fn names_that_are_keywords_can_be_fields_and_parameters() {
     if has_rust() {
         let home = tempfile::tempdir().unwrap();
         let dir = home.path().join("keywords");
-        new(&dir, Lang::Rust).unwrap();
+        new(&dir, ModuleLanguage::Rust).unwrap();
         std::fs::write(dir.join("weir.toml"), manifest("Rust")).unwrap();
         std::fs::write(
             dir.join("src/lib.rs"),
@@ -415,21 +417,23 @@ fn names_that_are_keywords_can_be_fields_and_parameters() {
 #[test]
 fn without_a_compiler_the_author_learns_what_to_install() {
     let home = tempfile::tempdir().unwrap();
-    let nothing = Options { tools: Tools::default(), ..options() };
+    let nothing = BuildOptions { tools: Tools::default(), ..options() };
     let c = home.path().join("c");
-    new(&c, Lang::C).unwrap();
+    new(&c, ModuleLanguage::C).unwrap();
     let error = build(&c, &nothing).unwrap_err();
     assert!(matches!(error, BuildError::NoClang { .. }), "{error}");
     assert!(error.to_string().contains("apt-get install clang-19 lld-19"), "{error}");
 
     let rust = home.path().join("rust");
-    new(&rust, Lang::Rust).unwrap();
+    new(&rust, ModuleLanguage::Rust).unwrap();
     let error = build(&rust, &nothing).unwrap_err();
     assert!(matches!(error, BuildError::NoRust { .. }), "{error}");
     assert!(error.to_string().contains("rustup target add wasm32-unknown-unknown"), "{error}");
 
-    let named =
-        Options { tools: Tools { clang: Some("clang-0".into()), ..Tools::from_environment() }, ..options() };
+    let named = BuildOptions {
+        tools: Tools { clang: Some("clang-0".into()), ..Tools::from_environment() },
+        ..options()
+    };
     let error = build(&c, &named).unwrap_err().to_string();
     assert!(error.contains("no C compiler for WebAssembly: there is no clang-0"), "{error}");
 }
@@ -441,7 +445,7 @@ fn errors_in_rust_reach_the_author_as_rustc_says_them() {
     }
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("wrong");
-    new(&dir, Lang::Rust).unwrap();
+    new(&dir, ModuleLanguage::Rust).unwrap();
     let source = dir.join("src/lib.rs");
     let text = std::fs::read_to_string(&source).unwrap();
     std::fs::write(&source, text.replace("packet: Counter::packet", "packet: Counter::tick")).unwrap();

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 use std::process::Command;
-use weir_abi::entry::{self, Allowance, ENTRY_POINTS, Outcome, Place, Presence, Type as Given};
-use weir_abi::host::{Cost, Definition, HOST_FUNCTIONS, Phase, ResultValue, Right, Type};
+use weir_abi::entry::{self, ENTRY_POINTS, EntryLocation, EntryPresence, EntryResult, EntryType, WorkLimit};
+use weir_abi::host::{
+    CallCost, CallPhase, HOST_FUNCTIONS, HostDefinition, HostType, RequiredRight, ResultValue,
+};
 
 /// The SDK's descriptor, compiled here too.
 #[allow(dead_code, rustdoc::broken_intra_doc_links)]
@@ -90,16 +92,16 @@ fn block(file: &str, what: &str) -> std::ops::Range<usize> {
     from..file[..to].rfind('\n').map_or(0, |line| line + 1)
 }
 
-fn c_declaration(known: &Definition) -> String {
+fn c_declaration(known: &HostDefinition) -> String {
     let of = |ty| match ty {
-        Type::U32 => "uint32_t ",
-        Type::I32 => "int32_t ",
-        Type::U64 => "uint64_t ",
-        Type::I64 => "int64_t ",
-        Type::F64 => "double ",
-        Type::Bytes => "const void *",
-        Type::Buffer => "void *",
-        Type::Descriptor => "const struct weir_packet *",
+        HostType::U32 => "uint32_t ",
+        HostType::I32 => "int32_t ",
+        HostType::U64 => "uint64_t ",
+        HostType::I64 => "int64_t ",
+        HostType::F64 => "double ",
+        HostType::Bytes => "const void *",
+        HostType::Buffer => "void *",
+        HostType::Descriptor => "const struct weir_packet *",
     };
     let parameters: Vec<String> =
         known.parameters.iter().map(|parameter| format!("{}{}", of(parameter.ty), parameter.name)).collect();
@@ -107,16 +109,16 @@ fn c_declaration(known: &Definition) -> String {
     format!("WEIR_IMPORT({name}) {result}weir_host_{name}({});\n", parameters.join(", "))
 }
 
-fn rust_signature(known: &Definition, mark: &str) -> String {
+fn rust_signature(known: &HostDefinition, mark: &str) -> String {
     let of = |ty| match ty {
-        Type::U32 => "u32",
-        Type::I32 => "i32",
-        Type::U64 => "u64",
-        Type::I64 => "i64",
-        Type::F64 => "f64",
-        Type::Bytes => "*const u8",
-        Type::Buffer => "*mut u8",
-        Type::Descriptor => "*const crate::Descriptor",
+        HostType::U32 => "u32",
+        HostType::I32 => "i32",
+        HostType::U64 => "u64",
+        HostType::I64 => "i64",
+        HostType::F64 => "f64",
+        HostType::Bytes => "*const u8",
+        HostType::Buffer => "*mut u8",
+        HostType::Descriptor => "*const crate::Descriptor",
     };
     let parameters = known.parameters.iter();
     let parameters: Vec<String> =
@@ -125,11 +127,11 @@ fn rust_signature(known: &Definition, mark: &str) -> String {
 }
 
 /// The result of a function of a host that has nothing.
-fn absent(known: &Definition) -> String {
+fn absent(known: &HostDefinition) -> String {
     match (known.result, known.value) {
-        (Type::F64, _) => "0.0".to_owned(),
-        (Type::U64, _) | (_, ResultValue::Integer | ResultValue::Length) => "0".to_owned(),
-        _ if known.right == Right::Nothing => weir_abi::code::UNKNOWN.to_string(),
+        (HostType::F64, _) => "0.0".to_owned(),
+        (HostType::U64, _) | (_, ResultValue::Integer | ResultValue::Length) => "0".to_owned(),
+        _ if known.right == RequiredRight::Nothing => weir_abi::code::UNKNOWN.to_string(),
         _ => weir_abi::code::DENIED.to_string(),
     }
 }
@@ -152,23 +154,23 @@ fn reference() -> String {
     for known in &HOST_FUNCTIONS {
         let names: Vec<&str> = known.parameters.iter().map(|parameter| parameter.name).collect();
         let when = match known.phase {
-            Phase::Any => "",
-            Phase::Start => "at start",
-            Phase::Running => "after the start",
-            Phase::Packet => "for a packet at hand",
+            CallPhase::Any => "",
+            CallPhase::Start => "at start",
+            CallPhase::Running => "after the start",
+            CallPhase::Packet => "for a packet at hand",
         };
         let right = match known.right {
-            Right::Nothing => "",
-            Right::Write => "write",
-            Right::Send => "send",
-            Right::Keep => "keep",
-            Right::Memory => "change the reservation",
-            Right::Service => "use the service",
-            Right::Publish => "publish the table",
+            RequiredRight::Nothing => "",
+            RequiredRight::Write => "write",
+            RequiredRight::Send => "send",
+            RequiredRight::Keep => "keep",
+            RequiredRight::Memory => "change the reservation",
+            RequiredRight::Service => "use the service",
+            RequiredRight::Publish => "publish the table",
         };
         let fuel = match known.cost {
-            Cost { call, per_byte: 0 } => call.to_string(),
-            Cost { call, per_byte } => format!("{call} + {per_byte} a byte"),
+            CallCost { call, per_byte: 0 } => call.to_string(),
+            CallCost { call, per_byte } => format!("{call} + {per_byte} a byte"),
         };
         text += &format!(
             "| `{}({})` | {} | {when} | {right} | {fuel} | {} |\n",
@@ -182,21 +184,23 @@ fn reference() -> String {
 }
 
 /// The entry points that modules of the SDKs have.
-fn in_sdks() -> impl Iterator<Item = &'static entry::Definition> {
+fn in_sdks() -> impl Iterator<Item = &'static entry::EntryDefinition> {
     ENTRY_POINTS.iter().filter(|known| known.name.starts_with(weir_abi::RESERVED_PREFIX))
 }
 
-fn c_signature(known: &entry::Definition) -> String {
+fn c_signature(known: &entry::EntryDefinition) -> String {
     let of = |ty| match ty {
-        Given::Descriptor | Given::Descriptors => "const struct weir_packet *",
-        Given::Mask | Given::Time | Given::Periods | Given::Bytes | Given::Ticket => "uint64_t ",
-        Given::Service | Given::MessageBytes => "uint32_t ",
-        Given::Cause | Given::Status => "int32_t ",
+        EntryType::Descriptor | EntryType::Descriptors => "const struct weir_packet *",
+        EntryType::Mask | EntryType::Time | EntryType::Periods | EntryType::Bytes | EntryType::Ticket => {
+            "uint64_t "
+        }
+        EntryType::Service | EntryType::MessageBytes => "uint32_t ",
+        EntryType::Cause | EntryType::Status => "int32_t ",
     };
     let result = match known.result {
-        Outcome::Nothing => "void",
-        Outcome::Consent | Outcome::Verdict => "int32_t",
-        Outcome::Drops => "uint64_t",
+        EntryResult::Nothing => "void",
+        EntryResult::Consent | EntryResult::Verdict => "int32_t",
+        EntryResult::Drops => "uint64_t",
     };
     let parameters: Vec<String> =
         known.parameters.iter().map(|parameter| format!("{}{}", of(parameter.ty), parameter.name)).collect();
@@ -229,27 +233,29 @@ fn c_entry_points() -> String {
 }
 
 /// A parameter of the function that a Rust module gives to `module!`: its type, and its value.
-fn rust_parameter(parameter: &entry::Parameter) -> Option<(&'static str, String)> {
+fn rust_parameter(parameter: &entry::EntryParameter) -> Option<(&'static str, String)> {
     let name = parameter.name;
     Some(match parameter.ty {
-        Given::Descriptor => ("&$crate::Packet<'_>", format!("&$crate::generated::packet({name})")),
-        Given::Descriptors => ("$crate::Batch<'_>", format!("$crate::generated::batch({name}, mask)")),
+        EntryType::Descriptor => ("&$crate::Packet<'_>", format!("&$crate::generated::packet({name})")),
+        EntryType::Descriptors => ("$crate::Batch<'_>", format!("$crate::generated::batch({name}, mask)")),
         // It is in the batch.
-        Given::Mask => return None,
-        Given::Time | Given::Periods | Given::Bytes | Given::Ticket => ("u64", name.to_owned()),
-        Given::Service | Given::MessageBytes => ("u32", name.to_owned()),
-        Given::Cause => ("$crate::Lost", format!("{name}.into()")),
-        Given::Status => ("$crate::service::Status", format!("{name}.into()")),
+        EntryType::Mask => return None,
+        EntryType::Time | EntryType::Periods | EntryType::Bytes | EntryType::Ticket => {
+            ("u64", name.to_owned())
+        }
+        EntryType::Service | EntryType::MessageBytes => ("u32", name.to_owned()),
+        EntryType::Cause => ("$crate::Lost", format!("{name}.into()")),
+        EntryType::Status => ("$crate::service::Status", format!("{name}.into()")),
     })
 }
 
 /// The type of the result of that function; nothing where it has none.
-fn rust_result(known: &entry::Definition) -> &'static str {
+fn rust_result(known: &entry::EntryDefinition) -> &'static str {
     match known.result {
-        Outcome::Nothing => "",
-        Outcome::Consent => "bool",
-        Outcome::Verdict => "$crate::Verdict",
-        Outcome::Drops => "$crate::Drops",
+        EntryResult::Nothing => "",
+        EntryResult::Consent => "bool",
+        EntryResult::Verdict => "$crate::Verdict",
+        EntryResult::Drops => "$crate::Drops",
     }
 }
 
@@ -258,11 +264,11 @@ fn arrow(result: &str) -> String {
 }
 
 /// The function's type, for people. The state has this type.
-fn rust_type(known: &entry::Definition, state: &str) -> String {
+fn rust_type(known: &entry::EntryDefinition, state: &str) -> String {
     let mut types = vec![format!("&mut {state}")];
     for parameter in known.parameters {
         let Some((ty, _)) = rust_parameter(parameter) else { continue };
-        let is_named = !matches!(parameter.ty, Given::Descriptor | Given::Descriptors);
+        let is_named = !matches!(parameter.ty, EntryType::Descriptor | EntryType::Descriptors);
         types.push(if is_named { format!("{}: {ty}", parameter.name) } else { ty.to_owned() });
     }
     let text = format!("fn({}){}", types.join(", "), arrow(rust_result(known)));
@@ -272,8 +278,8 @@ fn rust_type(known: &entry::Definition, state: &str) -> String {
 fn rust_example() -> String {
     let mut text = String::new();
     for (place, known) in in_sdks().enumerate() {
-        let is_second = known.presence == Presence::Either
-            && in_sdks().take(place).any(|other| other.presence == Presence::Either);
+        let is_second = known.presence == EntryPresence::Either
+            && in_sdks().take(place).any(|other| other.presence == EntryPresence::Either);
         let or = if is_second { "// or " } else { "" };
         let line = format!("///     {or}{0}: Counter::{0};", known.key);
         text += &format!("{line:<48}// {}\n", rust_type(known, "Counter"));
@@ -285,10 +291,12 @@ fn rust_entry_points() -> String {
     let mut text = String::new();
     for known in in_sdks() {
         let of = |ty| match ty {
-            Given::Descriptor | Given::Descriptors => "*const $crate::Descriptor",
-            Given::Mask | Given::Time | Given::Periods | Given::Bytes | Given::Ticket => "u64",
-            Given::Service | Given::MessageBytes => "u32",
-            Given::Cause | Given::Status => "i32",
+            EntryType::Descriptor | EntryType::Descriptors => "*const $crate::Descriptor",
+            EntryType::Mask | EntryType::Time | EntryType::Periods | EntryType::Bytes | EntryType::Ticket => {
+                "u64"
+            }
+            EntryType::Service | EntryType::MessageBytes => "u32",
+            EntryType::Cause | EntryType::Status => "i32",
         };
         let raw: Vec<String> = known
             .parameters
@@ -300,10 +308,10 @@ fn rust_entry_points() -> String {
         let values: String = given.iter().map(|(_, value)| format!(", {value}")).collect();
         let call = format!("unsafe {{ function(WEIR_STATE.get(){values}) }}");
         let (result, call) = match known.result {
-            Outcome::Nothing => ("", call),
-            Outcome::Consent => ("i32", format!("i32::from(!{call})")),
-            Outcome::Verdict => ("i32", format!("let verdict = {call};\n            verdict as i32")),
-            Outcome::Drops => ("u64", format!("let drops = {call};\n            drops.into()")),
+            EntryResult::Nothing => ("", call),
+            EntryResult::Consent => ("i32", format!("i32::from(!{call})")),
+            EntryResult::Verdict => ("i32", format!("let verdict = {call};\n            verdict as i32")),
+            EntryResult::Drops => ("u64", format!("let drops = {call};\n            drops.into()")),
         };
         let (key, name, returns) = (known.key, known.name, arrow(rust_result(known)));
         text +=
@@ -330,15 +338,18 @@ fn called_when() -> String {
     for known in &ENTRY_POINTS {
         let is_in_sdks = in_sdks().any(|other| other.entry == known.entry);
         let code = |text: String| if is_in_sdks { format!("`{text}`") } else { String::new() };
-        let name =
-            if known.place == Place::Export { format!("`{}`", known.name) } else { known.name.to_owned() };
+        let name = if known.place == EntryLocation::Export {
+            format!("`{}`", known.name)
+        } else {
+            known.name.to_owned()
+        };
         let limits = match known.allowance {
-            Allowance::Start => "`start`",
-            Allowance::Packet if known.packets > 1 => "`packet`, `per-byte`, for each packet",
-            Allowance::Packet => "`packet`, `per-byte`",
-            Allowance::EmptyPacket => "`packet`",
-            Allowance::Tick => "`tick`",
-            Allowance::Stop => "`stop`",
+            WorkLimit::Start => "`start`",
+            WorkLimit::Packet if known.packets > 1 => "`packet`, `per-byte`, for each packet",
+            WorkLimit::Packet => "`packet`, `per-byte`",
+            WorkLimit::EmptyPacket => "`packet`",
+            WorkLimit::Tick => "`tick`",
+            WorkLimit::Stop => "`stop`",
         };
         text += &format!(
             "| {name} | {} | {} | {} | {} | {limits} |\n",

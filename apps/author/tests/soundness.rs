@@ -8,7 +8,7 @@ use crate::toolchain::{has_c, options};
 use oracle::exact::{Tally, run};
 use oracle::space::Shown;
 use std::path::{Path, PathBuf};
-use weir_author::{Level, Options, build};
+use weir_author::{BuildOptions, Level, build};
 use weir_sandbox::{Control, Engine};
 
 /// Packets of so many kinds for each module.
@@ -37,7 +37,7 @@ fn at_every_level(name: &str, files: &[PathBuf], engine: &Engine, shown: &Shown,
         std::fs::copy(file, dir.join(file.file_name().unwrap())).unwrap();
     }
     for level in Level::ALL {
-        let built = build(&dir, &Options { level: Some(level), ..options() }).unwrap();
+        let built = build(&dir, &BuildOptions { level: Some(level), ..options() }).unwrap();
         let module = std::fs::read(built.path).unwrap();
         for seed in 0..SEEDS {
             run((engine, PLENTY), shown, (module.clone(), false), seed, tally)
@@ -52,7 +52,7 @@ fn what_people_wrote_keeps_its_bound_at_every_level_of_optimisation() {
         return;
     }
     let control = Control::Exact(PLENTY);
-    let engine = Engine::new(weir_sandbox::Options { control, ..Default::default() }, None).unwrap();
+    let engine = Engine::new(weir_sandbox::EngineOptions { control, ..Default::default() }, None).unwrap();
     let (shown, mut tally) = (Shown::new(), Tally::default());
     let is_source = |path: &PathBuf| {
         path.extension().is_some_and(|ending| ending == "c" || ending == "h" || ending == "toml")

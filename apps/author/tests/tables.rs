@@ -3,8 +3,8 @@
 use crate::toolchain::{has_c, has_rust, options, rust_options};
 use std::sync::{Arc, Mutex};
 use weir_admission::{Admitted, Tier};
-use weir_author::{Lang, build, new};
-use weir_sandbox::{Engine, Instance, Means, Press, TableVersion};
+use weir_author::{ModuleLanguage, build, new};
+use weir_sandbox::{Engine, Instance, InstanceContext, TablePublisher, TableVersion};
 use weir_units::Timestamp;
 
 const MANIFEST: &str = "name = 'sums'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\ntick = '1s'\n\
@@ -74,7 +74,7 @@ weir_guest::module! {
 #[derive(Debug, Default)]
 struct Last(Mutex<Vec<u8>>);
 
-impl Press for Last {
+impl TablePublisher for Last {
     fn publish(&self, table: u32, bytes: &[u8]) -> i32 {
         assert_eq!(table, 0);
         *self.0.lock().unwrap() = bytes.to_vec();
@@ -84,11 +84,12 @@ impl Press for Last {
 
 #[test]
 fn both_sdks_read_whole_tables_within_a_bound_and_publish_theirs() {
-    let engine = Engine::new(weir_sandbox::Options::default(), None).unwrap();
+    let engine = Engine::new(weir_sandbox::EngineOptions::default(), None).unwrap();
     let rust = rust_options();
-    for (lang, present, file, source, options) in
-        [(Lang::C, has_c(), "sums.c", C, options()), (Lang::Rust, has_rust(), "src/lib.rs", RUST, rust)]
-    {
+    for (lang, present, file, source, options) in [
+        (ModuleLanguage::C, has_c(), "sums.c", C, options()),
+        (ModuleLanguage::Rust, has_rust(), "src/lib.rs", RUST, rust),
+    ] {
         if !present {
             continue;
         }
@@ -102,8 +103,8 @@ fn both_sdks_read_whole_tables_within_a_bound_and_publish_theirs() {
         let admitted = Admitted::admit(std::fs::read(built.path).unwrap(), &[]).unwrap();
         assert_eq!(admitted.tier(), Tier::Proved, "{lang:?}: {:?}", admitted.why());
         let last = Arc::new(Last::default());
-        let press: Arc<dyn Press> = Arc::clone(&last) as _;
-        let means = Means { press: Some(press), ..Means::default() };
+        let press: Arc<dyn TablePublisher> = Arc::clone(&last) as _;
+        let means = InstanceContext { press: Some(press), ..InstanceContext::default() };
         let mut instance = Instance::start_with(&engine, &engine.load(admitted).unwrap(), means).unwrap();
         let tick = |instance: &mut Instance| {
             instance.tick(Timestamp(1_000_000_000), 1, 0);

@@ -4,10 +4,10 @@
 
 mod upload;
 
-pub use upload::{Step, Upload};
+pub use upload::{Upload, UploadStep};
 
 use crate::control::protocol::{
-    ANSWER_BYTES_MAX, Answer, Ask, LINE_BYTES_MAX, Reply, Request, VERSION, body_of,
+    ANSWER_BYTES_MAX, Ask, ControlRequest, LINE_BYTES_MAX, Reply, Response, VERSION, body_of,
 };
 use serde::Deserialize;
 use std::fmt;
@@ -17,7 +17,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use weir_remote::{ConnectError, Stream};
+use weir_remote::{ConnectError, SecureStream};
 use weir_trust::grant::ModuleHash;
 use weir_trust::key::{Identity, PublicKey};
 use weir_units::{Bytes, Shown as _, beside, shown};
@@ -53,7 +53,7 @@ pub enum ClientError {
         /// The socket.
         socket: PathBuf,
         /// Who is let in, as far as the socket says.
-        who: Who,
+        who: SocketAccess,
     },
     /// The socket cannot be reached for another reason.
     #[error("{}: {source}", .socket.shown())]
@@ -143,12 +143,12 @@ impl ClientError {
 
 /// Who may connect to a socket: its owner, and the group that can write it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Who {
+pub struct SocketAccess {
     user: Option<String>,
     group: Option<String>,
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for SocketAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.user, &self.group) {
             (None, _) => f.write_str("its operator"),
@@ -158,7 +158,7 @@ impl fmt::Display for Who {
     }
 }
 
-impl Who {
+impl SocketAccess {
     fn of(socket: &Path) -> Self {
         let Ok(meta) = socket.metadata() else { return Self::default() };
         let name = |file: &str, id: u32| name_in(&std::fs::read_to_string(file).unwrap_or_default(), id);
@@ -182,7 +182,7 @@ fn name_in(file: &str, id: u32) -> String {
 ///
 /// # Errors
 /// The line or the body is longer than a node takes.
-pub fn encode(ask: Request, body: &[u8]) -> Result<Vec<u8>, ClientError> {
+pub fn encode(ask: ControlRequest, body: &[u8]) -> Result<Vec<u8>, ClientError> {
     let (what, most) = body_of(&ask);
     let too_long =
         || ClientError::BodyTooLong { has: Bytes(body.len() as u64), most: Bytes(most as u64), what };
@@ -228,7 +228,7 @@ pub fn decode(source: &mut impl BufRead) -> Result<Reply, ClientError> {
     if spoken.weir != VERSION {
         return Err(ClientError::Version(spoken.weir));
     }
-    Ok(serde_json::from_slice::<Answer>(&line).map_err(no_answer)?.reply)
+    Ok(serde_json::from_slice::<Response>(&line).map_err(no_answer)?.reply)
 }
 
 fn broken(error: io::Error) -> ClientError {
@@ -267,7 +267,7 @@ pub enum Wire {
     /// An association with it.
     There {
         /// Which.
-        stream: Box<Stream>,
+        stream: Box<SecureStream>,
         /// How long an answer may take.
         patience: Option<Duration>,
     },
@@ -356,7 +356,7 @@ impl Client {
                 ClientError::Nobody(socket.to_owned())
             }
             io::ErrorKind::PermissionDenied => {
-                ClientError::Permission { socket: socket.to_owned(), who: Who::of(socket) }
+                ClientError::Permission { socket: socket.to_owned(), who: SocketAccess::of(socket) }
             }
             _ => ClientError::Connect { socket: socket.to_owned(), source },
         };
@@ -393,7 +393,7 @@ impl<S: Read + Write> Client<S> {
     ///
     /// # Errors
     /// The request is too long, or cannot be sent.
-    pub fn send(&mut self, ask: Request, body: &[u8]) -> Result<(), ClientError> {
+    pub fn send(&mut self, ask: ControlRequest, body: &[u8]) -> Result<(), ClientError> {
         self.put(&encode(ask, body)?)
     }
 
@@ -426,7 +426,7 @@ impl<S: Read + Write> Client<S> {
     ///
     /// # Errors
     /// It was not done, or nobody knows.
-    pub fn order(&mut self, ask: Request, body: &[u8]) -> Result<Vec<String>, ClientError> {
+    pub fn order(&mut self, ask: ControlRequest, body: &[u8]) -> Result<Vec<String>, ClientError> {
         self.send(ask, body)?;
         self.done()
     }
@@ -435,7 +435,7 @@ impl<S: Read + Write> Client<S> {
     ///
     /// # Errors
     /// As [`Self::order`].
-    pub fn order_with(&mut self, ask: Request, file: ModuleHash) -> Result<Vec<String>, ClientError> {
+    pub fn order_with(&mut self, ask: ControlRequest, file: ModuleHash) -> Result<Vec<String>, ClientError> {
         self.put(&line(&Ask { file: Some(file), ..Ask::new(ask) })?)?;
         self.done()
     }
@@ -471,7 +471,7 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::protocol::{ModuleShot, SessionShot, Snapshot};
+    use crate::control::protocol::{ModuleStatus, SessionStatus, Snapshot};
     use weir_admission::{MODULE_BYTES_MAX, Name};
 
     /// Answers what it was told to, and remembers what it was asked.
@@ -509,7 +509,7 @@ mod tests {
     fn a_request_is_a_line_and_its_body() {
         let mut client = client("{\"weir\":1,\"reply\":{\"done\":{\"notes\":[\"a\\u001b[2J\"]}}}\n");
         let table = Name::new("a").unwrap();
-        let notes = client.order(Request::PutTable { table }, b"\0asm").unwrap();
+        let notes = client.order(ControlRequest::PutTable { table }, b"\0asm").unwrap();
         assert_eq!(notes, ["a[2J"]);
         let asked = &client.stream.get_ref().asked;
         assert_eq!(asked, b"{\"weir\":1,\"ask\":{\"put-table\":{\"table\":\"a\"}},\"body\":4}\n\0asm");
@@ -519,15 +519,18 @@ mod tests {
     fn what_does_not_fit_is_not_sent() {
         let mut module: crate::control::spec::ModuleSpec = toml::from_str("module = \"a\"").unwrap();
         let (session, signatures) = (Name::new("a").unwrap(), Vec::new());
-        let load = Request::Load { session, module: module.clone(), signatures };
+        let load = ControlRequest::Load { session, module: module.clone(), signatures };
         let error = encode(load, &vec![0; MODULE_BYTES_MAX + 1]).unwrap_err();
         assert!(matches!(error, ClientError::BodyTooLong { what: "module", .. }));
         // Where no file belongs to it, none is too long.
-        assert!(matches!(encode(Request::Show, &[0]), Err(ClientError::BodyTooLong { what: "request", .. })));
+        assert!(matches!(
+            encode(ControlRequest::Show, &[0]),
+            Err(ClientError::BodyTooLong { what: "request", .. })
+        ));
         let mut spec = crate::control::spec::SessionSpec::new(Name::new("a").unwrap());
         module.module = "x".repeat(LINE_BYTES_MAX);
         spec.modules.push(module);
-        assert!(matches!(encode(Request::Create(spec), &[]), Err(ClientError::AskTooLong(_))));
+        assert!(matches!(encode(ControlRequest::Create(spec), &[]), Err(ClientError::AskTooLong(_))));
     }
 
     #[test]
@@ -548,7 +551,7 @@ mod tests {
             ),
             ("{\"weir\":1,\"reply\":{\"refused\":{\"why\":\"no room\\nat all\"}}}\n", "no room\nat all"),
         ] {
-            let error = client(answer).order(Request::Reload, &[]).unwrap_err().to_string();
+            let error = client(answer).order(ControlRequest::Reload, &[]).unwrap_err().to_string();
             assert!(error.contains(says), "{answer:?}: {error}");
         }
         let deep = "[".repeat(LINE_BYTES_MAX - 1) + "\n";
@@ -559,10 +562,10 @@ mod tests {
 
     #[test]
     fn a_node_with_thousands_of_sessions_can_be_shown() {
-        let module = ModuleShot { name: "a-module-of-somebody".repeat(2), ..ModuleShot::default() };
-        let session = SessionShot { modules: vec![module; 10], ..SessionShot::default() };
+        let module = ModuleStatus { name: "a-module-of-somebody".repeat(2), ..ModuleStatus::default() };
+        let session = SessionStatus { modules: vec![module; 10], ..SessionStatus::default() };
         let snapshot = Snapshot { sessions: vec![session; 4096], ..Snapshot::default() };
-        let answer = Answer { weir: VERSION, reply: Reply::Snapshot(Box::new(snapshot)) };
+        let answer = Response { weir: VERSION, reply: Reply::Snapshot(Box::new(snapshot)) };
         let line = serde_json::to_string(&answer).unwrap() + "\n";
         assert!(line.len() > LINE_BYTES_MAX, "{}", line.len());
         assert_eq!(client(&line).receive().unwrap(), answer.reply);
@@ -572,7 +575,7 @@ mod tests {
     fn a_node_that_takes_no_more_is_heard_all_the_same() {
         let mut client = client("{\"weir\":1,\"reply\":{\"refused\":{\"why\":\"too large\"}}}\n");
         client.stream.get_mut().most = 10;
-        let error = client.order(Request::Reload, &[]).unwrap_err();
+        let error = client.order(ControlRequest::Reload, &[]).unwrap_err();
         assert!(matches!(&error, ClientError::Refused(why) if why == "too large"), "{error}");
     }
 
@@ -586,7 +589,8 @@ mod tests {
     fn who_may_ask_has_names() {
         let file = "root:x:0:\nweir:x:987:a,b\nbad\n";
         assert_eq!((name_in(file, 987).as_str(), name_in(file, 5).as_str()), ("weir", "5"));
-        let who = |group: Option<&str>| Who { user: Some("root".into()), group: group.map(str::to_owned) };
+        let who =
+            |group: Option<&str>| SocketAccess { user: Some("root".into()), group: group.map(str::to_owned) };
         assert_eq!(who(None).to_string(), "only user root");
         assert_eq!(who(Some("weir")).to_string(), "user root and the members of group weir");
     }

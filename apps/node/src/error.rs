@@ -1,6 +1,6 @@
 //! Why a node does not do what it was asked to do.
 
-use crate::control::config::ConfigError;
+use crate::control::config::NodeConfigError;
 use crate::control::spec::SpecError;
 use crate::link::OutputError;
 use crate::plan::PlanError;
@@ -8,14 +8,14 @@ use crate::runner::{StartError, Stuck};
 use crate::sessions::tables::TableError;
 use weir_datapath::egress::LinkError;
 use weir_datapath::receive::ReceiveError;
-use weir_datapath::seat::SeatError;
+use weir_datapath::seat::BatchError;
 use weir_records::RecordsError;
 use weir_sandbox::LoadError;
-use weir_sched::cpu::Refusal as CpuRefusal;
-use weir_sched::link::{RateRefused, Refused as LinkRefusal};
+use weir_sched::cpu::ReservationRefusal as CpuRefusal;
+use weir_sched::link::{ChannelRefused as LinkRefusal, RateRefused};
 use weir_units::{Bytes, Nanos, beside};
 use {
-    weir_admission::{Name, Refusal, Tier},
+    weir_admission::{ModuleRefusal, Name, Tier},
     weir_session::{ReservationError, StillKept},
 };
 
@@ -27,10 +27,10 @@ pub enum NodeError {
     Spec(#[from] SpecError),
     /// Its asker's credential does not allow it.
     #[error(transparent)]
-    NotPermitted(#[from] Box<crate::control::authority::Refusal>),
+    NotPermitted(#[from] Box<crate::control::authority::RequestRefusal>),
     /// Nothing is compiled for its asker now.
     #[error(transparent)]
-    NoTurn(#[from] crate::server::turns::NoTurn),
+    NoTurn(#[from] crate::server::turns::CompileQueueFull),
     /// By what modules were to be admitted is not there.
     #[error(
         "there is no profile `{0}` any more, by which the session's modules are admitted: give the session another one with `weir session change --profile`"
@@ -214,7 +214,7 @@ pub enum NodeError {
     },
     /// No link can be like that.
     #[error(transparent)]
-    Terms(#[from] ConfigError),
+    Terms(#[from] NodeConfigError),
     /// A link cannot have that rate.
     #[error("link {link}: {refused}")]
     Rate {
@@ -241,7 +241,7 @@ pub enum NodeError {
         /// As it was named.
         module: String,
         /// The reason.
-        refusal: Refusal,
+        refusal: ModuleRefusal,
     },
     /// A call of it can take longer than the node lets anybody keep a core.
     #[error(
@@ -320,7 +320,7 @@ pub enum NodeError {
     Records(#[from] RecordsError),
     /// Packets cannot be shown to it.
     #[error(transparent)]
-    Seat(#[from] SeatError),
+    Batch(#[from] BatchError),
     /// There is no memory for a selection.
     #[error("there is no memory for the packets of channel `{channel}`: {source}")]
     Selection {

@@ -1,7 +1,7 @@
 //! What comes from clients, with an oracle: for the fuzz target `control`, and the tests.
 
 use crate::client::{decode, encode};
-use crate::control::protocol::{LINE_BYTES_MAX, PART_BYTES_MAX, Request};
+use crate::control::protocol::{ControlRequest, LINE_BYTES_MAX, PART_BYTES_MAX};
 use crate::server::service::{Heard, hear};
 use crate::server::uploads::Uploads;
 use crate::sessions::view::Bounds;
@@ -9,14 +9,14 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Instant;
 use weir_admission::MODULE_BYTES_MAX;
-use weir_trust::credential::Verified;
+use weir_trust::credential::VerifiedCredential;
 
 /// Reads bytes as all that a client says, who holds this credential, and as an answer of a node.
 ///
 /// # Panics
 /// Something does not hold that always should: that what is read is written as it was read, that a holder's request stays within his credential, that what is kept of
 /// files is within bounds.
-pub fn control(bytes: &[u8], holder: &Arc<Verified>) {
+pub fn control(bytes: &[u8], holder: &Arc<VerifiedCredential>) {
     _ = decode(&mut &*bytes);
     let (uploads, now) = (Uploads::default(), Instant::now());
     let mut source = bytes;
@@ -32,7 +32,7 @@ pub fn control(bytes: &[u8], holder: &Arc<Verified>) {
                 let is_whole = source.read_exact(&mut body).is_ok() && body.len() == len;
                 written_and_read(&ask.ask);
                 held(ask.ask.clone(), &body, holder);
-                if let (Request::Upload(part), true) = (&ask.ask, is_whole) {
+                if let (ControlRequest::Upload(part), true) = (&ask.ask, is_whole) {
                     assert!(len <= PART_BYTES_MAX);
                     if let Ok(there) = uploads.take(&[], part, &body, now) {
                         assert!(there <= part.bytes);
@@ -54,7 +54,7 @@ pub fn control(bytes: &[u8], holder: &Arc<Verified>) {
 }
 
 /// What was read is the same when it is written and read again.
-fn written_and_read(ask: &Request) {
+fn written_and_read(ask: &ControlRequest) {
     let Ok(line) = encode(ask.clone(), &[]) else { return };
     match hear(&mut &*line) {
         Ok(Heard::Ask(again, 0)) => assert_eq!(again.ask, *ask),
@@ -63,13 +63,18 @@ fn written_and_read(ask: &Request) {
 }
 
 /// What is done for a holder is what he may have done.
-fn held(ask: Request, body: &[u8], holder: &Arc<Verified>) {
+fn held(ask: ControlRequest, body: &[u8], holder: &Arc<VerifiedCredential>) {
     let body = Some(body).filter(|body| !body.is_empty());
     match crate::control::authority::authorise(holder, ask, body) {
-        Ok(Request::PutTable { .. } | Request::RemoveTable { .. } | Request::Rate(_) | Request::Reload) => {
+        Ok(
+            ControlRequest::PutTable { .. }
+            | ControlRequest::RemoveTable { .. }
+            | ControlRequest::Rate(_)
+            | ControlRequest::Reload,
+        ) => {
             panic!("only the operator may do that")
         }
-        Ok(Request::Create(spec)) => {
+        Ok(ControlRequest::Create(spec)) => {
             // Its name is the node's, whatever it was called, and its packets are those of the credential's filters, by its view.
             let begins = spec.name.as_str().len();
             assert!(begins > 33, "{}", spec.name);
@@ -115,7 +120,7 @@ mod tests {
     impl rand_core::CryptoRng for Counting {}
 
     /// Who may have 10 % of a core, 16 MiB, two sessions and datagrams.
-    static HOLDER: LazyLock<Arc<Verified>> = LazyLock::new(|| {
+    static HOLDER: LazyLock<Arc<VerifiedCredential>> = LazyLock::new(|| {
         let grant = Grant {
             expires: Some(Second::MAX),
             filters: ["udp".parse().unwrap()].into(),

@@ -1,28 +1,28 @@
 //! A module at work in a session: what it is given, and what comes out.
 
-use crate::outbox::{Load, Outbox};
-use crate::sessions::limits::Limits;
-use crate::sessions::post::{Desk, Mail};
+use crate::outbox::{BytesInFlight, RecordSender};
+use crate::sessions::limits::SessionLimits;
+use crate::sessions::post::{Desk, ServiceMessage};
 use crate::sessions::tables::Readings;
-use crate::tenant::Tenant;
+use crate::tenant::SandboxInstance;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use weir_abi::BATCH_PACKETS;
-use weir_abi::entry::Allowance;
+use weir_abi::entry::WorkLimit;
 use weir_bounds::EntryPoint;
-use weir_datapath::account::Account;
+use weir_datapath::account::DeferredCharges;
 use weir_datapath::effects::Patches;
-use weir_datapath::egress::{Copies, Egress, Outlet};
+use weir_datapath::egress::{Copies, Egress, TxPacketSink};
 use weir_datapath::moment::Moment;
-use weir_datapath::plan::ChannelTally;
+use weir_datapath::plan::ChannelPlanCounters;
 use weir_datapath::preprocess::Preprocessor;
-use weir_datapath::queue::{Queue, Ticket};
-use weir_datapath::seat::{Occupant, Seat};
+use weir_datapath::queue::{BatchTicket, PacketQueue};
+use weir_datapath::seat::{BatchDriver, Sandbox};
 use weir_ledger::Usage;
-use weir_sandbox::{Budget, Cycles, LogLine, News, thread_time};
-use weir_session::services::{Party, Request};
+use weir_sandbox::{Cycles, FuelSlice, LogLine, News, thread_time};
+use weir_session::services::{Party, ServiceCall};
 use weir_units::Nanos;
 use {
     weir_admission::{Admitted, Calibration, Tier},
@@ -38,7 +38,7 @@ const BATCH: u32 = 64;
 
 /// What a module did, for whoever wants to know. Counters only grow, but for the memory.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct TaskCounters {
     /// Packets that it has seen.
     pub packets: AtomicU64,
     /// Their bytes, as captured.
@@ -75,7 +75,7 @@ pub struct Tally {
 
 /// What came out of a module.
 #[derive(Debug)]
-pub struct Output {
+pub struct BatchOutput {
     /// Its number on this node.
     pub module: u64,
     /// What it emitted.
@@ -87,7 +87,7 @@ pub struct Output {
     /// Nothing more comes: the writer ends its files, and says so here.
     pub end: Option<Sender<()>>,
     /// Counts it on its way.
-    pub load: Option<Load>,
+    pub load: Option<BytesInFlight>,
 }
 
 /// How long a module keeps a core.
@@ -118,7 +118,7 @@ impl PacketTime {
     }
 
     /// Those of these packets, from the first one on, that take no longer than `left` together; one at least.
-    fn fitting(self, ticket: &Ticket, left: Nanos) -> u64 {
+    fn fitting(self, ticket: &BatchTicket, left: Nanos) -> u64 {
         if self.longest.0.saturating_mul(BATCH.into()) <= left.0 {
             return ticket.mask;
         }
@@ -151,7 +151,7 @@ impl Longest {
         let entry = entries().find(|entry| entry.packets() > 0).unwrap_or(EntryPoint::Packet);
         let packet = PacketTime { empty: time(entry, 0), longest: time(entry, PACKET_BYTES_MAX) };
         let is_between = |entry: &EntryPoint| {
-            matches!(entry.definition().allowance, Allowance::EmptyPacket | Allowance::Tick)
+            matches!(entry.definition().allowance, WorkLimit::EmptyPacket | WorkLimit::Tick)
         };
         let others = entries().filter(is_between).map(|entry| time(entry, PACKET_BYTES_MAX));
         let call = others.fold(packet.longest, Nanos::max);
@@ -169,14 +169,14 @@ impl Longest {
 
 /// How time becomes what a call may use.
 #[derive(Clone, Debug)]
-pub struct Pace {
+pub struct FuelRate {
     /// How long fuel takes on this node.
     pub calibration: Calibration,
     /// Nanoseconds of a cycle of the processor's counter.
     pub nanos_per_cycle: f64,
 }
 
-impl Pace {
+impl FuelRate {
     /// So much time from now on.
     #[expect(
         clippy::cast_possible_truncation,
@@ -184,10 +184,10 @@ impl Pace {
         clippy::cast_precision_loss,
         reason = "a time of less than a second"
     )]
-    fn budget(&self, left: Nanos) -> Budget {
+    fn budget(&self, left: Nanos) -> FuelSlice {
         let cycles = (left.0 as f64 / self.nanos_per_cycle) as u64;
         let until = Cycles(Cycles::now().0.saturating_add(cycles));
-        Budget { fuel: self.calibration.fuel(left).max(1), until: Some(until) }
+        FuelSlice { fuel: self.calibration.fuel(left).max(1), until: Some(until) }
     }
 }
 
@@ -195,7 +195,7 @@ impl Pace {
 struct Slice {
     begin: Instant,
     budget: Nanos,
-    pace: Arc<Pace>,
+    pace: Arc<FuelRate>,
 }
 
 impl Slice {
@@ -204,7 +204,7 @@ impl Slice {
     }
 
     /// A part of it for one call; none when it is over.
-    fn part(&self) -> Option<Budget> {
+    fn part(&self) -> Option<FuelSlice> {
         let left = self.left();
         (left.0 > 0).then(|| self.pace.budget(left))
     }
@@ -225,7 +225,7 @@ pub enum Served {
 #[derive(Debug)]
 pub struct Inbox {
     /// Packets.
-    pub queue: Arc<Queue>,
+    pub queue: Arc<PacketQueue>,
     /// What is done with them before the module sees them.
     pub intake: Option<Preprocessor>,
     /// Calls of others, and their answers.
@@ -234,47 +234,47 @@ pub struct Inbox {
 
 /// Where a module's packets go on.
 #[derive(Debug)]
-struct Onward {
+struct ForwardState {
     way: Egress,
     /// What the module is at.
-    ticket: Option<Ticket>,
+    ticket: Option<BatchTicket>,
     copies: Copies,
 }
 
 /// Where a module stands when there is more to do than time.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct ShedPriority {
     /// The priority of its session.
     pub priority: Arc<AtomicU8>,
     /// Where it is counted what it loses.
-    pub channel: Arc<ChannelTally>,
+    pub channel: Arc<ChannelPlanCounters>,
 }
 
 /// A module at work.
 #[derive(Debug)]
-pub struct Guest {
+pub struct ModuleTask {
     /// Its number on this node.
     pub number: u64,
-    seat: Seat<Tenant>,
-    queue: Arc<Queue>,
+    seat: BatchDriver<SandboxInstance>,
+    queue: Arc<PacketQueue>,
     intake: Option<Preprocessor>,
-    standing: Standing,
-    tally: Arc<Tally>,
-    account: Arc<Account>,
-    outbox: Outbox,
+    standing: ShedPriority,
+    tally: Arc<TaskCounters>,
+    account: Arc<DeferredCharges>,
+    outbox: RecordSender,
     longest: Longest,
-    pace: Arc<Pace>,
+    pace: Arc<FuelRate>,
     /// Taken out of the queue, and not shown to it, because there was no time.
-    rest: Option<Ticket>,
-    onward: Option<Onward>,
+    rest: Option<BatchTicket>,
+    onward: Option<ForwardState>,
     /// Where each of its outputs leads.
-    outlets: Vec<Option<Outlet>>,
+    outlets: Vec<Option<TxPacketSink>>,
     /// Where they lead from its next call on, if that is somewhere else.
-    outlets_to_come: Option<Vec<Option<Outlet>>>,
+    outlets_to_come: Option<Vec<Option<TxPacketSink>>>,
     /// The tables that it reads.
     tables: Option<Readings>,
     /// What it has with the other modules of its session.
-    limits: Option<Arc<Limits>>,
+    limits: Option<Arc<SessionLimits>>,
     /// The block that it saw last.
     block: Option<(u64, u64)>,
     faults_told: usize,
@@ -299,19 +299,19 @@ struct Serving {
     faults: u64,
 }
 
-impl Guest {
+impl ModuleTask {
     /// A module that takes what comes for it from here.
     #[expect(clippy::too_many_arguments, reason = "a module has so many ends")]
     pub fn new(
         number: u64,
-        mut seat: Seat<Tenant>,
+        mut seat: BatchDriver<SandboxInstance>,
         inbox: Inbox,
-        standing: Standing,
-        tally: Arc<Tally>,
-        account: Arc<Account>,
-        outbox: Outbox,
+        standing: ShedPriority,
+        tally: Arc<TaskCounters>,
+        account: Arc<DeferredCharges>,
+        outbox: RecordSender,
         longest: Longest,
-        pace: Arc<Pace>,
+        pace: Arc<FuelRate>,
     ) -> Self {
         // Until it is said where its outputs lead.
         seat.instance.open_outputs(0);
@@ -344,17 +344,17 @@ impl Guest {
     }
 
     /// What it sends goes these ways, by the outputs of its manifest; where there is none, it is told so.
-    pub(crate) fn sending(mut self, outlets: Vec<Option<Outlet>>) -> Self {
+    pub(crate) fn sending(mut self, outlets: Vec<Option<TxPacketSink>>) -> Self {
         self.open(outlets);
         self
     }
 
     /// What it sends goes these ways from its next call on.
-    pub(crate) fn lead(&mut self, outlets: Vec<Option<Outlet>>) {
+    pub(crate) fn lead(&mut self, outlets: Vec<Option<TxPacketSink>>) {
         self.outlets_to_come = Some(outlets);
     }
 
-    fn open(&mut self, outlets: Vec<Option<Outlet>>) {
+    fn open(&mut self, outlets: Vec<Option<TxPacketSink>>) {
         let open = outlets.iter().take(8).enumerate().map(|(i, outlet)| u8::from(outlet.is_some()) << i);
         self.seat.instance.open_outputs(open.fold(0, |all, bit| all | bit));
         self.outlets = outlets;
@@ -367,7 +367,7 @@ impl Guest {
     }
 
     /// No more of what it emits is taken than this allows, to it and to others.
-    pub(crate) fn held_to(mut self, limits: Arc<Limits>) -> Self {
+    pub(crate) fn held_to(mut self, limits: Arc<SessionLimits>) -> Self {
         self.limits = Some(limits);
         self
     }
@@ -388,7 +388,7 @@ impl Guest {
             // Nobody takes them.
             self.seat.instance.ignore_patches();
         }
-        self.onward = way.map(|way| Onward { way, ticket: None, copies: Copies::default() });
+        self.onward = way.map(|way| ForwardState { way, ticket: None, copies: Copies::default() });
         self
     }
 
@@ -511,13 +511,13 @@ impl Guest {
             Some(news) => news,
             None => match self.desk.next() {
                 None => return self.served(true, &slice),
-                Some(Mail::Answer(answer)) => {
+                Some(ServiceMessage::Answer(answer)) => {
                     let news = News::Answer { ticket: answer.ticket, status: answer.status.code() };
                     self.seat.instance.set_message(answer.message);
                     news
                 }
-                Some(Mail::Serve(request)) => {
-                    let Request { call, service, message, paid } = request;
+                Some(ServiceMessage::Serve(request)) => {
+                    let ServiceCall { call, service, message, paid } = request;
                     self.serving = Some(Serving { call, faults: self.seat.instance.counters().faults });
                     self.payer = paid;
                     self.seat.instance.set_message(message);
@@ -575,7 +575,7 @@ impl Guest {
     }
 
     /// The next packets, after what is done with them before.
-    fn next(&mut self, slice: &Slice) -> Option<Ticket> {
+    fn next(&mut self, slice: &Slice) -> Option<BatchTicket> {
         let mut ticket = match (self.rest.take(), &mut self.intake) {
             (Some(rest), _) => rest,
             (None, Some(intake)) => intake.next(&self.queue, BATCH, &|| slice.left())?,
@@ -584,7 +584,7 @@ impl Guest {
         if let Some(time) = self.longest.packet {
             let now = time.fitting(&ticket, slice.left());
             let later = ticket.mask & !now;
-            self.rest = (later != 0).then(|| Ticket { mask: later, ..ticket.clone() });
+            self.rest = (later != 0).then(|| BatchTicket { mask: later, ..ticket.clone() });
             ticket.mask = now;
         }
         Some(ticket)
@@ -694,7 +694,7 @@ impl Guest {
         if !self.kept.is_empty() || !log.is_empty() || !faults.is_empty() {
             let records = std::mem::take(&mut self.kept);
             let count = records.iter().count() as u64;
-            let output = Output { module: self.number, records, log, faults, end: None, load: None };
+            let output = BatchOutput { module: self.number, records, log, faults, end: None, load: None };
             match self.outbox.offer(output) {
                 Ok(()) => _ = self.tally.records.fetch_add(count, Ordering::Relaxed),
                 Err(output) => self.kept = output.records,
@@ -725,20 +725,22 @@ fn elapsed(since: Instant) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_netio::{Capture, Input, Next};
+    use weir_netio::{Capture, CaptureInput, CaptureNext};
 
     /// A ticket for packets of these lengths.
-    fn ticket(lengths: &[u32]) -> Ticket {
+    fn ticket(lengths: &[u32]) -> BatchTicket {
         let mut bytes = b"\xd4\xc3\xb2\xa1\x02\0\x04\0\0\0\0\0\0\0\0\0\xff\xff\x04\0\x01\0\0\0".to_vec();
         for len in lengths {
             [0, 0, *len, *len].iter().for_each(|field| bytes.extend_from_slice(&field.to_le_bytes()));
             bytes.resize(bytes.len() + *len as usize, 0);
         }
-        let Next::Block(block) = Capture::open(Input::Bytes(bytes)).unwrap().next_block().unwrap() else {
+        let CaptureNext::Block(block) =
+            Capture::open(CaptureInput::Bytes(bytes)).unwrap().next_block().unwrap()
+        else {
             panic!("there is a block")
         };
         let mask = block.batch(0).mask;
-        Ticket { block: Arc::new(block), batch: 0, mask, position: 0, is_own: false }
+        BatchTicket { block: Arc::new(block), batch: 0, mask, position: 0, is_own: false }
     }
 
     #[test]
@@ -757,7 +759,7 @@ mod tests {
         assert_eq!(time.fitting(&ticket, Nanos(1500)), 0b111);
         assert_eq!(time.fitting(&ticket, Nanos(1200)), 0b11);
         assert_eq!(time.fitting(&ticket, Nanos(0)), 0b1);
-        let later = Ticket { mask: ticket.mask & !0b11, ..ticket };
+        let later = BatchTicket { mask: ticket.mask & !0b11, ..ticket };
         assert_eq!(time.fitting(&later, Nanos(10)), 0b100);
     }
 }

@@ -2,18 +2,18 @@
 
 use crate::control::spec::{ChannelSpec, Checksum};
 use crate::error::NodeError;
-use crate::sessions::node::{Channel, Session};
+use crate::sessions::node::{SessionChannel, SessionState};
 use std::io;
 use std::sync::Arc;
-use weir_datapath::preprocess::{Asked, Preprocessor};
-use weir_netio::PacketRoom;
+use weir_datapath::preprocess::{PreprocessConfig, Preprocessor};
+use weir_netio::PacketBuffers;
 use weir_wire::ReassemblyLimits;
 use {
     weir_admission::Name,
     weir_session::{Holding, MemoryReservation},
 };
 
-impl Session {
+impl SessionState {
     /// Takes memory for the fragments that wait for a module of this channel from what the session has reserved, where the channel puts any together.
     pub(crate) fn reassembly(&self, channel: &ChannelSpec) -> Result<Option<Holding>, NodeError> {
         reassembly(&self.spec.name, &self.memory, channel)
@@ -43,16 +43,16 @@ pub(crate) fn reassembly(
 
 /// The preprocessing that a channel asks for; `None` where it asks for none. Fragments wait in `room`, and `tables` is the memory of what shows packets.
 pub(crate) fn of_channel(
-    channel: &Channel,
+    channel: &SessionChannel,
     room: Option<Holding>,
     tables: Holding,
-    waiting: Option<&Arc<PacketRoom>>,
+    waiting: Option<&Arc<PacketBuffers>>,
 ) -> io::Result<Option<Preprocessor>> {
     if !channel.spec.is_handled() {
         return Ok(None);
     }
     let verifies = channel.spec.checksum == Some(Checksum::Verify);
-    let asked = Asked { verifies, fragments: room.as_ref().map(Holding::bytes) };
+    let asked = PreprocessConfig { verifies, fragments: room.as_ref().map(Holding::bytes) };
     let reserved = Box::new((room, tables));
     Preprocessor::new(asked, &channel.tally, &channel.screens, waiting, reserved).map(Some)
 }

@@ -11,7 +11,7 @@ const LAP: Nanos = Nanos(1_000_000);
 /// How much of the time that passes is processor time. The thread's own clock is a system call; so it is asked once in a while, and when a run was
 /// longer than it may be, which is either the run's own doing or time that others took.
 #[derive(Debug)]
-pub(crate) struct Laps {
+pub(crate) struct CpuClock {
     /// The thread's clock when it was last asked.
     cpu: Nanos,
     /// When that was, with the time since that was spent waiting added.
@@ -28,7 +28,7 @@ pub(crate) struct Laps {
     between: Nanos,
 }
 
-impl Laps {
+impl CpuClock {
     /// From now on, on this thread.
     pub(crate) fn begin() -> Self {
         Self::by(RunDelay::of_this_thread())
@@ -102,14 +102,14 @@ impl Laps {
 
 /// A thread that has woken up late, as others had its core.
 #[derive(Debug, Default)]
-pub(crate) struct Late {
+pub(crate) struct LateWakeup {
     /// By how much.
     pub(crate) by: Nanos,
     /// Virtual processors that have it on their accounts.
     told: Vec<VpId>,
 }
 
-impl Late {
+impl LateWakeup {
     pub(crate) fn by(by: Nanos) -> Self {
         Self { by, told: Vec::new() }
     }
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn time_that_was_stolen_in_a_run_is_not_billed() {
-        let mut laps = Laps::by(RunDelay::of(None));
+        let mut laps = CpuClock::by(RunDelay::of(None));
         // Short and within its budget: taken as it is.
         assert_eq!(laps.used(Nanos(100), Nanos(600), Nanos(1000)), Nanos(500));
         // Ten seconds, of which this thread had next to nothing.
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn time_that_was_stolen_before_a_run_is_told_though_it_was_asked_for_meanwhile() {
-        let mut laps = Laps::by(RunDelay::of(None));
+        let mut laps = CpuClock::by(RunDelay::of(None));
         _ = laps.used(Nanos(1000), Nanos(2000), Nanos(1000));
         let second = Nanos::SECOND.0;
         assert!(laps.stolen(Nanos(10 * second)) > Nanos(9 * second));
@@ -159,7 +159,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let say = |delay: u64| std::fs::write(file.path(), format!("5 {delay} 7\n")).unwrap();
         say(1000);
-        let mut laps = Laps::by(RunDelay::of(Some(std::fs::File::open(file.path()).unwrap())));
+        let mut laps = CpuClock::by(RunDelay::of(Some(std::fs::File::open(file.path()).unwrap())));
         let second = Nanos::SECOND.0;
         // Ten seconds of sleep, of which the thread was ready for eight.
         say(1000 + 8 * second);

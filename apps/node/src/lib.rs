@@ -24,4 +24,4 @@ pub use error::NodeError;
 pub use sessions::view::SecretError;
 pub use weir_os::spawner::{SPAWNER, ServeError, serve as start_processes};
 pub use weir_remote::{KEEPER, keep as keep_key};
-pub use weir_sandbox::{WARD, WardError, ward_child};
+pub use weir_sandbox::{SandboxProcessError, WARD, ward_child};

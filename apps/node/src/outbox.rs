@@ -1,6 +1,6 @@
 //! The way from modules to the thread that writes their records. Nobody waits on it: what does not fit stays with the module, or is lost, for itself alone.
 
-use crate::guest::Output;
+use crate::guest::BatchOutput;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -13,19 +13,19 @@ const EACH: u64 = 256;
 
 /// A module's end of it.
 #[derive(Debug)]
-pub(crate) struct Outbox {
-    outputs: Sender<Output>,
+pub(crate) struct RecordSender {
+    outputs: Sender<BatchOutput>,
     under_way: Arc<AtomicU64>,
 }
 
 /// Counts so many bytes as under way for as long as it is there.
 #[derive(Debug)]
-pub struct Load {
+pub struct BytesInFlight {
     of: Arc<AtomicU64>,
     bytes: u64,
 }
 
-impl Load {
+impl BytesInFlight {
     /// Adds them.
     pub(crate) fn on(of: &Arc<AtomicU64>, bytes: u64) -> Self {
         of.fetch_add(bytes, Ordering::Relaxed);
@@ -33,20 +33,20 @@ impl Load {
     }
 }
 
-impl Drop for Load {
+impl Drop for BytesInFlight {
     fn drop(&mut self) {
         self.of.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
-impl Outbox {
+impl RecordSender {
     /// For a module that has nothing under way.
-    pub(crate) fn new(outputs: Sender<Output>) -> Self {
+    pub(crate) fn new(outputs: Sender<BatchOutput>) -> Self {
         Self { outputs, under_way: Arc::default() }
     }
 
     /// Gives an output on its way, or back where the module has too much there, or nobody writes any more.
-    pub(crate) fn offer(&self, mut output: Output) -> Result<(), Output> {
+    pub(crate) fn offer(&self, mut output: BatchOutput) -> Result<(), BatchOutput> {
         let text = output.log.iter().map(|line| line.text.len()).chain(output.faults.iter().map(String::len));
         let bytes = output.records.bytes() as u64 + text.map(|len| len as u64 + EACH).sum::<u64>() + EACH;
         // Only this module adds to it.
@@ -54,7 +54,7 @@ impl Outbox {
         if before > 0 && before.saturating_add(bytes) > UNDER_WAY.0 {
             return Err(output);
         }
-        output.load = Some(Load::on(&self.under_way, bytes));
+        output.load = Some(BytesInFlight::on(&self.under_way, bytes));
         self.outputs.send(output).map_err(|back| back.0)
     }
 }
@@ -63,18 +63,18 @@ impl Outbox {
 mod tests {
     use super::*;
     use std::sync::mpsc::channel;
-    use weir_session::{Order, Records};
+    use weir_session::{RecordOrder, Records};
 
-    fn output(bytes: usize) -> Output {
+    fn output(bytes: usize) -> BatchOutput {
         let mut records = Records::default();
-        records.begin(Order::packet(0), 0, &vec![0; bytes]);
-        Output { module: 0, records, log: Vec::new(), faults: Vec::new(), end: None, load: None }
+        records.begin(RecordOrder::packet(0), 0, &vec![0; bytes]);
+        BatchOutput { module: 0, records, log: Vec::new(), faults: Vec::new(), end: None, load: None }
     }
 
     #[test]
     fn a_module_fills_its_own_way_and_nobody_elses() {
         let (sender, waiting) = channel();
-        let (flood, modest) = (Outbox::new(sender.clone()), Outbox::new(sender));
+        let (flood, modest) = (RecordSender::new(sender.clone()), RecordSender::new(sender));
         let taken = (0..100_000).take_while(|_| flood.offer(output(100)).is_ok()).count();
         assert!((1000..10_000).contains(&taken), "{taken}");
         assert!(modest.offer(output(100)).is_ok());

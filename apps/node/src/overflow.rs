@@ -1,11 +1,11 @@
 //! The accounts that memory of queues is on: which queue has some, and whose it is.
 
-use crate::control::spec::{ChannelSpec, Late, Sees};
+use crate::control::spec::{ChannelSpec, OnLag, RecordVisibility};
 use crate::error::NodeError;
 use crate::server::log::warn;
 use std::sync::Arc;
-use weir_datapath::overflow::{Budget, Overflow};
-use weir_netio::{PacketRoom, Selection};
+use weir_datapath::overflow::{Overflow, QueueMemory};
+use weir_netio::{PacketBuffers, Selection};
 use {
     weir_admission::Name,
     weir_session::{Holding, MemoryReservation},
@@ -17,12 +17,12 @@ enum Account {
     /// The session's reservation, since the queue was made.
     Session { _reserved: Holding },
     /// A party's share of the node's memory for packets, as far as there is some when it is needed.
-    Party(Arc<PacketRoom>),
+    Party(Arc<PacketBuffers>),
     /// The node: queues of the operator's own sessions.
     Node,
 }
 
-impl Budget for Account {
+impl QueueMemory for Account {
     fn make(&self, packets: u32, is_first: bool) -> Option<Selection> {
         // It takes descriptors, and some are kept for requests.
         let made = crate::server::descriptors::check().map_err(|error| error.to_string());
@@ -46,11 +46,11 @@ pub(crate) fn of_channel(
     is_filled_in_turn: bool,
     session: &Name,
     memory: &Arc<MemoryReservation>,
-    party: Option<&Arc<PacketRoom>>,
+    party: Option<&Arc<PacketBuffers>>,
 ) -> Result<Option<Overflow>, NodeError> {
     let is_wanted = match spec.sees {
-        Sees::Selected => true,
-        Sees::All => is_filled_in_turn && spec.late == Late::Lose && spec.lag.is_none(),
+        RecordVisibility::Selected => true,
+        RecordVisibility::All => is_filled_in_turn && spec.late == OnLag::Lose && spec.lag.is_none(),
     };
     if !is_wanted {
         return Ok(None);

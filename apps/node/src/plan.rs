@@ -1,10 +1,10 @@
 //! The plans of interfaces, as a session sees them: why a channel finds no place in one, and what its channels have lost.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_datapath::plan::ChannelTally;
+use weir_datapath::plan::ChannelPlanCounters;
 use weir_demux::{JoinError, ProgramError};
 use weir_ledger::DropCause;
-use weir_netio::FilterError;
+use weir_netio::CaptureFilterError;
 use weir_units::Nanos;
 
 /// Why an interface's channels cannot be. To blame is whoever asked for the last one.
@@ -12,7 +12,7 @@ use weir_units::Nanos;
 pub enum PlanError {
     /// The expression is wrong.
     #[error(transparent)]
-    Filter(#[from] FilterError),
+    Filter(#[from] CaptureFilterError),
     /// All that have to match are too much together.
     #[error("the filter cannot be used: {0}")]
     Program(#[from] ProgramError),
@@ -46,7 +46,7 @@ pub enum PlanError {
 }
 
 /// Each cause for which packets of a channel were lost with its count, as the ledger names them.
-pub(crate) fn drops(tally: &ChannelTally) -> [(DropCause, u64); 8] {
+pub(crate) fn drops(tally: &ChannelPlanCounters) -> [(DropCause, u64); 8] {
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     [
         (DropCause::QueueFull, get(&tally.queue_full)),

@@ -6,8 +6,8 @@
 mod mailbox;
 mod promises;
 
-use crate::guest::{Guest, Served};
-use crate::laps::{Laps, Late};
+use crate::guest::{ModuleTask, Served};
+use crate::laps::{CpuClock, LateWakeup};
 use crate::trace::{Recorder, Shared, Trace, recorder};
 pub use mailbox::Waker;
 use mailbox::{Mailbox, lock};
@@ -21,13 +21,13 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use weir_datapath::egress::Outlet;
+use weir_datapath::egress::TxPacketSink;
 use weir_datapath::moment::{Moment, steady_clock};
 use weir_sandbox::thread_time;
 use weir_sched::cpu::trace::{self, Traced, head};
 use weir_sched::cpu::{
-    Config, Debt, Decision, Depth, Load, Outcome, Overload, PoolId, Pools, Ppm, Refusal, Share, Stats, Terms,
-    VpId, Work,
+    CoreConfig, CpuDecision, CpuTerms, Debt, Depth, Overload, Placement, PoolId, Pools, Ppm, QueueLoad,
+    ReservationRefusal, RunOutcome, Stats, VcpuWork, VpId,
 };
 use weir_units::Nanos;
 
@@ -92,7 +92,7 @@ impl std::fmt::Debug for CoreThread {
 
 impl CoreThread {
     /// Starts a thread and binds it to its core.
-    pub fn start(number: u16, config: Config, folder: Option<&Path>) -> Result<Self, StartError> {
+    pub fn start(number: u16, config: CoreConfig, folder: Option<&Path>) -> Result<Self, StartError> {
         let failed = |source| StartError::Trace { core: number, source };
         let name = format!("core-{number}");
         let trace = folder.map(|folder| Trace::create(folder, &name, &head(&config)));
@@ -182,8 +182,8 @@ enum Event {
 
 /// A module on a virtual processor.
 #[derive(Debug)]
-struct Resident {
-    guest: Guest,
+struct VcpuTask {
+    guest: ModuleTask,
     pool: PoolId,
     /// An event says already that it has packets.
     is_told: bool,
@@ -192,10 +192,10 @@ struct Resident {
     /// When the next of its calls of a service is late, as it stands among all.
     deadline: Option<Instant>,
     /// It gets nothing any more, and stops. Where it is sent then.
-    leaves: Option<Sender<Guest>>,
+    leaves: Option<Sender<ModuleTask>>,
 }
 
-impl Resident {
+impl VcpuTask {
     /// After a run: what is there for it to do next, and when.
     fn look_ahead(
         &mut self,
@@ -231,13 +231,13 @@ impl Resident {
 #[derive(Debug, Default)]
 struct Vp {
     pools: Pools<Event>,
-    residents: BTreeMap<u64, Resident>,
-    account: Account,
+    residents: BTreeMap<u64, VcpuTask>,
+    account: TimeSettlement,
 }
 
 /// What a virtual processor owes for the work of others, and they for its work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Account {
+pub struct TimeSettlement {
     /// Time of others that it pays.
     pub owed: Nanos,
     /// Time of its own that others pay.
@@ -276,8 +276,8 @@ pub struct Runner {
     deadlines: BTreeSet<(Instant, u64)>,
     promises: Promises,
     origin: Instant,
-    laps: Laps,
-    late: Late,
+    laps: CpuClock,
+    late: LateWakeup,
     is_over: bool,
 }
 
@@ -288,7 +288,7 @@ impl std::fmt::Debug for Runner {
 }
 
 impl Runner {
-    fn new(config: Config, letters: Arc<Mailbox>, trace: Option<Trace<trace::Event>>) -> Self {
+    fn new(config: CoreConfig, letters: Arc<Mailbox>, trace: Option<Trace<trace::TraceEvent>>) -> Self {
         let origin = Instant::now();
         let trace = Shared::new(RefCell::new(trace));
         Self {
@@ -302,8 +302,8 @@ impl Runner {
             deadlines: BTreeSet::new(),
             promises: Promises::default(),
             origin,
-            laps: Laps::begin(),
-            late: Late::default(),
+            laps: CpuClock::begin(),
+            late: LateWakeup::default(),
             is_over: false,
         }
     }
@@ -318,19 +318,19 @@ impl Runner {
             self.keep_promises();
             let begin = self.now();
             match self.core.next(begin) {
-                Decision::Run { vp, budget, .. } => {
+                CpuDecision::Run { vp, budget, .. } => {
                     // It had work all the time, and waited for its next period.
                     self.was_late(vp, self.late.by);
-                    self.late = Late::default();
+                    self.late = LateWakeup::default();
                     self.perform(vp, budget, begin);
                 }
-                Decision::Idle { until } => {
+                CpuDecision::Idle { until } => {
                     // No virtual processor waited.
                     _ = self.laps.take_between();
                     let asleep = self.now();
                     self.wait(until);
                     // Waiting is no time that was stolen, but for what came between being woken and running.
-                    self.late = Late::by(self.laps.slept(asleep, self.now()));
+                    self.late = LateWakeup::by(self.laps.slept(asleep, self.now()));
                 }
             }
         }
@@ -389,24 +389,24 @@ impl Runner {
 
     /// Where there is more to do than time, those with the lowest priority make way.
     fn balance(&mut self, id: VpId, guest: u64) {
-        let filled = |resident: &Resident| resident.guest.filled();
+        let filled = |resident: &VcpuTask| resident.guest.filled();
         let resident = self.vps.get(&id).and_then(|vp| vp.residents.get(&guest));
         if !self.overload.is_on() && resident.is_none_or(|resident| filled(resident) * 2 < 1000) {
             return;
         }
-        let loads: Vec<Load> = self.everybody().map(|(load, _)| load).collect();
+        let loads: Vec<QueueLoad> = self.everybody().map(|(load, _)| load).collect();
         self.overload.look(&loads);
         for (_, resident) in self.everybody().filter(|(load, _)| self.overload.sheds(load)) {
             resident.guest.shed();
         }
     }
 
-    fn everybody(&self) -> impl Iterator<Item = (Load, &Resident)> {
+    fn everybody(&self) -> impl Iterator<Item = (QueueLoad, &VcpuTask)> {
         self.vps.iter().flat_map(|(id, vp)| {
             let share = self.core.core().terms(*id).map(|terms| terms.share);
-            let is_best_effort = matches!(share, Some(Share::BestEffort(_)));
-            let takes_spare = matches!(share, Some(Share::Reserved(of)) if of.spare.is_some());
-            let load = move |resident: &Resident| Load {
+            let is_best_effort = matches!(share, Some(Placement::BestEffort(_)));
+            let takes_spare = matches!(share, Some(Placement::Reserved(of)) if of.spare.is_some());
+            let load = move |resident: &VcpuTask| QueueLoad {
                 priority: resident.guest.priority(),
                 filled: resident.guest.filled(),
                 shares: is_best_effort || takes_spare,
@@ -490,31 +490,31 @@ impl Runner {
     }
 
     fn perform(&mut self, id: VpId, budget: Nanos, begin: Nanos) {
-        let (mut outcome, mut owed, mut ran, mut left) = (Outcome::Idle, Nanos(0), None, None);
+        let (mut outcome, mut owed, mut ran, mut left) = (RunOutcome::Idle, Nanos(0), None, None);
         let mut has_stopped = false;
         if let Some(vp) = self.vps.get_mut(&id)
             && let Some(work) = vp.pools.take()
         {
-            let (Work::Begin { thread, .. } | Work::Resume(thread)) = work;
+            let (VcpuWork::Begin { thread, .. } | VcpuWork::Resume(thread)) = work;
             let resident = vp.residents.values_mut().find(|resident| resident.pool == thread.pool);
             let mut served = Served::All;
             if let Some(resident) = resident {
                 let guest = &mut resident.guest;
                 served = match work {
-                    Work::Begin { event: Event::Serve(_), .. } => {
+                    VcpuWork::Begin { event: Event::Serve(_), .. } => {
                         resident.is_told = false;
                         guest.serve(budget)
                     }
-                    Work::Begin { event: Event::Tick(_), .. } => {
+                    VcpuWork::Begin { event: Event::Tick(_), .. } => {
                         guest.has_alarm = false;
                         guest.tick(Moment::now(), budget)
                     }
-                    Work::Begin { event: Event::News(_), .. } => {
+                    VcpuWork::Begin { event: Event::News(_), .. } => {
                         resident.has_news = false;
                         guest.hear(budget)
                     }
-                    Work::Begin { event: Event::Stop, .. } => guest.stop(budget),
-                    Work::Resume(_) => guest.resume(budget),
+                    VcpuWork::Begin { event: Event::Stop, .. } => guest.stop(budget),
+                    VcpuWork::Resume(_) => guest.resume(budget),
                 };
                 owed = guest.owed();
                 ran = Some(guest.number);
@@ -529,7 +529,7 @@ impl Runner {
             let used = Nanos(elapsed(self.origin).0.saturating_sub(begin.0));
             if served == Served::Suspended {
                 vp.pools.suspend(thread, used);
-                outcome = Outcome::Suspended;
+                outcome = RunOutcome::Suspended;
             } else {
                 vp.pools.done(thread, used);
             }
@@ -537,8 +537,8 @@ impl Runner {
                 vp.pools.close(resident.pool);
                 left = Some(resident);
             }
-            if outcome == Outcome::Idle && vp.pools.has_work() {
-                outcome = Outcome::Ready;
+            if outcome == RunOutcome::Idle && vp.pools.has_work() {
+                outcome = RunOutcome::Ready;
             }
         }
         let end = self.now();
@@ -559,7 +559,7 @@ impl Runner {
             self.balance(id, guest);
         }
         // After its last run is on the bill.
-        if let Some(Resident { guest, leaves: Some(told), .. }) = left {
+        if let Some(VcpuTask { guest, leaves: Some(told), .. }) = left {
             _ = told.send(guest);
         }
     }
@@ -580,22 +580,22 @@ impl Runner {
 /// What others ask of a core's thread.
 impl Runner {
     /// Admits a virtual processor.
-    pub fn create(&mut self, terms: Terms) -> Result<VpId, Refusal> {
+    pub fn create(&mut self, terms: CpuTerms) -> Result<VpId, ReservationRefusal> {
         let id = self.core.create(terms, self.now())?;
         self.vps.insert(id, Vp::default());
         Ok(id)
     }
 
     /// Gives it another share. What it may exceed its budget by stays.
-    pub fn change(&mut self, vp: VpId, share: Share) -> Result<(), Refusal> {
-        let overrun = self.overrun(vp).ok_or(Refusal::Unknown(vp))?;
-        self.core.change(vp, Terms { share, overrun }, self.now())?;
+    pub fn change(&mut self, vp: VpId, share: Placement) -> Result<(), ReservationRefusal> {
+        let overrun = self.overrun(vp).ok_or(ReservationRefusal::Unknown(vp))?;
+        self.core.change(vp, CpuTerms { share, overrun }, self.now())?;
         self.promises.forget(vp);
         Ok(())
     }
 
     /// Ends it. Its modules have been taken away before.
-    pub fn close(&mut self, vp: VpId) -> Result<Stats, Refusal> {
+    pub fn close(&mut self, vp: VpId) -> Result<Stats, ReservationRefusal> {
         let stats = self.core.close(vp, self.now())?;
         self.vps.remove(&vp);
         self.promises.forget(vp);
@@ -603,17 +603,22 @@ impl Runner {
     }
 
     /// Makes room for a module whose calls can exceed a budget by so much.
-    pub fn make_room(&mut self, vp: VpId, share: Share, overrun: Nanos) -> Result<(), Refusal> {
-        if overrun <= self.overrun(vp).ok_or(Refusal::Unknown(vp))? {
+    pub fn make_room(
+        &mut self,
+        vp: VpId,
+        share: Placement,
+        overrun: Nanos,
+    ) -> Result<(), ReservationRefusal> {
+        if overrun <= self.overrun(vp).ok_or(ReservationRefusal::Unknown(vp))? {
             return Ok(());
         }
-        self.core.change(vp, Terms { share, overrun }, self.now())?;
+        self.core.change(vp, CpuTerms { share, overrun }, self.now())?;
         self.promises.forget(vp);
         Ok(())
     }
 
     /// Puts a module on a virtual processor. Gives it back where there is no room.
-    pub fn settle(&mut self, vp: VpId, guest: Guest) -> Result<(), Box<Guest>> {
+    pub fn settle(&mut self, vp: VpId, guest: ModuleTask) -> Result<(), Box<ModuleTask>> {
         let number = guest.number;
         let Some(home) = self.vps.get_mut(&vp) else { return Err(Box::new(guest)) };
         let Some(pool) = home.pools.open(Depth { events: EVENTS, concurrency: 1 }) else {
@@ -621,7 +626,7 @@ impl Runner {
         };
         home.residents.insert(
             number,
-            Resident { guest, pool, is_told: false, has_news: false, deadline: None, leaves: None },
+            VcpuTask { guest, pool, is_told: false, has_news: false, deadline: None, leaves: None },
         );
         self.homes.insert(number, vp);
         // Packets and news may have come meanwhile.
@@ -633,7 +638,7 @@ impl Runner {
     }
 
     /// What a module sends goes these ways from its next call on, if it is still here.
-    pub fn lead(&mut self, guest: u64, outlets: Vec<Option<Outlet>>) {
+    pub fn lead(&mut self, guest: u64, outlets: Vec<Option<TxPacketSink>>) {
         let vp = self.homes.get(&guest).and_then(|id| self.vps.get_mut(id));
         if let Some(resident) = vp.and_then(|vp| vp.residents.get_mut(&guest)) {
             resident.guest.lead(outlets);
@@ -642,7 +647,7 @@ impl Runner {
 
     /// Has a module stop: it gets nothing any more, and what is under way of it is given up. When it has stopped it is sent there; one that would keep
     /// the core for too long by that, at once.
-    pub fn end(&mut self, guest: u64, told: Sender<Guest>) {
+    pub fn end(&mut self, guest: u64, told: Sender<ModuleTask>) {
         let Some(&id) = self.homes.get(&guest) else { return };
         let stops_here = self.vps.get_mut(&id).and_then(|vp| {
             let resident = vp.residents.get_mut(&guest)?;
@@ -669,7 +674,7 @@ impl Runner {
     }
 
     /// Takes a module away.
-    pub fn evict(&mut self, guest: u64) -> Option<Guest> {
+    pub fn evict(&mut self, guest: u64) -> Option<ModuleTask> {
         self.homes.remove(&guest);
         let (&id, vp) = self.vps.iter_mut().find(|(_, vp)| vp.residents.contains_key(&guest))?;
         let resident = vp.residents.remove(&guest)?;
@@ -695,7 +700,7 @@ impl Runner {
     }
 
     /// What it owes others, and they it.
-    pub fn account(&self, vp: VpId) -> Account {
+    pub fn account(&self, vp: VpId) -> TimeSettlement {
         self.vps.get(&vp).map(|vp| vp.account).unwrap_or_default()
     }
 

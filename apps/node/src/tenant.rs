@@ -3,30 +3,33 @@
 use crate::sessions::tables::Readings;
 use std::io;
 use std::sync::Arc;
-use weir_datapath::seat::Occupant;
-use weir_netio::{DescriptorRing, WatchGuard, Window};
-use weir_sandbox::{Area, Budget, Call, Counters, Instance, LogLine, News, Patch, Press, Step, Ward};
+use weir_datapath::seat::Sandbox;
+use weir_netio::{DescriptorRing, PacketWindow, WatchGuard};
+use weir_sandbox::{
+    Area, Call, CallStep, FuelSlice, Instance, InstanceCounters, LogLine, News, Patch, RemoteInstance,
+    TablePublisher,
+};
 use weir_session::Records;
 use weir_units::{Bytes, Nanos};
 
 /// A module in its sandbox.
 #[derive(Debug)]
-pub(crate) enum Tenant {
+pub(crate) enum SandboxInstance {
     /// In this process.
     Here(Box<Instance>),
     /// In a process of its own.
     Apart {
         /// The process.
-        ward: Box<Ward>,
+        ward: Box<RemoteInstance>,
         /// It publishes nothing; but a module has as much to do with its session's tables as others have, as long as it is there.
-        _publisher: Arc<dyn Press>,
+        _publisher: Arc<dyn TablePublisher>,
     },
 }
 
-impl Occupant for Tenant {
+impl Sandbox for SandboxInstance {
     fn map_descriptors(&mut self, ring: &DescriptorRing) -> io::Result<()> {
         match self {
-            Self::Here(instance) => Occupant::map_descriptors(instance.as_mut(), ring),
+            Self::Here(instance) => Sandbox::map_descriptors(instance.as_mut(), ring),
             Self::Apart { ward, .. } => ward.map_descriptors(Area {
                 fd: ring.fd(),
                 offset: 0,
@@ -35,7 +38,10 @@ impl Occupant for Tenant {
         }
     }
 
-    fn face(&mut self, window: &Arc<Window>) -> Result<Option<WatchGuard>, weir_datapath::seat::SeatError> {
+    fn face(
+        &mut self,
+        window: &Arc<PacketWindow>,
+    ) -> Result<Option<WatchGuard>, weir_datapath::seat::BatchError> {
         match self {
             Self::Here(instance) => instance.face(window),
             // What is mapped there is nothing to this process, and it is memory that cannot shrink.
@@ -47,14 +53,14 @@ impl Occupant for Tenant {
         }
     }
 
-    fn begin(&mut self, call: Call, budget: Budget) -> Step {
+    fn begin(&mut self, call: Call, budget: FuelSlice) -> CallStep {
         match self {
             Self::Here(instance) => instance.begin(call, budget),
             Self::Apart { ward, .. } => ward.begin(call, budget),
         }
     }
 
-    fn resume(&mut self, budget: Budget) -> Step {
+    fn resume(&mut self, budget: FuelSlice) -> CallStep {
         match self {
             Self::Here(instance) => instance.resume(budget),
             Self::Apart { ward, .. } => ward.resume(budget),
@@ -90,7 +96,7 @@ impl Occupant for Tenant {
     }
 }
 
-impl Tenant {
+impl SandboxInstance {
     /// The walls around its process; nothing where it is in this one.
     pub(crate) fn isolation(&self) -> String {
         match self {
@@ -155,14 +161,14 @@ impl Tenant {
         }
     }
 
-    pub(crate) fn counters(&self) -> Counters {
+    pub(crate) fn counters(&self) -> InstanceCounters {
         match self {
             Self::Here(instance) => instance.counters(),
             Self::Apart { ward, .. } => ward.counters(),
         }
     }
 
-    /// As the [tally](crate::guest::Tally) has it.
+    /// As the [tally](crate::guest::TaskCounters) has it.
     pub(crate) fn end(&self) -> u64 {
         match self {
             Self::Apart { ward, .. } if ward.is_gone() => 2,

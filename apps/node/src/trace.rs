@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use weir_os::private::Folder;
-use weir_sched::cpu::trace::Event;
+use weir_os::private::PrivateFolder;
+use weir_sched::cpu::trace::TraceEvent;
 use weir_units::Shown as _;
 
 /// Events that are handed over together, and how often such portions wait to be written, at most.
@@ -34,10 +34,10 @@ pub struct Trace<E> {
 }
 
 /// Takes the events of a core.
-pub type Recorder = Box<dyn FnMut(Event)>;
+pub type Recorder = Box<dyn FnMut(TraceEvent)>;
 
 /// A record as long as it goes on, for the core's thread.
-pub type Shared = Rc<RefCell<Option<Trace<Event>>>>;
+pub type Shared = Rc<RefCell<Option<Trace<TraceEvent>>>>;
 
 /// What takes the events of a core; without a record it does nothing with them.
 pub fn recorder(trace: &Shared) -> Recorder {
@@ -57,7 +57,7 @@ impl<E: Display + Send + 'static> Trace<E> {
     /// It cannot be created, or there is no thread for it.
     pub fn create(folder: &Path, name: &str, head: &str) -> io::Result<Self> {
         let path = folder.join(format!("{name}.trace"));
-        let file = Folder::make(folder)?.create(&format!("{name}.trace"))?;
+        let file = PrivateFolder::make(folder)?.create(&format!("{name}.trace"))?;
         file.set_len(0)?;
         let mut file = BufWriter::new(file);
         writeln!(file, "{head}")?;
@@ -115,23 +115,23 @@ fn write(waiting: &Receiver<Vec<impl Display>>, mut file: BufWriter<File>) -> io
 mod tests {
     use super::*;
     use weir_sched::cpu::trace::{Traced, head, replay};
-    use weir_sched::cpu::{Config, Debt, Outcome, Share, Terms, Weight};
+    use weir_sched::cpu::{CoreConfig, CpuTerms, Debt, Placement, RunOutcome, Weight};
     use weir_units::Nanos;
 
     #[test]
     fn what_is_recorded_is_all_there_and_replays() {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("traces");
-        let config = Config::default();
+        let config = CoreConfig::default();
         let trace = Trace::create(&folder, "core-3", &head(&config)).unwrap();
         let trace = Rc::new(RefCell::new(Some(trace)));
         let mut core = Traced::new(config, recorder(&trace));
-        let share = Share::BestEffort(Weight::USUAL);
-        let vp = core.create(Terms { share, overrun: Nanos(0) }, Nanos(0)).unwrap();
+        let share = Placement::BestEffort(Weight::USUAL);
+        let vp = core.create(CpuTerms { share, overrun: Nanos(0) }, Nanos(0)).unwrap();
         core.wake(vp, Nanos(0)).unwrap();
         for n in 0..3000 {
             core.next(Nanos(n * 10));
-            core.charge(Nanos(7), Nanos(n * 10 + 7), Outcome::Ready).unwrap();
+            core.charge(Nanos(7), Nanos(n * 10 + 7), RunOutcome::Ready).unwrap();
         }
         core.debit(vp, Nanos(5), Debt::Imposed, Nanos(40_000)).unwrap();
         core.promised(Nanos(50_000));

@@ -4,7 +4,7 @@ use weir_units::{Bytes, Nanos, Timestamp};
 
 /// The capture and the run over it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct CaptureFacts {
+pub struct CaptureInfo {
     /// The file, or `-`.
     pub name: String,
     /// Packets read.
@@ -37,7 +37,7 @@ pub struct CaptureFacts {
 
 /// A module's part of the run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ModuleFacts {
+pub struct RunModuleInfo {
     /// What it is called on the page.
     pub label: String,
     /// Its version.
@@ -65,14 +65,14 @@ pub struct ModuleFacts {
     /// Private memory at the end.
     pub memory: Bytes,
     /// Its streams.
-    pub streams: Vec<StreamFacts>,
+    pub streams: Vec<StreamInfo>,
     /// What it logged and what became of it: faults, the reason for its end.
     pub messages: Vec<String>,
 }
 
 /// One stream's rows.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct StreamFacts {
+pub struct StreamInfo {
     /// Its name.
     pub name: String,
     /// Rows.

@@ -1,16 +1,16 @@
 //! The first rows of a stream, as a table.
 
-use crate::page::{Cell, table};
+use crate::page::{HtmlCell, table};
 use crate::value;
 use {
-    weir_admission::{Field, Stream},
+    weir_admission::{DeclaredStream, StreamField},
     weir_session::Record,
 };
 
 /// A stream's first rows as text.
 #[derive(Debug)]
 pub(crate) struct FirstRows {
-    fields: Vec<Field>,
+    fields: Vec<StreamField>,
     rows: Vec<Vec<String>>,
     most: usize,
     /// Rows that there were.
@@ -19,7 +19,7 @@ pub(crate) struct FirstRows {
 
 impl FirstRows {
     /// Keeps `most` rows.
-    pub(crate) fn new(stream: &Stream, most: usize) -> Self {
+    pub(crate) fn new(stream: &DeclaredStream, most: usize) -> Self {
         Self { fields: stream.fields.clone(), rows: Vec::new(), most, total: 0 }
     }
 
@@ -32,7 +32,7 @@ impl FirstRows {
 
     /// The table.
     pub(crate) fn html(&self) -> String {
-        let head: Vec<Cell> = self
+        let head: Vec<HtmlCell> = self
             .fields
             .iter()
             .map(|field| {
@@ -44,13 +44,13 @@ impl FirstRows {
                     ""
                 };
                 let name = if unit.is_empty() || unit == "1" { name } else { format!("{name} ({unit})") };
-                Cell { text: name, right: value::is_number(field.ty) }
+                HtmlCell { text: name, right: value::is_number(field.ty) }
             })
             .collect();
         let rows = self.rows.iter().map(|row| {
             row.iter()
                 .zip(&self.fields)
-                .map(|(text, field)| Cell { text: text.clone(), right: value::is_number(field.ty) })
+                .map(|(text, field)| HtmlCell { text: text.clone(), right: value::is_number(field.ty) })
                 .collect()
         });
         table(&head, rows)

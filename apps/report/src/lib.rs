@@ -1,6 +1,6 @@
 //! The report of a run: one HTML page with plots, which needs nothing but itself.
 //!
-//! [`Report`] is given what happens while it happens, and keeps aggregates of bounded size: it holds a few MiB at most, however
+//! [`RunReport`] is given what happens while it happens, and keeps aggregates of bounded size: it holds a few MiB at most, however
 //! many packets and records there are. The page has no script and loads nothing; whatever a module or a capture brought into it is escaped, and a
 //! content security policy forbids the rest.
 
@@ -19,21 +19,21 @@ mod text;
 mod top;
 mod value;
 
-pub use facts::{CaptureFacts, ModuleFacts, StreamFacts};
+pub use facts::{CaptureInfo, RunModuleInfo, StreamInfo};
 
-use series::Series;
+use series::BinnedSeries;
 use sinks::ModuleSinks;
 use weir_units::Timestamp;
 use {weir_admission::Manifest, weir_session::Record};
 
 /// What is remembered of a run for its page.
 #[derive(Debug, Default)]
-pub struct Report {
-    traffic: Series<2>,
+pub struct RunReport {
+    traffic: BinnedSeries<2>,
     modules: Vec<ModuleSinks>,
 }
 
-impl Report {
+impl RunReport {
     /// Nothing has happened yet.
     pub fn new() -> Self {
         Self::default()
@@ -59,7 +59,7 @@ impl Report {
     }
 
     /// The page. `modules` are the facts of the modules in the order in which they were announced.
-    pub fn render(&self, capture: &CaptureFacts, modules: &[ModuleFacts]) -> String {
+    pub fn render(&self, capture: &CaptureInfo, modules: &[RunModuleInfo]) -> String {
         page::render(&self.traffic, &self.modules, capture, modules)
     }
 }

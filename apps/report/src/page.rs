@@ -1,10 +1,10 @@
 //! The page.
 
 use crate::axis::Axis;
-use crate::facts::{CaptureFacts, ModuleFacts};
-use crate::plot::{BLUE, GREEN, Mark, full, svg};
-use crate::series::{Series, float};
-use crate::sinks::{Context, Highlight, ModuleSinks, Section};
+use crate::facts::{CaptureInfo, RunModuleInfo};
+use crate::plot::{BLUE, GREEN, PlotMark, full, svg};
+use crate::series::{BinnedSeries, float};
+use crate::sinks::{Highlight, ModuleSinks, ReportSection, SectionContext};
 use crate::text::{date, duration, escape, grouped, si, significant};
 use std::fmt::Write;
 use weir_units::Bytes;
@@ -15,13 +15,13 @@ const MESSAGE_CHARS_MAX: usize = 400;
 
 /// A table's cell: text, not HTML.
 #[derive(Clone, Debug)]
-pub(crate) struct Cell {
+pub(crate) struct HtmlCell {
     pub(crate) text: String,
     /// Whether it is set flush right, as numbers are.
     pub(crate) right: bool,
 }
 
-impl Cell {
+impl HtmlCell {
     pub(crate) fn left(text: &str) -> Self {
         Self { text: text.to_owned(), right: false }
     }
@@ -32,18 +32,18 @@ impl Cell {
 }
 
 /// A table that scrolls sideways where it is too wide.
-pub(crate) fn table(head: &[Cell], rows: impl Iterator<Item = Vec<Cell>>) -> String {
+pub(crate) fn table(head: &[HtmlCell], rows: impl Iterator<Item = Vec<HtmlCell>>) -> String {
     table_of(head, rows.map(|row| (row, None)))
 }
 
 /// A table with a bar in the last column; the share is from 0 to 1.
-pub(crate) fn table_with_bars(head: &[Cell], rows: impl Iterator<Item = (Vec<Cell>, f64)>) -> String {
+pub(crate) fn table_with_bars(head: &[HtmlCell], rows: impl Iterator<Item = (Vec<HtmlCell>, f64)>) -> String {
     table_of(head, rows.map(|(row, share)| (row, Some(share))))
 }
 
-fn table_of(head: &[Cell], rows: impl Iterator<Item = (Vec<Cell>, Option<f64>)>) -> String {
+fn table_of(head: &[HtmlCell], rows: impl Iterator<Item = (Vec<HtmlCell>, Option<f64>)>) -> String {
     let mut out = String::from("<div class=\"scroll\"><table><thead><tr>");
-    let class = |cell: &Cell| if cell.right { " class=\"n\"" } else { "" };
+    let class = |cell: &HtmlCell| if cell.right { " class=\"n\"" } else { "" };
     for cell in head {
         push(&mut out, format_args!("<th scope=\"col\"{}>{}</th>", class(cell), escape(&cell.text)));
     }
@@ -91,18 +91,18 @@ pub(crate) fn pair(a: (&str, &str, &str), b: (&str, &str, &str)) -> String {
 
 /// The whole page.
 pub(crate) fn render(
-    traffic: &Series<2>,
+    traffic: &BinnedSeries<2>,
     modules: &[ModuleSinks],
-    capture: &CaptureFacts,
-    facts: &[ModuleFacts],
+    capture: &CaptureInfo,
+    facts: &[RunModuleInfo],
 ) -> String {
     let span = traffic.span();
     let seconds = span.map_or(0.0, |(first, last)| float(last - first) / 1e9);
-    let sections: Vec<(&str, Section)> = modules
+    let sections: Vec<(&str, ReportSection)> = modules
         .iter()
         .enumerate()
         .filter_map(|(index, module)| {
-            let context = Context { start: span.map(|span| span.0), seconds, facts: facts.get(index) };
+            let context = SectionContext { start: span.map(|span| span.0), seconds, facts: facts.get(index) };
             Some((module.label.as_str(), module.finding.as_ref()?.section(&context)?))
         })
         .collect();
@@ -146,7 +146,7 @@ pub(crate) fn render(
     out
 }
 
-fn header(out: &mut String, capture: &CaptureFacts) {
+fn header(out: &mut String, capture: &CaptureInfo) {
     let mut facts = Vec::new();
     if let Some(start) = capture.start {
         facts.push(format!("begins {} UTC", date(start, 3)));
@@ -185,7 +185,7 @@ fn header(out: &mut String, capture: &CaptureFacts) {
     }
 }
 
-fn cards<'a>(out: &mut String, capture: &CaptureFacts, highlights: impl Iterator<Item = &'a Highlight>) {
+fn cards<'a>(out: &mut String, capture: &CaptureInfo, highlights: impl Iterator<Item = &'a Highlight>) {
     let seconds = float(capture.duration.0) / 1e9;
     let rate = |amount: u64| if seconds > 0.0 { float(amount) / seconds } else { f64::NAN };
     let share = |part: u64| {
@@ -240,7 +240,7 @@ fn spaced(si: &str) -> String {
     }
 }
 
-fn push_traffic(out: &mut String, traffic: &Series<2>, seconds: f64) {
+fn push_traffic(out: &mut String, traffic: &BinnedSeries<2>, seconds: f64) {
     let plot = |k: usize, factor: f64, color, unit: &'static str| {
         full(210, |size| {
             let rates = traffic.rates(k, usize::try_from(size.width / 4).unwrap_or(200));
@@ -251,7 +251,7 @@ fn push_traffic(out: &mut String, traffic: &Series<2>, seconds: f64) {
                 .iter()
                 .flat_map(|rate| [(rate.from, rate.per_second * factor), (rate.to, rate.per_second * factor)])
                 .collect();
-            svg(size, &x, &y, &[Mark::Area(points.clone(), color), Mark::Line(points, color, 1.6)])
+            svg(size, &x, &y, &[PlotMark::Area(points.clone(), color), PlotMark::Line(points, color, 1.6)])
         })
     };
     push(
@@ -264,35 +264,37 @@ fn push_traffic(out: &mut String, traffic: &Series<2>, seconds: f64) {
     );
 }
 
-fn push_modules(out: &mut String, facts: &[ModuleFacts]) {
+fn push_modules(out: &mut String, facts: &[RunModuleInfo]) {
     if facts.is_empty() {
         return;
     }
     let head = [
-        Cell::left("module"),
-        Cell::left("tier"),
-        Cell::right("packets"),
-        Cell::right("records"),
-        Cell::right("dropped records"),
-        Cell::right("faults"),
-        Cell::right("ns/packet"),
-        Cell::right("cycles/packet"),
-        Cell::right("memory"),
+        HtmlCell::left("module"),
+        HtmlCell::left("tier"),
+        HtmlCell::right("packets"),
+        HtmlCell::right("records"),
+        HtmlCell::right("dropped records"),
+        HtmlCell::right("faults"),
+        HtmlCell::right("ns/packet"),
+        HtmlCell::right("cycles/packet"),
+        HtmlCell::right("memory"),
     ];
     let measured = |value: Option<f64>| {
-        Cell::right(&value.filter(|v| v.is_finite()).map_or_else(|| "–".to_owned(), |v| format!("{v:.1}")))
+        HtmlCell::right(
+            &value.filter(|v| v.is_finite()).map_or_else(|| "–".to_owned(), |v| format!("{v:.1}")),
+        )
     };
     let rows = facts.iter().map(|module| {
         vec![
-            Cell::left(&module.label),
-            Cell::left(&module.tier),
-            Cell::right(&grouped(module.packets)),
-            Cell::right(&grouped(module.records)),
-            Cell::right(&grouped(module.dropped_records)),
-            Cell::right(&grouped(module.faults)),
+            HtmlCell::left(&module.label),
+            HtmlCell::left(&module.tier),
+            HtmlCell::right(&grouped(module.packets)),
+            HtmlCell::right(&grouped(module.records)),
+            HtmlCell::right(&grouped(module.dropped_records)),
+            HtmlCell::right(&grouped(module.faults)),
             measured(module.ns_per_packet),
             measured(module.cycles_per_packet),
-            Cell::right(&module.memory.to_string()),
+            HtmlCell::right(&module.memory.to_string()),
         ]
     });
     push(out, format_args!("<section><h2>Modules</h2>{}", table(&head, rows)));
@@ -330,7 +332,7 @@ fn push_modules(out: &mut String, facts: &[ModuleFacts]) {
 }
 
 /// Bars of the time per packet, the dearest module first.
-fn cost(facts: &[ModuleFacts]) -> String {
+fn cost(facts: &[RunModuleInfo]) -> String {
     let mut costs: Vec<(&str, f64)> = facts
         .iter()
         .filter_map(|module| Some((module.label.as_str(), module.ns_per_packet.filter(|ns| ns.is_finite())?)))
@@ -348,7 +350,7 @@ fn cost(facts: &[ModuleFacts]) -> String {
     let height = u32::try_from(costs.len()).unwrap_or(0) * 28 + 62;
     let draw = |size| {
         let x = Axis::linear(0.0, most.max(1.0) * 1.05, 5, "ns per packet");
-        svg(size, &x, &Axis::rows(&labels), &[Mark::Rows(bars.clone(), BLUE)])
+        svg(size, &x, &Axis::rows(&labels), &[PlotMark::Rows(bars.clone(), BLUE)])
     };
     let plot = crate::plot::both(
         crate::plot::Size { width: 1110, height },
@@ -358,7 +360,7 @@ fn cost(facts: &[ModuleFacts]) -> String {
     figure("Cost per module", "", &plot)
 }
 
-fn push_records(out: &mut String, modules: &[ModuleSinks], facts: &[ModuleFacts]) {
+fn push_records(out: &mut String, modules: &[ModuleSinks], facts: &[RunModuleInfo]) {
     if modules.iter().all(|module| module.streams.is_empty()) {
         return;
     }

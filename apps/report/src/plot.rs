@@ -49,7 +49,7 @@ impl Size {
 
 /// What is drawn, in the axes' coordinates.
 #[derive(Clone, Debug)]
-pub(crate) enum Mark {
+pub(crate) enum PlotMark {
     /// A line, and how thick it is in pixels.
     Line(Vec<(f64, f64)>, RGBColor, f64),
     /// The area between a line and the lower end of the axis.
@@ -67,12 +67,12 @@ pub(crate) enum Mark {
     /// A straight line.
     Rule((f64, f64), (f64, f64), RGBColor),
     /// Words above a point, beginning or ending there.
-    Words((f64, f64), RGBColor, String, Side),
+    Words((f64, f64), RGBColor, String, LabelSide),
 }
 
 /// On which side of their point words are, where there is room.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Side {
+pub(crate) enum LabelSide {
     Left,
     Right,
 }
@@ -93,7 +93,7 @@ pub(crate) fn full(height: u32, draw: impl Fn(Size) -> String) -> String {
 }
 
 /// A plot as an `<svg>` element.
-pub(crate) fn svg(size: Size, x: &Axis, y: &Axis, marks: &[Mark]) -> String {
+pub(crate) fn svg(size: Size, x: &Axis, y: &Axis, marks: &[PlotMark]) -> String {
     let mut out = String::new();
     let drawn = draw(&mut out, size, x, y, marks);
     match drawn {
@@ -107,7 +107,7 @@ pub(crate) fn svg(size: Size, x: &Axis, y: &Axis, marks: &[Mark]) -> String {
 
 type DrawError = DrawingAreaErrorKind<std::io::Error>;
 
-fn draw(out: &mut String, size: Size, x: &Axis, y: &Axis, marks: &[Mark]) -> Result<(), DrawError> {
+fn draw(out: &mut String, size: Size, x: &Axis, y: &Axis, marks: &[PlotMark]) -> Result<(), DrawError> {
     let area: DrawingArea<SVGBackend<'_>, Shift> =
         SVGBackend::with_string(out, (size.width * FINE, size.height * FINE)).into_drawing_area();
     // Room for the widest label at about 7 pixels a character, and for the title.
@@ -135,16 +135,16 @@ fn draw(out: &mut String, size: Size, x: &Axis, y: &Axis, marks: &[Mark]) -> Res
         .draw()?;
     for mark in marks {
         match mark {
-            Mark::Line(points, color, width) => {
+            PlotMark::Line(points, color, width) => {
                 chart.draw_series([PathElement::new(points.clone(), stroke(*color, *width))])?;
             }
-            Mark::Area(points, color) => {
+            PlotMark::Area(points, color) => {
                 let (Some(first), Some(last)) = (points.first(), points.last()) else { continue };
                 let mut outline = points.clone();
                 outline.extend([(last.0, y.from()), (first.0, y.from())]);
                 chart.draw_series([Polygon::new(outline, color.mix(0.18))])?;
             }
-            Mark::Bars(bars, color) => {
+            PlotMark::Bars(bars, color) => {
                 chart.draw_series(bars.iter().filter(|bar| bar.2 > 0.0).map(|(from, to, height)| {
                     let mut bar =
                         Rectangle::new([(*from, y.from()), (*to, *height)], color.mix(0.75).filled());
@@ -152,22 +152,22 @@ fn draw(out: &mut String, size: Size, x: &Axis, y: &Axis, marks: &[Mark]) -> Res
                     bar
                 }))?;
             }
-            Mark::Rows(rows, color) => {
+            PlotMark::Rows(rows, color) => {
                 chart.draw_series(rows.iter().map(|(row, length, _)| {
                     Rectangle::new([(x.from(), row - 0.32), (*length, row + 0.32)], color.mix(0.75).filled())
                 }))?;
                 for (row, length, text) in rows {
-                    words(&chart, (*length, *row), text, INK, (Side::Right, false))?;
+                    words(&chart, (*length, *row), text, INK, (LabelSide::Right, false))?;
                 }
             }
-            Mark::Dots(points, color, radius) => {
+            PlotMark::Dots(points, color, radius) => {
                 let radius = pixels(*radius);
                 let points = apart(&chart, points);
                 chart.draw_series(
                     points.iter().map(|point| Circle::new(*point, radius, color.mix(0.8).filled())),
                 )?;
             }
-            Mark::Whiskers(whiskers, color) => {
+            PlotMark::Whiskers(whiskers, color) => {
                 let style = stroke(*color, 1.5);
                 let half = (x.to() - x.from()) / 110.0;
                 chart.draw_series(whiskers.iter().flat_map(|(at, from, to)| {
@@ -178,15 +178,15 @@ fn draw(out: &mut String, size: Size, x: &Axis, y: &Axis, marks: &[Mark]) -> Res
                     ]
                 }))?;
             }
-            Mark::Bands(bands, color) => {
+            PlotMark::Bands(bands, color) => {
                 chart.draw_series(bands.iter().map(|(from, to)| {
                     Rectangle::new([(*from, y.from()), (*to, y.to())], color.mix(0.14).filled())
                 }))?;
             }
-            Mark::Rule(from, to, color) => {
+            PlotMark::Rule(from, to, color) => {
                 chart.draw_series([PathElement::new(vec![*from, *to], stroke(*color, 1.5))])?;
             }
-            Mark::Words(at, color, text, side) => words(&chart, *at, text, *color, (*side, true))?,
+            PlotMark::Words(at, color, text, side) => words(&chart, *at, text, *color, (*side, true))?,
         }
     }
     drop(chart);
@@ -212,7 +212,7 @@ fn words(
     at: (f64, f64),
     text: &str,
     color: RGBColor,
-    (side, above): (Side, bool),
+    (side, above): (LabelSide, bool),
 ) -> Result<(), DrawError> {
     use plotters::style::text_anchor::{HPos, Pos, VPos};
     let area = chart.plotting_area();
@@ -220,10 +220,10 @@ fn words(
     let (across, down) = area.get_pixel_range();
     let width = i32::try_from(text.chars().count()).unwrap_or(0) * pixels(7.0);
     let room = |side| match side {
-        Side::Right => left + width < across.end,
-        Side::Left => left - width > across.start,
+        LabelSide::Right => left + width < across.end,
+        LabelSide::Left => left - width > across.start,
     };
-    let right = room(Side::Right) && (side == Side::Right || !room(Side::Left));
+    let right = room(LabelSide::Right) && (side == LabelSide::Right || !room(LabelSide::Left));
     let (h, shift) = if right { (HPos::Left, pixels(6.0)) } else { (HPos::Right, -pixels(6.0)) };
     let v = if above { VPos::Bottom } else { VPos::Center };
     let style = TextStyle::from(("sans-serif", 15 * FINE).into_font()).color(&color).pos(Pos::new(h, v));

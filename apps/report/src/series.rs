@@ -7,7 +7,7 @@ const WIDTH_MIN: u64 = 100_000;
 
 /// Sums of `K` quantities in bins of equal width. The width doubles whenever the time does not fit any more.
 #[derive(Debug)]
-pub(crate) struct Series<const K: usize> {
+pub(crate) struct BinnedSeries<const K: usize> {
     start: u64,
     width: u64,
     first: u64,
@@ -15,13 +15,13 @@ pub(crate) struct Series<const K: usize> {
     bins: Vec<[u64; K]>,
 }
 
-impl<const K: usize> Default for Series<K> {
+impl<const K: usize> Default for BinnedSeries<K> {
     fn default() -> Self {
         Self { start: 0, width: WIDTH_MIN, first: 0, last: 0, bins: Vec::new() }
     }
 }
 
-impl<const K: usize> Series<K> {
+impl<const K: usize> BinnedSeries<K> {
     /// Adds quantities at a time. Time may go backwards.
     pub(crate) fn add(&mut self, ts: Timestamp, amounts: [u64; K]) {
         let ts = ts.0;
@@ -77,11 +77,11 @@ impl<const K: usize> Series<K> {
     }
 
     /// At most `most` points: seconds since the first, and the rate per second of quantity `k`.
-    pub(crate) fn rates(&self, k: usize, most: usize) -> Vec<Rate> {
+    pub(crate) fn rates(&self, k: usize, most: usize) -> Vec<BinRate> {
         let by = self.bins.len().div_ceil(most.max(1)).max(1);
         let width = self.width.saturating_mul(by as u64);
         let seconds = |ns: u64| float(ns) / 1e9;
-        let mut rates: Vec<Rate> = Vec::new();
+        let mut rates: Vec<BinRate> = Vec::new();
         for (index, sums) in folded(&self.bins, by).iter().enumerate() {
             let begin = self.start.saturating_add(width.saturating_mul(index as u64));
             let end = begin.saturating_add(width);
@@ -96,7 +96,7 @@ impl<const K: usize> Series<K> {
             }
             let from = seconds(begin.saturating_sub(self.first));
             let sum = float(sums.get(k).copied().unwrap_or(0));
-            rates.push(Rate { from, to, per_second: sum / seconds(inside.max(width / 2)).max(1e-9) });
+            rates.push(BinRate { from, to, per_second: sum / seconds(inside.max(width / 2)).max(1e-9) });
         }
         rates
     }
@@ -104,7 +104,7 @@ impl<const K: usize> Series<K> {
 
 /// The rate in a bin.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Rate {
+pub(crate) struct BinRate {
     /// Begin, seconds since the first time.
     pub(crate) from: f64,
     /// End.
@@ -129,13 +129,13 @@ pub(crate) fn float(value: u64) -> f64 {
 mod tests {
     use super::*;
 
-    fn total(series: &Series<1>) -> u64 {
+    fn total(series: &BinnedSeries<1>) -> u64 {
         series.bins.iter().map(|bin| bin[0]).sum()
     }
 
     #[test]
     fn bins_stay_few_and_lose_nothing() {
-        let mut series = Series::<1>::default();
+        let mut series = BinnedSeries::<1>::default();
         for n in 0..1_000_000u64 {
             series.add(Timestamp(1_700_000_000_000_000_000 + n * 3_600_000_000), [2]);
         }
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn time_that_goes_backwards_or_far_away_is_counted() {
-        let mut series = Series::<1>::default();
+        let mut series = BinnedSeries::<1>::default();
         for ts in [1_000_000_000, 999_000_000, 5, 0, u64::MAX, 7, u64::MAX / 2, 1] {
             series.add(Timestamp(ts), [1]);
         }

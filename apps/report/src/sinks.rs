@@ -1,6 +1,6 @@
 //! Which stream goes into which plot.
 
-use crate::facts::ModuleFacts;
+use crate::facts::RunModuleInfo;
 use crate::findings;
 use crate::first_rows::FirstRows;
 use std::fmt::Debug;
@@ -18,21 +18,21 @@ pub(crate) trait Finding: Debug + Send {
     fn record(&mut self, stream: u16, record: &Record<'_>);
 
     /// What to show; `None` where there was nothing.
-    fn section(&self, context: &Context<'_>) -> Option<Section>;
+    fn section(&self, context: &SectionContext<'_>) -> Option<ReportSection>;
 }
 
 /// What a section needs to know of the run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Context<'a> {
+pub(crate) struct SectionContext<'a> {
     /// Time of the first packet, ns; `None` without packets.
     pub(crate) start: Option<u64>,
     /// Seconds from the first packet to the last.
     pub(crate) seconds: f64,
     /// The module.
-    pub(crate) facts: Option<&'a ModuleFacts>,
+    pub(crate) facts: Option<&'a RunModuleInfo>,
 }
 
-impl Context<'_> {
+impl SectionContext<'_> {
     /// Seconds from the first packet, or from `first` where that is not known.
     pub(crate) fn elapsed(&self, ts: u64, first: u64) -> f64 {
         crate::series::float(ts.saturating_sub(self.start.unwrap_or(first))) / 1e9
@@ -41,7 +41,7 @@ impl Context<'_> {
 
 /// A part of the page.
 #[derive(Debug)]
-pub(crate) struct Section {
+pub(crate) struct ReportSection {
     /// Its heading.
     pub(crate) title: &'static str,
     /// One or two sentences, as HTML.

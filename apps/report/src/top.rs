@@ -8,19 +8,19 @@ const ENTRIES_MAX: usize = 8_192;
 /// Keys with a weight and something to remember of each. When there are too many, the half with the smaller weights is forgotten: what
 /// remains is a lower bound (after Misra and Gries, 1982).
 #[derive(Debug)]
-pub(crate) struct Top<K, V> {
+pub(crate) struct TopKeys<K, V> {
     entries: HashMap<K, (u64, V)>,
     /// Whether anything was forgotten.
     pub(crate) incomplete: bool,
 }
 
-impl<K, V> Default for Top<K, V> {
+impl<K, V> Default for TopKeys<K, V> {
     fn default() -> Self {
         Self { entries: HashMap::new(), incomplete: false }
     }
 }
 
-impl<K: Hash + Eq + Ord + Copy, V: Default> Top<K, V> {
+impl<K: Hash + Eq + Ord + Copy, V: Default> TopKeys<K, V> {
     /// Adds to a key's weight and returns what is remembered of it.
     pub(crate) fn add(&mut self, key: K, weight: u64) -> &mut V {
         if self.entries.len() >= ENTRIES_MAX && !self.entries.contains_key(&key) {
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn the_heavy_ones_survive_a_flood_of_light_ones() {
-        let mut top = Top::<u64, ()>::default();
+        let mut top = TopKeys::<u64, ()>::default();
         for n in 0..1_000_000u64 {
             top.add(n % 3, 1);
             top.add(1_000 + n, 1);

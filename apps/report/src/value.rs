@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use weir_abi::row::FieldType;
 use weir_units::Timestamp;
 use {
-    weir_admission::{Field, FieldValue, Stream},
+    weir_admission::{DeclaredStream, FieldValue, StreamField},
     weir_session::Record,
 };
 
@@ -13,7 +13,7 @@ use {
 const SHOWN_MAX: usize = 160;
 
 /// The fields of these names; `None` where one is missing.
-pub(crate) fn fields<const N: usize>(stream: &Stream, names: [&str; N]) -> Option<[Field; N]> {
+pub(crate) fn fields<const N: usize>(stream: &DeclaredStream, names: [&str; N]) -> Option<[StreamField; N]> {
     let mut found = Vec::with_capacity(N);
     for name in names {
         found.push(stream.fields.iter().find(|field| field.name.as_str() == name)?.clone());
@@ -21,7 +21,7 @@ pub(crate) fn fields<const N: usize>(stream: &Stream, names: [&str; N]) -> Optio
     found.try_into().ok()
 }
 
-pub(crate) fn unsigned(field: &Field, record: &Record<'_>) -> Option<u64> {
+pub(crate) fn unsigned(field: &StreamField, record: &Record<'_>) -> Option<u64> {
     match field.read(record.row, record.tail)? {
         FieldValue::Unsigned(value) => Some(value),
         FieldValue::Signed(value) => u64::try_from(value).ok(),
@@ -30,7 +30,7 @@ pub(crate) fn unsigned(field: &Field, record: &Record<'_>) -> Option<u64> {
     }
 }
 
-pub(crate) fn signed(field: &Field, record: &Record<'_>) -> Option<i64> {
+pub(crate) fn signed(field: &StreamField, record: &Record<'_>) -> Option<i64> {
     match field.read(record.row, record.tail)? {
         FieldValue::Unsigned(value) => i64::try_from(value).ok(),
         FieldValue::Signed(value) => Some(value),
@@ -39,14 +39,14 @@ pub(crate) fn signed(field: &Field, record: &Record<'_>) -> Option<i64> {
 }
 
 /// NaN and infinities too.
-pub(crate) fn number(field: &Field, record: &Record<'_>) -> Option<f64> {
+pub(crate) fn number(field: &StreamField, record: &Record<'_>) -> Option<f64> {
     match field.read(record.row, record.tail)? {
         FieldValue::Float(value) => Some(value),
         _ => unsigned(field, record).map(crate::series::float),
     }
 }
 
-pub(crate) fn address(field: &Field, record: &Record<'_>) -> Option<Ipv6Addr> {
+pub(crate) fn address(field: &StreamField, record: &Record<'_>) -> Option<Ipv6Addr> {
     match field.read(record.row, record.tail)? {
         FieldValue::Ip(value) => Some(value),
         _ => None,
@@ -59,7 +59,7 @@ pub(crate) fn address_text(address: Ipv6Addr) -> String {
 }
 
 /// Any value for people, not yet escaped.
-pub(crate) fn shown(field: &Field, record: &Record<'_>) -> String {
+pub(crate) fn shown(field: &StreamField, record: &Record<'_>) -> String {
     match field.read(record.row, record.tail) {
         None => String::new(),
         Some(FieldValue::Unsigned(ns)) if field.ty == FieldType::Timestamp => text::date(Timestamp(ns), 6),

@@ -7,14 +7,14 @@ use weir_trust::grant::{Amounts, Ceilings, Resource, UNLIMITED};
 
 /// Options of one kind for amounts. They stand in a command line by `#[command(flatten)]`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options<K> {
+pub struct AmountOptions<K> {
     /// The amounts that were given.
     pub amounts: Amounts,
     kind: PhantomData<K>,
 }
 
 /// A kind of options for amounts.
-pub trait Kind {
+pub trait AmountKind {
     /// The option for a resource, if there is one.
     fn option(resource: Resource) -> Option<Arg>;
 }
@@ -24,7 +24,7 @@ pub trait Kind {
 pub struct OfSession;
 /// Options for the amounts that a new credential grants: each has a value unless another one is given, or `unlimited`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Granted;
+pub struct GrantedAmounts;
 /// Options for the amounts that a credential passes on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PassedOn;
@@ -35,7 +35,7 @@ fn option(resource: Resource, help: impl Into<clap::builder::StyledStr>) -> Arg 
     Arg::new(row.name).long(row.name).value_name(row.unit.placeholder()).help(help)
 }
 
-impl Kind for OfSession {
+impl AmountKind for OfSession {
     fn option(resource: Resource) -> Option<Arg> {
         let row = resource.row();
         let limit = row.limit.as_ref()?;
@@ -44,7 +44,7 @@ impl Kind for OfSession {
     }
 }
 
-impl Kind for Granted {
+impl AmountKind for GrantedAmounts {
     fn option(resource: Resource) -> Option<Arg> {
         let row = resource.row();
         let [help, usual] = row.granted;
@@ -56,7 +56,7 @@ impl Kind for Granted {
     }
 }
 
-impl Kind for PassedOn {
+impl AmountKind for PassedOn {
     fn option(resource: Resource) -> Option<Arg> {
         let row = resource.row();
         let read = move |text: &str| row.unit.read(text).map(Some);
@@ -64,14 +64,14 @@ impl Kind for PassedOn {
     }
 }
 
-impl<K> Options<K> {
+impl<K> AmountOptions<K> {
     /// The amounts as ceilings of a grant.
     pub fn ceilings(&self) -> Ceilings {
         self.amounts.ceilings()
     }
 }
 
-impl<K: Kind> Args for Options<K> {
+impl<K: AmountKind> Args for AmountOptions<K> {
     fn augment_args(command: Command) -> Command {
         command.args(Resource::ALL.iter().filter_map(|resource| K::option(*resource)))
     }
@@ -81,7 +81,7 @@ impl<K: Kind> Args for Options<K> {
     }
 }
 
-impl<K: Kind> FromArgMatches for Options<K> {
+impl<K: AmountKind> FromArgMatches for AmountOptions<K> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         let given = |resource: &Resource| {
             let amount = matches.try_get_one::<Option<u64>>(resource.row().name).ok()?;

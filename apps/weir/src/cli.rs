@@ -29,7 +29,7 @@ pub enum Command {
         name: Option<String>,
     },
     /// Say what a module may cost, whether it would be admitted, and what to do where it would not
-    Check(Check),
+    Check(CheckArgs),
     /// Measure how long this node takes for a unit of fuel, and keep it
     Calibrate(Calibrate),
     /// Run a live node: sessions with guaranteed shares of this machine, by its configuration
@@ -41,15 +41,15 @@ pub enum Command {
     },
     /// Check the configuration of a node
     #[command(subcommand)]
-    Config(args::Config),
+    Config(args::ConfigCommand),
     /// Create, change, close, list and show a node's sessions
-    Session(Box<args::Session>),
+    Session(Box<args::SessionArgs>),
     /// Publish, remove and list a node's named tables, which modules read
-    Table(args::Table),
+    Table(args::TableCommand),
     /// List and show a node's links, and give them other rates
-    Link(args::Link),
+    Link(args::LinkCommand),
     /// Load a module into a session
-    Load(args::Load),
+    Load(args::LoadArgs),
     /// End a module of a session
     Unload(args::Unload),
     /// Print the records of a stream as they come
@@ -57,32 +57,32 @@ pub enum Command {
     /// Have a node read its configuration again: all of it takes effect, or nothing
     Reload(args::Reload),
     /// Say what sessions used, from a node's ledger, and whether the ledger is whole
-    Ledger(args::Ledger),
+    Ledger(args::LedgerArgs),
     /// Watch a node: its sessions, processors, queues, losses and interfaces
-    Top(args::Top),
+    Top(args::TopArgs),
     /// Make a key pair, or show a public key
     #[command(subcommand)]
-    Key(trust::Key),
+    Key(trust::KeyCommand),
     /// Grant somebody something: a credential, signed with an operator's key
-    Grant(Box<trust::Grant>),
+    Grant(Box<trust::GrantArgs>),
     /// Pass a credential on, or a part of what it allows
     Delegate(Box<trust::Delegate>),
     /// Sign a module: vouch for it to nodes whose credentials name the signer
     Sign(trust::Sign),
     /// Show a credential, say what it allows at a node, or take credentials back
     #[command(subcommand)]
-    Credential(trust::Credential),
+    Credential(trust::CredentialCommand),
     /// Check an operator's policy, and try its cases
     #[command(subcommand)]
-    Policy(policy::Act),
+    Policy(policy::PolicyCommand),
     /// Begin a new module
     New {
         /// The folder to make; its last part is the module's name
         #[arg(value_name = "NAME")]
         path: PathBuf,
         /// Language of its source
-        #[arg(long, value_enum, default_value_t = Lang::C)]
-        lang: Lang,
+        #[arg(long, value_enum, default_value_t = LanguageArg::C)]
+        lang: LanguageArg,
     },
     /// Build a module from its folder
     Build {
@@ -101,7 +101,7 @@ pub enum Command {
     },
     /// Run one module: what a node runs for each module of a session in processes of its own, with a socket for standard input
     #[command(hide = true, name = weir_node::WARD)]
-    Ward,
+    RunModule,
     /// Start processes for a node, each with namespaces of its own: what a node runs once, with a socket for standard input
     #[command(hide = true, name = weir_node::SPAWNER)]
     StartProcesses {
@@ -124,7 +124,7 @@ pub enum Command {
 
 /// Languages that `weir new` knows.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Lang {
+pub enum LanguageArg {
     /// C, compiled by clang
     C,
     /// Rust, without its standard library
@@ -141,7 +141,7 @@ Examples:
   weir check theirs.wasm --json                  as one JSON document; docs/CHECK.md says what its fields mean
 
 Exit status: 0 when the module would be admitted; 1 when it would not; 2 for wrong usage.")]
-pub struct Check {
+pub struct CheckArgs {
     /// Name of a shipped module or path of a .wasm file, with parameters as in `weir run -m`. Of one that must be given and is not, every value
     /// is looked at
     #[arg(value_name = "MODULE[,KEY=VALUE]...")]
@@ -257,13 +257,13 @@ pub struct Run {
     pub filter: Vec<String>,
     /// What goes for an interface only. Last, so that its heading is not that of others too.
     #[command(flatten)]
-    pub live: Live,
+    pub live: LiveArgs,
 }
 
 /// What goes for a live interface only.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of a live interface")]
-pub struct Live {
+pub struct LiveArgs {
     /// Stop after this time, such as 10s or 5m
     #[arg(long, value_name = "TIME", conflicts_with = "read")]
     pub duration: Option<Nanos>,
@@ -276,8 +276,8 @@ pub struct Live {
     #[arg(long, value_name = "RATE", requires = "send", conflicts_with = "read")]
     pub rate: Option<BitsPerSecond>,
     /// The way by which the kernel hands over packets
-    #[arg(long, value_enum, default_value_t = Kind::Auto, conflicts_with = "read")]
-    pub kind: Kind,
+    #[arg(long, value_enum, default_value_t = ReceiveMethodArg::Auto, conflicts_with = "read")]
+    pub kind: ReceiveMethodArg,
     /// Keep only so many bytes of a packet; those cut cannot be sent
     #[arg(short = 's', long, value_name = "BYTES", conflicts_with = "read", value_parser = clap::value_parser!(u32).range(1..=262_144))]
     pub snapshot_length: Option<u32>,
@@ -291,7 +291,7 @@ pub struct Live {
 
 /// By which way packets come from an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
+pub enum ReceiveMethodArg {
     /// The one that takes nothing away from the host: packet
     Auto,
     /// AF_PACKET: copies of all packets, those that arrive and those that the host sends

@@ -24,7 +24,7 @@ enum Failure {
     #[error(transparent)]
     Run(#[from] cmd::run::RunError),
     #[error(transparent)]
-    Spec(#[from] spec::SpecError),
+    Spec(#[from] spec::ModuleSpecError),
     #[error(transparent)]
     Terms(#[from] terms::TermsError),
     #[error(transparent)]
@@ -34,9 +34,9 @@ enum Failure {
     #[error(transparent)]
     Node(#[from] weir_node::server::daemon::DaemonError),
     #[error(transparent)]
-    Control(#[from] cmd::node::NodeError),
+    Control(#[from] cmd::node::NodeCommandError),
     #[error(transparent)]
-    Trust(#[from] cmd::trust::TrustError),
+    Trust(#[from] cmd::trust::SigningError),
     #[error(transparent)]
     Policy(#[from] cmd::policy::Error),
     #[error(transparent)]
@@ -48,7 +48,7 @@ enum Failure {
     #[error(transparent)]
     Compile(#[from] weir_sandbox::CompileError),
     #[error(transparent)]
-    Ward(#[from] weir_node::WardError),
+    SandboxProcess(#[from] weir_node::SandboxProcessError),
     #[error("{}: the manual pages cannot be written: {source}", dir.shown())]
     Man { dir: std::path::PathBuf, source: std::io::Error },
     #[error(transparent)]
@@ -126,7 +126,9 @@ fn dispatch(command: Command) -> Result<(), Failure> {
                 shipped,
             })?;
         }
-        Command::Config(cmd::node::args::Config::Check { file }) => cmd::node::check_config(&mut out, &file)?,
+        Command::Config(cmd::node::args::ConfigCommand::Check { file }) => {
+            cmd::node::check_config(&mut out, &file)?
+        }
         Command::Session(args) => cmd::node::session(&mut out, &args)?,
         Command::Table(args) => cmd::node::table(&mut out, &args)?,
         Command::Link(args) => cmd::node::link(&mut out, &args)?,
@@ -147,8 +149,8 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         }
         Command::New { path, lang } => {
             let lang = match lang {
-                cli::Lang::C => weir_author::Lang::C,
-                cli::Lang::Rust => weir_author::Lang::Rust,
+                cli::LanguageArg::C => weir_author::ModuleLanguage::C,
+                cli::LanguageArg::Rust => weir_author::ModuleLanguage::Rust,
             };
             let created = weir_author::new(&path, lang)?;
             writeln!(out, "{} is ready in {}:", created.name, created.dir.shown())?;
@@ -158,7 +160,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             writeln!(out, "\nNext: weir build {}", created.dir.shown())?;
         }
         Command::Build { dir } => {
-            let built = weir_author::build(&dir, &weir_author::Options::default())?;
+            let built = weir_author::build(&dir, &weir_author::BuildOptions::default())?;
             write!(std::io::stderr(), "{}", shown_lines(&built.messages))?;
             writeln!(
                 out,
@@ -178,7 +180,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             drop(out);
             weir_node::keep_key(&file)?;
         }
-        Command::Ward => {
+        Command::RunModule => {
             drop(out);
             weir_node::ward_child()?;
         }
@@ -201,8 +203,8 @@ fn dispatch(command: Command) -> Result<(), Failure> {
     Ok(())
 }
 
-impl From<cmd::trust::FileError> for Failure {
-    fn from(error: cmd::trust::FileError) -> Self {
+impl From<cmd::trust::TrustFileError> for Failure {
+    fn from(error: cmd::trust::TrustFileError) -> Self {
         Self::Trust(error.into())
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::Failure;
 use crate::shipped;
-use crate::spec::{Spec, SpecError};
+use crate::spec::{ModuleSpecError, Spec};
 use std::io::Write;
-use weir_admission::{Access, Kind, Manifest, Parallel, Table, Tick, manifest_of};
+use weir_admission::{DeclaredTable, Manifest, ModuleKind, Parallel, TableAccess, TickPeriod, manifest_of};
 use weir_units::Bytes;
 
 /// Lists the shipped modules, or shows one module: shipped, or a file.
@@ -12,13 +12,13 @@ pub fn show(out: &mut impl Write, name: Option<&str>) -> Result<(), Failure> {
     if let Some(name) = name {
         let spec = Spec::parse(name)?;
         let (manifest, _) = manifest_of(&spec.bytes()?)
-            .map_err(|refusal| SpecError::Refused { name: name.to_owned(), refusal })?;
+            .map_err(|refusal| ModuleSpecError::Refused { name: name.to_owned(), refusal })?;
         describe(out, &manifest)?;
         return Ok(());
     }
     let width = shipped::ALL.iter().map(|shipped| shipped.name.len()).max().unwrap_or(0);
     for shipped in shipped::ALL {
-        let refused = |refusal| SpecError::Refused { name: shipped.name.to_owned(), refusal };
+        let refused = |refusal| ModuleSpecError::Refused { name: shipped.name.to_owned(), refusal };
         let (manifest, _) = manifest_of(shipped.wasm).map_err(refused)?;
         let kind = kind(manifest.kind);
         writeln!(out, "{:width$}  {kind:7}  {}", shipped.name, manifest.summary)?;
@@ -27,19 +27,19 @@ pub fn show(out: &mut impl Write, name: Option<&str>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn kind(kind: Kind) -> &'static str {
+fn kind(kind: ModuleKind) -> &'static str {
     match kind {
-        Kind::Monitor => "monitor",
-        Kind::Filter => "filter",
-        Kind::Active => "active",
+        ModuleKind::Monitor => "monitor",
+        ModuleKind::Filter => "filter",
+        ModuleKind::Active => "active",
     }
 }
 
 /// What a module wants to do with a table.
-pub fn wants(table: &Table) -> String {
+pub fn wants(table: &DeclaredTable) -> String {
     let does = match table.access {
-        Access::Read { .. } => "reads",
-        Access::Publish => "publishes",
+        TableAccess::Read { .. } => "reads",
+        TableAccess::Publish => "publishes",
     };
     format!("{does} at most {}", Bytes(table.bytes.into()))
 }
@@ -49,8 +49,8 @@ pub fn describe(out: &mut impl Write, manifest: &Manifest) -> std::io::Result<()
     writeln!(out, "{} {}: {}", manifest.name, manifest.version, manifest.summary)?;
     let tick = match manifest.tick {
         None => String::new(),
-        Some(Tick::Every(period)) => format!(", tick every {period} of packet time"),
-        Some(Tick::Parameter(index)) => manifest
+        Some(TickPeriod::Every(period)) => format!(", tick every {period} of packet time"),
+        Some(TickPeriod::Parameter(index)) => manifest
             .parameters
             .get(index)
             .map_or(String::new(), |p| format!(", tick every `{}` of packet time", p.name)),

@@ -2,12 +2,14 @@
 
 use crate::shipped;
 use std::path::{Path, PathBuf};
-use weir_admission::{Admitted, Assessment, MODULE_BYTES_MAX, Refusal, Setting, Terms};
+use weir_admission::{
+    AdmissionTerms, Admitted, Assessment, MODULE_BYTES_MAX, ModuleRefusal, ParameterSetting,
+};
 use weir_units::Shown as _;
 
 /// Why a module that was named cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum SpecError {
+pub enum ModuleSpecError {
     /// Neither a shipped module nor a file.
     #[error("there is no module `{}`: it is no file, and {} come with weir", .0.escape_debug(), names())]
     Unknown(String),
@@ -56,11 +58,11 @@ pub enum SpecError {
         /// The module as it was named.
         name: String,
         /// Why.
-        refusal: Refusal,
+        refusal: ModuleRefusal,
     },
 }
 
-impl SpecError {
+impl ModuleSpecError {
     /// Whether the command line is wrong, not the module.
     pub fn is_usage(&self) -> bool {
         match self {
@@ -69,7 +71,7 @@ impl SpecError {
             | Self::Nameless(_)
             | Self::Empty(_)
             | Self::Folder { .. } => true,
-            Self::Refused { refusal, .. } => matches!(refusal, Refusal::Setting(_)),
+            Self::Refused { refusal, .. } => matches!(refusal, ModuleRefusal::Setting(_)),
             Self::Read { .. } | Self::TooLarge(_) => false,
         }
     }
@@ -85,47 +87,47 @@ pub struct Spec {
     /// A shipped name, or a path.
     pub name: String,
     /// Its settings.
-    pub settings: Vec<Setting>,
+    pub settings: Vec<ParameterSetting>,
 }
 
 impl Spec {
     /// Splits the text at its commas. A part without `=` is a further item of the list before it.
-    pub fn parse(text: &str) -> Result<Self, SpecError> {
+    pub fn parse(text: &str) -> Result<Self, ModuleSpecError> {
         let mut parts = split(text).into_iter();
         let name = parts.next().unwrap_or_default();
         if name.is_empty() {
-            return Err(SpecError::Nameless(text.to_owned()));
+            return Err(ModuleSpecError::Nameless(text.to_owned()));
         }
-        let mut settings: Vec<Setting> = Vec::new();
+        let mut settings: Vec<ParameterSetting> = Vec::new();
         for part in parts {
             match (part.split_once('='), settings.last_mut()) {
                 (Some((key, value)), _) if is_key(key) => {
                     settings.push((key.to_owned(), vec![value.to_owned()]));
                 }
                 (_, Some((_, values))) => values.push(part),
-                _ if part.is_empty() => return Err(SpecError::Empty(text.to_owned())),
-                _ => return Err(SpecError::Part { part, spec: text.to_owned() }),
+                _ if part.is_empty() => return Err(ModuleSpecError::Empty(text.to_owned())),
+                _ => return Err(ModuleSpecError::Part { part, spec: text.to_owned() }),
             }
         }
         Ok(Self { name, settings })
     }
 
     /// Finds the module and says what it may use, and whether these terms admit it.
-    pub fn assess(&self, terms: &Terms) -> Result<Assessment, SpecError> {
+    pub fn assess(&self, terms: &AdmissionTerms) -> Result<Assessment, ModuleSpecError> {
         Assessment::of(self.bytes()?, &self.settings, terms).map_err(|refusal| self.refused(refusal))
     }
 
     /// Finds the module and has it admitted by these terms.
-    pub fn admit(&self, terms: &Terms) -> Result<Admitted, SpecError> {
+    pub fn admit(&self, terms: &AdmissionTerms) -> Result<Admitted, ModuleSpecError> {
         self.assess(terms)?.admit().map_err(|refusal| self.refused(refusal))
     }
 
-    fn refused(&self, refusal: Refusal) -> SpecError {
-        SpecError::Refused { name: self.name.clone(), refusal }
+    fn refused(&self, refusal: ModuleRefusal) -> ModuleSpecError {
+        ModuleSpecError::Refused { name: self.name.clone(), refusal }
     }
 
     /// The module's bytes. What looks like a path is one; a shipped name wins over a file of that name.
-    pub fn bytes(&self) -> Result<Vec<u8>, SpecError> {
+    pub fn bytes(&self) -> Result<Vec<u8>, ModuleSpecError> {
         if let Some(shipped) = shipped::find(&self.name) {
             return Ok(shipped.wasm.to_vec());
         }
@@ -136,13 +138,13 @@ impl Spec {
             let mut file = whole.file_name().unwrap_or_default().to_owned();
             file.push(".wasm");
             let wasm = path.join(file);
-            return Err(SpecError::Folder { path: path.to_owned(), is_built: wasm.is_file(), wasm });
+            return Err(ModuleSpecError::Folder { path: path.to_owned(), is_built: wasm.is_file(), wasm });
         }
-        let read = |source| SpecError::Read { path: path.to_owned(), source };
+        let read = |source| ModuleSpecError::Read { path: path.to_owned(), source };
         let file = match weir_os::private::open_regular(path) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && !self.name.contains(['/', '.']) => {
-                return Err(SpecError::Unknown(self.name.clone()));
+                return Err(ModuleSpecError::Unknown(self.name.clone()));
             }
             Err(error) => return Err(read(error)),
         };
@@ -150,7 +152,7 @@ impl Spec {
         let most = MODULE_BYTES_MAX as u64 + 1;
         std::io::Read::read_to_end(&mut std::io::Read::take(file, most), &mut bytes).map_err(read)?;
         if bytes.len() > MODULE_BYTES_MAX {
-            return Err(SpecError::TooLarge(path.to_owned()));
+            return Err(ModuleSpecError::TooLarge(path.to_owned()));
         }
         Ok(bytes)
     }
@@ -192,9 +194,9 @@ mod tests {
         assert_eq!(settings("m,ports=53,123,x=1"), [set("ports", &["53", "123"]), set("x", &["1"])]);
         assert_eq!(settings(r"m,s=a\,b,GET /=x"), [set("s", &[r"a\,b", "GET /=x"])]);
         assert_eq!(settings(r"m,s=a\\,b"), [set("s", &[r"a\\", "b"])]);
-        assert!(matches!(Spec::parse("m,oops"), Err(SpecError::Part { .. })));
-        assert!(matches!(Spec::parse("m,"), Err(SpecError::Empty(_))));
-        assert!(matches!(Spec::parse(",a=1"), Err(SpecError::Nameless(_))));
+        assert!(matches!(Spec::parse("m,oops"), Err(ModuleSpecError::Part { .. })));
+        assert!(matches!(Spec::parse("m,"), Err(ModuleSpecError::Empty(_))));
+        assert!(matches!(Spec::parse(",a=1"), Err(ModuleSpecError::Nameless(_))));
     }
 
     #[test]
@@ -202,7 +204,7 @@ mod tests {
         let error = |name: &str| Spec::parse(name).unwrap().bytes().unwrap_err();
         assert!(error("no-such").to_string().contains("trajectory, rtt, worm"));
         assert!(error("no-such").is_usage());
-        assert!(matches!(error("./no-such.wasm"), SpecError::Read { .. }));
+        assert!(matches!(error("./no-such.wasm"), ModuleSpecError::Read { .. }));
         assert!(error("/dev/zero").to_string().contains("no regular file"));
     }
 }

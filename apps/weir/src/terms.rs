@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use weir_admission::{
-    CALIBRATION_BYTES_MAX, Calibration, PROFILE_BYTES_MAX, Profile, ProfileError, Terms, is_plain,
+    AdmissionTerms, CALIBRATION_BYTES_MAX, Calibration, PROFILE_BYTES_MAX, Profile, ProfileError, is_plain,
 };
 use weir_units::Shown as _;
 
@@ -31,9 +31,9 @@ pub enum TermsError {
 }
 
 /// The terms of this node: this profile, or the generous one that holds without; and the node's calibration, where it has one.
-pub fn terms(profile: Option<&Path>) -> Result<Terms, TermsError> {
+pub fn terms(profile: Option<&Path>) -> Result<AdmissionTerms, TermsError> {
     let profile = profile.map(read_profile).transpose()?.unwrap_or_default();
-    Ok(Terms { profile, calibration: calibration() })
+    Ok(AdmissionTerms { profile, calibration: calibration() })
 }
 
 fn read_profile(path: &Path) -> Result<Profile, TermsError> {

@@ -5,7 +5,7 @@ use crate::run::weir;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use weir_bounds::Costs;
+use weir_bounds::CostTable;
 
 fn with_state(state: &Path, arguments: &[&str]) -> Ended {
     finish(weir().args(arguments).env("XDG_STATE_HOME", state), None)
@@ -55,7 +55,7 @@ fn a_calibration_that_cannot_be_trusted_is_not_used_and_says_why() {
     let of_table = |version: u32| {
         format!("cost-table = {version}\nprocessor = 'x'\n[nanoseconds]\nmin = 1\nmedian = 2\nmax = 3\n")
     };
-    let good = of_table(Costs::VERSION);
+    let good = of_table(CostTable::VERSION);
     let good = good.as_str();
     let write = |text: &str, mode: u32| {
         fs::write(&path, text).unwrap();
@@ -66,7 +66,7 @@ fn a_calibration_that_cannot_be_trusted_is_not_used_and_says_why() {
     assert!(check().text().contains("Times: 3 ns for 1000 fuel"));
     for (text, mode, why) in [
         (good, 0o666, "nobody else may write it"),
-        (&of_table(Costs::VERSION + 1), 0o600, "run `weir calibrate`"),
+        (&of_table(CostTable::VERSION + 1), 0o600, "run `weir calibrate`"),
         (&good.replace("max = 3", "max = 0"), 0o600, "`weir calibrate`"),
         ("\u{1b}[2J", 0o600, "the calibration cannot be read"),
     ] {

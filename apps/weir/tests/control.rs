@@ -328,9 +328,10 @@ mod ledger {
     use super::*;
     use weir_admission::Name;
     use weir_ledger::{
-        ByteSeconds, Closed, Digest, DropCause, Event, Idle, Reserved, Session, Text, Usage, parse_time,
+        ByteSeconds, CloseReason, Digest, DropCause, Idle, LedgerEvent, LedgerText, Reserved, SessionId,
+        Usage, parse_time,
     };
-    use weir_ledger_files::{Ledger, Options, Start};
+    use weir_ledger_files::{LedgerOptions, LedgerWriter, Start};
     use weir_units::{Bytes, Nanos, Timestamp};
 
     fn at(time: &str) -> Timestamp {
@@ -341,16 +342,17 @@ mod ledger {
     fn written(state: &Path) {
         let start = Start {
             node: Name::new("ix-1").unwrap(),
-            version: Text::new("0.1.0"),
+            version: LedgerText::new("0.1.0"),
             configuration: Digest::of(b""),
             at: at("2026-11-20"),
         };
-        let (mut ledger, _) = Ledger::open(&state.join("ledger"), start, Options::default()).unwrap();
-        let session = |name: &str, id| Session { name: Name::new(name).unwrap(), id };
+        let (mut ledger, _) =
+            LedgerWriter::open(&state.join("ledger"), start, LedgerOptions::default()).unwrap();
+        let session = |name: &str, id| SessionId { name: Name::new(name).unwrap(), id };
         let reserved = Reserved::new(Vec::new(), Bytes(64 << 20), Vec::new()).unwrap();
         ledger.push_at(
             at("2026-11-20"),
-            Event::SessionCreated { session: session("alice", 1), reserved, holder: None },
+            LedgerEvent::SessionCreated { session: session("alice", 1), reserved, holder: None },
         );
         for (begin, end, seconds) in [
             ("2026-11-20T10:00:00Z", "2026-11-20T11:00:00Z", 900),
@@ -365,15 +367,16 @@ mod ledger {
                     ..Usage::default()
                 };
                 usage.drops.add(DropCause::QueueFull, 7);
-                let event = Event::Usage { session: session(name, id), intervals: 1, usage: Box::new(usage) };
+                let event =
+                    LedgerEvent::Usage { session: session(name, id), intervals: 1, usage: Box::new(usage) };
                 ledger.push(at(begin), at(end), event);
             }
         }
         let memory = ByteSeconds::of(Bytes(64 << 20), Nanos(3_600_000_000_000));
         for idle in Idle::of([("alice", 1), ("bob", 2)].map(|(name, id)| (session(name, id), memory))) {
-            ledger.push(at("2026-11-21T11:00:00Z"), at("2026-11-21T12:00:00Z"), Event::Idle { idle });
+            ledger.push(at("2026-11-21T11:00:00Z"), at("2026-11-21T12:00:00Z"), LedgerEvent::Idle { idle });
         }
-        let closed = Event::SessionClosed { session: session("alice", 1), reason: Closed::Asked };
+        let closed = LedgerEvent::SessionClosed { session: session("alice", 1), reason: CloseReason::Asked };
         ledger.push_at(at("2026-11-21T12:00:00Z"), closed);
         ledger.stop(at("2026-11-21T13:00:00Z")).unwrap();
     }

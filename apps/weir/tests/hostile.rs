@@ -11,7 +11,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
-use weir_admission::Shape;
+use weir_admission::ComplexityLimit;
 
 const PACKETS: u64 = 3_000;
 
@@ -490,10 +490,13 @@ fn a_module_within_the_limits_on_its_shape_compiles_and_one_beyond_is_refused_by
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("shape.wasm");
     let path = path.to_str().unwrap();
-    for shape in Shape::ALL {
+    for shape in ComplexityLimit::ALL {
         // Nine tenths: the rest is for what the module has beside.
         let near = match shape {
-            Shape::Signature | Shape::Tables | Shape::Loops | Shape::Targets => shape.most(),
+            ComplexityLimit::Signature
+            | ComplexityLimit::Tables
+            | ComplexityLimit::Loops
+            | ComplexityLimit::Targets => shape.most(),
             _ => shape.most() - shape.most() / 10,
         };
         fs::write(path, shapes::module(shape, near)).unwrap();
@@ -523,7 +526,7 @@ fn a_module_that_is_hard_to_compile_is_refused_before_a_compiler_sees_it() {
         r#"(func (export "weir_packet") (param i32) (result i32) {variables} {loops} (i32.const 0))"#
     );
     let path = write(bench.path(), "hard", &body);
-    let ended = bench.run(&["-m", path.to_str().unwrap()]).fails(1, &["hard", Shape::Flow.name()]);
+    let ended = bench.run(&["-m", path.to_str().unwrap()]).fails(1, &["hard", ComplexityLimit::Flow.name()]);
     assert_eq!(ended.text(), "", "nothing ran");
 }
 

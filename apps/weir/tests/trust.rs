@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use weir_admission::Name;
 use weir_trust::credential::Credential;
-use weir_trust::grant::{BytesPerSecond, Ceilings, CpuShare, Grant, View};
+use weir_trust::grant::{BytesPerSecond, Ceilings, CpuShare, Grant, PacketView};
 use weir_trust::key::KeyFile;
 use weir_units::{BitsPerSecond, Bytes};
 
@@ -214,7 +214,7 @@ fn a_grant_gives_only_what_is_written_and_the_credential_states_each_default() {
     let said = sentences(at, &grant("--any-module --at * --out least"));
     let end = Some("2100-01-01".parse().unwrap());
     let least = Grant {
-        view: Some(View::HEADERS),
+        view: Some(PacketView::HEADERS),
         writes: Some(BTreeSet::new()),
         ceilings: Ceilings {
             cpu: Some(CpuShare(100_000)),
@@ -265,7 +265,7 @@ fn a_grant_gives_only_what_is_written_and_the_credential_states_each_default() {
         profiles: Some([Name::new("strict").unwrap()].into()),
         filters: ["udp".parse().unwrap()].into(),
         interfaces: Some(["eth0", "eth1"].map(|name| name.parse().unwrap()).into()),
-        view: Some(View::ALL),
+        view: Some(PacketView::ALL),
         nodes: Some(nodes.into_iter().collect()),
         not_before: Some("2026-01-01".parse().unwrap()),
         expires: end,
@@ -360,7 +360,7 @@ fn who_passes_a_credential_on_writes_each_right_that_the_next_holder_gets() {
         Credential::mint(&operator.open(None).unwrap(), alice.parse().unwrap(), old, &mut OsRng).unwrap();
     std::fs::write(at.join("old"), old.to_string()).unwrap();
     done(at, &format!("delegate old --key alice.key --to {bob} --out of-old"));
-    let least = Grant { view: Some(View::HEADERS), ..least };
+    let least = Grant { view: Some(PacketView::HEADERS), ..least };
     assert_eq!(last_block(&at.join("of-old")), least);
 }
 

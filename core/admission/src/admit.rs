@@ -1,13 +1,16 @@
 //! The one way in.
 
 use crate::environment::environment;
-use crate::inspect::{Facts, Refusal, check_size, inspect};
-use crate::{Assessment, Limits, Manifest, Parameter, Profile, Terms, Tier, Value, ValueError};
-use weir_bounds::{Analysis, Costs, Environment, Module};
+use crate::inspect::{ModuleInfo, ModuleRefusal, check_size, inspect};
+use crate::{
+    AdmissionTerms, Assessment, FuelLimits, Manifest, ModuleParameter, ParameterValue, Profile, Tier,
+    ValueError,
+};
+use weir_bounds::{Analysis, CostTable, Environment, ParsedModule};
 use weir_units::{Bytes, Nanos};
 
 /// A parameter as a user gives it: its name and value, or for a list its items.
-pub type Setting = (String, Vec<String>);
+pub type ParameterSetting = (String, Vec<String>);
 
 /// A module that was checked and may run: the exact bytes, its manifest, the values of its parameters, what it imports, the profile that
 /// admitted it, its bounds, and the tier that follows from them.
@@ -17,7 +20,7 @@ pub type Setting = (String, Vec<String>);
 #[derive(Clone, Debug)]
 pub struct Admitted {
     tier: Tier,
-    values: Vec<Value>,
+    values: Vec<ParameterValue>,
     assessment: Assessment,
 }
 
@@ -25,21 +28,25 @@ impl Admitted {
     /// Admits a module by the default profile, on a node that is not calibrated.
     ///
     /// # Errors
-    /// A [`Refusal`] for the first thing that is wrong.
-    pub fn admit(bytes: Vec<u8>, settings: &[Setting]) -> Result<Self, Refusal> {
-        Self::admit_by(bytes, settings, &Terms::default())
+    /// A [`ModuleRefusal`] for the first thing that is wrong.
+    pub fn admit(bytes: Vec<u8>, settings: &[ParameterSetting]) -> Result<Self, ModuleRefusal> {
+        Self::admit_by(bytes, settings, &AdmissionTerms::default())
     }
 
     /// Admits a module by these terms.
     ///
     /// # Errors
-    /// A [`Refusal`] for the first thing that is wrong, or that the profile does not allow.
-    pub fn admit_by(bytes: Vec<u8>, settings: &[Setting], terms: &Terms) -> Result<Self, Refusal> {
+    /// A [`ModuleRefusal`] for the first thing that is wrong, or that the profile does not allow.
+    pub fn admit_by(
+        bytes: Vec<u8>,
+        settings: &[ParameterSetting],
+        terms: &AdmissionTerms,
+    ) -> Result<Self, ModuleRefusal> {
         Assessment::of(bytes, settings, terms)?.admit()
     }
 
     /// Only for an assessment whose verdict is this tier, and with its values.
-    pub(crate) fn new(tier: Tier, values: Vec<Value>, assessment: Assessment) -> Self {
+    pub(crate) fn new(tier: Tier, values: Vec<ParameterValue>, assessment: Assessment) -> Self {
         Self { tier, values, assessment }
     }
 
@@ -49,7 +56,7 @@ impl Admitted {
     }
 
     /// The module's bytes, as they were checked, with what its sections say.
-    pub fn module(&self) -> &Module {
+    pub fn module(&self) -> &ParsedModule {
         self.assessment.module()
     }
 
@@ -64,12 +71,12 @@ impl Admitted {
     }
 
     /// The value of each parameter, in the manifest's order.
-    pub fn values(&self) -> &[Value] {
+    pub fn values(&self) -> &[ParameterValue] {
         &self.values
     }
 
     /// What the loader needs to know.
-    pub fn facts(&self) -> &Facts {
+    pub fn facts(&self) -> &ModuleInfo {
         self.assessment.facts()
     }
 
@@ -99,7 +106,7 @@ impl Admitted {
     }
 
     /// What a call of it may use, in fuel of this node.
-    pub fn limits(&self) -> &Limits {
+    pub fn limits(&self) -> &FuelLimits {
         self.assessment.limits()
     }
 
@@ -110,7 +117,7 @@ impl Admitted {
 
     /// The version of the cost table that its bounds and limits are in.
     pub const fn costs(&self) -> u32 {
-        Costs::VERSION
+        CostTable::VERSION
     }
 
     /// The period of its ticks in packet time, if it has them.
@@ -122,24 +129,24 @@ impl Admitted {
 /// The manifest of a module whose parameters are not known yet; checks everything else.
 ///
 /// # Errors
-/// A [`Refusal`] for the first thing that is wrong.
-pub fn manifest_of(bytes: &[u8]) -> Result<(Manifest, Facts), Refusal> {
+/// A [`ModuleRefusal`] for the first thing that is wrong.
+pub fn manifest_of(bytes: &[u8]) -> Result<(Manifest, ModuleInfo), ModuleRefusal> {
     check_size(bytes)?;
     read(bytes.to_vec()).map(|(_, manifest, facts)| (manifest, facts))
 }
 
 /// As [`manifest_of`], with the module.
-pub(crate) fn read(bytes: Vec<u8>) -> Result<(Module, Manifest, Facts), Refusal> {
+pub(crate) fn read(bytes: Vec<u8>) -> Result<(ParsedModule, Manifest, ModuleInfo), ModuleRefusal> {
     let (module, facts) = inspect(bytes)?;
-    let manifest = Manifest::parse(module.manifest().ok_or(Refusal::NoManifest)?)?;
+    let manifest = Manifest::parse(module.manifest().ok_or(ModuleRefusal::NoManifest)?)?;
     if facts.memory > manifest.memory {
-        return Err(Refusal::MemorySize { given: facts.memory, max: manifest.memory });
+        return Err(ModuleRefusal::MemorySize { given: facts.memory, max: manifest.memory });
     }
     Ok((module, manifest, facts))
 }
 
 /// That a parameter must be given.
-pub(crate) fn missing(parameter: &Parameter) -> ValueError {
+pub(crate) fn missing(parameter: &ModuleParameter) -> ValueError {
     ValueError::Missing {
         parameter: parameter.name.clone(),
         ty: parameter.ty,
@@ -148,7 +155,10 @@ pub(crate) fn missing(parameter: &Parameter) -> ValueError {
 }
 
 /// The value of each parameter: what was given, or else its default; `None` where there is neither.
-pub(crate) fn values(manifest: &Manifest, settings: &[Setting]) -> Result<Vec<Option<Value>>, ValueError> {
+pub(crate) fn values(
+    manifest: &Manifest,
+    settings: &[ParameterSetting],
+) -> Result<Vec<Option<ParameterValue>>, ValueError> {
     for (name, _) in settings {
         if !manifest.parameters.iter().any(|p| p.name.as_str() == name) {
             let known: Vec<String> = manifest.parameters.iter().map(|p| format!("`{}`", p.name)).collect();

@@ -5,10 +5,11 @@ use crate::compare::compare;
 use crate::environment::environment;
 use crate::excess::most;
 use crate::{
-    Admitted, Calibration, Comparison, Excess, Facts, Limits, Manifest, Parameter, Profile, Refusal, Setting,
-    Standing, Tick, Tier, Value, ValueError, shown,
+    Admitted, Calibration, Comparison, Excess, FuelLimits, LimitStatus, Manifest, ModuleInfo,
+    ModuleParameter, ModuleRefusal, ParameterSetting, ParameterValue, Profile, TickPeriod, Tier, ValueError,
+    shown,
 };
-use weir_bounds::{Analysis, Costs, EntryPoint, Module};
+use weir_bounds::{Analysis, CostTable, EntryPoint, ParsedModule};
 use weir_units::{Bytes, Nanos};
 
 /// Ticks come no faster, whatever a parameter asks for.
@@ -16,7 +17,7 @@ const TICK_PERIOD_MIN: Nanos = Nanos(1_000);
 
 /// By what modules are admitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
+pub struct AdmissionTerms {
     /// What they may use.
     pub profile: Profile,
     /// How long fuel takes on this node.
@@ -28,25 +29,29 @@ pub struct Terms {
 /// Owns what was looked at, so that there is nothing between the look and the use.
 #[derive(Clone, Debug)]
 pub struct Assessment {
-    module: Module,
+    module: ParsedModule,
     manifest: Manifest,
-    values: Vec<Option<Value>>,
-    facts: Facts,
+    values: Vec<Option<ParameterValue>>,
+    facts: ModuleInfo,
     tick: Option<Nanos>,
-    terms: Terms,
+    terms: AdmissionTerms,
     analysis: Analysis,
-    limits: Limits,
+    limits: FuelLimits,
     comparisons: Vec<Comparison>,
-    verdict: Result<Tier, Refusal>,
+    verdict: Result<Tier, ModuleRefusal>,
 }
 
 impl Assessment {
     /// Checks a module's bytes (WebAssembly, imports, exports, manifest) and the settings for it, and finds its bounds.
     ///
     /// # Errors
-    /// A [`Refusal`] for the first thing that is wrong whatever the profile says. What the profile has against it is in the
+    /// A [`ModuleRefusal`] for the first thing that is wrong whatever the profile says. What the profile has against it is in the
     /// [verdict](Self::verdict).
-    pub fn of(bytes: Vec<u8>, settings: &[Setting], terms: &Terms) -> Result<Self, Refusal> {
+    pub fn of(
+        bytes: Vec<u8>,
+        settings: &[ParameterSetting],
+        terms: &AdmissionTerms,
+    ) -> Result<Self, ModuleRefusal> {
         let (module, manifest, facts) = read(bytes)?;
         let values = values(&manifest, settings)?;
         match manifest.parameters.iter().zip(&values).find(|(_, value)| value.is_none()) {
@@ -60,29 +65,33 @@ impl Assessment {
     ///
     /// # Errors
     /// As [`of`](Self::of).
-    pub fn of_open(bytes: Vec<u8>, settings: &[Setting], terms: &Terms) -> Result<Self, Refusal> {
+    pub fn of_open(
+        bytes: Vec<u8>,
+        settings: &[ParameterSetting],
+        terms: &AdmissionTerms,
+    ) -> Result<Self, ModuleRefusal> {
         let (module, manifest, facts) = read(bytes)?;
         let values = values(&manifest, settings)?;
         Self::look(module, manifest, facts, values, terms)
     }
 
     fn look(
-        module: Module,
+        module: ParsedModule,
         manifest: Manifest,
-        facts: Facts,
-        values: Vec<Option<Value>>,
-        terms: &Terms,
-    ) -> Result<Self, Refusal> {
+        facts: ModuleInfo,
+        values: Vec<Option<ParameterValue>>,
+        terms: &AdmissionTerms,
+    ) -> Result<Self, ModuleRefusal> {
         let tick = match manifest.tick {
             _ if !facts.entries.has(EntryPoint::Tick) => None,
-            Some(Tick::Every(period)) => Some(period),
-            Some(Tick::Parameter(index)) => {
+            Some(TickPeriod::Every(period)) => Some(period),
+            Some(TickPeriod::Parameter(index)) => {
                 // The shortest of all that it may be.
                 let least = || manifest.parameters.get(index).and_then(|parameter| parameter.min.as_ref());
                 match values.get(index) {
-                    Some(Some(Value::Duration(period))) => Some((*period).max(TICK_PERIOD_MIN)),
+                    Some(Some(ParameterValue::Duration(period))) => Some((*period).max(TICK_PERIOD_MIN)),
                     Some(None) => match least() {
-                        Some(Value::Duration(period)) => Some((*period).max(TICK_PERIOD_MIN)),
+                        Some(ParameterValue::Duration(period)) => Some((*period).max(TICK_PERIOD_MIN)),
                         _ => Some(TICK_PERIOD_MIN),
                     },
                     _ => None,
@@ -91,12 +100,12 @@ impl Assessment {
             None => None,
         };
         let environment = environment(&manifest, &values);
-        let analysis = weir_bounds::analyse(&module, &environment, &Costs::standard())
-            .map_err(|error| Refusal::Invalid { offset: error.offset, reason: shown(&error.reason) })?;
+        let analysis = weir_bounds::analyse(&module, &environment, &CostTable::standard())
+            .map_err(|error| ModuleRefusal::Invalid { offset: error.offset, reason: shown(&error.reason) })?;
         let limits = terms.profile.limits(&terms.calibration);
         let comparisons = compare(&analysis, &facts, &manifest, &terms.profile, &limits);
         let verdict = allowed(&facts, tick, &terms.profile)
-            .and_then(|()| tier(&comparisons, &analysis, terms).map_err(Refusal::from));
+            .and_then(|()| tier(&comparisons, &analysis, terms).map_err(ModuleRefusal::from));
         Ok(Self {
             module,
             manifest,
@@ -114,17 +123,17 @@ impl Assessment {
     /// Admits the module by what was found.
     ///
     /// # Errors
-    /// The [`Refusal`] of the [verdict](Self::verdict); or that a parameter was left open.
-    pub fn admit(self) -> Result<Admitted, Refusal> {
+    /// The [`ModuleRefusal`] of the [verdict](Self::verdict); or that a parameter was left open.
+    pub fn admit(self) -> Result<Admitted, ModuleRefusal> {
         let tier = self.verdict.clone()?;
         let parameters = self.manifest.parameters.iter().zip(&self.values);
-        let values: Result<Vec<Value>, ValueError> =
+        let values: Result<Vec<ParameterValue>, ValueError> =
             parameters.map(|(parameter, value)| value.clone().ok_or_else(|| missing(parameter))).collect();
         Ok(Admitted::new(tier, values?, self))
     }
 
     /// The parameters that were left open.
-    pub fn open(&self) -> impl Iterator<Item = &Parameter> {
+    pub fn open(&self) -> impl Iterator<Item = &ModuleParameter> {
         let parameters = self.manifest.parameters.iter().zip(&self.values);
         parameters.filter(|(_, value)| value.is_none()).map(|(parameter, _)| parameter)
     }
@@ -137,7 +146,7 @@ impl Assessment {
     }
 
     /// The tier that it would run in, or what the profile has against it.
-    pub fn verdict(&self) -> Result<Tier, &Refusal> {
+    pub fn verdict(&self) -> Result<Tier, &ModuleRefusal> {
         self.verdict.as_ref().copied()
     }
 
@@ -157,17 +166,17 @@ impl Assessment {
     }
 
     /// What a call of it may use, in fuel of this node.
-    pub fn limits(&self) -> &Limits {
+    pub fn limits(&self) -> &FuelLimits {
         &self.limits
     }
 
     /// What it was held against.
-    pub fn terms(&self) -> &Terms {
+    pub fn terms(&self) -> &AdmissionTerms {
         &self.terms
     }
 
     /// The module's bytes, as they were checked, with what its sections say.
-    pub fn module(&self) -> &Module {
+    pub fn module(&self) -> &ParsedModule {
         &self.module
     }
 
@@ -177,12 +186,12 @@ impl Assessment {
     }
 
     /// The value of each parameter, in the manifest's order; `None` where it was left open.
-    pub fn values(&self) -> &[Option<Value>] {
+    pub fn values(&self) -> &[Option<ParameterValue>] {
         &self.values
     }
 
     /// What the loader needs to know.
-    pub fn facts(&self) -> &Facts {
+    pub fn facts(&self) -> &ModuleInfo {
         &self.facts
     }
 
@@ -198,14 +207,14 @@ impl Assessment {
 }
 
 /// What no tier can make up for.
-fn allowed(facts: &Facts, tick: Option<Nanos>, profile: &Profile) -> Result<(), Refusal> {
+fn allowed(facts: &ModuleInfo, tick: Option<Nanos>, profile: &Profile) -> Result<(), ModuleRefusal> {
     if let Some(name) = facts.imports.iter().copied().find(|name| !profile.imports.contains(name)) {
         let allowed: Vec<String> = profile.imports.iter().map(|name| format!("`{name}`")).collect();
         let allowed = if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };
-        return Err(Refusal::Import { name, allowed });
+        return Err(ModuleRefusal::Import { name, allowed });
     }
     if facts.memory > profile.memory {
-        return Err(Refusal::MemoryLimit {
+        return Err(ModuleRefusal::MemoryLimit {
             given: facts.memory,
             at: facts.memory_declared,
             max: profile.memory,
@@ -213,19 +222,23 @@ fn allowed(facts: &Facts, tick: Option<Nanos>, profile: &Profile) -> Result<(), 
     }
     match tick {
         Some(given) if given < profile.tick_period => {
-            Err(Refusal::TickPeriod { given, min: profile.tick_period })
+            Err(ModuleRefusal::TickPeriod { given, min: profile.tick_period })
         }
         _ => Ok(()),
     }
 }
 
 /// The cheapest tier that the bounds and the profile allow.
-fn tier(comparisons: &[Comparison], analysis: &Analysis, terms: &Terms) -> Result<Tier, Box<Excess>> {
+fn tier(
+    comparisons: &[Comparison],
+    analysis: &Analysis,
+    terms: &AdmissionTerms,
+) -> Result<Tier, Box<Excess>> {
     let worst = worst(comparisons);
     let cheapest = match worst.map(Comparison::standing) {
-        None | Some(Standing::Within) => Tier::Proved,
-        Some(Standing::Over) => Tier::Supervised,
-        Some(Standing::Beyond | Standing::Unbounded) => Tier::Metered,
+        None | Some(LimitStatus::Within) => Tier::Proved,
+        Some(LimitStatus::Over) => Tier::Supervised,
+        Some(LimitStatus::Beyond | LimitStatus::Unbounded) => Tier::Metered,
     };
     let mut tiers = Tier::ALL.iter().copied().filter(|tier| *tier >= cheapest);
     match (tiers.find(|tier| terms.profile.allows(*tier)), worst) {
@@ -247,23 +260,26 @@ fn tier(comparisons: &[Comparison], analysis: &Analysis, terms: &Terms) -> Resul
 
 /// What is furthest over its limit; the first of its kind.
 fn worst(comparisons: &[Comparison]) -> Option<&Comparison> {
-    let over = comparisons.iter().filter(|comparison| comparison.standing() != Standing::Within);
+    let over = comparisons.iter().filter(|comparison| comparison.standing() != LimitStatus::Within);
     over.rev().max_by(|a, b| a.standing().cmp(&b.standing()).then_with(|| a.times().total_cmp(&b.times())))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Resource;
+    use crate::LimitedResource;
     use weir_abi::entry::EntryPoints;
-    use weir_bounds::{Class, EntryBound, Linear, Most, Place, Reason, Step, Usage, What, Why};
+    use weir_bounds::{
+        CodeLocation, EntryBound, Linear, PathStep, ResourceBound, TopContributor, UnboundedReason, What,
+        Why, WorkClass,
+    };
 
     const MANIFEST: &str =
         "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\nmemory = '1 MiB'\n";
     const PACKET_MAX: u64 = weir_abi::limit::PACKET_BYTES as u64;
 
-    fn facts() -> Facts {
-        Facts {
+    fn facts() -> ModuleInfo {
+        ModuleInfo {
             entries: EntryPoints::default().with(EntryPoint::Packet),
             entry_function: 0,
             stack_pointer: None,
@@ -277,21 +293,21 @@ mod tests {
         }
     }
 
-    fn bound(entry: EntryPoint, usage: Usage) -> EntryBound {
+    fn bound(entry: EntryPoint, usage: ResourceBound) -> EntryBound {
         EntryBound {
             entry,
             usage,
             stack: Some(1000),
             shadow_stack: Some(0),
-            class: Class::Constant,
+            class: WorkClass::Constant,
             unbounded: Vec::new(),
             hottest: Vec::new(),
-            most: Most::default(),
+            most: TopContributor::default(),
         }
     }
 
-    fn place(name: &str) -> Place {
-        Place { function: 3, name: Some(name.to_owned()), offset: 77, line: None }
+    fn place(name: &str) -> CodeLocation {
+        CodeLocation { function: 3, name: Some(name.to_owned()), offset: 77, line: None }
     }
 
     /// What a module with this packet function is told by this profile.
@@ -299,14 +315,14 @@ mod tests {
         of(&[packet], &facts(), profile)
     }
 
-    fn of(entries: &[EntryBound], facts: &Facts, profile: &str) -> Result<Tier, String> {
+    fn of(entries: &[EntryBound], facts: &ModuleInfo, profile: &str) -> Result<Tier, String> {
         let analysis = Analysis {
             entries: entries.to_vec(),
             loops: Vec::new(),
             calls: Vec::new(),
             host_calls: Vec::new(),
         };
-        let terms = Terms { profile: Profile::parse(profile).unwrap(), ..Terms::default() };
+        let terms = AdmissionTerms { profile: Profile::parse(profile).unwrap(), ..AdmissionTerms::default() };
         let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();
         let limits = terms.profile.limits(&terms.calibration);
         let comparisons = compare(&analysis, facts, &manifest, &terms.profile, &limits);
@@ -314,7 +330,10 @@ mod tests {
     }
 
     fn fuel(constant: u64, per_kib: u64) -> EntryBound {
-        bound(EntryPoint::Packet, Usage { fuel: Linear { constant, per_kib }, ..Usage::NOTHING })
+        bound(
+            EntryPoint::Packet,
+            ResourceBound { fuel: Linear { constant, per_kib }, ..ResourceBound::NOTHING },
+        )
     }
 
     /// 1 us are 4000 units of fuel, 1 ns a byte are 4096 a KiB.
@@ -389,9 +408,13 @@ mod tests {
         assert_eq!(outcome(pages.clone(), "memory = '960 KiB'"), Ok(Tier::Supervised));
         assert_eq!(outcome(pages, "memory = '64 KiB'"), Ok(Tier::Metered));
         // What grows only at the start has what it asked for there.
-        let facts = Facts { entries: facts().entries.with(EntryPoint::Start), ..facts() };
-        let start =
-            |pages| bound(EntryPoint::Start, Usage { pages: Linear::constant(pages), ..Usage::NOTHING });
+        let facts = ModuleInfo { entries: facts().entries.with(EntryPoint::Start), ..facts() };
+        let start = |pages| {
+            bound(
+                EntryPoint::Start,
+                ResourceBound { pages: Linear::constant(pages), ..ResourceBound::NOTHING },
+            )
+        };
         assert_eq!(of(&[start(1), fuel(1, 0)], &facts, "memory = '128 KiB'"), Ok(Tier::Proved));
         assert_eq!(of(&[start(2), fuel(1, 0)], &facts, "memory = '128 KiB'"), Ok(Tier::Supervised));
     }
@@ -413,7 +436,7 @@ mod tests {
         let mut unknown = fuel(1, 0);
         (unknown.usage.records, unknown.usage.patches) = (Linear::UNBOUNDED, Linear::UNBOUNDED);
         unknown.usage.frames = Linear::UNBOUNDED;
-        let with = |imports: Vec<&'static str>| Facts { imports, ..facts() };
+        let with = |imports: Vec<&'static str>| ModuleInfo { imports, ..facts() };
         for (imports, of_records, of_patches, of_frames) in [
             (vec![], Tier::Proved, Tier::Proved, Tier::Proved),
             (vec!["emit"], Tier::Metered, Tier::Proved, Tier::Proved),
@@ -432,18 +455,18 @@ mod tests {
     #[test]
     fn an_entry_point_that_the_analysis_does_not_know_is_never_proved() {
         assert_eq!(of(&[], &facts(), ""), Ok(Tier::Metered));
-        let facts = Facts { entries: facts().entries.with(EntryPoint::Tick), ..facts() };
+        let facts = ModuleInfo { entries: facts().entries.with(EntryPoint::Tick), ..facts() };
         assert_eq!(of(&[fuel(1, 0)], &facts, ""), Ok(Tier::Metered));
-        let tick = bound(EntryPoint::Tick, Usage::fuel(800_000_000));
+        let tick = bound(EntryPoint::Tick, ResourceBound::fuel(800_000_000));
         assert_eq!(of(&[fuel(1, 0), tick], &facts, ""), Ok(Tier::Proved));
-        let tick = bound(EntryPoint::Tick, Usage::fuel(800_000_001));
+        let tick = bound(EntryPoint::Tick, ResourceBound::fuel(800_000_001));
         assert_eq!(of(&[fuel(1, 0), tick], &facts, ""), Ok(Tier::Supervised));
     }
 
     #[test]
     fn a_batch_may_use_what_its_packets_may() {
-        let facts = Facts { entries: EntryPoints::default().with(EntryPoint::Batch), ..facts() };
-        let batch = |constant| bound(EntryPoint::Batch, Usage::fuel(constant));
+        let facts = ModuleInfo { entries: EntryPoints::default().with(EntryPoint::Batch), ..facts() };
+        let batch = |constant| bound(EntryPoint::Batch, ResourceBound::fuel(constant));
         assert_eq!(of(&[batch(64 * 4_000)], &facts, STRICT), Ok(Tier::Proved));
         assert_eq!(of(&[batch(64 * 4_000 + 1)], &facts, STRICT), Ok(Tier::Supervised));
     }
@@ -452,7 +475,7 @@ mod tests {
     fn a_refusal_names_the_limit_the_bound_and_what_contributes_most() {
         let strict = format!("{STRICT}tiers = ['proved']");
         let mut hot = fuel(10_000, 2048);
-        let step = |name: &str, what| Step { place: place(name), what, amount: Linear::constant(9_000) };
+        let step = |name: &str, what| PathStep { place: place(name), what, amount: Linear::constant(9_000) };
         hot.hottest = vec![
             step("weir_packet", What::Call("scan".to_owned())),
             step("scan", What::Loop(Linear::constant(1500))),
@@ -481,7 +504,7 @@ mod tests {
         assert!(message.contains("most of it is the call of other in weir_packet (byte 77)"), "{message}");
 
         let mut endless = fuel(u64::MAX, 0);
-        endless.unbounded = vec![Reason { place: place("scan"), why: Why::Endless }];
+        endless.unbounded = vec![UnboundedReason { place: place("scan"), why: Why::Endless }];
         assert_eq!(
             outcome(endless, &strict).unwrap_err(),
             "weir_packet has no bound on its time: scan (byte 77): this loop has no way out: add one, or remove the loop; the profile \
@@ -505,12 +528,13 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_place_whatever_it_is_that_is_exceeded() {
-        let step = |what, amount| Step { place: place("scan"), what, amount };
+        let step = |what, amount| PathStep { place: place("scan"), what, amount };
         let three = Linear::constant(3);
         let mut all = fuel(1, 0);
-        all.usage = Usage { records: three, patches: three, frames: three, pages: three, ..all.usage };
+        all.usage =
+            ResourceBound { records: three, patches: three, frames: three, pages: three, ..all.usage };
         (all.stack, all.shadow_stack) = (Some(3000), Some(3000));
-        all.most = Most {
+        all.most = TopContributor {
             records: Some(step(What::Host("emit"), three)),
             patches: Some(step(What::Loop(three), three)),
             frames: Some(step(What::Host("send"), three)),
@@ -580,7 +604,7 @@ mod tests {
         );
         let memory = Comparison {
             entry: None,
-            resource: Resource::Memory,
+            resource: LimitedResource::Memory,
             bound: Linear::constant(3 << 20),
             limit: Linear::constant(2 << 20),
             factor: 10,

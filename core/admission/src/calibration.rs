@@ -6,7 +6,7 @@
 use crate::{is_plain, shown};
 use serde::Deserialize;
 use std::fmt::{self, Write};
-use weir_bounds::{Costs, Linear};
+use weir_bounds::{CostTable, Linear};
 use weir_units::Nanos;
 
 /// The longest calibration file, in bytes.
@@ -57,7 +57,7 @@ pub enum CalibrationError {
     /// Measured with other costs.
     #[error(
         "the calibration is for version {0} of the cost table; this weir has version {current}: run `weir calibrate`",
-        current = Costs::VERSION
+        current = CostTable::VERSION
     )]
     Costs(u32),
 }
@@ -90,7 +90,7 @@ impl Calibration {
         // What would need an escape in TOML is no part of a processor's name.
         let is_legal = |c: &char| is_plain(*c) && !matches!(c, '"' | '\\');
         let processor = processor.chars().filter(is_legal).take(PROCESSOR_MAX).collect();
-        Ok(Self { min, median, max, costs: Costs::VERSION, processor: Some(processor) })
+        Ok(Self { min, median, max, costs: CostTable::VERSION, processor: Some(processor) })
     }
 
     /// Reads what [`to_toml`](Self::to_toml) wrote.
@@ -103,7 +103,7 @@ impl Calibration {
         }
         let raw: Raw =
             toml::from_str(text).map_err(|error| CalibrationError::Toml(shown(error.message())))?;
-        if raw.cost_table != Costs::VERSION {
+        if raw.cost_table != CostTable::VERSION {
             return Err(CalibrationError::Costs(raw.cost_table));
         }
         Self::measured(raw.nanoseconds.min, raw.nanoseconds.median, raw.nanoseconds.max, &raw.processor)
@@ -176,7 +176,7 @@ fn scaled(amount: u64, numerator: u64, denominator: u64, up: bool) -> u64 {
 impl Default for Calibration {
     /// Of a node that is not calibrated: 0.25 ns for a unit of fuel.
     fn default() -> Self {
-        Self { min: USUAL, median: USUAL, max: USUAL, costs: Costs::VERSION, processor: None }
+        Self { min: USUAL, median: USUAL, max: USUAL, costs: CostTable::VERSION, processor: None }
     }
 }
 
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn a_calibration_that_cannot_be_used_says_why_and_what_to_do() {
         let good = Calibration::measured(1, 2, 3, "x").unwrap().to_toml();
-        let current = format!("cost-table = {}", Costs::VERSION);
+        let current = format!("cost-table = {}", CostTable::VERSION);
         for (text, message) in [
             ("x".to_owned(), "the calibration cannot be read"),
             (good.replace("median", "mean"), "unknown field `mean`"),

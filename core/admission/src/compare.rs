@@ -1,9 +1,9 @@
 //! Bounds held against limits: the only place where that is done.
 
-use crate::{Calibration, Facts, Limits, Manifest, Profile, STACK_MAX};
+use crate::{Calibration, FuelLimits, Manifest, ModuleInfo, Profile, STACK_MAX};
 use std::fmt;
-use weir_abi::entry::Allowance;
-use weir_abi::host::Phase;
+use weir_abi::entry::WorkLimit;
+use weir_abi::host::CallPhase;
 use weir_abi::limit;
 use weir_bounds::{Analysis, EntryBound, EntryPoint, Linear};
 use weir_units::Bytes;
@@ -13,7 +13,7 @@ const WASM_PAGE: u64 = 65_536;
 
 /// What is limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Resource {
+pub enum LimitedResource {
     /// Work, in fuel; limits are given in time.
     Fuel,
     /// Bytes of stack.
@@ -32,7 +32,7 @@ pub enum Resource {
     Memory,
 }
 
-impl Resource {
+impl LimitedResource {
     /// What it is called.
     pub const fn name(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl Resource {
 
 /// How a bound compares with its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Standing {
+pub enum LimitStatus {
     /// Within it, for packets of every length.
     Within,
     /// Over it, but within the factor that the profile has for supervised modules.
@@ -67,7 +67,7 @@ pub struct Comparison {
     /// Of a call of this entry point; of the whole module where there is none.
     pub entry: Option<EntryPoint>,
     /// Of what.
-    pub resource: Resource,
+    pub resource: LimitedResource,
     /// The bound: what the analysis found, or what weir lets nobody exceed, whichever is less. In fuel, bytes, or as a number.
     pub bound: Linear,
     /// The limit, in the same unit.
@@ -78,12 +78,12 @@ pub struct Comparison {
 
 impl Comparison {
     /// How the bound compares with the limit.
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> LimitStatus {
         match () {
-            () if !self.bound.is_bounded() => Standing::Unbounded,
-            () if self.is_within(1) => Standing::Within,
-            () if self.is_within(self.factor) => Standing::Over,
-            () => Standing::Beyond,
+            () if !self.bound.is_bounded() => LimitStatus::Unbounded,
+            () if self.is_within(1) => LimitStatus::Within,
+            () if self.is_within(self.factor) => LimitStatus::Over,
+            () => LimitStatus::Beyond,
         }
     }
 
@@ -119,20 +119,20 @@ impl Comparison {
     pub fn keys(&self) -> &'static str {
         let is_packet = self.entry.is_some_and(|entry| entry.packets() > 0);
         match (self.resource, self.entry.map(|entry| entry.definition().allowance)) {
-            (Resource::Fuel, Some(Allowance::Packet)) => "`packet` and `per-byte`",
-            (Resource::Fuel, Some(Allowance::EmptyPacket)) => "`packet`",
-            (Resource::Fuel, Some(Allowance::Tick)) => "`tick`",
-            (Resource::Fuel, Some(Allowance::Stop)) => "`stop`",
-            (Resource::Fuel, Some(Allowance::Start) | None) => "`start`",
-            (Resource::Stack, _) => "`stack`",
-            (Resource::ShadowStack, _) => "`shadow-stack`",
-            (Resource::Records, _) if is_packet => "`records`",
-            (Resource::Records, _) => "`call-records`",
-            (Resource::Patches, _) => "`patches`",
-            (Resource::Frames, _) if is_packet => "`frames`",
-            (Resource::Frames, _) => "`call-frames`",
-            (Resource::Pages, _) => "`pages`",
-            (Resource::Memory, _) => "`memory`",
+            (LimitedResource::Fuel, Some(WorkLimit::Packet)) => "`packet` and `per-byte`",
+            (LimitedResource::Fuel, Some(WorkLimit::EmptyPacket)) => "`packet`",
+            (LimitedResource::Fuel, Some(WorkLimit::Tick)) => "`tick`",
+            (LimitedResource::Fuel, Some(WorkLimit::Stop)) => "`stop`",
+            (LimitedResource::Fuel, Some(WorkLimit::Start) | None) => "`start`",
+            (LimitedResource::Stack, _) => "`stack`",
+            (LimitedResource::ShadowStack, _) => "`shadow-stack`",
+            (LimitedResource::Records, _) if is_packet => "`records`",
+            (LimitedResource::Records, _) => "`call-records`",
+            (LimitedResource::Patches, _) => "`patches`",
+            (LimitedResource::Frames, _) if is_packet => "`frames`",
+            (LimitedResource::Frames, _) => "`call-frames`",
+            (LimitedResource::Pages, _) => "`pages`",
+            (LimitedResource::Memory, _) => "`memory`",
         }
     }
 
@@ -140,8 +140,10 @@ impl Comparison {
     pub fn shown(&self, amount: Linear, calibration: &Calibration) -> String {
         match self.resource {
             _ if !amount.is_bounded() => "unbounded".to_owned(),
-            Resource::Fuel => format!("{} ({amount} fuel)", calibration.shown(amount)),
-            Resource::Stack | Resource::ShadowStack | Resource::Memory if amount.per_kib == 0 => {
+            LimitedResource::Fuel => format!("{} ({amount} fuel)", calibration.shown(amount)),
+            LimitedResource::Stack | LimitedResource::ShadowStack | LimitedResource::Memory
+                if amount.per_kib == 0 =>
+            {
                 Bytes(amount.constant).to_string()
             }
             _ => amount.to_string(),
@@ -173,10 +175,10 @@ pub(crate) fn round(times: f64) -> String {
 /// Every bound of a module beside its limit: by entry point, in the order in which weir calls them, and last for the module as a whole.
 pub(crate) fn compare(
     analysis: &Analysis,
-    facts: &Facts,
+    facts: &ModuleInfo,
     manifest: &Manifest,
     profile: &Profile,
-    limits: &Limits,
+    limits: &FuelLimits,
 ) -> Vec<Comparison> {
     // What it asked for is what the host lets it have, should the profile allow so much.
     let ceiling = manifest.memory;
@@ -188,16 +190,21 @@ pub(crate) fn compare(
     for entry in facts.entries.iter() {
         let found = analysis.entry(entry);
         let mut compare = |resource, bound, limit| {
-            let factor = if resource == Resource::Fuel { profile.cpu_factor } else { profile.other_factor };
+            let factor =
+                if resource == LimitedResource::Fuel { profile.cpu_factor } else { profile.other_factor };
             comparisons.push(Comparison { entry: Some(entry), resource, bound, limit, factor });
         };
         let fuel =
             found.filter(|found| found.is_bounded()).map_or(Linear::UNBOUNDED, |found| found.usage.fuel);
-        compare(Resource::Fuel, fuel, limits.of(entry));
+        compare(LimitedResource::Fuel, fuel, limits.of(entry));
         let stack = found.and_then(|found| found.stack).unwrap_or(STACK_MAX.0).min(STACK_MAX.0);
-        compare(Resource::Stack, Linear::constant(stack), Linear::constant(profile.stack.0));
+        compare(LimitedResource::Stack, Linear::constant(stack), Linear::constant(profile.stack.0));
         let shadow = found.and_then(|found| found.shadow_stack).unwrap_or(ceiling.0).min(ceiling.0);
-        compare(Resource::ShadowStack, Linear::constant(shadow), Linear::constant(profile.shadow_stack.0));
+        compare(
+            LimitedResource::ShadowStack,
+            Linear::constant(shadow),
+            Linear::constant(profile.shadow_stack.0),
+        );
 
         let usage = |of: fn(&EntryBound) -> Linear| found.map_or(Linear::UNBOUNDED, of);
         let packets = Some(u64::from(entry.packets())).filter(|packets| *packets > 0);
@@ -211,11 +218,15 @@ pub(crate) fn compare(
         let most = |import: &str, most: u64| if facts.imports.contains(&import) { most } else { 0 };
         let records_most = most("emit", records_most);
         let records_found = capped(usage(|found| found.usage.records), records_most);
-        compare(Resource::Records, records_found, Linear::constant(records));
+        compare(LimitedResource::Records, records_found, Linear::constant(records));
         if let Some(packets) = packets {
             let patches_most = most("patch", u64::from(limit::PATCHES_PER_PACKET) * packets);
             let patches = capped(usage(|found| found.usage.patches), patches_most);
-            compare(Resource::Patches, patches, Linear::constant(u64::from(profile.patches) * packets));
+            compare(
+                LimitedResource::Patches,
+                patches,
+                Linear::constant(u64::from(profile.patches) * packets),
+            );
         }
         let (frames_most, frames) = match packets {
             Some(packets) => {
@@ -223,19 +234,19 @@ pub(crate) fn compare(
             }
             None => (limit::FRAMES_PER_CALL.into(), profile.call_frames.into()),
         };
-        let is_start = entry.phase() == Phase::Start;
+        let is_start = entry.phase() == CallPhase::Start;
         // Nothing is sent before the first packet. Of a module that sends nothing nobody asks for a limit.
         let frames_most = if is_start { 0 } else { most("send", frames_most) };
         if frames_most > 0 {
             let found = capped(usage(|found| found.usage.frames), frames_most);
-            compare(Resource::Frames, found, Linear::constant(frames));
+            compare(LimitedResource::Frames, found, Linear::constant(frames));
         }
         let pages = capped(usage(|found| found.usage.pages), room);
         if is_start {
             started = started.saturating_add(pages.constant);
         } else {
             let pages_limit = u64::from(profile.pages).saturating_mul(packets.unwrap_or(1));
-            compare(Resource::Pages, pages, Linear::constant(pages_limit));
+            compare(LimitedResource::Pages, pages, Linear::constant(pages_limit));
             grows_later |= pages != Linear::ZERO;
         }
     }
@@ -247,7 +258,7 @@ pub(crate) fn compare(
     let memory = if keeps { memory.max(ceiling.0) } else { memory };
     comparisons.push(Comparison {
         entry: None,
-        resource: Resource::Memory,
+        resource: LimitedResource::Memory,
         bound: Linear::constant(memory),
         limit: Linear::constant(profile.memory.0),
         factor: profile.other_factor,
@@ -266,7 +277,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn comparison(bound: Linear, limit: Linear, factor: u32) -> Comparison {
-        Comparison { entry: None, resource: Resource::Fuel, bound, limit, factor }
+        Comparison { entry: None, resource: LimitedResource::Fuel, bound, limit, factor }
     }
 
     /// A line at a length, in 1024ths.
@@ -293,13 +304,13 @@ mod tests {
             let holds = |times: u128, bytes| exact(bound, bytes) <= exact(limit, bytes) * times;
             let holds_at_all = |times| [0, bytes, limit::PACKET_BYTES].iter().all(|bytes| holds(times, *bytes));
             match standing {
-                Standing::Within => prop_assert!(!limit.is_bounded() || holds_at_all(1)),
-                Standing::Over => prop_assert!(!holds_at_all(1) && holds_at_all(factor.into())),
-                Standing::Beyond => prop_assert!(!holds_at_all(factor.into())),
-                Standing::Unbounded => prop_assert!(!bound.is_bounded()),
+                LimitStatus::Within => prop_assert!(!limit.is_bounded() || holds_at_all(1)),
+                LimitStatus::Over => prop_assert!(!holds_at_all(1) && holds_at_all(factor.into())),
+                LimitStatus::Beyond => prop_assert!(!holds_at_all(factor.into())),
+                LimitStatus::Unbounded => prop_assert!(!bound.is_bounded()),
             }
-            prop_assert!(standing != Standing::Within || !limit.is_bounded() || comparison.times() <= 1.0);
-            prop_assert!(standing <= Standing::Within || comparison.times() >= 1.0);
+            prop_assert!(standing != LimitStatus::Within || !limit.is_bounded() || comparison.times() <= 1.0);
+            prop_assert!(standing <= LimitStatus::Within || comparison.times() >= 1.0);
         }
     }
 

@@ -3,7 +3,7 @@
 //! A compiler's time and memory grow with more than the bytes of a module: with a function's values times its branches, with the targets of
 //! `br_table`, and with code that is inlined again and again. Validation counts each of these.
 
-use crate::Refusal;
+use crate::ModuleRefusal;
 use std::collections::HashSet;
 use wasmparser::{
     BlockType, CompositeInnerType, FuncValidator, FunctionBody, Operator, OperatorsReader, SubType,
@@ -12,7 +12,7 @@ use wasmparser::{
 
 /// A limit on the shape of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum ComplexityLimit {
     /// Types.
     Types,
     /// Parameters and results of one type.
@@ -51,7 +51,7 @@ pub enum Shape {
     SquaredJoins,
 }
 
-impl Shape {
+impl ComplexityLimit {
     /// All limits, in the order of the table in docs/MODULES.md.
     pub const ALL: [Self; 18] = [
         Self::Types,
@@ -126,9 +126,9 @@ impl Shape {
     /// Refuses a module that passes the limit, at this byte.
     ///
     /// # Errors
-    /// [`Refusal::Shape`].
-    pub(crate) fn check(self, given: u64, at: u64) -> Result<(), Refusal> {
-        if given > self.most() { Err(Refusal::Shape { shape: self, given, at }) } else { Ok(()) }
+    /// [`ModuleRefusal::Shape`].
+    pub(crate) fn check(self, given: u64, at: u64) -> Result<(), ModuleRefusal> {
+        if given > self.most() { Err(ModuleRefusal::Shape { shape: self, given, at }) } else { Ok(()) }
     }
 }
 
@@ -204,19 +204,19 @@ impl Complexity {
     /// Validates and counts the next function.
     ///
     /// # Errors
-    /// [`Refusal::Invalid`], or [`Refusal::Shape`] for the first limit that it passes.
+    /// [`ModuleRefusal::Invalid`], or [`ModuleRefusal::Shape`] for the first limit that it passes.
     pub(crate) fn function<R: WasmModuleResources>(
         &mut self,
         validator: &mut FuncValidator<R>,
         body: &FunctionBody<'_>,
         features: WasmFeatures,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ModuleRefusal> {
         let range = body.range();
-        Shape::Body.check(range.end.saturating_sub(range.start), range.start)?;
+        ComplexityLimit::Body.check(range.end.saturating_sub(range.start), range.start)?;
         let mut reader = body.get_binary_reader();
         reader.set_features(features);
         validator.read_locals(&mut reader)?;
-        Shape::Locals.check(validator.len_locals().into(), range.start)?;
+        ComplexityLimit::Locals.check(validator.len_locals().into(), range.start)?;
         let mut walk = Walk::default();
         let mut reader = OperatorsReader::new(reader);
         while !reader.eof() {
@@ -231,10 +231,10 @@ impl Complexity {
         let counts = Counts { width, ..walk.counts };
         self.all.add(&counts, walk.flow);
         for (shape, given) in [
-            (Shape::Instructions, self.all.instructions),
-            (Shape::Flow, self.all.flow),
-            (Shape::AllJoins, self.all.joins),
-            (Shape::SquaredJoins, self.all.squared_joins),
+            (ComplexityLimit::Instructions, self.all.instructions),
+            (ComplexityLimit::Flow, self.all.flow),
+            (ComplexityLimit::AllJoins, self.all.joins),
+            (ComplexityLimit::SquaredJoins, self.all.squared_joins),
         ] {
             shape.check(given, range.start)?;
         }
@@ -340,7 +340,7 @@ impl Walk {
         validator: &FuncValidator<R>,
         operands: u32,
         at: u64,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ModuleRefusal> {
         self.operands = self.operands.max(operands.into());
         self.counts.instructions += 1;
         let resources = validator.resources();
@@ -356,7 +356,7 @@ impl Walk {
             }
             Operator::BrTable { targets } => {
                 let count = u64::from(targets.len());
-                Shape::Targets.check(count, at)?;
+                ComplexityLimit::Targets.check(count, at)?;
                 self.counts.instructions += count;
                 for target in targets.targets() {
                     self.branch(target?);
@@ -382,25 +382,25 @@ impl Walk {
         self.counts.branches += branches;
         let alive = u64::from(validator.len_locals()) + u64::from(operands);
         self.flow = self.flow.saturating_add(branches.saturating_mul(alive));
-        Shape::Flow.check(self.flow, at)
+        ComplexityLimit::Flow.check(self.flow, at)
     }
 
-    fn enter(&mut self, is_loop: bool, operands: u64, at: u64) -> Result<u64, Refusal> {
+    fn enter(&mut self, is_loop: bool, operands: u64, at: u64) -> Result<u64, ModuleRefusal> {
         self.open.push(Block { is_loop, operands, ..Block::default() });
         self.loops += u64::from(is_loop);
-        Shape::Blocks.check(self.open.len() as u64, at)?;
-        Shape::Loops.check(self.loops, at)?;
+        ComplexityLimit::Blocks.check(self.open.len() as u64, at)?;
+        ComplexityLimit::Loops.check(self.loops, at)?;
         Ok(1)
     }
 
-    fn leave(&mut self, at: u64) -> Result<u64, Refusal> {
+    fn leave(&mut self, at: u64) -> Result<u64, ModuleRefusal> {
         // The end of the function has no block.
         let Some(block) = self.open.pop() else { return Ok(1) };
         self.loops -= u64::from(block.is_loop);
         let values = block.set.len() as u64 + block.operands;
         let joins = values.saturating_mul(1 + block.branches);
         self.counts.joins = self.counts.joins.saturating_add(joins);
-        Shape::Joins.check(self.counts.joins, at)?;
+        ComplexityLimit::Joins.check(self.counts.joins, at)?;
         Ok(1)
     }
 
@@ -414,7 +414,7 @@ impl Walk {
     }
 
     /// Counts a local that is set in all open blocks: its values meet where these end or begin again.
-    fn set(&mut self, local: u32, at: u64) -> Result<(), Refusal> {
+    fn set(&mut self, local: u32, at: u64) -> Result<(), ModuleRefusal> {
         // A local that was set in a block was set in the blocks around it.
         for block in self.open.iter_mut().rev() {
             if !block.set.insert(local) {
@@ -423,7 +423,7 @@ impl Walk {
             self.pairs += 1;
         }
         // The limit on pairs bounds the time of the loop, too.
-        Shape::Joins.check(self.pairs, at)
+        ComplexityLimit::Joins.check(self.pairs, at)
     }
 }
 

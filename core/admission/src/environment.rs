@@ -1,8 +1,8 @@
 //! What the analysis is told about a module beside its bytes: what the host will answer, and no more.
 
-use crate::{Manifest, Parameter, ParameterType, Value};
+use crate::{Manifest, ModuleParameter, ParameterType, ParameterValue};
 use weir_abi::limit;
-use weir_bounds::{Environment, Given};
+use weir_bounds::{Environment, ParamBound};
 
 const WASM_PAGE: u64 = 65_536;
 
@@ -11,7 +11,7 @@ const WASM_PAGE: u64 = 65_536;
 ///
 /// The manifest is the module's own allegation, but the host answers by it too: `param_int` and `param_bytes` give what is here, `emit` takes no
 /// stream that is not declared and reads no string field that is not, and memory grows no further. So a manifest that lies gains nothing.
-pub(crate) fn environment(manifest: &Manifest, values: &[Option<Value>]) -> Environment {
+pub(crate) fn environment(manifest: &Manifest, values: &[Option<ParameterValue>]) -> Environment {
     let string_bytes = |has_strings: bool| if has_strings { limit::RECORD_STRING_BYTES } else { 0 };
     Environment {
         parameters: manifest
@@ -30,39 +30,41 @@ pub(crate) fn environment(manifest: &Manifest, values: &[Option<Value>]) -> Envi
     }
 }
 
-fn given(value: &Value) -> Given {
+fn given(value: &ParameterValue) -> ParamBound {
     match value {
-        Value::F64(_) => Given::Float,
+        ParameterValue::F64(_) => ParamBound::Float,
         _ => match value.as_int() {
-            Some(value) => Given::Int { min: value, max: value },
+            Some(value) => ParamBound::Int { min: value, max: value },
             None => {
                 let len = u32::try_from(value.encoded().len()).unwrap_or(u32::MAX);
-                Given::Bytes { min: len, max: len }
+                ParamBound::Bytes { min: len, max: len }
             }
         },
     }
 }
 
 /// What is known of a parameter that can have any value that it may be given.
-fn any(parameter: &Parameter) -> Given {
+fn any(parameter: &ModuleParameter) -> ParamBound {
     const PREFIX_BYTES: u32 = 17;
-    let limit = |limit: &Option<Value>, or: i64| limit.as_ref().and_then(Value::as_int).unwrap_or(or);
+    let limit = |limit: &Option<ParameterValue>, or: i64| {
+        limit.as_ref().and_then(ParameterValue::as_int).unwrap_or(or)
+    };
     match parameter.ty {
-        ParameterType::F64 => Given::Float,
-        ParameterType::Bool => Given::Int { min: 0, max: 1 },
+        ParameterType::F64 => ParamBound::Float,
+        ParameterType::Bool => ParamBound::Int { min: 0, max: 1 },
         ParameterType::I64 => {
-            Given::Int { min: limit(&parameter.min, i64::MIN), max: limit(&parameter.max, i64::MAX) }
+            ParamBound::Int { min: limit(&parameter.min, i64::MIN), max: limit(&parameter.max, i64::MAX) }
         }
         // What is unsigned reaches the module bit for bit, so a range over the middle has no order that is signed.
         ParameterType::U64 | ParameterType::Duration => {
             match (limit(&parameter.min, 0), limit(&parameter.max, u64::MAX.cast_signed())) {
-                (min, max) if min <= max => Given::Int { min, max },
-                _ => Given::Int { min: i64::MIN, max: i64::MAX },
+                (min, max) if min <= max => ParamBound::Int { min, max },
+                _ => ParamBound::Int { min: i64::MIN, max: i64::MAX },
             }
         }
-        ParameterType::Prefix => Given::Bytes { min: PREFIX_BYTES, max: PREFIX_BYTES },
+        ParameterType::Prefix => ParamBound::Bytes { min: PREFIX_BYTES, max: PREFIX_BYTES },
         ParameterType::String | ParameterType::U64List | ParameterType::StringList => {
-            Given::Bytes { min: 0, max: u32::try_from(Value::BYTES_MAX).unwrap_or(u32::MAX) }
+            ParamBound::Bytes { min: 0, max: u32::try_from(ParameterValue::BYTES_MAX).unwrap_or(u32::MAX) }
         }
     }
 }
@@ -78,18 +80,20 @@ mod tests {
         Manifest::parse(text.as_bytes()).unwrap()
     }
 
-    fn open(manifest: &Manifest) -> Given {
+    fn open(manifest: &Manifest) -> ParamBound {
         environment(manifest, &[None]).parameters[0]
     }
 
     /// Whether the value is one of those that the analysis looked at.
-    fn is_covered(given: &Given, of: &Given) -> bool {
+    fn is_covered(given: &ParamBound, of: &ParamBound) -> bool {
         match (given, of) {
-            (Given::Int { min, max }, Given::Int { min: least, max: most }) => least <= min && max <= most,
-            (Given::Bytes { min, max }, Given::Bytes { min: least, max: most }) => {
+            (ParamBound::Int { min, max }, ParamBound::Int { min: least, max: most }) => {
                 least <= min && max <= most
             }
-            (Given::Float, Given::Float) => true,
+            (ParamBound::Bytes { min, max }, ParamBound::Bytes { min: least, max: most }) => {
+                least <= min && max <= most
+            }
+            (ParamBound::Float, ParamBound::Float) => true,
             _ => false,
         }
     }
@@ -121,17 +125,17 @@ mod tests {
     #[test]
     fn a_parameter_that_was_left_open_has_its_range() {
         for (ty, rest, wanted) in [
-            ("u64", "min = 1\nmax = 1000", Given::Int { min: 1, max: 1000 }),
-            ("u64", "max = 1000", Given::Int { min: 0, max: 1000 }),
-            ("u64", "min = 1", Given::Int { min: i64::MIN, max: i64::MAX }),
-            ("i64", "min = -5", Given::Int { min: -5, max: i64::MAX }),
-            ("bool", "", Given::Int { min: 0, max: 1 }),
-            ("duration", "min = '1us'\nmax = '2us'", Given::Int { min: 1_000, max: 2_000 }),
-            ("f64", "", Given::Float),
-            ("prefix", "", Given::Bytes { min: 17, max: 17 }),
-            ("string", "", Given::Bytes { min: 0, max: 65_536 }),
-            ("u64-list", "max = 65535", Given::Bytes { min: 0, max: 65_536 }),
-            ("string-list", "", Given::Bytes { min: 0, max: 65_536 }),
+            ("u64", "min = 1\nmax = 1000", ParamBound::Int { min: 1, max: 1000 }),
+            ("u64", "max = 1000", ParamBound::Int { min: 0, max: 1000 }),
+            ("u64", "min = 1", ParamBound::Int { min: i64::MIN, max: i64::MAX }),
+            ("i64", "min = -5", ParamBound::Int { min: -5, max: i64::MAX }),
+            ("bool", "", ParamBound::Int { min: 0, max: 1 }),
+            ("duration", "min = '1us'\nmax = '2us'", ParamBound::Int { min: 1_000, max: 2_000 }),
+            ("f64", "", ParamBound::Float),
+            ("prefix", "", ParamBound::Bytes { min: 17, max: 17 }),
+            ("string", "", ParamBound::Bytes { min: 0, max: 65_536 }),
+            ("u64-list", "max = 65535", ParamBound::Bytes { min: 0, max: 65_536 }),
+            ("string-list", "", ParamBound::Bytes { min: 0, max: 65_536 }),
         ] {
             assert_eq!(open(&manifest(ty, rest)), wanted, "{ty} {rest}");
         }
@@ -156,7 +160,7 @@ mod tests {
                 assert!(is_covered(&super::given(&value), &open(&manifest)), "{ty}: {value}");
             }
         }
-        let longest = Value::String(vec![b'x'; Value::BYTES_MAX]);
+        let longest = ParameterValue::String(vec![b'x'; ParameterValue::BYTES_MAX]);
         assert!(is_covered(&super::given(&longest), &open(&manifest("string", ""))));
     }
 }

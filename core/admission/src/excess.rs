@@ -1,9 +1,9 @@
 //! Why a module is over its limits, in words.
 
 use crate::compare::round;
-use crate::{Calibration, Comparison, Resource, Standing, Tier};
+use crate::{Calibration, Comparison, LimitStatus, LimitedResource, Tier};
 use std::fmt;
-use weir_bounds::{Analysis, EntryBound, Reason, Step, What};
+use weir_bounds::{Analysis, EntryBound, PathStep, UnboundedReason, What};
 use weir_units::Bytes;
 
 /// What a module may use more of than its profile allows, and where.
@@ -12,9 +12,9 @@ pub struct Excess {
     /// What is furthest over its limit.
     pub comparison: Comparison,
     /// Why there is no bound, at the first place that has none.
-    pub reason: Option<Reason>,
+    pub reason: Option<UnboundedReason>,
     /// What contributes most to it; nothing where the reason says why there is no bound.
-    pub most: Option<Step>,
+    pub most: Option<PathStep>,
     /// The tiers that the profile allows.
     pub tiers: Vec<Tier>,
     /// How long fuel takes.
@@ -27,9 +27,9 @@ impl Excess {
     /// The tier that would have to be allowed for the module to run.
     pub fn needs(&self) -> Tier {
         match self.comparison.standing() {
-            Standing::Within => Tier::Proved,
-            Standing::Over => Tier::Supervised,
-            Standing::Beyond | Standing::Unbounded => Tier::Metered,
+            LimitStatus::Within => Tier::Proved,
+            LimitStatus::Over => Tier::Supervised,
+            LimitStatus::Beyond | LimitStatus::Unbounded => Tier::Metered,
         }
     }
 }
@@ -42,11 +42,14 @@ impl fmt::Display for Excess {
         if bound.is_bounded() {
             let bound = self.comparison.shown(*bound, &self.calibration);
             match resource {
-                Resource::Fuel => write!(f, "{name} takes up to {bound}")?,
-                Resource::Stack | Resource::ShadowStack | Resource::Memory => {
+                LimitedResource::Fuel => write!(f, "{name} takes up to {bound}")?,
+                LimitedResource::Stack | LimitedResource::ShadowStack | LimitedResource::Memory => {
                     write!(f, "{name} uses up to {bound} of {what}")?;
                 }
-                Resource::Records | Resource::Patches | Resource::Frames | Resource::Pages => {
+                LimitedResource::Records
+                | LimitedResource::Patches
+                | LimitedResource::Frames
+                | LimitedResource::Pages => {
                     write!(f, "{name} uses up to {bound} {what}")?;
                 }
             }
@@ -77,7 +80,7 @@ impl fmt::Display for Excess {
             }
             Tier::Metered => f.write_str("; with \"metered\" among its `tiers` the module would run")?,
         }
-        if *resource == Resource::Fuel && !self.calibration.is_measured() {
+        if *resource == LimitedResource::Fuel && !self.calibration.is_measured() {
             f.write_str(" (this node is not calibrated)")?;
         }
         Ok(())
@@ -86,27 +89,27 @@ impl fmt::Display for Excess {
 
 impl Excess {
     /// What contributes most to what is exceeded.
-    pub fn contributor(&self) -> Option<&Step> {
+    pub fn contributor(&self) -> Option<&PathStep> {
         self.most.as_ref()
     }
 }
 
 /// What contributes most to a bound that is over its limit.
-pub(crate) fn most(comparison: &Comparison, analysis: &Analysis) -> Option<Step> {
+pub(crate) fn most(comparison: &Comparison, analysis: &Analysis) -> Option<PathStep> {
     let found = comparison.entry.and_then(|entry| analysis.entry(entry));
     let most = found.map(|found| &found.most);
     match comparison.resource {
-        Resource::Fuel => {
+        LimitedResource::Fuel => {
             found.and_then(EntryBound::dearest).filter(|_| comparison.bound.is_bounded()).cloned()
         }
-        Resource::Stack => most?.stack.clone(),
-        Resource::ShadowStack => most?.shadow_stack.clone(),
-        Resource::Records => most?.records.clone(),
-        Resource::Patches => most?.patches.clone(),
-        Resource::Frames => most?.frames.clone(),
-        Resource::Pages => most?.pages.clone(),
+        LimitedResource::Stack => most?.stack.clone(),
+        LimitedResource::ShadowStack => most?.shadow_stack.clone(),
+        LimitedResource::Records => most?.records.clone(),
+        LimitedResource::Patches => most?.patches.clone(),
+        LimitedResource::Frames => most?.frames.clone(),
+        LimitedResource::Pages => most?.pages.clone(),
         // More than a module may begin with is refused before: what it grows by is what is too much.
-        Resource::Memory => {
+        LimitedResource::Memory => {
             let all = analysis.entries.iter().filter_map(|entry| entry.most.pages.as_ref());
             all.max_by_key(|step| step.amount.at(weir_abi::limit::PACKET_BYTES.into())).cloned()
         }
@@ -114,7 +117,7 @@ pub(crate) fn most(comparison: &Comparison, analysis: &Analysis) -> Option<Step>
 }
 
 /// A step in words.
-struct Shown<'a>(&'a Step);
+struct Shown<'a>(&'a PathStep);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

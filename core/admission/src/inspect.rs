@@ -1,12 +1,12 @@
 //! What is checked about a module's bytes before anything else looks at them.
 
-use crate::complexity::{Complexity, Shape};
+use crate::complexity::{Complexity, ComplexityLimit};
 use crate::{Excess, ManifestError, ValueError, shown as shown_text};
 use wasmparser::{ExternalKind, FuncType, Payload, TypeRef, ValType, Validator, WasmFeatures};
-use weir_abi::entry::{self, ENTRY_POINTS, EntryPoint, EntryPoints, Place, Presence};
+use weir_abi::entry::{self, ENTRY_POINTS, EntryLocation, EntryPoint, EntryPoints, EntryPresence};
 use weir_abi::host::{self, HostFunction, ValueType};
 use weir_abi::{MANIFEST_SECTION, PRIVATE_MAX, RESERVED_PREFIX, export};
-use weir_bounds::{Import, Module, Sections};
+use weir_bounds::{Import, ParsedModule, Sections};
 use weir_units::{Bytes, Nanos, beside};
 
 /// The largest module, in bytes.
@@ -18,7 +18,7 @@ const WASM_PAGE: u64 = 65_536;
 
 /// How a module takes packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum EntryKind {
     /// One at a time; weir adds the loop over a batch.
     Packet,
     /// A batch at a time.
@@ -27,7 +27,7 @@ pub enum Entry {
 
 /// What the loader needs to know about a valid module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct ModuleInfo {
     /// The entry points that it has. Of those for packets it has exactly one.
     pub entries: EntryPoints,
     /// Index of the entry function.
@@ -50,10 +50,10 @@ pub struct Facts {
     pub may_be_inlined: bool,
 }
 
-impl Facts {
+impl ModuleInfo {
     /// How it takes packets.
-    pub const fn entry(&self) -> Entry {
-        if self.entries.has(EntryPoint::Batch) { Entry::Batch } else { Entry::Packet }
+    pub const fn entry(&self) -> EntryKind {
+        if self.entries.has(EntryPoint::Batch) { EntryKind::Batch } else { EntryKind::Packet }
     }
 }
 
@@ -65,21 +65,21 @@ fn hex(bytes: &[u8]) -> String {
 /// An entry point, as a message names it.
 fn named(entry: EntryPoint) -> String {
     match entry.definition().place {
-        Place::Export => format!("the export `{entry}`"),
-        Place::StartSection => "the start function".to_owned(),
+        EntryLocation::Export => format!("the export `{entry}`"),
+        EntryLocation::StartSection => "the start function".to_owned(),
     }
 }
 
 /// The entry points of which a module has exactly one, as a message names them.
 fn either() -> String {
-    let names = ENTRY_POINTS.iter().filter(|known| known.presence == Presence::Either);
+    let names = ENTRY_POINTS.iter().filter(|known| known.presence == EntryPresence::Either);
     names.map(|known| format!("`{}`", known.name)).collect::<Vec<_>>().join(" and ")
 }
 
-/// Why a module does not run. Everything here is to blame on the module, but for [`Refusal::Setting`]; where a profile is named, another one may
+/// Why a module does not run. Everything here is to blame on the module, but for [`ModuleRefusal::Setting`]; where a profile is named, another one may
 /// admit it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum Refusal {
+pub enum ModuleRefusal {
     /// Not WebAssembly at all.
     #[error("this is not a WebAssembly module: it begins with {}, not with 00 61 73 6d", hex(.0))]
     NotWasm(Vec<u8>),
@@ -150,7 +150,7 @@ pub enum Refusal {
     )]
     Shape {
         /// The thing that it has too many of.
-        shape: Shape,
+        shape: ComplexityLimit,
         /// As many as were counted.
         given: u64,
         /// The byte of the module at which the limit was passed.
@@ -234,22 +234,22 @@ fn features() -> WasmFeatures {
 }
 
 /// Refuses what is longer than any module may be.
-pub(crate) fn check_size(bytes: &[u8]) -> Result<(), Refusal> {
+pub(crate) fn check_size(bytes: &[u8]) -> Result<(), ModuleRefusal> {
     if bytes.len() > MODULE_BYTES_MAX {
-        return Err(Refusal::TooLarge(Bytes(bytes.len() as u64)));
+        return Err(ModuleRefusal::TooLarge(Bytes(bytes.len() as u64)));
     }
     Ok(())
 }
 
 /// Checks the bytes, and reads their sections.
-pub(crate) fn inspect(bytes: Vec<u8>) -> Result<(Module, Facts), Refusal> {
+pub(crate) fn inspect(bytes: Vec<u8>) -> Result<(ParsedModule, ModuleInfo), ModuleRefusal> {
     check_size(&bytes)?;
     if !bytes.starts_with(b"\0asm") {
-        return Err(Refusal::NotWasm(bytes.iter().take(4).copied().collect()));
+        return Err(ModuleRefusal::NotWasm(bytes.iter().take(4).copied().collect()));
     }
     let mut validator = Validator::new_with_features(features());
     let mut functions = Vec::new();
-    let module = Module::read(bytes, |payload, sections| {
+    let module = ParsedModule::read(bytes, |payload, sections| {
         if let wasmparser::ValidPayload::Func(function, _) = validator.payload(&payload)? {
             functions.push(function);
         }
@@ -268,34 +268,34 @@ pub(crate) fn inspect(bytes: Vec<u8>) -> Result<(Module, Facts), Refusal> {
     Ok((module, facts))
 }
 
-impl From<wasmparser::BinaryReaderError> for Refusal {
+impl From<wasmparser::BinaryReaderError> for ModuleRefusal {
     fn from(error: wasmparser::BinaryReaderError) -> Self {
         Self::Invalid { offset: error.offset(), reason: shown_text(error.message()) }
     }
 }
 
 /// A check of what a section says.
-type Check = fn(&Sections) -> Result<(), Refusal>;
+type Check = fn(&Sections) -> Result<(), ModuleRefusal>;
 
 /// Checks how much a section has before it is read, and gives the check of its contents.
-fn before(payload: &Payload<'_>, so_far: &Sections) -> Result<Check, Refusal> {
+fn before(payload: &Payload<'_>, so_far: &Sections) -> Result<Check, ModuleRefusal> {
     let (shape, count, after): (_, _, Check) = match payload {
-        Payload::TypeSection(reader) => (Shape::Types, reader.count(), signatures),
-        Payload::ImportSection(reader) => (Shape::Functions, reader.count(), imports),
+        Payload::TypeSection(reader) => (ComplexityLimit::Types, reader.count(), signatures),
+        Payload::ImportSection(reader) => (ComplexityLimit::Functions, reader.count(), imports),
         Payload::FunctionSection(reader) => {
             let imported = u32::try_from(so_far.functions.len()).unwrap_or(u32::MAX);
-            (Shape::Functions, reader.count().saturating_add(imported), |_| Ok(()))
+            (ComplexityLimit::Functions, reader.count().saturating_add(imported), |_| Ok(()))
         }
-        Payload::TableSection(reader) => (Shape::Tables, reader.count(), tables),
-        Payload::GlobalSection(reader) => (Shape::Globals, reader.count(), |_| Ok(())),
-        Payload::ExportSection(reader) => (Shape::Exports, reader.count(), |_| Ok(())),
-        Payload::DataSection(reader) => (Shape::DataSegments, reader.count(), |_| Ok(())),
+        Payload::TableSection(reader) => (ComplexityLimit::Tables, reader.count(), tables),
+        Payload::GlobalSection(reader) => (ComplexityLimit::Globals, reader.count(), |_| Ok(())),
+        Payload::ExportSection(reader) => (ComplexityLimit::Exports, reader.count(), |_| Ok(())),
+        Payload::DataSection(reader) => (ComplexityLimit::DataSegments, reader.count(), |_| Ok(())),
         Payload::ElementSection(reader) => {
             elements(reader)?;
             return Ok(|_| Ok(()));
         }
         Payload::CustomSection(reader) if reader.name() == MANIFEST_SECTION && so_far.has_manifest() => {
-            return Err(Refusal::TwoManifests(reader.range().start));
+            return Err(ModuleRefusal::TwoManifests(reader.range().start));
         }
         _ => return Ok(|_| Ok(())),
     };
@@ -303,25 +303,25 @@ fn before(payload: &Payload<'_>, so_far: &Sections) -> Result<Check, Refusal> {
     Ok(after)
 }
 
-fn signatures(sections: &Sections) -> Result<(), Refusal> {
+fn signatures(sections: &Sections) -> Result<(), ModuleRefusal> {
     let functions = sections.types.iter().filter_map(|(at, ty)| Some((at, ty.as_ref()?)));
     let mut sizes = functions.map(|(at, ty)| (ty.params().len() + ty.results().len(), *at));
-    sizes.try_for_each(|(size, at)| Shape::Signature.check(size as u64, at))
+    sizes.try_for_each(|(size, at)| ComplexityLimit::Signature.check(size as u64, at))
 }
 
-fn tables(sections: &Sections) -> Result<(), Refusal> {
+fn tables(sections: &Sections) -> Result<(), ModuleRefusal> {
     let mut elements = 0u64;
     for table in &sections.tables {
         elements = elements.saturating_add(*table);
         if elements > TABLE_ELEMENTS_MAX as u64 {
-            return Err(Refusal::TableSize(elements));
+            return Err(ModuleRefusal::TableSize(elements));
         }
     }
     Ok(())
 }
 
 /// Counts the elements of all segments, before any is copied.
-fn elements(reader: &wasmparser::ElementSectionReader<'_>) -> Result<(), Refusal> {
+fn elements(reader: &wasmparser::ElementSectionReader<'_>) -> Result<(), ModuleRefusal> {
     let mut elements = 0u64;
     for segment in reader.clone() {
         let segment = segment?;
@@ -331,22 +331,22 @@ fn elements(reader: &wasmparser::ElementSectionReader<'_>) -> Result<(), Refusal
         };
         // An empty one takes room too.
         elements = elements.saturating_add(u64::from(count).max(1));
-        Shape::Elements.check(elements, segment.range.start)?;
+        ComplexityLimit::Elements.check(elements, segment.range.start)?;
     }
     Ok(())
 }
 
-fn imports(sections: &Sections) -> Result<(), Refusal> {
+fn imports(sections: &Sections) -> Result<(), ModuleRefusal> {
     sections.imports.iter().try_for_each(|given| import(sections, given))
 }
 
-fn import(sections: &Sections, Import { module, name, ty }: &Import) -> Result<(), Refusal> {
+fn import(sections: &Sections, Import { module, name, ty }: &Import) -> Result<(), ModuleRefusal> {
     let known = HostFunction::named(name).filter(|_| module == host::MODULE).map(HostFunction::definition);
     let (Some(known), TypeRef::Func(index)) = (known, ty) else {
         let short = |name: &str| name.escape_debug().take(80).collect();
         let known = host::HOST_FUNCTIONS.iter().map(|known| format!("`weir.{}`", known.name));
         let known = known.collect::<Vec<_>>().join(", ");
-        return Err(Refusal::UnknownImport { module: short(module), name: short(name), known });
+        return Err(ModuleRefusal::UnknownImport { module: short(module), name: short(name), known });
     };
     let given = sections.type_at(*index);
     let wanted =
@@ -354,14 +354,14 @@ fn import(sections: &Sections, Import { module, name, ty }: &Import) -> Result<(
     if given == Some(&wanted) {
         return Ok(());
     }
-    Err(Refusal::ImportType { name: known.name, given: shown(given), wanted: shown(Some(&wanted)) })
+    Err(ModuleRefusal::ImportType { name: known.name, given: shown(given), wanted: shown(Some(&wanted)) })
 }
 
 /// The index of an entry point, if it is there. An error where it has another type than it must, or is no function of the module's own.
-fn entry_point(module: &Module, known: &entry::Definition) -> Result<Option<u32>, Refusal> {
+fn entry_point(module: &ParsedModule, known: &entry::EntryDefinition) -> Result<Option<u32>, ModuleRefusal> {
     let index = match known.place {
-        Place::StartSection => module.start,
-        Place::Export => {
+        EntryLocation::StartSection => module.start,
+        EntryLocation::Export => {
             let Some(export) = module.exports.iter().find(|export| export.name == known.name) else {
                 return Ok(None);
             };
@@ -371,41 +371,41 @@ fn entry_point(module: &Module, known: &entry::Definition) -> Result<Option<u32>
             let wanted = FuncType::new(parameters, known.result.value_type().map(value_type));
             if ty != Some(&wanted) {
                 let (given, wanted) = (shown(ty), shown(Some(&wanted)));
-                return Err(Refusal::ExportType { name: known.name, given, wanted });
+                return Err(ModuleRefusal::ExportType { name: known.name, given, wanted });
             }
             Some(export.index)
         }
     };
     match index.and_then(|index| module.imported.get(index as usize).copied().flatten()) {
-        Some(host) => Err(Refusal::ImportedEntry { entry: known.entry, name: host.definition().name }),
+        Some(host) => Err(ModuleRefusal::ImportedEntry { entry: known.entry, name: host.definition().name }),
         None => Ok(index),
     }
 }
 
 /// The entry points that the module has, and the function that takes its packets.
-fn entry_points(module: &Module) -> Result<(EntryPoints, u32), Refusal> {
+fn entry_points(module: &ParsedModule) -> Result<(EntryPoints, u32), ModuleRefusal> {
     let (mut entries, mut takers) = (EntryPoints::default(), Vec::new());
     for known in &ENTRY_POINTS {
         if let Some(index) = entry_point(module, known)? {
             entries = entries.with(known.entry);
-            takers.extend((known.presence == Presence::Either).then_some(index));
+            takers.extend((known.presence == EntryPresence::Either).then_some(index));
         }
     }
     let is_ours = |name: &str| EntryPoint::named(name).is_some() || !name.starts_with(RESERVED_PREFIX);
     match (takers.as_slice(), module.exports.iter().find(|export| !is_ours(&export.name))) {
-        ([], _) => Err(Refusal::Entry { given: "neither of them" }),
-        ([_, _, ..], _) => Err(Refusal::Entry { given: "both of them" }),
-        ([_], Some(export)) => Err(Refusal::ReservedExport(export.name.chars().take(80).collect())),
+        ([], _) => Err(ModuleRefusal::Entry { given: "neither of them" }),
+        ([_, _, ..], _) => Err(ModuleRefusal::Entry { given: "both of them" }),
+        ([_], Some(export)) => Err(ModuleRefusal::ReservedExport(export.name.chars().take(80).collect())),
         ([taker], None) => Ok((entries, *taker)),
     }
 }
 
-fn facts(module: &Module, complexity: &Complexity) -> Result<Facts, Refusal> {
+fn facts(module: &ParsedModule, complexity: &Complexity) -> Result<ModuleInfo, ModuleRefusal> {
     let is_exported = module.exports.iter().any(|export| export.is(export::MEMORY, ExternalKind::Memory));
-    let (pages, memory_declared) = module.memory.filter(|_| is_exported).ok_or(Refusal::Memory)?;
+    let (pages, memory_declared) = module.memory.filter(|_| is_exported).ok_or(ModuleRefusal::Memory)?;
     let memory = Bytes(pages.saturating_mul(WASM_PAGE));
     if memory.0 > u64::from(PRIVATE_MAX) {
-        return Err(Refusal::MemorySize { given: memory, max: Bytes(PRIVATE_MAX.into()) });
+        return Err(ModuleRefusal::MemorySize { given: memory, max: Bytes(PRIVATE_MAX.into()) });
     }
     let (entries, entry_function) = entry_points(module)?;
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
@@ -416,7 +416,7 @@ fn facts(module: &Module, complexity: &Complexity) -> Result<Facts, Refusal> {
             imports.push(name);
         }
     }
-    Ok(Facts {
+    Ok(ModuleInfo {
         entries,
         entry_function,
         stack_pointer: module.stack_pointer,

@@ -1,5 +1,5 @@
 //! Admission: a module's bytes, manifest and parameters become an [`Admitted`], the only thing that a sandbox loads, or a
-//! [`Refusal`] that says what is wrong, where, and what to do.
+//! [`ModuleRefusal`] that says what is wrong, where, and what to do.
 //!
 //! A module is admitted by a [`Profile`]: [`Assessment`] holds the bounds that `weir_bounds` finds against the profile's limits, and the outcome
 //! picks the [`Tier`].
@@ -24,19 +24,22 @@ mod stream;
 mod table;
 mod tier;
 
-pub use admit::{Admitted, Setting, manifest_of};
-pub use assess::{Assessment, Terms};
+pub use admit::{Admitted, ParameterSetting, manifest_of};
+pub use assess::{AdmissionTerms, Assessment};
 pub use calibration::{CALIBRATION_BYTES_MAX, Calibration, CalibrationError, ShownTime};
-pub use compare::{Comparison, Resource, Standing};
-pub use complexity::Shape;
+pub use compare::{Comparison, LimitStatus, LimitedResource};
+pub use complexity::ComplexityLimit;
 pub use excess::Excess;
-pub use inspect::{Entry, Facts, MODULE_BYTES_MAX, Refusal, TABLE_ELEMENTS_MAX};
-pub use manifest::{Kind, MANIFEST_BYTES_MAX, Manifest, ManifestError, Output, Parallel, Service, Tick};
-pub use parameter::{Parameter, ParameterType, Prefix, Value, ValueError};
+pub use inspect::{EntryKind, MODULE_BYTES_MAX, ModuleInfo, ModuleRefusal, TABLE_ELEMENTS_MAX};
+pub use manifest::{
+    DeclaredOutput, DeclaredService, MANIFEST_BYTES_MAX, Manifest, ManifestError, ModuleKind, Parallel,
+    TickPeriod,
+};
+pub use parameter::{ModuleParameter, ParameterType, ParameterValue, Prefix, ValueError};
 pub use profile::{PROFILE_BYTES_MAX, Profile, ProfileError};
-pub use stream::{Field, FieldValue, Stream};
-pub use table::{Access, Table};
-pub use tier::{Limits, Tier};
+pub use stream::{DeclaredStream, FieldValue, StreamField};
+pub use table::{DeclaredTable, TableAccess};
+pub use tier::{FuelLimits, Tier};
 pub use weir_units::{Name, NameError, is_plain, shown};
 
 /// The most stack that a call of a module has, whatever its profile says: what the engine gives it.

@@ -4,7 +4,10 @@
 //! dangerous when wrong is checked elsewhere.
 
 use crate::table::{self, RawTable};
-use crate::{Field, Name, NameError, Parameter, ParameterType, Stream, Table, ValueError, is_plain, shown};
+use crate::{
+    DeclaredStream, DeclaredTable, ModuleParameter, Name, NameError, ParameterType, StreamField, ValueError,
+    is_plain, shown,
+};
 use serde::Deserialize;
 use weir_abi::{ABI_VERSION, PRIVATE_MAX, limit, row::FieldType};
 use weir_units::{Bytes, Nanos};
@@ -32,7 +35,7 @@ pub struct Manifest {
     /// What it does, in a line.
     pub summary: String,
     /// Whether it only looks.
-    pub kind: Kind,
+    pub kind: ModuleKind,
     /// How it may be spread over threads.
     pub parallel: Parallel,
     /// The most private memory that it wants.
@@ -40,24 +43,24 @@ pub struct Manifest {
     /// How many packets it wants to keep at once.
     pub keep: u32,
     /// How often `weir_tick` is called.
-    pub tick: Option<Tick>,
+    pub tick: Option<TickPeriod>,
     /// What can be set.
-    pub parameters: Vec<Parameter>,
+    pub parameters: Vec<ModuleParameter>,
     /// What it emits.
-    pub streams: Vec<Stream>,
+    pub streams: Vec<DeclaredStream>,
     /// What it can do for others, where its session offers that.
-    pub services: Vec<Service>,
+    pub services: Vec<DeclaredService>,
     /// The services of others that it calls, where its session uses such.
     pub calls: Vec<Name>,
     /// Where it sends frames of its own.
-    pub outputs: Vec<Output>,
+    pub outputs: Vec<DeclaredOutput>,
     /// Named tables that it reads or publishes.
-    pub tables: Vec<Table>,
+    pub tables: Vec<DeclaredTable>,
 }
 
 /// Something that a module can do for modules of other sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Service {
+pub struct DeclaredService {
     /// Its name.
     pub name: Name,
     /// What it does, in a line.
@@ -70,7 +73,7 @@ pub struct Service {
 
 /// A declared output: a way out for Ethernet frames that the module makes. Where it leads, the operator says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Output {
+pub struct DeclaredOutput {
     /// Its name.
     pub name: Name,
     /// What is sent there, in a line.
@@ -80,7 +83,7 @@ pub struct Output {
 /// What a module is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum ModuleKind {
     /// It measures: runs when no module is named.
     Monitor,
     /// It drops or changes packets: runs only when named.
@@ -102,7 +105,7 @@ pub enum Parallel {
 
 /// The period of `weir_tick`, in packet time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tick {
+pub enum TickPeriod {
     /// Fixed.
     Every(Nanos),
     /// The value of the duration parameter with this index.
@@ -217,7 +220,7 @@ struct Raw {
     license: String,
     summary: String,
     #[serde(default = "monitor")]
-    kind: Kind,
+    kind: ModuleKind,
     #[serde(default = "one_instance")]
     parallel: Parallel,
     memory: Option<String>,
@@ -248,8 +251,8 @@ struct RawService {
     answer: String,
 }
 
-fn monitor() -> Kind {
-    Kind::Monitor
+fn monitor() -> ModuleKind {
+    ModuleKind::Monitor
 }
 
 fn one_instance() -> Parallel {
@@ -357,14 +360,14 @@ impl Manifest {
     }
 }
 
-fn service(raw: RawService) -> Result<Service, ManifestError> {
+fn service(raw: RawService) -> Result<DeclaredService, ManifestError> {
     let service_name = name("service.name", &raw.name)?;
     let most = Bytes(limit::MESSAGE_BYTES.into());
     let size = |at, text: &str| match text.parse::<Bytes>() {
         Ok(bytes) if bytes <= most => Ok(bytes),
         _ => Err(ManifestError::Amount { at, wanted: format!("an amount up to {most} such as \"256 B\"") }),
     };
-    Ok(Service {
+    Ok(DeclaredService {
         summary: line(&format!("service `{service_name}`, summary"), raw.summary)?,
         request: size("service.request", &raw.request)?,
         answer: size("service.answer", &raw.answer)?,
@@ -380,10 +383,10 @@ fn toml_error(error: &toml::de::Error, text: &str) -> ManifestError {
     ManifestError::Toml(format!("{place}{}", shown(error.message())))
 }
 
-fn tick(raw: &RawTick, parameters: &[Parameter]) -> Result<Tick, ManifestError> {
+fn tick(raw: &RawTick, parameters: &[ModuleParameter]) -> Result<TickPeriod, ManifestError> {
     match raw {
         RawTick::Every(text) => match text.parse::<Nanos>() {
-            Ok(period) if period >= TICK_MIN => Ok(Tick::Every(period)),
+            Ok(period) if period >= TICK_MIN => Ok(TickPeriod::Every(period)),
             _ => Err(ManifestError::Amount {
                 at: "tick",
                 wanted: format!("a duration of at least {TICK_MIN}, such as \"1s\""),
@@ -392,7 +395,7 @@ fn tick(raw: &RawTick, parameters: &[Parameter]) -> Result<Tick, ManifestError> 
         RawTick::Parameter { parameter } => parameters
             .iter()
             .position(|p| p.name.as_str() == parameter && p.ty == ParameterType::Duration)
-            .map(Tick::Parameter)
+            .map(TickPeriod::Parameter)
             .ok_or_else(|| ManifestError::Amount {
                 at: "tick",
                 wanted: format!("`{}` is no parameter of type duration", parameter.escape_debug()),
@@ -420,7 +423,7 @@ fn keep(packets: u32) -> Result<u32, ManifestError> {
     }
 }
 
-fn parameter(raw: RawParameter) -> Result<Parameter, ManifestError> {
+fn parameter(raw: RawParameter) -> Result<ModuleParameter, ManifestError> {
     let parameter_name = name("parameter.name", &raw.name)?;
     let at = format!("parameter `{parameter_name}`");
     let ty = ParameterType::ALL.iter().find(|ty| ty.name() == raw.ty).copied().ok_or_else(|| {
@@ -430,7 +433,7 @@ fn parameter(raw: RawParameter) -> Result<Parameter, ManifestError> {
             known: ParameterType::ALL.iter().map(|ty| ty.name()).collect::<Vec<_>>().join(", "),
         }
     })?;
-    let mut parameter = Parameter {
+    let mut parameter = ModuleParameter {
         name: parameter_name,
         ty,
         default: None,
@@ -439,7 +442,7 @@ fn parameter(raw: RawParameter) -> Result<Parameter, ManifestError> {
         unit: line(&format!("{at}, unit"), raw.unit)?,
         summary: line(&format!("{at}, summary"), raw.summary)?,
     };
-    let read = |parameter: &Parameter, what: &str, value: Option<toml::Value>| {
+    let read = |parameter: &ModuleParameter, what: &str, value: Option<toml::Value>| {
         value
             .map(|value| {
                 let texts = texts(&value);
@@ -471,7 +474,7 @@ fn texts(value: &toml::Value) -> Vec<String> {
     }
 }
 
-fn stream(raw: RawStream) -> Result<Stream, ManifestError> {
+fn stream(raw: RawStream) -> Result<DeclaredStream, ManifestError> {
     let stream_name = name("stream.name", &raw.name)?;
     let at = format!("stream `{stream_name}`");
     at_most(&at, raw.field.len(), FIELDS_MAX)?;
@@ -490,16 +493,16 @@ fn stream(raw: RawStream) -> Result<Stream, ManifestError> {
         })?;
         let unit = line(&format!("{at}, field `{field_name}`, unit"), field.unit)?;
         let summary = line(&format!("{at}, field `{field_name}`, summary"), field.summary)?;
-        fields.push(Field { name: field_name, ty, unit, summary, offset: 0 });
+        fields.push(StreamField { name: field_name, ty, unit, summary, offset: 0 });
     }
     unique("field", fields.iter().map(|f| &f.name))?;
-    Ok(Stream::new(stream_name, line(&format!("{at}, summary"), raw.summary)?, fields))
+    Ok(DeclaredStream::new(stream_name, line(&format!("{at}, summary"), raw.summary)?, fields))
 }
 
-fn output(raw: RawOutput) -> Result<Output, ManifestError> {
+fn output(raw: RawOutput) -> Result<DeclaredOutput, ManifestError> {
     let name = name("output.name", &raw.name)?;
     let summary = line(&format!("output `{name}`, summary"), raw.summary)?;
-    Ok(Output { name, summary })
+    Ok(DeclaredOutput { name, summary })
 }
 
 pub(crate) fn name(at: &str, text: &str) -> Result<Name, ManifestError> {
@@ -544,7 +547,7 @@ fn unique<'a>(at: &'static str, names: impl Iterator<Item = &'a Name>) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Value;
+    use crate::ParameterValue;
     use proptest::prelude::*;
 
     const HEAD: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n";
@@ -565,10 +568,10 @@ mod tests {
         .unwrap();
         assert_eq!(
             (manifest.kind, manifest.parallel, manifest.memory),
-            (Kind::Filter, Parallel::Flow, Bytes(1 << 20))
+            (ModuleKind::Filter, Parallel::Flow, Bytes(1 << 20))
         );
-        assert_eq!(manifest.tick, Some(Tick::Parameter(0)));
-        assert_eq!(manifest.parameters[1].default, Some(Value::U64List(vec![53, 123])));
+        assert_eq!(manifest.tick, Some(TickPeriod::Parameter(0)));
+        assert_eq!(manifest.parameters[1].default, Some(ParameterValue::U64List(vec![53, 123])));
         let outputs: Vec<_> =
             manifest.outputs.iter().map(|o| (o.name.as_str(), o.summary.as_str())).collect();
         assert_eq!(outputs, [("repairs", "what was lost"), ("other", "")]);

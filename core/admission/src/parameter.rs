@@ -65,17 +65,17 @@ impl ParameterType {
 
 /// A declared parameter.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Parameter {
+pub struct ModuleParameter {
     /// Its name.
     pub name: Name,
     /// Its type.
     pub ty: ParameterType,
     /// The value if none is given; without it the user must give one.
-    pub default: Option<Value>,
+    pub default: Option<ParameterValue>,
     /// Lower limit of a number or duration.
-    pub min: Option<Value>,
+    pub min: Option<ParameterValue>,
     /// Upper limit of a number or duration.
-    pub max: Option<Value>,
+    pub max: Option<ParameterValue>,
     /// The unit, for people.
     pub unit: String,
     /// What it does, in a line.
@@ -93,7 +93,7 @@ pub struct Prefix {
 
 /// The value of a parameter.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum ParameterValue {
     /// Unsigned integer.
     U64(u64),
     /// Signed integer.
@@ -137,7 +137,7 @@ pub enum ValueError {
         /// The parameter.
         parameter: Name,
         /// What was given.
-        given: Value,
+        given: ParameterValue,
         /// Lower limit, or "-".
         min: String,
         /// Upper limit, or "-".
@@ -170,7 +170,7 @@ pub enum ValueError {
         known: String,
     },
     /// Too long.
-    #[error("parameter `{parameter}` has more than {} bytes", Value::BYTES_MAX)]
+    #[error("parameter `{parameter}` has more than {} bytes", ParameterValue::BYTES_MAX)]
     TooLong {
         /// The parameter.
         parameter: Name,
@@ -180,20 +180,20 @@ pub enum ValueError {
     Name(#[from] NameError),
 }
 
-impl Parameter {
+impl ModuleParameter {
     /// Reads what the user gave; several texts are the items of a list. Checks type and limits.
-    pub fn read(&self, given: &[&str]) -> Result<Value, ValueError> {
+    pub fn read(&self, given: &[&str]) -> Result<ParameterValue, ValueError> {
         if given.len() != 1 && !self.ty.is_list() {
             return Err(ValueError::Several { parameter: self.name.clone() });
         }
         let value = match self.ty {
-            ParameterType::U64List => Value::U64List(
+            ParameterType::U64List => ParameterValue::U64List(
                 given
                     .iter()
                     .map(|text| text.trim().parse().map_err(|_| self.unreadable(text, "an unsigned integer")))
                     .collect::<Result<_, _>>()?,
             ),
-            ParameterType::StringList => Value::StringList(
+            ParameterType::StringList => ParameterValue::StringList(
                 given
                     .iter()
                     .map(|text| unescape(text).ok_or_else(|| self.unreadable(text, STRING)))
@@ -204,35 +204,36 @@ impl Parameter {
         self.check(value)
     }
 
-    fn read_one(ty: ParameterType, text: &str) -> Result<Value, &'static str> {
+    fn read_one(ty: ParameterType, text: &str) -> Result<ParameterValue, &'static str> {
         let trimmed = text.trim();
         match ty {
-            ParameterType::U64 => trimmed.parse().map(Value::U64).map_err(|_| "an unsigned integer"),
-            ParameterType::I64 => trimmed.parse().map(Value::I64).map_err(|_| "an integer"),
+            ParameterType::U64 => trimmed.parse().map(ParameterValue::U64).map_err(|_| "an unsigned integer"),
+            ParameterType::I64 => trimmed.parse().map(ParameterValue::I64).map_err(|_| "an integer"),
             ParameterType::F64 => match trimmed.parse::<f64>() {
-                Ok(value) if value.is_finite() => Ok(Value::F64(value)),
+                Ok(value) if value.is_finite() => Ok(ParameterValue::F64(value)),
                 _ => Err("a finite number"),
             },
-            ParameterType::Bool => trimmed.parse().map(Value::Bool).map_err(|_| "`true` or `false`"),
+            ParameterType::Bool => trimmed.parse().map(ParameterValue::Bool).map_err(|_| "`true` or `false`"),
             ParameterType::Duration => {
-                trimmed.parse().map(Value::Duration).map_err(|e: weir_units::ParseError| e.wanted)
+                trimmed.parse().map(ParameterValue::Duration).map_err(|e: weir_units::ParseError| e.wanted)
             }
             ParameterType::Prefix => Prefix::read(trimmed)
-                .map(Value::Prefix)
+                .map(ParameterValue::Prefix)
                 .ok_or("an IP prefix such as 10.0.0.0/8 or 2001:db8::/32"),
             ParameterType::String | ParameterType::U64List | ParameterType::StringList => {
-                unescape(text).map(Value::String).ok_or(STRING)
+                unescape(text).map(ParameterValue::String).ok_or(STRING)
             }
         }
     }
 
     /// Checks a value's limits and length.
-    pub(crate) fn check(&self, value: Value) -> Result<Value, ValueError> {
+    pub(crate) fn check(&self, value: ParameterValue) -> Result<ParameterValue, ValueError> {
         let below = self.min.as_ref().is_some_and(|min| value.is_less_than(min));
         let above = self.max.as_ref().is_some_and(|max| max.is_less_than(&value));
         if below || above {
-            let show =
-                |limit: &Option<Value>| limit.as_ref().map_or_else(|| "-".to_owned(), Value::to_string);
+            let show = |limit: &Option<ParameterValue>| {
+                limit.as_ref().map_or_else(|| "-".to_owned(), ParameterValue::to_string)
+            };
             return Err(ValueError::OutOfRange {
                 parameter: self.name.clone(),
                 given: value,
@@ -240,7 +241,7 @@ impl Parameter {
                 max: show(&self.max),
             });
         }
-        if value.encoded().len() > Value::BYTES_MAX {
+        if value.encoded().len() > ParameterValue::BYTES_MAX {
             return Err(ValueError::TooLong { parameter: self.name.clone() });
         }
         Ok(value)
@@ -257,7 +258,7 @@ impl Parameter {
 
 const STRING: &str = "a string with only the escapes \\xNN, \\n, \\r, \\t, \\0, \\\\ and \\,";
 
-impl Value {
+impl ParameterValue {
     /// The most bytes of one parameter's value.
     pub const BYTES_MAX: usize = 64 * 1024;
 
@@ -302,7 +303,7 @@ impl Value {
         }
     }
 
-    fn is_less_than(&self, other: &Value) -> bool {
+    fn is_less_than(&self, other: &ParameterValue) -> bool {
         match (self, other) {
             (Self::U64(a), Self::U64(b)) => a < b,
             (Self::I64(a), Self::I64(b)) => a < b,
@@ -346,7 +347,7 @@ impl fmt::Display for Prefix {
     }
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for ParameterValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
         match self {
@@ -396,8 +397,12 @@ fn unescape(text: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn parameter(ty: ParameterType, min: Option<Value>, max: Option<Value>) -> Parameter {
-        Parameter {
+    fn parameter(
+        ty: ParameterType,
+        min: Option<ParameterValue>,
+        max: Option<ParameterValue>,
+    ) -> ModuleParameter {
+        ModuleParameter {
             name: Name::new("p").unwrap(),
             ty,
             default: None,
@@ -451,7 +456,7 @@ mod tests {
             let error = parameter(ty, None, None).read(&[text]).unwrap_err().to_string();
             assert!(error.starts_with("parameter `p`: `"), "{error}");
         }
-        let limited = parameter(T::U64, Some(Value::U64(64)), Some(Value::U64(128)));
+        let limited = parameter(T::U64, Some(ParameterValue::U64(64)), Some(ParameterValue::U64(128)));
         assert_eq!(limited.read(&["63"]).unwrap_err().to_string(), "parameter `p`: 63 is outside 64 to 128");
         assert!(limited.read(&["128"]).is_ok());
         assert!(matches!(limited.read(&["64", "65"]), Err(ValueError::Several { .. })));

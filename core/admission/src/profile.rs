@@ -1,6 +1,6 @@
 //! Profiles: what an operator lets a module use, in TOML.
 
-use crate::{Calibration, Limits, STACK_MAX, Tier, shown};
+use crate::{Calibration, FuelLimits, STACK_MAX, Tier, shown};
 use std::str::FromStr;
 use toml::de::{DeTable, DeValue};
 use weir_abi::host::HOST_FUNCTIONS;
@@ -296,8 +296,8 @@ impl Profile {
     }
 
     /// What each call may use, in fuel of a node. Where a node's speed varies, the slow end holds.
-    pub fn limits(&self, calibration: &Calibration) -> Limits {
-        Limits {
+    pub fn limits(&self, calibration: &Calibration) -> FuelLimits {
+        FuelLimits {
             packet: calibration.linear(self.packet, self.per_byte),
             tick: calibration.fuel(self.tick),
             start: calibration.fuel(self.start),

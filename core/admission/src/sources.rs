@@ -1,7 +1,7 @@
 //! Source files that spare a module's author from writing the manifest's contents a second time: rows as structs, streams and
 //! parameters as functions.
 
-use crate::{Access, Manifest, Name, ParameterType};
+use crate::{Manifest, Name, ParameterType, TableAccess};
 use std::fmt::Write;
 use weir_abi::row::FieldType;
 
@@ -48,11 +48,11 @@ pub fn c_header(manifest: &Manifest) -> String {
         let (name, bytes) = (table.name.identifier(), table.bytes);
         _ = writeln!(out, "\n/* {} */\nenum {{ TABLE_{name} = {index} }};", comment(&table.summary));
         _ = match table.access {
-            Access::Read { window } => writeln!(
+            TableAccess::Read { window } => writeln!(
                 out,
                 "static inline struct weir_table table_{name}(void) {{\n    return weir_table_at({window:#X}u, {bytes}u);\n}}"
             ),
-            Access::Publish => writeln!(
+            TableAccess::Publish => writeln!(
                 out,
                 "static inline int32_t publish_{name}(const void *bytes, uint32_t len) {{\n    return weir_publish(TABLE_{name}, bytes, len);\n}}"
             ),
@@ -137,11 +137,11 @@ pub fn rust_source(manifest: &Manifest) -> String {
             let (name, bytes) = (table.name.identifier().to_uppercase(), table.bytes);
             _ = writeln!(out, "    #[doc = {:?}]", table.summary);
             _ = match table.access {
-                Access::Read { window } => writeln!(
+                TableAccess::Read { window } => writeln!(
                     out,
                     "    pub const {name}: weir_guest::Table<{bytes}> = weir_guest::generated::table({window:#X});"
                 ),
-                Access::Publish => writeln!(
+                TableAccess::Publish => writeln!(
                     out,
                     "    pub const {name}: weir_guest::Published = weir_guest::generated::published({index});"
                 ),

@@ -7,20 +7,20 @@ use weir_abi::row::FieldType;
 
 /// A declared stream.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stream {
+pub struct DeclaredStream {
     /// Its name.
     pub name: Name,
     /// What it holds, in a line.
     pub summary: String,
     /// Its fields, in the order of the row.
-    pub fields: Vec<Field>,
+    pub fields: Vec<StreamField>,
     row_bytes: usize,
     padding: Vec<Range<usize>>,
 }
 
 /// A field of a stream.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Field {
+pub struct StreamField {
     /// Its name.
     pub name: Name,
     /// Its type.
@@ -50,9 +50,9 @@ pub enum FieldValue<'a> {
     Bytes(&'a [u8]),
 }
 
-impl Stream {
+impl DeclaredStream {
     /// Lays the fields out as a C struct.
-    pub(crate) fn new(name: Name, summary: String, mut fields: Vec<Field>) -> Self {
+    pub(crate) fn new(name: Name, summary: String, mut fields: Vec<StreamField>) -> Self {
         let mut end = 0usize;
         let mut align = 1;
         let mut padding = Vec::new();
@@ -79,7 +79,7 @@ impl Stream {
     }
 }
 
-impl Field {
+impl StreamField {
     /// The value of a field of type `string` or `bytes` as people and JSON have it, the same everywhere. A string is text, with U+FFFD for what is not UTF-8; bytes are
     /// hexadecimal digits, whatever they hold. The text is not escaped.
     pub fn text(&self, value: &[u8]) -> String {
@@ -127,7 +127,7 @@ mod tests {
     fn bytes_are_digits_and_strings_are_text_whatever_they_hold() {
         let text = |ty, value: &[u8]| {
             let name = Name::new("f").unwrap();
-            Field { name, ty, unit: String::new(), summary: String::new(), offset: 0 }.text(value)
+            StreamField { name, ty, unit: String::new(), summary: String::new(), offset: 0 }.text(value)
         };
         for (value, digits, string) in [
             (&b""[..], "", ""),

@@ -8,20 +8,20 @@ use weir_units::Bytes;
 
 /// A declared table: bytes that an operator or a session shares, whole versions of them, with others who only read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct DeclaredTable {
     /// Its name in the module. Which table of a node that is, the operator says.
     pub name: Name,
     /// What is in it, in a line.
     pub summary: String,
     /// What the module does with it.
-    pub access: Access,
+    pub access: TableAccess,
     /// The most bytes that it has.
     pub bytes: u32,
 }
 
 /// What a module does with a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum TableAccess {
     /// It reads it, in a window of its address space.
     Read {
         /// The guest address at which the window begins.
@@ -31,12 +31,12 @@ pub enum Access {
     Publish,
 }
 
-impl Table {
+impl DeclaredTable {
     /// Where its window begins, if it is read.
     pub fn window(&self) -> Option<u32> {
         match self.access {
-            Access::Read { window } => Some(window),
-            Access::Publish => None,
+            TableAccess::Read { window } => Some(window),
+            TableAccess::Publish => None,
         }
     }
 }
@@ -59,7 +59,7 @@ enum RawAccess {
 }
 
 /// The tables of a manifest. Windows follow each other in the order of declaration.
-pub(crate) fn tables(raw: Vec<RawTable>) -> Result<Vec<Table>, ManifestError> {
+pub(crate) fn tables(raw: Vec<RawTable>) -> Result<Vec<DeclaredTable>, ManifestError> {
     let mut next = TABLES_BASE;
     let mut tables = Vec::with_capacity(raw.len());
     for raw in raw {
@@ -78,7 +78,7 @@ pub(crate) fn tables(raw: Vec<RawTable>) -> Result<Vec<Table>, ManifestError> {
             });
         };
         let access = match raw.access {
-            RawAccess::Publish => Access::Publish,
+            RawAccess::Publish => TableAccess::Publish,
             RawAccess::Read => {
                 let window = next;
                 next = next.saturating_add(table::window(bytes));
@@ -88,11 +88,11 @@ pub(crate) fn tables(raw: Vec<RawTable>) -> Result<Vec<Table>, ManifestError> {
                         format!("less: the windows of all tables take {most} at most, each with its header");
                     return Err(ManifestError::Table { at, wanted });
                 }
-                Access::Read { window }
+                TableAccess::Read { window }
             }
         };
         let summary = line(&format!("{at}, summary"), raw.summary)?;
-        tables.push(Table { name: table_name, summary, access, bytes });
+        tables.push(DeclaredTable { name: table_name, summary, access, bytes });
     }
     Ok(tables)
 }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use crate::Manifest;
 
-    fn parse(tables: &str) -> Result<Vec<Table>, String> {
+    fn parse(tables: &str) -> Result<Vec<DeclaredTable>, String> {
         let head = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n";
         let manifest = Manifest::parse(format!("{head}{tables}").as_bytes());
         manifest.map(|manifest| manifest.tables).map_err(|error| error.to_string())

@@ -2,7 +2,7 @@
 
 use crate::{Calibration, Profile};
 use std::fmt;
-use weir_abi::entry::Allowance;
+use weir_abi::entry::WorkLimit;
 use weir_bounds::{EntryPoint, Linear};
 
 /// How a module is kept within its limits (P. Patel, J. Lepreau, "Hybrid resource control of active extensions", OPENARCH 2003, section III).
@@ -40,7 +40,7 @@ impl fmt::Display for Tier {
 
 /// What one call of a module may use, in fuel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct FuelLimits {
     /// One packet: a constant, and so much for each captured byte. A batch may use it once for each of its packets.
     pub packet: Linear,
     /// A tick, or another call between packets.
@@ -55,26 +55,26 @@ pub struct Limits {
     pub strikes: u32,
 }
 
-impl Limits {
+impl FuelLimits {
     /// The most that one call of an entry point may use, by the captured length of each packet that it is called for.
     pub fn of(&self, entry: EntryPoint) -> Linear {
         match entry.definition().allowance {
-            Allowance::Start => Linear::constant(self.start),
-            Allowance::Packet => {
+            WorkLimit::Start => Linear::constant(self.start),
+            WorkLimit::Packet => {
                 let packets = u64::from(entry.packets());
                 Linear {
                     constant: self.packet.constant.saturating_mul(packets),
                     per_kib: self.packet.per_kib.saturating_mul(packets),
                 }
             }
-            Allowance::EmptyPacket => Linear::constant(self.packet.constant),
-            Allowance::Tick => Linear::constant(self.tick),
-            Allowance::Stop => Linear::constant(self.stop),
+            WorkLimit::EmptyPacket => Linear::constant(self.packet.constant),
+            WorkLimit::Tick => Linear::constant(self.tick),
+            WorkLimit::Stop => Linear::constant(self.stop),
         }
     }
 }
 
-impl Default for Limits {
+impl Default for FuelLimits {
     /// Those of the default profile on a node that is not calibrated.
     fn default() -> Self {
         Profile::default().limits(&Calibration::default())

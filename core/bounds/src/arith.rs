@@ -1,9 +1,9 @@
 //! Integer arithmetic on values.
 
 use crate::Linear;
-use crate::facts::{FactId, Facts};
-use crate::range::{Range, Width, filled, smaller};
-use crate::value::{Cmp, Id, Op, Sum, Values, from};
+use crate::facts::{FactId, PathConditions};
+use crate::range::{BitWidth, Range, filled, smaller};
+use crate::value::{BoundValueId, Cmp, LinearSum, Op, ValueTable, from};
 
 /// Operations on two values of one width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,37 +34,38 @@ pub(crate) enum Bits {
 
 /// What arithmetic needs: the values, and what is known at the place.
 pub(crate) struct Arith<'v> {
-    pub(crate) values: &'v mut Values,
-    pub(crate) facts: &'v Facts,
+    pub(crate) values: &'v mut ValueTable,
+    pub(crate) facts: &'v PathConditions,
     pub(crate) at: FactId,
 }
 
 impl Arith<'_> {
-    fn range(&self, id: Id) -> Range {
+    fn range(&self, id: BoundValueId) -> Range {
         self.facts.range(self.values, id, self.at)
     }
 
-    fn opaque(&mut self, width: Width, range: Range, zeros: u8, from: u8) -> Id {
+    fn opaque(&mut self, width: BitWidth, range: Range, zeros: u8, from: u8) -> BoundValueId {
         let id = self.values.add(Op::Opaque, width, range, from);
         let node = self.values.node_mut(id);
         node.zeros = node.zeros.max(zeros);
         id
     }
 
-    fn sum(&mut self, width: Width, sum: Sum) -> Id {
-        let ranges: Vec<(Id, Range)> = sum.terms.iter().map(|(id, _)| (*id, self.range(*id))).collect();
+    fn sum(&mut self, width: BitWidth, sum: LinearSum) -> BoundValueId {
+        let ranges: Vec<(BoundValueId, Range)> =
+            sum.terms.iter().map(|(id, _)| (*id, self.range(*id))).collect();
         self.values.of_sum(width, sum, |id| {
             ranges.iter().find(|(of, _)| *of == id).map_or(Range::any(width), |(_, range)| *range)
         })
     }
 
-    fn scaled(&mut self, width: Width, id: Id, by: i64) -> Id {
-        let sum = Values::combined(width, &self.values.sum(id), by, &Sum::default(), 0);
+    fn scaled(&mut self, width: BitWidth, id: BoundValueId, by: i64) -> BoundValueId {
+        let sum = ValueTable::combined(width, &self.values.sum(id), by, &LinearSum::default(), 0);
         self.sum_of(width, sum, [id, id])
     }
 
     /// A sum of what two values consist of. A constant has no terms that would tell where it came from.
-    fn sum_of(&mut self, width: Width, sum: Sum, of: [Id; 2]) -> Id {
+    fn sum_of(&mut self, width: BitWidth, sum: LinearSum, of: [BoundValueId; 2]) -> BoundValueId {
         let origin = of.map(|id| self.values.as_constant(id).map_or(0, |_| self.values.node(id).from));
         let next = self.values.next();
         let id = self.sum(width, sum);
@@ -74,13 +75,19 @@ impl Arith<'_> {
         id
     }
 
-    pub(crate) fn binary(&mut self, kind: Binary, width: Width, a: Id, b: Id) -> Id {
+    pub(crate) fn binary(
+        &mut self,
+        kind: Binary,
+        width: BitWidth,
+        a: BoundValueId,
+        b: BoundValueId,
+    ) -> BoundValueId {
         let (ca, cb) = (self.values.as_constant(a), self.values.as_constant(b));
         let bits = width.bits();
         match kind {
             Binary::Add | Binary::Sub => {
                 let sign = if kind == Binary::Add { 1 } else { -1 };
-                let sum = Values::combined(width, &self.values.sum(a), 1, &self.values.sum(b), sign);
+                let sum = ValueTable::combined(width, &self.values.sum(a), 1, &self.values.sum(b), sign);
                 return self.sum_of(width, sum, [a, b]);
             }
             Binary::Mul => {
@@ -99,9 +106,9 @@ impl Arith<'_> {
             }
             // Every bit the other way around: -1 - x.
             Binary::Xor => {
-                let all = Sum { terms: Vec::new(), constant: -1 };
+                let all = LinearSum { terms: Vec::new(), constant: -1 };
                 if let Some(id) = (cb == Some(-1)).then_some(a).or((ca == Some(-1)).then_some(b)) {
-                    let sum = Values::combined(width, &all, 1, &self.values.sum(id), -1);
+                    let sum = ValueTable::combined(width, &all, 1, &self.values.sum(id), -1);
                     return self.sum_of(width, sum, [a, b]);
                 }
             }
@@ -119,7 +126,7 @@ impl Arith<'_> {
                 if cb.is_some_and(|mask| keeps_all(mask, x.hi)) {
                     return a;
                 }
-                let less_one = |p: Id, q: Id| {
+                let less_one = |p: BoundValueId, q: BoundValueId| {
                     let sum = self.values.difference(q, p);
                     sum.terms.is_empty() && sum.constant == -1
                 };
@@ -241,16 +248,16 @@ impl Arith<'_> {
     }
 
     /// A comparison: 1 or 0, or which of them where it is known.
-    pub(crate) fn compare(&mut self, cmp: Cmp, a: Id, b: Id) -> Id {
+    pub(crate) fn compare(&mut self, cmp: Cmp, a: BoundValueId, b: BoundValueId) -> BoundValueId {
         let from = self.values.node(a).from | self.values.node(b).from;
         let range = match self.decided(cmp, a, b) {
-            Some(truth) => Range::unsigned(Width::W32, truth.into(), truth.into()),
-            None => Range::unsigned(Width::W32, 0, 1),
+            Some(truth) => Range::unsigned(BitWidth::W32, truth.into(), truth.into()),
+            None => Range::unsigned(BitWidth::W32, 0, 1),
         };
-        self.values.add(Op::Compare(cmp, a, b), Width::W32, range, from)
+        self.values.add(Op::Compare(cmp, a, b), BitWidth::W32, range, from)
     }
 
-    fn decided(&self, cmp: Cmp, a: Id, b: Id) -> Option<bool> {
+    fn decided(&self, cmp: Cmp, a: BoundValueId, b: BoundValueId) -> Option<bool> {
         let (x, y) = (self.range(a), self.range(b));
         let same = self.values.same(a, b);
         match cmp {
@@ -277,58 +284,58 @@ impl Arith<'_> {
     }
 
     /// `i64.extend_i32_u`.
-    pub(crate) fn extend_unsigned(&mut self, a: Id) -> Id {
+    pub(crate) fn extend_unsigned(&mut self, a: BoundValueId) -> BoundValueId {
         if let Op::Wrap(of) = self.values.node(a).op
-            && self.values.range(of).hi <= Width::W32.max()
+            && self.values.range(of).hi <= BitWidth::W32.max()
         {
             return of;
         }
         let x = self.range(a);
         if let Some(value) = x.only() {
-            return self.converted(Width::W64, value.cast_signed(), a);
+            return self.converted(BitWidth::W64, value.cast_signed(), a);
         }
-        let range = Range { per: x.per, ..Range::unsigned(Width::W64, x.lo, x.hi) };
-        self.carried(Op::Extend(a), Width::W64, range, a)
+        let range = Range { per: x.per, ..Range::unsigned(BitWidth::W64, x.lo, x.hi) };
+        self.carried(Op::Extend(a), BitWidth::W64, range, a)
     }
 
     /// `i64.extend_i32_s`.
-    pub(crate) fn extend_signed(&mut self, a: Id) -> Id {
+    pub(crate) fn extend_signed(&mut self, a: BoundValueId) -> BoundValueId {
         let x = self.range(a);
         if x.slo >= 0 {
             return self.extend_unsigned(a);
         }
-        let range = Range::signed(Width::W64, x.slo, x.shi);
-        self.carried(Op::Opaque, Width::W64, range, a)
+        let range = Range::signed(BitWidth::W64, x.slo, x.shi);
+        self.carried(Op::Opaque, BitWidth::W64, range, a)
     }
 
     /// `i32.wrap_i64`.
-    pub(crate) fn wrap(&mut self, a: Id) -> Id {
+    pub(crate) fn wrap(&mut self, a: BoundValueId) -> BoundValueId {
         if let Op::Extend(of) = self.values.node(a).op {
             return of;
         }
         if let Some(value) = self.values.as_constant(a) {
-            return self.converted(Width::W32, value, a);
+            return self.converted(BitWidth::W32, value, a);
         }
         let x = self.range(a);
-        let range = if x.hi <= Width::W32.max() {
-            Range { per: x.per, ..Range::unsigned(Width::W32, x.lo, x.hi) }
+        let range = if x.hi <= BitWidth::W32.max() {
+            Range { per: x.per, ..Range::unsigned(BitWidth::W32, x.lo, x.hi) }
         } else if x.slo >= i32::MIN.into() && x.shi <= i32::MAX.into() {
-            Range::signed(Width::W32, x.slo, x.shi)
+            Range::signed(BitWidth::W32, x.slo, x.shi)
         } else {
-            Range::any(Width::W32)
+            Range::any(BitWidth::W32)
         };
-        self.carried(Op::Wrap(a), Width::W32, range, a)
+        self.carried(Op::Wrap(a), BitWidth::W32, range, a)
     }
 
     /// A constant that was one of another width.
-    fn converted(&mut self, width: Width, value: i64, of: Id) -> Id {
+    fn converted(&mut self, width: BitWidth, value: i64, of: BoundValueId) -> BoundValueId {
         let from = self.values.node(of).from;
         let id = self.values.constant(width, value);
         self.values.node_mut(id).from = from;
         id
     }
 
-    fn carried(&mut self, op: Op, width: Width, range: Range, of: Id) -> Id {
+    fn carried(&mut self, op: Op, width: BitWidth, range: Range, of: BoundValueId) -> BoundValueId {
         let (zeros, from) = (self.values.node(of).zeros, self.values.node(of).from);
         let id = self.values.add(op, width, range, from);
         let node = self.values.node_mut(id);
@@ -337,7 +344,7 @@ impl Arith<'_> {
     }
 
     /// The lowest `bits` of a value, with their sign.
-    pub(crate) fn sign_extended(&mut self, width: Width, a: Id, bits: u32) -> Id {
+    pub(crate) fn sign_extended(&mut self, width: BitWidth, a: BoundValueId, bits: u32) -> BoundValueId {
         let x = self.range(a);
         let half = 1i64 << (bits - 1);
         if x.slo >= -half && x.shi < half {
@@ -348,7 +355,7 @@ impl Arith<'_> {
     }
 
     /// Number of bits that are set, of zeros above the highest of them, or below the lowest.
-    pub(crate) fn counted_bits(&mut self, width: Width, a: Id, bits: Bits) -> Id {
+    pub(crate) fn counted_bits(&mut self, width: BitWidth, a: BoundValueId, bits: Bits) -> BoundValueId {
         let x = self.range(a);
         let unused = u64::BITS - width.bits();
         let above = |value: u64| u64::from(value.leading_zeros() - unused);
@@ -364,7 +371,12 @@ impl Arith<'_> {
     }
 
     /// `select`: one of two by a condition.
-    pub(crate) fn select(&mut self, a: Id, b: Id, whether: (Option<FactId>, Option<FactId>)) -> Id {
+    pub(crate) fn select(
+        &mut self,
+        a: BoundValueId,
+        b: BoundValueId,
+        whether: (Option<FactId>, Option<FactId>),
+    ) -> BoundValueId {
         let (then, other) = match whether {
             (Some(then), Some(other)) => (then, other),
             (Some(_), None) => return a,
@@ -374,7 +386,7 @@ impl Arith<'_> {
         if self.values.same(a, b) {
             return a;
         }
-        if width == Width::Other {
+        if width == BitWidth::Other {
             return self.values.any(width);
         }
         let x = self.facts.range(self.values, a, then);

@@ -1,20 +1,25 @@
 //! Calls: of functions of the module, through its table, and of the host.
 
 use crate::facts::FactId;
-use crate::range::{Range, Width};
-use crate::state::{Peaks, Spot, Stop, Taker};
-use crate::value::{Id, Node, Op, Sum, Values, from};
-use crate::walk::{CallFound, Effect, Frame, HostFound, Shadow, Summary, Walker};
-use crate::{Given, Length, Linear, Why, injected};
+use crate::range::{BitWidth, Range};
+use crate::state::{AnalysisLimit, CostSite, Peaks, StackSite};
+use crate::value::{BoundValueId, LinearSum, Op, ValueNode, ValueTable, from};
+use crate::walk::{AbstractValue, CallSite, Effect, Frame, FunctionSummary, HostCallSite, Walker};
+use crate::{Length, Linear, ParamBound, Why, injected};
 use std::rc::Rc;
-use weir_abi::host::{HostFunction, ResultValue, Use, ValueType};
+use weir_abi::host::{HostFunction, ResultValue, UsedAllowance, ValueType};
 use weir_abi::limit;
 
 /// Functions that an indirect call is tried with.
 const CANDIDATES_MAX: usize = 4096;
 
 impl<'a> Walker<'a, '_> {
-    pub(crate) fn call(&mut self, frame: &mut Frame<'a>, at: usize, function: u32) -> Result<(), Stop> {
+    pub(crate) fn call(
+        &mut self,
+        frame: &mut Frame<'a>,
+        at: usize,
+        function: u32,
+    ) -> Result<(), AnalysisLimit> {
         match self.module.imported.get(function as usize) {
             Some(Some(host)) => {
                 self.call_host(frame, at, *host);
@@ -44,7 +49,12 @@ impl<'a> Walker<'a, '_> {
         Ok(())
     }
 
-    pub(crate) fn call_indirect(&mut self, frame: &mut Frame<'a>, at: usize, ty: u32) -> Result<(), Stop> {
+    pub(crate) fn call_indirect(
+        &mut self,
+        frame: &mut Frame<'a>,
+        at: usize,
+        ty: u32,
+    ) -> Result<(), AnalysisLimit> {
         let module = self.module;
         let Some(wanted) = module.type_at(ty) else { return Ok(()) };
         let Some(state) = &mut frame.state else { return Ok(()) };
@@ -53,7 +63,7 @@ impl<'a> Walker<'a, '_> {
         let arguments = state.stack.split_off(from);
         let facts = state.facts;
         if module.referenced.len() > CANDIDATES_MAX {
-            return Err(Stop::TooLarge);
+            return Err(AnalysisLimit::TooLarge);
         }
         let (mut found, mut again) = (Vec::new(), None);
         for function in module.referenced.iter().copied() {
@@ -95,20 +105,20 @@ impl<'a> Walker<'a, '_> {
 
     /// The arguments as the callee sees them: values of its own, of which is known what is known here; and all of that as a key, so that the callee
     /// is walked once for all calls that look the same to it.
-    fn handed_over(&mut self, arguments: &[Id], facts: FactId) -> (Vec<Id>, Vec<u64>) {
+    fn handed_over(&mut self, arguments: &[BoundValueId], facts: FactId) -> (Vec<BoundValueId>, Vec<u64>) {
         let mut key = Vec::new();
-        let mut renamed: Vec<(Id, Id)> = Vec::new();
+        let mut renamed: Vec<(BoundValueId, BoundValueId)> = Vec::new();
         let mut given = Vec::new();
         for argument in arguments {
             let whole = self.shadow(*argument, facts);
-            if whole.width == Width::Other {
+            if whole.width == BitWidth::Other {
                 key.push(u64::MAX);
-                given.push(self.values.any(Width::Other));
+                given.push(self.values.any(BitWidth::Other));
                 continue;
             }
             push_key(&mut key, &whole);
             let sum = self.values.sum(*argument);
-            let mut mine = Sum { terms: Vec::new(), constant: sum.constant };
+            let mut mine = LinearSum { terms: Vec::new(), constant: sum.constant };
             key.push(sum.constant.cast_unsigned());
             key.push(sum.terms.len() as u64);
             for (id, by) in &sum.terms {
@@ -135,9 +145,9 @@ impl<'a> Walker<'a, '_> {
                 });
                 key.push(by.cast_unsigned());
                 let one = self.values.sum(new);
-                mine = Values::combined(whole.width, &mine, 1, &one, *by);
+                mine = ValueTable::combined(whole.width, &mine, 1, &one, *by);
             }
-            let ranges: Vec<(Id, Range)> =
+            let ranges: Vec<(BoundValueId, Range)> =
                 mine.terms.iter().map(|(id, _)| (*id, self.facts.range(&self.values, *id, facts))).collect();
             let id = self.values.of_sum(whole.width, mine, |id| {
                 ranges.iter().find(|(of, _)| *of == id).map_or(Range::any(whole.width), |(_, range)| *range)
@@ -153,8 +163,8 @@ impl<'a> Walker<'a, '_> {
                 self.values.node_mut(id).from = whole.from;
             }
             // What is known here of the packet's length and other fields went into the range, and nothing else in the key tells it.
-            let Node { range, zeros, from, .. } = *self.values.node(id);
-            push_key(&mut key, &Shadow { range, zeros, from, ..whole });
+            let ValueNode { range, zeros, from, .. } = *self.values.node(id);
+            push_key(&mut key, &AbstractValue { range, zeros, from, ..whole });
             given.push(id);
         }
         (given, key)
@@ -166,9 +176,9 @@ impl<'a> Walker<'a, '_> {
         frame: &mut Frame<'a>,
         at: usize,
         function: u32,
-        arguments: Vec<Id>,
+        arguments: Vec<BoundValueId>,
         key: Vec<u64>,
-    ) -> Result<Option<Rc<Summary>>, Stop> {
+    ) -> Result<Option<Rc<FunctionSummary>>, AnalysisLimit> {
         if self.active.contains(&function) {
             let why =
                 Why::Recursion(self.lines.name(function).unwrap_or_else(|| format!("function {function}")));
@@ -189,7 +199,7 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// The globals, of which nothing is known but the constants.
-    pub(crate) fn globals(&mut self) -> Vec<Id> {
+    pub(crate) fn globals(&mut self) -> Vec<BoundValueId> {
         let kinds = self.module.globals.iter();
         kinds
             .map(|global| match global.constant {
@@ -209,7 +219,7 @@ impl<'a> Walker<'a, '_> {
 
     /// The rest of a call of which nothing is known.
     fn unknown(&mut self, frame: &mut Frame<'a>, at: usize, function: u32) {
-        let results: Vec<Width> = self
+        let results: Vec<BitWidth> = self
             .module
             .type_of(function)
             .map_or(Vec::new(), |ty| ty.results().iter().copied().map(crate::code::width_of).collect());
@@ -230,21 +240,27 @@ impl<'a> Walker<'a, '_> {
         state.usage.frames = Linear::UNBOUNDED;
         state.usage.pages = Linear::UNBOUNDED;
         let offset = frame.code.offsets[at];
-        let taker = Some(Taker { function: frame.function, offset, bytes: None });
+        let taker = Some(StackSite { function: frame.function, offset, bytes: None });
         if frame.shadow.take().is_some() {
             frame.shadow_taker = taker;
         }
         (frame.below, frame.below_taker) = (u64::MAX / 2, taker);
         // That there is no bound on its fuel is said with the reason.
-        let usage = crate::Usage { fuel: Linear::ZERO, ..state.usage };
+        let usage = crate::ResourceBound { fuel: Linear::ZERO, ..state.usage };
         frame.state = Some(state);
-        Self::note(frame, offset, Spot::Call(Some(function)), &usage, &Peaks::default());
+        Self::note(frame, offset, CostSite::Call(Some(function)), &usage, &Peaks::default());
     }
 
     /// A call has one of these effects.
-    fn apply(&mut self, frame: &mut Frame<'a>, at: usize, function: Option<u32>, found: &[Rc<Summary>]) {
+    fn apply(
+        &mut self,
+        frame: &mut Frame<'a>,
+        at: usize,
+        function: Option<u32>,
+        found: &[Rc<FunctionSummary>],
+    ) {
         let locals = frame.code.locals.len();
-        let mut usage = crate::Usage::NOTHING;
+        let mut usage = crate::ResourceBound::NOTHING;
         let mut best = Peaks::default();
         let mut depth = self.depth_now(frame);
         let here = depth;
@@ -267,15 +283,15 @@ impl<'a> Walker<'a, '_> {
         }
         let offset = frame.code.offsets[at];
         if self.probing == 0 {
-            let new = CallFound { function: frame.function, callee: function, fuel: usage.fuel };
+            let new = CallSite { function: frame.function, callee: function, fuel: usage.fuel };
             let found = self.calls.entry(offset).or_insert(new);
             found.fuel = found.fuel.or(usage.fuel);
         }
-        Self::note(frame, offset, Spot::Call(function), &usage, &best);
+        Self::note(frame, offset, CostSite::Call(function), &usage, &best);
 
         let Some(mut state) = frame.state.take() else { return };
         state.usage = state.usage.plus(usage);
-        let returning: Vec<&Rc<Summary>> = found.iter().filter(|summary| summary.returns).collect();
+        let returning: Vec<&Rc<FunctionSummary>> = found.iter().filter(|summary| summary.returns).collect();
         let Some(first) = returning.first() else {
             Self::trap(frame, state.usage);
             return;
@@ -301,7 +317,13 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// The shadow stack is as deep as this in one of the called functions.
-    fn deepened(&self, frame: &mut Frame<'a>, here: Option<u64>, depth: Option<u64>, found: &[Rc<Summary>]) {
+    fn deepened(
+        &self,
+        frame: &mut Frame<'a>,
+        here: Option<u64>,
+        depth: Option<u64>,
+        found: &[Rc<FunctionSummary>],
+    ) {
         let Some(before) = frame.shadow else { return };
         if depth.is_some_and(|depth| depth <= before) {
             return;
@@ -318,7 +340,7 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// A global after a call that had one of these effects on it.
-    fn after(&mut self, before: Id, effects: &[Effect], facts: FactId) -> Id {
+    fn after(&mut self, before: BoundValueId, effects: &[Effect], facts: FactId) -> BoundValueId {
         let Some(first) = effects.first() else { return before };
         let width = self.values.width(before);
         let all_add = |amount: i64| {
@@ -328,11 +350,11 @@ impl<'a> Walker<'a, '_> {
             Effect::Adds(0) if all_add(0) => before,
             Effect::Adds(amount) if all_add(*amount) => {
                 let sum = self.values.sum(before);
-                let sum = Sum {
+                let sum = LinearSum {
                     constant: width.wrap_signed(i128::from(sum.constant) + i128::from(*amount)),
                     ..sum
                 };
-                let ranges: Vec<(Id, Range)> = sum
+                let ranges: Vec<(BoundValueId, Range)> = sum
                     .terms
                     .iter()
                     .map(|(id, _)| (*id, self.facts.range(&self.values, *id, facts)))
@@ -355,20 +377,20 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// The effect of a host function of whose arguments nothing is known.
-    fn host_anyhow(&self, function: u32, host: HostFunction) -> Summary {
+    fn host_anyhow(&self, function: u32, host: HostFunction) -> FunctionSummary {
         let cost = self.costs.host(host);
         let bytes = u64::from(limit::HOST_READ_BYTES) + u64::from(limit::RECORD_STRING_BYTES);
         let fuel = Linear::constant(u64::from(cost.call) + u64::from(cost.per_byte) * bytes);
         let width = width_of(host);
-        Summary {
+        FunctionSummary {
             usage: one_call(host, fuel),
             stack: 0,
             shadow: Some(0),
-            results: vec![Shadow { width, range: Range::any(width), zeros: 0, from: 0 }],
+            results: vec![AbstractValue { width, range: Range::any(width), zeros: 0, from: 0 }],
             globals: self.module.globals.iter().map(|_| Effect::Adds(0)).collect(),
-            tally: crate::state::Tally::default(),
+            tally: crate::state::WorkReasons::default(),
             best: Peaks::default(),
-            widest: Taker { function, offset: 0, bytes: Some(0) },
+            widest: StackSite { function, offset: 0, bytes: Some(0) },
             shadow_taker: None,
             returns: true,
             recorded: true,
@@ -396,7 +418,7 @@ impl<'a> Walker<'a, '_> {
             }
             None => Linear::ZERO,
         };
-        let strings = if definition.uses == Use::Record {
+        let strings = if definition.uses == UsedAllowance::Record {
             let all = &self.environment.string_bytes;
             let of = first.and_then(|stream| all.get(stream as usize)).copied();
             u64::from(of.unwrap_or_else(|| all.iter().copied().max().unwrap_or(0)))
@@ -419,7 +441,7 @@ impl<'a> Walker<'a, '_> {
         let (range, bits) = self.result_of(host, first);
         let usage = one_call(host, fuel);
         state.usage = state.usage.plus(usage);
-        let id = self.fresh(Shadow { width, range, zeros: 0, from: bits });
+        let id = self.fresh(AbstractValue { width, range, zeros: 0, from: bits });
         state.push(id);
         frame.state = Some(state);
         if is_injected {
@@ -430,9 +452,9 @@ impl<'a> Walker<'a, '_> {
             self.depends(frame, bits);
         }
         let offset = frame.code.offsets[at];
-        Self::note(frame, offset, Spot::Host(definition.name), &usage, &Peaks::default());
+        Self::note(frame, offset, CostSite::Host(definition.name), &usage, &Peaks::default());
         if self.probing == 0 {
-            let found = self.hosts.entry(offset).or_insert(HostFound {
+            let found = self.hosts.entry(offset).or_insert(HostCallSite {
                 function: frame.function,
                 name: definition.name,
                 fuel,
@@ -446,12 +468,12 @@ impl<'a> Walker<'a, '_> {
         let any = Range::any(width_of(host));
         let given = first.and_then(|index| self.environment.parameters.get(index as usize));
         match (host.definition().value, given) {
-            (ResultValue::Integer, Some(Given::Int { min, max })) => {
-                (Range::signed(Width::W64, *min, *max), from::CONFIGURATION_VALUE)
+            (ResultValue::Integer, Some(ParamBound::Int { min, max })) => {
+                (Range::signed(BitWidth::W64, *min, *max), from::CONFIGURATION_VALUE)
             }
             (ResultValue::Integer, None) if first.is_none() => (any, from::CONFIGURATION_VALUE),
-            (ResultValue::Length, Some(Given::Bytes { min, max })) => {
-                (Range::unsigned(Width::W32, (*min).into(), (*max).into()), from::CONFIGURATION_LENGTH)
+            (ResultValue::Length, Some(ParamBound::Bytes { min, max })) => {
+                (Range::unsigned(BitWidth::W32, (*min).into(), (*max).into()), from::CONFIGURATION_LENGTH)
             }
             (ResultValue::Any | ResultValue::Integer | ResultValue::Float | ResultValue::Length, _) => {
                 (any, 0)
@@ -461,36 +483,43 @@ impl<'a> Walker<'a, '_> {
 }
 
 /// The width of a host function's result.
-fn width_of(host: HostFunction) -> Width {
+fn width_of(host: HostFunction) -> BitWidth {
     match host.definition().result.value_type() {
-        ValueType::I32 => Width::W32,
-        ValueType::I64 => Width::W64,
-        ValueType::F64 => Width::Other,
+        ValueType::I32 => BitWidth::W32,
+        ValueType::I64 => BitWidth::W64,
+        ValueType::F64 => BitWidth::Other,
     }
 }
 
 /// The usage of one call of a host function that costs this much fuel.
-fn one_call(host: HostFunction, fuel: Linear) -> crate::Usage {
+fn one_call(host: HostFunction, fuel: Linear) -> crate::ResourceBound {
     let uses = host.definition().uses;
-    let one = |use_of: Use| if uses == use_of { Linear::constant(1) } else { Linear::ZERO };
-    crate::Usage {
+    let one = |use_of: UsedAllowance| if uses == use_of { Linear::constant(1) } else { Linear::ZERO };
+    crate::ResourceBound {
         fuel,
-        records: one(Use::Record),
-        patches: one(Use::Patch),
-        frames: one(Use::Frame),
+        records: one(UsedAllowance::Record),
+        patches: one(UsedAllowance::Patch),
+        frames: one(UsedAllowance::Frame),
         pages: Linear::ZERO,
     }
 }
 
-fn push_key(key: &mut Vec<u64>, shadow: &Shadow) {
+fn push_key(key: &mut Vec<u64>, shadow: &AbstractValue) {
     let Range { lo, hi, slo, shi, per } = shadow.range;
     let per = per.map_or((0, 0), |per| (per.constant.saturating_add(1), per.per_kib));
     key.extend([lo, hi, slo.cast_unsigned(), shi.cast_unsigned(), per.0, per.1]);
     key.push(
-        u64::from(shadow.zeros) << 16 | u64::from(shadow.from) << 8 | u64::from(shadow.width == Width::W64),
+        u64::from(shadow.zeros) << 16
+            | u64::from(shadow.from) << 8
+            | u64::from(shadow.width == BitWidth::W64),
     );
 }
 
-fn either(a: Shadow, b: Shadow) -> Shadow {
-    Shadow { width: a.width, range: a.range.or(b.range), zeros: a.zeros.min(b.zeros), from: a.from | b.from }
+fn either(a: AbstractValue, b: AbstractValue) -> AbstractValue {
+    AbstractValue {
+        width: a.width,
+        range: a.range.or(b.range),
+        zeros: a.zeros.min(b.zeros),
+        from: a.from | b.from,
+    }
 }

@@ -3,7 +3,7 @@
 //! The plan is made from the same cost table as the bounds. What is charged is never less than what the instructions that ran cost by that table:
 //!
 //! - A charge covers the code from where it stands up to the next charges, along the dearest path. Charges stand at the entry of functions, at the
-//!   headers of loops, before what is [dear](Rules::dear), and wherever else more than [`Rules::ahead`] would be charged before it is used.
+//!   headers of loops, before what is [dear](ChargeRules::dear), and wherever else more than [`ChargeRules::ahead`] would be charged before it is used.
 //! - A function that is called only directly, by functions that do not call each other in a circle, is charged for with its caller.
 //! - A loop that is known to cost little is charged for with what is around it, and one whose trips follow from locals, before it.
 //! - What depends on a length is charged where that length is on the stack; pages and elements, when memory and tables have grown by them.
@@ -13,17 +13,17 @@ use crate::injected::Injected;
 use crate::length::Length;
 use crate::region::walk;
 use crate::report::OnEntry;
-use crate::{Analysis, Costs, Environment, Module};
+use crate::{Analysis, CostTable, Environment, ParsedModule};
 use wasmparser::{BinaryReaderError, Operator};
 use weir_abi::entry::EntryPoint;
-use weir_abi::host::{HostFunction, Use};
+use weir_abi::host::{HostFunction, UsedAllowance};
 
 /// The most that one charge takes: far more than any allowance, far less than what overflows.
 pub const CHARGE_MAX: u64 = 1 << 60;
 
 /// How a plan is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct ChargeRules {
     /// Every basic block is charged for by itself, so that what was charged is what was used. For tests and measurements.
     pub exact: bool,
     /// The most that is charged before it is used, where it can be helped: else a call could be abandoned for what it would not have used.
@@ -41,14 +41,14 @@ pub struct Charge {
     /// Offset of an instruction in the module's bytes.
     pub offset: u64,
     /// On which side of that instruction.
-    pub side: Side,
+    pub side: ChargeSide,
     /// How much.
-    pub amount: Amount,
+    pub amount: ChargeAmount,
 }
 
 /// Before or after an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Side {
+pub enum ChargeSide {
     /// Before it.
     Before,
     /// After it; of a `loop`, where its body begins.
@@ -57,7 +57,7 @@ pub enum Side {
 
 /// How much a charge takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Amount {
+pub enum ChargeAmount {
     /// So much.
     Constant(u64),
     /// For each trip that a loop can make, so much.
@@ -98,7 +98,7 @@ pub struct Replaced {
 
 /// What is charged in a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct ChargePlan {
     /// The imported functions. `None` for one that weir does not have, with which no module is admitted.
     pub imports: Vec<Option<HostFunction>>,
     /// Functions that are not only called directly: those in element segments, exports, and `ref.func`, sorted.
@@ -111,7 +111,7 @@ pub struct Plan {
     pub copies: bool,
 }
 
-impl Plan {
+impl ChargePlan {
     /// The plan of a function, unless it is imported.
     pub fn function(&self, index: u32) -> Option<&FunctionPlan> {
         self.functions.get((index as usize).checked_sub(self.imports.len())?)
@@ -127,12 +127,12 @@ impl Plan {
 /// `exact`, without the strings that a record points to: only the host sees these.
 pub fn of_host(
     function: HostFunction,
-    costs: &Costs,
+    costs: &CostTable,
     environment: &Environment,
     exact: bool,
 ) -> (u64, Option<(Length, u64)>) {
     let cost = costs.host(function);
-    let has_strings = function.definition().uses == Use::Record && !exact;
+    let has_strings = function.definition().uses == UsedAllowance::Record && !exact;
     let strings = environment.string_bytes.iter().copied().max().filter(|_| has_strings);
     let constant = u64::from(cost.call) + u64::from(cost.per_byte) * u64::from(strings.unwrap_or(0));
     (constant, per_unit(Length::of_host(function, None, environment), cost.per_byte))
@@ -144,13 +144,13 @@ pub(crate) fn per_unit(length: Option<Length>, each: u32) -> Option<(Length, u64
 
 /// What the walk through a function needs to know of the module.
 pub(crate) struct Survey<'a> {
-    pub(crate) module: &'a Module,
+    pub(crate) module: &'a ParsedModule,
     /// Whether `memory.copy` is in a body.
     copies: bool,
     pub(crate) analysis: &'a Analysis,
-    pub(crate) costs: &'a Costs,
+    pub(crate) costs: &'a CostTable,
     pub(crate) environment: &'a Environment,
-    pub(crate) rules: Rules,
+    pub(crate) rules: ChargeRules,
 }
 
 /// What a call of a function of the module's own means for its caller.
@@ -166,12 +166,12 @@ pub(crate) struct Callee {
 /// # Errors
 /// [`Malformed`] where a function cannot be parsed.
 pub fn plan(
-    module: &Module,
+    module: &ParsedModule,
     analysis: &Analysis,
-    costs: &Costs,
+    costs: &CostTable,
     environment: &Environment,
-    rules: Rules,
-) -> Result<Plan, Malformed> {
+    rules: ChargeRules,
+) -> Result<ChargePlan, Malformed> {
     Ok(Survey { module, copies: false, analysis, costs, environment, rules }.plan()?)
 }
 
@@ -195,7 +195,7 @@ impl Survey<'_> {
         Ok((callees, named))
     }
 
-    fn plan(mut self) -> Result<Plan, BinaryReaderError> {
+    fn plan(mut self) -> Result<ChargePlan, BinaryReaderError> {
         let (callees, named) = self.calls()?;
         let module = self.module;
         let (count, imported) = (callees.len(), module.imported.len());
@@ -246,6 +246,12 @@ impl Survey<'_> {
             functions[function] = plan;
         }
         let entries = module.entries.iter().copied().filter(|(entry, _)| entry.packets() == 0).collect();
-        Ok(Plan { imports: module.imported.clone(), referenced, entries, functions, copies: self.copies })
+        Ok(ChargePlan {
+            imports: module.imported.clone(),
+            referenced,
+            entries,
+            functions,
+            copies: self.copies,
+        })
     }
 }

@@ -2,16 +2,16 @@
 
 use crate::analyse::Malformed;
 use crate::cost::is_vector;
-use crate::range::Width;
-use crate::{Costs, Module};
+use crate::range::BitWidth;
+use crate::{CostTable, ParsedModule};
 use std::rc::Rc;
 use wasmparser::{BlockType, FuncType, FunctionBody, Operator, ValType};
 
 /// A function's instructions.
 #[derive(Debug)]
-pub(crate) struct Code<'a> {
-    pub(crate) locals: Vec<Width>,
-    pub(crate) results: Vec<Width>,
+pub(crate) struct FunctionCode<'a> {
+    pub(crate) locals: Vec<BitWidth>,
+    pub(crate) results: Vec<BitWidth>,
     pub(crate) operators: Vec<Operator<'a>>,
     pub(crate) offsets: Vec<u32>,
     pub(crate) costs: Vec<u32>,
@@ -28,17 +28,17 @@ pub(crate) struct Code<'a> {
 /// What is counted for each frame beside locals and operands: return address, saved registers, the call's arguments.
 const FRAME_BYTES: u64 = 96;
 
-pub(crate) fn width_of(ty: ValType) -> Width {
+pub(crate) fn width_of(ty: ValType) -> BitWidth {
     match ty {
-        ValType::I32 => Width::W32,
-        ValType::I64 => Width::W64,
-        _ => Width::Other,
+        ValType::I32 => BitWidth::W32,
+        ValType::I64 => BitWidth::W64,
+        _ => BitWidth::Other,
     }
 }
 
-impl Module {
+impl ParsedModule {
     /// Parameters and results of a block.
-    pub(crate) fn block(&self, ty: BlockType) -> (Vec<Width>, Vec<Width>) {
+    pub(crate) fn block(&self, ty: BlockType) -> (Vec<BitWidth>, Vec<BitWidth>) {
         match ty {
             BlockType::Empty => (Vec::new(), Vec::new()),
             BlockType::Type(ty) => (Vec::new(), vec![width_of(ty)]),
@@ -59,8 +59,8 @@ impl Module {
 /// The instructions of a module's functions, each read when it is first asked for.
 #[derive(Debug)]
 pub(crate) struct Bodies<'a> {
-    module: &'a Module,
-    decoded: Vec<Option<Rc<Code<'a>>>>,
+    module: &'a ParsedModule,
+    decoded: Vec<Option<Rc<FunctionCode<'a>>>>,
     /// Instructions that were read so far.
     pub(crate) instructions_read: usize,
     /// Whether functions, blocks or globals hand vectors around.
@@ -68,7 +68,7 @@ pub(crate) struct Bodies<'a> {
 }
 
 impl<'a> Bodies<'a> {
-    pub(crate) fn of(module: &'a Module) -> Self {
+    pub(crate) fn of(module: &'a ParsedModule) -> Self {
         let kinds = module.types.iter().filter_map(|(_, ty)| ty.as_ref());
         let mut kinds = kinds.flat_map(|ty| ty.params().iter().chain(ty.results()));
         let has_vectors =
@@ -80,9 +80,9 @@ impl<'a> Bodies<'a> {
     pub(crate) fn code(
         &mut self,
         function: u32,
-        costs: &Costs,
+        costs: &CostTable,
         most: usize,
-    ) -> Result<Option<Rc<Code<'a>>>, Malformed> {
+    ) -> Result<Option<Rc<FunctionCode<'a>>>, Malformed> {
         let Some((index, body)) = self.module.own(function).zip(self.module.body(function)) else {
             return Ok(None);
         };
@@ -102,11 +102,11 @@ impl<'a> Bodies<'a> {
 fn decode<'a>(
     body: &FunctionBody<'a>,
     ty: Option<&FuncType>,
-    costs: &Costs,
+    costs: &CostTable,
     mut has_vectors: bool,
     most: usize,
-) -> Result<Option<Code<'a>>, wasmparser::BinaryReaderError> {
-    let mut locals: Vec<Width> =
+) -> Result<Option<FunctionCode<'a>>, wasmparser::BinaryReaderError> {
+    let mut locals: Vec<BitWidth> =
         ty.map_or(Vec::new(), |ty| ty.params().iter().copied().map(width_of).collect());
     let bytes = |ty: &ValType| if *ty == ValType::V128 { 16u64 } else { 8 };
     let wide_params = ty.map_or(0, |ty| ty.params().iter().filter(|ty| **ty == ValType::V128).count());
@@ -117,7 +117,7 @@ fn decode<'a>(
         frame += u64::from(count) * bytes(&ty);
         locals.extend((0..count).map(|_| width_of(ty)));
     }
-    let mut code = Code {
+    let mut code = FunctionCode {
         frame: frame + 8 * locals.len() as u64,
         locals,
         results: ty.map_or(Vec::new(), |ty| ty.results().iter().copied().map(width_of).collect()),

@@ -5,11 +5,11 @@
 //! `weir calibrate` measures what it is on a node.
 
 use wasmparser::Operator;
-use weir_abi::host::{self, Cost, HostFunction};
+use weir_abi::host::{self, CallCost, HostFunction};
 
 /// Classes of instructions that cost the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum CostClass {
     /// Structure of the code: `block`, `end`, `nop`, `drop`, …
     Free,
     /// Constants and locals, which the compiler mostly keeps in registers.
@@ -46,11 +46,11 @@ pub enum Class {
 }
 
 /// Number of classes.
-const CLASSES: usize = Class::Grow as usize + 1;
+const CLASSES: usize = CostClass::Grow as usize + 1;
 
 /// A cost table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Costs {
+pub struct CostTable {
     classes: [u32; CLASSES],
     /// One byte that a bulk instruction copies or fills.
     bulk_byte: u32,
@@ -59,10 +59,10 @@ pub struct Costs {
     /// One page that `memory.grow` adds, which the kernel has to clear when it is used.
     page: u32,
     /// By the number of the function.
-    hosts: [Cost; host::COUNT],
+    hosts: [CallCost; host::COUNT],
 }
 
-impl Costs {
+impl CostTable {
     /// The table's version: part of what was admitted, and of a calibration.
     pub const VERSION: u32 = 3;
 
@@ -91,19 +91,19 @@ impl Costs {
             bulk_byte: 1,
             element: 1,
             page: 1,
-            hosts: [Cost { call: 0, per_byte: 0 }; host::COUNT],
+            hosts: [CallCost { call: 0, per_byte: 0 }; host::COUNT],
         }
     }
 
     /// The same table with another cost for a class: for tests that there is but one table.
     #[must_use]
-    pub fn with(mut self, class: Class, cost: u32) -> Self {
+    pub fn with(mut self, class: CostClass, cost: u32) -> Self {
         self.classes[class as usize] = cost;
         self
     }
 
     /// The cost of a class.
-    pub fn class(&self, class: Class) -> u32 {
+    pub fn class(&self, class: CostClass) -> u32 {
         self.classes[class as usize]
     }
 
@@ -114,7 +114,7 @@ impl Costs {
     }
 
     /// What a host function costs, beside the `call` instruction.
-    pub const fn host(&self, function: HostFunction) -> Cost {
+    pub const fn host(&self, function: HostFunction) -> CallCost {
         self.hosts[function as usize]
     }
 
@@ -135,8 +135,8 @@ impl Costs {
 }
 
 /// The costs of the host functions' records.
-const fn host_costs() -> [Cost; host::COUNT] {
-    let mut costs = [Cost { call: 0, per_byte: 0 }; host::COUNT];
+const fn host_costs() -> [CallCost; host::COUNT] {
+    let mut costs = [CallCost { call: 0, per_byte: 0 }; host::COUNT];
     let mut place = 0;
     while place < host::COUNT {
         costs[place] = host::HOST_FUNCTIONS[place].cost;
@@ -146,11 +146,11 @@ const fn host_costs() -> [Cost; host::COUNT] {
 }
 
 /// The class of an instruction.
-pub fn class_of(operator: &Operator<'_>) -> Class {
+pub fn class_of(operator: &Operator<'_>) -> CostClass {
     use Operator as O;
     match operator {
         O::Nop | O::Block { .. } | O::Loop { .. } | O::End | O::Else | O::Unreachable | O::Drop => {
-            Class::Free
+            CostClass::Free
         }
         O::I32Const { .. }
         | O::I64Const { .. }
@@ -166,15 +166,15 @@ pub fn class_of(operator: &Operator<'_>) -> Class {
         | O::I32ReinterpretF32
         | O::I64ReinterpretF64
         | O::F32ReinterpretI32
-        | O::F64ReinterpretI64 => Class::Move,
+        | O::F64ReinterpretI64 => CostClass::Move,
         O::GlobalGet { .. } | O::GlobalSet { .. } | O::MemorySize { .. } | O::TableSize { .. } => {
-            Class::Global
+            CostClass::Global
         }
-        O::If { .. } | O::Br { .. } | O::BrIf { .. } | O::Return => Class::Branch,
-        O::BrTable { .. } => Class::Table,
-        O::Call { .. } => Class::Call,
-        O::CallIndirect { .. } => Class::CallIndirect,
-        O::I32Mul | O::I64Mul => Class::Multiply,
+        O::If { .. } | O::Br { .. } | O::BrIf { .. } | O::Return => CostClass::Branch,
+        O::BrTable { .. } => CostClass::Table,
+        O::Call { .. } => CostClass::Call,
+        O::CallIndirect { .. } => CostClass::CallIndirect,
+        O::I32Mul | O::I64Mul => CostClass::Multiply,
         O::I32DivS
         | O::I32DivU
         | O::I32RemS
@@ -182,9 +182,9 @@ pub fn class_of(operator: &Operator<'_>) -> Class {
         | O::I64DivS
         | O::I64DivU
         | O::I64RemS
-        | O::I64RemU => Class::Divide,
-        O::F32Div | O::F64Div | O::F32Sqrt | O::F64Sqrt => Class::FloatDivide,
-        O::F32x4Div | O::F64x2Div | O::F32x4Sqrt | O::F64x2Sqrt => Class::FloatDivide,
+        | O::I64RemU => CostClass::Divide,
+        O::F32Div | O::F64Div | O::F32Sqrt | O::F64Sqrt => CostClass::FloatDivide,
+        O::F32x4Div | O::F64x2Div | O::F32x4Sqrt | O::F64x2Sqrt => CostClass::FloatDivide,
         O::MemoryCopy { .. }
         | O::MemoryFill { .. }
         | O::MemoryInit { .. }
@@ -193,8 +193,8 @@ pub fn class_of(operator: &Operator<'_>) -> Class {
         | O::TableInit { .. }
         | O::RefFunc { .. }
         | O::DataDrop { .. }
-        | O::ElemDrop { .. } => Class::Bulk,
-        O::MemoryGrow { .. } | O::TableGrow { .. } => Class::Grow,
+        | O::ElemDrop { .. } => CostClass::Bulk,
+        O::MemoryGrow { .. } | O::TableGrow { .. } => CostClass::Grow,
         O::I32Load { .. }
         | O::I64Load { .. }
         | O::F32Load { .. }
@@ -219,7 +219,7 @@ pub fn class_of(operator: &Operator<'_>) -> Class {
         | O::I64Store16 { .. }
         | O::I64Store32 { .. }
         | O::TableGet { .. }
-        | O::TableSet { .. } => Class::Memory,
+        | O::TableSet { .. } => CostClass::Memory,
         O::I32Eqz
         | O::I32Eq
         | O::I32Ne
@@ -275,10 +275,10 @@ pub fn class_of(operator: &Operator<'_>) -> Class {
         | O::I64Extend32S
         | O::RefIsNull
         | O::Select
-        | O::TypedSelect { .. } => Class::Plain,
-        other if is_vector(other) => Class::Vector,
+        | O::TypedSelect { .. } => CostClass::Plain,
+        other if is_vector(other) => CostClass::Vector,
         // What is left is floating point.
-        _ => Class::Float,
+        _ => CostClass::Float,
     }
 }
 

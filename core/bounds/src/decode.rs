@@ -1,7 +1,7 @@
 //! A function's instructions with what each of them costs by itself.
 
 use crate::charge::{Replaced, Survey, per_unit};
-use crate::cost::Class;
+use crate::cost::CostClass;
 use crate::injected::injected;
 use crate::length::Length;
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use wasmparser::{
     BinaryReaderError, BlockType, ContType, FrameKind, FuncType, FunctionBody, ModuleArity, Operator,
     RefType, SubType,
 };
-use weir_abi::host::{HostFunction, Use};
+use weir_abi::host::{HostFunction, UsedAllowance};
 
 /// An instruction.
 pub(crate) struct Item<'a> {
@@ -55,7 +55,7 @@ pub(crate) fn decode<'a>(
                     let before: Vec<Operator<'_>> = last.iter().map(|item| item.operator.clone()).collect();
                     match injected(function, &before) {
                         Some(injected) => {
-                            item.cost = survey.costs.class(Class::Move).into();
+                            item.cost = survey.costs.class(CostClass::Move).into();
                             let mut from = offset;
                             for gone in last.iter_mut().rev().take(injected.before) {
                                 gone.cost = 0;
@@ -95,7 +95,7 @@ fn host_call(survey: &Survey<'_>, function: HostFunction, constants: &Constants,
     let cost = survey.costs.host(function);
     item.cost += u64::from(cost.call);
     let first = definition.parameters.len().checked_sub(1).and_then(|above| constants.argument(above));
-    if definition.uses == Use::Record && !survey.rules.exact {
+    if definition.uses == UsedAllowance::Record && !survey.rules.exact {
         // Only the host sees how long the strings are that a row points to.
         let strings = &survey.environment.string_bytes;
         let most = match first {

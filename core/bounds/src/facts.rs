@@ -4,8 +4,8 @@
 //! know is what they knew before they parted.
 
 use crate::Linear;
-use crate::range::{Range, Width, rounds_down};
-use crate::value::{Cmp, Id, Op, Sum, Values};
+use crate::range::{BitWidth, Range, rounds_down};
+use crate::value::{BoundValueId, Cmp, LinearSum, Op, ValueTable};
 use std::cell::Cell;
 
 /// A place in the tree of facts.
@@ -21,9 +21,9 @@ impl FactId {
 enum Fact {
     Root,
     /// A comparison that holds.
-    Holds(Cmp, Id, Id),
+    Holds(Cmp, BoundValueId, BoundValueId),
     /// What follows from it for the range of a value.
-    Range(Id, Range),
+    Range(BoundValueId, Range),
 }
 
 #[derive(Debug)]
@@ -35,7 +35,7 @@ struct Entry {
 
 /// All facts of an analysis.
 #[derive(Debug)]
-pub(crate) struct Facts {
+pub(crate) struct PathConditions {
     entries: Vec<Entry>,
     /// Values of which a range was ever learnt: of the others there is nothing to look for.
     refined: Vec<bool>,
@@ -59,14 +59,14 @@ const EQUIVALENTS: usize = 4;
 /// Values that are rounded down, one of the other.
 const ROUNDED: usize = 4;
 
-impl Default for Facts {
+impl Default for PathConditions {
     fn default() -> Self {
         let root = Entry { parent: FactId::ROOT, depth: 0, fact: Fact::Root };
         Self { entries: vec![root], refined: Vec::new(), looked_at: Cell::new(0) }
     }
 }
 
-impl Facts {
+impl PathConditions {
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -104,10 +104,10 @@ impl Facts {
     }
 
     /// As above, with the ranges that were learnt on both ways, by different comparisons perhaps: the value lies in one of them.
-    pub(crate) fn meet(&mut self, values: &Values, a: FactId, b: FactId, before: FactId) -> FactId {
+    pub(crate) fn meet(&mut self, values: &ValueTable, a: FactId, b: FactId, before: FactId) -> FactId {
         let common = self.common(a, b, before);
         let depth = self.entry(common).depth;
-        let mut learnt: Vec<Id> = Vec::new();
+        let mut learnt: Vec<BoundValueId> = Vec::new();
         for way in [a, b] {
             let fresh = self.back(way).take_while(|(id, _)| self.entry(*id).depth > depth).take(MET);
             for (_, fact) in fresh {
@@ -146,7 +146,11 @@ impl Facts {
     }
 
     /// The comparisons that were learnt after `since`, the last one first.
-    pub(crate) fn learnt(&self, from: FactId, since: FactId) -> impl Iterator<Item = (FactId, Cmp, Id, Id)> {
+    pub(crate) fn learnt(
+        &self,
+        from: FactId,
+        since: FactId,
+    ) -> impl Iterator<Item = (FactId, Cmp, BoundValueId, BoundValueId)> {
         let depth = self.entry(since).depth;
         self.back(from).take_while(move |(id, _)| self.entry(*id).depth > depth).filter_map(|(id, fact)| {
             match fact {
@@ -157,11 +161,11 @@ impl Facts {
     }
 
     /// The range of a value at a place.
-    pub(crate) fn range(&self, values: &Values, id: Id, at: FactId) -> Range {
+    pub(crate) fn range(&self, values: &ValueTable, id: BoundValueId, at: FactId) -> Range {
         self.range_deep(values, id, at, DEEP)
     }
 
-    fn range_deep(&self, values: &Values, id: Id, at: FactId, depth: u32) -> Range {
+    fn range_deep(&self, values: &ValueTable, id: BoundValueId, at: FactId, depth: u32) -> Range {
         self.looked_at.set(self.looked_at.get() + 1);
         let is_refined = self.refined.get(id.0 as usize).is_some_and(|refined| *refined);
         let known = is_refined.then(|| {
@@ -179,7 +183,7 @@ impl Facts {
         if depth == 0 || own.only().is_some() {
             return own;
         }
-        let inner = |of: Id| self.range_deep(values, of, at, depth - 1);
+        let inner = |of: BoundValueId| self.range_deep(values, of, at, depth - 1);
         match &node.op {
             Op::Sum(sum) if !sum.terms.is_empty() => self.range_of_sum(values, sum, width, own, at, depth),
             Op::Shift(of, by) => own.and(inner(*of).shifted(width, u32::from(*by)), width),
@@ -189,7 +193,7 @@ impl Facts {
             },
             Op::Extend(of) | Op::Wrap(of) => {
                 let inner = inner(*of);
-                if inner.hi > Width::W32.max() {
+                if inner.hi > BitWidth::W32.max() {
                     return own;
                 }
                 let outer = Range { per: inner.per, ..Range::unsigned(width, inner.lo, inner.hi) };
@@ -198,7 +202,7 @@ impl Facts {
             // On the way that was taken, both hold: what was known there, and what is known here.
             Op::Join(ways) if ways.len() <= JOINED && depth + 1 >= DEEP => {
                 let taken = ways.iter().filter(|(_, known)| !self.is_excluded(values, *known, at, depth - 1));
-                let both = |(way, known): &(Id, FactId)| {
+                let both = |(way, known): &(BoundValueId, FactId)| {
                     inner(*way).and(self.range_deep(values, *way, *known, depth - 1), width)
                 };
                 let union = taken.map(both).filter(|range| !range.is_empty()).reduce(Range::or);
@@ -209,7 +213,7 @@ impl Facts {
     }
 
     /// Whether a way to a join was not taken, because what it learnt last is known at this place not to be so.
-    fn is_excluded(&self, values: &Values, way: FactId, at: FactId, depth: u32) -> bool {
+    fn is_excluded(&self, values: &ValueTable, way: FactId, at: FactId, depth: u32) -> bool {
         self.back(way).take(LAST).any(|(_, fact)| match fact {
             Fact::Range(id, range) => {
                 self.range_deep(values, *id, at, depth).and(*range, values.width(*id)).is_empty()
@@ -219,7 +223,7 @@ impl Facts {
     }
 
     /// What a join is at this place, where all ways to it but one were not taken.
-    fn only_way(&self, values: &Values, id: Id, at: FactId) -> Id {
+    fn only_way(&self, values: &ValueTable, id: BoundValueId, at: FactId) -> BoundValueId {
         let Op::Join(ways) = &values.node(id).op else { return id };
         let mut taken = ways.iter().filter(|(_, known)| !self.is_excluded(values, *known, at, DEEP - 1));
         match (taken.next(), taken.next()) {
@@ -230,9 +234,9 @@ impl Facts {
 
     fn range_of_sum(
         &self,
-        values: &Values,
-        sum: &Sum,
-        width: Width,
+        values: &ValueTable,
+        sum: &LinearSum,
+        width: BitWidth,
         own: Range,
         at: FactId,
         depth: u32,
@@ -259,16 +263,22 @@ impl Facts {
 
     /// Between which numbers the difference `sum` lies as an integer in `0 .. 2^bits`: from the ranges of its values, or because a
     /// comparison that is known at this place is about the same difference. Nothing if it can wrap.
-    pub(crate) fn difference(&self, values: &Values, sum: &Sum, width: Width, at: FactId) -> Option<Range> {
+    pub(crate) fn difference(
+        &self,
+        values: &ValueTable,
+        sum: &LinearSum,
+        width: BitWidth,
+        at: FactId,
+    ) -> Option<Range> {
         self.apart(values, sum, width, at, None).map(|(range, _)| range)
     }
 
     /// As above, and how many of its lowest bits are 0. `also` is a second place where something is known about the same values.
     pub(crate) fn apart(
         &self,
-        values: &Values,
-        sum: &Sum,
-        width: Width,
+        values: &ValueTable,
+        sum: &LinearSum,
+        width: BitWidth,
         at: FactId,
         also: Option<FactId>,
     ) -> Option<(Range, u8)> {
@@ -363,12 +373,12 @@ impl Facts {
     /// Sums that are the same number because of what is known to be equal: a value that the equation gives is put in its place.
     fn equivalents(
         &self,
-        values: &Values,
-        sum: &Sum,
-        width: Width,
+        values: &ValueTable,
+        sum: &LinearSum,
+        width: BitWidth,
         at: FactId,
         also: Option<FactId>,
-    ) -> Vec<Sum> {
+    ) -> Vec<LinearSum> {
         let mut found = Vec::new();
         for (_, fact) in self.back(at).chain(also.into_iter().flat_map(|also| self.back(also))) {
             let zero = match fact {
@@ -377,8 +387,9 @@ impl Facts {
                 Fact::Range(id, range) if values.width(*id) == width => {
                     match (&values.node(*id).op, range.only()) {
                         (Op::And(..), Some(only @ 1..)) => {
-                            let only = Sum { terms: Vec::new(), constant: width.wrap_signed(only.into()) };
-                            Values::combined(width, &values.sum(*id), 1, &only, -1)
+                            let only =
+                                LinearSum { terms: Vec::new(), constant: width.wrap_signed(only.into()) };
+                            ValueTable::combined(width, &values.sum(*id), 1, &only, -1)
                         }
                         _ => continue,
                     }
@@ -403,26 +414,32 @@ impl Facts {
                 by => by.wrapping_mul(own),
             };
             if by != 0 {
-                found.push(Values::combined(width, sum, 1, &zero, by.wrapping_neg()));
+                found.push(ValueTable::combined(width, sum, 1, &zero, by.wrapping_neg()));
             }
         }
         found
     }
 
     /// As above, where a value of the sum is one of several: by what is known on the way to each.
-    fn joined(&self, values: &Values, sum: &Sum, width: Width, at: FactId) -> Option<(Range, u8)> {
+    fn joined(
+        &self,
+        values: &ValueTable,
+        sum: &LinearSum,
+        width: BitWidth,
+        at: FactId,
+    ) -> Option<(Range, u8)> {
         let (id, by, ways) = sum.terms.iter().rev().find_map(|(id, by)| match &values.node(*id).op {
             Op::Join(ways) if ways.len() <= JOINED => Some((*id, *by, ways)),
             _ => None,
         })?;
-        let gone = Sum { terms: vec![(id, 1)], constant: 0 };
-        let without = Values::combined(width, sum, 1, &gone, by.wrapping_neg());
+        let gone = LinearSum { terms: vec![(id, 1)], constant: 0 };
+        let without = ValueTable::combined(width, sum, 1, &gone, by.wrapping_neg());
         let mut union: Option<(Range, u8)> = None;
         for (way, known) in ways {
             if self.is_excluded(values, *known, at, DEEP - 1) {
                 continue;
             }
-            let one = Values::combined(width, &without, 1, &values.sum(*way), by);
+            let one = ValueTable::combined(width, &without, 1, &values.sum(*way), by);
             let (range, zeros) = self.apart(values, &one, width, at, Some(*known))?;
             union = Some(union.map_or((range, zeros), |(union, least)| (union.or(range), least.min(zeros))));
         }
@@ -431,7 +448,14 @@ impl Facts {
 
     /// As above, where values of the sum are others rounded down, or shifted: what such a value leaves out is small, and more than nothing where
     /// the two are known to differ.
-    fn rounded(&self, values: &Values, sum: &Sum, zeros: u8, width: Width, at: FactId) -> Option<Range> {
+    fn rounded(
+        &self,
+        values: &ValueTable,
+        sum: &LinearSum,
+        zeros: u8,
+        width: BitWidth,
+        at: FactId,
+    ) -> Option<Range> {
         let mut sum = sum.clone();
         // What was left out so far lies between these.
         let (mut less, mut more) = (0i128, 0i128);
@@ -441,14 +465,14 @@ impl Facts {
                 Some((*id, *by, of, scale, lost))
             });
             let (id, by, of, scale, (least, most)) = step?;
-            let without = Values::combined(
+            let without = ValueTable::combined(
                 width,
                 &sum,
                 1,
-                &Sum { terms: vec![(id, 1)], constant: 0 },
+                &LinearSum { terms: vec![(id, 1)], constant: 0 },
                 by.wrapping_neg(),
             );
-            sum = Values::combined(width, &without, 1, &values.sum(of), scale);
+            sum = ValueTable::combined(width, &without, 1, &values.sum(of), scale);
             let scale = i128::from(scale);
             less = less.checked_add((-scale * least).min(-scale * most))?;
             more = more.checked_add((-scale * least).max(-scale * most))?;
@@ -465,12 +489,12 @@ impl Facts {
     /// `by x id` as `scale x (of - lost)`: of what, with which factor, and between which numbers what is lost lies.
     fn rounding(
         &self,
-        values: &Values,
-        id: Id,
+        values: &ValueTable,
+        id: BoundValueId,
         by: i64,
-        width: Width,
+        width: BitWidth,
         at: FactId,
-    ) -> Option<(Id, i64, (i128, i128))> {
+    ) -> Option<(BoundValueId, i64, (i128, i128))> {
         match values.node(id).op {
             Op::And(of, mask) => {
                 let mask = width.wrap(values.as_constant(mask)?.into());
@@ -481,8 +505,9 @@ impl Facts {
                 let same = self.only_way(values, of, at);
                 let differ = self.back(at).any(|(_, fact)| match fact {
                     Fact::Holds(Cmp::Ne | Cmp::LtU, x, y) => {
-                        let is =
-                            |a: Id, b: Id| values.same(a, id) && (values.same(b, of) || values.same(b, same));
+                        let is = |a: BoundValueId, b: BoundValueId| {
+                            values.same(a, id) && (values.same(b, of) || values.same(b, same))
+                        };
                         is(*x, *y) || is(*y, *x)
                     }
                     _ => false,
@@ -499,8 +524,8 @@ impl Facts {
     /// Learns that a value is not 0, or that it is. Nothing if that cannot be: the way is never taken.
     pub(crate) fn assume(
         &mut self,
-        values: &Values,
-        condition: Id,
+        values: &ValueTable,
+        condition: BoundValueId,
         holds: bool,
         at: FactId,
     ) -> Option<FactId> {
@@ -509,8 +534,8 @@ impl Facts {
 
     fn assume_deep(
         &mut self,
-        values: &Values,
-        condition: Id,
+        values: &ValueTable,
+        condition: BoundValueId,
         holds: bool,
         at: FactId,
         depth: u32,
@@ -546,18 +571,31 @@ impl Facts {
             }
             _ => {
                 let cmp = if holds { Cmp::Ne } else { Cmp::Eq };
-                self.holds(values, cmp, condition, Values::zero(values.width(condition)), at)
+                self.holds(values, cmp, condition, ValueTable::zero(values.width(condition)), at)
             }
         }
     }
 
     /// Learns that a value lies in a range. Nothing if it cannot: the place is never reached.
-    pub(crate) fn within(&mut self, values: &Values, id: Id, range: Range, at: FactId) -> Option<FactId> {
+    pub(crate) fn within(
+        &mut self,
+        values: &ValueTable,
+        id: BoundValueId,
+        range: Range,
+        at: FactId,
+    ) -> Option<FactId> {
         self.refine(values, id, range, at, 4)
     }
 
     /// Learns a comparison.
-    pub(crate) fn holds(&mut self, values: &Values, cmp: Cmp, a: Id, b: Id, at: FactId) -> Option<FactId> {
+    pub(crate) fn holds(
+        &mut self,
+        values: &ValueTable,
+        cmp: Cmp,
+        a: BoundValueId,
+        b: BoundValueId,
+        at: FactId,
+    ) -> Option<FactId> {
         let width = values.width(a);
         let (x, y) = (self.range(values, a, at), self.range(values, b, at));
         let any = Range::any(width);
@@ -588,7 +626,13 @@ impl Facts {
     }
 
     /// The two differ: what stands between them is not 0.
-    fn differ(&mut self, values: &Values, a: Id, b: Id, at: FactId) -> Option<FactId> {
+    fn differ(
+        &mut self,
+        values: &ValueTable,
+        a: BoundValueId,
+        b: BoundValueId,
+        at: FactId,
+    ) -> Option<FactId> {
         let sum = values.difference(b, a);
         let ([(id, coefficient @ (1 | -1))], constant) = (sum.terms.as_slice(), sum.constant) else {
             return Some(at);
@@ -603,7 +647,14 @@ impl Facts {
     }
 
     /// Learns that a value lies in a range.
-    fn refine(&mut self, values: &Values, id: Id, range: Range, at: FactId, depth: u32) -> Option<FactId> {
+    fn refine(
+        &mut self,
+        values: &ValueTable,
+        id: BoundValueId,
+        range: Range,
+        at: FactId,
+        depth: u32,
+    ) -> Option<FactId> {
         let width = values.width(id);
         let before = self.range(values, id, at);
         let now = before.and(range, width).aligned(width, values.node(id).zeros);
@@ -627,7 +678,7 @@ impl Facts {
         }
         match &values.node(id).op {
             // c + x or c - x, where it does not wrap.
-            Op::Sum(Sum { terms, constant }) if matches!(terms.as_slice(), [(_, 1 | -1)]) => {
+            Op::Sum(LinearSum { terms, constant }) if matches!(terms.as_slice(), [(_, 1 | -1)]) => {
                 let (term, sign) = terms[0];
                 let old = self.range(values, term, at);
                 let next = solved(width, sign, (*constant).into(), &old, &now);
@@ -636,12 +687,12 @@ impl Facts {
             Op::Extend(of) => {
                 let inner = Range {
                     per: now.per,
-                    ..Range::unsigned(Width::W32, now.lo.min(Width::W32.max()), now.hi)
+                    ..Range::unsigned(BitWidth::W32, now.lo.min(BitWidth::W32.max()), now.hi)
                 };
                 self.refine(values, *of, inner, at, depth - 1)
             }
-            Op::Wrap(of) if values.range(*of).hi <= Width::W32.max() => {
-                let inner = Range { per: now.per, ..Range::unsigned(Width::W64, now.lo, now.hi) };
+            Op::Wrap(of) if values.range(*of).hi <= BitWidth::W32.max() => {
+                let inner = Range { per: now.per, ..Range::unsigned(BitWidth::W64, now.lo, now.hi) };
                 self.refine(values, *of, inner, at, depth - 1)
             }
             _ => Some(at),
@@ -650,7 +701,7 @@ impl Facts {
 }
 
 /// The ends of an interval of multiples of `2^zeros`, but for what wraps: such multiples too.
-fn inwards(lo: i128, hi: i128, zeros: u8, width: Width) -> (i128, i128) {
+fn inwards(lo: i128, hi: i128, zeros: u8, width: BitWidth) -> (i128, i128) {
     let low = (1i128 << u32::from(zeros).min(width.bits() - 1)) - 1;
     ((lo + low) & !low, hi & !low)
 }
@@ -658,10 +709,10 @@ fn inwards(lo: i128, hi: i128, zeros: u8, width: Width) -> (i128, i128) {
 /// A sum in which a value stands beside its own lowest bits, taken off: `x - (x & 7)` is `x` rounded down. Between which integers the sum lies,
 /// how many of its lowest bits are 0, and an upper bound by the packet's length.
 fn rounded_pair(
-    values: &Values,
-    sum: &Sum,
-    width: Width,
-    range: impl Fn(Id) -> Range,
+    values: &ValueTable,
+    sum: &LinearSum,
+    width: BitWidth,
+    range: impl Fn(BoundValueId) -> Range,
 ) -> Option<(i128, i128, u8, Option<Linear>)> {
     sum.terms.iter().find_map(|(id, by)| {
         let Op::And(of, mask) = values.node(*id).op else { return None };
@@ -669,9 +720,9 @@ fn rounded_pair(
         if mask == 0 || mask & mask.wrapping_add(1) != 0 || mask == width.max() {
             return None;
         }
-        let low = Sum { terms: vec![(*id, 1)], constant: 0 };
-        let without = Values::combined(width, sum, 1, &low, by.wrapping_neg());
-        let rest = Values::combined(width, &without, 1, &values.sum(of), *by);
+        let low = LinearSum { terms: vec![(*id, 1)], constant: 0 };
+        let without = ValueTable::combined(width, sum, 1, &low, by.wrapping_neg());
+        let rest = ValueTable::combined(width, &without, 1, &values.sum(of), *by);
         if rest.terms.len() >= without.terms.len() {
             return None;
         }
@@ -690,7 +741,7 @@ fn rounded_pair(
 }
 
 /// The range of `x`, which was `old`, where `constant + sign x` lies in `now`. Nothing new where that can wrap.
-fn solved(width: Width, sign: i64, constant: i128, old: &Range, now: &Range) -> Range {
+fn solved(width: BitWidth, sign: i64, constant: i128, old: &Range, now: &Range) -> Range {
     let mut next = Range::any(width);
     let (least, most) = width.signed();
     let ends =
@@ -726,7 +777,7 @@ fn clamp_signed(value: i128) -> i64 {
 }
 
 /// A range without one of its ends.
-fn not(range: Range, value: u64, width: Width) -> Range {
+fn not(range: Range, value: u64, width: BitWidth) -> Range {
     let mut now = range;
     if now.lo == value && now.lo < width.max() {
         now.lo += 1;
@@ -750,7 +801,7 @@ fn not(range: Range, value: u64, width: Width) -> Range {
 }
 
 /// What holds where a comparison does not.
-fn opposite(cmp: Cmp, a: Id, b: Id) -> (Cmp, Id, Id) {
+fn opposite(cmp: Cmp, a: BoundValueId, b: BoundValueId) -> (Cmp, BoundValueId, BoundValueId) {
     match cmp {
         Cmp::Eq => (Cmp::Ne, a, b),
         Cmp::Ne => (Cmp::Eq, a, b),

@@ -4,10 +4,10 @@ use crate::Linear;
 use crate::arith::{Arith, Binary, Bits, LENGTH};
 use crate::decode::NoModule;
 use crate::length::TABLE_MAX;
-use crate::range::{Range, Width};
-use crate::report::Usage;
-use crate::state::{Peaks, Spot, State, Stop, Taker};
-use crate::value::{Cmp, Id, Op, Sum, Values, from};
+use crate::range::{BitWidth, Range};
+use crate::report::ResourceBound;
+use crate::state::{AnalysisLimit, CostSite, Peaks, StackSite, WalkState};
+use crate::value::{BoundValueId, Cmp, LinearSum, Op, ValueTable, from};
 use crate::walk::{Frame, Walker};
 use std::collections::HashSet;
 use wasmparser::{MemArg, Operator};
@@ -16,7 +16,7 @@ use weir_abi::{DESCRIPTOR_BYTES, DESCRIPTORS_BASE};
 /// How memory is read.
 #[derive(Clone, Copy)]
 struct Load {
-    width: Width,
+    width: BitWidth,
     bytes: u8,
     is_signed: bool,
 }
@@ -28,7 +28,7 @@ impl<'a> Walker<'a, '_> {
         frame: &mut Frame<'a>,
         at: usize,
         operator: &Operator<'a>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), AnalysisLimit> {
         let cost = u64::from(frame.code.costs[at]);
         let Some(state) = &mut frame.state else { return Ok(()) };
         if !matches!(operator, Operator::Call { .. }) {
@@ -47,7 +47,7 @@ impl<'a> Walker<'a, '_> {
                 let known = self.facts.range(&self.values, selector, state.facts);
                 let mut taken = HashSet::new();
                 for (index, target) in (0u64..).zip(targets.targets()) {
-                    let Ok(depth) = target else { return Err(Stop::TooLarge) };
+                    let Ok(depth) = target else { return Err(AnalysisLimit::TooLarge) };
                     if index >= known.lo && index <= known.hi && taken.insert(depth) {
                         self.step(1)?;
                         self.branch_deep(frame, depth, state.clone())?;
@@ -83,15 +83,15 @@ impl<'a> Walker<'a, '_> {
         Ok(())
     }
 
-    fn branch_if(&mut self, frame: &mut Frame<'a>, depth: u32) -> Result<(), Stop> {
+    fn branch_if(&mut self, frame: &mut Frame<'a>, depth: u32) -> Result<(), AnalysisLimit> {
         let Some(mut state) = frame.state.take() else { return Ok(()) };
         let condition = state.pop();
         let before = state.facts;
         if let Some(facts) = self.facts.assume(&self.values, condition, true, before) {
-            self.branch_deep(frame, depth, State { facts, ..state.clone() })?;
+            self.branch_deep(frame, depth, WalkState { facts, ..state.clone() })?;
         }
         let other = self.facts.assume(&self.values, condition, false, before);
-        frame.state = other.map(|facts| State { facts, ..state });
+        frame.state = other.map(|facts| WalkState { facts, ..state });
         Ok(())
     }
 
@@ -111,12 +111,12 @@ impl<'a> Walker<'a, '_> {
         state.spend(fuel);
         let from = self.values.node(len).from;
         self.depends(frame, from);
-        let usage = Usage { fuel, ..Usage::NOTHING };
-        Self::note(frame, frame.code.offsets[at], Spot::Bulk, &usage, &Peaks::default());
+        let usage = ResourceBound { fuel, ..ResourceBound::NOTHING };
+        Self::note(frame, frame.code.offsets[at], CostSite::Bulk, &usage, &Peaks::default());
     }
 
     fn grow(&mut self, frame: &mut Frame<'a>, at: usize) {
-        let width = Width::W32;
+        let width = BitWidth::W32;
         let Some(state) = &mut frame.state else { return };
         let pages = state.pop();
         let range = self.facts.range(&self.values, pages, state.facts);
@@ -124,8 +124,8 @@ impl<'a> Walker<'a, '_> {
         let fuel = Linear::constant(self.costs.page().into()).times(most, self.packet_max());
         state.usage.pages = state.usage.pages.plus(most);
         state.spend(fuel);
-        let usage = Usage { fuel, pages: most, ..Usage::NOTHING };
-        Self::note(frame, frame.code.offsets[at], Spot::Grow, &usage, &Peaks::default());
+        let usage = ResourceBound { fuel, pages: most, ..ResourceBound::NOTHING };
+        Self::note(frame, frame.code.offsets[at], CostSite::Grow, &usage, &Peaks::default());
         // The old size, or -1.
         let result = self.values.add(Op::Opaque, width, Range::signed(width, -1, 1 << 16), 0);
         if let Some(state) = &mut frame.state {
@@ -140,7 +140,7 @@ impl<'a> Walker<'a, '_> {
         let range = self.facts.range(&self.values, elements, state.facts);
         let most = Linear::constant(range.hi.min(TABLE_MAX.into()));
         state.spend(Linear::constant(self.costs.element().into()).times(most, self.packet_max()));
-        let result = self.values.any(Width::W32);
+        let result = self.values.any(BitWidth::W32);
         state.push(result);
     }
 
@@ -149,8 +149,8 @@ impl<'a> Walker<'a, '_> {
     }
 
     fn plain(&mut self, frame: &mut Frame<'a>, at: usize, operator: &Operator<'a>) {
+        use BitWidth::{W32, W64};
         use Operator as O;
-        use Width::{W32, W64};
         let locals = frame.code.locals.len();
         let Some(mut state) = frame.state.take() else { return };
         match operator {
@@ -167,7 +167,7 @@ impl<'a> Walker<'a, '_> {
                 state.push(id);
             }
             O::LocalGet { local_index } => {
-                let id = state.locals.get(*local_index as usize).copied().unwrap_or(Values::zero(W32));
+                let id = state.locals.get(*local_index as usize).copied().unwrap_or(ValueTable::zero(W32));
                 state.push(id);
             }
             O::LocalSet { local_index } => {
@@ -185,7 +185,7 @@ impl<'a> Walker<'a, '_> {
             }
             O::GlobalGet { global_index } => {
                 let id = state.locals.get(locals + *global_index as usize).copied();
-                state.push(id.unwrap_or(Values::zero(W32)));
+                state.push(id.unwrap_or(ValueTable::zero(W32)));
             }
             O::GlobalSet { global_index } => {
                 let id = state.pop();
@@ -231,14 +231,14 @@ impl<'a> Walker<'a, '_> {
         frame.state = Some(state);
     }
 
-    fn unary(&mut self, state: &mut State, operator: &Operator<'a>) {
+    fn unary(&mut self, state: &mut WalkState, operator: &Operator<'a>) {
+        use BitWidth::{W32, W64};
         use Operator as O;
-        use Width::{W32, W64};
         let at = state.facts;
         match operator {
             O::I32Eqz | O::I64Eqz => {
                 let a = state.pop();
-                let zero = Values::zero(self.values.width(a));
+                let zero = ValueTable::zero(self.values.width(a));
                 let id = self.arith(at).compare(Cmp::Eq, a, zero);
                 state.push(id);
             }
@@ -300,7 +300,7 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// The shadow stack's pointer is set: how deep is it?
-    fn moved_stack(&mut self, frame: &mut Frame<'a>, at: usize, to: Id) {
+    fn moved_stack(&mut self, frame: &mut Frame<'a>, at: usize, to: BoundValueId) {
         if self.probing > 0 {
             return;
         }
@@ -315,20 +315,20 @@ impl<'a> Walker<'a, '_> {
             && depth.is_none_or(|depth| depth > deepest)
         {
             let (function, offset) = (frame.function, frame.code.offsets[at]);
-            frame.shadow_taker = Some(Taker { function, offset, bytes: depth });
+            frame.shadow_taker = Some(StackSite { function, offset, bytes: depth });
             frame.shadow = depth;
         }
     }
 
-    fn load(&mut self, load: Load, memarg: MemArg, address: Id, state: &State) -> Id {
+    fn load(&mut self, load: Load, memarg: MemArg, address: BoundValueId, state: &WalkState) -> BoundValueId {
         let from = self.values.node(address).from;
         let sum = self.values.sum(address);
-        if sum.coefficient(self.descriptor) == 1 && !load.is_signed && load.width != Width::Other {
-            let offset = Values::combined(
-                Width::W32,
+        if sum.coefficient(self.descriptor) == 1 && !load.is_signed && load.width != BitWidth::Other {
+            let offset = ValueTable::combined(
+                BitWidth::W32,
                 &sum,
                 1,
-                &Sum {
+                &LinearSum {
                     terms: vec![(self.descriptor, 1)],
                     constant: -i64::try_from(memarg.offset).unwrap_or(0),
                 },
@@ -342,7 +342,7 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// A field of a descriptor. Descriptors are written by trusted code before the call, and cannot be written by the module.
-    fn descriptor_field(&mut self, load: Load, offset: &Sum, state: &State) -> Id {
+    fn descriptor_field(&mut self, load: Load, offset: &LinearSum, state: &WalkState) -> BoundValueId {
         let given = i128::try_from(self.descriptor_bytes).unwrap_or(0);
         let (lo, hi) = self.values.interval(offset, |id| self.facts.range(&self.values, id, state.facts));
         let is_inside = lo >= 0 && hi + i128::from(load.bytes) <= given;
@@ -388,7 +388,7 @@ impl<'a> Walker<'a, '_> {
 
 /// What a load can give.
 fn loaded(load: Load) -> Range {
-    if load.width == Width::Other || u32::from(load.bytes) * 8 >= load.width.bits() {
+    if load.width == BitWidth::Other || u32::from(load.bytes) * 8 >= load.width.bits() {
         return Range::any(load.width);
     }
     let bits = u32::from(load.bytes) * 8;
@@ -401,8 +401,8 @@ fn loaded(load: Load) -> Range {
 }
 
 fn load_of(operator: &Operator<'_>) -> Option<(Load, MemArg)> {
+    use BitWidth::{Other, W32, W64};
     use Operator as O;
-    use Width::{Other, W32, W64};
     let (width, bytes, is_signed, memarg) = match operator {
         O::I32Load { memarg } => (W32, 4, false, memarg),
         O::I64Load { memarg } => (W64, 8, false, memarg),
@@ -422,10 +422,10 @@ fn load_of(operator: &Operator<'_>) -> Option<(Load, MemArg)> {
     Some((Load { width, bytes, is_signed }, *memarg))
 }
 
-fn binary_of(operator: &Operator<'_>) -> Option<(Binary, Width)> {
+fn binary_of(operator: &Operator<'_>) -> Option<(Binary, BitWidth)> {
     use Binary as B;
+    use BitWidth::{W32, W64};
     use Operator as O;
-    use Width::{W32, W64};
     Some(match operator {
         O::I32Add => (B::Add, W32),
         O::I32Sub => (B::Sub, W32),
@@ -478,10 +478,10 @@ fn comparison_of(operator: &Operator<'_>) -> Option<(Cmp, bool)> {
 }
 
 /// The type, and what is known of the value, that an instruction on floats, vectors, references or tables gives.
-fn result_of(operator: &Operator<'_>) -> (Width, Range) {
+fn result_of(operator: &Operator<'_>) -> (BitWidth, Range) {
     use Operator as O;
-    let truth = || (Width::W32, Range::unsigned(Width::W32, 0, 1));
-    let up_to = |bits: u32| (Width::W32, Range::unsigned(Width::W32, 0, (1 << bits) - 1));
+    let truth = || (BitWidth::W32, Range::unsigned(BitWidth::W32, 0, 1));
+    let up_to = |bits: u32| (BitWidth::W32, Range::unsigned(BitWidth::W32, 0, (1 << bits) - 1));
     match operator {
         O::F32Eq | O::F32Ne | O::F32Lt | O::F32Gt | O::F32Le | O::F32Ge => truth(),
         O::F64Eq | O::F64Ne | O::F64Lt | O::F64Gt | O::F64Le | O::F64Ge => truth(),
@@ -494,24 +494,24 @@ fn result_of(operator: &Operator<'_>) -> (Width, Range) {
         O::I8x16ExtractLaneU { .. } => up_to(8),
         O::I16x8ExtractLaneU { .. } => up_to(16),
         O::I8x16ExtractLaneS { .. } | O::I16x8ExtractLaneS { .. } | O::I32x4ExtractLane { .. } => {
-            (Width::W32, Range::any(Width::W32))
+            (BitWidth::W32, Range::any(BitWidth::W32))
         }
         O::I32TruncF32S | O::I32TruncF32U | O::I32TruncF64S | O::I32TruncF64U => {
-            (Width::W32, Range::any(Width::W32))
+            (BitWidth::W32, Range::any(BitWidth::W32))
         }
         O::I32TruncSatF32S | O::I32TruncSatF32U | O::I32TruncSatF64S | O::I32TruncSatF64U => {
-            (Width::W32, Range::any(Width::W32))
+            (BitWidth::W32, Range::any(BitWidth::W32))
         }
         O::I32ReinterpretF32 | O::TableSize { .. } | O::TableGrow { .. } => {
-            (Width::W32, Range::any(Width::W32))
+            (BitWidth::W32, Range::any(BitWidth::W32))
         }
         O::I64TruncF32S | O::I64TruncF32U | O::I64TruncF64S | O::I64TruncF64U => {
-            (Width::W64, Range::any(Width::W64))
+            (BitWidth::W64, Range::any(BitWidth::W64))
         }
         O::I64TruncSatF32S | O::I64TruncSatF32U | O::I64TruncSatF64S | O::I64TruncSatF64U => {
-            (Width::W64, Range::any(Width::W64))
+            (BitWidth::W64, Range::any(BitWidth::W64))
         }
-        O::I64ReinterpretF64 | O::I64x2ExtractLane { .. } => (Width::W64, Range::any(Width::W64)),
-        _ => (Width::Other, Range::any(Width::Other)),
+        O::I64ReinterpretF64 | O::I64x2ExtractLane { .. } => (BitWidth::W64, Range::any(BitWidth::W64)),
+        _ => (BitWidth::Other, Range::any(BitWidth::Other)),
     }
 }

@@ -8,10 +8,10 @@
 //! guesses ends each way back within them.
 
 use crate::Why;
-use crate::range::{Range, Width};
-use crate::state::{State, Stop};
-use crate::trips::{Counter, Shape};
-use crate::value::{Cmp, Id, Op};
+use crate::range::{BitWidth, Range};
+use crate::state::{AnalysisLimit, WalkState};
+use crate::trips::{InductionVariable, LoopShape};
+use crate::value::{BoundValueId, Cmp, Op};
 use crate::walk::{Frame, Walker};
 use wasmparser::Operator;
 
@@ -32,18 +32,18 @@ pub(crate) struct Invariant {
     /// The sources, as bits, of the comparisons that keep the local in the range.
     pub(crate) from: u8,
     /// A value from before the loop that bounds the local: it is less, as an unsigned number.
-    below: Option<Id>,
+    below: Option<BoundValueId>,
     /// True if the first walk, which assumes nothing, has found it: it is no guess.
     is_certain: bool,
 }
 
 /// A comparison of a local with a limit that holds whenever the body begins. True if the local stands on the left.
-pub(crate) type Tested = (Cmp, usize, Id, bool);
+pub(crate) type Tested = (Cmp, usize, BoundValueId, bool);
 
 /// One look at a loop's body.
-pub(crate) struct Look {
-    pub(crate) counters: Vec<Counter>,
-    pub(crate) shape: Shape,
+pub(crate) struct LoopPass {
+    pub(crate) counters: Vec<InductionVariable>,
+    pub(crate) shape: LoopShape,
     pub(crate) tested: Vec<Tested>,
     /// Each counter's range on all ways back, and the sources of that range, as bits.
     reached: Vec<Option<(Range, u8)>>,
@@ -53,14 +53,14 @@ pub(crate) struct Look {
 
 /// A loop's body, where the loop is entered.
 #[derive(Clone, Copy)]
-pub(crate) struct Body<'s> {
+pub(crate) struct LoopBody<'s> {
     /// The place of the `loop` instruction in its function.
     pub(crate) at: usize,
     /// The number of the loop's parameters.
     pub(crate) params: usize,
-    pub(crate) entry: &'s State,
+    pub(crate) entry: &'s WalkState,
     /// The first value that was made after the loop was entered.
-    pub(crate) first: Id,
+    pub(crate) first: BoundValueId,
     /// The locals and globals that the body changes.
     pub(crate) written: &'s [usize],
 }
@@ -70,10 +70,10 @@ impl<'a> Walker<'a, '_> {
     pub(crate) fn look(
         &mut self,
         frame: &mut Frame<'a>,
-        body: Body<'_>,
+        body: LoopBody<'_>,
         invariants: &[Invariant],
-    ) -> Result<Look, Stop> {
-        let Body { at, params, entry, first, written } = body;
+    ) -> Result<LoopPass, AnalysisLimit> {
+        let LoopBody { at, params, entry, first, written } = body;
         let (counters, start) = self.generic(entry, written, invariants);
         let may_guess = self.may_guess(frame, at) && counters.len() <= CHANGED;
         self.quietly(frame, |walker, frame| {
@@ -92,7 +92,7 @@ impl<'a> Walker<'a, '_> {
             } else {
                 Vec::new()
             };
-            Ok(Look {
+            Ok(LoopPass {
                 below,
                 tested: walker.tested(entry, first, &counters, back),
                 reached,
@@ -106,10 +106,10 @@ impl<'a> Walker<'a, '_> {
     pub(crate) fn look_again(
         &mut self,
         frame: &mut Frame<'a>,
-        body: Body<'_>,
-        before: &Look,
-    ) -> Result<Option<(Look, Vec<Invariant>)>, Stop> {
-        let Body { at, entry, written, .. } = body;
+        body: LoopBody<'_>,
+        before: &LoopPass,
+    ) -> Result<Option<(LoopPass, Vec<Invariant>)>, AnalysisLimit> {
+        let LoopBody { at, entry, written, .. } = body;
         let is_tried = self.may_guess(frame, at)
             && matches!(before.shape.trips, Err(Why::NoCounter | Why::MayMiss | Why::LimitUnknown));
         if !is_tried {
@@ -153,11 +153,16 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// Each counter's range on all ways back.
-    fn reached(&self, entry: &State, counters: &[Counter], back: &[State]) -> Vec<Option<(Range, u8)>> {
-        let of_edge = |counter: &Counter, edge: &State| {
+    fn reached(
+        &self,
+        entry: &WalkState,
+        counters: &[InductionVariable],
+        back: &[WalkState],
+    ) -> Vec<Option<(Range, u8)>> {
+        let of_edge = |counter: &InductionVariable, edge: &WalkState| {
             let width = self.values.width(counter.first);
             let next = *edge.locals.get(counter.local)?;
-            if width == Width::Other || self.values.width(next) != width {
+            if width == BitWidth::Other || self.values.width(next) != width {
                 return None;
             }
             let mut range = self.facts.range(&self.values, next, edge.facts);
@@ -189,12 +194,12 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// Returns true if two values differ only by a constant.
-    fn is_about(&self, a: Id, b: Id) -> bool {
+    fn is_about(&self, a: BoundValueId, b: BoundValueId) -> bool {
         self.values.width(a) == self.values.width(b) && self.values.difference(a, b).terms.is_empty()
     }
 
     /// Guesses the ranges that locals keep. Where the ways back show only one end, the other end is the value at the loop's entry.
-    fn guesses(&mut self, entry: &State, written: &[usize], before: &Look) -> Vec<Invariant> {
+    fn guesses(&mut self, entry: &WalkState, written: &[usize], before: &LoopPass) -> Vec<Invariant> {
         let mut found = Vec::new();
         for (local, reached) in written.iter().zip(&before.reached) {
             let (Some(first), Some((reached, from))) = (entry.locals.get(*local).copied(), *reached) else {
@@ -237,7 +242,7 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// Returns true if a way back leaves a local below a limit: less, or not above it on a way that is not taken where the two are equal.
-    fn is_below(&mut self, local: usize, limit: Id, entry: &State, edge: &State) -> bool {
+    fn is_below(&mut self, local: usize, limit: BoundValueId, entry: &WalkState, edge: &WalkState) -> bool {
         let Some(next) = edge.locals.get(local).copied() else { return false };
         if self.values.width(next) != self.values.width(limit) {
             return false;
@@ -250,7 +255,7 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// Assumes invariants where the body begins. Each is also added as a comparison with a limit, so that it counts as a test of the counter.
-    pub(crate) fn assume_invariants(&mut self, invariants: &[Invariant], start: &mut State) {
+    pub(crate) fn assume_invariants(&mut self, invariants: &[Invariant], start: &mut WalkState) {
         for invariant in invariants {
             let Some(now) = start.locals.get(invariant.local).copied() else { continue };
             let (width, range) = (self.values.width(now), invariant.range);
@@ -276,7 +281,7 @@ impl<'a> Walker<'a, '_> {
     }
 }
 
-impl Look {
+impl LoopPass {
     fn never_repeats(&self) -> bool {
         self.shape.trips.as_ref().is_ok_and(|trips| *trips == crate::Linear::ZERO)
     }

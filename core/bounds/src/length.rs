@@ -1,8 +1,8 @@
 //! Lengths that instructions and host functions are given, and how much of them can be work.
 
-use crate::{Environment, Given};
+use crate::{Environment, ParamBound};
 use wasmparser::Operator;
-use weir_abi::host::{HostFunction, LengthArgument, Most, ValueType};
+use weir_abi::host::{HostFunction, LengthArgument, ValueType, WorkMax};
 
 pub use weir_abi::host::Beyond;
 
@@ -32,8 +32,8 @@ impl Length {
         let definition = function.definition();
         let LengthArgument { parameter, most, beyond } = definition.length?;
         let most = match most {
-            Most::Bytes(most) => most,
-            Most::Parameter => value_bytes(first, environment),
+            WorkMax::Bytes(most) => most,
+            WorkMax::Parameter => value_bytes(first, environment),
         };
         let above = definition.parameters.get(parameter + 1).map(|above| above.ty.value_type());
         Some(Self { above, most, beyond })
@@ -60,9 +60,9 @@ pub(crate) const TABLE_MAX: u32 = 1 << 20;
 
 /// The most bytes of a parameter, or of any.
 fn value_bytes(parameter: Option<u32>, environment: &Environment) -> u32 {
-    let bytes = |given: &Given| match given {
-        Given::Bytes { max, .. } => *max,
-        Given::Int { .. } | Given::Float => 0,
+    let bytes = |given: &ParamBound| match given {
+        ParamBound::Bytes { max, .. } => *max,
+        ParamBound::Int { .. } | ParamBound::Float => 0,
     };
     match parameter {
         Some(index) => environment.parameters.get(index as usize).map_or(0, bytes),

@@ -30,16 +30,16 @@ mod value;
 mod walk;
 
 pub use analyse::{Malformed, analyse};
-pub use cost::{Class as CostClass, Costs, class_of};
+pub use cost::{CostClass, CostTable, class_of};
 pub use injected::{Injected, InjectedValue, injected};
 pub use length::{Beyond, Length};
 pub use linear::Linear;
 pub use lines::Lines;
-pub use module::{Export, Import, Module, Sections};
-pub use reason::{Reason, Why};
+pub use module::{Export, Import, ParsedModule, Sections};
+pub use reason::{UnboundedReason, Why};
 pub use report::{
-    Analysis, CallBound, Class, EntryBound, HostCall, LoopBound, Most, OnEntry, Place, SourceLine, Step,
-    Usage, What,
+    Analysis, CallBound, CodeLocation, EntryBound, HostCall, LoopBound, OnEntry, PathStep, ResourceBound,
+    SourceLine, TopContributor, What, WorkClass,
 };
 pub use weir_abi::entry::EntryPoint;
 
@@ -47,7 +47,7 @@ pub use weir_abi::entry::EntryPoint;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
     /// What is known about each parameter, in the manifest's order.
-    pub parameters: Vec<Given>,
+    pub parameters: Vec<ParamBound>,
     /// For each stream of the manifest: the most bytes that the strings of one record have; 0 where its fields have a fixed size.
     pub string_bytes: Vec<u32>,
     /// The most captured bytes of a packet.
@@ -58,7 +58,7 @@ pub struct Environment {
 
 /// What is known about a parameter's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Given {
+pub enum ParamBound {
     /// What `param_int` returns lies between these, both included.
     Int {
         /// At least.

@@ -3,7 +3,7 @@
 //! Both come from custom sections (the name section of WebAssembly, DWARF's line tables), which say nothing about what the module does and may
 //! hold anything. So they are read only when a place has to be named, what cannot be read gives no names and no lines, and the work is bounded.
 
-use crate::Module;
+use crate::ParsedModule;
 use crate::report::SourceLine;
 use gimli::{DebugLine, DebugLineOffset, EndianSlice, LineInstruction, LineRow, LittleEndian, Reader as _};
 use std::cell::OnceCell;
@@ -32,7 +32,7 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 /// Names and lines of a module.
 #[derive(Debug)]
 pub struct Lines<'a> {
-    module: &'a Module,
+    module: &'a ParsedModule,
     /// By the index of the function; the first name counts.
     names: OnceCell<Vec<(u32, &'a str)>>,
     table: OnceCell<Table>,
@@ -56,7 +56,7 @@ struct Row {
 
 impl<'a> Lines<'a> {
     /// Of this module, of whose names and tables nothing is read yet.
-    pub const fn new(module: &'a Module) -> Self {
+    pub const fn new(module: &'a ParsedModule) -> Self {
         Self { module, names: OnceCell::new(), table: OnceCell::new() }
     }
 
@@ -96,7 +96,7 @@ impl<'a> Lines<'a> {
 }
 
 /// The names of functions: those that the author gave go before those of imports and exports.
-fn names(module: &Module) -> Vec<(u32, &str)> {
+fn names(module: &ParsedModule) -> Vec<(u32, &str)> {
     let mut names: Vec<_> = module.function_names().take(NAMES_MAX).collect();
     let imports = module.imports.iter().filter(|import| matches!(import.ty, TypeRef::Func(_)));
     names.extend((0..).zip(imports.map(|import| import.name.as_str())).take(NAMES_MAX));
@@ -117,7 +117,7 @@ struct Sections<'a> {
 impl Table {
     /// Reads one line program after the other. They are found by their lengths and not by the units that mean them: several units could mean the same
     /// one, again and again.
-    fn read(module: &Module) -> Self {
+    fn read(module: &ParsedModule) -> Self {
         let [debug_line, debug_line_str, debug_str] = module.debug();
         let code = module.code();
         let sections = &Sections { code_len: code.end - code.start, debug_line_str, debug_str };

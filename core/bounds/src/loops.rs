@@ -1,15 +1,15 @@
 //! A loop: looked at first to see how its locals change, then walked for what it costs.
 
 use crate::arith::{Arith, Binary};
-use crate::code::Code;
+use crate::code::FunctionCode;
 use crate::facts::FactId;
-use crate::invariant::{Body, Invariant, Look, Tested};
-use crate::range::{Range, Width};
-use crate::report::{OnEntry, Usage};
-use crate::state::{Meeting, Peaks, Spot, State, Stop};
-use crate::trips::{Change, Counter, Shape, Trips};
-use crate::value::{Cmp, Id, Op, Sum, Values};
-use crate::walk::{Around, Frame, INSTRUCTION, LOOPS_DEEP, LoopFound, Walker};
+use crate::invariant::{Invariant, LoopBody, LoopPass, Tested};
+use crate::range::{BitWidth, Range};
+use crate::report::{OnEntry, ResourceBound};
+use crate::state::{AnalysisLimit, CostSite, MergePoint, Peaks, WalkState};
+use crate::trips::{InductionVariable, LoopShape, Recurrence, TripCount};
+use crate::value::{BoundValueId, Cmp, LinearSum, Op, ValueTable};
+use crate::walk::{Around, Frame, INSTRUCTION, LOOPS_DEEP, LoopSite, Walker};
 use crate::{Linear, Why};
 use wasmparser::Operator;
 
@@ -24,13 +24,18 @@ const UNROLLED_CODE: usize = 150;
 pub(crate) struct Walked {
     pub(crate) around: Around,
     /// Where its body falls out of its end.
-    fall: Option<State>,
+    fall: Option<WalkState>,
 }
 
 impl<'a> Walker<'a, '_> {
-    pub(crate) fn run_loop(&mut self, frame: &mut Frame<'a>, at: usize, params: usize) -> Result<(), Stop> {
+    pub(crate) fn run_loop(
+        &mut self,
+        frame: &mut Frame<'a>,
+        at: usize,
+        params: usize,
+    ) -> Result<(), AnalysisLimit> {
         if frame.around.len() >= LOOPS_DEEP {
-            return Err(Stop::TooLarge);
+            return Err(AnalysisLimit::TooLarge);
         }
         let Some(mut entry) = frame.state.take() else { return Ok(()) };
         // Its operands are others in each iteration: they are the loop's own values too.
@@ -43,7 +48,7 @@ impl<'a> Walker<'a, '_> {
         let written = self.written(&code, at)?;
 
         // How do its locals change, whatever they are?
-        let body = Body { at, params, entry: &entry, first, written: &written };
+        let body = LoopBody { at, params, entry: &entry, first, written: &written };
         let mut look = self.look(frame, body, &[])?;
         let has_counter = !matches!(look.shape.trips, Err(Why::NoCounter | Why::Endless));
         if !has_counter && self.unroll(frame, at, params, &entry)? {
@@ -53,7 +58,7 @@ impl<'a> Walker<'a, '_> {
         if let Some(better) = self.look_again(frame, body, &look)? {
             (look, invariants) = better;
         }
-        let Look { counters, shape, tested, .. } = look;
+        let LoopPass { counters, shape, tested, .. } = look;
 
         // And now for what it costs, with what is known about them.
         let mut start = self.specific(&entry, &counters, &shape);
@@ -75,8 +80,8 @@ impl<'a> Walker<'a, '_> {
     pub(crate) fn quietly<R>(
         &mut self,
         frame: &mut Frame<'a>,
-        act: impl FnOnce(&mut Self, &mut Frame<'a>) -> Result<R, Stop>,
-    ) -> Result<R, Stop> {
+        act: impl FnOnce(&mut Self, &mut Frame<'a>) -> Result<R, AnalysisLimit>,
+    ) -> Result<R, AnalysisLimit> {
         self.probing += 1;
         let before = (frame.shadow, frame.shadow_taker, frame.below, frame.below_taker);
         let result = act(self, frame);
@@ -90,14 +95,20 @@ impl<'a> Walker<'a, '_> {
         frame: &mut Frame<'a>,
         at: usize,
         params: usize,
-        state: State,
-    ) -> Result<Walked, Stop> {
+        state: WalkState,
+    ) -> Result<Walked, AnalysisLimit> {
         let around = self.iterate(frame, at, params, state)?;
         Ok(Walked { around, fall: frame.state.take() })
     }
 
-    pub(crate) fn shape(&self, entry: &State, first: Id, counters: &[Counter], walked: &Walked) -> Shape {
-        let trips = Trips { values: &self.values, facts: &self.facts, entry: entry.facts, first };
+    pub(crate) fn shape(
+        &self,
+        entry: &WalkState,
+        first: BoundValueId,
+        counters: &[InductionVariable],
+        walked: &Walked,
+    ) -> LoopShape {
+        let trips = TripCount { values: &self.values, facts: &self.facts, entry: entry.facts, first };
         let has_exit = walked.fall.is_some() || !walked.around.out.is_empty();
         trips.shape(counters, &walked.around.back, has_exit)
     }
@@ -106,10 +117,10 @@ impl<'a> Walker<'a, '_> {
     /// way back. Compilers put a loop's test at its end, and once before it.
     pub(crate) fn tested(
         &mut self,
-        entry: &State,
-        first: Id,
-        counters: &[Counter],
-        back: &[State],
+        entry: &WalkState,
+        first: BoundValueId,
+        counters: &[InductionVariable],
+        back: &[WalkState],
     ) -> Vec<Tested> {
         let Some(edge) = back.first().filter(|_| back.len() <= TESTED) else { return Vec::new() };
         let mut found = Vec::new();
@@ -141,7 +152,13 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// A value that does not change in the loop, as if it were made where the loop is entered. Where it was made more may have been known of it.
-    fn made_at_entry(&mut self, id: Id, first: Id, entry: &State, depth: u32) -> Option<Id> {
+    fn made_at_entry(
+        &mut self,
+        id: BoundValueId,
+        first: BoundValueId,
+        entry: &WalkState,
+        depth: u32,
+    ) -> Option<BoundValueId> {
         if id < first {
             return Some(id);
         }
@@ -151,10 +168,10 @@ impl<'a> Walker<'a, '_> {
         match op {
             Op::Descriptor | Op::Field(..) => Some(id),
             Op::Sum(sum) => {
-                let mut whole = Sum { terms: Vec::new(), constant: sum.constant };
+                let mut whole = LinearSum { terms: Vec::new(), constant: sum.constant };
                 for (term, by) in sum.terms {
                     let term = self.made_at_entry(term, first, entry, depth)?;
-                    whole = Values::combined(width, &whole, 1, &self.values.sum(term), by);
+                    whole = ValueTable::combined(width, &whole, 1, &self.values.sum(term), by);
                 }
                 Some(self.made_of(width, whole, entry.facts))
             }
@@ -181,7 +198,7 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// Whether a comparison certainly holds.
-    pub(crate) fn is_known(&mut self, cmp: Cmp, a: Id, b: Id, entry: &State) -> bool {
+    pub(crate) fn is_known(&mut self, cmp: Cmp, a: BoundValueId, b: BoundValueId, entry: &WalkState) -> bool {
         let mut arith = Arith { values: &mut self.values, facts: &self.facts, at: entry.facts };
         let truth = arith.compare(cmp, a, b);
         if self.values.range(truth).lo == 1 {
@@ -208,7 +225,7 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// The locals, and after them the globals, that a loop's body writes.
-    fn written(&mut self, code: &Code<'a>, at: usize) -> Result<Vec<usize>, Stop> {
+    fn written(&mut self, code: &FunctionCode<'a>, at: usize) -> Result<Vec<usize>, AnalysisLimit> {
         let end = code.ends[at] as usize;
         self.step((end - at) / 8 + code.locals.len() / 16)?;
         let mut is_written = vec![false; code.locals.len() + self.module.globals.len()];
@@ -244,11 +261,11 @@ impl<'a> Walker<'a, '_> {
     /// The loop's begin, where each local that it changes has come from its first value by any amount that the invariants allow.
     pub(crate) fn generic(
         &mut self,
-        entry: &State,
+        entry: &WalkState,
         written: &[usize],
         invariants: &[Invariant],
-    ) -> (Vec<Counter>, State) {
-        let mut start = State { usage: Usage::NOTHING, ..entry.clone() };
+    ) -> (Vec<InductionVariable>, WalkState) {
+        let mut start = WalkState { usage: ResourceBound::NOTHING, ..entry.clone() };
         let mut counters = Vec::new();
         for local in written {
             let Some(first) = entry.locals.get(*local).copied() else { continue };
@@ -257,43 +274,49 @@ impl<'a> Walker<'a, '_> {
             let range = known.map_or(Range::any(width), |known| known.range);
             let k = self.values.add(Op::Phi, width, range, 0);
             // Of a local with an invariant more is known than how far it has come.
-            let is_whole = known.is_some() || width == Width::Other;
+            let is_whole = known.is_some() || width == BitWidth::Other;
             let now = if is_whole { k } else { self.moved(first, k, 1, entry) };
             start.locals[*local] = now;
-            counters.push(Counter { local: *local, first, k, now });
+            counters.push(InductionVariable { local: *local, first, k, now });
         }
         self.assume_invariants(invariants, &mut start);
         (counters, start)
     }
 
     /// `first + sign x k`.
-    fn moved(&mut self, first: Id, k: Id, sign: i64, entry: &State) -> Id {
+    fn moved(&mut self, first: BoundValueId, k: BoundValueId, sign: i64, entry: &WalkState) -> BoundValueId {
         let width = self.values.width(first);
-        let sum = Values::combined(
+        let sum = ValueTable::combined(
             width,
             &self.values.sum(first),
             1,
-            &Sum { terms: vec![(k, 1)], constant: 0 },
+            &LinearSum { terms: vec![(k, 1)], constant: 0 },
             sign,
         );
         self.made_of(width, sum, entry.facts)
     }
 
     /// The loop's begin, with what was found out about its locals.
-    fn specific(&mut self, entry: &State, counters: &[Counter], shape: &Shape) -> State {
-        let mut start = State { usage: Usage::NOTHING, ..entry.clone() };
+    fn specific(
+        &mut self,
+        entry: &WalkState,
+        counters: &[InductionVariable],
+        shape: &LoopShape,
+    ) -> WalkState {
+        let mut start = WalkState { usage: ResourceBound::NOTHING, ..entry.clone() };
         // All that go by the same amount each time go together: by the number of the iteration.
-        let number: Vec<Id> = [Width::W32, Width::W64].map(|width| self.iteration(width, shape)).into();
+        let number: Vec<BoundValueId> =
+            [BitWidth::W32, BitWidth::W64].map(|width| self.iteration(width, shape)).into();
         self.number_is_within(&number, shape, entry, &mut start);
         for (counter, change) in counters.iter().zip(&shape.changes) {
             let width = self.values.width(counter.first);
             let now = match *change {
-                _ if width == Width::Other => self.values.any(width),
-                Change::None => counter.first,
-                Change::Each(step) if shape.trips.is_ok() => {
-                    self.moved(counter.first, number[usize::from(width == Width::W64)], step, entry)
+                _ if width == BitWidth::Other => self.values.any(width),
+                Recurrence::None => counter.first,
+                Recurrence::Each(step) if shape.trips.is_ok() => {
+                    self.moved(counter.first, number[usize::from(width == BitWidth::W64)], step, entry)
                 }
-                Change::Steps { least, most, zeros } if shape.trips.is_ok() => {
+                Recurrence::Steps { least, most, zeros } if shape.trips.is_ok() => {
                     let trips = shape.trips.clone().unwrap_or(Linear::UNBOUNDED);
                     let step = u64::try_from(most.abs().max(least.abs())).unwrap_or(u64::MAX);
                     let far = Linear::constant(step).times(trips, self.packet_max());
@@ -305,10 +328,10 @@ impl<'a> Walker<'a, '_> {
                     self.values.node_mut(k).zeros = zeros.min(31);
                     self.moved(counter.first, k, if most > 0 { 1 } else { -1 }, entry)
                 }
-                Change::Each(_) | Change::Steps { .. } => {
+                Recurrence::Each(_) | Recurrence::Steps { .. } => {
                     self.values.add(Op::Phi, width, Range::any(width), 0)
                 }
-                Change::Anything(range, from) => self.values.add(Op::Phi, width, range, from),
+                Recurrence::Anything(range, from) => self.values.add(Op::Phi, width, range, from),
             };
             start.locals[counter.local] = now;
         }
@@ -316,15 +339,22 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// So many steps as lead to this iteration have place in the distance that there was when the loop was entered.
-    fn number_is_within(&mut self, number: &[Id], shape: &Shape, entry: &State, start: &mut State) {
+    fn number_is_within(
+        &mut self,
+        number: &[BoundValueId],
+        shape: &LoopShape,
+        entry: &WalkState,
+        start: &mut WalkState,
+    ) {
         let Some((distance, step)) = &shape.distance else { return };
         let Some(width) = distance.terms.first().map(|(id, _)| self.values.width(*id)) else { return };
-        let (Some(number), Ok(step)) = (number.get(usize::from(width == Width::W64)), i64::try_from(*step))
+        let (Some(number), Ok(step)) =
+            (number.get(usize::from(width == BitWidth::W64)), i64::try_from(*step))
         else {
             return;
         };
         let fresh = self.values.next();
-        let gone = Values::combined(width, &self.values.sum(*number), step, &Sum::default(), 0);
+        let gone = ValueTable::combined(width, &self.values.sum(*number), step, &LinearSum::default(), 0);
         let (gone, distance) =
             (self.made_of(width, gone, entry.facts), self.made_of(width, distance.clone(), entry.facts));
         // That it does not wrap is known where the loop is entered, and so wherever it is used.
@@ -341,9 +371,9 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// A sum's value, by what is known at a place.
-    fn made_of(&mut self, width: Width, sum: Sum, at: FactId) -> Id {
+    fn made_of(&mut self, width: BitWidth, sum: LinearSum, at: FactId) -> BoundValueId {
         let (values, facts) = (&mut self.values, &self.facts);
-        let ranges: Vec<(Id, Range)> =
+        let ranges: Vec<(BoundValueId, Range)> =
             sum.terms.iter().map(|(id, _)| (*id, facts.range(values, *id, at))).collect();
         values.of_sum(width, sum, |id| {
             ranges.iter().find(|(of, _)| *of == id).map_or(Range::any(width), |(_, range)| *range)
@@ -351,7 +381,7 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// The number of an iteration, from 0.
-    fn iteration(&mut self, width: Width, shape: &Shape) -> Id {
+    fn iteration(&mut self, width: BitWidth, shape: &LoopShape) -> BoundValueId {
         let trips = shape.trips.clone().unwrap_or(Linear::UNBOUNDED);
         let most = trips.at(self.packet_max());
         let mut range = Range::unsigned(width, 0, most);
@@ -367,8 +397,8 @@ impl<'a> Walker<'a, '_> {
         frame: &mut Frame<'a>,
         at: usize,
         params: usize,
-        entry: &State,
-    ) -> Result<bool, Stop> {
+        entry: &WalkState,
+    ) -> Result<bool, AnalysisLimit> {
         let code_len = frame.code.ends[at] as usize - at;
         let work = 2 * INSTRUCTION * code_len as u64 * u64::from(UNROLLED);
         let end = frame.code.ends[at] as usize;
@@ -378,7 +408,7 @@ impl<'a> Walker<'a, '_> {
             return Ok(false);
         }
         self.unrolling -= work;
-        let begin = State { usage: Usage::NOTHING, ..entry.clone() };
+        let begin = WalkState { usage: ResourceBound::NOTHING, ..entry.clone() };
         let ends = self.quietly(frame, |walker, frame| {
             let mut next = Some(begin.clone());
             for _ in 0..UNROLLED {
@@ -397,11 +427,11 @@ impl<'a> Walker<'a, '_> {
             return Ok(false);
         }
         let (mut next, mut trips) = (Some(begin), 0u64);
-        let (mut fall, mut out) = (None::<Meeting>, Vec::<(usize, Meeting)>::new());
+        let (mut fall, mut out) = (None::<MergePoint>, Vec::<(usize, MergePoint)>::new());
         let mut body = Linear::ZERO;
         let mut from = 0;
         let mut best = Peaks::default();
-        let mut trapped = Usage::NOTHING;
+        let mut trapped = ResourceBound::NOTHING;
         while let Some(state) = next {
             let before = state.usage.fuel;
             let walked = self.once(frame, at, params, state)?;
@@ -415,7 +445,7 @@ impl<'a> Walker<'a, '_> {
                 let place = match out.iter().position(|(known, _)| *known == label) {
                     Some(place) => place,
                     None => {
-                        out.push((label, Meeting::new(self.token(), entry.facts)));
+                        out.push((label, MergePoint::new(self.token(), entry.facts)));
                         out.len() - 1
                     }
                 };
@@ -423,7 +453,7 @@ impl<'a> Walker<'a, '_> {
             }
             if let Some(state) = walked.fall {
                 let token = self.token();
-                let meeting = fall.get_or_insert_with(|| Meeting::new(token, entry.facts));
+                let meeting = fall.get_or_insert_with(|| MergePoint::new(token, entry.facts));
                 meeting.add(&mut self.values, &mut self.facts, state);
             }
             best.rise(&walked.around.best);
@@ -440,7 +470,7 @@ impl<'a> Walker<'a, '_> {
             at,
             entry,
             Linear::constant(trips),
-            Usage::NOTHING,
+            ResourceBound::NOTHING,
             body,
             None,
             from,
@@ -450,18 +480,18 @@ impl<'a> Walker<'a, '_> {
         Ok(true)
     }
 
-    fn ranges(&self, state: &State) -> Vec<Range> {
+    fn ranges(&self, state: &WalkState) -> Vec<Range> {
         state.locals.iter().map(|local| self.facts.range(&self.values, *local, state.facts)).collect()
     }
 
     /// What the comparisons on the way to a back edge depend on.
-    fn learnt_from(&self, edge: &State, entry: &State) -> u8 {
+    fn learnt_from(&self, edge: &WalkState, entry: &WalkState) -> u8 {
         let facts = self.facts.learnt(edge.facts, entry.facts);
         facts.fold(0, |from, (_, _, a, b)| from | self.values.node(a).from | self.values.node(b).from)
     }
 
-    fn together(&mut self, entry: &State, back: Vec<State>) -> Option<State> {
-        let mut meeting = Meeting::new(self.token(), entry.facts);
+    fn together(&mut self, entry: &WalkState, back: Vec<WalkState>) -> Option<WalkState> {
+        let mut meeting = MergePoint::new(self.token(), entry.facts);
         for state in back {
             meeting.add(&mut self.values, &mut self.facts, state);
         }
@@ -473,13 +503,13 @@ impl<'a> Walker<'a, '_> {
         &mut self,
         frame: &mut Frame<'a>,
         at: usize,
-        entry: &State,
+        entry: &WalkState,
         trips: Result<Linear, Why>,
         from: u8,
-        on_entry: Option<(Sum, u64)>,
+        on_entry: Option<(LinearSum, u64)>,
         walked: Walked,
-    ) -> Result<(), Stop> {
-        let once = walked.around.back.iter().fold(Usage::NOTHING, |most, edge| most.or(edge.usage));
+    ) -> Result<(), AnalysisLimit> {
+        let once = walked.around.back.iter().fold(ResourceBound::NOTHING, |most, edge| most.or(edge.usage));
         let (times, mut why) = match trips {
             Ok(times) => (times, None),
             Err(why) => (Linear::UNBOUNDED, Some(why)),
@@ -496,15 +526,15 @@ impl<'a> Walker<'a, '_> {
         &mut self,
         frame: &mut Frame<'a>,
         at: usize,
-        entry: &State,
+        entry: &WalkState,
         times: Linear,
-        all: Usage,
+        all: ResourceBound,
         once: Linear,
         why: Option<Why>,
         from: u8,
-        on_entry: Option<(Sum, u64)>,
+        on_entry: Option<(LinearSum, u64)>,
         walked: Walked,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), AnalysisLimit> {
         let offset = frame.code.offsets[at];
         let Walked { around, fall } = walked;
         let ways = around.out.iter().filter_map(|(_, meeting)| meeting.state.as_ref()).chain(&fall);
@@ -513,7 +543,7 @@ impl<'a> Walker<'a, '_> {
         let trips = times.plus(Linear::constant(1));
         if self.probing == 0 {
             let on_entry = on_entry.and_then(|(sum, step)| self.in_locals(&sum, step, entry, &frame.code));
-            let found = LoopFound {
+            let found = LoopSite {
                 function: frame.function,
                 depth: u32::try_from(frame.around.len()).unwrap_or(u32::MAX),
                 trips,
@@ -530,7 +560,7 @@ impl<'a> Walker<'a, '_> {
             }
         }
         self.depends(frame, from);
-        Self::note(frame, offset, Spot::Loop(trips), &total, &around.best);
+        Self::note(frame, offset, CostSite::Loop(trips), &total, &around.best);
         let base = entry.usage.plus(all);
         Self::trap(frame, base.plus(around.trapped));
         for (label, meeting) in around.out {
@@ -539,7 +569,7 @@ impl<'a> Walker<'a, '_> {
                 self.branch(frame, label, state)?;
             }
         }
-        frame.state = fall.map(|state| State { usage: base.plus(state.usage), ..state });
+        frame.state = fall.map(|state| WalkState { usage: base.plus(state.usage), ..state });
         if !all.fuel.is_bounded() {
             // It may never be left; what was used then counts too.
             Self::trap(frame, base);
@@ -547,7 +577,7 @@ impl<'a> Walker<'a, '_> {
         Ok(())
     }
 
-    fn record(&mut self, offset: u32, found: LoopFound) {
+    fn record(&mut self, offset: u32, found: LoopSite) {
         match self.loops.entry(offset) {
             std::collections::btree_map::Entry::Vacant(place) => {
                 place.insert(found);
@@ -568,10 +598,16 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// The sum that gives a loop's trips in terms of locals of type i32, where each of its values is the local's value on entry.
-    fn in_locals(&self, sum: &Sum, step: u64, entry: &State, code: &Code<'a>) -> Option<OnEntry> {
+    fn in_locals(
+        &self,
+        sum: &LinearSum,
+        step: u64,
+        entry: &WalkState,
+        code: &FunctionCode<'a>,
+    ) -> Option<OnEntry> {
         let mut terms = Vec::new();
         for (id, by) in &sum.terms {
-            if self.values.width(*id) != Width::W32 {
+            if self.values.width(*id) != BitWidth::W32 {
                 return None;
             }
             let locals = entry.locals.get(..code.locals.len())?;
@@ -591,7 +627,7 @@ impl Around {
             label: usize::MAX,
             back: Vec::new(),
             out: Vec::new(),
-            trapped: Usage::NOTHING,
+            trapped: ResourceBound::NOTHING,
             best: Peaks::default(),
         }
     }

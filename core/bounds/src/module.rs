@@ -2,14 +2,14 @@
 
 use crate::analyse::Malformed;
 use crate::code::width_of;
-use crate::range::Width;
+use crate::range::BitWidth;
 use std::ops::{Deref, Range};
 use wasmparser::{
     BinaryReader, BinaryReaderError, BranchHintSectionReader, ConstExpr, CustomSectionReader, ElementItems,
     ExternalKind, FuncType, FunctionBody, Name, NameSectionReader, Operator, Parser, Payload, TypeRef,
     ValType,
 };
-use weir_abi::entry::{ENTRY_POINTS, EntryPoint, Place};
+use weir_abi::entry::{ENTRY_POINTS, EntryLocation, EntryPoint};
 use weir_abi::host::HostFunction;
 use weir_abi::{MANIFEST_SECTION, export};
 
@@ -49,7 +49,7 @@ impl Export {
 /// A global of the module's own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Global {
-    pub(crate) width: Width,
+    pub(crate) width: BitWidth,
     pub(crate) is_vector: bool,
     pub(crate) mutable: bool,
     /// Its value, if it is an integer that never changes.
@@ -234,13 +234,13 @@ impl Sections {
         let exports = &self.exports;
         let exported =
             |name: &str, kind| exports.iter().find(|export| export.is(name, kind)).map(|export| export.index);
-        let named = ENTRY_POINTS.iter().filter(|known| matches!(known.place, Place::Export));
+        let named = ENTRY_POINTS.iter().filter(|known| matches!(known.place, EntryLocation::Export));
         let entries =
             named.filter_map(|known| Some((known.entry, exported(known.name, ExternalKind::Func)?)));
         self.entries =
             self.start.map(|start| (EntryPoint::Begin, start)).into_iter().chain(entries).collect();
         let is_candidate = |global: Option<&Global>| {
-            global.is_some_and(|global| global.mutable && global.width == Width::W32)
+            global.is_some_and(|global| global.mutable && global.width == BitWidth::W32)
         };
         let by_name = exported(export::STACK_POINTER, ExternalKind::Global).or(self.stack_pointer);
         let mut only = (0..)
@@ -285,12 +285,12 @@ impl Sections {
 
 /// A module's bytes with what their sections say.
 #[derive(Clone, Debug)]
-pub struct Module {
+pub struct ParsedModule {
     bytes: Vec<u8>,
     sections: Sections,
 }
 
-impl Deref for Module {
+impl Deref for ParsedModule {
     type Target = Sections;
 
     fn deref(&self) -> &Sections {
@@ -298,7 +298,7 @@ impl Deref for Module {
     }
 }
 
-impl Module {
+impl ParsedModule {
     /// Reads the sections of a module that another program validates, or has validated.
     ///
     /// # Errors

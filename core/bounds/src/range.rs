@@ -4,7 +4,7 @@ use crate::Linear;
 
 /// How many bits a value has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Width {
+pub(crate) enum BitWidth {
     /// `i32`.
     W32,
     /// `i64`.
@@ -13,7 +13,7 @@ pub(crate) enum Width {
     Other,
 }
 
-impl Width {
+impl BitWidth {
     /// The largest value, unsigned.
     pub(crate) const fn max(self) -> u64 {
         match self {
@@ -90,24 +90,24 @@ pub(crate) fn smaller(a: Option<Linear>, b: Option<Linear>) -> Option<Linear> {
 
 impl Range {
     /// Anything that the width allows.
-    pub(crate) const fn any(width: Width) -> Self {
+    pub(crate) const fn any(width: BitWidth) -> Self {
         let (slo, shi) = width.signed();
         Self { lo: 0, hi: width.max(), slo, shi, per: None }
     }
 
     /// Between two unsigned numbers.
-    pub(crate) fn unsigned(width: Width, lo: u64, hi: u64) -> Self {
+    pub(crate) fn unsigned(width: BitWidth, lo: u64, hi: u64) -> Self {
         Self { lo, hi: hi.min(width.max()), ..Self::any(width) }.derived(width)
     }
 
     /// Between two signed numbers.
-    pub(crate) fn signed(width: Width, slo: i64, shi: i64) -> Self {
+    pub(crate) fn signed(width: BitWidth, slo: i64, shi: i64) -> Self {
         let (least, most) = width.signed();
         Self { slo: slo.max(least), shi: shi.min(most), ..Self::any(width) }.derived(width)
     }
 
     /// Of an integer between two numbers that is kept in this width: what is left of it if it wraps.
-    pub(crate) fn integer(width: Width, lo: i128, hi: i128) -> Self {
+    pub(crate) fn integer(width: BitWidth, lo: i128, hi: i128) -> Self {
         let modulus = width.modulus();
         let any = Self::any(width);
         if hi - lo >= modulus {
@@ -127,7 +127,7 @@ impl Range {
 
     /// With each pair of bounds used for the other.
     #[expect(clippy::cast_sign_loss, clippy::cast_possible_wrap, reason = "guarded by the comparisons")]
-    pub(crate) fn derived(mut self, width: Width) -> Self {
+    pub(crate) fn derived(mut self, width: BitWidth) -> Self {
         let (_, most) = width.signed();
         if self.slo >= 0 {
             self.lo = self.lo.max(self.slo as u64);
@@ -141,7 +141,7 @@ impl Range {
     }
 
     /// What lies in both.
-    pub(crate) fn and(self, other: Self, width: Width) -> Self {
+    pub(crate) fn and(self, other: Self, width: BitWidth) -> Self {
         Self {
             lo: self.lo.max(other.lo),
             hi: self.hi.min(other.hi),
@@ -197,14 +197,14 @@ impl Range {
     }
 
     /// Shifted to the right.
-    pub(crate) fn shifted(&self, width: Width, by: u32) -> Self {
+    pub(crate) fn shifted(&self, width: BitWidth, by: u32) -> Self {
         let mut range = Self::unsigned(width, self.lo >> by.min(63), self.hi >> by.min(63));
         range.per = self.per.map(|per| per.divided(1 << by.min(63)));
         range
     }
 
     /// With a constant mask.
-    pub(crate) fn masked(&self, width: Width, mask: u64) -> Self {
+    pub(crate) fn masked(&self, width: BitWidth, mask: u64) -> Self {
         if let Some(only) = self.only() {
             return Self::unsigned(width, only & mask, only & mask);
         }
@@ -222,7 +222,7 @@ impl Range {
     }
 
     /// Of a multiple of `2^zeros`: its ends are such multiples too. Empty where none lies between them.
-    pub(crate) fn aligned(mut self, width: Width, zeros: u8) -> Self {
+    pub(crate) fn aligned(mut self, width: BitWidth, zeros: u8) -> Self {
         if zeros == 0 || self.is_empty() {
             return self;
         }
@@ -268,7 +268,7 @@ mod tests {
     /// Every number that is a multiple stays, and so do the ends, for ranges around all places where a width wraps.
     #[test]
     fn rounding_inwards_loses_no_multiple() {
-        for width in [Width::W32, Width::W64] {
+        for width in [BitWidth::W32, BitWidth::W64] {
             let (least, most) = width.signed();
             let middles = [0, i128::from(most), i128::from(least), -1, i128::from(width.max()) - 9];
             for (middle, from, len, zeros) in middles

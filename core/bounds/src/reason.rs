@@ -1,13 +1,13 @@
 //! Why there is no bound, in words that tell the author what to do.
 
-use crate::report::Place;
+use crate::report::CodeLocation;
 use std::fmt;
 
 /// Why there is no bound at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reason {
+pub struct UnboundedReason {
     /// Where.
-    pub place: Place,
+    pub place: CodeLocation,
     /// Why.
     pub why: Why,
 }
@@ -31,7 +31,7 @@ pub enum Why {
     TooLarge,
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for UnboundedReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.place, self.why)
     }

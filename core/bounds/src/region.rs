@@ -1,6 +1,6 @@
 //! The charges of one function: which code each of them covers, and what the dearest path through that costs.
 
-use crate::charge::{Amount, CHARGE_MAX, Callee, Charge, FunctionPlan, Replaced, Side, Survey};
+use crate::charge::{CHARGE_MAX, Callee, Charge, ChargeAmount, ChargeSide, FunctionPlan, Replaced, Survey};
 use crate::decode::{Item, decode};
 use crate::{LoopBound, OnEntry};
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ struct Walk<'a> {
     around: Vec<Option<Sources>>,
     covered: usize,
     /// The constant charges; the first is that of the function's entry.
-    slots: Vec<(u64, Side, u64)>,
+    slots: Vec<(u64, ChargeSide, u64)>,
     charges: Vec<Charge>,
     replaced: Vec<Replaced>,
     /// For each region around: whether something was called in it that is charged for itself.
@@ -86,7 +86,7 @@ pub(crate) fn walk(
         sources: Some(vec![(0, 0)]),
         around: Vec::new(),
         covered: 0,
-        slots: vec![(begin, Side::Before, 0)],
+        slots: vec![(begin, ChargeSide::Before, 0)],
         charges: Vec::new(),
         replaced: Vec::new(),
         calls: Vec::new(),
@@ -103,7 +103,7 @@ pub(crate) fn walk(
     charges.extend(slots.filter(|(.., amount)| *amount > 0).map(|(offset, side, amount)| Charge {
         offset,
         side,
-        amount: Amount::Constant(amount),
+        amount: ChargeAmount::Constant(amount),
     }));
     charges.sort_by_key(|charge| (charge.offset, charge.side));
     Ok(FunctionPlan {
@@ -186,9 +186,11 @@ impl Walk<'_> {
         self.replaced.extend(item.replaced);
         if self.sources.is_some() {
             let charge = |side, amount| Charge { offset: item.offset, side, amount };
-            self.charges
-                .extend(item.length.map(|(length, each)| charge(Side::Before, Amount::Length(length, each))));
-            self.charges.extend(item.grown.map(|each| charge(Side::After, Amount::Grown(each))));
+            self.charges.extend(
+                item.length
+                    .map(|(length, each)| charge(ChargeSide::Before, ChargeAmount::Length(length, each))),
+            );
+            self.charges.extend(item.grown.map(|each| charge(ChargeSide::After, ChargeAmount::Grown(each))));
         }
         match &item.operator {
             Operator::Block { .. } => self.open(Kind::Block),
@@ -244,12 +246,12 @@ impl Walk<'_> {
     /// A place where another basic block begins.
     fn boundary(&mut self, offset: u64) {
         if self.survey.rules.exact && self.sources.is_some() {
-            self.stand(offset, Side::After);
+            self.stand(offset, ChargeSide::After);
         }
     }
 
     /// Has a new charge cover what follows.
-    fn stand(&mut self, offset: u64, side: Side) {
+    fn stand(&mut self, offset: u64, side: ChargeSide) {
         self.sources = Some(vec![(self.slots.len(), 0)]);
         self.slots.push((offset, side, 0));
     }
@@ -264,7 +266,7 @@ impl Walk<'_> {
         let rules = self.survey.rules;
         let is_too_much = so_far.saturating_add(cost) > rules.ahead || cost >= rules.dear;
         if so_far > 0 && is_too_much && !rules.exact {
-            self.stand(offset, Side::Before);
+            self.stand(offset, ChargeSide::Before);
         }
         for (slot, so_far) in self.sources.iter_mut().flatten() {
             *so_far = so_far.saturating_add(cost).min(CHARGE_MAX);
@@ -289,7 +291,7 @@ impl Walk<'_> {
                 self.calls.push(false);
                 self.covered = 0;
                 if is_reached {
-                    self.stand(offset, Side::After);
+                    self.stand(offset, ChargeSide::After);
                 }
             }
             Manner::Ahead(cost) => {
@@ -298,8 +300,8 @@ impl Walk<'_> {
             }
             Manner::Trips(on_entry, each) => {
                 if self.sources.is_some() {
-                    let amount = Amount::Trips(on_entry, each);
-                    self.charges.push(Charge { offset, side: Side::Before, amount });
+                    let amount = ChargeAmount::Trips(on_entry, each);
+                    self.charges.push(Charge { offset, side: ChargeSide::Before, amount });
                 }
                 self.covered += 1;
             }
@@ -326,7 +328,7 @@ impl Walk<'_> {
             }
         }
         if self.sources.as_ref().is_some_and(Vec::is_empty) {
-            self.stand(offset, Side::After);
+            self.stand(offset, ChargeSide::After);
         }
         self.boundary(offset);
     }

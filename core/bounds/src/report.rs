@@ -1,14 +1,14 @@
 //! What an analysis finds.
 
 use crate::Linear;
-use crate::reason::Reason;
+use crate::reason::UnboundedReason;
 use std::fmt;
 use weir_abi::entry::EntryPoint;
 
 /// What the work of an entry point grows with (P. Patel, J. Lepreau, "Hybrid resource control of active extensions", OPENARCH 2003, table I).
 /// In the order of how hard it is to say beforehand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
+pub enum WorkClass {
     /// Nothing.
     #[default]
     Constant,
@@ -26,7 +26,7 @@ pub enum Class {
     Unbounded,
 }
 
-impl fmt::Display for Class {
+impl fmt::Display for WorkClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Constant => "constant",
@@ -42,7 +42,7 @@ impl fmt::Display for Class {
 
 /// The most that one call of an entry point uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct ResourceBound {
     /// Work.
     pub fuel: Linear,
     /// Records: calls of `emit`.
@@ -55,7 +55,7 @@ pub struct Usage {
     pub pages: Linear,
 }
 
-impl Usage {
+impl ResourceBound {
     /// Nothing at all.
     pub const NOTHING: Self = Self {
         fuel: Linear::ZERO,
@@ -106,7 +106,7 @@ impl Usage {
 
 /// A place in a module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct CodeLocation {
     /// Index of the function.
     pub function: u32,
     /// Its name, where the module has names.
@@ -126,7 +126,7 @@ pub struct SourceLine {
     pub line: u32,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for CodeLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.name {
             Some(name) => write!(f, "{name}")?,
@@ -143,7 +143,7 @@ impl fmt::Display for Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoopBound {
     /// Where the `loop` instruction is.
-    pub place: Place,
+    pub place: CodeLocation,
     /// Loops of the same function around it.
     pub depth: u32,
     /// How often its body begins, each time that the loop is entered.
@@ -153,9 +153,9 @@ pub struct LoopBound {
     /// What the loop costs each time that it is entered.
     pub total: Linear,
     /// What the trips grow with.
-    pub class: Class,
+    pub class: WorkClass,
     /// Why there is no bound.
-    pub reason: Option<Reason>,
+    pub reason: Option<UnboundedReason>,
     /// How the number of trips follows from locals when the loop is entered, if that is known.
     pub on_entry: Option<OnEntry>,
 }
@@ -176,7 +176,7 @@ pub struct OnEntry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostCall {
     /// Where.
-    pub place: Place,
+    pub place: CodeLocation,
     /// Which.
     pub name: &'static str,
     /// What it costs at most.
@@ -187,7 +187,7 @@ pub struct HostCall {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallBound {
     /// Where.
-    pub place: Place,
+    pub place: CodeLocation,
     /// Of which function; "a function of the table" where it is looked up.
     pub callee: String,
     /// What the function costs at most, each time that it is called so.
@@ -196,9 +196,9 @@ pub struct CallBound {
 
 /// A step on the way to what contributes most, from the entry point inwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct PathStep {
     /// Where.
-    pub place: Place,
+    pub place: CodeLocation,
     /// What is there.
     pub what: What,
     /// How much of the entry point's fuel it makes up, or of what the way is about.
@@ -225,25 +225,25 @@ pub enum What {
 }
 
 /// What contributes most, of all on the way from an entry point to it: a place where work is done, and not only a call on the way there.
-pub(crate) fn contributor(way: &[Step]) -> Option<&Step> {
+pub(crate) fn contributor(way: &[PathStep]) -> Option<&PathStep> {
     way.iter().rev().find(|step| !matches!(step.what, What::Call(_))).or(way.last())
 }
 
 /// What contributes most to what an entry point uses beside fuel, where there is any of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Most {
+pub struct TopContributor {
     /// To its records.
-    pub records: Option<Step>,
+    pub records: Option<PathStep>,
     /// To the output packets that it changes.
-    pub patches: Option<Step>,
+    pub patches: Option<PathStep>,
     /// To the frames that it sends.
-    pub frames: Option<Step>,
+    pub frames: Option<PathStep>,
     /// To the pages that it asks for.
-    pub pages: Option<Step>,
+    pub pages: Option<PathStep>,
     /// To the stack, in bytes.
-    pub stack: Option<Step>,
+    pub stack: Option<PathStep>,
     /// To the shadow stack, in bytes; without a bound where it is moved by an amount that is not known.
-    pub shadow_stack: Option<Step>,
+    pub shadow_stack: Option<PathStep>,
 }
 
 /// What was found about an entry point.
@@ -252,24 +252,24 @@ pub struct EntryBound {
     /// Which.
     pub entry: EntryPoint,
     /// What a call uses at most. For a batch: 64 packets of the same length.
-    pub usage: Usage,
+    pub usage: ResourceBound,
     /// Bytes of stack: frames as the analyser counts them, from the locals and operands of the functions on the deepest path.
     pub stack: Option<u64>,
     /// Bytes that the module's shadow stack grows by, in its own memory.
     pub shadow_stack: Option<u64>,
     /// What the work grows with.
-    pub class: Class,
+    pub class: WorkClass,
     /// Why there is no bound; empty if there is one.
-    pub unbounded: Vec<Reason>,
+    pub unbounded: Vec<UnboundedReason>,
     /// The way to what contributes most.
-    pub hottest: Vec<Step>,
+    pub hottest: Vec<PathStep>,
     /// What contributes most to the rest.
-    pub most: Most,
+    pub most: TopContributor,
 }
 
 impl EntryBound {
     /// What contributes most to its fuel.
-    pub fn dearest(&self) -> Option<&Step> {
+    pub fn dearest(&self) -> Option<&PathStep> {
         contributor(&self.hottest)
     }
 

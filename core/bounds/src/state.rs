@@ -1,37 +1,37 @@
 //! What the walk over a function carries along, and how ways through it meet.
 
-use crate::facts::{FactId, Facts};
-use crate::range::{USUAL_PACKET, Width};
-use crate::report::Usage;
-use crate::value::{Id, Op, Values};
+use crate::facts::{FactId, PathConditions};
+use crate::range::{BitWidth, USUAL_PACKET};
+use crate::report::ResourceBound;
+use crate::value::{BoundValueId, Op, ValueTable};
 use crate::{Linear, Why};
 use std::rc::Rc;
 
 /// The analysis gives up: there is more code on the module's paths than is looked at.
 #[derive(Debug)]
-pub(crate) enum Stop {
+pub(crate) enum AnalysisLimit {
     TooLarge,
     Malformed(crate::Malformed),
 }
 
 /// Where the walk stands.
 #[derive(Clone, Debug)]
-pub(crate) struct State {
+pub(crate) struct WalkState {
     /// The function's locals, and after them the module's globals.
-    pub(crate) locals: Vec<Id>,
-    pub(crate) stack: Vec<Id>,
+    pub(crate) locals: Vec<BoundValueId>,
+    pub(crate) stack: Vec<BoundValueId>,
     pub(crate) facts: FactId,
     /// The most that was used since the function, or the iteration of the innermost loop, began.
-    pub(crate) usage: Usage,
+    pub(crate) usage: ResourceBound,
 }
 
-impl State {
+impl WalkState {
     /// Takes the uppermost operand; in valid code there is one.
-    pub(crate) fn pop(&mut self) -> Id {
-        self.stack.pop().unwrap_or(Values::zero(Width::W32))
+    pub(crate) fn pop(&mut self) -> BoundValueId {
+        self.stack.pop().unwrap_or(ValueTable::zero(BitWidth::W32))
     }
 
-    pub(crate) fn push(&mut self, id: Id) {
+    pub(crate) fn push(&mut self, id: BoundValueId) {
         self.stack.push(id);
     }
 
@@ -50,18 +50,18 @@ impl State {
 
 /// A place where ways meet.
 #[derive(Debug)]
-pub(crate) struct Meeting {
+pub(crate) struct MergePoint {
     /// Marks the joins that were made for it.
     token: u32,
     /// What every way knows.
     before: FactId,
-    pub(crate) state: Option<State>,
+    pub(crate) state: Option<WalkState>,
 }
 
 /// Ways that a join remembers.
 const WAYS_MAX: usize = 16;
 
-impl Meeting {
+impl MergePoint {
     pub(crate) fn new(token: u32, before: FactId) -> Self {
         Self { token, before, state: None }
     }
@@ -72,7 +72,7 @@ impl Meeting {
     }
 
     /// One more way leads here.
-    pub(crate) fn add(&mut self, values: &mut Values, facts: &mut Facts, other: State) {
+    pub(crate) fn add(&mut self, values: &mut ValueTable, facts: &mut PathConditions, other: WalkState) {
         let Some(state) = &mut self.state else {
             self.state = Some(other);
             return;
@@ -92,9 +92,15 @@ impl Meeting {
 }
 
 /// A value that is one of two; a join that was made for the same meeting gets one more.
-pub(crate) fn join(values: &mut Values, facts: &Facts, a: (Id, FactId), b: (Id, FactId), token: u32) -> Id {
+pub(crate) fn join(
+    values: &mut ValueTable,
+    facts: &PathConditions,
+    a: (BoundValueId, FactId),
+    b: (BoundValueId, FactId),
+    token: u32,
+) -> BoundValueId {
     let width = values.width(a.0);
-    if width == Width::Other {
+    if width == BitWidth::Other {
         return values.any(width);
     }
     let added = facts.range(values, b.0, b.1);
@@ -120,7 +126,7 @@ pub(crate) fn join(values: &mut Values, facts: &Facts, a: (Id, FactId), b: (Id, 
 
 /// What can contribute.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Spot {
+pub(crate) enum CostSite {
     /// A loop, so many times.
     Loop(Linear),
     /// A call of this function, or of any.
@@ -136,19 +142,25 @@ pub(crate) enum Spot {
 pub(crate) struct Hot {
     pub(crate) function: u32,
     pub(crate) offset: u32,
-    pub(crate) spot: Spot,
+    pub(crate) spot: CostSite,
     /// Of what it contributes to.
     pub(crate) amount: Linear,
     pub(crate) inner: Option<Rc<Hot>>,
 }
 
-/// What contributes most: to fuel, records, patches, frames and pages, as [`Usage::each`] has them.
+/// What contributes most: to fuel, records, patches, frames and pages, as [`ResourceBound::each`] has them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Peaks(pub(crate) [Option<Rc<Hot>>; 5]);
 
 impl Peaks {
     /// One more place, or way to places further in.
-    pub(crate) fn note(&mut self, (function, offset): (u32, u32), spot: Spot, usage: &Usage, inner: &Self) {
+    pub(crate) fn note(
+        &mut self,
+        (function, offset): (u32, u32),
+        spot: CostSite,
+        usage: &ResourceBound,
+        inner: &Self,
+    ) {
         for ((peak, inner), amount) in self.0.iter_mut().zip(&inner.0).zip(usage.each()) {
             if is_more(amount, peak.as_ref()) {
                 *peak = Some(Rc::new(Hot { function, offset, spot, amount, inner: inner.clone() }));
@@ -173,7 +185,7 @@ fn is_more(amount: Linear, than: Option<&Rc<Hot>>) -> bool {
 
 /// Who takes most of a stack on the way to its deepest point.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Taker {
+pub(crate) struct StackSite {
     pub(crate) function: u32,
     pub(crate) offset: u32,
     /// Nothing if that is not known.
@@ -182,12 +194,12 @@ pub(crate) struct Taker {
 
 /// Reasons why there is no bound, and the bits of what the work grows with.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct WorkReasons {
     pub(crate) reasons: Vec<(u32, u32, Why)>,
     pub(crate) from: u8,
 }
 
-impl Tally {
+impl WorkReasons {
     pub(crate) fn blame(&mut self, function: u32, offset: u32, why: Why) {
         let known = self.reasons.iter().any(|(f, o, w)| (*f, *o, w) == (function, offset, &why));
         if !known && self.reasons.len() < REASONS_MAX {

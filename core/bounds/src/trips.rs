@@ -4,26 +4,26 @@
 //! back edge adds to it is a sum of values whose range is known; and the comparisons that hold on that way say how far `k` can have come.
 //! All arithmetic is that of the machine: it wraps, unless ranges show that it does not.
 
-use crate::facts::{FactId, Facts};
-use crate::range::{Range, USUAL_PACKET, Width};
-use crate::state::State;
-use crate::value::{Cmp, Id, Op, Sum, Values};
+use crate::facts::{FactId, PathConditions};
+use crate::range::{BitWidth, Range, USUAL_PACKET};
+use crate::state::WalkState;
+use crate::value::{BoundValueId, Cmp, LinearSum, Op, ValueTable};
 use crate::{Linear, Why};
 
 /// A local that the loop changes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Counter {
+pub(crate) struct InductionVariable {
     pub(crate) local: usize,
-    pub(crate) first: Id,
+    pub(crate) first: BoundValueId,
     /// Its distance from `first`; or the same as `now`.
-    pub(crate) k: Id,
+    pub(crate) k: BoundValueId,
     /// `first + k`, where `k` is not the same.
-    pub(crate) now: Id,
+    pub(crate) now: BoundValueId,
 }
 
 /// How a local changes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Change {
+pub(crate) enum Recurrence {
     /// Not at all.
     None,
     /// By the same amount in each iteration.
@@ -36,16 +36,16 @@ pub(crate) enum Change {
 
 /// What was found out about a loop.
 #[derive(Debug)]
-pub(crate) struct Shape {
+pub(crate) struct LoopShape {
     /// How often a back edge is taken; or why that is not known.
     pub(crate) trips: Result<Linear, Why>,
     /// What that depends on.
     pub(crate) from: u8,
-    pub(crate) changes: Vec<Change>,
+    pub(crate) changes: Vec<Recurrence>,
     /// The sum that gives the trips where the loop is entered, and the step that it is divided by.
-    pub(crate) on_entry: Option<(Sum, u64)>,
+    pub(crate) on_entry: Option<(LinearSum, u64)>,
     /// The same, also where another bound of the trips is lower.
-    pub(crate) distance: Option<(Sum, u64)>,
+    pub(crate) distance: Option<(LinearSum, u64)>,
 }
 
 /// A limit that is no better than none.
@@ -59,21 +59,26 @@ const JOINS_DEEP: u32 = 6;
 struct Count {
     trips: Linear,
     from: u8,
-    on_entry: Option<(Sum, u64)>,
+    on_entry: Option<(LinearSum, u64)>,
 }
 
-pub(crate) struct Trips<'a> {
-    pub(crate) values: &'a Values,
-    pub(crate) facts: &'a Facts,
+pub(crate) struct TripCount<'a> {
+    pub(crate) values: &'a ValueTable,
+    pub(crate) facts: &'a PathConditions,
     /// What was known when the loop was entered.
     pub(crate) entry: FactId,
     /// The loop's own values begin here.
-    pub(crate) first: Id,
+    pub(crate) first: BoundValueId,
 }
 
-impl Trips<'_> {
+impl TripCount<'_> {
     /// Looks at one walk through the loop's body.
-    pub(crate) fn shape(&self, counters: &[Counter], back: &[State], has_exit: bool) -> Shape {
+    pub(crate) fn shape(
+        &self,
+        counters: &[InductionVariable],
+        back: &[WalkState],
+        has_exit: bool,
+    ) -> LoopShape {
         let mut changes = Vec::with_capacity(counters.len());
         let mut found: Vec<(u64, Result<Count, Why>)> = Vec::new();
         for counter in counters {
@@ -91,35 +96,35 @@ impl Trips<'_> {
         let distance = whole.filter_map(|(_, count)| count.as_ref().ok()?.on_entry.clone()).next();
         let (trips, from, on_entry) = cover(all, found, has_exit, back.len());
         let distance = on_entry.clone().or(distance);
-        Shape { trips, from, changes, on_entry, distance }
+        LoopShape { trips, from, changes, on_entry, distance }
     }
 
     /// The value at the loop's entry of a sum that contains `by` times a counter's `k`.
-    fn at_first(&self, counter: &Counter, width: Width, sum: &Sum, by: i64) -> Sum {
-        let k = Sum { terms: vec![(counter.k, 1)], constant: 0 };
-        let without = Values::combined(width, sum, 1, &k, by.wrapping_neg());
+    fn at_first(&self, counter: &InductionVariable, width: BitWidth, sum: &LinearSum, by: i64) -> LinearSum {
+        let k = LinearSum { terms: vec![(counter.k, 1)], constant: 0 };
+        let without = ValueTable::combined(width, sum, 1, &k, by.wrapping_neg());
         if counter.k == counter.now {
-            return Values::combined(width, &without, 1, &self.values.sum(counter.first), by);
+            return ValueTable::combined(width, &without, 1, &self.values.sum(counter.first), by);
         }
         without
     }
 
     /// What an edge adds to a counter: between which integers.
-    fn delta(&self, counter: &Counter, edge: &State) -> Option<(i128, i128)> {
+    fn delta(&self, counter: &InductionVariable, edge: &WalkState) -> Option<(i128, i128)> {
         let width = self.values.width(counter.first);
         let next = *edge.locals.get(counter.local)?;
-        if width == Width::Other || self.values.width(next) != width {
+        if width == BitWidth::Other || self.values.width(next) != width {
             return None;
         }
-        let sum = Values::combined(width, &self.values.sum(next), 1, &self.values.sum(counter.now), -1);
+        let sum = ValueTable::combined(width, &self.values.sum(next), 1, &self.values.sum(counter.now), -1);
         self.delta_of(&sum, counter, width, edge.facts, JOINS_DEEP)
     }
 
     fn delta_of(
         &self,
-        sum: &Sum,
-        counter: &Counter,
-        width: Width,
+        sum: &LinearSum,
+        counter: &InductionVariable,
+        width: BitWidth,
         at: FactId,
         depth: u32,
     ) -> Option<(i128, i128)> {
@@ -146,41 +151,55 @@ impl Trips<'_> {
             }
         }
         let (id, by, ways) = join.filter(|_| depth > 0)?;
-        let without =
-            Values::combined(width, sum, 1, &Sum { terms: vec![(id, 1)], constant: 0 }, by.wrapping_neg());
+        let without = ValueTable::combined(
+            width,
+            sum,
+            1,
+            &LinearSum { terms: vec![(id, 1)], constant: 0 },
+            by.wrapping_neg(),
+        );
         let mut union: Option<(i128, i128)> = None;
         for (way, known) in ways {
-            let one = Values::combined(width, &without, 1, &self.values.sum(*way), by);
+            let one = ValueTable::combined(width, &without, 1, &self.values.sum(*way), by);
             let (lo, hi) = self.delta_of(&one, counter, width, *known, depth - 1)?;
             union = Some(union.map_or((lo, hi), |(a, b)| (a.min(lo), b.max(hi))));
         }
         union
     }
 
-    fn change(&self, counter: &Counter, back: &[State], deltas: Option<&[(i128, i128)]>) -> Change {
+    fn change(
+        &self,
+        counter: &InductionVariable,
+        back: &[WalkState],
+        deltas: Option<&[(i128, i128)]>,
+    ) -> Recurrence {
         // Put back to what it was.
-        let is_first = |edge: &State| {
+        let is_first = |edge: &WalkState| {
             let next = edge.locals.get(counter.local);
             next.is_some_and(|next| self.values.same(*next, counter.first) || *next == counter.now)
         };
         if back.iter().all(is_first) {
-            return Change::None;
+            return Recurrence::None;
         }
         let least = deltas.and_then(|d| d.iter().map(|(lo, _)| *lo).min());
         let most = deltas.and_then(|d| d.iter().map(|(_, hi)| *hi).max());
         if let (Some(least), Some(most)) = (least, most) {
             if (least, most) == (0, 0) {
-                return Change::None;
+                return Recurrence::None;
             }
             if let Some(each) = i64::try_from(least).ok().filter(|_| least == most) {
-                return Change::Each(each);
+                return Recurrence::Each(each);
             }
             if least >= 0 || most <= 0 {
                 let exact = deltas.is_some_and(|d| d.iter().all(|(lo, hi)| lo == hi));
                 let zeros = deltas.filter(|_| exact).and_then(|d| {
                     d.iter().filter(|(lo, _)| *lo != 0).map(|(lo, _)| lo.trailing_zeros()).min()
                 });
-                return Change::Steps { least, most, zeros: u8::try_from(zeros.unwrap_or(0)).unwrap_or(0) };
+                return Recurrence::Steps {
+                    least,
+                    most,
+                    zeros: u8::try_from(zeros.unwrap_or(0)).unwrap_or(0),
+                };
             }
         }
         let mut range = self.facts.range(self.values, counter.first, self.entry);
@@ -190,14 +209,14 @@ impl Trips<'_> {
             range = range.or(self.facts.range(self.values, *next, edge.facts));
             from |= self.values.node(*next).from;
         }
-        Change::Anything(range, from)
+        Recurrence::Anything(range, from)
     }
 
     /// Bounds how often the edges that move this counter are taken.
     fn counted(
         &self,
-        counter: &Counter,
-        back: &[State],
+        counter: &InductionVariable,
+        back: &[WalkState],
         deltas: &[(i128, i128)],
     ) -> Option<(u64, Result<Count, Why>)> {
         let up = deltas.iter().all(|(lo, hi)| *lo >= 1 || (*lo, *hi) == (0, 0));
@@ -224,9 +243,10 @@ impl Trips<'_> {
                     continue;
                 }
                 let others = moving.iter().skip(1).filter_map(|i| back.get(*i));
-                let is_one =
-                    |edge: &State| self.facts.learnt(edge.facts, self.entry).any(|(other, ..)| other == id);
-                let is_like = |edge: &State, limit: Option<Id>| {
+                let is_one = |edge: &WalkState| {
+                    self.facts.learnt(edge.facts, self.entry).any(|(other, ..)| other == id)
+                };
+                let is_like = |edge: &WalkState, limit: Option<BoundValueId>| {
                     self.facts.learnt(edge.facts, self.entry).any(|(_, c, x, y)| {
                         let is_limit = limit.is_none_or(|limit| limit == if on_left { y } else { x });
                         c == cmp && self.values.same(x, a) && self.values.same(y, b) && is_limit
@@ -272,19 +292,20 @@ impl Trips<'_> {
 
     /// What is left is made less by something that was compared with it: `if (n > left) break; left -= n`, or the same with an end
     /// and a position. So what is left never wraps, whatever is taken from it.
-    fn checked(&self, counter: &Counter, back: &[State]) -> Option<(u64, Result<Count, Why>)> {
+    fn checked(&self, counter: &InductionVariable, back: &[WalkState]) -> Option<(u64, Result<Count, Why>)> {
         let width = self.values.width(counter.first);
-        if width == Width::Other || back.is_empty() || back.len() > 64 {
+        if width == BitWidth::Other || back.is_empty() || back.len() > 64 {
             return None;
         }
-        let (mut left, mut least, mut from) = (None::<(Sum, i64)>, u64::MAX, 0);
+        let (mut left, mut least, mut from) = (None::<(LinearSum, i64)>, u64::MAX, 0);
         let mut needs_some = false;
         for edge in back {
             let next = *edge.locals.get(counter.local)?;
             if self.values.width(next) != width {
                 return None;
             }
-            let moved = Values::combined(width, &self.values.sum(next), 1, &self.values.sum(counter.now), -1);
+            let moved =
+                ValueTable::combined(width, &self.values.sum(next), 1, &self.values.sum(counter.now), -1);
             let found = self.facts.learnt(edge.facts, self.entry).find_map(|(_, cmp, taken, rest)| {
                 let rest_sum = self.values.sum(rest);
                 let by = rest_sum.coefficient(counter.k);
@@ -297,9 +318,9 @@ impl Trips<'_> {
                 let start = self.at_first(counter, width, &rest_sum, by);
                 let is_fixed = start.terms.iter().all(|(id, _)| self.values.is_invariant(*id, self.first, 4));
                 // What is taken away: the same as was compared, or less by a constant.
-                let step = Values::combined(width, &moved, -by, &Sum::default(), 0);
+                let step = ValueTable::combined(width, &moved, -by, &LinearSum::default(), 0);
                 let taken_sum = self.values.sum(taken);
-                let slack = Values::combined(width, &taken_sum, 1, &step, -1);
+                let slack = ValueTable::combined(width, &taken_sum, 1, &step, -1);
                 let (lo, hi) =
                     self.values.interval(&step, |id| self.facts.range(self.values, id, edge.facts));
                 let is_positive = lo >= 1 && hi < width.modulus();
@@ -356,22 +377,22 @@ impl Trips<'_> {
     /// edge has found so of what it leaves: `if (--left == 0) break`.
     fn one_of_some(
         &self,
-        counter: &Counter,
-        edge: &State,
-        back: &[State],
-        like: Option<&(Sum, i64)>,
-    ) -> Option<((Sum, i64), u64, u8)> {
+        counter: &InductionVariable,
+        edge: &WalkState,
+        back: &[WalkState],
+        like: Option<&(LinearSum, i64)>,
+    ) -> Option<((LinearSum, i64), u64, u8)> {
         let width = self.values.width(counter.first);
-        let one = Sum { terms: Vec::new(), constant: 1 };
-        let moved = |edge: &State| {
+        let one = LinearSum { terms: Vec::new(), constant: 1 };
+        let moved = |edge: &WalkState| {
             let next = *edge.locals.get(counter.local)?;
             let is_like = self.values.width(next) == width;
             is_like.then(|| {
-                Values::combined(width, &self.values.sum(next), 1, &self.values.sum(counter.now), -1)
+                ValueTable::combined(width, &self.values.sum(next), 1, &self.values.sum(counter.now), -1)
             })
         };
         // What is compared with 0 in the one direction or the other, and so is what is left afterwards.
-        let tests = |edge: &State| {
+        let tests = |edge: &WalkState| {
             let all = self
                 .facts
                 .learnt(edge.facts, self.entry)
@@ -386,15 +407,15 @@ impl Trips<'_> {
             if !matches!(share, 1 | -1) {
                 continue;
             }
-            let after = Values::combined(width, &test, share * by, &Sum::default(), 0);
-            let left = Values::combined(width, &after, 1, &one, 1);
+            let after = ValueTable::combined(width, &test, share * by, &LinearSum::default(), 0);
+            let left = ValueTable::combined(width, &after, 1, &one, 1);
             let start = self.at_first(counter, width, &left, by);
             let is_fixed = start.terms.iter().all(|(id, _)| self.values.is_invariant(*id, self.first, 4));
             let is_like = like.is_none_or(|(known, sign)| *known == start && *sign == by);
-            let is_tested = |edge: &State| {
+            let is_tested = |edge: &WalkState| {
                 let Some(moved) = moved(edge) else { return false };
-                let after = Values::combined(width, &left, 1, &moved, by);
-                let opposite = Values::combined(width, &after, -1, &Sum::default(), 0);
+                let after = ValueTable::combined(width, &left, 1, &moved, by);
+                let opposite = ValueTable::combined(width, &after, -1, &LinearSum::default(), 0);
                 tests(edge).iter().any(|test| *test == after || *test == opposite)
             };
             if is_fixed && is_like && back.iter().all(is_tested) {
@@ -406,7 +427,7 @@ impl Trips<'_> {
     }
 
     /// A value that loses a bit with each iteration, as in `x &= x - 1`.
-    fn bits(&self, counter: &Counter, back: &[State]) -> Option<(u64, Result<Count, Why>)> {
+    fn bits(&self, counter: &InductionVariable, back: &[WalkState]) -> Option<(u64, Result<Count, Why>)> {
         if back.is_empty() || back.len() > 64 {
             return None;
         }
@@ -449,9 +470,9 @@ impl Trips<'_> {
         };
         // How far it is from the start to the limit, in the direction of the steps.
         let distance = if up {
-            Values::combined(test.width, &limit_sum, 1, &test.start, -1)
+            ValueTable::combined(test.width, &limit_sum, 1, &test.start, -1)
         } else {
-            Values::combined(test.width, &test.start, 1, &limit_sum, -1)
+            ValueTable::combined(test.width, &test.start, 1, &limit_sum, -1)
         };
         let apart = facts.apart(values, &distance, test.width, test.at, None).filter(|_| is_fixed);
         let zeros = apart.map_or(0, |(_, zeros)| zeros).max(values.zeros_of(&distance, test.width));
@@ -464,10 +485,10 @@ impl Trips<'_> {
             let part = if is_exact { 0 } else { step - 1 };
             let is_known =
                 is_fixed && step.is_power_of_two() && apart.hi.checked_add(part)? <= test.width.max();
-            let part = Sum { terms: Vec::new(), constant: i64::try_from(part).ok()? };
-            is_known.then(|| (Values::combined(test.width, &distance, 1, &part, 1), step))
+            let part = LinearSum { terms: Vec::new(), constant: i64::try_from(part).ok()? };
+            is_known.then(|| (ValueTable::combined(test.width, &distance, 1, &part, 1), step))
         };
-        let done = |trips: Linear, on_entry: Option<(Sum, u64)>| {
+        let done = |trips: Linear, on_entry: Option<(LinearSum, u64)>| {
             if trips.is_bounded() && trips.constant <= TRIPS_MAX {
                 Ok(Count { trips, from, on_entry })
             } else {
@@ -560,7 +581,7 @@ impl Trips<'_> {
     }
 
     /// The range of a sum, from what is known of its values where a test is made.
-    fn range_of(&self, sum: &Sum, test: &Test) -> Range {
+    fn range_of(&self, sum: &LinearSum, test: &Test) -> Range {
         let range = |id| self.facts.range(self.values, id, test.at);
         let (lo, hi) = self.values.interval(sum, range);
         let mut found = Range::integer(test.width, lo, hi);
@@ -577,12 +598,12 @@ struct Test {
     /// Whether the counter is on its left.
     on_left: bool,
     /// The tested value at the first iteration.
-    start: Sum,
-    limit: Id,
+    start: LinearSum,
+    limit: BoundValueId,
     /// What an iteration adds to it.
     least: i128,
     most: i128,
-    width: Width,
+    width: BitWidth,
     at: FactId,
     /// Whether the limit is one value, and not the same sum made anew on each of the edges.
     is_shared: bool,
@@ -615,7 +636,7 @@ fn cover(
     found: Vec<(u64, Result<Count, Why>)>,
     has_exit: bool,
     edges: usize,
-) -> (Result<Linear, Why>, u8, Option<(Sum, u64)>) {
+) -> (Result<Linear, Why>, u8, Option<(LinearSum, u64)>) {
     if edges == 0 {
         return (Ok(Linear::ZERO), 0, None);
     }

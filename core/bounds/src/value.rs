@@ -5,12 +5,12 @@
 
 use crate::Linear;
 use crate::facts::FactId;
-use crate::range::{Range, Width};
+use crate::range::{BitWidth, Range};
 use std::collections::HashMap;
 
 /// A value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Id(pub(crate) u32);
+pub(crate) struct BoundValueId(pub(crate) u32);
 
 /// Comparisons, of which the others are the reverse or the opposite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,7 +29,7 @@ pub(crate) enum Op {
     /// Anything within its range.
     Opaque,
     /// `sum of coefficient x value + constant`, wrapping. A constant has no terms. Values in terms are never sums themselves.
-    Sum(Sum),
+    Sum(LinearSum),
     /// The address of the packet's descriptor, or of the first one of a batch.
     Descriptor,
     /// A field of the packet's descriptor, by offset and bytes: the same each time it is read.
@@ -37,34 +37,34 @@ pub(crate) enum Op {
     /// How far a counter of a loop has come; or a local that the loop changes in another way.
     Phi,
     /// One of these, by which way the place was reached; and what is known on that way.
-    Join(Vec<(Id, FactId)>),
+    Join(Vec<(BoundValueId, FactId)>),
     /// `x & (x - 1)`.
-    ClearLowest(Id),
-    And(Id, Id),
+    ClearLowest(BoundValueId),
+    And(BoundValueId, BoundValueId),
     /// `x >> constant`, unsigned.
-    Shift(Id, u8),
-    Or(Id, Id),
+    Shift(BoundValueId, u8),
+    Or(BoundValueId, BoundValueId),
     /// A comparison: 1 or 0.
-    Compare(Cmp, Id, Id),
+    Compare(Cmp, BoundValueId, BoundValueId),
     /// `i64.extend_i32_u`.
-    Extend(Id),
+    Extend(BoundValueId),
     /// `i32.wrap_i64`.
-    Wrap(Id),
+    Wrap(BoundValueId),
 }
 
 /// A sum of values with coefficients.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Sum {
+pub(crate) struct LinearSum {
     /// In the order of the values, no coefficient 0.
-    pub(crate) terms: Vec<(Id, i64)>,
+    pub(crate) terms: Vec<(BoundValueId, i64)>,
     pub(crate) constant: i64,
 }
 
 /// Terms that a sum has at most; a longer one is kept as anything within its range.
 const TERMS_MAX: usize = 6;
 
-impl Sum {
-    pub(crate) fn coefficient(&self, of: Id) -> i64 {
+impl LinearSum {
+    pub(crate) fn coefficient(&self, of: BoundValueId) -> i64 {
         self.terms.iter().find(|(id, _)| *id == of).map_or(0, |(_, coefficient)| *coefficient)
     }
 }
@@ -81,9 +81,9 @@ pub(crate) mod from {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
+pub(crate) struct ValueNode {
     pub(crate) op: Op,
-    pub(crate) width: Width,
+    pub(crate) width: BitWidth,
     pub(crate) range: Range,
     /// Lowest bits that are known to be 0.
     pub(crate) zeros: u8,
@@ -95,93 +95,99 @@ pub(crate) struct Node {
 
 /// All values of an analysis.
 #[derive(Debug)]
-pub(crate) struct Values {
-    nodes: Vec<Node>,
+pub(crate) struct ValueTable {
+    nodes: Vec<ValueNode>,
     /// The last value that was made of one with a constant mask.
-    masked: HashMap<(Id, i64), Id>,
+    masked: HashMap<(BoundValueId, i64), BoundValueId>,
 }
 
-impl Default for Values {
+impl Default for ValueTable {
     fn default() -> Self {
         let mut values = Self { nodes: Vec::new(), masked: HashMap::new() };
-        for width in [Width::W32, Width::W64] {
+        for width in [BitWidth::W32, BitWidth::W64] {
             values.constant(width, 0);
         }
         values
     }
 }
 
-impl Values {
+impl ValueTable {
     /// The value 0.
-    pub(crate) fn zero(width: Width) -> Id {
-        Id(u32::from(width != Width::W32))
+    pub(crate) fn zero(width: BitWidth) -> BoundValueId {
+        BoundValueId(u32::from(width != BitWidth::W32))
     }
 
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    pub(crate) fn next(&self) -> Id {
-        Id(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX))
+    pub(crate) fn next(&self) -> BoundValueId {
+        BoundValueId(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX))
     }
 
     #[inline]
-    pub(crate) fn node(&self, id: Id) -> &Node {
+    pub(crate) fn node(&self, id: BoundValueId) -> &ValueNode {
         &self.nodes[id.0 as usize]
     }
 
-    pub(crate) fn node_mut(&mut self, id: Id) -> &mut Node {
+    pub(crate) fn node_mut(&mut self, id: BoundValueId) -> &mut ValueNode {
         &mut self.nodes[id.0 as usize]
     }
 
-    pub(crate) fn range(&self, id: Id) -> Range {
+    pub(crate) fn range(&self, id: BoundValueId) -> Range {
         self.node(id).range
     }
 
-    pub(crate) fn width(&self, id: Id) -> Width {
+    pub(crate) fn width(&self, id: BoundValueId) -> BitWidth {
         self.node(id).width
     }
 
-    pub(crate) fn add(&mut self, op: Op, width: Width, range: Range, from: u8) -> Id {
+    pub(crate) fn add(&mut self, op: Op, width: BitWidth, range: Range, from: u8) -> BoundValueId {
         let id = self.next();
         let zeros = range.only().map_or(0, |value| trailing(value, width));
-        self.nodes.push(Node { op, width, range, zeros, from, owner: 0 });
+        self.nodes.push(ValueNode { op, width, range, zeros, from, owner: 0 });
         id
     }
 
     /// The value that was made with the same mask before, if no more was known of it than is known here: so that what is learnt of one is known of both.
-    pub(crate) fn masked_before(&self, mask: (Id, i64), range: Range, zeros: u8, from: u8) -> Option<Id> {
+    pub(crate) fn masked_before(
+        &self,
+        mask: (BoundValueId, i64),
+        range: Range,
+        zeros: u8,
+        from: u8,
+    ) -> Option<BoundValueId> {
         let id = *self.masked.get(&mask)?;
         let node = self.node(id);
         let zeros = zeros.max(range.only().map_or(0, |value| trailing(value, node.width)));
         (node.range == range && node.zeros == zeros && node.from == from).then_some(id)
     }
 
-    pub(crate) fn remember_masked(&mut self, mask: (Id, i64), id: Id) {
+    pub(crate) fn remember_masked(&mut self, mask: (BoundValueId, i64), id: BoundValueId) {
         self.masked.insert(mask, id);
     }
 
-    pub(crate) fn constant(&mut self, width: Width, value: i64) -> Id {
+    pub(crate) fn constant(&mut self, width: BitWidth, value: i64) -> BoundValueId {
         let value = width.wrap_signed(value.into());
-        let sum = Sum { terms: Vec::new(), constant: value };
+        let sum = LinearSum { terms: Vec::new(), constant: value };
         self.add(Op::Sum(sum), width, Range::integer(width, value.into(), value.into()), 0)
     }
 
     /// Anything of a width.
-    pub(crate) fn any(&mut self, width: Width) -> Id {
+    pub(crate) fn any(&mut self, width: BitWidth) -> BoundValueId {
         self.add(Op::Opaque, width, Range::any(width), 0)
     }
 
     /// A value as a sum; itself, once, if it is none.
-    pub(crate) fn sum(&self, id: Id) -> Sum {
+    pub(crate) fn sum(&self, id: BoundValueId) -> LinearSum {
         match &self.node(id).op {
             Op::Sum(sum) => sum.clone(),
-            _ => Sum { terms: vec![(id, 1)], constant: 0 },
+            _ => LinearSum { terms: vec![(id, 1)], constant: 0 },
         }
     }
 
     /// The constant that a value is.
-    pub(crate) fn as_constant(&self, id: Id) -> Option<i64> {
+    pub(crate) fn as_constant(&self, id: BoundValueId) -> Option<i64> {
         match &self.node(id).op {
             Op::Sum(sum) if sum.terms.is_empty() => Some(sum.constant),
             _ => None,
@@ -189,10 +195,16 @@ impl Values {
     }
 
     /// `a x left + b x right`, wrapping.
-    pub(crate) fn combined(width: Width, left: &Sum, a: i64, right: &Sum, b: i64) -> Sum {
+    pub(crate) fn combined(
+        width: BitWidth,
+        left: &LinearSum,
+        a: i64,
+        right: &LinearSum,
+        b: i64,
+    ) -> LinearSum {
         let scale = |value: i64, by: i64| i128::from(value).wrapping_mul(by.into());
         let wrap = |value: i128| width.wrap_signed(value);
-        let mut terms: Vec<(Id, i64)> = Vec::with_capacity(left.terms.len() + right.terms.len());
+        let mut terms: Vec<(BoundValueId, i64)> = Vec::with_capacity(left.terms.len() + right.terms.len());
         let (mut i, mut j) = (0, 0);
         while i < left.terms.len() || j < right.terms.len() {
             let next = match (left.terms.get(i), right.terms.get(j)) {
@@ -214,16 +226,16 @@ impl Values {
                 terms.push((next.0, wrap(next.1)));
             }
         }
-        Sum { terms, constant: wrap(scale(left.constant, a) + scale(right.constant, b)) }
+        LinearSum { terms, constant: wrap(scale(left.constant, a) + scale(right.constant, b)) }
     }
 
     /// The difference `left - right`.
-    pub(crate) fn difference(&self, left: Id, right: Id) -> Sum {
+    pub(crate) fn difference(&self, left: BoundValueId, right: BoundValueId) -> LinearSum {
         Self::combined(self.width(left), &self.sum(left), 1, &self.sum(right), -1)
     }
 
     /// Between which integers a sum lies, before wrapping, if its values have these ranges.
-    pub(crate) fn interval(&self, sum: &Sum, range: impl Fn(Id) -> Range) -> (i128, i128) {
+    pub(crate) fn interval(&self, sum: &LinearSum, range: impl Fn(BoundValueId) -> Range) -> (i128, i128) {
         // Far beyond every width, and far from where their difference overflows.
         const ANYWHERE: (i128, i128) = (-(1 << 100), 1 << 100);
         let mut lo = i128::from(sum.constant);
@@ -240,8 +252,12 @@ impl Values {
         if lo < ANYWHERE.0 || hi > ANYWHERE.1 { ANYWHERE } else { (lo, hi) }
     }
 
-    /// An upper bound of a sum by the packet's length, where [`Values::interval`] shows that it does not wrap.
-    pub(crate) fn upper_by_length(&self, sum: &Sum, range: impl Fn(Id) -> Range) -> Option<Linear> {
+    /// An upper bound of a sum by the packet's length, where [`ValueTable::interval`] shows that it does not wrap.
+    pub(crate) fn upper_by_length(
+        &self,
+        sum: &LinearSum,
+        range: impl Fn(BoundValueId) -> Range,
+    ) -> Option<Linear> {
         let mut total = Linear::ZERO;
         let mut less = -i128::from(sum.constant);
         let mut has_length = false;
@@ -271,7 +287,7 @@ impl Values {
     }
 
     /// Lowest bits of a sum that are 0.
-    pub(crate) fn zeros_of(&self, sum: &Sum, width: Width) -> u8 {
+    pub(crate) fn zeros_of(&self, sum: &LinearSum, width: BitWidth) -> u8 {
         sum.terms
             .iter()
             .map(|(id, by)| self.node(*id).zeros.saturating_add(trailing(width.wrap((*by).into()), width)))
@@ -279,7 +295,12 @@ impl Values {
     }
 
     /// Makes a value of a sum. `range` says what is known of its values at this place.
-    pub(crate) fn of_sum(&mut self, width: Width, sum: Sum, range: impl Fn(Id) -> Range) -> Id {
+    pub(crate) fn of_sum(
+        &mut self,
+        width: BitWidth,
+        sum: LinearSum,
+        range: impl Fn(BoundValueId) -> Range,
+    ) -> BoundValueId {
         if let ([(id, 1)], 0) = (sum.terms.as_slice(), sum.constant) {
             return *id;
         }
@@ -297,7 +318,7 @@ impl Values {
     }
 
     /// The value that was made of the same sum on two ways. What its range was found to be on one of them need not hold on the other.
-    pub(crate) fn either_made(&mut self, a: Id, b: Id) -> Id {
+    pub(crate) fn either_made(&mut self, a: BoundValueId, b: BoundValueId) -> BoundValueId {
         let (x, y) = (self.node(a), self.node(b));
         let range = x.range.or(y.range);
         if range == x.range {
@@ -310,7 +331,7 @@ impl Values {
     }
 
     /// Whether two values are certainly the same. Their ranges can differ: each holds where the value was made, and on the ways from there.
-    pub(crate) fn same(&self, a: Id, b: Id) -> bool {
+    pub(crate) fn same(&self, a: BoundValueId, b: BoundValueId) -> bool {
         if a == b {
             return true;
         }
@@ -321,7 +342,7 @@ impl Values {
     }
 
     /// Whether a value is the same in all iterations of a loop whose own values begin with `first`.
-    pub(crate) fn is_invariant(&self, id: Id, first: Id, depth: u32) -> bool {
+    pub(crate) fn is_invariant(&self, id: BoundValueId, first: BoundValueId, depth: u32) -> bool {
         if id < first {
             return true;
         }
@@ -343,6 +364,6 @@ impl Values {
 }
 
 /// Lowest bits that are 0; all of them for 0.
-fn trailing(value: u64, width: Width) -> u8 {
+fn trailing(value: u64, width: BitWidth) -> u8 {
     u8::try_from(value.trailing_zeros().min(width.bits())).unwrap_or(0)
 }

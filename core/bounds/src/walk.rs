@@ -1,31 +1,31 @@
 //! The walk over a function: each instruction once for each way to look at the loops around it, along the structure that WebAssembly's control
 //! flow has. Where ways part, what the branch says is learnt; where they meet, values join, and the dearer way counts.
 
-use crate::code::{Bodies, Code};
-use crate::facts::{FactId, Facts};
-use crate::range::{Range, Width};
-use crate::report::Usage;
-use crate::state::{Meeting, Peaks, Spot, State, Stop, Taker, Tally};
-use crate::value::{Id, Op, Values, from};
-use crate::{Costs, Environment, Linear, Lines, Module, Why};
+use crate::code::{Bodies, FunctionCode};
+use crate::facts::{FactId, PathConditions};
+use crate::range::{BitWidth, Range};
+use crate::report::ResourceBound;
+use crate::state::{AnalysisLimit, CostSite, MergePoint, Peaks, StackSite, WalkState, WorkReasons};
+use crate::value::{BoundValueId, Op, ValueTable, from};
+use crate::{CostTable, Environment, Linear, Lines, ParsedModule, Why};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use wasmparser::Operator;
 
 /// What a function was found to do with certain arguments.
 #[derive(Debug)]
-pub(crate) struct Summary {
-    pub(crate) usage: Usage,
+pub(crate) struct FunctionSummary {
+    pub(crate) usage: ResourceBound,
     pub(crate) stack: u64,
     /// How far the shadow stack grows below where it was; nothing if that is not known.
     pub(crate) shadow: Option<u64>,
-    pub(crate) results: Vec<Shadow>,
+    pub(crate) results: Vec<AbstractValue>,
     pub(crate) globals: Vec<Effect>,
-    pub(crate) tally: Tally,
+    pub(crate) tally: WorkReasons,
     pub(crate) best: Peaks,
     /// Who takes most of the two stacks.
-    pub(crate) widest: Taker,
-    pub(crate) shadow_taker: Option<Taker>,
+    pub(crate) widest: StackSite,
+    pub(crate) shadow_taker: Option<StackSite>,
     /// Whether it can return at all.
     pub(crate) returns: bool,
     /// Whether its loops were recorded.
@@ -34,8 +34,8 @@ pub(crate) struct Summary {
 
 /// What is known about a value, without the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Shadow {
-    pub(crate) width: Width,
+pub(crate) struct AbstractValue {
+    pub(crate) width: BitWidth,
     pub(crate) range: Range,
     pub(crate) zeros: u8,
     pub(crate) from: u8,
@@ -52,7 +52,7 @@ pub(crate) enum Effect {
 
 /// A loop that was met, in the worst of all contexts.
 #[derive(Clone, Debug)]
-pub(crate) struct LoopFound {
+pub(crate) struct LoopSite {
     pub(crate) function: u32,
     pub(crate) depth: u32,
     pub(crate) trips: Linear,
@@ -66,7 +66,7 @@ pub(crate) struct LoopFound {
 
 /// A call of a host function that was met.
 #[derive(Clone, Debug)]
-pub(crate) struct HostFound {
+pub(crate) struct HostCallSite {
     pub(crate) function: u32,
     pub(crate) name: &'static str,
     pub(crate) fuel: Linear,
@@ -74,7 +74,7 @@ pub(crate) struct HostFound {
 
 /// A call of a function of the module that was met.
 #[derive(Clone, Debug)]
-pub(crate) struct CallFound {
+pub(crate) struct CallSite {
     pub(crate) function: u32,
     /// `None`: through the table.
     pub(crate) callee: Option<u32>,
@@ -82,13 +82,13 @@ pub(crate) struct CallFound {
 }
 
 pub(crate) struct Walker<'a, 'e> {
-    pub(crate) module: &'a Module,
+    pub(crate) module: &'a ParsedModule,
     pub(crate) bodies: Bodies<'a>,
     pub(crate) lines: Lines<'a>,
     pub(crate) environment: &'e Environment,
-    pub(crate) costs: &'e Costs,
-    pub(crate) values: Values,
-    pub(crate) facts: Facts,
+    pub(crate) costs: &'e CostTable,
+    pub(crate) values: ValueTable,
+    pub(crate) facts: PathConditions,
     /// Instructions and joins so far.
     pub(crate) steps: u64,
     pub(crate) steps_max: u64,
@@ -97,61 +97,61 @@ pub(crate) struct Walker<'a, 'e> {
     /// Above 0: this is a first look at a loop, and nothing of it is recorded.
     pub(crate) probing: u32,
     pub(crate) active: Vec<u32>,
-    pub(crate) known: HashMap<(u32, Vec<u64>), Rc<Summary>>,
-    pub(crate) loops: BTreeMap<u32, LoopFound>,
-    pub(crate) calls: BTreeMap<u32, CallFound>,
-    pub(crate) hosts: BTreeMap<u32, HostFound>,
+    pub(crate) known: HashMap<(u32, Vec<u64>), Rc<FunctionSummary>>,
+    pub(crate) loops: BTreeMap<u32, LoopSite>,
+    pub(crate) calls: BTreeMap<u32, CallSite>,
+    pub(crate) hosts: BTreeMap<u32, HostCallSite>,
     /// Functions that call themselves: with which arguments was not looked at.
     pub(crate) again: BTreeSet<u32>,
-    pub(crate) fields: HashMap<(u32, u8, Width), Id>,
-    pub(crate) descriptor: Id,
+    pub(crate) fields: HashMap<(u32, u8, BitWidth), BoundValueId>,
+    pub(crate) descriptor: BoundValueId,
     /// Bytes of the descriptors that the entry point is given: of one packet, or of a batch.
     pub(crate) descriptor_bytes: usize,
     token: u32,
 }
 
 /// A structured instruction that the walk is inside of.
-pub(crate) struct Label {
+pub(crate) struct BlockLabel {
     begin: usize,
     height: usize,
     /// Operands that a branch to it takes along.
     arity: usize,
-    meeting: Meeting,
+    meeting: MergePoint,
     /// For `if`: where its `else` goes on.
-    otherwise: Option<State>,
+    otherwise: Option<WalkState>,
     is_then: bool,
 }
 
 /// A loop whose body is being walked.
 pub(crate) struct Around {
     pub(crate) label: usize,
-    pub(crate) back: Vec<State>,
+    pub(crate) back: Vec<WalkState>,
     /// Ways out of it, by label. Their usage counts from the begin of the iteration.
-    pub(crate) out: Vec<(usize, Meeting)>,
+    pub(crate) out: Vec<(usize, MergePoint)>,
     /// The most that is used on ways that end in a trap.
-    pub(crate) trapped: Usage,
+    pub(crate) trapped: ResourceBound,
     pub(crate) best: Peaks,
 }
 
 /// A function that is being walked.
 pub(crate) struct Frame<'a> {
     pub(crate) function: u32,
-    pub(crate) code: Rc<Code<'a>>,
-    labels: Vec<Label>,
+    pub(crate) code: Rc<FunctionCode<'a>>,
+    labels: Vec<BlockLabel>,
     pub(crate) around: Vec<Around>,
-    pub(crate) state: Option<State>,
+    pub(crate) state: Option<WalkState>,
     pub(crate) best: Peaks,
-    pub(crate) tally: Tally,
+    pub(crate) tally: WorkReasons,
     /// The globals as they were when it was entered.
-    pub(crate) globals: Vec<Id>,
+    pub(crate) globals: Vec<BoundValueId>,
     pub(crate) shadow: Option<u64>,
     /// Who takes most of it.
-    pub(crate) shadow_taker: Option<Taker>,
+    pub(crate) shadow_taker: Option<StackSite>,
     /// The most that is used on ways that end in a trap.
-    pub(crate) trapped: Usage,
+    pub(crate) trapped: ResourceBound,
     /// The deepest stack of what it calls, and who takes most of that.
     pub(crate) below: u64,
-    pub(crate) below_taker: Option<Taker>,
+    pub(crate) below_taker: Option<StackSite>,
     operands: usize,
 }
 
@@ -172,18 +172,18 @@ const VALUES_MAX: usize = 200_000;
 
 impl<'a, 'e> Walker<'a, 'e> {
     pub(crate) fn new(
-        module: &'a Module,
+        module: &'a ParsedModule,
         environment: &'e Environment,
-        costs: &'e Costs,
+        costs: &'e CostTable,
         steps_max: u64,
     ) -> Self {
-        let mut values = Values::default();
+        let mut values = ValueTable::default();
         let area = Range::unsigned(
-            Width::W32,
+            BitWidth::W32,
             weir_abi::DESCRIPTORS_BASE.into(),
             u64::from(weir_abi::DESCRIPTORS_BASE) + u64::from(weir_abi::DESCRIPTORS_MAX) - 1,
         );
-        let descriptor = values.add(Op::Descriptor, Width::W32, area, 0);
+        let descriptor = values.add(Op::Descriptor, BitWidth::W32, area, 0);
         values.node_mut(descriptor).zeros =
             u8::try_from(weir_abi::DESCRIPTOR_BYTES.trailing_zeros()).unwrap_or(0);
         Self {
@@ -193,7 +193,7 @@ impl<'a, 'e> Walker<'a, 'e> {
             environment,
             costs,
             values,
-            facts: Facts::default(),
+            facts: PathConditions::default(),
             steps: 0,
             steps_max,
             unrolling: steps_max / 2,
@@ -222,15 +222,15 @@ impl<'a, 'e> Walker<'a, 'e> {
 
     /// Counts work, and gives up where it is too much.
     #[inline]
-    pub(crate) fn step(&mut self, steps: usize) -> Result<(), Stop> {
+    pub(crate) fn step(&mut self, steps: usize) -> Result<(), AnalysisLimit> {
         self.steps += steps as u64 * INSTRUCTION + self.facts.looked_at();
         let is_full = self.values.len() > VALUES_MAX || self.facts.len() > 2 * VALUES_MAX;
-        if self.steps > self.steps_max || is_full { Err(Stop::TooLarge) } else { Ok(()) }
+        if self.steps > self.steps_max || is_full { Err(AnalysisLimit::TooLarge) } else { Ok(()) }
     }
 
     /// The value that stands for what is known about one.
-    pub(crate) fn fresh(&mut self, shadow: Shadow) -> Id {
-        if let Some(only) = shadow.range.only().filter(|_| shadow.width != Width::Other) {
+    pub(crate) fn fresh(&mut self, shadow: AbstractValue) -> BoundValueId {
+        if let Some(only) = shadow.range.only().filter(|_| shadow.width != BitWidth::Other) {
             let id = self.values.constant(shadow.width, shadow.width.wrap_signed(only.into()));
             self.values.node_mut(id).from = shadow.from;
             return id;
@@ -241,9 +241,9 @@ impl<'a, 'e> Walker<'a, 'e> {
     }
 
     /// What is known about a value at a place.
-    pub(crate) fn shadow(&self, id: Id, at: FactId) -> Shadow {
+    pub(crate) fn shadow(&self, id: BoundValueId, at: FactId) -> AbstractValue {
         let node = self.values.node(id);
-        Shadow {
+        AbstractValue {
             width: node.width,
             range: self.facts.range(&self.values, id, at),
             zeros: node.zeros,
@@ -255,16 +255,17 @@ impl<'a, 'e> Walker<'a, 'e> {
     pub(crate) fn function(
         &mut self,
         function: u32,
-        arguments: Vec<Id>,
-        globals: Vec<Id>,
-    ) -> Result<Summary, Stop> {
+        arguments: Vec<BoundValueId>,
+        globals: Vec<BoundValueId>,
+    ) -> Result<FunctionSummary, AnalysisLimit> {
         if self.active.len() >= CALLS_DEEP {
-            return Err(Stop::TooLarge);
+            return Err(AnalysisLimit::TooLarge);
         }
         let most = usize::try_from(self.steps_max.saturating_sub(self.steps) / READ).unwrap_or(usize::MAX);
         let before = self.bodies.instructions_read;
-        let Some(code) = self.bodies.code(function, self.costs, most).map_err(Stop::Malformed)? else {
-            return Err(Stop::TooLarge);
+        let Some(code) = self.bodies.code(function, self.costs, most).map_err(AnalysisLimit::Malformed)?
+        else {
+            return Err(AnalysisLimit::TooLarge);
         };
         self.steps += READ * (self.bodies.instructions_read - before) as u64;
         // A call costs more than its instructions.
@@ -273,15 +274,16 @@ impl<'a, 'e> Walker<'a, 'e> {
         let mut locals = arguments;
         for width in code.locals.iter().skip(locals.len()) {
             locals.push(match width {
-                Width::Other => self.values.any(Width::Other),
-                width => Values::zero(*width),
+                BitWidth::Other => self.values.any(BitWidth::Other),
+                width => ValueTable::zero(*width),
             });
         }
         locals.extend(&globals);
-        let state = State { locals, stack: Vec::new(), facts: FactId::ROOT, usage: Usage::NOTHING };
-        let meeting = Meeting::new(self.token(), FactId::ROOT);
+        let state =
+            WalkState { locals, stack: Vec::new(), facts: FactId::ROOT, usage: ResourceBound::NOTHING };
+        let meeting = MergePoint::new(self.token(), FactId::ROOT);
         let arity = code.results.len();
-        let label = Label { begin: 0, height: 0, arity, meeting, otherwise: None, is_then: false };
+        let label = BlockLabel { begin: 0, height: 0, arity, meeting, otherwise: None, is_then: false };
         let mut frame = Frame {
             function,
             code: Rc::clone(&code),
@@ -289,11 +291,11 @@ impl<'a, 'e> Walker<'a, 'e> {
             around: Vec::new(),
             state: Some(state),
             best: Peaks::default(),
-            tally: Tally::default(),
+            tally: WorkReasons::default(),
             globals,
             shadow: Some(0),
             shadow_taker: None,
-            trapped: Usage::NOTHING,
+            trapped: ResourceBound::NOTHING,
             below: 0,
             below_taker: None,
             operands: 0,
@@ -307,9 +309,9 @@ impl<'a, 'e> Walker<'a, 'e> {
         Ok(self.summary(&frame, end))
     }
 
-    fn summary(&self, frame: &Frame<'a>, end: Option<State>) -> Summary {
+    fn summary(&self, frame: &Frame<'a>, end: Option<WalkState>) -> FunctionSummary {
         let returns = end.is_some();
-        let (mut results, mut globals, mut usage) = (Vec::new(), Vec::new(), Usage::NOTHING);
+        let (mut results, mut globals, mut usage) = (Vec::new(), Vec::new(), ResourceBound::NOTHING);
         if let Some(state) = end {
             usage = state.usage;
             results = state.stack.iter().map(|id| self.shadow(*id, state.facts)).collect();
@@ -320,7 +322,7 @@ impl<'a, 'e> Walker<'a, 'e> {
                     let width = self.values.width(*now);
                     let added = self.values.difference(*now, *before);
                     match width {
-                        Width::Other => Effect::Sets,
+                        BitWidth::Other => Effect::Sets,
                         _ if added.terms.is_empty() => Effect::Adds(added.constant),
                         _ => Effect::Sets,
                     }
@@ -328,13 +330,13 @@ impl<'a, 'e> Walker<'a, 'e> {
                 .collect();
         }
         let own = frame.code.frame + frame.code.operand * frame.operands as u64;
-        let is_wider = |taker: &Taker| taker.bytes.is_none_or(|bytes| bytes > own);
-        let widest = frame.below_taker.filter(is_wider).unwrap_or_else(|| Taker {
+        let is_wider = |taker: &StackSite| taker.bytes.is_none_or(|bytes| bytes > own);
+        let widest = frame.below_taker.filter(is_wider).unwrap_or_else(|| StackSite {
             function: frame.function,
             offset: frame.code.offsets.first().copied().unwrap_or(0),
             bytes: Some(own),
         });
-        Summary {
+        FunctionSummary {
             usage: usage.or(frame.trapped),
             stack: own + frame.below,
             shadow: frame.shadow,
@@ -350,14 +352,21 @@ impl<'a, 'e> Walker<'a, 'e> {
     }
 
     /// Walks the instructions `begin .. end`, which are balanced.
-    pub(crate) fn run(&mut self, frame: &mut Frame<'a>, begin: usize, end: usize) -> Result<(), Stop> {
+    pub(crate) fn run(
+        &mut self,
+        frame: &mut Frame<'a>,
+        begin: usize,
+        end: usize,
+    ) -> Result<(), AnalysisLimit> {
         let code = Rc::clone(&frame.code);
         let base = frame.labels.len();
         let mut at = begin;
         while at < end {
             if frame.state.is_none() {
                 // Nothing leads here: on to where the innermost structure goes on.
-                let Some(label) = frame.labels.get(base..).and_then(<[Label]>::last) else { return Ok(()) };
+                let Some(label) = frame.labels.get(base..).and_then(<[BlockLabel]>::last) else {
+                    return Ok(());
+                };
                 let target = if label.is_then { code.elses[label.begin] } else { code.ends[label.begin] };
                 at = target as usize;
             }
@@ -393,15 +402,15 @@ impl<'a, 'e> Walker<'a, 'e> {
         begin: usize,
         params: usize,
         arity: usize,
-        otherwise: Option<State>,
+        otherwise: Option<WalkState>,
     ) {
         let token = self.token();
         let Some(state) = &frame.state else { return };
-        frame.labels.push(Label {
+        frame.labels.push(BlockLabel {
             begin,
             height: state.stack.len().saturating_sub(params),
             arity,
-            meeting: Meeting::new(token, state.facts),
+            meeting: MergePoint::new(token, state.facts),
             is_then: otherwise.is_some(),
             otherwise,
         });
@@ -416,19 +425,19 @@ impl<'a, 'e> Walker<'a, 'e> {
         let other = self.facts.assume(&self.values, condition, false, before);
         let height = state.stack.len().saturating_sub(params);
         let token = self.token();
-        let otherwise = other.map(|facts| State { facts, ..state.clone() });
-        frame.state = then.map(|facts| State { facts, ..state });
-        frame.labels.push(Label {
+        let otherwise = other.map(|facts| WalkState { facts, ..state.clone() });
+        frame.state = then.map(|facts| WalkState { facts, ..state });
+        frame.labels.push(BlockLabel {
             begin: at,
             height,
             arity: results,
-            meeting: Meeting::new(token, before),
+            meeting: MergePoint::new(token, before),
             otherwise,
             is_then: true,
         });
     }
 
-    fn enter_else(&mut self, frame: &mut Frame<'a>) -> Result<(), Stop> {
+    fn enter_else(&mut self, frame: &mut Frame<'a>) -> Result<(), AnalysisLimit> {
         if let Some(state) = frame.state.take() {
             self.branch(frame, frame.labels.len().saturating_sub(1), state)?;
         }
@@ -439,7 +448,7 @@ impl<'a, 'e> Walker<'a, 'e> {
         Ok(())
     }
 
-    fn leave(&mut self, frame: &mut Frame<'a>) -> Result<(), Stop> {
+    fn leave(&mut self, frame: &mut Frame<'a>) -> Result<(), AnalysisLimit> {
         let here = frame.labels.len().saturating_sub(1);
         let otherwise = frame.labels.last_mut().and_then(|label| label.otherwise.take());
         for state in [frame.state.take(), otherwise].into_iter().flatten() {
@@ -450,7 +459,12 @@ impl<'a, 'e> Walker<'a, 'e> {
     }
 
     /// The walk goes on at a label: by a branch, or by falling out of it.
-    pub(crate) fn branch(&mut self, frame: &mut Frame<'a>, to: usize, mut state: State) -> Result<(), Stop> {
+    pub(crate) fn branch(
+        &mut self,
+        frame: &mut Frame<'a>,
+        to: usize,
+        mut state: WalkState,
+    ) -> Result<(), AnalysisLimit> {
         let Some(label) = frame.labels.get_mut(to) else { return Ok(()) };
         state.unwind(label.height, label.arity);
         self.steps += MEETING + state.locals.len() as u64;
@@ -464,7 +478,7 @@ impl<'a, 'e> Walker<'a, 'e> {
                 let place = around.out.iter().position(|(label, _)| *label == to);
                 let place = place.unwrap_or_else(|| {
                     self.token += 1;
-                    around.out.push((to, Meeting::new(self.token, before)));
+                    around.out.push((to, MergePoint::new(self.token, before)));
                     around.out.len() - 1
                 });
                 if let Some((_, meeting)) = around.out.get_mut(place) {
@@ -482,8 +496,8 @@ impl<'a, 'e> Walker<'a, 'e> {
         &mut self,
         frame: &mut Frame<'a>,
         depth: u32,
-        state: State,
-    ) -> Result<(), Stop> {
+        state: WalkState,
+    ) -> Result<(), AnalysisLimit> {
         let Some(to) = frame.labels.len().checked_sub(1 + depth as usize) else { return Ok(()) };
         self.branch(frame, to, state)
     }
@@ -494,16 +508,16 @@ impl<'a, 'e> Walker<'a, 'e> {
         frame: &mut Frame<'a>,
         at: usize,
         params: usize,
-        state: State,
-    ) -> Result<Around, Stop> {
+        state: WalkState,
+    ) -> Result<Around, AnalysisLimit> {
         let end = frame.code.ends[at] as usize;
         let token = self.token();
         let label = frame.labels.len();
-        frame.labels.push(Label {
+        frame.labels.push(BlockLabel {
             begin: at,
             height: state.stack.len().saturating_sub(params),
             arity: params,
-            meeting: Meeting::new(token, state.facts),
+            meeting: MergePoint::new(token, state.facts),
             otherwise: None,
             is_then: false,
         });
@@ -511,17 +525,17 @@ impl<'a, 'e> Walker<'a, 'e> {
             label,
             back: Vec::new(),
             out: Vec::new(),
-            trapped: Usage::NOTHING,
+            trapped: ResourceBound::NOTHING,
             best: Peaks::default(),
         });
         frame.state = Some(state);
         self.run(frame, at + 1, end)?;
         frame.labels.truncate(label);
-        frame.around.pop().ok_or(Stop::TooLarge)
+        frame.around.pop().ok_or(AnalysisLimit::TooLarge)
     }
 
     /// A way ends in a trap, after so much.
-    pub(crate) fn trap(frame: &mut Frame<'a>, usage: Usage) {
+    pub(crate) fn trap(frame: &mut Frame<'a>, usage: ResourceBound) {
         let trapped = match frame.around.last_mut() {
             Some(around) => &mut around.trapped,
             None => &mut frame.trapped,
@@ -530,7 +544,13 @@ impl<'a, 'e> Walker<'a, 'e> {
     }
 
     /// Notes what contributes to a function, or to the loop around it.
-    pub(crate) fn note(frame: &mut Frame<'a>, offset: u32, spot: Spot, usage: &Usage, inner: &Peaks) {
+    pub(crate) fn note(
+        frame: &mut Frame<'a>,
+        offset: u32,
+        spot: CostSite,
+        usage: &ResourceBound,
+        inner: &Peaks,
+    ) {
         let place = (frame.function, offset);
         let best = match frame.around.last_mut() {
             Some(around) => &mut around.best,

@@ -1,8 +1,10 @@
 //! Where charges stand, and how much they take.
 
 use weir_abi::host::HostFunction;
-use weir_bounds::charge::{Amount, FunctionPlan, Plan, Rules, Side, plan};
-use weir_bounds::{Analysis, CostClass, Costs, Environment, Given, InjectedValue, Length, Module, analyse};
+use weir_bounds::charge::{ChargeAmount, ChargePlan, ChargeRules, ChargeSide, FunctionPlan, plan};
+use weir_bounds::{
+    Analysis, CostClass, CostTable, Environment, InjectedValue, Length, ParamBound, ParsedModule, analyse,
+};
 
 const IMPORTS: &str = r#"
     (import "weir" "emit" (func $emit (param i32 i32 i32) (result i32)))
@@ -12,13 +14,13 @@ const IMPORTS: &str = r#"
     (import "weir" "param_bytes" (func $param_bytes (param i32 i32 i32) (result i32)))
     (memory (export "memory") 1)"#;
 
-fn rules() -> Rules {
-    Rules { exact: false, ahead: 10_000, piece: 10_000, dear: u64::MAX }
+fn rules() -> ChargeRules {
+    ChargeRules { exact: false, ahead: 10_000, piece: 10_000, dear: u64::MAX }
 }
 
 fn environment() -> Environment {
     Environment {
-        parameters: vec![Given::Int { min: 7, max: 7 }, Given::Bytes { min: 5, max: 5 }],
+        parameters: vec![ParamBound::Int { min: 7, max: 7 }, ParamBound::Bytes { min: 5, max: 5 }],
         string_bytes: vec![0, 100],
         packet_max: 1500,
         pages_max: 2,
@@ -29,35 +31,35 @@ fn none() -> Analysis {
     Analysis { entries: Vec::new(), loops: Vec::new(), calls: Vec::new(), host_calls: Vec::new() }
 }
 
-fn planned(body: &str, costs: &Costs, rules: Rules, is_analysed: bool) -> Plan {
+fn planned(body: &str, costs: &CostTable, rules: ChargeRules, is_analysed: bool) -> ChargePlan {
     let bytes = wat::parse_str(format!("(module {IMPORTS} {body})")).unwrap_or_else(|e| panic!("{e}"));
-    let (module, environment) = (Module::parse(bytes).unwrap(), environment());
+    let (module, environment) = (ParsedModule::parse(bytes).unwrap(), environment());
     let analysis = if is_analysed { analyse(&module, &environment, costs).unwrap() } else { none() };
     plan(&module, &analysis, costs, &environment, rules).unwrap()
 }
 
 /// The plan of a packet function with this body, and `more` functions after it. Nothing is known about its loops.
-fn packet(body: &str, more: &str) -> Plan {
+fn packet(body: &str, more: &str) -> ChargePlan {
     let body =
         format!(r#"(func (export "weir_packet") (param $d i32) (result i32) (local $n i32) {body}) {more}"#);
-    planned(&body, &Costs::standard(), rules(), false)
+    planned(&body, &CostTable::standard(), rules(), false)
 }
 
-fn first(plan: &Plan) -> &FunctionPlan {
+fn first(plan: &ChargePlan) -> &FunctionPlan {
     &plan.functions[0]
 }
 
 /// The constant charges of a function, in the order of its code, after that of its entry.
 fn constants(plan: &FunctionPlan) -> Vec<u64> {
     let all = plan.charges.iter().map(|charge| match charge.amount {
-        Amount::Constant(amount) => Some(amount),
+        ChargeAmount::Constant(amount) => Some(amount),
         _ => None,
     });
     all.flatten().collect()
 }
 
 fn cost(class: CostClass) -> u64 {
-    Costs::standard().class(class).into()
+    CostTable::standard().class(class).into()
 }
 
 #[test]
@@ -96,7 +98,7 @@ fn a_loop_is_charged_for_at_its_header_and_what_follows_it_with_what_is_before()
     let function = first(&plan);
     assert_eq!(function.entry, 2 * one + division);
     assert_eq!(constants(function), [one + branch]);
-    assert!(function.has_hot_loop && function.charges[0].side == Side::After);
+    assert!(function.has_hot_loop && function.charges[0].side == ChargeSide::After);
     // A loop in a loop: each pays for itself, and a branch out of both brings nothing of them along.
     let plan = packet(
         "(block $out (loop $l (loop $m (br_if $out (local.get $n)) (br_if $m (local.get $d))) (drop (i32.div_u (local.get $d) (i32.const 3))) (br $l))) (i32.const 0)",
@@ -146,7 +148,7 @@ fn no_more_is_charged_beforehand_than_the_rules_say() {
 
 #[test]
 fn lengths_are_charged_where_they_are_known() {
-    let costs = Costs::standard();
+    let costs = CostTable::standard();
     let [emit, hash, log] =
         [HostFunction::Emit, HostFunction::Hash, HostFunction::Log].map(|function| costs.host(function));
     let call = cost(CostClass::Call);
@@ -154,7 +156,7 @@ fn lengths_are_charged_where_they_are_known() {
         |body: &str| first(&packet(&format!("{body} (i32.const 0)"), "")).entry - cost(CostClass::Move);
     // Constants, also with something above them; cut where the host cuts, nothing where it refuses.
     let constant =
-        |host: weir_abi::host::Cost, bytes: u64| u64::from(host.call) + u64::from(host.per_byte) * bytes;
+        |host: weir_abi::host::CallCost, bytes: u64| u64::from(host.call) + u64::from(host.per_byte) * bytes;
     assert_eq!(
         entry("(drop (call $hash (i32.const 0) (i32.const 64) (i64.const 1)))"),
         call + 3 * cost(CostClass::Move) + constant(hash, 64)
@@ -176,15 +178,15 @@ fn lengths_are_charged_where_they_are_known() {
     assert_eq!(first(&plan).entry, call + 4 * cost(CostClass::Move) + constant(hash, 0));
     let [charge] = first(&plan).charges.as_slice() else { panic!("{plan:?}") };
     assert!(
-        matches!(charge.amount, Amount::Length(Length { above: Some(_), .. }, each) if each == u64::from(hash.per_byte))
+        matches!(charge.amount, ChargeAmount::Length(Length { above: Some(_), .. }, each) if each == u64::from(hash.per_byte))
     );
     let plan =
         packet("(memory.fill (i32.const 0) (i32.const 0) (local.get $d)) (memory.grow (local.get $d))", "");
     let varying: Vec<_> =
-        first(&plan).charges.iter().filter(|c| !matches!(c.amount, Amount::Constant(_))).collect();
+        first(&plan).charges.iter().filter(|c| !matches!(c.amount, ChargeAmount::Constant(_))).collect();
     let [fill, grow] = varying.as_slice() else { panic!("{plan:?}") };
-    assert!(matches!(fill.amount, Amount::Length(Length { above: None, most: 131_072, .. }, 1)));
-    assert_eq!((&grow.amount, grow.side), (&Amount::Grown(costs.page().into()), Side::After));
+    assert!(matches!(fill.amount, ChargeAmount::Length(Length { above: None, most: 131_072, .. }, 1)));
+    assert_eq!((&grow.amount, grow.side), (&ChargeAmount::Grown(costs.page().into()), ChargeSide::After));
 }
 
 #[test]
@@ -213,11 +215,11 @@ fn a_loop_that_is_known_is_not_charged_for_inside() {
         )
     };
     let trip = 4 * cost(CostClass::Move) + 2 * cost(CostClass::Plain) + cost(CostClass::Branch);
-    let of = |limit: &str, rules: Rules| planned(&counted(limit), &Costs::standard(), rules, true);
+    let of = |limit: &str, rules: ChargeRules| planned(&counted(limit), &CostTable::standard(), rules, true);
     let plan = of("(i32.const 10)", rules());
     assert!(constants(first(&plan)).is_empty() && first(&plan).entry >= 10 * trip, "{plan:?}");
     // Too much to be charged beforehand.
-    let plan = of("(i32.const 10)", Rules { ahead: 5 * trip, piece: 5 * trip, ..rules() });
+    let plan = of("(i32.const 10)", ChargeRules { ahead: 5 * trip, piece: 5 * trip, ..rules() });
     assert_eq!(constants(first(&plan)), [trip]);
     // Nothing is known of its end.
     let plan = of("(i32.load (i32.const 0))", rules());
@@ -226,8 +228,8 @@ fn a_loop_that_is_known_is_not_charged_for_inside() {
 
 #[test]
 fn what_is_dear_is_charged_for_where_it_stands() {
-    let emit = u64::from(Costs::standard().host(HostFunction::Emit).call);
-    let rules = Rules { dear: emit, ahead: 1 << 40, piece: 1 << 40, ..rules() };
+    let emit = u64::from(CostTable::standard().host(HostFunction::Emit).call);
+    let rules = ChargeRules { dear: emit, ahead: 1 << 40, piece: 1 << 40, ..rules() };
     // Only where the loop comes by: its header does not take it, though it is known how often the loop goes round.
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32) (local $n i32)
         (local.set $n (i32.const 1000))
@@ -235,14 +237,14 @@ fn what_is_dear_is_charged_for_where_it_stands() {
             (if (i32.load (local.get $d)) (then (drop (call $emit (i32.const 0) (i32.const 0) (i32.const 8)))))
             (br_if $l (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))
         (i32.const 0))"#;
-    let plan = planned(body, &Costs::standard(), rules, true);
+    let plan = planned(body, &CostTable::standard(), rules, true);
     let [header, call] = constants(first(&plan))[..] else { panic!("{plan:?}") };
     assert!(first(&plan).entry < emit && header < emit && call >= emit, "{plan:?}");
     // Without the rule all of it is taken before the loop.
-    let plan = planned(body, &Costs::standard(), Rules { dear: u64::MAX, ..rules }, true);
+    let plan = planned(body, &CostTable::standard(), ChargeRules { dear: u64::MAX, ..rules }, true);
     assert!(constants(first(&plan)).is_empty());
     let taken = first(&plan).charges.iter().map(|charge| match &charge.amount {
-        Amount::Trips(_, each) => *each,
+        ChargeAmount::Trips(_, each) => *each,
         _ => 0,
     });
     assert!(first(&plan).entry.max(taken.max().unwrap_or(0)) >= emit, "{plan:?}");
@@ -279,16 +281,16 @@ fn there_is_one_table_for_all_charges() {
         C::Bulk,
         C::Grow,
     ];
-    let taken = |costs: &Costs| {
-        let rules = Rules { ahead: u64::MAX, piece: u64::MAX, exact: false, dear: u64::MAX };
+    let taken = |costs: &CostTable| {
+        let rules = ChargeRules { ahead: u64::MAX, piece: u64::MAX, exact: false, dear: u64::MAX };
         planned(body, costs, rules, false).functions[1].entry
     };
-    let standard = taken(&Costs::standard());
+    let standard = taken(&CostTable::standard());
     for class in classes {
-        let costs = Costs::standard().with(class, Costs::standard().class(class) + 1);
+        let costs = CostTable::standard().with(class, CostTable::standard().class(class) + 1);
         assert!(taken(&costs) > standard, "{class:?} is not charged by the table");
     }
-    assert!(taken(&Costs::unit()) < standard);
+    assert!(taken(&CostTable::unit()) < standard);
 }
 
 #[test]
@@ -297,7 +299,12 @@ fn where_charges_are_exact_every_block_has_its_own() {
         (if (local.get $d) (then (local.set $n (i32.const 1))) (else (local.set $n (i32.mul (local.get $d) (local.get $d)))))
         (loop $l (br_if $l (local.get $n)) (local.set $n (i32.const 5)))
         (i32.const 0))"#;
-    let plan = planned(body, &Costs::standard(), Rules { exact: true, ahead: 1, piece: 0, dear: 0 }, false);
+    let plan = planned(
+        body,
+        &CostTable::standard(),
+        ChargeRules { exact: true, ahead: 1, piece: 0, dear: 0 },
+        false,
+    );
     let (one, branch) = (cost(CostClass::Move), cost(CostClass::Branch));
     assert_eq!(first(&plan).entry, one + branch);
     assert_eq!(

@@ -1,7 +1,9 @@
 //! What the work grows with: also where the value that it grows with was given, and the analysis counts with that one.
 
 use crate::support::module;
-use weir_bounds::{Analysis, Class, Costs, EntryPoint, Environment, Given, Module, analyse};
+use weir_bounds::{
+    Analysis, CostTable, EntryPoint, Environment, ParamBound, ParsedModule, WorkClass, analyse,
+};
 
 fn with_given(min: i64, max: i64, functions: &str, body: &str) -> Analysis {
     let text = format!(
@@ -10,13 +12,13 @@ fn with_given(min: i64, max: i64, functions: &str, body: &str) -> Analysis {
             (local $a i32) (local $n i32) (local $x i64) {body} (i32.const 0))"#
     );
     let environment = Environment {
-        parameters: vec![Given::Int { min, max }],
+        parameters: vec![ParamBound::Int { min, max }],
         string_bytes: Vec::new(),
         packet_max: 16 << 20,
         pages_max: 16,
     };
-    Module::parse(module(&text))
-        .and_then(|module| analyse(&module, &environment, &Costs::standard()))
+    ParsedModule::parse(module(&text))
+        .and_then(|module| analyse(&module, &environment, &CostTable::standard()))
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -47,11 +49,11 @@ fn a_value_that_was_given_is_a_configuration_value_still() {
             assert!(found.is_bounded(), "{body}");
             (found.class, found.usage.fuel)
         };
-        assert_eq!(of(8, 8).0, Class::ConfigurationValue, "{body}");
-        assert_eq!(of(4, 8).0, Class::ConfigurationValue, "{body}");
+        assert_eq!(of(8, 8).0, WorkClass::ConfigurationValue, "{body}");
+        assert_eq!(of(4, 8).0, WorkClass::ConfigurationValue, "{body}");
     }
     let plain = with_given(8, 8, "", &format!("(drop {SIZE}) (local.set $n (i32.const 8)) {up}"));
-    assert_eq!(plain.entry(EntryPoint::Packet).map(|found| found.class), Some(Class::Constant));
+    assert_eq!(plain.entry(EntryPoint::Packet).map(|found| found.class), Some(WorkClass::Constant));
 }
 
 /// One module for each class: what its only loop goes up to.
@@ -69,16 +71,16 @@ fn each_class_has_a_module() {
             r#"(func (export "weir_packet") (param $p i32) (result i32) (local $a i32) (local $n i32) {body} (i32.const 0))"#
         );
         let environment = Environment {
-            parameters: vec![Given::Int { min: 1, max: 8 }, Given::Bytes { min: 0, max: 40 }],
+            parameters: vec![ParamBound::Int { min: 1, max: 8 }, ParamBound::Bytes { min: 0, max: 40 }],
             string_bytes: Vec::new(),
             packet_max: 16 << 20,
             pages_max: 16,
         };
-        let analysis = Module::parse(module(&text))
-            .and_then(|module| analyse(&module, &environment, &Costs::standard()))
+        let analysis = ParsedModule::parse(module(&text))
+            .and_then(|module| analyse(&module, &environment, &CostTable::standard()))
             .expect("it is valid");
         let found = analysis.entry(EntryPoint::Packet).expect("it has the entry point");
-        assert_eq!(found.is_bounded(), found.class != Class::Unbounded, "{body}");
+        assert_eq!(found.is_bounded(), found.class != WorkClass::Unbounded, "{body}");
         assert_eq!(analysis.loops.len(), 1, "{body}");
         assert_eq!(analysis.loops[0].class, found.class, "{body}");
         found.class
@@ -86,26 +88,29 @@ fn each_class_has_a_module() {
     const PACKET: &str = "(i32.load offset=8 (local.get $p))";
     let first = format!("(i32.load8_u {PACKET})");
     for (limit, expected) in [
-        ("(i32.const 8)".to_owned(), Class::Constant),
+        ("(i32.const 8)".to_owned(), WorkClass::Constant),
         // cap_len, wire_len and payload_len.
-        ("(i32.load offset=12 (local.get $p))".to_owned(), Class::PacketLength),
-        ("(i32.and (i32.load offset=16 (local.get $p)) (i32.const 2047))".to_owned(), Class::PacketLength),
-        ("(i32.load offset=40 (local.get $p))".to_owned(), Class::PacketLength),
+        ("(i32.load offset=12 (local.get $p))".to_owned(), WorkClass::PacketLength),
+        (
+            "(i32.and (i32.load offset=16 (local.get $p)) (i32.const 2047))".to_owned(),
+            WorkClass::PacketLength,
+        ),
+        ("(i32.load offset=40 (local.get $p))".to_owned(), WorkClass::PacketLength),
         // Where a header begins; and the four bits of IPv4's first byte, and of TCP's thirteenth, that say how long it is.
-        ("(i32.load16_u offset=34 (local.get $p))".to_owned(), Class::HeaderLength),
-        ("(i32.load16_u offset=80 (local.get $p))".to_owned(), Class::HeaderLength),
-        (format!("(i32.shl (i32.and {first} (i32.const 15)) (i32.const 2))"), Class::HeaderLength),
-        (format!("(i32.shr_u (i32.load8_u offset=12 {PACKET}) (i32.const 4))"), Class::HeaderLength),
+        ("(i32.load16_u offset=34 (local.get $p))".to_owned(), WorkClass::HeaderLength),
+        ("(i32.load16_u offset=80 (local.get $p))".to_owned(), WorkClass::HeaderLength),
+        (format!("(i32.shl (i32.and {first} (i32.const 15)) (i32.const 2))"), WorkClass::HeaderLength),
+        (format!("(i32.shr_u (i32.load8_u offset=12 {PACKET}) (i32.const 4))"), WorkClass::HeaderLength),
         (
             "(call $param_bytes (i32.const 1) (i32.const 0) (i32.const 40))".to_owned(),
-            Class::ConfigurationLength,
+            WorkClass::ConfigurationLength,
         ),
-        ("(i32.wrap_i64 (call $param_int (i32.const 0)))".to_owned(), Class::ConfigurationValue),
+        ("(i32.wrap_i64 (call $param_int (i32.const 0)))".to_owned(), WorkClass::ConfigurationValue),
         // Of the packet's contents, and of its descriptor.
-        (first, Class::HeaderField),
-        ("(i32.load16_u offset=44 (local.get $p))".to_owned(), Class::HeaderField),
-        ("(i32.load8_u offset=83 (local.get $p))".to_owned(), Class::HeaderField),
-        ("(i32.load (i32.const 0))".to_owned(), Class::Unbounded),
+        (first, WorkClass::HeaderField),
+        ("(i32.load16_u offset=44 (local.get $p))".to_owned(), WorkClass::HeaderField),
+        ("(i32.load8_u offset=83 (local.get $p))".to_owned(), WorkClass::HeaderField),
+        ("(i32.load (i32.const 0))".to_owned(), WorkClass::Unbounded),
     ] {
         assert_eq!(class(&up_to(&limit)), expected, "{limit}");
     }

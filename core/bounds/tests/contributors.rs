@@ -1,7 +1,7 @@
 //! What contributes most to what a module uses, of each resource: the place is named, and it is the right one of several.
 
 use crate::support::analysed;
-use weir_bounds::{EntryBound, EntryPoint, Most, Step, What};
+use weir_bounds::{EntryBound, EntryPoint, PathStep, TopContributor, What};
 
 /// Three functions, each of which uses a different amount of everything; the packet function calls them one after the other.
 fn three(little: &str, much: &str, some: &str) -> EntryBound {
@@ -21,7 +21,7 @@ fn times(count: u32, what: &str) -> String {
     )
 }
 
-fn holds(step: Option<&Step>, what: &What, amount: u64) {
+fn holds(step: Option<&PathStep>, what: &What, amount: u64) {
     let step = step.unwrap_or_else(|| panic!("no place for {what:?}"));
     assert_eq!((step.place.name.as_deref(), &step.what), (Some("much"), what));
     assert_eq!(step.amount.constant, amount, "{step:?}");
@@ -48,7 +48,7 @@ fn records_patches_frames_and_pages() {
     holds(found.most.records.as_ref(), &What::Host("emit"), 1);
     assert_eq!(found.dearest().and_then(|step| step.place.name.as_deref()), Some("little"));
     // What a module does not use has no place.
-    let Most { records, patches, frames, pages, stack, shadow_stack } = three("", "", "").most;
+    let TopContributor { records, patches, frames, pages, stack, shadow_stack } = three("", "", "").most;
     assert_eq!((records, patches, frames, pages, shadow_stack), (None, None, None, None, None));
     assert!(stack.is_some(), "every function has a frame");
 }

@@ -1,15 +1,15 @@
 //! What the generators make is what they are meant to make, and is analysed without a panic.
 
 use crate::generate;
-use weir_bounds::{Costs, Environment, Given, Module, analyse};
+use weir_bounds::{CostTable, Environment, ParamBound, ParsedModule, analyse};
 
 fn environment() -> Environment {
     Environment {
         parameters: vec![
-            Given::Int { min: 9, max: 9 },
-            Given::Bytes { min: 3, max: 3 },
-            Given::Float,
-            Given::Int { min: 4_294_967_299, max: 4_294_967_299 },
+            ParamBound::Int { min: 9, max: 9 },
+            ParamBound::Bytes { min: 3, max: 3 },
+            ParamBound::Float,
+            ParamBound::Int { min: 4_294_967_299, max: 4_294_967_299 },
         ],
         string_bytes: vec![0, 4096],
         packet_max: 16 << 20,
@@ -25,8 +25,8 @@ fn loops_are_valid_modules() {
         if let Err(error) = wasmparser::validate(&bytes) {
             panic!("seed {seed}: {error}\n{text}");
         }
-        Module::parse(bytes.clone())
-            .and_then(|module| analyse(&module, &environment(), &Costs::unit()))
+        ParsedModule::parse(bytes.clone())
+            .and_then(|module| analyse(&module, &environment(), &CostTable::unit()))
             .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
 }
@@ -35,8 +35,8 @@ fn loops_are_valid_modules() {
 fn arbitrary_modules_are_analysed() {
     let made =
         (0..300).filter_map(|seed| generate::smith::module(&generate::bytes(seed, 4000))).map(|bytes| {
-            Module::parse(bytes.clone())
-                .and_then(|module| analyse(&module, &environment(), &Costs::standard()))
+            ParsedModule::parse(bytes.clone())
+                .and_then(|module| analyse(&module, &environment(), &CostTable::standard()))
                 .unwrap_or_else(|error| panic!("{error}"));
         });
     assert!(made.count() > 250);

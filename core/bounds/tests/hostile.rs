@@ -14,7 +14,7 @@
 
 use crate::support::{analysed, environment, module, texts};
 use std::collections::BTreeSet;
-use weir_bounds::{Analysis, Costs, EntryBound, EntryPoint, Module, Why, analyse};
+use weir_bounds::{Analysis, CostTable, EntryBound, EntryPoint, ParsedModule, Why, analyse};
 
 /// What a module's first line says.
 #[derive(Debug)]
@@ -230,8 +230,8 @@ fn deep_nesting_overflows_no_stack() {
         for depth in [15, 1_000, 100_000] {
             let bytes = nested(open, depth);
             wasmparser::validate(&bytes).expect("it is valid");
-            let analysis = Module::parse(bytes.clone())
-                .and_then(|module| analyse(&module, &environment(), &Costs::standard()))
+            let analysis = ParsedModule::parse(bytes.clone())
+                .and_then(|module| analyse(&module, &environment(), &CostTable::standard()))
                 .expect("it is valid");
             let found = entry(&analysis, "weir_packet").expect("it is there");
             assert!(found.is_bounded() != is_too_large(found), "{open:?} {depth}: {found:?}");

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use wasmparser::{Operator, Parser, Payload};
-use weir_bounds::{Lines, Module, SourceLine};
+use weir_bounds::{Lines, ParsedModule, SourceLine};
 
 const SOURCE: &str = "\
 #define EXPORT(name) __attribute__((export_name(#name))) name
@@ -76,7 +76,7 @@ fn at(line: u32) -> Option<SourceLine> {
 #[test]
 fn loops_have_the_lines_of_the_source_also_where_they_were_inlined() {
     let Some(bytes) = compiled() else { return };
-    let module = Module::parse(bytes.to_vec()).unwrap();
+    let module = ParsedModule::parse(bytes.to_vec()).unwrap();
     let lines = Lines::new(&module);
     let mut found: Vec<_> = loops(bytes).into_iter().map(|offset| lines.line(offset)).collect();
     // Clang unrolls them, and what is left over has the same line.
@@ -98,7 +98,7 @@ fn functions_have_the_authors_names_or_those_that_they_are_exported_as() {
            (func $"_ZN4core3fmt5write17h0123456789abcdefE") (func $"_RNvC6_123foo3bar") (func $"a\1b[31mb"))"#,
     )
     .unwrap();
-    let module = Module::parse(bytes).unwrap();
+    let module = ParsedModule::parse(bytes).unwrap();
     let lines = Lines::new(&module);
     let names: Vec<_> = (0..8).map(|function| lines.name(function)).collect();
     let expected = [
@@ -122,7 +122,7 @@ fn a_path_that_would_command_a_terminal_is_escaped() {
     let places: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b"of.c\0")).collect();
     places.iter().for_each(|at| bytes[*at] = 0x1b);
     let first = loops(&bytes)[0];
-    let module = Module::parse(bytes).unwrap();
+    let module = ParsedModule::parse(bytes).unwrap();
     assert_eq!(Lines::new(&module).line(first).unwrap().file, r"\u{1b}f.c");
 }
 
@@ -182,7 +182,7 @@ fn the_work_is_bounded_however_the_table_was_made() {
         [&[0xff, 0xff, 0x0f, 0, 5, 0, 4, 0, 0xf0, 0xff, 0x0f, 0][..], &megabyte(&[1])].concat(),
     ];
     for (number, case) in cases.iter().enumerate() {
-        let module = Module::parse(with_lines(case)).unwrap();
+        let module = ParsedModule::parse(with_lines(case)).unwrap();
         let lines = Lines::new(&module);
         let begin = Instant::now();
         for offset in 0..64 {
@@ -201,7 +201,7 @@ fn a_sequence_ends_where_it_says_and_line_0_is_what_was_before_it() {
         [&SET_ADDRESS_1[..], &[3, 4, 1, 2, 2, 3, 0x7b, 1, 2, 2, 3, 2, 1, 2, 2, 0, 1, 1]].concat();
     let bytes = with_lines(&unit(&instructions));
     let code = (0..bytes.len() - 8).find(|at| bytes[*at..].starts_with(&[10, 9, 1])).unwrap() as u64 + 2;
-    let module = Module::parse(bytes).unwrap();
+    let module = ParsedModule::parse(bytes).unwrap();
     let lines = Lines::new(&module);
     let found: Vec<_> = (0..9).map(|at| lines.line(code + at).map(|line| line.line)).collect();
     let expected = [None, Some(5), Some(5), Some(5), Some(5), Some(2), Some(2), None, None];
@@ -231,7 +231,7 @@ proptest! {
             bytes[places[place.index(places.len())]] = value;
         }
         let length = bytes.len() as u64;
-        let module = Module::parse(bytes).unwrap();
+        let module = ParsedModule::parse(bytes).unwrap();
         let lines = Lines::new(&module);
         for offset in 0..length {
             let _ = lines.line(offset);

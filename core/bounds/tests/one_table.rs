@@ -1,8 +1,8 @@
 //! The cost table is the only one: changing an entry changes what the analyser says and what the meter charges, by the same amount.
 
 use crate::support::{environment, module};
-use weir_bounds::charge::{Amount, Plan, Rules, plan};
-use weir_bounds::{CostClass, Costs, EntryPoint, Module, analyse};
+use weir_bounds::charge::{ChargeAmount, ChargePlan, ChargeRules, plan};
+use weir_bounds::{CostClass, CostTable, EntryPoint, ParsedModule, analyse};
 
 /// How often each class is in its code below.
 const TIMES: u64 = 3;
@@ -61,10 +61,10 @@ fn text(class: CostClass) -> String {
 }
 
 /// Everything that a plan charges for code without loops that all runs.
-fn charged(plan: &Plan) -> u64 {
+fn charged(plan: &ChargePlan) -> u64 {
     let constants = |function: &weir_bounds::charge::FunctionPlan| {
         let charges = function.charges.iter().map(|charge| match charge.amount {
-            Amount::Constant(amount) => amount,
+            ChargeAmount::Constant(amount) => amount,
             _ => 0,
         });
         function.entry + charges.sum::<u64>()
@@ -72,11 +72,11 @@ fn charged(plan: &Plan) -> u64 {
     plan.functions.iter().map(constants).sum()
 }
 
-fn both(class: CostClass, costs: &Costs, exact: bool) -> (u64, u64) {
-    let module = Module::parse(module(&text(class))).unwrap();
+fn both(class: CostClass, costs: &CostTable, exact: bool) -> (u64, u64) {
+    let module = ParsedModule::parse(module(&text(class))).unwrap();
     let environment = environment();
     let analysis = analyse(&module, &environment, costs).unwrap();
-    let rules = Rules { exact, ahead: 1 << 40, piece: 1 << 40, dear: 1 << 40 };
+    let rules = ChargeRules { exact, ahead: 1 << 40, piece: 1 << 40, dear: 1 << 40 };
     let plan = plan(&module, &analysis, costs, &environment, rules).unwrap();
     (analysis.entry(EntryPoint::Packet).unwrap().usage.fuel.at(0), charged(&plan))
 }
@@ -86,7 +86,7 @@ fn an_entry_of_the_table_changes_bound_and_charge_alike() {
     const MORE: u32 = 1_000_000;
     for class in ALL {
         for exact in [false, true] {
-            let standard = Costs::standard();
+            let standard = CostTable::standard();
             let dearer = standard.clone().with(class, standard.class(class) + MORE);
             let (before, after) = (both(class, &standard, exact), both(class, &dearer, exact));
             // The packet function's answer is a move, and most operands are globals.
@@ -103,7 +103,7 @@ fn an_entry_of_the_table_changes_bound_and_charge_alike() {
 
 #[test]
 fn the_structure_of_the_code_is_free() {
-    for costs in [Costs::standard(), Costs::unit()] {
+    for costs in [CostTable::standard(), CostTable::unit()] {
         assert_eq!(costs.class(CostClass::Free), 0);
     }
 }
@@ -112,7 +112,7 @@ fn the_structure_of_the_code_is_free() {
 fn bound_and_charge_are_equal_for_code_that_all_runs() {
     for class in ALL {
         for exact in [false, true] {
-            let (bound, charge) = both(class, &Costs::standard(), exact);
+            let (bound, charge) = both(class, &CostTable::standard(), exact);
             assert_eq!(bound, charge, "{class:?}, exact: {exact}");
         }
     }

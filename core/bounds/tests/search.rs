@@ -8,7 +8,7 @@ use crate::generate;
 use machine::{Halt, Program};
 use program::Probe;
 use std::time::{Duration, Instant};
-use weir_bounds::{Costs, EntryPoint, Environment, Module, analyse};
+use weir_bounds::{CostTable, EntryPoint, Environment, ParsedModule, analyse};
 
 /// Runs of each module, and what all of them together may use.
 const RUNS: u64 = 16;
@@ -34,8 +34,8 @@ fn environment() -> Environment {
 fn wrong(choices: &[u8], seed: u64, tally: &mut Tally) -> Option<String> {
     let text = program::module(choices, Probe::Show);
     let bytes = wat::parse_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    let costs = Costs::unit();
-    let analysis = Module::parse(bytes.clone())
+    let costs = CostTable::unit();
+    let analysis = ParsedModule::parse(bytes.clone())
         .and_then(|module| analyse(&module, &environment(), &costs))
         .unwrap_or_else(|error| panic!("{error}"));
     let found = analysis.entry(EntryPoint::Packet)?;
@@ -87,7 +87,7 @@ fn wrong(choices: &[u8], seed: u64, tally: &mut Tally) -> Option<String> {
         tally.probes += 1;
         let text = program::module(choices, Probe::Equal(*value));
         let bytes = wat::parse_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-        let analysis = Module::parse(bytes.clone())
+        let analysis = ParsedModule::parse(bytes.clone())
             .and_then(|module| analyse(&module, &environment(), &costs))
             .unwrap_or_else(|error| panic!("{error}"));
         if analysis.is_bounded() {
@@ -180,7 +180,7 @@ fn loops_that_broke_the_proof_would_be_seen() {
                 (local $a i32) (local $b i32) {body} (i32.const 0)))"
         );
         let bytes = wat::parse_str(&text).unwrap_or_else(|error| panic!("{error}"));
-        let program = Program::new(&bytes, &Costs::unit());
+        let program = Program::new(&bytes, &CostTable::unit());
         assert!((0..64).any(|seed| program.machine(seed, wrong).run() == Halt::Spent), "{text}");
     }
 }

@@ -1,6 +1,6 @@
 //! How often loops repeat, in the shapes that compilers give them: that the number is found, and how close it is.
 
-use weir_bounds::{Analysis, Costs, Environment, Given, Linear, Module, OnEntry, analyse};
+use weir_bounds::{Analysis, CostTable, Environment, Linear, OnEntry, ParamBound, ParsedModule, analyse};
 
 /// The packet function with locals $a to $f (i32) and $x, $y (i64), and `body`.
 fn module(body: &str) -> Vec<u8> {
@@ -24,13 +24,13 @@ fn module(body: &str) -> Vec<u8> {
 
 fn analysed(body: &str) -> Analysis {
     let environment = Environment {
-        parameters: vec![Given::Int { min: 3, max: 12 }, Given::Bytes { min: 0, max: 40 }],
+        parameters: vec![ParamBound::Int { min: 3, max: 12 }, ParamBound::Bytes { min: 0, max: 40 }],
         string_bytes: Vec::new(),
         packet_max: 16 << 20,
         pages_max: 16,
     };
-    Module::parse(module(body))
-        .and_then(|module| analyse(&module, &environment, &Costs::standard()))
+    ParsedModule::parse(module(body))
+        .and_then(|module| analyse(&module, &environment, &CostTable::standard()))
         .expect("the test's module is valid")
 }
 

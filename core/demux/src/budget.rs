@@ -6,11 +6,11 @@ pub(crate) struct Exceeded;
 
 /// What may still be done. A unit is about the work of a look-up in a table, and never more than a few dozen bytes of memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Budget {
+pub(crate) struct LookupBudget {
     left: u64,
 }
 
-impl Budget {
+impl LookupBudget {
     pub(crate) const fn new(units: u64) -> Self {
         Self { left: units }
     }

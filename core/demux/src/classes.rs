@@ -3,8 +3,8 @@
 //! A tree over the value's bytes, the highest first. Each step is one load, and all values take the same number of steps without a branch:
 //! a cell that is already a class leads to itself.
 
-use crate::budget::{Budget, Exceeded};
-use crate::values::{ValueSet, Values};
+use crate::budget::{Exceeded, LookupBudget};
+use crate::values::{ValueSet, ValueSets};
 use std::collections::HashMap;
 
 /// The class of what has no value.
@@ -78,8 +78,8 @@ struct Open {
 }
 
 struct Making<'a> {
-    values: &'a Values,
-    budget: &'a mut Budget,
+    values: &'a ValueSets,
+    budget: &'a mut LookupBudget,
     nodes: Vec<Cell>,
     known: HashMap<Open, Cell>,
     classes: HashMap<Vec<u16>, usize>,
@@ -91,8 +91,8 @@ impl Classes {
     pub(crate) fn new(
         sets: &[ValueSet],
         significant_bits: u8,
-        values: &Values,
-        budget: &mut Budget,
+        values: &ValueSets,
+        budget: &mut LookupBudget,
     ) -> Result<Classes, Exceeded> {
         let mut open = Open { bits: significant_bits, live: Vec::new(), held: Vec::new() };
         for (number, &set) in sets.iter().enumerate() {
@@ -137,7 +137,7 @@ impl Open {
     }
 
     /// What is left where `bit` is 0 and where it is 1.
-    fn halves(&self, bit: u8, values: &Values) -> (Open, Open) {
+    fn halves(&self, bit: u8, values: &ValueSets) -> (Open, Open) {
         let empty = Open { bits: bit, live: Vec::new(), held: self.held.clone() };
         let mut halves = (empty.clone(), empty);
         for &(number, set) in &self.live {
@@ -208,7 +208,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn classes_of(tests: &[(Test, u32, u32)], bits: u8) -> Classes {
-        let (mut values, mut budget) = (Values::new(), Budget::new(10_000_000));
+        let (mut values, mut budget) = (ValueSets::new(), LookupBudget::new(10_000_000));
         let sets: Vec<ValueSet> = tests
             .iter()
             .map(|&(test, mask, k)| {

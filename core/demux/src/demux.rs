@@ -2,11 +2,11 @@
 
 use crate::channels::ChannelSet;
 use crate::classes::{NO_VALUE, Tree};
-use crate::expression::{Expression, Expressions, Id};
+use crate::expression::{Expression, ExpressionId, Expressions};
 use crate::interpret::header_length;
-use crate::machine::Width;
+use crate::machine::LoadWidth;
 use crate::packet::{Lack, MoreBytes, Packet};
-use crate::program::Program;
+use crate::program::FilterProgram;
 
 /// Words of a leaf's rows are looked at in groups of so many.
 pub(crate) const GROUP: usize = 4;
@@ -19,40 +19,40 @@ pub(crate) const GROUP: usize = 4;
 /// Efficient Multi-dimensional Range Matching", SIGCOMM 1998). The ways lie so that a way's bit is that of its channel.
 #[derive(Debug, Default)]
 pub struct Demux {
-    pub(crate) fields: Vec<Field>,
-    pub(crate) nodes: Vec<Node>,
+    pub(crate) fields: Vec<LookupField>,
+    pub(crate) nodes: Vec<LookupNode>,
     pub(crate) root: usize,
     pub(crate) expressions: Expressions,
-    pub(crate) interpreted: Vec<(usize, Program)>,
+    pub(crate) interpreted: Vec<(usize, FilterProgram)>,
     pub(crate) memory: usize,
     pub(crate) work: u64,
 }
 
 /// An expression that is looked up, with its classes.
 #[derive(Debug)]
-pub(crate) struct Field {
-    pub(crate) source: Source,
+pub(crate) struct LookupField {
+    pub(crate) source: ValueSource,
     pub(crate) tree: Tree,
 }
 
 /// How an expression is computed: the usual ones in a straight line.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Source {
+pub(crate) enum ValueSource {
     Load {
-        width: Width,
+        width: LoadWidth,
         at: u32,
     },
     /// Above an IPv4 header.
     AboveIpv4 {
-        width: Width,
+        width: LoadWidth,
         header: u32,
         k: u32,
     },
-    Any(Id),
+    Any(ExpressionId),
 }
 
 #[derive(Debug)]
-pub(crate) enum Node {
+pub(crate) enum LookupNode {
     Split {
         field: usize,
         /// By class.
@@ -81,8 +81,8 @@ pub(crate) struct Factor {
     pub(crate) row_of: Vec<u32>,
 }
 
-impl Source {
-    pub(crate) fn new(id: Id, expressions: &Expressions) -> Self {
+impl ValueSource {
+    pub(crate) fn new(id: ExpressionId, expressions: &Expressions) -> Self {
         match expressions.get(id) {
             Expression::Load { width, at } => Self::Load { width, at },
             Expression::LoadBehind { width, base, k } => match expressions.get(base) {
@@ -108,7 +108,7 @@ impl Demux {
         let mut at = self.root;
         loop {
             match self.nodes.get(at) {
-                Some(Node::Split { field, children }) => {
+                Some(LookupNode::Split { field, children }) => {
                     let class = match self.class(*field, packet) {
                         Ok(class) => class,
                         Err(Lack::Reject) => NO_VALUE,
@@ -119,7 +119,7 @@ impl Demux {
                         .and_then(|&child| usize::try_from(child).ok())
                         .unwrap_or(usize::MAX);
                 }
-                Some(Node::Leaf(leaf)) => {
+                Some(LookupNode::Leaf(leaf)) => {
                     *wanted = leaf.certain;
                     if !leaf.factors.is_empty() {
                         self.factors(leaf, packet, wanted)?;
@@ -164,18 +164,18 @@ impl Demux {
     fn class(&self, field: usize, packet: &Packet<'_>) -> Result<usize, Lack> {
         let Some(field) = self.fields.get(field) else { return Err(Lack::Reject) };
         let value = match field.source {
-            Source::Load { width, at } => packet.load(width, at)?,
-            Source::AboveIpv4 { width, header, k } => {
+            ValueSource::Load { width, at } => packet.load(width, at)?,
+            ValueSource::AboveIpv4 { width, header, k } => {
                 let at = header_length(packet, header)?.checked_add(k).ok_or(Lack::Reject)?;
                 packet.load(width, at)?
             }
-            Source::Any(id) => self.any(id, packet)?,
+            ValueSource::Any(id) => self.any(id, packet)?,
         };
         Ok(field.tree.class(value))
     }
 
     #[inline(never)]
-    fn any(&self, id: Id, packet: &Packet<'_>) -> Result<u32, Lack> {
+    fn any(&self, id: ExpressionId, packet: &Packet<'_>) -> Result<u32, Lack> {
         self.expressions.value(id, packet)
     }
 

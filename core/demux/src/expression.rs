@@ -1,7 +1,7 @@
 //! What filters compute from a packet, each expression once, however many filters compute it.
 
 use crate::interpret::{header_length, holds};
-use crate::machine::{Alu, Width};
+use crate::machine::{Alu, LoadWidth};
 use crate::packet::{Lack, Packet};
 use crate::program::Test;
 use crate::values::Bit;
@@ -12,7 +12,7 @@ const SIZE_MAX: u8 = 16;
 
 /// An expression, by its number in its [`Expressions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Id(u32);
+pub(crate) struct ExpressionId(u32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Expression {
@@ -21,17 +21,17 @@ pub(crate) enum Expression {
     /// Four times the lower half of the byte there.
     HeaderLength(u32),
     Load {
-        width: Width,
+        width: LoadWidth,
         at: u32,
     },
     LoadBehind {
-        width: Width,
-        base: Id,
+        width: LoadWidth,
+        base: ExpressionId,
         k: u32,
     },
-    Alu(Alu, Id, Id),
+    Alu(Alu, ExpressionId, ExpressionId),
     /// 1 if it holds, else 0.
-    Test(Test, Id, Id),
+    Test(Test, ExpressionId, ExpressionId),
 }
 
 /// Why an expression cannot be made.
@@ -48,7 +48,7 @@ pub(crate) enum NoExpression {
 pub(crate) struct Expressions {
     all: Vec<Expression>,
     sizes: Vec<u8>,
-    known: HashMap<Expression, Id>,
+    known: HashMap<Expression, ExpressionId>,
 }
 
 impl Default for Expressions {
@@ -64,20 +64,20 @@ impl Expressions {
     }
 
     /// The constant 0.
-    pub(crate) const ZERO: Id = Id(0);
+    pub(crate) const ZERO: ExpressionId = ExpressionId(0);
 
-    pub(crate) fn get(&self, id: Id) -> Expression {
+    pub(crate) fn get(&self, id: ExpressionId) -> Expression {
         self.all[index(id)]
     }
 
-    pub(crate) fn constant_of(&self, id: Id) -> Option<u32> {
+    pub(crate) fn constant_of(&self, id: ExpressionId) -> Option<u32> {
         match self.get(id) {
             Expression::Constant(k) => Some(k),
             _ => None,
         }
     }
 
-    pub(crate) fn make(&mut self, expression: Expression) -> Result<Id, NoExpression> {
+    pub(crate) fn make(&mut self, expression: Expression) -> Result<ExpressionId, NoExpression> {
         if let Some(&id) = self.known.get(&expression) {
             return Ok(id);
         }
@@ -91,19 +91,24 @@ impl Expressions {
         if size > SIZE_MAX {
             return Err(NoExpression::TooLarge);
         }
-        let id = Id(u32::try_from(self.all.len()).map_err(|_| NoExpression::TooLarge)?);
+        let id = ExpressionId(u32::try_from(self.all.len()).map_err(|_| NoExpression::TooLarge)?);
         self.all.push(expression);
         self.sizes.push(size);
         self.known.insert(expression, id);
         Ok(id)
     }
 
-    pub(crate) fn constant(&mut self, k: u32) -> Result<Id, NoExpression> {
+    pub(crate) fn constant(&mut self, k: u32) -> Result<ExpressionId, NoExpression> {
         self.make(Expression::Constant(k))
     }
 
     /// The packet at X + k.
-    pub(crate) fn load_behind(&mut self, width: Width, base: Id, k: u32) -> Result<Id, NoExpression> {
+    pub(crate) fn load_behind(
+        &mut self,
+        width: LoadWidth,
+        base: ExpressionId,
+        k: u32,
+    ) -> Result<ExpressionId, NoExpression> {
         match self.constant_of(base) {
             Some(x) => {
                 let at = x.checked_add(k).ok_or(NoExpression::Reject)?;
@@ -113,7 +118,12 @@ impl Expressions {
         }
     }
 
-    pub(crate) fn alu(&mut self, alu: Alu, a: Id, b: Id) -> Result<Id, NoExpression> {
+    pub(crate) fn alu(
+        &mut self,
+        alu: Alu,
+        a: ExpressionId,
+        b: ExpressionId,
+    ) -> Result<ExpressionId, NoExpression> {
         match (self.constant_of(a), self.constant_of(b)) {
             (_, Some(0)) if matches!(alu, Alu::Div | Alu::Mod) => Err(NoExpression::Reject),
             (Some(a), Some(b)) => self.constant(alu.compute(a, b).ok_or(NoExpression::Reject)?),
@@ -124,7 +134,7 @@ impl Expressions {
 
     /// An expression as bits of another one, lowest first: masks, shifts and the like need not be computed, since they can be seen as
     /// asking for other values of what they are applied to.
-    pub(crate) fn bits(&self, id: Id) -> (Id, [Bit; 32]) {
+    pub(crate) fn bits(&self, id: ExpressionId) -> (ExpressionId, [Bit; 32]) {
         let (mut original, mut operations) = (id, Vec::new());
         while let Expression::Alu(alu @ (Alu::And | Alu::Or | Alu::Xor | Alu::Lsh | Alu::Rsh), inner, by) =
             self.get(original)
@@ -162,7 +172,11 @@ impl Expressions {
     }
 
     /// The same expression among `others`. It is not deeper than it is large.
-    pub(crate) fn copied(&self, id: Id, others: &mut Expressions) -> Result<Id, NoExpression> {
+    pub(crate) fn copied(
+        &self,
+        id: ExpressionId,
+        others: &mut Expressions,
+    ) -> Result<ExpressionId, NoExpression> {
         let copy = match self.get(id) {
             Expression::LoadBehind { width, base, k } => {
                 Expression::LoadBehind { width, base: self.copied(base, others)?, k }
@@ -179,20 +193,20 @@ impl Expressions {
     }
 
     /// How many of its lower bits can be other than 0.
-    pub(crate) fn significant_bits(&self, id: Id) -> u8 {
+    pub(crate) fn significant_bits(&self, id: ExpressionId) -> u8 {
         match self.get(id) {
             Expression::HeaderLength(_) | Expression::Test(..) => 8,
             Expression::Load { width, .. } | Expression::LoadBehind { width, .. } => match width {
-                Width::Byte => 8,
-                Width::Half => 16,
-                Width::Word => 32,
+                LoadWidth::Byte => 8,
+                LoadWidth::Half => 16,
+                LoadWidth::Word => 32,
             },
             _ => 32,
         }
     }
 
     /// Whether `outer` has a value only where `inner` has one.
-    pub(crate) fn implies(&self, outer: Id, inner: Id) -> bool {
+    pub(crate) fn implies(&self, outer: ExpressionId, inner: ExpressionId) -> bool {
         if outer == inner {
             return true;
         }
@@ -218,7 +232,7 @@ impl Expressions {
     }
 
     /// How far into a packet it looks, as far as that can be said: what looks least far is computed first.
-    pub(crate) fn reach(&self, id: Id) -> u32 {
+    pub(crate) fn reach(&self, id: ExpressionId) -> u32 {
         match self.get(id) {
             Expression::Constant(_) | Expression::Length => 0,
             Expression::HeaderLength(at) | Expression::Load { at, .. } => at,
@@ -228,7 +242,7 @@ impl Expressions {
     }
 
     /// Its value for a packet. It is not deeper than it is large.
-    pub(crate) fn value(&self, id: Id, packet: &Packet<'_>) -> Result<u32, Lack> {
+    pub(crate) fn value(&self, id: ExpressionId, packet: &Packet<'_>) -> Result<u32, Lack> {
         match self.get(id) {
             Expression::Constant(k) => Ok(k),
             Expression::Length => Ok(packet.wire_len),
@@ -248,7 +262,7 @@ impl Expressions {
     }
 }
 
-fn index(id: Id) -> usize {
+fn index(id: ExpressionId) -> usize {
     usize::try_from(id.0).unwrap_or(usize::MAX)
 }
 
@@ -259,7 +273,7 @@ mod tests {
     #[test]
     fn masks_and_shifts_are_bits_of_what_they_are_applied_to() {
         let mut all = Expressions::new();
-        let load = all.make(Expression::Load { width: Width::Half, at: 3 }).unwrap();
+        let load = all.make(Expression::Load { width: LoadWidth::Half, at: 3 }).unwrap();
         let by = |all: &mut Expressions, k| all.constant(k).unwrap();
         let (mask, two, flip) = (by(&mut all, 0xff3), by(&mut all, 2), by(&mut all, 0b100));
         let masked = all.alu(Alu::And, load, mask).unwrap();

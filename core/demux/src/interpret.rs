@@ -1,10 +1,10 @@
 //! A plain interpreter: for programs that cannot be joined with others, and what joined programs are tested against.
 
-use crate::machine::Width;
+use crate::machine::LoadWidth;
 use crate::packet::{Lack, MoreBytes, Packet};
-use crate::program::{Operand, Program, SCRATCH, Step, Test};
+use crate::program::{DecodedInstruction, FilterProgram, Operand, SCRATCH, Test};
 
-impl Program {
+impl FilterProgram {
     /// Whether it accepts a packet. It executes at most [`longest`](Self::longest) instructions. Scratch memory is 0 in the beginning.
     ///
     /// # Errors
@@ -26,30 +26,30 @@ impl Program {
             let put =
                 |to_x: bool, value: u32, a: &mut u32, x: &mut u32| if to_x { *x = value } else { *a = value };
             match *step {
-                Step::Load { width, indexed, k } => {
+                DecodedInstruction::Load { width, indexed, k } => {
                     let at = if indexed { x.checked_add(k).ok_or(Lack::Reject)? } else { k };
                     a = packet.load(width, at)?;
                 }
-                Step::HeaderLength { k } => x = header_length(packet, k)?,
-                Step::Constant { to_x, k } => put(to_x, k, &mut a, &mut x),
-                Step::Length { to_x } => put(to_x, packet.wire_len, &mut a, &mut x),
-                Step::Recall { to_x, word } => put(to_x, scratch[word], &mut a, &mut x),
-                Step::Store { from_x, word } => scratch[word] = if from_x { x } else { a },
-                Step::Alu(alu, Operand::K(k)) => a = alu.compute(a, k).ok_or(Lack::Reject)?,
-                Step::Alu(alu, Operand::X) => a = alu.compute(a, x).ok_or(Lack::Reject)?,
-                Step::Negate => a = a.wrapping_neg(),
-                Step::Tax => x = a,
-                Step::Txa => a = x,
-                Step::Jump(to) => at = to,
-                Step::Branch { test, operand, yes, no } => {
+                DecodedInstruction::HeaderLength { k } => x = header_length(packet, k)?,
+                DecodedInstruction::Constant { to_x, k } => put(to_x, k, &mut a, &mut x),
+                DecodedInstruction::Length { to_x } => put(to_x, packet.wire_len, &mut a, &mut x),
+                DecodedInstruction::Recall { to_x, word } => put(to_x, scratch[word], &mut a, &mut x),
+                DecodedInstruction::Store { from_x, word } => scratch[word] = if from_x { x } else { a },
+                DecodedInstruction::Alu(alu, Operand::K(k)) => a = alu.compute(a, k).ok_or(Lack::Reject)?,
+                DecodedInstruction::Alu(alu, Operand::X) => a = alu.compute(a, x).ok_or(Lack::Reject)?,
+                DecodedInstruction::Negate => a = a.wrapping_neg(),
+                DecodedInstruction::Tax => x = a,
+                DecodedInstruction::Txa => a = x,
+                DecodedInstruction::Jump(to) => at = to,
+                DecodedInstruction::Branch { test, operand, yes, no } => {
                     let other = match operand {
                         Operand::K(k) => k,
                         Operand::X => x,
                     };
                     at = if holds(test, a, other) { yes } else { no };
                 }
-                Step::ReturnConstant(k) => return Ok(k != 0),
-                Step::ReturnA => return Ok(a != 0),
+                DecodedInstruction::ReturnConstant(k) => return Ok(k != 0),
+                DecodedInstruction::ReturnA => return Ok(a != 0),
             }
         }
         Ok(false)
@@ -59,7 +59,7 @@ impl Program {
 /// Four times the lower half of the byte at `k`.
 #[inline(always)]
 pub(crate) fn header_length(packet: &Packet<'_>, k: u32) -> Result<u32, Lack> {
-    packet.load(Width::Byte, k).map(|byte| (byte & 0xf) << 2)
+    packet.load(LoadWidth::Byte, k).map(|byte| (byte & 0xf) << 2)
 }
 
 #[inline(always)]

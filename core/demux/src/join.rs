@@ -1,13 +1,13 @@
 //! Many filters become one [`Demux`].
 
-use crate::budget::{Budget, Exceeded};
+use crate::budget::{Exceeded, LookupBudget};
 use crate::channels::{CHANNELS_MAX, ChannelSet};
 use crate::classes::{Classes, NO_VALUE};
-use crate::demux::{Demux, FACTORS_MAX, Factor, Field, GROUP, Leaf, Node, Source};
-use crate::expression::{Expressions, Id};
-use crate::paths::{Path, Terms, TooHard, paths};
-use crate::program::{Instruction, Program};
-use crate::values::{ValueSet, Values};
+use crate::demux::{Demux, FACTORS_MAX, Factor, GROUP, Leaf, LookupField, LookupNode, ValueSource};
+use crate::expression::{ExpressionId, Expressions};
+use crate::paths::{Path, ProgramTerms, TooHard, paths};
+use crate::program::{FilterProgram, Instruction};
+use crate::values::{ValueSet, ValueSets};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Splits one after the other, at most.
@@ -22,7 +22,7 @@ const GROWTH: usize = 8;
 
 /// What joining filters may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct JoinLimits {
     /// Units of work to take one filter apart; a unit is about a look-up in a table. A filter that needs more is interpreted.
     pub filter_work: u64,
     /// Ways to acceptance that one filter may have. One that has more is interpreted.
@@ -36,7 +36,7 @@ pub struct Limits {
     pub interpreted: usize,
 }
 
-impl Default for Limits {
+impl Default for JoinLimits {
     fn default() -> Self {
         Self { filter_work: 50_000, filter_ways: 64, work: 4_000_000, memory: 16 << 20, interpreted: 16_384 }
     }
@@ -83,18 +83,18 @@ impl Demux {
     /// # Errors
     ///
     /// [`JoinError`].
-    pub fn new(filters: &[Option<&Program>], limits: &Limits) -> Result<Demux, JoinError> {
+    pub fn new(filters: &[Option<&FilterProgram>], limits: &JoinLimits) -> Result<Demux, JoinError> {
         if filters.len() > CHANNELS_MAX {
             return Err(JoinError::TooManyChannels(filters.len()));
         }
-        let mut terms = Terms { expressions: Expressions::new(), values: Values::new() };
+        let mut terms = ProgramTerms { expressions: Expressions::new(), values: ValueSets::new() };
         let (mut parts, mut interpreted, mut work) = (Vec::new(), Vec::new(), 0);
         // Many channels can have one filter, which is taken apart once: into these ways, or none where it is too hard.
         let mut taken_apart: HashMap<&[Instruction], Option<Vec<Path>>> = HashMap::new();
         for (channel, filter) in filters.iter().enumerate() {
             let Some(program) = filter else { continue };
             let ways = taken_apart.entry(program.instructions()).or_insert_with(|| {
-                let mut budget = Budget::new(limits.filter_work);
+                let mut budget = LookupBudget::new(limits.filter_work);
                 let ways = match paths(program, &mut terms, &mut budget) {
                     Ok(paths) if paths.len() <= limits.filter_ways => Some(paths),
                     Ok(_) | Err(TooHard) => None,
@@ -116,7 +116,7 @@ impl Demux {
             if parts.is_empty() {
                 break Demux::default();
             }
-            let mut budget = Budget::new(limits.work);
+            let mut budget = LookupBudget::new(limits.work);
             let joined = Joining::join(&parts, &terms, &mut budget, limits.memory);
             work += limits.work - budget.left();
             match joined {
@@ -140,7 +140,7 @@ impl Demux {
 }
 
 /// Whether these can all be interpreted for each packet.
-fn within(interpreted: &[(usize, Program)], limit: usize) -> Result<(), JoinError> {
+fn within(interpreted: &[(usize, FilterProgram)], limit: usize) -> Result<(), JoinError> {
     let instructions = interpreted.iter().map(|(_, program)| program.longest()).sum();
     if instructions <= limit {
         return Ok(());
@@ -163,10 +163,10 @@ struct Joining<'a> {
     ways: Vec<Way>,
     /// For each field and each of its classes, in which sets the class is.
     members: Vec<Vec<Vec<u16>>>,
-    nodes: Vec<Node>,
+    nodes: Vec<LookupNode>,
     /// Nodes by their ways and the fields that are decided.
     known: HashMap<(Vec<u32>, Vec<bool>), u32>,
-    budget: &'a mut Budget,
+    budget: &'a mut LookupBudget,
     memory: usize,
     memory_max: usize,
 }
@@ -174,17 +174,18 @@ struct Joining<'a> {
 impl Joining<'_> {
     fn join(
         parts: &[Parts],
-        terms: &Terms,
-        budget: &mut Budget,
+        terms: &ProgramTerms,
+        budget: &mut LookupBudget,
         memory_max: usize,
     ) -> Result<Demux, Exceeded> {
         // Near fields have low numbers.
-        let mut ids: Vec<Id> =
+        let mut ids: Vec<ExpressionId> =
             parts.iter().flat_map(|part| &part.paths).flatten().map(|&(id, _)| id).collect();
         ids.sort_by_key(|&id| (terms.expressions.reach(id), id));
         ids.dedup();
         budget.spend(ids.len())?;
-        let field_of: HashMap<Id, usize> = ids.iter().enumerate().map(|(field, &id)| (id, field)).collect();
+        let field_of: HashMap<ExpressionId, usize> =
+            ids.iter().enumerate().map(|(field, &id)| (id, field)).collect();
         let mut sets: Vec<Vec<ValueSet>> = vec![Vec::new(); ids.len()];
         let mut known: HashMap<(usize, ValueSet), u16> = HashMap::new();
         let mut ways = Vec::new();
@@ -211,7 +212,7 @@ impl Joining<'_> {
             let classes = Classes::new(sets, terms.expressions.significant_bits(id), &terms.values, budget)?;
             memory += classes.tree.memory();
             let copy = terms.expressions.copied(id, &mut expressions).map_err(|_| Exceeded)?;
-            fields.push(Field { source: Source::new(copy, &expressions), tree: classes.tree });
+            fields.push(LookupField { source: ValueSource::new(copy, &expressions), tree: classes.tree });
             members.push(classes.members);
         }
         let all = (0..u32::try_from(ways.len()).map_err(|_| Exceeded)?).collect();
@@ -260,15 +261,15 @@ impl Joining<'_> {
                 let mut decided = decided.clone();
                 decided[field] = true;
                 let children = self.children(field, &ways, &asking[&field], &decided, splits - 1, &last)?;
-                Node::Split { field, children }
+                LookupNode::Split { field, children }
             }
-            None => Node::Leaf(self.leaf(&ways, &asking, certain)?),
+            None => LookupNode::Leaf(self.leaf(&ways, &asking, certain)?),
         };
         let size = match &node {
-            Node::Split { children, .. } => children.len() * size_of::<u32>(),
-            Node::Leaf(leaf) => leaf.memory(),
+            LookupNode::Split { children, .. } => children.len() * size_of::<u32>(),
+            LookupNode::Leaf(leaf) => leaf.memory(),
         };
-        self.memory += size_of::<Node>() + size;
+        self.memory += size_of::<LookupNode>() + size;
         if self.memory > self.memory_max {
             return Err(Exceeded);
         }

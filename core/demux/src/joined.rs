@@ -5,9 +5,9 @@
 
 use crate::channels::ChannelSet;
 use crate::demux::Demux;
-use crate::join::{JoinError, Limits};
+use crate::join::{JoinError, JoinLimits};
 use crate::packet::{MoreBytes, Packet};
-use crate::program::Program;
+use crate::program::FilterProgram;
 use std::sync::Arc;
 
 /// Filters that are kept apart, at most. Of n filters that come one by one each is then joined anew n / 32 times with all others, and with 16 young ones on
@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub const YOUNG_MAX: usize = 32;
 
 /// Filters of channels, at their numbers.
-pub type Filters = Vec<Option<Arc<Program>>>;
+pub type Filters = Vec<Option<Arc<FilterProgram>>>;
 
 /// Says who wants a packet, of filters that came at different times. It never changes: where a filter comes or goes there is another one.
 #[derive(Debug, Default)]
@@ -80,14 +80,14 @@ impl Joined {
 /// Joins filters that come and go.
 #[derive(Clone, Debug)]
 pub struct Joiner {
-    limits: Limits,
+    limits: JoinLimits,
     filters: Filters,
     joined: Arc<Joined>,
 }
 
 impl Joiner {
     /// Begins without any.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: JoinLimits) -> Self {
         Self { limits, filters: Filters::new(), joined: Arc::default() }
     }
 
@@ -137,11 +137,11 @@ impl Joiner {
             return None;
         }
         // What is interpreted for a packet is limited for all together.
-        let limits = Limits {
+        let limits = JoinLimits {
             interpreted: self.limits.interpreted.saturating_sub(settled.demux.interpreted_instructions()),
             ..self.limits
         };
-        let programs: Vec<Option<&Program>> = filters
+        let programs: Vec<Option<&FilterProgram>> = filters
             .iter()
             .enumerate()
             .map(|(channel, filter)| filter.as_deref().filter(|_| apart.contains(channel)))
@@ -165,8 +165,8 @@ impl Joiner {
 /// # Errors
 ///
 /// [`JoinError`].
-pub fn whole(filters: &Filters, limits: &Limits) -> Result<Joined, JoinError> {
-    let programs: Vec<Option<&Program>> = filters.iter().map(Option::as_deref).collect();
+pub fn whole(filters: &Filters, limits: &JoinLimits) -> Result<Joined, JoinError> {
+    let programs: Vec<Option<&FilterProgram>> = filters.iter().map(Option::as_deref).collect();
     let present = (0..filters.len()).filter(|&channel| filters.get(channel).is_some_and(Option::is_some));
     let (demux, present) = (Demux::new(&programs, limits)?, present.collect());
     Ok(Joined { settled: Part::new(demux, present), young: Part::default() })
@@ -178,10 +178,10 @@ mod tests {
     use crate::program::Instruction;
 
     /// A filter for packets that begin with this byte.
-    fn filter(byte: u32) -> Option<Arc<Program>> {
+    fn filter(byte: u32) -> Option<Arc<FilterProgram>> {
         let code = |code, jt, jf, k| Instruction { code, jt, jf, k };
         let program = [code(0x30, 0, 0, 0), code(0x15, 0, 1, byte), code(6, 0, 0, 1), code(6, 0, 0, 0)];
-        Some(Arc::new(Program::new(&program).unwrap()))
+        Some(Arc::new(FilterProgram::new(&program).unwrap()))
     }
 
     fn wanted(joined: &Joined, first: u8) -> Vec<usize> {
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_filter_that_comes_is_joined_with_few_and_one_that_goes_with_none() {
-        let mut joiner = Joiner::new(Limits::default());
+        let mut joiner = Joiner::new(JoinLimits::default());
         let mut filters: Filters = (0..100).map(|_| filter(1)).collect();
         joiner.change(filters.clone()).unwrap();
         assert!(joiner.joined().is_settled(), "more than are kept apart");
@@ -214,8 +214,8 @@ mod tests {
         assert_eq!(wanted(joiner.joined(), 2), [7]);
 
         // All are joined while others come and go, or not.
-        let all = whole(&filters, &Limits::default()).unwrap();
-        let again = whole(&filters, &Limits::default()).unwrap();
+        let all = whole(&filters, &JoinLimits::default()).unwrap();
+        let again = whole(&filters, &JoinLimits::default()).unwrap();
         assert!(joiner.settle(&filters, all) && joiner.joined().is_settled());
         assert_eq!((wanted(joiner.joined(), 1).len(), wanted(joiner.joined(), 2)), (98, vec![7]));
         let before = filters.clone();
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn the_same_filters_again_are_the_same_tables() {
-        let mut joiner = Joiner::new(Limits::default());
+        let mut joiner = Joiner::new(JoinLimits::default());
         let first = Arc::clone(joiner.change(vec![filter(1), None, filter(2)]).unwrap());
         let second = Arc::clone(joiner.change(vec![filter(1), None, filter(2)]).unwrap());
         assert!(Arc::ptr_eq(&first, &second));
@@ -239,10 +239,10 @@ mod tests {
             // The sum of two bytes is nothing that can be looked up.
             let code = |code, k| Instruction { code, jt: 0, jf: 0, k };
             let program = [code(0x30, 0), code(0x07, 0), code(0x50, byte), code(0x16, 0)];
-            Some(Arc::new(Program::new(&program).unwrap()))
+            Some(Arc::new(FilterProgram::new(&program).unwrap()))
         };
         // Room for the four instructions of two of them.
-        let limits = Limits { filter_work: 0, interpreted: 8, ..Limits::default() };
+        let limits = JoinLimits { filter_work: 0, interpreted: 8, ..JoinLimits::default() };
         let mut joiner = Joiner::new(limits);
         joiner.change(vec![hard(1), hard(2)]).unwrap();
         let error = joiner.change(vec![hard(1), hard(2), hard(3)]).unwrap_err();

@@ -1,6 +1,6 @@
 //! Many packet filters at once: one look at each field of a packet says who wants it.
 //!
-//! Each channel has a filter, a [`Program`] of the classic BPF machine, compiled for a link type. [`Demux`] joins them: it
+//! Each channel has a filter, a [`FilterProgram`] of the classic BPF machine, compiled for a link type. [`Demux`] joins them: it
 //! finds what each program demands of a packet, and makes tables in which the fields that they have in common are looked up once, whatever
 //! the number of channels. The answer is a [`ChannelSet`].
 //!
@@ -9,7 +9,7 @@
 //!   SIGCOMM 1999.
 //!
 //! Filters are strangers' input. Programs are checked before anything is done with them, making the tables is bounded in work and memory
-//! ([`Limits`]), and a filter that does not fit is interpreted, or refused where that would take too long.
+//! ([`JoinLimits`]), and a filter that does not fit is interpreted, or refused where that would take too long.
 
 #![forbid(unsafe_code)]
 
@@ -32,9 +32,9 @@ mod values;
 pub use channels::{CHANNELS_MAX, ChannelSet};
 pub use demux::Demux;
 pub use fragments::{FragmentCounters, Fragments, WAYS as FRAGMENT_WAYS};
-pub use join::{JoinError, Limits};
+pub use join::{JoinError, JoinLimits};
 pub use joined::{Filters, Joined, Joiner, YOUNG_MAX, whole};
-pub use machine::{Alu, Width, code};
+pub use machine::{Alu, LoadWidth, code};
 pub use packet::{MoreBytes, Packet};
-pub use program::{INSTRUCTIONS_MAX, Instruction, Program, ProgramError, SCRATCH};
+pub use program::{FilterProgram, INSTRUCTIONS_MAX, Instruction, ProgramError, SCRATCH};
 pub use subflows::{KeyField, SubFlows};

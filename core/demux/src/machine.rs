@@ -18,7 +18,7 @@ pub mod code {
     pub const LDX_MEM: u16 = 0x61;
     /// X = four times the lower half of the byte at k.
     pub const LDX_MSH: u16 = 0xb1;
-    /// A = the packet at k; with a width ([`Width::code`](crate::Width::code)).
+    /// A = the packet at k; with a width ([`LoadWidth::code`](crate::LoadWidth::code)).
     pub const LD_ABS: u16 = 0x20;
     /// A = the packet at X + k; with a width.
     pub const LD_IND: u16 = 0x40;
@@ -50,7 +50,7 @@ pub mod code {
 
 /// The width of a load from a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Width {
+pub enum LoadWidth {
     /// One byte.
     Byte,
     /// Two bytes.
@@ -59,7 +59,7 @@ pub enum Width {
     Word,
 }
 
-impl Width {
+impl LoadWidth {
     /// The number of bytes.
     pub const fn bytes(self) -> u32 {
         match self {

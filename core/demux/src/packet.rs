@@ -1,6 +1,6 @@
 //! A packet as filters see it.
 
-use crate::machine::Width;
+use crate::machine::LoadWidth;
 
 /// A packet of which the first bytes are at hand.
 #[derive(Clone, Copy, Debug)]
@@ -36,12 +36,12 @@ pub(crate) enum Lack {
 impl Packet<'_> {
     /// The big-endian number at `at`.
     #[inline(always)]
-    pub(crate) fn load(&self, width: Width, at: u32) -> Result<u32, Lack> {
+    pub(crate) fn load(&self, width: LoadWidth, at: u32) -> Result<u32, Lack> {
         let rest = usize::try_from(at).ok().and_then(|at| self.head.get(at..)).unwrap_or_default();
         let value = match width {
-            Width::Byte => rest.first().map(|&byte| u32::from(byte)),
-            Width::Half => rest.first_chunk().map(|&bytes| u32::from(u16::from_be_bytes(bytes))),
-            Width::Word => rest.first_chunk().map(|&bytes| u32::from_be_bytes(bytes)),
+            LoadWidth::Byte => rest.first().map(|&byte| u32::from(byte)),
+            LoadWidth::Half => rest.first_chunk().map(|&bytes| u32::from(u16::from_be_bytes(bytes))),
+            LoadWidth::Word => rest.first_chunk().map(|&bytes| u32::from_be_bytes(bytes)),
         };
         match value {
             Some(value) if at.wrapping_add(width.bytes()) <= self.cap_len => Ok(value),
@@ -50,7 +50,7 @@ impl Packet<'_> {
     }
 
     #[cold]
-    fn lack(&self, width: Width, at: u32) -> Lack {
+    fn lack(&self, width: LoadWidth, at: u32) -> Lack {
         match at.checked_add(width.bytes()) {
             Some(end) if end <= self.cap_len => {
                 let have = u32::try_from(self.head.len()).unwrap_or(u32::MAX);
@@ -68,14 +68,14 @@ mod tests {
     #[test]
     fn a_byte_that_was_captured_is_asked_for_and_one_that_was_not_is_a_rejection() {
         let packet = Packet { head: &[1, 2, 3, 4, 5, 6], cap_len: 20, wire_len: 100 };
-        assert_eq!(packet.load(Width::Word, 2), Ok(0x0304_0506));
-        assert_eq!(packet.load(Width::Word, 3), Err(Lack::More(MoreBytes { enough: 12 })));
-        assert_eq!(packet.load(Width::Half, 18), Err(Lack::More(MoreBytes { enough: 20 })));
-        assert_eq!(packet.load(Width::Half, 19), Err(Lack::Reject));
-        assert_eq!(packet.load(Width::Word, u32::MAX), Err(Lack::Reject));
+        assert_eq!(packet.load(LoadWidth::Word, 2), Ok(0x0304_0506));
+        assert_eq!(packet.load(LoadWidth::Word, 3), Err(Lack::More(MoreBytes { enough: 12 })));
+        assert_eq!(packet.load(LoadWidth::Half, 18), Err(Lack::More(MoreBytes { enough: 20 })));
+        assert_eq!(packet.load(LoadWidth::Half, 19), Err(Lack::Reject));
+        assert_eq!(packet.load(LoadWidth::Word, u32::MAX), Err(Lack::Reject));
         // Bytes that are there by accident, beyond what was captured, are not the packet's.
         let short = Packet { cap_len: 3, ..packet };
-        assert_eq!(short.load(Width::Byte, 3), Err(Lack::Reject));
-        assert_eq!(short.load(Width::Half, 1), Ok(0x0203));
+        assert_eq!(short.load(LoadWidth::Byte, 3), Err(Lack::Reject));
+        assert_eq!(short.load(LoadWidth::Half, 1), Ok(0x0203));
     }
 }

@@ -4,15 +4,15 @@
 //! backwards, for the ways from each state to acceptance. Ways that differ in one demand only become one, so that a
 //! list of hosts is one way, and a list of hosts and a list of ports are one too.
 
-use crate::budget::{Budget, Exceeded};
-use crate::expression::{Expression, Expressions, Id, NoExpression};
+use crate::budget::{Exceeded, LookupBudget};
+use crate::expression::{Expression, ExpressionId, Expressions, NoExpression};
 use crate::machine::Alu;
-use crate::program::{Operand, Program, SCRATCH, Step, Test};
-use crate::values::{ValueSet, Values};
+use crate::program::{DecodedInstruction, FilterProgram, Operand, SCRATCH, Test};
+use crate::values::{ValueSet, ValueSets};
 use std::collections::HashMap;
 
 /// What a way demands: these expressions have values, and the values are in these sets. Sorted by expression, each one once.
-pub(crate) type Path = Vec<(Id, ValueSet)>;
+pub(crate) type Path = Vec<(ExpressionId, ValueSet)>;
 
 /// Ways that are looked at at one time, at most, before they are put together.
 const PATHS_MAX: usize = 256;
@@ -28,18 +28,18 @@ impl From<Exceeded> for TooHard {
 }
 
 /// What programs are made of, shared by all of them.
-pub(crate) struct Terms {
+pub(crate) struct ProgramTerms {
     pub(crate) expressions: Expressions,
-    pub(crate) values: Values,
+    pub(crate) values: ValueSets,
 }
 
 /// The registers before an instruction. What is never read again is 0, so that states are not told apart by it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct State {
     at: usize,
-    a: Id,
-    x: Id,
-    scratch: [Id; SCRATCH],
+    a: ExpressionId,
+    x: ExpressionId,
+    scratch: [ExpressionId; SCRATCH],
 }
 
 /// What comes of a state.
@@ -47,18 +47,22 @@ enum Outcome {
     Accept,
     Reject,
     Next(usize),
-    Branch { on: Id, set: ValueSet, yes: usize, no: usize },
+    Branch { on: ExpressionId, set: ValueSet, yes: usize, no: usize },
 }
 
 /// A state with what has to be computed from there to its outcome.
 struct Stretch {
     at: usize,
-    needs: Vec<Id>,
+    needs: Vec<ExpressionId>,
     outcome: Outcome,
 }
 
 /// The ways to acceptance.
-pub(crate) fn paths(program: &Program, terms: &mut Terms, budget: &mut Budget) -> Result<Vec<Path>, TooHard> {
+pub(crate) fn paths(
+    program: &FilterProgram,
+    terms: &mut ProgramTerms,
+    budget: &mut LookupBudget,
+) -> Result<Vec<Path>, TooHard> {
     let stretches = forwards(program, terms, budget)?;
     let mut order: Vec<usize> = (0..stretches.len()).collect();
     order.sort_by_key(|&i| std::cmp::Reverse(stretches[i].at));
@@ -95,7 +99,7 @@ pub(crate) fn paths(program: &Program, terms: &mut Terms, budget: &mut Budget) -
 
 /// Lets a way take what another one takes anyway: "the source is not this host, and the destination is" becomes "the destination is",
 /// where there is a way for the source. The ways accept together what they accepted before.
-fn relax(paths: &mut Vec<Path>, terms: &mut Terms, budget: &mut Budget) -> Result<(), Exceeded> {
+fn relax(paths: &mut Vec<Path>, terms: &mut ProgramTerms, budget: &mut LookupBudget) -> Result<(), Exceeded> {
     let mut needless = vec![false; paths.len()];
     for one in 0..paths.len() {
         for other in (0..paths.len()).filter(|&other| other != one) {
@@ -132,8 +136,8 @@ enum Difference {
 fn difference(
     one: &Path,
     other: &Path,
-    terms: &mut Terms,
-    budget: &mut Budget,
+    terms: &mut ProgramTerms,
+    budget: &mut LookupBudget,
 ) -> Result<Difference, Exceeded> {
     let mut found = Difference::None;
     for &(id, set) in other {
@@ -166,10 +170,10 @@ fn drop_implied(path: &mut Path, expressions: &Expressions) {
 /// These ways, with one demand more.
 fn demanded(
     paths: &[Path],
-    on: Id,
+    on: ExpressionId,
     set: ValueSet,
-    terms: &mut Terms,
-    budget: &mut Budget,
+    terms: &mut ProgramTerms,
+    budget: &mut LookupBudget,
 ) -> Result<Vec<Path>, Exceeded> {
     let mut demanded = Vec::with_capacity(paths.len());
     for path in paths {
@@ -187,11 +191,15 @@ fn demanded(
 }
 
 /// Makes one of those that differ in the values of one expression only.
-fn merged(mut paths: Vec<Path>, terms: &mut Terms, budget: &mut Budget) -> Result<Vec<Path>, Exceeded> {
+fn merged(
+    mut paths: Vec<Path>,
+    terms: &mut ProgramTerms,
+    budget: &mut LookupBudget,
+) -> Result<Vec<Path>, Exceeded> {
     let mut before = usize::MAX;
     while paths.len() < before && paths.len() > 1 {
         before = paths.len();
-        let mut ids: Vec<Id> = paths.iter().flatten().map(|&(id, _)| id).collect();
+        let mut ids: Vec<ExpressionId> = paths.iter().flatten().map(|&(id, _)| id).collect();
         ids.sort_unstable();
         ids.dedup();
         for id in ids {
@@ -222,7 +230,11 @@ fn merged(mut paths: Vec<Path>, terms: &mut Terms, budget: &mut Budget) -> Resul
 }
 
 /// The states that the program can be in where ways part or meet, the first one first.
-fn forwards(program: &Program, terms: &mut Terms, budget: &mut Budget) -> Result<Vec<Stretch>, TooHard> {
+fn forwards(
+    program: &FilterProgram,
+    terms: &mut ProgramTerms,
+    budget: &mut LookupBudget,
+) -> Result<Vec<Stretch>, TooHard> {
     let steps = program.steps();
     let live = live(steps);
     let zero = Expressions::ZERO;
@@ -266,12 +278,12 @@ enum Arrival {
     Return(bool),
     /// To acceptance, if so.
     Accept {
-        on: Id,
+        on: ExpressionId,
         set: ValueSet,
     },
     Jump(usize),
     Branch {
-        on: Id,
+        on: ExpressionId,
         set: ValueSet,
         yes: usize,
         no: usize,
@@ -280,11 +292,16 @@ enum Arrival {
 
 struct Run {
     state: State,
-    needs: Vec<Id>,
+    needs: Vec<ExpressionId>,
 }
 
 impl Run {
-    fn go(&mut self, steps: &[Step], terms: &mut Terms, budget: &mut Budget) -> Result<Arrival, TooHard> {
+    fn go(
+        &mut self,
+        steps: &[DecodedInstruction],
+        terms: &mut ProgramTerms,
+        budget: &mut LookupBudget,
+    ) -> Result<Arrival, TooHard> {
         // The two states after the program's end: see `Arrival::Accept`.
         if self.state.at >= steps.len() {
             return Ok(Arrival::Return(self.state.at == steps.len()));
@@ -304,27 +321,29 @@ impl Run {
 
     fn step(
         &mut self,
-        step: Step,
-        terms: &mut Terms,
-        budget: &mut Budget,
+        step: DecodedInstruction,
+        terms: &mut ProgramTerms,
+        budget: &mut LookupBudget,
     ) -> Result<Option<Arrival>, NoExpression> {
         let expressions = &mut terms.expressions;
         let State { a, x, .. } = self.state;
         match step {
-            Step::Load { width, indexed, k } => {
+            DecodedInstruction::Load { width, indexed, k } => {
                 let base = if indexed { x } else { Expressions::ZERO };
                 self.state.a = expressions.load_behind(width, base, k)?;
                 self.needs.push(self.state.a);
             }
-            Step::HeaderLength { k } => {
+            DecodedInstruction::HeaderLength { k } => {
                 self.state.x = expressions.make(Expression::HeaderLength(k))?;
                 self.needs.push(self.state.x);
             }
-            Step::Constant { to_x, k } => self.put(to_x, expressions.constant(k)?),
-            Step::Length { to_x } => self.put(to_x, expressions.make(Expression::Length)?),
-            Step::Recall { to_x, word } => self.put(to_x, self.state.scratch[word]),
-            Step::Store { from_x, word } => self.state.scratch[word] = if from_x { x } else { a },
-            Step::Alu(alu, operand) => {
+            DecodedInstruction::Constant { to_x, k } => self.put(to_x, expressions.constant(k)?),
+            DecodedInstruction::Length { to_x } => self.put(to_x, expressions.make(Expression::Length)?),
+            DecodedInstruction::Recall { to_x, word } => self.put(to_x, self.state.scratch[word]),
+            DecodedInstruction::Store { from_x, word } => {
+                self.state.scratch[word] = if from_x { x } else { a }
+            }
+            DecodedInstruction::Alu(alu, operand) => {
                 let by = match operand {
                     Operand::K(k) => expressions.constant(k)?,
                     Operand::X => x,
@@ -335,12 +354,12 @@ impl Run {
                     self.needs.push(self.state.a);
                 }
             }
-            Step::Negate => self.state.a = expressions.alu(Alu::Sub, Expressions::ZERO, a)?,
-            Step::Tax => self.state.x = a,
-            Step::Txa => self.state.a = x,
-            Step::Jump(to) => return Ok(Some(Arrival::Jump(to))),
-            Step::ReturnConstant(k) => return Ok(Some(Arrival::Return(k != 0))),
-            Step::ReturnA => {
+            DecodedInstruction::Negate => self.state.a = expressions.alu(Alu::Sub, Expressions::ZERO, a)?,
+            DecodedInstruction::Tax => self.state.x = a,
+            DecodedInstruction::Txa => self.state.a = x,
+            DecodedInstruction::Jump(to) => return Ok(Some(Arrival::Jump(to))),
+            DecodedInstruction::ReturnConstant(k) => return Ok(Some(Arrival::Return(k != 0))),
+            DecodedInstruction::ReturnA => {
                 let (on, is_zero) = condition(Test::Eq, a, Expressions::ZERO, terms, budget)?;
                 let set = terms.values.not(is_zero, budget).map_err(|Exceeded| NoExpression::TooLarge)?;
                 return Ok(Some(match set {
@@ -349,7 +368,7 @@ impl Run {
                     _ => Arrival::Accept { on, set },
                 }));
             }
-            Step::Branch { test, operand, yes, no } => {
+            DecodedInstruction::Branch { test, operand, yes, no } => {
                 let other = match operand {
                     Operand::K(k) => expressions.constant(k)?,
                     Operand::X => x,
@@ -366,7 +385,7 @@ impl Run {
         Ok(None)
     }
 
-    fn put(&mut self, to_x: bool, value: Id) {
+    fn put(&mut self, to_x: bool, value: ExpressionId) {
         if to_x {
             self.state.x = value;
         } else {
@@ -378,12 +397,12 @@ impl Run {
 /// For which values of which expression a test holds.
 fn condition(
     test: Test,
-    a: Id,
-    b: Id,
-    terms: &mut Terms,
-    budget: &mut Budget,
-) -> Result<(Id, ValueSet), NoExpression> {
-    let mut ask = |test, a, k, terms: &mut Terms| {
+    a: ExpressionId,
+    b: ExpressionId,
+    terms: &mut ProgramTerms,
+    budget: &mut LookupBudget,
+) -> Result<(ExpressionId, ValueSet), NoExpression> {
+    let mut ask = |test, a, k, terms: &mut ProgramTerms| {
         let (on, bits) = terms.expressions.bits(a);
         let set = terms.values.test(test, &bits, k, budget).map_err(|Exceeded| NoExpression::TooLarge)?;
         Ok((on, set))
@@ -440,35 +459,39 @@ impl Live {
     }
 }
 
-fn live(steps: &[Step]) -> Vec<Live> {
+fn live(steps: &[DecodedInstruction]) -> Vec<Live> {
     // Two more: see `Arrival::Accept`.
     let mut all = vec![Live::default(); steps.len() + 2];
     for (at, step) in steps.iter().enumerate().rev() {
         let mut live = all[at + 1];
         match *step {
-            Step::Load { indexed, .. } => (live.a, live.x) = (false, live.x | indexed),
-            Step::HeaderLength { .. } => live.x = false,
-            Step::Constant { to_x, .. } | Step::Length { to_x } => live.set(to_x, false),
-            Step::Recall { to_x, word } => {
+            DecodedInstruction::Load { indexed, .. } => (live.a, live.x) = (false, live.x | indexed),
+            DecodedInstruction::HeaderLength { .. } => live.x = false,
+            DecodedInstruction::Constant { to_x, .. } | DecodedInstruction::Length { to_x } => {
+                live.set(to_x, false)
+            }
+            DecodedInstruction::Recall { to_x, word } => {
                 live.set(to_x, false);
                 live.scratch[word] = true;
             }
-            Step::Store { from_x, word } => {
+            DecodedInstruction::Store { from_x, word } => {
                 live.scratch[word] = false;
                 live.set(from_x, true);
             }
-            Step::Alu(_, operand) => (live.a, live.x) = (true, live.x | (operand == Operand::X)),
-            Step::Negate => live.a = true,
-            Step::Tax => (live.a, live.x) = (true, false),
-            Step::Txa => (live.a, live.x) = (false, true),
-            Step::Jump(to) => live = all[to],
-            Step::Branch { operand, yes, no, .. } => {
+            DecodedInstruction::Alu(_, operand) => {
+                (live.a, live.x) = (true, live.x | (operand == Operand::X))
+            }
+            DecodedInstruction::Negate => live.a = true,
+            DecodedInstruction::Tax => (live.a, live.x) = (true, false),
+            DecodedInstruction::Txa => (live.a, live.x) = (false, true),
+            DecodedInstruction::Jump(to) => live = all[to],
+            DecodedInstruction::Branch { operand, yes, no, .. } => {
                 live = all[yes];
                 live.or(&all[no]);
                 (live.a, live.x) = (true, live.x | (operand == Operand::X));
             }
-            Step::ReturnConstant(_) => live = Live::default(),
-            Step::ReturnA => live = Live { a: true, ..Live::default() },
+            DecodedInstruction::ReturnConstant(_) => live = Live::default(),
+            DecodedInstruction::ReturnA => live = Live { a: true, ..Live::default() },
         }
         all[at] = live;
     }

@@ -3,7 +3,7 @@
 //! S. McCanne, V. Jacobson: "The BSD Packet Filter", USENIX Winter 1993. The instruction set is that of libpcap and of Linux without
 //! the latter's extensions (loads from negative offsets are loads beyond the packet's end here, and reject it).
 
-use crate::machine::{Alu, Width, code};
+use crate::machine::{Alu, LoadWidth, code};
 
 /// Instructions that a program can have: what Linux allows (BPF_MAXINSNS).
 pub const INSTRUCTIONS_MAX: usize = 4096;
@@ -96,10 +96,10 @@ pub(crate) enum Test {
 
 /// An instruction that was understood. Jumps say where they lead, which is always further down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum DecodedInstruction {
     /// A = the packet at k, or at X + k.
     Load {
-        width: Width,
+        width: LoadWidth,
         indexed: bool,
         k: u32,
     },
@@ -145,19 +145,19 @@ pub(crate) enum Step {
 
 /// A program that ends for every packet, and touches nothing but the packet and its own registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Program {
+pub struct FilterProgram {
     instructions: Box<[Instruction]>,
-    steps: Box<[Step]>,
+    steps: Box<[DecodedInstruction]>,
     longest: usize,
 }
 
-impl Program {
+impl FilterProgram {
     /// Checks a program.
     ///
     /// # Errors
     ///
     /// [`ProgramError`], which says which instruction is wrong.
-    pub fn new(instructions: &[Instruction]) -> Result<Program, ProgramError> {
+    pub fn new(instructions: &[Instruction]) -> Result<FilterProgram, ProgramError> {
         let Some(last) = instructions.len().checked_sub(1) else { return Err(ProgramError::Empty) };
         if instructions.len() > INSTRUCTIONS_MAX {
             return Err(ProgramError::TooLong(instructions.len()));
@@ -166,20 +166,20 @@ impl Program {
             .iter()
             .enumerate()
             .map(|(at, instruction)| understand(at, instruction, instructions.len()))
-            .collect::<Result<Box<[Step]>, ProgramError>>()?;
-        if !matches!(steps[last], Step::ReturnConstant(_) | Step::ReturnA) {
+            .collect::<Result<Box<[DecodedInstruction]>, ProgramError>>()?;
+        if !matches!(steps[last], DecodedInstruction::ReturnConstant(_) | DecodedInstruction::ReturnA) {
             return Err(ProgramError::NoReturn { at: last });
         }
         let longest = longest(&steps);
-        Ok(Program { instructions: instructions.into(), steps, longest })
+        Ok(FilterProgram { instructions: instructions.into(), steps, longest })
     }
 
     /// A program that accepts every packet.
-    pub fn everything() -> Program {
+    pub fn everything() -> FilterProgram {
         let instruction = Instruction { code: code::RET, k: u32::MAX, ..Instruction::default() };
-        Program {
+        FilterProgram {
             instructions: [instruction].into(),
-            steps: [Step::ReturnConstant(u32::MAX)].into(),
+            steps: [DecodedInstruction::ReturnConstant(u32::MAX)].into(),
             longest: 1,
         }
     }
@@ -194,7 +194,7 @@ impl Program {
         self.longest
     }
 
-    pub(crate) fn steps(&self) -> &[Step] {
+    pub(crate) fn steps(&self) -> &[DecodedInstruction] {
         &self.steps
     }
 
@@ -203,15 +203,15 @@ impl Program {
     /// # Errors
     ///
     /// [`ProgramError::TooLong`], where both together have more instructions than a program can have.
-    pub fn and(&self, other: &Program) -> Result<Program, ProgramError> {
+    pub fn and(&self, other: &FilterProgram) -> Result<FilterProgram, ProgramError> {
         let mut joined = self.instructions.to_vec();
-        let returns_a = self.steps.contains(&Step::ReturnA);
+        let returns_a = self.steps.contains(&DecodedInstruction::ReturnA);
         let end = joined.len();
         // What is written is one instruction for each, so that no jump of the first program changes.
         for (at, step) in self.steps.iter().enumerate() {
             let to = match step {
-                Step::ReturnConstant(k) if *k != 0 => end + if returns_a { 2 } else { 0 },
-                Step::ReturnA => end,
+                DecodedInstruction::ReturnConstant(k) if *k != 0 => end + if returns_a { 2 } else { 0 },
+                DecodedInstruction::ReturnA => end,
                 _ => continue,
             };
             let k = u32::try_from(to - at - 1).unwrap_or(u32::MAX);
@@ -227,13 +227,13 @@ impl Program {
         joined.push(zero(code::TAX, 0));
         let mut written = [false; SCRATCH];
         for step in &self.steps {
-            if let Step::Store { word, .. } = step {
+            if let DecodedInstruction::Store { word, .. } = step {
                 written[*word] = true;
             }
         }
         let mut cleared = [false; SCRATCH];
         for step in &other.steps {
-            if let Step::Recall { word, .. } = step
+            if let DecodedInstruction::Recall { word, .. } = step
                 && written[*word]
                 && !std::mem::replace(&mut cleared[*word], true)
             {
@@ -241,11 +241,11 @@ impl Program {
             }
         }
         joined.extend_from_slice(&other.instructions);
-        Program::new(&joined)
+        FilterProgram::new(&joined)
     }
 }
 
-fn understand(at: usize, instruction: &Instruction, len: usize) -> Result<Step, ProgramError> {
+fn understand(at: usize, instruction: &Instruction, len: usize) -> Result<DecodedInstruction, ProgramError> {
     let Instruction { code, jt, jf, k } = *instruction;
     let unknown = ProgramError::UnknownCode { at, code };
     // Bits 0 to 2: class; 3 and 4: width; 5 to 7: mode. For arithmetic and jumps 3: operand; 4 to 7: operation.
@@ -265,20 +265,20 @@ fn understand(at: usize, instruction: &Instruction, len: usize) -> Result<Step, 
     let to_x = class == 1;
     Ok(match (class, mode, width) {
         (0, 0x20 | 0x40, _) => {
-            let widths = [Width::Byte, Width::Half, Width::Word];
+            let widths = [LoadWidth::Byte, LoadWidth::Half, LoadWidth::Word];
             let Some(width) = widths.into_iter().find(|known| known.code() == width) else {
                 return Err(unknown);
             };
-            Step::Load { width, indexed: mode == 0x40, k }
+            DecodedInstruction::Load { width, indexed: mode == 0x40, k }
         }
-        (0 | 1, 0, 0) => Step::Constant { to_x, k },
-        (0 | 1, 0x60, 0) => Step::Recall { to_x, word: word()? },
-        (0 | 1, 0x80, 0) => Step::Length { to_x },
-        (1, 0xa0, 0x10) => Step::HeaderLength { k },
-        (2 | 3, 0, 0) => Step::Store { from_x: class == 3, word: word()? },
+        (0 | 1, 0, 0) => DecodedInstruction::Constant { to_x, k },
+        (0 | 1, 0x60, 0) => DecodedInstruction::Recall { to_x, word: word()? },
+        (0 | 1, 0x80, 0) => DecodedInstruction::Length { to_x },
+        (1, 0xa0, 0x10) => DecodedInstruction::HeaderLength { k },
+        (2 | 3, 0, 0) => DecodedInstruction::Store { from_x: class == 3, word: word()? },
         (4, ..) => {
             if code & 0xf0 == 0x80 && operand == Operand::K(k) {
-                return Ok(Step::Negate);
+                return Ok(DecodedInstruction::Negate);
             }
             let Some(operation) = Alu::ALL.into_iter().find(|alu| alu.code() == code & 0xf0) else {
                 return Err(unknown);
@@ -288,28 +288,28 @@ fn understand(at: usize, instruction: &Instruction, len: usize) -> Result<Step, 
                 (Alu::Lsh | Alu::Rsh, Operand::K(k)) if k > 31 => {
                     return Err(ProgramError::ShiftTooFar { at, k });
                 }
-                _ => Step::Alu(operation, operand),
+                _ => DecodedInstruction::Alu(operation, operand),
             }
         }
         (5, ..) => {
             let test = match code & 0xf0 {
-                0x00 if operand == Operand::K(k) => return Ok(Step::Jump(to(u64::from(k))?)),
+                0x00 if operand == Operand::K(k) => return Ok(DecodedInstruction::Jump(to(u64::from(k))?)),
                 0x10 => Test::Eq,
                 0x20 => Test::Gt,
                 0x30 => Test::Ge,
                 0x40 => Test::Set,
                 _ => return Err(unknown),
             };
-            Step::Branch { test, operand, yes: to(u64::from(jt))?, no: to(u64::from(jf))? }
+            DecodedInstruction::Branch { test, operand, yes: to(u64::from(jt))?, no: to(u64::from(jf))? }
         }
         (6, ..) => match code {
-            0x06 => Step::ReturnConstant(k),
-            0x16 => Step::ReturnA,
+            0x06 => DecodedInstruction::ReturnConstant(k),
+            0x16 => DecodedInstruction::ReturnA,
             _ => return Err(unknown),
         },
         (7, ..) => match code {
-            0x07 => Step::Tax,
-            0x87 => Step::Txa,
+            0x07 => DecodedInstruction::Tax,
+            0x87 => DecodedInstruction::Txa,
             _ => return Err(unknown),
         },
         _ => return Err(unknown),
@@ -317,13 +317,13 @@ fn understand(at: usize, instruction: &Instruction, len: usize) -> Result<Step, 
 }
 
 /// The longest way through a program: all jumps lead forwards.
-fn longest(steps: &[Step]) -> usize {
+fn longest(steps: &[DecodedInstruction]) -> usize {
     let mut from = vec![0; steps.len() + 1];
     for (at, step) in steps.iter().enumerate().rev() {
         from[at] = 1 + match *step {
-            Step::ReturnConstant(_) | Step::ReturnA => 0,
-            Step::Jump(to) => from[to],
-            Step::Branch { yes, no, .. } => from[yes].max(from[no]),
+            DecodedInstruction::ReturnConstant(_) | DecodedInstruction::ReturnA => 0,
+            DecodedInstruction::Jump(to) => from[to],
+            DecodedInstruction::Branch { yes, no, .. } => from[yes].max(from[no]),
             _ => from[at + 1],
         };
     }
@@ -341,12 +341,12 @@ mod tests {
 
     fn error(code: u16, jt: u8, jf: u8, k: u32) -> Option<ProgramError> {
         let all = [instruction(0, 0, 0, 0), instruction(code, jt, jf, k), instruction(6, 0, 0, 1)];
-        Program::new(&all).err()
+        FilterProgram::new(&all).err()
     }
 
     #[test]
     fn what_is_wrong_is_said_with_the_instruction_at_which_it_is() {
-        assert_eq!(Program::new(&[]), Err(ProgramError::Empty));
+        assert_eq!(FilterProgram::new(&[]), Err(ProgramError::Empty));
         assert_eq!(error(0x05, 0, 0, 0), None);
         assert_eq!(error(0x05, 0, 0, 1), Some(ProgramError::JumpOut { at: 1, to: 3 }));
         // Back by two instructions, as libpcap writes it for `protochain`.
@@ -359,13 +359,13 @@ mod tests {
         assert_eq!(error(0x64, 0, 0, 32), Some(ProgramError::ShiftTooFar { at: 1, k: 32 }));
         assert_eq!(error(0x108, 0, 0, 0), Some(ProgramError::UnknownCode { at: 1, code: 0x108 }));
         assert_eq!(
-            Program::new(&[instruction(0, 0, 0, 0)]).err(),
+            FilterProgram::new(&[instruction(0, 0, 0, 0)]).err(),
             Some(ProgramError::NoReturn { at: 0 }),
             "it would run on after its end"
         );
         let long = vec![instruction(6, 0, 0, 0); INSTRUCTIONS_MAX + 1];
-        assert_eq!(Program::new(&long), Err(ProgramError::TooLong(INSTRUCTIONS_MAX + 1)));
-        assert!(Program::new(&long[1..]).is_ok());
+        assert_eq!(FilterProgram::new(&long), Err(ProgramError::TooLong(INSTRUCTIONS_MAX + 1)));
+        assert!(FilterProgram::new(&long[1..]).is_ok());
     }
 
     #[test]
@@ -380,9 +380,9 @@ mod tests {
     #[test]
     fn both_programs_have_to_accept_and_the_second_starts_from_nothing() {
         let packet = Packet { head: &[5, 7], cap_len: 2, wire_len: 2 };
-        let accepts = |program: &Program| program.accepts(&packet) == Ok(true);
+        let accepts = |program: &FilterProgram| program.accepts(&packet) == Ok(true);
         let byte_is = |at, value| {
-            Program::new(&[
+            FilterProgram::new(&[
                 instruction(0x30, 0, 0, at),
                 instruction(0x15, 0, 1, value),
                 instruction(6, 0, 0, 1),
@@ -395,14 +395,14 @@ mod tests {
             assert_eq!(accepts(&joined), first == 5 && second == 7, "{first}, {second}");
         }
         // A = 3, X = 3, M[2] = 3, return A; and: return 1 where A, X and M[2] are 0.
-        let dirty = Program::new(&[
+        let dirty = FilterProgram::new(&[
             instruction(0x00, 0, 0, 3),
             instruction(0x07, 0, 0, 0),
             instruction(0x02, 0, 0, 2),
             instruction(0x16, 0, 0, 0),
         ])
         .unwrap();
-        let wants_clean = Program::new(&[
+        let wants_clean = FilterProgram::new(&[
             instruction(0x0c, 0, 0, 0),
             instruction(0x07, 0, 0, 0),
             instruction(0x60, 0, 0, 2),
@@ -415,15 +415,15 @@ mod tests {
         assert!(accepts(&dirty.and(&wants_clean).unwrap()));
         assert!(accepts(&wants_clean.and(&dirty).unwrap()));
         assert!(!accepts(&dirty.and(&byte_is(0, 6)).unwrap()));
-        let clean_a = Program::new(&[instruction(0x16, 0, 0, 0)]).unwrap();
-        assert!(!accepts(&clean_a.and(&Program::everything()).unwrap()));
-        let long = Program::new(&vec![instruction(6, 0, 0, 1); INSTRUCTIONS_MAX]).unwrap();
+        let clean_a = FilterProgram::new(&[instruction(0x16, 0, 0, 0)]).unwrap();
+        assert!(!accepts(&clean_a.and(&FilterProgram::everything()).unwrap()));
+        let long = FilterProgram::new(&vec![instruction(6, 0, 0, 1); INSTRUCTIONS_MAX]).unwrap();
         assert_eq!(long.and(&clean_a), Err(ProgramError::TooLong(INSTRUCTIONS_MAX + 3)));
     }
 
     #[test]
     fn the_longest_way_is_known() {
-        let program = Program::new(&[
+        let program = FilterProgram::new(&[
             instruction(0x15, 2, 0, 1),
             instruction(0x00, 0, 0, 1),
             instruction(0x05, 0, 0, 1),

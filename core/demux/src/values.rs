@@ -3,11 +3,11 @@
 //! R. Bryant: "Graph-Based Algorithms for Boolean Function Manipulation", IEEE Transactions on Computers, 1986. The highest bit is
 //! looked at first, so that addresses, networks and ranges take at most two nodes for each bit.
 
-use crate::budget::{Budget, Exceeded};
+use crate::budget::{Exceeded, LookupBudget};
 use crate::program::Test;
 use std::collections::HashMap;
 
-/// A set, by its number in its [`Values`].
+/// A set, by its number in its [`ValueSets`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ValueSet(u32);
 
@@ -39,14 +39,14 @@ struct Node {
 }
 
 /// All sets that were made.
-pub(crate) struct Values {
+pub(crate) struct ValueSets {
     nodes: Vec<Node>,
     known: HashMap<Node, ValueSet>,
     joined: HashMap<(bool, ValueSet, ValueSet), ValueSet>,
     opposites: HashMap<ValueSet, ValueSet>,
 }
 
-impl Values {
+impl ValueSets {
     pub(crate) fn new() -> Self {
         // The two decided sets have places of their own, which nobody looks into.
         let decided = |set| Node { bit: 0, zero: set, one: set };
@@ -75,7 +75,7 @@ impl Values {
         bit: u8,
         zero: ValueSet,
         one: ValueSet,
-        budget: &mut Budget,
+        budget: &mut LookupBudget,
     ) -> Result<ValueSet, Exceeded> {
         if zero == one {
             return Ok(zero);
@@ -97,7 +97,7 @@ impl Values {
         test: Test,
         bits: &[Bit; 32],
         k: u32,
-        budget: &mut Budget,
+        budget: &mut LookupBudget,
     ) -> Result<ValueSet, Exceeded> {
         // What holds where all bits looked at so far are those of k.
         let mut set = match test {
@@ -133,13 +133,18 @@ impl Values {
         &mut self,
         a: ValueSet,
         b: ValueSet,
-        budget: &mut Budget,
+        budget: &mut LookupBudget,
     ) -> Result<ValueSet, Exceeded> {
         self.join(false, a, b, budget)
     }
 
     /// The values that are in one or both.
-    pub(crate) fn or(&mut self, a: ValueSet, b: ValueSet, budget: &mut Budget) -> Result<ValueSet, Exceeded> {
+    pub(crate) fn or(
+        &mut self,
+        a: ValueSet,
+        b: ValueSet,
+        budget: &mut LookupBudget,
+    ) -> Result<ValueSet, Exceeded> {
         self.join(true, a, b, budget)
     }
 
@@ -148,7 +153,7 @@ impl Values {
         or: bool,
         a: ValueSet,
         b: ValueSet,
-        budget: &mut Budget,
+        budget: &mut LookupBudget,
     ) -> Result<ValueSet, Exceeded> {
         let (neutral, winner) =
             if or { (ValueSet::NONE, ValueSet::ALL) } else { (ValueSet::ALL, ValueSet::NONE) };
@@ -177,7 +182,7 @@ impl Values {
     }
 
     /// The values that are not in it.
-    pub(crate) fn not(&mut self, set: ValueSet, budget: &mut Budget) -> Result<ValueSet, Exceeded> {
+    pub(crate) fn not(&mut self, set: ValueSet, budget: &mut LookupBudget) -> Result<ValueSet, Exceeded> {
         if set.is_decided() {
             return Ok(if set == ValueSet::NONE { ValueSet::ALL } else { ValueSet::NONE });
         }
@@ -201,7 +206,7 @@ mod tests {
     use crate::interpret::holds;
     use proptest::prelude::*;
 
-    fn contains(values: &Values, mut set: ValueSet, value: u32) -> bool {
+    fn contains(values: &ValueSets, mut set: ValueSet, value: u32) -> bool {
         for bit in (0..32).rev() {
             let (zero, one) = values.halves(set, bit);
             set = if value >> bit & 1 == 1 { one } else { zero };
@@ -224,7 +229,7 @@ mod tests {
     proptest! {
         #[test]
         fn sets_hold_what_they_should(test in any_test(), other in any_test(), k in number(), l in number(), value in number()) {
-            let (mut values, mut budget) = (Values::new(), Budget::new(100_000));
+            let (mut values, mut budget) = (ValueSets::new(), LookupBudget::new(100_000));
             let a = values.test(test, &plain(), k, &mut budget).unwrap();
             let b = values.test(other, &plain(), l, &mut budget).unwrap();
             let and = values.and(a, b, &mut budget).unwrap();
@@ -245,7 +250,7 @@ mod tests {
 
     #[test]
     fn work_is_bounded() {
-        let mut budget = Budget::new(10);
-        assert_eq!(Values::new().test(Test::Eq, &plain(), 1, &mut budget), Err(Exceeded));
+        let mut budget = LookupBudget::new(10);
+        assert_eq!(ValueSets::new().test(Test::Eq, &plain(), 1, &mut budget), Err(Exceeded));
     }
 }

@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use std::sync::Arc;
 use weir_demux::{
-    ChannelSet, Demux, Filters, Instruction, JoinError, Joiner, Limits, MoreBytes, Packet, Program, whole,
+    ChannelSet, Demux, FilterProgram, Filters, Instruction, JoinError, JoinLimits, Joiner, MoreBytes, Packet,
+    whole,
 };
 
 /// An instruction of a program of which `left` instructions follow; the last one always returns.
@@ -42,7 +43,7 @@ fn instruction(left: u8) -> impl Strategy<Value = Instruction> {
     ]
 }
 
-fn program() -> impl Strategy<Value = Program> {
+fn program() -> impl Strategy<Value = FilterProgram> {
     (1..24_u8)
         .prop_flat_map(|len| {
             let body: Vec<_> = (0..len).map(|at| instruction(len - 1 - at)).collect();
@@ -50,7 +51,7 @@ fn program() -> impl Strategy<Value = Program> {
         })
         .prop_map(|(mut body, k)| {
             body.push(Instruction { code: 6, jt: 0, jf: 0, k });
-            Program::new(&body).expect("all jumps lead to instructions")
+            FilterProgram::new(&body).expect("all jumps lead to instructions")
         })
 }
 
@@ -103,14 +104,14 @@ proptest! {
         packets in prop::collection::vec(packet(), 1..12),
         first in 0..20_usize,
         limits in prop_oneof![
-            4 => Just(Limits::default()),
+            4 => Just(JoinLimits::default()),
             // Some or all of them have to be interpreted.
-            1 => (0..300_u64, 0..3_usize, 0..2000_u64, 0..8000_usize).prop_map(|(filter_work, filter_ways, work, memory)| Limits {
-                filter_work, filter_ways, work, memory, ..Limits::default()
+            1 => (0..300_u64, 0..3_usize, 0..2000_u64, 0..8000_usize).prop_map(|(filter_work, filter_ways, work, memory)| JoinLimits {
+                filter_work, filter_ways, work, memory, ..JoinLimits::default()
             }),
         ],
     ) {
-        let filters: Vec<Option<&Program>> = programs.iter().map(Option::as_ref).collect();
+        let filters: Vec<Option<&FilterProgram>> = programs.iter().map(Option::as_ref).collect();
         let demux = Demux::new(&filters, &limits).unwrap();
         for (bytes, wire_len) in &packets {
             let expected: ChannelSet = filters
@@ -132,9 +133,9 @@ proptest! {
         packets in prop::collection::vec(packet(), 1..4),
         first in 0..20_usize,
     ) {
-        let programs: Vec<Arc<Program>> = programs.into_iter().map(Arc::new).collect();
+        let programs: Vec<Arc<FilterProgram>> = programs.into_iter().map(Arc::new).collect();
         let mut filters: Filters = vec![programs.first().cloned(); together];
-        let mut joiner = Joiner::new(Limits::default());
+        let mut joiner = Joiner::new(JoinLimits::default());
         for (channel, program, settles) in steps {
             if filters.len() <= channel {
                 filters.resize(channel + 1, None);
@@ -142,11 +143,11 @@ proptest! {
             filters[channel] = program.map(|number| Arc::clone(&programs[number % programs.len()]));
             joiner.change(filters.clone()).unwrap();
             if settles {
-                let all = whole(&filters, &Limits::default()).unwrap();
+                let all = whole(&filters, &JoinLimits::default()).unwrap();
                 prop_assert!(all.is_settled() && joiner.settle(&filters, all));
             }
             for (bytes, wire_len) in &packets {
-                let accepts = |program: &Program| ask(bytes, *wire_len, bytes.len(), |packet| program.accepts(packet));
+                let accepts = |program: &FilterProgram| ask(bytes, *wire_len, bytes.len(), |packet| program.accepts(packet));
                 let alone = filters.iter().enumerate().filter(|(_, filter)| filter.as_deref().is_some_and(accepts));
                 let expected: ChannelSet = alone.map(|(channel, _)| channel).collect();
                 let joined = wanted_by(bytes, *wire_len, first, |packet, set| joiner.joined().channels(packet, set));
@@ -158,7 +159,7 @@ proptest! {
     #[test]
     fn both_of_two_programs_accept_what_their_conjunction_accepts(a in program(), b in program(), (bytes, wire_len) in packet()) {
         let both = a.and(&b).unwrap();
-        let accepts = |program: &Program| ask(&bytes, wire_len, 0, |packet| program.accepts(packet));
+        let accepts = |program: &FilterProgram| ask(&bytes, wire_len, 0, |packet| program.accepts(packet));
         prop_assert_eq!(accepts(&both), accepts(&a) && accepts(&b));
     }
 
@@ -169,8 +170,8 @@ proptest! {
     ) {
         let instructions: Vec<Instruction> =
             instructions.into_iter().map(|(code, jt, jf, k)| Instruction { code, jt, jf, k }).collect();
-        if let Ok(program) = Program::new(&instructions) {
-            let demux = Demux::new(&[Some(&program)], &Limits::default()).unwrap();
+        if let Ok(program) = FilterProgram::new(&instructions) {
+            let demux = Demux::new(&[Some(&program)], &JoinLimits::default()).unwrap();
             let alone = ask(&bytes, wire_len, 0, |packet| program.accepts(packet));
             prop_assert_eq!(wanted(&demux, &bytes, wire_len, 0).contains(0), alone);
         }
@@ -182,7 +183,7 @@ fn plain(code: u16, jt: u8, jf: u8, k: u32) -> Instruction {
 }
 
 /// Bit by bit, whether an odd number of bytes is odd: the ways to that are exponentially many, and no two can be put together.
-fn parity(bytes: u32) -> Program {
+fn parity(bytes: u32) -> FilterProgram {
     let mut all = vec![plain(0x00, 0, 0, 0), plain(0x02, 0, 0, 0)];
     for at in 0..bytes {
         // A = packet[at]; where it is odd, M[0] ^= 1.
@@ -195,17 +196,22 @@ fn parity(bytes: u32) -> Program {
         ]);
     }
     all.extend([plain(0x60, 0, 0, 0), plain(0x16, 0, 0, 0)]);
-    Program::new(&all).unwrap()
+    FilterProgram::new(&all).unwrap()
 }
 
 #[test]
 fn a_filter_with_exponentially_many_ways_is_interpreted_after_a_bounded_effort() {
     let (odd, port) = (
         parity(40),
-        Program::new(&[plain(0x28, 0, 0, 0), plain(0x15, 0, 1, 7), plain(6, 0, 0, 1), plain(6, 0, 0, 0)])
-            .unwrap(),
+        FilterProgram::new(&[
+            plain(0x28, 0, 0, 0),
+            plain(0x15, 0, 1, 7),
+            plain(6, 0, 0, 1),
+            plain(6, 0, 0, 0),
+        ])
+        .unwrap(),
     );
-    let limits = Limits::default();
+    let limits = JoinLimits::default();
     let demux = Demux::new(&[Some(&odd), None, Some(&port)], &limits).unwrap();
     assert_eq!(demux.interpreted().collect::<Vec<_>>(), [0]);
     assert!(demux.work() <= 2 * limits.filter_work + limits.work);
@@ -216,21 +222,24 @@ fn a_filter_with_exponentially_many_ways_is_interpreted_after_a_bounded_effort()
 #[test]
 fn too_much_to_interpret_is_refused_with_the_channel() {
     let (odd, small) = (parity(700), parity(2));
-    let filters: Vec<Option<&Program>> = [&small, &odd, &odd, &odd, &odd, &odd].map(Some).to_vec();
-    let error = Demux::new(&filters, &Limits::default()).unwrap_err();
+    let filters: Vec<Option<&FilterProgram>> = [&small, &odd, &odd, &odd, &odd, &odd].map(Some).to_vec();
+    let error = Demux::new(&filters, &JoinLimits::default()).unwrap_err();
     let instructions = 5 * odd.longest();
     assert!(
         matches!(error, JoinError::TooMuchToInterpret { channel: 1..=5, instructions: n, limit: 16_384 } if n == instructions),
         "{error}"
     );
-    assert_eq!(Demux::new(&[None; 1025], &Limits::default()).unwrap_err(), JoinError::TooManyChannels(1025));
+    assert_eq!(
+        Demux::new(&[None; 1025], &JoinLimits::default()).unwrap_err(),
+        JoinError::TooManyChannels(1025)
+    );
 }
 
 #[test]
 fn where_all_together_are_too_much_the_heaviest_are_interpreted_and_the_rest_is_joined() {
     // Each asks for a value of its own at two places: ((0) = n and (4) = n) or (8) = n.
     let one = |n: u32| {
-        Program::new(&[
+        FilterProgram::new(&[
             plain(0x20, 0, 0, 0),
             plain(0x15, 0, 2, n),
             plain(0x20, 0, 0, 4),
@@ -242,11 +251,11 @@ fn where_all_together_are_too_much_the_heaviest_are_interpreted_and_the_rest_is_
         ])
         .unwrap()
     };
-    let programs: Vec<Program> = (0..60).map(|n| one(n * 0x0101_0101)).collect();
-    let filters: Vec<Option<&Program>> = programs.iter().map(Some).collect();
-    let whole = Demux::new(&filters, &Limits::default()).unwrap();
+    let programs: Vec<FilterProgram> = (0..60).map(|n| one(n * 0x0101_0101)).collect();
+    let filters: Vec<Option<&FilterProgram>> = programs.iter().map(Some).collect();
+    let whole = Demux::new(&filters, &JoinLimits::default()).unwrap();
     assert_eq!(whole.interpreted().count(), 0);
-    let limits = Limits { memory: whole.memory() / 2, ..Limits::default() };
+    let limits = JoinLimits { memory: whole.memory() / 2, ..JoinLimits::default() };
     let demux = Demux::new(&filters, &limits).unwrap();
     let interpreted = demux.interpreted().count();
     assert!((1..60).contains(&interpreted), "{interpreted}");
@@ -262,7 +271,7 @@ fn where_all_together_are_too_much_the_heaviest_are_interpreted_and_the_rest_is_
 #[test]
 fn bytes_far_inside_are_asked_for_only_where_they_matter() {
     // (0) = 1, and the byte at 30 is 5.
-    let program = Program::new(&[
+    let program = FilterProgram::new(&[
         plain(0x30, 0, 0, 0),
         plain(0x15, 0, 3, 1),
         plain(0x30, 0, 0, 30),
@@ -271,7 +280,7 @@ fn bytes_far_inside_are_asked_for_only_where_they_matter() {
         plain(6, 0, 0, 0),
     ])
     .unwrap();
-    let demux = Demux::new(&[Some(&program)], &Limits::default()).unwrap();
+    let demux = Demux::new(&[Some(&program)], &JoinLimits::default()).unwrap();
     let mut set = ChannelSet::NONE;
     let other = Packet { head: &[2, 0], cap_len: 40, wire_len: 40 };
     assert_eq!(demux.channels(&other, &mut set), Ok(()));

@@ -1,11 +1,11 @@
 //! Arithmetic on the bytes of a packet: `tcp[13] & 2`, `ip[2:2] - 20`, `len`.
 
 use crate::condition::{ConditionId, Conditions};
-use crate::error::Fault;
+use crate::error::FilterFault;
 use crate::layers::{IP, IP6, Layers};
 use crate::value::ValueId;
 use crate::word::Proto;
-use weir_demux::{Alu, Width};
+use weir_demux::{Alu, LoadWidth};
 
 /// A number, and the condition under which it has a meaning.
 #[derive(Clone, Copy, Debug)]
@@ -16,13 +16,18 @@ pub(crate) struct Number {
 }
 
 impl Number {
-    pub(crate) fn constant(code: &mut Conditions, number: u32) -> Result<Self, Fault> {
+    pub(crate) fn constant(code: &mut Conditions, number: u32) -> Result<Self, FilterFault> {
         Ok(Self { value: code.values.constant(number)?, given: None })
     }
 }
 
 /// `a operator b`. As in libpcap, only the header of the left operand is asked for.
-pub(crate) fn compute(code: &mut Conditions, operator: Alu, a: Number, b: Number) -> Result<Number, Fault> {
+pub(crate) fn compute(
+    code: &mut Conditions,
+    operator: Alu,
+    a: Number,
+    b: Number,
+) -> Result<Number, FilterFault> {
     Ok(Number { value: code.values.compute(operator, a.value, b.value)?, given: a.given })
 }
 
@@ -31,7 +36,7 @@ pub(crate) fn both(
     code: &mut Conditions,
     a: Option<ConditionId>,
     b: Option<ConditionId>,
-) -> Result<Option<ConditionId>, Fault> {
+) -> Result<Option<ConditionId>, FilterFault> {
     Ok(match (a, b) {
         (Some(a), Some(b)) => Some(code.and(a, b)?),
         (a, b) => a.or(b),
@@ -46,12 +51,12 @@ impl Layers {
         protocol: Proto,
         index: Number,
         size: u32,
-    ) -> Result<Number, Fault> {
+    ) -> Result<Number, FilterFault> {
         let width = match size {
-            1 => Width::Byte,
-            2 => Width::Half,
-            4 => Width::Word,
-            other => return Err(Fault::Width(other)),
+            1 => LoadWidth::Byte,
+            2 => LoadWidth::Half,
+            4 => LoadWidth::Word,
+            other => return Err(FilterFault::Width(other)),
         };
         let (place, given) = match protocol {
             Proto::Link => (self.header, index.given),
@@ -86,12 +91,12 @@ impl Layers {
             }
             Proto::Icmp6 => {
                 let is_ip6 = self.carries(code, IP6)?;
-                let is_it = code.load_equals(self.network().plus(6), Width::Byte, 58)?;
+                let is_it = code.load_equals(self.network().plus(6), LoadWidth::Byte, 58)?;
                 let rest = code.and(is_ip6, is_it)?;
                 (self.network().plus(40), both(code, index.given, Some(rest))?)
             }
             Proto::Radio => return Err(self.no("`radio[...]`")),
-            _ => return Err(Fault::Qualifier("the bytes of this protocol cannot be indexed")),
+            _ => return Err(FilterFault::Qualifier("the bytes of this protocol cannot be indexed")),
         };
         let value = match (code.values.constant_of(index.value), place.base) {
             (Some(index), base) => code.values.load(base, place.constant.wrapping_add(index), width)?,

@@ -1,9 +1,9 @@
 //! Conditions on a packet, as the text combines them.
 
-use crate::error::Fault;
+use crate::error::FilterFault;
 use crate::ranges::Ranges;
-use crate::value::{ValueId, Values};
-use weir_demux::{Alu, Width};
+use crate::value::{FilterValues, ValueId};
+use weir_demux::{Alu, LoadWidth};
 
 /// Conditions of one filter, at most.
 const CONDITIONS_MAX: usize = 40_000;
@@ -39,7 +39,7 @@ pub(crate) enum Condition {
 #[derive(Debug, Default)]
 pub(crate) struct Conditions {
     all: Vec<Condition>,
-    pub(crate) values: Values,
+    pub(crate) values: FilterValues,
     stored: u8,
     stored_most: u8,
 }
@@ -49,9 +49,9 @@ impl Conditions {
         self.all.get(id.0).cloned().unwrap_or(Condition::Always(false))
     }
 
-    fn make(&mut self, condition: Condition) -> Result<ConditionId, Fault> {
+    fn make(&mut self, condition: Condition) -> Result<ConditionId, FilterFault> {
         if self.all.len() >= CONDITIONS_MAX {
-            return Err(Fault::Complex);
+            return Err(FilterFault::Complex);
         }
         self.all.push(condition);
         Ok(ConditionId(self.all.len() - 1))
@@ -64,18 +64,18 @@ impl Conditions {
         }
     }
 
-    pub(crate) fn always(&mut self, holds: bool) -> Result<ConditionId, Fault> {
+    pub(crate) fn always(&mut self, holds: bool) -> Result<ConditionId, FilterFault> {
         self.make(Condition::Always(holds))
     }
 
-    pub(crate) fn test(&mut self, value: ValueId, numbers: Ranges) -> Result<ConditionId, Fault> {
+    pub(crate) fn test(&mut self, value: ValueId, numbers: Ranges) -> Result<ConditionId, FilterFault> {
         match self.values.constant_of(value) {
             Some(number) => self.always(numbers.contains(number)),
             None => self.make(Condition::Test(value, numbers)),
         }
     }
 
-    pub(crate) fn not(&mut self, of: ConditionId) -> Result<ConditionId, Fault> {
+    pub(crate) fn not(&mut self, of: ConditionId) -> Result<ConditionId, FilterFault> {
         match self.get(of) {
             Condition::Always(holds) => self.always(!holds),
             Condition::Test(value, numbers) => self.test(value, numbers.not()),
@@ -84,7 +84,7 @@ impl Conditions {
         }
     }
 
-    pub(crate) fn and(&mut self, a: ConditionId, b: ConditionId) -> Result<ConditionId, Fault> {
+    pub(crate) fn and(&mut self, a: ConditionId, b: ConditionId) -> Result<ConditionId, FilterFault> {
         match (self.constant_of(a), self.constant_of(b)) {
             (Some(false), _) | (_, Some(true)) => Ok(a),
             (Some(true), _) => Ok(b),
@@ -92,7 +92,7 @@ impl Conditions {
         }
     }
 
-    pub(crate) fn or(&mut self, a: ConditionId, b: ConditionId) -> Result<ConditionId, Fault> {
+    pub(crate) fn or(&mut self, a: ConditionId, b: ConditionId) -> Result<ConditionId, FilterFault> {
         match (self.constant_of(a), self.constant_of(b)) {
             (Some(true), _) | (_, Some(false)) => Ok(a),
             (Some(false), _) => Ok(b),
@@ -105,7 +105,7 @@ impl Conditions {
         test: ConditionId,
         yes: ConditionId,
         no: ConditionId,
-    ) -> Result<ConditionId, Fault> {
+    ) -> Result<ConditionId, FilterFault> {
         match self.constant_of(test) {
             Some(true) => Ok(yes),
             Some(false) => Ok(no),
@@ -114,7 +114,7 @@ impl Conditions {
     }
 
     /// One of several conditions, the first one first.
-    pub(crate) fn any(&mut self, all: &[ConditionId]) -> Result<ConditionId, Fault> {
+    pub(crate) fn any(&mut self, all: &[ConditionId]) -> Result<ConditionId, FilterFault> {
         let mut any = self.always(false)?;
         for &one in all {
             any = self.or(any, one)?;
@@ -123,7 +123,7 @@ impl Conditions {
     }
 
     /// All of several conditions, the first one first.
-    pub(crate) fn all(&mut self, all: &[ConditionId]) -> Result<ConditionId, Fault> {
+    pub(crate) fn all(&mut self, all: &[ConditionId]) -> Result<ConditionId, FilterFault> {
         let mut every = self.always(true)?;
         for &one in all {
             every = self.and(every, one)?;
@@ -131,21 +131,26 @@ impl Conditions {
         Ok(every)
     }
 
-    pub(crate) fn equals(&mut self, value: ValueId, number: u32) -> Result<ConditionId, Fault> {
+    pub(crate) fn equals(&mut self, value: ValueId, number: u32) -> Result<ConditionId, FilterFault> {
         self.test(value, Ranges::one(number))
     }
 
     /// `value & mask = number`.
-    pub(crate) fn masked(&mut self, value: ValueId, mask: u32, number: u32) -> Result<ConditionId, Fault> {
+    pub(crate) fn masked(
+        &mut self,
+        value: ValueId,
+        mask: u32,
+        number: u32,
+    ) -> Result<ConditionId, FilterFault> {
         let mask = self.values.constant(mask)?;
         let masked = self.values.compute(Alu::And, value, mask)?;
         self.equals(masked, number)
     }
 
     /// A word of scratch memory that nothing else uses.
-    pub(crate) fn word(&mut self) -> Result<u8, Fault> {
+    pub(crate) fn word(&mut self) -> Result<u8, FilterFault> {
         if self.stored >= STORED_WORDS {
-            return Err(Fault::Complex);
+            return Err(FilterFault::Complex);
         }
         self.stored += 1;
         self.stored_most = self.stored_most.max(self.stored);
@@ -163,19 +168,19 @@ impl Conditions {
     }
 
     /// Stores a value in a word.
-    pub(crate) fn store(&mut self, word: u8, value: ValueId) -> Result<ConditionId, Fault> {
+    pub(crate) fn store(&mut self, word: u8, value: ValueId) -> Result<ConditionId, FilterFault> {
         self.make(Condition::Store { word, value })
     }
 }
 
 /// A place in a packet: a constant, and for some encapsulations a number that depends on the packet.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct PacketOffset {
     pub(crate) constant: u32,
     pub(crate) base: Option<ValueId>,
 }
 
-impl Place {
+impl PacketOffset {
     pub(crate) const fn at(constant: u32) -> Self {
         Self { constant, base: None }
     }
@@ -187,39 +192,43 @@ impl Place {
 }
 
 impl Conditions {
-    pub(crate) fn load(&mut self, place: Place, width: Width) -> Result<ValueId, Fault> {
+    pub(crate) fn load(&mut self, place: PacketOffset, width: LoadWidth) -> Result<ValueId, FilterFault> {
         self.values.load(place.base, place.constant, width)
     }
 
     pub(crate) fn load_equals(
         &mut self,
-        place: Place,
-        width: Width,
+        place: PacketOffset,
+        width: LoadWidth,
         number: u32,
-    ) -> Result<ConditionId, Fault> {
+    ) -> Result<ConditionId, FilterFault> {
         let value = self.load(place, width)?;
         self.equals(value, number)
     }
 
     pub(crate) fn load_masked(
         &mut self,
-        place: Place,
-        width: Width,
+        place: PacketOffset,
+        width: LoadWidth,
         mask: u32,
         number: u32,
-    ) -> Result<ConditionId, Fault> {
+    ) -> Result<ConditionId, FilterFault> {
         let value = self.load(place, width)?;
         self.masked(value, mask, number)
     }
 
     /// A run of bytes, compared in words from its end, as libpcap does.
-    pub(crate) fn load_bytes(&mut self, place: Place, bytes: &[u8]) -> Result<ConditionId, Fault> {
+    pub(crate) fn load_bytes(
+        &mut self,
+        place: PacketOffset,
+        bytes: &[u8],
+    ) -> Result<ConditionId, FilterFault> {
         let (mut all, mut left) = (self.always(true)?, bytes);
         while !left.is_empty() {
             let (width, size) = match left.len() {
-                4.. => (Width::Word, 4),
-                2 | 3 => (Width::Half, 2),
-                _ => (Width::Byte, 1),
+                4.. => (LoadWidth::Word, 4),
+                2 | 3 => (LoadWidth::Half, 2),
+                _ => (LoadWidth::Byte, 1),
             };
             let (rest, last) = left.split_at(left.len() - size);
             let number = last.iter().fold(0, |number, &byte| number << 8 | u32::from(byte));

@@ -1,10 +1,10 @@
 //! Code generation: the graph becomes instructions. A register keeps its value at a node where all paths to the node agree on it.
 
-use crate::error::Fault;
-use crate::graph::{Graph, Node, NodeId};
-use crate::layout::{Label, Layout};
+use crate::error::FilterFault;
+use crate::graph::{DecisionNode, Graph, NodeId};
+use crate::layout::{CodeLabel, Layout};
 use crate::ranges::Ranges;
-use crate::value::{Relation, Value, ValueId, Values};
+use crate::value::{FilterValues, PacketValue, Relation, ValueId};
 use weir_demux::{Alu, code};
 
 /// Numbers that are compared one after the other; more are searched by halves.
@@ -18,7 +18,7 @@ struct Registers {
 }
 
 struct Emitter<'a> {
-    values: &'a Values,
+    values: &'a FilterValues,
     layout: Layout,
     registers: Registers,
     /// The values in the registers at each node's entry, as far as all paths agree.
@@ -30,9 +30,9 @@ struct Emitter<'a> {
 /// The instructions of a graph. An accepted packet is accepted with `snap` bytes.
 pub(crate) fn emit(
     graph: &Graph,
-    values: &Values,
+    values: &FilterValues,
     (words, snap): (u8, u32),
-) -> Result<Vec<weir_demux::Instruction>, Fault> {
+) -> Result<Vec<weir_demux::Instruction>, FilterFault> {
     let searched = emit_with(graph, values, words, ROW_MAX)?.instructions(snap);
     if searched.len() <= weir_demux::INSTRUCTIONS_MAX {
         return Ok(searched);
@@ -40,12 +40,12 @@ pub(crate) fn emit(
     // Searching by halves takes more instructions.
     let instructions = emit_with(graph, values, words, usize::MAX)?.instructions(snap);
     if instructions.len() > weir_demux::INSTRUCTIONS_MAX {
-        return Err(Fault::Instructions(instructions.len()));
+        return Err(FilterFault::Instructions(instructions.len()));
     }
     Ok(instructions)
 }
 
-fn emit_with(graph: &Graph, values: &Values, words: u8, row_max: usize) -> Result<Layout, Fault> {
+fn emit_with(graph: &Graph, values: &FilterValues, words: u8, row_max: usize) -> Result<Layout, FilterFault> {
     let mut emitter = Emitter {
         values,
         layout: Layout::new(graph.len()),
@@ -56,7 +56,7 @@ fn emit_with(graph: &Graph, values: &Values, words: u8, row_max: usize) -> Resul
     };
     let order = graph.order();
     if let Some(&root) = order.first()
-        && matches!(graph.get(root), Node::Accept | Node::Reject)
+        && matches!(graph.get(root), DecisionNode::Accept | DecisionNode::Reject)
     {
         emitter.layout.go(label(root));
         return Ok(emitter.layout);
@@ -64,15 +64,15 @@ fn emit_with(graph: &Graph, values: &Values, words: u8, row_max: usize) -> Resul
     for id in order {
         emitter.registers = emitter.entry.get(id.index()).copied().flatten().unwrap_or_default();
         match graph.get(id) {
-            Node::Accept | Node::Reject => {}
-            Node::Store { word, value, next } => {
+            DecisionNode::Accept | DecisionNode::Reject => {}
+            DecisionNode::Store { word, value, next } => {
                 emitter.layout.bind(label(id));
                 emitter.load_a(*value, 0)?;
                 emitter.layout.push(code::ST, u32::from(*word));
                 emitter.reaches(*next);
                 emitter.layout.go(label(*next));
             }
-            Node::Branch { value, numbers, yes, no } => {
+            DecisionNode::Branch { value, numbers, yes, no } => {
                 emitter.layout.bind(label(id));
                 emitter.branch(*value, numbers, (label(*yes), label(*no)))?;
                 emitter.reaches(*yes);
@@ -83,11 +83,11 @@ fn emit_with(graph: &Graph, values: &Values, words: u8, row_max: usize) -> Resul
     Ok(emitter.layout)
 }
 
-fn label(id: NodeId) -> Label {
+fn label(id: NodeId) -> CodeLabel {
     match id {
-        NodeId::REJECT => Label::Reject,
-        NodeId::ACCEPT => Label::Accept,
-        _ => Label::At(id.index()),
+        NodeId::REJECT => CodeLabel::Reject,
+        NodeId::ACCEPT => CodeLabel::Accept,
+        _ => CodeLabel::At(id.index()),
     }
 }
 
@@ -106,12 +106,12 @@ impl Emitter<'_> {
         }
     }
 
-    fn temporary(&self, word: u8) -> Result<u32, Fault> {
-        if word < self.words { Ok(u32::from(word)) } else { Err(Fault::Complex) }
+    fn temporary(&self, word: u8) -> Result<u32, FilterFault> {
+        if word < self.words { Ok(u32::from(word)) } else { Err(FilterFault::Complex) }
     }
 
     /// Computes a value into the accumulator. Words of scratch memory from `word` on are free.
-    fn load_a(&mut self, id: ValueId, word: u8) -> Result<(), Fault> {
+    fn load_a(&mut self, id: ValueId, word: u8) -> Result<(), FilterFault> {
         if self.registers.a == Some(id) {
             return Ok(());
         }
@@ -121,14 +121,14 @@ impl Emitter<'_> {
             return Ok(());
         }
         match self.values.get(id) {
-            Value::Constant(number) => self.layout.push(code::LD_IMM, number),
-            Value::Length => self.layout.push(code::LD_LEN, 0),
-            Value::Scratch { word, .. } => self.layout.push(code::LD_MEM, u32::from(word)),
-            Value::HeaderLength(_) => {
+            PacketValue::Constant(number) => self.layout.push(code::LD_IMM, number),
+            PacketValue::Length => self.layout.push(code::LD_LEN, 0),
+            PacketValue::Scratch { word, .. } => self.layout.push(code::LD_MEM, u32::from(word)),
+            PacketValue::HeaderLength(_) => {
                 self.load_x(id, word)?;
                 self.layout.push(code::TXA, 0);
             }
-            Value::Load { base, offset, width } => {
+            PacketValue::Load { base, offset, width } => {
                 let mode = match base {
                     Some(base) => {
                         self.load_x(base, word)?;
@@ -138,11 +138,11 @@ impl Emitter<'_> {
                 };
                 self.layout.push(mode | width.code(), offset);
             }
-            Value::Negate(of) => {
+            PacketValue::Negate(of) => {
                 self.load_a(of, word)?;
                 self.layout.push(code::NEG, 0);
             }
-            Value::Compute(operator, a, b) => {
+            PacketValue::Compute(operator, a, b) => {
                 let operation = code::ALU | operator.code();
                 if let Some(number) = self.values.constant_of(b) {
                     self.load_a(a, word)?;
@@ -152,22 +152,22 @@ impl Emitter<'_> {
                     self.layout.push(operation | code::BY_X, 0);
                 }
             }
-            Value::Compare(..) => return Err(Fault::Complex),
+            PacketValue::Compare(..) => return Err(FilterFault::Complex),
         }
         self.registers.a = Some(id);
         Ok(())
     }
 
     /// Computes a value into the index register.
-    fn load_x(&mut self, id: ValueId, word: u8) -> Result<(), Fault> {
+    fn load_x(&mut self, id: ValueId, word: u8) -> Result<(), FilterFault> {
         if self.registers.x == Some(id) {
             return Ok(());
         }
         match self.values.get(id) {
-            Value::Constant(number) => self.layout.push(code::LDX_IMM, number),
-            Value::Length => self.layout.push(code::LDX_LEN, 0),
-            Value::Scratch { word, .. } => self.layout.push(code::LDX_MEM, u32::from(word)),
-            Value::HeaderLength(offset) => self.layout.push(code::LDX_MSH, offset),
+            PacketValue::Constant(number) => self.layout.push(code::LDX_IMM, number),
+            PacketValue::Length => self.layout.push(code::LDX_LEN, 0),
+            PacketValue::Scratch { word, .. } => self.layout.push(code::LDX_MEM, u32::from(word)),
+            PacketValue::HeaderLength(offset) => self.layout.push(code::LDX_MSH, offset),
             _ => {
                 self.load_a(id, word)?;
                 self.layout.push(code::TAX, 0);
@@ -178,7 +178,7 @@ impl Emitter<'_> {
     }
 
     /// Computes one value into the accumulator and another one into the index register.
-    fn load_both(&mut self, a: ValueId, b: ValueId, word: u8) -> Result<(), Fault> {
+    fn load_both(&mut self, a: ValueId, b: ValueId, word: u8) -> Result<(), FilterFault> {
         if self.values.fits_x(b) {
             self.load_a(a, word)?;
             return self.load_x(b, word);
@@ -200,8 +200,13 @@ impl Emitter<'_> {
     }
 
     /// Goes to the first label where a value is one of these numbers, else to the second one.
-    fn branch(&mut self, value: ValueId, numbers: &Ranges, (yes, no): (Label, Label)) -> Result<(), Fault> {
-        if let Value::Compare(relation, a, b) = self.values.get(value) {
+    fn branch(
+        &mut self,
+        value: ValueId,
+        numbers: &Ranges,
+        (yes, no): (CodeLabel, CodeLabel),
+    ) -> Result<(), FilterFault> {
+        if let PacketValue::Compare(relation, a, b) = self.values.get(value) {
             self.load_both(a, b, 0)?;
             let jump = match relation {
                 Relation::Equal => code::JEQ,
@@ -223,7 +228,7 @@ impl Emitter<'_> {
         } else {
             None
         };
-        if let (Some((zero_to, other_to)), Value::Compute(Alu::And, of, mask)) =
+        if let (Some((zero_to, other_to)), PacketValue::Compute(Alu::And, of, mask)) =
             (zero_to, self.values.get(value))
             && let Some(mask) = self.values.constant_of(mask)
             && self.registers.a != Some(value)
@@ -250,7 +255,7 @@ impl Emitter<'_> {
     }
 
     /// Finds the piece in which the accumulator is: each begins at a number, and the last one ends at `max`.
-    fn search(&mut self, pieces: &[(u32, bool)], max: u32, (yes, no): (Label, Label)) {
+    fn search(&mut self, pieces: &[(u32, bool)], max: u32, (yes, no): (CodeLabel, CodeLabel)) {
         let to = |is_in: bool| if is_in { yes } else { no };
         let end = |i: usize| pieces.get(i + 1).map_or(max, |&(start, _)| start.saturating_sub(1));
         let [first, rest @ ..] = pieces else { return self.layout.go(no) };

@@ -9,12 +9,12 @@ pub struct FilterError {
     /// The length of that part in bytes. It is 0 where something is missing.
     pub len: usize,
     /// The fault.
-    pub fault: Fault,
+    pub fault: FilterFault,
 }
 
 /// The kinds of faults.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum FilterFault {
     /// The text is too long.
     #[error("the text has {0} bytes; a filter has at most {max}", max = crate::TEXT_BYTES_MAX)]
     Long(usize),

@@ -1,7 +1,7 @@
 //! Conditions as a graph of decisions: each node tests one value and leads to one of two others, never back.
 
 use crate::condition::{Condition, ConditionId, Conditions};
-use crate::error::Fault;
+use crate::error::FilterFault;
 use crate::ranges::Ranges;
 use crate::value::ValueId;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ pub(crate) struct NodeId(usize);
 
 /// A step of the decision.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Node {
+pub(crate) enum DecisionNode {
     Reject,
     Accept,
     /// To `yes` where the value is one of the numbers, else to `no`.
@@ -36,7 +36,7 @@ pub(crate) enum Node {
 /// The decisions of a filter, each one once.
 #[derive(Debug)]
 pub(crate) struct Graph {
-    nodes: Vec<Node>,
+    nodes: Vec<DecisionNode>,
     pub(crate) root: NodeId,
 }
 
@@ -51,21 +51,21 @@ impl NodeId {
 
 /// Makes a graph in which no node stands twice.
 struct Builder {
-    nodes: Vec<Node>,
-    known: HashMap<Node, NodeId>,
+    nodes: Vec<DecisionNode>,
+    known: HashMap<DecisionNode, NodeId>,
 }
 
 impl Builder {
     fn new() -> Self {
-        Self { nodes: vec![Node::Reject, Node::Accept], known: HashMap::new() }
+        Self { nodes: vec![DecisionNode::Reject, DecisionNode::Accept], known: HashMap::new() }
     }
 
-    fn node(&mut self, node: Node) -> Result<NodeId, Fault> {
+    fn node(&mut self, node: DecisionNode) -> Result<NodeId, FilterFault> {
         if let Some(&id) = self.known.get(&node) {
             return Ok(id);
         }
         if self.nodes.len() >= NODES_MAX {
-            return Err(Fault::Complex);
+            return Err(FilterFault::Complex);
         }
         let id = NodeId(self.nodes.len());
         self.known.insert(node.clone(), id);
@@ -79,7 +79,7 @@ impl Builder {
         code: &Conditions,
         (mut id, mut yes, mut no): (ConditionId, NodeId, NodeId),
         done: &mut HashMap<(ConditionId, NodeId, NodeId), NodeId>,
-    ) -> Result<NodeId, Fault> {
+    ) -> Result<NodeId, FilterFault> {
         let key = (id, yes, no);
         if let Some(&node) = done.get(&key) {
             return Ok(node);
@@ -88,10 +88,10 @@ impl Builder {
             match code.get(id) {
                 Condition::Always(holds) => break if holds { yes } else { no },
                 Condition::Test(value, numbers) => {
-                    break self.node(Node::Branch { value, numbers, yes, no })?;
+                    break self.node(DecisionNode::Branch { value, numbers, yes, no })?;
                 }
                 Condition::Store { word, value } => {
-                    break self.node(Node::Store { word, value, next: yes })?;
+                    break self.node(DecisionNode::Store { word, value, next: yes })?;
                 }
                 Condition::Not(of) => (id, yes, no) = (of, no, yes),
                 Condition::And(a, b) => (id, yes) = (a, self.lower(code, (b, yes, no), done)?),
@@ -109,7 +109,7 @@ impl Builder {
 }
 
 impl Graph {
-    pub(crate) fn new(code: &Conditions, condition: ConditionId) -> Result<Self, Fault> {
+    pub(crate) fn new(code: &Conditions, condition: ConditionId) -> Result<Self, FilterFault> {
         let mut builder = Builder::new();
         let root = builder.lower(code, (condition, NodeId::ACCEPT, NodeId::REJECT), &mut HashMap::new())?;
         Ok(Self { nodes: builder.nodes, root })
@@ -119,11 +119,11 @@ impl Graph {
         self.nodes.len()
     }
 
-    pub(crate) fn get(&self, id: NodeId) -> &Node {
-        self.nodes.get(id.0).unwrap_or(&Node::Reject)
+    pub(crate) fn get(&self, id: NodeId) -> &DecisionNode {
+        self.nodes.get(id.0).unwrap_or(&DecisionNode::Reject)
     }
 
-    pub(crate) fn set(&mut self, id: NodeId, node: Node) {
+    pub(crate) fn set(&mut self, id: NodeId, node: DecisionNode) {
         if let Some(place) = self.nodes.get_mut(id.0) {
             *place = node;
         }
@@ -132,9 +132,9 @@ impl Graph {
     /// The nodes that a node leads to; `no` first.
     pub(crate) fn after(&self, id: NodeId) -> [Option<NodeId>; 2] {
         match *self.get(id) {
-            Node::Branch { yes, no, .. } => [Some(no), Some(yes)],
-            Node::Store { next, .. } => [Some(next), None],
-            Node::Accept | Node::Reject => [None, None],
+            DecisionNode::Branch { yes, no, .. } => [Some(no), Some(yes)],
+            DecisionNode::Store { next, .. } => [Some(next), None],
+            DecisionNode::Accept | DecisionNode::Reject => [None, None],
         }
     }
 
@@ -164,19 +164,19 @@ impl Graph {
     }
 
     /// Removes unreachable nodes, and merges equal ones.
-    pub(crate) fn tidy(&mut self) -> Result<(), Fault> {
+    pub(crate) fn tidy(&mut self) -> Result<(), FilterFault> {
         let mut builder = Builder::new();
         let mut new = vec![NodeId::REJECT; self.nodes.len()];
         for id in self.order().into_iter().rev() {
             let to = |id: NodeId| new.get(id.0).copied().unwrap_or(NodeId::REJECT);
             let node = match self.get(id).clone() {
-                Node::Reject => NodeId::REJECT,
-                Node::Accept => NodeId::ACCEPT,
-                Node::Branch { value, numbers, yes, no } => {
-                    builder.node(Node::Branch { value, numbers, yes: to(yes), no: to(no) })?
+                DecisionNode::Reject => NodeId::REJECT,
+                DecisionNode::Accept => NodeId::ACCEPT,
+                DecisionNode::Branch { value, numbers, yes, no } => {
+                    builder.node(DecisionNode::Branch { value, numbers, yes: to(yes), no: to(no) })?
                 }
-                Node::Store { word, value, next } => {
-                    builder.node(Node::Store { word, value, next: to(next) })?
+                DecisionNode::Store { word, value, next } => {
+                    builder.node(DecisionNode::Store { word, value, next: to(next) })?
                 }
             };
             if let Some(place) = new.get_mut(id.0) {

@@ -1,12 +1,12 @@
 //! The headers below IP: where they lie, which protocol they say follows, and encapsulations that move what follows.
 
-use crate::condition::{ConditionId, Conditions, Place};
-use crate::error::Fault;
+use crate::condition::{ConditionId, Conditions, PacketOffset};
+use crate::error::FilterFault;
 use crate::names::Transport;
-use crate::network::Direction;
+use crate::network::AddressSide;
 use crate::ranges::Ranges;
 use crate::value::ValueId;
-use weir_demux::{Alu, Width};
+use weir_demux::{Alu, LoadWidth};
 use weir_wire::LinkType;
 
 pub(crate) const IP: u32 = 0x0800;
@@ -40,7 +40,7 @@ const COOKED_802_2: u32 = 4;
 
 /// The kinds of link headers, and PPP inside of PPPoE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Link {
+pub(crate) enum LinkHeader {
     Ethernet,
     Null,
     Loop,
@@ -52,7 +52,7 @@ pub(crate) enum Link {
     Ppp,
 }
 
-impl Link {
+impl LinkHeader {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Ethernet => "Ethernet",
@@ -71,13 +71,13 @@ impl Link {
 /// The offsets of a packet's headers. `vlan`, `mpls`, `pppoes` and `geneve` change them for everything behind them in the text.
 #[derive(Clone, Debug)]
 pub(crate) struct Layers {
-    pub(crate) link: Link,
+    pub(crate) link: LinkHeader,
     /// The link header.
-    pub(crate) header: Place,
+    pub(crate) header: PacketOffset,
     /// The protocol field of the link header, where there is one.
-    pub(crate) protocol: Option<Place>,
+    pub(crate) protocol: Option<PacketOffset>,
     /// The payload of the link header.
-    pub(crate) payload: Place,
+    pub(crate) payload: PacketOffset,
     /// Bytes from the payload to the network header.
     pub(crate) network: u32,
     /// The same, where an 802.2 header follows the link header.
@@ -91,20 +91,20 @@ pub(crate) struct Layers {
 impl Layers {
     pub(crate) fn new(link_type: LinkType) -> Self {
         let (link, protocol, payload, behind_llc) = match link_type {
-            LinkType::Ethernet => (Link::Ethernet, Some(12), 14, 3),
-            LinkType::Null => (Link::Null, Some(0), 4, 0),
-            LinkType::Loop => (Link::Loop, Some(0), 4, 0),
-            LinkType::LinuxSll => (Link::Cooked, Some(14), 16, 0),
-            LinkType::LinuxSll2 => (Link::Cooked2, Some(0), 20, 0),
-            LinkType::Raw => (Link::Raw, None, 0, 0),
-            LinkType::Ipv4 => (Link::Ipv4, None, 0, 0),
-            LinkType::Ipv6 => (Link::Ipv6, None, 0, 0),
+            LinkType::Ethernet => (LinkHeader::Ethernet, Some(12), 14, 3),
+            LinkType::Null => (LinkHeader::Null, Some(0), 4, 0),
+            LinkType::Loop => (LinkHeader::Loop, Some(0), 4, 0),
+            LinkType::LinuxSll => (LinkHeader::Cooked, Some(14), 16, 0),
+            LinkType::LinuxSll2 => (LinkHeader::Cooked2, Some(0), 20, 0),
+            LinkType::Raw => (LinkHeader::Raw, None, 0, 0),
+            LinkType::Ipv4 => (LinkHeader::Ipv4, None, 0, 0),
+            LinkType::Ipv6 => (LinkHeader::Ipv6, None, 0, 0),
         };
         Self {
             link,
-            header: Place::at(0),
-            protocol: protocol.map(Place::at),
-            payload: Place::at(payload),
+            header: PacketOffset::at(0),
+            protocol: protocol.map(PacketOffset::at),
+            payload: PacketOffset::at(payload),
             network: 0,
             behind_llc,
             labels: 0,
@@ -113,33 +113,33 @@ impl Layers {
     }
 
     /// The network header, or what is taken for it.
-    pub(crate) fn network(&self) -> Place {
+    pub(crate) fn network(&self) -> PacketOffset {
         self.payload.plus(self.network)
     }
 
-    pub(crate) fn no(&self, what: &'static str) -> Fault {
-        Fault::Link { what, link: self.link.name() }
+    pub(crate) fn no(&self, what: &'static str) -> FilterFault {
+        FilterFault::Link { what, link: self.link.name() }
     }
 
     /// The packet carries this protocol: an EtherType, or below 1,501 an 802.2 service access point.
-    pub(crate) fn carries(&self, code: &mut Conditions, protocol: u32) -> Result<ConditionId, Fault> {
+    pub(crate) fn carries(&self, code: &mut Conditions, protocol: u32) -> Result<ConditionId, FilterFault> {
         if self.labels > 0 {
             return self.carried_by_mpls(code, protocol);
         }
         let field = self.protocol.unwrap_or_default();
         match self.link {
-            Link::Ethernet => self.carried_by_ethernet(code, field, protocol),
-            Link::Cooked => self.carried_by_cooked(code, field, protocol),
-            Link::Cooked2 => code.load_equals(field, Width::Half, protocol),
-            Link::Ppp => code.load_equals(field, Width::Half, ppp_protocol(protocol)),
-            Link::Raw => match protocol {
-                IP => code.load_masked(self.header, Width::Byte, 0xf0, 0x40),
-                IP6 => code.load_masked(self.header, Width::Byte, 0xf0, 0x60),
+            LinkHeader::Ethernet => self.carried_by_ethernet(code, field, protocol),
+            LinkHeader::Cooked => self.carried_by_cooked(code, field, protocol),
+            LinkHeader::Cooked2 => code.load_equals(field, LoadWidth::Half, protocol),
+            LinkHeader::Ppp => code.load_equals(field, LoadWidth::Half, ppp_protocol(protocol)),
+            LinkHeader::Raw => match protocol {
+                IP => code.load_masked(self.header, LoadWidth::Byte, 0xf0, 0x40),
+                IP6 => code.load_masked(self.header, LoadWidth::Byte, 0xf0, 0x60),
                 _ => code.always(false),
             },
-            Link::Ipv4 => code.always(protocol == IP),
-            Link::Ipv6 => code.always(protocol == IP6),
-            Link::Null | Link::Loop => {
+            LinkHeader::Ipv4 => code.always(protocol == IP),
+            LinkHeader::Ipv6 => code.always(protocol == IP6),
+            LinkHeader::Null | LinkHeader::Loop => {
                 // AF_INET is 2 everywhere. AF_INET6 is 10 on Linux, 24, 28 and 30 on NetBSD, FreeBSD and macOS.
                 let families: &[u32] = match protocol {
                     IP => &[2],
@@ -147,43 +147,43 @@ impl Layers {
                     _ => return code.always(false),
                 };
                 let mut words = families.to_vec();
-                if self.link == Link::Null {
+                if self.link == LinkHeader::Null {
                     // In the byte order of the capturing machine.
                     words.extend(families.iter().map(|family| family.swap_bytes()));
                 }
-                let family = code.load(self.header, Width::Word)?;
+                let family = code.load(self.header, LoadWidth::Word)?;
                 code.test(family, Ranges::of(&words))
             }
         }
     }
 
-    fn carried_by_mpls(&self, code: &mut Conditions, protocol: u32) -> Result<ConditionId, Fault> {
+    fn carried_by_mpls(&self, code: &mut Conditions, protocol: u32) -> Result<ConditionId, FilterFault> {
         let version = match protocol {
             IP => 0x40,
             IP6 => 0x60,
-            _ => return Err(Fault::Link { what: "a protocol other than IPv4 and IPv6", link: "MPLS" }),
+            _ => return Err(FilterFault::Link { what: "a protocol other than IPv4 and IPv6", link: "MPLS" }),
         };
         let network = self.network();
-        let bottom = code.load_masked(network.plus(2_u32.wrapping_neg()), Width::Byte, 1, 1)?;
-        let is_version = code.load_masked(network, Width::Byte, 0xf0, version)?;
+        let bottom = code.load_masked(network.plus(2_u32.wrapping_neg()), LoadWidth::Byte, 1, 1)?;
+        let is_version = code.load_masked(network, LoadWidth::Byte, 0xf0, version)?;
         code.and(bottom, is_version)
     }
 
     fn carried_by_ethernet(
         &self,
         code: &mut Conditions,
-        field: Place,
+        field: PacketOffset,
         protocol: u32,
-    ) -> Result<ConditionId, Fault> {
-        let number = code.load(field, Width::Half)?;
+    ) -> Result<ConditionId, FilterFault> {
+        let number = code.load(field, LoadWidth::Half)?;
         let has_llc = code.test(number, Ranges::between(0, LENGTH_MAX))?;
         if protocol != SAP_IPX {
             return self.carried_by_type_or_llc(code, protocol, (number, has_llc), field.plus(2));
         }
         let is_it = code.equals(number, IPX)?;
         let snap = self.snap(code, 0, IPX)?;
-        let sap = code.load_equals(self.payload, Width::Byte, SAP_IPX)?;
-        let bare = code.load_equals(self.payload, Width::Half, 0xffff)?;
+        let sap = code.load_equals(self.payload, LoadWidth::Byte, SAP_IPX)?;
+        let bare = code.load_equals(self.payload, LoadWidth::Half, 0xffff)?;
         let any = code.any(&[snap, sap, bare])?;
         let in_802_3 = code.and(has_llc, any)?;
         code.or(is_it, in_802_3)
@@ -192,10 +192,10 @@ impl Layers {
     fn carried_by_cooked(
         &self,
         code: &mut Conditions,
-        field: Place,
+        field: PacketOffset,
         protocol: u32,
-    ) -> Result<ConditionId, Fault> {
-        let number = code.load(field, Width::Half)?;
+    ) -> Result<ConditionId, FilterFault> {
+        let number = code.load(field, LoadWidth::Half)?;
         let has_llc = code.equals(number, COOKED_802_2)?;
         if protocol != SAP_IPX {
             let sap = self.header.plus(self.payload.constant);
@@ -203,7 +203,7 @@ impl Layers {
         }
         let is_it = code.test(number, Ranges::of(&[IPX, COOKED_802_3]))?;
         let snap = self.snap(code, 0, IPX)?;
-        let sap = code.load_equals(self.payload, Width::Byte, SAP_IPX)?;
+        let sap = code.load_equals(self.payload, LoadWidth::Byte, SAP_IPX)?;
         let either = code.or(sap, snap)?;
         let in_802_2 = code.and(has_llc, either)?;
         code.or(is_it, in_802_2)
@@ -215,11 +215,11 @@ impl Layers {
         code: &mut Conditions,
         protocol: u32,
         (number, has_llc): (ValueId, ConditionId),
-        sap: Place,
-    ) -> Result<ConditionId, Fault> {
+        sap: PacketOffset,
+    ) -> Result<ConditionId, FilterFault> {
         match protocol {
             SAP_ISO | SAP_IP | SAP_NETBEUI => {
-                let both = code.load_equals(self.payload, Width::Half, protocol << 8 | protocol)?;
+                let both = code.load_equals(self.payload, LoadWidth::Half, protocol << 8 | protocol)?;
                 code.and(has_llc, both)
             }
             ATALK | AARP => {
@@ -229,7 +229,7 @@ impl Layers {
                 code.or(is_it, in_llc)
             }
             0..=LENGTH_MAX => {
-                let is_it = code.load_equals(sap, Width::Byte, protocol)?;
+                let is_it = code.load_equals(sap, LoadWidth::Byte, protocol)?;
                 code.and(has_llc, is_it)
             }
             _ => code.equals(number, protocol),
@@ -237,24 +237,33 @@ impl Layers {
     }
 
     /// An 802.2 header with SNAP, of this organisation and protocol.
-    fn snap(&self, code: &mut Conditions, organisation: u32, protocol: u32) -> Result<ConditionId, Fault> {
+    fn snap(
+        &self,
+        code: &mut Conditions,
+        organisation: u32,
+        protocol: u32,
+    ) -> Result<ConditionId, FilterFault> {
         let [_, a, b, c] = organisation.to_be_bytes();
         let [_, _, d, e] = protocol.to_be_bytes();
         code.load_bytes(self.payload, &[0xaa, 0xaa, 0x03, a, b, c, d, e])
     }
 
     /// An IEEE 802.1Q tag: three EtherTypes. What follows lies four bytes further on.
-    pub(crate) fn vlan(&mut self, code: &mut Conditions, id: Option<u32>) -> Result<ConditionId, Fault> {
+    pub(crate) fn vlan(
+        &mut self,
+        code: &mut Conditions,
+        id: Option<u32>,
+    ) -> Result<ConditionId, FilterFault> {
         if self.labels > 0 {
-            return Err(Fault::Link { what: "`vlan`", link: "MPLS" });
+            return Err(FilterFault::Link { what: "`vlan`", link: "MPLS" });
         }
-        if self.link != Link::Ethernet {
+        if self.link != LinkHeader::Ethernet {
             return Err(self.no("`vlan`"));
         }
-        let field = code.load(self.protocol.unwrap_or_default(), Width::Half)?;
+        let field = code.load(self.protocol.unwrap_or_default(), LoadWidth::Half)?;
         let mut is_tagged = code.test(field, Ranges::of(&[0x8100, 0x88a8, 0x9100]))?;
         if let Some(id) = within("VLAN", id, 0xfff)? {
-            let is_id = code.load_masked(self.network(), Width::Half, 0xfff, id)?;
+            let is_id = code.load_masked(self.network(), LoadWidth::Half, 0xfff, id)?;
             is_tagged = code.and(is_tagged, is_id)?;
         }
         self.payload = self.payload.plus(4);
@@ -263,20 +272,24 @@ impl Layers {
     }
 
     /// An MPLS label. What follows lies four bytes further on.
-    pub(crate) fn mpls(&mut self, code: &mut Conditions, label: Option<u32>) -> Result<ConditionId, Fault> {
+    pub(crate) fn mpls(
+        &mut self,
+        code: &mut Conditions,
+        label: Option<u32>,
+    ) -> Result<ConditionId, FilterFault> {
         let network = self.network();
         let mut has_label = if self.labels > 0 {
             // The label before was not the last one.
-            code.load_masked(network.plus(2_u32.wrapping_neg()), Width::Byte, 1, 0)?
+            code.load_masked(network.plus(2_u32.wrapping_neg()), LoadWidth::Byte, 1, 0)?
         } else {
             match self.link {
-                Link::Ethernet => self.carries(code, MPLS)?,
-                Link::Ppp => self.carries(code, 0x0281)?,
+                LinkHeader::Ethernet => self.carries(code, MPLS)?,
+                LinkHeader::Ppp => self.carries(code, 0x0281)?,
                 _ => return Err(self.no("`mpls`")),
             }
         };
         if let Some(label) = within("MPLS label", label, 0xf_ffff)? {
-            let is_it = code.load_masked(network, Width::Word, 0xffff_f000, label << 12)?;
+            let is_it = code.load_masked(network, LoadWidth::Word, 0xffff_f000, label << 12)?;
             has_label = code.and(has_label, is_it)?;
         }
         self.network += 4;
@@ -290,15 +303,15 @@ impl Layers {
         &mut self,
         code: &mut Conditions,
         session: Option<u32>,
-    ) -> Result<ConditionId, Fault> {
+    ) -> Result<ConditionId, FilterFault> {
         let mut is_session = self.carries(code, PPPOE_SESSION)?;
         if let Some(session) = within("PPPoE session", session, 0xffff)? {
-            let is_it = code.load_masked(self.network(), Width::Word, 0xffff, session)?;
+            let is_it = code.load_masked(self.network(), LoadWidth::Word, 0xffff, session)?;
             is_session = code.and(is_session, is_it)?;
         }
         let ppp = self.network().plus(6);
         *self = Self {
-            link: Link::Ppp,
+            link: LinkHeader::Ppp,
             header: ppp,
             protocol: Some(ppp),
             payload: ppp.plus(2),
@@ -315,7 +328,7 @@ impl Layers {
         &mut self,
         code: &mut Conditions,
         network: Option<u32>,
-    ) -> Result<ConditionId, Fault> {
+    ) -> Result<ConditionId, FilterFault> {
         let network = within("Geneve network", network, 0xff_ffff)?;
         let words = [code.word()?, code.word()?, code.word()?, code.word()?];
         let [start_word, header_word, protocol_word, payload_word] = words;
@@ -323,11 +336,11 @@ impl Layers {
         for (udp, protocol) in [(self.above_ip4(code)?, IP), (self.network().plus(40), IP6)] {
             let version = if protocol == IP { 4 } else { 6 };
             let is_geneve =
-                self.port(code, version, Some(Transport::Udp), Direction::Dst, (GENEVE_PORT, GENEVE_PORT))?;
-            let version = code.load_masked(udp.plus(8), Width::Byte, 0xc0, 0)?;
+                self.port(code, version, Some(Transport::Udp), AddressSide::Dst, (GENEVE_PORT, GENEVE_PORT))?;
+            let version = code.load_masked(udp.plus(8), LoadWidth::Byte, 0xc0, 0)?;
             let mut all = vec![is_geneve, version];
             if let Some(network) = network {
-                all.push(code.load_masked(udp.plus(12), Width::Word, 0xffff_ff00, network << 8)?);
+                all.push(code.load_masked(udp.plus(12), LoadWidth::Word, 0xffff_ff00, network << 8)?);
             }
             let start = place_value(code, udp.plus(8))?;
             all.push(code.store(start_word, start)?);
@@ -335,14 +348,14 @@ impl Layers {
         }
         let is_geneve = code.any(&either)?;
         let start = code.values.stored(start_word)?;
-        let options = code.values.load(Some(start), 0, Width::Byte)?;
+        let options = code.values.load(Some(start), 0, LoadWidth::Byte)?;
         let options = compute(code, Alu::And, options, 0x3f)?;
         let options = compute(code, Alu::Mul, options, 4)?;
         let options = compute(code, Alu::Add, options, 8)?;
         let header = code.values.compute(Alu::Add, options, start)?;
         let store_header = code.store(header_word, header)?;
         let header = code.values.stored(header_word)?;
-        let field = code.values.load(Some(start), 2, Width::Half)?;
+        let field = code.values.load(Some(start), 2, LoadWidth::Half)?;
         let is_ethernet = code.equals(field, TRANSPARENT_ETHERNET)?;
         let store = |protocol: ValueId, payload: ValueId, code: &mut Conditions| {
             let protocol = code.store(protocol_word, protocol)?;
@@ -357,9 +370,9 @@ impl Layers {
         let places = code.if_else(is_ethernet, ethernet, other)?;
         let payload = code.values.stored(payload_word)?;
         let protocol = code.values.stored(protocol_word)?;
-        let behind = |base| Place { constant: 0, base: Some(base) };
+        let behind = |base| PacketOffset { constant: 0, base: Some(base) };
         *self = Self {
-            link: Link::Ethernet,
+            link: LinkHeader::Ethernet,
             header: behind(header),
             protocol: Some(behind(protocol)),
             payload: behind(payload),
@@ -372,30 +385,30 @@ impl Layers {
     }
 
     /// The packet has an Ethernet header. Inside of Geneve it may have none.
-    pub(crate) fn has_header(&self, code: &mut Conditions) -> Result<ConditionId, Fault> {
+    pub(crate) fn has_header(&self, code: &mut Conditions) -> Result<ConditionId, FilterFault> {
         let Some((header, payload)) = self.inner else { return code.always(true) };
         let (value, same) = code.values.relate(crate::value::Relation::Equal, header, payload)?;
         code.test(value, same.not())
     }
 
     /// The place behind an IPv4 header.
-    pub(crate) fn above_ip4(&self, code: &mut Conditions) -> Result<Place, Fault> {
+    pub(crate) fn above_ip4(&self, code: &mut Conditions) -> Result<PacketOffset, FilterFault> {
         let network = self.network();
         let length = match network.base {
             None => code.values.header_length(network.constant)?,
             Some(base) => {
-                let first = code.load(network, Width::Byte)?;
+                let first = code.load(network, LoadWidth::Byte)?;
                 let words = compute(code, Alu::And, first, 0xf)?;
                 let bytes = compute(code, Alu::Lsh, words, 2)?;
                 code.values.compute(Alu::Add, bytes, base)?
             }
         };
-        Ok(Place { constant: network.constant, base: Some(length) })
+        Ok(PacketOffset { constant: network.constant, base: Some(length) })
     }
 }
 
 /// A place as a number.
-fn place_value(code: &mut Conditions, place: Place) -> Result<ValueId, Fault> {
+fn place_value(code: &mut Conditions, place: PacketOffset) -> Result<ValueId, FilterFault> {
     match place.base {
         Some(base) => compute(code, Alu::Add, base, place.constant),
         None => code.values.constant(place.constant),
@@ -408,15 +421,15 @@ pub(crate) fn compute(
     operator: Alu,
     value: ValueId,
     number: u32,
-) -> Result<ValueId, Fault> {
+) -> Result<ValueId, FilterFault> {
     let number = code.values.constant(number)?;
     code.values.compute(operator, value, number)
 }
 
 /// A number that is checked against its limit, where there is a number.
-fn within(what: &'static str, value: Option<u32>, max: u32) -> Result<Option<u32>, Fault> {
+fn within(what: &'static str, value: Option<u32>, max: u32) -> Result<Option<u32>, FilterFault> {
     match value {
-        Some(value) if value > max => Err(Fault::Limit { what, value, max }),
+        Some(value) if value > max => Err(FilterFault::Limit { what, value, max }),
         _ => Ok(value),
     }
 }

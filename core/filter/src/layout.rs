@@ -8,7 +8,7 @@ const ROUNDS_MAX: usize = 32;
 
 /// A place in the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Label {
+pub(crate) enum CodeLabel {
     Reject,
     Accept,
     At(usize),
@@ -17,9 +17,9 @@ pub(crate) enum Label {
 #[derive(Clone, Copy, Debug)]
 enum Item {
     Plain { code: u16, k: u32 },
-    Test { code: u16, k: u32, yes: Label, no: Label, is_yes_far: bool, is_no_far: bool },
-    Go(Label),
-    Bind(Label),
+    Test { code: u16, k: u32, yes: CodeLabel, no: CodeLabel, is_yes_far: bool, is_no_far: bool },
+    Go(CodeLabel),
+    Bind(CodeLabel),
 }
 
 /// Instructions whose jumps lead to labels.
@@ -36,27 +36,27 @@ impl Layout {
     }
 
     /// A new label.
-    pub(crate) fn label(&mut self) -> Label {
+    pub(crate) fn label(&mut self) -> CodeLabel {
         self.labels += 1;
-        Label::At(self.labels - 1)
+        CodeLabel::At(self.labels - 1)
     }
 
     pub(crate) fn push(&mut self, code: u16, k: u32) {
         self.items.push(Item::Plain { code, k });
     }
 
-    pub(crate) fn jump(&mut self, code: u16, k: u32, yes: Label, no: Label) {
+    pub(crate) fn jump(&mut self, code: u16, k: u32, yes: CodeLabel, no: CodeLabel) {
         if yes == no {
             return self.go(yes);
         }
         self.items.push(Item::Test { code, k, yes, no, is_yes_far: false, is_no_far: false });
     }
 
-    pub(crate) fn go(&mut self, to: Label) {
+    pub(crate) fn go(&mut self, to: CodeLabel) {
         self.items.push(Item::Go(to));
     }
 
-    pub(crate) fn bind(&mut self, label: Label) {
+    pub(crate) fn bind(&mut self, label: CodeLabel) {
         self.items.push(Item::Bind(label));
     }
 
@@ -73,7 +73,7 @@ impl Layout {
     }
 
     /// Returns true if a label is bound at item `i`, with no instruction before it.
-    fn is_here(&self, mut i: usize, label: Label) -> bool {
+    fn is_here(&self, mut i: usize, label: CodeLabel) -> bool {
         while let Some(Item::Bind(bound)) = self.items.get(i) {
             if *bound == label {
                 return true;
@@ -84,7 +84,7 @@ impl Layout {
     }
 
     /// The place of each label, and of each item.
-    fn places(&self) -> (HashMap<Label, usize>, Vec<usize>) {
+    fn places(&self) -> (HashMap<CodeLabel, usize>, Vec<usize>) {
         let (mut labels, mut places, mut at) = (HashMap::new(), Vec::with_capacity(self.items.len()), 0);
         for (i, item) in self.items.iter().enumerate() {
             if let Item::Bind(label) = item {
@@ -102,12 +102,12 @@ impl Layout {
             })
         };
         // The two returns come last, where something leads to them.
-        if uses(Label::Accept) {
-            labels.insert(Label::Accept, at);
+        if uses(CodeLabel::Accept) {
+            labels.insert(CodeLabel::Accept, at);
             at += 1;
         }
-        if uses(Label::Reject) {
-            labels.insert(Label::Reject, at);
+        if uses(CodeLabel::Reject) {
+            labels.insert(CodeLabel::Reject, at);
         }
         (labels, places)
     }
@@ -138,13 +138,13 @@ impl Layout {
         self.stretch();
         let (labels, _) = self.places();
         let mut all: Vec<Instruction> = Vec::new();
-        let far = |all: &mut Vec<Instruction>, to: Label| {
+        let far = |all: &mut Vec<Instruction>, to: CodeLabel| {
             let next = all.len() + 1;
             let distance = labels.get(&to).map_or(0, |to| to.saturating_sub(next));
             all.push(match to {
-                Label::Accept => Instruction { code: code::RET, jt: 0, jf: 0, k: snap },
-                Label::Reject => Instruction { code: code::RET, jt: 0, jf: 0, k: 0 },
-                Label::At(_) => Instruction {
+                CodeLabel::Accept => Instruction { code: code::RET, jt: 0, jf: 0, k: snap },
+                CodeLabel::Reject => Instruction { code: code::RET, jt: 0, jf: 0, k: 0 },
+                CodeLabel::At(_) => Instruction {
                     code: code::JA,
                     jt: 0,
                     jf: 0,
@@ -159,7 +159,7 @@ impl Layout {
                 Item::Go(_) | Item::Bind(_) => {}
                 Item::Test { code, k, yes, no, is_yes_far, is_no_far } => {
                     let next = all.len() + 1;
-                    let near = |to: Label| {
+                    let near = |to: CodeLabel| {
                         let distance = labels.get(&to).map_or(0, |to| to.saturating_sub(next));
                         u8::try_from(distance).unwrap_or(u8::MAX)
                     };
@@ -179,7 +179,7 @@ impl Layout {
                 }
             }
         }
-        for (label, k) in [(Label::Accept, snap), (Label::Reject, 0)] {
+        for (label, k) in [(CodeLabel::Accept, snap), (CodeLabel::Reject, 0)] {
             if labels.contains_key(&label) {
                 all.push(Instruction { code: code::RET, jt: 0, jf: 0, k });
             }

@@ -1,6 +1,6 @@
 //! Compiler for packet filters in the language of pcap-filter(7).
 //!
-//! [`compile`] makes a [`Program`] of the classic BPF machine of a text, for packets of one link type. It reads no file, asks no name server, and its work
+//! [`compile`] makes a [`FilterProgram`] of the classic BPF machine of a text, for packets of one link type. It reads no file, asks no name server, and its work
 //! and memory are bounded: texts of strangers are compiled like any others.
 //!
 //! ```
@@ -59,13 +59,13 @@ mod token;
 mod value;
 mod word;
 
-pub use error::{Fault, FilterError};
-pub use names::{FixedNames, Names, Service, Transport};
+pub use error::{FilterError, FilterFault};
+pub use names::{FixedNames, Names, PortName, Transport};
 
 use graph::{Graph, NodeId};
 use layers::Layers;
 use parse::Parser;
-use weir_demux::Program;
+use weir_demux::FilterProgram;
 use weir_wire::LinkType;
 
 /// The longest text of a filter, in bytes.
@@ -83,10 +83,10 @@ pub fn compile(
     link_type: LinkType,
     snap: u32,
     names: &dyn Names,
-) -> Result<Program, FilterError> {
+) -> Result<FilterProgram, FilterError> {
     let whole = |fault| FilterError { at: 0, len: text.len(), fault };
     if text.len() > TEXT_BYTES_MAX {
-        return Err(whole(Fault::Long(text.len())));
+        return Err(whole(FilterFault::Long(text.len())));
     }
     let mut parser = Parser::new(text, Layers::new(link_type), names)?;
     let condition = parser.parse()?;
@@ -94,8 +94,8 @@ pub fn compile(
     let mut graph = Graph::new(&code, condition).map_err(whole)?;
     optimise::optimise(&mut graph, &code.values).map_err(whole)?;
     if !graph.order().contains(&NodeId::ACCEPT) {
-        return Err(whole(Fault::Nothing));
+        return Err(whole(FilterFault::Nothing));
     }
     let instructions = emit::emit(&graph, &code.values, (code.words_left(), snap.max(1))).map_err(whole)?;
-    Program::new(&instructions).map_err(|_| whole(Fault::Instructions(instructions.len())))
+    FilterProgram::new(&instructions).map_err(|_| whole(FilterFault::Instructions(instructions.len())))
 }

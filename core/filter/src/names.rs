@@ -5,7 +5,7 @@ use core::net::IpAddr;
 
 /// A port by name: its number, and the protocol, where the name belongs to one only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Service {
+pub struct PortName {
     /// The port number.
     pub port: u16,
     /// The protocol.
@@ -47,7 +47,7 @@ pub trait Names {
     fn host(&self, name: &str) -> Vec<IpAddr>;
 
     /// The port of a service that is not in the fixed table.
-    fn service(&self, name: &str) -> Option<Service>;
+    fn service(&self, name: &str) -> Option<PortName>;
 }
 
 /// The names of the fixed table, and no others.
@@ -59,21 +59,21 @@ impl Names for FixedNames {
         Vec::new()
     }
 
-    fn service(&self, _: &str) -> Option<Service> {
+    fn service(&self, _: &str) -> Option<PortName> {
         None
     }
 }
 
 /// The port that the fixed table has for a name.
-pub(crate) fn service(name: &str) -> Option<Service> {
+pub(crate) fn service(name: &str) -> Option<PortName> {
     let both = |list: &[(&str, u16)]| list.iter().find(|(known, _)| *known == name).map(|&(_, port)| port);
     if let Some(port) = both(BOTH) {
-        return Some(Service { port, protocol: None });
+        return Some(PortName { port, protocol: None });
     }
     if let Some(port) = both(TCP) {
-        return Some(Service { port, protocol: Some(Transport::Tcp) });
+        return Some(PortName { port, protocol: Some(Transport::Tcp) });
     }
-    both(UDP).map(|port| Service { port, protocol: Some(Transport::Udp) })
+    both(UDP).map(|port| PortName { port, protocol: Some(Transport::Udp) })
 }
 
 /// Names for one port of TCP and of UDP.

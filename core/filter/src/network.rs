@@ -1,17 +1,17 @@
 //! Hosts, ports and protocols: IPv4, IPv6, ARP, DECnet, OSI.
 
 use crate::condition::{ConditionId, Conditions};
-use crate::error::Fault;
+use crate::error::FilterFault;
 use crate::layers::{
-    AARP, ARP, ATALK, DECNET, IP, IP6, LAT, Layers, Link, MOPDL, MOPRC, RARP, SAP_IPX, SAP_ISO, SAP_NETBEUI,
-    SAP_STP, SCA, compute,
+    AARP, ARP, ATALK, DECNET, IP, IP6, LAT, Layers, LinkHeader, MOPDL, MOPRC, RARP, SAP_IPX, SAP_ISO,
+    SAP_NETBEUI, SAP_STP, SCA, compute,
 };
 use crate::names::Transport;
 use crate::ranges::Ranges;
 use crate::value::ValueId;
 use crate::word::Proto;
 use core::net::Ipv6Addr;
-use weir_demux::{Alu, Width};
+use weir_demux::{Alu, LoadWidth};
 
 /// Headers that `protochain` follows, at most. libpcap follows them without end.
 const CHAIN_MAX: u32 = 8;
@@ -26,7 +26,7 @@ pub(crate) const CLNP: u32 = 0x81;
 
 /// The choice between a packet's two addresses or ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub(crate) enum AddressSide {
     Src,
     Dst,
     Either,
@@ -38,15 +38,15 @@ impl Layers {
     fn directed(
         &self,
         code: &mut Conditions,
-        direction: Direction,
-        one: &mut dyn FnMut(&mut Conditions, bool) -> Result<ConditionId, Fault>,
-    ) -> Result<ConditionId, Fault> {
+        direction: AddressSide,
+        one: &mut dyn FnMut(&mut Conditions, bool) -> Result<ConditionId, FilterFault>,
+    ) -> Result<ConditionId, FilterFault> {
         match direction {
-            Direction::Src => one(code, true),
-            Direction::Dst => one(code, false),
-            Direction::Either | Direction::Both => {
+            AddressSide::Src => one(code, true),
+            AddressSide::Dst => one(code, false),
+            AddressSide::Either | AddressSide::Both => {
                 let (src, dst) = (one(code, true)?, one(code, false)?);
-                if direction == Direction::Both { code.and(src, dst) } else { code.or(src, dst) }
+                if direction == AddressSide::Both { code.and(src, dst) } else { code.or(src, dst) }
             }
         }
     }
@@ -56,14 +56,14 @@ impl Layers {
         &self,
         code: &mut Conditions,
         protocol: Option<Proto>,
-        direction: Direction,
+        direction: AddressSide,
         (address, mask): (u32, u32),
-    ) -> Result<ConditionId, Fault> {
+    ) -> Result<ConditionId, FilterFault> {
         let within = |code: &mut Conditions, number, src, dst| {
             let carried = self.carries(code, number)?;
             let hosts = self.directed(code, direction, &mut |code, is_src| {
                 let place = self.network().plus(if is_src { src } else { dst });
-                code.load_masked(place, Width::Word, mask, address)
+                code.load_masked(place, LoadWidth::Word, mask, address)
             })?;
             code.and(carried, hosts)
         };
@@ -79,9 +79,9 @@ impl Layers {
             Some(Proto::Ip) => within(code, IP, 12, 16),
             Some(Proto::Arp) => within(code, ARP, 14, 24),
             Some(Proto::Rarp) => within(code, RARP, 14, 24),
-            Some(Proto::Ip6) => Err(Fault::Qualifier("`ip6` does not go with an IPv4 address")),
+            Some(Proto::Ip6) => Err(FilterFault::Qualifier("`ip6` does not go with an IPv4 address")),
             Some(_) => {
-                Err(Fault::Qualifier("only `ip`, `arp` and `rarp` go with an IPv4 address or network"))
+                Err(FilterFault::Qualifier("only `ip`, `arp` and `rarp` go with an IPv4 address or network"))
             }
         }
     }
@@ -91,11 +91,11 @@ impl Layers {
         &self,
         code: &mut Conditions,
         protocol: Option<Proto>,
-        direction: Direction,
+        direction: AddressSide,
         (address, prefix): (Ipv6Addr, u32),
-    ) -> Result<ConditionId, Fault> {
+    ) -> Result<ConditionId, FilterFault> {
         if !matches!(protocol, None | Some(Proto::Ip6)) {
-            return Err(Fault::Qualifier("only `ip6` goes with an IPv6 address or network"));
+            return Err(FilterFault::Qualifier("only `ip6` goes with an IPv6 address or network"));
         }
         let mask = u128::MAX.checked_shl(128 - prefix).unwrap_or(0);
         let word = |bits: u128, i: u32| u32::try_from(bits >> (96 - 32 * i) & 0xffff_ffff).unwrap_or(0);
@@ -105,7 +105,7 @@ impl Layers {
             let mut all = code.always(true)?;
             for i in 0..4 {
                 let bits = (word(mask, i), word(address.to_bits(), i));
-                let one = code.load_masked(place.plus(4 * i), Width::Word, bits.0, bits.1)?;
+                let one = code.load_masked(place.plus(4 * i), LoadWidth::Word, bits.0, bits.1)?;
                 all = code.and(all, one)?;
             }
             Ok(all)
@@ -117,9 +117,9 @@ impl Layers {
     pub(crate) fn decnet(
         &self,
         code: &mut Conditions,
-        direction: Direction,
+        direction: AddressSide,
         address: u32,
-    ) -> Result<ConditionId, Fault> {
+    ) -> Result<ConditionId, FilterFault> {
         let network = self.network();
         let is_decnet = self.carries(code, DECNET)?;
         let address = (address & 0xff) << 8 | address >> 8 & 0xff;
@@ -129,12 +129,12 @@ impl Layers {
             for (is_long, is_padded) in [(false, false), (false, true), (true, false), (true, true)] {
                 let flags = if is_long { 0x06 } else { 0x02 };
                 let kind = if is_padded {
-                    code.load_masked(network.plus(2), Width::Half, 0xff07, 0x8100 | flags)?
+                    code.load_masked(network.plus(2), LoadWidth::Half, 0xff07, 0x8100 | flags)?
                 } else {
-                    code.load_masked(network.plus(2), Width::Byte, 7, flags)?
+                    code.load_masked(network.plus(2), LoadWidth::Byte, 7, flags)?
                 };
                 let offset = 2 + u32::from(is_padded) + if is_long { long } else { short };
-                let is_host = code.load_equals(network.plus(offset), Width::Half, address)?;
+                let is_host = code.load_equals(network.plus(offset), LoadWidth::Half, address)?;
                 either.push(code.and(kind, is_host)?);
             }
             code.any(&either)
@@ -148,9 +148,9 @@ impl Layers {
         code: &mut Conditions,
         version: u8,
         transport: Option<Transport>,
-        direction: Direction,
+        direction: AddressSide,
         (first, last): (u32, u32),
-    ) -> Result<ConditionId, Fault> {
+    ) -> Result<ConditionId, FilterFault> {
         let network = self.network();
         let (carried, protocol, above) = if version == 4 {
             (self.carries(code, IP)?, 9, self.above_ip4(code)?)
@@ -161,21 +161,21 @@ impl Layers {
             Some(transport) => Ranges::one(transport.number()),
             None => Ranges::of(&[6, 17, 132]),
         };
-        let protocol = code.load(network.plus(protocol), Width::Byte)?;
+        let protocol = code.load(network.plus(protocol), LoadWidth::Byte)?;
         let mut all = vec![carried, code.test(protocol, numbers)?];
         if version == 4 {
             all.push(self.is_first_fragment(code)?);
         }
         all.push(self.directed(code, direction, &mut |code, is_src| {
-            let port = code.load(above.plus(if is_src { 0 } else { 2 }), Width::Half)?;
+            let port = code.load(above.plus(if is_src { 0 } else { 2 }), LoadWidth::Half)?;
             code.test(port, Ranges::between(first.min(last), first.max(last)))
         })?);
         code.all(&all)
     }
 
     /// An IPv4 packet that is not a later fragment.
-    pub(crate) fn is_first_fragment(&self, code: &mut Conditions) -> Result<ConditionId, Fault> {
-        code.load_masked(self.network().plus(6), Width::Half, 0x1fff, 0)
+    pub(crate) fn is_first_fragment(&self, code: &mut Conditions) -> Result<ConditionId, FilterFault> {
+        code.load_masked(self.network().plus(6), LoadWidth::Half, 0x1fff, 0)
     }
 
     /// `proto`: a header names this protocol as the next one.
@@ -184,7 +184,7 @@ impl Layers {
         code: &mut Conditions,
         below: Option<Proto>,
         number: u32,
-    ) -> Result<ConditionId, Fault> {
+    ) -> Result<ConditionId, FilterFault> {
         let network = self.network();
         match below {
             None => {
@@ -197,15 +197,15 @@ impl Layers {
             Some(Proto::Link) => self.carries(code, number),
             Some(Proto::Ip) => {
                 let is_ip = self.carries(code, IP)?;
-                let is_it = code.load_equals(network.plus(9), Width::Byte, number)?;
+                let is_it = code.load_equals(network.plus(9), LoadWidth::Byte, number)?;
                 code.and(is_ip, is_it)
             }
             Some(Proto::Ip6) => {
                 let is_ip6 = self.carries(code, IP6)?;
-                let next = code.load(network.plus(6), Width::Byte)?;
+                let next = code.load(network.plus(6), LoadWidth::Byte)?;
                 let is_it = code.equals(next, number)?;
                 let is_fragment = code.equals(next, FRAGMENT)?;
-                let in_fragment = code.load_equals(network.plus(40), Width::Byte, number)?;
+                let in_fragment = code.load_equals(network.plus(40), LoadWidth::Byte, number)?;
                 let in_fragment = code.and(is_fragment, in_fragment)?;
                 let either = code.or(is_it, in_fragment)?;
                 code.and(is_ip6, either)
@@ -213,21 +213,23 @@ impl Layers {
             Some(Proto::Iso) => {
                 let is_iso = self.carries(code, SAP_ISO)?;
                 let place = self.payload.plus(self.behind_llc);
-                let is_it = code.load_equals(place, Width::Byte, number)?;
+                let is_it = code.load_equals(place, LoadWidth::Byte, number)?;
                 code.and(is_iso, is_it)
             }
             Some(Proto::Isis) => {
                 let is_isis = self.protocol(code, Some(Proto::Iso), ISIS)?;
                 let place = self.payload.plus(self.behind_llc + 4);
-                let is_it = code.load_equals(place, Width::Byte, number)?;
+                let is_it = code.load_equals(place, LoadWidth::Byte, number)?;
                 code.and(is_isis, is_it)
             }
-            Some(_) => Err(Fault::Qualifier("only `ether`, `ip`, `ip6`, `iso` and `isis` go with `proto`")),
+            Some(_) => {
+                Err(FilterFault::Qualifier("only `ether`, `ip`, `ip6`, `iso` and `isis` go with `proto`"))
+            }
         }
     }
 
     /// One of several IS-IS messages.
-    fn isis(&self, code: &mut Conditions, kinds: &[u32]) -> Result<ConditionId, Fault> {
+    fn isis(&self, code: &mut Conditions, kinds: &[u32]) -> Result<ConditionId, FilterFault> {
         let mut any = code.always(false)?;
         for &kind in kinds {
             let one = self.protocol(code, Some(Proto::Isis), kind)?;
@@ -237,7 +239,7 @@ impl Layers {
     }
 
     /// A protocol by its name.
-    pub(crate) fn named(&self, code: &mut Conditions, protocol: Proto) -> Result<ConditionId, Fault> {
+    pub(crate) fn named(&self, code: &mut Conditions, protocol: Proto) -> Result<ConditionId, FilterFault> {
         let ip4 = Some(Proto::Ip);
         match protocol {
             Proto::Sctp => self.protocol(code, None, 132),
@@ -278,9 +280,9 @@ impl Layers {
             Proto::Csnp => self.isis(code, &[24, 25]),
             Proto::Psnp => self.isis(code, &[26, 27]),
             Proto::Link => {
-                Err(Fault::Qualifier("`ether` alone says nothing: add `host`, `proto` or `[...]`"))
+                Err(FilterFault::Qualifier("`ether` alone says nothing: add `host`, `proto` or `[...]`"))
             }
-            Proto::Radio => Err(Fault::Qualifier("`radio` alone says nothing")),
+            Proto::Radio => Err(FilterFault::Qualifier("`radio` alone says nothing")),
         }
     }
 
@@ -290,9 +292,9 @@ impl Layers {
         code: &mut Conditions,
         below: Option<Proto>,
         number: u32,
-    ) -> Result<ConditionId, Fault> {
+    ) -> Result<ConditionId, FilterFault> {
         if self.payload.base.is_some() {
-            return Err(Fault::Link { what: "`protochain`", link: "Geneve" });
+            return Err(FilterFault::Link { what: "`protochain`", link: "Geneve" });
         }
         let network = self.network();
         match below {
@@ -303,19 +305,19 @@ impl Layers {
             }
             Some(Proto::Ip) => {
                 let is_ip = self.carries(code, IP)?;
-                let protocol = code.load(network.plus(9), Width::Byte)?;
+                let protocol = code.load(network.plus(9), LoadWidth::Byte)?;
                 let offset = code.values.header_length(network.constant)?;
                 let chain = self.links(code, &[], (protocol, offset), number)?;
                 code.and(is_ip, chain)
             }
             Some(Proto::Ip6) => {
                 let is_ip6 = self.carries(code, IP6)?;
-                let protocol = code.load(network.plus(6), Width::Byte)?;
+                let protocol = code.load(network.plus(6), LoadWidth::Byte)?;
                 let offset = code.values.constant(40)?;
                 let chain = self.links(code, &EXTENSIONS, (protocol, offset), number)?;
                 code.and(is_ip6, chain)
             }
-            Some(_) => Err(Fault::Qualifier("only `ip` and `ip6` go with `protochain`")),
+            Some(_) => Err(FilterFault::Qualifier("only `ip` and `ip6` go with `protochain`")),
         }
     }
 
@@ -326,7 +328,7 @@ impl Layers {
         extensions: &[u32],
         first: (ValueId, ValueId),
         number: u32,
-    ) -> Result<ConditionId, Fault> {
+    ) -> Result<ConditionId, FilterFault> {
         let base = self.network().constant;
         let (protocol_word, offset_word) = (code.word()?, code.word()?);
         let mut headers = vec![first];
@@ -345,8 +347,8 @@ impl Layers {
                     [(Ranges::one(AUTHENTICATION), 4, 2), (Ranges::of(extensions), 8, 1)]
                 {
                     let is_kind = code.test(protocol, kinds)?;
-                    let next = code.values.load(Some(offset), base, Width::Byte)?;
-                    let length = code.values.load(Some(offset), base.wrapping_add(1), Width::Byte)?;
+                    let next = code.values.load(Some(offset), base, LoadWidth::Byte)?;
+                    let length = code.values.load(Some(offset), base.wrapping_add(1), LoadWidth::Byte)?;
                     let length = compute(code, Alu::Add, length, more)?;
                     let length = compute(code, Alu::Mul, length, unit)?;
                     let end = code.values.compute(Alu::Add, length, offset)?;
@@ -368,10 +370,10 @@ impl Layers {
     pub(crate) fn mac(
         &self,
         code: &mut Conditions,
-        direction: Direction,
+        direction: AddressSide,
         address: [u8; 6],
-    ) -> Result<ConditionId, Fault> {
-        if self.link != Link::Ethernet {
+    ) -> Result<ConditionId, FilterFault> {
+        if self.link != LinkHeader::Ethernet {
             return Err(self.no("an Ethernet address"));
         }
         let has_header = self.has_header(code)?;

@@ -4,10 +4,10 @@
 //! S. McCanne, S. L. Graham: "BPF+", SIGCOMM 1999). Tests in a row that lead to one node are grouped by value and become tests of sets. Neither changes
 //! which packets are accepted: a test moves or goes only where all bytes that it reads are known to be there.
 
-use crate::error::Fault;
-use crate::graph::{Graph, Node, NodeId};
+use crate::error::FilterFault;
+use crate::graph::{DecisionNode, Graph, NodeId};
 use crate::ranges::Ranges;
-use crate::value::{Demand, ValueId, Values};
+use crate::value::{Demand, FilterValues, ValueId};
 use std::collections::HashMap;
 
 /// Rounds over the graph, at most.
@@ -101,7 +101,7 @@ impl Facts {
 }
 
 /// Makes the graph smaller and its paths shorter.
-pub(crate) fn optimise(graph: &mut Graph, values: &Values) -> Result<(), Fault> {
+pub(crate) fn optimise(graph: &mut Graph, values: &FilterValues) -> Result<(), FilterFault> {
     let mut optimiser = Optimiser { values, demands: HashMap::new(), left: WORK_MAX };
     for _ in 0..ROUNDS_MAX {
         let before = graph.len();
@@ -123,7 +123,7 @@ enum Pass {
 }
 
 struct Optimiser<'a> {
-    values: &'a Values,
+    values: &'a FilterValues,
     demands: HashMap<ValueId, Vec<Demand>>,
     left: usize,
 }
@@ -167,7 +167,7 @@ impl Optimiser<'_> {
             }
             let mut edges = Vec::new();
             match graph.get(id).clone() {
-                Node::Branch { value, numbers, yes, no } => {
+                DecisionNode::Branch { value, numbers, yes, no } => {
                     let mut there = here;
                     for demand in self.demands(value) {
                         there.add(demand);
@@ -183,22 +183,22 @@ impl Optimiser<'_> {
                     if pass == Pass::Thread {
                         let new = (self.thread(graph, yes, &there), self.thread(graph, no, &otherwise));
                         changed |= new != (yes, no);
-                        graph.set(id, Node::Branch { value, numbers, yes: new.0, no: new.1 });
+                        graph.set(id, DecisionNode::Branch { value, numbers, yes: new.0, no: new.1 });
                     }
-                    if let Node::Branch { yes, no, .. } = *graph.get(id) {
+                    if let DecisionNode::Branch { yes, no, .. } = *graph.get(id) {
                         edges.extend([(no, otherwise), (yes, there)]);
                     }
                 }
-                Node::Store { word, value, next } => {
+                DecisionNode::Store { word, value, next } => {
                     let mut there = here;
                     for demand in self.demands(value) {
                         there.add(demand);
                     }
                     let next = if pass == Pass::Thread { self.thread(graph, next, &there) } else { next };
-                    graph.set(id, Node::Store { word, value, next });
+                    graph.set(id, DecisionNode::Store { word, value, next });
                     edges.push((next, there));
                 }
-                Node::Accept | Node::Reject => {}
+                DecisionNode::Accept | DecisionNode::Reject => {}
             }
             for (to, known) in edges {
                 // An edge that is never taken adds no fact.
@@ -222,7 +222,7 @@ impl Optimiser<'_> {
 
     /// The target of an edge, behind all tests at its end that facts decide.
     fn thread(&mut self, graph: &Graph, mut to: NodeId, facts: &Facts) -> NodeId {
-        while let Node::Branch { value, numbers, yes, no } = graph.get(to) {
+        while let DecisionNode::Branch { value, numbers, yes, no } = graph.get(to) {
             if !self.demands(*value).iter().all(|demand| facts.has(demand)) {
                 break;
             }
@@ -251,7 +251,7 @@ impl Optimiser<'_> {
         before: &[u32],
         sorted: &mut [bool],
     ) -> bool {
-        let Node::Branch { yes, no, .. } = *graph.get(first) else { return false };
+        let DecisionNode::Branch { yes, no, .. } = *graph.get(first) else { return false };
         let (by_yes, by_no) = (row(graph, first, yes, before), row(graph, first, no, before));
         let (to, (tests, end)) = if by_no.0.len() > by_yes.0.len() { (no, by_no) } else { (yes, by_yes) };
         for (id, ..) in &tests {
@@ -290,7 +290,7 @@ impl Optimiser<'_> {
         if changed {
             let mut next = end;
             for (id, value, numbers) in kept.into_iter().rev() {
-                graph.set(id, Node::Branch { value, numbers, yes: to, no: next });
+                graph.set(id, DecisionNode::Branch { value, numbers, yes: to, no: next });
                 next = id;
             }
         }
@@ -303,8 +303,8 @@ fn row(graph: &Graph, first: NodeId, to: NodeId, before: &[u32]) -> (Vec<(NodeId
     let (mut tests, mut id) = (Vec::new(), first);
     loop {
         let (value, numbers, next) = match graph.get(id) {
-            Node::Branch { value, numbers, yes, no } if *yes == to => (*value, numbers.clone(), *no),
-            Node::Branch { value, numbers, yes, no } if *no == to => (*value, numbers.not(), *yes),
+            DecisionNode::Branch { value, numbers, yes, no } if *yes == to => (*value, numbers.clone(), *no),
+            DecisionNode::Branch { value, numbers, yes, no } if *no == to => (*value, numbers.not(), *yes),
             _ => return (tests, id),
         };
         tests.push((id, value, numbers));

@@ -3,16 +3,16 @@
 
 use crate::arithmetic::{self, Number};
 use crate::condition::{ConditionId, Conditions};
-use crate::error::{Fault, FilterError};
+use crate::error::{FilterError, FilterFault};
 use crate::layers::Layers;
 use crate::names::Names;
-use crate::network::Direction;
-use crate::qualified::{Identifiers, Qualifiers, Thing};
+use crate::network::AddressSide;
+use crate::qualified::{Identifiers, Qualifier, Qualifiers};
 use crate::ranges::Ranges;
-use crate::token::{Kind, Token, shown, tokens};
+use crate::token::{Token, TokenKind, shown, tokens};
 use crate::value::Relation;
 use crate::word::{Proto, Word};
-use weir_demux::{Alu, Width};
+use weir_demux::{Alu, LoadWidth};
 
 /// The binding of operators: a greater number binds closer.
 const UNARY: u8 = 6;
@@ -77,19 +77,19 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn peek(&self) -> Option<&Kind> {
+    fn peek(&self) -> Option<&TokenKind> {
         self.peek_at(0)
     }
 
-    fn peek_at(&self, more: usize) -> Option<&Kind> {
+    fn peek_at(&self, more: usize) -> Option<&TokenKind> {
         self.tokens.get(self.next + more).map(|token| &token.kind)
     }
 
-    fn is_next(&self, kind: &Kind) -> bool {
+    fn is_next(&self, kind: &TokenKind) -> bool {
         self.peek() == Some(kind)
     }
 
-    fn take(&mut self, kind: &Kind) -> bool {
+    fn take(&mut self, kind: &TokenKind) -> bool {
         let is_next = self.is_next(kind);
         self.next += usize::from(is_next);
         is_next
@@ -106,11 +106,11 @@ impl<'a> Parser<'a> {
             Some(text) if len > 0 => format!("`{}`", shown(text)),
             _ => "the end".to_owned(),
         };
-        FilterError { at, len, fault: Fault::Expected { expected, found } }
+        FilterError { at, len, fault: FilterFault::Expected { expected, found } }
     }
 
     /// An error about the text from token `first` up to the next one.
-    fn at<T>(&self, first: usize, result: Result<T, Fault>) -> Result<T, FilterError> {
+    fn at<T>(&self, first: usize, result: Result<T, FilterFault>) -> Result<T, FilterError> {
         result.map_err(|fault| {
             let start = self.tokens.get(first).map_or(self.text.len(), |token| token.at);
             let last = self.tokens.get(self.next.saturating_sub(1).max(first));
@@ -123,7 +123,7 @@ impl<'a> Parser<'a> {
         self.depth += 1;
         if self.depth > crate::DEPTH_MAX {
             let (at, len) = self.place();
-            return Err(FilterError { at, len, fault: Fault::Deep });
+            return Err(FilterError { at, len, fault: FilterFault::Deep });
         }
         Ok(())
     }
@@ -132,7 +132,8 @@ impl<'a> Parser<'a> {
     fn sequence(&mut self, inherited: Option<Qualifiers>) -> Result<Item, FilterError> {
         let start = self.next;
         let first = self.item(inherited)?;
-        let is_combined = |parser: &Self| matches!(parser.peek(), Some(Kind::Word(Word::And | Word::Or)));
+        let is_combined =
+            |parser: &Self| matches!(parser.peek(), Some(TokenKind::Word(Word::And | Word::Or)));
         if !is_combined(self) {
             return Ok(first);
         }
@@ -146,7 +147,7 @@ impl<'a> Parser<'a> {
         }
         let of_identifiers = left.kind == ParsedKind::Identifier;
         while is_combined(self) {
-            let is_and = self.is_next(&Kind::Word(Word::And));
+            let is_and = self.is_next(&TokenKind::Word(Word::And));
             self.next += 1;
             let start = self.next;
             let right = match self.item(left.qualifiers)? {
@@ -186,7 +187,7 @@ impl<'a> Parser<'a> {
         &mut self,
         start: usize,
         inherited: Option<Qualifiers>,
-        make: impl FnOnce(&mut Identifiers<'_>, Qualifiers) -> Result<ConditionId, Fault>,
+        make: impl FnOnce(&mut Identifiers<'_>, Qualifiers) -> Result<ConditionId, FilterFault>,
     ) -> Result<Parsed, FilterError> {
         let Some(qualifiers) = inherited else {
             self.next = start;
@@ -202,7 +203,7 @@ impl<'a> Parser<'a> {
     fn item(&mut self, inherited: Option<Qualifiers>) -> Result<Item, FilterError> {
         let start = self.next;
         let item = match self.peek() {
-            Some(Kind::Word(Word::Not)) => {
+            Some(TokenKind::Word(Word::Not)) => {
                 self.next += 1;
                 self.deeper()?;
                 let inner = self.item(inherited)?;
@@ -220,12 +221,12 @@ impl<'a> Parser<'a> {
                 };
                 return Ok(Item::Condition(Parsed { condition, kind, ..inner }));
             }
-            Some(Kind::Open) => {
+            Some(TokenKind::Open) => {
                 self.next += 1;
                 self.deeper()?;
                 let inner = self.sequence(inherited)?;
                 self.depth -= 1;
-                if !self.take(&Kind::Close) {
+                if !self.take(&TokenKind::Close) {
                     return Err(self.expected("`)`"));
                 }
                 match inner {
@@ -243,14 +244,16 @@ impl<'a> Parser<'a> {
                     arithmetic => arithmetic,
                 }
             }
-            Some(Kind::Name(_) | Kind::Dotted(_) | Kind::Ip6(_) | Kind::Mac(_)) => {
+            Some(TokenKind::Name(_) | TokenKind::Dotted(_) | TokenKind::Ip6(_) | TokenKind::Mac(_)) => {
                 return self.address(inherited).map(Item::Condition);
             }
-            Some(Kind::Number(_) | Kind::Minus | Kind::Word(Word::Length)) => self.operand()?,
-            Some(Kind::Word(Word::Proto(_))) if self.peek_at(1) == Some(&Kind::OpenIndex) => {
+            Some(TokenKind::Number(_) | TokenKind::Minus | TokenKind::Word(Word::Length)) => {
                 self.operand()?
             }
-            Some(Kind::Word(_)) => return self.primitive().map(Item::Condition),
+            Some(TokenKind::Word(Word::Proto(_))) if self.peek_at(1) == Some(&TokenKind::OpenIndex) => {
+                self.operand()?
+            }
+            Some(TokenKind::Word(_)) => return self.primitive().map(Item::Condition),
             _ => return Err(self.expected("a primitive, such as `tcp port 80`")),
         };
         self.relation(start, item)
@@ -260,12 +263,12 @@ impl<'a> Parser<'a> {
     fn relation(&mut self, start: usize, left: Item) -> Result<Item, FilterError> {
         let left = self.operators(start, left, 0)?;
         let (relation, is_reversed) = match self.peek() {
-            Some(Kind::Greater) => (Relation::Greater, false),
-            Some(Kind::GreaterOrEqual) => (Relation::GreaterOrEqual, false),
-            Some(Kind::Equal) => (Relation::Equal, false),
-            Some(Kind::LessOrEqual) => (Relation::Greater, true),
-            Some(Kind::Less) => (Relation::GreaterOrEqual, true),
-            Some(Kind::NotEqual) => (Relation::Equal, true),
+            Some(TokenKind::Greater) => (Relation::Greater, false),
+            Some(TokenKind::GreaterOrEqual) => (Relation::GreaterOrEqual, false),
+            Some(TokenKind::Equal) => (Relation::Equal, false),
+            Some(TokenKind::LessOrEqual) => (Relation::Greater, true),
+            Some(TokenKind::Less) => (Relation::GreaterOrEqual, true),
+            Some(TokenKind::NotEqual) => (Relation::Equal, true),
             _ => return Ok(left),
         };
         self.next += 1;
@@ -284,7 +287,7 @@ impl<'a> Parser<'a> {
         is_reversed: bool,
         a: Number,
         b: Number,
-    ) -> Result<ConditionId, Fault> {
+    ) -> Result<ConditionId, FilterFault> {
         let (value, numbers) = self.code.values.relate(relation, a.value, b.value)?;
         let test = self.code.test(value, if is_reversed { numbers.not() } else { numbers })?;
         match arithmetic::both(&mut self.code, a.given, b.given)? {
@@ -324,16 +327,16 @@ impl<'a> Parser<'a> {
         }
         loop {
             let (operator, binds, right) = match self.peek() {
-                Some(Kind::Bar) => (Alu::Or, 1, 2),
-                Some(Kind::Ampersand) => (Alu::And, 2, 3),
-                Some(Kind::ShiftLeft) => (Alu::Lsh, 3, 4),
-                Some(Kind::ShiftRight) => (Alu::Rsh, 3, 4),
-                Some(Kind::Plus) => (Alu::Add, 4, 5),
-                Some(Kind::Minus) => (Alu::Sub, 4, 5),
-                Some(Kind::Times) => (Alu::Mul, 5, UNARY),
-                Some(Kind::Slash) => (Alu::Div, 5, UNARY),
-                Some(Kind::Percent) => (Alu::Mod, u8::MAX, 0),
-                Some(Kind::Caret) => (Alu::Xor, u8::MAX, 0),
+                Some(TokenKind::Bar) => (Alu::Or, 1, 2),
+                Some(TokenKind::Ampersand) => (Alu::And, 2, 3),
+                Some(TokenKind::ShiftLeft) => (Alu::Lsh, 3, 4),
+                Some(TokenKind::ShiftRight) => (Alu::Rsh, 3, 4),
+                Some(TokenKind::Plus) => (Alu::Add, 4, 5),
+                Some(TokenKind::Minus) => (Alu::Sub, 4, 5),
+                Some(TokenKind::Times) => (Alu::Mul, 5, UNARY),
+                Some(TokenKind::Slash) => (Alu::Div, 5, UNARY),
+                Some(TokenKind::Percent) => (Alu::Mod, u8::MAX, 0),
+                Some(TokenKind::Caret) => (Alu::Xor, u8::MAX, 0),
                 _ => return Ok(left),
             };
             if binds < binding {
@@ -353,40 +356,42 @@ impl<'a> Parser<'a> {
     fn operand(&mut self) -> Result<Item, FilterError> {
         let start = self.next;
         match self.peek() {
-            Some(&Kind::Number(number)) => {
+            Some(&TokenKind::Number(number)) => {
                 self.next += 1;
                 Ok(Item::Plain(number))
             }
-            Some(Kind::Minus) => {
+            Some(TokenKind::Minus) => {
                 self.next += 1;
                 let of = self.expression(UNARY)?;
                 let of = self.number(start + 1, of)?;
                 let value = self.code.values.negate(of.value);
                 Ok(Item::Arithmetic(Number { value: self.at(start, value)?, given: of.given }))
             }
-            Some(Kind::Word(Word::Length)) => {
+            Some(TokenKind::Word(Word::Length)) => {
                 self.next += 1;
                 let value = self.code.values.length();
                 Ok(Item::Arithmetic(Number { value: self.at(start, value)?, given: None }))
             }
-            Some(Kind::Open) => {
+            Some(TokenKind::Open) => {
                 self.next += 1;
                 let inner = self.expression(0)?;
-                if !self.take(&Kind::Close) {
+                if !self.take(&TokenKind::Close) {
                     return Err(self.expected("an operator or `)`"));
                 }
                 Ok(inner)
             }
-            Some(&Kind::Word(Word::Proto(protocol))) if self.peek_at(1) == Some(&Kind::OpenIndex) => {
+            Some(&TokenKind::Word(Word::Proto(protocol)))
+                if self.peek_at(1) == Some(&TokenKind::OpenIndex) =>
+            {
                 self.next += 2;
                 let index_start = self.next;
                 let index = self.expression(0)?;
                 let index = self.number(index_start, index)?;
                 let mut size = 1;
-                if self.take(&Kind::Colon) {
+                if self.take(&TokenKind::Colon) {
                     size = self.plain("1, 2 or 4")?;
                 }
-                if !self.take(&Kind::CloseIndex) {
+                if !self.take(&TokenKind::CloseIndex) {
                     return Err(self.expected("an operator, `:` or `]`"));
                 }
                 let bytes = self.layers.bytes(&mut self.code, protocol, index, size);
@@ -399,7 +404,7 @@ impl<'a> Parser<'a> {
     /// A number that is written out.
     fn plain(&mut self, expected: &'static str) -> Result<u32, FilterError> {
         match self.peek() {
-            Some(&Kind::Number(number)) => {
+            Some(&TokenKind::Number(number)) => {
                 self.next += 1;
                 Ok(number)
             }
@@ -410,15 +415,15 @@ impl<'a> Parser<'a> {
     /// A number behind a word, where there is one, perhaps in parentheses.
     fn optional(&mut self) -> Result<Option<u32>, FilterError> {
         let mut open = 0;
-        while self.peek_at(open) == Some(&Kind::Open) {
+        while self.peek_at(open) == Some(&TokenKind::Open) {
             open += 1;
         }
-        let Some(&Kind::Number(number)) = self.peek_at(open) else {
+        let Some(&TokenKind::Number(number)) = self.peek_at(open) else {
             return if open == 0 { Ok(None) } else { Err(self.expected("a number, `and`, `or` or the end")) };
         };
         self.next += open + 1;
         for _ in 0..open {
-            if !self.take(&Kind::Close) {
+            if !self.take(&TokenKind::Close) {
                 return Err(self.expected("`)`"));
             }
         }
@@ -432,18 +437,18 @@ impl<'a> Parser<'a> {
             return Err(self.expected("an address, number or name"));
         };
         self.next += 1;
-        if matches!(kind, Kind::Dotted(_) | Kind::Ip6(_)) && self.take(&Kind::Slash) {
+        if matches!(kind, TokenKind::Dotted(_) | TokenKind::Ip6(_)) && self.take(&TokenKind::Slash) {
             let length = self.plain("the length of a prefix")?;
             return self.identify(start, inherited, |of, qualifiers| match kind {
-                Kind::Ip6(address) => of.ip6(address, Some(length), qualifiers),
-                Kind::Dotted(text) => of.network4(&text, length, qualifiers),
+                TokenKind::Ip6(address) => of.ip6(address, Some(length), qualifiers),
+                TokenKind::Dotted(text) => of.network4(&text, length, qualifiers),
                 _ => of.token(&kind, qualifiers),
             });
         }
-        if let Kind::Dotted(text) = &kind
-            && self.take(&Kind::Word(Word::Mask))
+        if let TokenKind::Dotted(text) = &kind
+            && self.take(&TokenKind::Word(Word::Mask))
         {
-            let Some(Kind::Dotted(mask)) = self.peek().cloned() else {
+            let Some(TokenKind::Dotted(mask)) = self.peek().cloned() else {
                 return Err(self.expected("a mask such as 255.255.0.0"));
             };
             self.next += 1;
@@ -456,7 +461,7 @@ impl<'a> Parser<'a> {
     fn primitive(&mut self) -> Result<Parsed, FilterError> {
         let start = self.next;
         let protocol = match self.peek() {
-            Some(&Kind::Word(Word::Proto(protocol))) => {
+            Some(&TokenKind::Word(Word::Proto(protocol))) => {
                 self.next += 1;
                 Some(protocol)
             }
@@ -476,7 +481,7 @@ impl<'a> Parser<'a> {
         }
         let (layers, code) = (&mut self.layers, &mut self.code);
         let condition = match (protocol, self.tokens.get(self.next).map(|token| &token.kind)) {
-            (_, Some(Kind::Word(word @ (Word::Broadcast | Word::Multicast)))) => {
+            (_, Some(TokenKind::Word(word @ (Word::Broadcast | Word::Multicast)))) => {
                 self.next += 1;
                 if *word == Word::Broadcast {
                     layers.broadcast(code, protocol)
@@ -484,12 +489,12 @@ impl<'a> Parser<'a> {
                     layers.multicast(code, protocol)
                 }
             }
-            (_, Some(&Kind::Word(Word::Foreign(word, why)))) => {
+            (_, Some(&TokenKind::Word(Word::Foreign(word, why)))) => {
                 self.next += 1;
-                return self.at(self.next - 1, Err(Fault::Unsupported { word, why }));
+                return self.at(self.next - 1, Err(FilterFault::Unsupported { word, why }));
             }
             (Some(protocol), _) => layers.named(code, protocol),
-            (None, Some(&Kind::Word(word))) => {
+            (None, Some(&TokenKind::Word(word))) => {
                 self.next += 1;
                 return self.word(start, word);
             }
@@ -502,21 +507,21 @@ impl<'a> Parser<'a> {
     /// The qualifiers at this place, where there are any besides the protocol.
     fn qualifiers(&mut self, protocol: Option<Proto>) -> Result<Option<Qualifiers>, FilterError> {
         let direction = match self.peek() {
-            Some(Kind::Word(word @ (Word::Src | Word::Dst))) => {
+            Some(TokenKind::Word(word @ (Word::Src | Word::Dst))) => {
                 let (one, other) = if *word == Word::Src {
-                    (Direction::Src, Word::Dst)
+                    (AddressSide::Src, Word::Dst)
                 } else {
-                    (Direction::Dst, Word::Src)
+                    (AddressSide::Dst, Word::Src)
                 };
                 self.next += 1;
                 let both = match self.peek() {
-                    Some(Kind::Word(Word::Or)) => Some(Direction::Either),
-                    Some(Kind::Word(Word::And)) => Some(Direction::Both),
+                    Some(TokenKind::Word(Word::Or)) => Some(AddressSide::Either),
+                    Some(TokenKind::Word(Word::And)) => Some(AddressSide::Both),
                     _ => None,
                 };
                 if both.is_some() {
                     self.next += 1;
-                    if !self.take(&Kind::Word(other)) {
+                    if !self.take(&TokenKind::Word(other)) {
                         return Err(self.expected("`src` or `dst`, the other one"));
                     }
                 }
@@ -525,13 +530,13 @@ impl<'a> Parser<'a> {
             _ => None,
         };
         let thing = match self.peek() {
-            Some(Kind::Word(Word::Host)) => Some(Thing::Host),
-            Some(Kind::Word(Word::Net)) => Some(Thing::Net),
-            Some(Kind::Word(Word::Port)) => Some(Thing::Port),
-            Some(Kind::Word(Word::PortRange)) => Some(Thing::PortRange),
-            Some(Kind::Word(Word::ProtoNumber)) if direction.is_none() => Some(Thing::Protocol),
-            Some(Kind::Word(Word::ProtoChain)) if direction.is_none() => Some(Thing::ProtocolChain),
-            Some(Kind::Word(Word::Gateway)) if direction.is_none() => Some(Thing::Gateway),
+            Some(TokenKind::Word(Word::Host)) => Some(Qualifier::Host),
+            Some(TokenKind::Word(Word::Net)) => Some(Qualifier::Net),
+            Some(TokenKind::Word(Word::Port)) => Some(Qualifier::Port),
+            Some(TokenKind::Word(Word::PortRange)) => Some(Qualifier::PortRange),
+            Some(TokenKind::Word(Word::ProtoNumber)) if direction.is_none() => Some(Qualifier::Protocol),
+            Some(TokenKind::Word(Word::ProtoChain)) if direction.is_none() => Some(Qualifier::ProtocolChain),
+            Some(TokenKind::Word(Word::Gateway)) if direction.is_none() => Some(Qualifier::Gateway),
             _ => None,
         };
         self.next += usize::from(thing.is_some());
@@ -576,8 +581,8 @@ impl<'a> Parser<'a> {
             }
             Word::Llc => {
                 let kind = match self.peek().cloned() {
-                    Some(Kind::Name(name)) => Some(name),
-                    Some(Kind::Word(Word::Foreign("rnr", _))) => Some("rnr".to_owned()),
+                    Some(TokenKind::Name(name)) => Some(name),
+                    Some(TokenKind::Word(Word::Foreign("rnr", _))) => Some("rnr".to_owned()),
                     _ => None,
                 };
                 self.next += usize::from(kind.is_some());
@@ -598,9 +603,13 @@ impl<'a> Parser<'a> {
         let operator = self.peek().cloned();
         self.next += 1;
         let number = match operator {
-            Some(Kind::Ampersand | Kind::Bar | Kind::Less | Kind::Greater | Kind::Equal) => {
-                self.plain("a number")?
-            }
+            Some(
+                TokenKind::Ampersand
+                | TokenKind::Bar
+                | TokenKind::Less
+                | TokenKind::Greater
+                | TokenKind::Equal,
+            ) => self.plain("a number")?,
             _ => {
                 self.next -= 1;
                 return Err(self.expected("`=`, `<`, `>`, `&` or `|`"));
@@ -611,14 +620,19 @@ impl<'a> Parser<'a> {
         Ok(Parsed { condition, qualifiers: None, kind: ParsedKind::Primitive })
     }
 
-    fn byte_is(&mut self, offset: u32, operator: Option<Kind>, number: u32) -> Result<ConditionId, Fault> {
-        let byte = self.code.load(self.layers.header.plus(offset), Width::Byte)?;
+    fn byte_is(
+        &mut self,
+        offset: u32,
+        operator: Option<TokenKind>,
+        number: u32,
+    ) -> Result<ConditionId, FilterFault> {
+        let byte = self.code.load(self.layers.header.plus(offset), LoadWidth::Byte)?;
         let numbers = match operator {
-            Some(Kind::Equal) => Ranges::one(number),
-            Some(Kind::Less) => Ranges::between(number, u32::MAX).not(),
-            Some(Kind::Greater) => Ranges::between(0, number).not(),
+            Some(TokenKind::Equal) => Ranges::one(number),
+            Some(TokenKind::Less) => Ranges::between(number, u32::MAX).not(),
+            Some(TokenKind::Greater) => Ranges::between(0, number).not(),
             other => {
-                let operator = if other == Some(Kind::Ampersand) { Alu::And } else { Alu::Or };
+                let operator = if other == Some(TokenKind::Ampersand) { Alu::And } else { Alu::Or };
                 let number = self.code.values.constant(number)?;
                 let value = self.code.values.compute(operator, byte, number)?;
                 return self.code.test(value, Ranges::one(0).not());

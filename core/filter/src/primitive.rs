@@ -1,12 +1,12 @@
 //! Tests that are a word: `broadcast`, `multicast`, `llc rr`, `inbound`.
 
 use crate::condition::{ConditionId, Conditions};
-use crate::error::Fault;
-use crate::layers::{IP, IP6, LENGTH_MAX, Layers, Link};
-use crate::network::Direction;
+use crate::error::FilterFault;
+use crate::layers::{IP, IP6, LENGTH_MAX, Layers, LinkHeader};
+use crate::network::AddressSide;
 use crate::ranges::Ranges;
 use crate::word::Proto;
-use weir_demux::Width;
+use weir_demux::LoadWidth;
 
 /// Packets that the capturing machine sent, in a cooked capture.
 const OUTGOING: u32 = 4;
@@ -33,20 +33,20 @@ impl Layers {
         &self,
         code: &mut Conditions,
         protocol: Option<Proto>,
-    ) -> Result<ConditionId, Fault> {
+    ) -> Result<ConditionId, FilterFault> {
         match protocol {
-            None | Some(Proto::Link) if self.link == Link::Ethernet => {
-                self.mac(code, Direction::Dst, [0xff; 6])
+            None | Some(Proto::Link) if self.link == LinkHeader::Ethernet => {
+                self.mac(code, AddressSide::Dst, [0xff; 6])
             }
             None | Some(Proto::Link) => Err(self.no("`broadcast`")),
             Some(Proto::Ip) => {
                 // The mask of the network is not known, so these are the broadcast addresses of all networks.
                 let is_ip = self.carries(code, IP)?;
-                let address = code.load(self.network().plus(16), Width::Word)?;
+                let address = code.load(self.network().plus(16), LoadWidth::Word)?;
                 let all = code.test(address, Ranges::of(&[0, u32::MAX]))?;
                 code.and(is_ip, all)
             }
-            Some(_) => Err(Fault::Qualifier("only `ether` and `ip` go with `broadcast`")),
+            Some(_) => Err(FilterFault::Qualifier("only `ether` and `ip` go with `broadcast`")),
         }
     }
 
@@ -54,11 +54,11 @@ impl Layers {
         &self,
         code: &mut Conditions,
         protocol: Option<Proto>,
-    ) -> Result<ConditionId, Fault> {
+    ) -> Result<ConditionId, FilterFault> {
         let (carried, place, numbers) = match protocol {
-            None | Some(Proto::Link) if self.link == Link::Ethernet => {
+            None | Some(Proto::Link) if self.link == LinkHeader::Ethernet => {
                 let has_header = self.has_header(code)?;
-                let is_group = code.load_masked(self.header, Width::Byte, 1, 1)?;
+                let is_group = code.load_masked(self.header, LoadWidth::Byte, 1, 1)?;
                 return code.and(has_header, is_group);
             }
             None | Some(Proto::Link) => return Err(self.no("`multicast`")),
@@ -66,52 +66,54 @@ impl Layers {
                 (self.carries(code, IP)?, self.network().plus(16), Ranges::between(224, u32::MAX))
             }
             Some(Proto::Ip6) => (self.carries(code, IP6)?, self.network().plus(24), Ranges::one(255)),
-            Some(_) => return Err(Fault::Qualifier("only `ether`, `ip` and `ip6` go with `multicast`")),
+            Some(_) => {
+                return Err(FilterFault::Qualifier("only `ether`, `ip` and `ip6` go with `multicast`"));
+            }
         };
-        let first = code.load(place, Width::Byte)?;
+        let first = code.load(place, LoadWidth::Byte)?;
         let is_group = code.test(first, numbers)?;
         code.and(carried, is_group)
     }
 
     /// `less`, `greater` and the like: the length on the link is one of these.
-    pub(crate) fn length(&self, code: &mut Conditions, numbers: Ranges) -> Result<ConditionId, Fault> {
+    pub(crate) fn length(&self, code: &mut Conditions, numbers: Ranges) -> Result<ConditionId, FilterFault> {
         let length = code.values.length()?;
         code.test(length, numbers)
     }
 
     /// A frame with an 802.2 header, perhaps of one kind.
-    pub(crate) fn llc(&self, code: &mut Conditions, kind: Option<&str>) -> Result<ConditionId, Fault> {
-        if self.link != Link::Ethernet {
+    pub(crate) fn llc(&self, code: &mut Conditions, kind: Option<&str>) -> Result<ConditionId, FilterFault> {
+        if self.link != LinkHeader::Ethernet {
             return Err(self.no("`llc`"));
         }
-        let field = code.load(self.protocol.unwrap_or_default(), Width::Half)?;
+        let field = code.load(self.protocol.unwrap_or_default(), LoadWidth::Half)?;
         let has_length = code.test(field, Ranges::between(0, LENGTH_MAX))?;
-        let saps = code.load(self.payload, Width::Half)?;
+        let saps = code.load(self.payload, LoadWidth::Half)?;
         let is_not_bare = code.test(saps, Ranges::one(0xffff).not())?;
         let is_llc = code.and(has_length, is_not_bare)?;
         let Some(kind) = kind else { return Ok(is_llc) };
         let Some(&(_, mask, value)) = LLC_KINDS.iter().find(|(name, _, _)| name.eq_ignore_ascii_case(kind))
         else {
-            return Err(Fault::Name { name: crate::token::shown(kind), kind: "kind of 802.2 frame" });
+            return Err(FilterFault::Name { name: crate::token::shown(kind), kind: "kind of 802.2 frame" });
         };
-        let is_kind = code.load_masked(self.payload.plus(2), Width::Byte, mask, value)?;
+        let is_kind = code.load_masked(self.payload.plus(2), LoadWidth::Byte, mask, value)?;
         code.and(is_llc, is_kind)
     }
 
     /// Packets that the capturing machine sent, or all others.
-    pub(crate) fn outbound(&self, code: &mut Conditions, is_out: bool) -> Result<ConditionId, Fault> {
+    pub(crate) fn outbound(&self, code: &mut Conditions, is_out: bool) -> Result<ConditionId, FilterFault> {
         let is_outgoing = match self.link {
-            Link::Cooked => code.load_equals(self.header, Width::Half, OUTGOING)?,
-            Link::Cooked2 => code.load_equals(self.header.plus(10), Width::Byte, OUTGOING)?,
+            LinkHeader::Cooked => code.load_equals(self.header, LoadWidth::Half, OUTGOING)?,
+            LinkHeader::Cooked2 => code.load_equals(self.header.plus(10), LoadWidth::Byte, OUTGOING)?,
             _ => return Err(self.no(if is_out { "`outbound`" } else { "`inbound`" })),
         };
         if is_out { Ok(is_outgoing) } else { code.not(is_outgoing) }
     }
 
     /// The number of the interface.
-    pub(crate) fn interface(&self, code: &mut Conditions, number: u32) -> Result<ConditionId, Fault> {
+    pub(crate) fn interface(&self, code: &mut Conditions, number: u32) -> Result<ConditionId, FilterFault> {
         match self.link {
-            Link::Cooked2 => code.load_equals(self.header.plus(4), Width::Word, number),
+            LinkHeader::Cooked2 => code.load_equals(self.header.plus(4), LoadWidth::Word, number),
             _ => Err(self.no("`ifindex`")),
         }
     }

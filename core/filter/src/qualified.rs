@@ -1,17 +1,17 @@
 //! Addresses, ports and protocols with the qualifiers before them: `tcp dst port 80`.
 
 use crate::condition::{ConditionId, Conditions};
-use crate::error::Fault;
-use crate::layers::{Layers, Link};
-use crate::names::{self, Names, Service, Transport};
-use crate::network::Direction;
-use crate::token::{Kind, shown};
+use crate::error::FilterFault;
+use crate::layers::{Layers, LinkHeader};
+use crate::names::{self, Names, PortName, Transport};
+use crate::network::AddressSide;
+use crate::token::{TokenKind, shown};
 use crate::word::Proto;
 use core::net::IpAddr;
 
 /// The kinds of things that an identifier can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Thing {
+pub(crate) enum Qualifier {
     Host,
     Net,
     Port,
@@ -25,30 +25,30 @@ pub(crate) enum Thing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Qualifiers {
     pub(crate) protocol: Option<Proto>,
-    pub(crate) direction: Option<Direction>,
-    pub(crate) thing: Option<Thing>,
+    pub(crate) direction: Option<AddressSide>,
+    pub(crate) thing: Option<Qualifier>,
 }
 
-const NOT_A_HOST: Fault =
-    Fault::Qualifier("an address goes with `host` or `net`, not with ports and protocols");
-const GATEWAY: Fault = Fault::Unsupported {
+const NOT_A_HOST: FilterFault =
+    FilterFault::Qualifier("an address goes with `host` or `net`, not with ports and protocols");
+const GATEWAY: FilterFault = FilterFault::Unsupported {
     word: "gateway",
     why: "names are not looked up; write `ether host ADDRESS and not host ADDRESS`",
 };
 
 impl Qualifiers {
-    fn direction(&self) -> Direction {
-        self.direction.unwrap_or(Direction::Either)
+    fn direction(&self) -> AddressSide {
+        self.direction.unwrap_or(AddressSide::Either)
     }
 
     /// The transport protocol that ports are of; all, where none is said.
-    fn transport(&self) -> Result<Option<Transport>, Fault> {
+    fn transport(&self) -> Result<Option<Transport>, FilterFault> {
         match self.protocol {
             None => Ok(None),
             Some(Proto::Tcp) => Ok(Some(Transport::Tcp)),
             Some(Proto::Udp) => Ok(Some(Transport::Udp)),
             Some(Proto::Sctp) => Ok(Some(Transport::Sctp)),
-            Some(_) => Err(Fault::Qualifier("only `tcp`, `udp` and `sctp` go with ports")),
+            Some(_) => Err(FilterFault::Qualifier("only `tcp`, `udp` and `sctp` go with ports")),
         }
     }
 }
@@ -62,31 +62,31 @@ pub(crate) struct Identifiers<'a> {
 
 impl Identifiers<'_> {
     /// A number.
-    pub(crate) fn number(&mut self, number: u32, of: Qualifiers) -> Result<ConditionId, Fault> {
+    pub(crate) fn number(&mut self, number: u32, of: Qualifiers) -> Result<ConditionId, FilterFault> {
         match of.thing {
-            None | Some(Thing::Host | Thing::Net) => {
+            None | Some(Qualifier::Host | Qualifier::Net) => {
                 if of.protocol == Some(Proto::Decnet) {
                     return self.layers.decnet(self.code, of.direction(), number);
                 }
                 let (mut address, mut mask) = (number, u32::MAX);
-                if of.thing == Some(Thing::Net) {
+                if of.thing == Some(Qualifier::Net) {
                     while address != 0 && address & 0xff00_0000 == 0 {
                         (address, mask) = (address << 8, mask << 8);
                     }
                 }
                 self.host4((address, mask), of)
             }
-            Some(Thing::Port | Thing::PortRange) => {
+            Some(Qualifier::Port | Qualifier::PortRange) => {
                 let transport = of.transport()?;
                 self.ports((number, number), transport, of)
             }
-            Some(Thing::Protocol) => self.layers.protocol(self.code, of.protocol, number),
-            Some(Thing::ProtocolChain) => self.layers.chain(self.code, of.protocol, number),
-            Some(Thing::Gateway) => Err(GATEWAY),
+            Some(Qualifier::Protocol) => self.layers.protocol(self.code, of.protocol, number),
+            Some(Qualifier::ProtocolChain) => self.layers.chain(self.code, of.protocol, number),
+            Some(Qualifier::Gateway) => Err(GATEWAY),
         }
     }
 
-    fn host4(&mut self, address: (u32, u32), of: Qualifiers) -> Result<ConditionId, Fault> {
+    fn host4(&mut self, address: (u32, u32), of: Qualifiers) -> Result<ConditionId, FilterFault> {
         self.layers.host4(self.code, of.protocol, of.direction(), address)
     }
 
@@ -95,10 +95,10 @@ impl Identifiers<'_> {
         ports: (u32, u32),
         transport: Option<Transport>,
         of: Qualifiers,
-    ) -> Result<ConditionId, Fault> {
+    ) -> Result<ConditionId, FilterFault> {
         let value = ports.0.max(ports.1);
         if value > 0xffff {
-            return Err(Fault::Limit { what: "port", value, max: 0xffff });
+            return Err(FilterFault::Limit { what: "port", value, max: 0xffff });
         }
         let mut either = Vec::new();
         for version in [6, 4] {
@@ -108,17 +108,17 @@ impl Identifiers<'_> {
     }
 
     /// Two to four numbers with dots: an IPv4 address, or the beginning of one.
-    pub(crate) fn dotted(&mut self, text: &str, of: Qualifiers) -> Result<ConditionId, Fault> {
-        if !matches!(of.thing, None | Some(Thing::Host | Thing::Net | Thing::Gateway)) {
+    pub(crate) fn dotted(&mut self, text: &str, of: Qualifiers) -> Result<ConditionId, FilterFault> {
+        if !matches!(of.thing, None | Some(Qualifier::Host | Qualifier::Net | Qualifier::Gateway)) {
             return Err(NOT_A_HOST);
         }
-        if of.thing == Some(Thing::Gateway) {
+        if of.thing == Some(Qualifier::Gateway) {
             return Err(GATEWAY);
         }
         if of.protocol == Some(Proto::Decnet) {
             let mut parts = text.split('.').map(str::parse::<u32>);
             let (Some(Ok(area)), Some(Ok(node))) = (parts.next(), parts.next()) else {
-                return Err(Fault::Address { text: shown(text), what: "a DECnet address" });
+                return Err(FilterFault::Address { text: shown(text), what: "a DECnet address" });
             };
             let address = area << 10 & 0xfc00 | node & 0x3ff;
             return self.layers.decnet(self.code, of.direction(), address);
@@ -128,32 +128,42 @@ impl Identifiers<'_> {
     }
 
     /// A network with the length of its prefix.
-    pub(crate) fn network4(&mut self, text: &str, length: u32, of: Qualifiers) -> Result<ConditionId, Fault> {
+    pub(crate) fn network4(
+        &mut self,
+        text: &str,
+        length: u32,
+        of: Qualifiers,
+    ) -> Result<ConditionId, FilterFault> {
         if length > 32 {
-            return Err(Fault::Limit { what: "length of an IPv4 prefix", value: length, max: 32 });
+            return Err(FilterFault::Limit { what: "length of an IPv4 prefix", value: length, max: 32 });
         }
         self.masked4(text, prefix(length), of)
     }
 
     /// A network with its mask.
-    pub(crate) fn netmask4(&mut self, text: &str, mask: &str, of: Qualifiers) -> Result<ConditionId, Fault> {
+    pub(crate) fn netmask4(
+        &mut self,
+        text: &str,
+        mask: &str,
+        of: Qualifiers,
+    ) -> Result<ConditionId, FilterFault> {
         let (mask, _) = ip4(mask)?;
         self.masked4(text, mask, of)
     }
 
-    fn masked4(&mut self, text: &str, mask: u32, of: Qualifiers) -> Result<ConditionId, Fault> {
+    fn masked4(&mut self, text: &str, mask: u32, of: Qualifiers) -> Result<ConditionId, FilterFault> {
         let (address, _) = ip4(text)?;
         if address & !mask != 0 {
-            return Err(Fault::HostBits(shown(text)));
+            return Err(FilterFault::HostBits(shown(text)));
         }
         match of.thing {
-            Some(Thing::Net) => {
+            Some(Qualifier::Net) => {
                 if of.protocol == Some(Proto::Decnet) {
                     return self.layers.decnet(self.code, of.direction(), address);
                 }
                 self.host4((address, mask), of)
             }
-            _ => Err(Fault::Qualifier("a mask goes with `net` only")),
+            _ => Err(FilterFault::Qualifier("a mask goes with `net` only")),
         }
     }
 
@@ -163,19 +173,19 @@ impl Identifiers<'_> {
         address: core::net::Ipv6Addr,
         length: Option<u32>,
         of: Qualifiers,
-    ) -> Result<ConditionId, Fault> {
+    ) -> Result<ConditionId, FilterFault> {
         let length = length.unwrap_or(128);
         if length > 128 {
-            return Err(Fault::Limit { what: "length of an IPv6 prefix", value: length, max: 128 });
+            return Err(FilterFault::Limit { what: "length of an IPv6 prefix", value: length, max: 128 });
         }
         if address.to_bits() & !u128::MAX.checked_shl(128 - length).unwrap_or(0) != 0 {
-            return Err(Fault::HostBits(address.to_string()));
+            return Err(FilterFault::HostBits(address.to_string()));
         }
         match of.thing {
-            None | Some(Thing::Host) if length != 128 => {
-                Err(Fault::Qualifier("the length of a prefix goes with `net` only"))
+            None | Some(Qualifier::Host) if length != 128 => {
+                Err(FilterFault::Qualifier("the length of a prefix goes with `net` only"))
             }
-            None | Some(Thing::Host | Thing::Net) => {
+            None | Some(Qualifier::Host | Qualifier::Net) => {
                 self.layers.host6(self.code, of.protocol, of.direction(), (address, length))
             }
             Some(_) => Err(NOT_A_HOST),
@@ -183,29 +193,29 @@ impl Identifiers<'_> {
     }
 
     /// An Ethernet address.
-    pub(crate) fn mac(&mut self, address: [u8; 6], of: Qualifiers) -> Result<ConditionId, Fault> {
-        if !matches!(of.thing, None | Some(Thing::Host)) || of.protocol != Some(Proto::Link) {
-            return Err(Fault::Qualifier("an Ethernet address goes with `ether host` only"));
+    pub(crate) fn mac(&mut self, address: [u8; 6], of: Qualifiers) -> Result<ConditionId, FilterFault> {
+        if !matches!(of.thing, None | Some(Qualifier::Host)) || of.protocol != Some(Proto::Link) {
+            return Err(FilterFault::Qualifier("an Ethernet address goes with `ether host` only"));
         }
         self.layers.mac(self.code, of.direction(), address)
     }
 
     /// A name.
-    pub(crate) fn name(&mut self, name: &str, of: Qualifiers) -> Result<ConditionId, Fault> {
-        let unknown = |kind| Fault::Name { name: shown(name), kind };
+    pub(crate) fn name(&mut self, name: &str, of: Qualifiers) -> Result<ConditionId, FilterFault> {
+        let unknown = |kind| FilterFault::Name { name: shown(name), kind };
         match of.thing {
-            None | Some(Thing::Host) => match of.protocol {
+            None | Some(Qualifier::Host) => match of.protocol {
                 Some(Proto::Link) => Err(unknown("Ethernet host")),
                 Some(Proto::Decnet) => Err(unknown("DECnet host")),
                 _ => self.host(name, of),
             },
-            Some(Thing::Net) => Err(unknown("network")),
-            Some(Thing::Port) => {
+            Some(Qualifier::Net) => Err(unknown("network")),
+            Some(Qualifier::Port) => {
                 let service = self.service(name).ok_or(unknown("port"))?;
                 let transport = of_protocol(name, service.protocol, of.transport()?)?;
                 self.ports((u32::from(service.port), u32::from(service.port)), transport, of)
             }
-            Some(Thing::PortRange) => {
+            Some(Qualifier::PortRange) => {
                 let (first, last) = name.split_once('-').ok_or(unknown("range of ports"))?;
                 let port = |name| self.service(name).ok_or(unknown("port"));
                 let (first, last) = (port(first)?, port(last)?);
@@ -213,7 +223,7 @@ impl Identifiers<'_> {
                 let transport = of_protocol(name, named, of.transport()?)?;
                 self.ports((u32::from(first.port), u32::from(last.port)), transport, of)
             }
-            Some(Thing::Protocol | Thing::ProtocolChain) => {
+            Some(Qualifier::Protocol | Qualifier::ProtocolChain) => {
                 let number = match of.protocol {
                     None | Some(Proto::Ip | Proto::Ip6) => names::protocol(name),
                     Some(Proto::Link) => names::link_protocol(name),
@@ -221,28 +231,28 @@ impl Identifiers<'_> {
                     Some(_) => None,
                 };
                 let number = number.ok_or(unknown("protocol"))?;
-                if of.thing == Some(Thing::Protocol) {
+                if of.thing == Some(Qualifier::Protocol) {
                     self.layers.protocol(self.code, of.protocol, number)
                 } else {
                     self.layers.chain(self.code, of.protocol, number)
                 }
             }
-            Some(Thing::Gateway) => Err(GATEWAY),
+            Some(Qualifier::Gateway) => Err(GATEWAY),
         }
     }
 
     /// A port by its number or name.
-    fn service(&self, name: &str) -> Option<Service> {
+    fn service(&self, name: &str) -> Option<PortName> {
         if name.bytes().all(|byte| byte.is_ascii_digit()) {
-            return name.parse().ok().map(|port| Service { port, protocol: None });
+            return name.parse().ok().map(|port| PortName { port, protocol: None });
         }
         names::service(name).or_else(|| self.names.service(name))
     }
 
-    fn host(&mut self, name: &str, of: Qualifiers) -> Result<ConditionId, Fault> {
+    fn host(&mut self, name: &str, of: Qualifiers) -> Result<ConditionId, FilterFault> {
         let kind = if of.protocol == Some(Proto::Ip6) { "IPv6 host" } else { "host" };
         let (mut any, is_bare) =
-            (Vec::new(), matches!(self.layers.link, Link::Raw | Link::Ipv4 | Link::Ipv6));
+            (Vec::new(), matches!(self.layers.link, LinkHeader::Raw | LinkHeader::Ipv4 | LinkHeader::Ipv6));
         for address in self.names.host(name) {
             let own = |family| if is_bare && of.protocol.is_none() { Some(family) } else { of.protocol };
             match address {
@@ -259,19 +269,19 @@ impl Identifiers<'_> {
             }
         }
         if any.is_empty() {
-            return Err(Fault::Name { name: shown(name), kind });
+            return Err(FilterFault::Name { name: shown(name), kind });
         }
         self.code.any(&any)
     }
 
     /// The identifier of one token, with what is behind its slash or `mask`.
-    pub(crate) fn token(&mut self, kind: &Kind, of: Qualifiers) -> Result<ConditionId, Fault> {
+    pub(crate) fn token(&mut self, kind: &TokenKind, of: Qualifiers) -> Result<ConditionId, FilterFault> {
         match kind {
-            Kind::Number(number) => self.number(*number, of),
-            Kind::Name(name) => self.name(name, of),
-            Kind::Dotted(text) => self.dotted(text, of),
-            Kind::Ip6(address) => self.ip6(*address, None, of),
-            Kind::Mac(address) => self.mac(*address, of),
+            TokenKind::Number(number) => self.number(*number, of),
+            TokenKind::Name(name) => self.name(name, of),
+            TokenKind::Dotted(text) => self.dotted(text, of),
+            TokenKind::Ip6(address) => self.ip6(*address, None, of),
+            TokenKind::Mac(address) => self.mac(*address, of),
             _ => Err(NOT_A_HOST),
         }
     }
@@ -282,10 +292,10 @@ fn of_protocol(
     name: &str,
     of_name: Option<Transport>,
     of_filter: Option<Transport>,
-) -> Result<Option<Transport>, Fault> {
+) -> Result<Option<Transport>, FilterFault> {
     match (of_name, of_filter) {
         (Some(named), Some(asked)) if named != asked => {
-            Err(Fault::PortProtocol { name: shown(name), protocol: asked.name() })
+            Err(FilterFault::PortProtocol { name: shown(name), protocol: asked.name() })
         }
         (named, asked) => Ok(asked.or(named)),
     }
@@ -296,8 +306,8 @@ fn prefix(length: u32) -> u32 {
 }
 
 /// One to four decimal numbers up to 255, as the first bytes of an address, and how many bits they are.
-fn ip4(text: &str) -> Result<(u32, u32), Fault> {
-    let bogus = || Fault::Address { text: shown(text), what: "an IPv4 address" };
+fn ip4(text: &str) -> Result<(u32, u32), FilterFault> {
+    let bogus = || FilterFault::Address { text: shown(text), what: "an IPv4 address" };
     let (mut address, mut bits) = (0_u32, 0);
     for part in text.split('.') {
         let is_decimal = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());

@@ -2,7 +2,7 @@
 //!
 //! As in libpcap the longest token wins, so `len-1` is a name and `len - 1` a difference. Of equally long ones the more special kind wins.
 
-use crate::error::{Fault, FilterError};
+use crate::error::{FilterError, FilterFault};
 use crate::word::{Word, named_number, word};
 use core::net::Ipv6Addr;
 
@@ -14,12 +14,12 @@ const ADDRESS_BYTES_MAX: usize = 96;
 pub(crate) struct Token {
     pub(crate) at: usize,
     pub(crate) len: usize,
-    pub(crate) kind: Kind,
+    pub(crate) kind: TokenKind,
 }
 
 /// The kinds of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum TokenKind {
     Word(Word),
     Number(u32),
     /// A name.
@@ -52,32 +52,32 @@ pub(crate) enum Kind {
 }
 
 /// Signs, longer ones first.
-const SIGNS: &[(&str, Kind)] = &[
-    ("&&", Kind::Word(Word::And)),
-    ("||", Kind::Word(Word::Or)),
-    (">=", Kind::GreaterOrEqual),
-    ("<=", Kind::LessOrEqual),
-    ("!=", Kind::NotEqual),
-    ("==", Kind::Equal),
-    ("<<", Kind::ShiftLeft),
-    (">>", Kind::ShiftRight),
-    ("!", Kind::Word(Word::Not)),
-    ("(", Kind::Open),
-    (")", Kind::Close),
-    ("[", Kind::OpenIndex),
-    ("]", Kind::CloseIndex),
-    (":", Kind::Colon),
-    ("+", Kind::Plus),
-    ("-", Kind::Minus),
-    ("*", Kind::Times),
-    ("/", Kind::Slash),
-    ("%", Kind::Percent),
-    ("&", Kind::Ampersand),
-    ("|", Kind::Bar),
-    ("^", Kind::Caret),
-    ("=", Kind::Equal),
-    ("<", Kind::Less),
-    (">", Kind::Greater),
+const SIGNS: &[(&str, TokenKind)] = &[
+    ("&&", TokenKind::Word(Word::And)),
+    ("||", TokenKind::Word(Word::Or)),
+    (">=", TokenKind::GreaterOrEqual),
+    ("<=", TokenKind::LessOrEqual),
+    ("!=", TokenKind::NotEqual),
+    ("==", TokenKind::Equal),
+    ("<<", TokenKind::ShiftLeft),
+    (">>", TokenKind::ShiftRight),
+    ("!", TokenKind::Word(Word::Not)),
+    ("(", TokenKind::Open),
+    (")", TokenKind::Close),
+    ("[", TokenKind::OpenIndex),
+    ("]", TokenKind::CloseIndex),
+    (":", TokenKind::Colon),
+    ("+", TokenKind::Plus),
+    ("-", TokenKind::Minus),
+    ("*", TokenKind::Times),
+    ("/", TokenKind::Slash),
+    ("%", TokenKind::Percent),
+    ("&", TokenKind::Ampersand),
+    ("|", TokenKind::Bar),
+    ("^", TokenKind::Caret),
+    ("=", TokenKind::Equal),
+    ("<", TokenKind::Less),
+    (">", TokenKind::Greater),
 ];
 
 /// Splits a text.
@@ -98,7 +98,7 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<Token>, FilterError> {
 }
 
 /// The first token of a text that begins with `first`.
-fn token(rest: &str, first: char) -> Result<(Kind, usize), (Fault, usize)> {
+fn token(rest: &str, first: char) -> Result<(TokenKind, usize), (FilterFault, usize)> {
     if !first.is_ascii_alphanumeric()
         && let Some((sign, kind)) = SIGNS.iter().find(|(sign, _)| rest.starts_with(sign))
         && !(first == ':' && rest.starts_with("::"))
@@ -108,13 +108,13 @@ fn token(rest: &str, first: char) -> Result<(Kind, usize), (Fault, usize)> {
     if first == '\\' {
         let end = rest.find(|c| " !()\n\t".contains(c)).unwrap_or(rest.len());
         return match rest.get(1..end) {
-            Some(name) if !name.is_empty() => Ok((Kind::Name(name.to_owned()), end)),
-            _ => Err((Fault::Character(first), 1)),
+            Some(name) if !name.is_empty() => Ok((TokenKind::Name(name.to_owned()), end)),
+            _ => Err((FilterFault::Character(first), 1)),
         };
     }
     if first == '$' {
         let why = "it begins the address of an ARCnet host, and weir does not read such captures";
-        return Err((Fault::Unsupported { word: "$", why }, 1));
+        return Err((FilterFault::Unsupported { word: "$", why }, 1));
     }
     let name = name_len(rest);
     // Addresses first where they are as long: they are the more special kind.
@@ -123,36 +123,36 @@ fn token(rest: &str, first: char) -> Result<(Kind, usize), (Fault, usize)> {
         && len >= name
         && ip6_len(head) <= len
     {
-        return Ok((Kind::Mac(mac), len));
+        return Ok((TokenKind::Mac(mac), len));
     }
     let (number, dotted, ip6) = (number_len(rest), dotted_len(rest), ip6_len(head));
     let colons = bogus_mac_len(head);
     let longest = name.max(number).max(dotted).max(ip6).max(colons);
     let text = rest.get(..longest).unwrap_or_default();
     if longest == 0 {
-        return Err((Fault::Character(first), first.len_utf8()));
+        return Err((FilterFault::Character(first), first.len_utf8()));
     }
     if word(text).is_none() && number == longest {
         return parse_number(text)
-            .map(|value| (Kind::Number(value), longest))
+            .map(|value| (TokenKind::Number(value), longest))
             .map_err(|fault| (fault, longest));
     }
     if dotted == longest {
-        return Ok((Kind::Dotted(text.to_owned()), longest));
+        return Ok((TokenKind::Dotted(text.to_owned()), longest));
     }
     if ip6 == longest {
-        let bogus = Fault::Address { text: text.to_owned(), what: "an IPv6 address" };
-        return text.parse().map(|address| (Kind::Ip6(address), longest)).map_err(|_| (bogus, longest));
+        let bogus = FilterFault::Address { text: text.to_owned(), what: "an IPv6 address" };
+        return text.parse().map(|address| (TokenKind::Ip6(address), longest)).map_err(|_| (bogus, longest));
     }
     if colons == longest {
         let what = "an Ethernet address; it has six bytes";
-        return Err((Fault::Address { text: text.to_owned(), what }, longest));
+        return Err((FilterFault::Address { text: text.to_owned(), what }, longest));
     }
     Ok((
         word(text)
-            .map(Kind::Word)
-            .or_else(|| named_number(text).map(Kind::Number))
-            .unwrap_or_else(|| Kind::Name(text.to_owned())),
+            .map(TokenKind::Word)
+            .or_else(|| named_number(text).map(TokenKind::Number))
+            .unwrap_or_else(|| TokenKind::Name(text.to_owned())),
         longest,
     ))
 }
@@ -322,7 +322,7 @@ fn bogus_mac_len(head: &str) -> usize {
 }
 
 /// A decimal number, an octal one that begins with 0, or a hexadecimal one that begins with 0x.
-fn parse_number(text: &str) -> Result<u32, Fault> {
+fn parse_number(text: &str) -> Result<u32, FilterFault> {
     let (digits, radix) = match text.as_bytes() {
         [b'0', b'x' | b'X', ..] => (text.get(2..).unwrap_or_default(), 16),
         [b'0', _, ..] => (text.get(1..).unwrap_or_default(), 8),
@@ -333,7 +333,7 @@ fn parse_number(text: &str) -> Result<u32, Fault> {
     } else {
         "it has more than 32 bits"
     };
-    u32::from_str_radix(digits, radix).map_err(|_| Fault::Number { text: shown(text), why })
+    u32::from_str_radix(digits, radix).map_err(|_| FilterFault::Number { text: shown(text), why })
 }
 
 /// A text as errors show it.
@@ -349,36 +349,39 @@ pub(crate) fn shown(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn kinds(text: &str) -> Vec<Kind> {
+    fn kinds(text: &str) -> Vec<TokenKind> {
         tokens(text).unwrap().into_iter().map(|token| token.kind).collect()
     }
 
-    fn name(text: &str) -> Kind {
-        Kind::Name(text.to_owned())
+    fn name(text: &str) -> TokenKind {
+        TokenKind::Name(text.to_owned())
     }
 
     #[test]
     fn the_longest_token_wins_and_then_the_more_special_one() {
-        let dotted = |text: &str| Kind::Dotted(text.to_owned());
-        assert_eq!(kinds("10"), [Kind::Number(10)]);
-        assert_eq!(kinds("0x1F 017"), [Kind::Number(31), Kind::Number(15)]);
+        let dotted = |text: &str| TokenKind::Dotted(text.to_owned());
+        assert_eq!(kinds("10"), [TokenKind::Number(10)]);
+        assert_eq!(kinds("0x1F 017"), [TokenKind::Number(31), TokenKind::Number(15)]);
         assert_eq!(kinds("1.2.3.4"), [dotted("1.2.3.4")]);
         assert_eq!(kinds("1.2.3.4.5"), [name("1.2.3.4.5")]);
-        assert_eq!(kinds("1.2.3.4.5.6"), [Kind::Mac([1, 2, 3, 4, 5, 6])]);
-        assert_eq!(kinds("00:11:22:33:44:5f"), [Kind::Mac([0, 0x11, 0x22, 0x33, 0x44, 0x5f])]);
-        assert_eq!(kinds("dead.beef.cafe"), [Kind::Mac([0xde, 0xad, 0xbe, 0xef, 0xca, 0xfe])]);
-        assert_eq!(kinds("123456789012"), [Kind::Mac([0x12, 0x34, 0x56, 0x78, 0x90, 0x12])]);
-        assert_eq!(kinds("fd00::1"), [Kind::Ip6("fd00::1".parse().unwrap())]);
-        assert_eq!(kinds("::"), [Kind::Ip6(Ipv6Addr::UNSPECIFIED)]);
-        assert_eq!(kinds("::ffff:1.2.3.4"), [Kind::Ip6("::ffff:1.2.3.4".parse().unwrap())]);
+        assert_eq!(kinds("1.2.3.4.5.6"), [TokenKind::Mac([1, 2, 3, 4, 5, 6])]);
+        assert_eq!(kinds("00:11:22:33:44:5f"), [TokenKind::Mac([0, 0x11, 0x22, 0x33, 0x44, 0x5f])]);
+        assert_eq!(kinds("dead.beef.cafe"), [TokenKind::Mac([0xde, 0xad, 0xbe, 0xef, 0xca, 0xfe])]);
+        assert_eq!(kinds("123456789012"), [TokenKind::Mac([0x12, 0x34, 0x56, 0x78, 0x90, 0x12])]);
+        assert_eq!(kinds("fd00::1"), [TokenKind::Ip6("fd00::1".parse().unwrap())]);
+        assert_eq!(kinds("::"), [TokenKind::Ip6(Ipv6Addr::UNSPECIFIED)]);
+        assert_eq!(kinds("::ffff:1.2.3.4"), [TokenKind::Ip6("::ffff:1.2.3.4".parse().unwrap())]);
         assert_eq!(kinds("len-1"), [name("len-1")]);
-        assert_eq!(kinds("len - 1"), [Kind::Word(Word::Length), Kind::Minus, Kind::Number(1)]);
+        assert_eq!(kinds("len - 1"), [TokenKind::Word(Word::Length), TokenKind::Minus, TokenKind::Number(1)]);
         assert_eq!(kinds("80-90"), [name("80-90")]);
-        assert_eq!(kinds("tcp-syn"), [Kind::Number(2)]);
+        assert_eq!(kinds("tcp-syn"), [TokenKind::Number(2)]);
         assert_eq!(kinds("\\tcp"), [name("tcp")]);
         assert_eq!(kinds("ip[2:2]>=1").len(), 8);
         assert_eq!(kinds("a ::g::").len(), 4);
-        assert_eq!(kinds("!a||b"), [Kind::Word(Word::Not), name("a"), Kind::Word(Word::Or), name("b")]);
+        assert_eq!(
+            kinds("!a||b"),
+            [TokenKind::Word(Word::Not), name("a"), TokenKind::Word(Word::Or), name("b")]
+        );
     }
 
     #[test]

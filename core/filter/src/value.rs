@@ -1,16 +1,16 @@
 //! Values that tests look at: numbers computed from a packet, each kept once.
 
-use crate::error::Fault;
+use crate::error::FilterFault;
 use crate::ranges::Ranges;
 use std::collections::HashMap;
-use weir_demux::{Alu, Width};
+use weir_demux::{Alu, LoadWidth};
 
 /// Values of one filter, at most. A filter of 4,096 bytes has a few thousand.
 const VALUES_MAX: usize = 16_384;
 /// Operators between a value and its deepest operand, at most: values are computed recursively.
 const DEPTH_MAX: u16 = 700;
 
-/// An index into [`Values`].
+/// An index into [`FilterValues`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ValueId(usize);
 
@@ -24,7 +24,7 @@ pub(crate) enum Relation {
 
 /// A number computed from a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Value {
+pub(crate) enum PacketValue {
     Constant(u32),
     /// The length of the packet on the link.
     Length,
@@ -32,7 +32,7 @@ pub(crate) enum Value {
     Load {
         base: Option<ValueId>,
         offset: u32,
-        width: Width,
+        width: LoadWidth,
     },
     /// Four times the lower half of the byte at the offset: the length of an IPv4 header.
     HeaderLength(u32),
@@ -49,18 +49,18 @@ pub(crate) enum Value {
 
 /// All values of a filter.
 #[derive(Debug, Default)]
-pub(crate) struct Values {
-    all: Vec<Value>,
-    known: HashMap<Value, ValueId>,
+pub(crate) struct FilterValues {
+    all: Vec<PacketValue>,
+    known: HashMap<PacketValue, ValueId>,
     depths: Vec<u16>,
     /// Words of scratch memory that computing it takes.
     words: Vec<u8>,
     stored: u32,
 }
 
-impl Values {
-    pub(crate) fn get(&self, id: ValueId) -> Value {
-        self.all.get(id.0).copied().unwrap_or(Value::Constant(0))
+impl FilterValues {
+    pub(crate) fn get(&self, id: ValueId) -> PacketValue {
+        self.all.get(id.0).copied().unwrap_or(PacketValue::Constant(0))
     }
 
     /// The words of scratch memory that computing a value takes, as Sethi and Ullman count registers.
@@ -70,22 +70,22 @@ impl Values {
 
     pub(crate) fn constant_of(&self, id: ValueId) -> Option<u32> {
         match self.get(id) {
-            Value::Constant(number) => Some(number),
+            PacketValue::Constant(number) => Some(number),
             _ => None,
         }
     }
 
-    fn make(&mut self, value: Value) -> Result<ValueId, Fault> {
+    fn make(&mut self, value: PacketValue) -> Result<ValueId, FilterFault> {
         if let Some(&id) = self.known.get(&value) {
             return Ok(id);
         }
         if self.all.len() >= VALUES_MAX {
-            return Err(Fault::Complex);
+            return Err(FilterFault::Complex);
         }
         let depth = |id: ValueId| self.depths.get(id.0).copied().unwrap_or(0);
         let (depth, words) = match value {
-            Value::Load { base: Some(of), .. } | Value::Negate(of) => (depth(of), self.words(of)),
-            Value::Compute(_, a, b) | Value::Compare(_, a, b) => {
+            PacketValue::Load { base: Some(of), .. } | PacketValue::Negate(of) => (depth(of), self.words(of)),
+            PacketValue::Compute(_, a, b) | PacketValue::Compare(_, a, b) => {
                 let words = if self.fits_x(b) {
                     self.words(a)
                 } else if self.words(a) == self.words(b) {
@@ -98,7 +98,7 @@ impl Values {
             _ => (0, 0),
         };
         if depth >= DEPTH_MAX {
-            return Err(Fault::Complex);
+            return Err(FilterFault::Complex);
         }
         let id = ValueId(self.all.len());
         self.all.push(value);
@@ -112,52 +112,55 @@ impl Values {
     pub(crate) fn fits_x(&self, id: ValueId) -> bool {
         matches!(
             self.get(id),
-            Value::Constant(_) | Value::Length | Value::HeaderLength(_) | Value::Scratch { .. }
+            PacketValue::Constant(_)
+                | PacketValue::Length
+                | PacketValue::HeaderLength(_)
+                | PacketValue::Scratch { .. }
         )
     }
 
-    pub(crate) fn constant(&mut self, number: u32) -> Result<ValueId, Fault> {
-        self.make(Value::Constant(number))
+    pub(crate) fn constant(&mut self, number: u32) -> Result<ValueId, FilterFault> {
+        self.make(PacketValue::Constant(number))
     }
 
-    pub(crate) fn length(&mut self) -> Result<ValueId, Fault> {
-        self.make(Value::Length)
+    pub(crate) fn length(&mut self) -> Result<ValueId, FilterFault> {
+        self.make(PacketValue::Length)
     }
 
-    pub(crate) fn header_length(&mut self, offset: u32) -> Result<ValueId, Fault> {
-        self.make(Value::HeaderLength(offset))
+    pub(crate) fn header_length(&mut self, offset: u32) -> Result<ValueId, FilterFault> {
+        self.make(PacketValue::HeaderLength(offset))
     }
 
     pub(crate) fn load(
         &mut self,
         base: Option<ValueId>,
         offset: u32,
-        width: Width,
-    ) -> Result<ValueId, Fault> {
+        width: LoadWidth,
+    ) -> Result<ValueId, FilterFault> {
         match base.map(|base| (base, self.constant_of(base))) {
             Some((_, Some(constant))) => {
-                self.make(Value::Load { base: None, offset: offset.wrapping_add(constant), width })
+                self.make(PacketValue::Load { base: None, offset: offset.wrapping_add(constant), width })
             }
-            Some((base, None)) => self.make(Value::Load { base: Some(base), offset, width }),
-            None => self.make(Value::Load { base: None, offset, width }),
+            Some((base, None)) => self.make(PacketValue::Load { base: Some(base), offset, width }),
+            None => self.make(PacketValue::Load { base: None, offset, width }),
         }
     }
 
     /// A new version of a word of scratch memory.
-    pub(crate) fn stored(&mut self, word: u8) -> Result<ValueId, Fault> {
+    pub(crate) fn stored(&mut self, word: u8) -> Result<ValueId, FilterFault> {
         self.stored += 1;
-        self.make(Value::Scratch { word, version: self.stored })
+        self.make(PacketValue::Scratch { word, version: self.stored })
     }
 
-    pub(crate) fn negate(&mut self, of: ValueId) -> Result<ValueId, Fault> {
+    pub(crate) fn negate(&mut self, of: ValueId) -> Result<ValueId, FilterFault> {
         match self.constant_of(of) {
             Some(number) => self.constant(number.wrapping_neg()),
-            None => self.make(Value::Negate(of)),
+            None => self.make(PacketValue::Negate(of)),
         }
     }
 
     /// `a operator b`. Where a constant decides the result alone, nothing else is computed, as in libpcap.
-    pub(crate) fn compute(&mut self, operator: Alu, a: ValueId, b: ValueId) -> Result<ValueId, Fault> {
+    pub(crate) fn compute(&mut self, operator: Alu, a: ValueId, b: ValueId) -> Result<ValueId, FilterFault> {
         use Alu::{Add, And, Div, Lsh, Mod, Mul, Or, Rsh, Sub, Xor};
         let (left, right) = (self.constant_of(a), self.constant_of(b));
         match (operator, left) {
@@ -166,8 +169,8 @@ impl Values {
             _ => {}
         }
         match (operator, right) {
-            (Div | Mod, Some(0)) => return Err(Fault::DivisionByZero),
-            (Lsh | Rsh, Some(bits)) if bits > 31 => return Err(Fault::Shift(bits)),
+            (Div | Mod, Some(0)) => return Err(FilterFault::DivisionByZero),
+            (Lsh | Rsh, Some(bits)) if bits > 31 => return Err(FilterFault::Shift(bits)),
             (Mul | And, Some(0)) => return self.constant(0),
             (Add | Sub | Or | Xor | Lsh | Rsh, Some(0)) | (Mul | Div, Some(1)) | (And, Some(u32::MAX)) => {
                 return Ok(a);
@@ -180,9 +183,9 @@ impl Values {
         // A constant on the right is part of the instruction.
         let commutes = matches!(operator, Add | Mul | And | Or | Xor);
         if commutes && left.is_some() {
-            return self.make(Value::Compute(operator, b, a));
+            return self.make(PacketValue::Compute(operator, b, a));
         }
-        self.make(Value::Compute(operator, a, b))
+        self.make(PacketValue::Compute(operator, a, b))
     }
 
     /// A value, and the numbers that it has if the relation holds.
@@ -191,7 +194,7 @@ impl Values {
         relation: Relation,
         a: ValueId,
         b: ValueId,
-    ) -> Result<(ValueId, Ranges), Fault> {
+    ) -> Result<(ValueId, Ranges), FilterFault> {
         Ok(match (self.constant_of(a), self.constant_of(b)) {
             (_, Some(b)) => (
                 a,
@@ -211,21 +214,21 @@ impl Values {
                     Relation::GreaterOrEqual => Ranges::between(0, a),
                 },
             ),
-            (None, None) => (self.make(Value::Compare(relation, a, b))?, Ranges::one(1)),
+            (None, None) => (self.make(PacketValue::Compare(relation, a, b))?, Ranges::one(1)),
         })
     }
 
     /// The greatest number that it can be.
     pub(crate) fn max(&self, id: ValueId) -> u32 {
         match self.get(id) {
-            Value::Load { width, .. } => width.max(),
-            Value::Compute(Alu::And, a, b) => {
+            PacketValue::Load { width, .. } => width.max(),
+            PacketValue::Compute(Alu::And, a, b) => {
                 self.constant_of(b).unwrap_or(u32::MAX).min(match self.get(a) {
-                    Value::Load { width, .. } => width.max(),
+                    PacketValue::Load { width, .. } => width.max(),
                     _ => u32::MAX,
                 })
             }
-            Value::Compare(..) => 1,
+            PacketValue::Compare(..) => 1,
             _ => u32::MAX,
         }
     }
@@ -239,22 +242,22 @@ impl Values {
                 continue;
             }
             match self.get(id) {
-                Value::Load { base, offset, width } => {
+                PacketValue::Load { base, offset, width } => {
                     demands.push(Demand::Bytes { base, end: u64::from(offset) + u64::from(width.bytes()) });
                     left.extend(base);
                 }
-                Value::HeaderLength(offset) => {
+                PacketValue::HeaderLength(offset) => {
                     demands.push(Demand::Bytes { base: None, end: u64::from(offset) + 1 });
                 }
-                Value::Compute(operator, a, b) => {
+                PacketValue::Compute(operator, a, b) => {
                     if matches!(operator, Alu::Div | Alu::Mod) && self.constant_of(b).is_none() {
                         demands.push(Demand::Quotient(id));
                     }
                     left.extend([a, b]);
                 }
-                Value::Compare(_, a, b) => left.extend([a, b]),
-                Value::Negate(of) => left.push(of),
-                Value::Constant(_) | Value::Length | Value::Scratch { .. } => {}
+                PacketValue::Compare(_, a, b) => left.extend([a, b]),
+                PacketValue::Negate(of) => left.push(of),
+                PacketValue::Constant(_) | PacketValue::Length | PacketValue::Scratch { .. } => {}
             }
         }
         demands

@@ -7,7 +7,7 @@ use std::fmt;
 
 /// What a cause of loss counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Thing {
+pub enum LostUnit {
     /// Packets, in or out.
     Packet,
     /// Rows that a module emitted.
@@ -18,7 +18,7 @@ pub enum Thing {
     Event,
 }
 
-impl Thing {
+impl LostUnit {
     /// In the plural, as a unit.
     pub const fn unit(self) -> &'static str {
         match self {
@@ -51,9 +51,9 @@ macro_rules! causes {
             }
 
             /// What it counts.
-            pub const fn thing(self) -> Thing {
+            pub const fn thing(self) -> LostUnit {
                 match self {
-                    $(Self::$cause => Thing::$thing,)+
+                    $(Self::$cause => LostUnit::$thing,)+
                 }
             }
         }
@@ -129,9 +129,9 @@ impl fmt::Display for DropCause {
 
 /// How much was lost, by cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Drops([u64; DropCause::ALL.len()]);
+pub struct DropCounts([u64; DropCause::ALL.len()]);
 
-impl Drops {
+impl DropCounts {
     /// What was lost for this cause.
     pub fn get(&self, cause: DropCause) -> u64 {
         self.0.get(cause as usize).copied().unwrap_or(0)
@@ -150,7 +150,7 @@ impl Drops {
     }
 
     /// The sum over all causes that count the same thing.
-    pub fn of(&self, thing: Thing) -> u64 {
+    pub fn of(&self, thing: LostUnit) -> u64 {
         self.iter()
             .filter(|(cause, _)| cause.thing() == thing)
             .fold(0, |sum: u64, (_, count)| sum.saturating_add(count))
@@ -162,7 +162,7 @@ impl Drops {
     }
 
     /// Adds the other's counters.
-    pub fn merge(&mut self, other: &Drops) {
+    pub fn merge(&mut self, other: &DropCounts) {
         for (sum, more) in self.0.iter_mut().zip(&other.0) {
             *sum = sum.saturating_add(*more);
         }
@@ -170,8 +170,8 @@ impl Drops {
 
     /// What was added to `before`; nothing for a counter that is not higher than it was.
     #[must_use]
-    pub fn since(&self, before: &Drops) -> Drops {
-        let mut added = Drops::default();
+    pub fn since(&self, before: &DropCounts) -> DropCounts {
+        let mut added = DropCounts::default();
         for ((added, now), before) in added.0.iter_mut().zip(&self.0).zip(&before.0) {
             *added = now.saturating_sub(*before);
         }
@@ -179,7 +179,7 @@ impl Drops {
     }
 }
 
-impl Serialize for Drops {
+impl Serialize for DropCounts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         for (cause, count) in self.iter() {
@@ -189,9 +189,9 @@ impl Serialize for Drops {
     }
 }
 
-impl<'de> Deserialize<'de> for Drops {
+impl<'de> Deserialize<'de> for DropCounts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut drops = Drops::default();
+        let mut drops = DropCounts::default();
         for (name, count) in BTreeMap::<String, u64>::deserialize(deserializer)? {
             let cause = DropCause::ALL.iter().find(|cause| cause.name() == name);
             drops.add(*cause.ok_or_else(|| D::Error::custom("no cause of that name"))?, count);
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn every_cause_has_a_counter_and_a_name_of_its_own() {
-        let mut drops = Drops::default();
+        let mut drops = DropCounts::default();
         for (n, cause) in (1..).zip(DropCause::ALL) {
             drops.add(*cause, n);
         }
@@ -214,6 +214,6 @@ mod tests {
         let names: std::collections::BTreeSet<_> = DropCause::ALL.iter().map(|cause| cause.name()).collect();
         assert_eq!(names.len(), DropCause::ALL.len());
         assert!(names.iter().all(|name| weir_admission::Name::new(name).is_ok()));
-        assert_eq!(drops.of(Thing::Record), 20 + 21 + 22 + 23 + 24 + 25);
+        assert_eq!(drops.of(LostUnit::Record), 20 + 21 + 22 + 23 + 24 + 25);
     }
 }

@@ -1,6 +1,6 @@
 //! Lines, and how each holds the one before it.
 
-use super::{Digest, Entry, EntryRef};
+use super::{Digest, EntryRef, LedgerEntry};
 use serde::{Deserialize, Serialize};
 
 /// The most bytes of a line, with its end. No entry needs more.
@@ -21,15 +21,15 @@ struct Body<'a> {
 #[derive(Deserialize)]
 struct OwnedBody {
     #[serde(flatten)]
-    entry: Entry,
+    entry: LedgerEntry,
     prev: Digest,
 }
 
 /// A line as an entry. Its own hash is right; whether it follows the line before is for the [`super::Verifier`] to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct LedgerLine {
     /// What it says.
-    pub entry: Entry,
+    pub entry: LedgerEntry,
     /// The hash of the line before, as it says.
     pub prev: Digest,
     /// Its own.
@@ -38,7 +38,7 @@ pub struct Line {
 
 /// Why bytes are no line of a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LineError {
+pub enum LedgerLineError {
     /// It does not end with a hash.
     #[error("it does not end with a hash")]
     NoHash,
@@ -65,29 +65,29 @@ pub fn seal(entry: EntryRef<'_>, prev: Digest, lines: &mut Vec<u8>) -> Digest {
 /// Reads a line, without its end.
 ///
 /// # Errors
-/// See [`LineError`]. Any bytes may be given.
-pub fn unseal(line: &[u8]) -> Result<Line, LineError> {
-    let line = line.strip_suffix(AFTER_HASH).ok_or(LineError::NoHash)?;
+/// See [`LedgerLineError`]. Any bytes may be given.
+pub fn unseal(line: &[u8]) -> Result<LedgerLine, LedgerLineError> {
+    let line = line.strip_suffix(AFTER_HASH).ok_or(LedgerLineError::NoHash)?;
     let (content, digits) = line
         .len()
         .checked_sub(HASH_DIGITS)
         .and_then(|at| line.split_at_checked(at))
-        .ok_or(LineError::NoHash)?;
-    let content = content.strip_suffix(BEFORE_HASH).ok_or(LineError::NoHash)?;
+        .ok_or(LedgerLineError::NoHash)?;
+    let content = content.strip_suffix(BEFORE_HASH).ok_or(LedgerLineError::NoHash)?;
     let said: Option<Digest> = std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok());
     let hash = Digest::of(content);
-    if said.ok_or(LineError::NoHash)? != hash {
-        return Err(LineError::Hash);
+    if said.ok_or(LedgerLineError::NoHash)? != hash {
+        return Err(LedgerLineError::Hash);
     }
     let text = [content, b"}"].concat();
-    let OwnedBody { entry, prev } = serde_json::from_slice(&text).map_err(|_| LineError::Foreign)?;
+    let OwnedBody { entry, prev } = serde_json::from_slice(&text).map_err(|_| LedgerLineError::Foreign)?;
     // One entry has one line: what jq or a person reads in it cannot differ from what weir does.
     let mut written = Vec::with_capacity(content.len() + 1);
     write_body(EntryRef::from(&entry), prev, &mut written);
     if written != content || entry.end < entry.begin {
-        return Err(LineError::Foreign);
+        return Err(LedgerLineError::Foreign);
     }
-    Ok(Line { entry, prev, hash })
+    Ok(LedgerLine { entry, prev, hash })
 }
 
 /// Writes the content of a line: the JSON object without its closing brace.

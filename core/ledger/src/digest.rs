@@ -74,7 +74,7 @@ impl<'de> Deserialize<'de> for Digest {
 
 /// The last line of a ledger. Kept elsewhere, it proves later that all up to it is still as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Head {
+pub struct LedgerHead {
     /// The line's sequence number.
     pub sequence: u64,
     /// The line's hash.
@@ -86,14 +86,14 @@ pub struct Head {
 #[error("not a ledger's head: write it as it was printed, a number, a colon and 64 hexadecimal digits")]
 pub struct HeadError;
 
-impl fmt::Display for Head {
+impl fmt::Display for LedgerHead {
     /// As `17:5f3c…`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.sequence, self.hash)
     }
 }
 
-impl FromStr for Head {
+impl FromStr for LedgerHead {
     type Err = HeadError;
 
     fn from_str(text: &str) -> Result<Self, HeadError> {
@@ -111,13 +111,13 @@ mod tests {
 
     #[test]
     fn a_head_is_read_as_it_was_printed() {
-        let head = Head { sequence: 17, hash: Digest::of(b"abc") };
+        let head = LedgerHead { sequence: 17, hash: Digest::of(b"abc") };
         let text = "17:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!((head.to_string().as_str(), text.parse()), (text, Ok(head)));
         for wrong in
             ["", "17", "17:", ":ba", "+1:00", &text[..66], &text.to_uppercase(), &text.replace("17", "-1")]
         {
-            assert_eq!(wrong.parse::<Head>(), Err(HeadError), "{wrong}");
+            assert_eq!(wrong.parse::<LedgerHead>(), Err(HeadError), "{wrong}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What stands in a ledger.
 
-use super::{Decision, Digest, Idle, Reserved, Text, Usage, wire};
+use super::{Decision, Digest, Idle, LedgerText, Reserved, Usage, wire};
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 use weir_admission::{Name, Tier};
@@ -11,17 +11,17 @@ use weir_units::{BitsPerSecond, Nanos, Timestamp};
 ///
 /// | format | |
 /// |---|---|
-/// | 1 | a line for each session and interval ([`Event::Usage`]) |
-/// | 2 | the same, and one line for several sessions that were idle ([`Event::Idle`]) |
-/// | 3 | the same, with records that were lost for their rate ([`DropCause::RecordRate`](super::DropCause::RecordRate)); decisions ([`Event::Decision`],
-/// [`Event::Unlisted`], [`Event::Revoked`]); whose a session is ([`Holder`]); sessions that end with their parent's ([`Closed::Parent`]), or because their right was taken back ([`Closed::Revoked`]) |
-/// | 4 | the same, with what requests of holders took ([`Event::Requests`]) |
+/// | 1 | a line for each session and interval ([`LedgerEvent::Usage`]) |
+/// | 2 | the same, and one line for several sessions that were idle ([`LedgerEvent::Idle`]) |
+/// | 3 | the same, with records that were lost for their rate ([`DropCause::RecordRate`](super::DropCause::RecordRate)); decisions ([`LedgerEvent::Decision`],
+/// [`LedgerEvent::Unlisted`], [`LedgerEvent::Revoked`]); whose a session is ([`CredentialHolder`]); sessions that end with their parent's ([`CloseReason::Parent`]), or because their right was taken back ([`CloseReason::Revoked`]) |
+/// | 4 | the same, with what requests of holders took ([`LedgerEvent::Requests`]) |
 /// | 5 | the same, with the bytes of records ([`DropCause::RecordBytes`](super::DropCause::RecordBytes), and counters of [`Usage`]) |
 pub const FORMAT: u64 = 5;
 
 /// One entry: what happened on a node, and when.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Entry {
+pub struct LedgerEntry {
     /// The first is 1, and each one after it one more, over all segments and restarts of the node.
     #[serde(rename = "seq")]
     pub sequence: u64,
@@ -31,42 +31,42 @@ pub struct Entry {
     /// When the interval began; for what has no duration, when it happened.
     #[serde(with = "wire::time")]
     pub begin: Timestamp,
-    /// When it ended, never before `begin`. Entries are in the order of their ends, but where a [`Event::ClockSet`] says that the clock was set back.
+    /// When it ended, never before `begin`. Entries are in the order of their ends, but where a [`LedgerEvent::ClockSet`] says that the clock was set back.
     #[serde(with = "wire::time")]
     pub end: Timestamp,
     /// What it was.
     #[serde(flatten)]
-    pub event: Event,
+    pub event: LedgerEvent,
 }
 
 /// An entry whose parts are somebody else's: what it takes to write one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct EntryRef<'a> {
-    /// See [`Entry`].
+    /// See [`LedgerEntry`].
     #[serde(rename = "seq")]
     pub sequence: u64,
-    /// See [`Entry`].
+    /// See [`LedgerEntry`].
     #[serde(with = "wire::name")]
     pub node: &'a Name,
-    /// See [`Entry`].
+    /// See [`LedgerEntry`].
     #[serde(with = "wire::time")]
     pub begin: Timestamp,
-    /// See [`Entry`].
+    /// See [`LedgerEntry`].
     #[serde(with = "wire::time")]
     pub end: Timestamp,
-    /// See [`Entry`].
+    /// See [`LedgerEntry`].
     #[serde(flatten)]
-    pub event: &'a Event,
+    pub event: &'a LedgerEvent,
 }
 
-impl<'a> From<&'a Entry> for EntryRef<'a> {
-    fn from(entry: &'a Entry) -> Self {
-        let Entry { sequence, node, begin, end, event } = entry;
+impl<'a> From<&'a LedgerEntry> for EntryRef<'a> {
+    fn from(entry: &'a LedgerEntry) -> Self {
+        let LedgerEntry { sequence, node, begin, end, event } = entry;
         Self { sequence: *sequence, node, begin: *begin, end: *end, event }
     }
 }
 
-impl Serialize for Entry {
+impl Serialize for LedgerEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         EntryRef::from(self).serialize(serializer)
     }
@@ -74,7 +74,7 @@ impl Serialize for Entry {
 
 /// A session: whom something is charged to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Session {
+pub struct SessionId {
     /// As its owner calls it.
     #[serde(with = "wire::name")]
     pub name: Name,
@@ -82,7 +82,7 @@ pub struct Session {
     pub id: u64,
 }
 
-impl fmt::Display for Session {
+impl fmt::Display for SessionId {
     /// As `alice#3`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}#{}", self.name, self.id)
@@ -91,20 +91,20 @@ impl fmt::Display for Session {
 
 /// Whose a session is that was not made by the node's operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
-    /// What he calls it. [`Session::name`] is the node's name for it.
+pub struct CredentialHolder {
+    /// What he calls it. [`SessionId::name`] is the node's name for it.
     #[serde(with = "wire::name")]
     pub called: Name,
     /// His key.
-    pub key: Text,
+    pub key: LedgerText,
     /// By what right: the identifiers of all prefixes of his credential's chain, the operator's block first.
-    pub credentials: Vec<Text>,
+    pub credentials: Vec<LedgerText>,
 }
 
 /// What an entry is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Event {
+pub enum LedgerEvent {
     /// The first line of a segment.
     Segment {
         /// How the lines are written: [`FORMAT`].
@@ -115,7 +115,7 @@ pub enum Event {
     /// The node began.
     NodeStart {
         /// The version of weir.
-        version: Text,
+        version: LedgerText,
         /// The configuration that it runs with.
         configuration: Digest,
     },
@@ -127,7 +127,7 @@ pub enum Event {
     /// A link got another rate, or another part of it can be reserved.
     LinkChanged {
         /// Its interface.
-        link: Text,
+        link: LedgerText,
         /// Bits on the wire per second from now on.
         #[serde(rename = "rate_bits_per_s", with = "wire::rate")]
         rate: BitsPerSecond,
@@ -161,31 +161,31 @@ pub enum Event {
     /// A session was created.
     SessionCreated {
         /// Which.
-        session: Session,
+        session: SessionId,
         /// What it is promised.
         reserved: Reserved,
         /// Whose it is; nobody's but the operator's where nothing is said.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        holder: Option<Box<Holder>>,
+        holder: Option<Box<CredentialHolder>>,
     },
     /// A session's reservation was changed.
     SessionChanged {
         /// Which.
-        session: Session,
+        session: SessionId,
         /// What it is promised from now on.
         reserved: Reserved,
     },
     /// A session was closed.
     SessionClosed {
         /// Which.
-        session: Session,
+        session: SessionId,
         /// Why.
-        reason: Closed,
+        reason: CloseReason,
     },
     /// A module was loaded.
     ModuleLoaded {
         /// For whom.
-        session: Session,
+        session: SessionId,
         /// What it is called there.
         #[serde(with = "wire::name")]
         module: Name,
@@ -198,7 +198,7 @@ pub enum Event {
     /// A module was unloaded.
     ModuleUnloaded {
         /// From whom.
-        session: Session,
+        session: SessionId,
         /// What it was called there.
         #[serde(with = "wire::name")]
         module: Name,
@@ -208,18 +208,18 @@ pub enum Event {
     /// A module was not loaded.
     ModuleRefused {
         /// For whom it would have been.
-        session: Session,
+        session: SessionId,
         /// What it would have been called; it may be no legal name.
-        module: Text,
+        module: LedgerText,
         /// Of its bytes.
         code: Digest,
         /// What was wrong.
-        reason: Text,
+        reason: LedgerText,
     },
     /// What a session used from `begin` to `end`.
     Usage {
         /// Which.
-        session: Session,
+        session: SessionId,
         /// How many intervals were added up: more than one where the ledger could not be written for a while.
         #[serde(default = "wire::one", skip_serializing_if = "wire::is_one")]
         intervals: u64,
@@ -227,7 +227,7 @@ pub enum Event {
         usage: Box<Usage>,
     },
     /// Sessions that from `begin` to `end` used nothing but the memory that they have reserved, each of them for one interval. A session that used
-    /// more, or whose intervals were added up, has a [`Event::Usage`].
+    /// more, or whose intervals were added up, has a [`LedgerEvent::Usage`].
     Idle {
         /// Which, and their memory x time.
         idle: Idle,
@@ -251,9 +251,9 @@ pub enum Event {
     Requests {
         /// The holder's key. None for the sum over several holders, where there were too many of them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        key: Option<Text>,
+        key: Option<LedgerText>,
         /// The identifiers of all prefixes of the credential's chain, the operator's block first. Several holders have the prefixes that they have in common.
-        credentials: Vec<Text>,
+        credentials: Vec<LedgerText>,
         /// Requests, and connections.
         count: u64,
         /// The requests among them that were refused or failed.
@@ -266,7 +266,7 @@ pub enum Event {
     /// A newer list of what a root of trust has taken back holds.
     Revoked {
         /// The root's key.
-        root: Text,
+        root: LedgerText,
         /// The list's number.
         list: u64,
         /// How many chains stand on it.
@@ -277,7 +277,7 @@ pub enum Event {
 /// Why a session was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Closed {
+pub enum CloseReason {
     /// Somebody asked for it.
     Asked,
     /// Its right ended.
@@ -292,7 +292,7 @@ pub enum Closed {
     Parent,
 }
 
-impl fmt::Display for Closed {
+impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Asked => "somebody asked for it",
@@ -325,9 +325,9 @@ pub enum Unloaded {
     NodeStop,
 }
 
-impl Event {
+impl LedgerEvent {
     /// The session that it is about; nothing where it is about the node, or about [several](Self::Idle).
-    pub fn session(&self) -> Option<&Session> {
+    pub fn session(&self) -> Option<&SessionId> {
         match self {
             Self::SessionCreated { session, .. }
             | Self::SessionChanged { session, .. }
@@ -353,7 +353,7 @@ impl Event {
     }
 
     /// The same, for whoever is told of it by another name.
-    pub fn session_mut(&mut self) -> Option<&mut Session> {
+    pub fn session_mut(&mut self) -> Option<&mut SessionId> {
         match self {
             Self::SessionCreated { session, .. }
             | Self::SessionChanged { session, .. }
@@ -367,7 +367,7 @@ impl Event {
     }
 }
 
-impl Event {
+impl LedgerEvent {
     /// The first format in which there is such an entry.
     pub(super) fn format(&self) -> u64 {
         match self {
@@ -376,7 +376,7 @@ impl Event {
             | Self::Unlisted { .. }
             | Self::Revoked { .. }
             | Self::SessionCreated { holder: Some(_), .. }
-            | Self::SessionClosed { reason: Closed::Parent | Closed::Revoked, .. } => 3,
+            | Self::SessionClosed { reason: CloseReason::Parent | CloseReason::Revoked, .. } => 3,
             Self::Idle { .. } => 2,
             _ => 1,
         }

@@ -1,6 +1,6 @@
 //! Sessions that did nothing.
 
-use super::{ByteSeconds, Session};
+use super::{ByteSeconds, SessionId};
 use serde::{Deserialize, Deserializer, Serialize};
 use weir_admission::Name;
 
@@ -22,12 +22,12 @@ struct Alike {
     #[serde(flatten)]
     memory: ByteSeconds,
     #[serde(with = "pairs")]
-    sessions: Vec<Session>,
+    sessions: Vec<SessionId>,
 }
 
 impl Idle {
     /// These sessions, each with its memory x time, as so many entries as they need: none for none.
-    pub fn of(sessions: impl IntoIterator<Item = (Session, ByteSeconds)>) -> Vec<Idle> {
+    pub fn of(sessions: impl IntoIterator<Item = (SessionId, ByteSeconds)>) -> Vec<Idle> {
         let (mut sessions, mut entries) = (sessions.into_iter(), Vec::new());
         loop {
             let mut some: Vec<_> = sessions.by_ref().take(IDLE_MAX).collect();
@@ -52,12 +52,12 @@ impl Idle {
     }
 
     /// Each session with its memory x time.
-    pub fn iter(&self) -> impl Iterator<Item = (&Session, ByteSeconds)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&SessionId, ByteSeconds)> {
         self.0.iter().flat_map(|group| group.sessions.iter().map(|session| (session, group.memory)))
     }
 
     /// The same, of whoever wants to keep them.
-    pub fn into_sessions(self) -> impl DoubleEndedIterator<Item = (Session, ByteSeconds)> {
+    pub fn into_sessions(self) -> impl DoubleEndedIterator<Item = (SessionId, ByteSeconds)> {
         let of = |group: Alike| group.sessions.into_iter().map(move |session| (session, group.memory));
         self.0.into_iter().flat_map(of)
     }
@@ -70,7 +70,7 @@ impl Idle {
 
     /// Those of which something is said, as that is; nothing where there are none.
     #[must_use]
-    pub fn told(self, told: impl Fn(Session) -> Option<Session>) -> Option<Idle> {
+    pub fn told(self, told: impl Fn(SessionId) -> Option<SessionId>) -> Option<Idle> {
         // There are no more of them than before.
         Self::of(self.into_sessions().filter_map(|(session, memory)| Some((told(session)?, memory)))).pop()
     }
@@ -94,18 +94,20 @@ impl<'de> Deserialize<'de> for Idle {
 
 /// Sessions as `["alice",3]`: there are many of them in a line.
 mod pairs {
-    use super::{Name, Session};
+    use super::{Name, SessionId};
     use serde::de::{Deserialize, Deserializer, Error as _};
     use serde::ser::Serializer;
 
-    pub(super) fn serialize<S: Serializer>(sessions: &[Session], serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(sessions: &[SessionId], serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(sessions.iter().map(|session| (session.name.as_str(), session.id)))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Session>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<SessionId>, D::Error> {
         let pairs = Vec::<(String, u64)>::deserialize(deserializer)?;
-        let session = |(name, id): (String, u64)| Some(Session { name: Name::new(&name).ok()?, id });
-        let sessions: Option<Vec<Session>> = pairs.into_iter().map(session).collect();
+        let session = |(name, id): (String, u64)| Some(SessionId { name: Name::new(&name).ok()?, id });
+        let sessions: Option<Vec<SessionId>> = pairs.into_iter().map(session).collect();
         sessions.ok_or_else(|| D::Error::custom("no name"))
     }
 }
@@ -115,8 +117,11 @@ mod tests {
     use super::*;
     use weir_units::{Bytes, Nanos};
 
-    fn session(name: &str, id: u64, bytes: u64) -> (Session, ByteSeconds) {
-        (Session { name: Name::new(name).unwrap(), id }, ByteSeconds::of(Bytes(bytes), Nanos(1_500_000_000)))
+    fn session(name: &str, id: u64, bytes: u64) -> (SessionId, ByteSeconds) {
+        (
+            SessionId { name: Name::new(name).unwrap(), id },
+            ByteSeconds::of(Bytes(bytes), Nanos(1_500_000_000)),
+        )
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a session is promised, as the ledger keeps it.
 
-use super::{Text, wire};
+use super::{LedgerText, wire};
 use serde::{Deserialize, Deserializer, Serialize};
 use weir_admission::Name;
 use weir_units::{Bytes, Nanos};
@@ -41,7 +41,7 @@ pub struct ReservedLink {
     #[serde(with = "wire::name")]
     pub channel: Name,
     /// The interface that it sends on.
-    pub interface: Text,
+    pub interface: LedgerText,
     /// How often.
     #[serde(rename = "period_ns", with = "wire::nanos")]
     pub period: Nanos,

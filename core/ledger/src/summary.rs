@@ -1,6 +1,9 @@
 //! What sessions used over a time: for a bill.
 
-use super::{Cell, Column, Counter, DropCause, Entry, Event, Session, Table, Text, Thing, Usage, show_time};
+use super::{
+    DropCause, LedgerCell, LedgerColumn, LedgerEntry, LedgerEvent, LedgerTable, LedgerText, LostUnit,
+    SessionId, Usage, UsageCounter, show_time,
+};
 use std::collections::BTreeMap;
 use weir_units::Timestamp;
 
@@ -9,12 +12,12 @@ use weir_units::Timestamp;
 /// An interval belongs to the range in which it ends: after `since`, and not after `until`. So ranges that follow one another, months for instance,
 /// add up to the whole, and no interval is billed twice.
 #[derive(Clone, Debug)]
-pub struct Summary {
+pub struct UsageSummary {
     since: Timestamp,
     until: Timestamp,
-    rows: BTreeMap<Session, SummaryRow>,
+    rows: BTreeMap<SessionId, SummaryRow>,
     /// The cost of requests, by the holders' keys.
-    requests: BTreeMap<Option<Text>, RequestsRow>,
+    requests: BTreeMap<Option<LedgerText>, RequestsRow>,
     /// What could not be told apart.
     others: Option<SummaryRow>,
 }
@@ -36,7 +39,7 @@ pub struct SummaryRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestsRow {
     /// The chain of credentials of the last request.
-    pub credentials: Vec<Text>,
+    pub credentials: Vec<LedgerText>,
     /// The number of requests.
     pub count: u64,
     /// Their processor time, including refused requests.
@@ -46,39 +49,39 @@ pub struct RequestsRow {
 /// Holders whose requests have a row of their own.
 const HOLDERS_MAX: usize = 4096;
 
-impl Default for Summary {
+impl Default for UsageSummary {
     /// Over all time.
     fn default() -> Self {
         Self::new(Timestamp(0), Timestamp(u64::MAX))
     }
 }
 
-impl Summary {
+impl UsageSummary {
     /// Over what ends after `since` (0: from the beginning) and not after `until`.
     pub fn new(since: Timestamp, until: Timestamp) -> Self {
         Self { since, until, rows: BTreeMap::new(), requests: BTreeMap::new(), others: None }
     }
 
     /// Takes an entry of a ledger, in any order.
-    pub fn add(&mut self, entry: &Entry) {
+    pub fn add(&mut self, entry: &LedgerEntry) {
         let is_late = entry.end > self.since || self.since == Timestamp(0);
         if !is_late || entry.end > self.until {
             return;
         }
         match &entry.event {
-            Event::Usage { session, intervals, usage } => {
+            LedgerEvent::Usage { session, intervals, usage } => {
                 self.add_to(session, entry, *intervals, |sum| sum.merge(usage));
             }
-            Event::Idle { idle } => {
+            LedgerEvent::Idle { idle } => {
                 for (session, memory) in idle.iter() {
                     self.add_to(session, entry, 1, |sum| sum.memory = sum.memory.saturating_add(memory));
                 }
             }
-            Event::Requests { key, credentials, count, refused, cpu } => {
+            LedgerEvent::Requests { key, credentials, count, refused, cpu } => {
                 let usage = Usage { cpu: *cpu, refusals: *refused, ..Usage::default() };
                 self.add_requests(entry, (key, credentials), *count, &usage);
             }
-            Event::Backlog { others, .. } if !others.is_empty() => {
+            LedgerEvent::Backlog { others, .. } if !others.is_empty() => {
                 let row = self.others.get_or_insert_with(|| SummaryRow::before(entry));
                 row.add(entry, 1);
                 row.usage.merge(others);
@@ -87,7 +90,13 @@ impl Summary {
         }
     }
 
-    fn add_to(&mut self, session: &Session, entry: &Entry, intervals: u64, add: impl FnOnce(&mut Usage)) {
+    fn add_to(
+        &mut self,
+        session: &SessionId,
+        entry: &LedgerEntry,
+        intervals: u64,
+        add: impl FnOnce(&mut Usage),
+    ) {
         let row = match self.rows.get_mut(session) {
             Some(row) => row,
             None => self.rows.entry(session.clone()).or_insert_with(|| SummaryRow::before(entry)),
@@ -98,8 +107,8 @@ impl Summary {
 
     fn add_requests(
         &mut self,
-        entry: &Entry,
-        (key, credentials): (&Option<Text>, &Vec<Text>),
+        entry: &LedgerEntry,
+        (key, credentials): (&Option<LedgerText>, &Vec<LedgerText>),
         count: u64,
         usage: &Usage,
     ) {
@@ -117,17 +126,17 @@ impl Summary {
     }
 
     /// The cost of requests, in the order of the holders' keys. It is on no session's bill.
-    pub fn requests(&self) -> impl Iterator<Item = (Option<&Text>, &RequestsRow)> {
+    pub fn requests(&self) -> impl Iterator<Item = (Option<&LedgerText>, &RequestsRow)> {
         self.requests.iter().map(|(key, row)| (key.as_ref(), row))
     }
 
     /// Takes these rows out of the summary.
-    pub fn take_requests(&mut self) -> impl Iterator<Item = (Option<Text>, RequestsRow)> {
+    pub fn take_requests(&mut self) -> impl Iterator<Item = (Option<LedgerText>, RequestsRow)> {
         std::mem::take(&mut self.requests).into_iter()
     }
 
     /// The rows in the order of their names. Under no session stands what could not be told apart while the ledger could not be written.
-    pub fn rows(&self) -> impl Iterator<Item = (Option<&Session>, &SummaryRow)> {
+    pub fn rows(&self) -> impl Iterator<Item = (Option<&SessionId>, &SummaryRow)> {
         let others = self.others.iter().map(|row| (None, row));
         others.chain(self.rows.iter().map(|(session, row)| (Some(session), row)))
     }
@@ -138,12 +147,12 @@ impl Summary {
     }
 
     /// The row of a session, which is gone then.
-    pub fn take(&mut self, session: &Session) -> Option<SummaryRow> {
+    pub fn take(&mut self, session: &SessionId) -> Option<SummaryRow> {
         self.rows.remove(session)
     }
 
     /// All rows of sessions, which are gone then, in the order of their names.
-    pub fn take_all(&mut self) -> impl Iterator<Item = (Session, SummaryRow)> {
+    pub fn take_all(&mut self) -> impl Iterator<Item = (SessionId, SummaryRow)> {
         std::mem::take(&mut self.rows).into_iter()
     }
 
@@ -153,30 +162,30 @@ impl Summary {
     }
 
     /// As a table: always the same columns, a row for each session, and one for the requests of each holder.
-    pub fn table(&self) -> Table {
+    pub fn table(&self) -> LedgerTable {
         let mut columns = COLUMNS.to_vec();
         columns.extend(Usage::columns());
         let sessions = self.rows().map(|(session, row)| cells(session, row));
         let requests = self.requests().map(|(key, requests)| {
             let mut cells = cells(None, &requests.row);
             if let Some(first) = cells.first_mut() {
-                let whose = key.map_or("several holders", Text::as_str);
-                *first = Cell::Text(format!("(requests of {whose})"));
+                let whose = key.map_or("several holders", LedgerText::as_str);
+                *first = LedgerCell::Text(format!("(requests of {whose})"));
             }
             cells
         });
-        Table::new(columns, sessions.chain(requests).collect())
+        LedgerTable::new(columns, sessions.chain(requests).collect())
     }
 }
 
 impl SummaryRow {
     /// Before the first entry, which is this one.
-    fn before(entry: &Entry) -> Self {
+    fn before(entry: &LedgerEntry) -> Self {
         Self { begin: entry.begin, end: entry.end, intervals: 0, usage: Usage::default() }
     }
 
     /// So many intervals of this entry.
-    fn add(&mut self, entry: &Entry, intervals: u64) {
+    fn add(&mut self, entry: &LedgerEntry, intervals: u64) {
         self.begin = self.begin.min(entry.begin);
         self.end = self.end.max(entry.end);
         self.intervals = self.intervals.saturating_add(intervals);
@@ -184,33 +193,33 @@ impl SummaryRow {
 }
 
 /// The columns before those of [`Usage::columns`]. [`cells`] has the same order.
-const COLUMNS: &[Column] = &[
-    Column { key: "session", title: "session", unit: "" },
-    Column { key: "id", title: "id", unit: "" },
-    Column { key: "begin", title: "from", unit: "" },
-    Column { key: "end", title: "to", unit: "" },
-    Column { key: "intervals", title: "intervals", unit: "" },
+const COLUMNS: &[LedgerColumn] = &[
+    LedgerColumn { key: "session", title: "session", unit: "" },
+    LedgerColumn { key: "id", title: "id", unit: "" },
+    LedgerColumn { key: "begin", title: "from", unit: "" },
+    LedgerColumn { key: "end", title: "to", unit: "" },
+    LedgerColumn { key: "intervals", title: "intervals", unit: "" },
 ];
 
-fn cells(session: Option<&Session>, row: &SummaryRow) -> Vec<Cell> {
+fn cells(session: Option<&SessionId>, row: &SummaryRow) -> Vec<LedgerCell> {
     let usage = &row.usage;
-    let amount = |(counter, value): &(&Counter, u64)| match counter.column.unit {
-        "s" => Cell::Decimal { scaled: (*value).into(), decimals: 9 },
-        _ => Cell::Count(*value),
+    let amount = |(counter, value): &(&UsageCounter, u64)| match counter.column.unit {
+        "s" => LedgerCell::Decimal { scaled: (*value).into(), decimals: 9 },
+        _ => LedgerCell::Count(*value),
     };
     let [before_memory, behind_memory] = usage.groups();
     let mut cells = vec![
-        session.map_or(Cell::None, |session| Cell::Text(session.name.to_string())),
-        session.map_or(Cell::None, |session| Cell::Count(session.id)),
-        Cell::Text(show_time(row.begin)),
-        Cell::Text(show_time(row.end)),
-        Cell::Count(row.intervals),
+        session.map_or(LedgerCell::None, |session| LedgerCell::Text(session.name.to_string())),
+        session.map_or(LedgerCell::None, |session| LedgerCell::Count(session.id)),
+        LedgerCell::Text(show_time(row.begin)),
+        LedgerCell::Text(show_time(row.end)),
+        LedgerCell::Count(row.intervals),
     ];
     cells.extend(before_memory.iter().map(amount));
-    cells.push(Cell::Decimal { scaled: usage.memory.micro_mib_hours(), decimals: 6 });
+    cells.push(LedgerCell::Decimal { scaled: usage.memory.micro_mib_hours(), decimals: 6 });
     cells.extend(behind_memory.iter().map(amount));
-    cells.push(Cell::Count(usage.records_lost()));
-    cells.push(Cell::Count(usage.drops.of(Thing::Packet)));
-    cells.extend(DropCause::ALL.iter().map(|cause| Cell::Count(usage.drops.get(*cause))));
+    cells.push(LedgerCell::Count(usage.records_lost()));
+    cells.push(LedgerCell::Count(usage.drops.of(LostUnit::Packet)));
+    cells.extend(DropCause::ALL.iter().map(|cause| LedgerCell::Count(usage.drops.get(*cause))));
     cells
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 /// A column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column {
+pub struct LedgerColumn {
     /// Its name, with its unit where it has one, as programs read it: `cpu_s`.
     pub key: &'static str,
     /// Its name, as people read it: `CPU time`.
@@ -15,7 +15,7 @@ pub struct Column {
 
 /// A value in a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cell {
+pub enum LedgerCell {
     /// There is none.
     None,
     /// A text of plain characters.
@@ -31,7 +31,7 @@ pub enum Cell {
     },
 }
 
-impl Cell {
+impl LedgerCell {
     /// Whether it is nothing, zero or no text.
     pub fn is_empty(&self) -> bool {
         match self {
@@ -43,7 +43,7 @@ impl Cell {
     }
 }
 
-impl std::fmt::Display for Cell {
+impl std::fmt::Display for LedgerCell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::None => Ok(()),
@@ -61,38 +61,38 @@ impl std::fmt::Display for Cell {
 
 /// Rows of cells under columns. Every row has as many cells as there are columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Table {
-    columns: Vec<Column>,
-    rows: Vec<Vec<Cell>>,
+pub struct LedgerTable {
+    columns: Vec<LedgerColumn>,
+    rows: Vec<Vec<LedgerCell>>,
 }
 
-impl Table {
+impl LedgerTable {
     /// A table of these columns. A row that is too short is filled up, one that is too long is cut off.
-    pub fn new(columns: Vec<Column>, mut rows: Vec<Vec<Cell>>) -> Self {
-        rows.iter_mut().for_each(|row| row.resize(columns.len(), Cell::None));
+    pub fn new(columns: Vec<LedgerColumn>, mut rows: Vec<Vec<LedgerCell>>) -> Self {
+        rows.iter_mut().for_each(|row| row.resize(columns.len(), LedgerCell::None));
         Self { columns, rows }
     }
 
     /// Its columns.
-    pub fn columns(&self) -> &[Column] {
+    pub fn columns(&self) -> &[LedgerColumn] {
         &self.columns
     }
 
     /// Its rows.
-    pub fn rows(&self) -> &[Vec<Cell>] {
+    pub fn rows(&self) -> &[Vec<LedgerCell>] {
         &self.rows
     }
 
     /// Without the columns in which no row says anything: for people. Programs want the same columns always.
     #[must_use]
-    pub fn without_empty_columns(&self) -> Table {
+    pub fn without_empty_columns(&self) -> LedgerTable {
         let says = |at: usize| self.rows.iter().any(|row| row.get(at).is_some_and(|cell| !cell.is_empty()));
         let kept: Vec<bool> = (0..self.columns.len()).map(says).collect();
         let keep = |at: usize| kept.get(at).copied().unwrap_or(false);
-        let pick = |row: &Vec<Cell>| {
+        let pick = |row: &Vec<LedgerCell>| {
             row.iter().enumerate().filter(|(at, _)| keep(*at)).map(|(_, cell)| cell.clone()).collect()
         };
-        Table {
+        LedgerTable {
             columns: self.columns.iter().enumerate().filter(|(at, _)| keep(*at)).map(|(_, c)| *c).collect(),
             rows: self.rows.iter().map(pick).collect(),
         }
@@ -119,8 +119,8 @@ impl Table {
                 let comma = if at == 0 { "" } else { ", " };
                 // Writing into a String cannot fail.
                 let _ = match cell {
-                    Cell::None => write!(text, "{comma}\"{}\": null", column.key),
-                    Cell::Text(value) => {
+                    LedgerCell::None => write!(text, "{comma}\"{}\": null", column.key),
+                    LedgerCell::Text(value) => {
                         write!(text, "{comma}\"{}\": {}", column.key, serde_json::Value::from(value.as_str()))
                     }
                     number => write!(text, "{comma}\"{}\": {number}", column.key),
@@ -143,13 +143,19 @@ mod tests {
 
     #[test]
     fn a_table_is_the_same_in_every_form() {
-        let column = |key| Column { key, title: key, unit: "" };
-        let decimal = |scaled| Cell::Decimal { scaled, decimals: 9 };
-        let table = Table::new(
+        let column = |key| LedgerColumn { key, title: key, unit: "" };
+        let decimal = |scaled| LedgerCell::Decimal { scaled, decimals: 9 };
+        let table = LedgerTable::new(
             ["a", "b", "c", "d"].map(column).to_vec(),
             vec![
-                vec![Cell::Text("x,\"y".into()), decimal(1_000_000_001), Cell::Count(0)],
-                vec![Cell::None, decimal(5), Cell::Count(0), Cell::None, Cell::Count(9)],
+                vec![LedgerCell::Text("x,\"y".into()), decimal(1_000_000_001), LedgerCell::Count(0)],
+                vec![
+                    LedgerCell::None,
+                    decimal(5),
+                    LedgerCell::Count(0),
+                    LedgerCell::None,
+                    LedgerCell::Count(9),
+                ],
             ],
         );
         assert_eq!(table.to_csv(), "a,b,c,d\n\"x,\"\"y\",1.000000001,0,\n,0.000000005,0,\n");
@@ -160,7 +166,7 @@ mod tests {
         );
         let short = table.without_empty_columns();
         assert_eq!(short.columns().iter().map(|column| column.key).collect::<Vec<_>>(), ["a", "b"]);
-        assert_eq!(short.rows()[1], [Cell::None, decimal(5)]);
-        assert_eq!(Table::default().to_json(), "[]\n");
+        assert_eq!(short.rows()[1], [LedgerCell::None, decimal(5)]);
+        assert_eq!(LedgerTable::default().to_json(), "[]\n");
     }
 }

@@ -6,14 +6,14 @@ use weir_units::{escaped, is_plain};
 
 /// A short text that shows as itself in every terminal: what is not plain was escaped, what is too long was cut off.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub struct Text(String);
+pub struct LedgerText(String);
 
 /// What stands where a text was cut off.
 const CUT: &str = "…";
 /// A word longer than that is cut, too.
 const WORD_BYTES_MAX: usize = 40;
 
-impl Text {
+impl LedgerText {
     /// The most bytes of a text.
     pub const MAX: usize = 320;
 
@@ -36,13 +36,13 @@ impl Text {
     }
 }
 
-impl fmt::Display for Text {
+impl fmt::Display for LedgerText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl<'de> Deserialize<'de> for Text {
+impl<'de> Deserialize<'de> for LedgerText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         if text.len() > Self::MAX || !text.chars().all(is_plain) {
@@ -59,22 +59,22 @@ mod tests {
     #[test]
     fn a_text_is_short_and_plain_and_stays_what_it_is() {
         for (given, taken) in [("a\nb", "a\\nb"), ("é", "é"), ("\u{202e}x", "\\u{202e}x")] {
-            assert_eq!(Text::new(given).as_str(), taken);
+            assert_eq!(LedgerText::new(given).as_str(), taken);
         }
         for given in
             ["é".repeat(500), "\u{10ffff}".repeat(500), "\u{e0001}".repeat(200), "\u{1f980}".repeat(122)]
         {
-            let text = Text::new(&given);
-            assert!((310..=Text::MAX).contains(&text.as_str().len()), "{}", text.as_str().len());
+            let text = LedgerText::new(&given);
+            assert!((310..=LedgerText::MAX).contains(&text.as_str().len()), "{}", text.as_str().len());
             assert!(text.as_str().ends_with('…'));
-            assert_eq!(Text::new(text.as_str()), text);
+            assert_eq!(LedgerText::new(text.as_str()), text);
             let json = serde_json::to_string(&text).unwrap();
-            assert_eq!(serde_json::from_str::<Text>(&json).unwrap(), text);
+            assert_eq!(serde_json::from_str::<LedgerText>(&json).unwrap(), text);
         }
-        assert!(serde_json::from_str::<Text>(r#""\n""#).is_err());
-        let cut = Text::new(&"seven-7 ".repeat(60));
+        assert!(serde_json::from_str::<LedgerText>(r#""\n""#).is_err());
+        let cut = LedgerText::new(&"seven-7 ".repeat(60));
         assert!(cut.as_str().ends_with(" seven-7…"), "{cut}");
-        let whole = "x".repeat(Text::MAX);
-        assert_eq!(Text::new(&whole).as_str(), whole);
+        let whole = "x".repeat(LedgerText::MAX);
+        assert_eq!(LedgerText::new(&whole).as_str(), whole);
     }
 }

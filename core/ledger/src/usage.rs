@@ -1,16 +1,16 @@
 //! The usage of a session: one table of counters, from which bills, ledgers, metrics and status follow.
 
-use super::{ByteSeconds, Column, DropCause, Drops, Thing, wire};
+use super::{ByteSeconds, DropCause, DropCounts, LedgerColumn, LostUnit, wire};
 use serde::{Deserialize, Serialize};
 use weir_units::{Bytes, Nanos};
 
 /// A counter of [`Usage`], as it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counter {
+pub struct UsageCounter {
     /// Its field in a line of the ledger: `cpu_ns`.
     pub field: &'static str,
     /// Its column in a bill.
-    pub column: Column,
+    pub column: LedgerColumn,
     /// Its family of metrics without the prefix and the unit: `billed`.
     pub metric: &'static str,
     /// The unit of that family: `seconds`; empty for plain numbers. Times are counted in nanoseconds.
@@ -58,9 +58,9 @@ impl Amount for Bytes {
 /// The counters, once: the field and its type, then names, titles, units and meanings. Memory stands between the two groups in each line of a ledger.
 macro_rules! counters {
     (@group $name:ident: $($field:literal, $key:literal, $title:literal, $unit:literal, $metric:literal, $metric_unit:literal, $help:literal;)+) => {
-        const $name: &[Counter] = &[$(Counter {
+        const $name: &[UsageCounter] = &[$(UsageCounter {
             field: $field,
-            column: Column { key: $key, title: $title, unit: $unit },
+            column: LedgerColumn { key: $key, title: $title, unit: $unit },
             metric: $metric,
             metric_unit: $metric_unit,
             help: $help,
@@ -82,8 +82,8 @@ macro_rules! counters {
             pub memory: ByteSeconds,
             $($(#[$last_attribute])* pub $last: $last_type,)+
             /// Losses, by cause.
-            #[serde(skip_serializing_if = "Drops::is_empty")]
-            pub drops: Drops,
+            #[serde(skip_serializing_if = "DropCounts::is_empty")]
+            pub drops: DropCounts,
         }
 
         counters!(@group BEFORE_MEMORY: $($($first_text),+;)+);
@@ -173,34 +173,38 @@ counters! {
 
 impl Usage {
     /// All counters but memory and losses.
-    pub fn counters() -> impl Iterator<Item = &'static Counter> {
+    pub fn counters() -> impl Iterator<Item = &'static UsageCounter> {
         BEFORE_MEMORY.iter().chain(BEHIND_MEMORY)
     }
 
     /// All counters but memory and losses, with their values: nanoseconds, bytes or plain numbers.
-    pub fn counts(&self) -> impl Iterator<Item = (&'static Counter, u64)> {
+    pub fn counts(&self) -> impl Iterator<Item = (&'static UsageCounter, u64)> {
         Self::counters().zip(self.values())
     }
 
     /// The same, those that a bill has before memory, and those that it has behind it.
-    pub(super) fn groups(&self) -> [Vec<(&'static Counter, u64)>; 2] {
+    pub(super) fn groups(&self) -> [Vec<(&'static UsageCounter, u64)>; 2] {
         let mut first: Vec<_> = self.counts().collect();
         let last = first.split_off(BEFORE_MEMORY.len());
         [first, last]
     }
 
     /// The columns of a bill for what is used, with memory in its place.
-    pub(super) fn columns() -> Vec<Column> {
-        let memory = Column { key: "memory_mib_h", title: "memory", unit: "MiB·h" };
-        let lost = Column { key: "records_lost", title: "lost", unit: Thing::Record.unit() };
-        let dropped = Column { key: "packets_dropped", title: "dropped", unit: Thing::Packet.unit() };
-        let of = |counters: &'static [Counter]| counters.iter().map(|counter| counter.column);
-        let mut columns: Vec<Column> = of(BEFORE_MEMORY).collect();
+    pub(super) fn columns() -> Vec<LedgerColumn> {
+        let memory = LedgerColumn { key: "memory_mib_h", title: "memory", unit: "MiB·h" };
+        let lost = LedgerColumn { key: "records_lost", title: "lost", unit: LostUnit::Record.unit() };
+        let dropped =
+            LedgerColumn { key: "packets_dropped", title: "dropped", unit: LostUnit::Packet.unit() };
+        let of = |counters: &'static [UsageCounter]| counters.iter().map(|counter| counter.column);
+        let mut columns: Vec<LedgerColumn> = of(BEFORE_MEMORY).collect();
         columns.push(memory);
         columns.extend(of(BEHIND_MEMORY));
         columns.extend([lost, dropped]);
-        let cause =
-            |cause: &DropCause| Column { key: cause.name(), title: cause.name(), unit: cause.thing().unit() };
+        let cause = |cause: &DropCause| LedgerColumn {
+            key: cause.name(),
+            title: cause.name(),
+            unit: cause.thing().unit(),
+        };
         columns.extend(DropCause::ALL.iter().map(cause));
         columns
     }
@@ -234,7 +238,7 @@ impl Usage {
 
     /// Records that were emitted and not written, for all causes.
     pub fn records_lost(&self) -> u64 {
-        self.drops.of(Thing::Record)
+        self.drops.of(LostUnit::Record)
     }
 
     /// True if nothing was used but memory.

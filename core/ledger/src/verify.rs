@@ -1,34 +1,34 @@
 //! Whether a ledger is whole, and where it is not.
 
-use super::chain::{LINE_BYTES_MAX, Line, LineError, unseal};
-use super::{Digest, Entry, Event, FORMAT, Head, show_time};
+use super::chain::{LINE_BYTES_MAX, LedgerLine, LedgerLineError, unseal};
+use super::{Digest, FORMAT, LedgerEntry, LedgerEvent, LedgerHead, show_time};
 use std::fmt;
 use weir_units::Timestamp;
 
 /// Where the chain has to begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Origin {
+pub enum ChainStart {
     /// With the first line of the first segment.
     #[default]
     Beginning,
     /// With the line after this one, whose segments were archived elsewhere.
-    After(Head),
+    After(LedgerHead),
     /// Wherever the first line says. What came before it is not looked at.
     Anywhere,
 }
 
 /// What a ledger is held against.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Check {
+pub struct LedgerCheck {
     /// Where it has to begin.
-    pub from: Origin,
+    pub from: ChainStart,
     /// A line that it has to contain, kept elsewhere. Without one, nobody can tell whether lines were cut off at the end.
-    pub contains: Option<Head>,
+    pub contains: Option<LedgerHead>,
 }
 
 /// A line's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct LinePosition {
     /// The segment's number; 0 before the first.
     pub segment: u64,
     /// The line in it. The first is 1.
@@ -37,7 +37,7 @@ pub struct Place {
     pub offset: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LinePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "segment {}, line {} (byte {})", self.segment, self.line, self.offset)
     }
@@ -46,9 +46,9 @@ impl fmt::Display for Place {
 /// The first thing that is wrong with a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {what}")]
-pub struct Wrong {
+pub struct LedgerProblem {
     /// Where.
-    pub place: Place,
+    pub place: LinePosition,
     /// What.
     pub what: Damage,
 }
@@ -58,7 +58,7 @@ pub struct Wrong {
 pub enum Damage {
     /// The line is not as it was written.
     #[error("the line was changed: {0}")]
-    Changed(LineError),
+    Changed(LedgerLineError),
     /// The line is longer than any that weir writes.
     #[error("the line is longer than {LINE_BYTES_MAX} bytes: weir did not write it")]
     TooLong,
@@ -119,7 +119,7 @@ pub enum Damage {
     #[error("this entry {} is not the one that was kept: it was {}", .kept.sequence, .kept.hash)]
     OtherHead {
         /// What was kept.
-        kept: Head,
+        kept: LedgerHead,
     },
     /// The ledger ends before the entry that was kept elsewhere.
     #[error("the ledger ends with entry {last}, but it had an entry {}: the rest was cut off", .kept.sequence)]
@@ -127,7 +127,7 @@ pub enum Damage {
         /// The last entry; 0 where there is none.
         last: u64,
         /// What was kept.
-        kept: Head,
+        kept: LedgerHead,
     },
 }
 
@@ -135,7 +135,7 @@ pub enum Damage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Torn {
     /// Where it begins.
-    pub place: Place,
+    pub place: LinePosition,
     /// What there is of it.
     pub bytes: u64,
 }
@@ -144,18 +144,18 @@ pub struct Torn {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fed {
     /// A whole one.
-    Entry(Box<Entry>),
+    Entry(Box<LedgerEntry>),
     /// The beginning of one, with which the ledger has to end.
     Torn(Torn),
 }
 
 /// A ledger in which nothing is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedLedger {
     /// The number of the first entry; 0 where there is none.
     pub first: u64,
     /// The last one, to be kept elsewhere.
-    pub head: Option<Head>,
+    pub head: Option<LedgerHead>,
     /// How many there are.
     pub entries: u64,
     /// How many segments.
@@ -171,33 +171,33 @@ pub struct Verified {
 /// Reads a ledger line by line. Memory and time per line are bounded.
 #[derive(Clone, Debug)]
 pub struct Verifier {
-    check: Check,
+    check: LedgerCheck,
     /// The hash that the next line has to name, and the number that it has to have; nothing where any will do.
     next: Option<(u64, Digest)>,
     /// Where the next line begins.
-    place: Place,
+    place: LinePosition,
     end: Timestamp,
     /// The format of the present segment; 0 before its first line.
     format: u64,
-    found: Verified,
-    wrong: Option<Wrong>,
+    found: VerifiedLedger,
+    wrong: Option<LedgerProblem>,
 }
 
 impl Verifier {
     /// Before the first segment.
-    pub fn new(check: Check) -> Self {
+    pub fn new(check: LedgerCheck) -> Self {
         let next = match check.from {
-            Origin::Beginning => Some((1, Digest::NONE)),
-            Origin::After(head) => Some((head.sequence.saturating_add(1), head.hash)),
-            Origin::Anywhere => None,
+            ChainStart::Beginning => Some((1, Digest::NONE)),
+            ChainStart::After(head) => Some((head.sequence.saturating_add(1), head.hash)),
+            ChainStart::Anywhere => None,
         };
         Self {
             check,
             next,
-            place: Place { segment: 0, line: 1, offset: 0 },
+            place: LinePosition { segment: 0, line: 1, offset: 0 },
             end: Timestamp(0),
             format: 0,
-            found: Verified {
+            found: VerifiedLedger {
                 first: 0,
                 head: None,
                 entries: 0,
@@ -212,7 +212,7 @@ impl Verifier {
 
     /// The next lines are those of this segment, by the name of its file.
     pub fn segment(&mut self, number: u64) {
-        self.place = Place { segment: number, line: 1, offset: 0 };
+        self.place = LinePosition { segment: number, line: 1, offset: 0 };
         self.format = 0;
         self.found.segments += 1;
     }
@@ -223,7 +223,7 @@ impl Verifier {
     /// # Errors
     /// The first thing that is wrong, again for each further line. Lines that follow one are still looked at, for [`Self::finish`] to
     /// say whether entries are missing or stand elsewhere.
-    pub fn feed(&mut self, line: &[u8]) -> Result<Fed, Wrong> {
+    pub fn feed(&mut self, line: &[u8]) -> Result<Fed, LedgerProblem> {
         let place = self.place;
         self.place.line += 1;
         self.place.offset = self.place.offset.saturating_add(line.len() as u64);
@@ -231,14 +231,14 @@ impl Verifier {
             return Err(self.look_for_missing(wrong, line));
         }
         self.judge(place, line).map_err(|(place, what)| {
-            let wrong = Wrong { place, what };
+            let wrong = LedgerProblem { place, what };
             self.wrong = Some(wrong);
             wrong
         })
     }
 
     /// The last entry so far.
-    pub fn head(&self) -> Option<Head> {
+    pub fn head(&self) -> Option<LedgerHead> {
         self.found.head
     }
 
@@ -253,7 +253,7 @@ impl Verifier {
     }
 
     /// What was found so far. It is not the last word, which is that of [`Self::finish`].
-    pub fn found(&self) -> &Verified {
+    pub fn found(&self) -> &VerifiedLedger {
         &self.found
     }
 
@@ -261,23 +261,23 @@ impl Verifier {
     ///
     /// # Errors
     /// The first thing that is wrong.
-    pub fn finish(&self) -> Result<Verified, Wrong> {
+    pub fn finish(&self) -> Result<VerifiedLedger, LedgerProblem> {
         if let Some(wrong) = self.wrong {
             return Err(wrong);
         }
         if let Some(kept) = self.check.contains {
             let last = match (self.found.head, self.check.from) {
-                (Some(head), _) | (None, Origin::After(head)) => head.sequence,
+                (Some(head), _) | (None, ChainStart::After(head)) => head.sequence,
                 (None, _) => 0,
             };
             if last < kept.sequence {
-                return Err(Wrong { place: self.place, what: Damage::Truncated { last, kept } });
+                return Err(LedgerProblem { place: self.place, what: Damage::Truncated { last, kept } });
             }
         }
         Ok(self.found)
     }
 
-    fn judge(&mut self, place: Place, line: &[u8]) -> Result<Fed, (Place, Damage)> {
+    fn judge(&mut self, place: LinePosition, line: &[u8]) -> Result<Fed, (LinePosition, Damage)> {
         let here = |what| (place, what);
         if let Some(torn) = self.found.torn {
             return Err((torn.place, Damage::Cut));
@@ -288,7 +288,7 @@ impl Verifier {
         let Some(content) = line.strip_suffix(b"\n") else {
             // A whole line with another byte in the place of its end was not cut off.
             if line.split_last().is_some_and(|(_, content)| unseal(content).is_ok()) {
-                return Err(here(Damage::Changed(LineError::NoHash)));
+                return Err(here(Damage::Changed(LedgerLineError::NoHash)));
             }
             let torn = Torn { place, bytes: line.len() as u64 };
             self.found.torn = Some(torn);
@@ -296,24 +296,24 @@ impl Verifier {
         };
         let line = unseal(content).map_err(|error| here(Damage::Changed(error)))?;
         self.follows(&line).and_then(|()| self.fits(place, &line)).map_err(here)?;
-        let (Line { entry, hash, .. }, found) = (line, &mut self.found);
+        let (LedgerLine { entry, hash, .. }, found) = (line, &mut self.found);
         self.next = Some((entry.sequence.saturating_add(1), hash));
         self.end = entry.end;
-        if let Event::Segment { format, .. } = entry.event {
+        if let LedgerEvent::Segment { format, .. } = entry.event {
             self.format = format;
         }
         if found.entries == 0 {
             found.first = entry.sequence;
         }
         found.entries += 1;
-        found.head = Some(Head { sequence: entry.sequence, hash });
-        found.recoveries += u64::from(matches!(entry.event, Event::Recovered { .. }));
-        found.stopped = entry.event == Event::NodeStop;
+        found.head = Some(LedgerHead { sequence: entry.sequence, hash });
+        found.recoveries += u64::from(matches!(entry.event, LedgerEvent::Recovered { .. }));
+        found.stopped = entry.event == LedgerEvent::NodeStop;
         Ok(Fed::Entry(Box::new(entry)))
     }
 
     /// Whether the line is the next link of the chain.
-    fn follows(&self, line: &Line) -> Result<(), Damage> {
+    fn follows(&self, line: &LedgerLine) -> Result<(), Damage> {
         let found = line.entry.sequence;
         if let Some((expected, prev)) = self.next {
             if found > expected {
@@ -333,27 +333,27 @@ impl Verifier {
     }
 
     /// Whether the entry may stand there.
-    fn fits(&self, place: Place, line: &Line) -> Result<(), Damage> {
+    fn fits(&self, place: LinePosition, line: &LedgerLine) -> Result<(), Damage> {
         match line.entry.event {
-            Event::Segment { format, .. } if !(1..=FORMAT).contains(&format) => {
+            LedgerEvent::Segment { format, .. } if !(1..=FORMAT).contains(&format) => {
                 return Err(Damage::Format(format));
             }
-            Event::Segment { .. } if place.line > 1 => return Err(Damage::SegmentInside),
-            Event::Segment { segment, .. } if segment == place.segment => {}
+            LedgerEvent::Segment { .. } if place.line > 1 => return Err(Damage::SegmentInside),
+            LedgerEvent::Segment { segment, .. } if segment == place.segment => {}
             _ if place.line == 1 => return Err(Damage::Segment { expected: place.segment }),
             ref event if self.format < event.format() => return Err(Damage::NotInFormat(self.format)),
             _ => {}
         }
         let backwards = line.entry.end < self.end;
         match line.entry.event {
-            Event::ClockSet { before } if before == self.end => Ok(()),
+            LedgerEvent::ClockSet { before } if before == self.end => Ok(()),
             _ if backwards => Err(Damage::Time { before: self.end, found: line.entry.end }),
             _ => Ok(()),
         }
     }
 
     /// After entries were missing: do they come later?
-    fn look_for_missing(&mut self, mut wrong: Wrong, line: &[u8]) -> Wrong {
+    fn look_for_missing(&mut self, mut wrong: LedgerProblem, line: &[u8]) -> LedgerProblem {
         if let Damage::Missing { from, to } = wrong.what
             && let Some(content) = line.strip_suffix(b"\n")
             && content.len() < LINE_BYTES_MAX

@@ -1,7 +1,9 @@
 //! How long a decision about a link takes. By hand: `cargo test --release -p weir-sched --test sched link_speed -- --ignored --nocapture`.
 
 use std::time::Instant;
-use weir_sched::link::{ChannelTerms, Decision, Link, LinkConfig, Pacing, QueueLimit, Reservation};
+use weir_sched::link::{
+    ChannelTerms, LinkDecision, LinkReservation, LinkScheduler, LinkSchedulerConfig, Pacing, QueueLimit,
+};
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
 /// Packets in a round.
@@ -16,12 +18,14 @@ fn a_decision_is_quick() {
     for channels in [10u32, 100, 1_000] {
         let rate = BitsPerSecond(10_000_000_000);
         let pacing = Pacing::Link { catch_up: Nanos(0) };
-        let mut link = Link::new(LinkConfig { pacing, ..LinkConfig::ethernet(rate) }).expect("a link");
+        let mut link =
+            LinkScheduler::new(LinkSchedulerConfig { pacing, ..LinkSchedulerConfig::ethernet(rate) })
+                .expect("a link");
         let ids: Vec<_> = (0..channels)
             .map(|channel| {
                 let limit = Bytes(1_250_000 / u64::from(channels) * u64::from(1 - channel % 2));
                 let terms = ChannelTerms {
-                    reservation: Reservation::per_period(
+                    reservation: LinkReservation::per_period(
                         limit,
                         Nanos(1_000_000 + u64::from(channel) * 1_000),
                     ),
@@ -41,12 +45,12 @@ fn a_decision_is_quick() {
             let mut sent = 0;
             while sent < PACKETS {
                 match link.next(now) {
-                    Decision::Send { channel, packet, .. } => {
+                    LinkDecision::Send { channel, packet, .. } => {
                         sent += 1;
                         link.enqueue(channel, packet + 1, 1_514, now).expect("room");
                     }
-                    Decision::Wait { until } => now = until,
-                    Decision::Idle => unreachable!("something always waits"),
+                    LinkDecision::Wait { until } => now = until,
+                    LinkDecision::Idle => unreachable!("something always waits"),
                 }
             }
             begin.elapsed().as_nanos() / u128::from(PACKETS)

@@ -10,5 +10,5 @@ pub mod services;
 
 pub use keeping::{KeptPacket, KeptPackets, KeptState, StillKept};
 pub use record_rate::RecordRate;
-pub use records::{Order, Record, Records};
+pub use records::{Record, RecordOrder, Records};
 pub use reservation::{Holding, MemoryReservation, MemoryState, NodeMemory, ReservationError};

@@ -3,9 +3,9 @@
 /// Where in a block a record was emitted: before its first packet, at packet i, or in a tick before packet i. Records are written in
 /// this order, whatever thread ran the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Order(u32);
+pub struct RecordOrder(u32);
 
-impl Order {
+impl RecordOrder {
     /// Emitted in a tick that comes before packet `index` of the block.
     pub const fn tick(index: u32) -> Self {
         Self(index * 2)
@@ -29,7 +29,7 @@ impl Order {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    order: Order,
+    order: RecordOrder,
     stream: u16,
     row: u32,
     end: u32,
@@ -49,7 +49,7 @@ pub struct Records {
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
     /// Where in the block it was emitted.
-    pub order: Order,
+    pub order: RecordOrder,
     /// Index of its stream in the manifest.
     pub stream: u16,
     /// The row as declared; string fields hold (offset, length) into the tail.
@@ -60,7 +60,7 @@ pub struct Record<'a> {
 
 impl Records {
     /// Begins a record with its fixed row; [`Self::tail`] appends to it.
-    pub fn begin(&mut self, order: Order, stream: u16, row: &[u8]) {
+    pub fn begin(&mut self, order: RecordOrder, stream: u16, row: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(row);
         let row = u32::try_from(row.len()).unwrap_or(u32::MAX);
@@ -98,7 +98,7 @@ impl Records {
     }
 
     /// Takes back what a lost call emitted: the last records since it [began](Self::settle), as long as they are of `order`.
-    pub fn abandon(&mut self, order: Order) {
+    pub fn abandon(&mut self, order: RecordOrder) {
         while self.entries.len() > self.settled
             && let Some(entry) = self.entries.pop_if(|entry| entry.order == order)
         {
@@ -161,42 +161,47 @@ mod tests {
     #[test]
     fn a_record_keeps_its_row_and_what_its_strings_point_to() {
         let mut records = Records::default();
-        records.begin(Order::packet(3), 1, &[7; 12]);
+        records.begin(RecordOrder::packet(3), 1, &[7; 12]);
         records.blank(&[1..3, 11..13]);
         records.tail(4, b"abc");
-        records.begin(Order::tick(4), 0, &[9; 2]);
+        records.begin(RecordOrder::tick(4), 0, &[9; 2]);
         let all: Vec<_> = records.iter().collect();
-        assert_eq!((all[0].order, all[0].stream, all[0].tail), (Order::packet(3), 1, b"abc".as_slice()));
+        assert_eq!(
+            (all[0].order, all[0].stream, all[0].tail),
+            (RecordOrder::packet(3), 1, b"abc".as_slice())
+        );
         assert_eq!(all[0].row, [7, 0, 0, 7, 0, 0, 0, 0, 3, 0, 0, 0]);
         assert_eq!(
             (all[1].order, all[1].row, all[1].tail),
-            (Order::tick(4), [9u8; 2].as_slice(), b"".as_slice())
+            (RecordOrder::tick(4), [9u8; 2].as_slice(), b"".as_slice())
         );
-        assert!(Order::packet(3) < Order::tick(4) && Order::tick(4) < Order::packet(4));
+        assert!(
+            RecordOrder::packet(3) < RecordOrder::tick(4) && RecordOrder::tick(4) < RecordOrder::packet(4)
+        );
     }
 
     #[test]
     fn a_lost_call_takes_back_what_it_emitted_and_nothing_else() {
         let mut records = Records::default();
-        records.begin(Order::packet(0), 0, b"first block");
+        records.begin(RecordOrder::packet(0), 0, b"first block");
         records.settle();
-        records.begin(Order::packet(0), 0, b"second block");
-        records.begin(Order::packet(1), 0, b"lost");
+        records.begin(RecordOrder::packet(0), 0, b"second block");
+        records.begin(RecordOrder::packet(1), 0, b"lost");
         records.tail(0, b"with it");
-        records.abandon(Order::packet(1));
-        records.abandon(Order::packet(1));
+        records.abandon(RecordOrder::packet(1));
+        records.abandon(RecordOrder::packet(1));
         let rows = |records: &Records| records.iter().map(|r| r.row.to_vec()).collect::<Vec<_>>();
         assert_eq!(rows(&records), [b"first block".to_vec(), b"second block".to_vec()]);
-        records.abandon(Order::packet(0));
-        records.abandon(Order::packet(0));
+        records.abandon(RecordOrder::packet(0));
+        records.abandon(RecordOrder::packet(0));
         assert_eq!(rows(&records), [b"first block".to_vec()]);
         let mut all = Records::default();
         all.append(&records);
         all.append(&records);
         assert_eq!(rows(&all), [b"first block".to_vec(), b"first block".to_vec()]);
         records.clear();
-        records.begin(Order::packet(0), 0, b"lost");
-        records.abandon(Order::packet(0));
+        records.begin(RecordOrder::packet(0), 0, b"lost");
+        records.abandon(RecordOrder::packet(0));
         assert!(records.is_empty() && records.bytes() == 0);
     }
 
@@ -204,17 +209,17 @@ mod tests {
     fn those_that_are_left_are_whole_and_others_can_follow() {
         let mut records = Records::default();
         for row in [b"one", b"two", b"six"] {
-            records.begin(Order::packet(0), 0, row);
+            records.begin(RecordOrder::packet(0), 0, row);
             records.tail(0, b"tail");
         }
         records.settle();
         records.truncate(9);
         assert_eq!(records.len(), 3);
         records.truncate(1);
-        records.begin(Order::packet(1), 0, b"new");
+        records.begin(RecordOrder::packet(1), 0, b"new");
         let rows: Vec<_> = records.iter().map(|r| (r.row.to_vec(), r.tail.to_vec())).collect();
         assert_eq!(rows, [(b"one".to_vec(), b"tail".to_vec()), (b"new".to_vec(), Vec::new())]);
-        records.abandon(Order::packet(1));
+        records.abandon(RecordOrder::packet(1));
         assert_eq!((records.len(), records.bytes()), (1, 7));
         records.truncate(0);
         assert!(records.is_empty() && records.bytes() == 0);

@@ -50,7 +50,7 @@ pub struct Offer {
 
 /// A service that a session uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Use {
+pub struct ServiceUse {
     /// The session that offers it.
     pub of: Name,
     /// What it is called there.
@@ -108,7 +108,7 @@ pub enum ReplyRefusal {
 
 /// A call that the callee is to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct ServiceCall {
     /// Its number, for the callee's answer.
     pub call: u64,
     /// Which of the callee's services.
@@ -121,7 +121,7 @@ pub struct Request {
 
 /// What became of a call.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ServiceReply {
     /// The number that the caller was given.
     pub ticket: u64,
     /// How it was answered.
@@ -134,7 +134,7 @@ pub struct Answer {
 
 /// What a party did. Counters only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ServiceTally {
+pub struct ServiceCounters {
     /// Calls that it made and that were accepted.
     pub calls: u64,
     /// Calls that were not.
@@ -151,7 +151,7 @@ pub struct ServiceTally {
     pub discarded: u64,
 }
 
-impl ServiceTally {
+impl ServiceCounters {
     /// Adds what another did.
     pub fn merge(&mut self, other: &Self) {
         let Self { calls, refused, answered, late, failed, served, discarded } = other;
@@ -177,8 +177,8 @@ struct Member {
     /// What it was given to serve and has not answered, by number.
     serving: BTreeMap<u64, u64>,
     next_call: u64,
-    answers: VecDeque<Answer>,
-    tally: ServiceTally,
+    answers: VecDeque<ServiceReply>,
+    tally: ServiceCounters,
 }
 
 #[derive(Debug)]
@@ -225,7 +225,7 @@ impl Exchange {
             serving: BTreeMap::new(),
             next_call: 1,
             answers: VecDeque::new(),
-            tally: ServiceTally::default(),
+            tally: ServiceCounters::default(),
         };
         self.members.insert(party, member);
     }
@@ -251,7 +251,7 @@ impl Exchange {
     }
 
     /// It is there no longer. Gives those who have an answer now, and what it did.
-    pub fn leave(&mut self, party: Party) -> (BTreeSet<Party>, ServiceTally) {
+    pub fn leave(&mut self, party: Party) -> (BTreeSet<Party>, ServiceCounters) {
         self.offers.retain(|_, offered| offered.party != party);
         let called: Vec<u64> = self.of(|flight| flight.callee == party);
         let mut told = BTreeSet::new();
@@ -278,7 +278,7 @@ impl Exchange {
         &mut self,
         now: Nanos,
         from: Party,
-        what: Option<&Use>,
+        what: Option<&ServiceUse>,
         message: &[u8],
         within: Nanos,
     ) -> Result<(u64, Party), CallRefusal> {
@@ -296,7 +296,7 @@ impl Exchange {
         &mut self,
         now: Nanos,
         from: Party,
-        what: Option<&Use>,
+        what: Option<&ServiceUse>,
         message: &[u8],
         within: Nanos,
     ) -> Result<(u64, Party), CallRefusal> {
@@ -358,7 +358,7 @@ impl Exchange {
     }
 
     /// What a party is to serve next, of the sessions in turn. What nobody waits for any more is not served.
-    pub fn take(&mut self, now: Nanos, party: Party) -> Option<Request> {
+    pub fn take(&mut self, now: Nanos, party: Party) -> Option<ServiceCall> {
         let member = self.members.get_mut(&party)?;
         while let Some((session, mut waiting)) = member.inbox.pop_front() {
             let id = waiting.pop_front();
@@ -375,7 +375,7 @@ impl Exchange {
             member.serving.insert(call, id);
             member.tally.served += 1;
             flight.call = Some(call);
-            return Some(Request {
+            return Some(ServiceCall {
                 call,
                 service: flight.service,
                 message: std::mem::take(&mut flight.request),
@@ -445,7 +445,7 @@ impl Exchange {
     }
 
     /// The next answer that a party has not been told.
-    pub fn answer(&mut self, party: Party) -> Option<Answer> {
+    pub fn answer(&mut self, party: Party) -> Option<ServiceReply> {
         let member = self.members.get_mut(&party)?;
         let answer = member.answers.pop_front()?;
         member.calls.remove(&answer.ticket);
@@ -453,7 +453,7 @@ impl Exchange {
     }
 
     /// What a party did so far.
-    pub fn tally(&self, party: Party) -> ServiceTally {
+    pub fn tally(&self, party: Party) -> ServiceCounters {
         self.members.get(&party).map(|member| member.tally).unwrap_or_default()
     }
 
@@ -476,7 +476,7 @@ impl Exchange {
         // Less than it holds is always there.
         _ = holding.set(Bytes(message.len() as u64));
         // It has no answer until it has heard of it: so answers are bounded as calls are.
-        caller.answers.push_back(Answer { ticket: flight.ticket, status, message, _holding: holding });
+        caller.answers.push_back(ServiceReply { ticket: flight.ticket, status, message, _holding: holding });
         Some(flight.caller)
     }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_abi::limit;
-use weir_session::services::{CallRefusal, Exchange, Offer, Party, Payer, ReplyRefusal, Status, Use};
+use weir_session::services::{CallRefusal, Exchange, Offer, Party, Payer, ReplyRefusal, ServiceUse, Status};
 use weir_units::{Bytes, Nanos};
 use {
     weir_admission::Name,
@@ -30,8 +30,8 @@ fn offer() -> Offer {
     Offer { callers, queue: QUEUE, request: 16, answer: 32, payer: Payer::Callee }
 }
 
-fn lookup() -> Use {
-    Use { of: name("asn"), service: name("lookup"), pays: None }
+fn lookup() -> ServiceUse {
+    ServiceUse { of: name("asn"), service: name("lookup"), pays: None }
 }
 
 /// `asn` offers `lookup` to alice and bob.
@@ -77,8 +77,8 @@ fn who_is_not_named_asks_for_too_much_or_does_not_pay_is_refused() {
     let eve = Party(9);
     it.enter(eve, &name("eve"), &memory);
     let free = lookup();
-    let paying = Use { pays: Some(MS), ..lookup() };
-    let mut call = |from, what: Option<&Use>, len: usize, within| {
+    let paying = ServiceUse { pays: Some(MS), ..lookup() };
+    let mut call = |from, what: Option<&ServiceUse>, len: usize, within| {
         it.call(Nanos(0), from, what, &vec![0; len], within).map(|(ticket, _)| ticket)
     };
     assert_eq!(call(eve, Some(&paying), 1, MS), Err(CallRefusal::Denied));
@@ -88,7 +88,7 @@ fn who_is_not_named_asks_for_too_much_or_does_not_pay_is_refused() {
     assert_eq!(call(ALICE, Some(&paying), 1, Nanos(0)), Err(CallRefusal::Range));
     assert_eq!(call(ALICE, Some(&paying), 1, Nanos(limit::DEADLINE_MIN_NS - 1)), Err(CallRefusal::Range));
     assert_eq!(call(ALICE, Some(&paying), 1, Nanos(limit::DEADLINE_NS + 1)), Err(CallRefusal::Range));
-    let absent = Use { service: name("other"), ..paying.clone() };
+    let absent = ServiceUse { service: name("other"), ..paying.clone() };
     assert_eq!(call(ALICE, Some(&absent), 1, MS), Err(CallRefusal::Absent));
     assert_eq!(call(Party(77), Some(&paying), 1, MS), Err(CallRefusal::Absent), "it is not on the node");
     assert_eq!(call(ALICE, Some(&paying), 16, Nanos(limit::DEADLINE_NS)), Ok(1));
@@ -253,7 +253,7 @@ fn what_is_offered_changes_and_calls_that_were_accepted_are_answered() {
     // Bob may not call any more, and alice pays.
     let dearer = Offer { callers: vec![name("alice")], payer: Payer::Caller, ..offer() };
     it.offer_only(CALLEE, vec![(name("lookup"), 8, dearer)]);
-    let agreed = Use { pays: Some(MS), ..lookup() };
+    let agreed = ServiceUse { pays: Some(MS), ..lookup() };
     assert_eq!(it.call(Nanos(1), BOB, Some(&agreed), b"b", MS), Err(CallRefusal::Denied));
     assert_eq!(it.call(Nanos(1), ALICE, Some(&lookup()), b"a", MS), Err(CallRefusal::Denied));
     it.call(Nanos(1), ALICE, Some(&agreed), b"a", MS).unwrap();

@@ -1,7 +1,7 @@
 //! Credentials and decisions in words.
 
-use crate::credential::{Credential, DatedId, PrefixId, Refusal, Verified};
-use crate::grant::{Excess, Grant, Part, Request, Resource, View, list};
+use crate::credential::{Credential, CredentialRefusal, DatedId, PrefixId, VerifiedCredential};
+use crate::grant::{Grant, GrantExcess, GrantPart, GrantRequest, PacketView, Resource, list};
 use crate::key::PublicKey;
 use std::fmt::{self, Display, Write};
 
@@ -10,7 +10,7 @@ mod sentences;
 pub use sentences::sentences;
 
 /// What a grant allows, part by part, in the order in which people ask: what, of what, how much, where and when. With `all` also what it does not restrict.
-pub fn grant(grant: &Grant, all: bool) -> Vec<(Part, String)> {
+pub fn grant(grant: &Grant, all: bool) -> Vec<(GrantPart, String)> {
     let any = |what: &str| all.then(|| what.to_owned());
     let names = |names: &Option<_>, otherwise: &str| match names {
         Some(names) => Some(list::<&_>(names)),
@@ -29,7 +29,7 @@ pub fn grant(grant: &Grant, all: bool) -> Vec<(Part, String)> {
             .ceilings
             .get(*resource)
             .map(|most| format!("at most {}{}", row.unit.show(most, &[]), row.of));
-        (Part::Of(*resource), most.or_else(|| any("no ceiling")))
+        (GrantPart::Of(*resource), most.or_else(|| any("no ceiling")))
     });
     let times = |times: u32| match times {
         0 => "none".to_owned(),
@@ -37,18 +37,27 @@ pub fn grant(grant: &Grant, all: bool) -> Vec<(Part, String)> {
         times => times.to_string(),
     };
     let what = [
-        (Part::Profile, profile.or_else(|| any("any of the node's"))),
-        (Part::Modules, modules.or_else(|| any("any, whoever wrote them: this is an administrator's right"))),
-        (Part::Traffic, traffic.or_else(|| any("every packet"))),
-        (Part::Interfaces, interfaces.or_else(|| any("all"))),
-        (Part::View, grant.view.as_ref().map(View::in_words).or_else(|| any("everything"))),
-        (Part::Writes, writes),
+        (GrantPart::Profile, profile.or_else(|| any("any of the node's"))),
+        (
+            GrantPart::Modules,
+            modules.or_else(|| any("any, whoever wrote them: this is an administrator's right")),
+        ),
+        (GrantPart::Traffic, traffic.or_else(|| any("every packet"))),
+        (GrantPart::Interfaces, interfaces.or_else(|| any("all"))),
+        (GrantPart::View, grant.view.as_ref().map(PacketView::in_words).or_else(|| any("everything"))),
+        (GrantPart::Writes, writes),
     ];
     let when = [
-        (Part::Nodes, grant.nodes.as_ref().map(ToString::to_string).or_else(|| any("all of this operator"))),
-        (Part::NotBefore, grant.not_before.map(|from| from.to_string()).or_else(|| any("at once"))),
-        (Part::Expires, grant.expires.map(|until| until.to_string()).or_else(|| any("none"))),
-        (Part::Delegations, grant.delegations.map(times).or_else(|| any("as many as a chain has room for"))),
+        (
+            GrantPart::Nodes,
+            grant.nodes.as_ref().map(ToString::to_string).or_else(|| any("all of this operator")),
+        ),
+        (GrantPart::NotBefore, grant.not_before.map(|from| from.to_string()).or_else(|| any("at once"))),
+        (GrantPart::Expires, grant.expires.map(|until| until.to_string()).or_else(|| any("none"))),
+        (
+            GrantPart::Delegations,
+            grant.delegations.map(times).or_else(|| any("as many as a chain has room for")),
+        ),
     ];
     what.into_iter().chain(amounts).chain(when).filter_map(|(part, words)| Some((part, words?))).collect()
 }
@@ -86,7 +95,7 @@ pub fn credential(credential: &Credential) -> String {
 
 /// Why a request is allowed, or refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum GrantExplanation {
     /// It asks for no more than the credential gives.
     Allowed {
         /// The chain that allows it.
@@ -95,7 +104,7 @@ pub enum Answer {
         holder: PublicKey,
     },
     /// The credential is worth nothing here and now.
-    Worthless(Refusal),
+    Worthless(CredentialRefusal),
     /// It asks for more.
     Refused(Vec<Objection>),
 }
@@ -108,12 +117,12 @@ pub struct Objection {
     /// Its identifier.
     pub id: PrefixId,
     /// What it refuses.
-    pub excess: Excess,
+    pub excess: GrantExcess,
 }
 
-impl Verified {
+impl VerifiedCredential {
     /// Whether a request is allowed, and if not which block refuses what, or that the node lets its root grant less.
-    pub fn answer(&self, request: &Request<'_>) -> Answer {
+    pub fn answer(&self, request: &GrantRequest<'_>) -> GrantExplanation {
         let mut objections: Vec<Objection> = Vec::new();
         for (block, link) in self.chain().iter().enumerate() {
             for excess in link.grant.refuses(request) {
@@ -124,17 +133,17 @@ impl Verified {
         }
         let beyond = self.limit().refuses(request).into_iter().next();
         if let Some(excess) = beyond.filter(|_| objections.is_empty()) {
-            return Answer::Worthless(Refusal::Limited { root: *self.root(), excess });
+            return GrantExplanation::Worthless(CredentialRefusal::Limited { root: *self.root(), excess });
         }
         if objections.is_empty() {
-            Answer::Allowed { id: self.id(), holder: *self.holder() }
+            GrantExplanation::Allowed { id: self.id(), holder: *self.holder() }
         } else {
-            Answer::Refused(objections)
+            GrantExplanation::Refused(objections)
         }
     }
 }
 
-impl Display for Answer {
+impl Display for GrantExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Allowed { id, holder } => write!(f, "allowed, under {id}, held by {holder}"),

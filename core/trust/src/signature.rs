@@ -12,7 +12,7 @@
 
 use crate::base32;
 use crate::grant::ModuleHash;
-use crate::key::{Context, Identity, PublicKey, Signature};
+use crate::key::{Identity, PublicKey, Signature, SignatureContext};
 use std::fmt;
 use std::str::FromStr;
 
@@ -21,7 +21,7 @@ pub const SIGNATURE_BYTES_MAX: usize = 512;
 /// The most signatures that are looked at for one module.
 pub const SIGNATURES_MAX: usize = 8;
 
-const SIGNED: Context = Context::new("module");
+const SIGNED: SignatureContext = SignatureContext::new("module");
 const FIRST_LINE: &str = "weir module signature 1";
 
 /// That a key has signed a module: it can only be made by [`ModuleSignature::sign`], or read from a text whose signature holds.
@@ -224,7 +224,7 @@ mod tests {
     fn what_was_signed_for_something_else_is_no_signature_of_a_module() {
         let mut signature = ModuleSignature::sign(&person(1), b"module");
         signature.signature =
-            person(1).sign(Context::new("revocation list"), signature.signed_text().as_bytes());
+            person(1).sign(SignatureContext::new("revocation list"), signature.signed_text().as_bytes());
         assert_eq!(read(&signature.to_string()), Err(SignatureError::Forged(person(1).public())));
     }
 

@@ -6,15 +6,15 @@ use biscuit_auth::datalog::SymbolTable;
 use biscuit_auth::format::schema;
 use biscuit_auth::{BiscuitBuilder, KeyPair, PrivateKey, UnverifiedBiscuit};
 use prost::Message;
-use weir_trust::credential::{BLOCKS_MAX, BlockError, CREDENTIAL_BYTES_MAX, Credential, Refusal};
-use weir_trust::grant::{Grant, Part, Resource, View};
+use weir_trust::credential::{BLOCKS_MAX, BlockError, CREDENTIAL_BYTES_MAX, Credential, CredentialRefusal};
+use weir_trust::grant::{Grant, GrantPart, PacketView, Resource};
 use weir_trust::revocation::{Reception, RevocationList, Revocations};
 use weir_units::Bytes;
 
 /// A chain of three: the researcher's, the student's, the friend's.
 fn three() -> [Credential; 3] {
     let first = granted(|grant| {
-        grant.view = Some(View::ANONYMISED);
+        grant.view = Some(PacketView::ANONYMISED);
         grant.ceilings.memory = Some(Bytes(1 << 20));
     });
     let second = delegated(&first, |grant| grant.ceilings.sessions = Some(2));
@@ -55,10 +55,13 @@ fn nothing_can_be_put_behind_a_credential() {
     // A field that no version has; an empty one; a second proof, which a decoder takes in place of the first.
     for more in [&[0xfa, 0x01, 0x00][..], &[0x08, 0x00], &[0x22, 0x00]] {
         let bytes = [third.as_bytes(), more].concat();
-        assert!(matches!(show_bytes(&bytes, FRIEND), Err(Refusal::Form | Refusal::NotAToken)), "{more:?}");
+        assert!(
+            matches!(show_bytes(&bytes, FRIEND), Err(CredentialRefusal::Form | CredentialRefusal::NotAToken)),
+            "{more:?}"
+        );
     }
     let with_key_id = rewritten(third.as_bytes(), |token| token.root_key_id = Some(0));
-    assert_eq!(show_bytes(&with_key_id, FRIEND), Err(Refusal::Form));
+    assert_eq!(show_bytes(&with_key_id, FRIEND), Err(CredentialRefusal::Form));
 }
 
 #[test]
@@ -84,7 +87,11 @@ fn blocks_cannot_be_reordered_removed_or_doubled() {
             token.proof = proofs[proof].clone();
         });
         let holder = [RESEARCHER, STUDENT, FRIEND][kept];
-        assert_eq!(show_bytes(&cut, holder), Err(Refusal::Forged), "{kept} blocks with proof {proof}");
+        assert_eq!(
+            show_bytes(&cut, holder),
+            Err(CredentialRefusal::Forged),
+            "{kept} blocks with proof {proof}"
+        );
     }
 }
 
@@ -100,7 +107,7 @@ fn without_its_last_block_a_credential_is_the_earlier_holders() {
     assert!(show_bytes(&cut, STUDENT).is_ok());
     assert_eq!(
         show_bytes(&cut, FRIEND),
-        Err(Refusal::NotHolder { holder: STUDENT.key(), peer: FRIEND.key() })
+        Err(CredentialRefusal::NotHolder { holder: STUDENT.key(), peer: FRIEND.key() })
     );
 }
 
@@ -117,9 +124,9 @@ fn a_block_of_another_credential_fits_nowhere() {
         schema::Biscuit::decode(wider_second.as_bytes()).unwrap(),
     );
     let spliced = rewritten(second.as_bytes(), |token| token.authority = of_wider.authority.clone());
-    assert_eq!(show_bytes(&spliced, STUDENT), Err(Refusal::Forged));
+    assert_eq!(show_bytes(&spliced, STUDENT), Err(CredentialRefusal::Forged));
     let spliced = rewritten(second.as_bytes(), |token| token.blocks = of_wider.blocks.clone());
-    assert_eq!(show_bytes(&spliced, STUDENT), Err(Refusal::Forged));
+    assert_eq!(show_bytes(&spliced, STUDENT), Err(CredentialRefusal::Forged));
     // Even whoever has the throw-away key of the other chain, and so can append to it, needs a holder's signature for it.
     let moved = UnverifiedBiscuit::from(wider.as_bytes()).unwrap();
     let external = of_second.blocks[0].external_signature.clone().unwrap();
@@ -129,18 +136,18 @@ fn a_block_of_another_credential_fits_nowhere() {
     };
     let next = KeyPair::new_with_rng(Algorithm::Ed25519, &mut Counting(3));
     let moved = moved.append_third_party_with_keypair(&contents.encode_to_vec(), next).unwrap();
-    assert_eq!(show_bytes(&moved.to_vec().unwrap(), STUDENT), Err(Refusal::Forged));
+    assert_eq!(show_bytes(&moved.to_vec().unwrap(), STUDENT), Err(CredentialRefusal::Forged));
     assert!(show(&first, RESEARCHER, &Revocations::default()).is_ok());
 }
 
 #[test]
 fn a_root_that_nobody_trusts_signs_for_nobody() {
     let own = Credential::mint(&THIEF.identity(), THIEF.key(), until_2027(|_| ()), &mut Counting(0)).unwrap();
-    assert_eq!(show(&own, THIEF, &Revocations::default()), Err(Refusal::UnknownRoot(THIEF.key())));
+    assert_eq!(show(&own, THIEF, &Revocations::default()), Err(CredentialRefusal::UnknownRoot(THIEF.key())));
     // In the operator's name, with the thief's signature; and with another trusted root's.
     for signer in [THIEF, OTHER_OPERATOR] {
         let forged = raw_token(signer, block(&authority(THIEF)));
-        assert_eq!(show_bytes(&forged, THIEF), Err(Refusal::Forged));
+        assert_eq!(show_bytes(&forged, THIEF), Err(CredentialRefusal::Forged));
     }
     // The same with the operator's signature is one: the tests above and below are not refused for another reason.
     assert!(show_bytes(&raw_token(OPERATOR, block(&authority(THIEF))), THIEF).is_ok());
@@ -154,7 +161,7 @@ fn only_the_holder_of_the_last_block_passes_it_on() {
         let stolen = raw_append(first.as_bytes(), &signer.private(), mine(), 5);
         assert_eq!(
             show_bytes(&stolen, THIEF),
-            Err(Refusal::Signer { block: 1, signer: signer.key(), holder: RESEARCHER.key() })
+            Err(CredentialRefusal::Signer { block: 1, signer: signer.key(), holder: RESEARCHER.key() })
         );
     }
     // With her name over somebody else's signature.
@@ -163,7 +170,7 @@ fn only_the_holder_of_the_last_block_passes_it_on() {
             external.public_key.key = RESEARCHER.key().as_bytes().to_vec();
         }
     });
-    assert_eq!(show_bytes(&stolen, THIEF), Err(Refusal::Forged));
+    assert_eq!(show_bytes(&stolen, THIEF), Err(CredentialRefusal::Forged));
     assert!(show_bytes(&raw_append(first.as_bytes(), &RESEARCHER.private(), mine(), 5), THIEF).is_ok());
 }
 
@@ -178,13 +185,13 @@ fn a_block_without_a_holders_signature_is_refused() {
         assert!(
             matches!(
                 show_bytes(&appended, THIEF),
-                Err(Refusal::FirstParty { block: 1 } | Refusal::Block { block: 1, .. })
+                Err(CredentialRefusal::FirstParty { block: 1 } | CredentialRefusal::Block { block: 1, .. })
             ),
             "{datalog}"
         );
     }
     let stripped = rewritten(three()[1].as_bytes(), |token| token.blocks[0].external_signature = None);
-    assert_eq!(show_bytes(&stripped, STUDENT), Err(Refusal::FirstParty { block: 1 }));
+    assert_eq!(show_bytes(&stripped, STUDENT), Err(CredentialRefusal::FirstParty { block: 1 }));
 }
 
 #[test]
@@ -207,7 +214,7 @@ fn a_revoked_holder_cannot_append_his_block_anew() {
     assert_eq!(show(&again, STUDENT, &revocations).unwrap().id(), id);
     let list = RevocationList::sign(&OPERATOR.identity(), 1, now(), [id].into()).unwrap();
     revocations.accept(&list, &Reception::new(&[OPERATOR.key()], now())).unwrap();
-    assert_eq!(show(&again, STUDENT, &revocations), Err(Refusal::Revoked { block: 1, id }));
+    assert_eq!(show(&again, STUDENT, &revocations), Err(CredentialRefusal::Revoked { block: 1, id }));
 }
 
 #[test]
@@ -218,13 +225,15 @@ fn a_block_that_asks_for_more_is_refused() {
         show_bytes(&raw_append(first.as_bytes(), &RESEARCHER.private(), block, 5), THIEF)
     };
     for (datalog, part) in [
-        ("memory(1048577);", Part::Of(Resource::Memory)),
-        ("view(\"all\");", Part::View),
-        ("view(\"payload=none\");", Part::View),
-        ("expires(2027-01-01T00:00:01Z);", Part::Expires),
+        ("memory(1048577);", GrantPart::Of(Resource::Memory)),
+        ("view(\"all\");", GrantPart::View),
+        ("view(\"payload=none\");", GrantPart::View),
+        ("expires(2027-01-01T00:00:01Z);", GrantPart::Expires),
     ] {
         match with(datalog) {
-            Err(Refusal::Widened { block: 1, excess }) => assert_eq!(excess.part, part, "{datalog}"),
+            Err(CredentialRefusal::Widened { block: 1, excess }) => {
+                assert_eq!(excess.part, part, "{datalog}")
+            }
             other => panic!("{datalog}: {other:?}"),
         }
     }
@@ -237,21 +246,27 @@ fn a_chain_that_is_too_long_or_in_a_circle_is_refused() {
     let second = raw_append(twice.as_bytes(), &RESEARCHER.private(), block(&preamble(STUDENT)), 5);
     assert!(show_bytes(&second, STUDENT).is_ok());
     let third = raw_append(&second, &STUDENT.private(), block(&preamble(FRIEND)), 6);
-    assert_eq!(show_bytes(&third, FRIEND), Err(Refusal::OverDelegated { block: 2 }));
+    assert_eq!(show_bytes(&third, FRIEND), Err(CredentialRefusal::OverDelegated { block: 2 }));
     // Whoever was given one more cannot give himself more of them.
     let more = block(&format!("{} delegations(1);", preamble(STUDENT)));
     let more = raw_append(twice.as_bytes(), &RESEARCHER.private(), more, 5);
-    assert!(matches!(show_bytes(&more, STUDENT), Err(Refusal::Widened { block: 1, .. })));
+    assert!(matches!(show_bytes(&more, STUDENT), Err(CredentialRefusal::Widened { block: 1, .. })));
 
     let free = granted(|_| ());
     let there = raw_append(free.as_bytes(), &RESEARCHER.private(), block(&preamble(STUDENT)), 5);
     let back = raw_append(&there, &STUDENT.private(), block(&preamble(RESEARCHER)), 6);
-    let circular = Refusal::Circular { block: 2, holder: RESEARCHER.key() };
+    let circular = CredentialRefusal::Circular { block: 2, holder: RESEARCHER.key() };
     assert_eq!(show_bytes(&back, RESEARCHER), Err(circular));
     let own = raw_append(free.as_bytes(), &RESEARCHER.private(), block(&preamble(RESEARCHER)), 5);
-    assert_eq!(show_bytes(&own, RESEARCHER), Err(Refusal::Circular { block: 1, holder: RESEARCHER.key() }));
+    assert_eq!(
+        show_bytes(&own, RESEARCHER),
+        Err(CredentialRefusal::Circular { block: 1, holder: RESEARCHER.key() })
+    );
     let root = raw_append(free.as_bytes(), &RESEARCHER.private(), block(&preamble(OPERATOR)), 5);
-    assert_eq!(show_bytes(&root, OPERATOR), Err(Refusal::Circular { block: 1, holder: OPERATOR.key() }));
+    assert_eq!(
+        show_bytes(&root, OPERATOR),
+        Err(CredentialRefusal::Circular { block: 1, holder: OPERATOR.key() })
+    );
 
     let mut long = free.as_bytes().to_vec();
     let mut signer = RESEARCHER;
@@ -259,7 +274,7 @@ fn a_chain_that_is_too_long_or_in_a_circle_is_refused() {
         long = raw_append(&long, &signer.private(), block(&preamble(next)), number as u64);
         signer = next;
     }
-    assert_eq!(show_bytes(&long, signer), Err(Refusal::Blocks(BLOCKS_MAX + 1)));
+    assert_eq!(show_bytes(&long, signer), Err(CredentialRefusal::Blocks(BLOCKS_MAX + 1)));
 }
 
 #[test]
@@ -280,25 +295,25 @@ fn nothing_in_a_block_is_evaluated() {
         let error = BlockError::Evaluated(what);
         assert_eq!(
             show_bytes(&token, THIEF),
-            Err(Refusal::Block { block: 1, error: error.clone() }),
+            Err(CredentialRefusal::Block { block: 1, error: error.clone() }),
             "{datalog}"
         );
         // Not even an operator's.
         let token = raw_token(OPERATOR, block(&format!("{} {datalog}", authority(THIEF))));
-        assert_eq!(show_bytes(&token, THIEF), Err(Refusal::Block { block: 0, error }), "{datalog}");
+        assert_eq!(show_bytes(&token, THIEF), Err(CredentialRefusal::Block { block: 0, error }), "{datalog}");
     }
     let scoped = block(&preamble(THIEF)).scope(biscuit_auth::builder::Scope::Previous);
     let token = raw_append(first.as_bytes(), &RESEARCHER.private(), scoped, 5);
     assert_eq!(
         show_bytes(&token, THIEF),
-        Err(Refusal::Block { block: 1, error: BlockError::Evaluated("scopes") })
+        Err(CredentialRefusal::Block { block: 1, error: BlockError::Evaluated("scopes") })
     );
 }
 
 /// What is wrong with an authority that also says this.
 fn wrong(datalog: &str) -> BlockError {
     match show_bytes(&raw_token(OPERATOR, block(&format!("{} {datalog}", authority(THIEF)))), THIEF) {
-        Err(Refusal::Block { block: 0, error }) => error,
+        Err(CredentialRefusal::Block { block: 0, error }) => error,
         other => panic!("{datalog}: {other:?}"),
     }
 }
@@ -368,7 +383,7 @@ fn values_that_cannot_be_are_refused() {
 #[test]
 fn blocks_say_what_they_are_and_whose() {
     let of = |datalog: &str| match show_bytes(&raw_token(OPERATOR, block(datalog)), THIEF) {
-        Err(Refusal::Block { block: 0, error }) => error,
+        Err(CredentialRefusal::Block { block: 0, error }) => error,
         other => panic!("{datalog}: {other:?}"),
     };
     let whole = authority(THIEF);
@@ -391,17 +406,17 @@ fn blocks_say_what_they_are_and_whose() {
     let evil = raw_append(first.as_bytes(), &RESEARCHER.private(), evil, 5);
     assert_eq!(
         show_bytes(&evil, THIEF),
-        Err(Refusal::Block { block: 1, error: BlockError::Misplaced("root") })
+        Err(CredentialRefusal::Block { block: 1, error: BlockError::Misplaced("root") })
     );
     let noted = BlockBuilder { context: Some("note".to_owned()), ..block(&whole) };
     assert_eq!(
         show_bytes(&raw_token(OPERATOR, noted), THIEF),
-        Err(Refusal::Block { block: 0, error: BlockError::Form })
+        Err(CredentialRefusal::Block { block: 0, error: BlockError::Form })
     );
 }
 
 /// A block that the researcher has signed, changed before she did.
-fn with_payload(change: impl FnOnce(&mut schema::Block)) -> Result<(), Refusal> {
+fn with_payload(change: impl FnOnce(&mut schema::Block)) -> Result<(), CredentialRefusal> {
     let [first, ..] = three();
     let honest = raw_append(first.as_bytes(), &RESEARCHER.private(), block(&preamble(THIEF)), 5);
     let honest = schema::Biscuit::decode(&honest[..]).unwrap();
@@ -413,7 +428,7 @@ fn with_payload(change: impl FnOnce(&mut schema::Block)) -> Result<(), Refusal> 
 
 #[test]
 fn blocks_that_no_builder_makes_are_refused() {
-    let refused = |error| Err(Refusal::Block { block: 1, error });
+    let refused = |error| Err(CredentialRefusal::Block { block: 1, error });
     assert_eq!(with_payload(|block| block.version = Some(5)), refused(BlockError::Version));
     assert_eq!(with_payload(|block| block.version = None), refused(BlockError::Version));
     assert_eq!(with_payload(|block| block.symbols.push("weir".to_owned())), refused(BlockError::Form));
@@ -422,16 +437,16 @@ fn blocks_that_no_builder_makes_are_refused() {
     assert_eq!(with_payload(|block| block.facts[0].predicate.name = u64::MAX), refused(BlockError::Form));
     assert!(matches!(
         with_payload(|block| block.facts[0].predicate.terms.clear()),
-        Err(Refusal::Block { block: 1, error: BlockError::Value { fact: "weir", .. } })
+        Err(CredentialRefusal::Block { block: 1, error: BlockError::Value { fact: "weir", .. } })
     ));
     assert!(matches!(
         with_payload(|block| block.facts[0].predicate.terms[0].content = None),
-        Err(Refusal::Block { block: 1, error: BlockError::Value { fact: "weir", .. } })
+        Err(CredentialRefusal::Block { block: 1, error: BlockError::Value { fact: "weir", .. } })
     ));
     let key = schema::PublicKey { algorithm: 0, key: THIEF.key().as_bytes().to_vec() };
     assert!(matches!(
         with_payload(|block| block.public_keys.push(key)),
-        Err(Refusal::Block { block: 1, error: BlockError::Evaluated(_) })
+        Err(CredentialRefusal::Block { block: 1, error: BlockError::Evaluated(_) })
     ));
     // And none of these was refused because the signature is over other bytes: what is unchanged is not forged.
     assert_eq!(with_payload(|_| ()), Ok(()));
@@ -440,7 +455,7 @@ fn blocks_that_no_builder_makes_are_refused() {
 #[test]
 fn other_algorithms_are_refused() {
     let p256 = KeyPair::new_with_rng(Algorithm::Secp256r1, &mut Counting(1));
-    let algorithm = |block| Err(Refusal::Algorithm { block });
+    let algorithm = |block| Err(CredentialRefusal::Algorithm { block });
     // The throw-away key, of the authority and of a later block; the holder's signature; the root's.
     let next = BiscuitBuilder::new().merge(block(&authority(THIEF)));
     let next =
@@ -453,7 +468,7 @@ fn other_algorithms_are_refused() {
     let ed25519 = KeyPair::new_with_rng(Algorithm::Ed25519, &mut Counting(1));
     let rooted = BiscuitBuilder::new().merge(block(&authority(THIEF)));
     let rooted = rooted.build_with_key_pair(&KeyPair::from(&p256), SymbolTable::new(), &ed25519).unwrap();
-    assert_eq!(show_bytes(&rooted.to_vec().unwrap(), THIEF), Err(Refusal::Forged));
+    assert_eq!(show_bytes(&rooted.to_vec().unwrap(), THIEF), Err(CredentialRefusal::Forged));
     // A number that stands for no algorithm, and keys of other lengths.
     for change in [
         (|key: &mut schema::PublicKey| key.algorithm = 7) as fn(&mut schema::PublicKey),
@@ -466,7 +481,10 @@ fn other_algorithms_are_refused() {
                 0 => change(&mut token.authority.next_key),
                 _ => change(&mut token.blocks[0].external_signature.as_mut().unwrap().public_key),
             });
-            assert!(matches!(show_bytes(&bytes, STUDENT), Err(Refusal::Algorithm { .. } | Refusal::Forged)));
+            assert!(matches!(
+                show_bytes(&bytes, STUDENT),
+                Err(CredentialRefusal::Algorithm { .. } | CredentialRefusal::Forged)
+            ));
         }
     }
 }
@@ -475,17 +493,17 @@ fn other_algorithms_are_refused() {
 fn sealed_tokens_and_tokens_without_an_end_are_refused() {
     let [first, ..] = three();
     let sealed = UnverifiedBiscuit::from(first.as_bytes()).unwrap().seal().unwrap().to_vec().unwrap();
-    assert_eq!(show_bytes(&sealed, RESEARCHER), Err(Refusal::Sealed));
+    assert_eq!(show_bytes(&sealed, RESEARCHER), Err(CredentialRefusal::Sealed));
     let endless = rewritten(first.as_bytes(), |token| token.proof.content = None);
-    assert_eq!(show_bytes(&endless, RESEARCHER), Err(Refusal::NotAToken));
+    assert_eq!(show_bytes(&endless, RESEARCHER), Err(CredentialRefusal::NotAToken));
 }
 
 #[test]
 fn tokens_that_are_made_to_be_large_are_refused_before_they_are_read() {
     let huge = vec![0x0a; CREDENTIAL_BYTES_MAX + 1];
-    assert_eq!(Credential::parse(&huge), Err(Refusal::TooLong(huge.len())));
+    assert_eq!(Credential::parse(&huge), Err(CredentialRefusal::TooLong(huge.len())));
     let text = format!("weir-credential:{}", "a".repeat(CREDENTIAL_BYTES_MAX * 2));
-    assert!(matches!(text.parse::<Credential>(), Err(Refusal::TooLong(_))));
+    assert!(matches!(text.parse::<Credential>(), Err(CredentialRefusal::TooLong(_))));
     // As many empty blocks as fit, and lists in lists.
     let [first, ..] = three();
     let blocks = rewritten(first.as_bytes(), |token| {
@@ -493,7 +511,7 @@ fn tokens_that_are_made_to_be_large_are_refused_before_they_are_read() {
         empty.block.clear();
         token.blocks = vec![empty; 100];
     });
-    assert_eq!(Credential::parse(&blocks), Err(Refusal::Blocks(101)));
+    assert_eq!(Credential::parse(&blocks), Err(CredentialRefusal::Blocks(101)));
     for depth in [10, 90, 1000] {
         let mut term = schema::Term { content: Some(schema::term::Content::Integer(1)) };
         for _ in 0..depth {
@@ -517,5 +535,5 @@ fn bytes_that_are_anything_are_no_credential() {
         rand_core::RngCore::fill_bytes(&mut random, &mut bytes);
         assert!(Credential::parse(&bytes).is_err());
     }
-    assert_eq!(Credential::parse(&[]), Err(Refusal::NotAToken));
+    assert_eq!(Credential::parse(&[]), Err(CredentialRefusal::NotAToken));
 }

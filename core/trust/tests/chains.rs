@@ -3,10 +3,10 @@
 use crate::people;
 use crate::people::*;
 use std::collections::BTreeSet;
-use weir_trust::credential::{BLOCKS_MAX, Credential, MintError, Refusal, resource_name};
-use weir_trust::explain::{self, Answer};
+use weir_trust::credential::{BLOCKS_MAX, Credential, CredentialRefusal, MintError, resource_name};
+use weir_trust::explain::{self, GrantExplanation};
 use weir_trust::grant::{
-    CpuShare, Grant, GrantError, ModuleHash, ModuleSet, Part, Request, Resource, Second, View,
+    CpuShare, Grant, GrantError, GrantPart, GrantRequest, ModuleHash, ModuleSet, PacketView, Resource, Second,
 };
 use weir_trust::key::Identity;
 use weir_trust::revocation::{Reception, RevocationList, Revocations};
@@ -20,7 +20,7 @@ fn nothing_revoked() -> Revocations {
 fn research() -> (Credential, Credential) {
     let first = granted(|grant| {
         grant.profiles = Some([Name::new("research").unwrap()].into());
-        grant.view = Some(View::ANONYMISED);
+        grant.view = Some(PacketView::ANONYMISED);
         grant.filters = ["tcp".parse().unwrap()].into();
         grant.interfaces = Some(["eth0".parse().unwrap(), "eth1".parse().unwrap()].into());
         grant.ceilings.memory = Some(Bytes(64 << 20));
@@ -42,7 +42,7 @@ fn a_credential_that_was_passed_on_gives_what_all_blocks_give() {
     let (first, second) = research();
     let verified = show(&second, STUDENT, &nothing_revoked()).unwrap();
     let grant = verified.grant();
-    assert_eq!(grant.view, Some(View::ANONYMISED));
+    assert_eq!(grant.view, Some(PacketView::ANONYMISED));
     assert_eq!(grant.filters.iter().map(|filter| filter.as_str()).collect::<Vec<_>>(), ["port 443", "tcp"]);
     assert_eq!(grant.interfaces, Some(["eth0".parse().unwrap()].into()));
     assert_eq!(grant.ceilings.memory, Some(Bytes(16 << 20)));
@@ -122,7 +122,7 @@ fn a_credential_is_worth_something_only_to_its_holder() {
         [(&first, STUDENT, RESEARCHER), (&second, RESEARCHER, STUDENT), (&second, THIEF, STUDENT)]
     {
         let refused = show(credential, thief, &nothing_revoked());
-        assert_eq!(refused, Err(Refusal::NotHolder { holder: holder.key(), peer: thief.key() }));
+        assert_eq!(refused, Err(CredentialRefusal::NotHolder { holder: holder.key(), peer: thief.key() }));
     }
     let stolen = second.delegate(&THIEF.identity(), THIEF.key(), Grant::default(), &mut Counting(0));
     assert_eq!(stolen, Err(MintError::NotHolder { holder: STUDENT.key(), key: THIEF.key() }));
@@ -137,11 +137,12 @@ fn a_credential_holds_from_its_beginning_to_its_end() {
     });
     let at =
         |time: &str| show_at(&credential, STUDENT, &nothing_revoked(), second(time), &node()).map(|_| ());
-    let not_yet =
-        |block, from: &str, now: &str| Err(Refusal::NotYet { block, from: second(from), now: second(now) });
+    let not_yet = |block, from: &str, now: &str| {
+        Err(CredentialRefusal::NotYet { block, from: second(from), now: second(now) })
+    };
     let expired = |now: &str| {
         let (until, now) = (second("2026-12-01"), second(now));
-        Err(Refusal::Expired { block: 1, until, now })
+        Err(CredentialRefusal::Expired { block: 1, until, now })
     };
     assert_eq!(at("2026-10-31T23:59:59Z"), not_yet(0, "2026-11-01", "2026-10-31T23:59:59Z"));
     assert_eq!(at("2026-11-09T23:59:59Z"), not_yet(1, "2026-11-10", "2026-11-09T23:59:59Z"));
@@ -152,7 +153,7 @@ fn a_credential_holds_from_its_beginning_to_its_end() {
     let credential =
         delegated(&granted(|grant| grant.expires = Some(second("2026-11-21T12:00:00Z"))), |_| ());
     let refused = show(&credential, STUDENT, &nothing_revoked());
-    assert_eq!(refused, Err(Refusal::Expired { block: 0, until: now(), now: now() }));
+    assert_eq!(refused, Err(CredentialRefusal::Expired { block: 0, until: now(), now: now() }));
 }
 
 #[test]
@@ -177,22 +178,22 @@ fn what_is_revoked_is_worth_nothing_and_neither_is_what_was_made_of_it() {
         known
     };
     let students = revoke(OPERATOR, chain[1]);
-    assert_eq!(show(&second, STUDENT, &students), Err(Refusal::Revoked { block: 1, id: chain[1] }));
+    assert_eq!(show(&second, STUDENT, &students), Err(CredentialRefusal::Revoked { block: 1, id: chain[1] }));
     assert!(show(&first, RESEARCHER, &students).is_ok());
     let both = revoke(OPERATOR, chain[0]);
-    assert_eq!(show(&first, RESEARCHER, &both), Err(Refusal::Revoked { block: 0, id: chain[0] }));
-    assert_eq!(show(&second, STUDENT, &both), Err(Refusal::Revoked { block: 0, id: chain[0] }));
+    assert_eq!(show(&first, RESEARCHER, &both), Err(CredentialRefusal::Revoked { block: 0, id: chain[0] }));
+    assert_eq!(show(&second, STUDENT, &both), Err(CredentialRefusal::Revoked { block: 0, id: chain[0] }));
     assert!(show(&second, STUDENT, &revoke(OTHER_OPERATOR, chain[0])).is_ok(), "another operator's list");
     // Whoever uses it while it is revoked finds out with the next list.
     let live = show(&second, STUDENT, &nothing_revoked()).unwrap();
     assert_eq!(live.revoked_by(&nothing_revoked()), None);
-    assert_eq!(live.revoked_by(&both), Some(Refusal::Revoked { block: 0, id: chain[0] }));
+    assert_eq!(live.revoked_by(&both), Some(CredentialRefusal::Revoked { block: 0, id: chain[0] }));
 }
 
 #[test]
 fn nobody_passes_on_more_than_he_has() {
     let first = granted(|grant| {
-        grant.view = Some(View::ANONYMISED);
+        grant.view = Some(PacketView::ANONYMISED);
         grant.ceilings.memory = Some(Bytes(1 << 20));
     });
     let delegate = |change: fn(&mut Grant)| {
@@ -208,8 +209,8 @@ fn nobody_passes_on_more_than_he_has() {
          Delegate again, for no more than that"
     );
     assert!(matches!(
-        delegate(|grant| grant.view = Some(View::ALL)),
-        Err(MintError::Refused(Refusal::Widened { block: 1, .. }))
+        delegate(|grant| grant.view = Some(PacketView::ALL)),
+        Err(MintError::Refused(CredentialRefusal::Widened { block: 1, .. }))
     ));
     assert!(delegate(|grant| grant.expires = Some(second("2027-01-02"))).is_err());
 }
@@ -218,7 +219,7 @@ fn nobody_passes_on_more_than_he_has() {
 fn a_credential_is_passed_on_as_often_as_it_says() {
     let (_, second) = research();
     let third = second.delegate(&STUDENT.identity(), FRIEND.key(), Grant::default(), &mut Counting(0));
-    assert_eq!(third, Err(MintError::Refused(Refusal::OverDelegated { block: 2 })));
+    assert_eq!(third, Err(MintError::Refused(CredentialRefusal::OverDelegated { block: 2 })));
     // And never further than a chain is long.
     let person = |number: usize| Identity::from_seed(&[100 + u8::try_from(number).unwrap(); 32]);
     let mut credential =
@@ -232,7 +233,7 @@ fn a_credential_is_passed_on_as_often_as_it_says() {
     assert_eq!(credential.claimed_links().len(), BLOCKS_MAX);
     let longer =
         credential.delegate(&person(BLOCKS_MAX - 1), THIEF.key(), Grant::default(), &mut Counting(0));
-    assert_eq!(longer, Err(MintError::Refused(Refusal::Blocks(BLOCKS_MAX + 1))));
+    assert_eq!(longer, Err(MintError::Refused(CredentialRefusal::Blocks(BLOCKS_MAX + 1))));
 }
 
 #[test]
@@ -240,7 +241,10 @@ fn nobody_is_in_a_chain_twice() {
     let (_, second) = research_twice();
     for holder in [RESEARCHER, STUDENT, OPERATOR] {
         let circle = second.delegate(&STUDENT.identity(), holder.key(), Grant::default(), &mut Counting(0));
-        assert_eq!(circle, Err(MintError::Refused(Refusal::Circular { block: 2, holder: holder.key() })));
+        assert_eq!(
+            circle,
+            Err(MintError::Refused(CredentialRefusal::Circular { block: 2, holder: holder.key() }))
+        );
     }
     // An operator may grant himself something: that is no circle yet.
     let own = Credential::mint(&OPERATOR.identity(), OPERATOR.key(), until_2027(|_| ()), &mut Counting(0));
@@ -263,7 +267,7 @@ fn what_holds_for_ever_or_never_is_not_granted() {
         let patterns = (0..64).map(|number| format!("{number}.{}", vec!["a".repeat(60); 4].join(".")));
         grant.nodes = Some(patterns.map(|text| text.parse().unwrap()).collect());
     });
-    assert!(matches!(mint(long), Err(MintError::Refused(Refusal::TooLong(_)))));
+    assert!(matches!(mint(long), Err(MintError::Refused(CredentialRefusal::TooLong(_)))));
 }
 
 #[test]
@@ -272,8 +276,9 @@ fn the_name_of_a_resource_is_its_makers() {
     let hers = show(&first, RESEARCHER, &nothing_revoked()).unwrap();
     let his = show(&second, STUDENT, &nothing_revoked()).unwrap();
     let name = Name::new("rtt").unwrap();
-    let of =
-        |verified: &weir_trust::credential::Verified| resource_name(verified.id(), verified.holder(), &name);
+    let of = |verified: &weir_trust::credential::VerifiedCredential| {
+        resource_name(verified.id(), verified.holder(), &name)
+    };
     assert_ne!(of(&hers), of(&his));
     assert_eq!(of(&his), of(&show(&second, STUDENT, &nothing_revoked()).unwrap()));
     // A student who calls his the name that hers has does not get it.
@@ -303,13 +308,26 @@ fn a_credential_and_what_it_refuses_are_said_in_words() {
     }
     let verified = show(&second, STUDENT, &nothing_revoked()).unwrap();
     let (eth0, eth1) = ("eth0".parse().unwrap(), "eth1".parse().unwrap());
-    let request = Request { interface: Some(&eth0), view: Some(View::ANONYMISED), ..Request::default() };
-    assert_eq!(verified.answer(&request), Answer::Allowed { id: verified.id(), holder: STUDENT.key() });
-    let mut request = Request { interface: Some(&eth1), view: Some(View::ALL), ..Request::default() };
+    let request = GrantRequest {
+        interface: Some(&eth0),
+        view: Some(PacketView::ANONYMISED),
+        ..GrantRequest::default()
+    };
+    assert_eq!(
+        verified.answer(&request),
+        GrantExplanation::Allowed { id: verified.id(), holder: STUDENT.key() }
+    );
+    let mut request =
+        GrantRequest { interface: Some(&eth1), view: Some(PacketView::ALL), ..GrantRequest::default() };
     request.ceilings.memory = Some(Bytes(32 << 20));
-    let Answer::Refused(objections) = verified.answer(&request) else { panic!("it is more than he has") };
+    let GrantExplanation::Refused(objections) = verified.answer(&request) else {
+        panic!("it is more than he has")
+    };
     let found: Vec<_> = objections.iter().map(|objection| (objection.block, objection.excess.part)).collect();
-    assert_eq!(found, [(0, Part::View), (1, Part::Interfaces), (1, Part::Of(Resource::Memory))]);
+    assert_eq!(
+        found,
+        [(0, GrantPart::View), (1, GrantPart::Interfaces), (1, GrantPart::Of(Resource::Memory))]
+    );
     let answer = verified.answer(&request).to_string();
     assert!(answer.contains("memory: asked for 32 MiB, given is 16 MiB by block 1, weir-id:"), "{answer}");
 }
@@ -340,7 +358,7 @@ fn a_node_can_let_a_root_grant_less_than_it_says() {
     };
     limit.ceilings.memory = Some(Bytes(32 << 20));
     limit.delegations = Some(1);
-    let within = |credential: &weir_trust::credential::Verified, limit: &Grant| {
+    let within = |credential: &weir_trust::credential::VerifiedCredential, limit: &Grant| {
         credential.within(limit, &people::node(), people::now())
     };
     // What both allow, and his own where that is less.
@@ -368,7 +386,10 @@ fn a_node_can_let_a_root_grant_less_than_it_says() {
         (Grant { not_before: Some(soon), ..Grant::default() }, "beginning: "),
     ] {
         let refused = within(&his, &limit).unwrap_err();
-        assert!(matches!(&refused, Refusal::Limited { root, .. } if *root == OPERATOR.key()), "{refused:?}");
+        assert!(
+            matches!(&refused, CredentialRefusal::Limited { root, .. } if *root == OPERATOR.key()),
+            "{refused:?}"
+        );
         assert!(refused.to_string().starts_with(part), "{refused}");
     }
 }

@@ -3,7 +3,9 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use proptest::prelude::{ProptestConfig, any, proptest};
 use std::collections::{BTreeMap, BTreeSet};
-use weir_trust::gate::{Gate, GateCounters, Limits, Rate, Refusal, Ticket};
+use weir_trust::gate::{
+    GateCounters, GateLimits, HalfOpenTicket, HandshakeGate, HandshakeRefusal, RateLimit,
+};
 use weir_units::Nanos;
 
 const MS: u64 = Nanos::MILLISECOND.0;
@@ -38,9 +40,9 @@ const PAUSES: [u64; 3] = [200 * MS, 400 * MS, 800 * MS];
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Begins { at: u64 },
-    Connects { ticket: Ticket, at: u64 },
-    Waits { ticket: Ticket },
-    Introduces { ticket: Ticket, at: u64 },
+    Connects { ticket: HalfOpenTicket, at: u64 },
+    Waits { ticket: HalfOpenTicket },
+    Introduces { ticket: HalfOpenTicket, at: u64 },
     Through { after: u64 },
     GivenUp,
 }
@@ -55,11 +57,11 @@ struct Attack<F> {
 
 /// Has peers come while an attack goes on. The time that each took, or `None`; and the gate's counters.
 fn simulate<F: Fn(u32) -> IpAddr>(
-    limits: Limits,
+    limits: GateLimits,
     attack: &Attack<F>,
     peers: &[Try],
 ) -> (Vec<Option<u64>>, GateCounters) {
-    let mut gate = Gate::new(limits);
+    let mut gate = HandshakeGate::new(limits);
     for known in peers.iter().filter(|peer| peer.is_known) {
         gate.prove(known.from, Nanos(0));
     }
@@ -67,7 +69,7 @@ fn simulate<F: Fn(u32) -> IpAddr>(
         peers.iter().map(|peer| (Step::Begins { at: peer.begin }, 0)).collect();
     for number in 0..attack.count {
         let now = u64::from(number) * attack.every;
-        let mut gone: Vec<Ticket> = gate.expire(Nanos(now));
+        let mut gone: Vec<HalfOpenTicket> = gate.expire(Nanos(now));
         for (peer, (step, tries)) in peers.iter().zip(&mut steps) {
             match *step {
                 Step::Begins { at } if at > peer.begin + PATIENCE => *step = Step::GivenUp,
@@ -135,7 +137,7 @@ fn an_honest_handshake_gets_through_ten_thousand_half_open_ones_of_a_few_sources
     for sources in [1, 2, 8, 200] {
         let attack =
             Attack { every: MS / 10, count: 12_000, asks: 4, from: |number| v4(number % sources, 1) };
-        let (through, _) = simulate(Limits::default(), &attack, &new_peers(20, 40 * MS));
+        let (through, _) = simulate(GateLimits::default(), &attack, &new_peers(20, 40 * MS));
         // Within its own round trips and the time between two answers: attackers do not delay it by more.
         assert!(
             through.iter().all(|age| age.is_some_and(|age| age <= 3 * ROUND_TRIP + 25 * MS)),
@@ -150,7 +152,7 @@ fn a_flood_of_first_messages_is_answered_at_a_fixed_rate_and_new_sources_come_be
     for in_one in [false, true] {
         let from = |number: u32| if in_one { v4(1, number % 200) } else { v4(number % 200, 1) };
         let attack = Attack { every: MS, count: 60_000, asks: 1, from };
-        let (through, counters) = simulate(Limits::default(), &attack, &new_peers(60, 900 * MS));
+        let (through, counters) = simulate(GateLimits::default(), &attack, &new_peers(60, 900 * MS));
         assert!(
             through.iter().all(|age| age.is_some_and(|age| age <= 3 * ROUND_TRIP + 45 * MS)),
             "{in_one}: {through:?}"
@@ -168,7 +170,7 @@ fn a_proven_source_is_answered_at_once_though_new_sources_without_end_use_up_the
     let attack = Attack { every: MS / 2, count: 40_000, asks: 1, from: |number| v4(number, 1) };
     let known = |number: usize| Try { is_known: true, ..new_peers(number + 1, 200 * MS).pop().unwrap() };
     let peers: Vec<Try> = (0..40).map(known).collect();
-    let (through, counters) = simulate(Limits::default(), &attack, &peers);
+    let (through, counters) = simulate(GateLimits::default(), &attack, &peers);
     assert!(through.iter().all(|age| age.is_some_and(|age| age <= 3 * ROUND_TRIP + 5 * MS)), "{through:?}");
     // What proven sources had was not taken from the rate for the others.
     assert!((1_000 + 40..=250 + 1_000 + 40 + 1).contains(&counters.answered), "{counters:?}");
@@ -182,7 +184,7 @@ fn valid_peers_behind_the_same_address_as_an_attacker_are_served() {
     let attack = Attack { every: 1_000 * MS / 36, count: 36 * 12, ..attack };
     let peers: Vec<Try> =
         (0..49).map(|number| Try { from: honest(), begin: number * 200 * MS, is_known: false }).collect();
-    let (through, counters) = simulate(Limits::default(), &attack, &peers);
+    let (through, counters) = simulate(GateLimits::default(), &attack, &peers);
     assert!(through.iter().all(Option::is_some), "{through:?}");
     assert_eq!(counters.refused_source, 0);
 }
@@ -194,7 +196,7 @@ fn a_network_counts_as_one_however_many_addresses_it_has() {
     let of_v6 = |number: u32| {
         IpAddr::from(Ipv6Addr::from_bits((0x2001_0db8_0007 << 80) | (u128::from(number) << 64) | 1))
     };
-    let limits = Limits { unproven: GENEROUS, ..Limits::default() };
+    let limits = GateLimits { unproven: GENEROUS, ..GateLimits::default() };
     let peers = new_peers(20, 40 * MS);
     for (through, _) in [
         simulate(limits, &Attack { every: MS / 10, count: 10_000, asks: 4, from: of_v4 }, &peers),
@@ -204,13 +206,13 @@ fn a_network_counts_as_one_however_many_addresses_it_has() {
     }
 }
 
-const GENEROUS: Rate = Rate { every: Nanos(1_000), burst: 100_000 };
+const GENEROUS: RateLimit = RateLimit { every: Nanos(1_000), burst: 100_000 };
 
 #[test]
 fn attackers_with_more_networks_than_places_can_push_out_peers_that_are_not_proven_and_no_more_is_promised() {
-    let limits = Limits { unproven: GENEROUS, ..Limits::default() };
+    let limits = GateLimits { unproven: GENEROUS, ..GateLimits::default() };
     // 256 places, and 10,000 connections in a second from different networks each: all 256 are new within 26 ms.
-    let mut gate = Gate::new(limits);
+    let mut gate = HandshakeGate::new(limits);
     let first = gate.admit(honest(), Nanos(0)).ticket;
     let evicted: Vec<u32> = (0..1000)
         .filter(|number| {
@@ -230,11 +232,11 @@ fn attackers_with_more_networks_than_places_can_push_out_peers_that_are_not_prov
 
 #[test]
 fn a_proven_source_keeps_a_few_places_and_no_more() {
-    let mut gate = Gate::new(Limits { half_open: 32, ..Limits::default() });
+    let mut gate = HandshakeGate::new(GateLimits { half_open: 32, ..GateLimits::default() });
     gate.prove(honest(), Nanos(0));
     // A flood from the proven source itself: it is treated as any other beyond its few.
-    let flood: Vec<Ticket> = (0..32).map(|_| gate.admit(honest(), Nanos(0)).ticket).collect();
-    let evicted: Vec<Option<Ticket>> =
+    let flood: Vec<HalfOpenTicket> = (0..32).map(|_| gate.admit(honest(), Nanos(0)).ticket).collect();
+    let evicted: Vec<Option<HalfOpenTicket>> =
         (0..64).map(|number| gate.admit(v4(number, 1), Nanos(0)).evicted).collect();
     let lost = flood.iter().filter(|ticket| evicted.contains(&Some(**ticket))).count();
     assert_eq!(lost, 24);
@@ -242,7 +244,7 @@ fn a_proven_source_keeps_a_few_places_and_no_more() {
 
 #[test]
 fn who_has_most_gives_way_and_of_those_the_oldest() {
-    let mut gate = Gate::new(Limits { half_open: 4, ..Limits::default() });
+    let mut gate = HandshakeGate::new(GateLimits { half_open: 4, ..GateLimits::default() });
     let mut admit = |from| gate.admit(from, Nanos(0));
     let alone = admit(v4(1, 1));
     let few = [admit(v4(2, 1)), admit(v4(2, 2)), admit(v4(2, 1))];
@@ -260,7 +262,7 @@ fn who_has_most_gives_way_and_of_those_the_oldest() {
 
 #[test]
 fn among_equals_a_source_gives_way_whose_handshakes_came_to_nothing() {
-    let mut gate = Gate::new(Limits { half_open: 2, ..Limits::default() });
+    let mut gate = HandshakeGate::new(GateLimits { half_open: 2, ..GateLimits::default() });
     let bad = gate.admit(v4(1, 1), Nanos(0)).ticket;
     assert_eq!(gate.first(bad, Nanos(0)), Ok(()));
     assert_eq!(gate.next(Nanos(0)).map(|turn| turn.ticket), Some(bad));
@@ -275,8 +277,8 @@ fn among_equals_a_source_gives_way_whose_handshakes_came_to_nothing() {
 
 #[test]
 fn a_handshake_is_over_when_its_time_is() {
-    let limits = Limits { deadline: Nanos(100 * MS), ..Limits::default() };
-    let mut gate = Gate::new(limits);
+    let limits = GateLimits { deadline: Nanos(100 * MS), ..GateLimits::default() };
+    let mut gate = HandshakeGate::new(limits);
     let [one, two, three] = [0, 10, 20].map(|ms| gate.admit(honest(), Nanos(ms * MS)).ticket);
     assert_eq!(gate.next_event(Nanos(20 * MS)), Some(Nanos(100 * MS)));
     assert_eq!(gate.first(two, Nanos(50 * MS)), Ok(()));
@@ -285,13 +287,13 @@ fn a_handshake_is_over_when_its_time_is() {
     assert_eq!((turn.ticket, turn.until), (two, Nanos(150 * MS)));
     assert_eq!(gate.expire(Nanos(99 * MS)), []);
     assert_eq!(gate.expire(Nanos(110 * MS)), [one]);
-    assert_eq!(gate.first(one, Nanos(110 * MS)), Err(Refusal::Gone));
+    assert_eq!(gate.first(one, Nanos(110 * MS)), Err(HandshakeRefusal::Gone));
     assert_eq!(gate.expire(Nanos(150 * MS)), [two, three]);
     // Whoever was on the way with them is told.
     assert!(!gate.leave(two, Nanos(150 * MS)));
     // Also where nobody has looked.
     let late = gate.admit(honest(), Nanos(200 * MS)).ticket;
-    assert_eq!(gate.first(late, Nanos(300 * MS)), Err(Refusal::Late));
+    assert_eq!(gate.first(late, Nanos(300 * MS)), Err(HandshakeRefusal::Late));
     let late = gate.admit(honest(), Nanos(200 * MS)).ticket;
     assert!(!gate.leave(late, Nanos(300 * MS)));
     assert_eq!((gate.half_open(), gate.next_event(Nanos(0))), (0, None));
@@ -303,13 +305,13 @@ fn a_handshake_is_over_when_its_time_is() {
 
 #[test]
 fn one_source_is_answered_so_often_and_takes_nothing_from_others() {
-    let limits = Limits {
-        source: Rate { every: Nanos(100 * MS), burst: 3 },
+    let limits = GateLimits {
+        source: RateLimit { every: Nanos(100 * MS), burst: 3 },
         waiting: 0,
-        unproven: Rate { every: Nanos(10 * MS), burst: 10 },
-        ..Limits::default()
+        unproven: RateLimit { every: Nanos(10 * MS), burst: 10 },
+        ..GateLimits::default()
     };
-    let mut gate = Gate::new(limits);
+    let mut gate = HandshakeGate::new(limits);
     let mut ask = |from, now| {
         let ticket = gate.admit(from, Nanos(now)).ticket;
         let first = gate.first(ticket, Nanos(now));
@@ -319,7 +321,7 @@ fn one_source_is_answered_so_often_and_takes_nothing_from_others() {
     };
     let flood: Vec<_> = (0..1000).map(|_| ask(v4(1, 1), 0)).collect();
     assert_eq!(flood.iter().filter(|answer| **answer == (Ok(()), true)).count(), 3);
-    assert!(flood[3..].iter().all(|answer| *answer == (Err(Refusal::Source), false)));
+    assert!(flood[3..].iter().all(|answer| *answer == (Err(HandshakeRefusal::Source), false)));
     // Of the ten for all, seven are left, whatever that one did.
     let others: Vec<_> = (2..20).map(|number| ask(v4(number, 1), 0)).collect();
     assert_eq!(others.iter().filter(|answer| answer.1).count(), 7);
@@ -331,14 +333,14 @@ fn one_source_is_answered_so_often_and_takes_nothing_from_others() {
 
 #[test]
 fn a_peer_behind_the_address_of_attackers_has_its_turn_after_those_that_wait() {
-    let mut gate = Gate::new(Limits::default());
+    let mut gate = HandshakeGate::new(GateLimits::default());
     // Seven attackers are behind one address, and each comes again as soon as it was answered. The address has used up its burst, and asks for all of its rate.
-    let come = |gate: &mut Gate, now| {
+    let come = |gate: &mut HandshakeGate, now| {
         let ticket = gate.admit(honest(), Nanos(now)).ticket;
         assert_eq!(gate.first(ticket, Nanos(now)), Ok(()));
         ticket
     };
-    let mut attackers: Vec<Ticket> = (0..7).map(|_| come(&mut gate, 0)).collect();
+    let mut attackers: Vec<HalfOpenTicket> = (0..7).map(|_| come(&mut gate, 0)).collect();
     let (mut valid, mut waits) = (None, Vec::new());
     for now in (0..20_000 * MS).step_by(usize::try_from(MS).unwrap()) {
         while let Some(turn) = gate.next(Nanos(now)) {
@@ -370,20 +372,20 @@ fn a_peer_behind_the_address_of_attackers_has_its_turn_after_those_that_wait() {
 
 #[test]
 fn a_first_message_is_answered_once() {
-    let mut gate = Gate::new(Limits::default());
+    let mut gate = HandshakeGate::new(GateLimits::default());
     let ticket = gate.admit(honest(), Nanos(0)).ticket;
     assert_eq!(gate.next(Nanos(0)), None);
     assert_eq!(gate.first(ticket, Nanos(0)), Ok(()));
     assert_eq!(gate.next(Nanos(0)).map(|turn| turn.ticket), Some(ticket));
     assert_eq!(gate.next(Nanos(0)), None);
-    assert_eq!(gate.first(ticket, Nanos(0)), Err(Refusal::Again));
+    assert_eq!(gate.first(ticket, Nanos(0)), Err(HandshakeRefusal::Again));
     assert_eq!(gate.half_open(), 0);
 }
 
 #[test]
 fn sources_without_end_take_no_memory_without_end_and_cost_a_newcomer_nothing() {
-    let limits = Limits { unproven: GENEROUS, sources: 64, half_open: 8, ..Limits::default() };
-    let mut gate = Gate::new(limits);
+    let limits = GateLimits { unproven: GENEROUS, sources: 64, half_open: 8, ..GateLimits::default() };
+    let mut gate = HandshakeGate::new(limits);
     for number in 0..10_000 {
         let ticket = gate.admit(v4(number / 200, number % 200), Nanos(u64::from(number))).ticket;
         assert_eq!(gate.first(ticket, Nanos(u64::from(number))), Ok(()));
@@ -395,8 +397,8 @@ fn sources_without_end_take_no_memory_without_end_and_cost_a_newcomer_nothing() 
 
 #[test]
 fn limits_of_nothing_still_let_somebody_in() {
-    let never = Rate { every: Nanos(0), burst: 0 };
-    let nothing = Limits {
+    let never = RateLimit { every: Nanos(0), burst: 0 };
+    let nothing = GateLimits {
         half_open: 0,
         deadline: Nanos(1),
         source: never,
@@ -407,7 +409,7 @@ fn limits_of_nothing_still_let_somebody_in() {
         proven_sources: 0,
         proven_for: Nanos(0),
     };
-    let mut gate = Gate::new(nothing);
+    let mut gate = HandshakeGate::new(nothing);
     let now = Nanos(u64::MAX - 1);
     let ticket = gate.admit(honest(), now).ticket;
     assert_eq!(gate.first(ticket, now), Ok(()));
@@ -422,10 +424,10 @@ proptest! {
     /// Against a model: nobody is lost, nobody is there twice, and who is evicted was of the source and the network that had most.
     #[test]
     fn everybody_is_let_in_gives_way_is_late_or_leaves(steps in proptest::collection::vec((any::<u8>(), 0..5_u8), 1..300)) {
-        let limits = Limits { half_open: 8, deadline: Nanos(50), source: GENEROUS, unproven: GENEROUS, ..Limits::default() };
-        let mut gate = Gate::new(limits);
-        let mut open: BTreeMap<Ticket, (u32, u64)> = BTreeMap::new();
-        let (mut all, mut answered): (BTreeSet<Ticket>, BTreeSet<Ticket>) = Default::default();
+        let limits = GateLimits { half_open: 8, deadline: Nanos(50), source: GENEROUS, unproven: GENEROUS, ..GateLimits::default() };
+        let mut gate = HandshakeGate::new(limits);
+        let mut open: BTreeMap<HalfOpenTicket, (u32, u64)> = BTreeMap::new();
+        let (mut all, mut answered): (BTreeSet<HalfOpenTicket>, BTreeSet<HalfOpenTicket>) = Default::default();
         for (now, (choice, kind)) in (0_u64..).zip(steps) {
             match kind {
                 0 | 1 => {

@@ -1,7 +1,7 @@
 //! From the first bytes of a packet to its descriptor.
 
 use crate::flow_hash;
-use crate::fragment::Piece;
+use crate::fragment::FragmentInfo;
 use crate::link::ETHERNET_HEADER;
 use crate::meta::{LinkType, Meta};
 use crate::tunnel;
@@ -76,7 +76,7 @@ pub(crate) trait Marks {
     fn routed(&mut self);
     /// The packet is part of a datagram.
     #[inline(always)]
-    fn fragment(&mut self, _: Piece) {}
+    fn fragment(&mut self, _: FragmentInfo) {}
     /// A part of the link layer, of so many bytes, all of which are there.
     #[inline(always)]
     fn link(&mut self, _: LinkPart, _at: usize, _len: usize) {}
@@ -137,7 +137,7 @@ pub(crate) struct Short {
 }
 
 /// What comes after the link-layer headers, and where.
-pub(crate) enum Network {
+pub(crate) enum NetworkLayer {
     Ipv4(usize),
     Ipv6(usize),
     Other(usize),
@@ -157,7 +157,7 @@ pub(crate) struct Walk<'a, M> {
 
 /// What a packet, or one inside it, begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum NetworkKind {
     /// A header of this link layer.
     Link(LinkType),
     /// The header that an EtherType names.
@@ -166,7 +166,7 @@ pub(crate) enum Kind {
 
 /// The bytes of a packet, or of one inside it.
 #[derive(Clone, Copy)]
-pub(crate) struct Part<'a> {
+pub(crate) struct ByteRange<'a> {
     /// The first of the captured bytes, or all of them.
     pub(crate) head: &'a [u8],
     /// Bytes captured.
@@ -181,8 +181,8 @@ pub(crate) struct Part<'a> {
 ///
 /// [`MoreHeader`] where the headers are longer than `part.head`, and that is shorter than the captured bytes.
 pub(crate) fn walk_inside<M: Marks>(
-    part: Part<'_>,
-    kind: Kind,
+    part: ByteRange<'_>,
+    kind: NetworkKind,
     out: &mut Descriptor,
     marks: &mut M,
 ) -> Result<(), MoreHeader> {
@@ -191,9 +191,9 @@ pub(crate) fn walk_inside<M: Marks>(
     *out = Descriptor::default();
     let mut walk = Walk { head, cap: part.cap, wire: part.wire.max(part.cap), out, marks };
     let walked = match kind {
-        Kind::Type(ether_type) => walk.inside(ether_type),
-        Kind::Link(link_type) if walk.is_plain_ipv4(link_type) => walk.ipv4(ETHERNET_HEADER),
-        Kind::Link(link_type) => walk.any(link_type),
+        NetworkKind::Type(ether_type) => walk.inside(ether_type),
+        NetworkKind::Link(link_type) if walk.is_plain_ipv4(link_type) => walk.ipv4(ETHERNET_HEADER),
+        NetworkKind::Link(link_type) => walk.any(link_type),
     };
     if let Err(short) = walked {
         if head.len() < enough {
@@ -201,7 +201,7 @@ pub(crate) fn walk_inside<M: Marks>(
         }
         walk.ends_early(&short);
     }
-    if let Kind::Link(link_type) = kind
+    if let NetworkKind::Link(link_type) = kind
         && walk.out.flags & (flag::IPV4 | flag::IPV6) == 0
     {
         walk.out.flow_hash = walk.link_hash(link_type);
@@ -264,11 +264,11 @@ impl<'a, M: Marks> Walk<'a, M> {
     }
 
     #[inline(always)]
-    fn network(&mut self, network: Network) -> Result<(), Short> {
+    fn network(&mut self, network: NetworkLayer) -> Result<(), Short> {
         match network {
-            Network::Ipv4(at) => self.ipv4(at),
-            Network::Ipv6(at) => self.ipv6(at),
-            Network::Other(at) => {
+            NetworkLayer::Ipv4(at) => self.ipv4(at),
+            NetworkLayer::Ipv6(at) => self.ipv6(at),
+            NetworkLayer::Other(at) => {
                 self.marks.other(at);
                 Ok(())
             }

@@ -6,7 +6,7 @@
 //! So what is behind these four bits has to be exactly an IP packet, and must not read as a frame as well: else it is not understood.
 
 use crate::checksum::{add, fold};
-use crate::classify::{Kind, MoreHeader, be16, walk_inside};
+use crate::classify::{MoreHeader, NetworkKind, be16, walk_inside};
 use crate::link::{ARP, ARP_OF_ETHERNET_AND_IPV4, IPV4, IPV6, MPLS, MPLS_UPSTREAM};
 use crate::meta::LinkType;
 use crate::tunnel::Captured;
@@ -55,7 +55,7 @@ pub(crate) fn is_packet(
     captured: Captured<'_>,
     at: usize,
     end: usize,
-    kind: Kind,
+    kind: NetworkKind,
 ) -> Result<bool, MoreHeader> {
     let now = described(captured, at, end, kind)?;
     if now.flags & (flag::IPV4 | flag::IPV6) == 0 {
@@ -64,16 +64,17 @@ pub(crate) fn is_packet(
     }
     let ip = at + usize::from(now.l3_offset);
     match kind {
-        Kind::Type(_) => is_only_ip(captured, ip, end),
+        NetworkKind::Type(_) => is_only_ip(captured, ip, end),
         // Its EtherType names it too, and it may be padded.
-        Kind::Link(_) => Ok(len_of_ip(captured, ip, end)?.is_some()),
+        NetworkKind::Link(_) => Ok(len_of_ip(captured, ip, end)?.is_some()),
     }
 }
 
 /// True if the bytes can be read as a frame of Ethernet, by what it would carry. What was not captured of that speaks for it.
 fn is_frame(captured: Captured<'_>, at: usize, end: usize) -> Result<bool, MoreHeader> {
     const IP: u32 = flag::IPV4 | flag::IPV6;
-    let Descriptor { flags, ether_type, .. } = described(captured, at, end, Kind::Link(LinkType::Ethernet))?;
+    let Descriptor { flags, ether_type, .. } =
+        described(captured, at, end, NetworkKind::Link(LinkType::Ethernet))?;
     let is_no_ip = flags & (IP | flag::MALFORMED) == flag::MALFORMED;
     Ok(matches!(ether_type, IPV4 | IPV6) && !is_no_ip
         || NOT_IP.contains(&ether_type)
@@ -99,7 +100,12 @@ fn len_of_ip(captured: Captured<'_>, at: usize, end: usize) -> Result<Option<usi
 }
 
 /// The parser's description of the bytes from `at` to `end`.
-fn described(captured: Captured<'_>, at: usize, end: usize, kind: Kind) -> Result<Descriptor, MoreHeader> {
+fn described(
+    captured: Captured<'_>,
+    at: usize,
+    end: usize,
+    kind: NetworkKind,
+) -> Result<Descriptor, MoreHeader> {
     let mut now = Descriptor::default();
     walk_inside(captured.part(at, end), kind, &mut now, &mut ())?;
     Ok(now)

@@ -53,7 +53,7 @@ impl Datagram {
 
 /// What the parser tells of a fragment.
 #[derive(Clone, Copy)]
-pub(crate) struct Piece {
+pub(crate) struct FragmentInfo {
     pub(crate) header: usize,
     pub(crate) named_at: usize,
     pub(crate) data: usize,
@@ -65,7 +65,7 @@ pub(crate) struct Piece {
 }
 
 /// Keeps the first piece: a fragment within a fragment is somebody else's.
-struct Listener(Option<Piece>);
+struct Listener(Option<FragmentInfo>);
 
 impl Marks for Listener {
     fn fixed(&mut self, _: usize, _: usize) {}
@@ -74,7 +74,7 @@ impl Marks for Listener {
     fn unknown_from(&mut self, _: usize) {}
     fn routed(&mut self) {}
 
-    fn fragment(&mut self, piece: Piece) {
+    fn fragment(&mut self, piece: FragmentInfo) {
         self.0.get_or_insert(piece);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::classify::{Marks, Short, Walk, be16, offset};
 use crate::flow_hash;
-use crate::fragment::Piece;
+use crate::fragment::FragmentInfo;
 use crate::upper::Upper;
 use weir_abi::flag;
 
@@ -62,7 +62,7 @@ impl<M: Marks> Walk<'_, M> {
             } else {
                 flag::FRAGMENT | flag::LATER_FRAGMENT
             };
-            self.marks.fragment(Piece {
+            self.marks.fragment(FragmentInfo {
                 header: at,
                 named_at: at + 9,
                 data: at + header_len,
@@ -180,7 +180,7 @@ impl<M: Marks> Walk<'_, M> {
                 if later || more {
                     self.out.flags |= flag::FRAGMENT;
                     *fragment_protocol = Some(protocol);
-                    self.marks.fragment(Piece {
+                    self.marks.fragment(FragmentInfo {
                         header: begin,
                         named_at: named,
                         data: at,

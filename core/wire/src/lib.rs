@@ -5,7 +5,7 @@
 //! right ones right, wrong ones wrong. [`verify`] looks whether checksums are right, [`fragment`] says to which datagram a fragment belongs, and a
 //! [`Reassembler`] puts it together. All of them walk the headers with the same code, so they cannot disagree about them.
 //!
-//! [`complete`] computes checksums that a sender has left to its network card. A [`View`] says what may be seen of a packet.
+//! [`complete`] computes checksums that a sender has left to its network card. A [`PacketView`] says what may be seen of a packet.
 //!
 //! Everything here is pure: bytes in, values out. No input panics, and no loop runs longer than [`PEEK_MAX`] bytes are many.
 
@@ -37,5 +37,5 @@ pub use patch::PatchError;
 pub use reassembly::{Reassembled, Reassembler, ReassemblyCounters, ReassemblyLimits};
 pub use tunnel::{TUNNELS_MAX, is_tunnel_port};
 pub use verify::{BadChecksum, verify};
-pub use view::View;
+pub use view::PacketView;
 pub use write_field::{WriteField, WriteFieldError, WriteFields};

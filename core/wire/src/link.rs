@@ -1,6 +1,6 @@
 //! Link layers, tags, labels and PPPoE: everything before the outermost IP header.
 
-use crate::classify::{LinkPart, Marks, Network, Short, Walk, be16};
+use crate::classify::{LinkPart, Marks, NetworkLayer, Short, Walk, be16};
 use crate::meta::LinkType;
 use weir_abi::flag;
 
@@ -39,7 +39,7 @@ impl<M: Marks> Walk<'_, M> {
     }
 
     /// Walks through everything before the outermost IP header.
-    pub(crate) fn link(&mut self, link_type: LinkType) -> Result<Network, Short> {
+    pub(crate) fn link(&mut self, link_type: LinkType) -> Result<NetworkLayer, Short> {
         match link_type {
             LinkType::Ethernet => {
                 let header: &[u8; ETHERNET_HEADER] = self.need(0)?;
@@ -47,16 +47,16 @@ impl<M: Marks> Walk<'_, M> {
                 self.marks.link(LinkPart::Header, 0, ETHERNET_HEADER);
                 self.ether_type(be16(header, 12), ETHERNET_HEADER)
             }
-            LinkType::Ipv4 => Ok(Network::Ipv4(0)),
-            LinkType::Ipv6 => Ok(Network::Ipv6(0)),
+            LinkType::Ipv4 => Ok(NetworkLayer::Ipv4(0)),
+            LinkType::Ipv6 => Ok(NetworkLayer::Ipv6(0)),
             LinkType::Raw => {
                 let [first]: &[u8; 1] = self.need(0)?;
                 Ok(match first >> 4 {
-                    4 => Network::Ipv4(0),
-                    6 => Network::Ipv6(0),
+                    4 => NetworkLayer::Ipv4(0),
+                    6 => NetworkLayer::Ipv6(0),
                     _ => {
                         self.stop(0);
-                        Network::Other(0)
+                        NetworkLayer::Other(0)
                     }
                 })
             }
@@ -86,37 +86,37 @@ impl<M: Marks> Walk<'_, M> {
     }
 
     /// BSD address families; IPv6 has another number on each system.
-    fn address_family(&mut self, family: u32) -> Network {
+    fn address_family(&mut self, family: u32) -> NetworkLayer {
         self.marks.fixed(0, 4);
         self.marks.link(LinkPart::Header, 0, 4);
         match family {
-            2 => Network::Ipv4(4),
-            10 | 23 | 24 | 26 | 28 | 30 => Network::Ipv6(4),
-            _ => Network::Other(4),
+            2 => NetworkLayer::Ipv4(4),
+            10 | 23 | 24 | 26 | 28 | 30 => NetworkLayer::Ipv6(4),
+            _ => NetworkLayer::Other(4),
         }
     }
 
-    fn cooked(&mut self, hardware: u16, protocol: u16, at: usize) -> Result<Network, Short> {
+    fn cooked(&mut self, hardware: u16, protocol: u16, at: usize) -> Result<NetworkLayer, Short> {
         match protocol {
-            _ if hardware == ARPHRD_NETLINK => Ok(Network::Other(at)),
+            _ if hardware == ARPHRD_NETLINK => Ok(NetworkLayer::Other(at)),
             // ETH_P_802_2: an LLC header follows, as after an IEEE 802.3 length.
             4 => self.llc(at),
-            0..SMALLEST_ETHER_TYPE => Ok(Network::Other(at)),
+            0..SMALLEST_ETHER_TYPE => Ok(NetworkLayer::Other(at)),
             _ => self.ether_type(protocol, at),
         }
     }
 
     /// Follows EtherTypes, from one whose header begins at `at`.
     #[inline(never)]
-    pub(crate) fn ether_type(&mut self, mut ether_type: u16, mut at: usize) -> Result<Network, Short> {
+    pub(crate) fn ether_type(&mut self, mut ether_type: u16, mut at: usize) -> Result<NetworkLayer, Short> {
         loop {
             if ether_type < SMALLEST_ETHER_TYPE {
                 return self.llc(at);
             }
             self.out.ether_type = ether_type;
             match ether_type {
-                IPV4 => return Ok(Network::Ipv4(at)),
-                IPV6 => return Ok(Network::Ipv6(at)),
+                IPV4 => return Ok(NetworkLayer::Ipv4(at)),
+                IPV6 => return Ok(NetworkLayer::Ipv6(at)),
                 0x8100 | 0x88a8 | 0x9100 | 0x9200 | 0x9300 => {
                     let tag: &[u8; 4] = self.need(at)?;
                     self.marks.fixed(at + 2, 2);
@@ -131,32 +131,32 @@ impl<M: Marks> Walk<'_, M> {
                 }
                 MPLS | MPLS_UPSTREAM => return self.labels(at),
                 PPPOE_SESSION => return self.pppoe(at),
-                _ => return Ok(Network::Other(at)),
+                _ => return Ok(NetworkLayer::Other(at)),
             }
         }
     }
 
     /// A SNAP header with an EtherType, or some other LLC header, which is not looked into.
-    fn llc(&mut self, at: usize) -> Result<Network, Short> {
+    fn llc(&mut self, at: usize) -> Result<NetworkLayer, Short> {
         self.out.ether_type = 0;
         let llc: &[u8; 3] = self.need(at)?;
         self.marks.fixed(at, 3);
         if llc[..] != SNAP[..3] {
-            return Ok(Network::Other(at));
+            return Ok(NetworkLayer::Other(at));
         }
         let snap: &[u8; 8] = self.need(at)?;
         self.marks.fixed(at, 8);
         let ether_type = be16(snap, 6);
         // A length here would be LLC in LLC.
         if snap[..6] != SNAP || ether_type < SMALLEST_ETHER_TYPE {
-            return Ok(Network::Other(at));
+            return Ok(NetworkLayer::Other(at));
         }
         self.marks.link(LinkPart::Snap, at, 8);
         self.ether_type(ether_type, at + 8)
     }
 
     /// A stack of MPLS labels (RFC 3032). What follows is not named anywhere: its first four bits tell, as in RFC 4928.
-    fn labels(&mut self, mut at: usize) -> Result<Network, Short> {
+    fn labels(&mut self, mut at: usize) -> Result<NetworkLayer, Short> {
         loop {
             let label: &[u8; 4] = self.need(at)?;
             self.marks.fixed_bits(at + 2, 1);
@@ -171,40 +171,40 @@ impl<M: Marks> Walk<'_, M> {
         let [first]: &[u8; 1] = self.need(at)?;
         self.marks.fixed_bits(at, 0xf0);
         match first >> 4 {
-            4 | 6 if !self.marks.is_ip_behind_labels(at, self.wire) => Ok(Network::Other(at)),
+            4 | 6 if !self.marks.is_ip_behind_labels(at, self.wire) => Ok(NetworkLayer::Other(at)),
             4 => {
                 self.out.ether_type = IPV4;
-                Ok(Network::Ipv4(at))
+                Ok(NetworkLayer::Ipv4(at))
             }
             6 => {
                 self.out.ether_type = IPV6;
-                Ok(Network::Ipv6(at))
+                Ok(NetworkLayer::Ipv6(at))
             }
-            _ => Ok(Network::Other(at)),
+            _ => Ok(NetworkLayer::Other(at)),
         }
     }
 
     /// A PPPoE session header (RFC 2516) and the PPP protocol.
-    fn pppoe(&mut self, at: usize) -> Result<Network, Short> {
+    fn pppoe(&mut self, at: usize) -> Result<NetworkLayer, Short> {
         let header: &[u8; 8] = self.need(at)?;
         self.marks.fixed(at, 2);
         self.marks.fixed(at + 4, 4);
         self.out.flags |= flag::PPPOE;
         if header[..2] != [0x11, 0] {
             self.stop(at);
-            return Ok(Network::Other(at));
+            return Ok(NetworkLayer::Other(at));
         }
         self.marks.link(LinkPart::Session, at, 8);
         match be16(header, 6) {
             PPP_IPV4 => {
                 self.out.ether_type = IPV4;
-                Ok(Network::Ipv4(at + 8))
+                Ok(NetworkLayer::Ipv4(at + 8))
             }
             PPP_IPV6 => {
                 self.out.ether_type = IPV6;
-                Ok(Network::Ipv6(at + 8))
+                Ok(NetworkLayer::Ipv6(at + 8))
             }
-            _ => Ok(Network::Other(at + 8)),
+            _ => Ok(NetworkLayer::Other(at + 8)),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! The classifier and the views follow tunnels with this code. A port alone says that a datagram is a tunnel's, and what looks like one could be
 //! payload: so a tunnel over UDP is opened only where a consistent packet is inside. GRE of version 1 (PPTP) is not opened.
 
-use crate::classify::{Kind, Marks, MoreHeader, PEEK_MAX, Part, offset, size, walk_inside};
+use crate::classify::{ByteRange, Marks, MoreHeader, NetworkKind, PEEK_MAX, offset, size, walk_inside};
 use crate::consistent::is_packet;
 use crate::ip::protocol;
 use crate::link::{ETHERNET_IN_GRE, IPV4, IPV6, MPLS, MPLS_UPSTREAM};
@@ -108,8 +108,8 @@ impl<'a> Captured<'a> {
     }
 
     /// The packet from `at` to `end`, which may be beyond the captured bytes.
-    pub(crate) fn part(&self, at: usize, end: usize) -> Part<'a> {
-        Part {
+    pub(crate) fn part(&self, at: usize, end: usize) -> ByteRange<'a> {
+        ByteRange {
             head: self.head.get(at..end.min(self.head.len())).unwrap_or_default(),
             cap: end.min(self.len).saturating_sub(at),
             wire: end.saturating_sub(at),
@@ -118,12 +118,12 @@ impl<'a> Captured<'a> {
 }
 
 /// A tunnel's header, read.
-pub(crate) struct Opened {
+pub(crate) struct TunnelHeader {
     pub(crate) tunnel: Tunnel,
     /// Where the packet inside begins.
     pub(crate) inner: usize,
     /// What it begins with; nothing where the header names a protocol that is not known.
-    pub(crate) kind: Option<Kind>,
+    pub(crate) kind: Option<NetworkKind>,
 }
 
 /// The tunnel over UDP that these ports are for.
@@ -197,7 +197,7 @@ pub(crate) fn follow(head: &[u8], meta: &Meta, out: &mut Descriptor) -> Result<(
     let cap = size(meta.cap_len);
     let captured = Captured::first(head, cap);
     let (mut at, mut end) = (0, size(meta.wire_len).max(cap));
-    let (mut kind, mut carrier) = (Kind::Link(meta.link_type), None);
+    let (mut kind, mut carrier) = (NetworkKind::Link(meta.link_type), None);
     for depth in 0..=TUNNELS_MAX {
         let (mut now, mut above) = (Descriptor::default(), Above(None));
         walk_inside(captured.part(at, end), kind, &mut now, &mut above)?;
@@ -225,7 +225,7 @@ fn opened(
     base: usize,
     end: usize,
     Upper { protocol, at, end: covered }: Upper,
-) -> Result<Option<(Opened, usize)>, MoreHeader> {
+) -> Result<Option<(TunnelHeader, usize)>, MoreHeader> {
     let (at, covered) = (base + at, base.saturating_add(covered));
     let end = end.min(covered);
     if protocol != protocol::UDP {
@@ -237,7 +237,7 @@ fn opened(
     match tunnel_of_ports(u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])) {
         Some(UdpTunnel::Known(tunnel)) => {
             let opened = over_udp(captured, tunnel, at + 8, end)?;
-            Ok(opened.map(|(inner, kind)| (Opened { tunnel, inner, kind: Some(kind) }, end)))
+            Ok(opened.map(|(inner, kind)| (TunnelHeader { tunnel, inner, kind: Some(kind) }, end)))
         }
         Some(UdpTunnel::Closed) | None => Ok(None),
     }
@@ -270,8 +270,9 @@ pub(crate) fn over_ip(
     protocol: u8,
     at: usize,
     end: usize,
-) -> Result<Option<Opened>, MoreHeader> {
-    let opened = |tunnel, ether_type| Opened { tunnel, inner: at, kind: Some(Kind::Type(ether_type)) };
+) -> Result<Option<TunnelHeader>, MoreHeader> {
+    let opened =
+        |tunnel, ether_type| TunnelHeader { tunnel, inner: at, kind: Some(NetworkKind::Type(ether_type)) };
     match protocol {
         carrying::IPV4 => Ok(Some(opened(Tunnel::IpInIp, IPV4))),
         carrying::IPV6 => Ok(Some(opened(Tunnel::IpInIp, IPV6))),
@@ -282,7 +283,7 @@ pub(crate) fn over_ip(
 }
 
 /// Reads a header of GRE from `at` to `end`.
-fn gre(captured: Captured<'_>, at: usize, end: usize) -> Result<Option<Opened>, MoreHeader> {
+fn gre(captured: Captured<'_>, at: usize, end: usize) -> Result<Option<TunnelHeader>, MoreHeader> {
     let Some(&[flags, version, high, low]) = captured.read::<4>(at)? else { return Ok(None) };
     let has = |bit: u8| usize::from(flags & bit != 0);
     // Checksum, key and sequence number.
@@ -291,7 +292,7 @@ fn gre(captured: Captured<'_>, at: usize, end: usize) -> Result<Option<Opened>, 
     if flags & 0x4f != 0 || version != 0 || inner > end.min(captured.len) {
         return Ok(None);
     }
-    Ok(Some(Opened { tunnel: Tunnel::Gre, inner, kind: kind_of(u16::from_be_bytes([high, low])) }))
+    Ok(Some(TunnelHeader { tunnel: Tunnel::Gre, inner, kind: kind_of(u16::from_be_bytes([high, low])) }))
 }
 
 /// Reads the header of a tunnel over UDP, from `at` to `end`: where the packet inside begins, and with what. Returns nothing where no consistent
@@ -301,7 +302,7 @@ pub(crate) fn over_udp(
     tunnel: Tunnel,
     at: usize,
     end: usize,
-) -> Result<Option<(usize, Kind)>, MoreHeader> {
+) -> Result<Option<(usize, NetworkKind)>, MoreHeader> {
     let read = match tunnel {
         Tunnel::Vxlan => vxlan(captured, at)?,
         Tunnel::Geneve => geneve(captured, at)?,
@@ -315,11 +316,11 @@ pub(crate) fn over_udp(
     }
 }
 
-type Read = Result<Option<(usize, Kind)>, MoreHeader>;
+type Read = Result<Option<(usize, NetworkKind)>, MoreHeader>;
 
 fn vxlan(captured: Captured<'_>, at: usize) -> Read {
     Ok(match captured.read::<8>(at)? {
-        Some([0x08, 0, 0, 0, _, _, _, 0]) => Some((at + 8, Kind::Link(LinkType::Ethernet))),
+        Some([0x08, 0, 0, 0, _, _, _, 0]) => Some((at + 8, NetworkKind::Link(LinkType::Ethernet))),
         _ => None,
     })
 }
@@ -361,8 +362,8 @@ fn gtp(captured: Captured<'_>, at: usize) -> Read {
         }
     }
     Ok(match captured.read::<1>(inner)? {
-        Some([first]) if first >> 4 == 4 => Some((inner, Kind::Type(IPV4))),
-        Some([first]) if first >> 4 == 6 => Some((inner, Kind::Type(IPV6))),
+        Some([first]) if first >> 4 == 4 => Some((inner, NetworkKind::Type(IPV4))),
+        Some([first]) if first >> 4 == 6 => Some((inner, NetworkKind::Type(IPV6))),
         _ => None,
     })
 }
@@ -373,7 +374,7 @@ fn teredo(captured: Captured<'_>, at: usize) -> Read {
         inner += TEREDO_ORIGIN;
     }
     Ok(match captured.read::<1>(inner)? {
-        Some([first]) if first >> 4 == 6 => Some((inner, Kind::Type(IPV6))),
+        Some([first]) if first >> 4 == 6 => Some((inner, NetworkKind::Type(IPV6))),
         _ => None,
     })
 }
@@ -389,10 +390,10 @@ pub(crate) fn teredo_authentication(captured: Captured<'_>, at: usize) -> Result
 }
 
 /// The beginning of the packet that an EtherType in a tunnel's header names.
-fn kind_of(ether_type: u16) -> Option<Kind> {
+fn kind_of(ether_type: u16) -> Option<NetworkKind> {
     match ether_type {
-        IPV4 | IPV6 | MPLS | MPLS_UPSTREAM => Some(Kind::Type(ether_type)),
-        ETHERNET_IN_GRE => Some(Kind::Link(LinkType::Ethernet)),
+        IPV4 | IPV6 | MPLS | MPLS_UPSTREAM => Some(NetworkKind::Type(ether_type)),
+        ETHERNET_IN_GRE => Some(NetworkKind::Link(LinkType::Ethernet)),
         _ => None,
     }
 }

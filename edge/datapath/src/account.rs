@@ -7,14 +7,14 @@ use weir_units::Nanos;
 
 /// Processor time that others' threads spent for a module. It is billed to its session, and debited from its virtual processor.
 #[derive(Debug, Default)]
-pub struct Account {
+pub struct DeferredCharges {
     total: AtomicU64,
     /// Of the total, on receiving and demultiplexing.
     receiving: AtomicU64,
     owed: AtomicU64,
 }
 
-impl Account {
+impl DeferredCharges {
     /// So much was spent.
     pub fn charge(&self, time: Nanos) {
         self.total.fetch_add(time.0, Ordering::Relaxed);
@@ -55,7 +55,7 @@ const WHOLE: u64 = 1 << 16;
 /// channels that want it; what nobody wants is nobody's. What is done for some channels is theirs. Time is measured by the processor's
 /// counter, and corrected by the time that the thread really had.
 #[derive(Debug, Default)]
-pub struct Meter {
+pub struct BlockMeter {
     /// For each channel, its parts of packets.
     parts: Vec<u64>,
     /// For each channel, cycles that were spent for it alone.
@@ -65,7 +65,7 @@ pub struct Meter {
     packets: u64,
 }
 
-impl Meter {
+impl BlockMeter {
     /// Before a block, with so many channels.
     pub fn begin(&mut self, channels: usize) {
         for list in [&mut self.parts, &mut self.own] {
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn what_is_charged_is_collected_once_and_stays_on_the_bill() {
-        let account = Account::default();
+        let account = DeferredCharges::default();
         account.charge(Nanos(7));
         account.charge(Nanos(5));
         assert_eq!([account.collect(), account.collect()], [Nanos(12), Nanos(0)]);
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_packet_is_paid_for_by_those_who_want_it() {
-        let mut meter = Meter::default();
+        let mut meter = BlockMeter::default();
         meter.begin(4);
         let set = |channels: &[usize]| channels.iter().copied().collect();
         // Ten packets: four for 0, four for 0 and 1, one for 2, and one for nobody. 400 cycles for 1 alone, 600 for all.
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn what_is_done_for_several_is_divided() {
-        let mut meter = Meter::default();
+        let mut meter = BlockMeter::default();
         meter.begin(3);
         meter.spent(&[0, 2], 100);
         meter.spent(&[], 100);

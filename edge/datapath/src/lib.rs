@@ -14,7 +14,7 @@
 //! | [`moment`] | the two clocks that packet time follows |
 //!
 //! No session of a node, no request and no protocol is known here: what a node adds comes as plain data or through a trait
-//! ([`overflow::Budget`], [`plan::Wake`]). No unsafe code; here because it has clocks, threads and interfaces.
+//! ([`overflow::QueueMemory`], [`plan::Wake`]). No unsafe code; here because it has clocks, threads and interfaces.
 
 #![forbid(unsafe_code)]
 

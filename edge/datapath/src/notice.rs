@@ -2,7 +2,7 @@
 
 /// News of an interface that is read or sent on, or of a TAP device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub enum ObservedEvent {
     /// A channel's reader lags further behind than it may, and its owner is to be ended.
     Lagging {
         /// The number of the channel's owner.
@@ -27,4 +27,4 @@ pub enum Notice {
 }
 
 /// Takes news. It never waits.
-pub type Tell = Box<dyn Fn(Notice) + Send>;
+pub type Tell = Box<dyn Fn(ObservedEvent) + Send>;

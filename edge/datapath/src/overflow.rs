@@ -7,7 +7,7 @@
 //!
 //! When a piece is needed again, its waiting packets are copied to memory of the queue.
 
-use crate::queue::Ticket;
+use crate::queue::BatchTicket;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use weir_netio::Selection;
 
 /// The account that the memory of a queue is on.
-pub trait Budget: Debug + Send + Sync {
+pub trait QueueMemory: Debug + Send + Sync {
     /// Makes memory for so many packets; `None` where there is none now. `is_first` is true when it is asked for the first time, so that a fault is told once.
     fn make(&self, packets: u32, is_first: bool) -> Option<Selection>;
 }
@@ -27,7 +27,7 @@ pub struct Overflow {
     own: Mutex<Own>,
     /// There is memory: looked at before the lock is taken.
     is_made: AtomicBool,
-    budget: Box<dyn Budget>,
+    budget: Box<dyn QueueMemory>,
 }
 
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 impl Overflow {
     /// Memory for so many packets, made by the budget when it is needed.
-    pub fn new(packets: u32, budget: Box<dyn Budget>) -> Self {
+    pub fn new(packets: u32, budget: Box<dyn QueueMemory>) -> Self {
         Self { packets, own: Mutex::default(), is_made: AtomicBool::new(false), budget }
     }
 
@@ -73,7 +73,7 @@ impl Overflow {
     }
 
     /// Copies a ticket's packets to this memory; `None` where not all of them fit.
-    pub fn copy(&self, ticket: &Ticket) -> Option<Ticket> {
+    pub fn copy(&self, ticket: &BatchTicket) -> Option<BatchTicket> {
         let mut own = self.lock();
         if own.memory.is_none() && own.failed.is_none_or(|at| at.elapsed() >= AGAIN) {
             let is_first = !std::mem::replace(&mut own.was_asked, true);
@@ -90,7 +90,7 @@ impl Overflow {
         }
         let block = copied.block?;
         let mask = block.batch(0).mask;
-        Some(Ticket { block: Arc::new(block), batch: 0, mask, position: ticket.position, is_own: true })
+        Some(BatchTicket { block: Arc::new(block), batch: 0, mask, position: ticket.position, is_own: true })
     }
 
     /// Memory for tests, without a reservation.
@@ -101,10 +101,10 @@ impl Overflow {
 
     /// Memory for tests, as a part of this room.
     #[cfg(test)]
-    pub(crate) fn within(packets: u32, room: Option<Arc<weir_netio::PacketRoom>>) -> Self {
+    pub(crate) fn within(packets: u32, room: Option<Arc<weir_netio::PacketBuffers>>) -> Self {
         #[derive(Debug)]
-        struct Room(Option<Arc<weir_netio::PacketRoom>>);
-        impl Budget for Room {
+        struct Room(Option<Arc<weir_netio::PacketBuffers>>);
+        impl QueueMemory for Room {
             fn make(&self, packets: u32, _: bool) -> Option<Selection> {
                 Selection::of_queue(packets, self.0.as_ref()).ok()
             }

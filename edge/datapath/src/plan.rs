@@ -1,21 +1,23 @@
 //! The plan of an interface: which packets go to which queues.
 
-use crate::account::Account;
+use crate::account::DeferredCharges;
 use crate::effects::Patches;
 use crate::egress::{Copies, Egress};
-use crate::queue::Queue;
+use crate::queue::PacketQueue;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use weir_demux::{CHANNELS_MAX, ChannelSet, Filters, JoinError, Joined, Joiner, Limits, Program, SubFlows};
+use weir_demux::{
+    CHANNELS_MAX, ChannelSet, FilterProgram, Filters, JoinError, JoinLimits, Joined, Joiner, SubFlows,
+};
 use weir_netio::{Block, Selection};
 use weir_wire::{BadChecksum, PEEK, ReassemblyCounters};
 
 /// What a channel got and lost. Counters only grow.
 #[derive(Debug, Default)]
-pub struct ChannelTally {
+pub struct ChannelPlanCounters {
     /// Packets that its filter selected.
     pub packets: AtomicU64,
     /// Their bytes on the link.
@@ -39,14 +41,14 @@ pub struct ChannelTally {
     /// Lost because a checksum was wrong: of IPv4, TCP, UDP and ICMP.
     bad_checksums: [AtomicU64; 4],
     /// What became of fragments that were to be put together.
-    pub reassembly: ReassemblyTally,
+    pub reassembly: ReassemblyStatus,
     /// Not wanted by a filter that looks at what is shown of them.
     pub unwanted: AtomicU64,
 }
 
 /// What became of fragments. Counters only grow.
 #[derive(Debug, Default)]
-pub struct ReassemblyTally {
+pub struct ReassemblyStatus {
     datagrams: AtomicU64,
     overlapping: AtomicU64,
     late: AtomicU64,
@@ -55,7 +57,7 @@ pub struct ReassemblyTally {
     repeated: AtomicU64,
 }
 
-impl ReassemblyTally {
+impl ReassemblyStatus {
     /// Fragments that came into no datagram, for whatever cause.
     pub fn lost(&self) -> u64 {
         let lost = [&self.overlapping, &self.late, &self.displaced, &self.malformed, &self.repeated];
@@ -79,7 +81,7 @@ impl ReassemblyTally {
     }
 }
 
-impl ChannelTally {
+impl ChannelPlanCounters {
     /// Counts packets that came for it.
     pub fn came(&self, packets: u64, bytes: u64) {
         self.packets.fetch_add(packets, Ordering::Relaxed);
@@ -134,20 +136,20 @@ pub trait Wake: Debug + Send + Sync {
 
 /// A module that takes packets of a channel.
 #[derive(Clone, Debug)]
-pub struct Reader {
+pub struct PlanReader {
     /// The number of the module.
     pub module: u64,
     /// The queue in which its packets wait.
-    pub queue: Arc<Queue>,
+    pub queue: Arc<PacketQueue>,
     /// The thread that is to be woken.
     pub waker: Arc<dyn Wake>,
     /// What is spent for it.
-    pub account: Arc<Account>,
+    pub account: Arc<DeferredCharges>,
 }
 
 /// How far a reader may lag, and what becomes of it then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lag {
+pub struct LagCounters {
     /// Bytes of traffic.
     pub most: u64,
     /// Whether its session is to be closed.
@@ -156,9 +158,9 @@ pub struct Lag {
 
 /// What a channel's readers see.
 #[derive(Clone, Debug)]
-pub enum Sight {
+pub enum Visibility {
     /// The interface's own memory.
-    All(Lag),
+    All(LagCounters),
     /// A copy of what the filter selects, or of what is shown of that. Channels with one filter and view share it.
     Selected(Arc<Mutex<Selection>>),
     /// Nothing of a copy of what is selected, which only the node looks at: what it makes of that for each of them, in memory of their own. See
@@ -166,7 +168,7 @@ pub enum Sight {
     Made(Arc<Mutex<Selection>>),
 }
 
-impl Sight {
+impl Visibility {
     /// Where packets are copied, if they are.
     pub fn selection(&self) -> Option<&Arc<Mutex<Selection>>> {
         match self {
@@ -187,31 +189,31 @@ impl Sight {
 pub struct Route {
     /// Its number on this node, which no other channel ever had.
     pub channel: u64,
-    /// The number of its owner, for [`Notice::Lagging`](crate::notice::Notice::Lagging), which no other owner ever had.
+    /// The number of its owner, for [`Notice::Lagging`](crate::notice::ObservedEvent::Lagging), which no other owner ever had.
     pub owner: u64,
     /// That of its owner.
     pub priority: u8,
     /// Which packets.
-    pub program: Arc<Program>,
+    pub program: Arc<FilterProgram>,
     /// What its readers see.
-    pub sight: Sight,
+    pub sight: Visibility,
     /// Which of the packets that come here are its own is known when they are shown: they are counted then.
     pub is_screened: bool,
     /// How its packets are divided.
     pub flows: Option<SubFlows>,
     /// Its readers.
-    pub readers: Vec<Reader>,
+    pub readers: Vec<PlanReader>,
     /// The way of its packets while it has no reader: into [`Egress::Nothing`] they are counted as lost. `None` where it then takes no packets.
     pub unattended: Option<Egress>,
     /// What it got and lost.
-    pub tally: Arc<ChannelTally>,
+    pub tally: Arc<ChannelPlanCounters>,
     /// What is spent for it while there is no reader.
-    pub account: Arc<Account>,
+    pub account: Arc<DeferredCharges>,
 }
 
 /// All channels of an interface, each at a place that it keeps as long as it exists.
 #[derive(Clone, Debug, Default)]
-pub struct Plan {
+pub struct ForwardingPlan {
     pub(crate) joined: Arc<Joined>,
     pub(crate) routes: Vec<Option<Route>>,
     /// Channels that take packets: somebody reads them, or they go on without that.
@@ -222,7 +224,7 @@ pub struct Plan {
     pub(crate) selections: Vec<(Arc<Mutex<Selection>>, Vec<usize>)>,
 }
 
-impl Plan {
+impl ForwardingPlan {
     /// The channel at a place.
     pub fn route(&self, place: usize) -> Option<&Route> {
         self.routes.get(place)?.as_ref()
@@ -265,7 +267,7 @@ pub struct Planner {
 
 impl Default for Planner {
     fn default() -> Self {
-        Self { places: Vec::new(), joiner: Joiner::new(Limits::default()), changed: None }
+        Self { places: Vec::new(), joiner: Joiner::new(JoinLimits::default()), changed: None }
     }
 }
 
@@ -275,7 +277,7 @@ impl Planner {
     /// # Errors
     ///
     /// There are too many, or their filters are too much together; the planner is as it was.
-    pub fn plan(&mut self, routes: Vec<Route>) -> Result<Plan, JoinError> {
+    pub fn plan(&mut self, routes: Vec<Route>) -> Result<ForwardingPlan, JoinError> {
         if routes.len() > CHANNELS_MAX {
             return Err(JoinError::TooManyChannels(routes.len()));
         }
@@ -309,7 +311,7 @@ impl Planner {
             self.changed = Some(Instant::now());
         }
         self.places = laid.iter().map(|route| route.as_ref().map(|route| route.channel)).collect();
-        Ok(Plan::new(joined, laid))
+        Ok(ForwardingPlan::new(joined, laid))
     }
 
     /// The filters, where some are not joined with the others yet, and it has been quiet for a while.
@@ -331,7 +333,7 @@ impl Planner {
     }
 }
 
-impl Plan {
+impl ForwardingPlan {
     fn new(joined: Arc<Joined>, laid: Vec<Option<Route>>) -> Self {
         let mut plan = Self { joined, routes: laid, ..Self::default() };
         let mut known = HashMap::new();
@@ -438,9 +440,9 @@ mod tests {
     fn route(channel: u64, byte: u32, readers: usize) -> Route {
         let code = |code, jt, jf, k| Instruction { code, jt, jf, k };
         let program = [code(0x30, 0, 0, 0), code(0x15, 0, 1, byte), code(6, 0, 0, 1), code(6, 0, 0, 0)];
-        let reader = Reader {
+        let reader = PlanReader {
             module: channel,
-            queue: Arc::new(Queue::new(1, 1)),
+            queue: Arc::new(PacketQueue::new(1, 1)),
             waker: Arc::new(Asleep),
             account: Arc::default(),
         };
@@ -448,8 +450,8 @@ mod tests {
             channel,
             owner: 1,
             priority: 0,
-            program: Arc::new(Program::new(&program).unwrap()),
-            sight: Sight::All(Lag { most: 1, ends: false }),
+            program: Arc::new(FilterProgram::new(&program).unwrap()),
+            sight: Visibility::All(LagCounters { most: 1, ends: false }),
             is_screened: false,
             flows: None,
             readers: vec![reader; readers],
@@ -460,7 +462,7 @@ mod tests {
     }
 
     /// The numbers of the channels that want a packet.
-    fn wanted(plan: &Plan, first: u8) -> Vec<u64> {
+    fn wanted(plan: &ForwardingPlan, first: u8) -> Vec<u64> {
         let mut set = ChannelSet::NONE;
         plan.joined.channels(&Packet { head: &[first], cap_len: 1, wire_len: 1 }, &mut set).unwrap();
         set.iter().map(|place| plan.route(place).unwrap().channel).collect()
@@ -505,7 +507,7 @@ mod tests {
         let plan = planner.plan(many(1..41)).unwrap();
         assert!(!plan.joined.is_settled() && planner.unsettled(Instant::now()).is_none(), "it is not quiet");
         let filters = planner.unsettled(later()).unwrap();
-        let whole = weir_demux::whole(&filters, &Limits::default());
+        let whole = weir_demux::whole(&filters, &JoinLimits::default());
         let quiet = plan.with(planner.settle(&filters, whole).unwrap());
         assert!(quiet.joined.is_settled() && planner.unsettled(later()).is_none());
         for plan in [&plan, &quiet] {
@@ -515,7 +517,7 @@ mod tests {
         planner.plan(many(2..42)).unwrap();
         let filters = planner.unsettled(later()).unwrap();
         let newest = planner.plan(many(3..43)).unwrap();
-        let whole = weir_demux::whole(&filters, &Limits::default());
+        let whole = weir_demux::whole(&filters, &JoinLimits::default());
         assert!(planner.settle(&filters, whole).is_none() && planner.unsettled(later()).is_some());
         assert_eq!((wanted(&newest, 0).len(), wanted(&newest, 1)), (37, vec![40, 41, 42]));
         // What cannot be joined is not tried again and again.

@@ -6,14 +6,14 @@
 //! Where a view shows packets it does so last: checksums are of packets as they came, and what a fragment carries cannot be shown until the datagram is whole. Then the module has memory
 //! of its own for what it is shown, and never sees the channel's.
 
-use crate::plan::ChannelTally;
-use crate::queue::{Queue, Ticket};
+use crate::plan::ChannelPlanCounters;
+use crate::queue::{BatchTicket, PacketQueue};
 use std::any::Any;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_abi::{BATCH_PACKETS, Descriptor};
-use weir_netio::{Added, DescriptorRing, PacketRoom, Portion, Screen, Selection};
+use weir_netio::{Added, DescriptorRing, PacketBuffers, Portion, Selection, ViewStage};
 use weir_units::{Bytes, Nanos};
 use weir_wire::{Reassembled, Reassembler, ReassemblyCounters, ReassemblyLimits, verify};
 
@@ -25,7 +25,7 @@ const LONGEST_SHOWN: u64 = 2 << 16;
 
 /// Datagrams that are put together.
 #[derive(Debug)]
-struct Whole {
+struct ReassembledPacket {
     reassembler: Reassembler,
     /// What was counted so far.
     counted: ReassemblyCounters,
@@ -35,22 +35,22 @@ struct Whole {
 #[derive(Debug)]
 pub struct Preprocessor {
     verifies: bool,
-    whole: Option<Box<Whole>>,
+    whole: Option<Box<ReassembledPacket>>,
     /// Memory of the module's own, where it does not see the channel's.
     own: Option<Box<Selection>>,
     /// The reservations of the memory that it takes.
     _reserved: Box<dyn Any + Send>,
-    tally: Arc<ChannelTally>,
+    tally: Arc<ChannelPlanCounters>,
     packet: Vec<u8>,
     /// Taken out of the queue, and not yet looked at.
-    rest: Option<Ticket>,
+    rest: Option<BatchTicket>,
     /// Looked at, and not yet shown to the module.
-    ready: Option<Ticket>,
+    ready: Option<BatchTicket>,
 }
 
 /// The preprocessing that a channel asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct PreprocessConfig {
     /// Packets with a wrong checksum are dropped and counted.
     pub verifies: bool,
     /// The room for fragments that wait, where datagrams are put together.
@@ -64,10 +64,10 @@ impl Preprocessor {
     ///
     /// There is no memory for what the module sees.
     pub fn new(
-        asked: Asked,
-        tally: &Arc<ChannelTally>,
-        screens: &[Screen],
-        waiting: Option<&Arc<PacketRoom>>,
+        asked: PreprocessConfig,
+        tally: &Arc<ChannelPlanCounters>,
+        screens: &[ViewStage],
+        waiting: Option<&Arc<PacketBuffers>>,
         reserved: Box<dyn Any + Send>,
     ) -> io::Result<Self> {
         let sees_own = asked.fragments.is_some() || !screens.is_empty();
@@ -75,13 +75,13 @@ impl Preprocessor {
         let whole = asked.fragments.map(|bytes| {
             let limits = ReassemblyLimits { bytes, ..ReassemblyLimits::default() };
             let (reassembler, counted) = (Reassembler::new(limits), ReassemblyCounters::default());
-            Box::new(Whole { reassembler, counted })
+            Box::new(ReassembledPacket { reassembler, counted })
         });
         let (verifies, tally, packet) = (asked.verifies, Arc::clone(tally), Vec::new());
         Ok(Self { verifies, whole, own, _reserved: reserved, tally, packet, rest: None, ready: None })
     }
 
-    fn selection(screens: &[Screen], waiting: Option<&Arc<PacketRoom>>) -> io::Result<Selection> {
+    fn selection(screens: &[ViewStage], waiting: Option<&Arc<PacketBuffers>>) -> io::Result<Selection> {
         let selection = Selection::through(screens.to_vec())?;
         match waiting {
             Some(room) => selection.within(room),
@@ -115,7 +115,7 @@ impl Preprocessor {
     }
 
     /// The memory that its packets came in cannot wait for them: those that do not fit into memory of the queue are lost. Says how many packets.
-    pub fn make_room(&mut self, queue: &Queue) -> u64 {
+    pub fn make_room(&mut self, queue: &PacketQueue) -> u64 {
         let mut lost = 0;
         for held in [&mut self.rest, &mut self.ready] {
             if let Some(ticket) = held.take() {
@@ -128,7 +128,7 @@ impl Preprocessor {
 
     /// The next packets for the module, at most so many. Looks at packets as long as there is time `left`, but at one at least; nothing where there is
     /// no time left to show them.
-    pub fn next(&mut self, queue: &Queue, most: u32, left: &dyn Fn() -> Nanos) -> Option<Ticket> {
+    pub fn next(&mut self, queue: &PacketQueue, most: u32, left: &dyn Fn() -> Nanos) -> Option<BatchTicket> {
         loop {
             if let Some(ready) = self.ready.take() {
                 return Some(ready);
@@ -142,7 +142,7 @@ impl Preprocessor {
     }
 
     /// Looks at as many packets as there is time for. What is left of them is kept.
-    fn prepare(&mut self, mut ticket: Ticket, left: &dyn Fn() -> Nanos) -> Option<Ticket> {
+    fn prepare(&mut self, mut ticket: BatchTicket, left: &dyn Fn() -> Nanos) -> Option<BatchTicket> {
         let mut portion = self.own.as_mut().and_then(|own| own.begin(ticket.packets() as usize));
         let (block, position, is_own) = (Arc::clone(&ticket.block), ticket.position, ticket.is_own);
         let mut good = 0_u64;
@@ -169,11 +169,11 @@ impl Preprocessor {
             self.tally.reassembly.add(&counted, &whole.counted);
         }
         let Some(own) = &mut self.own else {
-            return (good != 0).then_some(Ticket { block, batch, mask: good, position, is_own });
+            return (good != 0).then_some(BatchTicket { block, batch, mask: good, position, is_own });
         };
         let block = Arc::new(own.end(portion?)?);
         let mask = block.batch(0).mask;
-        Some(Ticket { block, batch: 0, mask, position, is_own: true })
+        Some(BatchTicket { block, batch: 0, mask, position, is_own: true })
     }
 
     /// Whether the packet's checksums are right, or nobody asks.

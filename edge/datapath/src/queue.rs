@@ -10,7 +10,7 @@ use weir_netio::Block;
 
 /// Packets of one batch. While it exists their memory stays as it is.
 #[derive(Clone, Debug)]
-pub struct Ticket {
+pub struct BatchTicket {
     /// Where they are.
     pub block: Arc<Block>,
     /// Which batch of the block.
@@ -23,14 +23,14 @@ pub struct Ticket {
     pub is_own: bool,
 }
 
-impl Ticket {
+impl BatchTicket {
     /// How many packets.
     pub fn packets(&self) -> u32 {
         self.mask.count_ones()
     }
 
     /// Whether both can be one: packets of the same batch, none of them twice.
-    fn goes_with(&self, other: &Ticket) -> bool {
+    fn goes_with(&self, other: &BatchTicket) -> bool {
         self.mask & other.mask == 0
             && (self.batch, self.position) == (other.batch, other.position)
             && Arc::ptr_eq(&self.block, &other.block)
@@ -43,7 +43,7 @@ impl Ticket {
 /// served in turn: so a burst of one costs the others neither room nor their turn. Packets of one batch come out together, in the order of
 /// arrival, where those of several sub-flows are next.
 #[derive(Debug)]
-pub struct Queue {
+pub struct PacketQueue {
     inner: Mutex<Inner>,
     /// Packets of all flows.
     capacity: u32,
@@ -71,7 +71,7 @@ struct Inner {
 struct Flow {
     /// The most packets.
     capacity: u32,
-    tickets: VecDeque<Ticket>,
+    tickets: VecDeque<BatchTicket>,
     packets: u32,
 }
 
@@ -84,7 +84,7 @@ pub struct Put {
     pub wakes: bool,
 }
 
-impl Queue {
+impl PacketQueue {
     /// An empty queue for so many packets, for each of so many flows; at least one.
     pub fn new(capacity: u32, flows: u16) -> Self {
         Self::divided(capacity.saturating_mul(flows.max(1).into()), flows)
@@ -155,7 +155,8 @@ impl Queue {
                 let part = if flows.is_empty() { rest } else { rest & rest.wrapping_neg() };
                 let index = batch * BATCH_PACKETS + part.trailing_zeros() as usize;
                 let flow = flows.get(index).copied().unwrap_or(0);
-                let ticket = Ticket { block: Arc::clone(block), batch, mask: part, position, is_own: false };
+                let ticket =
+                    BatchTicket { block: Arc::clone(block), batch, mask: part, position, is_own: false };
                 lost += inner.put(flow, ticket);
                 rest &= !part;
             }
@@ -166,7 +167,7 @@ impl Queue {
     }
 
     /// Takes out the oldest packets of one batch, at most so many. From then on whoever does so has them in hand, and no others.
-    pub fn take(&self, most: u32) -> Option<Ticket> {
+    pub fn take(&self, most: u32) -> Option<BatchTicket> {
         let mut inner = self.lock();
         let mut taken = inner.take(most.max(1))?;
         while let Some(left) = most.checked_sub(taken.packets()).filter(|left| *left > 0)
@@ -210,7 +211,7 @@ impl Queue {
     }
 
     /// Packets that were taken out, in memory of the queue; nothing where they do not fit.
-    pub fn own(&self, ticket: &Ticket) -> Option<Ticket> {
+    pub fn own(&self, ticket: &BatchTicket) -> Option<BatchTicket> {
         if ticket.is_own { Some(ticket.clone()) } else { self.overflow.as_ref()?.copy(ticket) }
     }
 
@@ -269,7 +270,7 @@ impl Flow {
 }
 
 impl Inner {
-    fn put(&mut self, number: u16, mut ticket: Ticket) -> u64 {
+    fn put(&mut self, number: u16, mut ticket: BatchTicket) -> u64 {
         let came = ticket.packets();
         let Some(flow) = self.flows.get_mut(usize::from(number)).filter(|_| !self.closed) else {
             return came.into();
@@ -292,12 +293,12 @@ impl Inner {
     }
 
     /// The oldest packets of the flow whose turn it is.
-    fn take(&mut self, most: u32) -> Option<Ticket> {
+    fn take(&mut self, most: u32) -> Option<BatchTicket> {
         let number = self.turn.pop_front()?;
         let flow = self.flows.get_mut(usize::from(number))?;
         let front = flow.tickets.front_mut()?;
         let mask = lowest(front.mask, most);
-        let ticket = Ticket { mask, ..front.clone() };
+        let ticket = BatchTicket { mask, ..front.clone() };
         front.mask &= !mask;
         if front.mask == 0 {
             flow.tickets.pop_front();
@@ -312,7 +313,7 @@ impl Inner {
     }
 
     /// The same where they are of the same batch as these.
-    fn take_of(&mut self, ticket: &Ticket, most: u32) -> Option<Ticket> {
+    fn take_of(&mut self, ticket: &BatchTicket, most: u32) -> Option<BatchTicket> {
         let next = self.flows.get(usize::from(*self.turn.front()?))?;
         if next.tickets.front()?.goes_with(ticket) { self.take(most) } else { None }
     }
@@ -342,7 +343,7 @@ fn lowest(mask: u64, count: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_netio::{Capture, Input, Next, PacketRoom, Selection};
+    use weir_netio::{Capture, CaptureInput, CaptureNext, PacketBuffers, Selection};
 
     /// Blocks of so many packets in all.
     fn blocks(packets: usize) -> Vec<Arc<Block>> {
@@ -351,15 +352,15 @@ mod tests {
             bytes.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 14, 0, 0, 0, 14, 0, 0, 0]);
             bytes.extend_from_slice(&[0; 14]);
         }
-        let mut capture = Capture::open(Input::Bytes(bytes)).unwrap();
+        let mut capture = Capture::open(CaptureInput::Bytes(bytes)).unwrap();
         let mut blocks = Vec::new();
-        while let Next::Block(block) = capture.next_block().unwrap() {
+        while let CaptureNext::Block(block) = capture.next_block().unwrap() {
             blocks.push(Arc::new(block));
         }
         blocks
     }
 
-    fn put(queue: &Queue, block: &Arc<Block>, masks: &[u64], position: u64) -> (u64, bool) {
+    fn put(queue: &PacketQueue, block: &Arc<Block>, masks: &[u64], position: u64) -> (u64, bool) {
         let Put { lost, wakes } = queue.put(block, masks, position, &[]);
         (lost, wakes)
     }
@@ -367,7 +368,7 @@ mod tests {
     #[test]
     fn the_first_packets_stay_and_come_out_in_order() {
         let block = &blocks(200)[0];
-        let queue = Queue::new(100, 1);
+        let queue = PacketQueue::new(100, 1);
         let whole: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
         assert_eq!(put(&queue, block, &whole, 0), (100, true));
         assert_eq!(put(&queue, block, &[1], 0), (1, false));
@@ -382,7 +383,7 @@ mod tests {
     #[test]
     fn somebody_is_told_when_the_first_comes_and_when_it_is_half_full() {
         let block = &blocks(64)[0];
-        let queue = Queue::new(10, 1);
+        let queue = PacketQueue::new(10, 1);
         let told = [1, 2, 4, 8, 16, 32].map(|mask| put(&queue, block, &[mask], 0).1);
         assert_eq!(told, [true, false, false, false, true, false]);
     }
@@ -390,7 +391,7 @@ mod tests {
     #[test]
     fn a_burst_of_one_flow_pushes_out_no_other_and_all_are_served_in_turn() {
         let block = &blocks(64)[0];
-        let queue = Queue::new(4, 3);
+        let queue = PacketQueue::new(4, 3);
         // Flow 0 sends fifty packets before flows 1 and 2 send two each.
         let flows: Vec<u16> = (0..64).map(|i| if i < 50 { 0 } else { 1 + i % 2 }).collect();
         let wanted = u64::MAX >> 10;
@@ -407,7 +408,7 @@ mod tests {
     #[test]
     fn what_lags_is_given_up_in_all_flows_and_a_closed_queue_takes_nothing() {
         let block = &blocks(10)[0];
-        let queue = Queue::new(100, 2);
+        let queue = PacketQueue::new(100, 2);
         for position in [0, 1000, 2000] {
             queue.put(block, &[0b1111], position, &[0, 1, 0, 1]);
         }
@@ -427,7 +428,7 @@ mod tests {
     fn what_is_moved_waits_on_in_its_order_and_frees_the_block_that_it_came_in() {
         let capture = blocks(300);
         let block = &capture[0];
-        let queue = Queue::new(1000, 1).with(Some(Overflow::unreserved(1000)));
+        let queue = PacketQueue::new(1000, 1).with(Some(Overflow::unreserved(1000)));
         let masks: Vec<u64> = block.batches().map(|batch| batch.mask & !1).collect();
         let expected: u32 = masks.iter().map(|mask| mask.count_ones()).sum();
         assert_eq!(put(&queue, block, &masks, 10).0, 0);
@@ -454,8 +455,8 @@ mod tests {
     #[test]
     fn memory_that_packets_waited_in_is_given_back_when_the_last_is_gone_and_made_again() {
         let capture = blocks(300);
-        let room = PacketRoom::new(Selection::memory(1000));
-        let queue = Queue::new(1000, 1).with(Some(Overflow::within(1000, Some(Arc::clone(&room)))));
+        let room = PacketBuffers::new(Selection::memory(1000));
+        let queue = PacketQueue::new(1000, 1).with(Some(Overflow::within(1000, Some(Arc::clone(&room)))));
         let masks: Vec<u64> = capture[0].batches().map(|batch| batch.mask).collect();
         assert!(!queue.give_back(), "there is none yet");
         for position in [10, 20] {
@@ -478,7 +479,7 @@ mod tests {
     #[test]
     fn a_queue_of_several_flows_holds_as_many_packets_as_it_is_for() {
         let block = &blocks(64)[0];
-        let queue = Queue::divided(10, 4);
+        let queue = PacketQueue::divided(10, 4);
         let flows: Vec<u16> = (0..64).map(|i| i % 4).collect();
         assert_eq!(queue.put(block, &[u64::MAX], 0, &flows).lost, 54);
         assert_eq!((queue.waiting(), queue.is_full(), queue.filled()), (10, true, 1000));
@@ -487,7 +488,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_stays_where_it_is() {
         let capture = blocks(1000);
-        let queue = Queue::new(100_000, 1).with(Some(Overflow::unreserved(1)));
+        let queue = PacketQueue::new(100_000, 1).with(Some(Overflow::unreserved(1)));
         let whole: Vec<u64> = capture[0].batches().map(|batch| batch.mask).collect();
         for position in 0..40 {
             put(&queue, &capture[0], &whole, position);
@@ -502,7 +503,7 @@ mod tests {
     #[test]
     fn a_block_is_free_when_its_last_ticket_is_gone() {
         let block = blocks(3).remove(0);
-        let queue = Queue::new(10, 1);
+        let queue = PacketQueue::new(10, 1);
         put(&queue, &block, &[0b101], 0);
         assert_eq!(Arc::strong_count(&block), 2);
         assert_eq!(queue.in_hand(), None);

@@ -1,11 +1,11 @@
 //! The thread of one interface: it takes packets, finds the channels that want them, and puts them into queues.
 
-use crate::account::{Meter, charge};
+use crate::account::{BlockMeter, charge};
 use crate::delay::RunDelay;
 use crate::egress::Copies;
-use crate::notice::Notice;
-use crate::plan::{Plan, Planner, Reader, Route, Sight};
-use crate::source::{Found, PacketSource};
+use crate::notice::ObservedEvent;
+use crate::plan::{ForwardingPlan, PlanReader, Planner, Route, Visibility};
+use crate::source::{PacketSource, Poll};
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weir_abi::flag;
-use weir_demux::{ChannelSet, FragmentCounters, Fragments, JoinError, Limits, MoreBytes, Packet};
-use weir_netio::{Block, DescriptorRing, Drops, LiveError, LiveOptions, Selection};
+use weir_demux::{ChannelSet, FragmentCounters, Fragments, JoinError, JoinLimits, MoreBytes, Packet};
+use weir_netio::{Block, DescriptorRing, LiveError, LiveOptions, ReceiveDrops, Selection};
 use weir_sandbox::{Cycles, thread_time};
 use weir_units::{Bytes, Nanos};
 use weir_wire::{LinkType, PEEK, PEEK_MAX};
@@ -44,7 +44,7 @@ pub struct ReceiverState {
     /// Their bytes on the link.
     pub bytes: u64,
     /// Packets that the kernel had no room for, by cause.
-    pub drops: Drops,
+    pub drops: ReceiveDrops,
     /// Packets that no channel wanted.
     pub unwanted: u64,
     /// What became of fragments.
@@ -59,9 +59,9 @@ pub struct ReceiverState {
 
 #[derive(Debug)]
 struct Shared {
-    plan: Mutex<Arc<Plan>>,
+    plan: Mutex<Arc<ForwardingPlan>>,
     /// Plans that no longer hold: whoever makes the next one drops them, since that takes long.
-    gone: Mutex<Vec<Arc<Plan>>>,
+    gone: Mutex<Vec<Arc<ForwardingPlan>>>,
     is_new: AtomicBool,
     /// How often the thread has begun or ended to do something by its plan: odd while it does.
     at_work: AtomicU64,
@@ -86,7 +86,7 @@ pub struct Receiver {
 #[derive(Debug)]
 pub struct Planned {
     planner: Planner,
-    plan: Plan,
+    plan: ForwardingPlan,
 }
 
 /// Why an interface cannot be used.
@@ -116,7 +116,7 @@ impl Receiver {
         options: LiveOptions,
         polls: bool,
         first: impl FnOnce() + Send + 'static,
-        notices: Sender<Notice>,
+        notices: Sender<ObservedEvent>,
     ) -> Result<Self, ReceiveError> {
         let source = PacketSource::interface(name, options)?;
         let shared = Arc::new(Shared {
@@ -196,7 +196,7 @@ impl Receiver {
     /// Joins all filters where some came or went, and it has been quiet since. That can take long; packets go where they should all the while.
     pub fn settle(&self) {
         let Some(filters) = lock(&self.planner).unsettled(Instant::now()) else { return };
-        let joined = weir_demux::whole(&filters, &Limits::default());
+        let joined = weir_demux::whole(&filters, &JoinLimits::default());
         let mut planner = lock(&self.planner);
         if let Some(joined) = planner.settle(&filters, joined) {
             let plan = lock(&self.shared.plan).with(joined);
@@ -206,7 +206,7 @@ impl Receiver {
 
     /// The plan from the next block on. The planner is held meanwhile, so that of two plans the later one stays. When this returns nothing is done by the
     /// earlier plan any more: what a channel that is gone got or lost is counted, and can be billed.
-    fn publish(&self, plan: Plan) {
+    fn publish(&self, plan: ForwardingPlan) {
         let before = std::mem::replace(&mut *lock(&self.shared.plan), Arc::new(plan));
         // The thread sees this when it begins something, or is seen to have begun it before.
         self.shared.is_new.store(true, Ordering::SeqCst);
@@ -270,14 +270,14 @@ impl Drop for AtWork {
 struct Receiving {
     source: PacketSource,
     shared: Arc<Shared>,
-    notices: Sender<Notice>,
+    notices: Sender<ObservedEvent>,
     polls: bool,
-    plan: Arc<Plan>,
+    plan: Arc<ForwardingPlan>,
     /// Bytes of traffic so far.
     position: u64,
     unwanted: u64,
     fragments: Fragments,
-    meter: Meter,
+    meter: BlockMeter,
     head: Vec<u8>,
     /// Room for a packet that goes on.
     copies: Copies,
@@ -291,7 +291,7 @@ struct Receiving {
 }
 
 impl Receiving {
-    fn new(source: PacketSource, shared: Arc<Shared>, notices: Sender<Notice>, polls: bool) -> Self {
+    fn new(source: PacketSource, shared: Arc<Shared>, notices: Sender<ObservedEvent>, polls: bool) -> Self {
         let plan = Arc::clone(&lock(&shared.plan));
         Self {
             source,
@@ -303,7 +303,7 @@ impl Receiving {
             unwanted: 0,
             // Strangers send the fragments.
             fragments: Fragments::new(DATAGRAMS, DATAGRAM_LIFETIME, RandomState::new().hash_one(DATAGRAMS)),
-            meter: Meter::default(),
+            meter: BlockMeter::default(),
             head: Vec::new(),
             copies: Copies::default(),
             flows: Vec::new(),
@@ -326,7 +326,7 @@ impl Receiving {
                 self.adopt();
             }
             match next {
-                Ok(Found::Block(block)) => {
+                Ok(Poll::Block(block)) => {
                     // Waiting takes cycles and no time of the thread.
                     let (since, begin) = (thread_time(), Cycles::now());
                     self.distribute(&Arc::new(block));
@@ -336,16 +336,16 @@ impl Receiving {
                         self.make_way();
                     }
                 }
-                Ok(Found::Event(event)) => self.tell(event.to_string()),
-                Ok(Found::Full) => {
+                Ok(Poll::Event(event)) => self.tell(event.to_string()),
+                Ok(Poll::Full) => {
                     self.make_way();
                     std::thread::sleep(FULL);
                 }
-                Ok(Found::Quiet(_)) => {}
-                Ok(Found::End) => break,
+                Ok(Poll::Quiet(_)) => {}
+                Ok(Poll::End) => break,
                 Err(error) => {
                     lock(&self.shared.state).failed = Some(error.to_string());
-                    _ = self.notices.send(Notice::Failed {
+                    _ = self.notices.send(ObservedEvent::Failed {
                         interface: self.source.name().to_owned(),
                         what: format!("{}: {error}", self.source.name()),
                     });
@@ -375,7 +375,9 @@ impl Receiving {
         }
         state.events.push_back(event.clone());
         drop(state);
-        _ = self.notices.send(Notice::Interface { interface: self.source.name().to_owned(), what: event });
+        _ = self
+            .notices
+            .send(ObservedEvent::Interface { interface: self.source.name().to_owned(), what: event });
     }
 
     fn report(&mut self) {
@@ -448,7 +450,7 @@ impl Receiving {
     }
 
     /// Finds out who wants a packet.
-    fn look_up(&mut self, plan: &Plan, block: &Block, index: usize) {
+    fn look_up(&mut self, plan: &ForwardingPlan, block: &Block, index: usize) {
         let Some(descriptor) = block.descriptors().get(index) else { return };
         let mut wanted = ChannelSet::NONE;
         let mut enough = PEEK;
@@ -491,7 +493,7 @@ impl Receiving {
     /// memory of their queue. If that is full, of several readers those who lag lose some: what one has not read yet costs no other one a packet.
     fn select(
         &mut self,
-        plan: &Plan,
+        plan: &ForwardingPlan,
         selection: &Mutex<Selection>,
         places: &[usize],
         block: &Block,
@@ -575,7 +577,7 @@ impl Receiving {
     /// Takes from readers what lies too far behind this position, or has them ended.
     fn mop_up(&self, head: u64) {
         for route in self.plan.whole.iter().filter_map(|place| self.plan.route(*place)) {
-            let Sight::All(lag) = route.sight else { continue };
+            let Visibility::All(lag) = route.sight else { continue };
             let last = head.saturating_sub(lag.most);
             for reader in &route.readers {
                 let lags = |oldest: Option<u64>| oldest.is_some_and(|oldest| oldest < last);
@@ -584,7 +586,7 @@ impl Receiving {
                     if let Some(lost) = reader.queue.close() {
                         route.tally.ended.fetch_add(lost, Ordering::Relaxed);
                         let (owner, channel) = (route.owner, route.channel);
-                        _ = self.notices.send(Notice::Lagging { owner, channel });
+                        _ = self.notices.send(ObservedEvent::Lagging { owner, channel });
                     }
                     continue;
                 }
@@ -619,7 +621,7 @@ impl Receiving {
             let oldest = [reader.queue.in_hand(), reader.queue.oldest()].into_iter().flatten().min()?;
             Some((route, reader, oldest))
         });
-        let first = |(route, _, oldest): &(&Route, &Reader, u64)| {
+        let first = |(route, _, oldest): &(&Route, &PlanReader, u64)| {
             let priority = u64::from(route.priority);
             if self.source.is_filled_in_turn() { (*oldest, priority) } else { (priority, *oldest) }
         };
@@ -645,7 +647,7 @@ fn shed<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) -> bool {
     let waiting = routes.flat_map(|route| {
         route.readers.iter().filter_map(move |reader| Some((route, reader, reader.queue.oldest()?)))
     });
-    let first = |(route, _, oldest): &(&Route, &Reader, u64)| (*oldest, route.priority);
+    let first = |(route, _, oldest): &(&Route, &PlanReader, u64)| (*oldest, route.priority);
     let Some((route, reader, oldest)) = waiting.min_by_key(first) else { return false };
     give_up_half(route, reader, oldest, position);
     true
@@ -675,7 +677,7 @@ fn move_oldest<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) -> bo
 }
 
 /// Copies packets of a reader before this position to memory of its queue, on its account. Says how many.
-fn move_before(reader: &Reader, position: u64) -> u64 {
+fn move_before(reader: &PlanReader, position: u64) -> u64 {
     if !reader.queue.has_own_memory() {
         return 0;
     }
@@ -686,7 +688,7 @@ fn move_before(reader: &Reader, position: u64) -> u64 {
 }
 
 /// A reader loses the older half of what waits for it between its oldest packet and this position.
-fn give_up_half(route: &Route, reader: &Reader, oldest: u64, position: u64) {
+fn give_up_half(route: &Route, reader: &PlanReader, oldest: u64, position: u64) {
     let half = oldest + position.saturating_sub(oldest) / 2;
     // Something goes in any case: what is in one block has one position.
     let lost = reader.queue.give_up_before(half.max(oldest.saturating_add(1)));

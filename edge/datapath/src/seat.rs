@@ -4,13 +4,13 @@ use crate::moment::Moment;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use weir_netio::{Block, DescriptorRing, PinError, WatchError, WatchGuard, Window};
-use weir_sandbox::{Area, Batch, Budget, Call, Instance, News, NotPinned, Pinned, Step};
+use weir_netio::{Block, DescriptorRing, PacketWindow, PinError, WatchError, WatchGuard};
+use weir_sandbox::{Area, BatchInput, Call, CallStep, FuelSlice, Instance, News, NotPinned, Pinned};
 use weir_units::{Nanos, Timestamp};
 
 /// Why an instance could not go on. To blame is the node.
 #[derive(Debug, thiserror::Error)]
-pub enum SeatError {
+pub enum BatchError {
     /// The packets could not be mapped into the sandbox.
     #[error(
         "packets cannot be mapped into a sandbox: {0}; more address space may help (ulimit -v, vm.max_map_count)"
@@ -23,7 +23,7 @@ pub enum SeatError {
 
 /// What a module has said of the packets of a batch: a bit of each packet's place in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub struct BatchVerdict {
     /// They are to be dropped.
     pub dropped: u64,
     /// It has not seen them to their end.
@@ -31,7 +31,7 @@ pub struct Verdict {
 }
 
 /// What a seat is for: a sandbox in this process, or in another.
-pub trait Occupant {
+pub trait Sandbox {
     /// Maps the descriptors of all blocks.
     ///
     /// # Errors
@@ -42,13 +42,13 @@ pub trait Occupant {
     ///
     /// # Errors
     /// It cannot be.
-    fn face(&mut self, window: &Arc<Window>) -> Result<Option<WatchGuard>, SeatError>;
+    fn face(&mut self, window: &Arc<PacketWindow>) -> Result<Option<WatchGuard>, BatchError>;
 
     /// As [`Instance::begin`].
-    fn begin(&mut self, call: Call, budget: Budget) -> Step;
+    fn begin(&mut self, call: Call, budget: FuelSlice) -> CallStep;
 
     /// As [`Instance::resume`].
-    fn resume(&mut self, budget: Budget) -> Step;
+    fn resume(&mut self, budget: FuelSlice) -> CallStep;
 
     /// As [`Instance::abandon`].
     fn abandon(&mut self) -> u64;
@@ -63,13 +63,13 @@ pub trait Occupant {
     fn take_unserved(&mut self) -> u64;
 }
 
-impl Occupant for Instance {
+impl Sandbox for Instance {
     fn map_descriptors(&mut self, ring: &DescriptorRing) -> io::Result<()> {
         let len = usize::try_from(ring.len().0).unwrap_or(usize::MAX);
         Self::map_descriptors(self, Area { fd: ring.fd(), offset: 0, len }).map(|_| ())
     }
 
-    fn face(&mut self, window: &Arc<Window>) -> Result<Option<WatchGuard>, SeatError> {
+    fn face(&mut self, window: &Arc<PacketWindow>) -> Result<Option<WatchGuard>, BatchError> {
         let len = usize::try_from(window.len().0).unwrap_or(usize::MAX);
         let addresses = self.map_packets(Area { fd: window.fd(), offset: window.file_offset(), len })?;
         let memory = Arc::clone(window);
@@ -77,11 +77,11 @@ impl Occupant for Instance {
         Ok(Some(weir_netio::watch(addresses, window)?))
     }
 
-    fn begin(&mut self, call: Call, budget: Budget) -> Step {
+    fn begin(&mut self, call: Call, budget: FuelSlice) -> CallStep {
         Self::begin(self, call, budget)
     }
 
-    fn resume(&mut self, budget: Budget) -> Step {
+    fn resume(&mut self, budget: FuelSlice) -> CallStep {
         Self::resume(self, budget)
     }
 
@@ -104,9 +104,9 @@ impl Occupant for Instance {
 
 /// An instance and its source.
 #[derive(Debug)]
-pub struct Seat<O = Instance> {
+pub struct BatchDriver<O = Instance> {
     // Dropped before `instance`: addresses that the sandbox has given back must not be watched.
-    window: Option<(Arc<Window>, Option<WatchGuard>)>,
+    window: Option<(Arc<PacketWindow>, Option<WatchGuard>)>,
     /// The sandbox.
     pub instance: O,
     /// The ring of the descriptors that it sees. `None` after they could not be mapped: then it sees none.
@@ -121,9 +121,9 @@ pub struct Seat<O = Instance> {
     skipped: u64,
 }
 
-impl<O: Occupant> Seat<O> {
+impl<O: Sandbox> BatchDriver<O> {
     /// Puts an instance before the source of this ring; ticks come every `tick` nanoseconds of packet time.
-    pub fn new(mut instance: O, ring: &DescriptorRing, tick: Option<u64>) -> Result<Self, SeatError> {
+    pub fn new(mut instance: O, ring: &DescriptorRing, tick: Option<u64>) -> Result<Self, BatchError> {
         instance.map_descriptors(ring)?;
         let (clock, calls) = (Clock::new(tick), VecDeque::new());
         let ring = Some(ring.clone());
@@ -136,7 +136,7 @@ impl<O: Occupant> Seat<O> {
     }
 
     /// Makes a block's packets visible to the module. What was visible before is so no longer, where it is in another window.
-    pub fn face(&mut self, block: &Block) -> Result<(), SeatError> {
+    pub fn face(&mut self, block: &Block) -> Result<(), BatchError> {
         if !self.ring.as_ref().is_some_and(|ring| block.is_of(ring)) {
             let ring = block.ring();
             self.ring = None;
@@ -166,7 +166,7 @@ impl<O: Occupant> Seat<O> {
         block: &Arc<Block>,
         batch: usize,
         mask: u64,
-        budget: &dyn Fn() -> Option<Budget>,
+        budget: &dyn Fn() -> Option<FuelSlice>,
     ) -> bool {
         self.call_for(block, batch, mask);
         self.under_way = Some(Arc::clone(block));
@@ -191,16 +191,16 @@ impl<O: Occupant> Seat<O> {
     /// Does all that has been begun.
     fn finish(&mut self) {
         // Nothing suspends it then; but a process of its own may have to be waited for again.
-        while !self.go_on(&|| Some(Budget::WHOLE)) {}
+        while !self.go_on(&|| Some(FuelSlice::WHOLE)) {}
     }
 
     /// Of packets that have been [begun](Self::begin) and that the module is done with: which it drops, and which it has not seen to their end.
-    pub fn verdict(&mut self) -> Verdict {
-        Verdict { dropped: self.dropped, unserved: self.instance.take_unserved() | self.skipped }
+    pub fn verdict(&mut self) -> BatchVerdict {
+        BatchVerdict { dropped: self.dropped, unserved: self.instance.take_unserved() | self.skipped }
     }
 
     /// Time goes on though no packet says so: begins the tick that is due, in the same way.
-    pub fn begin_pass(&mut self, at: Moment, budget: &dyn Fn() -> Option<Budget>) -> bool {
+    pub fn begin_pass(&mut self, at: Moment, budget: &dyn Fn() -> Option<FuelSlice>) -> bool {
         let tick = self.clock.pass(at);
         self.calls.extend(tick.map(tick_between));
         self.go_on(budget)
@@ -208,7 +208,7 @@ impl<O: Occupant> Seat<O> {
 
     /// The same to its end.
     pub fn pass(&mut self, at: Moment) {
-        self.begin_pass(at, &|| Some(Budget::WHOLE));
+        self.begin_pass(at, &|| Some(FuelSlice::WHOLE));
         self.finish();
     }
 
@@ -223,7 +223,7 @@ impl<O: Occupant> Seat<O> {
     }
 
     /// Begins to tell the module something, where it wants to be told, in the same way.
-    pub fn begin_news(&mut self, news: News, budget: &dyn Fn() -> Option<Budget>) -> bool {
+    pub fn begin_news(&mut self, news: News, budget: &dyn Fn() -> Option<FuelSlice>) -> bool {
         // What it emits then has an allowance of its own.
         self.instance.begin_block();
         self.calls.push_back(Call::News(news));
@@ -231,13 +231,13 @@ impl<O: Occupant> Seat<O> {
     }
 
     /// Begins to tell the module that no more packets come, in the same way.
-    pub fn begin_stop(&mut self, budget: &dyn Fn() -> Option<Budget>) -> bool {
+    pub fn begin_stop(&mut self, budget: &dyn Fn() -> Option<FuelSlice>) -> bool {
         self.calls.push_back(Call::Stop { now: Timestamp(self.clock.now) });
         self.go_on(budget)
     }
 
     /// Goes on with what has been begun. The budget is asked for before each call, and is none when it is used up; at least one call is made.
-    pub fn go_on(&mut self, budget: &dyn Fn() -> Option<Budget>) -> bool {
+    pub fn go_on(&mut self, budget: &dyn Fn() -> Option<FuelSlice>) -> bool {
         let mut is_first = true;
         loop {
             // Before the budget: the last call may have ended exactly with it.
@@ -245,7 +245,7 @@ impl<O: Occupant> Seat<O> {
                 self.under_way = None;
                 return true;
             }
-            let least = is_first.then_some(Budget { fuel: 1, until: None });
+            let least = is_first.then_some(FuelSlice { fuel: 1, until: None });
             let Some(budget) = budget().or(least) else { return false };
             is_first = false;
             let step = match self.calls.pop_front_if(|_| !self.instance.is_suspended()) {
@@ -253,8 +253,8 @@ impl<O: Occupant> Seat<O> {
                 None => self.instance.resume(budget),
             };
             match step {
-                Step::Suspended => return false,
-                Step::Done(dropped) => self.dropped |= dropped,
+                CallStep::Suspended => return false,
+                CallStep::Done(dropped) => self.dropped |= dropped,
             }
         }
     }
@@ -277,7 +277,7 @@ impl<O: Occupant> Seat<O> {
 
     /// The same to its end.
     pub fn stop(&mut self) {
-        self.begin_stop(&|| Some(Budget::WHOLE));
+        self.begin_stop(&|| Some(FuelSlice::WHOLE));
         self.finish();
     }
 }
@@ -288,7 +288,7 @@ fn tick_between((now, periods): (u64, u64)) -> Call {
 }
 
 /// Keeps a packet's memory.
-fn pin(window: &Window, address: u32, len: u32) -> Result<Pinned, NotPinned> {
+fn pin(window: &PacketWindow, address: u32, len: u32) -> Result<Pinned, NotPinned> {
     let pin = window.pin(address, len).map_err(|error| match error {
         PinError::Never => NotPinned::Never,
         PinError::Full => NotPinned::Full,
@@ -337,7 +337,8 @@ impl Clock {
         let batch = block.batch(batch);
         let mask = mask & batch.mask;
         let number = |i: usize| u32::try_from(batch.first + i).unwrap_or(u32::MAX);
-        let call = |mask| Call::Batch(Batch { descriptors: batch.guest_address, mask, first: number(0) });
+        let call =
+            |mask| Call::Batch(BatchInput { descriptors: batch.guest_address, mask, first: number(0) });
         let mut from = 0;
         if self.is_due(batch.latest) {
             let packets = block.descriptors().iter().skip(batch.first).take(batch.count);

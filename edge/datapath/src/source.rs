@@ -4,8 +4,8 @@
 use crate::moment::Moment;
 use std::time::Duration;
 use weir_netio::{
-    Block, Capture, DescriptorRing, Live, LiveError, LiveEvent, LiveNext, LiveOptions, LiveTotals, Next,
-    ReadError, Sink, Totals,
+    Block, Capture, CaptureNext, CaptureReadError, DescriptorRing, LiveError, LiveEvent, LiveOptions,
+    LivePoll, LiveSink, LiveSource, LiveTotals, Totals,
 };
 use weir_units::Nanos;
 use weir_wire::LinkType;
@@ -18,7 +18,7 @@ const FULL: Duration = Duration::from_millis(1);
 pub enum FetchError {
     /// The capture.
     #[error(transparent)]
-    Capture(#[from] ReadError),
+    Capture(#[from] CaptureReadError),
     /// The interface.
     #[error(transparent)]
     Live(#[from] LiveError),
@@ -26,7 +26,7 @@ pub enum FetchError {
 
 /// The result of reading on.
 #[derive(Debug)]
-pub enum Found {
+pub enum Poll {
     /// Packets.
     Block(Block),
     /// Every place for packets is in use.
@@ -45,7 +45,7 @@ pub enum PacketSource {
     /// A file or a stream.
     Capture(Box<Capture>),
     /// An interface.
-    Live(Box<Live>),
+    Live(Box<LiveSource>),
 }
 
 impl PacketSource {
@@ -55,7 +55,7 @@ impl PacketSource {
     ///
     /// It cannot be opened.
     pub fn interface(name: &str, options: LiveOptions) -> Result<Self, LiveError> {
-        Ok(Self::Live(Box::new(Live::open_or_wait(name, options)?)))
+        Ok(Self::Live(Box::new(LiveSource::open_or_wait(name, options)?)))
     }
 
     /// The name of an interface; of a capture there is none.
@@ -95,7 +95,7 @@ impl PacketSource {
     /// # Errors
     ///
     /// It cannot be opened.
-    pub fn sink(&mut self) -> Result<Option<Sink>, LiveError> {
+    pub fn sink(&mut self) -> Result<Option<LiveSink>, LiveError> {
         match self {
             Self::Capture(_) => Ok(None),
             Self::Live(live) => live.sink().map(Some),
@@ -150,27 +150,27 @@ impl PacketSource {
     /// # Errors
     ///
     /// [`FetchError`]: nothing more comes.
-    pub fn next(&mut self, wait: Nanos) -> Result<Found, FetchError> {
+    pub fn next(&mut self, wait: Nanos) -> Result<Poll, FetchError> {
         Ok(match self {
             Self::Capture(capture) => match capture.next_block()? {
-                Next::Block(block) => Found::Block(block),
-                Next::Full => Found::Full,
-                Next::End => Found::End,
+                CaptureNext::Block(block) => Poll::Block(block),
+                CaptureNext::Full => Poll::Full,
+                CaptureNext::End => Poll::End,
             },
             Self::Live(live) => {
                 let begin = Moment::now();
                 match live.next_block(wait)? {
-                    LiveNext::Block(block) => Found::Block(block),
-                    LiveNext::Full => Found::Full,
-                    LiveNext::Quiet => Found::Quiet(begin),
-                    LiveNext::Event(event) => Found::Event(event),
-                    LiveNext::End => Found::End,
+                    LivePoll::Block(block) => Poll::Block(block),
+                    LivePoll::Full => Poll::Full,
+                    LivePoll::Quiet => Poll::Quiet(begin),
+                    LivePoll::Event(event) => Poll::Event(event),
+                    LivePoll::End => Poll::End,
                 }
             }
         })
     }
 
-    /// Waits where [`Found::Full`] came though nothing is under way: the holder of the last block is about to drop it.
+    /// Waits where [`Poll::Full`] came though nothing is under way: the holder of the last block is about to drop it.
     pub fn pause(&self) {
         std::thread::sleep(FULL);
     }

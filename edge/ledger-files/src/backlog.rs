@@ -1,7 +1,7 @@
 //! Entries that are not written yet, within a bound.
 
 use std::collections::{HashMap, VecDeque};
-use weir_ledger::{Event, Session, Usage};
+use weir_ledger::{LedgerEvent, SessionId, Usage};
 use weir_units::Timestamp;
 
 /// An entry without its place in the chain, which it gets when it is written.
@@ -9,7 +9,7 @@ use weir_units::Timestamp;
 pub(crate) struct Waiting {
     pub(crate) begin: Timestamp,
     pub(crate) end: Timestamp,
-    pub(crate) event: Event,
+    pub(crate) event: LedgerEvent,
 }
 
 /// Entries in the order in which they will be written. When there are too many, usage of the same session is added up.
@@ -70,7 +70,7 @@ impl Backlog {
         (!is_whole).then(|| Waiting {
             begin: self.others_begin.unwrap_or(last.end).min(last.end),
             end: last.end,
-            event: Event::Backlog {
+            event: LedgerEvent::Backlog {
                 merged: self.merged,
                 lost: self.lost,
                 others: Box::new(self.others.clone()),
@@ -86,19 +86,19 @@ impl Backlog {
     /// Makes room for half of what may be held: a quarter is left for sums of sessions, a quarter for other entries. The latest stay.
     fn compact(&mut self) {
         let quarter = self.most / 4;
-        let mut sums: HashMap<Session, Waiting> = HashMap::new();
+        let mut sums: HashMap<SessionId, Waiting> = HashMap::new();
         let (mut events, mut kept) = (0, VecDeque::new());
         // From the latest to the earliest, so that each sum stands where the session's last entry stood, and ends stay in order.
         let latest_first = std::mem::take(&mut self.entries).into_iter().rev();
         for Waiting { begin, end, event } in latest_first.flat_map(Waiting::apart) {
             match event {
-                Event::Usage { session, intervals, usage } => {
+                LedgerEvent::Usage { session, intervals, usage } => {
                     if let Some(sum) = sums.get_mut(&session) {
                         sum.add(begin, intervals, &usage);
                         self.merged = self.merged.saturating_add(1);
                     } else if sums.len() < quarter {
                         kept.push_front(Kept::SumOf(session.clone()));
-                        let event = Event::Usage { session: session.clone(), intervals, usage };
+                        let event = LedgerEvent::Usage { session: session.clone(), intervals, usage };
                         sums.insert(session, Waiting { begin, end, event });
                     } else {
                         self.others.merge(&usage);
@@ -125,34 +125,34 @@ impl Backlog {
 }
 
 enum Kept {
-    SumOf(Session),
+    SumOf(SessionId),
     Other(Waiting),
 }
 
 impl Waiting {
     /// How many entries it counts for.
     fn weight(&self) -> usize {
-        if let Event::Idle { idle } = &self.event { idle.count() } else { 1 }
+        if let LedgerEvent::Idle { idle } = &self.event { idle.count() } else { 1 }
     }
 
     /// One about several idle sessions as one for each of them, the last one first; any other as it is.
     fn apart(self) -> impl Iterator<Item = Waiting> {
         let Waiting { begin, end, event } = self;
         let (idle, other) = match event {
-            Event::Idle { idle } => (Some(idle), None),
+            LedgerEvent::Idle { idle } => (Some(idle), None),
             event => (None, Some(event)),
         };
         let sessions = idle.into_iter().flat_map(|idle| idle.into_sessions().rev());
         let usages = sessions.map(|(session, memory)| {
             let usage = Box::new(Usage { memory, ..Usage::default() });
-            Event::Usage { session, intervals: 1, usage }
+            LedgerEvent::Usage { session, intervals: 1, usage }
         });
         other.into_iter().chain(usages).map(move |event| Waiting { begin, end, event })
     }
 
     fn add(&mut self, from: Timestamp, more: u64, other: &Usage) {
         self.begin = self.begin.min(from);
-        if let Event::Usage { intervals, usage, .. } = &mut self.event {
+        if let LedgerEvent::Usage { intervals, usage, .. } = &mut self.event {
             *intervals = intervals.saturating_add(more);
             usage.merge(other);
         }
@@ -168,33 +168,33 @@ mod tests {
     use weir_ledger::{ByteSeconds, IDLE_MAX, Idle};
     use weir_units::{Bytes, Nanos};
 
-    fn session(id: u64) -> Session {
-        Session { name: Name::new("s").unwrap(), id }
+    fn session(id: u64) -> SessionId {
+        SessionId { name: Name::new("s").unwrap(), id }
     }
 
     fn memory(bytes: u64) -> ByteSeconds {
         ByteSeconds::of(Bytes(bytes), Nanos(7))
     }
 
-    fn waiting(at: u64, event: Event) -> Waiting {
+    fn waiting(at: u64, event: LedgerEvent) -> Waiting {
         Waiting { begin: Timestamp(at), end: Timestamp(at + 1), event }
     }
 
     fn usage(id: u64, at: u64) -> Waiting {
         let usage = Box::new(Usage { packets_in: 1, memory: memory(id), ..Usage::default() });
-        waiting(at, Event::Usage { session: session(id), intervals: 1, usage })
+        waiting(at, LedgerEvent::Usage { session: session(id), intervals: 1, usage })
     }
 
     /// Sessions that were idle, from the first to before the last.
     fn idle(sessions: std::ops::Range<u64>, at: u64) -> Vec<Waiting> {
         let entries = Idle::of(sessions.map(|id| (session(id), memory(id))));
-        entries.into_iter().map(|idle| waiting(at, Event::Idle { idle })).collect()
+        entries.into_iter().map(|idle| waiting(at, LedgerEvent::Idle { idle })).collect()
     }
 
     /// How many intervals a session has, and what it used in them.
-    type Billed = BTreeMap<Session, (u64, Usage)>;
+    type Billed = BTreeMap<SessionId, (u64, Usage)>;
 
-    fn add(billed: &mut Billed, of: &Session, intervals: u64, usage: &Usage) {
+    fn add(billed: &mut Billed, of: &SessionId, intervals: u64, usage: &Usage) {
         let (sum, used) = billed.entry(of.clone()).or_default();
         *sum += intervals;
         used.merge(usage);
@@ -205,8 +205,10 @@ mod tests {
         let mut billed = Billed::new();
         for waiting in entries {
             match &waiting.event {
-                Event::Usage { session, intervals, usage } => add(&mut billed, session, *intervals, usage),
-                Event::Idle { idle } => {
+                LedgerEvent::Usage { session, intervals, usage } => {
+                    add(&mut billed, session, *intervals, usage)
+                }
+                LedgerEvent::Idle { idle } => {
                     for (session, memory) in idle.iter() {
                         add(&mut billed, session, 1, &Usage { memory, ..Usage::default() });
                     }
@@ -238,7 +240,7 @@ mod tests {
             let intervals: u64 = billed(backlog.iter()).values().map(|(intervals, _)| intervals).sum();
             assert_eq!(backlog.others.is_empty(), sessions < 8);
             assert!(sessions == 1_000 || intervals == 5_000);
-            let Some(Waiting { event: Event::Backlog { merged, lost: 0, others }, end, .. }) =
+            let Some(Waiting { event: LedgerEvent::Backlog { merged, lost: 0, others }, end, .. }) =
                 backlog.confession()
             else {
                 panic!("nothing was confessed")
@@ -286,7 +288,7 @@ mod tests {
                 let come = match kind {
                     0 => vec![usage(first, at)],
                     1 => idle(first..first + count, at),
-                    _ => vec![waiting(at, Event::NodeStop)],
+                    _ => vec![waiting(at, LedgerEvent::NodeStop)],
                 };
                 events += u64::from(kind == 2);
                 for (session, (intervals, usage)) in billed(come.iter()) {
@@ -304,7 +306,7 @@ mod tests {
                 prop_assert_eq!(&found, &expected);
             }
             prop_assert!(backlog.iter().zip(backlog.iter().skip(1)).all(|(a, b)| a.end <= b.end));
-            let kept = backlog.iter().filter(|waiting| waiting.event == Event::NodeStop).count() as u64;
+            let kept = backlog.iter().filter(|waiting| waiting.event == LedgerEvent::NodeStop).count() as u64;
             prop_assert_eq!(kept + backlog.lost, events);
             let intervals = |billed: &Billed| billed.values().map(|(intervals, _)| intervals).sum::<u64>();
             let written = backlog.weight() as u64 - kept;
@@ -319,7 +321,7 @@ mod tests {
             backlog.push(Waiting {
                 begin: Timestamp(at),
                 end: Timestamp(at),
-                event: Event::ClockSet { before: Timestamp(at) },
+                event: LedgerEvent::ClockSet { before: Timestamp(at) },
             });
         }
         assert_eq!(backlog.lost + backlog.weight() as u64, 1_000);

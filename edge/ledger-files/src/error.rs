@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use weir_ledger::Wrong;
+use weir_ledger::LedgerProblem;
 use weir_units::Shown as _;
 
 /// Why a ledger cannot be opened for writing.
@@ -30,13 +30,13 @@ pub enum LedgerError {
     #[error(
         "the ledger was changed: {0}; keep its folder as evidence under another name, and start the node with a new one"
     )]
-    Damaged(Wrong),
+    Damaged(LedgerProblem),
     /// The ledger's last segment is empty and its number is the last one that there can be.
     #[error("the ledger has no number left for another segment: start a new one")]
     Exhausted,
 }
 
-/// Why entries were not written. They are held, and the next [`crate::Ledger::commit`] tries again.
+/// Why entries were not written. They are held, and the next [`crate::LedgerWriter::commit`] tries again.
 #[derive(Debug)]
 pub struct CommitError {
     /// What the system said.
@@ -81,7 +81,7 @@ impl std::error::Error for CommitError {
 
 /// Why a ledger cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum ReadError {
+pub enum LedgerReadError {
     /// There is no such folder, or no ledger in it.
     #[error("there is no ledger in {}: a node's configuration says where it keeps its own", .0.shown())]
     None(PathBuf),
@@ -95,7 +95,7 @@ pub enum ReadError {
     },
     /// The ledger is not as it was written.
     #[error("the ledger was changed: {0}")]
-    Wrong(Wrong),
+    Wrong(LedgerProblem),
 }
 
 /// Whether the system lacks room, which may come back, and nothing else is wrong.

@@ -1,6 +1,6 @@
 //! Segments as files of a folder.
 
-use crate::{LedgerError, Storage, recover};
+use crate::{LedgerError, SegmentStorage, recover};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -12,22 +12,22 @@ const LOCK: &str = "lock";
 
 /// A folder of segments, held by one writer at a time. Only its owner reads and writes it.
 #[derive(Debug)]
-pub struct Folder {
-    folder: private::Folder,
+pub struct LedgerFolder {
+    folder: private::PrivateFolder,
     /// The current segment, once it is needed.
     current: Option<(u64, File)>,
     /// Held as long as this is.
     _lock: Locked,
 }
 
-impl Folder {
+impl LedgerFolder {
     /// Takes a folder for writing; it is made where it is not there.
     ///
     /// # Errors
     /// It cannot be made, another user owns it or a file in it, or another process writes there.
     pub fn open(path: &Path) -> Result<Self, LedgerError> {
         let refused = |source| LedgerError::Folder { path: path.to_owned(), source };
-        let folder = private::Folder::make(path).map_err(|error| refused(error.into()))?;
+        let folder = private::PrivateFolder::make(path).map_err(|error| refused(error.into()))?;
         let lock = folder
             .create(LOCK)
             .map_err(|error| LedgerError::Folder { path: path.join(LOCK), source: error.into() })?;
@@ -46,7 +46,7 @@ impl Folder {
     }
 }
 
-impl Storage for Folder {
+impl SegmentStorage for LedgerFolder {
     fn segments(&self) -> io::Result<Vec<u64>> {
         segments(self.folder.path())
     }
@@ -90,10 +90,11 @@ impl Storage for Folder {
     }
 }
 
-/// The folder as [`Folder::open`] finds it, and whether a node holds it. Nothing is made or changed; there is none where it can be made.
-fn look(path: &Path) -> Result<Option<(private::Folder, bool)>, LedgerError> {
+/// The folder as [`LedgerFolder::open`] finds it, and whether a node holds it. Nothing is made or changed; there is none where it can be made.
+fn look(path: &Path) -> Result<Option<(private::PrivateFolder, bool)>, LedgerError> {
     let refused = |path: PathBuf, source| LedgerError::Folder { path, source };
-    let folder = private::Folder::look(path).map_err(|error| refused(path.to_owned(), error.into()))?;
+    let folder =
+        private::PrivateFolder::look(path).map_err(|error| refused(path.to_owned(), error.into()))?;
     let Some(folder) = folder else { return Ok(None) };
     let is_held = match folder.open_file(LOCK) {
         Err(error) if error.kind() == ErrorKind::NotFound => false,
@@ -106,7 +107,7 @@ fn look(path: &Path) -> Result<Option<(private::Folder, bool)>, LedgerError> {
 /// Returns true where a node holds the ledger in this folder. Nothing is made or changed.
 ///
 /// # Errors
-/// As [`Folder::open`], but not that it is held.
+/// As [`LedgerFolder::open`], but not that it is held.
 pub fn is_held(path: &Path) -> Result<bool, LedgerError> {
     Ok(look(path)?.is_some_and(|(_, is_held)| is_held))
 }
@@ -114,7 +115,7 @@ pub fn is_held(path: &Path) -> Result<bool, LedgerError> {
 /// Checks that a node can go on with the ledger in this folder, or begin one. Nothing is made or changed.
 ///
 /// # Errors
-/// As [`Ledger::open`](crate::Ledger::open).
+/// As [`Ledger::open`](crate::LedgerWriter::open).
 pub fn check(path: &Path) -> Result<(), LedgerError> {
     let Some((folder, is_held)) = look(path)? else { return Ok(()) };
     if is_held {

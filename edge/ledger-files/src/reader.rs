@@ -1,17 +1,17 @@
 //! Reading a ledger, also while a node writes it.
 
 use crate::folder::{open_to_read, segment_path, segments};
-use crate::{ReadError, lines};
+use crate::{LedgerReadError, lines};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use weir_admission::Name;
-use weir_ledger::{Check, Entry, Event, Fed, Verified, Verifier};
+use weir_ledger::{Fed, LedgerCheck, LedgerEntry, LedgerEvent, VerifiedLedger, Verifier};
 use weir_units::Timestamp;
 
 /// Which entries are wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Filter {
+pub struct EntryFilter {
     /// Only what is about sessions of this name.
     pub session: Option<Name>,
     /// Only what ends after this (0: from the beginning) …
@@ -20,24 +20,26 @@ pub struct Filter {
     pub until: Timestamp,
 }
 
-impl Default for Filter {
+impl Default for EntryFilter {
     /// All.
     fn default() -> Self {
         Self { session: None, since: Timestamp(0), until: Timestamp(u64::MAX) }
     }
 }
 
-impl Filter {
+impl EntryFilter {
     /// What is wanted of an entry: all or nothing; of one about several idle sessions, those that are wanted.
-    pub fn pick(&self, entry: Entry) -> Option<Entry> {
+    pub fn pick(&self, entry: LedgerEntry) -> Option<LedgerEntry> {
         let is_late = entry.end > self.since || self.since == Timestamp(0);
         if !is_late || entry.end > self.until {
             return None;
         }
         let Some(name) = &self.session else { return Some(entry) };
         match entry.event {
-            Event::Idle { idle } => Some(Entry { event: Event::Idle { idle: idle.named(name)? }, ..entry }),
-            Event::Decision(ref decision) => decision
+            LedgerEvent::Idle { idle } => {
+                Some(LedgerEntry { event: LedgerEvent::Idle { idle: idle.named(name)? }, ..entry })
+            }
+            LedgerEvent::Decision(ref decision) => decision
                 .session
                 .as_ref()
                 .is_some_and(|session| session.as_str() == name.as_str())
@@ -50,33 +52,33 @@ impl Filter {
 
 /// The entries of a ledger, in their order. Everything is verified on the way: after the first thing that is wrong there are no more entries.
 #[derive(Debug)]
-pub struct Reader {
+pub struct LedgerReader {
     folder: PathBuf,
     /// Segments to come, the last one first.
     to_come: Vec<u64>,
     current: Option<(PathBuf, BufReader<File>)>,
     line: Vec<u8>,
     verifier: Verifier,
-    filter: Filter,
+    filter: EntryFilter,
     is_over: bool,
     /// Bytes that were read, and that there were when it was opened.
     read: u64,
     of: u64,
 }
 
-impl Reader {
+impl LedgerReader {
     /// Opens the ledger in a folder, without holding it.
     ///
     /// # Errors
     /// There is none.
-    pub fn open(folder: &Path, filter: Filter, check: Check) -> Result<Self, ReadError> {
+    pub fn open(folder: &Path, filter: EntryFilter, check: LedgerCheck) -> Result<Self, LedgerReadError> {
         let mut to_come = match segments(folder) {
             Ok(numbers) => numbers,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            Err(source) => return Err(ReadError::Io { path: folder.to_owned(), source }),
+            Err(source) => return Err(LedgerReadError::Io { path: folder.to_owned(), source }),
         };
         if to_come.is_empty() {
-            return Err(ReadError::None(folder.to_owned()));
+            return Err(LedgerReadError::None(folder.to_owned()));
         }
         to_come.reverse();
         let len = |number: &u64| segment_path(folder, *number).metadata().map_or(0, |found| found.len());
@@ -103,13 +105,13 @@ impl Reader {
     ///
     /// # Errors
     /// The first thing that is wrong.
-    pub fn finish(mut self) -> Result<Verified, ReadError> {
+    pub fn finish(mut self) -> Result<VerifiedLedger, LedgerReadError> {
         loop {
             match self.step() {
                 Ok(Some(fed)) if !self.is_tail(&fed) => {}
-                Ok(_) => return self.verifier.finish().map_err(ReadError::Wrong),
+                Ok(_) => return self.verifier.finish().map_err(LedgerReadError::Wrong),
                 // The verifier may still find that what is missing here comes later.
-                Err(ReadError::Wrong(_)) => {}
+                Err(LedgerReadError::Wrong(_)) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -121,27 +123,28 @@ impl Reader {
     }
 
     /// The next line; nothing at the end of the ledger.
-    fn step(&mut self) -> Result<Option<Fed>, ReadError> {
+    fn step(&mut self) -> Result<Option<Fed>, LedgerReadError> {
         loop {
             if let Some((path, source)) = &mut self.current {
                 let found = lines::next(source, &mut self.line)
-                    .map_err(|source| ReadError::Io { path: path.clone(), source })?;
+                    .map_err(|source| LedgerReadError::Io { path: path.clone(), source })?;
                 if found {
                     self.read += self.line.len() as u64;
-                    return self.verifier.feed(&self.line).map(Some).map_err(ReadError::Wrong);
+                    return self.verifier.feed(&self.line).map(Some).map_err(LedgerReadError::Wrong);
                 }
             }
             let Some(number) = self.to_come.pop() else { return Ok(None) };
             let path = segment_path(&self.folder, number);
-            let file = open_to_read(&path).map_err(|source| ReadError::Io { path: path.clone(), source })?;
+            let file =
+                open_to_read(&path).map_err(|source| LedgerReadError::Io { path: path.clone(), source })?;
             self.current = Some((path, BufReader::with_capacity(1 << 16, file)));
             self.verifier.segment(number);
         }
     }
 }
 
-impl Iterator for Reader {
-    type Item = Result<Entry, ReadError>;
+impl Iterator for LedgerReader {
+    type Item = Result<LedgerEntry, LedgerReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.is_over {
@@ -154,7 +157,7 @@ impl Iterator for Reader {
                 Ok(Some(fed)) if !self.is_tail(&fed) => {}
                 Ok(_) => {
                     self.is_over = true;
-                    return self.verifier.finish().err().map(|wrong| Err(ReadError::Wrong(wrong)));
+                    return self.verifier.finish().err().map(|wrong| Err(LedgerReadError::Wrong(wrong)));
                 }
                 Err(error) => {
                     self.is_over = true;
@@ -167,10 +170,10 @@ impl Iterator for Reader {
 }
 
 /// Reads the ledger in a folder, and says whether it is whole. The head that it returns is what the operator keeps elsewhere, to give it as
-/// [`Check::contains`] the next time.
+/// [`LedgerCheck::contains`] the next time.
 ///
 /// # Errors
 /// There is no ledger, or the first thing that is wrong with it.
-pub fn verify(folder: &Path, check: Check) -> Result<Verified, ReadError> {
-    Reader::open(folder, Filter::default(), check)?.finish()
+pub fn verify(folder: &Path, check: LedgerCheck) -> Result<VerifiedLedger, LedgerReadError> {
+    LedgerReader::open(folder, EntryFilter::default(), check)?.finish()
 }

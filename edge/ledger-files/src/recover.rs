@@ -1,9 +1,10 @@
 //! What a node finds of its ledger when it starts.
 
-use crate::{LedgerError, Storage, lines};
+use crate::{LedgerError, SegmentStorage, lines};
 use std::io::{self, BufReader};
 use weir_ledger::{
-    Check, Damage, FORMAT, Fed, Head, LINE_BYTES_MAX, Origin, Verified, Verifier, Wrong, unseal,
+    ChainStart, Damage, FORMAT, Fed, LINE_BYTES_MAX, LedgerCheck, LedgerHead, LedgerProblem, VerifiedLedger,
+    Verifier, unseal,
 };
 use weir_units::Timestamp;
 
@@ -12,7 +13,7 @@ pub(crate) const TORN_BYTES_MAX: usize = 64 << 20;
 
 /// Where the ledger goes on.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct RecoveredEnd {
     /// The last segment; 0 where there is none.
     pub(crate) segment: u64,
     /// Whether it is written in an earlier format, in which not all can be said.
@@ -22,14 +23,14 @@ pub(crate) struct Found {
     /// What is behind them.
     pub(crate) torn: Vec<u8>,
     /// The last whole line.
-    pub(crate) head: Option<Head>,
+    pub(crate) head: Option<LedgerHead>,
     /// Its end.
     pub(crate) end: Timestamp,
     /// Whether it says that the node ended in order.
     pub(crate) stopped: bool,
 }
 
-impl Found {
+impl RecoveredEnd {
     /// Checks that there is a number for the next segment.
     pub(crate) fn check_number(&self) -> Result<(), LedgerError> {
         if self.segment == u64::MAX { Err(LedgerError::Exhausted) } else { Ok(()) }
@@ -37,7 +38,7 @@ impl Found {
 }
 
 /// Looks at the last segment, and at the one before it, whose last line the first one of the last segment has to name.
-pub(crate) fn find(storage: &impl Storage) -> Result<Found, LedgerError> {
+pub(crate) fn find(storage: &impl SegmentStorage) -> Result<RecoveredEnd, LedgerError> {
     find_in(&storage.segments().map_err(LedgerError::Io)?, &|segment| storage.read(segment))
 }
 
@@ -45,10 +46,10 @@ pub(crate) fn find(storage: &impl Storage) -> Result<Found, LedgerError> {
 type Read<'a> = dyn Fn(u64) -> io::Result<Box<dyn io::Read + 'a>> + 'a;
 
 /// The same for these segments.
-pub(crate) fn find_in(numbers: &[u64], read: &Read<'_>) -> Result<Found, LedgerError> {
-    let Some((&last, former)) = numbers.split_last() else { return Ok(Found::default()) };
-    let mut verifier = Verifier::new(Check {
-        from: if last == 1 { Origin::Beginning } else { Origin::Anywhere },
+pub(crate) fn find_in(numbers: &[u64], read: &Read<'_>) -> Result<RecoveredEnd, LedgerError> {
+    let Some((&last, former)) = numbers.split_last() else { return Ok(RecoveredEnd::default()) };
+    let mut verifier = Verifier::new(LedgerCheck {
+        from: if last == 1 { ChainStart::Beginning } else { ChainStart::Anywhere },
         contains: None,
     });
     if let Some(&former) = former.last() {
@@ -58,7 +59,7 @@ pub(crate) fn find_in(numbers: &[u64], read: &Read<'_>) -> Result<Found, LedgerE
         }
         // A segment is begun only behind a whole line.
         if let Some(torn) = verifier.found().torn {
-            return Err(LedgerError::Damaged(Wrong { place: torn.place, what: Damage::Cut }));
+            return Err(LedgerError::Damaged(LedgerProblem { place: torn.place, what: Damage::Cut }));
         }
     }
     let Tail { len, torn, why } = scan(read, last, &mut verifier)?;
@@ -67,16 +68,16 @@ pub(crate) fn find_in(numbers: &[u64], read: &Read<'_>) -> Result<Found, LedgerE
     {
         return Err(LedgerError::Damaged(wrong));
     }
-    let Verified { head, stopped, .. } = *verifier.found();
+    let VerifiedLedger { head, stopped, .. } = *verifier.found();
     let is_early = len > 0 && verifier.format() != FORMAT;
-    Ok(Found { segment: last, is_early, len, torn, head, end: verifier.end(), stopped })
+    Ok(RecoveredEnd { segment: last, is_early, len, torn, head, end: verifier.end(), stopped })
 }
 
 /// A segment's whole lines, and what comes after the last of them.
 struct Tail {
     len: u64,
     torn: Vec<u8>,
-    why: Option<Wrong>,
+    why: Option<LedgerProblem>,
 }
 
 fn scan(read: &Read<'_>, segment: u64, verifier: &mut Verifier) -> Result<Tail, LedgerError> {
@@ -101,7 +102,7 @@ fn scan(read: &Read<'_>, segment: u64, verifier: &mut Verifier) -> Result<Tail, 
 
 /// Whether a system that lost its power can have left this: nothing of it is a whole line. (Blocks of a write reach the disk in any order, and those
 /// that did not are zeros.)
-fn is_crash(wrong: &Wrong, torn: &[u8]) -> bool {
+fn is_crash(wrong: &LedgerProblem, torn: &[u8]) -> bool {
     let is_line = |line: &[u8]| line.len() <= LINE_BYTES_MAX && unseal(line).is_ok();
     matches!(wrong.what, Damage::Changed(_) | Damage::TooLong)
         && torn.len() <= TORN_BYTES_MAX
@@ -109,7 +110,7 @@ fn is_crash(wrong: &Wrong, torn: &[u8]) -> bool {
 }
 
 /// The first steps of a node after a crash: what is torn is put aside, and then cut off.
-pub(crate) fn repair(storage: &mut impl Storage, len: u64, torn: &[u8]) -> io::Result<()> {
+pub(crate) fn repair(storage: &mut impl SegmentStorage, len: u64, torn: &[u8]) -> io::Result<()> {
     storage.put_aside(torn)?;
     storage.truncate(len)?;
     storage.sync()

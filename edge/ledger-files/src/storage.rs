@@ -2,10 +2,10 @@
 
 use std::io::{self, Read};
 
-/// Where segments lie. [`crate::Folder`] is a folder of files; tests have one in memory whose every call can fail.
+/// Where segments lie. [`crate::LedgerFolder`] is a folder of files; tests have one in memory whose every call can fail.
 ///
 /// Calls that write go to the current segment: the last one that was listed, or created since.
-pub trait Storage {
+pub trait SegmentStorage {
     /// The numbers of the segments, in rising order.
     fn segments(&self) -> io::Result<Vec<u64>>;
 

@@ -2,12 +2,12 @@
 
 use crate::backlog::{Backlog, Waiting};
 use crate::error::lacks_room;
-use crate::recover::{self, Found};
-use crate::{CommitError, Folder, LedgerError, Storage};
+use crate::recover::{self, RecoveredEnd};
+use crate::{CommitError, LedgerError, LedgerFolder, SegmentStorage};
 use std::io;
 use std::path::Path;
 use weir_admission::Name;
-use weir_ledger::{Digest, EntryRef, Event, FORMAT, Head, Text, seal};
+use weir_ledger::{Digest, EntryRef, FORMAT, LedgerEvent, LedgerHead, LedgerText, seal};
 use weir_units::{Bytes, Timestamp};
 
 /// What a node says of itself when it opens its ledger.
@@ -16,7 +16,7 @@ pub struct Start {
     /// The node's name, in every entry.
     pub node: Name,
     /// The version of weir.
-    pub version: Text,
+    pub version: LedgerText,
     /// The hash of its configuration.
     pub configuration: Digest,
     /// When it began.
@@ -25,7 +25,7 @@ pub struct Start {
 
 /// How a ledger is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct LedgerOptions {
     /// A segment that has so many bytes gets no further interval: the next one begins a new segment.
     pub segment_bytes: Bytes,
     /// How many entries are held in memory while they cannot be written; one of several idle sessions counts once for each. Up to a quarter as many
@@ -33,7 +33,7 @@ pub struct Options {
     pub held_max: usize,
 }
 
-impl Default for Options {
+impl Default for LedgerOptions {
     fn default() -> Self {
         Self { segment_bytes: Bytes(64 << 20), held_max: 16 << 10 }
     }
@@ -41,13 +41,13 @@ impl Default for Options {
 
 /// What was found when a ledger was opened.
 #[derive(Debug)]
-pub struct Opened {
+pub struct LedgerRecovery {
     /// Whether there was a ledger, and it ended without saying that the node had stopped.
     pub crashed: bool,
     /// Bytes behind the last whole line, which are put aside.
     pub torn: Bytes,
     /// The last line that was there.
-    pub head: Option<Head>,
+    pub head: Option<LedgerHead>,
     /// Why the first entries are still in memory, where they are: there is no room.
     pub held: Option<CommitError>,
 }
@@ -65,9 +65,9 @@ pub struct Held {
 
 /// A ledger that is open for writing.
 ///
-/// A ledger that is dropped without [`Ledger::stop`] looks as after a crash, which it is.
+/// A ledger that is dropped without [`LedgerWriter::stop`] looks as after a crash, which it is.
 #[derive(Debug)]
-pub struct Ledger<S: Storage = Folder> {
+pub struct LedgerWriter<S: SegmentStorage = LedgerFolder> {
     storage: S,
     node: Name,
     segment_bytes: u64,
@@ -81,32 +81,40 @@ pub struct Ledger<S: Storage = Folder> {
     is_dirty: bool,
     /// What a crash left behind them, to be put aside before anything is written.
     torn: Vec<u8>,
-    head: Option<Head>,
+    head: Option<LedgerHead>,
     /// The end of the last entry.
     end: Timestamp,
     backlog: Backlog,
 }
 
-impl Ledger<Folder> {
+impl LedgerWriter<LedgerFolder> {
     /// Opens the ledger in a folder, or begins one.
     ///
     /// # Errors
-    /// As [`Ledger::with_storage`], and where another node holds the folder.
-    pub fn open(folder: &Path, start: Start, options: Options) -> Result<(Self, Opened), LedgerError> {
-        Ledger::with_storage(Folder::open(folder)?, start, options)
+    /// As [`LedgerWriter::with_storage`], and where another node holds the folder.
+    pub fn open(
+        folder: &Path,
+        start: Start,
+        options: LedgerOptions,
+    ) -> Result<(Self, LedgerRecovery), LedgerError> {
+        LedgerWriter::with_storage(LedgerFolder::open(folder)?, start, options)
     }
 }
 
-impl<S: Storage> Ledger<S> {
+impl<S: SegmentStorage> LedgerWriter<S> {
     /// Goes on with the ledger that lies in a storage, or begins one: says whether it recovered from a crash, and that the node started. Both is
-    /// written when this returns, unless there is no room ([`Opened::held`]).
+    /// written when this returns, unless there is no room ([`LedgerRecovery::held`]).
     ///
     /// # Errors
     /// The ledger was changed, or cannot be read, or not be written for another reason than a full disk.
-    pub fn with_storage(storage: S, start: Start, options: Options) -> Result<(Self, Opened), LedgerError> {
+    pub fn with_storage(
+        storage: S,
+        start: Start,
+        options: LedgerOptions,
+    ) -> Result<(Self, LedgerRecovery), LedgerError> {
         let found = recover::find(&storage)?;
         found.check_number()?;
-        let Found { segment, is_early, len, torn, head, end, stopped } = found;
+        let RecoveredEnd { segment, is_early, len, torn, head, end, stopped } = found;
         let Start { node, version, configuration, at } = start;
         let torn_bytes = torn.len() as u64;
         let crashed = segment > 0 && !stopped;
@@ -124,24 +132,24 @@ impl<S: Storage> Ledger<S> {
             backlog: Backlog::new(options.held_max),
         };
         if crashed || torn_bytes > 0 {
-            ledger.push_at(at, Event::Recovered { torn_bytes });
+            ledger.push_at(at, LedgerEvent::Recovered { torn_bytes });
         }
-        ledger.push_at(at, Event::NodeStart { version, configuration });
+        ledger.push_at(at, LedgerEvent::NodeStart { version, configuration });
         let held = match ledger.commit() {
             Ok(_) => None,
             Err(error) if lacks_room(&error.cause) => Some(error),
             Err(error) => return Err(LedgerError::Io(error.cause)),
         };
-        Ok((ledger, Opened { crashed, torn: Bytes(torn_bytes), head, held }))
+        Ok((ledger, LedgerRecovery { crashed, torn: Bytes(torn_bytes), head, held }))
     }
 
     /// Adds something that happened at once. It is in memory until [`Self::commit`].
-    pub fn push_at(&mut self, at: Timestamp, event: Event) {
+    pub fn push_at(&mut self, at: Timestamp, event: LedgerEvent) {
         self.push(at, at, event);
     }
 
     /// Adds something that lasted. It is in memory until [`Self::commit`]. An end before the beginning is taken for the beginning.
-    pub fn push(&mut self, begin: Timestamp, end: Timestamp, event: Event) {
+    pub fn push(&mut self, begin: Timestamp, end: Timestamp, event: LedgerEvent) {
         self.backlog.push(Waiting { begin, end: end.max(begin), event });
     }
 
@@ -149,7 +157,7 @@ impl<S: Storage> Ledger<S> {
     ///
     /// # Errors
     /// Nothing of it is written, or nobody knows. All stays in memory, within its bound, and the next call tries again.
-    pub fn commit(&mut self) -> Result<Option<Head>, CommitError> {
+    pub fn commit(&mut self) -> Result<Option<LedgerHead>, CommitError> {
         self.write().map_err(|cause| {
             let Held { entries: held, merged, lost } = self.held();
             CommitError { cause, held, merged, lost }
@@ -161,13 +169,13 @@ impl<S: Storage> Ledger<S> {
     ///
     /// # Errors
     /// As of [`Self::commit`], which can be tried again. What is never written is lost; the ledger on the disk is whole up to there.
-    pub fn stop(&mut self, at: Timestamp) -> Result<Option<Head>, CommitError> {
-        self.push_at(at, Event::NodeStop);
+    pub fn stop(&mut self, at: Timestamp) -> Result<Option<LedgerHead>, CommitError> {
+        self.push_at(at, LedgerEvent::NodeStop);
         self.commit()
     }
 
     /// The last line that is written and synced.
-    pub fn head(&self) -> Option<Head> {
+    pub fn head(&self) -> Option<LedgerHead> {
         self.head
     }
 
@@ -213,12 +221,12 @@ impl<S: Storage> Ledger<S> {
             if std::mem::take(&mut begins_segment) {
                 // Not before the last entry, so that the clock is set behind the segment's first line.
                 let at = waiting.end.max(batch.end);
-                let first = Event::Segment { format: FORMAT, segment: self.segment };
+                let first = LedgerEvent::Segment { format: FORMAT, segment: self.segment };
                 batch.add(&self.node, at, at, &first);
             }
             if waiting.end < batch.end {
                 let before = batch.end;
-                batch.add(&self.node, waiting.end, waiting.end, &Event::ClockSet { before });
+                batch.add(&self.node, waiting.end, waiting.end, &LedgerEvent::ClockSet { before });
             }
             batch.add(&self.node, waiting.begin, waiting.end, &waiting.event);
         }
@@ -229,18 +237,18 @@ impl<S: Storage> Ledger<S> {
 /// Lines that are about to be written.
 struct Batch {
     bytes: Vec<u8>,
-    head: Option<Head>,
+    head: Option<LedgerHead>,
     end: Timestamp,
 }
 
 impl Batch {
-    fn add(&mut self, node: &Name, begin: Timestamp, end: Timestamp, event: &Event) {
+    fn add(&mut self, node: &Name, begin: Timestamp, end: Timestamp, event: &LedgerEvent) {
         let (sequence, prev) = match self.head {
             Some(head) => (head.sequence.saturating_add(1), head.hash),
             None => (1, Digest::NONE),
         };
         let hash = seal(EntryRef { sequence, node, begin, end, event }, prev, &mut self.bytes);
-        self.head = Some(Head { sequence, hash });
+        self.head = Some(LedgerHead { sequence, hash });
         self.end = end;
     }
 }

@@ -1,7 +1,7 @@
 //! Reads a capture and prints what it held and what reading it cost: `cargo run --release --example count FILE [--stream]`.
 
 use std::time::Instant;
-use weir_netio::{Capture, Input, Next, Options};
+use weir_netio::{Capture, CaptureInput, CaptureNext, CaptureOptions};
 
 fn cpu_seconds() -> f64 {
     // SAFETY: getrusage fills the struct that it is given; all zeros are a value of it.
@@ -18,13 +18,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let stream = arguments.iter().position(|a| a == "--stream").map(|i| arguments.remove(i)).is_some();
     let input = match arguments.first().map(String::as_str) {
-        None | Some("-") => Input::Stdin,
-        Some(path) => Input::File(path.into()),
+        None | Some("-") => CaptureInput::Stdin,
+        Some(path) => CaptureInput::File(path.into()),
     };
     let (begin, cpu) = (Instant::now(), cpu_seconds());
-    let mut capture = Capture::open_with(input, Options { stream, ..Options::default() })?;
+    let mut capture = Capture::open_with(input, CaptureOptions { stream, ..CaptureOptions::default() })?;
     let mut blocks = 0u64;
-    while let Next::Block(block) = capture.next_block()? {
+    while let CaptureNext::Block(block) = capture.next_block()? {
         blocks += 1;
         std::hint::black_box(block.descriptors());
     }

@@ -2,7 +2,7 @@
 
 use crate::memory::sealed;
 use crate::pin::Keeping;
-use crate::window::Window;
+use crate::window::PacketWindow;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) type Holders = [AtomicU32; CHUNKS];
 /// Chunks, and how many hold each of them.
 #[derive(Debug)]
 pub(crate) struct Arena {
-    window: Arc<Window>,
+    window: Arc<PacketWindow>,
     holders: Arc<Holders>,
     chunk_bytes: usize,
 }
@@ -52,7 +52,7 @@ impl Arena {
 
     fn of(chunk_bytes: usize, holders: Arc<Holders>, keeping: Keeping) -> io::Result<Self> {
         let (file, mapping) = sealed(c"weir-packets", chunk_bytes * CHUNKS)?;
-        Ok(Self { window: Arc::new(Window::of_memory(file, mapping, keeping)), holders, chunk_bytes })
+        Ok(Self { window: Arc::new(PacketWindow::of_memory(file, mapping, keeping)), holders, chunk_bytes })
     }
 
     /// Bytes of a chunk.
@@ -60,7 +60,7 @@ impl Arena {
         self.chunk_bytes
     }
 
-    pub(crate) fn window(&self) -> &Arc<Window> {
+    pub(crate) fn window(&self) -> &Arc<PacketWindow> {
         &self.window
     }
 

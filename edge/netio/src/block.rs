@@ -5,7 +5,7 @@ use crate::left::{Checksum, Checksums};
 use crate::live::{FrameHold, RingHold};
 use crate::memory::page_bytes;
 use crate::ring::{DescriptorRing, Slot};
-use crate::window::Window;
+use crate::window::PacketWindow;
 use std::ops::Range;
 use std::sync::Arc;
 use weir_abi::{ARENA_BASE, BATCH_PACKETS, Descriptor};
@@ -44,7 +44,7 @@ impl From<FrameHold> for Keep {
     }
 }
 
-/// Up to [`crate::BLOCK_PACKETS`] packets in a row, all in one [`Window`].
+/// Up to [`crate::BLOCK_PACKETS`] packets in a row, all in one [`PacketWindow`].
 ///
 /// Dropping it gives back the room of its descriptors and packets.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub struct Block {
     /// Places in the slot of its first packet, and behind its last one; at most [`crate::BLOCK_PACKETS`].
     pub(crate) start: u16,
     pub(crate) end: u16,
-    pub(crate) window: Arc<Window>,
+    pub(crate) window: Arc<PacketWindow>,
     /// Keeps the packets' bytes as they are, where they are not a file's.
     pub(crate) _hold: Keep,
     pub(crate) number: u64,
@@ -64,7 +64,7 @@ pub struct Block {
 
 /// Up to 64 packets of a block: what one call of a module handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Batch {
+pub struct PacketBatch {
     /// Guest address of the first descriptor: the begin of a page.
     pub guest_address: u32,
     /// Descriptors in it; only a block's last batch has fewer than 64.
@@ -145,7 +145,7 @@ impl Block {
     }
 
     /// Where its packets' bytes are.
-    pub fn window(&self) -> &Arc<Window> {
+    pub fn window(&self) -> &Arc<PacketWindow> {
         &self.window
     }
 
@@ -155,17 +155,23 @@ impl Block {
     }
 
     /// Batch `i`; an empty one at or beyond [`batch_count`](Self::batch_count).
-    pub fn batch(&self, i: usize) -> Batch {
+    pub fn batch(&self, i: usize) -> PacketBatch {
         let first = i.saturating_mul(BATCH_PACKETS).min(self.len());
         let count = (self.len() - first).min(BATCH_PACKETS);
         let mask = if count == 64 { u64::MAX } else { (1u64 << count) - 1 };
         let mask = if first == 0 { mask & (u64::MAX << self.lead()) } else { mask };
         let latest = self.latest.get(i).copied().unwrap_or_default();
-        Batch { guest_address: self.slot.guest_address(self.base() + first), count, mask, first, latest }
+        PacketBatch {
+            guest_address: self.slot.guest_address(self.base() + first),
+            count,
+            mask,
+            first,
+            latest,
+        }
     }
 
     /// Its batches, in order.
-    pub fn batches(&self) -> impl Iterator<Item = Batch> + '_ {
+    pub fn batches(&self) -> impl Iterator<Item = PacketBatch> + '_ {
         (0..self.batch_count()).map(|i| self.batch(i))
     }
 

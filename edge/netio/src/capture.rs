@@ -2,14 +2,14 @@
 
 use crate::arena::Hold;
 use crate::block::Block;
-use crate::error::{ReadError, SourceName};
+use crate::error::{CaptureReadError, SourceName};
 use crate::file::{Extend, MappedFile};
 use crate::format::AnyFormat;
-use crate::reader::{Filling, LARGE_RECORD, Reader, Stop};
+use crate::reader::{FillPause, Filling, LARGE_RECORD, PacketReader};
 use crate::ring::DescriptorRing;
-use crate::stream::Stream;
-use crate::totals::{Counts, Reason, Totals, Truncation};
-use crate::window::Window;
+use crate::stream::CaptureStream;
+use crate::totals::{EndReason, PacketCounts, Totals, Truncation};
+use crate::window::PacketWindow;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use weir_units::Bytes;
 
 /// What [`Capture::next_block`] finds.
 #[derive(Debug)]
-pub enum Next {
+pub enum CaptureNext {
     /// Packets.
     Block(Block),
     /// All room is taken by blocks in use: drop some first. Never said while there are none.
@@ -29,7 +29,7 @@ pub enum Next {
 
 /// How far a capture has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct CaptureProgress {
     /// Bytes read; of a compressed capture, compressed ones.
     pub done: Bytes,
     /// Bytes there are; unknown for a pipe.
@@ -41,7 +41,7 @@ pub struct Progress {
 pub struct Capture {
     pub(crate) name: SourceName,
     pub(crate) format: AnyFormat,
-    pub(crate) source: Source,
+    pub(crate) source: CaptureSource,
     pub(crate) total: Option<Bytes>,
     /// Device and inode number of a file.
     pub(crate) identity: Option<(u64, u64)>,
@@ -53,18 +53,18 @@ pub struct Capture {
     /// Where the last record began that was passed over: that is where a capture is cut whose end is inside it.
     pub(crate) skipped: u64,
     pub(crate) blocks: u64,
-    pub(crate) counts: Counts,
+    pub(crate) counts: PacketCounts,
     pub(crate) filling: Option<Filling<Hold>>,
     pub(crate) ended: bool,
     pub(crate) truncated: Option<Truncation>,
-    pub(crate) error: Option<ReadError>,
+    pub(crate) error: Option<CaptureReadError>,
 }
 
 /// Where its bytes are.
 #[derive(Debug)]
-pub(crate) enum Source {
+pub(crate) enum CaptureSource {
     File(MappedFile),
-    Stream(Stream),
+    Stream(CaptureStream),
 }
 
 impl Capture {
@@ -95,22 +95,22 @@ impl Capture {
     }
 
     /// How far it has been read.
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> CaptureProgress {
         let done = match &self.source {
-            Source::File(file) => self.offset.min(file.size()),
-            Source::Stream(stream) => stream.done(),
+            CaptureSource::File(file) => self.offset.min(file.size()),
+            CaptureSource::Stream(stream) => stream.done(),
         };
-        Progress { done: Bytes(done), total: self.total }
+        CaptureProgress { done: Bytes(done), total: self.total }
     }
 
     /// What it held, up to the last block that was handed out. It can become truncated later: a mapped file can lose pages
     /// for as long as its blocks are in use, so ask again when they are done.
     pub fn totals(&self) -> Totals {
         let lost = match &self.source {
-            Source::File(file) => file.faults().lowest(),
-            Source::Stream(_) => None,
+            CaptureSource::File(file) => file.faults().lowest(),
+            CaptureSource::Stream(_) => None,
         };
-        let lost = lost.map(|offset| Truncation { offset, reason: Reason::Lost });
+        let lost = lost.map(|offset| Truncation { offset, reason: EndReason::Lost });
         let truncated = match (self.truncated.clone(), lost) {
             (Some(ours), Some(lost)) => Some(if lost.offset < ours.offset { lost } else { ours }),
             (ours, lost) => ours.or(lost),
@@ -124,23 +124,23 @@ impl Capture {
     ///
     /// # Errors
     ///
-    /// [`ReadError`], once; afterwards the capture is at its end.
-    pub fn next_block(&mut self) -> Result<Next, ReadError> {
+    /// [`CaptureReadError`], once; afterwards the capture is at its end.
+    pub fn next_block(&mut self) -> Result<CaptureNext, CaptureReadError> {
         if self.filling.is_none() && !self.ended {
-            let Some(slot) = self.ring.take() else { return Ok(Next::Full) };
+            let Some(slot) = self.ring.take() else { return Ok(CaptureNext::Full) };
             self.filling = Some(Filling::new(slot, Hold::default(), self.counts));
         }
         if !self.fill_block() {
-            return Ok(Next::Full);
+            return Ok(CaptureNext::Full);
         }
         let filled = self.filling.take().and_then(|filling| self.finish(filling));
         match (filled, self.error.take()) {
             (Some(block), error) => {
                 self.error = error;
-                Ok(Next::Block(block))
+                Ok(CaptureNext::Block(block))
             }
             (None, Some(error)) => Err(error),
-            (None, None) => Ok(Next::End),
+            (None, None) => Ok(CaptureNext::End),
         }
     }
 
@@ -148,44 +148,50 @@ impl Capture {
     fn fill_block(&mut self) -> bool {
         while !self.ended {
             let Some(filling) = &mut self.filling else { return true };
-            if let Source::File(file) = &mut self.source {
+            if let CaptureSource::File(file) = &mut self.source {
                 file.prepare(self.offset);
             }
             let count = filling.count;
             let view = match &self.source {
-                Source::File(file) => file.view(),
-                Source::Stream(stream) => stream.view(),
+                CaptureSource::File(file) => file.view(),
+                CaptureSource::Stream(stream) => stream.view(),
             };
-            let mut reader =
-                Reader { view, offset: self.offset, skipped: self.skipped, counts: self.counts, filling };
+            let mut reader = PacketReader {
+                view,
+                offset: self.offset,
+                skipped: self.skipped,
+                counts: self.counts,
+                filling,
+            };
             let stop = match &mut self.format {
                 AnyFormat::LittlePcap(format) => reader.read(format),
                 AnyFormat::BigPcap(format) => reader.read(format),
                 AnyFormat::Pcapng(format) => reader.read(format),
             };
-            let Reader { offset, skipped, counts, .. } = reader;
+            let PacketReader { offset, skipped, counts, .. } = reader;
             (self.offset, self.skipped, self.counts) = (offset, skipped, counts);
-            if let (Source::Stream(stream), true) = (&self.source, filling.count > count) {
+            if let (CaptureSource::Stream(stream), true) = (&self.source, filling.count > count) {
                 stream.hold(&mut filling.hold);
             }
             let (empty, large) = (filling.count == 0, LARGE_RECORD);
             match stop {
-                Stop::BlockFull => return true,
-                Stop::Corrupt(reason) => {
+                FillPause::BlockFull => return true,
+                FillPause::Corrupt(reason) => {
                     self.ended = true;
                     self.truncated = Some(Truncation { offset, reason });
                 }
-                Stop::LinkType { unknown, interface } => {
+                FillPause::LinkType { unknown, interface } => {
                     self.ended = true;
                     let packet = self.counts.packets.saturating_add(1);
                     let file = self.name.clone();
-                    self.error = Some(ReadError::LinkType { file, unknown, interface, packet, offset });
+                    self.error =
+                        Some(CaptureReadError::LinkType { file, unknown, interface, packet, offset });
                 }
-                Stop::More(need) if !empty && need.saturating_sub(offset) > large => return true,
-                Stop::More(need) => {
+                FillPause::More(need) if !empty && need.saturating_sub(offset) > large => return true,
+                FillPause::More(need) => {
                     let extended = match &mut self.source {
-                        Source::File(file) => file.extend(offset, need, empty),
-                        Source::Stream(stream) => stream.extend(offset, need),
+                        CaptureSource::File(file) => file.extend(offset, need, empty),
+                        CaptureSource::Stream(stream) => stream.extend(offset, need),
                     };
                     match extended {
                         Ok(Extend::Ready) => {}
@@ -211,14 +217,14 @@ impl Capture {
     /// Whether the record at `offset` would begin after the end of the capture.
     fn beyond_end(&self, offset: u64) -> bool {
         match &self.source {
-            Source::File(file) => offset > file.size(),
-            Source::Stream(stream) => offset > stream.view().end(),
+            CaptureSource::File(file) => offset > file.size(),
+            CaptureSource::Stream(stream) => offset > stream.view().end(),
         }
     }
 
     /// Makes a block of it, unless it is empty.
     fn finish(&mut self, mut filling: Filling<Hold>) -> Option<Block> {
-        if let Source::File(file) = &mut self.source
+        if let CaptureSource::File(file) = &mut self.source
             && let Some(end) = file.lost_from()
             && end < self.offset
         {
@@ -230,11 +236,11 @@ impl Capture {
             filling.count = kept;
             self.ended = true;
             self.error = None;
-            self.truncated = Some(Truncation { offset: end, reason: Reason::Lost });
+            self.truncated = Some(Truncation { offset: end, reason: EndReason::Lost });
         }
-        let window: &Arc<Window> = match &self.source {
-            Source::File(file) => file.window()?,
-            Source::Stream(stream) => stream.window(),
+        let window: &Arc<PacketWindow> = match &self.source {
+            CaptureSource::File(file) => file.window()?,
+            CaptureSource::Stream(stream) => stream.window(),
         };
         let block = filling.into_block(window, self.blocks)?;
         self.blocks += 1;

@@ -2,7 +2,7 @@
 
 use crate::gzip::Members;
 use crate::pipe::Pipe;
-use crate::totals::Reason;
+use crate::totals::EndReason;
 use std::fs::File;
 use std::io::{self, BufReader, Chain, Cursor, Read};
 use std::sync::Arc;
@@ -37,13 +37,13 @@ impl Compression {
 }
 
 /// Where bytes come from.
-pub(crate) enum Origin {
+pub(crate) enum ByteSource {
     File(File),
     Pipe(Pipe),
     Memory(Cursor<Vec<u8>>),
 }
 
-impl Read for Origin {
+impl Read for ByteSource {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::File(file) => file.read(to),
@@ -97,11 +97,11 @@ pub(crate) fn read_up_to(from: &mut impl Read, to: &mut [u8]) -> io::Result<usiz
 
 impl Decoded {
     /// Looks at the first bytes, and decompresses if they say so.
-    pub(crate) fn new(mut origin: Origin) -> io::Result<Self> {
+    pub(crate) fn new(mut origin: ByteSource) -> io::Result<Self> {
         let mut start = [0; MAGIC_BYTES];
         let len = read_up_to(&mut origin, &mut start)?;
         let done = Arc::new(AtomicU64::new(0));
-        let whole: Chain<Cursor<Vec<u8>>, Origin> = Cursor::new(start[..len].to_vec()).chain(origin);
+        let whole: Chain<Cursor<Vec<u8>>, ByteSource> = Cursor::new(start[..len].to_vec()).chain(origin);
         let counted = Counted { inner: whole, done: Arc::clone(&done) };
         let buffered = |counted| BufReader::with_capacity(BUFFER_BYTES, counted);
         let reader: Box<dyn Read + Send> = match Compression::recognise(&start[..len]) {
@@ -118,17 +118,17 @@ impl Decoded {
     }
 
     /// Reads some bytes; none at the end. Where the data are damaged rather than out of reach, says how.
-    pub(crate) fn read(&mut self, to: &mut [u8]) -> Result<usize, Broken> {
+    pub(crate) fn read(&mut self, to: &mut [u8]) -> Result<usize, StreamEnd> {
         loop {
             match self.reader.read(to) {
                 Ok(read) => return Ok(read),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.raw_os_error().is_some() => return Err(Broken::Io(error)),
+                Err(error) if error.raw_os_error().is_some() => return Err(StreamEnd::Io(error)),
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    return Err(Broken::Data(Reason::CompressedCut));
+                    return Err(StreamEnd::Data(EndReason::CompressedCut));
                 }
                 // What has no system's error number is a decoder's opinion.
-                Err(_) => return Err(Broken::Data(Reason::Compressed)),
+                Err(_) => return Err(StreamEnd::Data(EndReason::Compressed)),
             }
         }
     }
@@ -136,7 +136,7 @@ impl Decoded {
 
 /// Why a stream gives no more bytes.
 #[derive(Debug)]
-pub(crate) enum Broken {
+pub(crate) enum StreamEnd {
     Io(io::Error),
-    Data(Reason),
+    Data(EndReason),
 }

@@ -168,12 +168,12 @@ pub enum OpenError {
     },
     /// The first bytes cannot be read.
     #[error(transparent)]
-    Read(#[from] ReadError),
+    Read(#[from] CaptureReadError),
 }
 
 /// A capture cannot be read on. What was read before is good.
 #[derive(Debug, thiserror::Error)]
-pub enum ReadError {
+pub enum CaptureReadError {
     /// The system reports an error.
     #[error("{file}: cannot be read at offset {offset}: {error}")]
     Io {

@@ -11,7 +11,7 @@
 //! What is behind the page reads as zeros from then on, also where the file grows again, or where only that one page could
 //! not be read from its disk: the capture counts as truncated at that page in any case.
 
-use crate::window::Window;
+use crate::window::PacketWindow;
 use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::ptr;
@@ -160,7 +160,7 @@ impl Drop for WatchGuard {
 /// # Errors
 ///
 /// [`WatchError`], where too many mappings are watched or the handler cannot be installed.
-pub fn watch(addresses: Range<usize>, window: &Window) -> Result<WatchGuard, WatchError> {
+pub fn watch(addresses: Range<usize>, window: &PacketWindow) -> Result<WatchGuard, WatchError> {
     match window.faults() {
         Some(faults) => {
             let longest = addresses.start.saturating_add(window.mapping().len());

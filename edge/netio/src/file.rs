@@ -1,11 +1,11 @@
 //! A capture file that is its own arena.
 
-use crate::error::{ReadError, SourceName};
+use crate::error::{CaptureReadError, SourceName};
 use crate::faults::Faults;
 use crate::memory::page_bytes;
-use crate::totals::{Reason, Truncation};
-use crate::view::View;
-use crate::window::Window;
+use crate::totals::{EndReason, Truncation};
+use crate::view::BytesView;
+use crate::window::PacketWindow;
 use std::fs::File;
 use std::sync::Arc;
 use weir_abi::{ARENA_BASE, ARENA_MAX, Descriptor};
@@ -42,7 +42,7 @@ pub(crate) struct MappedFile {
     lost: bool,
     window_bytes: u64,
     page: u64,
-    window: Option<Arc<Window>>,
+    window: Option<Arc<PacketWindow>>,
     /// Offset up to which pages are mapped in.
     populated: u64,
     faults: Arc<Faults>,
@@ -72,28 +72,33 @@ impl MappedFile {
         self.size
     }
 
-    pub(crate) fn window(&self) -> Option<&Arc<Window>> {
+    pub(crate) fn window(&self) -> Option<&Arc<PacketWindow>> {
         self.window.as_ref()
     }
 
     /// What is mapped now.
-    pub(crate) fn view(&self) -> View<'_> {
+    pub(crate) fn view(&self) -> BytesView<'_> {
         match &self.window {
             Some(window) => {
                 let start = window.file_offset();
                 let end = start.saturating_add(window.len().0).min(self.size.max(start));
                 // SAFETY: the window's mapping is as long as the window, lives as long as `self.window`, which `self` being
                 // borrowed keeps, and is watched for lost pages.
-                unsafe { View::new(window.mapping().base().as_ptr(), start, end, ARENA_BASE) }
+                unsafe { BytesView::new(window.mapping().base().as_ptr(), start, end, ARENA_BASE) }
             }
             // SAFETY: no bytes at all.
-            None => unsafe { View::new(std::ptr::null(), 0, 0, ARENA_BASE) },
+            None => unsafe { BytesView::new(std::ptr::null(), 0, 0, ARENA_BASE) },
         }
     }
 
     /// Makes `offset..need` visible. Without `may_move`, only inside the present window.
-    pub(crate) fn extend(&mut self, offset: u64, need: u64, may_move: bool) -> Result<Extend, ReadError> {
-        let reason = || if self.lost { Reason::Lost } else { Reason::Cut };
+    pub(crate) fn extend(
+        &mut self,
+        offset: u64,
+        need: u64,
+        may_move: bool,
+    ) -> Result<Extend, CaptureReadError> {
+        let reason = || if self.lost { EndReason::Lost } else { EndReason::Cut };
         if offset == self.size && !self.lost {
             return Ok(Extend::End);
         }
@@ -109,10 +114,10 @@ impl MappedFile {
         let start = offset - offset % self.page;
         let len = self.window_bytes.max((need - start).next_multiple_of(self.page)).min(self.size - start);
         let failed =
-            |error| ReadError::Map { file: self.name.clone(), offset: start, len: Bytes(len), error };
+            |error| CaptureReadError::Map { file: self.name.clone(), offset: start, len: Bytes(len), error };
         let bytes =
             usize::try_from(len).map_err(|_| failed(std::io::Error::from_raw_os_error(libc::ENOMEM)))?;
-        let window = Window::of_file(&self.file, start, bytes, &self.faults).map_err(failed)?;
+        let window = PacketWindow::of_file(&self.file, start, bytes, &self.faults).map_err(failed)?;
         window.mapping().advise(0, bytes, libc::MADV_SEQUENTIAL);
         self.window = Some(Arc::new(window));
         self.populated = start;

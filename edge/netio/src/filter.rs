@@ -5,7 +5,7 @@ mod names;
 pub use names::SystemNames;
 
 use std::sync::OnceLock;
-use weir_demux::{Packet, Program};
+use weir_demux::{FilterProgram, Packet};
 use weir_filter::{FixedNames, Names};
 use weir_wire::LinkType;
 
@@ -20,7 +20,7 @@ const SHOWN_MAX: usize = 200;
     "filter expression `{expression}` for link type {} ({}): {error}; man 7 pcap-filter describes the language",
     .link_type.number(), .link_type.name()
 )]
-pub struct FilterError {
+pub struct CaptureFilterError {
     /// The beginning of the expression, without control characters.
     pub expression: String,
     /// The link type for which it was compiled: tests make sense for some only.
@@ -33,35 +33,39 @@ pub struct FilterError {
 ///
 /// # Errors
 ///
-/// [`FilterError`], where the expression is none, or makes no sense for such packets.
-pub fn compile_filter(expression: &str, link_type: LinkType) -> Result<Program, FilterError> {
+/// [`CaptureFilterError`], where the expression is none, or makes no sense for such packets.
+pub fn compile_filter(expression: &str, link_type: LinkType) -> Result<FilterProgram, CaptureCaptureFilterError> {
     compile(expression, link_type, &FixedNames)
 }
 
-fn compile(expression: &str, link_type: LinkType, names: &dyn Names) -> Result<Program, FilterError> {
+fn compile(
+    expression: &str,
+    link_type: LinkType,
+    names: &dyn Names,
+) -> Result<FilterProgram, CaptureFilterError> {
     weir_filter::compile(expression, link_type, u32::MAX, names).map_err(|error| {
         let shown: String = expression.chars().take(SHOWN_MAX).flat_map(char::escape_debug).collect();
         let more = if expression.chars().nth(SHOWN_MAX).is_some() { "..." } else { "" };
-        FilterError { expression: shown + more, link_type, error }
+        CaptureFilterError { expression: shown + more, link_type, error }
     })
 }
 
 /// An expression. For each link type it becomes a program of its own, compiled when the first such packet comes.
 #[derive(Debug)]
-pub struct Filter {
+pub struct CaptureFilter {
     expression: String,
     /// Hosts and ports are looked up with the system's resolver.
     looks_up: bool,
-    programs: [OnceLock<Result<Program, FilterError>>; LinkType::ALL.len()],
+    programs: [OnceLock<Result<FilterProgram, CaptureFilterError>>; LinkType::ALL.len()],
 }
 
-impl Filter {
+impl CaptureFilter {
     /// Checks that the expression makes sense for at least one link type. Names of hosts are refused.
     ///
     /// # Errors
     ///
-    /// [`FilterError`] for Ethernet, where it makes sense for none.
-    pub fn new(expression: &str) -> Result<Filter, FilterError> {
+    /// [`CaptureFilterError`] for Ethernet, where it makes sense for none.
+    pub fn new(expression: &str) -> Result<CaptureFilter, CaptureCaptureFilterError> {
         Self::checked(expression, false)
     }
 
@@ -70,17 +74,17 @@ impl Filter {
     /// # Errors
     ///
     /// As [`Self::new`].
-    pub fn looking_up(expression: &str) -> Result<Filter, FilterError> {
+    pub fn looking_up(expression: &str) -> Result<CaptureFilter, CaptureFilterError> {
         Self::checked(expression, true)
     }
 
-    fn checked(expression: &str, looks_up: bool) -> Result<Filter, FilterError> {
+    fn checked(expression: &str, looks_up: bool) -> Result<CaptureFilter, CaptureFilterError> {
         let programs = [const { OnceLock::new() }; LinkType::ALL.len()];
-        let filter = Filter { expression: expression.to_owned(), looks_up, programs };
+        let filter = CaptureFilter { expression: expression.to_owned(), looks_up, programs };
         if LinkType::ALL.iter().any(|&link_type| filter.check(link_type).is_ok()) {
             return Ok(filter);
         }
-        filter.check(LinkType::Ethernet).map_err(FilterError::clone)?;
+        filter.check(LinkType::Ethernet).map_err(CaptureFilterError::clone)?;
         Ok(filter)
     }
 
@@ -93,8 +97,8 @@ impl Filter {
     ///
     /// # Errors
     ///
-    /// [`FilterError`], where the expression makes no sense for them, such as `ether host` without Ethernet.
-    pub fn check(&self, link_type: LinkType) -> Result<(), &FilterError> {
+    /// [`CaptureFilterError`], where the expression makes no sense for them, such as `ether host` without Ethernet.
+    pub fn check(&self, link_type: LinkType) -> Result<(), &CaptureCaptureFilterError> {
         self.program(link_type).map(|_| ())
     }
 
@@ -103,7 +107,12 @@ impl Filter {
     /// # Errors
     ///
     /// As [`check`](Self::check).
-    pub fn matches(&self, link_type: LinkType, wire_len: u32, bytes: &[u8]) -> Result<bool, &FilterError> {
+    pub fn matches(
+        &self,
+        link_type: LinkType,
+        wire_len: u32,
+        bytes: &[u8],
+    ) -> Result<bool, &CaptureFilterError> {
         let program = self.program(link_type)?;
         let cap_len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         // All bytes are at hand, so none is asked for.
@@ -115,7 +124,7 @@ impl Filter {
     /// # Errors
     ///
     /// As [`check`](Self::check).
-    pub fn program(&self, link_type: LinkType) -> Result<&Program, &FilterError> {
+    pub fn program(&self, link_type: LinkType) -> Result<&FilterProgram, &CaptureFilterError> {
         let index = LinkType::ALL.iter().position(|&known| known == link_type).unwrap_or(0);
         let names: &dyn Names = if self.looks_up { &SystemNames } else { &FixedNames };
         self.programs[index].get_or_init(|| compile(&self.expression, link_type, names)).as_ref()
@@ -146,7 +155,8 @@ mod tests {
 
     #[test]
     fn one_expression_selects_the_same_packet_behind_every_link_header() {
-        let (dns, web) = (Filter::new("udp port 53").unwrap(), Filter::new("tcp port 80").unwrap());
+        let (dns, web) =
+            (CaptureFilter::new("udp port 53").unwrap(), CaptureFilter::new("tcp port 80").unwrap());
         for link_type in LinkType::ALL.into_iter().filter(|&l| l != LinkType::Ipv6) {
             let packet = with_link_header(link_type);
             assert!(dns.matches(link_type, 100, &packet).unwrap(), "{link_type:?}");
@@ -156,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_length_on_the_link_counts_not_the_captured_one() {
-        let filter = Filter::new("greater 1000").unwrap();
+        let filter = CaptureFilter::new("greater 1000").unwrap();
         let packet = with_link_header(LinkType::Ethernet);
         assert!(filter.matches(LinkType::Ethernet, 1000, &packet).unwrap());
         assert!(!filter.matches(LinkType::Ethernet, 999, &packet).unwrap());
@@ -164,7 +174,7 @@ mod tests {
 
     #[test]
     fn bytes_that_were_not_captured_do_not_match() {
-        let filter = Filter::new("udp[8] = 1").unwrap();
+        let filter = CaptureFilter::new("udp[8] = 1").unwrap();
         let packet = with_link_header(LinkType::Ethernet);
         assert!(filter.matches(LinkType::Ethernet, 50, &packet).unwrap());
         assert!(!filter.matches(LinkType::Ethernet, 50, &packet[..42]).unwrap());
@@ -173,18 +183,18 @@ mod tests {
 
     #[test]
     fn an_error_names_the_expression_and_the_place_of_the_fault() {
-        let error = Filter::new("tcp prot 80").unwrap_err();
+        let error = CaptureFilter::new("tcp prot 80").unwrap_err();
         assert_eq!((error.error.at, error.error.len), (4, 4));
         let shown = error.to_string();
         assert!(shown.contains("`tcp prot 80`") && shown.contains("at byte 4: syntax error"), "{shown}");
-        assert!(Filter::new("port 80\0").is_err());
-        let long = Filter::new(&"udp or \u{1b}".repeat(1000)).unwrap_err().to_string();
+        assert!(CaptureFilter::new("port 80\0").is_err());
+        let long = CaptureFilter::new(&"udp or \u{1b}".repeat(1000)).unwrap_err().to_string();
         assert!(long.len() < 1000 && !long.contains(char::is_control), "{long}");
     }
 
     #[test]
     fn what_a_link_type_cannot_answer_is_an_error_for_that_link_type_only() {
-        let filter = Filter::new("ether host 02:00:00:00:00:02").unwrap();
+        let filter = CaptureFilter::new("ether host 02:00:00:00:00:02").unwrap();
         assert!(filter.matches(LinkType::Ethernet, 50, &with_link_header(LinkType::Ethernet)).unwrap());
         let error = filter.matches(LinkType::Raw, 36, &IP).unwrap_err().to_string();
         assert!(error.contains("link type 101 (raw IP)"), "{error}");
@@ -192,9 +202,11 @@ mod tests {
 
     #[test]
     fn names_of_hosts_are_looked_up_only_where_that_is_wanted() {
-        assert!(Filter::new("host localhost").unwrap_err().to_string().contains("names are not looked up"));
+        assert!(
+            CaptureFilter::new("host localhost").unwrap_err().to_string().contains("names are not looked up")
+        );
         assert!(compile_filter("host localhost", LinkType::Ethernet).is_err());
-        let filter = Filter::looking_up("src host localhost").unwrap();
+        let filter = CaptureFilter::looking_up("src host localhost").unwrap();
         let mut packet = with_link_header(LinkType::Ethernet);
         assert!(!filter.matches(LinkType::Ethernet, 50, &packet).unwrap());
         packet[26..30].copy_from_slice(&[127, 0, 0, 1]);

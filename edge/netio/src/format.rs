@@ -3,8 +3,8 @@
 use crate::error::{FirstBytes, OpenError, SourceName};
 use crate::pcap::Pcap;
 use crate::pcapng::Pcapng;
-use crate::totals::{Interface, Reason};
-use crate::view::View;
+use crate::totals::{CaptureInterface, EndReason};
+use crate::view::BytesView;
 use weir_wire::{LinkType, UnknownLinkType};
 
 /// The most captured bytes of a packet that are believed, whatever the capture states as its own limit.
@@ -21,7 +21,7 @@ pub(crate) fn cap_len_max(snap_len: u32) -> u32 {
 
 /// A packet as its record describes it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Record {
+pub(crate) struct CaptureRecord {
     /// Ns since 1970; nothing where the record has no time.
     pub(crate) ts: Option<u64>,
     pub(crate) cap_len: u32,
@@ -37,23 +37,23 @@ pub(crate) struct Record {
 
 /// What is found at an offset.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum FormatStep {
     /// A packet.
-    Packet(Record),
+    Packet(CaptureRecord),
     /// Something else; the next record is at this offset, which may be beyond the view.
     Skip(u64),
     /// A record that reaches at least to this offset, beyond the view: come again when it is there.
     More(u64),
     /// Nothing that makes sense; reading ends.
-    Corrupt(Reason),
+    Corrupt(EndReason),
     /// A packet whose link type is none of ours.
     LinkType { unknown: UnknownLinkType, interface: u32 },
 }
 
 /// One of the formats, with what it has to remember.
-pub(crate) trait Format {
+pub(crate) trait CaptureFormat {
     /// What is at `offset`. Calling it again for the same offset gives the same answer, unless the bytes changed.
-    fn step(&mut self, view: &View<'_>, offset: u64) -> Step;
+    fn step(&mut self, view: &BytesView<'_>, offset: u64) -> FormatStep;
 }
 
 /// The format of an open capture.
@@ -92,7 +92,7 @@ impl AnyFormat {
     }
 
     /// The interfaces named so far.
-    pub(crate) fn interfaces(&self) -> &[Interface] {
+    pub(crate) fn interfaces(&self) -> &[CaptureInterface] {
         match self {
             Self::LittlePcap(pcap) => pcap.interfaces(),
             Self::BigPcap(pcap) => pcap.interfaces(),

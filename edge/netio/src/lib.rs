@@ -5,7 +5,7 @@
 //! [`Capture::open`] takes a pcap or pcapng file, plain or compressed with gzip or zstd, or a stream of either, and
 //! [`Capture::next_block`] hands out its packets in [`Block`]s of up to [`BLOCK_PACKETS`]. For each packet a
 //! [`weir_abi::Descriptor`] is written once, into a [`DescriptorRing`] that sandboxes map read-only; the packet's bytes lie in
-//! the block's [`Window`], which they map read-only too. Everything that a block refers to stays as it is until the block
+//! the block's [`PacketWindow`], which they map read-only too. Everything that a block refers to stays as it is until the block
 //! is dropped; then its room is used again.
 //!
 //! - A plain file is its own arena: a window is a range of the file, mapped. No packet byte is copied, except that the first
@@ -29,7 +29,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Live::open`] does the same for an interface: blocks of the same kind, from the kernel's own buffers.
+//! [`LiveSource::open`] does the same for an interface: blocks of the same kind, from the kernel's own buffers.
 //!
 //! # Files that change while they are read
 //!
@@ -40,7 +40,7 @@
 //!
 //! # Writing and choosing
 //!
-//! [`PacketWriter`] writes pcap or pcapng. [`Filter`] is an expression in tcpdump's language; [`compile_filter`] compiles those of strangers.
+//! [`PacketWriter`] writes pcap or pcapng. [`CaptureFilter`] is an expression in tcpdump's language; [`compile_filter`] compiles those of strangers.
 
 mod arena;
 mod block;
@@ -74,27 +74,27 @@ mod waiting;
 mod window;
 mod writer;
 
-pub use block::{Batch, Block};
-pub use capture::{Capture, Next, Progress};
+pub use block::{Block, PacketBatch};
+pub use capture::{Capture, CaptureNext, CaptureProgress};
 pub use descriptors::{descriptor_limit, raise_descriptor_limit};
-pub use error::{FirstBytes, OpenError, ReadError, SourceName};
+pub use error::{CaptureReadError, FirstBytes, OpenError, SourceName};
 pub use faults::{WatchError, WatchGuard, make_file_size_limit_an_error, watch};
-pub use filter::{EXPRESSION_BYTES_MAX, Filter, FilterError, SystemNames, compile_filter};
+pub use filter::{CaptureFilter, CaptureFilterError, EXPRESSION_BYTES_MAX, SystemNames, compile_filter};
 pub use left::Checksum;
 pub use live::{
-    Direction, Drops, Kind, Live, LiveError, LiveEvent, LiveNext, LiveOptions, LiveTotals, Loss, Sent,
-    SentTotals, Sink, link_type_of, try_interface,
+    Direction, LiveError, LiveEvent, LiveOptions, LivePoll, LiveSink, LiveSource, LiveTotals, Loss,
+    ReceiveDrops, SendResult, SentTotals, SocketKind, link_type_of, try_interface,
 };
-pub use open::{Input, Options};
+pub use open::{CaptureInput, CaptureOptions};
 pub use pin::{Pin, PinError};
 pub use ring::DescriptorRing;
-pub use room::PacketRoom;
-pub use screen::Screen;
+pub use room::PacketBuffers;
+pub use screen::ViewStage;
 pub use selection::{Added, Portion, Selected, Selection};
-pub use totals::{Interface, Reason, Totals, Truncation};
+pub use totals::{CaptureInterface, EndReason, Totals, Truncation};
 pub use waiting::QUEUE_MAX;
-pub use window::Window;
-pub use writer::{PacketWriter, WriteError, Written};
+pub use window::PacketWindow;
+pub use writer::{PacketWriter, WriteError, WriteSummary};
 
 /// The most packets of a block: 16 batches.
 pub const BLOCK_PACKETS: usize = 16 * weir_abi::BATCH_PACKETS;

@@ -1,15 +1,15 @@
 //! Opening a capture: what kind it is, and from where its bytes come.
 
 use crate::arena::{ARENA_BYTES, Arena};
-use crate::capture::{Capture, Source};
-use crate::decode::{Compression, Decoded, MAGIC_BYTES, Origin, read_up_to};
+use crate::capture::{Capture, CaptureSource};
+use crate::decode::{ByteSource, Compression, Decoded, MAGIC_BYTES, read_up_to};
 use crate::error::{OpenError, SourceName};
 use crate::file::{Extend, MappedFile, WINDOW_BYTES};
 use crate::format::{AnyFormat, HEADER_BYTES};
-use crate::pipe::{Interruption, Opened, Pipe};
+use crate::pipe::{Interruption, Pipe, PipeMode};
 use crate::ring::DescriptorRing;
-use crate::stream::Stream;
-use crate::totals::{Counts, Reason, Truncation};
+use crate::stream::CaptureStream;
+use crate::totals::{EndReason, PacketCounts, Truncation};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{IsTerminal, Read, Seek};
 use std::os::fd::AsFd;
@@ -21,7 +21,7 @@ use weir_units::Bytes;
 
 /// Where a capture comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Input {
+pub enum CaptureInput {
     /// A file, FIFO or device.
     File(PathBuf),
     /// Standard input.
@@ -32,7 +32,7 @@ pub enum Input {
 
 /// Options of a capture. The defaults suit everything but tests, measurements and programs that catch signals.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct CaptureOptions {
     /// The most of a file that is mapped at once. Records larger than that get a window of their own size.
     pub window: Bytes,
     /// Read files as streams, through an arena.
@@ -42,7 +42,7 @@ pub struct Options {
     pub is_interrupted: Arc<AtomicBool>,
 }
 
-impl Default for Options {
+impl Default for CaptureOptions {
     fn default() -> Self {
         Self { window: Bytes(WINDOW_BYTES), stream: false, is_interrupted: Arc::default() }
     }
@@ -54,8 +54,8 @@ impl Capture {
     /// # Errors
     ///
     /// [`OpenError`], where it cannot be opened or is no capture that weir reads.
-    pub fn open(input: Input) -> Result<Capture, OpenError> {
-        Self::open_with(input, Options::default())
+    pub fn open(input: CaptureInput) -> Result<Capture, OpenError> {
+        Self::open_with(input, CaptureOptions::default())
     }
 
     /// Opens a capture with other than the usual options.
@@ -63,34 +63,34 @@ impl Capture {
     /// # Errors
     ///
     /// As [`open`](Self::open).
-    pub fn open_with(input: Input, options: Options) -> Result<Capture, OpenError> {
+    pub fn open_with(input: CaptureInput, options: CaptureOptions) -> Result<Capture, OpenError> {
         match input {
-            Input::File(path) => {
+            CaptureInput::File(path) => {
                 let name = SourceName::File(path.clone());
                 // Without waiting: a FIFO may have no writer yet.
                 let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
                 let file = opened.map_err(|error| OpenError::Open { file: name.clone(), error })?;
-                Self::open_file(name, file, Opened::ByName, options)
+                Self::open_file(name, file, PipeMode::ByName, options)
             }
-            Input::Stdin => {
+            CaptureInput::Stdin => {
                 let stdin = std::io::stdin();
                 let name = SourceName::Stdin;
                 let file = stdin.as_fd().try_clone_to_owned().map(File::from);
                 let mut file = file.map_err(|error| OpenError::Open { file: name.clone(), error })?;
                 // Somebody may have read from it already; then it is no file to begin at the begin of.
                 let at_begin = file.stream_position().is_ok_and(|position| position == 0);
-                let options = Options { stream: options.stream || !at_begin, ..options };
-                Self::open_file(name, file, Opened::Before, options)
+                let options = CaptureOptions { stream: options.stream || !at_begin, ..options };
+                Self::open_file(name, file, PipeMode::Before, options)
             }
-            Input::Bytes(bytes) if options.stream => {
+            CaptureInput::Bytes(bytes) if options.stream => {
                 let total = Some(Bytes(bytes.len() as u64));
-                Self::open_stream(SourceName::Memory, Origin::Memory(std::io::Cursor::new(bytes)), total)
+                Self::open_stream(SourceName::Memory, ByteSource::Memory(std::io::Cursor::new(bytes)), total)
             }
-            Input::Bytes(bytes) => {
+            CaptureInput::Bytes(bytes) => {
                 let size = Bytes(bytes.len() as u64);
                 let file =
                     crate::memory::file_of(&bytes).map_err(|error| OpenError::Memory { size, error })?;
-                Self::open_file(SourceName::Memory, file, Opened::Before, options)
+                Self::open_file(SourceName::Memory, file, PipeMode::Before, options)
             }
         }
     }
@@ -98,8 +98,8 @@ impl Capture {
     fn open_file(
         name: SourceName,
         file: File,
-        opened: Opened,
-        options: Options,
+        opened: PipeMode,
+        options: CaptureOptions,
     ) -> Result<Capture, OpenError> {
         let refused = |error| OpenError::Open { file: name.clone(), error };
         let metadata = file.metadata().map_err(refused)?;
@@ -115,7 +115,7 @@ impl Capture {
         }
         let interruption = Interruption { has_come: options.is_interrupted, cut: Arc::default() };
         let cut = Arc::clone(&interruption.cut);
-        let pipe = Origin::Pipe(Pipe::new(file, opened, interruption));
+        let pipe = ByteSource::Pipe(Pipe::new(file, opened, interruption));
         match Self::open_stream(name.clone(), pipe, None) {
             Err(_) if cut.load(Ordering::Relaxed) => Err(OpenError::Interrupted { file: name }),
             capture => Ok(Self { pipe: Some(cut), ..capture? }),
@@ -126,7 +126,7 @@ impl Capture {
         name: SourceName,
         file: File,
         metadata: &Metadata,
-        options: Options,
+        options: CaptureOptions,
     ) -> Result<Capture, OpenError> {
         let refused = |error| OpenError::Open { file: name.clone(), error };
         let size = metadata.len();
@@ -137,38 +137,39 @@ impl Capture {
         let len = read_up_to(&mut At { file: &file, offset: 0 }, &mut start).map_err(refused)?;
         let start = &start[..len];
         if options.stream || Compression::recognise(&start[..len.min(MAGIC_BYTES)]) != Compression::None {
-            return Self::open_stream(name, Origin::File(file), Some(Bytes(size)));
+            return Self::open_stream(name, ByteSource::File(file), Some(Bytes(size)));
         }
         let (format, offset) = AnyFormat::recognise(start, &name)?;
-        let source = Source::File(MappedFile::new(name.clone(), file, size, options.window));
+        let source = CaptureSource::File(MappedFile::new(name.clone(), file, size, options.window));
         Self::new(name, format, source, offset, Some(Bytes(size)))
     }
 
-    fn open_stream(name: SourceName, origin: Origin, total: Option<Bytes>) -> Result<Capture, OpenError> {
+    fn open_stream(name: SourceName, origin: ByteSource, total: Option<Bytes>) -> Result<Capture, OpenError> {
         let input = Decoded::new(origin).map_err(|error| OpenError::Open { file: name.clone(), error })?;
         let size = Bytes(ARENA_BYTES as u64);
         let arena = Arena::new().map_err(|error| OpenError::Memory { size, error })?;
-        let mut stream = Stream::new(name.clone(), input, arena);
+        let mut stream = CaptureStream::new(name.clone(), input, arena);
         let mut start = [0; HEADER_BYTES];
         let mut len = HEADER_BYTES;
         // What does not come of the header is noticed below, with a better message.
         match stream.extend(0, HEADER_BYTES as u64)? {
-            Extend::Truncated(Truncation { reason: Reason::Compressed | Reason::CompressedCut, .. })
-                if stream.view().end() < HEADER_BYTES as u64 =>
-            {
+            Extend::Truncated(Truncation {
+                reason: EndReason::Compressed | EndReason::CompressedCut,
+                ..
+            }) if stream.view().end() < HEADER_BYTES as u64 => {
                 return Err(OpenError::Compressed { file: name });
             }
             _ => len = len.min(usize::try_from(stream.view().end()).unwrap_or(len)),
         }
         stream.view().copy(0, &mut start[..len]);
         let (format, offset) = AnyFormat::recognise(&start[..len], &name)?;
-        Self::new(name, format, Source::Stream(stream), offset, total)
+        Self::new(name, format, CaptureSource::Stream(stream), offset, total)
     }
 
     fn new(
         name: SourceName,
         format: AnyFormat,
-        source: Source,
+        source: CaptureSource,
         offset: u64,
         total: Option<Bytes>,
     ) -> Result<Capture, OpenError> {
@@ -185,7 +186,7 @@ impl Capture {
             offset,
             skipped: offset,
             blocks: 0,
-            counts: Counts::new(),
+            counts: PacketCounts::new(),
             filling: None,
             ended: false,
             truncated: None,

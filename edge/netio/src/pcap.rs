@@ -1,9 +1,9 @@
 //! The classic format: a header of 24 bytes, then packets with 16 bytes before each (draft-ietf-opsawg-pcap).
 
 use crate::error::{OpenError, SourceName};
-use crate::format::{Format, HEADER_BYTES, Record, Step, cap_len_max};
-use crate::totals::{Interface, Reason};
-use crate::view::View;
+use crate::format::{CaptureFormat, CaptureRecord, FormatStep, HEADER_BYTES, cap_len_max};
+use crate::totals::{CaptureInterface, EndReason};
+use crate::view::BytesView;
 use weir_wire::LinkType;
 
 const RECORD_HEADER: u64 = 16;
@@ -11,7 +11,7 @@ const RECORD_HEADER: u64 = 16;
 /// A pcap capture, in big-endian byte order or in little-endian.
 #[derive(Debug)]
 pub(crate) struct Pcap<const BIG: bool> {
-    interface: [Interface; 1],
+    interface: [CaptureInterface; 1],
     link_type: LinkType,
     /// What the second word of a time stamp counts, in ns: 1,000 or 1.
     fraction_ns: u64,
@@ -63,21 +63,21 @@ impl<const BIG: bool> Pcap<BIG> {
             unknown,
             offset: 20,
         })?;
-        let interface = [Interface { link_type_number, link_type: Some(link_type), snap_len }];
+        let interface = [CaptureInterface { link_type_number, link_type: Some(link_type), snap_len }];
         let cap_len_max = cap_len_max(snap_len);
         Ok((Self { interface, link_type, fraction_ns, cap_len_max, lengths }, HEADER_BYTES as u64))
     }
 
-    pub(crate) fn interfaces(&self) -> &[Interface] {
+    pub(crate) fn interfaces(&self) -> &[CaptureInterface] {
         &self.interface
     }
 }
 
-impl<const BIG: bool> Format for Pcap<BIG> {
+impl<const BIG: bool> CaptureFormat for Pcap<BIG> {
     #[inline(always)]
-    fn step(&mut self, view: &View<'_>, offset: u64) -> Step {
+    fn step(&mut self, view: &BytesView<'_>, offset: u64) -> FormatStep {
         let data = offset.saturating_add(RECORD_HEADER);
-        let Some(header) = view.read::<16>(offset) else { return Step::More(data) };
+        let Some(header) = view.read::<16>(offset) else { return FormatStep::More(data) };
         let [s0, s1, s2, s3, f0, f1, f2, f3, a0, a1, a2, a3, b0, b1, b2, b3] = header;
         let seconds = u64::from(word::<BIG>([s0, s1, s2, s3]));
         let fraction = u64::from(word::<BIG>([f0, f1, f2, f3]));
@@ -89,13 +89,13 @@ impl<const BIG: bool> Format for Pcap<BIG> {
         };
         let (cap_len, wire_len) = if swapped { (second, first) } else { (first, second) };
         if cap_len > self.cap_len_max {
-            return Step::Corrupt(Reason::CapturedLength { stated: cap_len, max: self.cap_len_max });
+            return FormatStep::Corrupt(EndReason::CapturedLength { stated: cap_len, max: self.cap_len_max });
         }
         let next = data.saturating_add(u64::from(cap_len));
         if !view.holds(data, next) {
-            return Step::More(next);
+            return FormatStep::More(next);
         }
-        Step::Packet(Record {
+        FormatStep::Packet(CaptureRecord {
             // 2^32 seconds and 2^32 microseconds are less than 2^64 nanoseconds.
             ts: Some(seconds * 1_000_000_000 + fraction * self.fraction_ns),
             cap_len,

@@ -1,9 +1,9 @@
 //! The newer format: blocks of stated type and length, in sections, with interfaces (draft-ietf-opsawg-pcapng).
 
 use crate::error::{OpenError, SourceName};
-use crate::format::{CAP_LEN_MAX, Format, Record, Step, cap_len_max};
-use crate::totals::{Interface, Reason};
-use crate::view::View;
+use crate::format::{CAP_LEN_MAX, CaptureFormat, CaptureRecord, FormatStep, cap_len_max};
+use crate::totals::{CaptureInterface, EndReason};
+use crate::view::BytesView;
 use weir_wire::{LinkType, UnknownLinkType};
 
 /// The most interfaces of all sections together: their numbers are 16 bits in a descriptor.
@@ -24,7 +24,7 @@ pub(crate) struct Pcapng {
     /// Byte order of the present section.
     big: bool,
     /// Of all sections so far.
-    interfaces: Vec<Interface>,
+    interfaces: Vec<CaptureInterface>,
     clocks: Vec<Clock>,
     /// Number of the present section's first interface.
     section_start: usize,
@@ -86,7 +86,7 @@ impl Clock {
 }
 
 impl Pcapng {
-    /// Looks at the first section's header in `start`; [`Format::step`] reads it again, in its turn.
+    /// Looks at the first section's header in `start`; [`CaptureFormat::step`] reads it again, in its turn.
     pub(crate) fn open(start: &[u8], file: &SourceName) -> Result<Self, OpenError> {
         let header = start
             .first_chunk::<16>()
@@ -106,7 +106,7 @@ impl Pcapng {
         Ok(Self { big, interfaces: Vec::new(), clocks: Vec::new(), section_start: 0 })
     }
 
-    pub(crate) fn interfaces(&self) -> &[Interface] {
+    pub(crate) fn interfaces(&self) -> &[CaptureInterface] {
         &self.interfaces
     }
 
@@ -121,32 +121,34 @@ impl Pcapng {
 
     /// Whether the block `offset..end` ends with the length that it begins with.
     #[inline(always)]
-    fn trailer(&self, view: &View<'_>, end: u64, len: u32) -> Result<(), Step> {
-        let tail = view.read::<4>(end.saturating_sub(4)).ok_or(Step::More(end))?;
+    fn trailer(&self, view: &BytesView<'_>, end: u64, len: u32) -> Result<(), FormatStep> {
+        let tail = view.read::<4>(end.saturating_sub(4)).ok_or(FormatStep::More(end))?;
         match self.u32(tail) {
             tail if tail == len => Ok(()),
-            tail => Err(Step::Corrupt(Reason::BlockTrailer { head: len, tail })),
+            tail => Err(FormatStep::Corrupt(EndReason::BlockTrailer { head: len, tail })),
         }
     }
 
     /// A section begins: from here on in its byte order, and with interfaces of its own.
-    fn section(&mut self, view: &View<'_>, offset: u64) -> Step {
-        let Some(header) = view.read::<16>(offset) else { return Step::More(offset.saturating_add(16)) };
+    fn section(&mut self, view: &BytesView<'_>, offset: u64) -> FormatStep {
+        let Some(header) = view.read::<16>(offset) else {
+            return FormatStep::More(offset.saturating_add(16));
+        };
         let [_, _, _, _, l0, l1, l2, l3, m0, m1, m2, m3, a0, a1, _, _] = header;
         let big = match [m0, m1, m2, m3] {
             [0x1a, 0x2b, 0x3c, 0x4d] => true,
             [0x4d, 0x3c, 0x2b, 0x1a] => false,
-            _ => return Step::Corrupt(Reason::Section),
+            _ => return FormatStep::Corrupt(EndReason::Section),
         };
         let before = std::mem::replace(&mut self.big, big);
         let len = self.u32([l0, l1, l2, l3]);
         let end = offset.saturating_add(u64::from(len));
         let problem = if self.u16([a0, a1]) != 1 {
-            Some(Step::Corrupt(Reason::Section))
+            Some(FormatStep::Corrupt(EndReason::Section))
         } else if len < 28 || !len.is_multiple_of(4) || len > BLOCK_MAX {
-            Some(Step::Corrupt(Reason::BlockLength { stated: len }))
+            Some(FormatStep::Corrupt(EndReason::BlockLength { stated: len }))
         } else if !view.holds(offset, end) {
-            Some(Step::More(end))
+            Some(FormatStep::More(end))
         } else {
             self.trailer(view, end, len).err()
         };
@@ -155,18 +157,20 @@ impl Pcapng {
             return problem;
         }
         self.section_start = self.interfaces.len();
-        Step::Skip(end)
+        FormatStep::Skip(end)
     }
 
     /// An interface of this section, with the options that say how it counts time.
-    fn interface(&mut self, view: &View<'_>, offset: u64, end: u64, len: u32) -> Step {
+    fn interface(&mut self, view: &BytesView<'_>, offset: u64, end: u64, len: u32) -> FormatStep {
         let fixed = offset.saturating_add(8);
-        let Some([l0, l1, _, _, s0, s1, s2, s3]) = view.read::<8>(fixed) else { return Step::More(end) };
+        let Some([l0, l1, _, _, s0, s1, s2, s3]) = view.read::<8>(fixed) else {
+            return FormatStep::More(end);
+        };
         if len < 20 {
-            return Step::Corrupt(Reason::BlockLength { stated: len });
+            return FormatStep::Corrupt(EndReason::BlockLength { stated: len });
         }
         if self.interfaces.len() >= INTERFACES_MAX {
-            return Step::Corrupt(Reason::Interfaces);
+            return FormatStep::Corrupt(EndReason::Interfaces);
         }
         let link_type_number = u32::from(self.u16([l0, l1]));
         let snap_len = self.u32([s0, s1, s2, s3]);
@@ -200,15 +204,15 @@ impl Pcapng {
             at = next;
         }
         let link_type = LinkType::try_from(link_type_number).ok();
-        self.interfaces.push(Interface { link_type_number, link_type, snap_len });
+        self.interfaces.push(CaptureInterface { link_type_number, link_type, snap_len });
         self.clocks.push(clock);
-        Step::Skip(end)
+        FormatStep::Skip(end)
     }
 
     /// The interface `number` of this section: what it is, how it counts time, and its number in the capture.
     #[inline(always)]
-    fn find(&self, number: u32) -> Result<(Interface, Clock, usize), Step> {
-        let unknown = || Step::Corrupt(Reason::Interface { number });
+    fn find(&self, number: u32) -> Result<(CaptureInterface, Clock, usize), FormatStep> {
+        let unknown = || FormatStep::Corrupt(EndReason::Interface { number });
         let index = usize::try_from(number)
             .ok()
             .and_then(|n| n.checked_add(self.section_start))
@@ -221,20 +225,26 @@ impl Pcapng {
 
     /// A packet whose bytes begin `data` and whose block is `offset..end`.
     #[inline(always)]
-    fn packet(&self, fields: Fields, data: u64, end: u64, interface: (Interface, Clock, usize)) -> Step {
+    fn packet(
+        &self,
+        fields: Fields,
+        data: u64,
+        end: u64,
+        interface: (CaptureInterface, Clock, usize),
+    ) -> FormatStep {
         let (interface, clock, index) = interface;
         let Some(link_type) = interface.link_type else {
             let unknown = UnknownLinkType(interface.link_type_number);
-            return Step::LinkType { unknown, interface: u32::try_from(index).unwrap_or(u32::MAX) };
+            return FormatStep::LinkType { unknown, interface: u32::try_from(index).unwrap_or(u32::MAX) };
         };
         let max = cap_len_max(interface.snap_len);
         // What lies between the packet's begin and the block's trailer.
         let room = end.saturating_sub(4).saturating_sub(data);
         if fields.cap_len > max || u64::from(fields.cap_len) > room {
             let max = u32::try_from(room).unwrap_or(u32::MAX).min(max);
-            return Step::Corrupt(Reason::CapturedLength { stated: fields.cap_len, max });
+            return FormatStep::Corrupt(EndReason::CapturedLength { stated: fields.cap_len, max });
         }
-        Step::Packet(Record {
+        FormatStep::Packet(CaptureRecord {
             ts: fields.ticks.map(|ticks| clock.ns(ticks)),
             cap_len: fields.cap_len,
             wire_len: fields.wire_len,
@@ -247,11 +257,18 @@ impl Pcapng {
 
     /// An enhanced packet block, or its obsolete predecessor.
     #[inline(always)]
-    fn full_packet(&self, view: &View<'_>, offset: u64, end: u64, len: u32, kind: u32) -> Result<Step, Step> {
+    fn full_packet(
+        &self,
+        view: &BytesView<'_>,
+        offset: u64,
+        end: u64,
+        len: u32,
+        kind: u32,
+    ) -> Result<FormatStep, FormatStep> {
         if len < 32 {
-            return Err(Step::Corrupt(Reason::BlockLength { stated: len }));
+            return Err(FormatStep::Corrupt(EndReason::BlockLength { stated: len }));
         }
-        let header = view.read::<20>(offset.saturating_add(8)).ok_or(Step::More(end))?;
+        let header = view.read::<20>(offset.saturating_add(8)).ok_or(FormatStep::More(end))?;
         let [i0, i1, i2, i3, h0, h1, h2, h3, l0, l1, l2, l3, c0, c1, c2, c3, w0, w1, w2, w3] = header;
         let number =
             if kind == OBSOLETE_PACKET { u32::from(self.u16([i0, i1])) } else { self.u32([i0, i1, i2, i3]) };
@@ -265,11 +282,17 @@ impl Pcapng {
     }
 
     /// A simple packet block: from the section's first interface, without a time.
-    fn simple_packet(&self, view: &View<'_>, offset: u64, end: u64, len: u32) -> Result<Step, Step> {
+    fn simple_packet(
+        &self,
+        view: &BytesView<'_>,
+        offset: u64,
+        end: u64,
+        len: u32,
+    ) -> Result<FormatStep, FormatStep> {
         if len < 16 {
-            return Err(Step::Corrupt(Reason::BlockLength { stated: len }));
+            return Err(FormatStep::Corrupt(EndReason::BlockLength { stated: len }));
         }
-        let wire_len = self.u32(view.read::<4>(offset.saturating_add(8)).ok_or(Step::More(end))?);
+        let wire_len = self.u32(view.read::<4>(offset.saturating_add(8)).ok_or(FormatStep::More(end))?);
         let found = self.find(0)?;
         let snap_len = match found.0.snap_len {
             0 => u32::MAX,
@@ -289,11 +312,11 @@ struct Fields {
     wire_len: u32,
 }
 
-impl Format for Pcapng {
+impl CaptureFormat for Pcapng {
     #[inline(always)]
-    fn step(&mut self, view: &View<'_>, offset: u64) -> Step {
+    fn step(&mut self, view: &BytesView<'_>, offset: u64) -> FormatStep {
         let Some([t0, t1, t2, t3, l0, l1, l2, l3]) = view.read::<8>(offset) else {
-            return Step::More(offset.saturating_add(8));
+            return FormatStep::More(offset.saturating_add(8));
         };
         let kind = self.u32([t0, t1, t2, t3]);
         if kind == SECTION_HEADER {
@@ -301,17 +324,17 @@ impl Format for Pcapng {
         }
         let len = self.u32([l0, l1, l2, l3]);
         if len < 12 || !len.is_multiple_of(4) {
-            return Step::Corrupt(Reason::BlockLength { stated: len });
+            return FormatStep::Corrupt(EndReason::BlockLength { stated: len });
         }
         let end = offset.saturating_add(u64::from(len));
         if !matches!(kind, INTERFACE_DESCRIPTION | OBSOLETE_PACKET | SIMPLE_PACKET | ENHANCED_PACKET) {
-            return Step::Skip(end);
+            return FormatStep::Skip(end);
         }
         if len > BLOCK_MAX {
-            return Step::Corrupt(Reason::BlockLength { stated: len });
+            return FormatStep::Corrupt(EndReason::BlockLength { stated: len });
         }
         if !view.holds(offset, end) {
-            return Step::More(end);
+            return FormatStep::More(end);
         }
         if let Err(step) = self.trailer(view, end, len) {
             return step;

@@ -24,7 +24,7 @@ pub(crate) struct Interruption {
 
 /// The way in which a pipe was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Opened {
+pub(crate) enum PipeMode {
     /// Before this process began, as standard input is.
     Before,
     /// By its name, without waiting for a writer.
@@ -48,9 +48,9 @@ pub(crate) struct Pipe {
 }
 
 impl Pipe {
-    pub(crate) fn new(file: File, opened: Opened, interruption: Interruption) -> Self {
+    pub(crate) fn new(file: File, opened: PipeMode, interruption: Interruption) -> Self {
         let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
-        let by_name = opened == Opened::ByName;
+        let by_name = opened == PipeMode::ByName;
         let is_asked = by_name && link.as_os_str().as_encoded_bytes().starts_with(b"pipe:");
         Self { file, interruption, since: None, had_writer: !by_name || is_asked, by_name, is_asked }
     }

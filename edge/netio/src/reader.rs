@@ -3,12 +3,12 @@
 use crate::BLOCK_PACKETS;
 use crate::arena::Hold;
 use crate::block::{BATCHES, Block, Keep};
-use crate::format::{Format, Record, Step};
+use crate::format::{CaptureFormat, CaptureRecord, FormatStep};
 use crate::left::{Checksum, Checksums};
 use crate::ring::Slot;
-use crate::totals::{Counts, Reason};
-use crate::view::{Head, View};
-use crate::window::Window;
+use crate::totals::{EndReason, PacketCounts};
+use crate::view::{BytesView, PacketPrefix};
+use crate::window::PacketWindow;
 use std::sync::Arc;
 use weir_abi::{BATCH_PACKETS, Descriptor, flag};
 use weir_units::Timestamp;
@@ -39,17 +39,17 @@ pub(crate) struct Filling<H> {
     pub(crate) latest: [Timestamp; BATCHES],
     checksums: Checksums,
     /// As they were before it.
-    pub(crate) before: Counts,
+    pub(crate) before: PacketCounts,
 }
 
 impl<H> Filling<H> {
     /// An empty one, after the packets that `before` counts.
-    pub(crate) fn new(slot: Slot, hold: H, before: Counts) -> Self {
+    pub(crate) fn new(slot: Slot, hold: H, before: PacketCounts) -> Self {
         Self::behind(slot, 0, hold, before)
     }
 
     /// The same behind descriptors of earlier blocks.
-    pub(crate) fn behind(slot: Slot, start: usize, hold: H, before: Counts) -> Self {
+    pub(crate) fn behind(slot: Slot, start: usize, hold: H, before: PacketCounts) -> Self {
         Self {
             slot,
             hold,
@@ -92,7 +92,7 @@ impl<H> Filling<H> {
     }
 
     /// Makes block `number` of it, unless it is empty.
-    pub(crate) fn into_block(mut self, window: &Arc<Window>, number: u64) -> Option<Block>
+    pub(crate) fn into_block(mut self, window: &Arc<PacketWindow>, number: u64) -> Option<Block>
     where
         Keep: From<H>,
     {
@@ -122,10 +122,10 @@ impl<H> Filling<H> {
     #[inline(always)]
     pub(crate) fn add(
         &mut self,
-        view: &View<'_>,
-        counts: &mut Counts,
-        record: &Record,
-        head: &mut Head<PEEK>,
+        view: &BytesView<'_>,
+        counts: &mut PacketCounts,
+        record: &CaptureRecord,
+        head: &mut PacketPrefix<PEEK>,
     ) {
         let meta = Meta {
             // A packet without a time gets that of the packet before it, so that packet time goes on.
@@ -149,7 +149,7 @@ impl<H> Filling<H> {
     }
 
     /// Adds a packet that is described already. There is room for it.
-    pub(crate) fn put(&mut self, descriptor: Descriptor, counts: &mut Counts) {
+    pub(crate) fn put(&mut self, descriptor: Descriptor, counts: &mut PacketCounts) {
         counts.add(&descriptor);
         let i = self.end();
         *self.slot.descriptor(i) = descriptor;
@@ -159,34 +159,34 @@ impl<H> Filling<H> {
 
 /// Why filling a block pauses.
 #[derive(Debug)]
-pub(crate) enum Stop {
+pub(crate) enum FillPause {
     BlockFull,
     More(u64),
-    Corrupt(Reason),
+    Corrupt(EndReason),
     LinkType { unknown: UnknownLinkType, interface: u32 },
 }
 
 /// The state of the loop over packets, apart from everything else so that it stays in registers.
-pub(crate) struct Reader<'a, 'b> {
-    pub(crate) view: View<'a>,
+pub(crate) struct PacketReader<'a, 'b> {
+    pub(crate) view: BytesView<'a>,
     pub(crate) offset: u64,
     pub(crate) skipped: u64,
-    pub(crate) counts: Counts,
+    pub(crate) counts: PacketCounts,
     pub(crate) filling: &'b mut Filling<Hold>,
 }
 
-impl Reader<'_, '_> {
+impl PacketReader<'_, '_> {
     /// Reads records until something else has to be done.
-    pub(crate) fn read<F: Format>(&mut self, format: &mut F) -> Stop {
-        let mut head = Head::<PEEK>::new();
+    pub(crate) fn read<F: CaptureFormat>(&mut self, format: &mut F) -> FillPause {
+        let mut head = PacketPrefix::<PEEK>::new();
         loop {
             match format.step(&self.view, self.offset) {
-                Step::Packet(record) => {
+                FormatStep::Packet(record) => {
                     let bytes = record.next - self.offset;
                     let filling = &*self.filling;
                     let crowded = bytes > LARGE_RECORD || filling.bytes.saturating_add(bytes) > BLOCK_BYTES;
                     if filling.count == BLOCK_PACKETS || (crowded && filling.count > 0) {
-                        return Stop::BlockFull;
+                        return FillPause::BlockFull;
                     }
                     let ahead = self.offset.saturating_add(PREFETCH_AHEAD);
                     for i in 0..(bytes / CACHE_LINE + 1).min(PREFETCH_LINES) {
@@ -196,13 +196,15 @@ impl Reader<'_, '_> {
                     self.filling.bytes += bytes;
                     self.offset = record.next;
                 }
-                Step::Skip(next) => {
+                FormatStep::Skip(next) => {
                     self.skipped = self.offset;
                     self.offset = next;
                 }
-                Step::More(need) => return Stop::More(need),
-                Step::Corrupt(reason) => return Stop::Corrupt(reason),
-                Step::LinkType { unknown, interface } => return Stop::LinkType { unknown, interface },
+                FormatStep::More(need) => return FillPause::More(need),
+                FormatStep::Corrupt(reason) => return FillPause::Corrupt(reason),
+                FormatStep::LinkType { unknown, interface } => {
+                    return FillPause::LinkType { unknown, interface };
+                }
             }
         }
     }
@@ -211,8 +213,8 @@ impl Reader<'_, '_> {
 /// Classifies a packet whose headers are longer than usual. Its first bytes are read again, and only these count.
 #[cold]
 #[inline(never)]
-fn long_headers(view: &View<'_>, record: &Record, meta: &Meta, descriptor: &mut Descriptor) {
-    let mut head = Head::<PEEK_MAX>::new();
+fn long_headers(view: &BytesView<'_>, record: &CaptureRecord, meta: &Meta, descriptor: &mut Descriptor) {
+    let mut head = PacketPrefix::<PEEK_MAX>::new();
     let len = view.peek(record.data, usize::try_from(record.cap_len).unwrap_or(usize::MAX), &mut head);
     if classify_into(head.bytes(len), meta, descriptor).is_err() {
         // That many bytes are always enough: the classifier says so. Should it not be true, the packet is one without headers.

@@ -8,13 +8,13 @@ use weir_units::Bytes;
 /// Memory that several selections share. Each takes of it what packets come to lie in that wait for their readers, and gives it back at its end: a page of a
 /// memory file that was written once stays until then.
 #[derive(Debug)]
-pub struct PacketRoom {
+pub struct PacketBuffers {
     left: AtomicU64,
     /// Of what this is a part: what is taken here is taken there as well.
     of: Option<Arc<Self>>,
 }
 
-impl PacketRoom {
+impl PacketBuffers {
     /// So much, of which nothing is taken.
     pub fn new(bytes: Bytes) -> Arc<Self> {
         Arc::new(Self { left: AtomicU64::new(bytes.0), of: None })
@@ -54,20 +54,20 @@ impl PacketRoom {
 
 /// Pieces of memory that are used from the first on, so that those that were ever used are the first so many.
 #[derive(Debug)]
-pub(crate) struct Used {
-    room: Option<Arc<PacketRoom>>,
+pub(crate) struct UsedSlots {
+    room: Option<Arc<PacketBuffers>>,
     each: u64,
     pieces: usize,
 }
 
-impl Used {
+impl UsedSlots {
     /// None is used yet; there may be as many as there are.
     pub(crate) fn of(each: usize) -> Self {
         Self { room: None, each: each as u64, pieces: 0 }
     }
 
     /// From now on as many as there is room for, with those that are used already.
-    pub(crate) fn within(&mut self, room: &Arc<PacketRoom>) -> io::Result<()> {
+    pub(crate) fn within(&mut self, room: &Arc<PacketBuffers>) -> io::Result<()> {
         if !room.take(self.each * self.pieces as u64) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
@@ -92,7 +92,7 @@ impl Used {
     }
 }
 
-impl Drop for Used {
+impl Drop for UsedSlots {
     fn drop(&mut self) {
         if let Some(room) = &self.room {
             room.give_back(self.each * self.pieces as u64);
@@ -106,18 +106,18 @@ mod tests {
 
     #[test]
     fn what_is_taken_of_a_part_is_taken_of_the_whole_and_comes_back() {
-        let whole = PacketRoom::new(Bytes(100));
+        let whole = PacketBuffers::new(Bytes(100));
         let (one, other) = (whole.part(Bytes(60)), whole.part(Bytes(60)));
-        let mut first = Used::of(10);
+        let mut first = UsedSlots::of(10);
         first.within(&one).unwrap();
         assert!((0..6).all(|piece| first.reaches(piece)) && !first.reaches(6) && first.reaches(5));
         assert_eq!((one.left(), other.left(), whole.left()), (Bytes(0), Bytes(40), Bytes(40)));
-        let mut second = Used::of(10);
+        let mut second = UsedSlots::of(10);
         // As many as were used before there was a limit, if there is room for them.
         assert!(second.reaches(4));
         assert_eq!(second.within(&other).unwrap_err().kind(), io::ErrorKind::OutOfMemory);
         drop(second);
-        let mut second = Used::of(10);
+        let mut second = UsedSlots::of(10);
         second.within(&other).unwrap();
         assert!(second.reaches(3) && !second.reaches(4));
         drop(first);

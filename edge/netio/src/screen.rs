@@ -3,28 +3,28 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_abi::Descriptor;
-use weir_demux::{Packet, Program};
+use weir_demux::{FilterProgram, Packet};
 use weir_wire::view::Transform;
 
 /// What somebody is shown of a packet, and which packets of those that he is shown he wants. His filter looks at what is shown and at nothing else: else what it selects would tell
 /// him of what is hidden.
 #[derive(Clone, Debug)]
-pub struct Screen {
+pub struct ViewStage {
     transform: Transform,
-    program: Option<Arc<Program>>,
+    program: Option<Arc<FilterProgram>>,
 }
 
-impl Screen {
+impl ViewStage {
     /// What this transform shows, as far as this program accepts it; all of it, where there is none.
-    pub fn new(transform: Transform, program: Option<Arc<Program>>) -> Self {
+    pub fn new(transform: Transform, program: Option<Arc<FilterProgram>>) -> Self {
         Self { transform, program }
     }
 }
 
 /// Screens, and private memory to work in, of which nobody ever sees anything.
 #[derive(Debug)]
-pub(crate) struct Screens {
-    list: Vec<Screen>,
+pub(crate) struct ViewStages {
+    list: Vec<ViewStage>,
     /// What the source has of a packet.
     packet: Vec<u8>,
     /// What the last screen shows of it, from the first byte on, and how much.
@@ -33,9 +33,9 @@ pub(crate) struct Screens {
     transformed: Arc<AtomicU64>,
 }
 
-impl Screens {
+impl ViewStages {
     /// At least one.
-    pub(crate) fn new(list: Vec<Screen>) -> Self {
+    pub(crate) fn new(list: Vec<ViewStage>) -> Self {
         Self { list, packet: Vec::new(), shown: Vec::new(), len: 0, transformed: Arc::default() }
     }
 
@@ -64,7 +64,7 @@ impl Screens {
         }
         // One thread counts.
         self.transformed.store(self.transformed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        for Screen { transform, program } in &mut self.list {
+        for ViewStage { transform, program } in &mut self.list {
             let shown = transform.apply(packet, like, &mut self.shown);
             self.len = shown.len;
             let head = self.shown.get(..shown.len).unwrap_or_default();

@@ -3,13 +3,13 @@
 use crate::BLOCK_PACKETS;
 use crate::arena::{Arena, CHUNKS, Hold};
 use crate::block::Block;
-use crate::format::Record;
+use crate::format::CaptureRecord;
 use crate::reader::Filling;
 use crate::ring::{DescriptorRing, SLOT_BYTES, Slot};
-use crate::room::{PacketRoom, Used};
-use crate::screen::{Screen, Screens};
-use crate::totals::Counts;
-use crate::view::{Head, View};
+use crate::room::{PacketBuffers, UsedSlots};
+use crate::screen::{ViewStage, ViewStages};
+use crate::totals::PacketCounts;
+use crate::view::{BytesView, PacketPrefix};
 use crate::waiting::{WAITING_BYTES, chunk_bytes, heap_bytes, slots};
 use std::io;
 use std::sync::Arc;
@@ -32,15 +32,15 @@ pub struct Selection {
     chunk: usize,
     filled: usize,
     hold: Hold,
-    counts: Counts,
+    counts: PacketCounts,
     blocks: u64,
     /// Through what packets are shown; nothing where they are shown as they are.
-    screens: Option<Box<Screens>>,
+    screens: Option<Box<ViewStages>>,
     /// Chunks and slots that were used so far: the lowest that are free come first.
-    chunks: Used,
-    slots: Used,
+    chunks: UsedSlots,
+    slots: UsedSlots,
     /// The heap for the blocks of a queue.
-    heap: Used,
+    heap: UsedSlots,
     /// The packets were described for their readers before: they keep their descriptors.
     is_of_queue: bool,
     /// The slot that the next block goes on with, and how far it is filled: blocks of few packets would soon have used up all slots.
@@ -93,12 +93,12 @@ impl Selection {
     /// # Errors
     ///
     /// There is no memory.
-    pub fn of_queue(packets: u32, part_of: Option<&Arc<PacketRoom>>) -> io::Result<Self> {
+    pub fn of_queue(packets: u32, part_of: Option<&Arc<PacketBuffers>>) -> io::Result<Self> {
         let most = Self::memory(packets);
-        let room = part_of.map_or_else(|| PacketRoom::new(most), |room| room.part(most));
+        let room = part_of.map_or_else(|| PacketBuffers::new(most), |room| room.part(most));
         let ring = DescriptorRing::with_slots(slots(packets))?;
         let selection = Self::of(Arena::with_chunks(chunk_bytes(packets))?, ring)?;
-        let selection = Self { is_of_queue: true, heap: Used::of(heap_bytes(packets)), ..selection };
+        let selection = Self { is_of_queue: true, heap: UsedSlots::of(heap_bytes(packets)), ..selection };
         let mut selection = selection.within(&room)?;
         selection.heap.within(&room)?;
         if selection.heap.reaches(0) { Ok(selection) } else { Err(io::ErrorKind::OutOfMemory.into()) }
@@ -115,18 +115,18 @@ impl Selection {
     fn of(arena: Arena, ring: DescriptorRing) -> io::Result<Self> {
         let mut hold = Hold::default();
         arena.hold(0..1, &mut hold);
-        let (mut chunks, slots) = (Used::of(arena.chunk_bytes()), Used::of(SLOT_BYTES));
+        let (mut chunks, slots) = (UsedSlots::of(arena.chunk_bytes()), UsedSlots::of(SLOT_BYTES));
         chunks.reaches(0);
         Ok(Self {
             chunks,
             slots,
-            heap: Used::of(0),
+            heap: UsedSlots::of(0),
             arena,
             ring,
             chunk: 0,
             filled: 0,
             hold,
-            counts: Counts::new(),
+            counts: PacketCounts::new(),
             blocks: 0,
             screens: None,
             open: None,
@@ -139,8 +139,8 @@ impl Selection {
     /// # Errors
     ///
     /// There is no memory.
-    pub fn through(screens: Vec<Screen>) -> io::Result<Self> {
-        let screens = if screens.is_empty() { None } else { Some(Box::new(Screens::new(screens))) };
+    pub fn through(screens: Vec<ViewStage>) -> io::Result<Self> {
+        let screens = if screens.is_empty() { None } else { Some(Box::new(ViewStages::new(screens))) };
         Ok(Self { screens, ..Self::new()? })
     }
 
@@ -149,7 +149,7 @@ impl Selection {
     /// # Errors
     ///
     /// There is none for the first of them.
-    pub fn within(mut self, room: &Arc<PacketRoom>) -> io::Result<Self> {
+    pub fn within(mut self, room: &Arc<PacketBuffers>) -> io::Result<Self> {
         self.chunks.within(room)?;
         self.slots.within(room)?;
         Ok(self)
@@ -315,7 +315,7 @@ impl Selection {
         portion: &mut Portion,
         packet: &[u8],
         like: &Descriptor,
-        screens: &mut Screens,
+        screens: &mut ViewStages,
     ) -> Added {
         let Some(shown) = screens.show(packet, like) else { return Added::Unwanted };
         let Some((start, _)) = self.write(portion, shown.len(), |to, room| {
@@ -355,9 +355,10 @@ impl Selection {
         let guest = u32::try_from(self.chunk * self.arena.chunk_bytes()).unwrap_or(0);
         let end = (start + len) as u64;
         // SAFETY: what has been written of a held chunk, inside the arena's mapping, which `self` keeps.
-        let view =
-            unsafe { View::new(self.arena.address(self.chunk), 0, end, ARENA_BASE.saturating_add(guest)) };
-        let record = Record {
+        let view = unsafe {
+            BytesView::new(self.arena.address(self.chunk), 0, end, ARENA_BASE.saturating_add(guest))
+        };
+        let record = CaptureRecord {
             ts: Some(like.ts_ns),
             cap_len: u32::try_from(len).unwrap_or(u32::MAX),
             wire_len: like.wire_len,
@@ -366,7 +367,7 @@ impl Selection {
             data: start as u64,
             next: end,
         };
-        portion.0.add(&view, &mut self.counts, &record, &mut Head::<PEEK>::new());
+        portion.0.add(&view, &mut self.counts, &record, &mut PacketPrefix::<PEEK>::new());
         Added::There
     }
 

@@ -1,12 +1,12 @@
 //! A capture that comes in order, through an arena.
 
 use crate::arena::{Arena, CHUNK_BYTES, Hold};
-use crate::decode::{Broken, Decoded};
-use crate::error::{ReadError, SourceName};
+use crate::decode::{Decoded, StreamEnd};
+use crate::error::{CaptureReadError, SourceName};
 use crate::file::Extend;
-use crate::totals::{Reason, Truncation};
-use crate::view::View;
-use crate::window::Window;
+use crate::totals::{EndReason, Truncation};
+use crate::view::BytesView;
+use crate::window::PacketWindow;
 use std::ops::Range;
 use std::sync::Arc;
 use weir_abi::ARENA_BASE;
@@ -15,7 +15,7 @@ use weir_abi::ARENA_BASE;
 ///
 /// Records are read where they are. One that does not end inside the present chunks is moved to the begin of others.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct CaptureStream {
     name: SourceName,
     input: Decoded,
     arena: Arena,
@@ -27,17 +27,17 @@ pub(crate) struct Stream {
     /// How many of their bytes there are.
     filled: usize,
     /// No more bytes come; why, if that is not the capture's end.
-    ended: Option<Option<Reason>>,
+    ended: Option<Option<EndReason>>,
 }
 
-impl Stream {
+impl CaptureStream {
     pub(crate) fn new(name: SourceName, input: Decoded, arena: Arena) -> Self {
         let mut hold = Hold::default();
         arena.hold(0..1, &mut hold);
         Self { name, input, arena, chunks: 0..1, hold, start: 0, filled: 0, ended: None }
     }
 
-    pub(crate) fn window(&self) -> &Arc<Window> {
+    pub(crate) fn window(&self) -> &Arc<PacketWindow> {
         self.arena.window()
     }
 
@@ -56,16 +56,16 @@ impl Stream {
     }
 
     /// What is in the present chunks.
-    pub(crate) fn view(&self) -> View<'_> {
+    pub(crate) fn view(&self) -> BytesView<'_> {
         let base = self.arena.address(self.chunks.start);
         let guest = u32::try_from(self.chunks.start * CHUNK_BYTES).unwrap_or(0);
         // SAFETY: `filled` bytes of the held chunks, inside the arena's mapping, which `self` being borrowed keeps. Bytes up to
         // `filled` are not written again while `self` is borrowed: `fill` and `relocate` take `&mut self`.
-        unsafe { View::new(base, self.start, self.end(), ARENA_BASE.saturating_add(guest)) }
+        unsafe { BytesView::new(base, self.start, self.end(), ARENA_BASE.saturating_add(guest)) }
     }
 
     /// Makes `offset..need` visible; what is before `offset` is no longer needed.
-    pub(crate) fn extend(&mut self, offset: u64, need: u64) -> Result<Extend, ReadError> {
+    pub(crate) fn extend(&mut self, offset: u64, need: u64) -> Result<Extend, CaptureReadError> {
         loop {
             let end = self.end();
             if need <= end && offset >= self.start {
@@ -74,7 +74,7 @@ impl Stream {
             if let Some(reason) = &self.ended {
                 return Ok(match reason {
                     None if offset == end => Extend::End,
-                    None => Extend::Truncated(Truncation { offset, reason: Reason::Cut }),
+                    None => Extend::Truncated(Truncation { offset, reason: EndReason::Cut }),
                     Some(reason) => Extend::Truncated(Truncation { offset, reason: reason.clone() }),
                 });
             }
@@ -91,7 +91,7 @@ impl Stream {
     }
 
     /// Reads bytes into the free rest of the present chunks.
-    fn fill(&mut self) -> Result<(), ReadError> {
+    fn fill(&mut self) -> Result<(), CaptureReadError> {
         let room = self.chunks.len() * CHUNK_BYTES - self.filled;
         // SAFETY: the rest of the held chunks, inside the mapping. Views and blocks know only of bytes below `filled`, and no
         // view is alive while `self` is borrowed mutably. A memory file's bytes are initialised.
@@ -101,9 +101,9 @@ impl Stream {
         match self.input.read(rest) {
             Ok(0) => self.ended = Some(None),
             Ok(read) => self.filled += read.min(room),
-            Err(Broken::Data(reason)) => self.ended = Some(Some(reason)),
-            Err(Broken::Io(error)) => {
-                return Err(ReadError::Io { file: self.name.clone(), offset: self.end(), error });
+            Err(StreamEnd::Data(reason)) => self.ended = Some(Some(reason)),
+            Err(StreamEnd::Io(error)) => {
+                return Err(CaptureReadError::Io { file: self.name.clone(), offset: self.end(), error });
             }
         }
         Ok(())

@@ -33,7 +33,7 @@ pub struct Totals {
     /// TCP packets with SYN set and ACK clear.
     pub tcp_syn: u64,
     /// The interfaces that the capture has named so far.
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Vec<CaptureInterface>,
     /// Where and why reading ended before the end of the capture.
     pub truncated: Option<Truncation>,
 }
@@ -43,7 +43,7 @@ impl Totals {
     #[must_use]
     pub fn and(self, descriptors: &[Descriptor]) -> Totals {
         let time = |ts: Option<Timestamp>| ts.map_or(0, |ts| ts.0);
-        let mut counts = Counts {
+        let mut counts = PacketCounts {
             packets: self.packets,
             bytes: self.bytes.0,
             captured: self.captured.0,
@@ -64,7 +64,7 @@ impl Totals {
 
 /// An interface on which packets were captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interface {
+pub struct CaptureInterface {
     /// The link type as the capture states it (LINKTYPE_…).
     pub link_type_number: u32,
     /// The same, where it is one that weir reads.
@@ -79,12 +79,12 @@ pub struct Truncation {
     /// Where the first record begins that could not be read whole; in bytes of the capture, after decompression.
     pub offset: u64,
     /// What is wrong there.
-    pub reason: Reason,
+    pub reason: EndReason,
 }
 
 /// Why a capture ends before its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum EndReason {
     /// The file or stream ends inside a record.
     Cut,
     /// The file was cut short, or became unreadable, while it was being read.
@@ -125,7 +125,7 @@ pub enum Reason {
 
 impl fmt::Display for Truncation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.reason == Reason::Lost {
+        if self.reason == EndReason::Lost {
             return write!(
                 f,
                 "its bytes from offset {} on were lost: the file was cut short or became unreadable while it was read",
@@ -134,31 +134,31 @@ impl fmt::Display for Truncation {
         }
         write!(f, "truncated at offset {}: ", self.offset)?;
         match &self.reason {
-            Reason::Cut => write!(f, "it ends inside a record"),
-            Reason::Lost => Ok(()),
-            Reason::CapturedLength { stated, max } => {
+            EndReason::Cut => write!(f, "it ends inside a record"),
+            EndReason::Lost => Ok(()),
+            EndReason::CapturedLength { stated, max } => {
                 write!(f, "a record states {stated} captured bytes, the most that a packet has is {max}")
             }
-            Reason::BlockLength { stated } => write!(f, "a block states a total length of {stated} bytes"),
-            Reason::BlockTrailer { head, tail } => {
+            EndReason::BlockLength { stated } => write!(f, "a block states a total length of {stated} bytes"),
+            EndReason::BlockTrailer { head, tail } => {
                 write!(f, "a block begins with a total length of {head} bytes and ends with one of {tail}")
             }
-            Reason::Interface { number } => {
+            EndReason::Interface { number } => {
                 write!(f, "a packet is from interface {number}, which no block describes")
             }
-            Reason::Interfaces => {
+            EndReason::Interfaces => {
                 write!(f, "it describes more than {} interfaces", crate::pcapng::INTERFACES_MAX)
             }
-            Reason::Section => write!(f, "a section begins with an unknown byte order or version"),
-            Reason::Compressed => write!(f, "the compressed data are damaged"),
-            Reason::CompressedCut => write!(f, "the compressed data end too early"),
+            EndReason::Section => write!(f, "a section begins with an unknown byte order or version"),
+            EndReason::Compressed => write!(f, "the compressed data are damaged"),
+            EndReason::CompressedCut => write!(f, "the compressed data end too early"),
         }
     }
 }
 
 /// The numbers that change with each packet, small enough to stay in registers and first-level cache.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Counts {
+pub(crate) struct PacketCounts {
     pub(crate) packets: u64,
     bytes: u64,
     captured: u64,
@@ -173,7 +173,7 @@ pub(crate) struct Counts {
     tcp_syn: u64,
 }
 
-impl Counts {
+impl PacketCounts {
     pub(crate) fn new() -> Self {
         Self {
             packets: 0,
@@ -215,7 +215,7 @@ impl Counts {
         self.tcp_syn += u64::from(tcp & (descriptor.tcp_flags & (SYN | ACK) == SYN));
     }
 
-    pub(crate) fn totals(&self, interfaces: &[Interface], truncated: Option<Truncation>) -> Totals {
+    pub(crate) fn totals(&self, interfaces: &[CaptureInterface], truncated: Option<Truncation>) -> Totals {
         let some = |ts| (self.packets != 0).then_some(Timestamp(ts));
         Totals {
             packets: self.packets,

@@ -8,7 +8,7 @@ use weir_os::memory::copy_once;
 /// Other processes may write a mapped file while we read it. So nothing here gives a reference to its bytes: they are
 /// copied out, each exactly once, by volatile reads, which the compiler can neither repeat nor leave out.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct View<'a> {
+pub(crate) struct BytesView<'a> {
     base: *const u8,
     start: u64,
     end: u64,
@@ -19,15 +19,15 @@ pub(crate) struct View<'a> {
 /// Bytes that come into a core at once.
 const LINE: usize = 64;
 
-impl<'a> View<'a> {
+impl<'a> BytesView<'a> {
     /// The bytes at `base` as offsets `start..end` of the capture; sandboxes see the first of them at `guest_base`.
     ///
     /// # Safety
     ///
     /// The `end - start` bytes from `base` on are mapped and readable for `'a`; that they change meanwhile, or that their
     /// file loses them where [`crate::watch`] covers them, is allowed.
-    pub(crate) unsafe fn new(base: *const u8, start: u64, end: u64, guest_base: u32) -> View<'a> {
-        View { base, start, end, guest_base, memory: PhantomData }
+    pub(crate) unsafe fn new(base: *const u8, start: u64, end: u64, guest_base: u32) -> BytesView<'a> {
+        BytesView { base, start, end, guest_base, memory: PhantomData }
     }
 
     /// Offset of the first byte after this view.
@@ -72,7 +72,12 @@ impl<'a> View<'a> {
     /// how many of `wanted` there are. Copies of constant length are made where possible, which is faster; but of a short packet's second line nothing is
     /// asked for, as it would have to come from far away.
     #[inline(always)]
-    pub(crate) fn peek<const N: usize>(&self, offset: u64, wanted: usize, head: &mut Head<N>) -> usize {
+    pub(crate) fn peek<const N: usize>(
+        &self,
+        offset: u64,
+        wanted: usize,
+        head: &mut PacketPrefix<N>,
+    ) -> usize {
         let wanted = wanted.min(N);
         if self.holds(offset, offset.saturating_add(N as u64)) {
             let first = const { if N < LINE { N } else { LINE } };
@@ -122,9 +127,9 @@ impl<'a> View<'a> {
 }
 
 /// Room for the first `N` bytes of a packet.
-pub(crate) struct Head<const N: usize>([u8; N]);
+pub(crate) struct PacketPrefix<const N: usize>([u8; N]);
 
-impl<const N: usize> Head<N> {
+impl<const N: usize> PacketPrefix<N> {
     pub(crate) fn new() -> Self {
         Self([0; N])
     }
@@ -144,7 +149,7 @@ mod tests {
     fn only_bytes_inside_the_view_are_read() {
         let bytes: Vec<u8> = (0..100).collect();
         // SAFETY: `bytes` lives as long as the view.
-        let view = unsafe { View::new(bytes.as_ptr(), 1000, 1100, 0x4000_0000) };
+        let view = unsafe { BytesView::new(bytes.as_ptr(), 1000, 1100, 0x4000_0000) };
 
         assert_eq!(view.read(1000), Some([0, 1, 2, 3]));
         assert_eq!(view.read(1089), Some([89u8, 90, 91, 92, 93, 94, 95, 96, 97, 98, 99]));
@@ -153,7 +158,7 @@ mod tests {
         assert_eq!(view.read::<4>(u64::MAX - 1), None);
         assert_eq!(view.guest_address(1010), 0x4000_000A);
 
-        let mut head = Head::<16>::new();
+        let mut head = PacketPrefix::<16>::new();
         let got = view.peek(1050, 9, &mut head);
         assert_eq!(head.bytes(got), [50, 51, 52, 53, 54, 55, 56, 57, 58]);
         let got = view.peek(1095, 5, &mut head);

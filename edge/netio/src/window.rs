@@ -14,7 +14,7 @@ use weir_units::Bytes;
 ///
 /// Map it `PROT_READ`, `MAP_SHARED`, so that its first byte is at [`weir_abi::ARENA_BASE`], and [`crate::watch`] the mapping.
 #[derive(Debug)]
-pub struct Window {
+pub struct PacketWindow {
     id: u64,
     file: Arc<File>,
     file_offset: u64,
@@ -26,7 +26,7 @@ pub struct Window {
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-impl Window {
+impl PacketWindow {
     /// `len` bytes of a file on disk from `file_offset` on (page aligned). Pages that it loses are noted in `faults`.
     pub(crate) fn of_file(
         file: &Arc<File>,

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use weir_os::private::{self, Folder};
+use weir_os::private::{self, PrivateFolder};
 use weir_units::{Bytes, Shown as _, Timestamp};
 use weir_wire::LinkType;
 
@@ -109,7 +109,7 @@ enum Format {
 
 /// What was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct WriteSummary {
     /// Packets.
     pub packets: u64,
     /// Of these, packets with a time after 2106-02-07T06:28:15Z in a file of format pcap, which cannot hold that: they have its last second.
@@ -152,7 +152,7 @@ impl PacketWriter {
     /// # Errors
     ///
     /// [`WriteError`], where it cannot be created.
-    pub fn create_in(folder: &Folder, name: &str) -> Result<PacketWriter, WriteError> {
+    pub fn create_in(folder: &PrivateFolder, name: &str) -> Result<PacketWriter, WriteError> {
         let path = folder.path().join(name);
         let failed = |error| WriteError::Create { file: path.clone(), error };
         let output = folder.create_locked(name).map_err(|error| failed(error.into()))?;
@@ -245,14 +245,14 @@ impl PacketWriter {
     /// # Errors
     ///
     /// [`WriteError`].
-    pub fn finish(mut self) -> Result<Written, WriteError> {
+    pub fn finish(mut self) -> Result<WriteSummary, WriteError> {
         if let Format::Pcap(known @ None) = &mut self.format {
             // A capture without packets has a link type all the same.
             *known = Some(LinkType::Ethernet);
             self.pcap_header(LinkType::Ethernet);
         }
         self.flush()?;
-        Ok(Written { packets: self.packets, late: self.late, bytes: Bytes(self.offset) })
+        Ok(WriteSummary { packets: self.packets, late: self.late, bytes: Bytes(self.offset) })
     }
 
     /// Holds the file's lock beyond [`finish`](Self::finish), until the file has its last name.

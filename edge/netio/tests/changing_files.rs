@@ -4,7 +4,10 @@ use crate::builders::many;
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use weir_netio::{Block, Capture, Input, Next, Options, Reason, Truncation, WatchGuard, Window, watch};
+use weir_netio::{
+    Block, Capture, CaptureInput, CaptureNext, CaptureOptions, EndReason, PacketWindow, Truncation,
+    WatchGuard, watch,
+};
 use weir_units::Bytes;
 
 /// Offsets at which the records of a little-endian pcap end.
@@ -18,14 +21,14 @@ fn record_ends(bytes: &[u8]) -> Vec<u64> {
 }
 
 fn open(path: &std::path::Path) -> Capture {
-    Capture::open(Input::File(path.to_owned())).unwrap()
+    Capture::open(CaptureInput::File(path.to_owned())).unwrap()
 }
 
 fn block(capture: &mut Capture) -> Option<Block> {
     match capture.next_block().unwrap() {
-        Next::Block(block) => Some(block),
-        Next::End => None,
-        Next::Full => panic!("full"),
+        CaptureNext::Block(block) => Some(block),
+        CaptureNext::End => None,
+        CaptureNext::Full => panic!("full"),
     }
 }
 
@@ -51,7 +54,7 @@ fn a_file_that_is_cut_short_ends_at_the_cut() {
         assert_eq!(packets, whole.max(1024), "cut at {cut}");
         assert_eq!(totals.packets, packets);
         let Truncation { offset, reason } = totals.truncated.unwrap();
-        assert_eq!(reason, Reason::Lost);
+        assert_eq!(reason, EndReason::Lost);
         assert!(offset <= cut.max(ends[1024]), "{offset} for a cut at {cut}");
         // Bytes of a block handed out before are zeros where they are lost, and nothing worse.
         let mut copy = Vec::new();
@@ -72,7 +75,7 @@ fn a_sandbox_mapping_that_is_watched_reads_zeros_where_the_file_lost_pages() {
     while block(&mut capture).is_some() {}
     assert_eq!(capture.totals().truncated, None);
 
-    let window: Arc<Window> = Arc::clone(first.window());
+    let window: Arc<PacketWindow> = Arc::clone(first.window());
     let len = usize::try_from(window.len().0).unwrap();
     // SAFETY: a new mapping wherever there is room; unmapped below after its last use.
     let base = unsafe {
@@ -90,7 +93,7 @@ fn a_sandbox_mapping_that_is_watched_reads_zeros_where_the_file_lost_pages() {
     // SAFETY: as above; the page is lost, which the guard takes care of.
     assert_eq!(unsafe { third_page.cast::<[u8; 64]>().read_volatile() }, [0; 64]);
     let lost = capture.totals().truncated.unwrap();
-    assert_eq!(lost.reason, Reason::Lost);
+    assert_eq!(lost.reason, EndReason::Lost);
     assert_eq!(lost.offset / 4096, 3);
     drop(guard);
     // SAFETY: the mapping above, of which nothing is used any more.
@@ -108,7 +111,7 @@ struct Watched {
 unsafe impl Sync for Watched {}
 
 impl Watched {
-    fn of(window: &Window) -> Watched {
+    fn of(window: &PacketWindow) -> Watched {
         let len = usize::try_from(window.len().0).unwrap();
         let offset = i64::try_from(window.file_offset()).unwrap();
         // SAFETY: a new mapping wherever there is room; unmapped when this value is dropped.
@@ -181,7 +184,7 @@ fn a_lost_file_takes_no_more_mappings_however_its_pages_are_touched() {
     for (page, lowest) in [(9000, 9000), (20_000, 9000), (5000, 5000), (7000, 5000)] {
         assert_eq!(scattered.touch(page), 0);
         let lost = capture.totals().truncated.unwrap();
-        assert_eq!((lost.offset, lost.reason), (lowest * 4096, Reason::Lost));
+        assert_eq!((lost.offset, lost.reason), (lowest * 4096, EndReason::Lost));
     }
     assert!((1..LARGE).step_by(2).all(|page| upwards.touch(page) == 0));
     assert!((1..LARGE).rev().step_by(2).all(|page| downwards.touch(page) == 0));
@@ -222,7 +225,7 @@ fn a_file_that_is_cut_and_grows_again_is_truncated_where_it_was_missed_first() {
     let end = last.descriptors().iter().map(|d| u64::from(d.data - weir_abi::ARENA_BASE + d.cap_len)).max();
     let end = end.unwrap();
     assert!((299 * 4096..=300 * 4096).contains(&end), "{end}");
-    assert_eq!(capture.totals().truncated, Some(Truncation { offset: 300 * 4096, reason: Reason::Lost }));
+    assert_eq!(capture.totals().truncated, Some(Truncation { offset: 300 * 4096, reason: EndReason::Lost }));
 }
 
 #[test]
@@ -274,8 +277,8 @@ fn a_file_that_is_overwritten_ends_somehow_and_no_packet_reaches_out_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("overwritten.pcap");
     fs::write(&path, &bytes).unwrap();
-    let options = Options { window: Bytes(1 << 20), ..Options::default() };
-    let mut capture = Capture::open_with(Input::File(path.clone()), options).unwrap();
+    let options = CaptureOptions { window: Bytes(1 << 20), ..CaptureOptions::default() };
+    let mut capture = Capture::open_with(CaptureInput::File(path.clone()), options).unwrap();
     let first = block(&mut capture).unwrap();
     let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &vec![0x41; bytes.len()], 0).unwrap();
@@ -290,7 +293,10 @@ fn a_file_that_is_overwritten_ends_somehow_and_no_packet_reaches_out_of_it() {
         }
     }
     let totals = capture.totals();
-    assert!(matches!(totals.truncated.unwrap().reason, Reason::CapturedLength { stated: 0x4141_4141, .. }));
+    assert!(matches!(
+        totals.truncated.unwrap().reason,
+        EndReason::CapturedLength { stated: 0x4141_4141, .. }
+    ));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! For fuzzers and tests: a capture read in every way that there is, with all answers compared.
 
 use weir_abi::Descriptor;
-use weir_netio::{Capture, Input, Next, Options, Totals};
+use weir_netio::{Capture, CaptureInput, CaptureNext, CaptureOptions, Totals};
 use weir_units::Bytes;
 
 /// What reading a capture gave.
@@ -22,12 +22,12 @@ pub struct Reading {
 /// # Errors
 ///
 /// The message of the error that opening it gave.
-pub fn read(input: Input, options: Options) -> Result<Reading, String> {
+pub fn read(input: CaptureInput, options: CaptureOptions) -> Result<Reading, String> {
     let mut capture = Capture::open_with(input, options).map_err(|error| error.to_string())?;
     let (mut packets, mut blocks, mut error) = (Vec::new(), Vec::new(), None);
     loop {
         match capture.next_block() {
-            Ok(Next::Block(block)) => {
+            Ok(CaptureNext::Block(block)) => {
                 assert_eq!(block.first_packet(), packets.len() as u64);
                 let mut bytes = Vec::new();
                 for (i, descriptor) in block.descriptors().iter().enumerate() {
@@ -38,8 +38,8 @@ pub fn read(input: Input, options: Options) -> Result<Reading, String> {
                 assert_eq!(block.batches().map(|batch| batch.count).sum::<usize>(), block.len());
                 blocks.push(block.len());
             }
-            Ok(Next::Full) => panic!("there is no room although no block is in use"),
-            Ok(Next::End) => break,
+            Ok(CaptureNext::Full) => panic!("there is no room although no block is in use"),
+            Ok(CaptureNext::End) => break,
             Err(failure) => {
                 assert!(error.is_none(), "a second error: {failure}");
                 error = Some(failure.to_string());
@@ -61,11 +61,11 @@ pub fn read(input: Input, options: Options) -> Result<Reading, String> {
 ///
 /// Where two ways to read it give different answers.
 pub fn read_all(bytes: &[u8]) -> Result<Reading, String> {
-    let way = |options| read(Input::Bytes(bytes.to_vec()), options);
-    let mapped = way(Options::default());
-    let streamed = way(Options { stream: true, ..Options::default() });
+    let way = |options| read(CaptureInput::Bytes(bytes.to_vec()), options);
+    let mapped = way(CaptureOptions::default());
+    let streamed = way(CaptureOptions { stream: true, ..CaptureOptions::default() });
     assert_eq!(mapped, streamed, "mapped and streamed");
-    let paged = way(Options { window: Bytes(4096), ..Options::default() });
+    let paged = way(CaptureOptions { window: Bytes(4096), ..CaptureOptions::default() });
     // Where blocks end depends on windows.
     let without_blocks =
         |reading: &Result<Reading, String>| reading.clone().map(|r| Reading { blocks: vec![], ..r });

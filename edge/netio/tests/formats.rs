@@ -2,7 +2,7 @@
 
 use crate::builders::{MICROSECONDS, NANOSECONDS, Order, Pcap, Pcapng, many, udp};
 use crate::exercise::{Reading, read_all};
-use weir_netio::{Capture, Input, Next, OpenError, Options, Reason, Truncation};
+use weir_netio::{Capture, CaptureInput, CaptureNext, CaptureOptions, EndReason, OpenError, Truncation};
 use weir_units::{Bytes, Timestamp};
 
 fn times(reading: &Reading) -> Vec<u64> {
@@ -45,7 +45,7 @@ fn a_record_of_absurd_length_ends_the_capture_there() {
             .record(2, 0, [stated, stated], &[0; 100]);
         let totals = read_all(&pcap.bytes).unwrap().totals;
         assert_eq!(totals.packets, 1);
-        let reason = Reason::CapturedLength { stated, max };
+        let reason = EndReason::CapturedLength { stated, max };
         assert_eq!(totals.truncated, Some(Truncation { offset: 24 + 16 + 52, reason }));
     }
 }
@@ -126,13 +126,13 @@ fn damaged_pcapng_blocks_end_the_capture_with_a_reason() {
     let raw = |bytes: &[u8]| [&start().bytes[..], bytes].concat();
     let long = [&6u32.to_le_bytes()[..], &0x4000_0000u32.to_le_bytes(), &[0; 40]].concat();
     let cases = [
-        (start().enhanced(1, 2, &udp(1, 0)).bytes, Reason::Interface { number: 1 }),
-        (trailer, Reason::BlockTrailer { head: 76, tail: 0 }),
-        (raw(&[0; 12]), Reason::BlockLength { stated: 0 }),
-        (raw(&[5, 0, 0, 0, 13, 0, 0, 0, 0]), Reason::BlockLength { stated: 13 }),
-        (raw(&long), Reason::BlockLength { stated: 0x4000_0000 }),
-        (raw(&[0x0a, 0x0d, 0x0d, 0x0a, 28, 0, 0, 0, 1, 2, 3, 4, 1, 0, 0, 0]), Reason::Section),
-        (raw(&[5, 0, 0, 0, 0, 1, 0, 0, 1, 2, 3]), Reason::Cut),
+        (start().enhanced(1, 2, &udp(1, 0)).bytes, EndReason::Interface { number: 1 }),
+        (trailer, EndReason::BlockTrailer { head: 76, tail: 0 }),
+        (raw(&[0; 12]), EndReason::BlockLength { stated: 0 }),
+        (raw(&[5, 0, 0, 0, 13, 0, 0, 0, 0]), EndReason::BlockLength { stated: 13 }),
+        (raw(&long), EndReason::BlockLength { stated: 0x4000_0000 }),
+        (raw(&[0x0a, 0x0d, 0x0d, 0x0a, 28, 0, 0, 0, 1, 2, 3, 4, 1, 0, 0, 0]), EndReason::Section),
+        (raw(&[5, 0, 0, 0, 0, 1, 0, 0, 1, 2, 3]), EndReason::Cut),
     ];
     for (bytes, reason) in cases {
         let totals = read_all(&bytes).unwrap().totals;
@@ -163,8 +163,8 @@ fn time_going_backwards_is_counted_and_nothing_else() {
     for seconds in [10, 12, 11, 11, 9, 20] {
         pcap = pcap.packet(seconds, 0, &udp(0, 0));
     }
-    let mut capture = Capture::open(Input::Bytes(pcap.bytes)).unwrap();
-    let Next::Block(block) = capture.next_block().unwrap() else { panic!() };
+    let mut capture = Capture::open(CaptureInput::Bytes(pcap.bytes)).unwrap();
+    let CaptureNext::Block(block) = capture.next_block().unwrap() else { panic!() };
     assert_eq!(block.batch(0).latest, Timestamp(20_000_000_000));
     let totals = capture.totals();
     assert_eq!(totals.out_of_order, 2);
@@ -193,7 +193,7 @@ fn what_is_no_capture_is_refused_with_a_reason() {
         let error = read_all(bytes).unwrap_err();
         assert!(error.contains(wanted), "{wanted} in: {error}");
     }
-    let error = |path: &str| Capture::open(Input::File(path.into())).unwrap_err();
+    let error = |path: &str| Capture::open(CaptureInput::File(path.into())).unwrap_err();
     assert!(matches!(error("/"), OpenError::Directory { .. }));
     assert!(error("/no/such/file.pcap").to_string().contains("/no/such/file.pcap"));
 }
@@ -206,10 +206,10 @@ fn fcs_bits_of_the_link_type_field_are_not_the_link_type() {
 
 #[test]
 fn blocks_and_batches_are_numbered_and_addressed_as_the_contract_says() {
-    let mut capture = Capture::open(Input::Bytes(many(1100))).unwrap();
-    let Next::Block(first) = capture.next_block().unwrap() else { panic!() };
-    let Next::Block(second) = capture.next_block().unwrap() else { panic!() };
-    assert!(matches!(capture.next_block(), Ok(Next::End)));
+    let mut capture = Capture::open(CaptureInput::Bytes(many(1100))).unwrap();
+    let CaptureNext::Block(first) = capture.next_block().unwrap() else { panic!() };
+    let CaptureNext::Block(second) = capture.next_block().unwrap() else { panic!() };
+    assert!(matches!(capture.next_block(), Ok(CaptureNext::End)));
 
     assert_eq!((first.number(), first.first_packet(), first.len(), first.batch_count()), (0, 0, 1024, 16));
     assert_eq!(
@@ -231,18 +231,18 @@ fn blocks_and_batches_are_numbered_and_addressed_as_the_contract_says() {
 fn blocks_in_use_keep_their_bytes_and_their_room() {
     let bytes = many(40_000);
     for stream in [false, true] {
-        let options = Options { stream, ..Options::default() };
-        let mut capture = Capture::open_with(Input::Bytes(bytes.clone()), options).unwrap();
+        let options = CaptureOptions { stream, ..CaptureOptions::default() };
+        let mut capture = Capture::open_with(CaptureInput::Bytes(bytes.clone()), options).unwrap();
         let mut blocks = std::collections::VecDeque::new();
         let (mut full, mut seen, mut copy) = (0, 0u16, Vec::new());
         loop {
             let ended = match capture.next_block().unwrap() {
-                Next::Block(block) => {
+                CaptureNext::Block(block) => {
                     blocks.push_back(block);
                     continue;
                 }
-                Next::Full => false,
-                Next::End => true,
+                CaptureNext::Full => false,
+                CaptureNext::End => true,
             };
             full += 1;
             while let Some(block) = blocks.pop_front() {
@@ -283,10 +283,10 @@ fn progress_ends_at_the_length_of_the_file() {
     let bytes = many(3000);
     let len = Bytes(bytes.len() as u64);
     for stream in [false, true] {
-        let options = Options { stream, ..Options::default() };
-        let mut capture = Capture::open_with(Input::Bytes(bytes.clone()), options).unwrap();
+        let options = CaptureOptions { stream, ..CaptureOptions::default() };
+        let mut capture = Capture::open_with(CaptureInput::Bytes(bytes.clone()), options).unwrap();
         assert!(capture.progress().done < capture.progress().total.unwrap());
-        while let Next::Block(_) = capture.next_block().unwrap() {}
+        while let CaptureNext::Block(_) = capture.next_block().unwrap() {}
         assert_eq!((capture.progress().done, capture.progress().total), (len, Some(len)));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::oracle::Oracle;
 use proptest::prelude::*;
-use weir_demux::{Instruction, Packet, Program};
+use weir_demux::{FilterProgram, Instruction, Packet};
 
 /// An instruction with `left` instructions behind it.
 fn instruction(left: u8) -> impl Strategy<Value = Instruction> {
@@ -55,7 +55,7 @@ proptest! {
         instructions in program(),
         packets in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..60), any::<u16>()), 8),
     ) {
-        let (ours, theirs) = (Program::new(&instructions), Oracle::new(&instructions));
+        let (ours, theirs) = (FilterProgram::new(&instructions), Oracle::new(&instructions));
         prop_assert_eq!(ours.is_ok(), theirs.is_some());
         let (Ok(ours), Some(theirs)) = (ours, theirs) else { return Ok(()) };
         for (bytes, wire_len) in packets {

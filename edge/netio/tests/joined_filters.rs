@@ -4,15 +4,15 @@ use crate::oracle::Oracle;
 use pcap::Linktype;
 use proptest::prelude::*;
 use std::path::Path;
-use weir_demux::{ChannelSet, Demux, Instruction, Limits, MoreBytes, Packet, Program};
-use weir_netio::{Capture, Input, Next, compile_filter};
+use weir_demux::{ChannelSet, Demux, FilterProgram, Instruction, JoinLimits, MoreBytes, Packet};
+use weir_netio::{Capture, CaptureInput, CaptureNext, compile_filter};
 use weir_wire::LinkType;
 
 fn sample() -> Vec<(u32, Vec<u8>)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/sample/sample.pcap");
-    let mut capture = Capture::open(Input::File(path)).unwrap();
+    let mut capture = Capture::open(CaptureInput::File(path)).unwrap();
     let mut packets = Vec::new();
-    while let Next::Block(block) = capture.next_block().unwrap() {
+    while let CaptureNext::Block(block) = capture.next_block().unwrap() {
         for (i, descriptor) in block.descriptors().iter().enumerate() {
             assert_eq!(descriptor.link_type, LinkType::Ethernet.number());
             let mut bytes = Vec::new();
@@ -161,7 +161,7 @@ struct Filter {
     libpcap: Oracle,
     /// Without libpcap's optimiser, which lets some loads behind a packet's end go.
     unoptimised: Oracle,
-    program: Program,
+    program: FilterProgram,
 }
 
 /// libpcap's instructions for Ethernet, by the way that it shows them.
@@ -209,8 +209,8 @@ fn wanted(demux: &Demux, wire_len: u32, bytes: &[u8]) -> ChannelSet {
 }
 
 fn compare(filters: &[Filter], packets: &[(u32, Vec<u8>)]) -> Result<usize, TestCaseError> {
-    let programs: Vec<Option<&Program>> = filters.iter().map(|filter| Some(&filter.program)).collect();
-    let demux = Demux::new(&programs, &Limits::default()).unwrap();
+    let programs: Vec<Option<&FilterProgram>> = filters.iter().map(|filter| Some(&filter.program)).collect();
+    let demux = Demux::new(&programs, &JoinLimits::default()).unwrap();
     let mut matches = 0;
     for (wire_len, bytes) in packets {
         let set = wanted(&demux, *wire_len, bytes);
@@ -267,11 +267,11 @@ fn usual_filters_are_joined() {
         "ip6 host fd00::1",
     ];
     let filters = compiled(&usual.map(str::to_owned));
-    let programs: Vec<Option<&Program>> = filters.iter().map(|filter| Some(&filter.program)).collect();
-    let demux = Demux::new(&programs, &Limits::default()).unwrap();
+    let programs: Vec<Option<&FilterProgram>> = filters.iter().map(|filter| Some(&filter.program)).collect();
+    let demux = Demux::new(&programs, &JoinLimits::default()).unwrap();
     assert_eq!(demux.interpreted().count(), 0);
     // libpcap's program for this one has a loop.
-    assert!(Program::new(&by_libpcap("ip6 protochain 6", true).unwrap()).is_err());
+    assert!(FilterProgram::new(&by_libpcap("ip6 protochain 6", true).unwrap()).is_err());
     assert!(compile_filter("ip6 protochain 6", LinkType::Ethernet).is_ok());
 }
 
@@ -283,8 +283,8 @@ fn expressions_that_are_made_to_have_very_many_ways_are_interpreted() {
         .collect::<Vec<_>>()
         .join(" or ");
     let filters = compiled(&[format!("not ({hostile})"), hostile, "tcp".to_owned()]);
-    let programs: Vec<Option<&Program>> = filters.iter().map(|filter| Some(&filter.program)).collect();
-    let limits = Limits::default();
+    let programs: Vec<Option<&FilterProgram>> = filters.iter().map(|filter| Some(&filter.program)).collect();
+    let limits = JoinLimits::default();
     let demux = Demux::new(&programs, &limits).unwrap();
     assert!(demux.interpreted().count() > 0);
     assert!(demux.work() <= 3 * limits.filter_work + limits.work);

@@ -1,7 +1,7 @@
 //! Packets that are kept stay as they are, whatever comes after them; and something always can.
 
 use weir_abi::ARENA_BASE;
-use weir_netio::{Block, Capture, Input, Next, Pin, PinError, Selection};
+use weir_netio::{Block, Capture, CaptureInput, CaptureNext, Pin, PinError, Selection};
 use weir_units::Bytes;
 
 /// A block of `count` packets of `len` bytes each.
@@ -13,8 +13,8 @@ fn block(count: u32, len: u32) -> (Capture, Block) {
         }
         bytes.extend((0..len).map(|i| if i < 4 { number.to_le_bytes()[i as usize] } else { 0 }));
     }
-    let mut capture = Capture::open(Input::Bytes(bytes)).unwrap();
-    let Next::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
+    let mut capture = Capture::open(CaptureInput::Bytes(bytes)).unwrap();
+    let CaptureNext::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
     (capture, block)
 }
 

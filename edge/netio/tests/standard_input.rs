@@ -4,7 +4,7 @@ use crate::builders::many;
 use crate::exercise::read;
 use std::io::{Seek, SeekFrom, Write};
 use std::process::{Command, Stdio};
-use weir_netio::{Input, Options};
+use weir_netio::{CaptureInput, CaptureOptions};
 
 const CHILD: &str = "WEIR_NETIO_TEST_STDIN";
 
@@ -25,7 +25,7 @@ fn packets_read_from(stdin: Stdio, bytes: Option<&[u8]>) -> String {
 #[test]
 fn standard_input_is_a_capture() {
     if std::env::var_os(CHILD).is_some() {
-        let reading = read(Input::Stdin, Options::default());
+        let reading = read(CaptureInput::Stdin, CaptureOptions::default());
         println!("\nread: {}", reading.map_or_else(|error| error, |r| r.totals.packets.to_string()));
         return;
     }

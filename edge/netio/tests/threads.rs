@@ -2,7 +2,9 @@
 
 use crate::builders::{many, udp};
 use std::sync::mpsc::sync_channel;
-use weir_netio::{Block, Capture, Filter, Input, Next, Options, PacketWriter, Window};
+use weir_netio::{
+    Block, Capture, CaptureFilter, CaptureInput, CaptureNext, CaptureOptions, PacketWindow, PacketWriter,
+};
 use weir_units::Bytes;
 
 fn sent<T: Send>() {}
@@ -13,22 +15,22 @@ fn what_crosses_threads_can() {
     sent::<Block>();
     sent::<Capture>();
     sent::<PacketWriter>();
-    sent::<Filter>();
-    shared::<Filter>();
-    sent::<Window>();
-    shared::<Window>();
+    sent::<CaptureFilter>();
+    shared::<CaptureFilter>();
+    sent::<PacketWindow>();
+    shared::<PacketWindow>();
     shared::<Block>();
 }
 
 #[test]
 fn three_threads_see_every_packet_as_it_was_written() {
     let bytes = many(60_000);
-    let streamed = Options { stream: true, ..Options::default() };
-    let windowed = Options { window: Bytes(256 * 1024), ..Options::default() };
-    for options in [Options::default(), streamed, windowed] {
+    let streamed = CaptureOptions { stream: true, ..CaptureOptions::default() };
+    let windowed = CaptureOptions { window: Bytes(256 * 1024), ..CaptureOptions::default() };
+    for options in [CaptureOptions::default(), streamed, windowed] {
         let (send, receive) = sync_channel::<Block>(6);
         let receive = std::sync::Mutex::new(receive);
-        let mut capture = Capture::open_with(Input::Bytes(bytes.clone()), options.clone()).unwrap();
+        let mut capture = Capture::open_with(CaptureInput::Bytes(bytes.clone()), options.clone()).unwrap();
         let check = || {
             let (mut packets, mut copy) = (0, Vec::new());
             loop {
@@ -46,9 +48,9 @@ fn three_threads_see_every_packet_as_it_was_written() {
             let checkers = [(); 3].map(|()| scope.spawn(check));
             loop {
                 match capture.next_block().unwrap() {
-                    Next::Block(block) => send.send(block).unwrap(),
-                    Next::Full => std::thread::yield_now(),
-                    Next::End => break,
+                    CaptureNext::Block(block) => send.send(block).unwrap(),
+                    CaptureNext::Full => std::thread::yield_now(),
+                    CaptureNext::End => break,
                 }
             }
             drop(send);

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use weir_netio::{Filter, Input, Options};
+use weir_netio::{CaptureFilter, CaptureInput, CaptureOptions};
 use weir_units::Bytes;
 use weir_wire::LinkType;
 
@@ -62,7 +62,7 @@ fn every_file_is_counted_as_its_index_says() {
     let (mut checked, mut wrong) = (0, Vec::new());
     for path in &all {
         let name = path.strip_prefix(&traces).unwrap().to_str().unwrap();
-        let reading = read(Input::File(path.clone()), Options::default());
+        let reading = read(CaptureInput::File(path.clone()), CaptureOptions::default());
         if name.starts_with("robustness/") {
             if let Ok(reading) = reading
                 && reading.error.is_none()
@@ -92,7 +92,7 @@ fn a_file_gives_the_same_packets_however_it_is_read() {
     let folder = tempfile::tempdir().unwrap();
     for path in all.iter().filter(|path| fs::metadata(path).unwrap().len() < 3_000_000) {
         let bytes = fs::read(path).unwrap();
-        let plain = read(Input::File(path.clone()), Options::default());
+        let plain = read(CaptureInput::File(path.clone()), CaptureOptions::default());
         let name = path.display();
         let same = |other: Result<Reading, String>, how: &str| match (&plain, &other) {
             // Messages name different files.
@@ -104,7 +104,13 @@ fn a_file_gives_the_same_packets_however_it_is_read() {
             }
             _ => panic!("{name}: {how}: {plain:?}, but {other:?}"),
         };
-        same(read(Input::File(path.clone()), Options { stream: true, ..Options::default() }), "as a stream");
+        same(
+            read(
+                CaptureInput::File(path.clone()),
+                CaptureOptions { stream: true, ..CaptureOptions::default() },
+            ),
+            "as a stream",
+        );
 
         // Two members, the second of which begins inside a record.
         let (left, right) = bytes.split_at(bytes.len() / 2);
@@ -115,14 +121,16 @@ fn a_file_gives_the_same_packets_however_it_is_read() {
         };
         let file = folder.path().join("capture.gz");
         fs::write(&file, [member(left), member(right)].concat()).unwrap();
-        same(read(Input::File(file.clone()), Options::default()), "gzip");
+        same(read(CaptureInput::File(file.clone()), CaptureOptions::default()), "gzip");
 
         let frame = |part: &[u8]| zstd::encode_all(part, 1).unwrap();
         fs::write(&file, [frame(left), frame(right)].concat()).unwrap();
-        same(read(Input::File(file.clone()), Options::default()), "zstd");
+        same(read(CaptureInput::File(file.clone()), CaptureOptions::default()), "zstd");
 
-        let windows =
-            read(Input::File(path.clone()), Options { window: Bytes(16_384), ..Options::default() });
+        let windows = read(
+            CaptureInput::File(path.clone()),
+            CaptureOptions { window: Bytes(16_384), ..CaptureOptions::default() },
+        );
         if let (Ok(plain), Ok(windows)) = (&plain, &windows) {
             assert!(plain.packets == windows.packets && plain.totals == windows.totals, "{name}: windows");
         }
@@ -142,9 +150,9 @@ fn a_pipe_gives_the_same_packets_as_the_file() {
             let mut pipe = fs::OpenOptions::new().write(true).open(to).unwrap();
             bytes.chunks(7777).for_each(|part| pipe.write_all(part).unwrap());
         });
-        let piped = read(Input::File(fifo.clone()), Options::default()).unwrap();
+        let piped = read(CaptureInput::File(fifo.clone()), CaptureOptions::default()).unwrap();
         writer.join().unwrap();
-        let plain = read(Input::File(traces.join(name)), Options::default()).unwrap();
+        let plain = read(CaptureInput::File(traces.join(name)), CaptureOptions::default()).unwrap();
         assert!(piped == plain, "{name}");
     }
 }
@@ -173,9 +181,12 @@ fn filters_select_as_many_packets_as_tcpdump_does() {
             .arg(expression)
             .args(["-w", "-"])
             .output();
-        let selected = read(Input::Bytes(output.unwrap().stdout), Options::default()).unwrap().packets.len();
-        let filter = Filter::new(expression).unwrap();
-        let ours = read(Input::File(path), Options::default()).unwrap().packets;
+        let selected = read(CaptureInput::Bytes(output.unwrap().stdout), CaptureOptions::default())
+            .unwrap()
+            .packets
+            .len();
+        let filter = CaptureFilter::new(expression).unwrap();
+        let ours = read(CaptureInput::File(path), CaptureOptions::default()).unwrap().packets;
         let matching = ours.iter().filter(|(d, bytes)| {
             let link_type = LinkType::try_from(u32::from(d.link_type)).unwrap();
             filter.matches(link_type, d.wire_len, bytes).unwrap()

@@ -6,7 +6,7 @@ use crate::exercise::read;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
-use weir_netio::{Capture, Input, Options, PacketWriter, WriteError};
+use weir_netio::{Capture, CaptureInput, CaptureOptions, PacketWriter, WriteError};
 use weir_units::{Bytes, Timestamp};
 use weir_wire::LinkType;
 
@@ -23,7 +23,7 @@ fn packets_written_as_pcap_or_pcapng_are_read_again_as_they_were() {
             writer.write(Timestamp(START + u64::from(n)), 2000, LinkType::Ethernet, 3, &packet).unwrap();
         }
         let written = writer.finish().unwrap();
-        let reading = read(Input::File(path.clone()), Options::default()).unwrap();
+        let reading = read(CaptureInput::File(path.clone()), CaptureOptions::default()).unwrap();
         assert_eq!((written.packets, reading.totals.packets, reading.totals.truncated), (3000, 3000, None));
         assert_eq!(written.bytes, Bytes(std::fs::metadata(&path).unwrap().len()));
         for (n, (descriptor, bytes)) in (0u16..).zip(&reading.packets) {
@@ -56,14 +56,16 @@ fn pcapng_keeps_link_types_apart_and_pcap_refuses_the_second() {
         writer.finish()
     };
     write("two.pcapng").unwrap();
-    let reading = read(Input::File(folder.path().join("two.pcapng")), Options::default()).unwrap();
+    let reading =
+        read(CaptureInput::File(folder.path().join("two.pcapng")), CaptureOptions::default()).unwrap();
     let what: Vec<_> = reading.packets.iter().map(|(d, _)| (d.interface, d.link_type, d.src_port)).collect();
     assert_eq!(what, [(0, 1, 1001), (1, 101, 1001), (0, 1, 1001)]);
 
     let error = write("two.pcap").unwrap_err().to_string();
     assert!(error.contains("link type 101") && error.contains(".pcapng"), "{error}");
     // What came before is there.
-    let reading = read(Input::File(folder.path().join("two.pcap")), Options::default()).unwrap();
+    let reading =
+        read(CaptureInput::File(folder.path().join("two.pcap")), CaptureOptions::default()).unwrap();
     assert_eq!(reading.totals.packets, 1);
 }
 
@@ -73,7 +75,7 @@ fn a_capture_without_packets_is_a_capture() {
     for name in ["none.pcap", "none.pcapng"] {
         let path = folder.path().join(name);
         assert_eq!(PacketWriter::create(&path, None).unwrap().finish().unwrap().packets, 0);
-        let totals = read(Input::File(path), Options::default()).unwrap().totals;
+        let totals = read(CaptureInput::File(path), CaptureOptions::default()).unwrap().totals;
         assert_eq!((totals.packets, totals.truncated), (0, None), "{name}");
     }
 }
@@ -88,7 +90,7 @@ fn a_time_that_pcap_cannot_say_becomes_the_last_that_it_can_and_is_counted() {
         writer.write(Timestamp(ts), 43, LinkType::Ethernet, 0, &udp(0, 1)).unwrap();
     }
     assert_eq!(writer.finish().unwrap().late, 2);
-    let reading = read(Input::File(path), Options::default()).unwrap();
+    let reading = read(CaptureInput::File(path), CaptureOptions::default()).unwrap();
     let last = u64::from(u32::MAX);
     let seconds: Vec<u64> = reading.packets.iter().map(|packet| packet.0.ts_ns / 1_000_000_000).collect();
     assert_eq!(seconds, [last, last, last, 0]);
@@ -135,7 +137,7 @@ fn after_a_failed_write_the_file_ends_with_a_whole_record() {
     let test = "writing::after_a_failed_write_the_file_ends_with_a_whole_record";
     let output = Command::new(me).args(["--exact", test]).env(CHILD, &path).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    let totals = read(Input::File(path), Options::default()).unwrap().totals;
+    let totals = read(CaptureInput::File(path), CaptureOptions::default()).unwrap().totals;
     assert_eq!((totals.packets, totals.truncated), (944, None));
 }
 
@@ -146,7 +148,7 @@ fn the_capture_that_is_read_is_not_written_over() {
     std::fs::write(&path, builders::many(3)).unwrap();
     let link = folder.path().join("link.pcap");
     std::os::unix::fs::symlink(&path, &link).unwrap();
-    let capture = Capture::open(Input::File(path.clone())).unwrap();
+    let capture = Capture::open(CaptureInput::File(path.clone())).unwrap();
     for out in [&path, &link] {
         let error = PacketWriter::create(out, Some(&capture)).unwrap_err();
         assert!(matches!(error, WriteError::Input { .. }), "{error}");

@@ -6,7 +6,7 @@
 //! trusted as what it was asked: whoever takes over a child can answer what they want, until the time is up.
 
 use crate::launch::{Allotment, CORE_WORDS, Child, Launcher, start_piped};
-use crate::meter::{Meter, Order};
+use crate::meter::{CpuMeter, MeterOrder};
 use crate::{ConfineError, Files, Isolation};
 use rustix::thread::CpuSet;
 use std::fs::File;
@@ -34,7 +34,7 @@ const NICE: i32 = 10;
 
 /// What a child may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ChildLimits {
     /// Processor time, in whole seconds.
     pub processor: Nanos,
     /// From its start until it has ended, also where it sleeps.
@@ -82,7 +82,7 @@ impl Cores {
     }
 }
 
-impl Limits {
+impl ChildLimits {
     fn allotment(&self) -> Allotment {
         Allotment {
             processor: self.processor.0.div_ceil(Nanos::SECOND.0),
@@ -98,7 +98,7 @@ impl Limits {
 
 /// What a child said.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ChildReply {
     /// On standard output.
     pub bytes: Vec<u8>,
     /// On standard error, as text without control characters.
@@ -109,9 +109,9 @@ pub struct Answer {
 
 /// What became of a question.
 #[derive(Debug)]
-pub struct Asked {
+pub struct ChildPoll {
     /// What the child said, or why there is nothing.
-    pub answer: Result<Answer, ChildError>,
+    pub answer: Result<ChildReply, ChildError>,
     /// The processor time that it has had (getrusage(2), user and system), also where there is no answer: somebody pays for it.
     pub used: Nanos,
 }
@@ -121,7 +121,7 @@ pub struct Asked {
 pub enum ChildError {
     /// It took too long. To blame is what it was asked.
     #[error("it takes more than {} of processor time, or {} in all, and was given up", .0.processor, .0.time)]
-    Time(Limits),
+    Time(ChildLimits),
     /// Somebody has killed it: by what it was asked it came to a state that it cannot be in, or the system had no memory for it.
     #[error("the process that did it was killed by signal {0}")]
     Killed(i32),
@@ -154,24 +154,24 @@ pub fn plain(bytes: &[u8]) -> String {
 /// Starts a process with this argument and nothing of the environment, sends it the question, and waits for the answer. However it goes, there is no
 /// child any more afterwards.
 ///
-/// The child runs with a higher nice value than the caller, on [`Limits::cores`]. `meter` is asked every 20 ms; a child that is to rest is stopped (SIGSTOP), and its
+/// The child runs with a higher nice value than the caller, on [`ChildLimits::cores`]. `meter` is asked every 20 ms; a child that is to rest is stopped (SIGSTOP), and its
 /// time by the clock does not count meanwhile. The processor time that the child took is taken off the meter.
 ///
-/// The answer is a [`ChildError`] where there is none. A child that ends with a status other than 0 has answered, but is not [done](Answer::is_done).
+/// The answer is a [`ChildError`] where there is none. A child that ends with a status other than 0 has answered, but is not [done](ChildReply::is_done).
 pub fn ask(
     launcher: &Launcher,
     argument: &str,
     question: &[u8],
-    limits: &Limits,
-    meter: &mut dyn Meter,
-) -> Asked {
-    let nothing = |error: ChildError| Asked { answer: Err(error), used: Nanos(0) };
+    limits: &ChildLimits,
+    meter: &mut dyn CpuMeter,
+) -> ChildPoll {
+    let nothing = |error: ChildError| ChildPoll { answer: Err(error), used: Nanos(0) };
     // Between two children of one request, too.
     loop {
         match meter.order(Nanos(0)) {
-            Order::GoOn => break,
-            Order::Rest => std::thread::sleep(ORDERS),
-            Order::GiveUp => return nothing(ChildError::GaveWay),
+            MeterOrder::GoOn => break,
+            MeterOrder::Rest => std::thread::sleep(ORDERS),
+            MeterOrder::GiveUp => return nothing(ChildError::GaveWay),
         }
     }
     let begun = Instant::now();
@@ -189,7 +189,7 @@ pub fn ask(
     let answer = running.answer(question, limits, meter);
     let used = running.used();
     meter.spend(used);
-    Asked { answer, used }
+    ChildPoll { answer, used }
 }
 
 /// The clock of a child's processor time.
@@ -255,9 +255,9 @@ impl Running {
     fn answer(
         &mut self,
         question: &[u8],
-        limits: &Limits,
-        meter: &mut dyn Meter,
-    ) -> Result<Answer, ChildError> {
+        limits: &ChildLimits,
+        meter: &mut dyn CpuMeter,
+    ) -> Result<ChildReply, ChildError> {
         let (bytes, said) = self.talk(question, limits, meter)?;
         let status = self.end(limits, meter)?;
         match status.signal() {
@@ -275,7 +275,7 @@ impl Running {
         if status.code() == Some(NOT_CONFINED) {
             return Err(io::Error::other(said).into());
         }
-        Ok(Answer { bytes, said, is_done: status.success() })
+        Ok(ChildReply { bytes, said, is_done: status.success() })
     }
 
     /// The processor time that it has had so far.
@@ -300,7 +300,7 @@ impl Running {
     }
 
     /// Asks the meter where it is time for that, and does what it says. The time by the clock that is left for the next wait.
-    fn look(&mut self, limits: &Limits, meter: &mut dyn Meter) -> Result<Duration, ChildError> {
+    fn look(&mut self, limits: &ChildLimits, meter: &mut dyn CpuMeter) -> Result<Duration, ChildError> {
         let now = Instant::now();
         if now.saturating_duration_since(self.asked) >= ORDERS {
             self.asked = now;
@@ -309,17 +309,17 @@ impl Running {
                 return Err(ChildError::Time(*limits));
             }
             match (meter.order(so_far), self.rests) {
-                (Order::GiveUp, _) => return Err(ChildError::GaveWay),
-                (Order::Rest, None) => {
+                (MeterOrder::GiveUp, _) => return Err(ChildError::GaveWay),
+                (MeterOrder::Rest, None) => {
                     self.signal(libc::SIGSTOP);
                     self.rests = Some(now);
                 }
-                (Order::GoOn, Some(since)) => {
+                (MeterOrder::GoOn, Some(since)) => {
                     self.until += now.saturating_duration_since(since);
                     self.rests = None;
                     self.signal(libc::SIGCONT);
                 }
-                (Order::Rest, Some(_)) | (Order::GoOn, None) => {}
+                (MeterOrder::Rest, Some(_)) | (MeterOrder::GoOn, None) => {}
             }
         }
         if self.rests.is_some() {
@@ -373,8 +373,8 @@ impl Running {
     fn talk(
         &mut self,
         question: &[u8],
-        limits: &Limits,
-        meter: &mut dyn Meter,
+        limits: &ChildLimits,
+        meter: &mut dyn CpuMeter,
     ) -> Result<(Vec<u8>, Vec<u8>), ChildError> {
         let (mut sends, mut rest) = (self.child.stdin.take(), question);
         sends.as_ref().map_or(Ok(()), never_wait)?;
@@ -415,7 +415,7 @@ impl Running {
     }
 
     /// How it has ended.
-    fn end(&mut self, limits: &Limits, meter: &mut dyn Meter) -> Result<ExitStatus, ChildError> {
+    fn end(&mut self, limits: &ChildLimits, meter: &mut dyn CpuMeter) -> Result<ExitStatus, ChildError> {
         loop {
             if let Some(status) = self.wait(libc::WNOHANG)? {
                 return Ok(status);

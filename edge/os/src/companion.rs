@@ -24,7 +24,7 @@ const PORTION: usize = 4 << 10;
 
 /// What a companion may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct HelperLimits {
     /// Addresses.
     pub addresses: Bytes,
     /// Memory of its own.
@@ -33,7 +33,7 @@ pub struct Room {
 
 /// A companion, from outside. It is killed when this is dropped.
 #[derive(Debug)]
-pub struct Companion {
+pub struct HelperProcess {
     process: Child,
     /// Of its processor time.
     clock: libc::clockid_t,
@@ -44,12 +44,16 @@ pub struct Companion {
     is_over: bool,
 }
 
-impl Companion {
+impl HelperProcess {
     /// Starts a process with these arguments and nothing of the environment. It writes no file, and leaves no image of its memory.
     ///
     /// # Errors
     /// There is no process, or no socket.
-    pub fn start<A: AsRef<OsStr>>(launcher: &Launcher, arguments: &[A], room: Room) -> io::Result<Self> {
+    pub fn start<A: AsRef<OsStr>>(
+        launcher: &Launcher,
+        arguments: &[A],
+        room: HelperLimits,
+    ) -> io::Result<Self> {
         let (line, theirs) = UnixStream::pair()?;
         let allotment = Allotment {
             processor: 0,
@@ -97,7 +101,7 @@ impl Companion {
         self.line.write_all(&framed(message)?).map_err(late)
     }
 
-    /// Gives it a descriptor, which it has to [take](Line::take) after the message before.
+    /// Gives it a descriptor, which it has to [take](HelperChannel::take) after the message before.
     ///
     /// # Errors
     /// It has ended.
@@ -210,7 +214,7 @@ impl Companion {
     }
 }
 
-impl Drop for Companion {
+impl Drop for HelperProcess {
     fn drop(&mut self) {
         _ = self.end();
     }
@@ -244,9 +248,9 @@ fn length(head: [u8; HEAD], most: usize) -> io::Result<usize> {
 
 /// The companion's own end of the line.
 #[derive(Debug)]
-pub struct Line(File);
+pub struct HelperChannel(File);
 
-impl Line {
+impl HelperChannel {
     /// Standard input. To be taken before the process is confined.
     ///
     /// # Errors

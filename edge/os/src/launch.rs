@@ -1,7 +1,7 @@
 //! The way in which a process starts others: by itself, or through its [spawner](crate::spawner).
 
 use crate::companion::close_what_is_inherited;
-use crate::spawner::{Role, Spawner};
+use crate::spawner::{ProcessRole, Spawner};
 use crate::{Isolation, child};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -214,7 +214,7 @@ pub(crate) fn start<A: AsRef<OsStr>>(
     let program = match launcher {
         Launcher::Direct(program) => program,
         Launcher::Spawner(spawner) => {
-            let role = arguments.first().and_then(|first| Role::of(first.as_ref()));
+            let role = arguments.first().and_then(|first| ProcessRole::of(first.as_ref()));
             let role = role.ok_or_else(|| io::Error::other("a spawner does not start that"))?;
             return Ok(spawner.begin(role, &allotment, &streams)?);
         }

@@ -42,7 +42,7 @@ pub mod spawner;
 pub use files::may_write;
 pub use isolation::Isolation;
 pub use launch::Launcher;
-pub use meter::{Budget, Meter, Order};
+pub use meter::{CpuBudget, CpuMeter, MeterOrder};
 pub use signals::is_ignored;
 use std::ops::Range;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@ use weir_units::Nanos;
 
 /// An order to a child that works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum MeterOrder {
     /// It goes on.
     GoOn,
     /// It is stopped until the meter says otherwise.
@@ -14,7 +14,7 @@ pub enum Order {
 }
 
 /// Processor time that may be used, and an account of what was.
-pub trait Meter {
+pub trait CpuMeter {
     /// All that there is for the work together.
     fn limit(&self) -> Nanos;
 
@@ -30,14 +30,14 @@ pub trait Meter {
     }
 
     /// Decides on a child that works and has used `so_far`, which is taken off when it has ended.
-    fn order(&mut self, so_far: Nanos) -> Order {
+    fn order(&mut self, so_far: Nanos) -> MeterOrder {
         _ = so_far;
-        Order::GoOn
+        MeterOrder::GoOn
     }
 }
 
 /// A count of processor time without a limit.
-impl Meter for Nanos {
+impl CpuMeter for Nanos {
     fn limit(&self) -> Nanos {
         Nanos(u64::MAX)
     }
@@ -53,13 +53,13 @@ impl Meter for Nanos {
 
 /// The processor time of one request: whatever is compiled for it takes from the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
+pub struct CpuBudget {
     limit: Nanos,
     used: Nanos,
     here: Nanos,
 }
 
-impl Budget {
+impl CpuBudget {
     /// So much for all together.
     pub const fn new(limit: Nanos) -> Self {
         Self { limit, used: Nanos(0), here: Nanos(0) }
@@ -70,13 +70,13 @@ impl Budget {
         self.used
     }
 
-    /// The part of [`used`](Self::used) that [`spend_here`](Meter::spend_here) was told of.
+    /// The part of [`used`](Self::used) that [`spend_here`](CpuMeter::spend_here) was told of.
     pub fn here(&self) -> Nanos {
         self.here
     }
 }
 
-impl Meter for Budget {
+impl CpuMeter for CpuBudget {
     fn limit(&self) -> Nanos {
         self.limit
     }
@@ -101,12 +101,12 @@ mod tests {
 
     #[test]
     fn all_work_takes_from_one_budget_and_what_is_beyond_it_is_known() {
-        let mut budget = Budget::new(Nanos(10));
+        let mut budget = CpuBudget::new(Nanos(10));
         budget.spend(Nanos(4));
         budget.spend_here(Nanos(5));
         assert_eq!((budget.left(), budget.used(), budget.here()), (Nanos(1), Nanos(9), Nanos(5)));
         budget.spend(Nanos(5));
         assert_eq!((budget.left(), budget.used()), (Nanos(0), Nanos(14)));
-        assert_eq!(budget.order(Nanos(0)), Order::GoOn);
+        assert_eq!(budget.order(Nanos(0)), MeterOrder::GoOn);
     }
 }

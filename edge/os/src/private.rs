@@ -1,17 +1,17 @@
 //! Private files and folders: the one place where weir creates and opens them.
 //!
 //! Files have mode 0600 and folders 0700, independent of the umask. A file or folder is opened without following a link, and checked on the open
-//! descriptor: its type, its owner, its number of links, its mode. A [`Folder`] is opened once, and what is in it is reached through its descriptor, so
+//! descriptor: its type, its owner, its number of links, its mode. A [`PrivateFolder`] is opened once, and what is in it is reached through its descriptor, so
 //! that nothing changes between a check and its use.
 //!
 //! | what | created with | an existing one has to be |
 //! |---|---|---|
-//! | a folder of weir's own ([`Folder::make`]) | 0700 | no link; owned by the effective user or root; others lose the right to write, root's must not give it |
-//! | a file in it ([`Folder::create`], [`Folder::open_file`]) | 0600 | a regular file with one link, owned by the effective user or root; its mode becomes 0600 |
+//! | a folder of weir's own ([`PrivatePrivateFolder::make`]) | 0700 | no link; owned by the effective user or root; others lose the right to write, root's must not give it |
+//! | a file in it ([`PrivatePrivateFolder::create`], [`PrivatePrivateFolder::open_file`]) | 0600 | a regular file with one link, owned by the effective user or root; its mode becomes 0600 |
 //! | a secret that a user names ([`open_secret`]) | | the same, and 0600 or less already |
 //! | an output that a user names ([`create_named`]) | 0600 | anything: links, devices and pipes are the user's choice, and an existing file keeps its mode |
 //!
-//! [`Folder::look`] and [`check_makeable`] refuse the same, and neither make nor change anything.
+//! [`PrivateFolder::look`] and [`check_makeable`] refuse the same, and neither make nor change anything.
 //!
 //! The one link that is followed is to a folder, made by root, where the effective user is not root: service managers make such links.
 
@@ -44,10 +44,10 @@ pub enum PrivateError {
     Io(#[from] io::Error),
     /// A symbolic link.
     #[error("it is a symbolic link, and links are not followed here: name the {} itself", .0.noun())]
-    Link(Kind),
+    Link(PrivateKind),
     /// Something else than a file or a folder.
     #[error("it is there and is not a {}", .0.noun())]
-    Type(Kind),
+    Type(PrivateKind),
     /// More than one name leads to it: another folder may show it to others.
     #[error(
         "it has {0} links, and must have one: copy it to a new file, and remove the others (`find / -xdev -samefile FILE` lists them)"
@@ -97,14 +97,14 @@ impl From<PrivateError> for io::Error {
 
 /// A kind of private thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum PrivateKind {
     /// A regular file.
     File,
     /// A folder.
     Folder,
 }
 
-impl Kind {
+impl PrivateKind {
     fn noun(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -128,7 +128,7 @@ fn check_owner(known: &Metadata) -> Result<(), PrivateError> {
 /// Refuses what is no regular file of one name that belongs to the effective user or root.
 fn check_file(known: &Metadata) -> Result<(), PrivateError> {
     if !known.is_file() {
-        return Err(PrivateError::Type(Kind::File));
+        return Err(PrivateError::Type(PrivateKind::File));
     }
     check_owner(known)?;
     // A file that was removed while it was opened has none.
@@ -144,10 +144,10 @@ fn make_private(file: &File, known: &Metadata) -> io::Result<()> {
 }
 
 /// Turns the system's refusal to follow a link into ours.
-fn opened(result: io::Result<File>, kind: Kind) -> Result<File, PrivateError> {
+fn opened(result: io::Result<File>, kind: PrivateKind) -> Result<File, PrivateError> {
     result.map_err(|error| match error.raw_os_error() {
         Some(libc::ELOOP) => PrivateError::Link(kind),
-        Some(libc::ENOTDIR) if kind == Kind::Folder => PrivateError::Type(kind),
+        Some(libc::ENOTDIR) if kind == PrivateKind::Folder => PrivateError::Type(kind),
         // A socket, or a device without a driver.
         Some(libc::ENXIO) => PrivateError::Type(kind),
         _ => error.into(),
@@ -161,7 +161,7 @@ fn opened(result: io::Result<File>, kind: Kind) -> Result<File, PrivateError> {
 pub fn open_secret(path: &Path) -> Result<File, PrivateError> {
     // Without waiting: it may be a pipe without a writer.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    secret(opened(OpenOptions::new().read(true).custom_flags(flags).open(path), Kind::File)?)
+    secret(opened(OpenOptions::new().read(true).custom_flags(flags).open(path), PrivateKind::File)?)
 }
 
 fn secret(file: File) -> Result<File, PrivateError> {
@@ -178,7 +178,7 @@ fn secret(file: File) -> Result<File, PrivateError> {
 pub(crate) fn look_at_private(path: &Path) -> Result<File, PrivateError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let file = opened(options.open(path), Kind::File)?;
+    let file = opened(options.open(path), PrivateKind::File)?;
     check_file(&file.metadata()?)?;
     Ok(file)
 }
@@ -188,7 +188,8 @@ pub(crate) fn look_at_private(path: &Path) -> Result<File, PrivateError> {
 /// # Errors
 /// It cannot be opened or created, or is not a private file.
 pub(crate) fn open_private(options: &mut OpenOptions, path: &Path) -> Result<File, PrivateError> {
-    let file = opened(options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path), Kind::File)?;
+    let file =
+        opened(options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path), PrivateKind::File)?;
     let known = file.metadata()?;
     check_file(&known)?;
     make_private(&file, &known)?;
@@ -304,14 +305,14 @@ pub fn check_makeable(path: &Path) -> io::Result<()> {
 
 /// A private folder, open.
 #[derive(Debug)]
-pub struct Folder {
+pub struct PrivateFolder {
     open: OwnedFd,
     path: PathBuf,
     /// Nothing in it is made, and no mode is changed.
     only_looks: bool,
 }
 
-impl Folder {
+impl PrivateFolder {
     /// Opens a folder of weir's own. Makes it where it is not there, with the folders above it.
     ///
     /// # Errors
@@ -348,16 +349,17 @@ impl Folder {
         let plain: PathBuf = path.components().collect();
         let named = |error: PrivateError| match error {
             // The kernel says the same of a link as of a file.
-            PrivateError::Type(Kind::Folder)
+            PrivateError::Type(PrivateKind::Folder)
                 if plain.symlink_metadata().is_ok_and(|known| known.is_symlink()) =>
             {
-                PrivateError::Link(Kind::Folder)
+                PrivateError::Link(PrivateKind::Folder)
             }
             other => other,
         };
         let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
-        let open =
-            |path: &Path| opened(OpenOptions::new().read(true).custom_flags(flags).open(path), Kind::Folder);
+        let open = |path: &Path| {
+            opened(OpenOptions::new().read(true).custom_flags(flags).open(path), PrivateKind::Folder)
+        };
         match open(&plain).map_err(named) {
             Err(PrivateError::Link(_)) if is_link_of_root(&plain) => {
                 Self::checked(open(&plain.canonicalize()?)?, path, only_looks)
@@ -453,13 +455,13 @@ impl Folder {
     /// # Errors
     /// As [`open_secret`].
     pub fn open_secret(&self, name: &str) -> Result<File, PrivateError> {
-        secret(opened(open_at(&self.open, OsStr::new(name), libc::O_RDONLY), Kind::File)?)
+        secret(opened(open_at(&self.open, OsStr::new(name), libc::O_RDONLY), PrivateKind::File)?)
     }
 
     fn file(&self, name: &str, flags: libc::c_int) -> Result<File, PrivateError> {
         // A process that is confined already opens no file to write it.
         let flags = if self.only_looks { libc::O_RDONLY } else { flags };
-        let file = opened(open_at(&self.open, OsStr::new(name), flags), Kind::File)?;
+        let file = opened(open_at(&self.open, OsStr::new(name), flags), PrivateKind::File)?;
         let known = file.metadata()?;
         check_file(&known)?;
         if !self.only_looks {
@@ -516,7 +518,7 @@ impl Folder {
     }
 }
 
-impl fmt::Display for Folder {
+impl fmt::Display for PrivateFolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.path.shown().fmt(f)
     }
@@ -525,8 +527,8 @@ impl fmt::Display for Folder {
 /// Opens the folder `name` of weir's own in a folder that the user names, which is followed as it is. Makes both where they are not there.
 ///
 /// # Errors
-/// As [`Folder::make`], for the inner one.
-pub fn make_inside(named: &Path, name: &str) -> Result<Folder, PrivateError> {
+/// As [`PrivateFolder::make`], for the inner one.
+pub fn make_inside(named: &Path, name: &str) -> Result<PrivateFolder, PrivateError> {
     make_named_folder(named)?;
     let outer = place(named)?;
     make_in(&outer, OsStr::new(name))?;
@@ -548,10 +550,10 @@ fn open_folder_in(
     name: &str,
     path: &Path,
     only_looks: bool,
-) -> Result<Folder, PrivateError> {
+) -> Result<PrivateFolder, PrivateError> {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY;
-    let open = opened(open_at(outer, OsStr::new(name), flags), Kind::Folder)?;
-    Folder::checked(open, path, only_looks)
+    let open = opened(open_at(outer, OsStr::new(name), flags), PrivateKind::Folder)?;
+    PrivateFolder::checked(open, path, only_looks)
 }
 
 /// Opens what has this name in a folder, without following a link or waiting for a pipe's other end.

@@ -1,12 +1,12 @@
 //! Children that answer, and those that do everything else: each is a script that stands for a program that a stranger has taken over.
 
 use std::os::unix::fs::PermissionsExt;
-use weir_os::child::{Answer, Asked, ChildError, Cores, Limits, ask};
-use weir_os::{Launcher, Meter, Order};
+use weir_os::child::{ChildError, ChildLimits, ChildPoll, ChildReply, Cores, ask};
+use weir_os::{CpuMeter, Launcher, MeterOrder};
 use weir_units::{Bytes, Nanos};
 
 /// None of them passes these.
-const PATIENT: Limits = Limits {
+const PATIENT: ChildLimits = ChildLimits {
     processor: Nanos(100 * Nanos::SECOND.0),
     time: Nanos(300 * Nanos::SECOND.0),
     memory: Bytes(1 << 30),
@@ -14,11 +14,11 @@ const PATIENT: Limits = Limits {
     cores: None,
 };
 
-fn child(script: &str, question: &[u8], limits: &Limits) -> Result<Answer, ChildError> {
+fn child(script: &str, question: &[u8], limits: &ChildLimits) -> Result<ChildReply, ChildError> {
     asked(script, question, limits).answer
 }
 
-fn asked(script: &str, question: &[u8], limits: &Limits) -> Asked {
+fn asked(script: &str, question: &[u8], limits: &ChildLimits) -> ChildPoll {
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("child");
     std::fs::write(&program, format!("#!/bin/sh\nexport PATH=/usr/bin:/bin\n{script}\n")).expect("a file");
@@ -26,18 +26,18 @@ fn asked(script: &str, question: &[u8], limits: &Limits) -> Asked {
     loop {
         match ask(&Launcher::from(program.as_path()), "argument", question, limits, &mut Nanos(0)) {
             // Another test's child was made while this file was open for writing, and has not executed its program yet.
-            Asked { answer: Err(ChildError::Process(error)), .. }
+            ChildPoll { answer: Err(ChildError::Process(error)), .. }
                 if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
             asked => return asked,
         }
     }
 }
 
-fn answered(script: &str, question: &[u8]) -> Answer {
+fn answered(script: &str, question: &[u8]) -> ChildReply {
     child(script, question, &PATIENT).unwrap_or_else(|error| panic!("{script}: {error}"))
 }
 
-fn failed(script: &str, limits: &Limits) -> ChildError {
+fn failed(script: &str, limits: &ChildLimits) -> ChildError {
     child(script, b"", limits).err().unwrap_or_else(|| panic!("{script}: has answered"))
 }
 
@@ -78,7 +78,7 @@ fn one_that_says_that_it_could_not_has_its_words_taken_without_their_tricks() {
 #[test]
 fn one_that_does_not_end_is_ended() {
     let (short, busy) =
-        (Limits { time: Nanos::SECOND, ..PATIENT }, Limits { processor: Nanos::SECOND, ..PATIENT });
+        (ChildLimits { time: Nanos::SECOND, ..PATIENT }, ChildLimits { processor: Nanos::SECOND, ..PATIENT });
     for (script, limits) in [
         ("exec sleep 1000000", &short),
         // It has said all it has to say.
@@ -107,7 +107,7 @@ fn one_that_is_killed_and_one_that_floods_are_errors() {
 
 #[test]
 fn one_gets_no_more_memory_than_its_limit() {
-    let small = Limits { memory: Bytes(64 << 20), ..PATIENT };
+    let small = ChildLimits { memory: Bytes(64 << 20), ..PATIENT };
     let tight =
         child("head -c 200000000 /dev/zero | tail -n 1 | wc -c", b"", &small).expect("it ends by itself");
     let plenty = answered("head -c 200000000 /dev/zero | tail -n 1 | wc -c", b"");
@@ -119,14 +119,14 @@ fn one_gets_no_more_memory_than_its_limit() {
 fn what_it_took_is_known_however_it_ended() {
     let works = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done";
     let (short, busy) =
-        (Limits { time: Nanos::SECOND, ..PATIENT }, Limits { processor: Nanos::SECOND, ..PATIENT });
+        (ChildLimits { time: Nanos::SECOND, ..PATIENT }, ChildLimits { processor: Nanos::SECOND, ..PATIENT });
     for (script, limits) in [
         (works.to_owned(), &PATIENT),
         (format!("{works}; exit 3"), &PATIENT),
         (format!("{works}; kill -KILL $$"), &PATIENT),
         (format!("{works}; exec sleep 1000000"), &short),
     ] {
-        let Asked { answer, used } = asked(&script, b"", limits);
+        let ChildPoll { answer, used } = asked(&script, b"", limits);
         assert!(used.0 > 0, "{script}: {answer:?}");
     }
     let used = asked("while :; do :; done", b"", &busy).used;
@@ -135,13 +135,13 @@ fn what_it_took_is_known_however_it_ended() {
     // Who was never there took nothing.
     let nowhere = Launcher::from(std::path::Path::new("/nowhere/weir"));
     let none = ask(&nowhere, "argument", b"", &PATIENT, &mut Nanos(0));
-    assert!(matches!(none, Asked { answer: Err(ChildError::Process(_)), used: Nanos(0) }));
+    assert!(matches!(none, ChildPoll { answer: Err(ChildError::Process(_)), used: Nanos(0) }));
 }
 
 /// Says of each question to it how a child is to go on.
 struct Script<F>(F, Nanos);
 
-impl<F: FnMut(Nanos) -> Order> Meter for Script<F> {
+impl<F: FnMut(Nanos) -> MeterOrder> CpuMeter for Script<F> {
     fn limit(&self) -> Nanos {
         Nanos(u64::MAX)
     }
@@ -151,12 +151,12 @@ impl<F: FnMut(Nanos) -> Order> Meter for Script<F> {
     fn spend(&mut self, used: Nanos) {
         self.1.0 += used.0;
     }
-    fn order(&mut self, so_far: Nanos) -> Order {
+    fn order(&mut self, so_far: Nanos) -> MeterOrder {
         (self.0)(so_far)
     }
 }
 
-fn metered(script: &str, limits: &Limits, order: impl FnMut(Nanos) -> Order) -> (Asked, Nanos) {
+fn metered(script: &str, limits: &ChildLimits, order: impl FnMut(Nanos) -> MeterOrder) -> (ChildPoll, Nanos) {
     let mut meter = Script(order, Nanos(0));
     let (folder, asked) = loop {
         let folder = tempfile::tempdir().expect("a folder");
@@ -165,7 +165,7 @@ fn metered(script: &str, limits: &Limits, order: impl FnMut(Nanos) -> Order) -> 
             .expect("a file");
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).expect("it is ours");
         match ask(&Launcher::from(program.as_path()), "argument", b"", limits, &mut meter) {
-            Asked { answer: Err(ChildError::Process(error)), .. }
+            ChildPoll { answer: Err(ChildError::Process(error)), .. }
                 if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
             asked => break (folder, asked),
         }
@@ -176,18 +176,18 @@ fn metered(script: &str, limits: &Limits, order: impl FnMut(Nanos) -> Order) -> 
 
 #[test]
 fn a_child_that_rests_uses_nothing_and_its_time_does_not_run() {
-    let short = Limits { time: Nanos(8 * Nanos::SECOND.0), ..PATIENT };
+    let short = ChildLimits { time: Nanos(8 * Nanos::SECOND.0), ..PATIENT };
     let begin = std::time::Instant::now();
     let (mut seen, mut rested) = (Vec::new(), 0);
     // From 100 ms on it rests for 450 questions, at least nine seconds: longer than its time by the clock.
-    let (Asked { answer, used }, spent) =
+    let (ChildPoll { answer, used }, spent) =
         metered("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo done", &short, |so_far| {
             if so_far.0 < 100_000_000 || rested >= 450 {
-                return Order::GoOn;
+                return MeterOrder::GoOn;
             }
             rested += 1;
             seen.push(so_far);
-            Order::Rest
+            MeterOrder::Rest
         });
     assert_eq!(answer.expect("it was given its time").bytes, b"done\n");
     assert_eq!((rested, used), (450, spent));
@@ -200,24 +200,24 @@ fn a_child_that_rests_uses_nothing_and_its_time_does_not_run() {
 #[test]
 fn a_child_that_gives_way_is_ended_and_its_time_is_known() {
     for resting in [false, true] {
-        let (Asked { answer, used }, spent) =
+        let (ChildPoll { answer, used }, spent) =
             metered("while :; do :; done", &PATIENT, |so_far| match so_far.0 {
-                0..100_000_000 => Order::GoOn,
-                _ if resting && so_far.0 < 100_000_001 => Order::Rest,
-                _ => Order::GiveUp,
+                0..100_000_000 => MeterOrder::GoOn,
+                _ if resting && so_far.0 < 100_000_001 => MeterOrder::Rest,
+                _ => MeterOrder::GiveUp,
             });
         assert!(matches!(answer, Err(ChildError::GaveWay)), "{answer:?}");
         assert!(used.0 >= 100_000_000 && used == spent, "{used:?} {spent:?}");
     }
     // It is not even started.
-    let (Asked { answer, used }, _) = metered("echo done", &PATIENT, |_| Order::GiveUp);
+    let (ChildPoll { answer, used }, _) = metered("echo done", &PATIENT, |_| MeterOrder::GiveUp);
     assert!(matches!(answer, Err(ChildError::GaveWay)) && used == Nanos(0));
 }
 
 #[test]
 fn a_child_is_ended_when_its_processor_time_is_used_up_and_not_a_second_later() {
-    let tight = Limits { processor: Nanos(200_000_000), ..PATIENT };
-    let Asked { answer, used } = asked("while :; do :; done", b"", &tight);
+    let tight = ChildLimits { processor: Nanos(200_000_000), ..PATIENT };
+    let ChildPoll { answer, used } = asked("while :; do :; done", b"", &tight);
     assert!(matches!(answer, Err(ChildError::Time(_))), "{answer:?}");
     assert!(used.0 >= 200_000_000 && used.0 < 900_000_000, "{used:?}");
 }
@@ -232,7 +232,7 @@ fn a_child_runs_behind_others_and_not_on_cores_that_are_taken() {
     assert_eq!(Cores::without(&all), None);
     let Some(cores) = Cores::without(&all[..1]) else { return };
     assert!(!cores.has(all[0]) && all[1..].iter().all(|core| cores.has(*core)));
-    let bound = Limits { cores: Some(cores), ..PATIENT };
+    let bound = ChildLimits { cores: Some(cores), ..PATIENT };
     let list = child("grep Cpus_allowed_list /proc/self/status", b"", &bound).expect("it answers").bytes;
     let list = String::from_utf8(list).expect("text");
     let first = list.split_whitespace().nth(1).and_then(|list| list.split(['-', ',']).next());

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
-use weir_os::private::{self, Folder, Kind, PrivateError};
+use weir_os::private::{self, PrivateError, PrivateFolder, PrivateKind};
 use weir_os::socket::{self, SocketError};
 
 /// A user that is neither root nor who runs the tests.
@@ -35,7 +35,7 @@ fn is_root() -> bool {
 fn make_everything() {
     let Some(dir) = std::env::var_os("WEIR_TEST_FOLDER") else { return };
     let dir = Path::new(&dir);
-    let folder = Folder::make(&dir.join("above/folder")).expect("it is made");
+    let folder = PrivateFolder::make(&dir.join("above/folder")).expect("it is made");
     folder.create("file").expect("it is made");
     folder.create_new("new").expect("it is made");
     folder.replace("whole", b"text").expect("it is made");
@@ -80,7 +80,7 @@ fn an_existing_file_of_weirs_own_becomes_private_and_a_named_output_keeps_its_mo
     let dir = tempfile::tempdir().expect("a folder");
     fs::write(dir.path().join("old"), "before").expect("it is written");
     set_mode(&dir.path().join("old"), 0o644);
-    let folder = Folder::open(dir.path()).expect("it is ours");
+    let folder = PrivateFolder::open(dir.path()).expect("it is ours");
     let mut text = String::new();
     folder.create("old").expect("it is ours").read_to_string(&mut text).expect("it is read");
     assert_eq!((text.as_str(), mode(&dir.path().join("old"))), ("before", 0o600));
@@ -92,11 +92,11 @@ fn an_existing_file_of_weirs_own_becomes_private_and_a_named_output_keeps_its_mo
     let shared = dir.path().join("shared");
     fs::create_dir(&shared).expect("it is made");
     set_mode(&shared, 0o2775);
-    Folder::open(&shared).expect("it is ours");
+    PrivateFolder::open(&shared).expect("it is ours");
     assert_eq!(mode(&shared), 0o2755);
     // One such as /tmp is not taken for an own one.
     set_mode(&shared, 0o1777);
-    assert!(matches!(Folder::open(&shared), Err(PrivateError::Writable(0o1777))));
+    assert!(matches!(PrivateFolder::open(&shared), Err(PrivateError::Writable(0o1777))));
     assert_eq!(mode(&shared), 0o1777);
 }
 
@@ -109,17 +109,17 @@ fn symbolic_and_hard_links_are_refused() {
     symlink(at("victim"), at("link")).expect("a link");
     fs::create_dir(at("real")).expect("it is made");
     symlink(at("real"), at("folder-link")).expect("a link");
-    let folder = Folder::open(dir.path()).expect("it is ours");
+    let folder = PrivateFolder::open(dir.path()).expect("it is ours");
 
-    let is_link = |error: PrivateError| matches!(error, PrivateError::Link(Kind::File));
+    let is_link = |error: PrivateError| matches!(error, PrivateError::Link(PrivateKind::File));
     assert!(is_link(folder.create("link").expect_err("a link")));
     assert!(is_link(folder.open_file("link").expect_err("a link")));
     assert!(is_link(folder.open_secret("link").expect_err("a link")));
     assert!(is_link(private::open_secret(&at("link")).expect_err("a link")));
     for path in [at("folder-link"), at("folder-link/"), at("folder-link/.")] {
         // Root's links are followed for others; these are the tester's own, or root's for root.
-        let error = Folder::make(&path).expect_err("a link");
-        assert!(matches!(error, PrivateError::Link(Kind::Folder)), "{}: {error}", path.display());
+        let error = PrivateFolder::make(&path).expect_err("a link");
+        assert!(matches!(error, PrivateError::Link(PrivateKind::Folder)), "{}: {error}", path.display());
     }
     assert!(folder.make_in("folder-link").is_err());
     assert!(private::make_inside(dir.path(), "folder-link").is_err());
@@ -157,7 +157,7 @@ fn a_secret_that_others_can_read_or_write_is_refused_with_what_to_do() {
         private::open_secret(&path).expect("only its owner reads it");
     }
     let error = private::open_secret(dir.path()).expect_err("a folder");
-    assert!(matches!(error, PrivateError::Type(Kind::File)), "{error}");
+    assert!(matches!(error, PrivateError::Type(PrivateKind::File)), "{error}");
     let missing = private::open_secret(&dir.path().join("missing")).expect_err("nothing is there");
     assert_eq!(missing.kind(), ErrorKind::NotFound);
     assert_eq!(private::create_secret(&path).expect_err("it is there").kind(), ErrorKind::AlreadyExists);
@@ -169,7 +169,7 @@ fn what_another_user_owns_is_refused() {
         return;
     }
     let dir = tempfile::tempdir().expect("a folder");
-    let folder = Folder::open(dir.path()).expect("it is ours");
+    let folder = PrivateFolder::open(dir.path()).expect("it is ours");
     let path = dir.path().join("key");
     fs::write(&path, "secret").expect("it is written");
     set_mode(&path, 0o600);
@@ -183,14 +183,14 @@ fn what_another_user_owns_is_refused() {
     let theirs = dir.path().join("folder");
     fs::create_dir(&theirs).expect("it is made");
     chown(&theirs, Some(OTHER), None).expect("root may");
-    assert!(is_foreign(&Folder::make(&theirs).expect_err("another user's")));
+    assert!(is_foreign(&PrivateFolder::make(&theirs).expect_err("another user's")));
     assert!(is_foreign(&folder.make_in("folder").expect_err("another user's")));
 }
 
 #[test]
 fn a_name_leads_to_nothing_outside_of_its_folder() {
     let dir = tempfile::tempdir().expect("a folder");
-    let folder = Folder::make(&dir.path().join("inner")).expect("it is made");
+    let folder = PrivateFolder::make(&dir.path().join("inner")).expect("it is made");
     for name in ["", ".", "..", "../x", "a/b", "/etc/x", "a/", "a\0b"] {
         let error = folder.create(name).expect_err("it is no name");
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{name:?}");
@@ -202,7 +202,7 @@ fn a_name_leads_to_nothing_outside_of_its_folder() {
 fn a_look_refuses_what_a_start_refuses_and_changes_nothing() {
     let dir = tempfile::tempdir().expect("a folder");
     let at = |name: &str| dir.path().join(name);
-    assert!(Folder::look(&at("a/b")).expect("it can be made").is_none());
+    assert!(PrivateFolder::look(&at("a/b")).expect("it can be made").is_none());
     assert_eq!(fs::read_dir(dir.path()).expect("it is there").count(), 0);
     fs::write(at("file"), "").expect("it is written");
     fs::create_dir(at("real")).expect("it is made");
@@ -211,17 +211,17 @@ fn a_look_refuses_what_a_start_refuses_and_changes_nothing() {
     symlink(at("real"), at("link")).expect("a link");
     symlink(at("nowhere"), at("dangling")).expect("a link");
     for name in ["file", "link", "dangling", "shared"] {
-        let looked = Folder::look(&at(name)).expect_err(name).to_string();
-        assert_eq!(looked, Folder::open(&at(name)).expect_err(name).to_string(), "{name}");
+        let looked = PrivateFolder::look(&at(name)).expect_err(name).to_string();
+        assert_eq!(looked, PrivateFolder::open(&at(name)).expect_err(name).to_string(), "{name}");
     }
     for name in ["file/inner", "dangling/inner"] {
-        assert!(Folder::look(&at(name)).is_err() && Folder::make(&at(name)).is_err(), "{name}");
+        assert!(PrivateFolder::look(&at(name)).is_err() && PrivateFolder::make(&at(name)).is_err(), "{name}");
     }
     // Modes that a start would change, and a file that it would make.
     set_mode(&at("real"), 0o775);
     fs::write(at("real/file"), "").expect("it is written");
     set_mode(&at("real/file"), 0o644);
-    let folder = Folder::look(&at("real")).expect("it is ours").expect("it is there");
+    let folder = PrivateFolder::look(&at("real")).expect("it is ours").expect("it is there");
     folder.create("file").expect("it is looked at");
     assert_eq!(folder.create("new").expect_err("it is not made").kind(), ErrorKind::NotFound);
     assert_eq!((mode(&at("real")), mode(&at("real/file"))), (0o775, 0o644));
@@ -229,7 +229,7 @@ fn a_look_refuses_what_a_start_refuses_and_changes_nothing() {
     assert!(matches!(folder.open_file("file"), Err(PrivateError::Links(2))));
     if is_root() {
         chown(at("real"), Some(OTHER), None).expect("root may");
-        assert!(matches!(Folder::look(&at("real")), Err(PrivateError::Owner { owner: OTHER, .. })));
+        assert!(matches!(PrivateFolder::look(&at("real")), Err(PrivateError::Owner { owner: OTHER, .. })));
     }
 }
 

@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_os::child::{self, Cores, Limits, ask};
-use weir_os::companion::{Companion, Line, Room};
+use weir_os::child::{self, ChildLimits, Cores, ask};
+use weir_os::companion::{HelperChannel, HelperLimits, HelperProcess};
 use weir_os::spawner::{GroupSetting, SPAWNER, Settings, Spawner, serve};
 use weir_os::{Isolation, Launcher};
 use weir_units::{Bytes, Nanos};
 
 /// No test waits longer for something.
 const PATIENCE: Duration = Duration::from_secs(120);
-const ROOM: Room = Room { addresses: Bytes(1 << 30), memory: Bytes(256 << 20) };
+const ROOM: HelperLimits = HelperLimits { addresses: Bytes(1 << 30), memory: Bytes(256 << 20) };
 const FIRST_USER: u32 = 1_900_000_000;
 const SPACES: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
 const GROUPS: &str = "WEIR_TEST_GROUPS";
@@ -44,7 +44,7 @@ fn main() {
 
 /// A process that stays: it repeats what it is told, with this behind it.
 fn stay(give_up: fn() -> Result<weir_os::Files, weir_os::ConfineError>, more: &[u8]) {
-    let mut line = Line::of_standard_input().expect("it has one");
+    let mut line = HelperChannel::of_standard_input().expect("it has one");
     child::confined(give_up);
     while let Ok(Some(told)) = line.hear(1 << 20) {
         let answer = match told.as_slice() {
@@ -116,7 +116,7 @@ fn less() {
         std::fs::write("/proc/sys/user/max_user_namespaces", most).expect("the limit is its own");
     };
     limit("0");
-    let refused = match Companion::start(&Launcher::Spawner(Arc::clone(&spawner)), &["ward"], ROOM) {
+    let refused = match HelperProcess::start(&Launcher::Spawner(Arc::clone(&spawner)), &["ward"], ROOM) {
         Ok(ward) => format!("started with {}", ward.isolation()),
         Err(error) => error.to_string(),
     };
@@ -141,9 +141,9 @@ fn spawner(group: GroupSetting, key: Option<PathBuf>) -> Arc<Spawner> {
     Arc::new(Spawner::start(&program, &settings).expect("it starts on any system"))
 }
 
-fn ward(spawner: &Arc<Spawner>) -> Companion {
+fn ward(spawner: &Arc<Spawner>) -> HelperProcess {
     let mut ward =
-        Companion::start(&Launcher::Spawner(Arc::clone(spawner)), &["ward"], ROOM).expect("it starts");
+        HelperProcess::start(&Launcher::Spawner(Arc::clone(spawner)), &["ward"], ROOM).expect("it starts");
     // When it answers it has put up its walls.
     assert_eq!(ward.ask(b"you", 100, PATIENCE).expect("it answers"), b"you");
     ward
@@ -160,7 +160,7 @@ fn starts() {
     for _ in 0..200 {
         for (way, taken) in ways.iter().zip(&mut taken) {
             let begin = Instant::now();
-            let mut ward = Companion::start(way, &["ward"], ROOM).expect("it starts");
+            let mut ward = HelperProcess::start(way, &["ward"], ROOM).expect("it starts");
             ward.ask(b"you", 100, PATIENCE).expect("it answers");
             taken.push(begin.elapsed().as_micros());
         }
@@ -342,7 +342,7 @@ fn the_node_halts_kills_and_waits_for_its_processes() {
 
 fn a_process_that_is_asked_once_answers_and_has_its_limits() {
     let launcher = Launcher::Spawner(spawner(GroupSetting::None, None));
-    let limits = Limits {
+    let limits = ChildLimits {
         processor: Nanos::SECOND,
         time: Nanos(300 * Nanos::SECOND.0),
         memory: Bytes(1 << 30),
@@ -368,7 +368,7 @@ fn the_key_agent_reads_its_file_and_has_namespaces() {
     // Another file is not for the node to name.
     let arguments = [OsString::from("keep-key"), OsString::from("/etc/shadow")];
     let launcher = Launcher::Spawner(Arc::clone(&spawner));
-    let mut agent = Companion::start(&launcher, &arguments, ROOM).expect("it starts");
+    let mut agent = HelperProcess::start(&launcher, &arguments, ROOM).expect("it starts");
     assert_eq!(agent.ask(b"the key: ", 100, PATIENCE).expect("it answers"), b"the key: secret");
     let has = |wall| spawner.isolation().has(wall) == agent.isolation().has(wall);
     assert!(has(Isolation::NAMESPACES) && !agent.isolation().has(Isolation::UID), "{}", agent.isolation());
@@ -397,10 +397,10 @@ fn many_threads_have_processes_started_while_others_of_their_requests_fail() {
         for round in 0..EACH {
             if (thread + round).is_multiple_of(2) {
                 // A compiler has three streams, and this is one.
-                assert!(Companion::start(&launcher, &["compile"], ROOM).is_err(), "it is refused");
+                assert!(HelperProcess::start(&launcher, &["compile"], ROOM).is_err(), "it is refused");
                 continue;
             }
-            let mut ward = Companion::start(&launcher, &["ward"], ROOM).expect("it starts");
+            let mut ward = HelperProcess::start(&launcher, &["ward"], ROOM).expect("it starts");
             let question = format!("{thread} {round}");
             let answer = ward.ask(question.as_bytes(), 100, PATIENCE).expect("it answers");
             assert_eq!(answer, question.as_bytes(), "its own line");
@@ -432,7 +432,7 @@ fn a_spawner_that_is_killed_is_known_to_have_ended_and_its_processes_go_on() {
         assert_eq!(spawner.ended().and_then(|status| status.signal()), Some(libc::SIGKILL));
     }
     for count in 1..3 {
-        let refused = Companion::start(&Launcher::Spawner(Arc::clone(&spawner)), &["ward"], ROOM);
+        let refused = HelperProcess::start(&Launcher::Spawner(Arc::clone(&spawner)), &["ward"], ROOM);
         assert_eq!(refused.expect_err("there is no spawner").kind(), std::io::ErrorKind::BrokenPipe);
         assert_eq!(spawner.refused().count, count);
     }
@@ -463,7 +463,7 @@ fn a_process_is_refused_where_it_would_have_less_isolation_than_was_announced() 
 
 fn a_compiler_has_the_cores_of_the_thread_that_asks_for_it() {
     let launcher = Launcher::Spawner(spawner(GroupSetting::None, None));
-    let limits = Limits {
+    let limits = ChildLimits {
         processor: Nanos(10 * Nanos::SECOND.0),
         time: Nanos(300 * Nanos::SECOND.0),
         memory: Bytes(1 << 30),
@@ -630,7 +630,7 @@ fn each_process_has_a_control_group_as_long_as_it_is_there() {
         std::fs::write(folder.join("cgroup.max.descendants"), most).expect("the folder is ours");
     };
     most("2");
-    let refused = Companion::start(&Launcher::Spawner(Arc::clone(&spawner)), &["ward"], ROOM);
+    let refused = HelperProcess::start(&Launcher::Spawner(Arc::clone(&spawner)), &["ward"], ROOM);
     let refused = refused.expect_err("it would have no group").to_string();
     assert!(refused.contains("control group") && refused.contains("cgroup.max.descendants"), "{refused}");
     assert_eq!(names(), two);

@@ -4,7 +4,7 @@ use std::time::Instant;
 use weir_records::{Durability, ModuleFiles};
 use {
     weir_admission::Manifest,
-    weir_session::{Order, Record},
+    weir_session::{Record, RecordOrder},
 };
 
 const ROWS: u64 = 4_000_000;
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         put(3, 10, &[0xff, 0xff, 10, 0, 0]);
         put(3, 15, &noise.to_be_bytes()[..1]);
         put(5, 0, &(noise >> 40).to_le_bytes());
-        files.write(&Record { order: Order::packet(0), stream: 0, row: &row, tail: &[] })?;
+        files.write(&Record { order: RecordOrder::packet(0), stream: 0, row: &row, tail: &[] })?;
     }
     let path = files.finish()?.remove(0).path.ok_or("no file")?;
     let seconds = begin.elapsed().as_secs_f64();

@@ -9,7 +9,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_abi::row::FieldType;
-use weir_admission::{Field, FieldValue, Name, Stream};
+use weir_admission::{DeclaredStream, FieldValue, Name, StreamField};
 
 /// Rows that a batch holds at most.
 const BATCH_ROWS: usize = 8_192;
@@ -20,7 +20,7 @@ const BATCH_TEXT_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Columns {
     schema: SchemaRef,
-    fields: Vec<(Field, Column)>,
+    fields: Vec<(StreamField, Column)>,
     rows: usize,
     text_bytes: usize,
     late: u64,
@@ -43,7 +43,7 @@ enum Column {
 }
 
 impl Columns {
-    pub(crate) fn new(schema: SchemaRef, stream: &Stream) -> Self {
+    pub(crate) fn new(schema: SchemaRef, stream: &DeclaredStream) -> Self {
         let fields = stream.fields.iter().map(|field| (field.clone(), Column::new(field.ty))).collect();
         Self { schema, fields, rows: 0, text_bytes: 0, late: 0 }
     }

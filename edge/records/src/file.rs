@@ -19,9 +19,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_os::private::Folder;
+use weir_os::private::PrivateFolder;
 use {
-    weir_admission::{Manifest, Name, Stream},
+    weir_admission::{DeclaredStream, Manifest, Name},
     weir_session::Record,
 };
 
@@ -39,7 +39,7 @@ const FOOTERS_EACH: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct StreamFile {
     stream: Name,
-    folder: Arc<Folder>,
+    folder: Arc<PrivateFolder>,
     path: PathBuf,
     part: PathBuf,
     columns: Columns,
@@ -76,10 +76,10 @@ impl StreamFile {
     /// Begins `folder/STREAM.parquet.part`. An older `STREAM.parquet` stays until a complete one takes its place. Rows that a crash left in the log of an earlier
     /// `.part` file are recovered first, into a file of their own.
     pub(crate) fn create(
-        folder: &Arc<Folder>,
+        folder: &Arc<PrivateFolder>,
         label: &str,
         manifest: &Manifest,
-        stream: &Stream,
+        stream: &DeclaredStream,
         durability: Durability,
     ) -> Result<(Self, Option<Recovered>), RecordsError> {
         let path = folder.path().join(whole(&stream.name));
@@ -205,7 +205,11 @@ pub(crate) fn logged(stream: &Name) -> String {
 }
 
 /// Opens an empty file that no other run writes. Recovers what a crash left in its place.
-fn claim(folder: &Folder, stream: &Name, path: &Path) -> Result<(File, Option<Recovered>), RecordsError> {
+fn claim(
+    folder: &PrivateFolder,
+    stream: &Name,
+    path: &Path,
+) -> Result<(File, Option<Recovered>), RecordsError> {
     let file = open(folder, stream, path)?;
     let recovered = recovery::recover_beside(folder, stream, &file)?;
     // A file that was recovered has another name now.
@@ -215,7 +219,7 @@ fn claim(folder: &Folder, stream: &Name, path: &Path) -> Result<(File, Option<Re
 }
 
 /// Opens a file for writing that no other run writes.
-fn open(folder: &Folder, stream: &Name, path: &Path) -> Result<File, RecordsError> {
+fn open(folder: &PrivateFolder, stream: &Name, path: &Path) -> Result<File, RecordsError> {
     match folder.create_locked(&partial(stream)) {
         Ok(Some(file)) => Ok(file),
         Ok(None) => Err(RecordsError::Busy(path.to_owned())),
@@ -244,7 +248,7 @@ impl Open {
 
     fn with_log(
         mut self,
-        folder: &Arc<Folder>,
+        folder: &Arc<PrivateFolder>,
         stream: &Name,
         schema: &Arc<Schema>,
     ) -> Result<Self, WriteCause> {

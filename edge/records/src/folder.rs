@@ -2,13 +2,13 @@
 
 use crate::RecordsError;
 use std::path::Path;
-use weir_os::private::{self, Folder, PrivateError};
+use weir_os::private::{self, PrivateError, PrivateFolder};
 
 const LABEL_MAX: usize = 64;
 
 /// Makes `dir`/`label` where it is not there yet, and opens it. `dir` is the user's choice; what lies in it may have been put there by others, a link
 /// for instance.
-pub(crate) fn make(dir: &Path, label: &str) -> Result<Folder, RecordsError> {
+pub(crate) fn make(dir: &Path, label: &str) -> Result<PrivateFolder, RecordsError> {
     let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
     if label.is_empty() || label.len() > LABEL_MAX || !label.bytes().all(legal) {
         return Err(RecordsError::Label(label.chars().take(80).collect()));

@@ -170,12 +170,12 @@ impl ModuleFiles {
     /// # Errors
     /// The first that occurs; the other files are completed all the same.
     pub fn finish(self) -> Result<Vec<StreamRows>, RecordsError> {
-        let Ended { streams, error, .. } = self.end();
+        let FileOutcome { streams, error, .. } = self.end();
         error.map_or(Ok(streams), Err)
     }
 
     /// The same for whoever goes on with other files: what these hold, whatever happened to them.
-    pub fn end(self) -> Ended {
+    pub fn end(self) -> FileOutcome {
         let (mut streams, mut kept, mut error) = (Vec::new(), 0, None);
         for stream in self.streams {
             let late = stream.late();
@@ -185,13 +185,13 @@ impl ModuleFiles {
             let path = path.and_then(|path| path.map_err(|wrong| _ = error.get_or_insert(wrong)).ok());
             streams.push(StreamRows { name, rows, late, path });
         }
-        Ended { streams, kept, error }
+        FileOutcome { streams, kept, error }
     }
 }
 
 /// What became of a module's files.
 #[derive(Debug)]
-pub struct Ended {
+pub struct FileOutcome {
     /// Each of its streams; without a path where that could not be completed.
     pub streams: Vec<StreamRows>,
     /// Rows that the files hold, all together. What else was given to [`ModuleFiles::write`] is lost.

@@ -14,7 +14,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
-use weir_os::private::Folder;
+use weir_os::private::PrivateFolder;
 
 /// Bytes in front of a payload.
 const FRAME_BYTES: usize = 8;
@@ -49,7 +49,7 @@ impl Base {
 
 /// A log that is written.
 pub(crate) struct Log {
-    folder: Arc<Folder>,
+    folder: Arc<PrivateFolder>,
     name: String,
     schema: Arc<Schema>,
     file: File,
@@ -66,7 +66,7 @@ impl fmt::Debug for Log {
 impl Log {
     /// Begins the log of a file that has no rows yet. It need not survive a crash of the machine, because there is nothing to lose.
     pub(crate) fn create(
-        folder: &Arc<Folder>,
+        folder: &Arc<PrivateFolder>,
         name: String,
         schema: &Arc<Schema>,
         base: &Base,

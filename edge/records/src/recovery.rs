@@ -16,7 +16,7 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use weir_admission::Name;
-use weir_os::private::Folder;
+use weir_os::private::PrivateFolder;
 
 /// A Parquet file begins with these bytes.
 const MAGIC: &[u8] = b"PAR1";
@@ -46,7 +46,7 @@ pub fn recover(folder: &Path) -> Vec<Result<Recovered, RecordsError>> {
         return Vec::new();
     }
     streams.sort();
-    let folder = match Folder::open(folder) {
+    let folder = match PrivateFolder::open(folder) {
         Ok(folder) => folder,
         Err(error) => {
             return vec![Err(RecordsError::Folder { path: folder.to_owned(), source: error.into() })];
@@ -65,7 +65,7 @@ pub fn recover(folder: &Path) -> Vec<Result<Recovered, RecordsError>> {
 
 /// Completes what a crashed process left in the place where another file of the stream is about to be written. The recovered file gets a name that no other has.
 pub(crate) fn recover_beside(
-    folder: &Folder,
+    folder: &PrivateFolder,
     stream: &Name,
     part: &File,
 ) -> Result<Option<Recovered>, RecordsError> {
@@ -74,7 +74,7 @@ pub(crate) fn recover_beside(
 
 /// `part` is locked. Returns None where there are no rows to recover.
 fn recover_stream(
-    folder: &Folder,
+    folder: &PrivateFolder,
     stream: &Name,
     part: &File,
     takes_name: bool,
@@ -110,7 +110,7 @@ fn recover_stream(
 }
 
 /// A name for a recovered file that no file has.
-fn free_name(folder: &Folder, stream: &Name, takes_name: bool) -> io::Result<String> {
+fn free_name(folder: &PrivateFolder, stream: &Name, takes_name: bool) -> io::Result<String> {
     let plain = takes_name.then(|| whole(stream));
     let numbered = (1..NUMBERS_MAX).map(|number| format!("{stream}.recovered-{number}.parquet"));
     let is_free = |name: &String| folder.path().join(name).symlink_metadata().is_err();

@@ -6,20 +6,20 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 use std::collections::HashMap;
 use weir_abi::row::FieldType;
-use weir_admission::{Field, Manifest, Stream};
+use weir_admission::{DeclaredStream, Manifest, StreamField};
 
 /// The key of a column's unit, and the unit of times that state none.
 const UNIT: &str = "unit";
 const NANOSECONDS: &str = "ns";
 
 /// The columns of a stream, with units and descriptions as metadata. No column has nulls.
-pub(crate) fn schema(label: &str, manifest: &Manifest, stream: &Stream) -> Schema {
+pub(crate) fn schema(label: &str, manifest: &Manifest, stream: &DeclaredStream) -> Schema {
     let columns: Vec<Column> = stream.fields.iter().map(column).collect();
     Schema::new_with_metadata(columns, metadata(label, manifest, stream))
 }
 
 /// Where the rows come from. It is both in the schema and among the file's key-value pairs.
-pub(crate) fn metadata(label: &str, manifest: &Manifest, stream: &Stream) -> HashMap<String, String> {
+pub(crate) fn metadata(label: &str, manifest: &Manifest, stream: &DeclaredStream) -> HashMap<String, String> {
     [
         ("weir.module", manifest.name.as_str()),
         ("weir.module_version", manifest.version.as_str()),
@@ -33,7 +33,7 @@ pub(crate) fn metadata(label: &str, manifest: &Manifest, stream: &Stream) -> Has
     .collect()
 }
 
-fn column(field: &Field) -> Column {
+fn column(field: &StreamField) -> Column {
     let ty = match field.ty {
         FieldType::U8 => DataType::UInt8,
         FieldType::U16 => DataType::UInt16,

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use weir_trust::association::{HandshakeError, Signer};
-use weir_trust::gate::{Gate, GateCounters, Limits, Ticket};
+use weir_trust::gate::{GateCounters, GateLimits, HalfOpenTicket, HandshakeGate};
 use weir_units::Nanos;
 
 /// Counters of an acceptor, from its beginning on.
@@ -44,33 +44,33 @@ impl AcceptCounters {
 /// Takes connections for a node, at all of its addresses. A clone is the same acceptor.
 #[derive(Clone, Debug)]
 pub struct Acceptor {
-    shared: Arc<Shared>,
+    shared: Arc<AcceptorState>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct AcceptorState {
     began: Instant,
     inside: Mutex<Inside>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Inside {
-    pub(crate) gate: Gate,
+    pub(crate) gate: HandshakeGate,
     /// Connections of half-open handshakes that threads of their own go on with.
-    pub(crate) handed_over: BTreeMap<Ticket, Arc<TcpStream>>,
+    pub(crate) handed_over: BTreeMap<HalfOpenTicket, Arc<TcpStream>>,
     pub(crate) counters: AcceptCounters,
 }
 
 impl Inside {
     /// Ends the connection of a handshake that a thread of its own goes on with.
-    pub(crate) fn shut(&mut self, ticket: Ticket) {
+    pub(crate) fn shut(&mut self, ticket: HalfOpenTicket) {
         if let Some(socket) = self.handed_over.remove(&ticket) {
             _ = socket.shutdown(Shutdown::Both);
         }
     }
 }
 
-impl Shared {
+impl AcceptorState {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -84,7 +84,7 @@ impl Shared {
     }
 
     /// Ends a handshake. Says whether it was still open.
-    pub(crate) fn leave(&self, ticket: Ticket) -> bool {
+    pub(crate) fn leave(&self, ticket: HalfOpenTicket) -> bool {
         let mut inside = self.lock();
         inside.handed_over.remove(&ticket);
         inside.gate.leave(ticket, self.now())
@@ -104,13 +104,13 @@ impl Shared {
 
 impl Acceptor {
     /// An acceptor with these limits.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: GateLimits) -> Self {
         let inside = Inside {
-            gate: Gate::new(limits),
+            gate: HandshakeGate::new(limits),
             handed_over: BTreeMap::new(),
             counters: AcceptCounters::default(),
         };
-        Self { shared: Arc::new(Shared { began: Instant::now(), inside: Mutex::new(inside) }) }
+        Self { shared: Arc::new(AcceptorState { began: Instant::now(), inside: Mutex::new(inside) }) }
     }
 
     /// Counters of what became of connections.

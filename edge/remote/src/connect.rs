@@ -1,14 +1,14 @@
 //! A client's side.
 
 use crate::deadline::{NoMessage, read_message, write_message};
-use crate::error::Broken;
-use crate::{ConnectError, Stream};
+use crate::error::ConnectionError;
+use crate::{ConnectError, SecureStream};
 use rand_core::OsRng;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_trust::association::{Initiator, Message};
+use weir_trust::association::{HandshakeMessage, Initiator};
 use weir_trust::key::{Identity, PublicKey};
 
 /// Makes an association with a certain node, or with whoever answers there (who then sees the credentials). It is there when the node has
@@ -22,12 +22,12 @@ pub fn connect(
     expected: Option<PublicKey>,
     credentials: &[u8],
     within: Duration,
-) -> Result<Stream, ConnectError> {
+) -> Result<SecureStream, ConnectError> {
     let until = Instant::now() + within;
-    let failed = |error: io::Error| match Broken::of(error) {
-        Broken::Late => ConnectError::Late { address, within },
-        Broken::Closed => ConnectError::Closed(address),
-        Broken::Io(error) => ConnectError::Io(error),
+    let failed = |error: io::Error| match ConnectionError::of(error) {
+        ConnectionError::Late => ConnectError::Late { address, within },
+        ConnectionError::Closed => ConnectError::Closed(address),
+        ConnectionError::Io(error) => ConnectError::Io(error),
     };
     let read = |socket: &TcpStream, which| {
         read_message(socket, which, until).map_err(|error| match error {
@@ -44,9 +44,9 @@ pub fn connect(
 
     let (initiator, first) = Initiator::begin(expected, &mut OsRng)?;
     write_message(&socket, &first, until).map_err(failed)?;
-    let met = initiator.second(&read(&socket, Message::Second)?)?;
+    let met = initiator.second(&read(&socket, HandshakeMessage::Second)?)?;
     let (confirming, third) = met.introduce(identity, credentials)?;
     write_message(&socket, &third, until).map_err(failed)?;
-    let association = confirming.fourth(&read(&socket, Message::Fourth)?)?;
-    Ok(Stream::new(Arc::new(socket), association))
+    let association = confirming.fourth(&read(&socket, HandshakeMessage::Fourth)?)?;
+    Ok(SecureStream::new(Arc::new(socket), association))
 }

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use weir_trust::association::frame::{LENGTH_BYTES, framed, length};
-use weir_trust::association::{HandshakeError, Message};
+use weir_trust::association::{HandshakeError, HandshakeMessage};
 
 /// Reads some bytes; zero at the end. Waits until that time, or for ever.
 pub(crate) fn read(mut socket: &TcpStream, bytes: &mut [u8], until: Option<Instant>) -> io::Result<usize> {
@@ -40,7 +40,11 @@ pub(crate) enum NoMessage {
 }
 
 /// Reads a message of the handshake, and nothing beyond it. Its length is checked before there is room made for it.
-pub(crate) fn read_message(socket: &TcpStream, which: Message, until: Instant) -> Result<Vec<u8>, NoMessage> {
+pub(crate) fn read_message(
+    socket: &TcpStream,
+    which: HandshakeMessage,
+    until: Instant,
+) -> Result<Vec<u8>, NoMessage> {
     let mut said = [0; LENGTH_BYTES];
     read_exact(socket, &mut said, until).map_err(NoMessage::Io)?;
     let mut message = vec![0; length(which, said).map_err(NoMessage::Wrong)?];

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 use weir_trust::association::HandshakeError;
-use weir_trust::gate::Refusal;
+use weir_trust::gate::HandshakeRefusal;
 
 /// Why a client has none.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +43,7 @@ pub enum ConnectError {
 pub enum AcceptError {
     /// Its handshake was not answered, took too long, or gave way to others.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] HandshakeRefusal),
     /// A message of it is none of a handshake, or does not prove what it says.
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
@@ -56,13 +56,13 @@ pub enum AcceptError {
 }
 
 /// What a broken or silent connection is called.
-pub(crate) enum Broken {
+pub(crate) enum ConnectionError {
     Late,
     Closed,
     Io(io::Error),
 }
 
-impl Broken {
+impl ConnectionError {
     pub(crate) fn of(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::TimedOut => Self::Late,
@@ -74,12 +74,12 @@ impl Broken {
     }
 }
 
-impl From<Broken> for AcceptError {
-    fn from(broken: Broken) -> Self {
+impl From<ConnectionError> for AcceptError {
+    fn from(broken: ConnectionError) -> Self {
         match broken {
-            Broken::Late => Self::Refused(Refusal::Late),
-            Broken::Closed => Self::Closed,
-            Broken::Io(error) => Self::Io(error),
+            ConnectionError::Late => Self::Refused(HandshakeRefusal::Late),
+            ConnectionError::Closed => Self::Closed,
+            ConnectionError::Io(error) => Self::Io(error),
         }
     }
 }

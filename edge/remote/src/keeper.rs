@@ -2,7 +2,7 @@
 //!
 //! Whoever takes a node over, by a flaw in a sandbox say, can do what the node can and read what is in its memory. Its private key is not: a
 //! [companion](weir_os::companion) reads it from its file, gives everything else up, and signs. Not whatever it is shown: only that an X25519 key is the
-//! node's own, as the side that is connected to, in one handshake ([`Statement`]). So who has the node can be it for as long as he has it; he cannot take its
+//! node's own, as the side that is connected to, in one handshake ([`KeyStatement`]). So who has the node can be it for as long as he has it; he cannot take its
 //! identity with him, and cannot have it sign a credential, a revocation list, or itself as a client of another node.
 //!
 //! Messages are fixed in length. The keeper begins with the byte [`READY`] and its public key, or with [`FAILED`] and why there is none. A question is a
@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weir_os::child;
-use weir_os::companion::{Companion, Line, Room};
+use weir_os::companion::{HelperChannel, HelperLimits, HelperProcess};
 use weir_os::private::{self, PrivateError};
 use weir_os::{Isolation, Launcher};
-use weir_trust::association::{Role, STATEMENT_BYTES, Signer, Statement, Unsigned};
+use weir_trust::association::{HandshakeRole, KeyStatement, STATEMENT_BYTES, Signer, Unsigned};
 use weir_trust::key::{FILE_BYTES_MAX, Identity, KeyFile, KeyFileError, PublicKey, Signature};
 use weir_units::Bytes;
 use zeroize::Zeroizing;
@@ -29,7 +29,7 @@ const FAILED: u8 = 0;
 /// Longer than any message.
 const MESSAGE_BYTES: usize = 1024;
 /// What the program itself takes, and room for reading a file.
-const ROOM: Room = Room { addresses: Bytes(1 << 30), memory: Bytes(64 << 20) };
+const ROOM: HelperLimits = HelperLimits { addresses: Bytes(1 << 30), memory: Bytes(64 << 20) };
 /// How long a keeper may take to begin, on the slowest of machines,
 const BEGINNING: Duration = Duration::from_secs(30);
 /// and to sign. A handshake takes no longer.
@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Why there is no keeper.
 #[derive(Debug, thiserror::Error)]
-pub enum KeeperError {
+pub enum AgentError {
     /// The key cannot be used. To blame is the operator; these are the keeper's words.
     #[error("{0}")]
     Key(String),
@@ -77,7 +77,7 @@ impl From<KeyFileError> for FileError {
 
 /// Who keeps a node's private key, from the node's side. One that ends is started anew when it is needed next.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct KeyAgent {
     launcher: Launcher,
     arguments: Vec<PathBuf>,
     public: PublicKey,
@@ -87,17 +87,17 @@ pub struct Keeper {
 
 #[derive(Debug)]
 enum State {
-    Here(Companion),
+    Here(HelperProcess),
     /// There is none, and when to try again.
     Gone(Instant),
 }
 
-impl Keeper {
+impl KeyAgent {
     /// Starts a process by `launcher`, which answers these arguments with [`keep`]. `tell` is told when a keeper ends, and what becomes of it.
     ///
     /// # Errors
-    /// [`KeeperError`].
-    pub fn start(launcher: Launcher, arguments: Vec<PathBuf>, tell: fn(&str)) -> Result<Self, KeeperError> {
+    /// [`AgentError`].
+    pub fn start(launcher: Launcher, arguments: Vec<PathBuf>, tell: fn(&str)) -> Result<Self, AgentError> {
         let (companion, public) = begin(&launcher, &arguments)?;
         Ok(Self { launcher, arguments, public, tell, state: Mutex::new(State::Here(companion)) })
     }
@@ -119,13 +119,13 @@ impl Keeper {
     }
 
     /// Another one in the place of one that is gone.
-    fn renew(&self) -> Result<Companion, KeeperError> {
+    fn renew(&self) -> Result<HelperProcess, AgentError> {
         let (companion, public) = begin(&self.launcher, &self.arguments)?;
-        if public == self.public { Ok(companion) } else { Err(KeeperError::Changed(public)) }
+        if public == self.public { Ok(companion) } else { Err(AgentError::Changed(public)) }
     }
 
     /// Has a statement signed, by another keeper where the first one does not answer.
-    fn ask(&self, state: &mut State, statement: &Statement) -> Result<Signature, Unsigned> {
+    fn ask(&self, state: &mut State, statement: &KeyStatement) -> Result<Signature, Unsigned> {
         if let State::Here(companion) = state {
             match sign(companion, statement) {
                 Ok(answered) => return answered,
@@ -162,25 +162,25 @@ impl Keeper {
     }
 }
 
-impl Signer for Keeper {
+impl Signer for KeyAgent {
     fn public(&self) -> PublicKey {
         self.public
     }
 
-    fn sign_statement(&self, statement: &Statement) -> Result<Signature, Unsigned> {
+    fn sign_statement(&self, statement: &KeyStatement) -> Result<Signature, Unsigned> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.ask(&mut state, statement)
     }
 }
 
 /// Starts a process that keeps the key.
-fn begin(launcher: &Launcher, arguments: &[PathBuf]) -> Result<(Companion, PublicKey), KeeperError> {
-    let mut companion = Companion::start(launcher, arguments, ROOM)?;
+fn begin(launcher: &Launcher, arguments: &[PathBuf]) -> Result<(HelperProcess, PublicKey), AgentError> {
+    let mut companion = HelperProcess::start(launcher, arguments, ROOM)?;
     let heard = companion.hear(MESSAGE_BYTES, Instant::now() + BEGINNING).and_then(|message| {
         let (kind, rest) = message.split_first().ok_or_else(nonsense)?;
         match (*kind, <[u8; 32]>::try_from(rest)) {
             (READY, Ok(key)) => PublicKey::from_bytes(key).map(Ok).map_err(|_| nonsense()),
-            (FAILED, _) => Ok(Err(KeeperError::Key(child::plain(rest)))),
+            (FAILED, _) => Ok(Err(AgentError::Key(child::plain(rest)))),
             _ => Err(nonsense()),
         }
     });
@@ -192,7 +192,7 @@ fn begin(launcher: &Launcher, arguments: &[PathBuf]) -> Result<(Companion, Publi
 }
 
 /// A keeper's signature; or that it does not sign this. An error is one after which it is not to be asked any more.
-fn sign(companion: &mut Companion, statement: &Statement) -> io::Result<Result<Signature, Unsigned>> {
+fn sign(companion: &mut HelperProcess, statement: &KeyStatement) -> io::Result<Result<Signature, Unsigned>> {
     match companion.ask(statement.as_bytes(), MESSAGE_BYTES, SIGNING)?.split_first() {
         Some((&READY, signature)) => {
             signature.try_into().map(|signature| Ok(Signature(signature))).map_err(|_| nonsense())
@@ -211,8 +211,8 @@ fn nonsense() -> io::Error {
 /// # Errors
 /// Nobody has started it who could ask.
 pub fn keep(file: &Path) -> io::Result<()> {
-    let mut line = Line::of_standard_input()?;
-    let failed = |line: &mut Line, why: &dyn std::fmt::Display| {
+    let mut line = HelperChannel::of_standard_input()?;
+    let failed = |line: &mut HelperChannel, why: &dyn std::fmt::Display| {
         let text = why.to_string();
         let text = text.as_bytes();
         let most = text.len().min(MESSAGE_BYTES - 1);
@@ -239,7 +239,7 @@ pub fn keep(file: &Path) -> io::Result<()> {
 /// What a keeper says to a question.
 fn answer(identity: &Identity, question: &[u8]) -> Vec<u8> {
     // A node is connected to: it has nothing to say as the other side.
-    let statement = Statement::read(question, Role::Responder);
+    let statement = KeyStatement::read(question, HandshakeRole::Responder);
     match statement.map(|statement| identity.sign_statement(&statement)) {
         Some(Ok(signature)) => [[READY].as_slice(), signature.0.as_slice()].concat(),
         Some(Err(Unsigned)) | None => vec![FAILED],
@@ -261,19 +261,19 @@ const _: () = assert!(STATEMENT_BYTES < MESSAGE_BYTES && FILE_BYTES_MAX <= MESSA
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_trust::key::Context;
+    use weir_trust::key::SignatureContext;
 
     #[test]
     fn nothing_is_signed_but_what_a_node_says_of_itself_in_a_handshake() {
         let identity = Identity::from_seed(&[7; 32]);
-        let own = Statement::new(Role::Responder, &[1; 32], &[2; 32]);
+        let own = KeyStatement::new(HandshakeRole::Responder, &[1; 32], &[2; 32]);
         let answered = answer(&identity, own.as_bytes());
         let (&READY, signature) = answered.split_first().unwrap() else { panic!("it is signed") };
         let signature = Signature(signature.try_into().unwrap());
         assert_eq!(own.verify(identity.public(), &signature), Ok(()));
 
         // In the other role, or of a version that this weir does not know.
-        let client = Statement::new(Role::Initiator, &[1; 32], &[2; 32]);
+        let client = KeyStatement::new(HandshakeRole::Initiator, &[1; 32], &[2; 32]);
         let mut later = *own.as_bytes();
         later[0] += 1;
         // What an identity signs elsewhere: contexts spelt out, a block of a credential, a statement in front of something else or behind it.
@@ -292,7 +292,7 @@ mod tests {
             assert_eq!(answer(&identity, other), [FAILED], "{other:?}");
         }
         // And what it signs is nothing in any other context.
-        let elsewhere = Context::new("revocation list");
+        let elsewhere = SignatureContext::new("revocation list");
         assert!(identity.public().verify(elsewhere, own.as_bytes(), &signature).is_err());
     }
 }

@@ -1,20 +1,20 @@
 //! Peers that have sent their third message, and peers that have proven who they are.
 
-use crate::acceptor::Shared;
+use crate::acceptor::AcceptorState;
 use crate::deadline::write_message;
-use crate::error::Broken;
-use crate::{AcceptError, Stream};
+use crate::error::ConnectionError;
+use crate::{AcceptError, SecureStream};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 use weir_trust::association::{Authenticated, Peer, Responder};
-use weir_trust::gate::{Refusal, Source, Ticket};
+use weir_trust::gate::{HalfOpenTicket, HandshakeRefusal, PeerSource};
 
 /// A half-open handshake in a thread of its own. Dropping it closes the connection.
 #[derive(Debug)]
 struct HalfOpen {
-    shared: Arc<Shared>,
-    ticket: Ticket,
+    shared: Arc<AcceptorState>,
+    ticket: HalfOpenTicket,
     socket: Arc<TcpStream>,
     from: SocketAddr,
     until: Instant,
@@ -36,8 +36,8 @@ pub struct PendingPeer {
 
 impl PendingPeer {
     pub(crate) fn new(
-        shared: &Arc<Shared>,
-        ticket: Ticket,
+        shared: &Arc<AcceptorState>,
+        ticket: HalfOpenTicket,
         socket: Arc<TcpStream>,
         (from, until): (SocketAddr, Instant),
         (responder, third): (Box<Responder>, Vec<u8>),
@@ -76,8 +76,8 @@ impl AuthenticatedPeer {
     }
 
     /// The source that the peer counts as one of, together with all others from there.
-    pub fn source(&self) -> Source {
-        Source::of(self.open.from.ip())
+    pub fn source(&self) -> PeerSource {
+        PeerSource::of(self.open.from.ip())
     }
 
     /// Takes note that the peer has a right to be here: its source comes before others from now on.
@@ -90,14 +90,14 @@ impl AuthenticatedPeer {
     ///
     /// # Errors
     /// The handshake has given way meanwhile, its time is over, or the peer is gone.
-    pub fn accept(self, credentials: &[u8]) -> Result<Stream, AcceptError> {
+    pub fn accept(self, credentials: &[u8]) -> Result<SecureStream, AcceptError> {
         let Self { open, authenticated } = self;
         let (association, fourth) = authenticated.accept(credentials)?;
         // It must not have given way: its place is another one's then.
         if !open.shared.leave(open.ticket) {
-            return Err(Refusal::Gone.into());
+            return Err(HandshakeRefusal::Gone.into());
         }
-        write_message(&open.socket, &fourth, open.until).map_err(Broken::of)?;
-        Ok(Stream::new(Arc::clone(&open.socket), association))
+        write_message(&open.socket, &fourth, open.until).map_err(ConnectionError::of)?;
+        Ok(SecureStream::new(Arc::clone(&open.socket), association))
     }
 }

@@ -1,7 +1,7 @@
 //! The acceptor's thread: rounds of events.
 
-use crate::acceptor::Shared;
-use crate::error::Broken;
+use crate::acceptor::AcceptorState;
+use crate::error::ConnectionError;
 use crate::{AcceptError, PendingPeer};
 use mio::net::{TcpListener as PolledListener, TcpStream as PolledStream};
 use mio::{Events, Interest, Poll, Registry, Token};
@@ -13,8 +13,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_trust::association::frame::{LENGTH_BYTES, framed, length};
-use weir_trust::association::{FIRST_BYTES, Message, Responder, Signer, check_first};
-use weir_trust::gate::Ticket;
+use weir_trust::association::{FIRST_BYTES, HandshakeMessage, Responder, Signer, check_first};
+use weir_trust::gate::HalfOpenTicket;
 
 /// The listener's token: no ticket has that number.
 const LISTENER: Token = Token(usize::MAX);
@@ -32,7 +32,7 @@ const READ_BYTES: usize = 4096;
 
 /// A connection whose peer is not known.
 struct Connection {
-    ticket: Ticket,
+    ticket: HalfOpenTicket,
     socket: PolledStream,
     from: SocketAddr,
     state: State,
@@ -57,12 +57,16 @@ struct Input {
 
 impl Input {
     /// The message, when it is there as a whole; nothing beyond it is read. Its length is checked before there is room made for it.
-    fn read(&mut self, mut socket: &PolledStream, which: Message) -> Result<Option<Vec<u8>>, AcceptError> {
+    fn read(
+        &mut self,
+        mut socket: &PolledStream,
+        which: HandshakeMessage,
+    ) -> Result<Option<Vec<u8>>, AcceptError> {
         let mut piece = [0; READ_BYTES];
         loop {
             let whole = match self.bytes.first_chunk::<LENGTH_BYTES>() {
                 // It has one length: it is read at once, as it comes.
-                None if which == Message::First => LENGTH_BYTES + FIRST_BYTES,
+                None if which == HandshakeMessage::First => LENGTH_BYTES + FIRST_BYTES,
                 None => LENGTH_BYTES,
                 Some(said) => LENGTH_BYTES + length(which, *said)?,
             };
@@ -76,7 +80,7 @@ impl Input {
                 Ok(count) => self.bytes.extend_from_slice(piece.get(..count).unwrap_or_default()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
-                Err(error) => return Err(Broken::of(error).into()),
+                Err(error) => return Err(ConnectionError::of(error).into()),
             }
         }
     }
@@ -97,7 +101,7 @@ impl Connection {
     fn read(&mut self, is_closed: bool) -> Result<Progress, AcceptError> {
         match &mut self.state {
             State::First(input) => {
-                let Some(first) = input.read(&self.socket, Message::First)? else {
+                let Some(first) = input.read(&self.socket, HandshakeMessage::First)? else {
                     return Ok(Progress::None);
                 };
                 // Only a first message takes a turn.
@@ -109,7 +113,7 @@ impl Connection {
             State::Waiting(_) if is_closed => Err(AcceptError::Closed),
             State::Waiting(_) => Ok(Progress::None),
             State::Third(_, input, _) => {
-                let Some(third) = input.read(&self.socket, Message::Third)? else {
+                let Some(third) = input.read(&self.socket, HandshakeMessage::Third)? else {
                     return Ok(Progress::None);
                 };
                 match mem::replace(&mut self.state, State::Over) {
@@ -126,12 +130,12 @@ impl Connection {
         let State::Waiting(first) = &self.state else { return Err(AcceptError::Closed) };
         let (responder, second) = Responder::begin(signer, first, &mut OsRng)?;
         let second = framed(&second).ok_or_else(|| AcceptError::Io(ErrorKind::InvalidData.into()))?;
-        self.socket.set_nodelay(true).map_err(Broken::of)?;
+        self.socket.set_nodelay(true).map_err(ConnectionError::of)?;
         // Nothing was sent before, so there is room for it.
         match (&self.socket).write(&second) {
             Ok(count) if count == second.len() => {}
             Ok(_) => return Err(AcceptError::Io(ErrorKind::WriteZero.into())),
-            Err(error) => return Err(Broken::of(error).into()),
+            Err(error) => return Err(ConnectionError::of(error).into()),
         }
         self.state = State::Third(Box::new(responder), Input::default(), until);
         Ok(())
@@ -140,7 +144,7 @@ impl Connection {
 
 /// The state of the acceptor's thread.
 pub(crate) struct Rounds<'a, F> {
-    shared: &'a Arc<Shared>,
+    shared: &'a Arc<AcceptorState>,
     signer: &'a dyn Signer,
     hand_over: F,
     listener: PolledListener,
@@ -155,7 +159,7 @@ pub(crate) struct Rounds<'a, F> {
 
 impl<'a, F: FnMut(PendingPeer)> Rounds<'a, F> {
     pub(crate) fn new(
-        shared: &'a Arc<Shared>,
+        shared: &'a Arc<AcceptorState>,
         listener: TcpListener,
         signer: &'a dyn Signer,
         hand_over: F,
@@ -244,7 +248,7 @@ impl<'a, F: FnMut(PendingPeer)> Rounds<'a, F> {
             .map_err(|_| ErrorKind::InvalidData.into())
             .and_then(|token| self.registry.register(&mut socket, Token(token), Interest::READABLE));
         if let Err(error) = registered {
-            self.shared.count(&Broken::of(error).into());
+            self.shared.count(&ConnectionError::of(error).into());
             self.shared.leave(ticket);
             return;
         }
@@ -281,7 +285,7 @@ impl<'a, F: FnMut(PendingPeer)> Rounds<'a, F> {
         let Connection { ticket, socket, from, .. } = connection;
         let socket = Arc::new(TcpStream::from(socket));
         if let Err(error) = socket.set_nonblocking(false) {
-            self.shared.count(&Broken::of(error).into());
+            self.shared.count(&ConnectionError::of(error).into());
             self.shared.leave(ticket);
             return;
         }

@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use weir_trust::association::{Association, Peer};
-use weir_trust::transport::{Event, MESSAGE_BYTES_MAX, SealedStream, TransportError};
+use weir_trust::transport::{MESSAGE_BYTES_MAX, SealedStream, StreamEvent, TransportError};
 
 /// Bytes that are taken from the system at a time.
 const READ_BYTES: usize = MESSAGE_BYTES_MAX;
@@ -14,25 +14,25 @@ const READ_BYTES: usize = MESSAGE_BYTES_MAX;
 /// Reads and writes what only the peer can have sent, and only the peer can read.
 ///
 /// Each write is a message and a system call of its own: put a `BufWriter` over it where there are many small ones. A read gives zero bytes
-/// when the peer has said that nothing follows ([`Writer::finish`]); where the connection ends without that, it is an error of the kind
+/// when the peer has said that nothing follows ([`PeerWriter::finish`]); where the connection ends without that, it is an error of the kind
 /// `UnexpectedEof`. What was damaged is one of the kind `InvalidData`. One that takes too long is of the kind `TimedOut`; a read can be
 /// tried again then.
 #[derive(Debug)]
-pub struct Stream {
+pub struct SecureStream {
     peer: Peer,
     binding: [u8; 32],
-    reader: Reader,
-    writer: Writer,
+    reader: PeerReader,
+    writer: PeerWriter,
 }
 
-impl Stream {
+impl SecureStream {
     pub(crate) fn new(socket: Arc<TcpStream>, association: Association) -> Self {
         let binding = *association.binding();
         let (peer, sealed) = association.into_stream();
         let shared = Arc::new(Shared { socket, sealed: Mutex::new(sealed) });
         let writer =
-            Writer { shared: Arc::clone(&shared), until: None, is_broken: false, message: Vec::new() };
-        let reader = Reader {
+            PeerWriter { shared: Arc::clone(&shared), until: None, is_broken: false, message: Vec::new() };
+        let reader = PeerReader {
             shared,
             until: None,
             raw: vec![0; READ_BYTES].into_boxed_slice(),
@@ -69,18 +69,18 @@ impl Stream {
     }
 
     /// Both directions apart, for two threads.
-    pub fn split(self) -> (Peer, Reader, Writer) {
+    pub fn split(self) -> (Peer, PeerReader, PeerWriter) {
         (self.peer, self.reader, self.writer)
     }
 }
 
-impl Read for Stream {
+impl Read for SecureStream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.reader.read(bytes)
     }
 }
 
-impl Write for Stream {
+impl Write for SecureStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.writer.write(bytes)
     }
@@ -117,7 +117,7 @@ impl Shared {
 
 /// What the peer says.
 #[derive(Debug)]
-pub struct Reader {
+pub struct PeerReader {
     shared: Arc<Shared>,
     until: Option<Instant>,
     /// What came and was not opened yet.
@@ -130,7 +130,7 @@ pub struct Reader {
     given: usize,
 }
 
-impl Reader {
+impl PeerReader {
     /// Until when reading may take.
     pub fn set_deadline(&mut self, until: Option<Instant>) {
         self.until = until;
@@ -155,14 +155,14 @@ impl Reader {
             let event = self.shared.lock().feed(&mut waiting);
             self.raw_from = self.raw_to - waiting.len();
             match event.map_err(|error| self.shared.end(error))? {
-                Some(Event::Data(data)) => return Ok(Some(data)),
-                Some(Event::End) | None => {}
+                Some(StreamEvent::Data(data)) => return Ok(Some(data)),
+                Some(StreamEvent::End) | None => {}
             }
         }
     }
 }
 
-impl Read for Reader {
+impl Read for PeerReader {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         if bytes.is_empty() {
             return Ok(0);
@@ -184,7 +184,7 @@ impl Read for Reader {
 
 /// What is said to the peer.
 #[derive(Debug)]
-pub struct Writer {
+pub struct PeerWriter {
     shared: Arc<Shared>,
     until: Option<Instant>,
     /// A message was sent in part: nothing that follows could be read.
@@ -192,7 +192,7 @@ pub struct Writer {
     message: Vec<u8>,
 }
 
-impl Writer {
+impl PeerWriter {
     /// Until when writing may take.
     pub fn set_deadline(&mut self, until: Option<Instant>) {
         self.until = until;
@@ -226,7 +226,7 @@ impl Writer {
     }
 }
 
-impl Write for Writer {
+impl Write for PeerWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.say(|sealed, message| sealed.send(bytes, message))
     }

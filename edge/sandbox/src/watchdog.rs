@@ -10,8 +10,8 @@
 //! (`suspend.rs`), with the same limits.
 
 use crate::run::caller::{self, Thread};
-use crate::run::host::Phase;
-use crate::run::interrupt::{self, Code};
+use crate::run::host::HostPhase;
+use crate::run::interrupt::{self, CodeMap};
 use crate::run::space::set_poll_page;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -69,11 +69,11 @@ impl Grant {
 }
 
 /// One sandbox under watch.
-pub(crate) struct Watch {
+pub(crate) struct WatchEntry {
     base: *mut u8,
     /// Its module's name and code, and whether it reads the poll page.
     name: String,
-    code: Arc<Code>,
+    code: Arc<CodeMap>,
     polls: bool,
     grant: Grant,
     /// Even between calls, odd in one; never the same twice.
@@ -96,30 +96,30 @@ pub(crate) struct Watch {
 }
 
 // SAFETY: the pointer is used only to change the protection of the poll page, in a call or under `page`.
-unsafe impl Send for Watch {}
+unsafe impl Send for WatchEntry {}
 // SAFETY: as above; everything else is atomic or does not change.
-unsafe impl Sync for Watch {}
+unsafe impl Sync for WatchEntry {}
 
 /// What was done about a call that took too long.
 #[derive(Clone, Copy)]
-pub(crate) struct Late {
+pub(crate) struct OverrunAction {
     /// Its poll page was taken away.
     pub(crate) polled: bool,
     /// It was broken off at this instruction.
     pub(crate) at: Option<usize>,
 }
 
-impl Watch {
+impl WatchEntry {
     /// A call begins on this thread.
     #[inline]
-    pub(crate) fn begin(&self, phase: Phase) -> UnderWay<'_> {
+    pub(crate) fn begin(&self, phase: HostPhase) -> UnderWay<'_> {
         let Thread { handle, clock } = caller::enter();
         self.thread.store(handle, Ordering::Relaxed);
         self.clock.store(clock, Ordering::Relaxed);
         let doing = match phase {
-            Phase::Start => STARTING,
-            Phase::Batch { first, .. } => first,
-            Phase::Periodic { .. } => PERIODIC,
+            HostPhase::Start => STARTING,
+            HostPhase::Batch { first, .. } => first,
+            HostPhase::Periodic { .. } => PERIODIC,
         };
         self.doing.store(doing, Ordering::Relaxed);
         // Nobody else writes to it.
@@ -129,7 +129,7 @@ impl Watch {
     }
 
     #[inline]
-    fn end(&self) -> Option<Late> {
+    fn end(&self) -> Option<OverrunAction> {
         interrupt::set_under_way(None);
         caller::leave();
         // With the watchdog's store and load in the other order: one of the two sees the other.
@@ -138,7 +138,7 @@ impl Watch {
     }
 
     #[cold]
-    fn give_back(&self) -> Option<Late> {
+    fn give_back(&self) -> Option<OverrunAction> {
         let _page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.tripped.swap(false, Ordering::SeqCst) {
             return None;
@@ -149,7 +149,7 @@ impl Watch {
             // SAFETY: the space is alive, for its instance is in this call. Should it fail, the module's next check traps: it loses calls, no more.
             let _ = unsafe { set_poll_page(self.base, true) };
         }
-        Some(Late { polled: self.polls, at: (at != 0).then_some(at) })
+        Some(OverrunAction { polled: self.polls, at: (at != 0).then_some(at) })
     }
 
     /// Does something about a call if it is still under way. It cannot end meanwhile, and so its thread and its space cannot go, before it has seen
@@ -236,7 +236,7 @@ impl Watch {
     }
 
     /// The code of the call, if it is to be broken off. For a signal handler.
-    pub(crate) fn to_break(&self) -> Option<&Code> {
+    pub(crate) fn to_break(&self) -> Option<&CodeMap> {
         self.overrun.load(Ordering::SeqCst).then_some(&*self.code)
     }
 
@@ -247,12 +247,12 @@ impl Watch {
 }
 
 /// A call under way. It ends also when a panic of the host unwinds through it, so that the watchdog never acts on a sandbox that is gone.
-pub(crate) struct UnderWay<'a>(&'a Watch);
+pub(crate) struct UnderWay<'a>(&'a WatchEntry);
 
 impl UnderWay<'_> {
     /// The call has ended; says what was done about it meanwhile.
     #[inline]
-    pub(crate) fn end(self) -> Option<Late> {
+    pub(crate) fn end(self) -> Option<OverrunAction> {
         let watch = self.0;
         std::mem::forget(self);
         watch.end()
@@ -267,7 +267,7 @@ impl Drop for UnderWay<'_> {
 
 /// A sandbox, and the call that it was last seen in.
 struct Seen {
-    watch: Arc<Watch>,
+    watch: Arc<WatchEntry>,
     call: u64,
     since: Duration,
     /// How long that call had taken when it was first told to break off.
@@ -278,22 +278,22 @@ struct Seen {
 type All = Arc<Mutex<BTreeMap<u64, Seen>>>;
 
 /// A sandbox is watched for as long as this is there.
-pub(crate) struct Watched {
-    watch: Arc<Watch>,
+pub(crate) struct WatchedSandbox {
+    watch: Arc<WatchEntry>,
     number: u64,
     all: All,
 }
 
-impl Deref for Watched {
-    type Target = Watch;
+impl Deref for WatchedSandbox {
+    type Target = WatchEntry;
 
     #[inline]
-    fn deref(&self) -> &Watch {
+    fn deref(&self) -> &WatchEntry {
         &self.watch
     }
 }
 
-impl Drop for Watched {
+impl Drop for WatchedSandbox {
     fn drop(&mut self) {
         self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
     }
@@ -315,7 +315,7 @@ impl Watchdog {
         let theirs = Arc::clone(&all);
         let (stop, stopped) = channel();
         let thread = std::thread::Builder::new().name("weir-watchdog".into()).spawn(move || {
-            let mut callers = caller::Seen::default();
+            let mut callers = caller::SeenCalls::default();
             let period = (limit / PARTS).clamp(PERIOD_MIN, PERIOD_MAX);
             while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
                 if callers.look() {
@@ -335,10 +335,10 @@ impl Watchdog {
         &self,
         base: *mut u8,
         admitted: &Admitted,
-        code: &Arc<Code>,
+        code: &Arc<CodeMap>,
         polls: bool,
-    ) -> Watched {
-        let watch = Arc::new(Watch {
+    ) -> WatchedSandbox {
+        let watch = Arc::new(WatchEntry {
             base,
             name: admitted.manifest().name.as_str().to_owned(),
             code: Arc::clone(code),
@@ -357,7 +357,7 @@ impl Watchdog {
         let seen = Seen { watch: Arc::clone(&watch), call: 0, since: Duration::ZERO, broken: None };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.all.lock().unwrap_or_else(PoisonError::into_inner).insert(number, seen);
-        Watched { watch, number, all: Arc::clone(&self.all) }
+        WatchedSandbox { watch, number, all: Arc::clone(&self.all) }
     }
 }
 

@@ -1,8 +1,8 @@
 //! `memory.copy` out of packets and descriptors: what a module has afterwards is what the bytes were, and nothing is written where not all can be.
 
 use crate::support::*;
-use weir_admission::{Admitted, Profile, Terms, Tier};
-use weir_sandbox::{Batch, Control, Engine, FaultKind, Instance, Options, Program};
+use weir_admission::{AdmissionTerms, Admitted, Profile, Tier};
+use weir_sandbox::{BatchInput, Control, Engine, EngineOptions, FaultKind, Instance, LoadedModule};
 use weir_units::{Nanos, Timestamp};
 
 /// Where the tests copy to, and how many bytes around it are looked at.
@@ -13,7 +13,7 @@ const TIERS: [Control; 3] =
     [Control::As(Tier::Proved), Control::As(Tier::Supervised), Control::As(Tier::Metered)];
 
 fn engine_of(control: Control) -> Engine {
-    Engine::new(Options { control, ..Options::default() }, None).unwrap()
+    Engine::new(EngineOptions { control, ..EngineOptions::default() }, None).unwrap()
 }
 
 /// Packets whose bytes are all different from their neighbours.
@@ -67,7 +67,7 @@ fn what_is_copied_out_of_a_packet_is_what_was_there() {
     }
 }
 
-fn suspendable(engine: &Engine, body: &str) -> Program {
+fn suspendable(engine: &Engine, body: &str) -> LoadedModule {
     engine.load_suspendable(Admitted::admit(bytes(&wat(body), MANIFEST), &[]).unwrap()).unwrap()
 }
 
@@ -149,7 +149,7 @@ fn a_trap_in_a_copy_is_in_the_function_that_copies() {
         (memory.copy (i32.const 0) (i32.const 0x41000000) (i32.const 16)) (i32.const 0))"#;
     for control in TIERS {
         let mut instance = started(&engine_of(control), body);
-        instance.run(Batch { mask: 1, ..all() });
+        instance.run(BatchInput { mask: 1, ..all() });
         assert_eq!(instance.incidents()[0].fault.function.as_deref(), Some("bad"), "{control:?}");
     }
 }
@@ -166,7 +166,7 @@ fn what_is_copied_out_of_packets_is_charged_for() {
         strikes: 100,
         ..Profile::default()
     };
-    let terms = Terms { profile, ..Terms::default() };
+    let terms = AdmissionTerms { profile, ..AdmissionTerms::default() };
     let engine = engine_of(Control::Admitted);
     let program =
         engine.load(Admitted::admit_by(bytes(&wat(&body), MANIFEST), &[], &terms).unwrap()).unwrap();

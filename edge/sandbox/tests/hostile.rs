@@ -4,7 +4,8 @@ use crate::support::*;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_sandbox::{
-    Batch, Cache, During, Engine, FaultKind, Instance, LoadError, Means, Options, WriteRights, thread_time,
+    BatchInput, Cache, During, Engine, EngineOptions, FaultKind, Instance, InstanceContext, LoadError,
+    WriteRights, thread_time,
 };
 use weir_units::{Nanos, Timestamp};
 use weir_wire::{WriteField, WriteFields};
@@ -45,7 +46,7 @@ fn a_lost_call_takes_back_nothing_of_the_calls_before_it() {
     let mut instance = started(&engine, body);
     for _ in 0..3 {
         instance.begin_block();
-        instance.run(Batch { mask: 1, ..all() });
+        instance.run(BatchInput { mask: 1, ..all() });
     }
     assert_eq!(instance.counters().lost, 1);
     assert_eq!(instance.take_frames(Records::default()).len(), 2);
@@ -105,7 +106,7 @@ fn constant_addresses_in_the_packets_are_like_any_other() {
         let admitted = Admitted::admit(bytes(&text, MANIFEST), &[]).unwrap();
         let mut instance = Instance::start(&engine, &engine.load(admitted).unwrap()).unwrap();
         Packets::new().map(&mut instance);
-        instance.run(Batch { mask: 1, ..all() });
+        instance.run(BatchInput { mask: 1, ..all() });
         assert_eq!(values(&mut instance), [0x0505_0505], "{value}");
     }
 }
@@ -269,7 +270,7 @@ fn a_memory_bomb_is_refused_at_the_ceiling() {
             (drop (memory.grow (i32.const 60000)))
             (i32.const 0))"#;
     let mut instance = started(&engine, grow);
-    instance.run(Batch { mask: 1, ..all() });
+    instance.run(BatchInput { mask: 1, ..all() });
     assert_eq!(values(&mut instance), [32]);
     assert_eq!((instance.memory().0, instance.counters().faults), (2 << 20, 0));
     let table = r#"(table $t 1 funcref) (func (export "weir_packet") (param $d i32) (result i32)
@@ -277,7 +278,7 @@ fn a_memory_bomb_is_refused_at_the_ceiling() {
             (i64.store (i32.const 64) (i64.extend_i32_u (table.size $t)))
             (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8))) (i32.const 0))"#;
     let mut instance = started(&engine, table);
-    instance.run(Batch { mask: 1, ..all() });
+    instance.run(BatchInput { mask: 1, ..all() });
     assert_eq!(values(&mut instance), [65_001]);
 }
 
@@ -341,7 +342,7 @@ fn a_lost_call_leaves_no_records_and_no_patches() {
         (i32.const 1))
       (func (export "weir_tick") (param i64 i64) (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8))) (unreachable))"#;
     let mut instance = started(&engine, body);
-    assert_eq!(instance.run(Batch { mask: 0b111, ..all() }), 0b101);
+    assert_eq!(instance.run(BatchInput { mask: 0b111, ..all() }), 0b101);
     assert_eq!(values(&mut instance), [0, 0, 2, 2]);
     assert_eq!(instance.take_patches().iter().map(|p| p.packet).collect::<Vec<_>>(), [0, 2]);
     instance.tick(Timestamp(1), 1, 3);
@@ -358,7 +359,7 @@ fn a_flood_of_records_is_cut_and_counted() {
         (func (export "weir_packet") (param i32) (result i32) (call $flood (i32.const 1000)) (i32.const 0))
         (func (export "weir_stop") (param i64) (call $flood (i32.const 100000)))"#;
     let mut instance = started(&engine, body);
-    instance.run(Batch { mask: 0b11, ..all() });
+    instance.run(BatchInput { mask: 0b11, ..all() });
     assert_eq!(
         (instance.take_records(Records::default()).len(), instance.counters().records_dropped),
         (128, 2 * 936)
@@ -371,7 +372,7 @@ fn a_flood_of_records_is_cut_and_counted() {
         (loop (drop (call $emit (i32.const 1) (i32.const 64) (i32.const 8)))
               (br_if 0 (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 64)))) (i32.const 0))"#;
     let mut instance = started(&engine, body);
-    instance.run(Batch { mask: 1, ..all() });
+    instance.run(BatchInput { mask: 1, ..all() });
     assert_eq!(instance.take_records(Records::default()).len(), 3);
 }
 
@@ -405,7 +406,7 @@ fn a_batch_taken_whole_has_one_allowance() {
                   (br_if 0 (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 10000))))
             (i64.const 0))"#;
     let mut instance = started(&engine, body);
-    instance.run(Batch { mask: 0b11, ..all() });
+    instance.run(BatchInput { mask: 0b11, ..all() });
     assert_eq!(instance.take_records(Records::default()).len(), 2 * 64);
     assert_eq!(instance.take_patches().len(), 2 * 32);
     assert_eq!((instance.counters().faults, instance.counters().records_dropped), (0, 10_000 - 128));
@@ -419,11 +420,11 @@ fn a_field_that_may_not_be_written_is_denied_at_the_call_and_counted() {
         "(i64.extend_i32_s (call $patch (local.get $d) (i32.const 0) (i32.const 64) (i32.const 1)))",
     );
     let rights = Arc::new(WriteRights::new(WriteFields::NONE));
-    let means = Means { writes: Some(Arc::clone(&rights)), ..Means::default() };
+    let means = InstanceContext { writes: Some(Arc::clone(&rights)), ..InstanceContext::default() };
     let mut instance = Instance::start_with(&engine, &program(&engine, &body), means).unwrap();
     Packets::new().map(&mut instance);
     let answer = |instance: &mut Instance| {
-        instance.run(Batch { mask: 0b11, ..all() });
+        instance.run(BatchInput { mask: 0b11, ..all() });
         let answers = values(instance).into_iter().map(u64::cast_signed).collect::<Vec<_>>();
         (answers, instance.take_patches().iter().map(|patch| patch.fields).collect::<Vec<_>>())
     };
@@ -447,7 +448,7 @@ fn a_fault_in_a_batch_takes_back_its_own_patches_only() {
             (i64.const 0))"#;
     let mut instance = started(&engine, body);
     for mask in [0b1, 0b110, 0b11000] {
-        instance.run(Batch { mask, ..all() });
+        instance.run(BatchInput { mask, ..all() });
     }
     assert_eq!(instance.take_patches().iter().map(|p| p.packet).collect::<Vec<_>>(), [0, 3]);
 }
@@ -490,7 +491,7 @@ fn long_straight_code_is_ended_in_the_packet_that_runs_it() {
 #[test]
 fn a_pattern_cannot_explode() {
     // Its fuel is what it is held to, not the watchdog's limit in the other tests.
-    let options = Options { call_limit: Duration::from_secs(60), ..Options::default() };
+    let options = EngineOptions { call_limit: Duration::from_secs(60), ..EngineOptions::default() };
     let engine = Engine::new(options, None).unwrap();
     // 64 KiB of one letter, without regard to case, again and again: compiled in the time that a start has, until there are enough.
     let body = r#"
@@ -532,7 +533,7 @@ fn a_remapped_window_shows_nothing_of_the_last_one() {
     let engine = engine();
     let body = emitting("(i64.load32_u (i32.add (i32.const 0x40000000) (i32.const 4096)))");
     let mut instance = started(&engine, &body);
-    instance.run(Batch { mask: 1, ..all() });
+    instance.run(BatchInput { mask: 1, ..all() });
     assert_eq!(values(&mut instance).len(), 1);
     let path = std::env::temp_dir().join(format!("weir-window-{}", std::process::id()));
     let mut file = std::fs::File::create_new(&path).unwrap();
@@ -540,7 +541,7 @@ fn a_remapped_window_shows_nothing_of_the_last_one() {
     let file = std::fs::File::open(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     instance.map_packets(weir_sandbox::Area { fd: file.as_fd(), offset: 0, len: 4096 }).unwrap();
-    instance.run(Batch { mask: 1, ..all() });
+    instance.run(BatchInput { mask: 1, ..all() });
     assert!(values(&mut instance).is_empty());
     assert_eq!(instance.incidents()[0].fault.kind, FaultKind::OutOfBounds);
 }
@@ -551,7 +552,7 @@ fn the_cache_is_used_only_where_nobody_else_can_write() {
     let folder = std::env::temp_dir().join(format!("weir-cache-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     let load = |body: &str| -> Result<bool, LoadError> {
-        let engine = Engine::new(Options::default(), Some(Cache::open(&folder).unwrap()))?;
+        let engine = Engine::new(EngineOptions::default(), Some(Cache::open(&folder).unwrap()))?;
         let admitted = Admitted::admit(bytes(&wat(body), MANIFEST), &[]).unwrap();
         Ok(engine.load(admitted)?.is_from_cache())
     };

@@ -5,10 +5,12 @@ use crate::support::{MANIFEST, Packets, all, emitting, engine, started};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use weir_abi::{ARENA_BASE, DESCRIPTORS_BASE, code};
-use weir_sandbox::{Batch, Budget, Call, Engine, Instance, Means, NotPinned, Pinned, Step};
+use weir_sandbox::{
+    BatchInput, Call, CallStep, Engine, FuelSlice, Instance, InstanceContext, NotPinned, Pinned,
+};
 use weir_units::{Bytes, Timestamp};
 use {
-    weir_admission::{Admitted, Profile, Terms},
+    weir_admission::{AdmissionTerms, Admitted, Profile},
     weir_session::KeptPackets,
 };
 
@@ -58,8 +60,8 @@ fn with_memory(body: &str) -> (Instance, Memory) {
     (instance, memory)
 }
 
-fn only(packet: u32) -> Batch {
-    Batch { mask: 1 << packet, ..all() }
+fn only(packet: u32) -> BatchInput {
+    BatchInput { mask: 1 << packet, ..all() }
 }
 
 fn answers(instance: &mut Instance) -> Vec<i64> {
@@ -132,7 +134,7 @@ fn the_handle_of_what_was_let_go_of_is_not_that_of_what_is_kept_next() {
 fn what_is_kept_is_limited_by_number() {
     // The manifest asks for 4.
     let (mut instance, memory) = with_memory(&emitting(KEEP));
-    instance.run(Batch { mask: 0xff, ..all() });
+    instance.run(BatchInput { mask: 0xff, ..all() });
     let all = answers(&mut instance);
     assert!(all[..4].iter().all(|handle| *handle >= 0));
     assert_eq!((&all[4..], memory.now()), (&[i64::from(code::FULL); 4][..], 4));
@@ -140,7 +142,7 @@ fn what_is_kept_is_limited_by_number() {
 }
 
 fn admitted(body: &str, manifest: &str, profile: &str) -> Admitted {
-    let terms = Terms { profile: Profile::parse(profile).unwrap(), ..Terms::default() };
+    let terms = AdmissionTerms { profile: Profile::parse(profile).unwrap(), ..AdmissionTerms::default() };
     Admitted::admit_by(support::bytes(&support::wat(body), manifest), &[], &terms).unwrap()
 }
 
@@ -156,7 +158,7 @@ fn started_as(engine: &Engine, manifest: &str, profile: &str) -> (Instance, Memo
 fn a_profile_and_a_manifest_say_how_much_and_nobody_has_more_than_half() {
     let engine = engine();
     let (mut instance, memory) = started_as(&engine, MANIFEST, "keep = 1");
-    instance.run(Batch { mask: 0b11, ..all() });
+    instance.run(BatchInput { mask: 0b11, ..all() });
     assert_eq!((answers(&mut instance)[1], memory.now()), (code::FULL.into(), 1));
 
     for (manifest, profile) in [(MANIFEST, "keep = 0"), (&MANIFEST.replace("keep = 4", "keep = 0"), "")] {
@@ -180,7 +182,7 @@ fn modules_of_one_session_keep_no_more_together_than_it_may() {
     let mut instances: Vec<Instance> = (0..2)
         .map(|_| {
             let program = engine.load(admitted(&emitting(KEEP), MANIFEST, "")).unwrap();
-            let means = Means { kept: Some(Arc::clone(&together)), ..Means::default() };
+            let means = InstanceContext { kept: Some(Arc::clone(&together)), ..InstanceContext::default() };
             let mut instance = Instance::start_with(&engine, &program, means).unwrap();
             Packets::new().map(&mut instance);
             memory.keep_for(&mut instance);
@@ -189,7 +191,7 @@ fn modules_of_one_session_keep_no_more_together_than_it_may() {
         .collect();
     // Each may keep 4 for itself.
     for instance in &mut instances {
-        instance.run(Batch { mask: 0b11, ..all() });
+        instance.run(BatchInput { mask: 0b11, ..all() });
     }
     let full = i64::from(code::FULL);
     assert!(answers(&mut instances[0]).iter().all(|handle| *handle >= 0));
@@ -198,7 +200,7 @@ fn modules_of_one_session_keep_no_more_together_than_it_may() {
     // What a module kept that is gone, others may keep.
     drop(instances.remove(0));
     assert_eq!((together.state().kept, memory.now()), (1, 1));
-    instances[0].run(Batch { mask: 0b1111, ..all() });
+    instances[0].run(BatchInput { mask: 0b1111, ..all() });
     assert_eq!(answers(&mut instances[0])[2..], [full; 2]);
     // So where packets are kept by something else from then on.
     memory.keep_for(&mut instances[0]);
@@ -211,7 +213,7 @@ fn what_is_kept_counts_as_memory() {
     let manifest = MANIFEST.replace("memory = '2 MiB'", "memory = '65786'").replace("keep = 4", "keep = 9");
     // A page and one piece.
     let (mut instance, memory) = started_as(&engine, &manifest, "");
-    instance.run(Batch { mask: 0xf, ..all() });
+    instance.run(BatchInput { mask: 0xf, ..all() });
     assert_eq!((memory.now(), instance.kept()), (2, Bytes(250)));
     assert_eq!(answers(&mut instance)[2..], [i64::from(code::FULL); 2]);
 
@@ -246,7 +248,7 @@ fn a_lost_call_keeps_nothing() {
             (if (i32.eq (i32.load offset=60 (local.get $d)) (i32.const 1)) (then (unreachable)))
             (i32.const 0))"#;
     let (mut instance, memory) = with_memory(body);
-    instance.run(Batch { mask: 0b111, ..all() });
+    instance.run(BatchInput { mask: 0b111, ..all() });
     assert_eq!((memory.now(), instance.counters().lost), (2, 1));
 
     // What it has let go of before it was lost stays so.
@@ -256,7 +258,7 @@ fn a_lost_call_keeps_nothing() {
             (i32.store (i32.const 128) (call $keep (local.get $d)))
             (i32.const 0))"#;
     let (mut instance, memory) = with_memory(body);
-    instance.run(Batch { mask: 0b11, ..all() });
+    instance.run(BatchInput { mask: 0b11, ..all() });
     assert_eq!((memory.now(), instance.kept()), (0, Bytes(0)));
 }
 
@@ -271,9 +273,9 @@ fn a_call_that_is_given_up_keeps_nothing() {
     let (mut instance, memory) = (Instance::make(&engine, &program).unwrap(), Memory::default());
     Packets::new().map(&mut instance);
     memory.keep_for(&mut instance);
-    let budget = Budget { fuel: 1_000_000, until: None };
-    assert_eq!(instance.begin(Call::Start, budget), Step::Done(0));
-    assert_eq!(instance.begin(Call::Batch(Batch { mask: 0b11, ..all() }), budget), Step::Suspended);
+    let budget = FuelSlice { fuel: 1_000_000, until: None };
+    assert_eq!(instance.begin(Call::Start, budget), CallStep::Done(0));
+    assert_eq!(instance.begin(Call::Batch(BatchInput { mask: 0b11, ..all() }), budget), CallStep::Suspended);
     assert!(instance.keep_by(None).is_err(), "nothing changes under a suspended call");
     assert_eq!((memory.now(), instance.kept()), (2, Bytes(250)), "that is seen from outside, too");
     instance.abandon();
@@ -299,7 +301,7 @@ fn a_module_that_has_ended_keeps_nothing_on_any_thread() {
         instance
     });
     assert_eq!(memory.now(), 2);
-    one.run(Batch { mask: 0b11 << 60, ..all() });
+    one.run(BatchInput { mask: 0b11 << 60, ..all() });
     assert!(one.has_ended() && other.has_ended());
     assert_eq!(memory.now(), 1);
     other.run(only(0));
@@ -311,7 +313,7 @@ fn only_the_packet_at_hand_is_kept_and_only_where_somebody_does() {
     let at = |descriptor: u32| {
         let keep = format!("(i64.extend_i32_s (call $keep (i32.const {})))", descriptor.cast_signed());
         let (mut instance, memory) = with_memory(&emitting(&keep));
-        instance.run(Batch { mask: 0b11, ..all() });
+        instance.run(BatchInput { mask: 0b11, ..all() });
         (answers(&mut instance), memory.now())
     };
     let when = i64::from(code::WHEN);
@@ -361,7 +363,7 @@ fn a_module_that_keeps_and_lets_go_for_ever_holds_no_more_than_it_says() {
     );
     let (mut instance, memory) = with_memory(&body);
     for _ in 0..5_000 {
-        instance.run(Batch { mask: 0xffff, ..all() });
+        instance.run(BatchInput { mask: 0xffff, ..all() });
         assert_eq!(memory.now(), 0);
         support::values(&mut instance);
     }

@@ -3,11 +3,13 @@
 use crate::support::*;
 use weir_abi::DESCRIPTORS_BASE;
 use weir_abi::host::HostFunction;
-use weir_sandbox::{Batch, Budget, Call, Control, Engine, Instance, LogLine, Options, Step};
+use weir_sandbox::{
+    BatchInput, Call, CallStep, Control, Engine, EngineOptions, FuelSlice, Instance, LogLine,
+};
 use weir_units::Timestamp;
 use {
     weir_admission::{Admitted, Tier},
-    weir_session::{Order, Records},
+    weir_session::{RecordOrder, Records},
 };
 
 #[test]
@@ -27,9 +29,9 @@ fn a_module_reads_packets_and_descriptors_in_place() {
 fn only_the_packets_of_the_mask_are_seen_in_order() {
     let engine = engine();
     let mut instance = started(&engine, &emitting("(i64.load32_u offset=60 (local.get $d))"));
-    instance.run(Batch { mask: 1 << 63 | 1 << 40 | 0b101, ..all() });
+    instance.run(BatchInput { mask: 1 << 63 | 1 << 40 | 0b101, ..all() });
     assert_eq!(values(&mut instance), [0, 2, 40, 63]);
-    instance.run(Batch { mask: 0, ..all() });
+    instance.run(BatchInput { mask: 0, ..all() });
     assert!(values(&mut instance).is_empty());
 }
 
@@ -40,11 +42,11 @@ fn verdicts_become_the_mask_of_dropped_packets() {
         (i32.and (i32.load offset=60 (local.get $d)) (i32.const 1)))"#;
     let mut instance = started(&engine, odd);
     assert_eq!(instance.run(all()), 0xaaaa_aaaa_aaaa_aaaa);
-    assert_eq!(instance.run(Batch { mask: 0xff, ..all() }), 0xaa);
+    assert_eq!(instance.run(BatchInput { mask: 0xff, ..all() }), 0xaa);
     // A module that takes whole batches cannot drop what it was not given.
     let batch = r#"(func (export "weir_batch") (param i32 i64) (result i64) (i64.const -1))"#;
     let mut instance = started(&engine, batch);
-    assert_eq!(instance.run(Batch { mask: 0xf0, ..all() }), 0xf0);
+    assert_eq!(instance.run(BatchInput { mask: 0xf0, ..all() }), 0xf0);
     assert_eq!(instance.counters().packets, 4);
 }
 
@@ -99,10 +101,10 @@ fn a_host_function_is_the_same_through_a_table_and_an_export() {
             (call_indirect $t (param i32 i32 i32 i32) (result i32)
                 (local.get $d) (i32.const 6) (i32.const 64) (i32.const 2) (i32.const 1)))"#;
     let mut instance = started(&engine, body);
-    assert_eq!(instance.run(Batch { mask: 0b1010, first: 64, ..all() }), 0, "patch returned 0");
+    assert_eq!(instance.run(BatchInput { mask: 0b1010, first: 64, ..all() }), 0, "patch returned 0");
     let records = instance.take_records(Records::default());
-    let orders: Vec<Order> = records.iter().map(|record| record.order).collect();
-    assert_eq!(orders, [Order::packet(65), Order::packet(67)]);
+    let orders: Vec<RecordOrder> = records.iter().map(|record| record.order).collect();
+    assert_eq!(orders, [RecordOrder::packet(65), RecordOrder::packet(67)]);
     assert_eq!(instance.take_patches().iter().map(|p| p.packet).collect::<Vec<_>>(), [65, 67]);
 }
 
@@ -115,7 +117,7 @@ fn strings_are_copied_from_wherever_they_point() {
         (i32.store (i32.const 68) (i32.const 3))
         (call $emit (i32.const 1) (i32.const 64) (i32.const 8)))"#;
     let mut instance = started(&engine, body);
-    instance.run(Batch { mask: 1 << 63 | 1 << 33, ..all() });
+    instance.run(BatchInput { mask: 1 << 63 | 1 << 33, ..all() });
     let records = instance.take_records(Records::default());
     let tails: Vec<&[u8]> = records.iter().map(|r| r.tail).collect();
     assert_eq!(tails, [[33u8; 3].as_slice(), [63; 3].as_slice()]);
@@ -136,7 +138,7 @@ fn patterns_are_found_in_packets_and_hashes_are_xxh3() {
         )
     );
     let mut instance = started(&engine, &body);
-    instance.run(Batch { mask: 0b110_0000, ..all() });
+    instance.run(BatchInput { mask: 0b110_0000, ..all() });
     let hash = |byte: u8| xxhash_rust::xxh3::xxh3_64_with_seed(&[byte; 100], 7);
     // Packet 5 holds the longer pattern at 0; packet 6 holds none.
     assert_eq!(values(&mut instance), [(1 << 32) ^ hash(5), u64::MAX ^ hash(6)]);
@@ -166,7 +168,7 @@ fn a_patch_is_checked_and_kept_for_the_output() {
     for (offset, code) in [(6i32, 0i64), (12, -3), (99, -2)] {
         let body = body.replace("(i32.load offset=64 (i32.const 0))", &format!("(i32.const {offset})"));
         let mut instance = started(&engine, &body);
-        instance.run(Batch { mask: 0b100, first: 64, ..all() });
+        instance.run(BatchInput { mask: 0b100, first: 64, ..all() });
         assert_eq!(values(&mut instance), [code.cast_unsigned()], "offset {offset}");
         let patches = instance.take_patches();
         assert_eq!(patches.len(), usize::from(code == 0));
@@ -182,7 +184,7 @@ fn a_patch_is_checked_and_kept_for_the_output() {
             .replace("(i32.load offset=64 (i32.const 0))", "(i32.const 6)")
             .replace("(call $patch (local.get $d)", &format!("(call $patch {other}"));
         let mut instance = started(&engine, &body);
-        instance.run(Batch { mask: 1, ..all() });
+        instance.run(BatchInput { mask: 1, ..all() });
         assert_eq!(values(&mut instance), [(-4i64).cast_unsigned()], "{other}");
     }
 }
@@ -195,7 +197,7 @@ fn one_program_runs_in_many_sandboxes_that_share_nothing() {
     let mut instances: Vec<Instance> = (0..50).map(|_| Instance::start(&engine, &program).unwrap()).collect();
     for (i, instance) in instances.iter_mut().enumerate() {
         packets.map(instance);
-        instance.run(Batch { mask: (1 << i) - 1, descriptors: DESCRIPTORS_BASE, first: 0 });
+        instance.run(BatchInput { mask: (1 << i) - 1, descriptors: DESCRIPTORS_BASE, first: 0 });
         instance.stop(Timestamp(0));
     }
     let counts: Vec<u64> = instances.iter_mut().flat_map(values).collect();
@@ -269,7 +271,7 @@ fn digested() -> (Packets, Vec<Vec<u8>>) {
 fn digests_are_those_of_the_standards_in_every_tier() {
     let (packets, wanted) = digested();
     for tier in Tier::ALL {
-        let options = Options { control: Control::As(*tier), ..Options::default() };
+        let options = EngineOptions { control: Control::As(*tier), ..EngineOptions::default() };
         let engine = Engine::new(options, None).unwrap();
         for is_suspendable in [false, true] {
             let admitted = Admitted::admit(bytes(&wat(DIGESTING), MANIFEST), &[]).unwrap();
@@ -277,13 +279,13 @@ fn digests_are_those_of_the_standards_in_every_tier() {
                 if is_suspendable { engine.load_suspendable(admitted) } else { engine.load(admitted) };
             let mut instance = Instance::start(&engine, &program.unwrap()).unwrap();
             packets.map(&mut instance);
-            let call = Call::Batch(Batch { mask: (1 << DIGESTS.len()) - 1, ..all() });
+            let call = Call::Batch(BatchInput { mask: (1 << DIGESTS.len()) - 1, ..all() });
             // In slices of next to nothing, where it can be suspended.
-            let mut step = instance.begin(call, Budget { fuel: 1, until: None });
+            let mut step = instance.begin(call, FuelSlice { fuel: 1, until: None });
             let mut suspended = 0;
-            while step == Step::Suspended {
+            while step == CallStep::Suspended {
                 suspended += 1;
-                step = instance.resume(Budget { fuel: 1, until: None });
+                step = instance.resume(FuelSlice { fuel: 1, until: None });
             }
             assert_eq!(suspended > 0, is_suspendable, "{tier}");
             assert!(instance.incidents().is_empty(), "{tier}: {:?}", instance.incidents());
@@ -312,7 +314,7 @@ fn a_digest_of_too_much_or_by_no_algorithm_is_refused_before_an_address_is_looke
             "(i64.extend_i32_s (call $digest (i32.const {algorithm}) (i32.const {at}) (i32.const {len}) (i32.const {to})))"
         );
         instance = started(&engine, &emitting(&call));
-        instance.run(Batch { mask: 1, ..all() });
+        instance.run(BatchInput { mask: 1, ..all() });
         assert_eq!(values(&mut instance), [i64::cast_unsigned(wanted)], "{call}");
     }
     assert!(instance.incidents().is_empty());
@@ -322,11 +324,11 @@ fn a_digest_of_too_much_or_by_no_algorithm_is_refused_before_an_address_is_looke
 fn a_digest_is_charged_before_any_byte_is_read() {
     let body =
         at_packet(20, "(drop (call $digest (i32.const 2) (i32.const 1024) (i32.const 60000) (i32.const 0)))");
-    let price = weir_bounds::Costs::standard().host(HostFunction::Digest);
+    let price = weir_bounds::CostTable::standard().host(HostFunction::Digest);
     let price = u64::from(price.call) + 60_000 * u64::from(price.per_byte);
     // The rest of the packet costs less than this.
     for (most, lost) in [(price - 1, 1), (price + 1_000, 0)] {
-        let options = Options { control: Control::Exact(most), ..Options::default() };
+        let options = EngineOptions { control: Control::Exact(most), ..EngineOptions::default() };
         let engine = Engine::new(options, None).unwrap();
         let mut instance = started(&engine, &body);
         instance.run(all());

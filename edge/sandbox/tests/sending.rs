@@ -3,7 +3,7 @@
 use crate::support;
 use crate::support::{all, at_packet, engine, program, started};
 use weir_abi::{ARENA_BASE, DESCRIPTORS_BASE, code, limit};
-use weir_sandbox::{Batch, Call, FaultKind, Instance, Step};
+use weir_sandbox::{BatchInput, Call, CallStep, FaultKind, Instance};
 use weir_units::Timestamp;
 use {
     weir_admission::{Admitted, Profile, Tier},
@@ -17,8 +17,8 @@ fn sends(output: i64, address: i64, len: i64) -> String {
     ))
 }
 
-fn first_only() -> Batch {
-    Batch { mask: 1, ..all() }
+fn first_only() -> BatchInput {
+    BatchInput { mask: 1, ..all() }
 }
 
 /// Output, packet and bytes of each frame.
@@ -44,7 +44,7 @@ fn a_frame_is_what_was_there_when_it_was_sent() {
             (drop (call $send (i32.const 0) (i32.load offset=8 (local.get $d)) (i32.const 14)))
             (i32.const 0))"#;
     let mut instance = started(&engine(), body);
-    instance.run(Batch { mask: 0b101, ..all() });
+    instance.run(BatchInput { mask: 0b101, ..all() });
     let expected = [0u8, 2].map(|n| [(1, n.into(), vec![n; 60]), (0, n.into(), vec![n; 14])]).concat();
     assert_eq!(frames(&mut instance), expected);
     assert!(!instance.has_frames() && instance.counters().faults == 0);
@@ -97,7 +97,7 @@ fn a_lost_call_sends_nothing() {
           (func (export "weir_tick") (param i64 i64) {send} (if (i64.eq (local.get 0) (i64.const 7)) (then (unreachable))))"#
     );
     let mut instance = started(&engine(), &body);
-    instance.run(Batch { mask: 0b111, ..all() });
+    instance.run(BatchInput { mask: 0b111, ..all() });
     instance.tick(Timestamp(1), 1, 3);
     instance.tick(Timestamp(7), 1, 4);
     let sent: Vec<usize> = frames(&mut instance).iter().map(|frame| frame.1).collect();
@@ -115,9 +115,9 @@ fn a_call_that_is_given_up_sends_nothing() {
     let admitted = Admitted::admit(support::bytes(&support::wat(body), support::MANIFEST), &[]).unwrap();
     let mut instance = Instance::make(&engine, &engine.load_suspendable(admitted).unwrap()).unwrap();
     support::Packets::new().map(&mut instance);
-    let budget = weir_sandbox::Budget { fuel: 1_000_000, until: None };
-    assert_eq!(instance.begin(Call::Start, budget), Step::Done(0));
-    assert_eq!(instance.begin(Call::Batch(Batch { mask: 0b111, ..all() }), budget), Step::Suspended);
+    let budget = weir_sandbox::FuelSlice { fuel: 1_000_000, until: None };
+    assert_eq!(instance.begin(Call::Start, budget), CallStep::Done(0));
+    assert_eq!(instance.begin(Call::Batch(BatchInput { mask: 0b111, ..all() }), budget), CallStep::Suspended);
     assert!(!instance.has_frames(), "nothing can be taken while it is suspended");
     instance.abandon();
     let sent: Vec<usize> = frames(&mut instance).iter().map(|frame| frame.1).collect();
@@ -138,7 +138,7 @@ fn a_flood_of_frames_is_cut_and_counted() {
         started(&engine(), &body)
     };
     let mut short = flood(60);
-    short.run(Batch { mask: 0b11, ..all() });
+    short.run(BatchInput { mask: 0b11, ..all() });
     assert_eq!((frames(&mut short).len(), short.counters().frames_dropped), (2 * 64, 2 * 936));
     short.begin_block();
     short.tick(Timestamp(1), 1, 0);
@@ -163,8 +163,10 @@ fn a_profile_says_how_many_and_how_long() {
                   (br_if 0 (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 5))))
             (i32.const 0))"#;
     let bytes = support::bytes(&support::wat(body), support::MANIFEST);
-    let terms =
-        |text: &str| weir_admission::Terms { profile: Profile::parse(text).unwrap(), ..Default::default() };
+    let terms = |text: &str| weir_admission::AdmissionTerms {
+        profile: Profile::parse(text).unwrap(),
+        ..Default::default()
+    };
     let terms = terms("frames = 3\nframe-bytes = '100'");
     let admitted = Admitted::admit_by(bytes, &[], &terms).unwrap();
     // Ten are more than three, but not ten times as many.
@@ -222,8 +224,8 @@ fn a_batch_taken_whole_has_one_allowance_of_frames_and_loses_them_together() {
             (if (i64.eq (local.get $m) (i64.const 0xc)) (then (unreachable)))
             (i64.const 0))"#;
     let mut instance = started(&engine(), body);
-    instance.run(Batch { mask: 0b11, ..all() });
+    instance.run(BatchInput { mask: 0b11, ..all() });
     assert_eq!(frames(&mut instance).len(), 2 * 64);
-    instance.run(Batch { mask: 0b1100, ..all() });
+    instance.run(BatchInput { mask: 0b1100, ..all() });
     assert_eq!((frames(&mut instance).len(), instance.counters().faults), (0, 1));
 }

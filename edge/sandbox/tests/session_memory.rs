@@ -3,10 +3,12 @@
 use crate::support::{MANIFEST, Packets, all, bytes, engine, values, wat};
 use std::sync::Arc;
 use weir_bounds::EntryPoint;
-use weir_sandbox::{Budget, Call, During, Engine, FaultKind, Instance, LoadError, Means, News, Step};
+use weir_sandbox::{
+    Call, CallStep, During, Engine, FaultKind, FuelSlice, Instance, InstanceContext, LoadError, News,
+};
 use weir_units::Bytes;
 use {
-    weir_admission::{Admitted, Profile, Terms, Tier},
+    weir_admission::{AdmissionTerms, Admitted, Profile, Tier},
     weir_session::{MemoryReservation, NodeMemory},
 };
 
@@ -31,7 +33,7 @@ fn grower(act: &str) -> String {
 
 fn admitted(text: &str, profile: &str) -> Admitted {
     let manifest = MANIFEST.replace("2 MiB", "64 MiB");
-    let terms = Terms { profile: Profile::parse(profile).unwrap(), ..Terms::default() };
+    let terms = AdmissionTerms { profile: Profile::parse(profile).unwrap(), ..AdmissionTerms::default() };
     Admitted::admit_by(bytes(text, &manifest), &[], &terms).unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -45,7 +47,7 @@ fn start(engine: &Engine, admitted: Admitted, memory: &Arc<MemoryReservation>) -
         Tier::Proved => engine.load(admitted),
         _ => engine.load_suspendable(admitted),
     };
-    let means = Means { memory: Some(Arc::clone(memory)), ..Means::default() };
+    let means = InstanceContext { memory: Some(Arc::clone(memory)), ..InstanceContext::default() };
     let mut instance = Instance::start_with(engine, &program.unwrap(), means).unwrap();
     Packets::new().map(&mut instance);
     instance
@@ -53,7 +55,7 @@ fn start(engine: &Engine, admitted: Admitted, memory: &Arc<MemoryReservation>) -
 
 /// Runs one packet.
 fn packet(instance: &mut Instance) -> u64 {
-    instance.run(weir_sandbox::Batch { mask: 1, ..all() });
+    instance.run(weir_sandbox::BatchInput { mask: 1, ..all() });
     values(instance)[0]
 }
 
@@ -81,7 +83,7 @@ fn two_modules_of_a_session_have_its_memory_together() {
     let program = engine.load(admitted(&grower(""), "")).unwrap();
     let mut both: Vec<_> = (0..2)
         .map(|_| {
-            let means = Means { memory: Some(Arc::clone(&memory)), ..Means::default() };
+            let means = InstanceContext { memory: Some(Arc::clone(&memory)), ..InstanceContext::default() };
             let mut instance = Instance::start_with(&engine, &program, means).unwrap();
             Packets::new().map(&mut instance);
             instance
@@ -90,7 +92,7 @@ fn two_modules_of_a_session_have_its_memory_together() {
     assert_eq!([packet(&mut both[0]), packet(&mut both[0]), packet(&mut both[1])], [1, 2, 1]);
     assert_eq!([packet(&mut both[0]), packet(&mut both[1])], [FAILED, FAILED]);
     // There is none for a third.
-    let means = Means { memory: Some(Arc::clone(&memory)), ..Means::default() };
+    let means = InstanceContext { memory: Some(Arc::clone(&memory)), ..InstanceContext::default() };
     let error = Instance::start_with(&engine, &program, means).unwrap_err();
     assert!(matches!(error, LoadError::Memory { wanted: Bytes(PAGE), left: Bytes(0) }), "{error}");
     // What one gives back, the other can have.
@@ -116,9 +118,9 @@ fn a_module_is_told_before_its_memory_is_used_up_and_can_ask_for_more() {
         let news = instance.low_memory().unwrap();
         assert_eq!(news, News::LowMemory { left: Bytes(0) });
         assert_eq!(instance.low_memory(), None);
-        let mut step = instance.begin(Call::News(news), Budget { fuel: 1, until: None });
-        while step == Step::Suspended {
-            step = instance.resume(Budget { fuel: 1, until: None });
+        let mut step = instance.begin(Call::News(news), FuelSlice { fuel: 1, until: None });
+        while step == CallStep::Suspended {
+            step = instance.resume(FuelSlice { fuel: 1, until: None });
         }
         assert_eq!(values(&mut instance), [1_000_000_000]);
         assert_eq!(memory.state().reserved, Bytes(40 * PAGE));

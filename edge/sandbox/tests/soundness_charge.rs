@@ -8,8 +8,8 @@ use crate::oracle::plain::{PACKETS, fill};
 use crate::oracle::space::{Creator, GUARD, RESERVED, Shown};
 use std::sync::Arc;
 use wasmtime::{Config, Engine, Instance, Linker, Module, Store, Val};
-use weir_admission::{Admitted, Profile, Terms, Tier};
-use weir_sandbox::{Control, Options};
+use weir_admission::{AdmissionTerms, Admitted, Profile, Tier};
+use weir_sandbox::{Control, EngineOptions};
 use weir_units::Nanos;
 
 /// What a call may use at most; a call that is charged for more is abandoned.
@@ -108,13 +108,14 @@ impl Runner {
 
 #[test]
 fn what_is_charged_is_never_less_than_what_ran() {
-    let loader =
-        |control| weir_sandbox::Engine::new(Options { control, ..Options::default() }, None).unwrap();
+    let loader = |control| {
+        weir_sandbox::Engine::new(EngineOptions { control, ..EngineOptions::default() }, None).unwrap()
+    };
     let metered = loader(Control::As(Tier::Metered));
     let exact = loader(Control::Exact(FUEL.cast_unsigned()));
     let limit = Nanos(FUEL.cast_unsigned() / FUEL_PER_NANOSECOND);
     let profile = Profile { start: limit, tick: limit, stop: limit, ..Profile::default() };
-    let terms = Terms { profile, ..Terms::default() };
+    let terms = AdmissionTerms { profile, ..AdmissionTerms::default() };
     let runner = Runner::new();
     let (mut calls, mut unbounded, mut equal, mut abandoned) = (0, 0, 0, 0);
     for seed in 0..600_u64 {

@@ -6,7 +6,7 @@ use crate::oracle::generate::{self, loops, smith};
 use crate::oracle::plain::{PACKETS, fill, packet_bytes};
 use crate::oracle::space::Shown;
 use weir_bounds::{EntryPoint, Linear};
-use weir_sandbox::{Control, Engine, Instance, Options};
+use weir_sandbox::{Control, Engine, EngineOptions, Instance};
 use {
     weir_admission::{Admitted, Tier},
     weir_session::Records,
@@ -16,7 +16,7 @@ use {
 const FUEL: u64 = 4_000_000;
 
 fn engine(control: Control) -> Engine {
-    Engine::new(Options { control, ..Options::default() }, None).unwrap()
+    Engine::new(EngineOptions { control, ..EngineOptions::default() }, None).unwrap()
 }
 
 fn seeds(usual: u64) -> std::ops::Range<u64> {
@@ -58,7 +58,7 @@ struct Done {
     records: Vec<(u16, Vec<u8>, Vec<u8>)>,
     patches: Vec<weir_sandbox::Patch>,
     log: Vec<weir_sandbox::LogLine>,
-    counters: weir_sandbox::Counters,
+    counters: weir_sandbox::InstanceCounters,
     faults: Vec<weir_sandbox::FaultKind>,
     published: Vec<(u32, Vec<u8>)>,
     memory: u64,

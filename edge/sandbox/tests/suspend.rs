@@ -6,12 +6,13 @@ use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::time::Duration;
 use weir_sandbox::{
-    Area, Batch, Budget, Call, Control, Counters, During, Engine, FaultKind, Instance, Options, Program, Step,
+    Area, BatchInput, Call, CallStep, Control, During, Engine, EngineOptions, FaultKind, FuelSlice, Instance,
+    InstanceCounters, LoadedModule,
 };
 use weir_units::{Nanos, Timestamp};
 use {
-    weir_admission::{Admitted, Profile, Terms, Tier},
-    weir_session::{Order, Records},
+    weir_admission::{AdmissionTerms, Admitted, Profile, Tier},
+    weir_session::{RecordOrder, Records},
 };
 
 /// What a nanosecond is in fuel where nobody has calibrated.
@@ -37,21 +38,23 @@ fn profile(tier: Tier) -> Profile {
 }
 
 fn admitted(bytes: Vec<u8>, tier: Tier) -> Option<Admitted> {
-    Admitted::admit_by(bytes, &[], &Terms { profile: profile(tier), ..Terms::default() }).ok()
+    Admitted::admit_by(bytes, &[], &AdmissionTerms { profile: profile(tier), ..AdmissionTerms::default() })
+        .ok()
 }
 
 /// An engine in which every module is controlled as this tier says. The time that calls take does not matter in it.
 fn engine(tier: Tier) -> Engine {
     let call_limit = Duration::from_secs(60);
-    Engine::new(Options { control: Control::As(tier), call_limit, ..Options::default() }, None).unwrap()
+    Engine::new(EngineOptions { control: Control::As(tier), call_limit, ..EngineOptions::default() }, None)
+        .unwrap()
 }
 
-fn loaded(engine: &Engine, body: &str) -> Program {
+fn loaded(engine: &Engine, body: &str) -> LoadedModule {
     engine.load_suspendable(admitted(bytes(&wat(body), MANIFEST), Tier::Metered).unwrap()).unwrap()
 }
 
 /// The same for calls that cannot be suspended.
-fn plain(engine: &Engine, body: &str) -> Program {
+fn plain(engine: &Engine, body: &str) -> LoadedModule {
     engine.load(admitted(bytes(&wat(body), MANIFEST), Tier::Metered).unwrap()).unwrap()
 }
 
@@ -59,7 +62,7 @@ fn started(engine: &Engine, body: &str) -> Instance {
     on_packets(engine, &loaded(engine, body))
 }
 
-fn on_packets(engine: &Engine, program: &Program) -> Instance {
+fn on_packets(engine: &Engine, program: &LoadedModule) -> Instance {
     let mut instance = Instance::start(engine, program).unwrap();
     assert!(!instance.has_ended(), "{:?}", instance.incidents());
     Packets::new().map(&mut instance);
@@ -68,14 +71,18 @@ fn on_packets(engine: &Engine, program: &Program) -> Instance {
 
 fn exact() -> Engine {
     Engine::new(
-        Options { control: Control::Exact(EXACT), call_limit: Duration::from_secs(60), ..Options::default() },
+        EngineOptions {
+            control: Control::Exact(EXACT),
+            call_limit: Duration::from_secs(60),
+            ..EngineOptions::default()
+        },
         None,
     )
     .unwrap()
 }
 
-fn fuel(fuel: u64) -> Budget {
-    Budget { fuel, until: None }
+fn fuel(fuel: u64) -> FuelSlice {
+    FuelSlice { fuel, until: None }
 }
 
 /// Makes a call in slices of the given sizes, one after the other. Says what was dropped, and how often it was suspended.
@@ -83,8 +90,8 @@ fn in_slices(instance: &mut Instance, call: Call, mut size: impl FnMut() -> u64)
     let mut step = instance.begin(call, fuel(size()));
     for suspended in 0.. {
         match step {
-            Step::Done(drops) => return (drops, suspended),
-            Step::Suspended => step = instance.resume(fuel(size())),
+            CallStep::Done(drops) => return (drops, suspended),
+            CallStep::Suspended => step = instance.resume(fuel(size())),
         }
     }
     unreachable!("the numbers do not end")
@@ -95,7 +102,7 @@ fn tick() -> Call {
 }
 
 /// What was emitted: where in the block, the stream and the bytes.
-fn said(instance: &mut Instance) -> Vec<(Order, u16, Vec<u8>)> {
+fn said(instance: &mut Instance) -> Vec<(RecordOrder, u16, Vec<u8>)> {
     let records = instance.take_records(Records::default());
     records.iter().map(|r| (r.order, r.stream, [r.row, r.tail].concat())).collect()
 }
@@ -108,9 +115,9 @@ fn kinds(instance: &Instance) -> Vec<(FaultKind, During)> {
 #[derive(Debug, PartialEq)]
 struct Shown {
     drops: Vec<u64>,
-    records: Vec<(Order, u16, Vec<u8>)>,
+    records: Vec<(RecordOrder, u16, Vec<u8>)>,
     patches: Vec<weir_sandbox::Patch>,
-    counters: Counters,
+    counters: InstanceCounters,
     faults: Vec<(FaultKind, During)>,
     fuel: Vec<Option<u64>>,
     memory: u64,
@@ -118,16 +125,16 @@ struct Shown {
 
 /// Makes a call that is not suspended.
 fn at_a_stroke(instance: &mut Instance, call: Call) -> u64 {
-    match instance.begin(call, Budget::WHOLE) {
-        Step::Done(drops) => drops,
-        Step::Suspended => panic!("suspended"),
+    match instance.begin(call, FuelSlice::WHOLE) {
+        CallStep::Done(drops) => drops,
+        CallStep::Suspended => panic!("suspended"),
     }
 }
 
 /// Starts a module, gives it two batches and two ticks, and stops it, with `act` making the calls.
 fn life(
     engine: &Engine,
-    program: &Program,
+    program: &LoadedModule,
     packets: &Packets,
     mut act: impl FnMut(&mut Instance, Call) -> u64,
 ) -> Shown {
@@ -137,12 +144,12 @@ fn life(
         drops: Vec::new(),
         records: Vec::new(),
         patches: Vec::new(),
-        counters: Counters::default(),
+        counters: InstanceCounters::default(),
         faults: Vec::new(),
         fuel: Vec::new(),
         memory: 0,
     };
-    let some = Batch { mask: 0x8000_0000_0f0f_0005, first: 64, ..all() };
+    let some = BatchInput { mask: 0x8000_0000_0f0f_0005, first: 64, ..all() };
     for call in
         [Call::Start, Call::Batch(all()), tick(), Call::Batch(some), tick(), Call::Stop { now: Timestamp(9) }]
     {
@@ -192,7 +199,7 @@ fn a_call_is_abandoned_after_as_many_trips_as_without_being_suspended() {
             (loop (i64.store (i32.const 0) (i64.add (i64.load (i32.const 0)) (i64.const 1))) (br 0)) (i32.const 0))
         (func (export "weir_tick") (param i64 i64) (drop (call $emit (i32.const 0) (i32.const 0) (i32.const 8))))"#;
     let engine = engine(Tier::Metered);
-    let one = Call::Batch(Batch { mask: 1, ..all() });
+    let one = Call::Batch(BatchInput { mask: 1, ..all() });
     let trips = |size: u64| {
         let mut instance = started(&engine, body);
         let (_, suspended) = in_slices(&mut instance, one, || size);
@@ -355,7 +362,7 @@ fn a_stack_overflow_is_one_also_on_a_stack_of_its_own() {
         at_packet(20, "(drop (call $deep (i32.const 0)))")
     );
     let profile = Profile { packet: Nanos(100_000_000), ..profile(Tier::Metered) };
-    let terms = Terms { profile, ..Terms::default() };
+    let terms = AdmissionTerms { profile, ..AdmissionTerms::default() };
     let admitted = Admitted::admit_by(bytes(&wat(&body), MANIFEST), &[], &terms).unwrap();
     let mut instance = on_packets(&engine, &engine.load_suspendable(admitted).unwrap());
     let (_, suspended) = in_slices(&mut instance, Call::Batch(all()), || 1_000);
@@ -376,9 +383,9 @@ const SWEEP: &str = r#"(func (export "weir_packet") (param i32) (result i32) (i3
 
 #[test]
 fn a_proved_tick_that_is_long_can_be_suspended_and_says_the_same() {
-    let engine = Engine::new(Options::default(), None).unwrap();
+    let engine = Engine::new(EngineOptions::default(), None).unwrap();
     let long = Profile { tick: Nanos(100_000_000), ..profile(Tier::Proved) };
-    let terms = Terms { profile: long, ..Terms::default() };
+    let terms = AdmissionTerms { profile: long, ..AdmissionTerms::default() };
     let admitted = || Admitted::admit_by(bytes(&wat(SWEEP), MANIFEST), &[], &terms).unwrap();
     assert_eq!(admitted().tier(), Tier::Proved);
     let mut plain = Instance::start(&engine, &engine.load(admitted()).unwrap()).unwrap();
@@ -399,15 +406,15 @@ fn a_proved_tick_that_is_long_can_be_suspended_and_says_the_same() {
 
 #[test]
 fn a_proved_call_that_never_ends_is_broken_off_though_it_is_suspended() {
-    let options = Options {
+    let options = EngineOptions {
         control: Control::As(Tier::Proved),
         call_limit: Duration::from_millis(2),
-        ..Options::default()
+        ..EngineOptions::default()
     };
     let engine = Engine::new(options, None).unwrap();
     let little = Nanos(1_000);
     let profile = Profile { packet: little, per_byte: Nanos(0), ..Profile::default() };
-    let terms = Terms { profile, ..Terms::default() };
+    let terms = AdmissionTerms { profile, ..AdmissionTerms::default() };
     let body = at_packet(20, "(loop (br 0))");
     let admitted = Admitted::admit_by(bytes(&wat(&body), MANIFEST), &[], &terms).unwrap();
     let mut instance = on_packets(&engine, &engine.load_suspendable(admitted).unwrap());
@@ -420,15 +427,15 @@ fn a_proved_call_that_never_ends_is_broken_off_though_it_is_suspended() {
 #[test]
 fn who_takes_too_long_in_slices_is_abandoned_and_the_next_packets_have_slices_too() {
     let call_limit = Duration::from_millis(2);
-    let engine = Engine::new(Options { call_limit, ..Options::default() }, None).unwrap();
+    let engine = Engine::new(EngineOptions { call_limit, ..EngineOptions::default() }, None).unwrap();
     let profile = Profile { packet: Nanos(1 << 40), ..profile(Tier::Metered) };
-    let terms = Terms { profile, ..Terms::default() };
+    let terms = AdmissionTerms { profile, ..AdmissionTerms::default() };
     let body = at_packet(20, "(loop (br 0))");
     let admitted = Admitted::admit_by(bytes(&wat(&body), MANIFEST), &[], &terms).unwrap();
     let mut instance = on_packets(&engine, &engine.load_suspendable(admitted).unwrap());
     let (mut before, mut after) = (0, 0);
     let mut step = instance.begin(Call::Batch(all()), fuel(1 << 17));
-    while step == Step::Suspended {
+    while step == CallStep::Suspended {
         let is_lost = !instance.incidents().is_empty();
         *(if is_lost { &mut after } else { &mut before }) += 1;
         step = instance.resume(fuel(if is_lost { 1 } else { 1 << 17 }));
@@ -440,13 +447,13 @@ fn who_takes_too_long_in_slices_is_abandoned_and_the_next_packets_have_slices_to
 
 #[test]
 fn time_that_a_call_is_suspended_does_not_count() {
-    let options = Options { call_limit: Duration::from_millis(30), ..Options::default() };
+    let options = EngineOptions { call_limit: Duration::from_millis(30), ..EngineOptions::default() };
     let engine = Engine::new(options, None).unwrap();
     let body = format!("(data (i32.const 128) \"\\00\\04\")\n{}", emitter(SOME_TRIPS));
     let mut instance = started(&engine, &body);
-    let mut step = instance.begin(Call::Batch(Batch { mask: 1, ..all() }), fuel(1_000));
+    let mut step = instance.begin(Call::Batch(BatchInput { mask: 1, ..all() }), fuel(1_000));
     let mut suspended = 0;
-    while step == Step::Suspended {
+    while step == CallStep::Suspended {
         if suspended < 5 {
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -461,21 +468,21 @@ fn time_that_a_call_is_suspended_does_not_count() {
 fn the_clock_decides_where_a_budget_names_a_time() {
     let engine = engine(Tier::Metered);
     let body = format!("(data (i32.const 128) \"\\00\\04\")\n{}", emitter(SOME_TRIPS));
-    let batch = Call::Batch(Batch { mask: 1, ..all() });
+    let batch = Call::Batch(BatchInput { mask: 1, ..all() });
     let mut instance = started(&engine, &body);
     let far = weir_sandbox::Cycles(u64::MAX);
-    assert_eq!(instance.begin(batch, Budget { fuel: 100, until: Some(far) }), Step::Done(0));
+    assert_eq!(instance.begin(batch, FuelSlice { fuel: 100, until: Some(far) }), CallStep::Done(0));
     let now = weir_sandbox::Cycles::now();
-    assert_eq!(instance.begin(batch, Budget { fuel: 100, until: Some(now) }), Step::Suspended);
-    assert_eq!(instance.resume(Budget { fuel: 100, until: Some(far) }), Step::Done(0));
+    assert_eq!(instance.begin(batch, FuelSlice { fuel: 100, until: Some(now) }), CallStep::Suspended);
+    assert_eq!(instance.resume(FuelSlice { fuel: 100, until: Some(far) }), CallStep::Done(0));
     assert_eq!(values(&mut instance).len(), 6);
 }
 
 /// An instance whose packet 20 is suspended.
-fn suspended(engine: &Engine, program: &Program) -> Instance {
+fn suspended(engine: &Engine, program: &LoadedModule) -> Instance {
     let mut instance = Instance::start(engine, program).unwrap();
     Packets::new().map(&mut instance);
-    assert_eq!(instance.begin(Call::Batch(all()), fuel(50_000)), Step::Suspended);
+    assert_eq!(instance.begin(Call::Batch(all()), fuel(50_000)), CallStep::Suspended);
     instance
 }
 
@@ -504,7 +511,7 @@ fn a_call_that_is_given_up_loses_its_packet_and_those_after_it() {
     assert_eq!(values(&mut instance), (0..20).collect::<Vec<_>>());
     assert_eq!(instance.abandon(), 0);
     // The sandbox is as after any lost call.
-    instance.run(Batch { mask: 0b11, ..all() });
+    instance.run(BatchInput { mask: 0b11, ..all() });
     assert_eq!(values(&mut instance), [0, 1]);
 }
 
@@ -513,7 +520,7 @@ fn a_suspended_call_is_ended_before_another_begins() {
     let engine = engine(Tier::Metered);
     let program = loaded(&engine, &endless_at_20());
     let mut instance = suspended(&engine, &program);
-    assert_eq!(instance.run(Batch { mask: 0b11, ..all() }), 0);
+    assert_eq!(instance.run(BatchInput { mask: 0b11, ..all() }), 0);
     assert_eq!(kinds(&instance), [(FaultKind::Limit, During::Packet(20))]);
     let expected: Vec<u64> = (0..64).filter(|n| *n != 20).chain([0, 1]).collect();
     assert_eq!(values(&mut instance), expected);
@@ -526,7 +533,7 @@ fn a_suspended_call_may_be_resumed_or_dropped_on_another_thread() {
     let mut instance = started(&engine, &body);
     let mut step = instance.begin(Call::Batch(all()), fuel(5_000));
     let mut threads = 0;
-    while step == Step::Suspended {
+    while step == CallStep::Suspended {
         threads += 1;
         (instance, step) = std::thread::spawn(move || {
             let step = instance.resume(fuel(5_000));

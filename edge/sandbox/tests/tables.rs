@@ -3,9 +3,10 @@
 use crate::support::{MANIFEST, Packets, all, alone, bytes, emitting, engine, values, wat};
 use std::sync::{Arc, Mutex};
 use weir_abi::{TABLES_BASE, code, limit, table};
-use weir_admission::{Admitted, Profile, Terms, Tier};
+use weir_admission::{AdmissionTerms, Admitted, Profile, Tier};
 use weir_sandbox::{
-    Batch, Budget, Call, Control, Engine, FaultKind, Instance, Means, Options, Press, Step, TableVersion,
+    BatchInput, Call, CallStep, Control, Engine, EngineOptions, FaultKind, FuelSlice, Instance,
+    InstanceContext, TablePublisher, TableVersion,
 };
 use weir_units::Nanos;
 
@@ -22,7 +23,7 @@ fn module(body: &str) -> Vec<u8> {
     bytes(&text, &format!("{MANIFEST}{TABLES}"))
 }
 
-fn started_with(engine: &Engine, body: &str, means: Means) -> Instance {
+fn started_with(engine: &Engine, body: &str, means: InstanceContext) -> Instance {
     let program = engine.load(Admitted::admit(module(body), &[]).unwrap_or_else(|e| panic!("{e}"))).unwrap();
     let mut instance = Instance::start_with(engine, &program, means).unwrap();
     Packets::new().map(&mut instance);
@@ -30,7 +31,7 @@ fn started_with(engine: &Engine, body: &str, means: Means) -> Instance {
 }
 
 fn started(body: &str) -> Instance {
-    started_with(&engine(), body, Means::default())
+    started_with(&engine(), body, InstanceContext::default())
 }
 
 fn version(number: u64, bytes: &[u8]) -> TableVersion {
@@ -39,7 +40,7 @@ fn version(number: u64, bytes: &[u8]) -> TableVersion {
 
 /// Runs one packet.
 fn packet(instance: &mut Instance) {
-    instance.run(Batch { mask: 1, ..all() });
+    instance.run(BatchInput { mask: 1, ..all() });
 }
 
 /// What a load gives in the next packet; nothing where it traps.
@@ -93,7 +94,7 @@ fn what_is_there_from_the_begin_is_seen_by_the_start() {
         (FIRST + 64).cast_signed()
     );
     let tables = vec![Some(Arc::new(version(1, &[5])))];
-    let instance = started_with(&engine(), &body, Means { tables, ..Means::default() });
+    let instance = started_with(&engine(), &body, InstanceContext { tables, ..InstanceContext::default() });
     assert_eq!(instance.incidents()[0].fault.kind, FaultKind::Declined(5));
 }
 
@@ -217,10 +218,10 @@ fn nothing_changes_under_a_call_that_is_suspended() {
     Packets::new().map(&mut instance);
     let (old, new) = (version(1, b"old"), version(2, b"new"));
     instance.show_table(0, Some(&old)).unwrap();
-    let budget = Budget { fuel: 1000, until: None };
-    let mut step = instance.begin(Call::Batch(Batch { mask: 0b11, ..all() }), budget);
+    let budget = FuelSlice { fuel: 1000, until: None };
+    let mut step = instance.begin(Call::Batch(BatchInput { mask: 0b11, ..all() }), budget);
     let mut slices = 0;
-    while step == Step::Suspended {
+    while step == CallStep::Suspended {
         let error = instance.show_table(0, Some(&new)).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ResourceBusy);
         slices += 1;
@@ -236,7 +237,7 @@ fn nothing_changes_under_a_call_that_is_suspended() {
 #[derive(Debug, Default)]
 struct Kept(Mutex<Vec<(u32, Vec<u8>)>>);
 
-impl Press for Kept {
+impl TablePublisher for Kept {
     fn publish(&self, table: u32, bytes: &[u8]) -> i32 {
         let mut kept = self.0.lock().unwrap();
         kept.push((table, bytes.to_vec()));
@@ -255,8 +256,9 @@ fn publishing(place: u32, address: u32, len: u32) -> (Option<i64>, Vec<(u32, Vec
     let body =
         format!("(data (i32.const 2048) \"0123456789\") {}", emitting(&format!("(i64.extend_i32_s {call})")));
     let kept = Arc::new(Kept::default());
-    let press: Arc<dyn Press> = Arc::clone(&kept) as _;
-    let mut instance = started_with(&engine(), &body, Means { press: Some(press), ..Means::default() });
+    let press: Arc<dyn TablePublisher> = Arc::clone(&kept) as _;
+    let mut instance =
+        started_with(&engine(), &body, InstanceContext { press: Some(press), ..InstanceContext::default() });
     instance.show_table(0, Some(&version(1, b"shared"))).unwrap();
     let answer = loaded(&mut instance).map(u64::cast_signed);
     let lost = instance.incidents().first().map(|incident| incident.fault.kind);
@@ -307,13 +309,14 @@ fn publishing_in_each_packet_is_charged_by_its_length() {
         tiers: vec![Tier::Metered],
         ..Profile::default()
     };
-    let terms = Terms { profile, ..Terms::default() };
+    let terms = AdmissionTerms { profile, ..AdmissionTerms::default() };
     let admitted = Admitted::admit_by(bytes(&text, &manifest), &[], &terms).unwrap();
     let engine =
-        Engine::new(Options { control: Control::As(Tier::Metered), ..Options::default() }, None).unwrap();
+        Engine::new(EngineOptions { control: Control::As(Tier::Metered), ..EngineOptions::default() }, None)
+            .unwrap();
     let kept = Arc::new(Kept::default());
-    let press: Arc<dyn Press> = Arc::clone(&kept) as _;
-    let means = Means { press: Some(press), ..Means::default() };
+    let press: Arc<dyn TablePublisher> = Arc::clone(&kept) as _;
+    let means = InstanceContext { press: Some(press), ..InstanceContext::default() };
     let mut instance = Instance::start_with(&engine, &engine.load(admitted).unwrap(), means).unwrap();
     Packets::new().map(&mut instance);
     instance.run(all());

@@ -10,8 +10,8 @@ use std::time::Duration;
 use support::{MANIFEST, bytes, wat};
 use weir_admission::Admitted;
 use weir_os::Launcher;
-use weir_os::companion::Line;
-use weir_sandbox::{Budget, Call, Engine, Options, Step, WARD, Ward, WriteRights};
+use weir_os::companion::HelperChannel;
+use weir_sandbox::{Call, CallStep, Engine, EngineOptions, FuelSlice, RemoteInstance, WARD, WriteRights};
 use weir_units::{Nanos, Timestamp};
 use weir_wire::WriteFields;
 
@@ -25,7 +25,7 @@ const FAULTS: usize = 8;
 const LINES: usize = 100;
 
 /// What is done with a ward that was taken over.
-type Test = fn(Ward);
+type Test = fn(RemoteInstance);
 
 fn main() {
     let itself = std::env::current_exe().expect("this program has a name");
@@ -54,7 +54,7 @@ fn taken_over(how: &str) {
     if how == "genuine" {
         return weir_sandbox::ward_child().expect("the node is there");
     }
-    let mut line = Line::of_standard_input().expect("the node is there");
+    let mut line = HelperChannel::of_standard_input().expect("the node is there");
     let mut report = NOTHING.to_vec();
     match how {
         "faults" => _ = report.splice(114.., FAULT),
@@ -89,8 +89,8 @@ fn spin() {
     }
 }
 
-fn start(program: &Path) -> Ward {
-    let engine = Engine::new(Options::default(), None).expect("it can be made");
+fn start(program: &Path) -> RemoteInstance {
+    let engine = Engine::new(EngineOptions::default(), None).expect("it can be made");
     let writes = Arc::new(WriteRights::new(WriteFields::ALL));
     let body = r#"(data (i32.const 100) "abc")
         (func (export "weir_packet") (param i32) (result i32) (i32.const 0))
@@ -99,22 +99,30 @@ fn start(program: &Path) -> Ward {
             (i32.store (i32.const 84) (call $digest (i32.const 2) (i32.const 100) (i32.const 3) (i32.const 200)))
             (drop (call $emit (i32.const 1) (i32.const 80) (i32.const 8))))"#;
     let admitted = Admitted::admit(bytes(&wat(body), MANIFEST), &[]).expect("it is a module");
-    Ward::start(&Launcher::from(program), &engine, admitted, &[], true, (None, &writes), &mut Nanos(0))
-        .expect("it starts")
+    RemoteInstance::start(
+        &Launcher::from(program),
+        &engine,
+        admitted,
+        &[],
+        true,
+        (None, &writes),
+        &mut Nanos(0),
+    )
+    .expect("it starts")
 }
 
-fn tick(ward: &mut Ward) {
+fn tick(ward: &mut RemoteInstance) {
     let call = Call::Tick { now: Timestamp(1), periods: 1, before: 0 };
-    assert_eq!(ward.begin(call, Budget::WHOLE), Step::Done(0));
+    assert_eq!(ward.begin(call, FuelSlice::WHOLE), CallStep::Done(0));
 }
 
-fn one_that_says_what_a_ward_says_is_called_as_long_as_it_is_wanted(mut ward: Ward) {
+fn one_that_says_what_a_ward_says_is_called_as_long_as_it_is_wanted(mut ward: RemoteInstance) {
     (0..10 * LINES).for_each(|_| tick(&mut ward));
     assert!(!ward.has_ended() && ward.faults().is_empty(), "{:?}", ward.faults());
 }
 
 /// SHA-256 of "abc", an example of FIPS 180-4.
-fn one_that_is_what_it_should_be_digests_as_the_standard_says(mut ward: Ward) {
+fn one_that_is_what_it_should_be_digests_as_the_standard_says(mut ward: RemoteInstance) {
     tick(&mut ward);
     let records = ward.take_records();
     let said: Vec<String> =
@@ -137,7 +145,7 @@ fn states(process: u32) -> Vec<char> {
     threads.map(|thread| state(&thread.expect("a thread").path())).collect()
 }
 
-fn where_nobody_asks_it_none_of_its_threads_runs(mut ward: Ward) {
+fn where_nobody_asks_it_none_of_its_threads_runs(mut ward: RemoteInstance) {
     for _ in 0..3 {
         // A signal takes its time to reach threads on other cores; one that has not stopped is running, or waits to.
         let mut looks = 0;
@@ -156,7 +164,7 @@ fn where_nobody_asks_it_none_of_its_threads_runs(mut ward: Ward) {
     }
 }
 
-fn who_answers_twice_is_ended(mut ward: Ward) {
+fn who_answers_twice_is_ended(mut ward: RemoteInstance) {
     let mut calls = 0;
     while !ward.has_ended() {
         tick(&mut ward);
@@ -167,7 +175,7 @@ fn who_answers_twice_is_ended(mut ward: Ward) {
     assert!(ward.is_gone());
 }
 
-fn faults_are_as_few_as_in_the_node(mut ward: Ward) {
+fn faults_are_as_few_as_in_the_node(mut ward: RemoteInstance) {
     for number in 1..=FAULTS {
         tick(&mut ward);
         assert_eq!((ward.faults().len(), ward.has_ended()), (number, false));
@@ -177,7 +185,7 @@ fn faults_are_as_few_as_in_the_node(mut ward: Ward) {
     assert!(ward.is_gone() && ward.faults().len() == FAULTS + 1, "{:?}", ward.faults());
 }
 
-fn lines_of_a_log_are_as_few_as_in_the_node(mut ward: Ward) {
+fn lines_of_a_log_are_as_few_as_in_the_node(mut ward: RemoteInstance) {
     // Whether somebody takes them or not.
     for _ in 0..LINES {
         tick(&mut ward);

@@ -2,11 +2,11 @@
 
 use crate::support::*;
 use weir_abi::{ARENA_BASE, lost};
-use weir_sandbox::{Batch, Control, During, Engine, FaultKind, Instance, Options};
+use weir_sandbox::{BatchInput, Control, During, Engine, EngineOptions, FaultKind, Instance};
 use weir_units::{Nanos, Timestamp};
 use {
-    weir_admission::{Admitted, Profile, Terms, Tier},
-    weir_session::{Order, Records},
+    weir_admission::{AdmissionTerms, Admitted, Profile, Tier},
+    weir_session::{RecordOrder, Records},
 };
 
 /// A profile that allows this tier only, with so much time for a packet: a nanosecond is four units of fuel where nobody has calibrated.
@@ -17,7 +17,7 @@ fn profile(tier: Tier, packet: u64) -> Profile {
 const FUEL_PER_NANOSECOND: u64 = 4;
 
 fn admitted(body: &str, profile: Profile) -> Admitted {
-    let terms = Terms { profile, ..Terms::default() };
+    let terms = AdmissionTerms { profile, ..AdmissionTerms::default() };
     Admitted::admit_by(bytes(&wat(body), MANIFEST), &[], &terms).unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -30,11 +30,11 @@ fn start(engine: &Engine, body: &str, profile: Profile) -> Instance {
 
 /// An engine for a control that is not that of the admission.
 fn engine_as(control: Control) -> Engine {
-    Engine::new(Options { control, ..Options::default() }, None).unwrap()
+    Engine::new(EngineOptions { control, ..EngineOptions::default() }, None).unwrap()
 }
 
 /// What was emitted: where in the block, and the value.
-fn said(instance: &mut Instance) -> Vec<(Order, u64)> {
+fn said(instance: &mut Instance) -> Vec<(RecordOrder, u64)> {
     let records = instance.take_records(Records::default());
     records.iter().map(|r| (r.order, u64::from_le_bytes(r.row.try_into().unwrap()))).collect()
 }
@@ -84,7 +84,7 @@ fn who_uses_too_much_loses_exactly_that_packet_with_all_it_did() {
     // Further packets of these tests have headers that cannot be patched there.
     assert_eq!(instance.take_patches().iter().map(|p| p.packet).collect::<Vec<_>>(), [0, 1, 2, 4, 5]);
     // The next batch begins with whole allowances.
-    assert_eq!(instance.run(Batch { mask: 0b11, ..all() }), 0);
+    assert_eq!(instance.run(BatchInput { mask: 0b11, ..all() }), 0);
     assert_eq!((values(&mut instance), instance.counters().lost), (vec![0, 1], 1));
 }
 
@@ -102,7 +102,7 @@ fn each_packet_has_an_allowance_of_its_own() {
         instance.incidents()
     );
     let mut instance = start(&engine, &body, profile(Tier::Metered, 4_000));
-    instance.run(Batch { mask: 0b11, ..all() });
+    instance.run(BatchInput { mask: 0b11, ..all() });
     assert_eq!((instance.counters().packets, instance.counters().lost), (0, 2));
     // With an allowance by length: packets have a hundred bytes.
     let by_length = Profile { per_byte: Nanos(100), ..profile(Tier::Metered, 2_000) };
@@ -142,17 +142,17 @@ fn a_module_is_told_why_its_last_call_was_lost() {
     let mut instance = start(&engine, &(busy(&act) + tell), profile(Tier::Metered, 10_000));
     instance.run(all());
     let (trap, limit) = (u64::try_from(lost::TRAP).unwrap(), u64::try_from(lost::LIMIT).unwrap());
-    let mut expected: Vec<(Order, u64)> = Vec::new();
+    let mut expected: Vec<(RecordOrder, u64)> = Vec::new();
     for number in (0..63).filter(|number| *number != 5) {
         if number == 6 {
-            expected.push((Order::tick(6), trap));
+            expected.push((RecordOrder::tick(6), trap));
         }
-        expected.push((Order::packet(number), number.into()));
+        expected.push((RecordOrder::packet(number), number.into()));
     }
     assert_eq!(said(&mut instance), expected);
     // Before whatever comes next; and once.
     instance.stop(Timestamp(0));
-    assert_eq!(said(&mut instance), [(Order::tick(0), limit)]);
+    assert_eq!(said(&mut instance), [(RecordOrder::tick(0), limit)]);
     instance.stop(Timestamp(0));
     assert_eq!(said(&mut instance), []);
 }
@@ -293,7 +293,7 @@ fn strikes_are_counted_for_all_instances_of_a_module() {
     let mut instances: Vec<_> = (0..3).map(|_| Instance::start(&engine, &program).unwrap()).collect();
     for (n, instance) in instances.iter_mut().enumerate() {
         Packets::new().map(instance);
-        instance.run(Batch { mask: 1, ..all() });
+        instance.run(BatchInput { mask: 1, ..all() });
         assert_eq!((instance.counters().lost, instance.counters().strikes), (1, n as u64 + 1));
     }
     assert!(instances.iter().all(Instance::has_ended));
@@ -303,7 +303,7 @@ fn strikes_are_counted_for_all_instances_of_a_module() {
     }
     // Another module of the same bytes has strikes of its own, and what a start is over its limit ends only that instance.
     let mut another = start(&engine, &body, limits.clone());
-    another.run(Batch { mask: 1, ..all() });
+    another.run(BatchInput { mask: 1, ..all() });
     assert!(!another.has_ended());
     let body =
         format!(r#"{} (func (export "weir_start") (result i32) (loop (br 0)) (i32.const 0))"#, busy(""));
@@ -329,7 +329,7 @@ fn a_supervised_module_exceeds_with_all_of_its_instances() {
         let mut instances: Vec<_> = (0..4).map(|n| Instance::start(&engine, &program(n)).unwrap()).collect();
         for instance in &mut instances {
             Packets::new().map(instance);
-            instance.run(Batch { mask: 0b10, ..all() });
+            instance.run(BatchInput { mask: 0b10, ..all() });
             assert_eq!((instance.counters().exceeded, instance.counters().lost), (1, 0));
         }
         instances.iter().filter(|instance| instance.has_ended()).count()
@@ -340,10 +340,10 @@ fn a_supervised_module_exceeds_with_all_of_its_instances() {
 #[test]
 fn a_poll_point_is_where_the_host_can_end_a_supervised_module() {
     // It has no bound, so admission would not supervise it: as if the analysis had been wrong.
-    let options = Options {
+    let options = EngineOptions {
         control: Control::As(Tier::Supervised),
         call_limit: std::time::Duration::from_millis(30),
-        ..Options::default()
+        ..EngineOptions::default()
     };
     let engine = Engine::new(options, None).unwrap();
     for act in
@@ -390,7 +390,7 @@ fn every_reference_to_a_function_survives_the_meter() {
     };
     let plain = of(Control::As(Tier::Proved));
     assert_eq!(plain.len(), 128);
-    assert_eq!(plain[..2], [(Order::packet(0), 2000), (Order::packet(0), 6)]);
+    assert_eq!(plain[..2], [(RecordOrder::packet(0), 2000), (RecordOrder::packet(0), 6)]);
     for control in [Control::As(Tier::Supervised), Control::As(Tier::Metered), Control::Exact(1 << 40)] {
         assert_eq!(of(control), plain, "{control:?}");
     }
@@ -411,11 +411,12 @@ fn a_fault_names_the_function_as_the_module_does() {
     for control in [Control::As(Tier::Proved), Control::As(Tier::Supervised), Control::As(Tier::Metered)] {
         let engine = engine_as(control);
         for (module, function) in [(&named, "bad"), (&nameless, function_bad.as_str())] {
-            let terms = Terms { profile: profile(Tier::Metered, 10_000), ..Terms::default() };
+            let terms =
+                AdmissionTerms { profile: profile(Tier::Metered, 10_000), ..AdmissionTerms::default() };
             let program = engine.load(Admitted::admit_by(module.clone(), &[], &terms).unwrap()).unwrap();
             let mut instance = Instance::start(&engine, &program).unwrap();
             Packets::new().map(&mut instance);
-            instance.run(Batch { mask: 1, ..all() });
+            instance.run(BatchInput { mask: 1, ..all() });
             assert_eq!(instance.incidents()[0].fault.function.as_deref(), Some(function), "{control:?}");
         }
     }
@@ -455,7 +456,7 @@ fn lengths_that_are_known_only_at_run_time_are_charged_for() {
         "(drop (call $hash (i32.const 0) (i32.sub (i32.const 0) (i32.const 9)) (i64.const 0)))",
     ] {
         let mut instance = start(&engine, &busy(act), profile(Tier::Metered, 10_000));
-        instance.run(Batch { mask: 1, ..all() });
+        instance.run(BatchInput { mask: 1, ..all() });
         assert!(
             matches!(
                 instance.incidents()[0].fault.kind,
@@ -472,14 +473,14 @@ fn memory_that_grows_in_a_loop_is_charged_by_the_page() {
     let engine = engine();
     let grow = "(loop (drop (memory.grow (i32.const 1))) (br 0))";
     let mut instance = start(&engine, &busy(grow), profile(Tier::Metered, 100_000));
-    instance.run(Batch { mask: 1, ..all() });
+    instance.run(BatchInput { mask: 1, ..all() });
     assert_eq!(kinds(&instance), [(FaultKind::Limit, During::Packet(0))]);
     // 60,000 units each: six or seven pages, beside the first.
     assert!((6..=8).contains(&(instance.memory().0 >> 16)), "{}", instance.memory());
     // What is refused is not charged for as if it were there.
     let refused = "(drop (memory.grow (i32.const 50000))) (drop (memory.grow (i32.const 50000)))";
     let mut instance = start(&engine, &busy(refused), profile(Tier::Metered, 100_000));
-    instance.run(Batch { mask: 1, ..all() });
+    instance.run(BatchInput { mask: 1, ..all() });
     assert_eq!(
         (instance.counters().packets, instance.counters().faults),
         (1, 0),
@@ -515,7 +516,7 @@ fn the_allowance_is_out_of_reach() {
         busy("(loop (global.set $fuel (i64.const 0x7fffffffffffffff)) (br 0))")
     );
     let mut instance = start(&engine(), &body, profile(Tier::Metered, 10_000));
-    instance.run(Batch { mask: 1, ..all() });
+    instance.run(BatchInput { mask: 1, ..all() });
     assert_eq!(kinds(&instance), [(FaultKind::Limit, During::Packet(0))]);
 }
 
@@ -526,7 +527,7 @@ fn recursion_is_charged_for_at_each_step() {
     let deep = |depth: u32, packet: u64| {
         let body = format!("{again} {}", busy(&format!("(call $again (i32.const {depth}))")));
         let mut instance = start(&engine, &body, profile(Tier::Metered, packet));
-        instance.run(Batch { mask: 1, ..all() });
+        instance.run(BatchInput { mask: 1, ..all() });
         instance.incidents().first().map(|incident| incident.fault.kind)
     };
     assert_eq!(deep(100, 10_000), None);
@@ -541,7 +542,7 @@ fn recursion_is_charged_for_at_each_step() {
         &format!("{twice} {}", busy("(call $f (i32.const 60))")),
         profile(Tier::Metered, 10_000),
     );
-    instance.run(Batch { mask: 1, ..all() });
+    instance.run(BatchInput { mask: 1, ..all() });
     assert_eq!(kinds(&instance), [(FaultKind::Limit, During::Packet(0))]);
 }
 
@@ -560,11 +561,11 @@ fn no_number_of_charges_makes_an_allowance_whole_again() {
     let endless = charges("(i32.const 1)");
     for packet in [1, 1_000, 50_000_000] {
         let mut instance = start(&engine(), &endless, profile(Tier::Metered, packet));
-        instance.run(Batch { mask: 1, ..all() });
+        instance.run(BatchInput { mask: 1, ..all() });
         assert_eq!(kinds(&instance), [(FaultKind::Limit, During::Packet(0))], "{packet}");
     }
     let mut instance = start(&engine_as(Control::Exact(1 << 30)), &endless, profile(Tier::Metered, 1_000));
-    instance.run(Batch { mask: 1, ..all() });
+    instance.run(BatchInput { mask: 1, ..all() });
     assert_eq!(kinds(&instance), [(FaultKind::Limit, During::Packet(0))]);
     assert!(instance.fuel_used().unwrap() > 1 << 30);
     // The largest allowance there is, which nobody uses up, does not overflow when it is given, and goes down by what each charge takes.
@@ -578,7 +579,7 @@ fn no_number_of_charges_makes_an_allowance_whole_again() {
     }
     let used = |count: u32| {
         let mut instance = start(&engine_as(Control::Exact(u64::MAX)), &some(count), largest.clone());
-        instance.run(Batch { mask: 1, ..all() });
+        instance.run(BatchInput { mask: 1, ..all() });
         assert_eq!(instance.counters().packets, 1);
         instance.fuel_used().unwrap()
     };
@@ -626,7 +627,7 @@ fn what_is_charged_is_never_less_than_what_is_used() {
         let mut instance = start(&exact, &body, profile(Tier::Metered, 1_000_000));
         let mut used = Vec::new();
         for packet in 0..64 {
-            instance.run(Batch { mask: 1 << packet, ..all() });
+            instance.run(BatchInput { mask: 1 << packet, ..all() });
             used.push(instance.fuel_used().unwrap());
         }
         assert_eq!(instance.counters().faults, 0, "{act}: {:?}", instance.incidents());
@@ -635,7 +636,7 @@ fn what_is_charged_is_never_less_than_what_is_used() {
             let nanoseconds = (used[packet] - 1) / FUEL_PER_NANOSECOND;
             let mut instance = start(&engine(), &body, profile(Tier::Metered, nanoseconds.max(1)));
             // Memory grows as before, so that it can be granted.
-            instance.run(Batch { mask: 1 << packet, ..all() });
+            instance.run(BatchInput { mask: 1 << packet, ..all() });
             assert_eq!(instance.counters().lost, 1, "{act}: packet {packet} used {}", used[packet]);
         }
         // And it is not charged for much more: what comes through with twice as much and a piece.
@@ -652,7 +653,7 @@ fn what_was_used_is_counted_to_the_unit() {
     let used = |act: &str, packet: u32| {
         let mut instance =
             start(&engine_as(Control::Exact(1 << 40)), &working(act), profile(Tier::Metered, 1_000_000));
-        instance.run(Batch { mask: 1 << packet, ..all() });
+        instance.run(BatchInput { mask: 1 << packet, ..all() });
         instance.fuel_used().unwrap()
     };
     let nothing = used("", 5);
@@ -761,7 +762,7 @@ fn packets_are_where_they_were() {
     // The descriptor's address is a local of the loop where the packet function stands in it.
     let mut instance =
         start(&engine(), &emitting("(i64.load32_u offset=8 (local.get $d))"), profile(Tier::Metered, 10_000));
-    instance.run(Batch { mask: 1 << 7 | 1, ..all() });
+    instance.run(BatchInput { mask: 1 << 7 | 1, ..all() });
     let at = |packet: u64| u64::from(ARENA_BASE) + packet * PACKET_BYTES as u64;
     assert_eq!(values(&mut instance), [at(0), at(7)]);
 }
@@ -777,7 +778,7 @@ fn locals_are_zero_for_each_packet() {
         (i32.const 0)) (elem declare func $emit)"#;
     for control in [Control::As(Tier::Proved), Control::As(Tier::Metered), Control::Exact(1 << 40)] {
         let mut instance = start(&engine_as(control), body, profile(Tier::Metered, 10_000));
-        instance.run(Batch { mask: 0b111, ..all() });
+        instance.run(BatchInput { mask: 0b111, ..all() });
         assert_eq!(values(&mut instance), [0, 0, 0], "{control:?}");
     }
 }

@@ -3,16 +3,18 @@
 use crate::support::*;
 use std::process::{Command, Output};
 use std::time::Duration;
-use weir_admission::{Admitted, Profile, Terms, Tier};
-use weir_sandbox::{Batch, Control, During, EXIT_STUCK, Engine, FaultKind, Instance, Options, thread_time};
+use weir_admission::{AdmissionTerms, Admitted, Profile, Tier};
+use weir_sandbox::{
+    BatchInput, Control, During, EXIT_STUCK, Engine, EngineOptions, FaultKind, Instance, thread_time,
+};
 use weir_units::{Nanos, Timestamp};
 
 /// Takes every module for proved. A call may take a hundred milliseconds: ten times this.
 fn engine() -> Engine {
-    let options = Options {
+    let options = EngineOptions {
         control: Control::As(Tier::Proved),
         call_limit: Duration::from_millis(10),
-        ..Options::default()
+        ..EngineOptions::default()
     };
     Engine::new(options, None).unwrap()
 }
@@ -31,7 +33,7 @@ fn profile() -> Profile {
 }
 
 fn start(engine: &Engine, text: &str, manifest: &str, profile: Profile) -> Instance {
-    let terms = Terms { profile, ..Terms::default() };
+    let terms = AdmissionTerms { profile, ..AdmissionTerms::default() };
     let admitted = Admitted::admit_by(bytes(text, manifest), &[], &terms).unwrap_or_else(|e| panic!("{e}"));
     let mut instance = Instance::start(engine, &engine.load(admitted).unwrap()).unwrap();
     Packets::new().map(&mut instance);
@@ -115,7 +117,7 @@ fn every_entry_point_is_watched() {
     }
     let batch = r#"(func (export "weir_batch") (param i32 i64) (result i64) (loop (br 0)) (i64.const 0))"#;
     let mut instance = start(&engine, &wat(batch), MANIFEST, profile());
-    instance.run(Batch { mask: 0b1100, ..all() });
+    instance.run(BatchInput { mask: 0b1100, ..all() });
     assert_eq!(instance.incidents()[0].fault.kind, FaultKind::Overrun);
     assert_eq!(instance.counters().lost, 2);
 }
@@ -199,7 +201,7 @@ fn endless_bulk_operations() {
     let manifest = MANIFEST.replace("2 MiB", "64 MiB");
     let mut instance = start(&engine, &text, &manifest, profile());
     instance.set_first_packet(1_000);
-    instance.run(Batch { first: 128, ..all() });
+    instance.run(BatchInput { first: 128, ..all() });
     panic!("it came back: {:?}", instance.incidents());
 }
 

@@ -6,7 +6,7 @@ use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Mechanism, Outcome};
 use crate::error::LabError;
 use crate::machine::{OTHER_CORE, bind};
 use std::time::Duration;
-use weir_netio::Kind;
+use weir_netio::SocketKind;
 use weir_units::Bytes;
 
 /// The experiment.
@@ -75,7 +75,7 @@ fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
 /// The largest rate without loss.
 fn rate(size: u16, mechanism: Mechanism) -> Result<f64, LabError> {
     let buffer = if mechanism == Mechanism::On { BUFFER } else { LEAST };
-    let receiving = Receiving { kind: Kind::Xdp, wakeup: Wakeup::Every(PERIOD), buffer };
+    let receiving = Receiving { kind: SocketKind::Xdp, wakeup: Wakeup::Every(PERIOD), buffer };
     let _cable = Cable::new("a", "b")?;
     let mut monitor = Monitor::start("b", receiving, &shipped(&MODULES)?, Calls::Batches)?;
     Ok(search(RATE_MAX, STEPS, |rate| is_loss_free(&mut monitor, size, rate))?.unwrap_or(0.0))

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
-use weir_datapath::seat::Seat;
-use weir_netio::{Block, Kind, Live, LiveNext, Sink};
-use weir_sandbox::{Cycles, Engine, Options};
+use weir_datapath::seat::BatchDriver;
+use weir_netio::{Block, LivePoll, LiveSink, LiveSource, SocketKind};
+use weir_sandbox::{Cycles, Engine, EngineOptions};
 use weir_units::{Bytes, Nanos};
 use {weir_admission::Admitted, weir_session::Records};
 
@@ -112,14 +112,18 @@ fn busy_window(spans: &[Span], length: u64, rows: usize) -> u64 {
 fn record(mechanism: Mechanism) -> Result<(Vec<Span>, u64), LabError> {
     cable("a", "b")?;
     cable("c", "d")?;
-    let live = open("b", Kind::Xdp, Bytes(8 << 20))?;
-    let engine = Engine::new(Options::default(), None)?;
+    let live = open("b", SocketKind::Xdp, Bytes(8 << 20))?;
+    let engine = Engine::new(EngineOptions::default(), None)?;
     let mut drivers = Vec::new();
     for (name, wasm) in MODULES.iter().zip(shipped(&MODULES)?) {
         let program = engine.load(Admitted::admit(wasm, &[]).doing(name)?)?;
         drivers.push(driver(&engine, &program, &live)?);
     }
-    let ends = Ends { live, near: Sink::open("a", Kind::Packet)?, far: Sink::open("c", Kind::Packet)? };
+    let ends = Ends {
+        live,
+        near: LiveSink::open("a", SocketKind::Packet)?,
+        far: LiveSink::open("c", SocketKind::Packet)?,
+    };
     let before = received("d")?.0;
     let is_over = AtomicBool::new(false);
     let is_over = &is_over;
@@ -151,9 +155,9 @@ fn record(mechanism: Mechanism) -> Result<(Vec<Span>, u64), LabError> {
 
 /// The interfaces for incoming packets, for the traffic, and for outgoing packets.
 struct Ends {
-    live: Live,
-    near: Sink,
-    far: Sink,
+    live: LiveSource,
+    near: LiveSink,
+    far: LiveSink,
 }
 
 /// The next step for received packets.
@@ -161,7 +165,7 @@ enum Next {
     /// The other core's thread processes packets and returns them.
     Hand(SyncSender<Arc<Block>>, Receiver<Arc<Block>>),
     /// This thread runs the modules.
-    Run(Vec<Seat>),
+    Run(Vec<BatchDriver>),
 }
 
 /// Makes traffic, receives, and sends processed packets on. Returns the activities, and the number of packets of the traffic.
@@ -182,7 +186,7 @@ fn serve(ends: Ends, mut next: Next) -> Result<(Vec<Span>, u64), LabError> {
             spans.push(Span { row: TRAFFIC, from, to: Cycles::now().0 });
         }
         let from = Cycles::now().0;
-        if let LiveNext::Block(block) = live.next_block(Nanos(0))? {
+        if let LivePoll::Block(block) = live.next_block(Nanos(0))? {
             let block = Arc::new(block);
             spans.push(Span { row: RECEIVING, from, to: Cycles::now().0 });
             match &mut next {
@@ -204,7 +208,7 @@ fn serve(ends: Ends, mut next: Next) -> Result<(Vec<Span>, u64), LabError> {
     Ok((spans, sent))
 }
 
-fn send(far: &mut Sink, block: &Block, spans: &mut Vec<Span>) {
+fn send(far: &mut LiveSink, block: &Block, spans: &mut Vec<Span>) {
     let from = Cycles::now().0;
     let all: Vec<usize> = (0..block.len()).collect();
     let (mut rest, mut looks) = (&all[..], 0);
@@ -220,7 +224,7 @@ fn send(far: &mut Sink, block: &Block, spans: &mut Vec<Span>) {
 fn take(
     takes: &Receiver<Arc<Block>>,
     gives: &SyncSender<Arc<Block>>,
-    mut drivers: Vec<Seat>,
+    mut drivers: Vec<BatchDriver>,
     is_over: &AtomicBool,
 ) -> Result<Vec<Span>, LabError> {
     bind(CORE)?;
@@ -239,7 +243,7 @@ fn take(
 }
 
 /// Runs all modules on a block.
-fn work(block: &Block, drivers: &mut [Seat], spans: &mut Vec<Span>) -> Result<(), LabError> {
+fn work(block: &Block, drivers: &mut [BatchDriver], spans: &mut Vec<Span>) -> Result<(), LabError> {
     for (module, driver) in drivers.iter_mut().enumerate() {
         let from = Cycles::now().0;
         driver.face(block).saying("a block of packets")?;

@@ -10,7 +10,7 @@ use crate::machine::{CORE, OTHER_CORE, bind};
 use crate::module::Module;
 use std::fmt::Write as _;
 use std::time::Duration;
-use weir_netio::Kind;
+use weir_netio::SocketKind;
 use weir_units::Bytes;
 
 /// The experiment.
@@ -60,9 +60,9 @@ const TOLERANCE: f64 = 0.2;
 const FRAMES: Bytes = Bytes(BUFFER.0 * 8);
 
 const WAYS: [(&str, Receiving); 3] = [
-    ("polling", Receiving { kind: Kind::Xdp, wakeup: Wakeup::Always, buffer: FRAMES }),
-    ("blocking", Receiving { kind: Kind::Xdp, wakeup: Wakeup::Woken, buffer: FRAMES }),
-    ("AF_PACKET", Receiving { kind: Kind::Packet, wakeup: Wakeup::Woken, buffer: BUFFER }),
+    ("polling", Receiving { kind: SocketKind::Xdp, wakeup: Wakeup::Always, buffer: FRAMES }),
+    ("blocking", Receiving { kind: SocketKind::Xdp, wakeup: Wakeup::Woken, buffer: FRAMES }),
+    ("AF_PACKET", Receiving { kind: SocketKind::Packet, wakeup: Wakeup::Woken, buffer: BUFFER }),
 ];
 
 /// The cycles available at a rate.

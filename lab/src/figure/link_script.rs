@@ -11,7 +11,7 @@ use crate::error::LabError;
 use crate::machine::{OTHER_CORE, bind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use weir_netio::{Kind, Sink};
+use weir_netio::{LiveSink, SocketKind};
 
 /// Megabits per second that the link has.
 pub const RATE_MBIT: f64 = 100.0;
@@ -198,7 +198,7 @@ fn play(script: &Script) -> Result<Played, LabError> {
     bind(OTHER_CORE)?;
     cable(LINK, "b")?;
     // The first packet tells a module the time, so each starting sender gets one on the link's own interface.
-    let mut far = Sink::open("b", Kind::Packet)?;
+    let mut far = LiveSink::open("b", SocketKind::Packet)?;
     let mut node = Node::start(&format!(
         "blocking = \"200us\"\n[[interface]]\nname = \"{LINK}\"\narena = \"8 MiB\"\noutgoing = false\n\
          [[link]]\ninterface = \"{LINK}\"\nrate = \"{RATE_MBIT:.0} Mbit/s\"\nreservable = 100\nframe = {FRAME}\ncatch_up = \"{CATCH_UP}\""
@@ -242,7 +242,12 @@ fn load(node: &mut Node, script: &Script, sender: usize) -> Result<(), LabError>
 }
 
 /// Does the actions of a script, and waits for its end. Returns the times of the actions.
-fn conduct(script: &Script, node: &mut Node, far: &mut Sink, begin: Instant) -> Result<Vec<f64>, LabError> {
+fn conduct(
+    script: &Script,
+    node: &mut Node,
+    far: &mut LiveSink,
+    begin: Instant,
+) -> Result<Vec<f64>, LabError> {
     let packet = datagram_of(60);
     let wait = |at: f64| std::thread::sleep(Duration::from_secs_f64(at).saturating_sub(begin.elapsed()));
     let mut done = Vec::new();

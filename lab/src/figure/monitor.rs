@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use weir_datapath::seat::Seat;
-use weir_netio::{Direction, Kind, Live, LiveNext, LiveOptions};
-use weir_sandbox::{Cycles, Engine, Instance, Options, Program};
+use weir_datapath::seat::BatchDriver;
+use weir_netio::{Direction, LiveOptions, LivePoll, LiveSource, SocketKind};
+use weir_sandbox::{Cycles, Engine, EngineOptions, Instance, LoadedModule};
 use weir_units::{Bytes, Nanos};
 use {weir_admission::Admitted, weir_session::Records};
 
@@ -27,7 +27,7 @@ const WAIT: Nanos = Nanos(20_000_000);
 /// A way of receiving packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receiving {
-    pub kind: Kind,
+    pub kind: SocketKind,
     pub wakeup: Wakeup,
     /// Room for packets that wait, or are being processed.
     pub buffer: Bytes,
@@ -108,10 +108,10 @@ impl Monitor {
         modules: &[Vec<u8>],
         calls: Calls,
     ) -> Result<Self, LabError> {
-        let engine = Engine::new(Options::default(), None)?;
+        let engine = Engine::new(EngineOptions::default(), None)?;
         let live = open(interface, receiving.kind, receiving.buffer)?;
         let mut drivers = Vec::new();
-        let mut last: Option<(&[u8], Program)> = None;
+        let mut last: Option<(&[u8], LoadedModule)> = None;
         for module in modules {
             // Instances of the same module share a program.
             let program = match last.take() {
@@ -212,8 +212,8 @@ impl Drop for Monitor {
 
 /// Receives until the end. Returns the processor time, without opening and closing the interface.
 fn work(
-    mut live: Live,
-    mut drivers: Vec<Seat>,
+    mut live: LiveSource,
+    mut drivers: Vec<BatchDriver>,
     receiving: Receiving,
     calls: Calls,
     shared: &Shared,
@@ -223,7 +223,7 @@ fn work(
     let since = thread_time();
     shared.is_ready.store(true, Ordering::Release);
     while !shared.is_over.load(Ordering::Acquire) {
-        let LiveNext::Block(block) = live.next_block(wait)? else {
+        let LivePoll::Block(block) = live.next_block(wait)? else {
             if let Wakeup::Every(time) = receiving.wakeup {
                 std::thread::sleep(time);
             }
@@ -259,14 +259,14 @@ fn work(
 }
 
 /// Opens an interface for incoming packets.
-pub fn open(interface: &str, kind: Kind, ring: Bytes) -> Result<Live, LabError> {
+pub fn open(interface: &str, kind: SocketKind, ring: Bytes) -> Result<LiveSource, LabError> {
     let direction = Direction::Incoming;
-    Ok(Live::open(interface, LiveOptions { kind, ring, direction, ..LiveOptions::default() })?)
+    Ok(LiveSource::open(interface, LiveOptions { kind, ring, direction, ..LiveOptions::default() })?)
 }
 
 /// A new instance of a program for the packets of an interface.
-pub fn driver(engine: &Engine, program: &Program, live: &Live) -> Result<Seat, LabError> {
-    Seat::new(Instance::start(engine, program)?, live.descriptors(), None).saying("a module's driver")
+pub fn driver(engine: &Engine, program: &LoadedModule, live: &LiveSource) -> Result<BatchDriver, LabError> {
+    BatchDriver::new(Instance::start(engine, program)?, live.descriptors(), None).saying("a module's driver")
 }
 
 /// The shipped modules of these names.

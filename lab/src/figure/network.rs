@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use weir_netio::{Kind, Sink};
+use weir_netio::{LiveSink, SocketKind};
 
 /// The time limit for a carrier.
 const CARRIER: Duration = Duration::from_secs(10);
@@ -118,7 +118,7 @@ struct Shared {
 impl Traffic {
     /// A sender of these frames in turn on an interface, with a rate of 0.
     pub fn start(interface: &str, frames: Vec<Vec<u8>>) -> Result<Self, LabError> {
-        let sink = Sink::open(interface, Kind::Packet)?;
+        let sink = LiveSink::open(interface, SocketKind::Packet)?;
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -152,7 +152,7 @@ impl Drop for Traffic {
     }
 }
 
-fn send(mut sink: Sink, frames: &[Vec<u8>], shared: &Shared) {
+fn send(mut sink: LiveSink, frames: &[Vec<u8>], shared: &Shared) {
     let (mut begin, mut rate, mut sent, mut next) = (Instant::now(), 0, 0u64, 0usize);
     let mut burst: Vec<&[u8]> = Vec::with_capacity(BURST);
     while !shared.is_over.load(Ordering::Acquire) {

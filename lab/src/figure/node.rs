@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use weir_admission::Name;
 use weir_node::client::{Client, kind};
-use weir_node::control::protocol::{Change, Reply, Request, SessionShot, Snapshot};
+use weir_node::control::protocol::{Change, ControlRequest, Reply, SessionStatus, Snapshot};
 use weir_node::control::spec::{ModuleSpec, SessionSpec};
 
 /// The time limit for the start and the end of a node, and for a change of its state.
@@ -79,7 +79,7 @@ impl Node {
         self.process.0.id()
     }
 
-    fn order(&mut self, request: Request, body: &[u8]) -> Result<(), LabError> {
+    fn order(&mut self, request: ControlRequest, body: &[u8]) -> Result<(), LabError> {
         self.client.order(request, body)?;
         Ok(())
     }
@@ -87,30 +87,30 @@ impl Node {
     /// Creates a session from the lines of its description.
     pub fn create(&mut self, description: &str) -> Result<(), LabError> {
         let spec: SessionSpec = read(description)?;
-        self.order(Request::Create(spec), &[])
+        self.order(ControlRequest::Create(spec), &[])
     }
 
     /// Changes a session as these lines say.
     pub fn change(&mut self, description: &str) -> Result<(), LabError> {
         let change: Change = read(description)?;
-        self.order(Request::Change(change), &[])
+        self.order(ControlRequest::Change(change), &[])
     }
 
     pub fn close(&mut self, session: &str) -> Result<(), LabError> {
-        self.order(Request::Close { session: name(session)? }, &[])
+        self.order(ControlRequest::Close { session: name(session)? }, &[])
     }
 
     pub fn load(&mut self, session: &str, module: ModuleSpec, file: &[u8]) -> Result<(), LabError> {
-        self.order(Request::Load { session: name(session)?, module, signatures: Vec::new() }, file)
+        self.order(ControlRequest::Load { session: name(session)?, module, signatures: Vec::new() }, file)
     }
 
     pub fn unload(&mut self, session: &str, module: &str) -> Result<(), LabError> {
-        self.order(Request::Unload { session: name(session)?, module: name(module)? }, &[])
+        self.order(ControlRequest::Unload { session: name(session)?, module: name(module)? }, &[])
     }
 
     /// The node's state.
     pub fn snapshot(&mut self) -> Result<Snapshot, LabError> {
-        self.client.send(Request::Show, &[])?;
+        self.client.send(ControlRequest::Show, &[])?;
         match self.client.receive()? {
             Reply::Snapshot(snapshot) => Ok(*snapshot),
             other => Err(LabError::Nothing(format!("the node answered {}", kind(&other)))),
@@ -172,7 +172,7 @@ pub fn module(text: &str) -> Result<ModuleSpec, LabError> {
 }
 
 /// A session of a snapshot.
-pub fn session<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a SessionShot> {
+pub fn session<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a SessionStatus> {
     snapshot.sessions.iter().find(|session| session.name == name)
 }
 

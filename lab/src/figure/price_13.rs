@@ -8,7 +8,7 @@ use crate::error::LabError;
 use crate::machine::{OTHER_CORE, bind};
 use crate::namespace::go_at_once;
 use std::time::{Duration, Instant};
-use weir_netio::{Kind, Sink};
+use weir_netio::{LiveSink, SocketKind};
 use weir_node::control::protocol::Snapshot;
 
 /// The experiment.
@@ -139,7 +139,7 @@ fn record(mechanism: Mechanism) -> Result<(Vec<Point>, usize), LabError> {
     node.load("other", module("module = \"busy.wasm\"")?, &synthetic::busy(OTHER_LOOP)?)?;
     let load = Traffic::start("e", vec![datagram_of(60)])?;
     load.set(1000);
-    let mut sink = Sink::open("a", Kind::Packet)?;
+    let mut sink = LiveSink::open("a", SocketKind::Packet)?;
     let work = synthetic::busy(ITERATIONS)?;
     let (mut points, mut repeated) = (Vec::new(), 0);
     let watch = Watch::start(&CORES)?;
@@ -199,7 +199,7 @@ fn charged(snapshot: &Snapshot) -> f64 {
 }
 
 /// Sends for some time.
-fn trial(sink: &mut Sink, node: &mut Node) -> Result<Trial, LabError> {
+fn trial(sink: &mut LiveSink, node: &mut Node) -> Result<Trial, LabError> {
     let before = (received("b")?.0, received("d")?.0, charged(&node.snapshot()?));
     let frame = datagram_of(FRAME);
     let burst = vec![frame.as_slice(); BURST as usize];

@@ -9,8 +9,8 @@ use crate::machine::{OTHER_CORE, bind};
 use crate::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use weir_netio::{Kind, LiveNext, Sink};
-use weir_node::control::protocol::SessionShot;
+use weir_netio::{LivePoll, LiveSink, SocketKind};
+use weir_node::control::protocol::SessionStatus;
 use weir_units::{Bytes, Nanos};
 
 /// The experiment.
@@ -195,13 +195,13 @@ fn record(mechanism: Mechanism) -> Result<Vec<Event>, LabError> {
     let used = state(&mut node)?.memory_used;
     node.close("arm")?;
     start(&mut node, used, if mechanism == Mechanism::On { used + MORE } else { used })?;
-    let mut far = open("d", Kind::Packet, Bytes(8 << 20))?;
-    let mut near = Sink::open("a", Kind::Packet)?;
+    let mut far = open("d", SocketKind::Packet, Bytes(8 << 20))?;
+    let mut near = LiveSink::open("a", SocketKind::Packet)?;
     let mut peers = Peers::new();
     let (mut look, mut frame) = (Instant::now(), Vec::new());
     while peers.at() < END {
         let mut frames = peers.speak();
-        if let LiveNext::Block(block) = far.next_block(Nanos(500_000))? {
+        if let LivePoll::Block(block) = far.next_block(Nanos(500_000))? {
             for place in 0..block.len() {
                 block.copy_packet(place, &mut frame);
                 frames.extend(peers.handle(&frame));
@@ -234,7 +234,7 @@ fn start(node: &mut Node, memory: u64, most: u64) -> Result<(), LabError> {
     node.load("arm", module("module = \"arm\"")?, &[])
 }
 
-fn state(node: &mut Node) -> Result<SessionShot, LabError> {
+fn state(node: &mut Node) -> Result<SessionStatus, LabError> {
     let snapshot = node.snapshot()?;
     let gone = || LabError::Nothing("the session is gone".to_owned());
     session(&snapshot, "arm").cloned().ok_or_else(gone)

@@ -7,9 +7,9 @@ use crate::error::{Doing, LabError};
 use crate::machine::{OTHER_CORE, bind};
 use crate::namespace::go_at_once;
 use std::time::Duration;
-use weir_netio::{Kind, Sink};
-use weir_sched::cpu::trace::{Answer, Event, Input};
-use weir_sched::cpu::{Debt, Decision, Outcome, VpId};
+use weir_netio::{LiveSink, SocketKind};
+use weir_sched::cpu::trace::{TraceEvent, TraceInput, TraceOutput};
+use weir_sched::cpu::{CpuDecision, Debt, RunOutcome, VpId};
 
 /// The experiment.
 pub const FIGURE: Figure = Figure {
@@ -128,7 +128,7 @@ fn record(heaps: usize) -> Result<Vec<Done>, LabError> {
     for name in ["a", "b"] {
         node.load(name, module("module = \"calling.wasm\"")?, &calling)?;
     }
-    let mut sink = Sink::open("a", Kind::Packet)?;
+    let mut sink = LiveSink::open("a", SocketKind::Packet)?;
     for _ in 0..B_PLACES / FILL.objects {
         sink.send(&[&frame(port_b, &FILL)]);
         std::thread::sleep(PAUSE);
@@ -171,30 +171,30 @@ fn read(trace: &str, mark: usize) -> Result<Vec<Done>, LabError> {
     let mut done: Vec<(Who, u64, u64, u64)> = Vec::new();
     for line in trace.lines().skip(1) {
         let unreadable = |_| LabError::Nothing(format!("the record of the core has {line}"));
-        let event: Event = line.parse().map_err(unreadable)?;
+        let event: TraceEvent = line.parse().map_err(unreadable)?;
         let now = event.now.0;
         let place = |vp: VpId| created.iter().take(2).position(|id| *id == vp);
         match (event.input, event.answer) {
-            (Input::Create(_), Answer::Created(vp)) => {
+            (TraceInput::Create(_), TraceOutput::Created(vp)) => {
                 if created.len() == mark {
                     marked = Some(now);
                 }
                 created.push(vp);
             }
-            (Input::Wake(vp), Answer::Done) => {
+            (TraceInput::Wake(vp), TraceOutput::Done) => {
                 if let Some(place) = place(vp) {
                     states[place].woken = now;
                 }
             }
             // The wakeup for this run. The answer wakes the virtual CPU again before the call is debited.
-            (Input::Next, Answer::Decided(Decision::Run { vp, .. })) => {
+            (TraceInput::Next, TraceOutput::Decided(CpuDecision::Run { vp, .. })) => {
                 if let Some(place) = place(vp) {
                     states[place].begun = states[place].woken;
                 }
             }
             // A call is debited after each run, and ends when it was not suspended.
-            (Input::Charge(_, outcome), _) => is_suspended = outcome == Outcome::Suspended,
-            (Input::Debit(vp, time, Debt::Agreed), Answer::Left(_)) => {
+            (TraceInput::Charge(_, outcome), _) => is_suspended = outcome == RunOutcome::Suspended,
+            (TraceInput::Debit(vp, time, Debt::Agreed), TraceOutput::Left(_)) => {
                 let Some(place) = place(vp) else { continue };
                 states[place].cpu += time.0;
                 if !is_suspended {

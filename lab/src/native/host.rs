@@ -14,8 +14,8 @@ use weir_sandbox::Patch;
 use weir_units::Bytes;
 use weir_wire::{PEEK_MAX, PatchError, WriteFields};
 use {
-    weir_admission::{Access, Admitted, Manifest, Value},
-    weir_session::{Order, Records},
+    weir_admission::{Admitted, Manifest, ParameterValue, TableAccess},
+    weir_session::{RecordOrder, Records},
 };
 
 /// `struct lab_host` of lab/native/host.c.
@@ -62,7 +62,7 @@ struct Place {
 pub(super) struct Host<'a> {
     pub(super) space: &'a Space,
     pub(super) manifest: Manifest,
-    pub(super) values: Vec<Value>,
+    pub(super) values: Vec<ParameterValue>,
     pub(super) records: Records,
     pub(super) patches: Vec<Patch>,
     /// Index in the block of the batch's first packet, and where its descriptors begin.
@@ -169,7 +169,7 @@ unsafe extern "C" fn emit(context: *mut c_void, stream: u32, row: *const u8, len
     let (host, row) = unsafe { (host(context), given(row, len)) };
     let Some(declared) = host.manifest.streams.get(stream as usize) else { return code::UNKNOWN };
     let Ok(stream) = u16::try_from(stream) else { return code::UNKNOWN };
-    host.records.begin(Order::packet(host.first), stream, row);
+    host.records.begin(RecordOrder::packet(host.first), stream, row);
     for field in declared.fields.iter().filter(|field| field.ty.is_indirect()) {
         let word =
             |at: usize| row.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
@@ -303,13 +303,13 @@ unsafe extern "C" fn log(_: *mut c_void, _: u32, _: *const u8, _: u32) -> i32 {
 unsafe extern "C" fn param_int(context: *mut c_void, index: u32) -> i64 {
     // SAFETY: as in `emit`.
     let host = unsafe { host(context) };
-    host.values.get(index as usize).and_then(Value::as_int).unwrap_or(0)
+    host.values.get(index as usize).and_then(ParameterValue::as_int).unwrap_or(0)
 }
 
 unsafe extern "C" fn param_float(context: *mut c_void, index: u32) -> f64 {
     // SAFETY: as in `emit`.
     let host = unsafe { host(context) };
-    host.values.get(index as usize).and_then(Value::as_float).unwrap_or(0.0)
+    host.values.get(index as usize).and_then(ParameterValue::as_float).unwrap_or(0.0)
 }
 
 unsafe extern "C" fn param_bytes(context: *mut c_void, index: u32, to: *mut u8, room: u32) -> i32 {
@@ -352,7 +352,7 @@ unsafe extern "C" fn send(context: *mut c_void, output: u32, frame: *const u8, l
         }
         host.sent = (number, bytes);
     }
-    host.frames.begin(Order::packet(host.first), output, frame);
+    host.frames.begin(RecordOrder::packet(host.first), output, frame);
     code::OK
 }
 
@@ -399,11 +399,11 @@ unsafe extern "C" fn publish(context: *mut c_void, table: u32, bytes: *const u8,
     // SAFETY: as in `emit`.
     let (host, bytes) = unsafe { (host(context), given(bytes, len)) };
     match host.manifest.tables.get(table as usize) {
-        Some(declared) if declared.access == Access::Publish && len <= declared.bytes => {
+        Some(declared) if declared.access == TableAccess::Publish && len <= declared.bytes => {
             host.published.push((table, bytes.to_vec()));
             code::OK
         }
-        Some(declared) if declared.access == Access::Publish => code::RANGE,
+        Some(declared) if declared.access == TableAccess::Publish => code::RANGE,
         _ => code::UNKNOWN,
     }
 }

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::NonNull;
 use weir_abi::Descriptor;
-use weir_sandbox::Batch;
+use weir_sandbox::BatchInput;
 use weir_session::Records;
 use weir_units::Timestamp;
 
@@ -58,7 +58,7 @@ impl<'a> Native<'a> {
         let admitted = module.admit()?;
         for (place, bytes) in &module.tables {
             if let Some(window) =
-                admitted.manifest().tables.get(*place).and_then(weir_admission::Table::window)
+                admitted.manifest().tables.get(*place).and_then(weir_admission::DeclaredTable::window)
             {
                 space.show_table(window, bytes).doing("a table")?;
             }
@@ -84,7 +84,7 @@ impl<'a> Native<'a> {
 }
 
 impl Contestant for Native<'_> {
-    fn run(&mut self, batch: Batch) -> u64 {
+    fn run(&mut self, batch: BatchInput) -> u64 {
         let host = self.host();
         let descriptors = host.space.base().wrapping_add(batch.descriptors as usize).cast::<Descriptor>();
         host.first = batch.first;

@@ -3,32 +3,32 @@
 use std::io::Write;
 use std::path::Path;
 use std::sync::OnceLock;
-use weir_author::{BuildError, Lang, Options, build, new};
+use weir_author::{BuildError, BuildOptions, ModuleLanguage, build, new};
 
 /// The environment's compilers.
-pub fn options() -> Options {
-    Options::default()
+pub fn options() -> BuildOptions {
+    BuildOptions::default()
 }
 
 /// The same, with one place for what cargo compiles, so that the library is compiled once.
-pub fn rust_options() -> Options {
+pub fn rust_options() -> BuildOptions {
     let target_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("modules");
-    Options { target_dir: Some(target_dir), ..Options::default() }
+    BuildOptions { target_dir: Some(target_dir), ..BuildOptions::default() }
 }
 
 /// Whether C can be compiled.
 pub fn has_c() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
-    *HAS.get_or_init(|| can_build(Lang::C, &options()))
+    *HAS.get_or_init(|| can_build(ModuleLanguage::C, &options()))
 }
 
 /// Whether Rust can be compiled.
 pub fn has_rust() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
-    *HAS.get_or_init(|| can_build(Lang::Rust, &rust_options()))
+    *HAS.get_or_init(|| can_build(ModuleLanguage::Rust, &rust_options()))
 }
 
-fn can_build(lang: Lang, options: &Options) -> bool {
+fn can_build(lang: ModuleLanguage, options: &BuildOptions) -> bool {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("probe");
     new(&dir, lang).unwrap();

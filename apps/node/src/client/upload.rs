@@ -1,7 +1,7 @@
 //! A file that is too long for one message, in parts: who sends it goes on where it is, also over another connection.
 
 use super::{Client, ClientError, kind};
-use crate::control::protocol::{PART_BYTES_MAX, Part, Reply, Request};
+use crate::control::protocol::{ControlRequest, FilePart, PART_BYTES_MAX, Reply};
 use std::io::{Read, Write};
 use std::time::Duration;
 use weir_remote::ConnectError;
@@ -18,7 +18,7 @@ const LOST_MAX: u32 = 8;
 
 /// What happens to a file on its way, for whoever waits.
 #[derive(Debug)]
-pub enum Step<'a> {
+pub enum UploadStep<'a> {
     /// So much is there.
     There {
         /// Bytes,
@@ -95,7 +95,7 @@ impl<'a> Upload<'a> {
         &self,
         connect: &mut dyn FnMut() -> Result<Client<S>, ClientError>,
         sleep: &mut dyn FnMut(Duration),
-        tell: &mut dyn FnMut(Step<'_>),
+        tell: &mut dyn FnMut(UploadStep<'_>),
     ) -> Result<Client<S>, ClientError> {
         let (mut client, mut pauses) = (connect()?, Pauses::default());
         // What is there as far as is known, and the most that was.
@@ -104,7 +104,7 @@ impl<'a> Upload<'a> {
             match self.part(&mut client, there) {
                 Ok(now) => {
                     if now < most {
-                        tell(Step::Anew { had: most });
+                        tell(UploadStep::Anew { had: most });
                     }
                     if now > most {
                         pauses = Pauses::default();
@@ -115,7 +115,7 @@ impl<'a> Upload<'a> {
                         return Err(ClientError::Lost);
                     }
                     most = now;
-                    tell(Step::There { bytes: now, of: self.bytes.len() });
+                    tell(UploadStep::There { bytes: now, of: self.bytes.len() });
                     if now >= self.bytes.len() {
                         return Ok(client);
                     }
@@ -139,8 +139,9 @@ impl<'a> Upload<'a> {
         let rest = from.and_then(|from| self.bytes.get(from..)).unwrap_or_default();
         let bytes = rest.get(..PART_BYTES_MAX).unwrap_or(rest);
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let part = Part { file: self.hash, bytes: number(self.bytes.len()), from: number(from.unwrap_or(0)) };
-        client.send(Request::Upload(part), bytes)?;
+        let part =
+            FilePart { file: self.hash, bytes: number(self.bytes.len()), from: number(from.unwrap_or(0)) };
+        client.send(ControlRequest::Upload(part), bytes)?;
         match client.receive()? {
             Reply::Uploaded { bytes } => Ok(usize::try_from(bytes).unwrap_or(usize::MAX)),
             other => Err(ClientError::Other(kind(&other))),
@@ -152,13 +153,13 @@ impl<'a> Upload<'a> {
 fn again<S>(
     connect: &mut dyn FnMut() -> Result<Client<S>, ClientError>,
     sleep: &mut dyn FnMut(Duration),
-    tell: &mut dyn FnMut(Step<'_>),
+    tell: &mut dyn FnMut(UploadStep<'_>),
     mut why: ClientError,
     pauses: &mut Pauses,
 ) -> Result<Client<S>, ClientError> {
     loop {
         let Some(pause) = pauses.next() else { return Err(why) };
-        tell(Step::Broken { why: &why, pause });
+        tell(UploadStep::Broken { why: &why, pause });
         sleep(pause);
         match connect() {
             Err(error) if may_pass(&error) => why = error,
@@ -170,7 +171,7 @@ fn again<S>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::protocol::{Answer, Ask, VERSION};
+    use crate::control::protocol::{Ask, Response, VERSION};
     use crate::server::uploads::Uploads;
     use std::cell::RefCell;
     use std::io;
@@ -199,12 +200,12 @@ mod tests {
             let ask: Ask = serde_json::from_slice(&self.asked[..end]).unwrap();
             let whole = end + 1 + ask.body as usize;
             let Some(body) = self.asked.get(end + 1..whole) else { return };
-            let Request::Upload(part) = ask.ask else { panic!("{ask:?}") };
+            let ControlRequest::Upload(part) = ask.ask else { panic!("{ask:?}") };
             let reply = match self.node.uploads.borrow().take(&[], &part, body, Instant::now()) {
                 Ok(bytes) => Reply::Uploaded { bytes },
                 Err(error) => Reply::Refused { why: error.to_string() },
             };
-            self.answers.extend(serde_json::to_vec(&Answer { weir: VERSION, reply }).unwrap());
+            self.answers.extend(serde_json::to_vec(&Response { weir: VERSION, reply }).unwrap());
             self.answers.push(b'\n');
             self.asked.drain(..whole);
         }
@@ -250,9 +251,9 @@ mod tests {
         let upload = Upload::of(file).unwrap();
         let sent = upload.send(&mut || connect(node), &mut |pause| pauses.push(pause), &mut |step| {
             told.push(match step {
-                Step::There { bytes, of } => format!("{bytes} of {of}"),
-                Step::Broken { .. } => "broken".to_owned(),
-                Step::Anew { had } => format!("anew after {had}"),
+                UploadStep::There { bytes, of } => format!("{bytes} of {of}"),
+                UploadStep::Broken { .. } => "broken".to_owned(),
+                UploadStep::Anew { had } => format!("anew after {had}"),
             });
         });
         (sent.map(|_| ()), told, pauses)

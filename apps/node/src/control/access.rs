@@ -1,6 +1,6 @@
 //! Access from elsewhere: counters of the peers that connect, and log lines on floods of them.
 
-use crate::control::protocol::RemoteShot;
+use crate::control::protocol::RemoteStatus;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::OnceLock;
@@ -33,7 +33,7 @@ const CAUSES: [(Cause, &str); 5] = [
 
 /// Counters of access from elsewhere.
 #[derive(Debug, Default)]
-pub(crate) struct Access {
+pub(crate) struct RemoteAccessCounters {
     acceptor: OnceLock<Acceptor>,
     refused: [AtomicU64; CAUSES.len()],
     clients: AtomicU64,
@@ -49,7 +49,7 @@ impl Drop for Connected<'_> {
     }
 }
 
-impl Access {
+impl RemoteAccessCounters {
     /// Takes the counters of this acceptor in.
     pub(crate) fn begin(&self, acceptor: &Acceptor) {
         _ = self.acceptor.set(acceptor.clone());
@@ -69,7 +69,7 @@ impl Access {
     }
 
     /// The counters; nothing where the node is not reached from elsewhere.
-    pub(crate) fn shot(&self) -> Option<RemoteShot> {
+    pub(crate) fn shot(&self) -> Option<RemoteStatus> {
         let counters = self.acceptor.get()?.counters();
         let AcceptCounters { gate, half_open, authenticated, .. } = counters;
         let by_cause = [
@@ -86,7 +86,7 @@ impl Access {
                 .zip(&self.refused)
                 .map(|((_, name), count)| (name, count.load(Ordering::Relaxed))),
         );
-        Some(RemoteShot {
+        Some(RemoteStatus {
             connections: gate.admitted,
             half_open: half_open as u64,
             answered: gate.answered,
@@ -154,9 +154,9 @@ mod tests {
         for (place, (cause, _)) in CAUSES.into_iter().enumerate() {
             assert_eq!(cause as usize, place);
         }
-        let access = Access::default();
+        let access = RemoteAccessCounters::default();
         assert_eq!(access.shot(), None);
-        access.begin(&Acceptor::new(weir_trust::gate::Limits::default()));
+        access.begin(&Acceptor::new(weir_trust::gate::GateLimits::default()));
         access.refused(Cause::Unheard);
         let client = access.connected();
         let shot = access.shot().unwrap();

@@ -10,14 +10,14 @@ use weir_trust::grant::{Amounts, Resource};
 
 /// The keys by which a structure has amounts.
 #[derive(Clone, Copy)]
-pub(crate) enum Keys {
+pub(crate) enum AmountKeys {
     /// The keys of a session's limits.
     Session,
     /// The keys of a grant.
     Grant,
 }
 
-impl Keys {
+impl AmountKeys {
     fn resource(self, key: &str) -> Option<Resource> {
         match self {
             Self::Session => Resource::with_key(key),
@@ -78,7 +78,7 @@ pub(crate) fn session<S: Serializer>(amounts: &Amounts, to: S) -> Result<S::Ok, 
 /// A deserializer of a structure that takes the keys of amounts out.
 pub(crate) struct Beside<'a, D> {
     pub(crate) from: D,
-    pub(crate) keys: Keys,
+    pub(crate) keys: AmountKeys,
     pub(crate) amounts: &'a mut Amounts,
 }
 
@@ -108,7 +108,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Beside<'_, D> {
 /// The structure's visitor, or its entries, without those of amounts.
 struct Split<'a, T> {
     then: T,
-    keys: Keys,
+    keys: AmountKeys,
     amounts: &'a mut Amounts,
 }
 
@@ -167,7 +167,7 @@ enum Key<T> {
 /// Reads a key. The structure's seed is left for the next one where it is an amount's.
 struct KeySeed<'a, K> {
     seed: &'a mut Option<K>,
-    keys: Keys,
+    keys: AmountKeys,
 }
 
 impl<'de, K: DeserializeSeed<'de>> DeserializeSeed<'de> for KeySeed<'_, K> {
@@ -238,7 +238,7 @@ mod tests {
         limits: Amounts,
     }
 
-    beside!(Thing, limits, Keys::Session, and written);
+    beside!(Thing, limits, AmountKeys::Session, and written);
 
     #[test]
     fn amounts_stand_beside_other_keys_and_read_back() {

@@ -1,6 +1,6 @@
 //! Sessions whose modules run in processes of their own: what they can have, and what they cannot.
 
-use crate::control::spec::{Sees, SessionSpec, SpecError};
+use crate::control::spec::{RecordVisibility, SessionSpec, SpecError};
 use serde::{Deserialize, Serialize};
 use weir_admission::Admitted;
 
@@ -18,7 +18,7 @@ pub enum Process {
 impl SessionSpec {
     /// Checks that what is not for processes of their own is not asked for there.
     pub(crate) fn check_process(&self) -> Result<(), SpecError> {
-        let sees_all = self.channels.iter().any(|channel| channel.sees == Sees::All);
+        let sees_all = self.channels.iter().any(|channel| channel.sees == RecordVisibility::All);
         let what = match self.process {
             Process::Node => return Ok(()),
             Process::Own if sees_all => "channels that see all of an interface's memory",

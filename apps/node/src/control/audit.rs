@@ -2,14 +2,14 @@
 //!
 //! A change that was made has an entry of its own, at once, as has a module that was refused: so many in a minute. Everything else (who looked, who was refused, whoever changes the same again
 //! and again) has one for each kind in each minute, with a count: who asks, by which right, for what, and with which outcome tell kinds apart. Of that there is a bounded number in a minute for all who have their right from one grant of a root, and for all
-//! strangers together; the rest is counted in one entry ([`Event::Unlisted`]). So nobody fills a disk by being refused.
+//! strangers together; the rest is counted in one entry ([`LedgerEvent::Unlisted`]). So nobody fills a disk by being refused.
 
-use crate::control::authority::{Asker, Owner, in_ledger, line};
-use crate::control::protocol::{Reply, Request};
+use crate::control::authority::{Asker, SessionOwner, in_ledger, line};
+use crate::control::protocol::{ControlRequest, Reply};
 use std::collections::BTreeMap;
 use weir_admission::Name;
-use weir_ledger::{Decision, Event, Outcome, Text};
-use weir_trust::credential::{Credential, DatedId, PrefixId, Verified};
+use weir_ledger::{Decision, DecisionOutcome, LedgerEvent, LedgerText};
+use weir_trust::credential::{Credential, DatedId, PrefixId, VerifiedCredential};
 use weir_trust::key::PublicKey;
 use weir_units::{Nanos, Timestamp};
 
@@ -39,14 +39,14 @@ enum Party {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
     party: Party,
-    key: Option<Text>,
-    credentials: Vec<Text>,
-    claims: Vec<Text>,
-    request: Text,
-    session: Option<Text>,
-    called: Option<Text>,
-    outcome: Outcome,
-    reason: Option<Text>,
+    key: Option<LedgerText>,
+    credentials: Vec<LedgerText>,
+    claims: Vec<LedgerText>,
+    request: LedgerText,
+    session: Option<LedgerText>,
+    called: Option<LedgerText>,
+    outcome: DecisionOutcome,
+    reason: Option<LedgerText>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,24 +60,24 @@ struct Tally {
 
 /// A decision that is about to be made.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PendingDecision {
     party: Party,
     decision: Decision,
     is_change: bool,
 }
 
-impl Asked {
+impl PendingDecision {
     /// Of a request, before anything was decided.
     /// `session` is what the node calls the one that it is about.
-    pub(crate) fn of(asker: &Asker, ask: &Request, session: Option<&Name>) -> Self {
+    pub(crate) fn of(asker: &Asker, ask: &ControlRequest, session: Option<&Name>) -> Self {
         let (request, is_change) = described(ask);
-        let mut decision = Decision::new(request, Outcome::Allowed);
-        decision.session = session.map(|session| Text::new(session.as_str()));
+        let mut decision = Decision::new(request, DecisionOutcome::Allowed);
+        decision.session = session.map(|session| LedgerText::new(session.as_str()));
         let called = ask.session().filter(|called| Some(*called) != session);
-        decision.called = called.map(|called| Text::new(called.as_str()));
+        decision.called = called.map(|called| LedgerText::new(called.as_str()));
         let party = match asker {
             Asker::Operator(key) => {
-                decision.key = key.as_ref().map(|key| Text::new(&key.to_string()));
+                decision.key = key.as_ref().map(|key| LedgerText::new(&key.to_string()));
                 Party::Operator
             }
             Asker::Holder(credential) => by(&mut decision, credential),
@@ -87,31 +87,33 @@ impl Asked {
 
     /// The record of a request that was not read.
     pub(crate) fn unread(asker: &Asker) -> Self {
-        Self::of(asker, &Request::Show, None).called("(not read)")
+        Self::of(asker, &ControlRequest::Show, None).called("(not read)")
     }
 
     fn called(mut self, request: &str) -> Self {
-        self.decision.request = Text::new(request);
+        self.decision.request = LedgerText::new(request);
         self
     }
 
     /// Of somebody who has shown a credential that is worth nothing, or too many others.
     pub(crate) fn of_stranger(key: &PublicKey, request: &str) -> Self {
-        let decision =
-            Decision { key: Some(Text::new(&key.to_string())), ..Decision::new(request, Outcome::Refused) };
+        let decision = Decision {
+            key: Some(LedgerText::new(&key.to_string())),
+            ..Decision::new(request, DecisionOutcome::Refused)
+        };
         Self { party: Party::Stranger, decision, is_change: false }
     }
 
     /// Of an operator who has come from elsewhere.
     pub(crate) fn of_operator(key: &PublicKey) -> Self {
-        let key = Some(Text::new(&key.to_string()));
-        let decision = Decision { key, ..Decision::new("connect", Outcome::Allowed) };
+        let key = Some(LedgerText::new(&key.to_string()));
+        let decision = Decision { key, ..Decision::new("connect", DecisionOutcome::Allowed) };
         Self { party: Party::Operator, decision, is_change: false }
     }
 
     /// Of somebody who has come with a credential that is worth something.
-    pub(crate) fn of_guest(credential: &Verified) -> Self {
-        let mut decision = Decision::new("connect", Outcome::Allowed);
+    pub(crate) fn of_guest(credential: &VerifiedCredential) -> Self {
+        let mut decision = Decision::new("connect", DecisionOutcome::Allowed);
         let party = by(&mut decision, credential);
         Self { party, decision, is_change: false }
     }
@@ -119,40 +121,40 @@ impl Asked {
     /// With what a credential that is worth nothing says of itself.
     #[must_use]
     pub(crate) fn claiming(mut self, credential: &Credential) -> Self {
-        let ids = DatedId::of_chain(credential.claimed_links()).map(|id| Text::new(&id.to_string()));
+        let ids = DatedId::of_chain(credential.claimed_links()).map(|id| LedgerText::new(&id.to_string()));
         self.decision.claims = ids.collect();
         self
     }
 
     /// It was not permitted.
     pub(crate) fn refused(self, why: &str) -> Self {
-        self.came_to(Outcome::Refused, Some(why))
+        self.came_to(DecisionOutcome::Refused, Some(why))
     }
 
     /// It was looked at: what came of it is in the reply, and whether it was a matter of what whoever asks may do.
     pub(crate) fn answered(self, reply: &Reply, is_refusal: bool) -> Self {
         match reply {
             Reply::Refused { why } if is_refusal => self.refused(why),
-            Reply::Refused { why } => self.came_to(Outcome::Failed, Some(why)),
-            _ => self.came_to(Outcome::Allowed, None),
+            Reply::Refused { why } => self.came_to(DecisionOutcome::Failed, Some(why)),
+            _ => self.came_to(DecisionOutcome::Allowed, None),
         }
     }
 
-    fn came_to(mut self, outcome: Outcome, reason: Option<&str>) -> Self {
+    fn came_to(mut self, outcome: DecisionOutcome, reason: Option<&str>) -> Self {
         self.decision.outcome = outcome;
-        self.decision.reason = reason.map(Text::new);
+        self.decision.reason = reason.map(LedgerText::new);
         self
     }
 }
 
 /// Enters who asks, and by what right.
-fn by(decision: &mut Decision, credential: &Verified) -> Party {
+fn by(decision: &mut Decision, credential: &VerifiedCredential) -> Party {
     let (key, credentials) = in_ledger(credential);
     (decision.key, decision.credentials) = (Some(key), credentials);
     party_of(credential)
 }
 
-fn party_of(credential: &Verified) -> Party {
+fn party_of(credential: &VerifiedCredential) -> Party {
     line(credential).next().map_or(Party::Stranger, |(first, _)| Party::Holder(first))
 }
 
@@ -162,30 +164,30 @@ fn depth_of(links: usize) -> usize {
 }
 
 /// What a request is in a word, and whether it changes anything.
-fn described(ask: &Request) -> (&'static str, bool) {
+fn described(ask: &ControlRequest) -> (&'static str, bool) {
     match ask {
-        Request::Show => ("show", false),
-        Request::Watch { .. } => ("watch", false),
-        Request::Create(_) => ("create", true),
-        Request::Change(_) => ("change", true),
-        Request::Close { .. } => ("close", true),
-        Request::Load { .. } => ("load", true),
-        Request::Unload { .. } => ("unload", true),
-        Request::Upload(_) => ("upload", false),
-        Request::Follow { .. } => ("follow", false),
-        Request::PutTable { .. } => ("put-table", true),
-        Request::RemoveTable { .. } => ("remove-table", true),
-        Request::Rate(_) => ("change-link", true),
-        Request::Explain(_) => ("explain", false),
-        Request::Ledger(_) => ("ledger", false),
-        Request::Revoke => ("revoke", false),
-        Request::Revocations => ("revocations", false),
-        Request::Reload => ("reload", true),
+        ControlRequest::Show => ("show", false),
+        ControlRequest::Watch { .. } => ("watch", false),
+        ControlRequest::Create(_) => ("create", true),
+        ControlRequest::Change(_) => ("change", true),
+        ControlRequest::Close { .. } => ("close", true),
+        ControlRequest::Load { .. } => ("load", true),
+        ControlRequest::Unload { .. } => ("unload", true),
+        ControlRequest::Upload(_) => ("upload", false),
+        ControlRequest::Follow { .. } => ("follow", false),
+        ControlRequest::PutTable { .. } => ("put-table", true),
+        ControlRequest::RemoveTable { .. } => ("remove-table", true),
+        ControlRequest::Rate(_) => ("change-link", true),
+        ControlRequest::Explain(_) => ("explain", false),
+        ControlRequest::Ledger(_) => ("ledger", false),
+        ControlRequest::Revoke => ("revoke", false),
+        ControlRequest::Revocations => ("revocations", false),
+        ControlRequest::Reload => ("reload", true),
     }
 }
 
 /// An entry that is due: from when, until now, what.
-pub(crate) type Due = (Timestamp, Timestamp, Event);
+pub(crate) type Due = (Timestamp, Timestamp, LedgerEvent);
 
 /// Decisions of the present minute.
 #[derive(Debug)]
@@ -207,11 +209,11 @@ impl Decisions {
     }
 
     /// Takes a decision. Gives it back where it has an entry of its own, at once.
-    pub(crate) fn note(&mut self, at: Timestamp, asked: Asked) -> Option<Event> {
-        let Asked { party, decision, is_change } = asked;
+    pub(crate) fn note(&mut self, at: Timestamp, asked: PendingDecision) -> Option<LedgerEvent> {
+        let PendingDecision { party, decision, is_change } = asked;
         let depth = depth_of(decision.credentials.len());
-        if is_change && decision.outcome == Outcome::Allowed && self.has_room(&party, depth) {
-            return Some(Event::Decision(Box::new(decision)));
+        if is_change && decision.outcome == DecisionOutcome::Allowed && self.has_room(&party, depth) {
+            return Some(LedgerEvent::Decision(Box::new(decision)));
         }
         let Decision { key, credentials, claims, request, session, called, outcome, reason, .. } = decision;
         let most = if party == Party::Stranger { OF_STRANGERS_MAX } else { OF_ONE_MAX >> depth };
@@ -222,7 +224,8 @@ impl Decisions {
         }
         let there = self.of.get(&kind.party).copied().unwrap_or(0);
         if there >= most || self.kinds.len() >= OF_ALL_MAX {
-            let unlisted = if outcome == Outcome::Allowed { &mut self.allowed } else { &mut self.refused };
+            let unlisted =
+                if outcome == DecisionOutcome::Allowed { &mut self.allowed } else { &mut self.refused };
             *unlisted = unlisted.saturating_add(1);
             return None;
         }
@@ -244,7 +247,7 @@ impl Decisions {
     }
 
     /// Whether what came of a change is to be entered beside the decision on it. What is not is counted.
-    pub(crate) fn takes(&mut self, owner: Option<&Owner>, is_done: bool) -> bool {
+    pub(crate) fn takes(&mut self, owner: Option<&SessionOwner>, is_done: bool) -> bool {
         let party = owner.map_or(Party::Operator, |owner| party_of(&owner.credential));
         let depth = depth_of(owner.map_or(0, |owner| owner.credential.chain().len()));
         let takes = self.has_room(&party, depth);
@@ -271,14 +274,14 @@ impl Decisions {
                 let count = std::mem::take(&mut tally.count);
                 let decision =
                     Decision { key, credentials, claims, request, session, called, outcome, reason, count };
-                due.push((tally.first.min(now), now, Event::Decision(Box::new(decision))));
+                due.push((tally.first.min(now), now, LedgerEvent::Decision(Box::new(decision))));
                 (tally.first, tally.is_entered) = (now, true);
             }
         }
         if is_over {
             let Self { began, allowed, refused, handshakes, .. } = std::mem::replace(self, Self::since(now));
             if allowed > 0 || refused > 0 || handshakes > 0 {
-                due.push((began.min(now), now, Event::Unlisted { allowed, refused, handshakes }));
+                due.push((began.min(now), now, LedgerEvent::Unlisted { allowed, refused, handshakes }));
             }
         }
         due
@@ -303,9 +306,10 @@ mod tests {
 
     fn listed(due: &[Due]) -> Vec<(String, u64)> {
         let of = |due: &Due| match &due.2 {
-            Event::Decision(decision) => {
-                Some((decision.reason.as_ref().map(Text::to_string).unwrap_or_default(), decision.count))
-            }
+            LedgerEvent::Decision(decision) => Some((
+                decision.reason.as_ref().map(LedgerText::to_string).unwrap_or_default(),
+                decision.count,
+            )),
             _ => None,
         };
         due.iter().filter_map(of).collect()
@@ -316,7 +320,7 @@ mod tests {
         let mut decisions = decisions();
         decisions.handshakes_failed(3);
         assert_eq!(decisions.due(at(59), false), []);
-        let unlisted = Event::Unlisted { allowed: 0, refused: 0, handshakes: 3 };
+        let unlisted = LedgerEvent::Unlisted { allowed: 0, refused: 0, handshakes: 3 };
         assert_eq!(decisions.due(at(60), false), [(at(0), at(60), unlisted.clone())]);
         // Nor does a last one that is short have an earlier beginning.
         decisions.handshakes_failed(3);
@@ -327,13 +331,13 @@ mod tests {
     fn a_change_is_entered_at_once_and_what_is_repeated_has_a_count() {
         let mut decisions = decisions();
         let session = Name::new("s").unwrap();
-        let close = Request::Close { session: session.clone() };
+        let close = ControlRequest::Close { session: session.clone() };
         let done = Reply::Done { notes: Vec::new() };
-        let asked = || Asked::of(&Asker::Operator(None), &close, Some(&session));
+        let asked = || PendingDecision::of(&Asker::Operator(None), &close, Some(&session));
         let entered = decisions.note(at(1), asked().answered(&done, false));
-        let Some(Event::Decision(decision)) = entered else { panic!("{entered:?}") };
-        assert_eq!((decision.request.as_str(), decision.outcome), ("close", Outcome::Allowed));
-        assert_eq!(decision.session, Some(Text::new("s")));
+        let Some(LedgerEvent::Decision(decision)) = entered else { panic!("{entered:?}") };
+        assert_eq!((decision.request.as_str(), decision.outcome), ("close", DecisionOutcome::Allowed));
+        assert_eq!(decision.session, Some(LedgerText::new("s")));
         for second in 1..=30 {
             assert_eq!(decisions.note(at(second), asked().refused("no")), None);
         }
@@ -353,10 +357,13 @@ mod tests {
     fn whoever_changes_the_same_again_and_again_fills_no_ledger_and_is_counted() {
         let mut decisions = decisions();
         let session = Name::new("s").unwrap();
-        let close = Request::Close { session: session.clone() };
+        let close = ControlRequest::Close { session: session.clone() };
         let done = Reply::Done { notes: Vec::new() };
         let by = |party: Party| {
-            let asked = Asked { party, ..Asked::of(&Asker::Operator(None), &close, Some(&session)) };
+            let asked = PendingDecision {
+                party,
+                ..PendingDecision::of(&Asker::Operator(None), &close, Some(&session))
+            };
             asked.answered(&done, false)
         };
         let holder = || Party::Holder(PrefixId::of_root(&key(1)));
@@ -376,13 +383,15 @@ mod tests {
     fn a_delegates_flood_leaves_room_for_what_its_delegator_does() {
         let mut decisions = decisions();
         let session = Name::new("s").unwrap();
-        let close = Request::Close { session: session.clone() };
+        let close = ControlRequest::Close { session: session.clone() };
         let party = || Party::Holder(PrefixId::of_root(&key(1)));
         let by = |links: usize| {
-            let mut asked =
-                Asked { party: party(), ..Asked::of(&Asker::Operator(None), &close, Some(&session)) };
+            let mut asked = PendingDecision {
+                party: party(),
+                ..PendingDecision::of(&Asker::Operator(None), &close, Some(&session))
+            };
             asked.decision.credentials =
-                (0..links).map(|link| Text::new(&format!("weir-id:{link}"))).collect();
+                (0..links).map(|link| LedgerText::new(&format!("weir-id:{link}"))).collect();
             asked
         };
         let done = Reply::Done { notes: Vec::new() };
@@ -404,11 +413,12 @@ mod tests {
         for second in 0..3600_u64 {
             for n in 0..50_u64 {
                 let reason = format!("{second} {n}");
-                let asked = Asked::of_stranger(&key(u8::try_from(n).unwrap()), "connect").refused(&reason);
+                let asked =
+                    PendingDecision::of_stranger(&key(u8::try_from(n).unwrap()), "connect").refused(&reason);
                 assert_eq!(decisions.note(at(second), asked), None);
                 decisions.handshakes_failed(1);
             }
-            let operator = Asked::of(&Asker::Operator(None), &Request::Reload, None);
+            let operator = PendingDecision::of(&Asker::Operator(None), &ControlRequest::Reload, None);
             decisions.note(at(second), operator.refused(&format!("{}", second / 60)));
             entries += decisions.due(at(second), false).len();
         }
@@ -417,7 +427,7 @@ mod tests {
         // In each of 60 minutes, and what begins the next, eight and one for the rest; and of the operator's one at its beginning, how often that was repeated, and the next
         // minute's, which begins a second early.
         assert!(entries <= 61 * (OF_STRANGERS_MAX + 4), "{entries}");
-        let Some((_, _, Event::Unlisted { refused, handshakes, .. })) = last.last() else {
+        let Some((_, _, LedgerEvent::Unlisted { refused, handshakes, .. })) = last.last() else {
             panic!("{last:?}")
         };
         assert!(*refused > 0 && *handshakes > *refused);
@@ -427,14 +437,17 @@ mod tests {
     fn nothing_is_left_out_of_the_counts() {
         let mut decisions = decisions();
         for n in 0..1000 {
-            decisions
-                .note(at(1), Asked::of(&Asker::Operator(None), &Request::Show, None).refused(&n.to_string()));
-            decisions.note(at(1), Asked::of(&Asker::Operator(None), &Request::Show, None));
+            decisions.note(
+                at(1),
+                PendingDecision::of(&Asker::Operator(None), &ControlRequest::Show, None)
+                    .refused(&n.to_string()),
+            );
+            decisions.note(at(1), PendingDecision::of(&Asker::Operator(None), &ControlRequest::Show, None));
         }
         let due = decisions.due(at(2), true);
         let counted: u64 = listed(&due).iter().map(|(_, count)| count).sum();
         let unlisted = due.iter().find_map(|(_, _, event)| match event {
-            Event::Unlisted { allowed, refused, .. } => Some(allowed + refused),
+            LedgerEvent::Unlisted { allowed, refused, .. } => Some(allowed + refused),
             _ => None,
         });
         assert_eq!(counted + unlisted.unwrap(), 2000);

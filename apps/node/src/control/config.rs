@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use weir_admission::Name;
 use weir_netio::{Direction, LiveOptions};
 use weir_os::child::Cores;
-use weir_sched::cpu::{Config as CoreConfig, Ppm};
+use weir_sched::cpu::{CoreConfig, Ppm};
 use weir_trust::grant::{NodeName, NodeNameError};
 use weir_trust::key::PublicKey;
 use weir_units::{Bytes, Nanos};
@@ -24,7 +24,7 @@ pub const SESSIONS_MAX: usize = 4096;
 /// What a node is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Config {
+pub struct NodeConfiguration {
     /// The node itself.
     #[serde(default)]
     pub node: NodeConfig,
@@ -65,7 +65,7 @@ pub struct NodeConfig {
     #[serde(with = "quantity::text")]
     pub name: Name,
     /// How it writes what it has to say.
-    pub log: crate::server::log::Format,
+    pub log: crate::server::log::LogFormat,
     /// The socket for `weir session`, `weir top` and the like.
     pub socket: PathBuf,
     /// Where the ledger and the sessions' records are kept.
@@ -94,7 +94,7 @@ impl Default for NodeConfig {
     fn default() -> Self {
         Self {
             name: Name::new("node").unwrap_or_else(|_| unreachable!("the tests read it")),
-            log: crate::server::log::Format::default(),
+            log: crate::server::log::LogFormat::default(),
             socket: PathBuf::from("/run/weir/node.sock"),
             state: PathBuf::from("/var/lib/weir"),
             metrics: None,
@@ -202,7 +202,7 @@ pub struct InterfaceConfig {
     pub name: String,
     /// How packets are taken from it.
     #[serde(default)]
-    pub kind: Kind,
+    pub kind: ReceiveMethod,
     /// Memory for its packets.
     #[serde(with = "quantity::text", default = "arena_default")]
     pub arena: Bytes,
@@ -220,7 +220,7 @@ pub struct InterfaceConfig {
 impl InterfaceConfig {
     /// Whether packets that this machine sends are among its packets.
     pub fn sees_outgoing(&self) -> bool {
-        self.outgoing && self.kind != Kind::Xdp
+        self.outgoing && self.kind != ReceiveMethod::Xdp
     }
 }
 
@@ -229,9 +229,9 @@ impl InterfaceConfig {
     pub(crate) fn options(&self) -> LiveOptions {
         LiveOptions {
             kind: match self.kind {
-                Kind::Auto => weir_netio::Kind::Auto,
-                Kind::Packet => weir_netio::Kind::Packet,
-                Kind::Xdp => weir_netio::Kind::Xdp,
+                ReceiveMethod::Auto => weir_netio::SocketKind::Auto,
+                ReceiveMethod::Packet => weir_netio::SocketKind::Packet,
+                ReceiveMethod::Xdp => weir_netio::SocketKind::Xdp,
             },
             ring: self.arena,
             snap_len: crate::guest::PACKET_BYTES_MAX,
@@ -255,7 +255,7 @@ fn yes() -> bool {
 /// How packets are taken from an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum ReceiveMethod {
     /// The way that suits it.
     #[default]
     Auto,
@@ -289,7 +289,7 @@ pub struct TableConfig {
 
 /// Why a configuration cannot be used. To blame is the operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
+pub enum NodeConfigError {
     /// Not TOML, or not this shape of it.
     #[error("{}{message}", line.map_or_else(String::new, |line| format!("line {line}: ")))]
     Read {
@@ -339,17 +339,17 @@ pub enum ConfigError {
     },
 }
 
-impl Config {
+impl NodeConfiguration {
     /// Reads and checks a configuration. Whether its files are there, its interfaces and cores, and whether what it reserves fits,
     /// only the node can say.
-    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+    pub fn parse(text: &str) -> Result<Self, NodeConfigError> {
         if text.len() > CONFIG_BYTES_MAX {
-            return Err(ConfigError::TooLong(text.len()));
+            return Err(NodeConfigError::TooLong(text.len()));
         }
         let config: Self = toml::from_str(text).map_err(|error| {
             let before = error.span().and_then(|span| text.get(..span.start));
             let line = before.map(|before| before.bytes().filter(|byte| *byte == b'\n').count() + 1);
-            ConfigError::Read { line, message: error.message().to_owned() }
+            NodeConfigError::Read { line, message: error.message().to_owned() }
         })?;
         config.check()?;
         Ok(config)
@@ -372,7 +372,7 @@ impl Config {
         seen.map(|interface| interface.name.clone()).collect()
     }
 
-    fn check(&self) -> Result<(), ConfigError> {
+    fn check(&self) -> Result<(), NodeConfigError> {
         self.check_ranges()?;
         twice("interface", self.interfaces.iter().map(|interface| interface.name.as_str()))?;
         twice("link", self.links.iter().map(|link| link.interface.as_str()))?;
@@ -381,7 +381,7 @@ impl Config {
         twice("table", self.tables.iter().map(|table| table.name.as_str()))?;
         twice("session", self.sessions.iter().map(|session| session.name.as_str()))?;
         if self.sessions.len() > SESSIONS_MAX {
-            return Err(ConfigError::TooMany(self.sessions.len()));
+            return Err(NodeConfigError::TooMany(self.sessions.len()));
         }
         let interfaces: Vec<String> =
             self.interfaces.iter().map(|interface| interface.name.clone()).collect();
@@ -399,23 +399,23 @@ impl Config {
     }
 
     /// Each table has one publisher.
-    fn check_tables(&self) -> Result<(), ConfigError> {
+    fn check_tables(&self) -> Result<(), NodeConfigError> {
         let operators = self.tables.iter().map(|table| (&table.name, "the operator".to_owned()));
         let mut publishers: BTreeMap<&Name, String> = operators.collect();
         for session in &self.sessions {
             for grant in &session.publish {
                 if let Some(first) = publishers.insert(&grant.table, format!("session `{}`", session.name)) {
                     let (table, second) = (grant.table.clone(), session.name.clone());
-                    return Err(ConfigError::Published { table, first, second });
+                    return Err(NodeConfigError::Published { table, first, second });
                 }
             }
         }
         Ok(())
     }
 
-    fn check_ranges(&self) -> Result<(), ConfigError> {
+    fn check_ranges(&self) -> Result<(), NodeConfigError> {
         let range = |is_right: bool, section, key, given: String, wanted| {
-            if is_right { Ok(()) } else { Err(ConfigError::Range { section, key, given, wanted }) }
+            if is_right { Ok(()) } else { Err(NodeConfigError::Range { section, key, given, wanted }) }
         };
         let (node, cpu) = (&self.node, &self.cpu);
         let interval = node.interval;
@@ -460,11 +460,11 @@ impl Config {
     }
 }
 
-fn twice<'a>(what: &'static str, names: impl Iterator<Item = &'a str>) -> Result<(), ConfigError> {
+fn twice<'a>(what: &'static str, names: impl Iterator<Item = &'a str>) -> Result<(), NodeConfigError> {
     let mut seen = std::collections::BTreeSet::new();
     for name in names {
         if !seen.insert(name) {
-            return Err(ConfigError::Twice { what, name: name.to_owned() });
+            return Err(NodeConfigError::Twice { what, name: name.to_owned() });
         }
     }
     Ok(())
@@ -476,14 +476,14 @@ mod tests {
 
     #[test]
     fn an_empty_configuration_is_a_node_with_nothing_to_do() {
-        let config = Config::parse("").unwrap();
+        let config = NodeConfiguration::parse("").unwrap();
         assert_eq!(config.node.name.as_str(), "node");
         assert_eq!((config.cpu.blocking, config.cpu.reservable), (Nanos(100_000), 90));
     }
 
     #[test]
     fn the_example_is_right() {
-        let config = Config::parse(include_str!("../../../../docs/node/node.toml")).unwrap();
+        let config = NodeConfiguration::parse(include_str!("../../../../docs/node/node.toml")).unwrap();
         // What it says of what holds without it is so.
         let example = NodeConfig { metrics: None, ..config.node };
         assert_eq!(example, NodeConfig::default());
@@ -493,7 +493,7 @@ mod tests {
 
     #[test]
     fn a_configuration_is_read_whole() {
-        let config = Config::parse(
+        let config = NodeConfiguration::parse(
             r#"
             [node]
             name = "ix-1"
@@ -517,7 +517,7 @@ mod tests {
             "#,
         )
         .unwrap();
-        assert_eq!(config.interfaces[0].kind, Kind::Packet);
+        assert_eq!(config.interfaces[0].kind, ReceiveMethod::Packet);
         assert_eq!(config.sessions[0].modules[0].module, "rtt");
         assert_eq!(config.node.interval, Nanos(500_000_000));
     }
@@ -584,12 +584,12 @@ mod tests {
                 "there is no interface `x`; there are none",
             ),
         ] {
-            let error = Config::parse(text).unwrap_err().to_string();
+            let error = NodeConfiguration::parse(text).unwrap_err().to_string();
             assert!(error.contains(says), "{text}\n{error}");
         }
         assert_eq!(
-            Config::parse(&" ".repeat(CONFIG_BYTES_MAX + 1)),
-            Err(ConfigError::TooLong(CONFIG_BYTES_MAX + 1))
+            NodeConfiguration::parse(&" ".repeat(CONFIG_BYTES_MAX + 1)),
+            Err(NodeConfigError::TooLong(CONFIG_BYTES_MAX + 1))
         );
     }
 }

@@ -1,11 +1,11 @@
 //! Lists in what is asked for are counted while they are read. Of one that is too long no more is kept than there may be, and nothing is done of it: it is not even asked who
 //! asks. So what a request costs before somebody is in his turn is bounded by this, and not by how much fits on a line.
 
-use crate::control::handling::Field;
+use crate::control::handling::ShardField;
 use crate::control::offers::{OfferSpec, UseSpec};
-use crate::control::quantity::{self, Exact, Text};
-use crate::control::share::{SHARES_MAX, Share};
-use crate::control::spec::{ChannelSpec, Given, ModuleSpec, PARTS_MAX, ProcessorSpec};
+use crate::control::quantity::{self, Exact, QuantityText};
+use crate::control::share::{SHARES_MAX, ShareGrant};
+use crate::control::spec::{ChannelSpec, ModuleSpec, PARTS_MAX, ProcessorSpec, TomlValue};
 use crate::link::OutputSpec;
 use crate::sessions::tables::TableGrant;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
@@ -13,14 +13,14 @@ use serde::{Deserialize, Deserializer, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
-use weir_admission::{Name, Value};
+use weir_admission::{Name, ParameterValue};
 use weir_wire::WriteFields;
 
 /// The longest name or path of a module, in bytes: as long as a path can be.
 const MODULE_BYTES_MAX: usize = 4096;
 
 /// Something of which there are lists.
-pub(crate) trait Counted {
+pub(crate) trait SpecList {
     /// What several of it are.
     const WHAT: &'static str;
     /// How many there can be in one list.
@@ -28,7 +28,7 @@ pub(crate) trait Counted {
 }
 
 macro_rules! counted {
-    ($($of:ty = $what:literal;)+) => { $(impl Counted for $of { const WHAT: &'static str = $what; })+ };
+    ($($of:ty = $what:literal;)+) => { $(impl SpecList for $of { const WHAT: &'static str = $what; })+ };
 }
 
 counted! {
@@ -40,21 +40,21 @@ counted! {
     UseSpec = "uses";
     TableGrant = "tables";
     Name = "names in a list";
-    Field = "fields";
+    ShardField = "fields";
     Written = "fields";
     // Of modules.
     String = "signatures";
 }
 
-impl Counted for Share {
+impl SpecList for ShareGrant {
     const WHAT: &'static str = "shares";
     const MOST: usize = SHARES_MAX;
 }
 
-impl Counted for Given {
+impl SpecList for TomlValue {
     const WHAT: &'static str = "values in a list";
     /// No parameter has more of them, of a byte each.
-    const MOST: usize = Value::BYTES_MAX;
+    const MOST: usize = ParameterValue::BYTES_MAX;
 }
 
 /// The name of a field that can be written.
@@ -62,12 +62,12 @@ impl Counted for Given {
 #[serde(transparent)]
 struct Written(String);
 
-fn too_many<T: Counted, E: Error>() -> E {
+fn too_many<T: SpecList, E: Error>() -> E {
     E::custom(format_args!("too many {} ({} at most)", T::WHAT, T::MOST))
 }
 
 /// For `#[serde(deserialize_with = "counted::list")]`.
-pub(crate) fn list<'de, T: Deserialize<'de> + Counted, D: Deserializer<'de>>(
+pub(crate) fn list<'de, T: Deserialize<'de> + SpecList, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Vec<T>, D::Error> {
     from.deserialize_seq(List(PhantomData))
@@ -75,7 +75,7 @@ pub(crate) fn list<'de, T: Deserialize<'de> + Counted, D: Deserializer<'de>>(
 
 struct List<T>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de> + Counted> Visitor<'de> for List<T> {
+impl<'de, T: Deserialize<'de> + SpecList> Visitor<'de> for List<T> {
     type Value = Vec<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -102,13 +102,13 @@ pub(crate) mod texts {
         quantity::texts::serialize(values, to)
     }
 
-    pub(crate) fn deserialize<'de, T: Exact + Counted, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, T: Exact + SpecList, D: Deserializer<'de>>(
         from: D,
     ) -> Result<Vec<T>, D::Error> {
-        Ok(list(from)?.into_iter().map(|Text(value)| value).collect())
+        Ok(list(from)?.into_iter().map(|QuantityText(value)| value).collect())
     }
 
-    impl<T: Counted> Counted for Text<T> {
+    impl<T: SpecList> SpecList for QuantityText<T> {
         const WHAT: &'static str = T::WHAT;
         const MOST: usize = T::MOST;
     }
@@ -136,18 +136,18 @@ pub(crate) fn module<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Er
 }
 
 /// For `#[serde(deserialize_with = "counted::settings")]`: parameters of a module.
-pub(crate) fn settings<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Given>, D::Error> {
+pub(crate) fn settings<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, TomlValue>, D::Error> {
     from.deserialize_map(Settings)
 }
 
 struct Settings;
 
-impl Counted for Settings {
+impl SpecList for Settings {
     const WHAT: &'static str = "parameters of a module";
 }
 
 impl<'de> Visitor<'de> for Settings {
-    type Value = BTreeMap<String, Given>;
+    type Value = BTreeMap<String, TomlValue>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "up to {} {}", Self::MOST, Self::WHAT)
@@ -165,54 +165,54 @@ impl<'de> Visitor<'de> for Settings {
     }
 }
 
-impl<'de> Deserialize<'de> for Given {
+impl<'de> Deserialize<'de> for TomlValue {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(OneGiven)
+        from.deserialize_any(SpecEntry)
     }
 }
 
-struct OneGiven;
+struct SpecEntry;
 
-impl<'de> Visitor<'de> for OneGiven {
-    type Value = Given;
+impl<'de> Visitor<'de> for SpecEntry {
+    type Value = TomlValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("true, false, a number, text, or a list of these")
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Given, E> {
-        Ok(Given::Bool(value))
+    fn visit_bool<E>(self, value: bool) -> Result<TomlValue, E> {
+        Ok(TomlValue::Bool(value))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Given, E> {
-        Ok(Given::Whole(value))
+    fn visit_i64<E>(self, value: i64) -> Result<TomlValue, E> {
+        Ok(TomlValue::Whole(value))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Given, E> {
-        Ok(i64::try_from(value).map_or_else(|_| Given::Text(value.to_string()), Given::Whole))
+    fn visit_u64<E>(self, value: u64) -> Result<TomlValue, E> {
+        Ok(i64::try_from(value).map_or_else(|_| TomlValue::Text(value.to_string()), TomlValue::Whole))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Given, E> {
-        Ok(Given::Number(value))
+    fn visit_f64<E>(self, value: f64) -> Result<TomlValue, E> {
+        Ok(TomlValue::Number(value))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Given, E> {
-        Ok(Given::Text(value.to_owned()))
+    fn visit_str<E>(self, value: &str) -> Result<TomlValue, E> {
+        Ok(TomlValue::Text(value.to_owned()))
     }
 
-    fn visit_string<E>(self, value: String) -> Result<Given, E> {
-        Ok(Given::Text(value))
+    fn visit_string<E>(self, value: String) -> Result<TomlValue, E> {
+        Ok(TomlValue::Text(value))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, from: A) -> Result<Given, A::Error> {
-        List(PhantomData).visit_seq(from).map(Given::List)
+    fn visit_seq<A: SeqAccess<'de>>(self, from: A) -> Result<TomlValue, A::Error> {
+        List(PhantomData).visit_seq(from).map(TomlValue::List)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::control::protocol::{Ask, LINE_BYTES_MAX, Request};
-    use crate::control::spec::{Given, PARTS_MAX, SessionSpec};
+    use crate::control::protocol::{Ask, ControlRequest, LINE_BYTES_MAX};
+    use crate::control::spec::{PARTS_MAX, SessionSpec, TomlValue};
     use crate::server::service::{Heard, hear};
 
     /// A list of so many of these, of which each is told from the others by `N`.
@@ -286,16 +286,16 @@ mod tests {
 
     #[test]
     fn what_a_parameter_is_given_is_read_as_it_was_written() {
-        let read = |text: &str| serde_json::from_str::<Given>(text).map_err(|error| error.to_string());
-        let text = |text: &str| Given::Text(text.to_owned());
+        let read = |text: &str| serde_json::from_str::<TomlValue>(text).map_err(|error| error.to_string());
+        let text = |text: &str| TomlValue::Text(text.to_owned());
         for (given, expected) in [
-            ("true", Given::Bool(true)),
-            ("-7", Given::Whole(-7)),
-            ("9223372036854775807", Given::Whole(i64::MAX)),
+            ("true", TomlValue::Bool(true)),
+            ("-7", TomlValue::Whole(-7)),
+            ("9223372036854775807", TomlValue::Whole(i64::MAX)),
             ("9223372036854775808", text("9223372036854775808")),
-            ("0.5", Given::Number(0.5)),
+            ("0.5", TomlValue::Number(0.5)),
             ("\"a\\n\"", text("a\n")),
-            ("[1,[\"b\"]]", Given::List(vec![Given::Whole(1), Given::List(vec![text("b")])])),
+            ("[1,[\"b\"]]", TomlValue::List(vec![TomlValue::Whole(1), TomlValue::List(vec![text("b")])])),
         ] {
             assert_eq!(read(given), Ok(expected), "{given}");
         }
@@ -318,7 +318,11 @@ mod tests {
                 r#"{{"weir":1,"ask":{{"load":{{"session":"s","module":{{"module":"{module}"}}}}}}}}"#
             );
             let read = serde_json::from_str::<Ask>(&line);
-            assert_eq!(matches!(read, Ok(Ask { ask: Request::Load { .. }, .. })), is_read, "{len}: {read:?}");
+            assert_eq!(
+                matches!(read, Ok(Ask { ask: ControlRequest::Load { .. }, .. })),
+                is_read,
+                "{len}: {read:?}"
+            );
         }
     }
 }

@@ -1,11 +1,11 @@
 //! What a channel asks to have done with its packets on the way to its modules.
 
 use crate::control::counted;
-use crate::control::spec::{ChannelSpec, QUEUE_USUAL, Sees};
+use crate::control::spec::{ChannelSpec, QUEUE_USUAL, RecordVisibility};
 use serde::{Deserialize, Serialize};
-use weir_datapath::queue::Queue;
+use weir_datapath::queue::PacketQueue;
 use weir_demux::KeyField;
-use weir_wire::View;
+use weir_wire::PacketView;
 
 /// Sub-flows of a channel at most.
 pub const SUBFLOWS_MAX: u16 = 1024;
@@ -24,7 +24,7 @@ pub enum Checksum {
 pub struct SubFlowSpec {
     /// Packets that have these fields in common are in one.
     #[serde(deserialize_with = "counted::list")]
-    pub by: Vec<Field>,
+    pub by: Vec<ShardField>,
     /// How many queues there are. Which one a packet gets into is chosen by a hash with a key, so several flows share one where there are many.
     pub queues: u16,
 }
@@ -32,7 +32,7 @@ pub struct SubFlowSpec {
 /// A field by which packets are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Field {
+pub enum ShardField {
     /// Source address.
     SrcAddr,
     /// Destination address.
@@ -50,13 +50,13 @@ pub enum Field {
 impl SubFlowSpec {
     /// The fields as they are looked up.
     pub fn fields(&self) -> Vec<KeyField> {
-        let field = |field: &Field| match field {
-            Field::SrcAddr => KeyField::Source,
-            Field::DstAddr => KeyField::Destination,
-            Field::SrcPort => KeyField::SourcePort,
-            Field::DstPort => KeyField::DestinationPort,
-            Field::Protocol => KeyField::Protocol,
-            Field::Vlan => KeyField::Vlan,
+        let field = |field: &ShardField| match field {
+            ShardField::SrcAddr => KeyField::Source,
+            ShardField::DstAddr => KeyField::Destination,
+            ShardField::SrcPort => KeyField::SourcePort,
+            ShardField::DstPort => KeyField::DestinationPort,
+            ShardField::Protocol => KeyField::Protocol,
+            ShardField::Vlan => KeyField::Vlan,
         };
         self.by.iter().map(field).collect()
     }
@@ -73,7 +73,7 @@ impl ChannelSpec {
 
     pub(crate) fn check_handling(&self) -> Result<(), Wrong> {
         self.check_view()?;
-        if self.reassemble && self.sees == Sees::All {
+        if self.reassemble && self.sees == RecordVisibility::All {
             let wanted =
                 "false where `sees` is \"all\": whole datagrams are in memory of their own".to_owned();
             return Err(("reassemble", "true".to_owned(), wanted));
@@ -95,10 +95,10 @@ impl ChannelSpec {
     /// A view has memory of its own, and what is hidden of a packet goes nowhere.
     fn check_view(&self) -> Result<(), Wrong> {
         let view = self.shows();
-        if view == View::ALL {
+        if view == PacketView::ALL {
             return Ok(());
         }
-        if self.sees == Sees::All {
+        if self.sees == RecordVisibility::All {
             let wanted = format!(
                 "\"selected\" where its packets are shown by a view (`{view}`): the interface's own memory has them as they are"
             );
@@ -122,9 +122,9 @@ impl ChannelSpec {
     }
 
     /// A queue for a module of this channel.
-    pub(crate) fn new_queue(&self) -> Queue {
+    pub(crate) fn new_queue(&self) -> PacketQueue {
         let flows = self.subflows.as_ref().map_or(1, |subflows| subflows.queues.max(1));
-        Queue::divided(self.queue_len(), flows)
+        PacketQueue::divided(self.queue_len(), flows)
     }
 
     /// The number of packets that a queue of this channel holds.

@@ -6,8 +6,8 @@ use crate::control::spec::{PARTS_MAX, SessionSpec, SpecError};
 use crate::error::NodeError;
 use crate::sessions::node::Node;
 use serde::{Deserialize, Serialize};
-use weir_admission::{Name, Service};
-use weir_session::services::{Offer, Payer, Use};
+use weir_admission::{DeclaredService, Name};
+use weir_session::services::{Offer, Payer, ServiceUse};
 use weir_units::{Bytes, Nanos};
 
 /// A service that a session offers: of the first of its modules whose manifest has one of this name.
@@ -25,7 +25,7 @@ pub struct OfferSpec {
     pub queue: u32,
     /// Whose processor time a call is.
     #[serde(default)]
-    pub pays: Pays,
+    pub pays: CompileBilling,
 }
 
 fn calls_default() -> u32 {
@@ -35,7 +35,7 @@ fn calls_default() -> u32 {
 /// Whose processor time a call of a service is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Pays {
+pub enum CompileBilling {
     /// Of the session that is called.
     #[default]
     Callee,
@@ -60,19 +60,19 @@ pub struct UseSpec {
 
 impl SessionSpec {
     /// Where a service is that its modules call by this name.
-    pub fn used(&self, service: &Name) -> Option<Use> {
+    pub fn used(&self, service: &Name) -> Option<ServiceUse> {
         let used = self.uses.iter().find(|used| used.service == *service)?;
-        Some(Use { of: used.of.clone(), service: service.clone(), pays: used.pays })
+        Some(ServiceUse { of: used.of.clone(), service: service.clone(), pays: used.pays })
     }
 
     /// What it offers of a module that has these services: names, numbers and terms.
-    pub fn offered(&self, services: &[Service]) -> Vec<(Name, u32, Offer)> {
+    pub fn offered(&self, services: &[DeclaredService]) -> Vec<(Name, u32, Offer)> {
         let bytes = |bytes: Bytes| u32::try_from(bytes.0).unwrap_or(u32::MAX);
-        let terms = |(number, service): (u32, &Service)| {
+        let terms = |(number, service): (u32, &DeclaredService)| {
             let offer = self.offers.iter().find(|offer| offer.service == service.name)?;
             let payer = match offer.pays {
-                Pays::Callee => Payer::Callee,
-                Pays::Caller => Payer::Caller,
+                CompileBilling::Callee => Payer::Callee,
+                CompileBilling::Caller => Payer::Caller,
             };
             let (callers, queue) = (offer.callers.clone(), offer.queue);
             let (request, answer) = (bytes(service.request), bytes(service.answer));
@@ -119,7 +119,7 @@ pub fn obstacle(user: &SessionSpec, used: &UseSpec, sessions: &[SessionSpec]) ->
             "it uses service `{service}`, which session `{of}` does not offer to it (`callers`)"
         ));
     }
-    (offer.pays == Pays::Caller && used.pays.is_none()).then(|| {
+    (offer.pays == CompileBilling::Caller && used.pays.is_none()).then(|| {
         format!("it uses service `{service}` of session `{of}`, whose callers pay, and does not agree to that (`pays`)")
     })
 }

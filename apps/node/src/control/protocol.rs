@@ -1,27 +1,27 @@
 //! What is said over the node's socket.
 //!
 //! A message is one line of JSON, of a client at most [`LINE_BYTES_MAX`] long, of a node [`ANSWER_BYTES_MAX`]; one with a `body` is followed by that many bytes, the file of a module or table. The client
-//! asks, the node answers each request in its order; a [`Request::Follow`] or [`Request::Watch`] is answered again and again until the client goes.
-//! A file that is too long for one message comes before, in [parts](Request::Upload), and the request names it: so it can go on after a connection has broken.
+//! asks, the node answers each request in its order; a [`ControlRequest::Follow`] or [`ControlRequest::Watch`] is answered again and again until the client goes.
+//! A file that is too long for one message comes before, in [parts](ControlRequest::Upload), and the request names it: so it can go on after a connection has broken.
 //! Every message carries the protocol's version. A node refuses a request of another version, and says which it speaks.
 
 mod shot;
 
 pub use crate::control::spec::Change;
-pub use crate::sessions::limits::{LimitShot, LimitsShot};
+pub use crate::sessions::limits::{LimitUsage, LimitsStatus};
 pub use shot::{
-    ChannelShot, CoreShot, DelegatedShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessShot,
-    ProcessorShot, RemoteShot, RevocationCounts, RevocationsShot, ServicesShot, SessionShot, Snapshot,
-    TableShot, Taken, ViewShot,
+    ChannelStatus, CoreStatus, DelegatedStatus, InterfaceStatus, LinkStatus, ModuleStatus, OutputStatus,
+    ProcessStatus, RemoteStatus, RevocationCounts, RevocationsStatus, ServicesStatus, SessionStatus,
+    Snapshot, TableStatus, Taken, ViewStatus, VirtualCpuStatus,
 };
 
 use crate::control::counted;
 use crate::control::quantity;
-use crate::control::spec::{Given, ModuleSpec, SessionSpec};
+use crate::control::spec::{ModuleSpec, SessionSpec, TomlValue};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weir_admission::{MODULE_BYTES_MAX, Name};
-use weir_ledger::Entry;
+use weir_ledger::LedgerEntry;
 use weir_trust::grant::ModuleHash;
 use weir_trust::revocation::LIST_BYTES_MAX;
 use weir_units::{BitsPerSecond, Nanos};
@@ -42,7 +42,7 @@ pub struct Ask {
     /// The protocol's version.
     pub weir: u32,
     /// What is wanted.
-    pub ask: Request,
+    pub ask: ControlRequest,
     /// Bytes that follow the line.
     #[serde(default, skip_serializing_if = "quantity::is_default")]
     pub body: u32,
@@ -53,7 +53,7 @@ pub struct Ask {
 
 impl Ask {
     /// A request without a body.
-    pub fn new(ask: Request) -> Self {
+    pub fn new(ask: ControlRequest) -> Self {
         Self { weir: VERSION, ask, body: 0, file: None }
     }
 }
@@ -61,7 +61,7 @@ impl Ask {
 /// What a client wants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Request {
+pub enum ControlRequest {
     /// What the node is and does: [`Reply::Snapshot`].
     Show,
     /// A [`Reply::Snapshot`] now and after each such time.
@@ -92,7 +92,7 @@ pub enum Request {
         signatures: Vec<String>,
     },
     /// A part of a module's file, which is the body; without one it is asked how much is there: [`Reply::Uploaded`].
-    Upload(Part),
+    Upload(FilePart),
     /// The end of a module: [`Reply::Done`].
     Unload {
         /// Which session.
@@ -127,7 +127,7 @@ pub enum Request {
         table: Name,
     },
     /// Another rate for a link: [`Reply::Done`].
-    Rate(Rate),
+    Rate(LinkRateChange),
     /// What a credential allows on this node, and whether a request would be fulfilled: [`Reply::Explained`]. With a module's file as the body where that is about one.
     Explain(Box<Explain>),
     /// Reads the ledger: [`Reply::Entries`] until its end, then [`Reply::Done`]. The holder of a credential gets the entries about their own sessions, and the
@@ -142,7 +142,7 @@ pub enum Request {
     Reload,
 }
 
-impl Request {
+impl ControlRequest {
     /// The session that it is about.
     pub fn session(&self) -> Option<&Name> {
         match self {
@@ -170,7 +170,7 @@ impl Request {
 /// A part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Part {
+pub struct FilePart {
     /// The SHA-256 of the whole file. It is of whoever sends it, and nobody else can go on with it or use it.
     #[serde(with = "quantity::text")]
     pub file: ModuleHash,
@@ -189,7 +189,7 @@ pub struct Explain {
     pub credential: Option<String>,
     /// A request that would be made with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ask: Option<Request>,
+    pub ask: Option<ControlRequest>,
 }
 
 /// What a credential allows on a node.
@@ -215,18 +215,18 @@ pub struct Explanation {
     /// Usage under the credential: the sum over the sessions of its holder and of the holder's delegates. For the operator also the sums under each earlier holder of the chain, and under
     /// the root.
     #[serde(default)]
-    pub used: Vec<UsedShot>,
+    pub used: Vec<UsedStatus>,
     /// Rights over sessions that the holder shares with others, and that others share with the holder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub shared: Vec<SharedShot>,
+    pub shared: Vec<SharedStatus>,
     /// What would come of the request; nothing where none was named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<RequestVerdict>,
 }
 
 /// Something that is given, and how much of it is used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UsedShot {
+pub struct UsedStatus {
     /// To whom it is given.
     pub whose: String,
     /// What.
@@ -239,7 +239,7 @@ pub struct UsedShot {
 
 /// A right over a session that its owner shares.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SharedShot {
+pub struct SharedStatus {
     /// The session, by the name that the credential's holder has for it.
     pub session: String,
     /// The right and the key of its holder: `follow=KEY` or `manage=KEY`.
@@ -248,7 +248,7 @@ pub struct SharedShot {
 
 /// What would come of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Verdict {
+pub struct RequestVerdict {
     /// Why it would be refused; nothing where it would not.
     pub refused: Option<String>,
 }
@@ -274,7 +274,7 @@ pub struct LedgerAsk {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LedgerPart {
-    /// What each session used, in one [`Event::Usage`](weir_ledger::Event::Usage) for all intervals.
+    /// What each session used, in one [`Event::Usage`](weir_ledger::LedgerEvent::Usage) for all intervals.
     #[default]
     Bill,
     /// Decisions on requests, and ends of sessions that nobody asked for.
@@ -286,7 +286,7 @@ pub enum LedgerPart {
 /// What changes of a link; what is missing stays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rate {
+pub struct LinkRateChange {
     /// Its interface.
     pub link: String,
     /// Bits on the wire per second.
@@ -298,14 +298,14 @@ pub struct Rate {
 }
 
 /// What a request's body is the file of, and how long it can be; no longer than nothing, where no file belongs to it.
-pub fn body_of(ask: &Request) -> (&'static str, usize) {
+pub fn body_of(ask: &ControlRequest) -> (&'static str, usize) {
     match ask {
-        Request::PutTable { .. } => ("table", weir_abi::limit::TABLE_BYTES as usize),
-        Request::Upload(_) => ("part", PART_BYTES_MAX),
-        Request::Revoke => ("revocation list", LIST_BYTES_MAX),
-        Request::Load { .. } => ("module", MODULE_BYTES_MAX),
-        Request::Explain(explain) => match &explain.ask {
-            Some(load @ Request::Load { .. }) => body_of(load),
+        ControlRequest::PutTable { .. } => ("table", weir_abi::limit::TABLE_BYTES as usize),
+        ControlRequest::Upload(_) => ("part", PART_BYTES_MAX),
+        ControlRequest::Revoke => ("revocation list", LIST_BYTES_MAX),
+        ControlRequest::Load { .. } => ("module", MODULE_BYTES_MAX),
+        ControlRequest::Explain(explain) => match &explain.ask {
+            Some(load @ ControlRequest::Load { .. }) => body_of(load),
             _ => ("request", 0),
         },
         _ => ("request", 0),
@@ -314,7 +314,7 @@ pub fn body_of(ask: &Request) -> (&'static str, usize) {
 
 /// From the node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct Response {
     /// The protocol's version.
     pub weir: u32,
     /// What it says.
@@ -338,7 +338,7 @@ pub enum Reply {
     /// How things are.
     Snapshot(Box<Snapshot>),
     /// A row of a stream: its fields by name.
-    Record(BTreeMap<String, Given>),
+    Record(BTreeMap<String, TomlValue>),
     /// So much of a file is there, from its beginning.
     Uploaded {
         /// Bytes.
@@ -349,7 +349,7 @@ pub enum Reply {
     /// What the ledger says: the next of it, which can be nothing, where much of it is about others.
     Entries {
         /// As they stand there; to a holder, as they concern him.
-        entries: Vec<Entry>,
+        entries: Vec<LedgerEntry>,
         /// How much of the ledger was read, in thousandths; of which a holder is told nothing, as it says how much others do.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         read: Option<u16>,
@@ -360,7 +360,7 @@ pub enum Reply {
         rows: u64,
     },
     /// All that is revoked, by root.
-    Revocations(Vec<RevocationsShot>),
+    Revocations(Vec<RevocationsStatus>),
 }
 
 #[cfg(test)]
@@ -370,19 +370,19 @@ mod tests {
     #[test]
     fn requests_read_as_they_were_written_and_look_like_this() {
         let name = |text| Name::new(text).unwrap();
-        let load = Request::Load {
+        let load = ControlRequest::Load {
             session: name("alice"),
             module: toml::from_str("module = \"theirs.wasm\"\nset = { port = 53 }").unwrap(),
             signatures: Vec::new(),
         };
         for (ask, line) in [
-            (Ask::new(Request::Show), r#"{"weir":1,"ask":"show"}"#),
+            (Ask::new(ControlRequest::Show), r#"{"weir":1,"ask":"show"}"#),
             (
-                Ask::new(Request::Watch { every: Nanos(500_000_000) }),
+                Ask::new(ControlRequest::Watch { every: Nanos(500_000_000) }),
                 r#"{"weir":1,"ask":{"watch":{"every":"500000000ns"}}}"#,
             ),
             (
-                Ask::new(Request::Close { session: name("alice") }),
+                Ask::new(ControlRequest::Close { session: name("alice") }),
                 r#"{"weir":1,"ask":{"close":{"session":"alice"}}}"#,
             ),
             (
@@ -395,7 +395,11 @@ mod tests {
             (
                 Ask {
                     body: 2,
-                    ..Ask::new(Request::Upload(Part { file: ModuleHash([1; 32]), bytes: 9, from: 7 }))
+                    ..Ask::new(ControlRequest::Upload(FilePart {
+                        file: ModuleHash([1; 32]),
+                        bytes: 9,
+                        from: 7,
+                    }))
                 },
                 &format!(
                     r#"{{"weir":1,"ask":{{"upload":{{"file":"{}","bytes":9,"from":7}}}},"body":2}}"#,

@@ -1,12 +1,12 @@
 //! Quantities and names in configuration and messages: text in, checked values out; and out again without losing anything.
 
-use crate::control::share::Share;
+use crate::control::share::ShareGrant;
 use crate::sessions::tables::TableGrant;
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
 use std::fmt::Display;
 use std::str::FromStr;
 use weir_admission::Name;
-use weir_trust::grant::{Filter, Interface, ModuleHash, NodeName, NodePattern, Second, View};
+use weir_trust::grant::{GrantFilter, InterfaceName, ModuleHash, NodeName, NodePattern, PacketView, Second};
 use weir_trust::key::PublicKey;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
@@ -47,10 +47,10 @@ impl Exact for NodeName {}
 impl Exact for PublicKey {}
 impl Exact for ModuleHash {}
 impl Exact for TableGrant {}
-impl Exact for Share {}
-impl Exact for Filter {}
-impl Exact for Interface {}
-impl Exact for View {}
+impl Exact for ShareGrant {}
+impl Exact for GrantFilter {}
+impl Exact for InterfaceName {}
+impl Exact for PacketView {}
 impl Exact for NodePattern {}
 impl Exact for Second {}
 
@@ -61,9 +61,9 @@ pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 /// A quantity in a list or a map.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Text<T>(pub(crate) T);
+pub(crate) struct QuantityText<T>(pub(crate) T);
 
-impl<'de, T: Exact> Deserialize<'de> for Text<T> {
+impl<'de, T: Exact> Deserialize<'de> for QuantityText<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         text::deserialize(from).map(Self)
     }
@@ -94,7 +94,7 @@ pub(crate) mod texts {
     }
 
     pub(crate) fn deserialize<'de, T: Exact, D: Deserializer<'de>>(from: D) -> Result<Vec<T>, D::Error> {
-        Ok(Vec::deserialize(from)?.into_iter().map(|Text(value)| value).collect())
+        Ok(Vec::deserialize(from)?.into_iter().map(|QuantityText(value)| value).collect())
     }
 }
 
@@ -111,6 +111,6 @@ pub(crate) mod maybe {
     }
 
     pub(crate) fn deserialize<'de, T: Exact, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
-        Ok(Option::deserialize(from)?.map(|Text(value)| value))
+        Ok(Option::deserialize(from)?.map(|QuantityText(value)| value))
     }
 }

@@ -1,9 +1,9 @@
 //! Rights over a session that its owner gives to earlier holders in the chain of the owner's credential.
 
-use crate::control::authority::{Owner, Refusal};
+use crate::control::authority::{RequestRefusal, SessionOwner};
 use crate::control::spec::{SessionSpec, SpecError};
 use crate::error::NodeError;
-use crate::sessions::node::{Node, Session};
+use crate::sessions::node::{Node, SessionState};
 use std::fmt;
 use std::str::FromStr;
 use weir_admission::Name;
@@ -14,14 +14,14 @@ pub const SHARES_MAX: usize = 16;
 
 /// A right that can be shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Right {
+pub enum ShareableRight {
     /// To read the records of its modules, and to see what it consists of.
     Follow,
     /// To load and unload its modules and to change it, and to see what it consists of.
     Manage,
 }
 
-impl Right {
+impl ShareableRight {
     /// The word for it.
     pub fn word(self) -> &'static str {
         match self {
@@ -33,9 +33,9 @@ impl Right {
 
 /// A right over a session, for the holder of a key: `follow=KEY` or `manage=KEY`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct ShareGrant {
     /// The right.
-    pub right: Right,
+    pub right: ShareableRight,
     /// The key of an earlier holder in the chain of the session owner's credential.
     pub key: PublicKey,
 }
@@ -45,19 +45,20 @@ pub struct Share {
 #[error("`{}` shares nothing: write follow=KEY or manage=KEY, with the public key of an earlier holder of your credential", .0.escape_debug())]
 pub struct ShareError(String);
 
-impl fmt::Display for Share {
+impl fmt::Display for ShareGrant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}={}", self.right.word(), self.key)
     }
 }
 
-impl FromStr for Share {
+impl FromStr for ShareGrant {
     type Err = ShareError;
 
     fn from_str(text: &str) -> Result<Self, ShareError> {
         let error = || ShareError(text.chars().take(80).collect());
         let (word, key) = text.split_once('=').ok_or_else(error)?;
-        let right = [Right::Follow, Right::Manage].into_iter().find(|right| right.word() == word);
+        let right =
+            [ShareableRight::Follow, ShareableRight::Manage].into_iter().find(|right| right.word() == word);
         Ok(Self { right: right.ok_or_else(error)?, key: key.parse().map_err(|_| error())? })
     }
 }
@@ -73,22 +74,22 @@ impl SessionSpec {
     }
 }
 
-impl Session {
+impl SessionState {
     /// Checks that its owner still shares the right by which something was permitted.
     ///
     /// # Errors
     ///
     /// The owner has taken it back since.
-    pub(crate) fn check_shared(&self, by: Option<&Share>) -> Result<(), NodeError> {
+    pub(crate) fn check_shared(&self, by: Option<&ShareGrant>) -> Result<(), NodeError> {
         match by.filter(|by| !self.spec.share.contains(by)) {
-            Some(by) => Err(Box::new(Refusal::not_shared(&self.spec.name, *by)).into()),
+            Some(by) => Err(Box::new(RequestRefusal::not_shared(&self.spec.name, *by)).into()),
             None => Ok(()),
         }
     }
 }
 
 /// The right by which a request was permitted: the owner of its session, and the share by which another holder asks. The operator's has neither.
-pub(crate) type By = (Option<Owner>, Option<Share>);
+pub(crate) type By = (Option<SessionOwner>, Option<ShareGrant>);
 
 impl Node {
     /// The session of a request, if the right by which that was permitted holds still. To be asked under the same hold of the node as what is done by it.
@@ -96,7 +97,11 @@ impl Node {
     /// # Errors
     ///
     /// The session is another owner's or gone, or its owner has taken the share back.
-    pub(crate) fn still_permitted(&self, session: &Name, (owner, by): &By) -> Result<&Session, NodeError> {
+    pub(crate) fn still_permitted(
+        &self,
+        session: &Name,
+        (owner, by): &By,
+    ) -> Result<&SessionState, NodeError> {
         let there = match owner {
             Some(_) => self.still_of(session, owner.as_ref())?,
             None => self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?,
@@ -118,21 +123,21 @@ mod tests {
 
     #[test]
     fn a_share_reads_as_it_was_written() {
-        for right in [Right::Follow, Right::Manage] {
-            let share = Share { right, key: key(1) };
+        for right in [ShareableRight::Follow, ShareableRight::Manage] {
+            let share = ShareGrant { right, key: key(1) };
             assert_eq!(share.to_string().parse(), Ok(share));
         }
         for text in ["", "follow", "follow=", "own=x", &format!("read={}", key(1)), &key(1).to_string()] {
-            assert!(text.parse::<Share>().unwrap_err().to_string().contains("shares nothing"), "{text}");
+            assert!(text.parse::<ShareGrant>().unwrap_err().to_string().contains("shares nothing"), "{text}");
         }
     }
 
     #[test]
     fn shares_are_given_and_taken_back_one_by_one() {
-        let follow = Share { right: Right::Follow, key: key(1) };
-        let manage = Share { right: Right::Manage, key: key(1) };
+        let follow = ShareGrant { right: ShareableRight::Follow, key: key(1) };
+        let manage = ShareGrant { right: ShareableRight::Manage, key: key(1) };
         let mut spec: SessionSpec = toml::from_str(&format!("name = \"s\"\nshare = [\"{follow}\"]")).unwrap();
-        let change = |share: Vec<Share>, unshare: Vec<Share>| {
+        let change = |share: Vec<ShareGrant>, unshare: Vec<ShareGrant>| {
             let change: Change = serde_json::from_str(r#"{"session": "s"}"#).unwrap();
             Change { share, unshare, ..change }
         };
@@ -142,7 +147,7 @@ mod tests {
         assert_eq!(spec.share, [manage]);
         let error = spec.changed(&change(vec![], vec![follow])).unwrap_err().to_string();
         assert!(error.contains("there is no share `follow="), "{error}");
-        let many = (0..17).map(|number| Share { right: Right::Follow, key: key(number) });
+        let many = (0..17).map(|number| ShareGrant { right: ShareableRight::Follow, key: key(number) });
         let error = spec.changed(&change(many.collect(), vec![])).unwrap_err().to_string();
         assert!(error.contains("has 18 shares"), "{error}");
     }

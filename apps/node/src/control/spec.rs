@@ -5,27 +5,27 @@ mod derived;
 mod error;
 
 pub(crate) use check::distinct;
-pub use derived::{Key, Keyed};
+pub use derived::{Keyed, SpecKey};
 pub use error::SpecError;
 
-use crate::control::amounts::{self, Keys};
+use crate::control::amounts::{self, AmountKeys};
 use crate::control::apart::Process;
 use crate::control::counted;
-pub use crate::control::handling::{Checksum, Field, SubFlowSpec};
-pub use crate::control::offers::{OfferSpec, Pays, UseSpec};
+pub use crate::control::handling::{Checksum, ShardField, SubFlowSpec};
+pub use crate::control::offers::{CompileBilling, OfferSpec, UseSpec};
 use crate::control::quantity;
-use crate::control::share::Share;
+use crate::control::share::ShareGrant;
 use crate::link::OutputSpec;
 use crate::sessions::tables::TableGrant;
 use crate::sessions::view::Bounds;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use weir_admission::{Name, Setting};
+use weir_admission::{Name, ParameterSetting};
 pub use weir_netio::QUEUE_MAX;
 use weir_trust::grant::{Amounts, Resource};
 use weir_units::{Bytes, Nanos};
 use weir_wire::WriteFields;
-use weir_wire::view::AskedView;
+use weir_wire::view::RequestedView;
 
 /// Channels, virtual processors and modules of one session at most, of each; and of whatever else a request lists.
 pub const PARTS_MAX: usize = 64;
@@ -126,16 +126,16 @@ derived::session! {
         /// A right over the session for an earlier holder of your credential: follow=KEY (read its records), manage=KEY (load, unload and change). Both show them its channels and modules. Without a right they can close it and read its sums, and nothing else.
         #[serde(with = "counted::texts")]
         #[create(skip_serializing_if = "Vec::is_empty")]
-        "share" share: Share, "share RIGHT=KEY", "share" by |share| share, "",
+        "share" share: ShareGrant, "share RIGHT=KEY", "share" by |share| share, "",
         gone {
             /// Share this right no longer: it ends at once, also for a `weir follow` that runs.
-            unshare: Share, "unshare RIGHT=KEY"
+            unshare: ShareGrant, "unshare RIGHT=KEY"
         };
     }
 }
 
-amounts::beside!(SessionSpec, limits, Keys::Session, and written);
-amounts::beside!(Change, limits, Keys::Session, and written);
+amounts::beside!(SessionSpec, limits, AmountKeys::Session, and written);
+amounts::beside!(Change, limits, AmountKeys::Session, and written);
 
 fn memory_default() -> Bytes {
     Bytes(64 << 20)
@@ -195,7 +195,7 @@ pub struct ChannelSpec {
     pub filter: String,
     /// What is shown of them; everything where nothing is said, or what a credential lets its holder see.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub view: Option<AskedView>,
+    pub view: Option<RequestedView>,
     /// What a credential makes of it. It is the node's: neither a configuration nor a request says it.
     #[serde(skip)]
     pub(crate) bounds: Bounds,
@@ -204,21 +204,21 @@ pub struct ChannelSpec {
     pub queue: Option<u32>,
     /// What the session's modules may read.
     #[serde(default)]
-    pub sees: Sees,
+    pub sees: RecordVisibility,
     /// How far, in bytes of traffic, its oldest packet may lag behind the newest of the interface; half of the interface's arena where
     /// nothing is said. Only for channels that see all.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub lag: Option<Bytes>,
     /// What becomes of one that lags further.
     #[serde(default)]
-    pub late: Late,
+    pub late: OnLag,
     /// Where its packets go on: out through the session's output channel of this name, or to the programs behind a TAP device of one. Its module
     /// decides which, and may change them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward: Option<String>,
     /// What becomes of packets that are to go on while the channel has no module.
     #[serde(default, skip_serializing_if = "quantity::is_default")]
-    pub unattended: Unattended,
+    pub unattended: OnNoModule,
     /// How the packets are divided, so that none of them pushes out the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subflows: Option<SubFlowSpec>,
@@ -233,7 +233,7 @@ pub struct ChannelSpec {
 /// What becomes of packets of a forwarding channel that has no module, or has none any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Unattended {
+pub enum OnNoModule {
     /// They go on.
     #[default]
     Pass,
@@ -244,7 +244,7 @@ pub enum Unattended {
 /// What is mapped for the modules of a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Sees {
+pub enum RecordVisibility {
     /// A copy of the packets that the filter selects, and nothing else.
     #[default]
     Selected,
@@ -255,7 +255,7 @@ pub enum Sees {
 /// What becomes of a reader that lags too far behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Late {
+pub enum OnLag {
     /// It loses its oldest packets.
     #[default]
     Lose,
@@ -275,7 +275,7 @@ pub struct ModuleSpec {
     pub module: String,
     /// Its parameters.
     #[serde(default, rename = "set", deserialize_with = "counted::settings")]
-    pub settings: BTreeMap<String, Given>,
+    pub settings: BTreeMap<String, TomlValue>,
     /// The channel whose packets it gets.
     #[serde(with = "quantity::text", default = "main")]
     pub channel: Name,
@@ -287,7 +287,7 @@ pub struct ModuleSpec {
 /// A parameter's value as TOML and JSON have it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Given {
+pub enum TomlValue {
     /// `true` or `false`.
     Bool(bool),
     /// A whole number.
@@ -297,13 +297,13 @@ pub enum Given {
     /// Text: also durations, prefixes, and what has a unit.
     Text(String),
     /// Several.
-    List(Vec<Given>),
+    List(Vec<TomlValue>),
 }
 
 // A number is what was written: it is compared only to see whether a configuration has changed.
-impl Eq for Given {}
+impl Eq for TomlValue {}
 
-impl Given {
+impl TomlValue {
     /// As the command line would have it.
     fn words(&self) -> Vec<String> {
         match self {
@@ -318,7 +318,7 @@ impl Given {
 
 impl ModuleSpec {
     /// Its parameters as admission takes them.
-    pub fn settings(&self) -> Vec<Setting> {
+    pub fn settings(&self) -> Vec<ParameterSetting> {
         self.settings.iter().map(|(name, given)| (name.clone(), given.words())).collect()
     }
 }
@@ -418,7 +418,7 @@ mod tests {
             checked("name = \"a\"\nchannel = [{ interface = \"eth0\" }]\nmodule = [{ module = \"rtt\" }]")
                 .unwrap();
         assert_eq!(spec.all_processors(), [ProcessorSpec::default()]);
-        assert_eq!((spec.channels[0].sees, spec.channels[0].late), (Sees::Selected, Late::Lose));
+        assert_eq!((spec.channels[0].sees, spec.channels[0].late), (RecordVisibility::Selected, OnLag::Lose));
         assert_eq!(spec.modules[0].channel, spec.channels[0].name);
     }
 

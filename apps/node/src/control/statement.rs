@@ -9,10 +9,11 @@ use crate::control::protocol::{LedgerAsk, LedgerPart};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_admission::Name;
 use weir_ledger::{
-    Decision, Entry, Event, Holder, RequestsRow, Session, Summary, SummaryRow, Text, Usage, is_decision,
+    CredentialHolder, Decision, LedgerEntry, LedgerEvent, LedgerText, RequestsRow, SessionId, SummaryRow,
+    Usage, UsageSummary, is_decision,
 };
-use weir_ledger_files::Filter;
-use weir_trust::credential::Verified;
+use weir_ledger_files::EntryFilter;
+use weir_trust::credential::VerifiedCredential;
 use weir_units::Timestamp;
 
 /// Sessions that are there at a time. A node has fewer; the end of one may be missing where the ledger could not be written.
@@ -27,31 +28,31 @@ pub(crate) struct TooMany;
 
 /// What somebody is told of a ledger, whose entries it takes in their order, from the first on.
 #[derive(Debug)]
-pub(crate) struct Statement {
+pub(crate) struct LedgerView {
     concern: Option<Concern>,
     part: LedgerPart,
-    filter: Filter,
-    bill: Summary,
+    filter: EntryFilter,
+    bill: UsageSummary,
 }
 
-impl Statement {
+impl LedgerView {
     /// For the holder of a credential; for the operator where there is none. `there` are the sessions of the node at present, with whose they are.
     pub(crate) fn new(
-        holder: Option<&Verified>,
+        holder: Option<&VerifiedCredential>,
         ask: &LedgerAsk,
-        there: impl IntoIterator<Item = (Session, Holder)>,
+        there: impl IntoIterator<Item = (SessionId, CredentialHolder)>,
     ) -> Self {
         let concern = holder.map(|holder| Concern::of(holder, there));
         let (since, until) =
             (Timestamp(ask.since_ns.unwrap_or(0)), Timestamp(ask.until_ns.unwrap_or(u64::MAX)));
-        let filter = Filter { session: ask.session.clone(), since, until };
-        Self { concern, part: ask.part, filter, bill: Summary::new(since, until) }
+        let filter = EntryFilter { session: ask.session.clone(), since, until };
+        Self { concern, part: ask.part, filter, bill: UsageSummary::new(since, until) }
     }
 
     /// Takes an entry, and adds what is told now.
-    pub(crate) fn take(&mut self, entry: Entry, told: &mut Vec<Entry>) -> Result<(), TooMany> {
+    pub(crate) fn take(&mut self, entry: LedgerEntry, told: &mut Vec<LedgerEntry>) -> Result<(), TooMany> {
         // None of an earlier life of the node is left.
-        if matches!(entry.event, Event::NodeStart { .. }) {
+        if matches!(entry.event, LedgerEvent::NodeStart { .. }) {
             let rows = self.bill.take_all().map(|(session, row)| billed(&entry.node, session, row));
             told.extend(rows);
         }
@@ -64,7 +65,7 @@ impl Statement {
             return self.bill(entry, told);
         }
         let entry = self.filter.pick(entry);
-        let is_wanted = |entry: &Entry| self.part == LedgerPart::Entries || is_decision(&entry.event);
+        let is_wanted = |entry: &LedgerEntry| self.part == LedgerPart::Entries || is_decision(&entry.event);
         if let Some(mut entry) = entry.filter(is_wanted) {
             if let Some(concern) = &mut self.concern {
                 concern.entries += 1;
@@ -76,15 +77,15 @@ impl Statement {
     }
 
     /// Of a bill a session is told when it has ended, so that there are never more of them to remember than the node had at a time.
-    fn bill(&mut self, entry: Entry, told: &mut Vec<Entry>) -> Result<(), TooMany> {
-        if let Event::SessionClosed { session, .. } = &entry.event {
+    fn bill(&mut self, entry: LedgerEntry, told: &mut Vec<LedgerEntry>) -> Result<(), TooMany> {
+        if let LedgerEvent::SessionClosed { session, .. } = &entry.event {
             let row = self.bill.take(session);
             told.extend(row.map(|row| billed(&entry.node, session.clone(), row)));
             return Ok(());
         }
         match self.filter.pick(entry) {
             // What could not be told apart is nobody's.
-            Some(entry) if matches!(entry.event, Event::Backlog { .. }) => told.push(entry),
+            Some(entry) if matches!(entry.event, LedgerEvent::Backlog { .. }) => told.push(entry),
             Some(entry) => self.bill.add(&entry),
             None => {}
         }
@@ -92,13 +93,14 @@ impl Statement {
     }
 
     /// What is told when there are no more entries, and lines for people.
-    pub(crate) fn finish(mut self, node: &Name) -> (Vec<Entry>, Vec<String>) {
+    pub(crate) fn finish(mut self, node: &Name) -> (Vec<LedgerEntry>, Vec<String>) {
         let requests = self.bill.take_requests().map(|(key, requests)| {
             let RequestsRow { credentials, count, row: SummaryRow { begin, end, usage, .. } } = requests;
-            let event = Event::Requests { key, credentials, count, refused: usage.refusals, cpu: usage.cpu };
-            Entry { sequence: 0, node: node.clone(), begin, end, event }
+            let event =
+                LedgerEvent::Requests { key, credentials, count, refused: usage.refusals, cpu: usage.cpu };
+            LedgerEntry { sequence: 0, node: node.clone(), begin, end, event }
         });
-        let requests: Vec<Entry> = requests.collect();
+        let requests: Vec<LedgerEntry> = requests.collect();
         let rows = self.bill.take_all().map(|(session, row)| billed(node, session, row));
         let rows = rows.chain(requests).collect();
         let gap = "the node's ledger could not be written for a while, and is not complete: sessions or what became of them may be missing here";
@@ -108,25 +110,25 @@ impl Statement {
 }
 
 /// What a session used in several intervals, as one entry.
-fn billed(node: &Name, session: Session, row: SummaryRow) -> Entry {
+fn billed(node: &Name, session: SessionId, row: SummaryRow) -> LedgerEntry {
     let SummaryRow { begin, end, intervals, usage } = row;
-    let event = Event::Usage { session, intervals, usage: Box::new(usage) };
-    Entry { sequence: 0, node: node.clone(), begin, end, event }
+    let event = LedgerEvent::Usage { session, intervals, usage: Box::new(usage) };
+    LedgerEntry { sequence: 0, node: node.clone(), begin, end, event }
 }
 
 /// What concerns the holder of a credential.
 #[derive(Debug)]
 struct Concern {
     /// The prefixes of his chain, the last of which is his own.
-    chain: Vec<Text>,
+    chain: Vec<LedgerText>,
     /// Sessions that are on the node now, as he is told of them: the line in which one began may be missing.
-    there: BTreeMap<Session, Name>,
+    there: BTreeMap<SessionId, Name>,
     /// Sessions that are there where the ledger is now, by what it calls them, as he is told of them.
-    sessions: BTreeMap<Session, Session>,
+    sessions: BTreeMap<SessionId, SessionId>,
     /// The sessions of delegates that are on the node now.
-    there_below: BTreeSet<Session>,
+    there_below: BTreeSet<SessionId>,
     /// The sessions of delegates that exist at the ledger's present entry.
-    below: BTreeSet<Session>,
+    below: BTreeSet<SessionId>,
     /// What he calls sessions, by what the ledger calls them.
     names: BTreeMap<Name, Name>,
     /// How many sessions there were so far,
@@ -138,7 +140,10 @@ struct Concern {
 }
 
 impl Concern {
-    fn of(credential: &Verified, there: impl IntoIterator<Item = (Session, Holder)>) -> Self {
+    fn of(
+        credential: &VerifiedCredential,
+        there: impl IntoIterator<Item = (SessionId, CredentialHolder)>,
+    ) -> Self {
         let mut concern = Self::by(crate::control::authority::in_ledger(credential).1);
         for (session, holder) in there {
             let Some(called) = concern.called(&session, &holder) else { continue };
@@ -150,7 +155,7 @@ impl Concern {
         concern
     }
 
-    fn by(chain: Vec<Text>) -> Self {
+    fn by(chain: Vec<LedgerText>) -> Self {
         Self {
             chain,
             there: BTreeMap::new(),
@@ -165,7 +170,7 @@ impl Concern {
     }
 
     /// What he calls it, or whoever got his right from him makes under it; nothing where it is somebody else's.
-    fn called(&self, session: &Session, holder: &Holder) -> Option<Name> {
+    fn called(&self, session: &SessionId, holder: &CredentialHolder) -> Option<Name> {
         let his = self.chain.last()?;
         if !holder.credentials.iter().any(|id| is_same(id, his)) {
             return None;
@@ -175,12 +180,12 @@ impl Concern {
     }
 
     /// Returns true if a session of this holder is the reader's own.
-    fn is_own(&self, holder: &Holder) -> bool {
+    fn is_own(&self, holder: &CredentialHolder) -> bool {
         self.chain.last().zip(holder.credentials.last()).is_some_and(|(his, id)| is_same(id, his))
     }
 
     /// As he is told of a session; nothing where it is none of his.
-    fn known(&mut self, session: &Session) -> Result<Option<Session>, TooMany> {
+    fn known(&mut self, session: &SessionId) -> Result<Option<SessionId>, TooMany> {
         if let Some(told) = self.sessions.get(session) {
             return Ok(Some(told.clone()));
         }
@@ -191,44 +196,44 @@ impl Concern {
         self.begin(session, name).map(Some)
     }
 
-    fn begin(&mut self, session: &Session, name: Name) -> Result<Session, TooMany> {
+    fn begin(&mut self, session: &SessionId, name: Name) -> Result<SessionId, TooMany> {
         if self.sessions.len() >= SESSIONS_MAX {
             return Err(TooMany);
         }
         self.count += 1;
         self.remember(&session.name, &name);
-        let told = Session { name, id: self.count };
+        let told = SessionId { name, id: self.count };
         self.sessions.insert(session.clone(), told.clone());
         Ok(told)
     }
 
-    fn told(&mut self, mut entry: Entry) -> Result<Option<Entry>, TooMany> {
+    fn told(&mut self, mut entry: LedgerEntry) -> Result<Option<LedgerEntry>, TooMany> {
         match &mut entry.event {
             // None of an earlier life of the node is left.
-            Event::NodeStart { .. } => {
+            LedgerEvent::NodeStart { .. } => {
                 self.sessions.clear();
                 self.below.clear();
                 return Ok(None);
             }
-            Event::Backlog { lost, others, .. } => {
+            LedgerEvent::Backlog { lost, others, .. } => {
                 self.has_gaps |= *lost > 0 || **others != Usage::default();
                 return Ok(None);
             }
-            Event::Idle { idle } => {
+            LedgerEvent::Idle { idle } => {
                 for (session, _) in idle.iter() {
                     self.known(session)?;
                 }
                 let told = idle.clone().told(|session| self.sessions.get(&session).cloned());
-                return Ok(told.map(|idle| Entry { event: Event::Idle { idle }, ..entry }));
+                return Ok(told.map(|idle| LedgerEntry { event: LedgerEvent::Idle { idle }, ..entry }));
             }
-            Event::Decision(decision) => return Ok(self.is_told(decision).then_some(entry)),
+            LedgerEvent::Decision(decision) => return Ok(self.is_told(decision).then_some(entry)),
             // The reader's own, and those of their delegates.
-            Event::Requests { credentials, .. } => {
+            LedgerEvent::Requests { credentials, .. } => {
                 let own = self.chain.last();
                 let is_below = own.is_some_and(|own| credentials.iter().any(|id| is_same(id, own)));
                 return Ok(is_below.then_some(entry));
             }
-            Event::SessionCreated { session, holder: Some(holder), .. } => {
+            LedgerEvent::SessionCreated { session, holder: Some(holder), .. } => {
                 if let Some(name) =
                     self.called(session, holder).filter(|_| !self.sessions.contains_key(session))
                 {
@@ -240,11 +245,13 @@ impl Concern {
             }
             _ => {}
         }
-        let is_end = matches!(entry.event, Event::SessionClosed { .. });
+        let is_end = matches!(entry.event, LedgerEvent::SessionClosed { .. });
         // The modules of a session are its owner's business.
         let is_run = matches!(
             entry.event,
-            Event::ModuleLoaded { .. } | Event::ModuleUnloaded { .. } | Event::ModuleRefused { .. }
+            LedgerEvent::ModuleLoaded { .. }
+                | LedgerEvent::ModuleUnloaded { .. }
+                | LedgerEvent::ModuleRefused { .. }
         );
         let Some(session) = entry.event.session_mut() else { return Ok(None) };
         let Some(told) = self.known(session)? else { return Ok(None) };
@@ -272,7 +279,7 @@ impl Concern {
         let his = self.chain.last();
         let known = decision.session.as_ref().and_then(|name| {
             let name = Name::new(name.as_str()).ok()?;
-            self.names.get(&name).map(|called| Text::new(called.as_str()))
+            self.names.get(&name).map(|called| LedgerText::new(called.as_str()))
         });
         // The reader's own requests; delegates read their own.
         let is_own = his.zip(decision.credentials.last()).is_some_and(|(his, id)| is_same(id, his));
@@ -296,8 +303,8 @@ impl Concern {
 }
 
 /// Compares identifiers without the times behind them: entries of earlier versions have none.
-fn is_same(one: &Text, other: &Text) -> bool {
-    fn id(text: &Text) -> &str {
+fn is_same(one: &LedgerText, other: &LedgerText) -> bool {
+    fn id(text: &LedgerText) -> &str {
         text.as_str().split_once('@').map_or(text.as_str(), |(id, _)| id)
     }
     id(one) == id(other)
@@ -306,7 +313,7 @@ fn is_same(one: &Text, other: &Text) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_ledger::{ByteSeconds, Closed, Idle, Outcome, Reserved};
+    use weir_ledger::{ByteSeconds, CloseReason, DecisionOutcome, Idle, Reserved};
     use weir_units::{Bytes, Nanos};
 
     const HIS: &str = "weir-id:his";
@@ -316,33 +323,33 @@ mod tests {
         Name::new(text).unwrap()
     }
 
-    fn session(text: &str, id: u64) -> Session {
-        Session { name: name(text), id }
+    fn session(text: &str, id: u64) -> SessionId {
+        SessionId { name: name(text), id }
     }
 
     /// For somebody who has his right by way of somebody else.
-    fn statement(part: LedgerPart) -> Statement {
-        let concern = Concern::by(MINE.iter().map(|id| Text::new(id)).collect());
+    fn statement(part: LedgerPart) -> LedgerView {
+        let concern = Concern::by(MINE.iter().map(|id| LedgerText::new(id)).collect());
         let ask = LedgerAsk { part, ..LedgerAsk::default() };
-        Statement { concern: Some(concern), ..Statement::new(None, &ask, []) }
+        LedgerView { concern: Some(concern), ..LedgerView::new(None, &ask, []) }
     }
 
-    fn entry(event: Event) -> Entry {
+    fn entry(event: LedgerEvent) -> LedgerEntry {
         let (begin, end) = (Timestamp(Nanos::SECOND.0), Timestamp(2 * Nanos::SECOND.0));
-        Entry { sequence: 1000, node: name(NODE), begin, end, event }
+        LedgerEntry { sequence: 1000, node: name(NODE), begin, end, event }
     }
 
-    fn created(session: &Session, chain: &[&str]) -> Event {
-        let credentials: Vec<Text> = chain.iter().map(|id| Text::new(id)).collect();
-        let holder = Holder { called: name("s"), key: Text::new("weir-key:k"), credentials };
-        Event::SessionCreated {
+    fn created(session: &SessionId, chain: &[&str]) -> LedgerEvent {
+        let credentials: Vec<LedgerText> = chain.iter().map(|id| LedgerText::new(id)).collect();
+        let holder = CredentialHolder { called: name("s"), key: LedgerText::new("weir-key:k"), credentials };
+        LedgerEvent::SessionCreated {
             session: session.clone(),
             reserved: Reserved::default(),
             holder: Some(Box::new(holder)),
         }
     }
 
-    fn told(statement: &mut Statement, event: Event) -> Option<Event> {
+    fn told(statement: &mut LedgerView, event: LedgerEvent) -> Option<LedgerEvent> {
         let mut told = Vec::new();
         statement.take(entry(event), &mut told).unwrap();
         assert!(told.len() <= 1, "{told:?}");
@@ -355,10 +362,10 @@ mod tests {
     fn of_sessions_that_did_nothing_his_own_are_told() {
         let mut statement = statement(LedgerPart::Entries);
         let memory = ByteSeconds::of(Bytes(1 << 20), Nanos::SECOND);
-        let idle = |sessions: &[Session]| {
+        let idle = |sessions: &[SessionId]| {
             Idle::of(sessions.iter().map(|session| (session.clone(), memory)))
                 .pop()
-                .map(|idle| Event::Idle { idle })
+                .map(|idle| LedgerEvent::Idle { idle })
         };
         let (mine, others) = (session("s-mine", 7), session("s-others", 8));
         told(&mut statement, created(&others, &["weir-id:other"]));
@@ -369,7 +376,8 @@ mod tests {
         let both = || idle(&[mine.clone(), others.clone(), session("s-first", 6)]).unwrap();
         assert_eq!(told(&mut statement, both()), idle(&[session("s", 1)]));
         // In another life of the node the same numbers are others'.
-        let start = Event::NodeStart { version: Text::new(""), configuration: weir_ledger::Digest::NONE };
+        let start =
+            LedgerEvent::NodeStart { version: LedgerText::new(""), configuration: weir_ledger::Digest::NONE };
         assert_eq!(told(&mut statement, start), None);
         assert_eq!(told(&mut statement, both()), None);
     }
@@ -380,19 +388,21 @@ mod tests {
         let with_times: Vec<&str> = with_times.iter().map(String::as_str).collect();
         for (mine, entered) in [(MINE, &with_times[..]), (&with_times[..], MINE)] {
             let mut statement = statement(LedgerPart::Decisions);
-            statement.concern = Some(Concern::by(mine.iter().map(|id| Text::new(id)).collect()));
+            statement.concern = Some(Concern::by(mine.iter().map(|id| LedgerText::new(id)).collect()));
             assert!(told(&mut statement, created(&session("s-mine", 7), entered)).is_none());
             let decided = |chain: &[&str]| Decision {
-                credentials: chain.iter().map(|id| Text::new(id)).collect(),
-                session: Some(Text::new("s-mine")),
-                ..Decision::new("close", Outcome::Refused)
+                credentials: chain.iter().map(|id| LedgerText::new(id)).collect(),
+                session: Some(LedgerText::new("s-mine")),
+                ..Decision::new("close", DecisionOutcome::Refused)
             };
             for chain in [entered, &entered[..1]] {
-                let told = told(&mut statement, Event::Decision(Box::new(decided(chain))));
-                assert!(matches!(told, Some(Event::Decision(it)) if it.session == Some(Text::new("s"))));
+                let told = told(&mut statement, LedgerEvent::Decision(Box::new(decided(chain))));
+                assert!(
+                    matches!(told, Some(LedgerEvent::Decision(it)) if it.session == Some(LedgerText::new("s")))
+                );
             }
             let beside = ["weir-id:first", "weir-id:hi@2027-01-01T00:00:00Z"];
-            assert_eq!(told(&mut statement, Event::Decision(Box::new(decided(&beside)))), None);
+            assert_eq!(told(&mut statement, LedgerEvent::Decision(Box::new(decided(&beside)))), None);
         }
     }
 
@@ -400,10 +410,10 @@ mod tests {
     fn requests_are_told_with_those_of_delegates_also_where_several_holders_are_added_up() {
         const FIRST: &str = "weir-id:first@2027-01-01T00:00:00Z";
         let mut statement = statement(LedgerPart::Entries);
-        statement.concern = Some(Concern::by(vec![Text::new(FIRST)]));
-        let requests = |key: Option<&str>, credentials: &[&str]| Event::Requests {
-            key: key.map(Text::new),
-            credentials: credentials.iter().map(|id| Text::new(id)).collect(),
+        statement.concern = Some(Concern::by(vec![LedgerText::new(FIRST)]));
+        let requests = |key: Option<&str>, credentials: &[&str]| LedgerEvent::Requests {
+            key: key.map(LedgerText::new),
+            credentials: credentials.iter().map(|id| LedgerText::new(id)).collect(),
             count: 1,
             refused: 0,
             cpu: Nanos(1),
@@ -426,13 +436,13 @@ mod tests {
         told(&mut statement, created(&mine, MINE));
         let mut decided = |key: Option<&str>, chain: &[&str], session: Option<&str>| {
             let decision = Decision {
-                key: key.map(Text::new),
-                credentials: chain.iter().map(|id| Text::new(id)).collect(),
-                session: session.map(Text::new),
-                ..Decision::new("close", Outcome::Refused)
+                key: key.map(LedgerText::new),
+                credentials: chain.iter().map(|id| LedgerText::new(id)).collect(),
+                session: session.map(LedgerText::new),
+                ..Decision::new("close", DecisionOutcome::Refused)
             };
-            told(&mut statement, Event::Decision(Box::new(decision))).map(|event| match event {
-                Event::Decision(decision) => decision.session.map(|session| session.to_string()),
+            told(&mut statement, LedgerEvent::Decision(Box::new(decision))).map(|event| match event {
+                LedgerEvent::Decision(decision) => decision.session.map(|session| session.to_string()),
                 other => panic!("{other:?}"),
             })
         };
@@ -453,23 +463,25 @@ mod tests {
         assert_eq!(decided(Some("k"), &[], None), None);
         assert_eq!(decided(Some("k"), &["weir-id:first", "weir-id:beside"], Some("s-mine")), None);
         // When it is closed, what was decided about that comes behind it.
-        let closed = Event::SessionClosed { session: mine, reason: Closed::Asked };
+        let closed = LedgerEvent::SessionClosed { session: mine, reason: CloseReason::Asked };
         assert_eq!(told(&mut statement, closed), None);
-        let asked =
-            Decision { session: Some(Text::new("s-mine")), ..Decision::new("close", Outcome::Allowed) };
-        assert!(told(&mut statement, Event::Decision(Box::new(asked))).is_some());
+        let asked = Decision {
+            session: Some(LedgerText::new("s-mine")),
+            ..Decision::new("close", DecisionOutcome::Allowed)
+        };
+        assert!(told(&mut statement, LedgerEvent::Decision(Box::new(asked))).is_some());
     }
 
     #[test]
     fn of_a_delegates_session_the_bill_the_beginning_and_the_end_are_told_and_not_what_it_runs() {
         let below: &[&str] = &[MINE[0], MINE[1], "weir-id:below"];
         let (own, delegates) = (session("s-mine", 7), session("s-below", 8));
-        let of = |session: &Session| {
+        let of = |session: &SessionId| {
             let (session, module) = (session.clone(), name("rtt"));
             let unloaded = weir_ledger::Unloaded::Asked;
             let usage = Box::new(Usage { packets_in: 1, ..Usage::default() });
-            let run = Event::ModuleUnloaded { session: session.clone(), module, reason: unloaded };
-            (run, Event::Usage { session, intervals: 1, usage })
+            let run = LedgerEvent::ModuleUnloaded { session: session.clone(), module, reason: unloaded };
+            (run, LedgerEvent::Usage { session, intervals: 1, usage })
         };
         let mut statement = statement(LedgerPart::Entries);
         assert!(told(&mut statement, created(&own, MINE)).is_some());
@@ -479,7 +491,7 @@ mod tests {
             assert_eq!(told(&mut statement, run).is_some(), is_run_told);
             assert!(told(&mut statement, usage).is_some());
         }
-        let closed = Event::SessionClosed { session: delegates.clone(), reason: Closed::Asked };
+        let closed = LedgerEvent::SessionClosed { session: delegates.clone(), reason: CloseReason::Asked };
         assert!(told(&mut statement, closed).is_some());
         assert!(statement.concern.as_ref().is_some_and(|concern| concern.below.is_empty()));
         // The same where the line in which the session began is missing.
@@ -496,13 +508,15 @@ mod tests {
         let mut statement = statement(LedgerPart::Entries);
         statement.filter.session = Some(name("more"));
         let refused = |chain: &[&str]| {
-            let credentials = chain.iter().map(|id| Text::new(id)).collect();
-            let (session, called) = (Some(Text::new("more-hash")), Some(Text::new("more")));
-            let of = Decision::new("create", Outcome::Refused);
-            Event::Decision(Box::new(Decision { credentials, session, called, ..of }))
+            let credentials = chain.iter().map(|id| LedgerText::new(id)).collect();
+            let (session, called) = (Some(LedgerText::new("more-hash")), Some(LedgerText::new("more")));
+            let of = Decision::new("create", DecisionOutcome::Refused);
+            LedgerEvent::Decision(Box::new(Decision { credentials, session, called, ..of }))
         };
-        let Some(Event::Decision(decision)) = told(&mut statement, refused(MINE)) else { panic!("not told") };
-        assert_eq!((decision.session, decision.called), (Some(Text::new("more")), None));
+        let Some(LedgerEvent::Decision(decision)) = told(&mut statement, refused(MINE)) else {
+            panic!("not told")
+        };
+        assert_eq!((decision.session, decision.called), (Some(LedgerText::new("more")), None));
         // What a delegate of his calls so is another one.
         assert_eq!(told(&mut statement, refused(&[MINE[0], MINE[1], "weir-id:below"])), None);
     }
@@ -510,16 +524,16 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded_whatever_somebody_does_and_every_session_is_told() {
         let mut statement = statement(LedgerPart::Bill);
-        let mut sum = Summary::default();
+        let mut sum = UsageSummary::default();
         let mut told = Vec::new();
         for id in 0..10_000 {
             let session = session(&format!("s-{id}"), id);
             let usage = Box::new(Usage { packets_in: 1, ..Usage::default() });
             for event in [
                 created(&session, MINE),
-                Event::Usage { session: session.clone(), intervals: 1, usage: usage.clone() },
-                Event::Usage { session: session.clone(), intervals: 1, usage },
-                Event::SessionClosed { session, reason: Closed::Asked },
+                LedgerEvent::Usage { session: session.clone(), intervals: 1, usage: usage.clone() },
+                LedgerEvent::Usage { session: session.clone(), intervals: 1, usage },
+                LedgerEvent::SessionClosed { session, reason: CloseReason::Asked },
             ] {
                 statement.take(entry(event), &mut told).unwrap();
             }
@@ -531,7 +545,7 @@ mod tests {
         assert_eq!((sum.count(), sum.total().packets_in), (10_000, 20_000));
         assert!(sum.rows().all(|(_, row)| row.intervals == 2));
         // Ends that are missing, because they were lost.
-        let begin = |statement: &mut Statement, id| {
+        let begin = |statement: &mut LedgerView, id| {
             statement.take(entry(created(&session("s-more", id), MINE)), &mut Vec::new())
         };
         for id in 0..SESSIONS_MAX as u64 {
@@ -546,16 +560,16 @@ mod tests {
         let mut statement = statement(LedgerPart::Bill);
         let concern = statement.concern.as_mut().unwrap();
         concern.there.insert(mine.clone(), name("s"));
-        let lost = Event::Backlog { merged: 0, lost: 1, others: Box::default() };
+        let lost = LedgerEvent::Backlog { merged: 0, lost: 1, others: Box::default() };
         assert_eq!(told(&mut statement, lost), None);
         let usage = Box::new(Usage { packets_in: 1, ..Usage::default() });
         for session in [mine, session("s-others", 8)] {
-            let used = Event::Usage { session, intervals: 1, usage: usage.clone() };
+            let used = LedgerEvent::Usage { session, intervals: 1, usage: usage.clone() };
             assert_eq!(told(&mut statement, used), None);
         }
         let (rows, notes) = statement.finish(&name(NODE));
         let rows: Vec<_> = rows.into_iter().map(|row| row.event).collect();
-        assert_eq!(rows, [Event::Usage { session: session("s", 1), intervals: 1, usage }]);
+        assert_eq!(rows, [LedgerEvent::Usage { session: session("s", 1), intervals: 1, usage }]);
         assert_eq!(notes.len(), 1);
     }
 }

@@ -14,8 +14,8 @@ mod trial;
 pub use outputs::OutputError;
 pub use spec::{LinkConfig, OutputSpec};
 
-pub(crate) use outputs::{Output, Outputs, reserved};
-pub(crate) use port::{Port, drops};
+pub(crate) use outputs::{OutputChannel, SessionOutputs, reserved};
+pub(crate) use port::{NodeLink, drops};
 pub(crate) use rates::{can_become, changed, note};
-pub(crate) use rearranged::{Entering, Step};
-pub(crate) use trial::Trial;
+pub(crate) use rearranged::{ChannelChange, Entering};
+pub(crate) use trial::LinkCheck;

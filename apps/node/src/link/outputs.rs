@@ -1,21 +1,21 @@
 //! Output channels of a node's sessions.
 
-use super::port::{Port, drops, tell};
+use super::port::{NodeLink, drops, tell};
 use super::rates::rate_of;
 use super::spec::OutputSpec;
 use crate::control::spec::{ChannelSpec, SessionSpec};
 use crate::error::NodeError;
 use crate::plan::PlanError;
-use crate::sessions::filters::Compiled;
-use crate::sessions::node::{Node, Session};
-use crate::sessions::premises::Premises;
+use crate::sessions::filters::CompiledFilters;
+use crate::sessions::node::{Node, SessionState};
+use crate::sessions::premises::NodeInventory;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_datapath::egress::{Egress, Outlet, Tap, TapError};
-use weir_demux::{Demux, JoinError, Limits};
-use weir_ledger::{ReservedLink, Text, Usage};
-use weir_sched::link::Refused;
+use weir_datapath::egress::{Egress, Tap, TapError, TxPacketSink};
+use weir_demux::{Demux, JoinError, JoinLimits};
+use weir_ledger::{LedgerText, ReservedLink, Usage};
+use weir_sched::link::ChannelRefused;
 use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
 use {
@@ -43,7 +43,7 @@ pub enum OutputError {
         /// Which.
         link: String,
         /// Why.
-        refused: Refused,
+        refused: ChannelRefused,
     },
     /// The filter is wrong.
     #[error(transparent)]
@@ -81,9 +81,9 @@ pub enum OutputError {
 
 /// An output channel of a session.
 #[derive(Debug)]
-pub(crate) struct Output {
+pub(crate) struct OutputChannel {
     pub(crate) spec: OutputSpec,
-    pub(crate) outlet: Outlet,
+    pub(crate) outlet: TxPacketSink,
     /// What may go out; nothing where everything may.
     pub(super) allowed: Option<Arc<Demux>>,
     pub(crate) tap: Option<Arc<Tap>>,
@@ -91,7 +91,7 @@ pub(crate) struct Output {
     pub(super) memory: Holding,
 }
 
-impl Output {
+impl OutputChannel {
     /// Adds what it sent and lost; what went to its device's programs did not go out.
     pub(crate) fn add_to(&self, used: &mut Usage) {
         let tally = self.outlet.tally();
@@ -107,7 +107,7 @@ impl Output {
 }
 
 /// The output channels of a session.
-pub(crate) type Outputs = BTreeMap<Name, Output>;
+pub(crate) type SessionOutputs = BTreeMap<Name, OutputChannel>;
 
 impl Node {
     /// Opens these, or none.
@@ -116,9 +116,9 @@ impl Node {
         specs: &[OutputSpec],
         session: &Name,
         memory: &Arc<MemoryReservation>,
-        compiled: &Compiled,
-    ) -> Result<Outputs, NodeError> {
-        let mut outputs = Outputs::new();
+        compiled: &CompiledFilters,
+    ) -> Result<SessionOutputs, NodeError> {
+        let mut outputs = SessionOutputs::new();
         for spec in specs {
             match self.open_output(spec, session, memory, compiled) {
                 Ok(output) => _ = outputs.insert(spec.name.clone(), output),
@@ -131,7 +131,7 @@ impl Node {
         Ok(outputs)
     }
 
-    pub(super) fn link_of(&self, spec: &OutputSpec) -> Result<&Port, OutputError> {
+    pub(super) fn link_of(&self, spec: &OutputSpec) -> Result<&NodeLink, OutputError> {
         self.links.get(&spec.link).ok_or_else(|| OutputError::NoLink {
             given: spec.link.clone(),
             known: self.links.keys().cloned().collect(),
@@ -143,8 +143,8 @@ impl Node {
         spec: &OutputSpec,
         session: &Name,
         memory: &Arc<MemoryReservation>,
-        compiled: &Compiled,
-    ) -> Result<Output, NodeError> {
+        compiled: &CompiledFilters,
+    ) -> Result<OutputChannel, NodeError> {
         let failed = |error: OutputError| NodeError::Output { output: spec.name.clone(), error };
         let link = self.link_of(spec).map_err(failed)?;
         let allowed = allowed(spec, link.link_type(), compiled).map_err(failed)?;
@@ -157,7 +157,9 @@ impl Node {
         let outlet = link.open(spec, allowed.clone()).map_err(|error| failed(refused(error)))?;
         let tap = spec.tap.as_ref().map(|device| Tap::start(device, outlet.clone(), tell(&self.notices)));
         match tap.transpose() {
-            Ok(tap) => Ok(Output { spec: spec.clone(), outlet, allowed, tap: tap.map(Arc::new), memory }),
+            Ok(tap) => {
+                Ok(OutputChannel { spec: spec.clone(), outlet, allowed, tap: tap.map(Arc::new), memory })
+            }
             Err(error) => {
                 link.close(&outlet);
                 Err(failed(error.into()))
@@ -166,11 +168,11 @@ impl Node {
     }
 
     /// Closes these.
-    pub(crate) fn close_outputs(&self, outputs: Outputs) {
+    pub(crate) fn close_outputs(&self, outputs: SessionOutputs) {
         outputs.values().for_each(|output| self.close_output(output));
     }
 
-    pub(super) fn close_output(&self, output: &Output) {
+    pub(super) fn close_output(&self, output: &OutputChannel) {
         // First nothing more comes from there.
         if let Some(tap) = &output.tap {
             tap.stop();
@@ -203,7 +205,7 @@ impl Node {
         &mut self,
         session: &Name,
         changes: &[OutputSpec],
-        compiled: &Compiled,
+        compiled: &CompiledFilters,
     ) -> Result<(), NodeError> {
         let Some(there) = self.sessions.get(session) else {
             return Err(NodeError::NoSession(session.clone()));
@@ -265,7 +267,7 @@ impl Node {
 
     pub(super) fn give_output(
         &self,
-        outlet: &Outlet,
+        outlet: &TxPacketSink,
         spec: &OutputSpec,
         allowed: &Option<Arc<Demux>>,
     ) -> Result<(), OutputError> {
@@ -275,7 +277,7 @@ impl Node {
     }
 }
 
-impl Premises {
+impl NodeInventory {
     /// Whether a session's output channels have their links, and what is forwarded is of a kind that can go there, and does not come back.
     pub(crate) fn check_links(&self, spec: &SessionSpec) -> Result<(), NodeError> {
         let links: Vec<String> = self.links.keys().cloned().collect();
@@ -310,9 +312,9 @@ impl Node {
     }
 
     /// Where the packets of a session's input channel go on; nothing where they do not.
-    pub(crate) fn way(&self, session: &Session, channel: &ChannelSpec) -> Option<Egress> {
+    pub(crate) fn way(&self, session: &SessionState, channel: &ChannelSpec) -> Option<Egress> {
         let (target, outputs) = (channel.forward.as_ref()?, &session.outputs);
-        let sends = |output: &&Output| output.spec.name.as_str() == target;
+        let sends = |output: &&OutputChannel| output.spec.name.as_str() == target;
         if let Some(output) = outputs.values().find(sends) {
             return Some(Egress::Link(output.outlet.clone()));
         }
@@ -322,15 +324,15 @@ impl Node {
     }
 
     /// The ways out of a session, for its modules.
-    pub fn outlets(&self, session: &Name) -> Vec<(Name, Outlet)> {
+    pub fn outlets(&self, session: &Name) -> Vec<(Name, TxPacketSink)> {
         let outputs = self.sessions.get(session).into_iter().flat_map(|there| &there.outputs);
         outputs.map(|(name, output)| (name.clone(), output.outlet.clone())).collect()
     }
 }
 
 /// What a session has reserved of links, as the ledger keeps it.
-pub(crate) fn reserved(session: &Session) -> Vec<ReservedLink> {
-    let of = |output: &Output| {
+pub(crate) fn reserved(session: &SessionState) -> Vec<ReservedLink> {
+    let of = |output: &OutputChannel| {
         let spec = &output.spec;
         let reservation = spec.reservation()?;
         let rate = reservation.bits_per_second();
@@ -344,7 +346,7 @@ pub(crate) fn reserved(session: &Session) -> Vec<ReservedLink> {
         };
         Some(ReservedLink {
             channel: spec.name.clone(),
-            interface: Text::new(&spec.link),
+            interface: LedgerText::new(&spec.link),
             period,
             limit,
             capped: spec.cap.is_some_and(|cap| cap == rate) || (spec.cap.is_none() && spec.share() == 0),
@@ -370,11 +372,11 @@ pub(super) fn hold(
 pub(super) fn allowed(
     spec: &OutputSpec,
     link_type: LinkType,
-    compiled: &Compiled,
+    compiled: &CompiledFilters,
 ) -> Result<Option<Arc<Demux>>, OutputError> {
     if spec.filter.trim().is_empty() {
         return Ok(None);
     }
     let program = compiled.all([spec.filter.as_str()], link_type)?;
-    Ok(Some(Arc::new(Demux::new(&[Some(&program)], &Limits::default())?)))
+    Ok(Some(Arc::new(Demux::new(&[Some(&program)], &JoinLimits::default())?)))
 }

@@ -6,26 +6,26 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use weir_datapath::egress::{self, Line, LinkError, Outlet, OutputTally, PortState, Tracing};
-use weir_datapath::notice::{Notice, Tell};
+use weir_datapath::egress::{self, Line, LinkError, OutputCounters, PortState, Tracing, TxPacketSink};
+use weir_datapath::notice::{ObservedEvent, Tell};
 use weir_demux::Demux;
 use weir_ledger::DropCause;
-use weir_sched::link::{ChannelTerms, Counters, QueueLimit, RateRefused, Refused};
+use weir_sched::link::{ChannelCounters, ChannelRefused, ChannelTerms, QueueLimit, RateRefused};
 use weir_units::{BitsPerSecond, Bytes};
 use weir_wire::LinkType;
 
 /// A link of the node. It ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub(crate) struct NodeLink {
     config: LinkConfig,
-    port: egress::Port,
+    port: egress::TxHandle,
 }
 
-impl Port {
+impl NodeLink {
     /// Opens the interface, and begins to send what comes. With a folder for `traces`, all that its scheduler decides is written there.
     pub(crate) fn start(
         config: LinkConfig,
-        notices: &Sender<Notice>,
+        notices: &Sender<ObservedEvent>,
         traces: Option<&Path>,
     ) -> Result<Self, LinkError> {
         let name = format!("link-{}", config.interface);
@@ -35,7 +35,7 @@ impl Port {
                 Ok(Box::new(move |line| trace.add(line)) as Line)
             })
         });
-        let port = egress::Port::start(&config.interface, config.scheduled(), tell(notices), trace)?;
+        let port = egress::TxHandle::start(&config.interface, config.scheduled(), tell(notices), trace)?;
         Ok(Self { config, port })
     }
 
@@ -50,7 +50,11 @@ impl Port {
     }
 
     /// Opens a channel, if the link has left what it is to be guaranteed. Only frames that `allowed` selects go out.
-    pub(crate) fn open(&self, spec: &OutputSpec, allowed: Option<Arc<Demux>>) -> Result<Outlet, Refused> {
+    pub(crate) fn open(
+        &self,
+        spec: &OutputSpec,
+        allowed: Option<Arc<Demux>>,
+    ) -> Result<TxPacketSink, ChannelRefused> {
         let (terms, queue) = self.terms(spec);
         self.port.open(terms, queue, allowed)
     }
@@ -58,10 +62,10 @@ impl Port {
     /// Gives a channel other terms from now on, if the link has left what it is to be guaranteed.
     pub(crate) fn change(
         &self,
-        outlet: &Outlet,
+        outlet: &TxPacketSink,
         spec: &OutputSpec,
         allowed: Option<Arc<Demux>>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), ChannelRefused> {
         let (terms, queue) = self.terms(spec);
         self.port.change(outlet, terms, queue, allowed)
     }
@@ -73,7 +77,7 @@ impl Port {
     }
 
     /// Closes a channel. What it had waiting is lost, and counted.
-    pub(crate) fn close(&self, outlet: &Outlet) {
+    pub(crate) fn close(&self, outlet: &TxPacketSink) {
         self.port.close(outlet);
     }
 
@@ -100,19 +104,19 @@ impl Port {
     }
 
     /// What a channel was sent by its reservation, and with what others left: bytes on the wire, framing included. Nothing where it is closed.
-    pub(crate) fn counters(&self, outlet: &Outlet) -> Counters {
+    pub(crate) fn counters(&self, outlet: &TxPacketSink) -> ChannelCounters {
         self.port.counters(outlet)
     }
 }
 
 /// Has news of an interface noticed.
-pub(super) fn tell(notices: &Sender<Notice>) -> Tell {
+pub(super) fn tell(notices: &Sender<ObservedEvent>) -> Tell {
     let notices = notices.clone();
     Box::new(move |notice| _ = notices.send(notice))
 }
 
 /// Each cause for which frames of an output channel were lost with its count, as the ledger names them.
-pub(crate) fn drops(tally: &OutputTally) -> [(DropCause, u64); 6] {
+pub(crate) fn drops(tally: &OutputCounters) -> [(DropCause, u64); 6] {
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     [
         (DropCause::LinkQueueFull, get(&tally.queue_full)),

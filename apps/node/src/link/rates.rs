@@ -1,7 +1,7 @@
 //! Links that get another rate while they run.
 
 use super::spec::{LinkConfig, OutputSpec};
-use crate::control::protocol::Rate;
+use crate::control::protocol::LinkRateChange;
 use crate::error::NodeError;
 use crate::sessions::node::Node;
 use weir_units::BitsPerSecond;
@@ -29,7 +29,10 @@ pub(crate) fn note(link: &LinkConfig) -> String {
 
 impl Node {
     /// Gives a link another rate, if what is promised of it can still be kept. Says how it is then, and how it was.
-    pub(crate) fn change_rate(&mut self, change: &Rate) -> Result<(LinkConfig, Vec<LinkConfig>), NodeError> {
+    pub(crate) fn change_rate(
+        &mut self,
+        change: &LinkRateChange,
+    ) -> Result<(LinkConfig, Vec<LinkConfig>), NodeError> {
         let Some(port) = self.links.get(&change.link) else {
             let (given, known) = (change.link.clone(), self.links.keys().cloned().collect());
             return Err(NodeError::NoLink { given, known });

@@ -1,23 +1,23 @@
 //! Output channels and rates of links that change together: a check of the result, and then a change that cannot fail.
 
 use super::OutputError;
-use super::outputs::{Output, Outputs, allowed, hold};
+use super::outputs::{OutputChannel, SessionOutputs, allowed, hold};
 use super::rates::rate_of;
 use super::spec::{LinkConfig, OutputSpec};
 use crate::error::NodeError;
 use crate::server::log::warn;
-use crate::sessions::filters::Compiled;
+use crate::sessions::filters::CompiledFilters;
 use crate::sessions::node::Node;
 use std::sync::Arc;
-use weir_datapath::egress::Outlet;
+use weir_datapath::egress::TxPacketSink;
 use weir_demux::Demux;
-use weir_sched::link::{RateRefused, Refused};
+use weir_sched::link::{ChannelRefused, RateRefused};
 use weir_units::{BitsPerSecond, Nanos};
 use {weir_admission::Name, weir_session::MemoryReservation};
 
 /// An output channel that gives up what it has reserved.
 #[derive(Clone, Debug)]
-pub(crate) struct GivenUp {
+pub(crate) struct ReleasedChannel {
     link: String,
     rate: u64,
 }
@@ -31,8 +31,8 @@ pub(crate) struct Entering<'a> {
 
 /// A change of an output channel, which has reserved `before` until now.
 #[derive(Debug)]
-pub(crate) struct Step {
-    outlet: Outlet,
+pub(crate) struct ChannelChange {
+    outlet: TxPacketSink,
     spec: OutputSpec,
     allowed: Option<Arc<Demux>>,
     before: u64,
@@ -45,22 +45,22 @@ impl OutputSpec {
     }
 }
 
-impl Output {
+impl OutputChannel {
     /// The reservation that is free when it closes.
-    pub(crate) fn given_up(&self) -> GivenUp {
-        GivenUp { link: self.spec.link.clone(), rate: rate_of(&self.spec) }
+    pub(crate) fn given_up(&self) -> ReleasedChannel {
+        ReleasedChannel { link: self.spec.link.clone(), rate: rate_of(&self.spec) }
     }
 
     /// The change that takes its reservation away.
-    pub(crate) fn giving_up(&self) -> Step {
+    pub(crate) fn giving_up(&self) -> ChannelChange {
         let (outlet, allowed) = (self.outlet.clone(), self.allowed.clone());
-        Step { outlet, spec: self.spec.unreserved(), allowed, before: rate_of(&self.spec) }
+        ChannelChange { outlet, spec: self.spec.unreserved(), allowed, before: rate_of(&self.spec) }
     }
 
     /// The change that gives it its own terms. It has reserved `before` until then.
-    fn given(&self, before: u64) -> Step {
+    fn given(&self, before: u64) -> ChannelChange {
         let (outlet, allowed) = (self.outlet.clone(), self.allowed.clone());
-        Step { outlet, spec: self.spec.clone(), allowed, before }
+        ChannelChange { outlet, spec: self.spec.clone(), allowed, before }
     }
 
     /// Returns true if frames go the same way through both.
@@ -79,14 +79,14 @@ impl Node {
     pub(crate) fn draft_output(
         &self,
         spec: &OutputSpec,
-        before: Option<&Output>,
+        before: Option<&OutputChannel>,
         session: &Name,
         memory: &Arc<MemoryReservation>,
-        compiled: &Compiled,
-    ) -> Result<(Output, Step), NodeError> {
+        compiled: &CompiledFilters,
+    ) -> Result<(OutputChannel, ChannelChange), NodeError> {
         let Some(before) = before else {
             let opened = self.open_output(&spec.unreserved(), session, memory, compiled)?;
-            let output = Output { spec: spec.clone(), ..opened };
+            let output = OutputChannel { spec: spec.clone(), ..opened };
             let step = output.given(0);
             return Ok((output, step));
         };
@@ -95,7 +95,7 @@ impl Node {
         let allowed = allowed(spec, link.link_type(), compiled).map_err(failed)?;
         let memory = hold(memory, session, spec.memory(link.config()))?;
         let (outlet, tap) = (before.outlet.clone(), before.tap.clone());
-        let output = Output { spec: spec.clone(), outlet, allowed, tap, memory };
+        let output = OutputChannel { spec: spec.clone(), outlet, allowed, tap, memory };
         let step = output.given(rate_of(&before.spec));
         Ok((output, step))
     }
@@ -108,7 +108,7 @@ impl Node {
     pub(crate) fn check_bandwidth(
         &self,
         links: &[LinkConfig],
-        given_up: &[GivenUp],
+        given_up: &[ReleasedChannel],
         entering: &[Entering<'_>],
     ) -> Result<(), (Option<Name>, NodeError)> {
         for (name, port) in &self.links {
@@ -128,7 +128,7 @@ impl Node {
                 let Some(rest) = left.checked_sub(wanted) else {
                     let (wanted, left, held) =
                         (BitsPerSecond(wanted), BitsPerSecond(left), BitsPerSecond(held));
-                    let refused = Refused::OverReserved { wanted, left, held, until: Nanos(0) };
+                    let refused = ChannelRefused::OverReserved { wanted, left, held, until: Nanos(0) };
                     let error = OutputError::Refused { link: name.clone(), refused };
                     let error = NodeError::Output { output: spec.name.clone(), error };
                     return Err((Some((*session).clone()), error));
@@ -140,8 +140,8 @@ impl Node {
     }
 
     /// Gives links and output channels the terms that were checked to [fit](Self::check_bandwidth).
-    pub(crate) fn give_bandwidth(&mut self, links: &[LinkConfig], steps: Vec<Step>) {
-        let lowers = |step: &Step| rate_of(&step.spec) <= step.before;
+    pub(crate) fn give_bandwidth(&mut self, links: &[LinkConfig], steps: Vec<ChannelChange>) {
+        let lowers = |step: &ChannelChange| rate_of(&step.spec) <= step.before;
         let (lower, raise): (Vec<_>, Vec<_>) = steps.into_iter().partition(lowers);
         let reservable = |link: &LinkConfig| LinkConfig::reservable_of(link.rate, link.reservable).0;
         let grows = |link: &&LinkConfig| {
@@ -165,7 +165,7 @@ impl Node {
         }
     }
 
-    fn give_step(&self, step: &Step) {
+    fn give_step(&self, step: &ChannelChange) {
         let more = rate_of(&step.spec).saturating_sub(step.before);
         if let Some(port) = self.links.get(&step.spec.link).filter(|_| more > 0) {
             port.forgive(BitsPerSecond(more));
@@ -176,7 +176,7 @@ impl Node {
     }
 
     /// Closes output channels, except those that go on as one of `now`.
-    pub(crate) fn close_outputs_but(&self, outputs: &Outputs, now: &Outputs) {
+    pub(crate) fn close_outputs_but(&self, outputs: &SessionOutputs, now: &SessionOutputs) {
         for output in outputs.values() {
             if !now.values().any(|other| other.is_same(output)) {
                 self.close_output(output);

@@ -1,17 +1,17 @@
 //! How links and output channels are, for whoever asks.
 
-use super::outputs::Output;
+use super::outputs::OutputChannel;
 use super::port::drops;
-use crate::control::protocol::{LinkShot, OutputShot};
-use crate::sessions::node::{Node, Session};
+use crate::control::protocol::{LinkStatus, OutputStatus};
+use crate::sessions::node::{Node, SessionState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_units::BitsPerSecond;
 
 impl Node {
-    pub(crate) fn link_shots(&self) -> Vec<LinkShot> {
-        let shot = |(name, link): (&String, &super::Port)| {
+    pub(crate) fn link_shots(&self) -> Vec<LinkStatus> {
+        let shot = |(name, link): (&String, &super::NodeLink)| {
             let state = link.state();
-            LinkShot {
+            LinkStatus {
                 name: name.clone(),
                 state: if state.is_up { "up" } else { "down" }.to_owned(),
                 rate_bits: state.rate.0,
@@ -25,18 +25,18 @@ impl Node {
         self.links.iter().map(shot).collect()
     }
 
-    pub(crate) fn output_shots(&self, session: &Session) -> Vec<OutputShot> {
+    pub(crate) fn output_shots(&self, session: &SessionState) -> Vec<OutputStatus> {
         session.outputs.values().map(|output| self.output_shot(output)).collect()
     }
 
-    fn output_shot(&self, output: &Output) -> OutputShot {
+    fn output_shot(&self, output: &OutputChannel) -> OutputStatus {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (spec, tally) = (&output.spec, output.outlet.tally());
         let counters =
             self.links.get(&spec.link).map(|link| link.counters(&output.outlet)).unwrap_or_default();
         let lost = drops(tally).into_iter().filter(|(_, count)| *count > 0);
         let tap = output.tap.as_ref().map(|tap| &tap.end.tally);
-        OutputShot {
+        OutputStatus {
             name: spec.name.to_string(),
             link: spec.link.clone(),
             tap: spec.tap.clone(),

@@ -1,13 +1,13 @@
 //! What is asked of links and output channels: the same in the node's configuration and in requests.
 
-use crate::control::config::ConfigError;
+use crate::control::config::NodeConfigError;
 use crate::control::quantity;
 use crate::control::spec::{FILTER_BYTES_MAX, SpecError};
 use serde::{Deserialize, Serialize};
 use weir_admission::Name;
 use weir_sched::link::{
-    Cap, ChannelTerms, FRAME_MAX, Framing, LinkConfig as Scheduled, Pacing, QUEUE_PACKETS_MAX, QueueLimit,
-    Reservation,
+    Cap, ChannelTerms, FRAME_MAX, Framing, LinkReservation, LinkSchedulerConfig as Scheduled, Pacing,
+    QUEUE_PACKETS_MAX, QueueLimit,
 };
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
@@ -90,9 +90,13 @@ impl LinkConfig {
     }
 
     /// Checks what can be checked without a node.
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+    pub(crate) fn check(&self) -> Result<(), NodeConfigError> {
         let range = |is_right: bool, key, given: String, wanted| {
-            if is_right { Ok(()) } else { Err(ConfigError::Range { section: "link", key, given, wanted }) }
+            if is_right {
+                Ok(())
+            } else {
+                Err(NodeConfigError::Range { section: "link", key, given, wanted })
+            }
         };
         is_interface(&self.interface).map_or_else(
             || range(false, "interface", self.interface.escape_debug().to_string(), "an interface's name"),
@@ -156,14 +160,14 @@ fn queue_default() -> u32 {
 
 impl OutputSpec {
     /// What it is guaranteed.
-    pub fn reservation(&self) -> Option<Reservation> {
+    pub fn reservation(&self) -> Option<LinkReservation> {
         match (self.reserve, self.limit, self.period) {
-            (Some(rate), None, None) => Reservation::rate(rate),
+            (Some(rate), None, None) => LinkReservation::rate(rate),
             (Some(rate), None, Some(period)) => {
                 let bytes = u128::from(rate.0) * u128::from(period.0) / (8 * u128::from(Nanos::SECOND.0));
-                Reservation::per_period(Bytes(u64::try_from(bytes).ok()?), period)
+                LinkReservation::per_period(Bytes(u64::try_from(bytes).ok()?), period)
             }
-            (None, Some(limit), Some(period)) => Reservation::per_period(limit, period),
+            (None, Some(limit), Some(period)) => LinkReservation::per_period(limit, period),
             _ => None,
         }
     }
@@ -277,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_reservation_is_a_rate_or_so_much_in_each_period() {
-        let rate = |text| output(text).unwrap().reservation().map(Reservation::bits_per_second);
+        let rate = |text| output(text).unwrap().reservation().map(LinkReservation::bits_per_second);
         assert_eq!(rate(""), None);
         assert_eq!(rate("reserve = \"40 Mbit/s\""), Some(BitsPerSecond(40_000_000)));
         let even = output("reserve = \"40 Mbit/s\"").unwrap().reservation().unwrap();

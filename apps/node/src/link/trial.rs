@@ -4,11 +4,11 @@ use super::OutputError;
 use super::outputs::{allowed, hold};
 use super::spec::{LinkConfig, OutputSpec};
 use crate::error::NodeError;
-use crate::sessions::filters::Compiled;
+use crate::sessions::filters::CompiledFilters;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_datapath::egress::LinkError;
-use weir_sched::link::Link;
+use weir_sched::link::LinkScheduler;
 use weir_units::Nanos;
 use weir_wire::LinkType;
 use {
@@ -20,18 +20,18 @@ use {
 struct One {
     config: LinkConfig,
     link_type: LinkType,
-    link: Link<()>,
+    link: LinkScheduler<()>,
 }
 
 /// The valid links of a configuration.
 #[derive(Default)]
-pub(crate) struct Trial(BTreeMap<String, One>);
+pub(crate) struct LinkCheck(BTreeMap<String, One>);
 
-impl Trial {
+impl LinkCheck {
     /// Adds a link, on an interface of this type.
     pub(crate) fn add(&mut self, config: &LinkConfig, link_type: LinkType) -> Result<(), LinkError> {
         let failed = |error| LinkError::Config { interface: config.interface.clone(), error };
-        let link = Link::new(config.scheduled()).map_err(failed)?;
+        let link = LinkScheduler::new(config.scheduled()).map_err(failed)?;
         let (name, config) = (config.interface.clone(), config.clone());
         self.0.insert(name, One { config, link_type, link });
         Ok(())
@@ -43,7 +43,7 @@ impl Trial {
         spec: &OutputSpec,
         session: &Name,
         memory: &Arc<MemoryReservation>,
-        compiled: &Compiled,
+        compiled: &CompiledFilters,
     ) -> Result<Holding, NodeError> {
         let failed = |error: OutputError| NodeError::Output { output: spec.name.clone(), error };
         let known = self.0.keys().cloned().collect();

@@ -1,7 +1,7 @@
 //! Promised terms of virtual processors, which begin when the reservations that others give up for them are free.
 
 use super::Runner;
-use weir_sched::cpu::{Refusal, Share, Terms, VpId};
+use weir_sched::cpu::{CpuTerms, Placement, ReservationRefusal, VpId};
 use weir_units::Nanos;
 
 /// The time after which terms without room are tried again.
@@ -9,7 +9,7 @@ const AGAIN: Nanos = Nanos::MILLISECOND;
 
 /// Promised terms, with the times from which there is room for them.
 #[derive(Debug, Default)]
-pub(super) struct Promises(Vec<(Nanos, VpId, Terms)>);
+pub(super) struct Promises(Vec<(Nanos, VpId, CpuTerms)>);
 
 impl Promises {
     /// The time from which there is room for the next promised terms.
@@ -34,16 +34,18 @@ impl Runner {
     pub(crate) fn fits(
         &self,
         gone: &[VpId],
-        terms: &[(Option<VpId>, Terms)],
-    ) -> Result<(), (usize, Refusal)> {
+        terms: &[(Option<VpId>, CpuTerms)],
+    ) -> Result<(), (usize, ReservationRefusal)> {
         self.core.core().fits(gone, terms)
     }
 
     /// Gives virtual processors these terms, which [fit](Self::fits): at once, or as soon as the reservations that others of them give up are free. Until then that room is promised to no other.
-    pub(crate) fn rearrange(&mut self, mut changes: Vec<(VpId, Terms)>) {
-        let part = |share: Share| match share {
-            Share::Reserved(of) => u128::from(of.slice.0) * 1_000_000_000 / u128::from(of.period.0.max(1)),
-            Share::BestEffort(_) => 0,
+    pub(crate) fn rearrange(&mut self, mut changes: Vec<(VpId, CpuTerms)>) {
+        let part = |share: Placement| match share {
+            Placement::Reserved(of) => {
+                u128::from(of.slice.0) * 1_000_000_000 / u128::from(of.period.0.max(1))
+            }
+            Placement::BestEffort(_) => 0,
         };
         // Terms that give something up come first.
         changes.sort_by_key(|(vp, terms)| {
@@ -54,7 +56,7 @@ impl Runner {
             self.promises.forget(vp);
             let now = self.now();
             // A virtual processor that has ended has nothing to change.
-            if let Err(Refusal::NoRoom { .. }) = self.core.change(vp, terms, now)
+            if let Err(ReservationRefusal::NoRoom { .. }) = self.core.change(vp, terms, now)
                 && let Ok(at) = self.core.pledge(vp, terms, now)
             {
                 self.promises.0.push((at, vp, terms));
@@ -71,7 +73,7 @@ impl Runner {
         for (at, vp, terms) in std::mem::take(&mut self.promises.0) {
             if at > now {
                 self.promises.0.push((at, vp, terms));
-            } else if let Err(Refusal::NoRoom { .. }) = self.core.change(vp, terms, now) {
+            } else if let Err(ReservationRefusal::NoRoom { .. }) = self.core.change(vp, terms, now) {
                 self.promises.0.push((Nanos(now.0.saturating_add(AGAIN.0)), vp, terms));
             }
         }

@@ -3,9 +3,9 @@ use std::sync::atomic::AtomicBool;
 
 #[test]
 fn a_core_does_what_it_is_asked_between_runs_and_ends_when_it_is_dropped() {
-    let core = CoreThread::start(0, Config::default(), None).unwrap();
-    let share = Share::BestEffort(weir_sched::cpu::Weight::USUAL);
-    let vp = core.ask(move |runner| runner.create(Terms { share, overrun: Nanos(0) })).unwrap().unwrap();
+    let core = CoreThread::start(0, CoreConfig::default(), None).unwrap();
+    let share = Placement::BestEffort(weir_sched::cpu::Weight::USUAL);
+    let vp = core.ask(move |runner| runner.create(CpuTerms { share, overrun: Nanos(0) })).unwrap().unwrap();
     assert_eq!(core.ask(move |runner| runner.stats(vp)).unwrap(), Some(Stats::default()));
     assert!(core.ask(move |runner| runner.close(vp)).unwrap().is_ok());
     assert_eq!(core.ask(move |runner| runner.stats(vp)).unwrap(), None);
@@ -13,7 +13,7 @@ fn a_core_does_what_it_is_asked_between_runs_and_ends_when_it_is_dropped() {
 
 #[test]
 fn time_that_another_thread_takes_of_the_core_is_stolen_from_it() {
-    let core = CoreThread::start(0, Config::default(), None).unwrap();
+    let core = CoreThread::start(0, CoreConfig::default(), None).unwrap();
     let over = Arc::new(AtomicBool::new(false));
     let theirs = Arc::clone(&over);
     let thief = std::thread::spawn(move || {
@@ -40,6 +40,6 @@ fn time_that_another_thread_takes_of_the_core_is_stolen_from_it() {
 
 #[test]
 fn a_core_that_is_not_there_is_refused() {
-    let error = CoreThread::start(60_000, Config::default(), None).unwrap_err();
+    let error = CoreThread::start(60_000, CoreConfig::default(), None).unwrap_err();
     assert!(matches!(error, StartError::Bind { core: 60_000, .. }), "{error}");
 }

@@ -12,35 +12,35 @@ mod reload;
 mod revoking;
 mod telling;
 
-pub use error::{DaemonError, Refused};
+pub use error::{DaemonError, RequestRefused};
 pub use rehearsal::check;
 
-use crate::control::access::Access;
-use crate::control::audit::{Asked, Decisions};
-use crate::control::authority::{self, Asker, Owner, Permitted, Refusal, Shared};
-use crate::control::config::Config;
+use crate::control::access::RemoteAccessCounters;
+use crate::control::audit::{Decisions, PendingDecision};
+use crate::control::authority::{self, Asker, Permitted, RequestRefusal, SessionOwner, SharedRights};
+use crate::control::config::NodeConfiguration;
 use crate::control::policy::{Ground, Policy};
-use crate::control::protocol::{Request, Snapshot};
-use crate::control::share::Share;
+use crate::control::protocol::{ControlRequest, Snapshot};
+use crate::control::share::ShareGrant;
 use crate::control::spec::SessionSpec;
 use crate::error::NodeError;
 use crate::server::deliveries::Deliveries;
 use crate::server::isolation::SpawnerWatch;
 use crate::server::log::{self, say, warn};
 use crate::server::recent::Recent;
-use crate::server::requests::Accounts;
-use crate::server::service::Service;
-use crate::server::trust::{self, Trust, TrustError};
-use crate::server::turns::Turns;
+use crate::server::requests::RequestAccounts;
+use crate::server::service::RequestThreads;
+use crate::server::trust::{self, RemoteConfigError, Trust};
+use crate::server::turns::FairCompileQueue;
 use crate::server::uploads::Uploads;
-use crate::server::verify::Places;
-use crate::sessions::bill::{Bill, Interval};
-use crate::sessions::node::{Node, Session};
-use crate::sessions::tables::{Sheet, read_file};
+use crate::server::verify::ConfigLines;
+use crate::sessions::bill::{Interval, UsageRecorder};
+use crate::sessions::node::{Node, SessionState};
+use crate::sessions::tables::{TableFile, read_file};
 use crate::sessions::unkept::Unkept;
-use crate::sessions::workshop::{Shipped, Workshop};
-use noticing::Watched;
-use revoking::DelegatedPace;
+use crate::sessions::workshop::{ModuleLoader, ShippedProfiles};
+use noticing::WatchedFiles;
+use revoking::DelegatedRateLimiter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -48,15 +48,15 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-pub(crate) use telling::Telling;
-use weir_admission::{Calibration, Name, Profile, Terms};
+pub(crate) use telling::LedgerQuery;
+use weir_admission::{AdmissionTerms, Calibration, Name, Profile};
 use weir_datapath::moment::Moment;
-use weir_datapath::notice::Notice;
-use weir_ledger::{Closed, Digest, Event, Text, Unloaded};
-use weir_ledger_files::{Ledger, Options as LedgerOptions, Start};
+use weir_datapath::notice::ObservedEvent;
+use weir_ledger::{CloseReason, Digest, LedgerEvent, LedgerText, Unloaded};
+use weir_ledger_files::{LedgerOptions, LedgerWriter, Start};
 use weir_os::child::Cores;
-use weir_sandbox::{Cache, CompileLimits, Engine, Options};
-use weir_trust::credential::{Refusal as Worthless, Verified};
+use weir_sandbox::{Cache, CompileLimits, Engine, EngineOptions};
+use weir_trust::credential::{CredentialRefusal as Worthless, VerifiedCredential};
 use weir_trust::grant::Second;
 use weir_trust::key::PublicKey;
 use weir_units::{Nanos, Timestamp};
@@ -75,7 +75,7 @@ pub struct Setup {
     /// How long fuel takes on this node.
     pub calibration: Calibration,
     /// The modules that come with weir.
-    pub shipped: Shipped,
+    pub shipped: ShippedProfiles,
 }
 
 /// How old what holders see may be: as often as one of them can have it anew, all of them together can.
@@ -94,12 +94,12 @@ pub(crate) enum Signal {
 /// A configuration with the files that it names, and a digest of all.
 #[derive(Clone, Debug)]
 struct Loaded {
-    config: Config,
+    config: NodeConfiguration,
     /// The lines of its parts.
-    places: Places,
-    profiles: BTreeMap<Name, Terms>,
-    default: Terms,
-    tables: Vec<Sheet>,
+    places: ConfigLines,
+    profiles: BTreeMap<Name, AdmissionTerms>,
+    default: AdmissionTerms,
+    tables: Vec<TableFile>,
     trust: Option<Arc<Trust>>,
     /// Files with revocation lists, and the folder that may come to have more.
     lists: Vec<PathBuf>,
@@ -128,12 +128,12 @@ fn read_text(path: &Path, most: usize) -> Result<String, DaemonError> {
     })
 }
 
-fn load(path: &Path, calibration: &Calibration, shipped: Shipped) -> Result<Loaded, DaemonError> {
+fn load(path: &Path, calibration: &Calibration, shipped: ShippedProfiles) -> Result<Loaded, DaemonError> {
     let text = read_text(path, crate::control::config::CONFIG_BYTES_MAX)?;
-    let places = Places::of(&text);
+    let places = ConfigLines::of(&text);
     let wrong =
         |source| DaemonError::Config { path: path.to_owned(), line: places.of_error(&source), source };
-    let config = Config::parse(&text).map_err(wrong)?;
+    let config = NodeConfiguration::parse(&text).map_err(wrong)?;
     let mut policy = Policy::of(&config, path, shipped)?;
     let trust = Trust::of(&config, &policy, path)?;
     try_cases(&config, &policy, path, shipped)?;
@@ -143,7 +143,7 @@ fn load(path: &Path, calibration: &Calibration, shipped: Shipped) -> Result<Load
     let profiles = profiles.map(|(name, profile)| (name, terms(profile, &config, calibration))).collect();
     let mut tables = Vec::new();
     for table in &config.tables {
-        let sheet = Sheet::new(table.name.clone(), read_file(&beside(path, &table.file))?);
+        let sheet = TableFile::new(table.name.clone(), read_file(&beside(path, &table.file))?);
         all.extend_from_slice(&sheet.digest.0);
         tables.push(sheet);
     }
@@ -153,13 +153,18 @@ fn load(path: &Path, calibration: &Calibration, shipped: Shipped) -> Result<Load
 }
 
 /// Before anything of a policy takes effect, its cases have to hold.
-fn try_cases(config: &Config, policy: &Policy, path: &Path, shipped: Shipped) -> Result<(), DaemonError> {
+fn try_cases(
+    config: &NodeConfiguration,
+    policy: &Policy,
+    path: &Path,
+    shipped: ShippedProfiles,
+) -> Result<(), DaemonError> {
     if policy.cases.is_empty() {
         return Ok(());
     }
     let node = &config.name().map_err(|_| DaemonError::Trust {
         path: path.to_owned(),
-        source: TrustError::Name(config.node.name.clone()),
+        source: RemoteConfigError::Name(config.node.name.clone()),
     })?;
     let trials = policy.try_cases(&Ground { node, config: Some(config), shipped });
     let of = trials.len();
@@ -171,9 +176,9 @@ fn try_cases(config: &Config, policy: &Policy, path: &Path, shipped: Shipped) ->
 }
 
 /// A profile on this node: what can be suspended is looked at several times in the longest time that it may keep a core.
-fn terms(profile: Profile, config: &Config, calibration: &Calibration) -> Terms {
+fn terms(profile: Profile, config: &NodeConfiguration, calibration: &Calibration) -> AdmissionTerms {
     let piece = profile.piece.min(Nanos(config.cpu.blocking.0 / 4));
-    Terms { profile: Profile { piece, ..profile }, calibration: calibration.clone() }
+    AdmissionTerms { profile: Profile { piece, ..profile }, calibration: calibration.clone() }
 }
 
 /// A path in the configuration is relative to its file.
@@ -185,7 +190,7 @@ pub(crate) fn beside(config: &Path, file: &Path) -> PathBuf {
 pub(crate) struct Daemon {
     setup: Setup,
     node: Mutex<Node>,
-    books: Mutex<Books>,
+    books: Mutex<LedgerState>,
     /// The numbers of sessions that are being ended because of what they did.
     ending: Mutex<BTreeSet<u64>>,
     /// Whose credentials count. Nobody's, where the node is not reached from elsewhere.
@@ -195,7 +200,7 @@ pub(crate) struct Daemon {
     /// Files that come in parts.
     pub(crate) uploads: Uploads,
     /// Who has something compiled, or the ledger read.
-    turns: Turns,
+    turns: FairCompileQueue,
     /// The ledger could not be read when somebody asked, and that was said.
     is_ledger_broken: AtomicBool,
     /// Held while what is known to have been taken back changes, and is kept.
@@ -203,17 +208,17 @@ pub(crate) struct Daemon {
     /// Roots whose state could not be written.
     unkept: Mutex<Unkept>,
     /// The rate of revocation lists of delegators.
-    delegated_pace: Mutex<DelegatedPace>,
+    delegated_pace: Mutex<DelegatedRateLimiter>,
     /// Counters of delivered revocation lists.
     deliveries: Deliveries,
     /// Decisions on requests that stand in no entry yet.
     decisions: Mutex<Decisions>,
     /// The processor time of requests.
-    requests: Mutex<Accounts>,
+    requests: Mutex<RequestAccounts>,
     /// The cores for work that no module waits for; all cores where there are none.
     cores: Option<Cores>,
     /// Counters of access from elsewhere.
-    pub(crate) access: Access,
+    pub(crate) access: RemoteAccessCounters,
     /// Whether sessions have to be held against what their roots may grant now.
     is_limited_anew: AtomicBool,
     /// Held while the configuration is read again and takes effect, so that one is at a time.
@@ -225,13 +230,13 @@ pub(crate) struct Daemon {
 /// How things were a moment ago, and whose the sessions are, by the node's names.
 struct Seen {
     snapshot: Snapshot,
-    owners: BTreeMap<String, Owner>,
+    owners: BTreeMap<String, SessionOwner>,
 }
 
 /// The ledger, and what stands in it already.
-struct Books {
-    ledger: Ledger,
-    bill: Bill,
+struct LedgerState {
+    ledger: LedgerWriter,
+    bill: UsageRecorder,
     /// The present interval.
     interval: Interval,
     /// It could not be written the last time.
@@ -265,7 +270,7 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
     let state = &loaded.config.node.state;
     confining::make_private(state)?;
     // Held before anything that a running node has started is taken for what an earlier one has left.
-    let ledger = weir_ledger_files::Folder::open(&state.join(LEDGER))?;
+    let ledger = weir_ledger_files::LedgerFolder::open(&state.join(LEDGER))?;
     crate::server::isolation::start(&loaded.config.isolation, state, key_file)?;
     let key = match &loaded.config.remote {
         Some(remote) => Some(trust::keeper(&beside(&setup.config, &remote.key))?),
@@ -281,7 +286,7 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
     let (daemon, notices) = Daemon::start(setup, loaded, ledger, cache)?;
     let daemon = Arc::new(daemon);
     // It has not crashed where it cannot be reached: it stops in order.
-    let service = Service::start(&daemon, key).inspect_err(|_| daemon.stop())?;
+    let service = RequestThreads::start(&daemon, key).inspect_err(|_| daemon.stop())?;
     crate::server::service::notify("READY=1");
     say(&format!("node {} is running", lock(&daemon.node).config.node.name));
     let watched = daemon.watch(&happening, &notices);
@@ -292,16 +297,16 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
 }
 
 /// The engine of a node, with the rules by which it admits modules.
-fn workshop(setup: &Setup, loaded: &Loaded, cache: Option<Cache>) -> Result<Workshop, DaemonError> {
+fn workshop(setup: &Setup, loaded: &Loaded, cache: Option<Cache>) -> Result<ModuleLoader, DaemonError> {
     let cores = loaded.config.cpu.other_cores();
-    let options = Options {
+    let options = EngineOptions {
         call_limit: CALL_LIMIT,
         compile_in_child: Some(CompileLimits { cores, ..CompileLimits::default() }),
-        ..Options::default()
+        ..EngineOptions::default()
     };
     let engine = Arc::new(Engine::new(options, cache)?);
     let (default, profiles) = (loaded.default.clone(), loaded.profiles.clone());
-    Ok(Workshop::new(engine, default, profiles, setup.shipped, loaded.config.cpu.blocking))
+    Ok(ModuleLoader::new(engine, default, profiles, setup.shipped, loaded.config.cpu.blocking))
 }
 
 /// Has the process end where a thread panics that others rely on: one without its cores or interfaces would still look alive. What a client's request
@@ -321,9 +326,9 @@ impl Daemon {
     fn start(
         setup: Setup,
         mut loaded: Loaded,
-        ledger: weir_ledger_files::Folder,
+        ledger: weir_ledger_files::LedgerFolder,
         cache: Option<Cache>,
-    ) -> Result<(Self, Receiver<Notice>), DaemonError> {
+    ) -> Result<(Self, Receiver<ObservedEvent>), DaemonError> {
         let cores = loaded.config.cpu.other_cores();
         let workshop = workshop(&setup, &loaded, cache)?;
         // Before there is an entry in the ledger.
@@ -331,11 +336,11 @@ impl Daemon {
         let (tells, notices) = channel();
         let start = Start {
             node: loaded.config.node.name.clone(),
-            version: Text::new(env!("CARGO_PKG_VERSION")),
+            version: LedgerText::new(env!("CARGO_PKG_VERSION")),
             configuration: loaded.digest,
             at: now(),
         };
-        let (mut ledger, opened) = Ledger::with_storage(ledger, start, LedgerOptions::default())?;
+        let (mut ledger, opened) = LedgerWriter::with_storage(ledger, start, LedgerOptions::default())?;
         if opened.crashed {
             warn(&"the node did not stop in order when it ran last; its ledger is whole up to then");
         }
@@ -355,8 +360,12 @@ impl Daemon {
                 return Err(error.into());
             }
         };
-        let books =
-            Books { ledger, bill: Bill::default(), interval: Interval::begin(Moment::now()), fails: false };
+        let books = LedgerState {
+            ledger,
+            bill: UsageRecorder::default(),
+            interval: Interval::begin(Moment::now()),
+            fails: false,
+        };
         let sessions = loaded.config.sessions.clone();
         let (node, books) = (Mutex::new(node), Mutex::new(books));
         let trust = Mutex::new(loaded.trust.clone());
@@ -368,7 +377,7 @@ impl Daemon {
             trust,
             seen: Recent::new(SEEN_AGE),
             uploads: Uploads::default(),
-            turns: Turns::default(),
+            turns: FairCompileQueue::default(),
             is_ledger_broken: AtomicBool::new(false),
             revoking: Mutex::default(),
             unkept: Mutex::default(),
@@ -377,7 +386,7 @@ impl Daemon {
             decisions: Mutex::new(Decisions::since(now())),
             requests: Mutex::default(),
             cores,
-            access: Access::default(),
+            access: RemoteAccessCounters::default(),
             is_limited_anew: AtomicBool::new(false),
             reloading: Mutex::default(),
             loaded: Mutex::new(loaded),
@@ -412,12 +421,12 @@ impl Daemon {
     fn watch(
         self: &Arc<Self>,
         happening: &Receiver<Signal>,
-        notices: &Receiver<Notice>,
+        notices: &Receiver<ObservedEvent>,
     ) -> Result<(), DaemonError> {
         let interval = Duration::from_nanos(lock(&self.node).config.node.interval.0);
         let mut next = Instant::now() + interval;
         let mut fed = Instant::now();
-        let (mut watched, mut spawner) = (Watched::default(), SpawnerWatch::default());
+        let (mut watched, mut spawner) = (WatchedFiles::default(), SpawnerWatch::default());
         std::thread::scope(|scope| {
             loop {
                 let left = next.saturating_duration_since(Instant::now()).min(Duration::from_millis(100));
@@ -477,7 +486,7 @@ impl Daemon {
             books.ledger.push(begin, end, event);
         }
         for (session, reserved) in changed {
-            books.enter(Event::SessionChanged { session, reserved });
+            books.enter(LedgerEvent::SessionChanged { session, reserved });
         }
         books.commit();
     }
@@ -485,7 +494,7 @@ impl Daemon {
     fn stop(&self) {
         let names: Vec<Name> = lock(&self.node).sessions.keys().cloned().collect();
         for name in names {
-            if let Err(error) = self.close_now(&name, Closed::Node, Unloaded::NodeStop) {
+            if let Err(error) = self.close_now(&name, CloseReason::Node, Unloaded::NodeStop) {
                 log::session(&name).warn(&format_args!("session {name}: {error}"));
             }
         }
@@ -505,8 +514,8 @@ impl Daemon {
     }
 }
 
-impl Books {
-    fn enter(&mut self, event: Event) {
+impl LedgerState {
+    fn enter(&mut self, event: LedgerEvent) {
         self.ledger.push_at(now(), event);
     }
 
@@ -558,24 +567,24 @@ impl Daemon {
     pub(crate) fn permit(
         &self,
         asker: &Asker,
-        ask: Request,
+        ask: ControlRequest,
         body: Option<&[u8]>,
-    ) -> Result<Permitted, Refusal> {
+    ) -> Result<Permitted, RequestRefusal> {
         let asker = &self.current(asker)?;
         authority::permit(asker, ask, body, &|name| self.shared(name), &self.setup.shipped)
     }
 
     /// What the node calls the session that a request is about: a holder has names of his own.
-    pub(crate) fn session_of(&self, asker: &Asker, ask: &Request) -> Option<Name> {
+    pub(crate) fn session_of(&self, asker: &Asker, ask: &ControlRequest) -> Option<Name> {
         let called = ask.session()?;
         let Asker::Holder(credential) = asker else { return Some(called.clone()) };
-        let own = Owner::name_of(credential, called);
-        let is_own = matches!(ask, Request::Create(_)) || lock(&self.node).sessions.contains_key(&own);
+        let own = SessionOwner::name_of(credential, called);
+        let is_own = matches!(ask, ControlRequest::Create(_)) || lock(&self.node).sessions.contains_key(&own);
         Some(if is_own { own } else { called.clone() })
     }
 
     /// Enters what was decided.
-    pub(crate) fn decided(&self, asked: Asked) {
+    pub(crate) fn decided(&self, asked: PendingDecision) {
         let event = lock(&self.decisions).note(now(), asked);
         if let Some(event) = event {
             lock(&self.books).enter(event);
@@ -588,14 +597,14 @@ impl Daemon {
     }
 
     /// Whether its asker's credential is still worth something.
-    pub(crate) fn still(&self, asker: &Asker) -> Result<(), Refusal> {
+    pub(crate) fn still(&self, asker: &Asker) -> Result<(), RequestRefusal> {
         self.current(asker).map(drop)
     }
 
     /// Its asker with what his credential is worth now.
-    fn current(&self, asker: &Asker) -> Result<Asker, Refusal> {
+    fn current(&self, asker: &Asker) -> Result<Asker, RequestRefusal> {
         match asker {
-            Asker::Operator(Some(key)) if !self.is_operator(key) => Err(Refusal::NoOperator),
+            Asker::Operator(Some(key)) if !self.is_operator(key) => Err(RequestRefusal::NoOperator),
             Asker::Operator(_) => Ok(asker.clone()),
             Asker::Holder(credential) => Ok(Asker::Holder(self.worth(credential)?)),
         }
@@ -612,22 +621,22 @@ impl Daemon {
     }
 
     /// What a credential is worth now.
-    fn worth(&self, credential: &Arc<Verified>) -> Result<Arc<Verified>, Refusal> {
+    fn worth(&self, credential: &Arc<VerifiedCredential>) -> Result<Arc<VerifiedCredential>, RequestRefusal> {
         match self.trust() {
             Some(trust) => Ok(trust.current(credential, Second::of(now()))?),
             None => Err(Worthless::UnknownRoot(*credential.root()).into()),
         }
     }
 
-    fn owner_of(&self, session: &Name) -> Option<Owner> {
+    fn owner_of(&self, session: &Name) -> Option<SessionOwner> {
         lock(&self.node).sessions.get(session)?.owner.clone()
     }
 
     /// The owner of a session, and the rights over it that they share. None for the operator's sessions.
-    fn shared(&self, session: &Name) -> Option<Shared> {
+    fn shared(&self, session: &Name) -> Option<SharedRights> {
         let node = lock(&self.node);
         let there = node.sessions.get(session)?;
-        Some(Shared { owner: there.owner.clone()?, share: there.spec.share.clone() })
+        Some(SharedRights { owner: there.owner.clone()?, share: there.spec.share.clone() })
     }
 
     /// Checks that an asker still has the right by which a running request was permitted: the session is theirs, or is still shared with them.
@@ -635,16 +644,16 @@ impl Daemon {
         &self,
         asker: &Asker,
         session: &Name,
-        by: Option<&Share>,
-    ) -> Result<(), Refusal> {
+        by: Option<&ShareGrant>,
+    ) -> Result<(), RequestRefusal> {
         self.still(asker)?;
         let (Some(by), Asker::Holder(credential)) = (by, asker) else { return Ok(()) };
         match self.shared(session) {
             Some(shared) if shared.owner.standing(credential).is_some() && shared.share.contains(by) => {
                 Ok(())
             }
-            Some(_) => Err(Refusal::not_shared(session, *by)),
-            None => Err(Refusal::NoSession(session.clone())),
+            Some(_) => Err(RequestRefusal::not_shared(session, *by)),
+            None => Err(RequestRefusal::NoSession(session.clone())),
         }
     }
 
@@ -653,7 +662,8 @@ impl Daemon {
         let Asker::Holder(credential) = asker else { return self.snapshot() };
         let seen = self.seen.get(|| {
             let node = lock(&self.node);
-            let owned = |(name, there): (&Name, &Session)| Some((name.to_string(), there.owner.clone()?));
+            let owned =
+                |(name, there): (&Name, &SessionState)| Some((name.to_string(), there.owner.clone()?));
             Seen { owners: node.sessions.iter().filter_map(owned).collect(), snapshot: node.snapshot() }
         });
         authority::snapshot_of(credential, &seen.snapshot, &seen.owners)

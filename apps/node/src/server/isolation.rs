@@ -1,6 +1,6 @@
 //! The walls around processes that a node starts: what the operator says about them, and the spawner that puts them up.
 
-use crate::control::protocol::ProcessShot;
+use crate::control::protocol::ProcessStatus;
 use crate::server::daemon::DaemonError;
 use crate::server::log::{say, warn};
 use serde::{Deserialize, Deserializer};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_ledger::Digest;
-use weir_os::spawner::{GroupSetting, PROCESSES_MAX, Refused, Settings, Spawner};
+use weir_os::spawner::{GroupSetting, PROCESSES_MAX, Settings, SpawnRefusals, Spawner};
 use weir_os::{Isolation, Launcher};
 
 /// The lowest user of a process. Lower numbers are for the system's own services and people.
@@ -95,9 +95,9 @@ fn spawner(settings: &Settings) -> Result<Spawner, DaemonError> {
 }
 
 /// The processes that were started since the node was, by what they do and the walls around them.
-pub(crate) fn started() -> Vec<ProcessShot> {
+pub(crate) fn started() -> Vec<ProcessStatus> {
     let Launcher::Spawner(spawner) = Launcher::of_process() else { return Vec::new() };
-    let shot = |(role, isolation, count): (&str, Isolation, u64)| ProcessShot {
+    let shot = |(role, isolation, count): (&str, Isolation, u64)| ProcessStatus {
         role: role.to_owned(),
         isolation: isolation.to_string(),
         started: count,
@@ -149,7 +149,7 @@ impl SpawnerWatch {
     }
 
     /// The line for the log, if it is time for one.
-    fn due(&mut self, refused: &Refused, now: Instant) -> Option<String> {
+    fn due(&mut self, refused: &SpawnRefusals, now: Instant) -> Option<String> {
         let new = refused.count.saturating_sub(self.said);
         let is_early = self.at.is_some_and(|at| now.saturating_duration_since(at) < SAID);
         let (role, why) = refused.last.as_ref().filter(|_| new > 0 && !is_early)?;
@@ -165,8 +165,8 @@ mod tests {
     #[test]
     fn processes_that_are_not_started_are_in_the_log_once_a_minute_and_all_of_them_are_counted() {
         let (mut watch, begin) = (SpawnerWatch::default(), Instant::now());
-        let refused = |count| Refused { count, last: Some(("module", format!("reason {count}"))) };
-        assert_eq!(watch.due(&Refused::default(), begin), None);
+        let refused = |count| SpawnRefusals { count, last: Some(("module", format!("reason {count}"))) };
+        assert_eq!(watch.due(&SpawnRefusals::default(), begin), None);
         let line = watch.due(&refused(1), begin).unwrap();
         assert_eq!(line, "1 processes were not started; the last one (module): reason 1");
         for (count, later, expected) in [

@@ -14,7 +14,7 @@ use weir_units::Timestamp;
 /// How lines are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Format {
+pub enum LogFormat {
     /// For people.
     #[default]
     Text,
@@ -23,10 +23,10 @@ pub enum Format {
 }
 
 /// How a line is written, and by which node. Of a process, and for as long as it runs: what it says before is text.
-static HOW: OnceLock<(Format, Name)> = OnceLock::new();
+static HOW: OnceLock<(LogFormat, Name)> = OnceLock::new();
 
 /// From now on lines are written so, by the node of this name.
-pub(crate) fn begin(format: Format, node: &Name) {
+pub(crate) fn begin(format: LogFormat, node: &Name) {
     _ = HOW.set((format, node.clone()));
 }
 
@@ -105,7 +105,7 @@ impl<'a> About<'a> {
         // What is not plain text is left out: modules must not write on an operator's terminal.
         let message: String = what.to_string().chars().filter(|c| is_plain(*c)).collect();
         let line = match HOW.get() {
-            Some((Format::Json, node)) => {
+            Some((LogFormat::Json, node)) => {
                 let (time, node) = (show_time(now()), Some(node.as_str()));
                 json(&Line { time, level, node, session, module, interface, message })
             }

@@ -3,11 +3,11 @@
 //! A file is replaced whole, so that a crash leaves the old one or the new one. Lists that an earlier version kept (`ROOT.list`) are read, and removed once the state of their root is kept.
 
 use crate::server::daemon::DaemonError;
-use crate::server::trust::TrustError;
+use crate::server::trust::RemoteConfigError;
 use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
-use weir_os::private::{Folder, PrivateError};
+use weir_os::private::{PrivateError, PrivateFolder};
 use weir_trust::grant::Second;
 use weir_trust::key::PublicKey;
 use weir_trust::revocation::{
@@ -29,7 +29,7 @@ const NEW: &str = "new";
 /// A file that cannot be read, or that is damaged: a node that goes on without it lets in peers whose credentials are revoked.
 pub(crate) fn kept(state: &Path) -> Result<Revocations, DaemonError> {
     let folder = state.join(FOLDER);
-    match Folder::open(&folder) {
+    match PrivateFolder::open(&folder) {
         Ok(open) => read(&open),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Revocations::default()),
         Err(error) => Err(DaemonError::Read { path: folder, source: error.into() }),
@@ -42,14 +42,14 @@ pub(crate) fn kept(state: &Path) -> Result<Revocations, DaemonError> {
 /// As [`kept`].
 pub(crate) fn look(state: &Path) -> Result<(), DaemonError> {
     let folder = state.join(FOLDER);
-    match Folder::look(&folder) {
+    match PrivateFolder::look(&folder) {
         Ok(Some(open)) => read(&open).map(drop),
         Ok(None) => Ok(()),
         Err(error) => Err(DaemonError::Read { path: folder, source: error.into() }),
     }
 }
 
-fn read(open: &Folder) -> Result<Revocations, DaemonError> {
+fn read(open: &PrivateFolder) -> Result<Revocations, DaemonError> {
     let folder = open.path().to_owned();
     let entries =
         fs::read_dir(&folder).map_err(|source| DaemonError::Read { path: folder.clone(), source })?;
@@ -70,22 +70,22 @@ fn read(open: &Folder) -> Result<Revocations, DaemonError> {
         } else if has_ending(&path, STATE) {
             let text = text_of(open, &path, STATE_BYTES_MAX)?;
             let (root, revoked) =
-                RootRevocations::from_text(&text).map_err(|error| wrong(TrustError::State(error)))?;
+                RootRevocations::from_text(&text).map_err(|error| wrong(RemoteConfigError::State(error)))?;
             kept.insert(root, revoked);
         } else {
             let list: RevocationList = text_of(open, &path, LIST_BYTES_MAX)?
                 .parse()
-                .map_err(|error| wrong(TrustError::Kept(error)))?;
+                .map_err(|error| wrong(RemoteConfigError::Kept(error)))?;
             // Nothing is forgotten here: the time is of no account.
             let roots = [*list.issuer().of()];
             let taken = kept.accept(&list, &Reception::new(&roots, Second::default()));
-            taken.map_err(|error| wrong(TrustError::Kept(error)))?;
+            taken.map_err(|error| wrong(RemoteConfigError::Kept(error)))?;
         }
     }
     Ok(kept)
 }
 
-fn text_of(folder: &Folder, path: &Path, most: usize) -> Result<String, DaemonError> {
+fn text_of(folder: &PrivateFolder, path: &Path, most: usize) -> Result<String, DaemonError> {
     let mut text = String::new();
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     folder
@@ -99,7 +99,7 @@ fn text_of(folder: &Folder, path: &Path, most: usize) -> Result<String, DaemonEr
 /// Keeps the state of a root in the place of the one before. When this returns it survives a crash.
 pub(crate) fn keep(state: &Path, root: &PublicKey, revoked: &RootRevocations) -> io::Result<()> {
     let path = state.join(FOLDER);
-    let folder = Folder::make(&path)?;
+    let folder = PrivateFolder::make(&path)?;
     folder.replace(&name_of(root, STATE), revoked.to_text(root).as_bytes())?;
     // All of it is in the state.
     match fs::remove_file(path.join(name_of(root, LIST))) {
@@ -118,7 +118,7 @@ fn name_of(root: &PublicKey, ending: &str) -> String {
 mod tests {
     use super::*;
     use weir_trust::credential::PrefixId;
-    use weir_trust::key::{Context, Identity};
+    use weir_trust::key::{Identity, SignatureContext};
 
     fn root(of: u8) -> Identity {
         Identity::from_seed(&[of; 32])
@@ -191,7 +191,7 @@ mod tests {
             "weir revocation list 1\nroot {key}\nsequence 7\nissued 2026-11-21T12:00:00Z\n{}\n",
             id(5)
         );
-        let signature = root(1).sign(Context::new("revocation list"), signed.as_bytes());
+        let signature = root(1).sign(SignatureContext::new("revocation list"), signed.as_bytes());
         let digit = |bits: &[u8]| {
             let value =
                 (0..5).fold(0, |value, at| value << 1 | usize::from(bits.get(at).copied().unwrap_or(0)));

@@ -1,6 +1,6 @@
 //! Whose credentials count on this node, and who it is itself.
 
-use crate::control::config::Config;
+use crate::control::config::NodeConfiguration;
 use crate::control::policy::Policy;
 use crate::server::daemon::DaemonError;
 use std::collections::BTreeMap;
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use weir_admission::Name;
 use weir_os::Launcher;
-use weir_remote::{KEEPER, Keeper};
-use weir_trust::credential::{Credential, Refusal, Situation, Verified};
+use weir_remote::{KEEPER, KeyAgent};
+use weir_trust::credential::{Credential, CredentialRefusal, Situation, VerifiedCredential};
 use weir_trust::grant::{Grant, NodeName, Second};
 use weir_trust::key::PublicKey;
 use weir_trust::revocation::{Accepted, Reception, RevocationError, RevocationList, Revocations};
@@ -28,10 +28,10 @@ pub(crate) struct Trust {
 
 /// Why a file of `[remote]` cannot be used. To blame is the operator.
 #[derive(Debug, thiserror::Error)]
-pub enum TrustError {
+pub enum RemoteConfigError {
     /// The node's private key.
     #[error(transparent)]
-    Key(#[from] weir_remote::KeeperError),
+    Key(#[from] weir_remote::AgentError),
     /// A list that the node itself had kept, by an earlier version.
     #[error(
         "{0}. The node has kept it as it was delivered: remove the file, and have all lists of this root delivered again"
@@ -50,14 +50,14 @@ pub enum TrustError {
 impl Trust {
     /// As a configuration says with its policy; nothing where the node is not reached from elsewhere. `path` is the configuration's file.
     pub(crate) fn of(
-        config: &Config,
+        config: &NodeConfiguration,
         policy: &Policy,
         path: &Path,
     ) -> Result<Option<Arc<Self>>, DaemonError> {
         let Some(remote) = &config.remote else { return Ok(None) };
         let name = config.name().map_err(|_| DaemonError::Trust {
             path: path.to_owned(),
-            source: TrustError::Name(config.node.name.clone()),
+            source: RemoteConfigError::Name(config.node.name.clone()),
         })?;
         Ok(Some(Arc::new(Self { operators: remote.operators.clone(), ..Self::new(name, policy) })))
     }
@@ -82,7 +82,7 @@ impl Trust {
         credential: &Credential,
         peer: &PublicKey,
         now: Second,
-    ) -> Result<Verified, Refusal> {
+    ) -> Result<VerifiedCredential, CredentialRefusal> {
         let Self { name, roots, revocations, .. } = self;
         let verified = credential.verify(&Situation { roots, revocations, peer, node: name, now })?;
         verified.within(self.limit(verified.root()), name, now)
@@ -92,14 +92,18 @@ impl Trust {
     ///
     /// # Errors
     /// It is worth nothing any more.
-    pub(crate) fn current(&self, credential: &Arc<Verified>, now: Second) -> Result<Arc<Verified>, Refusal> {
+    pub(crate) fn current(
+        &self,
+        credential: &Arc<VerifiedCredential>,
+        now: Second,
+    ) -> Result<Arc<VerifiedCredential>, CredentialRefusal> {
         if !self.roots.contains(credential.root()) {
-            return Err(Refusal::UnknownRoot(*credential.root()));
+            return Err(CredentialRefusal::UnknownRoot(*credential.root()));
         }
         let late =
             credential.chain().iter().position(|link| link.grant.expires.is_some_and(|until| now >= until));
         if let Some(block) = late {
-            return Err(Refusal::Expired { block, until: credential.expires(), now });
+            return Err(CredentialRefusal::Expired { block, until: credential.expires(), now });
         }
         if let Some(revoked) = credential.revoked_by(&self.revocations) {
             return Err(revoked);
@@ -134,7 +138,7 @@ impl Trust {
     pub(crate) fn with_list(
         &self,
         list: &RevocationList,
-        shown: Option<&Verified>,
+        shown: Option<&VerifiedCredential>,
         now: Second,
     ) -> Result<(Self, Accepted), RevocationError> {
         let mut revocations = self.revocations.clone();
@@ -169,8 +173,8 @@ impl Trust {
 }
 
 /// Who keeps the node's own key, which is in a file that is the operator's alone.
-pub(crate) fn keeper(path: &Path) -> Result<Keeper, DaemonError> {
+pub(crate) fn keeper(path: &Path) -> Result<KeyAgent, DaemonError> {
     let arguments = vec![PathBuf::from(KEEPER), path.to_owned()];
-    Keeper::start(Launcher::of_process(), arguments, crate::server::log::say)
+    KeyAgent::start(Launcher::of_process(), arguments, crate::server::log::say)
         .map_err(|error| DaemonError::Trust { path: path.to_owned(), source: error.into() })
 }

@@ -8,12 +8,12 @@
 
 mod queue;
 
-use crate::control::authority::{Owner, line};
-use queue::{Payer, Queue, State};
+use crate::control::authority::{SessionOwner, line};
+use queue::{CompilePayer, CompileQueue, JobState};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use weir_os::{Budget, Meter, Order};
-use weir_trust::credential::Verified;
+use weir_os::{CpuBudget, CpuMeter, MeterOrder};
+use weir_trust::credential::VerifiedCredential;
 use weir_units::Nanos;
 
 /// Processor time for all that one request of a holder's has compiled.
@@ -31,7 +31,7 @@ const LASTS_MAX: Duration = Duration::from_secs(50);
 
 /// Why there is no turn. Nothing is wrong with what was asked; it is to be asked again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoTurn {
+pub enum CompileQueueFull {
     /// What was compiled before is not paid for.
     #[error(
         "what was analysed, compiled, read or refused under this credential has taken its share of processor time in advance: try again in {} s", .0.as_secs() + 1
@@ -43,28 +43,28 @@ pub enum NoTurn {
 }
 
 /// The budget of one request: [`REQUEST`] for a holder's. An operator's has none, as the configuration is one request and can have any number of modules.
-pub(crate) fn budget_for(owner: Option<&Owner>) -> Budget {
-    Budget::new(owner.map_or(Nanos(u64::MAX), |_| REQUEST))
+pub(crate) fn budget_for(owner: Option<&SessionOwner>) -> CpuBudget {
+    CpuBudget::new(owner.map_or(Nanos(u64::MAX), |_| REQUEST))
 }
 
 /// The queue of turns.
 #[derive(Debug)]
-pub(crate) struct Turns {
-    queue: Mutex<Queue>,
+pub(crate) struct FairCompileQueue {
+    queue: Mutex<CompileQueue>,
     has_changed: Condvar,
     begun: Instant,
 }
 
-impl Default for Turns {
+impl Default for FairCompileQueue {
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self::new((processors / 2).max(AT_A_TIME_MIN))
     }
 }
 
-impl Turns {
+impl FairCompileQueue {
     fn new(at_a_time: usize) -> Self {
-        let queue = Mutex::new(Queue::new(at_a_time, at_a_time + RESTING_MAX));
+        let queue = Mutex::new(CompileQueue::new(at_a_time, at_a_time + RESTING_MAX));
         Self { queue, has_changed: Condvar::new(), begun: Instant::now() }
     }
 
@@ -75,25 +75,25 @@ impl Turns {
     /// Waits for a turn of the owner's; of the operator's, where there is none. What is done in it is taken off `budget`.
     pub(crate) fn take<'a>(
         &'a self,
-        owner: Option<&Owner>,
-        budget: &'a mut Budget,
-    ) -> Result<Turn<'a>, NoTurn> {
+        owner: Option<&SessionOwner>,
+        budget: &'a mut CpuBudget,
+    ) -> Result<CompilePermit<'a>, CompileQueueFull> {
         self.take_by(owner.map(|owner| &*owner.credential), budget)
     }
 
     /// The same for the holder of a credential.
     pub(crate) fn take_by<'a>(
         &'a self,
-        holder: Option<&Verified>,
-        budget: &'a mut Budget,
-    ) -> Result<Turn<'a>, NoTurn> {
-        let Some(holder) = holder else { return Ok(Turn::new(None, (0, Instant::now()), budget)) };
-        let chain: Vec<Payer> = line(holder).collect();
-        Ok(Turn::new(Some(self), self.wait(&chain)?, budget))
+        holder: Option<&VerifiedCredential>,
+        budget: &'a mut CpuBudget,
+    ) -> Result<CompilePermit<'a>, CompileQueueFull> {
+        let Some(holder) = holder else { return Ok(CompilePermit::new(None, (0, Instant::now()), budget)) };
+        let chain: Vec<CompilePayer> = line(holder).collect();
+        Ok(CompilePermit::new(Some(self), self.wait(&chain)?, budget))
     }
 
     /// Waits for a turn. Its number, and since when it has been wanted.
-    fn wait(&self, chain: &[Payer]) -> Result<(u64, Instant), NoTurn> {
+    fn wait(&self, chain: &[CompilePayer]) -> Result<(u64, Instant), CompileQueueFull> {
         let since = Instant::now();
         let mut queue = self.lock();
         let number = queue.enter(chain);
@@ -104,12 +104,12 @@ impl Turns {
             let left = WAITING_MAX.saturating_sub(since.elapsed());
             let why = match state {
                 // Others may have to rest for it.
-                State::Runs => {
+                JobState::Runs => {
                     self.has_changed.notify_all();
                     return Ok((number, since));
                 }
-                _ if unpaid > PAYING_MAX => NoTurn::Unpaid(unpaid),
-                _ if left.is_zero() => NoTurn::Others(WAITING_MAX),
+                _ if unpaid > PAYING_MAX => CompileQueueFull::Unpaid(unpaid),
+                _ if left.is_zero() => CompileQueueFull::Others(WAITING_MAX),
                 _ => {
                     let left = if unpaid.is_zero() { left } else { left.min(unpaid) };
                     let waited = self.has_changed.wait_timeout(queue, left);
@@ -123,7 +123,7 @@ impl Turns {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, CompileQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -134,20 +134,20 @@ impl Turns {
     }
 
     /// Charges a holder for processor time outside of turns: their next turn, and the next one of their descendants, begins when it is paid. Ancestors and siblings do not wait for it.
-    pub(crate) fn charge_outside(&self, holder: &Verified, used: Nanos) {
-        let chain: Vec<Payer> = line(holder).collect();
+    pub(crate) fn charge_outside(&self, holder: &VerifiedCredential, used: Nanos) {
+        let chain: Vec<CompilePayer> = line(holder).collect();
         self.lock().charge_outside(&chain, used, self.now());
     }
 }
 
 /// A turn. It ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
+pub(crate) struct CompilePermit<'a> {
     /// None for the operator, who never waits and keeps no one waiting.
-    turns: Option<&'a Turns>,
+    turns: Option<&'a FairCompileQueue>,
     number: u64,
     since: Instant,
-    budget: &'a mut Budget,
+    budget: &'a mut CpuBudget,
     /// The part of the budget that was used before.
     before: Nanos,
     /// Processor time of a child that works, as far as it was charged.
@@ -156,8 +156,12 @@ pub(crate) struct Turn<'a> {
     rests: bool,
 }
 
-impl<'a> Turn<'a> {
-    fn new(turns: Option<&'a Turns>, (number, since): (u64, Instant), budget: &'a mut Budget) -> Self {
+impl<'a> CompilePermit<'a> {
+    fn new(
+        turns: Option<&'a FairCompileQueue>,
+        (number, since): (u64, Instant),
+        budget: &'a mut CpuBudget,
+    ) -> Self {
         let before = budget.used();
         Self { turns, number, since, budget, before, charged: Nanos(0), rests: false }
     }
@@ -174,7 +178,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-impl Meter for Turn<'_> {
+impl CpuMeter for CompilePermit<'_> {
     fn limit(&self) -> Nanos {
         self.budget.limit()
     }
@@ -194,29 +198,29 @@ impl Meter for Turn<'_> {
         self.charge(used);
     }
 
-    fn order(&mut self, so_far: Nanos) -> Order {
-        let Some(turns) = self.turns else { return Order::GoOn };
+    fn order(&mut self, so_far: Nanos) -> MeterOrder {
+        let Some(turns) = self.turns else { return MeterOrder::GoOn };
         self.charge(Nanos(so_far.0.saturating_sub(self.charged.0)));
         self.charged = self.charged.max(so_far);
         if self.since.elapsed() > LASTS_MAX {
-            return Order::GiveUp;
+            return MeterOrder::GiveUp;
         }
         let state = turns.lock().state(self.number, turns.now());
-        let rests = state != State::Runs;
+        let rests = state != JobState::Runs;
         if rests && !std::mem::replace(&mut self.rests, rests) {
             // Its place is another one's now.
             turns.has_changed.notify_all();
         }
         self.rests = rests;
         match state {
-            State::Runs => Order::GoOn,
-            State::Rests | State::Waits => Order::Rest,
-            State::GivesWay => Order::GiveUp,
+            JobState::Runs => MeterOrder::GoOn,
+            JobState::Rests | JobState::Waits => MeterOrder::Rest,
+            JobState::GivesWay => MeterOrder::GiveUp,
         }
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for CompilePermit<'_> {
     fn drop(&mut self) {
         if let Some(turns) = self.turns {
             turns.lock().leave(self.number);
@@ -231,18 +235,22 @@ mod tests {
     use crate::server::fair::tests::chain;
     use weir_trust::grant::CpuShare;
 
-    fn payers(word: &str, percent: u64) -> Vec<Payer> {
+    fn payers(word: &str, percent: u64) -> Vec<CompilePayer> {
         chain(word).into_iter().map(|id| (id, Some(CpuShare(percent * 10_000)))).collect()
     }
 
-    fn turn<'a>(turns: &'a Turns, chain: &[Payer], budget: &'a mut Budget) -> Result<Turn<'a>, NoTurn> {
-        Ok(Turn::new(Some(turns), turns.wait(chain)?, budget))
+    fn turn<'a>(
+        turns: &'a FairCompileQueue,
+        chain: &[CompilePayer],
+        budget: &'a mut CpuBudget,
+    ) -> Result<CompilePermit<'a>, CompileQueueFull> {
+        Ok(CompilePermit::new(Some(turns), turns.wait(chain)?, budget))
     }
 
     #[test]
     fn a_holder_does_not_wait_for_what_is_paid_too_late_and_the_operator_for_nothing() {
-        let turns = Turns::new(1);
-        let mut budgets = [Budget::new(REQUEST), Budget::new(REQUEST), Budget::new(REQUEST)];
+        let turns = FairCompileQueue::new(1);
+        let mut budgets = [CpuBudget::new(REQUEST), CpuBudget::new(REQUEST), CpuBudget::new(REQUEST)];
         let [one, two, operators] = &mut budgets;
         let mut first = turn(&turns, &payers("a", 5), one).unwrap();
         first.spend_here(Nanos(2 * Nanos::SECOND.0));
@@ -250,7 +258,7 @@ mod tests {
         drop(turns.take(None, operators).unwrap());
         drop(first);
         let refused = turn(&turns, &payers("ab", 5), two).unwrap_err();
-        assert!(matches!(refused, NoTurn::Unpaid(left) if left > PAYING_MAX), "{refused}");
+        assert!(matches!(refused, CompileQueueFull::Unpaid(left) if left > PAYING_MAX), "{refused}");
         assert!(turns.lock().is_empty());
         // Others are not kept from theirs.
         drop(turn(&turns, &payers("c", 5), two).unwrap());
@@ -259,16 +267,19 @@ mod tests {
 
     #[test]
     fn a_turn_rests_when_a_holder_comes_who_has_used_less_and_goes_on_when_that_one_is_done() {
-        let turns = Turns::new(1);
-        let mut budgets = [Budget::new(REQUEST), Budget::new(REQUEST)];
+        let turns = FairCompileQueue::new(1);
+        let mut budgets = [CpuBudget::new(REQUEST), CpuBudget::new(REQUEST)];
         let [one, two] = &mut budgets;
         let mut first = turn(&turns, &payers("a", 1), one).unwrap();
-        assert_eq!(first.order(Nanos(Nanos::MILLISECOND.0)), Order::GoOn);
+        assert_eq!(first.order(Nanos(Nanos::MILLISECOND.0)), MeterOrder::GoOn);
         let mut second = turn(&turns, &payers("b", 1), two).unwrap();
-        assert_eq!((first.order(Nanos::SECOND), second.order(Nanos(0))), (Order::Rest, Order::GoOn));
+        assert_eq!(
+            (first.order(Nanos::SECOND), second.order(Nanos(0))),
+            (MeterOrder::Rest, MeterOrder::GoOn)
+        );
         second.spend(Nanos::MILLISECOND);
         drop(second);
-        assert_eq!(first.order(Nanos::SECOND), Order::GoOn);
+        assert_eq!(first.order(Nanos::SECOND), MeterOrder::GoOn);
         // What its child has used is charged once.
         first.spend(Nanos(Nanos::SECOND.0 + 1));
         let (number, now) = (first.number, turns.now());
@@ -279,14 +290,14 @@ mod tests {
 
     #[test]
     fn many_threads_each_get_a_turn_and_never_two_under_the_same_grant() {
-        let turns = Turns::new(2);
+        let turns = FairCompileQueue::new(2);
         let working = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for number in 0..12u8 {
                 let (turns, working) = (&turns, &working);
                 scope.spawn(move || {
                     let grant = char::from(b'a' + number % 3);
-                    let mut budget = Budget::new(REQUEST);
+                    let mut budget = CpuBudget::new(REQUEST);
                     let word = format!("{grant}{}", char::from(b'd' + number));
                     let turn = turn(turns, &payers(&word, 100), &mut budget).unwrap();
                     let lock = || working.lock().unwrap_or_else(PoisonError::into_inner);

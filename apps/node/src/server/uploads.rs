@@ -4,7 +4,7 @@
 //! chain, so that passing a right on makes no room, and in all; where all is full, of those who take up most the file gives way that was left alone for longest. Nothing
 //! is ever given out that is not whole, and of the hash by which it was announced.
 
-use crate::control::protocol::Part;
+use crate::control::protocol::FilePart;
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -110,7 +110,7 @@ impl Uploads {
     pub(crate) fn take(
         &self,
         chain: &[PrefixId],
-        part: &Part,
+        part: &FilePart,
         bytes: &[u8],
         now: Instant,
     ) -> Result<u32, UploadError> {
@@ -267,9 +267,9 @@ mod tests {
         (0..length).map(|at| u8::try_from(at % 251).unwrap() ^ seed).collect()
     }
 
-    fn part(whole: &[u8], from: usize) -> Part {
+    fn part(whole: &[u8], from: usize) -> FilePart {
         let [bytes, from] = [whole.len(), from].map(|count| u32::try_from(count).unwrap());
-        Part { file: ModuleHash::of(whole), bytes, from }
+        FilePart { file: ModuleHash::of(whole), bytes, from }
     }
 
     /// Sends it all in parts of so many bytes.
@@ -329,11 +329,11 @@ mod tests {
         assert_eq!(uploads.take(&alice, &part(&whole, 0), &whole[..999], now), Ok(999));
         assert_eq!(uploads.take(&alice, &part(&whole, 999), &[0; 3], now), Err(UploadError::Beyond(2)));
         for bytes in [0, 8 * (1 << 20) + 1, u32::MAX] {
-            let part = Part { bytes, ..part(&whole, 0) };
+            let part = FilePart { bytes, ..part(&whole, 0) };
             assert_eq!(uploads.take(&alice, &part, &[0], now), Err(UploadError::Length(bytes)));
         }
         // Another length is another file; what there was is forgotten.
-        let longer = Part { bytes: 2000, ..part(&whole, 0) };
+        let longer = FilePart { bytes: 2000, ..part(&whole, 0) };
         assert_eq!(uploads.take(&alice, &longer, &[], now), Ok(0));
         assert_eq!(uploads.take(&alice, &part(&whole, 0), &[], now), Ok(0));
     }

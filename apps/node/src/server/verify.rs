@@ -15,20 +15,20 @@ mod places;
 mod sessions;
 mod standing;
 
-use crate::control::config::Config;
+use crate::control::config::NodeConfiguration;
 use crate::control::offers::obstacle;
 use crate::control::policy::Policy;
-use crate::sessions::tables::Sheet;
-use crate::sessions::workshop::{Shipped, Workshop};
+use crate::sessions::tables::TableFile;
+use crate::sessions::workshop::{ModuleLoader, ShippedProfiles};
 use devices::Devices;
 pub(crate) use devices::not_tried;
-pub(crate) use places::Places;
+pub(crate) use places::ConfigLines;
 use sessions::Closely;
-pub(crate) use standing::Standing;
+pub(crate) use standing::CheckContext;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use weir_admission::{Name, Terms};
+use weir_admission::{AdmissionTerms, Name};
 use weir_trust::grant::Second;
 use weir_units::{Nanos, Shown as _};
 
@@ -63,13 +63,13 @@ pub struct Remarks {
 /// A configuration to check, with the profiles and shipped modules that it can name.
 pub(crate) struct Subject<'a> {
     pub(crate) path: &'a Path,
-    pub(crate) config: &'a Config,
-    pub(crate) places: &'a Places,
-    pub(crate) default: &'a Terms,
-    pub(crate) profiles: &'a BTreeMap<Name, Terms>,
-    pub(crate) shipped: Shipped,
-    pub(crate) tables: &'a [Sheet],
-    pub(crate) standing: &'a Standing,
+    pub(crate) config: &'a NodeConfiguration,
+    pub(crate) places: &'a ConfigLines,
+    pub(crate) default: &'a AdmissionTerms,
+    pub(crate) profiles: &'a BTreeMap<Name, AdmissionTerms>,
+    pub(crate) shipped: ShippedProfiles,
+    pub(crate) tables: &'a [TableFile],
+    pub(crate) standing: &'a CheckContext,
 }
 
 /// Numbers of cores, listed for people.
@@ -103,7 +103,11 @@ pub(crate) fn look(subject: &Subject<'_>) -> Remarks {
 
 /// Compiles and starts the modules of all sessions by a workshop, whose tables and messages are for this alone, and opens TAP devices. All are held until the end, as on a node.
 /// `tell` hears of each module before it is tried.
-pub(crate) fn look_closely(subject: &Subject<'_>, workshop: Workshop, tell: &mut dyn FnMut(&str)) -> Remarks {
+pub(crate) fn look_closely(
+    subject: &Subject<'_>,
+    workshop: ModuleLoader,
+    tell: &mut dyn FnMut(&str),
+) -> Remarks {
     let mut found = Remarks::default();
     found.records(subject);
     if let Err(error) = workshop.shelf.configure(subject.tables.to_vec()) {
@@ -123,7 +127,7 @@ impl Remarks {
     }
 
     /// Checks that threads can be bound to the named cores.
-    fn cores(&mut self, config: &Config, places: &Places) {
+    fn cores(&mut self, config: &NodeConfiguration, places: &ConfigLines) {
         let named = config.cpu.module_cores().into_iter().chain(config.cpu.receive);
         let missing: Vec<u16> = named.filter(|core| !can_bind(*core)).collect();
         if missing.is_empty() {
@@ -140,7 +144,7 @@ impl Remarks {
     }
 
     /// Warns of questionable parts of the operator's policy. The policy has been read, and its cases have been tried, before.
-    fn policy(&mut self, config: &Config, path: &Path, shipped: Shipped) {
+    fn policy(&mut self, config: &NodeConfiguration, path: &Path, shipped: ShippedProfiles) {
         if config.policy.is_none() && config.remote.is_none() {
             return;
         }

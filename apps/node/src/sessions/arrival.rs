@@ -14,14 +14,14 @@ mod switch;
 use crate::control::spec::SessionSpec;
 use crate::error::NodeError;
 use crate::link::LinkConfig;
-use crate::sessions::filters::Compiled;
+use crate::sessions::filters::CompiledFilters;
 use crate::sessions::leaving::Leaving;
-use crate::sessions::limits::Limits;
+use crate::sessions::limits::SessionLimits;
 use crate::sessions::node::Node;
-use crate::sessions::tables::Sheet;
+use crate::sessions::tables::TableFile;
 use crate::sessions::workshop::Prepared;
 use std::sync::Arc;
-use weir_ledger::{Digest, Event, Session as Billed};
+use weir_ledger::{Digest, LedgerEvent, SessionId as Billed};
 use weir_units::Nanos;
 use {weir_admission::Name, weir_session::MemoryReservation};
 
@@ -30,8 +30,8 @@ pub(crate) struct Arrival {
     pub(crate) spec: SessionSpec,
     /// The session's memory, which is not yet counted in the node's reservations.
     pub(crate) memory: Arc<MemoryReservation>,
-    pub(crate) limits: Arc<Limits>,
-    pub(crate) compiled: Compiled,
+    pub(crate) limits: Arc<SessionLimits>,
+    pub(crate) compiled: CompiledFilters,
     /// Its modules, with the hashes of their files.
     pub(crate) modules: Vec<(Prepared, Digest)>,
     /// Processor time that preparing it took.
@@ -47,9 +47,9 @@ pub(crate) struct Rearrangement<'a> {
     /// Links that get other rates.
     pub(crate) links: &'a [LinkConfig],
     /// The operator's present tables.
-    pub(crate) tables: &'a [Sheet],
+    pub(crate) tables: &'a [TableFile],
     /// The operator's tables after the change.
-    pub(crate) new_tables: Vec<Sheet>,
+    pub(crate) new_tables: Vec<TableFile>,
 }
 
 /// A session, with those of its modules that stop.
@@ -67,9 +67,9 @@ pub(crate) struct Switched {
     /// Sessions to close when their modules have stopped.
     pub(crate) gone: Vec<Departure>,
     /// Entries for the ledger.
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<LedgerEvent>,
     /// The operator's tables, without their bytes.
-    pub(crate) tables: Vec<Sheet>,
+    pub(crate) tables: Vec<TableFile>,
     /// Changes of tables, for people.
     pub(crate) notes: Vec<String>,
 }

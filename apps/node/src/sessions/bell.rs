@@ -6,11 +6,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Tells all modules of a session that there is something new for them.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
+pub(crate) struct SessionNotifier {
     modules: Mutex<BTreeMap<u64, Waker>>,
 }
 
-impl Bell {
+impl SessionNotifier {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Waker>> {
         self.modules.lock().unwrap_or_else(PoisonError::into_inner)
     }

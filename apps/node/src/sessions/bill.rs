@@ -2,16 +2,16 @@
 
 use crate::link;
 use crate::runner::{self, CoreThread};
-use crate::sessions::node::{Channel, Module, Node, Session, Vp};
+use crate::sessions::node::{Node, SessionChannel, SessionModule, SessionState, Vp};
 use crate::sessions::processors::ProcessorStats;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_admission::Name;
-use weir_datapath::account::Account;
+use weir_datapath::account::DeferredCharges;
 use weir_datapath::moment::Moment;
 use weir_ledger::{
-    ByteSeconds, DropCause, Event, Idle, Reserved, ReservedProcessor, Session as Billed, Usage,
+    ByteSeconds, DropCause, Idle, LedgerEvent, Reserved, ReservedProcessor, SessionId as Billed, Usage,
 };
 use weir_sched::cpu::Stats;
 use weir_trust::credential::PrefixId;
@@ -38,20 +38,20 @@ impl Interval {
 
 /// What was billed of each session so far, by its number.
 #[derive(Debug, Default)]
-pub struct Bill {
+pub struct UsageRecorder {
     before: HashMap<u64, Usage>,
 }
 
 /// What sessions used in an interval.
 #[derive(Debug, Default)]
-pub struct Used {
+pub struct IntervalUsage {
     /// What those used that did something.
     busy: Vec<(Billed, Usage)>,
     /// Those that did nothing, with the memory x time that they had.
     idle: Vec<(Billed, ByteSeconds)>,
 }
 
-impl Used {
+impl IntervalUsage {
     /// A session and what it used, if it is anything.
     fn add(&mut self, session: Billed, usage: Usage) {
         if !usage.is_idle() {
@@ -62,18 +62,18 @@ impl Used {
     }
 
     /// As the ledger has it: an entry for each session that did something, and one for many of those that did nothing.
-    pub fn events(self) -> impl Iterator<Item = Event> {
-        let usage = |(session, usage)| Event::Usage { session, intervals: 1, usage: Box::new(usage) };
-        let idle = Idle::of(self.idle).into_iter().map(|idle| Event::Idle { idle });
+    pub fn events(self) -> impl Iterator<Item = LedgerEvent> {
+        let usage = |(session, usage)| LedgerEvent::Usage { session, intervals: 1, usage: Box::new(usage) };
+        let idle = Idle::of(self.idle).into_iter().map(|idle| LedgerEvent::Idle { idle });
         self.busy.into_iter().map(usage).chain(idle)
     }
 }
 
-impl Bill {
+impl UsageRecorder {
     /// What each session used in an interval of this length. One that has memory reserved has always used something.
-    pub fn usages(&mut self, node: &Node, interval: Nanos) -> Used {
+    pub fn usages(&mut self, node: &Node, interval: Nanos) -> IntervalUsage {
         let stats = node.processor_stats(node.sessions.values());
-        let mut all = Used::default();
+        let mut all = IntervalUsage::default();
         for (name, session) in &node.sessions {
             let usage = self.part(&stats, session, interval);
             all.add(Billed { name: name.clone(), id: session.id }, usage);
@@ -82,14 +82,20 @@ impl Bill {
     }
 
     /// What one session used since it was billed last.
-    pub fn usage(&mut self, node: &Node, name: &Name, session: &Session, interval: Nanos) -> Used {
-        let mut one = Used::default();
+    pub fn usage(
+        &mut self,
+        node: &Node,
+        name: &Name,
+        session: &SessionState,
+        interval: Nanos,
+    ) -> IntervalUsage {
+        let mut one = IntervalUsage::default();
         let usage = self.part(&node.processor_stats(std::iter::once(session)), session, interval);
         one.add(Billed { name: name.clone(), id: session.id }, usage);
         one
     }
 
-    fn part(&mut self, stats: &ProcessorStats, session: &Session, interval: Nanos) -> Usage {
+    fn part(&mut self, stats: &ProcessorStats, session: &SessionState, interval: Nanos) -> Usage {
         let mut usage = self.added(session.id, used(session, stats));
         usage.memory = ByteSeconds::of(session.memory.take_peak(), interval);
         let mut told = lock(&session.told);
@@ -130,10 +136,10 @@ impl Node {
 
     /// Takes processor time that stands on the accounts of holders from the next slices of their oldest sessions, where they have any.
     pub(crate) fn debit(&self, mut debts: BTreeMap<PrefixId, Nanos>) {
-        let owned = |there: &&Session| {
+        let owned = |there: &&SessionState| {
             there.owner.as_ref().is_some_and(|owner| debts.contains_key(&owner.credential.id()))
         };
-        let mut sessions: Vec<&Session> = self.sessions.values().filter(owned).collect();
+        let mut sessions: Vec<&SessionState> = self.sessions.values().filter(owned).collect();
         sessions.sort_unstable_by_key(|there| there.id);
         for there in sessions {
             let Some(vp) = there.vps.values().next() else { continue };
@@ -178,7 +184,7 @@ fn take_from(cores: &[CoreThread], vp: &Vp, used: Nanos) {
 
 /// Adds what a module used since it was loaded, with the time that others' threads spent for it, but not that on its virtual processor, which is
 /// counted there.
-pub fn add_module(used: &mut Usage, module: &Module) {
+pub fn add_module(used: &mut Usage, module: &SessionModule) {
     let (tally, written) = (&module.tally, &module.written);
     add_account(used, &module.account);
     for (sum, counter) in [
@@ -209,13 +215,13 @@ pub fn add_module(used: &mut Usage, module: &Module) {
 }
 
 /// Adds the time that others' threads spent.
-fn add_account(used: &mut Usage, account: &Account) {
+fn add_account(used: &mut Usage, account: &DeferredCharges) {
     used.cpu.0 = used.cpu.0.saturating_add(account.total().0);
     used.receive.0 = used.receive.0.saturating_add(account.receiving().0);
 }
 
 /// Adds what was used and lost for a channel since it was made, beside what its modules did.
-pub fn add_channel(used: &mut Usage, channel: &Channel) {
+pub fn add_channel(used: &mut Usage, channel: &SessionChannel) {
     let tally = &channel.tally;
     add_account(used, &channel.account);
     used.packets_in = used.packets_in.saturating_add(tally.passed.load(Ordering::Relaxed));
@@ -226,7 +232,7 @@ pub fn add_channel(used: &mut Usage, channel: &Channel) {
 }
 
 /// Adds what a virtual processor had.
-pub fn add_processor(used: &mut Usage, stats: &Stats, account: &runner::Account) {
+pub fn add_processor(used: &mut Usage, stats: &Stats, account: &runner::TimeSettlement) {
     // What it did for others and they pay is on their bills.
     used.cpu.0 += (stats.used().0 + account.owed.0).saturating_sub(account.earned.0);
     used.stolen.0 += stats.stolen.0 + account.stolen.0;
@@ -234,7 +240,7 @@ pub fn add_processor(used: &mut Usage, stats: &Stats, account: &runner::Account)
 }
 
 /// The usage of a session since it was created: what metrics and status show, and what its bills add up to. Its memory is that of the intervals that have been billed.
-pub(crate) fn used(session: &Session, stats: &ProcessorStats) -> Usage {
+pub(crate) fn used(session: &SessionState, stats: &ProcessorStats) -> Usage {
     let mut used = session.gone.clone();
     used.refusals += session.refusals;
     used.compile.0 = used.compile.0.saturating_add(session.compiled.0);
@@ -265,7 +271,7 @@ fn lock(told: &Mutex<Usage>) -> MutexGuard<'_, Usage> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use weir_ledger::{Entry, Summary};
+    use weir_ledger::{LedgerEntry, UsageSummary};
     use weir_units::Bytes;
 
     #[test]
@@ -316,11 +322,11 @@ mod tests {
         fn bills_of_all_intervals_add_up_to_what_each_session_used(
             intervals in proptest::collection::vec((1..1_000u64, proptest::collection::vec(any_interval(), 5)), 1..20),
         ) {
-            let (mut bill, mut summary) = (Bill::default(), Summary::default());
+            let (mut bill, mut summary) = (UsageRecorder::default(), UsageSummary::default());
             let mut totals = vec![(Usage::default(), ByteSeconds::default(), 0); 5];
             let last = intervals.len() - 1;
             for (at, (time, sessions)) in intervals.into_iter().enumerate() {
-                let mut all = Used::default();
+                let mut all = IntervalUsage::default();
                 let mut busy = 0;
                 for (id, (total, (cpu, packets, lost, answers, memory))) in (0..).zip(totals.iter_mut().zip(sessions)) {
                     let (used, held, intervals) = total;
@@ -338,11 +344,11 @@ mod tests {
                     busy += usize::from(!usage.is_idle());
                     all.add(billed(id), usage);
                 }
-                let events: Vec<Event> = all.events().collect();
+                let events: Vec<LedgerEvent> = all.events().collect();
                 prop_assert!(events.len() <= busy + 1, "{events:?}");
                 for event in events {
                     let end = Timestamp(at as u64 + 1);
-                    summary.add(&Entry { sequence: 1, node: Name::new("n").unwrap(), begin: end, end, event });
+                    summary.add(&LedgerEntry { sequence: 1, node: Name::new("n").unwrap(), begin: end, end, event });
                 }
             }
             for (id, (mut total, held, intervals)) in (0..).zip(totals) {

@@ -4,12 +4,12 @@ use crate::control::protocol::Change;
 use crate::control::spec::{ChannelSpec, ProcessorSpec};
 use crate::error::NodeError;
 use crate::server::log::warn;
-use crate::sessions::filters::Compiled;
-use crate::sessions::node::{Channel, Node, Session, Vp};
+use crate::sessions::filters::CompiledFilters;
+use crate::sessions::node::{Node, SessionChannel, SessionState, Vp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_datapath::egress::Outlet;
+use weir_datapath::egress::TxPacketSink;
 use {
     weir_admission::Name,
     weir_session::{MemoryReservation, MemoryState},
@@ -25,19 +25,19 @@ struct Done {
     vps: BTreeMap<Name, Vp>,
     vps_before: Vec<(Name, Option<Vp>)>,
     /// Those that channels took the place of.
-    channels_before: Vec<(Name, Option<Channel>)>,
+    channels_before: Vec<(Name, Option<SessionChannel>)>,
 }
 
 impl Node {
     /// Changes what a session has reserved, and what it may do. Nothing of it is done where a part cannot be.
-    pub(crate) fn change(&mut self, change: &Change, compiled: &Compiled) -> Result<(), NodeError> {
+    pub(crate) fn change(&mut self, change: &Change, compiled: &CompiledFilters) -> Result<(), NodeError> {
         let changed = self.make_change(change, compiled);
         // Those that have gone, or that were made and are not to come.
         self.forget_selections();
         changed
     }
 
-    fn make_change(&mut self, change: &Change, compiled: &Compiled) -> Result<(), NodeError> {
+    fn make_change(&mut self, change: &Change, compiled: &CompiledFilters) -> Result<(), NodeError> {
         let name = &change.session;
         let there = self.sessions.get(name).ok_or_else(|| NodeError::NoSession(name.clone()))?;
         // Nothing more comes to it or goes out of it.
@@ -114,7 +114,7 @@ impl Node {
     }
 
     /// Puts these in the place of those of their names, and has packets go there.
-    fn change_channels(&mut self, channels: Vec<Channel>, done: &mut Done) -> Result<(), NodeError> {
+    fn change_channels(&mut self, channels: Vec<SessionChannel>, done: &mut Done) -> Result<(), NodeError> {
         let Some(session) = self.sessions.get_mut(&done.session) else { return Ok(()) };
         for channel in channels {
             let name = channel.spec.name.clone();
@@ -168,13 +168,13 @@ impl Node {
 }
 
 /// Where the outputs of a module lead, by their places in its manifest: to those of its session with their names.
-pub(crate) fn leading(outputs: &[Name], ways: &[(Name, Outlet)]) -> Vec<Option<Outlet>> {
+pub(crate) fn leading(outputs: &[Name], ways: &[(Name, TxPacketSink)]) -> Vec<Option<TxPacketSink>> {
     let way = |name: &Name| ways.iter().find(|(known, _)| known == name).map(|(_, outlet)| outlet.clone());
     outputs.iter().map(way).collect()
 }
 
 /// Whether no module has the memory of a channel's packets, if there is one of that name.
-fn check_idle(session: &Session, channel: &ChannelSpec) -> Result<(), NodeError> {
+fn check_idle(session: &SessionState, channel: &ChannelSpec) -> Result<(), NodeError> {
     let mut modules = session.modules.values().chain(session.leaving.values());
     match modules.find(|module| module.spec.channel == channel.name) {
         None => Ok(()),

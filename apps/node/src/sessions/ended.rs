@@ -1,38 +1,38 @@
 //! Modules that the node ended. They stay visible, with their last counters, so that an alert can name them.
 
-use crate::control::protocol::ModuleShot;
+use crate::control::protocol::ModuleStatus;
 use crate::control::spec::PARTS_MAX;
-use crate::guest::Tally;
-use crate::sessions::node::Module;
-use crate::sessions::writer::Written;
+use crate::guest::TaskCounters;
+use crate::sessions::node::SessionModule;
+use crate::sessions::writer::WriteCounters;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_admission::Name;
-use weir_datapath::account::Account;
+use weir_datapath::account::DeferredCharges;
 use weir_ledger::Unloaded;
 
 /// The last modules of a session that ended, and not by request.
 #[derive(Debug, Default)]
-pub(crate) struct Ended(Vec<(Name, Kept)>);
+pub(crate) struct StoppedModules(Vec<(Name, Kept)>);
 
 /// An ended module, as it is shown.
 #[derive(Debug)]
 struct Kept {
-    shot: ModuleShot,
-    counters: Counters,
+    shot: ModuleStatus,
+    counters: StopCounters,
 }
 
 /// The counters of a module, which count until it has stopped.
 #[derive(Clone, Debug)]
-pub(crate) struct Counters {
-    tally: Arc<Tally>,
-    account: Arc<Account>,
-    written: Arc<Written>,
+pub(crate) struct StopCounters {
+    tally: Arc<TaskCounters>,
+    account: Arc<DeferredCharges>,
+    written: Arc<WriteCounters>,
 }
 
-impl Ended {
+impl StoppedModules {
     /// Adds a module that ends, unless it ends by request or with its session.
-    pub(crate) fn add(&mut self, name: &Name, module: &Module, reason: Unloaded) {
+    pub(crate) fn add(&mut self, name: &Name, module: &SessionModule, reason: Unloaded) {
         let state = match reason {
             Unloaded::Strikes => "ended: over its limits too often",
             Unloaded::ProcessEnded => "ended: its process has ended",
@@ -44,8 +44,8 @@ impl Ended {
         if self.0.len() >= PARTS_MAX {
             self.0.remove(0);
         }
-        let counters = Counters::of(module);
-        let shot = ModuleShot { state: state.to_owned(), streams: Vec::new(), ..shot(name, module) };
+        let counters = StopCounters::of(module);
+        let shot = ModuleStatus { state: state.to_owned(), streams: Vec::new(), ..shot(name, module) };
         self.0.push((name.clone(), Kept { shot, counters }));
     }
 
@@ -57,7 +57,7 @@ impl Ended {
     }
 
     /// The modules' status, for replies and metrics.
-    pub(crate) fn shots(&self) -> Vec<ModuleShot> {
+    pub(crate) fn shots(&self) -> Vec<ModuleStatus> {
         let shot = |(_, kept): &(Name, Kept)| {
             let mut shot = kept.shot.clone();
             kept.counters.fill(&mut shot);
@@ -69,8 +69,8 @@ impl Ended {
     }
 }
 
-impl Counters {
-    fn of(module: &Module) -> Self {
+impl StopCounters {
+    fn of(module: &SessionModule) -> Self {
         Self {
             tally: Arc::clone(&module.tally),
             account: Arc::clone(&module.account),
@@ -78,7 +78,7 @@ impl Counters {
         }
     }
 
-    fn fill(&self, shot: &mut ModuleShot) {
+    fn fill(&self, shot: &mut ModuleStatus) {
         let (tally, get) = (&self.tally, |counter: &AtomicU64| counter.load(Ordering::Relaxed));
         shot.packets = get(&tally.packets);
         shot.records = get(&tally.records);
@@ -95,17 +95,17 @@ impl Counters {
 }
 
 /// A module's status, for replies and metrics.
-pub(crate) fn shot(name: &Name, module: &Module) -> ModuleShot {
+pub(crate) fn shot(name: &Name, module: &SessionModule) -> ModuleStatus {
     let is_ended = module.tally.ended.load(Ordering::Relaxed) != 0;
-    let mut shot = ModuleShot {
+    let mut shot = ModuleStatus {
         name: name.to_string(),
         module: module.title.clone(),
         tier: module.tier.name().to_owned(),
         state: if is_ended { "unloaded" } else { "running" }.to_owned(),
         isolation: module.isolation.clone(),
         streams: module.streams.iter().map(Name::to_string).collect(),
-        ..ModuleShot::default()
+        ..ModuleStatus::default()
     };
-    Counters::of(module).fill(&mut shot);
+    StopCounters::of(module).fill(&mut shot);
     shot
 }

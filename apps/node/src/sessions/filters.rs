@@ -6,13 +6,13 @@
 use crate::error::NodeError;
 use crate::plan::PlanError;
 use crate::sessions::metered::metered;
-use crate::sessions::view::Lens;
+use crate::sessions::view::KeyedView;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_admission::Name;
-use weir_demux::Program;
+use weir_demux::FilterProgram;
 use weir_netio::compile_filter;
-use weir_os::Meter;
+use weir_os::CpuMeter;
 use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
 use weir_wire::view::{Transform, ViewKey};
@@ -25,7 +25,7 @@ type Key = (String, LinkType);
 
 /// What has to be made before the node is held.
 #[derive(Clone, Debug)]
-pub(crate) enum Wanted {
+pub(crate) enum FilterRequest {
     /// A text that has to be compiled, and for whom.
     Filter {
         /// For whom.
@@ -34,7 +34,7 @@ pub(crate) enum Wanted {
         key: Key,
     },
     /// What shows packets by a view, whose tables take a millisecond or ten.
-    Lens(Lens, Box<ViewKey>),
+    Lens(KeyedView, Box<ViewKey>),
 }
 
 /// Whose filter is wrong, where it is.
@@ -46,16 +46,16 @@ pub(crate) enum Of {
 
 /// Compiles filters, and keeps the last ones.
 #[derive(Debug, Default)]
-pub(crate) struct Filters {
+pub(crate) struct RequestFilters {
     /// The newest last.
-    kept: Mutex<VecDeque<(Key, Arc<Program>)>>,
+    kept: Mutex<VecDeque<(Key, Arc<FilterProgram>)>>,
 }
 
 /// Filters that are compiled, and what shows packets, for one request.
 #[derive(Debug, Default)]
-pub(crate) struct Compiled {
-    programs: HashMap<Key, Arc<Program>>,
-    transforms: HashMap<Lens, Transform>,
+pub(crate) struct CompiledFilters {
+    programs: HashMap<Key, Arc<FilterProgram>>,
+    transforms: HashMap<KeyedView, Transform>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -67,13 +67,13 @@ pub(crate) fn essential(text: &str) -> Option<&str> {
     Some(text.trim()).filter(|text| !text.is_empty())
 }
 
-impl Filters {
+impl RequestFilters {
     /// All of these, where they are kept; none where one is not.
-    pub(crate) fn kept(&self, wanted: &[Wanted]) -> Option<Compiled> {
+    pub(crate) fn kept(&self, wanted: &[FilterRequest]) -> Option<CompiledFilters> {
         let kept = lock(&self.kept);
-        let mut compiled = Compiled::default();
+        let mut compiled = CompiledFilters::default();
         for wanted in wanted {
-            let Wanted::Filter { key, .. } = wanted else { return None };
+            let FilterRequest::Filter { key, .. } = wanted else { return None };
             let (_, program) = kept.iter().find(|(there, _)| there == key)?;
             compiled.programs.insert(key.clone(), Arc::clone(program));
         }
@@ -81,12 +81,16 @@ impl Filters {
     }
 
     /// Compiles all of these, and takes the processor time off `meter`. Stops at the first filter that cannot be compiled, and returns its error.
-    pub(crate) fn compile(&self, wanted: Vec<Wanted>, meter: &mut dyn Meter) -> Result<Compiled, NodeError> {
-        let mut compiled = Compiled::default();
+    pub(crate) fn compile(
+        &self,
+        wanted: Vec<FilterRequest>,
+        meter: &mut dyn CpuMeter,
+    ) -> Result<CompiledFilters, NodeError> {
+        let mut compiled = CompiledFilters::default();
         for wanted in wanted {
             let (of, key) = match wanted {
-                Wanted::Filter { of, key } => (of, key),
-                Wanted::Lens(lens, key) => {
+                FilterRequest::Filter { of, key } => (of, key),
+                FilterRequest::Lens(lens, key) => {
                     metered(meter, |_| {
                         compiled.transforms.entry(lens).or_insert_with(|| Transform::new(lens.view, &key));
                     });
@@ -109,7 +113,7 @@ impl Filters {
         Ok(compiled)
     }
 
-    fn program(&self, key: &Key, meter: &mut dyn Meter) -> Result<Arc<Program>, PlanError> {
+    fn program(&self, key: &Key, meter: &mut dyn CpuMeter) -> Result<Arc<FilterProgram>, PlanError> {
         if let Some((_, program)) = lock(&self.kept).iter().find(|(kept, _)| kept == key) {
             return Ok(Arc::clone(program));
         }
@@ -130,14 +134,14 @@ impl Filters {
     }
 }
 
-impl Compiled {
+impl CompiledFilters {
     /// The program that accepts what all of these texts select; everything, where there is none.
     pub(crate) fn all<'a>(
         &self,
         texts: impl IntoIterator<Item = &'a str>,
         link_type: LinkType,
-    ) -> Result<Arc<Program>, PlanError> {
-        let mut joined: Option<Arc<Program>> = None;
+    ) -> Result<Arc<FilterProgram>, PlanError> {
+        let mut joined: Option<Arc<FilterProgram>> = None;
         for text in texts.into_iter().filter_map(essential) {
             let key = (text.to_owned(), link_type);
             let program = self.programs.get(&key).ok_or(PlanError::Another)?;
@@ -146,16 +150,16 @@ impl Compiled {
                 Some(joined) => Arc::new(joined.and(program)?),
             });
         }
-        Ok(joined.unwrap_or_else(|| Arc::new(Program::everything())))
+        Ok(joined.unwrap_or_else(|| Arc::new(FilterProgram::everything())))
     }
 
     /// The memory that has what shows packets so.
-    pub(crate) fn memory(&self, lens: &Lens) -> Bytes {
+    pub(crate) fn memory(&self, lens: &KeyedView) -> Bytes {
         self.transforms.get(lens).map_or(Bytes(0), Transform::memory)
     }
 
     /// What shows packets so, with a memory of its own.
-    pub(crate) fn transform(&self, lens: &Lens) -> Option<Transform> {
+    pub(crate) fn transform(&self, lens: &KeyedView) -> Option<Transform> {
         self.transforms.get(lens).cloned()
     }
 }
@@ -169,20 +173,20 @@ mod tests {
         (text.to_owned(), LinkType::Ethernet)
     }
 
-    fn wanted(text: &str) -> Vec<Wanted> {
-        vec![Wanted::Filter { of: Of::Channel(Name::new("main").unwrap()), key: key(text) }]
+    fn wanted(text: &str) -> Vec<FilterRequest> {
+        vec![FilterRequest::Filter { of: Of::Channel(Name::new("main").unwrap()), key: key(text) }]
     }
 
     /// Accepts packets that begin with this byte.
-    fn first_byte(byte: u32) -> Program {
+    fn first_byte(byte: u32) -> FilterProgram {
         let code = |code, jt, jf, k| Instruction { code, jt, jf, k };
-        Program::new(&[code(0x30, 0, 0, 0), code(0x15, 0, 1, byte), code(6, 0, 0, 1), code(6, 0, 0, 0)])
+        FilterProgram::new(&[code(0x30, 0, 0, 0), code(0x15, 0, 1, byte), code(6, 0, 0, 1), code(6, 0, 0, 0)])
             .unwrap()
     }
 
     #[test]
     fn what_is_kept_is_not_compiled_again_and_only_so_much_is_kept() {
-        let filters = Filters::default();
+        let filters = RequestFilters::default();
         lock(&filters.kept).push_back((key("udp"), Arc::new(first_byte(1))));
         let mut used = Nanos(0);
         let compiled = filters.compile(wanted("udp"), &mut used).unwrap();
@@ -197,14 +201,14 @@ mod tests {
         *lock(&filters.kept) = kept;
         // For other packets it is another program.
         let of = Of::Output(Name::new("up").unwrap());
-        let raw = Wanted::Filter { of: of.clone(), key: ("udp".to_owned(), LinkType::Raw) };
+        let raw = FilterRequest::Filter { of: of.clone(), key: ("udp".to_owned(), LinkType::Raw) };
         let raw = filters.compile(vec![raw], &mut used).unwrap();
         assert_ne!(*raw.all(["udp"], LinkType::Raw).unwrap(), first_byte(1));
         assert!(used > Nanos(0), "compiling is debited");
         assert_eq!(lock(&filters.kept).len(), 2);
         // A text that is no filter is an error with its place, and is not kept.
         let before = used;
-        let wrong = Wanted::Filter { of, key: ("udp prot 5".to_owned(), LinkType::Raw) };
+        let wrong = FilterRequest::Filter { of, key: ("udp prot 5".to_owned(), LinkType::Raw) };
         let error = filters.compile(vec![wrong], &mut used).unwrap_err().to_string();
         assert!(error.contains("output channel `up`") && error.contains("at byte 4"), "{error}");
         assert!(used > before, "so is what was refused");
@@ -218,10 +222,10 @@ mod tests {
     #[test]
     fn all_texts_have_to_match_and_empty_ones_say_nothing() {
         let programs = [(key("a"), Arc::new(first_byte(1))), (key("b"), Arc::new(first_byte(2)))].into();
-        let compiled = Compiled { programs, ..Compiled::default() };
+        let compiled = CompiledFilters { programs, ..CompiledFilters::default() };
         let all = |texts: &[&str]| compiled.all(texts.iter().copied(), LinkType::Ethernet);
-        assert_eq!(*all(&[]).unwrap(), Program::everything());
-        assert_eq!(*all(&["", " \n"]).unwrap(), Program::everything());
+        assert_eq!(*all(&[]).unwrap(), FilterProgram::everything());
+        assert_eq!(*all(&["", " \n"]).unwrap(), FilterProgram::everything());
         assert_eq!(*all(&[" a ", ""]).unwrap(), first_byte(1));
         assert_eq!(*all(&["a", "b"]).unwrap(), first_byte(1).and(&first_byte(2)).unwrap());
         assert!(matches!(all(&["a", "c"]), Err(PlanError::Another)));
@@ -229,8 +233,8 @@ mod tests {
 
     #[test]
     fn filters_of_one_request_share_its_budget() {
-        let filters = Filters::default();
-        let mut budget = weir_os::Budget::new(Nanos(5));
+        let filters = RequestFilters::default();
+        let mut budget = weir_os::CpuBudget::new(Nanos(5));
         budget.spend(Nanos(5));
         let error = filters.compile(wanted("udp"), &mut budget).unwrap_err().to_string();
         assert!(error.contains("all that this request has to have compiled"), "{error}");

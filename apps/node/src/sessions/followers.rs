@@ -4,8 +4,8 @@
 //! some, and is told how many and where.
 
 use crate::control::protocol::Reply;
-use crate::control::spec::Given;
-use crate::outbox::Load;
+use crate::control::spec::TomlValue;
+use crate::outbox::BytesInFlight;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::time::Duration;
 use weir_units::Bytes;
 use {
-    weir_admission::{Field, FieldValue, Stream},
+    weir_admission::{DeclaredStream, FieldValue, StreamField},
     weir_session::Record,
 };
 
@@ -28,24 +28,24 @@ const EACH: u64 = 64;
 #[derive(Debug)]
 pub(crate) struct Follower {
     stream: u16,
-    rows: SyncSender<Told>,
+    rows: SyncSender<FollowedRecord>,
     waiting: Arc<AtomicU64>,
     missed: Arc<AtomicU64>,
 }
 
 /// What a follower is told. It takes room until this is gone.
 #[derive(Debug)]
-pub struct Told {
+pub struct FollowedRecord {
     /// A row, or how many are missing here.
     pub reply: Reply,
     /// Its bytes.
-    pub(crate) load: Load,
+    pub(crate) load: BytesInFlight,
 }
 
 /// What waits for a follower, and what it missed.
 #[derive(Debug)]
 pub struct Following {
-    rows: Receiver<Told>,
+    rows: Receiver<FollowedRecord>,
     missed: Arc<AtomicU64>,
 }
 
@@ -55,7 +55,7 @@ impl Following {
     /// # Errors
     ///
     /// Nothing has come within that time, or nothing will.
-    pub(crate) fn next(&self, within: Duration) -> Result<Told, RecvTimeoutError> {
+    pub(crate) fn next(&self, within: Duration) -> Result<FollowedRecord, RecvTimeoutError> {
         self.rows.recv_timeout(within)
     }
 
@@ -82,7 +82,7 @@ impl Follower {
     }
 
     /// Tells it of a row of a stream, if it is the one that it follows, and there is room. Says whether it is there still.
-    pub(crate) fn offer(&self, stream: u16, row: impl FnOnce() -> BTreeMap<String, Given>) -> bool {
+    pub(crate) fn offer(&self, stream: u16, row: impl FnOnce() -> BTreeMap<String, TomlValue>) -> bool {
         if self.stream != stream {
             return true;
         }
@@ -119,7 +119,7 @@ impl Follower {
         if waiting > EACH && waiting.saturating_add(bytes) > BYTES_MAX.0 {
             return Offered::Full;
         }
-        match self.rows.try_send(Told { reply, load: Load::on(&self.waiting, bytes) }) {
+        match self.rows.try_send(FollowedRecord { reply, load: BytesInFlight::on(&self.waiting, bytes) }) {
             Ok(()) => Offered::Taken,
             Err(TrySendError::Full(_)) => Offered::Full,
             Err(TrySendError::Disconnected(_)) => Offered::Gone,
@@ -128,31 +128,32 @@ impl Follower {
 }
 
 /// What a value takes beside its place, in bytes.
-fn size(value: &Given) -> u64 {
+fn size(value: &TomlValue) -> u64 {
     match value {
-        Given::Text(text) => text.len() as u64,
-        Given::List(values) => values.iter().map(|value| EACH + size(value)).sum(),
-        Given::Bool(_) | Given::Whole(_) | Given::Number(_) => 0,
+        TomlValue::Text(text) => text.len() as u64,
+        TomlValue::List(values) => values.iter().map(|value| EACH + size(value)).sum(),
+        TomlValue::Bool(_) | TomlValue::Whole(_) | TomlValue::Number(_) => 0,
     }
 }
 
 /// A row by its fields' names. Bytes are hexadecimal digits; integers beyond JSON's are text.
-pub(crate) fn fields(stream: &Stream, record: &Record<'_>) -> BTreeMap<String, Given> {
-    let value = |field: &Field, value: FieldValue<'_>| match value {
+pub(crate) fn fields(stream: &DeclaredStream, record: &Record<'_>) -> BTreeMap<String, TomlValue> {
+    let value = |field: &StreamField, value: FieldValue<'_>| match value {
         FieldValue::Unsigned(value) => {
-            i64::try_from(value).map_or_else(|_| Given::Text(value.to_string()), Given::Whole)
+            i64::try_from(value).map_or_else(|_| TomlValue::Text(value.to_string()), TomlValue::Whole)
         }
-        FieldValue::Signed(value) => Given::Whole(value),
-        FieldValue::Float(value) if value.is_finite() => Given::Number(value),
-        FieldValue::Float(value) => Given::Text(value.to_string()),
-        FieldValue::Bool(value) => Given::Bool(value),
+        FieldValue::Signed(value) => TomlValue::Whole(value),
+        FieldValue::Float(value) if value.is_finite() => TomlValue::Number(value),
+        FieldValue::Float(value) => TomlValue::Text(value.to_string()),
+        FieldValue::Bool(value) => TomlValue::Bool(value),
         FieldValue::Ip(address) => {
-            Given::Text(address.to_ipv4_mapped().map_or_else(|| address.to_string(), |v4| v4.to_string()))
+            TomlValue::Text(address.to_ipv4_mapped().map_or_else(|| address.to_string(), |v4| v4.to_string()))
         }
-        FieldValue::Bytes(bytes) => Given::Text(field.text(bytes)),
+        FieldValue::Bytes(bytes) => TomlValue::Text(field.text(bytes)),
     };
-    let named =
-        |field: &Field| Some((field.name.to_string(), value(field, field.read(record.row, record.tail)?)));
+    let named = |field: &StreamField| {
+        Some((field.name.to_string(), value(field, field.read(record.row, record.tail)?)))
+    };
     stream.fields.iter().filter_map(named).collect()
 }
 
@@ -160,8 +161,8 @@ pub(crate) fn fields(stream: &Stream, record: &Record<'_>) -> BTreeMap<String, G
 mod tests {
     use super::*;
 
-    fn row(number: i64, len: usize) -> BTreeMap<String, Given> {
-        let fields = [("number", Given::Whole(number)), ("text", Given::Text("x".repeat(len)))];
+    fn row(number: i64, len: usize) -> BTreeMap<String, TomlValue> {
+        let fields = [("number", TomlValue::Whole(number)), ("text", TomlValue::Text("x".repeat(len)))];
         fields.map(|(name, value)| (name.to_owned(), value)).into()
     }
 
@@ -172,7 +173,7 @@ mod tests {
             match told.reply {
                 Reply::Missed { rows } => *before += i64::try_from(rows).unwrap(),
                 Reply::Record(row) => {
-                    assert_eq!(row["number"], Given::Whole(*before));
+                    assert_eq!(row["number"], TomlValue::Whole(*before));
                     *before += 1;
                     rows += 1;
                 }
@@ -193,9 +194,9 @@ mod tests {
             (b"aba\xffb", "6162", "a\u{fffd}b"),
         ] {
             let row: Vec<u8> = [0u32, 2, 2, 3].into_iter().flat_map(u32::to_le_bytes).collect();
-            let record = Record { order: weir_session::Order::packet(0), stream: 0, row: &row, tail };
+            let record = Record { order: weir_session::RecordOrder::packet(0), stream: 0, row: &row, tail };
             let expected = [("b", digits), ("s", string)]
-                .map(|(name, text)| (name.to_owned(), Given::Text(text.to_owned())));
+                .map(|(name, text)| (name.to_owned(), TomlValue::Text(text.to_owned())));
             assert_eq!(super::fields(&stream, &record), expected.into());
         }
     }

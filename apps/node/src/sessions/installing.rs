@@ -3,12 +3,12 @@
 use crate::control::authority::Signed;
 use crate::control::spec::ModuleSpec;
 use crate::error::NodeError;
-use crate::guest::{Guest, Inbox, Output, Standing, Tally};
+use crate::guest::{BatchOutput, Inbox, ModuleTask, ShedPriority, TaskCounters};
 use crate::intake;
-use crate::outbox::Outbox;
+use crate::outbox::RecordSender;
 use crate::runner::Runner;
 use crate::sessions::change::leading;
-use crate::sessions::node::{Channel, Module, Node, Session, Vp};
+use crate::sessions::node::{Node, SessionChannel, SessionModule, SessionState, Vp};
 use crate::sessions::processors::share;
 use crate::sessions::view;
 use crate::sessions::workshop::Prepared;
@@ -16,11 +16,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError};
 use weir_admission::{Name, Tier};
-use weir_datapath::account::Account;
-use weir_datapath::plan::Sight;
+use weir_datapath::account::DeferredCharges;
+use weir_datapath::plan::Visibility;
 use weir_datapath::preprocess::Preprocessor;
-use weir_datapath::seat::{Seat, SeatError};
-use weir_netio::{DescriptorRing, PacketRoom};
+use weir_datapath::seat::{BatchDriver, BatchError};
+use weir_netio::{DescriptorRing, PacketBuffers};
 use weir_trust::credential::PrefixId;
 use weir_units::{Bytes, Nanos};
 
@@ -31,18 +31,18 @@ pub(crate) struct Fresh {
     /// The number of the selection that is shown to it alone.
     shown: u64,
     /// The limit on the memory of its waiting packets, if there is one.
-    waiting: Option<Arc<PacketRoom>>,
+    waiting: Option<Arc<PacketBuffers>>,
 }
 
 /// A module that is ready to run, and not yet on its core.
-pub(crate) struct Ready {
+pub(crate) struct PreparedModule {
     number: u64,
-    guest: Guest,
+    guest: ModuleTask,
     vp: Vp,
-    outputs: Sender<Output>,
+    outputs: Sender<BatchOutput>,
 }
 
-impl Ready {
+impl PreparedModule {
     /// Closes the files of a module that is not to run.
     pub(crate) fn discard(self) {
         crate::sessions::writer::close(&self.outputs, self.number);
@@ -53,7 +53,12 @@ impl Ready {
 pub(crate) type Settle = Box<dyn FnOnce(&mut Runner) -> bool + Send>;
 
 /// Checks that a session has room for a module of this name beside the present ones. With `goes_on`, the channel forwards packets, so it takes one module.
-fn check_beside(there: &Session, spec: &ModuleSpec, name: &Name, goes_on: bool) -> Result<(), NodeError> {
+fn check_beside(
+    there: &SessionState,
+    spec: &ModuleSpec,
+    name: &Name,
+    goes_on: bool,
+) -> Result<(), NodeError> {
     let session = &there.spec.name;
     if there.modules.contains_key(name) {
         return Err(NodeError::ModuleExists { session: session.clone(), module: name.clone() });
@@ -135,7 +140,7 @@ impl Node {
     }
 
     /// The longest time by which a module on this channel exceeds a budget: in a call or in the intake of a packet, never in both.
-    pub(crate) fn overrun_of(&self, prepared: &Prepared, channel: &Channel) -> Nanos {
+    pub(crate) fn overrun_of(&self, prepared: &Prepared, channel: &SessionChannel) -> Nanos {
         let taking_in = intake::longest_for(&channel.spec, channel.screens.len());
         let taking_in = taking_in.map_or(Nanos(0), |fuel| self.workshop.pace.calibration.time(fuel));
         prepared.longest.call.max(taking_in)
@@ -144,11 +149,11 @@ impl Node {
     /// Makes a module ready to run in a session, which need not be on the node yet.
     pub(crate) fn build(
         &self,
-        there: &Session,
+        there: &SessionState,
         prepared: Prepared,
         signed: Option<Signed>,
         fresh: Fresh,
-    ) -> Result<(Name, Module, Ready), NodeError> {
+    ) -> Result<(Name, SessionModule, PreparedModule), NodeError> {
         let session = &there.spec.name;
         let changed = || NodeError::Changed(session.clone());
         let channel = there.channels.get(&prepared.spec.channel).ok_or_else(changed)?;
@@ -171,14 +176,14 @@ impl Node {
         let transformed = intake.as_ref().and_then(Preprocessor::transformed);
         let tick = admitted.tick().map(|period| period.0);
         let queue = Arc::new(channel.spec.new_queue().with(self.overflow(there, channel, waiting)?));
-        let (tally, account): (Arc<Tally>, Arc<Account>) = Default::default();
+        let (tally, account): (Arc<TaskCounters>, Arc<DeferredCharges>) = Default::default();
         let standing =
-            Standing { priority: Arc::clone(&there.priority), channel: Arc::clone(&channel.tally) };
+            ShedPriority { priority: Arc::clone(&there.priority), channel: Arc::clone(&channel.tally) };
         let outputs = self.writer.outputs().ok_or_else(changed)?;
         let core = self.cores.get(vp.core).ok_or_else(changed)?;
-        tenant.bind(core.number()).map_err(SeatError::from)?;
+        tenant.bind(core.number()).map_err(BatchError::from)?;
         let isolation = tenant.isolation();
-        let seat = Seat::new(tenant, &ring, tick)?;
+        let seat = BatchDriver::new(tenant, &ring, tick)?;
         let guest = fresh.guest;
         let manifest = admitted.manifest();
         let written = self.writer.open(
@@ -189,7 +194,7 @@ impl Node {
             &self.records,
             Arc::clone(&account),
         )?;
-        let module = Module {
+        let module = SessionModule {
             guest,
             title: format!("{} {}", manifest.name, manifest.version),
             tier: admitted.tier(),
@@ -214,33 +219,33 @@ impl Node {
         tables.move_in(guest, &format!("{session}/{name}"), &core.waker());
         let pace = Arc::clone(&self.workshop.pace);
         let inbox = Inbox { queue, intake, desk };
-        let outbox = Outbox::new(outputs.clone());
-        let guest = Guest::new(guest, seat, inbox, standing, tally, account, outbox, longest, pace)
+        let outbox = RecordSender::new(outputs.clone());
+        let guest = ModuleTask::new(guest, seat, inbox, standing, tally, account, outbox, longest, pace)
             .sending_on(way)
             .sending(outlets)
             .reading(tables)
             .held_to(Arc::clone(&there.limits));
-        Ok((name, module, Ready { number: fresh.guest, guest, vp, outputs }))
+        Ok((name, module, PreparedModule { number: fresh.guest, guest, vp, outputs }))
     }
 
     /// The ring with the descriptors of a module's packets.
-    fn ring_of(&self, channel: &Channel, intake: Option<&Preprocessor>) -> Option<DescriptorRing> {
+    fn ring_of(&self, channel: &SessionChannel, intake: Option<&Preprocessor>) -> Option<DescriptorRing> {
         match (intake.and_then(Preprocessor::descriptors), &channel.sight) {
             (Some(ring), _) => Some(ring.clone()),
-            (None, Sight::All(_)) => {
+            (None, Visibility::All(_)) => {
                 self.sources.get(&channel.spec.interface).map(|source| source.descriptors().clone())
             }
-            (None, Sight::Selected(selection)) => {
+            (None, Visibility::Selected(selection)) => {
                 Some(selection.lock().unwrap_or_else(PoisonError::into_inner).descriptors().clone())
             }
             // No module maps that memory.
-            (None, Sight::Made(_)) => None,
+            (None, Visibility::Made(_)) => None,
         }
     }
 
     /// Opens a module to messages and the session's bell. Returns the job that settles it on its core.
-    pub(crate) fn open(&self, there: &Session, module: &Module, ready: Ready) -> Settle {
-        let Ready { guest, vp, .. } = ready;
+    pub(crate) fn open(&self, there: &SessionState, module: &SessionModule, ready: PreparedModule) -> Settle {
+        let PreparedModule { guest, vp, .. } = ready;
         self.writer.hold_to(&there.spec.name, &there.limits);
         let waker = self.cores.get(vp.core).map(crate::runner::CoreThread::waker).unwrap_or_default();
         let offers = there.spec.offered(&module.services);

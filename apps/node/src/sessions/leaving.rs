@@ -2,20 +2,20 @@
 //! and is waited for by nobody but who asked for it.
 
 use crate::error::NodeError;
-use crate::guest::{Guest, Output};
+use crate::guest::{BatchOutput, ModuleTask};
 use crate::runner::{CoreThread, Stuck, Waker};
 use crate::server::log::{self, warn};
-use crate::sessions::node::{Module, Node, Session};
-use crate::sessions::writer::Writer;
+use crate::sessions::node::{Node, SessionModule, SessionState};
+use crate::sessions::writer::RecordWriter;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use weir_admission::Name;
-use weir_datapath::plan::ChannelTally;
-use weir_datapath::queue::Queue;
-use weir_ledger::{Closed, Unloaded};
+use weir_datapath::plan::ChannelPlanCounters;
+use weir_datapath::queue::PacketQueue;
+use weir_ledger::{CloseReason, Unloaded};
 
 /// How long a module may take to stop, by the clock: its slices can be short. After that it is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -30,17 +30,17 @@ pub(crate) struct Leaving {
     module: Name,
     guest: u64,
     core: Option<(u16, Waker)>,
-    stopped: Receiver<Guest>,
-    outputs: Option<Sender<Output>>,
+    stopped: Receiver<ModuleTask>,
+    outputs: Option<Sender<BatchOutput>>,
 }
 
 /// A module that was taken out of its session, and has yet to be told to stop.
 #[derive(Debug)]
 pub(crate) struct Withdrawn {
     leaving: Leaving,
-    told: Sender<Guest>,
-    queue: Arc<Queue>,
-    tally: Option<Arc<ChannelTally>>,
+    told: Sender<ModuleTask>,
+    queue: Arc<PacketQueue>,
+    tally: Option<Arc<ChannelPlanCounters>>,
 }
 
 impl Withdrawn {
@@ -61,10 +61,10 @@ impl Withdrawn {
 
 /// Takes modules out of a session. Interfaces have packets for them until they are told otherwise.
 pub(crate) fn withdraw(
-    there: &mut Session,
+    there: &mut SessionState,
     modules: &[Name],
     cores: &[CoreThread],
-    writer: &Writer,
+    writer: &RecordWriter,
 ) -> Vec<Withdrawn> {
     let mut all = Vec::new();
     for module in modules {
@@ -117,7 +117,7 @@ pub(crate) fn wait_for(all: Vec<Leaving>, mut has_left: impl FnMut(Left)) {
 }
 
 impl Leaving {
-    fn left(self, guest: Option<Guest>) -> Left {
+    fn left(self, guest: Option<ModuleTask>) -> Left {
         if let Some(guest) = guest {
             guest.leave();
         }
@@ -128,7 +128,7 @@ impl Leaving {
     }
 
     /// Has its core take it away. Where it is sent.
-    fn evict(&self) -> Receiver<Option<Guest>> {
+    fn evict(&self) -> Receiver<Option<ModuleTask>> {
         let ((told, hears), guest) = (channel(), self.guest);
         if let Some((_, core)) = &self.core {
             core.tell(move |runner| _ = told.send(runner.evict(guest)));
@@ -137,7 +137,7 @@ impl Leaving {
     }
 
     /// It did not stop in time.
-    fn given_up(self, evicted: &Receiver<Option<Guest>>, until: Instant) -> Left {
+    fn given_up(self, evicted: &Receiver<Option<ModuleTask>>, until: Instant) -> Left {
         let gone = evicted.recv_timeout(until.saturating_duration_since(Instant::now()));
         let (Err(RecvTimeoutError::Timeout), Some((core, _))) = (&gone, &self.core) else {
             // It may have stopped meanwhile.
@@ -166,7 +166,7 @@ impl Node {
         reason: Unloaded,
     ) -> Result<Leaving, NodeError> {
         let there = self.sessions.get_mut(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
-        let is_it = |there: &Module| guest.is_none_or(|guest| there.guest == guest);
+        let is_it = |there: &SessionModule| guest.is_none_or(|guest| there.guest == guest);
         let leaves = there.modules.get(module).filter(|module| is_it(module));
         if let Some(leaves) = leaves {
             there.ended.add(module, leaves, reason);
@@ -216,14 +216,16 @@ impl Node {
         &mut self,
         session: &Name,
         id: u64,
-        reason: Closed,
+        reason: CloseReason,
     ) -> Result<Vec<Leaving>, NodeError> {
         let there = self.sessions.get_mut(session).filter(|there| there.id == id);
         let there = there.ok_or_else(|| NodeError::NoSession(session.clone()))?;
         there.is_closing = true;
         let modules: Vec<Name> = there.modules.keys().cloned().collect();
-        let has_no_right =
-            matches!(reason, Closed::Expired | Closed::Revoked | Closed::Parent | Closed::Misbehaved);
+        let has_no_right = matches!(
+            reason,
+            CloseReason::Expired | CloseReason::Revoked | CloseReason::Parent | CloseReason::Misbehaved
+        );
         Ok(self.take_out(session, &modules, has_no_right))
     }
 
@@ -242,7 +244,7 @@ impl Node {
     }
 
     /// Gives up modules that somebody still waits for.
-    fn evict(&self, leaving: &BTreeMap<u64, Module>) {
+    fn evict(&self, leaving: &BTreeMap<u64, SessionModule>) {
         for guest in leaving.keys().copied() {
             // Its virtual processor may be one that the session has no more.
             for core in &self.cores {

@@ -1,6 +1,6 @@
 //! What all modules of a session have together, beside processor time and memory.
 
-use crate::control::authority::Owner;
+use crate::control::authority::SessionOwner;
 use crate::control::spec::SessionSpec;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ const RATES: &[Rated] = &[
 
 /// What a session is held to, and how often it was. Its modules are on several cores, and share this.
 #[derive(Debug)]
-pub(crate) struct Limits {
+pub(crate) struct SessionLimits {
     began: Instant,
     state: Mutex<State>,
     /// The packets that they keep,
@@ -53,7 +53,7 @@ struct State {
     /// Credits of the rates of records, in the order of [`RATES`].
     rates: Vec<RecordRate>,
     /// Counts of each limit, from the code that enforces it.
-    told: BTreeMap<Resource, LimitShot>,
+    told: BTreeMap<Resource, LimitUsage>,
     /// What is charged to all modules of the session together.
     used: Usage,
 }
@@ -66,9 +66,9 @@ fn amounts(spec: &SessionSpec) -> Amounts {
 /// The limits of a session, and how often they were reached. Counters only grow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Flat", into = "Flat")]
-pub struct LimitsShot {
+pub struct LimitsStatus {
     /// By resource, where there is something to tell.
-    pub(crate) amounts: BTreeMap<Resource, LimitShot>,
+    pub(crate) amounts: BTreeMap<Resource, LimitUsage>,
     /// Fields of packets that may be written.
     pub writes: Option<WriteFields>,
     /// Patches that were refused because of another one.
@@ -77,7 +77,7 @@ pub struct LimitsShot {
 
 /// The limit of one resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LimitShot {
+pub struct LimitUsage {
     /// The limit.
     pub most: Option<u64>,
     /// The amount that is taken now, where it is a level.
@@ -97,21 +97,21 @@ struct Flat {
 
 const WRITES_REFUSED: &str = "writes_refused";
 
-impl From<Flat> for LimitsShot {
+impl From<Flat> for LimitsStatus {
     fn from(Flat { writes, numbers }: Flat) -> Self {
         let number = |key: &str| numbers.get(key).copied();
         let amounts = Resource::limits().map(|(resource, limit)| {
             let taken = limit.taken.and_then(|level| number(level.key));
             let beyond = number(limit.beyond.key).unwrap_or(0);
-            (resource, LimitShot { most: number(limit.key), taken: taken.unwrap_or(0), beyond })
+            (resource, LimitUsage { most: number(limit.key), taken: taken.unwrap_or(0), beyond })
         });
-        let amounts = amounts.filter(|(_, it)| *it != LimitShot::default()).collect();
+        let amounts = amounts.filter(|(_, it)| *it != LimitUsage::default()).collect();
         Self { amounts, writes, writes_refused: number(WRITES_REFUSED).unwrap_or(0) }
     }
 }
 
-impl From<LimitsShot> for Flat {
-    fn from(shot: LimitsShot) -> Self {
+impl From<LimitsStatus> for Flat {
+    fn from(shot: LimitsStatus) -> Self {
         let mut numbers = BTreeMap::new();
         let mut tell = |key: &str, number: Option<u64>| {
             numbers.extend(number.map(|number| (key.to_owned(), number)));
@@ -130,24 +130,24 @@ impl From<LimitsShot> for Flat {
     }
 }
 
-impl LimitsShot {
+impl LimitsStatus {
     /// Whether there is nothing to tell.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
     /// The limit of a resource.
-    pub fn of(&self, resource: Resource) -> LimitShot {
+    pub fn of(&self, resource: Resource) -> LimitUsage {
         self.amounts.get(&resource).copied().unwrap_or_default()
     }
 }
 
-impl Limits {
+impl SessionLimits {
     /// Those of a session, under the credential of its owner.
-    pub(crate) fn of(spec: &SessionSpec, owner: Option<&Owner>) -> Self {
+    pub(crate) fn of(spec: &SessionSpec, owner: Option<&SessionOwner>) -> Self {
         let is_granted = |resource| {
             owner.is_some_and(|owner| {
-                let Owner { credential, .. } = owner;
+                let SessionOwner { credential, .. } = owner;
                 let ceilings = [&credential.grant().ceilings, &credential.limit().ceilings];
                 ceilings.iter().any(|ceilings| ceilings.get(resource).is_some())
             })
@@ -234,7 +234,7 @@ impl Limits {
     }
 
     /// Changes what is told of a limit (the level that is taken, the amount beyond it), and what is charged to all modules together.
-    pub(crate) fn tell(&self, resource: Resource, change: impl FnOnce(&mut LimitShot, &mut Usage)) {
+    pub(crate) fn tell(&self, resource: Resource, change: impl FnOnce(&mut LimitUsage, &mut Usage)) {
         let State { told, used, .. } = &mut *self.state();
         change(told.entry(resource).or_default(), used);
     }
@@ -245,23 +245,23 @@ impl Limits {
         used.drops.add(DropCause::FrameLimit, self.kept.state().refused);
     }
 
-    pub(crate) fn shot(&self) -> LimitsShot {
+    pub(crate) fn shot(&self) -> LimitsStatus {
         let amounts = Resource::limits().map(|(resource, _)| (resource, self.limit_shot(resource)));
         let writes = self.writes.fields();
-        LimitsShot {
-            amounts: amounts.filter(|(_, it)| *it != LimitShot::default()).collect(),
+        LimitsStatus {
+            amounts: amounts.filter(|(_, it)| *it != LimitUsage::default()).collect(),
             writes: (writes != WriteFields::ALL).then_some(writes),
             writes_refused: self.writes.refused(),
         }
     }
 
-    fn limit_shot(&self, resource: Resource) -> LimitShot {
+    fn limit_shot(&self, resource: Resource) -> LimitUsage {
         if resource == Resource::Kept {
             let kept = self.kept.state();
-            return LimitShot { most: kept.most, taken: kept.kept, beyond: kept.refused };
+            return LimitUsage { most: kept.most, taken: kept.kept, beyond: kept.refused };
         }
         let told = self.state().told.get(&resource).copied().unwrap_or_default();
-        LimitShot { most: self.get(resource), ..told }
+        LimitUsage { most: self.get(resource), ..told }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

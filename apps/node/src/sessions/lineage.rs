@@ -1,14 +1,14 @@
 //! Who has his right from whom, among the sessions that there are: where the last session of somebody is closed, those that others made under it are closed, too.
 
-use crate::control::authority::Owner;
+use crate::control::authority::SessionOwner;
 use crate::sessions::node::Node;
 use std::collections::BTreeSet;
 use weir_admission::Name;
-use weir_trust::credential::{PrefixId, Verified};
+use weir_trust::credential::{PrefixId, VerifiedCredential};
 
 impl Node {
     /// Those from whom a session's owner has his right, and who have a session themselves now.
-    pub(crate) fn parents_of(&self, owner: Option<&Owner>) -> BTreeSet<PrefixId> {
+    pub(crate) fn parents_of(&self, owner: Option<&SessionOwner>) -> BTreeSet<PrefixId> {
         let Some(owner) = owner else { return BTreeSet::new() };
         let own = owner.credential.id();
         let above = owner.credential.chain().iter().map(|link| link.id).filter(|id| *id != own);
@@ -17,7 +17,7 @@ impl Node {
     }
 
     /// Sessions that were made under one of this holder's, where he has none any more.
-    pub(crate) fn orphans_of(&self, gone: &Verified) -> Vec<(Name, u64)> {
+    pub(crate) fn orphans_of(&self, gone: &VerifiedCredential) -> Vec<(Name, u64)> {
         if self.has_session(gone.id()) {
             return Vec::new();
         }

@@ -1,7 +1,7 @@
 //! The memory of a node's sessions.
 
 use crate::error::NodeError;
-use crate::sessions::limits::Limits;
+use crate::sessions::limits::SessionLimits;
 use crate::sessions::node::Node;
 use std::sync::Arc;
 use weir_units::Bytes;
@@ -20,7 +20,7 @@ impl Node {
     }
 
     /// What a session is held to beside that.
-    pub(crate) fn limits_of(&self, session: &Name) -> Result<Arc<Limits>, NodeError> {
+    pub(crate) fn limits_of(&self, session: &Name) -> Result<Arc<SessionLimits>, NodeError> {
         let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
         Ok(Arc::clone(&there.limits))
     }

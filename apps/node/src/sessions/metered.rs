@@ -1,11 +1,11 @@
 //! Work of the calling thread whose processor time is taken off a meter.
 
-use weir_os::Meter;
+use weir_os::CpuMeter;
 use weir_sandbox::thread_time;
 use weir_units::Nanos;
 
 /// Does some work, and takes the processor time of this thread off the meter, also where the work fails.
-pub(crate) fn metered<M: Meter + ?Sized, T>(meter: &mut M, work: impl FnOnce(&mut M) -> T) -> T {
+pub(crate) fn metered<M: CpuMeter + ?Sized, T>(meter: &mut M, work: impl FnOnce(&mut M) -> T) -> T {
     let begin = thread_time();
     let done = work(meter);
     meter.spend_here(Nanos(thread_time().0.saturating_sub(begin.0)));

@@ -1,30 +1,31 @@
 //! All of a node: its cores, interfaces and sessions, and what is asked of them.
 //!
 //! Whoever asks holds the node alone while something is decided. What takes long (analysing, compiling and starting a stranger's module) is
-//! done before that: see [`Workshop::prepare`].
+//! done before that: see [`ModuleLoader::prepare`].
 
-use crate::control::authority::{self, Owner, Refusal, Signed, ceilings};
-use crate::control::config::Config;
+use crate::control::authority::{self, RequestRefusal, SessionOwner, Signed, ceilings};
+use crate::control::config::NodeConfiguration;
 use crate::control::spec::{
-    ChannelSpec, Late, ModuleSpec, PARTS_MAX, ProcessorSpec, Sees, SessionSpec, SpecError, Unattended,
+    ChannelSpec, ModuleSpec, OnLag, OnNoModule, PARTS_MAX, ProcessorSpec, RecordVisibility, SessionSpec,
+    SpecError,
 };
 use crate::error::NodeError;
-use crate::guest::Tally;
-use crate::link::{Outputs, Port};
+use crate::guest::TaskCounters;
+use crate::link::{NodeLink, SessionOutputs};
 use crate::overflow;
 use crate::plan::PlanError;
 use crate::runner::CoreThread;
 use crate::server::log::{self, warn};
-use crate::sessions::bell::Bell;
-use crate::sessions::ended::Ended;
-use crate::sessions::filters::Compiled;
+use crate::sessions::bell::SessionNotifier;
+use crate::sessions::ended::StoppedModules;
+use crate::sessions::filters::CompiledFilters;
 use crate::sessions::followers::Following;
-use crate::sessions::limits::Limits;
+use crate::sessions::limits::SessionLimits;
 use crate::sessions::post::Desk;
-use crate::sessions::tables::{Binding, Claims};
-use crate::sessions::view::{self, Method, Secret, Share, Shared};
-use crate::sessions::workshop::Workshop;
-use crate::sessions::writer::{Holder, RECORDS, Rotation, SessionFiles, Writer, Written};
+use crate::sessions::tables::{TableBinding, TableClaims};
+use crate::sessions::view::{self, Method, Secret, SelectionKey, SharedSelection};
+use crate::sessions::workshop::ModuleLoader;
+use crate::sessions::writer::{RECORDS, RecordWriter, Rotation, SessionFiles, StorageHolder, WriteCounters};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
@@ -32,22 +33,22 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-use weir_datapath::account::Account;
+use weir_datapath::account::DeferredCharges;
 use weir_datapath::egress::Egress;
-use weir_datapath::notice::Notice;
+use weir_datapath::notice::ObservedEvent;
 use weir_datapath::overflow::Overflow;
-use weir_datapath::plan::{ChannelTally, Lag, Reader, Route, Sight};
-use weir_datapath::queue::Queue;
+use weir_datapath::plan::{ChannelPlanCounters, LagCounters, PlanReader, Route, Visibility};
+use weir_datapath::queue::PacketQueue;
 use weir_datapath::receive::Receiver;
-use weir_demux::{Program as FilterProgram, SubFlows};
+use weir_demux::{FilterProgram, SubFlows};
 use weir_ledger::{Unloaded, Usage};
-use weir_netio::{PacketRoom, Screen};
+use weir_netio::{PacketBuffers, ViewStage};
 use weir_sched::cpu::VpId;
-use weir_session::services::ServiceTally;
-use weir_trust::credential::{PrefixId, Verified};
+use weir_session::services::ServiceCounters;
+use weir_trust::credential::{PrefixId, VerifiedCredential};
 use weir_units::Nanos;
 use {
-    weir_admission::{Name, Service, Terms, Tier},
+    weir_admission::{AdmissionTerms, DeclaredService, Name, Tier},
     weir_session::{Holding, MemoryReservation, NodeMemory},
 };
 
@@ -62,24 +63,24 @@ pub(crate) struct Vp {
 
 /// A channel of a session.
 #[derive(Debug)]
-pub(crate) struct Channel {
+pub(crate) struct SessionChannel {
     number: u64,
     pub(crate) spec: ChannelSpec,
     flows: Option<SubFlows>,
     program: Arc<FilterProgram>,
-    pub(crate) sight: Sight,
-    /// Through what each of its modules is shown what is [made](Sight::Made) for it.
-    pub(crate) screens: Vec<Screen>,
+    pub(crate) sight: Visibility,
+    /// Through what each of its modules is shown what is [made](Visibility::Made) for it.
+    pub(crate) screens: Vec<ViewStage>,
     /// The session's memory that is taken for what shows them.
     pub(crate) tables: Holding,
-    pub(crate) tally: Arc<ChannelTally>,
+    pub(crate) tally: Arc<ChannelPlanCounters>,
     /// What is spent for packets that go on without a module.
-    pub(crate) account: Arc<Account>,
+    pub(crate) account: Arc<DeferredCharges>,
 }
 
 /// A module of a session.
 #[derive(Debug)]
-pub(crate) struct Module {
+pub(crate) struct SessionModule {
     pub(crate) guest: u64,
     pub(crate) spec: ModuleSpec,
     /// What its right to run is held against.
@@ -90,39 +91,39 @@ pub(crate) struct Module {
     pub(crate) isolation: String,
     pub(crate) streams: Vec<Name>,
     /// Services that it has, and that it calls, as its manifest says.
-    pub(crate) services: Vec<Service>,
+    pub(crate) services: Vec<DeclaredService>,
     pub(crate) calls: Vec<Name>,
     /// Its outputs, in the order of its manifest.
     pub(crate) outputs: Vec<Name>,
-    pub(crate) tables: Binding,
-    pub(crate) queue: Arc<Queue>,
+    pub(crate) tables: TableBinding,
+    pub(crate) queue: Arc<PacketQueue>,
     /// Where packets are transformed for it alone: the number of that, and how many they are.
     pub(crate) shown: Option<(u64, Arc<AtomicU64>)>,
-    pub(crate) tally: Arc<Tally>,
-    pub(crate) account: Arc<Account>,
-    pub(crate) written: Arc<Written>,
+    pub(crate) tally: Arc<TaskCounters>,
+    pub(crate) account: Arc<DeferredCharges>,
+    pub(crate) written: Arc<WriteCounters>,
     pub(crate) desk: Arc<Desk>,
 }
 
 /// A session.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct SessionState {
     pub(crate) id: u64,
     pub(crate) spec: SessionSpec,
     /// Whose it is, where it is not the operator's.
-    pub(crate) owner: Option<Owner>,
+    pub(crate) owner: Option<SessionOwner>,
     /// Those from whom its owner has his right, and who had a session when it was made.
     pub(crate) parents: BTreeSet<PrefixId>,
     pub(crate) vps: BTreeMap<Name, Vp>,
     /// Virtual processors that it has no more, until the modules on them have stopped.
     pub(crate) retired: Vec<Vp>,
-    pub(crate) channels: BTreeMap<Name, Channel>,
-    pub(crate) outputs: Outputs,
+    pub(crate) channels: BTreeMap<Name, SessionChannel>,
+    pub(crate) outputs: SessionOutputs,
     /// The tables that it publishes. After its modules have ended, they are nobody's.
-    pub(crate) claims: Claims,
-    pub(crate) modules: BTreeMap<Name, Module>,
+    pub(crate) claims: TableClaims,
+    pub(crate) modules: BTreeMap<Name, SessionModule>,
     /// Modules that stop, by their numbers.
-    pub(crate) leaving: BTreeMap<u64, Module>,
+    pub(crate) leaving: BTreeMap<u64, SessionModule>,
     /// It is about to end: no module comes to it any more.
     pub(crate) is_closing: bool,
     pub(crate) refusals: u64,
@@ -131,10 +132,10 @@ pub(crate) struct Session {
     /// Its memory.
     pub(crate) memory: Arc<MemoryReservation>,
     /// What it is held to beside that.
-    pub(crate) limits: Arc<Limits>,
+    pub(crate) limits: Arc<SessionLimits>,
     /// Its record files; none for a session that is only imagined.
     pub(crate) records: Option<Arc<SessionFiles>>,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) bell: Arc<SessionNotifier>,
     /// Its priority, for those who work.
     pub(crate) priority: Arc<AtomicU8>,
     /// What modules and virtual processors used that are no longer there.
@@ -142,19 +143,19 @@ pub(crate) struct Session {
     /// Its whole usage, as it was told last.
     pub(crate) told: Mutex<Usage>,
     /// Modules that were ended, and not by request.
-    pub(crate) ended: Ended,
-    pub(crate) gone_services: ServiceTally,
+    pub(crate) ended: StoppedModules,
+    pub(crate) gone_services: ServiceCounters,
 }
 
-impl Session {
+impl SessionState {
     /// A session with nothing in it yet, of the operator.
     pub(crate) fn empty(
         id: u64,
         spec: SessionSpec,
-        limits: Arc<Limits>,
+        limits: Arc<SessionLimits>,
         memory: Arc<MemoryReservation>,
-        bell: Arc<Bell>,
-        claims: Claims,
+        bell: Arc<SessionNotifier>,
+        claims: TableClaims,
     ) -> Self {
         Self {
             id,
@@ -167,7 +168,7 @@ impl Session {
             vps: BTreeMap::new(),
             retired: Vec::new(),
             channels: BTreeMap::new(),
-            outputs: Outputs::new(),
+            outputs: SessionOutputs::new(),
             claims,
             modules: BTreeMap::new(),
             leaving: BTreeMap::new(),
@@ -178,16 +179,16 @@ impl Session {
             bell,
             gone: Usage::default(),
             told: Mutex::default(),
-            ended: Ended::default(),
-            gone_services: ServiceTally::default(),
+            ended: StoppedModules::default(),
+            gone_services: ServiceCounters::default(),
         }
     }
 
     /// Holds it with its modules against what its owner's credential allows. `others` are those that share with it.
     fn hold<'a>(
         &self,
-        others: impl Iterator<Item = (&'a Owner, &'a SessionSpec)> + Clone,
-    ) -> Result<(), Refusal> {
+        others: impl Iterator<Item = (&'a SessionOwner, &'a SessionSpec)> + Clone,
+    ) -> Result<(), RequestRefusal> {
         let Some(owner) = &self.owner else { return Ok(()) };
         ceilings::hold(owner, &self.spec, others)?;
         let mut signed = self.modules.values().filter_map(|module| Some((module.signed.as_ref()?, module)));
@@ -200,7 +201,7 @@ impl Session {
     }
 
     /// The counters of its modules' services, and the number of waiting calls of others.
-    pub(crate) fn services(&self) -> (ServiceTally, u64) {
+    pub(crate) fn services(&self) -> (ServiceCounters, u64) {
         let (mut tally, mut waiting) = (self.gone_services, 0);
         for module in self.modules.values() {
             let (of_module, waits) = module.desk.tally();
@@ -223,23 +224,23 @@ impl Session {
 /// A node.
 #[derive(Debug)]
 pub struct Node {
-    pub(crate) config: Config,
-    pub(crate) workshop: Workshop,
+    pub(crate) config: NodeConfiguration,
+    pub(crate) workshop: ModuleLoader,
     pub(crate) cores: Vec<CoreThread>,
     pub(crate) sources: BTreeMap<String, Arc<Receiver>>,
-    pub(crate) links: BTreeMap<String, Port>,
-    pub(crate) notices: Sender<Notice>,
+    pub(crate) links: BTreeMap<String, NodeLink>,
+    pub(crate) notices: Sender<ObservedEvent>,
     /// Copies of what filters select on an interface together, or of what is shown of it: shared by all channels of which that is the same.
-    pub(crate) selections: HashMap<Share, Shared>,
+    pub(crate) selections: HashMap<SelectionKey, SharedSelection>,
     pub(crate) next_selection: u64,
     /// From which the keys of views come.
     pub(crate) secret: Arc<Secret>,
-    pub(crate) sessions: BTreeMap<Name, Session>,
+    pub(crate) sessions: BTreeMap<Name, SessionState>,
     pub(crate) memory: Arc<NodeMemory>,
     /// Where packets wait for modules of those who come with credentials, and how much each of them may have of it.
-    pub(crate) packet_room: Arc<PacketRoom>,
-    pub(crate) packet_rooms: BTreeMap<PrefixId, Arc<PacketRoom>>,
-    pub(crate) writer: Writer,
+    pub(crate) packet_room: Arc<PacketBuffers>,
+    pub(crate) packet_rooms: BTreeMap<PrefixId, Arc<PacketBuffers>>,
+    pub(crate) writer: RecordWriter,
     pub(crate) records: PathBuf,
     pub(crate) next_guest: u64,
     next_channel: u64,
@@ -250,10 +251,10 @@ pub struct Node {
 impl Node {
     /// Starts the threads of a node's cores and interfaces. Its sessions are [created](Self::create) by whoever starts it.
     pub fn start(
-        config: Config,
-        workshop: Workshop,
+        config: NodeConfiguration,
+        workshop: ModuleLoader,
         before: u64,
-        notices: &Sender<Notice>,
+        notices: &Sender<ObservedEvent>,
     ) -> Result<Self, NodeError> {
         let core_config = config.cpu.of_cores();
         let numbers = config.cpu.module_cores();
@@ -262,7 +263,7 @@ impl Node {
         let cores = cores.collect::<Result<_, _>>()?;
         let rotation = Rotation { bytes: config.node.records_bytes, time: config.node.records_time };
         let records = config.node.state.join(RECORDS);
-        let writer = Writer::start(rotation, &records).map_err(NodeError::Writer)?;
+        let writer = RecordWriter::start(rotation, &records).map_err(NodeError::Writer)?;
         let mut sources = BTreeMap::new();
         for interface in &config.interfaces {
             let (polls, core) = (config.cpu.poll, config.cpu.receive);
@@ -272,14 +273,14 @@ impl Node {
         }
         let mut links = BTreeMap::new();
         for link in &config.links {
-            links.insert(link.interface.clone(), Port::start(link.clone(), notices, trace)?);
+            links.insert(link.interface.clone(), NodeLink::start(link.clone(), notices, trace)?);
         }
         let method = Method::before(&config.node.state);
         let secret = Arc::new(Secret::of(&config.node.state)?);
         method.tell(&config.node.state);
         Ok(Self {
             memory: NodeMemory::new(config.node.memory),
-            packet_room: PacketRoom::new(config.node.packet_memory),
+            packet_room: PacketBuffers::new(config.node.packet_memory),
             packet_rooms: BTreeMap::new(),
             config,
             workshop,
@@ -300,8 +301,8 @@ impl Node {
         })
     }
 
-    /// What it takes to [prepare](Workshop::prepare) a module without holding the node.
-    pub fn workshop(&self) -> Workshop {
+    /// What it takes to [prepare](ModuleLoader::prepare) a module without holding the node.
+    pub fn workshop(&self) -> ModuleLoader {
         self.workshop.clone()
     }
 
@@ -317,8 +318,8 @@ impl Node {
     pub(crate) fn create(
         &mut self,
         spec: SessionSpec,
-        owner: Option<Owner>,
-        compiled: &Compiled,
+        owner: Option<SessionOwner>,
+        compiled: &CompiledFilters,
     ) -> Result<(), NodeError> {
         // Where it is refused, nobody has what was made for it.
         self.make(spec, owner, compiled).inspect_err(|_| self.forget_selections())
@@ -332,8 +333,8 @@ impl Node {
     fn make(
         &mut self,
         spec: SessionSpec,
-        owner: Option<Owner>,
-        compiled: &Compiled,
+        owner: Option<SessionOwner>,
+        compiled: &CompiledFilters,
     ) -> Result<(), NodeError> {
         self.check(&spec)?;
         self.hold(owner.as_ref(), &spec)?;
@@ -345,7 +346,7 @@ impl Node {
         }
         let memory = MemoryReservation::new(&self.memory, spec.memory, spec.memory_ceiling());
         let memory = memory.map_err(|error| NodeError::of_memory(&spec.name, error))?;
-        let bell: Arc<Bell> = Arc::default();
+        let bell: Arc<SessionNotifier> = Arc::default();
         let rings = Arc::clone(&bell);
         memory.on_low(move || rings.ring());
         let claims = self.workshop.shelf.claim(&spec, &memory)?;
@@ -374,9 +375,10 @@ impl Node {
         self.next_session += 1;
         let parents = self.parents_of(owner.as_ref());
         let name = spec.name.clone();
-        let limits = Arc::new(Limits::of(&spec, owner.as_ref()));
-        let holder = Holder::of(owner.as_ref());
-        let mut session = Session::empty(self.next_session, spec, Arc::clone(&limits), memory, bell, claims);
+        let limits = Arc::new(SessionLimits::of(&spec, owner.as_ref()));
+        let holder = StorageHolder::of(owner.as_ref());
+        let mut session =
+            SessionState::empty(self.next_session, spec, Arc::clone(&limits), memory, bell, claims);
         (session.owner, session.parents) = (owner, parents);
         (session.vps, session.channels, session.outputs) = (vps, channels, outputs);
         self.sessions.insert(name.clone(), session);
@@ -399,12 +401,12 @@ impl Node {
     }
 
     /// Whether a session can be as it would be, as far as its owner's credential is concerned.
-    pub(crate) fn hold(&self, owner: Option<&Owner>, spec: &SessionSpec) -> Result<(), NodeError> {
+    pub(crate) fn hold(&self, owner: Option<&SessionOwner>, spec: &SessionSpec) -> Result<(), NodeError> {
         let Some(owner) = owner else {
             // The operator's own: they have it from no one.
             return match spec.share.first() {
                 None => Ok(()),
-                Some(share) => Err(Box::new(Refusal::not_from(&spec.name, share)).into()),
+                Some(share) => Err(Box::new(RequestRefusal::not_from(&spec.name, share)).into()),
             };
         };
         let others = self.sessions.values().filter(|session| session.spec.name != spec.name);
@@ -439,8 +441,8 @@ impl Node {
     /// module that it does not allow, are named, with the reason: of several that have too much together the oldest stay.
     pub(crate) fn hold_again(
         &mut self,
-        current: impl Fn(&Arc<Verified>) -> Option<Arc<Verified>>,
-    ) -> Vec<(Name, u64, Refusal)> {
+        current: impl Fn(&Arc<VerifiedCredential>) -> Option<Arc<VerifiedCredential>>,
+    ) -> Vec<(Name, u64, RequestRefusal)> {
         let mut owned: Vec<(u64, Name)> = self
             .sessions
             .iter()
@@ -454,7 +456,7 @@ impl Node {
             let Some(now) = current(&owner.credential) else { continue };
             owner.credential = now;
             if let Some(records) = &session.records {
-                records.belong_to(Holder::of(Some(owner)));
+                records.belong_to(StorageHolder::of(Some(owner)));
             }
             let party = authority::line(&owner.credential).next().map(|(id, _)| id);
             let channels = session.channels.values_mut().map(|channel| &mut channel.spec);
@@ -470,12 +472,12 @@ impl Node {
     }
 
     /// What modules are admitted by from now on.
-    pub(crate) fn set_profiles(&mut self, default: Terms, profiles: BTreeMap<Name, Terms>) {
+    pub(crate) fn set_profiles(&mut self, default: AdmissionTerms, profiles: BTreeMap<Name, AdmissionTerms>) {
         (self.workshop.default, self.workshop.profiles) = (default, profiles);
     }
 
     /// The session of this name, if it is still the one with this number.
-    pub(crate) fn still(&self, name: &Name, id: u64) -> Result<&Session, NodeError> {
+    pub(crate) fn still(&self, name: &Name, id: u64) -> Result<&SessionState, NodeError> {
         let there = self.sessions.get(name).filter(|there| there.id == id);
         there.ok_or_else(|| NodeError::NoSession(name.clone()))
     }
@@ -487,15 +489,19 @@ impl Node {
     }
 
     /// The session of this name, if it is still the owner's; the operator's, where there is none.
-    pub(crate) fn still_of(&self, name: &Name, owner: Option<&Owner>) -> Result<&Session, NodeError> {
-        let id = |owner: &Owner| owner.credential.id();
-        let is_his = |there: &&Session| there.owner.as_ref().map(id) == owner.map(id);
+    pub(crate) fn still_of(
+        &self,
+        name: &Name,
+        owner: Option<&SessionOwner>,
+    ) -> Result<&SessionState, NodeError> {
+        let id = |owner: &SessionOwner| owner.credential.id();
+        let is_his = |there: &&SessionState| there.owner.as_ref().map(id) == owner.map(id);
         self.sessions.get(name).filter(is_his).ok_or_else(|| NodeError::NoSession(name.clone()))
     }
 
     /// Modules that get no more packets, with their sessions and their numbers, and why.
     pub(crate) fn ended(&self) -> Vec<(Name, Name, u64, Unloaded)> {
-        let of = |(session, there): (&Name, &Session)| {
+        let of = |(session, there): (&Name, &SessionState)| {
             let ended = there.modules.iter().filter_map(|(name, module)| {
                 let why = match module.tally.ended.load(Ordering::Relaxed) {
                     0 => return None,
@@ -523,8 +529,8 @@ impl Node {
         session: &Name,
         memory: &Arc<MemoryReservation>,
         spec: &ChannelSpec,
-        compiled: &Compiled,
-    ) -> Result<Channel, NodeError> {
+        compiled: &CompiledFilters,
+    ) -> Result<SessionChannel, NodeError> {
         self.check_crowd(spec)?;
         let failed = |error| NodeError::Channel { channel: spec.name.clone(), error };
         let Some(source) = self.sources.get(&spec.interface) else {
@@ -538,29 +544,31 @@ impl Node {
                 known,
             }));
         };
-        let share = Share::of(spec);
+        let share = SelectionKey::of(spec);
         let link_type = source.link_type();
         let tables = view::tables(session, &spec.name, memory, share.memory(compiled))?;
         let filters = share.filters.iter().map(String::as_str);
         let program = compiled.all(filters, link_type).map_err(failed)?;
         let mut screens = Vec::new();
         let sight = match spec.sees {
-            Sees::All => {
+            RecordVisibility::All => {
                 let most = spec.lag.map_or(source.arena().0 / 2, |lag| lag.0);
-                Sight::All(Lag { most, ends: spec.late == Late::Terminate })
+                Visibility::All(LagCounters { most, ends: spec.late == OnLag::Terminate })
             }
-            Sees::Selected if spec.is_handled() && !share.screens.is_empty() => {
+            RecordVisibility::Selected if spec.is_handled() && !share.screens.is_empty() => {
                 screens = share.screens(compiled, link_type).map_err(failed)?.0;
-                Sight::Made(self.selection(spec, share.as_they_are(), compiled, link_type)?)
+                Visibility::Made(self.selection(spec, share.as_they_are(), compiled, link_type)?)
             }
-            Sees::Selected => Sight::Selected(self.selection(spec, share, compiled, link_type)?),
+            RecordVisibility::Selected => {
+                Visibility::Selected(self.selection(spec, share, compiled, link_type)?)
+            }
         };
         self.next_channel += 1;
         let flows = spec.subflows.as_ref().map(|subflows| {
             // With a key that strangers do not know they cannot choose who shares a queue with whom.
             SubFlows::new(&subflows.fields(), subflows.queues, RandomState::new().hash_one(self.next_channel))
         });
-        Ok(Channel {
+        Ok(SessionChannel {
             number: self.next_channel,
             spec: spec.clone(),
             flows,
@@ -576,9 +584,9 @@ impl Node {
     /// Memory for a queue whose packets cannot wait for long where they arrive: see [`overflow::of_channel`].
     pub(crate) fn overflow(
         &self,
-        session: &Session,
-        channel: &Channel,
-        party: Option<&Arc<PacketRoom>>,
+        session: &SessionState,
+        channel: &SessionChannel,
+        party: Option<&Arc<PacketBuffers>>,
     ) -> Result<Option<Overflow>, NodeError> {
         let source = self.sources.get(&channel.spec.interface);
         let is_filled_in_turn = source.is_some_and(|source| source.is_filled_in_turn());
@@ -619,7 +627,7 @@ impl Node {
     pub(crate) fn routes<'a>(
         &self,
         interface: &str,
-        sessions: impl Iterator<Item = &'a Session>,
+        sessions: impl Iterator<Item = &'a SessionState>,
     ) -> Vec<Route> {
         let mut routes = Vec::new();
         for session in sessions {
@@ -632,15 +640,20 @@ impl Node {
                     let core = self.cores.get(session.vps.get(&module.spec.cpu)?.core)?;
                     let queue = Arc::clone(&module.queue);
                     let account = Arc::clone(&module.account);
-                    Some(Reader { module: module.guest, queue, waker: core.waker().for_packets(), account })
+                    Some(PlanReader {
+                        module: module.guest,
+                        queue,
+                        waker: core.waker().for_packets(),
+                        account,
+                    })
                 });
                 routes.push(Route {
                     channel: channel.number,
                     owner: session.id,
                     priority: session.spec.priority,
                     unattended: self.way(session, &channel.spec).map(|way| match channel.spec.unattended {
-                        Unattended::Pass => way,
-                        Unattended::Drop => Egress::Nothing,
+                        OnNoModule::Pass => way,
+                        OnNoModule::Drop => Egress::Nothing,
                     }),
                     program: Arc::clone(&channel.program),
                     sight: channel.sight.clone(),

@@ -9,16 +9,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use weir_abi::code;
-use weir_sandbox::Post;
+use weir_sandbox::MessageHandler;
 use weir_session::services::{
-    Answer, CallRefusal, Exchange, Offer, Party, ReplyRefusal, Request, ServiceTally, Use,
+    CallRefusal, Exchange, Offer, Party, ReplyRefusal, ServiceCall, ServiceCounters, ServiceReply, ServiceUse,
 };
 use weir_units::Nanos;
 use {weir_admission::Name, weir_session::MemoryReservation};
 
 /// All services of a node.
 #[derive(Debug)]
-pub struct PostOffice {
+pub struct ServiceBus {
     inner: Mutex<Inner>,
     /// What its times count from.
     origin: Instant,
@@ -42,20 +42,20 @@ impl Inner {
 
 /// What there is for a module to hear.
 #[derive(Debug)]
-pub enum Mail {
+pub enum ServiceMessage {
     /// It is to serve a call.
-    Serve(Request),
+    Serve(ServiceCall),
     /// A call of its own is answered.
-    Answer(Answer),
+    Answer(ServiceReply),
 }
 
-impl Default for PostOffice {
+impl Default for ServiceBus {
     fn default() -> Self {
         Self { inner: Mutex::default(), origin: Instant::now() }
     }
 }
 
-impl PostOffice {
+impl ServiceBus {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -65,7 +65,7 @@ impl PostOffice {
     }
 
     /// What a new module calls by, whose services are these, in the order of its manifest. It can do so when it has moved in.
-    pub fn desk(self: &Arc<Self>, uses: Vec<Option<Use>>) -> Arc<Desk> {
+    pub fn desk(self: &Arc<Self>, uses: Vec<Option<ServiceUse>>) -> Arc<Desk> {
         let mut inner = self.lock();
         inner.next += 1;
         let is_used = AtomicBool::new(uses.iter().any(Option::is_some));
@@ -93,7 +93,7 @@ impl PostOffice {
     }
 
     /// It is there no longer: nobody waits for it. What it did.
-    pub fn close(&self, desk: &Desk) -> ServiceTally {
+    pub fn close(&self, desk: &Desk) -> ServiceCounters {
         let mut inner = self.lock();
         let (told, tally) = inner.exchange.leave(desk.party);
         inner.homes.remove(&desk.party);
@@ -112,16 +112,16 @@ impl PostOffice {
 /// What one module calls by, and is called.
 #[derive(Debug)]
 pub struct Desk {
-    office: Arc<PostOffice>,
+    office: Arc<ServiceBus>,
     party: Party,
-    uses: Mutex<Vec<Option<Use>>>,
+    uses: Mutex<Vec<Option<ServiceUse>>>,
     /// Whether it can have any mail at all: who has nothing to do with services is not held up by those who have.
     is_used: AtomicBool,
 }
 
 impl Desk {
     /// Its module calls these from now on, in the order of its manifest, and offers these.
-    pub fn change(&self, uses: Vec<Option<Use>>, offers: Vec<(Name, u32, Offer)>) {
+    pub fn change(&self, uses: Vec<Option<ServiceUse>>, offers: Vec<(Name, u32, Offer)>) {
         let mut inner = self.office.lock();
         let is_used = uses.iter().any(Option::is_some) || !offers.is_empty();
         *self.uses.lock().unwrap_or_else(PoisonError::into_inner) = uses;
@@ -135,12 +135,12 @@ impl Desk {
     }
 
     /// Where it is.
-    pub fn office(&self) -> &Arc<PostOffice> {
+    pub fn office(&self) -> &Arc<ServiceBus> {
         &self.office
     }
 
     /// What there is for its module next: what others answered, and then what others ask.
-    pub fn next(&self) -> Option<Mail> {
+    pub fn next(&self) -> Option<ServiceMessage> {
         if !self.is_used() {
             return None;
         }
@@ -148,8 +148,8 @@ impl Desk {
         let now = self.office.now();
         inner.exchange.expire(now, self.party);
         match inner.exchange.answer(self.party) {
-            Some(answer) => Some(Mail::Answer(answer)),
-            None => inner.exchange.take(now, self.party).map(Mail::Serve),
+            Some(answer) => Some(ServiceMessage::Answer(answer)),
+            None => inner.exchange.take(now, self.party).map(ServiceMessage::Serve),
         }
     }
 
@@ -176,13 +176,13 @@ impl Desk {
     }
 
     /// What it did so far, and how many calls wait for it.
-    pub fn tally(&self) -> (ServiceTally, usize) {
+    pub fn tally(&self) -> (ServiceCounters, usize) {
         let inner = self.office.lock();
         (inner.exchange.tally(self.party), inner.exchange.waiting(self.party))
     }
 }
 
-impl Post for Desk {
+impl MessageHandler for Desk {
     fn call(&self, service: u32, message: &[u8], within: Nanos) -> i64 {
         let mut inner = self.office.lock();
         let uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);

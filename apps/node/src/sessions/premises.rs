@@ -3,9 +3,9 @@
 use crate::control::spec::{ChannelSpec, SessionSpec};
 use crate::error::NodeError;
 use crate::link::OutputSpec;
-use crate::sessions::filters::{Of, Wanted, essential};
+use crate::sessions::filters::{FilterRequest, Of, essential};
 use crate::sessions::node::Node;
-use crate::sessions::view::{Lens, Secret, Share};
+use crate::sessions::view::{KeyedView, Secret, SelectionKey};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use weir_admission::Name;
@@ -13,7 +13,7 @@ use weir_wire::LinkType;
 
 /// The operator's interfaces, links and profiles, as they are now. Interfaces and links stay; a profile may have gone when the node is held.
 #[derive(Clone, Debug)]
-pub(crate) struct Premises {
+pub(crate) struct NodeInventory {
     pub(crate) interfaces: BTreeMap<String, LinkType>,
     pub(crate) links: BTreeMap<String, LinkType>,
     /// Interfaces on which what this machine sends is seen, too.
@@ -24,10 +24,10 @@ pub(crate) struct Premises {
 
 impl Node {
     /// What requests are read against.
-    pub(crate) fn premises(&self) -> Premises {
+    pub(crate) fn premises(&self) -> NodeInventory {
         let interfaces = self.sources.iter().map(|(name, source)| (name.clone(), source.link_type()));
         let links = self.links.iter().map(|(name, link)| (name.clone(), link.link_type()));
-        Premises {
+        NodeInventory {
             interfaces: interfaces.collect(),
             links: links.collect(),
             outgoing: self.config.outgoing(),
@@ -37,7 +37,7 @@ impl Node {
     }
 }
 
-impl Premises {
+impl NodeInventory {
     /// The same with these profiles.
     pub(crate) fn with_profiles(self, profiles: Vec<Name>) -> Self {
         Self { profiles, ..self }
@@ -52,24 +52,28 @@ impl Premises {
 
     /// What has to be compiled for these channels, each text once for each kind of packets. Those of interfaces and links that are not there are refused later, with more to
     /// say about it.
-    pub(crate) fn filters_of(&self, channels: &[ChannelSpec], outputs: &[OutputSpec]) -> Vec<Wanted> {
+    pub(crate) fn filters_of(&self, channels: &[ChannelSpec], outputs: &[OutputSpec]) -> Vec<FilterRequest> {
         let (mut wanted, mut known) = (Vec::new(), HashSet::new());
         for channel in channels {
             let Some(link_type) = self.interfaces.get(&channel.interface) else { continue };
             for (text, _) in channel.filters().filter(|(text, _)| known.insert((*text, *link_type))) {
                 let of = Of::Channel(channel.name.clone());
-                wanted.push(Wanted::Filter { of, key: (text.to_owned(), *link_type) });
+                wanted.push(FilterRequest::Filter { of, key: (text.to_owned(), *link_type) });
             }
         }
         for output in outputs {
             let Some(link_type) = self.links.get(&output.link) else { continue };
             let text = essential(&output.filter).filter(|text| known.insert((*text, *link_type)));
             let of = Of::Output(output.name.clone());
-            wanted.extend(text.map(|text| Wanted::Filter { of, key: (text.to_owned(), *link_type) }));
+            wanted.extend(text.map(|text| FilterRequest::Filter { of, key: (text.to_owned(), *link_type) }));
         }
-        let lenses: HashSet<Lens> =
-            channels.iter().flat_map(|channel| Share::of(channel).lenses().collect::<Vec<_>>()).collect();
-        wanted.extend(lenses.into_iter().map(|lens| Wanted::Lens(lens, Box::new(lens.key(&self.secret)))));
+        let lenses: HashSet<KeyedView> = channels
+            .iter()
+            .flat_map(|channel| SelectionKey::of(channel).lenses().collect::<Vec<_>>())
+            .collect();
+        wanted.extend(
+            lenses.into_iter().map(|lens| FilterRequest::Lens(lens, Box::new(lens.key(&self.secret)))),
+        );
         wanted
     }
 }

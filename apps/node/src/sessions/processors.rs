@@ -2,20 +2,20 @@
 
 use crate::control::spec::ProcessorSpec;
 use crate::error::NodeError;
-use crate::runner::{Account, CoreThread};
+use crate::runner::{CoreThread, TimeSettlement};
 use crate::server::log::warn;
-use crate::sessions::node::{Module, Node, Session, Vp};
+use crate::sessions::node::{Node, SessionModule, SessionState, Vp};
 use std::collections::BTreeMap;
 use weir_admission::{Name, Tier};
-use weir_sched::cpu::{Reservation, Share, Stats, Terms as CpuTerms, VpId, Weight};
+use weir_sched::cpu::{CpuReservation, CpuTerms, Placement, Stats, VpId, Weight};
 use weir_units::Nanos;
 
 /// What virtual processors had, and what they and others owe each other: for each of the node's cores, in the order of their numbers there.
-pub(crate) struct ProcessorStats(Vec<Vec<(VpId, Stats, Account)>>);
+pub(crate) struct ProcessorStats(Vec<Vec<(VpId, Stats, TimeSettlement)>>);
 
 impl ProcessorStats {
     /// Nothing where its core did not answer.
-    pub(crate) fn of(&self, vp: &Vp) -> Option<(Stats, Account)> {
+    pub(crate) fn of(&self, vp: &Vp) -> Option<(Stats, TimeSettlement)> {
         let here = self.0.get(vp.core)?;
         let place = here.binary_search_by_key(&vp.id, |(id, ..)| *id).ok()?;
         here.get(place).map(|(_, stats, account)| (*stats, *account))
@@ -24,9 +24,12 @@ impl ProcessorStats {
 
 impl Node {
     /// What the virtual processors of these sessions had. Each core is asked once.
-    pub(crate) fn processor_stats<'a>(&self, sessions: impl Iterator<Item = &'a Session>) -> ProcessorStats {
+    pub(crate) fn processor_stats<'a>(
+        &self,
+        sessions: impl Iterator<Item = &'a SessionState>,
+    ) -> ProcessorStats {
         let mut ids: Vec<Vec<VpId>> = self.cores.iter().map(|_| Vec::new()).collect();
-        for vp in sessions.flat_map(Session::all_vps) {
+        for vp in sessions.flat_map(SessionState::all_vps) {
             if let Some(here) = ids.get_mut(vp.core) {
                 here.push(vp.id);
             }
@@ -84,8 +87,8 @@ impl Node {
     }
 
     /// Without a reservation a virtual processor runs only what is proved, so one that has other modules cannot be without.
-    pub(crate) fn check_tiers(&self, session: &Session, spec: &ProcessorSpec) -> Result<(), NodeError> {
-        let is_other = |module: &&Module| module.spec.cpu == spec.name && module.tier != Tier::Proved;
+    pub(crate) fn check_tiers(&self, session: &SessionState, spec: &ProcessorSpec) -> Result<(), NodeError> {
+        let is_other = |module: &&SessionModule| module.spec.cpu == spec.name && module.tier != Tier::Proved;
         let other = session.modules.values().find(is_other).filter(|_| spec.reservation().is_none());
         other.map_or(Ok(()), |other| {
             let module = other.spec.module.clone();
@@ -134,12 +137,12 @@ impl Node {
     }
 }
 
-pub(crate) fn share(spec: &ProcessorSpec) -> Share {
+pub(crate) fn share(spec: &ProcessorSpec) -> Placement {
     let weight = Weight::new(spec.weight).unwrap_or(Weight::USUAL);
     match spec.reservation() {
         Some((period, slice)) => {
-            Share::Reserved(Reservation { period, slice, spare: spec.spare.then_some(weight) })
+            Placement::Reserved(CpuReservation { period, slice, spare: spec.spare.then_some(weight) })
         }
-        None => Share::BestEffort(weight),
+        None => Placement::BestEffort(weight),
     }
 }

@@ -1,19 +1,20 @@
 //! How things are on a node, for whoever asks.
 
-use crate::control::authority::Owner;
+use crate::control::authority::SessionOwner;
 use crate::control::protocol::{
-    ChannelShot, CoreShot, InterfaceShot, ProcessorShot, ServicesShot, SessionShot, Snapshot, Taken,
+    ChannelStatus, CoreStatus, InterfaceStatus, ServicesStatus, SessionStatus, Snapshot, Taken,
+    VirtualCpuStatus,
 };
 use crate::sessions::bill;
 use crate::sessions::ended;
-use crate::sessions::node::{Channel, Node, Session, Vp};
+use crate::sessions::node::{Node, SessionChannel, SessionState, Vp};
 use crate::sessions::processors::ProcessorStats;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_admission::Name;
 use weir_demux::FragmentCounters;
 use weir_sched::cpu::Stats;
-use weir_wire::View;
+use weir_wire::PacketView;
 
 impl Node {
     /// A snapshot. What is on a core that does not answer is not in it.
@@ -21,7 +22,7 @@ impl Node {
         let cores = self.cores.iter().filter_map(|core| {
             let stats = core.ask(crate::runner::Runner::core_stats).ok()?;
             let used = stats.total.used().0;
-            Some(CoreShot {
+            Some(CoreStatus {
                 core: core.number(),
                 reserved_ppm: stats.promised.0,
                 reservable_ppm: stats.cap.0,
@@ -56,10 +57,10 @@ impl Node {
         }
     }
 
-    fn interfaces(&self) -> Vec<InterfaceShot> {
+    fn interfaces(&self) -> Vec<InterfaceStatus> {
         let shot = |(name, source): (&String, &std::sync::Arc<weir_datapath::receive::Receiver>)| {
             let state = source.state();
-            InterfaceShot {
+            InterfaceStatus {
                 name: name.clone(),
                 state: match &state.failed {
                     Some(why) => why.clone(),
@@ -77,13 +78,13 @@ impl Node {
         self.sources.iter().map(shot).collect()
     }
 
-    fn session(&self, name: &Name, session: &Session, stats: &ProcessorStats) -> SessionShot {
+    fn session(&self, name: &Name, session: &SessionState, stats: &ProcessorStats) -> SessionStatus {
         let cpu =
             session.vps.iter().map(|(name, vp)| self.processor(name, vp, stats.of(vp).unwrap_or_default().0));
         let memory = session.memory.state();
         let (tally, waiting) = session.services();
         let accounts = || session.vps.values().filter_map(|vp| stats.of(vp).map(|(_, account)| account));
-        let services = ServicesShot {
+        let services = ServicesStatus {
             calls: tally.calls,
             refused: tally.refused,
             answered: tally.answered,
@@ -95,9 +96,9 @@ impl Node {
             owed_ns: accounts().map(|account| account.owed.0).sum(),
             earned_ns: accounts().map(|account| account.earned.0).sum(),
         };
-        SessionShot {
+        SessionStatus {
             name: name.to_string(),
-            credential: session.owner.as_ref().and_then(Owner::dated_id).map(|id| id.to_string()),
+            credential: session.owner.as_ref().and_then(SessionOwner::dated_id).map(|id| id.to_string()),
             priority: session.spec.priority,
             memory_reserved: memory.reserved.0,
             memory_used: memory.used.0,
@@ -121,9 +122,9 @@ impl Node {
         }
     }
 
-    fn processor(&self, name: &Name, vp: &Vp, stats: Stats) -> ProcessorShot {
+    fn processor(&self, name: &Name, vp: &Vp, stats: Stats) -> VirtualCpuStatus {
         let (period, slice) = vp.spec.reservation().unwrap_or_default();
-        ProcessorShot {
+        VirtualCpuStatus {
             name: name.to_string(),
             core: self.cores.get(vp.core).map_or(0, crate::runner::CoreThread::number),
             period_ns: period.0,
@@ -160,18 +161,18 @@ fn get(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-fn shot(name: &Name, channel: &Channel, session: &Session) -> ChannelShot {
+fn shot(name: &Name, channel: &SessionChannel, session: &SessionState) -> ChannelStatus {
     let queues = session.modules.values().filter(|module| module.spec.channel == *name);
     // The one that is fullest: that is where the next packet is lost.
     let waiting = queues.map(|module| module.queue.waiting()).max().unwrap_or(0);
     let drops = crate::plan::drops(&channel.tally).into_iter().filter(|(_, count)| *count > 0);
     let findings = channel.tally.findings().into_iter().filter(|(_, count)| *count > 0);
-    ChannelShot {
+    ChannelStatus {
         name: name.to_string(),
         interface: channel.spec.interface.clone(),
         filter: channel.spec.filter.clone(),
         view: Some(channel.spec.shows())
-            .filter(|view| *view != View::ALL)
+            .filter(|view| *view != PacketView::ALL)
             .map_or_else(String::new, |view| view.to_string()),
         waiting: waiting.into(),
         queue: channel.spec.queue_len().into(),

@@ -3,37 +3,37 @@
 use crate::control::apart::{Process, not_apart};
 use crate::control::spec::{ModuleSpec, SessionSpec};
 use crate::error::NodeError;
-use crate::guest::{Longest, Pace};
-use crate::sessions::filters::Filters;
-use crate::sessions::limits::Limits;
-use crate::sessions::post::{Desk, PostOffice};
-use crate::sessions::tables::{Binding, Readings, Shelf};
-use crate::tenant::Tenant;
+use crate::guest::{FuelRate, Longest};
+use crate::sessions::filters::RequestFilters;
+use crate::sessions::limits::SessionLimits;
+use crate::sessions::post::{Desk, ServiceBus};
+use crate::sessions::tables::{Readings, TableBinding, TableRegistry};
+use crate::tenant::SandboxInstance;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weir_os::{Launcher, Meter};
-use weir_sandbox::{Engine, Instance, LoadError, Means, Post, Ward};
+use weir_os::{CpuMeter, Launcher};
+use weir_sandbox::{Engine, Instance, InstanceContext, LoadError, MessageHandler, RemoteInstance};
 use weir_units::{Bytes, Nanos};
 use {
-    weir_admission::{Admitted, Assessment, Name, Terms, Tier},
+    weir_admission::{AdmissionTerms, Admitted, Assessment, Name, Tier},
     weir_session::MemoryReservation,
 };
 
 /// Modules that come with weir, by their names.
-pub type Shipped = fn(&str) -> Option<&'static [u8]>;
+pub type ShippedProfiles = fn(&str) -> Option<&'static [u8]>;
 
 /// What a module is admitted by, and compiled with.
 #[derive(Clone, Debug)]
-pub struct Workshop {
+pub struct ModuleLoader {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) default: Terms,
-    pub(crate) profiles: BTreeMap<Name, Terms>,
-    pub(crate) shipped: Shipped,
+    pub(crate) default: AdmissionTerms,
+    pub(crate) profiles: BTreeMap<Name, AdmissionTerms>,
+    pub(crate) shipped: ShippedProfiles,
     pub(crate) blocking: Nanos,
-    pub(crate) pace: Arc<Pace>,
-    pub(crate) office: Arc<PostOffice>,
-    pub(crate) shelf: Arc<Shelf>,
-    pub(crate) filters: Arc<Filters>,
+    pub(crate) pace: Arc<FuelRate>,
+    pub(crate) office: Arc<ServiceBus>,
+    pub(crate) shelf: Arc<TableRegistry>,
+    pub(crate) filters: Arc<RequestFilters>,
 }
 
 /// A module that is admitted, compiled and started, and that has yet to get its place.
@@ -41,11 +41,11 @@ pub struct Prepared {
     pub(crate) spec: ModuleSpec,
     pub(crate) name: Name,
     pub(crate) admitted: Arc<Admitted>,
-    pub(crate) tenant: Tenant,
+    pub(crate) tenant: SandboxInstance,
     pub(crate) longest: Longest,
     pub(crate) desk: Arc<Desk>,
     pub(crate) tables: Readings,
-    pub(crate) binding: Binding,
+    pub(crate) binding: TableBinding,
     /// By which it was admitted.
     pub(crate) profile: Option<Name>,
 }
@@ -57,10 +57,10 @@ impl std::fmt::Debug for Prepared {
 }
 
 /// The rules by which a node admits modules.
-pub(crate) struct Rules<'a> {
-    pub(crate) default: &'a Terms,
-    pub(crate) profiles: &'a BTreeMap<Name, Terms>,
-    pub(crate) shipped: Shipped,
+pub(crate) struct AdmissionRules<'a> {
+    pub(crate) default: &'a AdmissionTerms,
+    pub(crate) profiles: &'a BTreeMap<Name, AdmissionTerms>,
+    pub(crate) shipped: ShippedProfiles,
     pub(crate) blocking: Nanos,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Assessed {
     pub(crate) name: Name,
 }
 
-impl Rules<'_> {
+impl AdmissionRules<'_> {
     /// Admits a module of a session, whose file's bytes are given unless it comes with weir.
     pub(crate) fn assess(
         &self,
@@ -113,18 +113,18 @@ impl Rules<'_> {
     }
 }
 
-impl Workshop {
+impl ModuleLoader {
     /// What modules are admitted by where a session names no profile, and by name.
     pub fn new(
         engine: Arc<Engine>,
-        default: Terms,
-        profiles: BTreeMap<Name, Terms>,
-        shipped: Shipped,
+        default: AdmissionTerms,
+        profiles: BTreeMap<Name, AdmissionTerms>,
+        shipped: ShippedProfiles,
         blocking: Nanos,
     ) -> Self {
         let calibration = default.calibration.clone();
-        let nanos_per_cycle = weir_sandbox::Calibration::begin().nanos_per_cycle();
-        let pace = Arc::new(Pace { calibration, nanos_per_cycle });
+        let nanos_per_cycle = weir_sandbox::ClockCheck::begin().nanos_per_cycle();
+        let pace = Arc::new(FuelRate { calibration, nanos_per_cycle });
         Self {
             engine,
             default,
@@ -134,7 +134,7 @@ impl Workshop {
             pace,
             office: Arc::default(),
             shelf: Arc::default(),
-            filters: Arc::new(Filters::default()),
+            filters: Arc::new(RequestFilters::default()),
         }
     }
 
@@ -143,7 +143,7 @@ impl Workshop {
         Self {
             office: Arc::default(),
             shelf: Arc::default(),
-            filters: Arc::new(Filters::default()),
+            filters: Arc::new(RequestFilters::default()),
             ..self.clone()
         }
     }
@@ -159,13 +159,13 @@ impl Workshop {
         &self,
         session: &SessionSpec,
         memory: &Arc<MemoryReservation>,
-        limits: &Limits,
+        limits: &SessionLimits,
         spec: &ModuleSpec,
         file: Option<Vec<u8>>,
-        meter: &mut dyn Meter,
+        meter: &mut dyn CpuMeter,
     ) -> Result<Prepared, NodeError> {
         let module = || spec.module.clone();
-        let rules = Rules {
+        let rules = AdmissionRules {
             default: &self.default,
             profiles: &self.profiles,
             shipped: self.shipped,
@@ -187,7 +187,7 @@ impl Workshop {
             self.shelf.bind(session, &name, admitted.manifest(), memory)?;
         let tenant = match session.process {
             Process::Own => {
-                let ward = Ward::start(
+                let ward = RemoteInstance::start(
                     &Launcher::of_process(),
                     &self.engine,
                     admitted,
@@ -198,12 +198,12 @@ impl Workshop {
                 );
                 ward.map(|ward| {
                     let admitted = Arc::clone(ward.admitted());
-                    (admitted, Tenant::Apart { ward: Box::new(ward), _publisher: publisher })
+                    (admitted, SandboxInstance::Apart { ward: Box::new(ward), _publisher: publisher })
                 })
             }
             Process::Node => {
-                let post: Arc<dyn Post> = Arc::clone(&desk) as _;
-                let means = Means {
+                let post: Arc<dyn MessageHandler> = Arc::clone(&desk) as _;
+                let means = InstanceContext {
                     memory: Some(Arc::clone(memory)),
                     kept: Some(Arc::clone(&limits.kept)),
                     writes: Some(Arc::clone(&limits.writes)),
@@ -214,7 +214,7 @@ impl Workshop {
                 let program = self.engine.load_counting(admitted, !is_short, meter);
                 program.and_then(|program| {
                     let instance = Instance::start_with(&self.engine, &program, means)?;
-                    Ok((program.into_admitted(), Tenant::Here(Box::new(instance))))
+                    Ok((program.into_admitted(), SandboxInstance::Here(Box::new(instance))))
                 })
             }
         };

@@ -5,9 +5,9 @@
 
 mod storage;
 
-use crate::guest::Output;
+use crate::guest::BatchOutput;
 use crate::sessions::followers::{Follower, Following, fields};
-use crate::sessions::limits::Limits;
+use crate::sessions::limits::SessionLimits;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,9 +15,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use storage::Storage;
-pub(crate) use storage::{Holder, SessionFiles};
-use weir_datapath::account::Account;
+use storage::RecordStorage;
+pub(crate) use storage::{SessionFiles, StorageHolder};
+use weir_datapath::account::DeferredCharges;
 use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError, Recovered};
 use weir_sandbox::thread_time;
 use weir_units::{Bytes, Nanos, Shown as _};
@@ -37,7 +37,7 @@ const END: Duration = Duration::from_secs(5);
 
 /// What became of a module's records. Counters only grow.
 #[derive(Debug, Default)]
-pub struct Written {
+pub struct WriteCounters {
     /// Rows that are in a file that has been ended.
     pub rows: AtomicU64,
     /// Rows that could not be written.
@@ -63,7 +63,7 @@ struct Known {
     followers: Followers,
     sink: Arc<Mutex<Sink>>,
     session: Name,
-    account: Arc<Account>,
+    account: Arc<DeferredCharges>,
 }
 
 /// The modules, by their numbers.
@@ -91,8 +91,8 @@ struct Sink {
     numbers: Arc<Numbers>,
     /// The number of files that were given up with nothing in them.
     unused: Option<u64>,
-    written: Arc<Written>,
-    account: Arc<Account>,
+    written: Arc<WriteCounters>,
+    account: Arc<DeferredCharges>,
     followers: Followers,
     /// When writing failed, until it succeeds again. It is said once.
     failed: Option<Instant>,
@@ -121,13 +121,13 @@ impl Numbers {
 
 /// The thread, from outside. It ends when this is dropped, after all that was given to it is written.
 #[derive(Debug)]
-pub struct Writer {
+pub struct RecordWriter {
     modules: Modules,
     numbers: Arc<Numbers>,
-    storage: Arc<Storage>,
+    storage: Arc<RecordStorage>,
     /// The files of open sessions, by the sessions' names.
     sessions: Mutex<HashMap<Name, Weak<SessionFiles>>>,
-    outputs: Option<Sender<Output>>,
+    outputs: Option<Sender<BatchOutput>>,
     thread: Option<JoinHandle<()>>,
     recovery: Option<Recovery>,
 }
@@ -139,14 +139,14 @@ struct Recovery {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Writer {
+impl RecordWriter {
     /// Starts the thread, and one that completes what an earlier life of the node left in `records` when it crashed.
     pub fn start(rotation: Rotation, records: &Path) -> std::io::Result<Self> {
         let (outputs, waiting) = channel();
         let (scanned, is_scanned) = channel();
         let modules = Modules::default();
         let theirs = Arc::clone(&modules);
-        let storage = Storage::new(records.to_owned());
+        let storage = RecordStorage::new(records.to_owned());
         let stored = Arc::clone(&storage);
         let thread = std::thread::Builder::new().name("weir-records".to_owned()).spawn(move || {
             // No file is ended before: then the files of an earlier life are older than all others.
@@ -168,7 +168,12 @@ impl Writer {
     }
 
     /// Opens the files of a session, which are its holder's. They are open while any of the returned values is there.
-    pub(crate) fn session(&self, name: &Name, limits: &Arc<Limits>, holder: Holder) -> Arc<SessionFiles> {
+    pub(crate) fn session(
+        &self,
+        name: &Name,
+        limits: &Arc<SessionLimits>,
+        holder: StorageHolder,
+    ) -> Arc<SessionFiles> {
         let files = self.storage.open(name, limits, holder);
         let mut sessions = lock(&self.sessions);
         sessions.retain(|_, files| files.strong_count() > 0);
@@ -177,9 +182,9 @@ impl Writer {
     }
 
     /// The files of a session if they are open, else those of a session of the operator, opened.
-    pub(crate) fn operators_session(&self, name: &Name, limits: &Arc<Limits>) -> Arc<SessionFiles> {
+    pub(crate) fn operators_session(&self, name: &Name, limits: &Arc<SessionLimits>) -> Arc<SessionFiles> {
         let known = lock(&self.sessions).get(name).and_then(Weak::upgrade);
-        known.unwrap_or_else(|| self.session(name, limits, Holder::default()))
+        known.unwrap_or_else(|| self.session(name, limits, StorageHolder::default()))
     }
 
     /// Tries to delete record files that have failed.
@@ -188,7 +193,7 @@ impl Writer {
     }
 
     /// Where modules put what comes out of them.
-    pub fn outputs(&self) -> Option<Sender<Output>> {
+    pub fn outputs(&self) -> Option<Sender<BatchOutput>> {
         self.outputs.clone()
     }
 
@@ -200,13 +205,13 @@ impl Writer {
     pub(crate) fn open(
         &self,
         guest: u64,
-        (session, limits): (&Name, &Arc<Limits>),
+        (session, limits): (&Name, &Arc<SessionLimits>),
         module: &Name,
         manifest: &Manifest,
         folder: &Path,
-        account: Arc<Account>,
-    ) -> Result<Arc<Written>, RecordsError> {
-        let written: Arc<Written> = Arc::default();
+        account: Arc<DeferredCharges>,
+    ) -> Result<Arc<WriteCounters>, RecordsError> {
+        let written: Arc<WriteCounters> = Arc::default();
         let folder = folder.join(session.as_str());
         let followers = Followers::default();
         let storage = self.operators_session(session, limits);
@@ -239,7 +244,7 @@ impl Writer {
     }
 
     /// Has the files of a session kept within these limits from now on.
-    pub(crate) fn hold_to(&self, session: &Name, limits: &Arc<Limits>) {
+    pub(crate) fn hold_to(&self, session: &Name, limits: &Arc<SessionLimits>) {
         if let Some(files) = lock(&self.sessions).get(session).and_then(Weak::upgrade) {
             files.held_to(limits);
         }
@@ -257,9 +262,9 @@ impl Writer {
 }
 
 /// Ends a module's files, when everything that it has emitted is in them.
-pub(crate) fn close(outputs: &Sender<Output>, guest: u64) {
+pub(crate) fn close(outputs: &Sender<BatchOutput>, guest: u64) {
     let (told, hears) = channel();
-    let end = Output {
+    let end = BatchOutput {
         module: guest,
         records: Records::default(),
         log: Vec::new(),
@@ -272,7 +277,7 @@ pub(crate) fn close(outputs: &Sender<Output>, guest: u64) {
     }
 }
 
-impl Drop for Writer {
+impl Drop for RecordWriter {
     fn drop(&mut self) {
         self.recovery = None;
         self.outputs = None;
@@ -289,14 +294,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn work(waiting: &Receiver<Output>, modules: &Modules, storage: &Storage, rotation: Rotation) {
+fn work(waiting: &Receiver<BatchOutput>, modules: &Modules, storage: &RecordStorage, rotation: Rotation) {
     let sink = |module: u64| lock(modules).get(&module).map(|known| Arc::clone(&known.sink));
     // Those with something in their files: only they can be due. Most may have nothing to say.
     let mut written = BTreeSet::new();
     let mut looked = Instant::now();
     loop {
         match waiting.recv_timeout(LOOK.saturating_sub(looked.elapsed())) {
-            Ok(Output { module, end: Some(told), .. }) => {
+            Ok(BatchOutput { module, end: Some(told), .. }) => {
                 written.remove(&module);
                 let known = lock(modules).remove(&module);
                 if let Some(known) = known {
@@ -325,7 +330,7 @@ fn work(waiting: &Receiver<Output>, modules: &Modules, storage: &Storage, rotati
 }
 
 /// Keeps sessions within their limits: also those with nothing new, as limits change. The time goes on the accounts of sessions for which files were deleted.
-fn enforce(storage: &Storage, modules: &Modules) {
+fn enforce(storage: &RecordStorage, modules: &Modules) {
     let begin = thread_time();
     let done = storage.enforce(Instant::now());
     if done.is_empty() {
@@ -343,7 +348,7 @@ fn enforce(storage: &Storage, modules: &Modules) {
 }
 
 impl Recovery {
-    fn start(records: &Path, storage: Arc<Storage>, is_scanned: Receiver<()>) -> std::io::Result<Self> {
+    fn start(records: &Path, storage: Arc<RecordStorage>, is_scanned: Receiver<()>) -> std::io::Result<Self> {
         let (ends, records) = (Arc::new(AtomicBool::new(false)), records.to_owned());
         let ended = Arc::clone(&ends);
         let thread = std::thread::Builder::new().name("weir-recovery".to_owned()).spawn(move || {
@@ -425,7 +430,7 @@ impl Sink {
         Ok(self.files.get_or_insert_with(|| unreachable!("it was just made")))
     }
 
-    fn take(&mut self, output: &Output, rotation: Rotation) {
+    fn take(&mut self, output: &BatchOutput, rotation: Rotation) {
         for line in &output.log {
             let level = ["error", "warning", "info"][usize::from(line.level.min(2))];
             self.say(&format!("{level}: {}", line.text));
@@ -544,27 +549,27 @@ fn is_complete(path: &Path) -> bool {
 mod tests {
     use super::*;
     use crate::control::spec::SessionSpec;
-    use weir_session::Order;
+    use weir_session::RecordOrder;
     use weir_trust::grant::Resource;
 
     const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\n[[stream]]\nname = 'rows'\n\
                             [[stream.field]]\nname = 'n'\ntype = 'u64'\n";
 
-    fn row(module: u64) -> Output {
+    fn row(module: u64) -> BatchOutput {
         let mut records = Records::default();
-        records.begin(Order::packet(0), 0, &7u64.to_le_bytes());
-        Output { module, records, log: Vec::new(), faults: Vec::new(), end: None, load: None }
+        records.begin(RecordOrder::packet(0), 0, &7u64.to_le_bytes());
+        BatchOutput { module, records, log: Vec::new(), faults: Vec::new(), end: None, load: None }
     }
 
     #[test]
     fn a_file_is_ended_in_time_however_much_others_write() {
         let folder = tempfile::tempdir().unwrap();
         let rotation = Rotation { bytes: Bytes(u64::MAX), time: Nanos(300 * Nanos::MILLISECOND.0) };
-        let writer = Writer::start(rotation, folder.path()).unwrap();
+        let writer = RecordWriter::start(rotation, folder.path()).unwrap();
         let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();
         let [quiet, busy] = [(1, "quiet"), (2, "busy")].map(|(guest, module)| {
             let (session, module) = (Name::new("s").unwrap(), Name::new(module).unwrap());
-            let limits = Arc::new(Limits::of(&SessionSpec::new(session.clone()), None));
+            let limits = Arc::new(SessionLimits::of(&SessionSpec::new(session.clone()), None));
             writer
                 .open(guest, (&session, &limits), &module, &manifest, folder.path(), Arc::default())
                 .unwrap()
@@ -588,10 +593,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         // Files are ended after a row or two.
         let rotation = Rotation { bytes: Bytes(1), time: Nanos(u64::MAX) };
-        let writer = Writer::start(rotation, folder.path()).unwrap();
+        let writer = RecordWriter::start(rotation, folder.path()).unwrap();
         let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();
         let (session, module) = (Name::new("s").unwrap(), Name::new("m").unwrap());
-        let limits = Arc::new(Limits::of(&SessionSpec::new(session.clone()), None));
+        let limits = Arc::new(SessionLimits::of(&SessionSpec::new(session.clone()), None));
         let open = (&session, &limits);
         let written = writer.open(1, open, &module, &manifest, folder.path(), Arc::default()).unwrap();
         let outputs = writer.outputs().unwrap();
@@ -615,10 +620,10 @@ mod tests {
     fn each_row_counts_for_the_end_of_its_file() {
         let folder = tempfile::tempdir().unwrap();
         let rotation = Rotation { bytes: Bytes(1), time: Nanos(u64::MAX) };
-        let writer = Writer::start(rotation, folder.path()).unwrap();
+        let writer = RecordWriter::start(rotation, folder.path()).unwrap();
         let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();
         let (session, module) = (Name::new("s").unwrap(), Name::new("m").unwrap());
-        let limits = Arc::new(Limits::of(&SessionSpec::new(session.clone()), None));
+        let limits = Arc::new(SessionLimits::of(&SessionSpec::new(session.clone()), None));
         let open = (&session, &limits);
         let written = writer.open(1, open, &module, &manifest, folder.path(), Arc::default()).unwrap();
         let outputs = writer.outputs().unwrap();

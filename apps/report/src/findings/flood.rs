@@ -2,16 +2,16 @@
 
 use super::stream;
 use crate::axis::Axis;
-use crate::page::{Cell, legend, table};
-use crate::plot::{BLUE, GREEN, Mark, ORANGE, RED, Side, full, svg};
+use crate::page::{HtmlCell, legend, table};
+use crate::plot::{BLUE, GREEN, LabelSide, ORANGE, PlotMark, RED, full, svg};
 use crate::series::float;
-use crate::sinks::{Context, Finding, Highlight, Section};
+use crate::sinks::{Finding, Highlight, ReportSection, SectionContext};
 use crate::text::grouped;
-use crate::top::Top;
+use crate::top::TopKeys;
 use crate::value;
 use std::net::Ipv6Addr;
 use {
-    weir_admission::{Field, Manifest},
+    weir_admission::{Manifest, StreamField},
     weir_session::Record,
 };
 
@@ -20,8 +20,8 @@ const DESTINATIONS: usize = 10;
 
 #[derive(Debug)]
 pub(crate) struct Flood {
-    intervals: (u16, [Field; 6]),
-    top: Option<(u16, [Field; 3])>,
+    intervals: (u16, [StreamField; 6]),
+    top: Option<(u16, [StreamField; 3])>,
     points: Vec<Point>,
     /// Rows that a point stands for.
     rows_per_point: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Flood {
     alarms: u64,
     shortest: u64,
     last: u64,
-    destinations: Top<Ipv6Addr, Flooded>,
+    destinations: TopKeys<Ipv6Addr, Flooded>,
 }
 
 /// Rows one after another.
@@ -63,7 +63,7 @@ impl Flood {
             alarms: 0,
             shortest: u64::MAX,
             last: 0,
-            destinations: Top::default(),
+            destinations: TopKeys::default(),
         })
     }
 
@@ -106,7 +106,7 @@ impl Flood {
         Some(())
     }
 
-    fn plots(&self, context: &Context<'_>) -> String {
+    fn plots(&self, context: &SectionContext<'_>) -> String {
         let first = self.points.first().map_or(0, |point| point.from);
         let interval = if self.shortest == u64::MAX { 0 } else { self.shortest };
         let at = |ts: u64| context.elapsed(ts, first);
@@ -140,10 +140,10 @@ impl Flood {
             let x = Axis::time(end, size.ticks(), "").untitled();
             let y = Axis::counts(top(&syn).max(top(&closed)), "packets per interval");
             let lines = [
-                Mark::Bands(bands.clone(), RED),
-                Mark::Area(syn.clone(), BLUE),
-                Mark::Line(syn.clone(), BLUE, 1.8),
-                Mark::Line(closed.clone(), ORANGE, 1.8),
+                PlotMark::Bands(bands.clone(), RED),
+                PlotMark::Area(syn.clone(), BLUE),
+                PlotMark::Line(syn.clone(), BLUE, 1.8),
+                PlotMark::Line(closed.clone(), ORANGE, 1.8),
             ];
             svg(size, &x, &y, &lines)
         });
@@ -156,13 +156,18 @@ impl Flood {
                 "cumulative sum (1)",
             );
             let mut marks = vec![
-                Mark::Bands(bands.clone(), RED),
-                Mark::Area(sum.clone(), GREEN),
-                Mark::Line(sum.clone(), GREEN, 1.8),
+                PlotMark::Bands(bands.clone(), RED),
+                PlotMark::Area(sum.clone(), GREEN),
+                PlotMark::Line(sum.clone(), GREEN, 1.8),
             ];
             if let Some(threshold) = threshold {
-                marks.push(Mark::Rule((0.0, threshold), (end, threshold), RED));
-                marks.push(Mark::Words((0.0, threshold), RED, "alarm threshold".to_owned(), Side::Right));
+                marks.push(PlotMark::Rule((0.0, threshold), (end, threshold), RED));
+                marks.push(PlotMark::Words(
+                    (0.0, threshold),
+                    RED,
+                    "alarm threshold".to_owned(),
+                    LabelSide::Right,
+                ));
             }
             svg(size, &x, &y, &marks)
         });
@@ -200,25 +205,25 @@ impl Finding for Flood {
         }
     }
 
-    fn section(&self, context: &Context<'_>) -> Option<Section> {
+    fn section(&self, context: &SectionContext<'_>) -> Option<ReportSection> {
         let first = self.points.first()?.from;
         let mut body = self.plots(context);
         let heaviest = self.destinations.heaviest(DESTINATIONS);
         if !heaviest.is_empty() {
             let head = [
-                Cell::left("destination"),
-                Cell::right("SYN in alarm intervals"),
-                Cell::right("most in one"),
-                Cell::right("alarm intervals"),
-                Cell::right("first after"),
+                HtmlCell::left("destination"),
+                HtmlCell::right("SYN in alarm intervals"),
+                HtmlCell::right("most in one"),
+                HtmlCell::right("alarm intervals"),
+                HtmlCell::right("first after"),
             ];
             let rows = heaviest.iter().map(|(address, count, flooded)| {
                 vec![
-                    Cell::left(&value::address_text(*address)),
-                    Cell::right(&grouped(*count)),
-                    Cell::right(&grouped(flooded.most)),
-                    Cell::right(&grouped(flooded.intervals)),
-                    Cell::right(&crate::text::duration(context.elapsed(flooded.first, first) * 1e9)),
+                    HtmlCell::left(&value::address_text(*address)),
+                    HtmlCell::right(&grouped(*count)),
+                    HtmlCell::right(&grouped(flooded.most)),
+                    HtmlCell::right(&grouped(flooded.intervals)),
+                    HtmlCell::right(&crate::text::duration(context.elapsed(flooded.first, first) * 1e9)),
                 ]
             });
             body += "<h3>Destinations of most SYN packets</h3>";
@@ -232,7 +237,7 @@ impl Finding for Flood {
                 self.rows_per_point
             );
         }
-        Some(Section {
+        Some(ReportSection {
             title: "SYN flood detection",
             note,
             body,

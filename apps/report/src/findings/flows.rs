@@ -2,16 +2,16 @@
 
 use super::stream;
 use crate::axis::Axis;
-use crate::page::{Cell, figure, table};
-use crate::plot::{BLUE, Mark, full, svg};
-use crate::sinks::{Context, Finding, Highlight, Section};
+use crate::page::{HtmlCell, figure, table};
+use crate::plot::{BLUE, PlotMark, full, svg};
+use crate::sinks::{Finding, Highlight, ReportSection, SectionContext};
 use crate::text::{duration, grouped};
-use crate::top::Top;
+use crate::top::TopKeys;
 use crate::value;
 use std::net::Ipv6Addr;
 use weir_units::Bytes;
 use {
-    weir_admission::{Field, Manifest},
+    weir_admission::{Manifest, StreamField},
     weir_session::Record,
 };
 
@@ -22,9 +22,9 @@ const ROWS: usize = 15;
 
 #[derive(Debug)]
 pub(crate) struct Flows {
-    samples: (u16, [Field; 3]),
-    flows: Option<(u16, [Field; 6])>,
-    top: Top<u64, Flow>,
+    samples: (u16, [StreamField; 3]),
+    flows: Option<(u16, [StreamField; 6])>,
+    top: TopKeys<u64, Flow>,
     reservoir: Vec<(u64, u64)>,
     seen: u64,
     bytes: u64,
@@ -45,7 +45,7 @@ impl Flows {
         Some(Self {
             samples: stream(manifest, "samples", ["time", "flow", "wire_len"])?,
             flows: stream(manifest, "flows", names),
-            top: Top::default(),
+            top: TopKeys::default(),
             reservoir: Vec::new(),
             seen: 0,
             bytes: 0,
@@ -101,7 +101,7 @@ impl Finding for Flows {
         }
     }
 
-    fn section(&self, context: &Context<'_>) -> Option<Section> {
+    fn section(&self, context: &SectionContext<'_>) -> Option<ReportSection> {
         if self.seen == 0 {
             return None;
         }
@@ -121,17 +121,17 @@ impl Finding for Flows {
         let plot = full(height, |size| {
             let x = Axis::time(end, size.ticks(), "the first packet");
             let y = Axis::rows(&(1..=lanes.len()).map(|rank| format!("#{rank}")).collect::<Vec<_>>());
-            svg(size, &x, &y, &[Mark::Dots(points.clone(), BLUE, 2.5)])
+            svg(size, &x, &y, &[PlotMark::Dots(points.clone(), BLUE, 2.5)])
         });
         let head = [
-            Cell::right("#"),
-            Cell::left("source"),
-            Cell::left("destination"),
-            Cell::left("protocol"),
-            Cell::right("samples"),
-            Cell::right("sampled bytes"),
-            Cell::right("first to last"),
-            Cell::left("label"),
+            HtmlCell::right("#"),
+            HtmlCell::left("source"),
+            HtmlCell::left("destination"),
+            HtmlCell::left("protocol"),
+            HtmlCell::right("samples"),
+            HtmlCell::right("sampled bytes"),
+            HtmlCell::right("first to last"),
+            HtmlCell::left("label"),
         ];
         let rows = heaviest.iter().zip(1u64..).map(|((label, count, flow), rank)| {
             let (source, destination, protocol) = match flow.ends {
@@ -141,21 +141,21 @@ impl Finding for Flows {
                 None => Default::default(),
             };
             vec![
-                Cell::right(&rank.to_string()),
-                Cell::left(&source),
-                Cell::left(&destination),
-                Cell::left(&protocol),
-                Cell::right(&grouped(*count)),
-                Cell::right(&Bytes(flow.bytes).to_string()),
-                Cell::right(&duration(crate::series::float(flow.last.saturating_sub(flow.first)))),
-                Cell::left(&format!("{label:016x}")),
+                HtmlCell::right(&rank.to_string()),
+                HtmlCell::left(&source),
+                HtmlCell::left(&destination),
+                HtmlCell::left(&protocol),
+                HtmlCell::right(&grouped(*count)),
+                HtmlCell::right(&Bytes(flow.bytes).to_string()),
+                HtmlCell::right(&duration(crate::series::float(flow.last.saturating_sub(flow.first)))),
+                HtmlCell::left(&format!("{label:016x}")),
             ]
         });
         let plus = if self.top.incomplete { "more than " } else { "" };
         let flows = format!("{plus}{}", grouped(self.top.len() as u64));
         let body =
             figure(&format!("The {} flows with most samples", lanes.len()), "", &plot) + &table(&head, rows);
-        Some(Section {
+        Some(ReportSection {
             title: "Sampled flows",
             note: format!(
                 "{} packets of {flows} flows were sampled, {} together. A packet is sampled wherever it passes or nowhere.",

@@ -2,13 +2,13 @@
 
 use super::stream;
 use crate::first_rows::FirstRows;
-use crate::sinks::{Context, Finding, Highlight, Section};
+use crate::sinks::{Finding, Highlight, ReportSection, SectionContext};
 use crate::text::grouped;
-use crate::top::Top;
+use crate::top::TopKeys;
 use crate::value;
 use std::net::Ipv6Addr;
 use {
-    weir_admission::{Field, Manifest},
+    weir_admission::{Manifest, StreamField},
     weir_session::Record,
 };
 
@@ -20,9 +20,9 @@ pub(crate) struct Hits {
     label: &'static str,
     alarm: bool,
     stream: u16,
-    source: Field,
+    source: StreamField,
     rows: FirstRows,
-    sources: Top<Ipv6Addr, ()>,
+    sources: TopKeys<Ipv6Addr, ()>,
 }
 
 impl Hits {
@@ -43,7 +43,7 @@ impl Hits {
     ) -> Option<Self> {
         let (index, [source]) = stream(manifest, name, ["source"])?;
         let rows = FirstRows::new(manifest.streams.get(usize::from(index))?, ROWS);
-        Some(Self { title, label, alarm, stream: index, source, rows, sources: Top::default() })
+        Some(Self { title, label, alarm, stream: index, source, rows, sources: TopKeys::default() })
     }
 }
 
@@ -57,7 +57,7 @@ impl Finding for Hits {
         }
     }
 
-    fn section(&self, _: &Context<'_>) -> Option<Section> {
+    fn section(&self, _: &SectionContext<'_>) -> Option<ReportSection> {
         let total = self.rows.total;
         let highlight = Some(Highlight {
             label: self.label,
@@ -70,7 +70,7 @@ impl Finding for Hits {
             },
             alarm: self.alarm && total > 0,
         });
-        Some(Section {
+        Some(ReportSection {
             title: self.title,
             note: if total == 0 {
                 "Nothing was found.".to_owned()

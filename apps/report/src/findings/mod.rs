@@ -9,7 +9,7 @@ mod scaling;
 
 use crate::sinks::Finding;
 use crate::value;
-use weir_admission::{Field, Manifest};
+use weir_admission::{Manifest, StreamField};
 
 /// What is made of a module's records. Modules are known by name, and have to have the streams and fields that are needed.
 pub(crate) fn of(manifest: &Manifest) -> Option<Box<dyn Finding>> {
@@ -29,7 +29,11 @@ pub(crate) fn of(manifest: &Manifest) -> Option<Box<dyn Finding>> {
 }
 
 /// A stream's index and the fields with these names.
-fn stream<const N: usize>(manifest: &Manifest, name: &str, fields: [&str; N]) -> Option<(u16, [Field; N])> {
+fn stream<const N: usize>(
+    manifest: &Manifest,
+    name: &str,
+    fields: [&str; N],
+) -> Option<(u16, [StreamField; N])> {
     let index = manifest.streams.iter().position(|stream| stream.name.as_str() == name)?;
     Some((u16::try_from(index).ok()?, value::fields(manifest.streams.get(index)?, fields)?))
 }

@@ -1,15 +1,15 @@
 //! UDP packets and bytes by port.
 
 use super::stream;
-use crate::page::{Cell, table_with_bars};
+use crate::page::{HtmlCell, table_with_bars};
 use crate::series::float;
-use crate::sinks::{Context, Finding, Section};
+use crate::sinks::{Finding, ReportSection, SectionContext};
 use crate::text::grouped;
-use crate::top::Top;
+use crate::top::TopKeys;
 use crate::value;
 use weir_units::Bytes;
 use {
-    weir_admission::{Field, Manifest},
+    weir_admission::{Manifest, StreamField},
     weir_session::Record,
 };
 
@@ -17,8 +17,8 @@ const ROWS: usize = 20;
 
 #[derive(Debug)]
 pub(crate) struct Ports {
-    totals: (u16, [Field; 5]),
-    ports: Top<u64, Traffic>,
+    totals: (u16, [StreamField; 5]),
+    ports: TopKeys<u64, Traffic>,
 }
 
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl Ports {
     pub(crate) fn new(manifest: &Manifest) -> Option<Self> {
         let totals =
             stream(manifest, "totals", ["port", "packets_to", "bytes_to", "packets_from", "bytes_from"])?;
-        Some(Self { totals, ports: Top::default() })
+        Some(Self { totals, ports: TopKeys::default() })
     }
 
     fn row(&mut self, record: &Record<'_>) -> Option<()> {
@@ -52,28 +52,28 @@ impl Finding for Ports {
         }
     }
 
-    fn section(&self, _: &Context<'_>) -> Option<Section> {
+    fn section(&self, _: &SectionContext<'_>) -> Option<ReportSection> {
         let heaviest = self.ports.heaviest(ROWS);
         let most = heaviest.first()?.1.max(1);
         let head = [
-            Cell::right("UDP port"),
-            Cell::right("packets to it"),
-            Cell::right("bytes to it"),
-            Cell::right("packets from it"),
-            Cell::right("bytes from it"),
+            HtmlCell::right("UDP port"),
+            HtmlCell::right("packets to it"),
+            HtmlCell::right("bytes to it"),
+            HtmlCell::right("packets from it"),
+            HtmlCell::right("bytes from it"),
         ];
         let rows = heaviest.iter().map(|(port, packets, traffic)| {
             let cells = vec![
-                Cell::right(&port.to_string()),
-                Cell::right(&grouped(traffic.to.0)),
-                Cell::right(&Bytes(traffic.to.1).to_string()),
-                Cell::right(&grouped(traffic.from.0)),
-                Cell::right(&Bytes(traffic.from.1).to_string()),
+                HtmlCell::right(&port.to_string()),
+                HtmlCell::right(&grouped(traffic.to.0)),
+                HtmlCell::right(&Bytes(traffic.to.1).to_string()),
+                HtmlCell::right(&grouped(traffic.from.0)),
+                HtmlCell::right(&Bytes(traffic.from.1).to_string()),
             ];
             (cells, float(*packets) / float(most))
         });
         let all = self.ports.len();
-        Some(Section {
+        Some(ReportSection {
             title: "UDP traffic by port",
             note: if all > ROWS {
                 format!("The {ROWS} busiest of {all} ports. The bar is the packets in both directions.")

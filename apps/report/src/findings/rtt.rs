@@ -3,22 +3,22 @@
 use super::stream;
 use crate::axis::Axis;
 use crate::histogram::LogHistogram;
-use crate::page::{Cell, pair, table};
-use crate::plot::{BLUE, Mark, ORANGE, Side, Size, half, svg};
+use crate::page::{HtmlCell, pair, table};
+use crate::plot::{BLUE, LabelSide, ORANGE, PlotMark, Size, half, svg};
 use crate::series::float;
-use crate::sinks::{Context, Finding, Highlight, Section};
+use crate::sinks::{Finding, Highlight, ReportSection, SectionContext};
 use crate::text::{duration, grouped};
 use crate::value;
 use {
-    weir_admission::{Field, Manifest},
+    weir_admission::{Manifest, StreamField},
     weir_session::Record,
 };
 
 #[derive(Debug)]
 pub(crate) struct Rtt {
     stream: u16,
-    rtt: Field,
-    syns: Option<Field>,
+    rtt: StreamField,
+    syns: Option<StreamField>,
     all: LogHistogram,
     ambiguous: u64,
 }
@@ -43,21 +43,24 @@ impl Finding for Rtt {
         self.ambiguous += u64::from(syns.is_some_and(|syns| syns > 1));
     }
 
-    fn section(&self, _: &Context<'_>) -> Option<Section> {
+    fn section(&self, _: &SectionContext<'_>) -> Option<ReportSection> {
         let quantile = |share| self.all.quantile(share);
         let (median, high) = (quantile(0.5)?, quantile(0.95)?);
         // Both with their words at these heights, where the plot is empty.
         let rules = |top: f64, heights: [f64; 2]| {
             let [at_median, at_high] = heights;
-            [(median, BLUE, "median", at_median, Side::Left), (high, ORANGE, "95 %", at_high, Side::Right)]
-                .into_iter()
-                .flat_map(move |(ns, color, word, height, side)| {
-                    let x = ns.log10();
-                    [
-                        Mark::Rule((x, 0.0), (x, top), color),
-                        Mark::Words((x, top * height), color, format!("{word} {}", duration(ns)), side),
-                    ]
-                })
+            [
+                (median, BLUE, "median", at_median, LabelSide::Left),
+                (high, ORANGE, "95 %", at_high, LabelSide::Right),
+            ]
+            .into_iter()
+            .flat_map(move |(ns, color, word, height, side)| {
+                let x = ns.log10();
+                [
+                    PlotMark::Rule((x, 0.0), (x, top), color),
+                    PlotMark::Words((x, top * height), color, format!("{word} {}", duration(ns)), side),
+                ]
+            })
         };
         let histogram = half(|size| {
             let bars = self.all.bars(if size.width < 480 { 24 } else { 36 });
@@ -66,7 +69,7 @@ impl Finding for Rtt {
             let y = Axis::counts(float(most) * 1.2, "handshakes");
             let bars = bars.iter().map(|(from, to, n)| (from.log10(), to.log10(), float(*n))).collect();
             let marks: Vec<_> =
-                [Mark::Bars(bars, BLUE)].into_iter().chain(rules(y.to(), [0.93, 0.85])).collect();
+                [PlotMark::Bars(bars, BLUE)].into_iter().chain(rules(y.to(), [0.93, 0.85])).collect();
             svg(size, &x, &y, &marks)
         });
         let cumulative = half(|size| {
@@ -74,15 +77,15 @@ impl Finding for Rtt {
             let y = Axis::percent("handshakes at or below");
             let points: Vec<_> =
                 self.all.cumulative().into_iter().map(|(ns, share)| (ns.log10(), share)).collect();
-            let marks: Vec<_> = [Mark::Area(points.clone(), BLUE), Mark::Line(points, BLUE, 2.0)]
+            let marks: Vec<_> = [PlotMark::Area(points.clone(), BLUE), PlotMark::Line(points, BLUE, 2.0)]
                 .into_iter()
                 .chain(rules(1.0, [0.04, 0.12]))
                 .collect();
             svg(size, &x, &y, &marks)
         });
-        let head = ["10 %", "median", "90 %", "95 %", "99 %"].map(Cell::right);
+        let head = ["10 %", "median", "90 %", "95 %", "99 %"].map(HtmlCell::right);
         let row = [0.1, 0.5, 0.9, 0.95, 0.99]
-            .map(|share| Cell::right(&quantile(share).map(duration).unwrap_or_default()));
+            .map(|share| HtmlCell::right(&quantile(share).map(duration).unwrap_or_default()));
         let mut note = format!(
             "From the client's SYN to its first ACK, for {} handshakes; the time axis is logarithmic.",
             grouped(self.all.count)
@@ -98,7 +101,7 @@ impl Finding for Rtt {
         }
         let body = pair(("Histogram", "", &histogram), ("Cumulative distribution", "", &cumulative))
             + &format!("<div class=\"compact\">{}</div>", table(&head, [row.to_vec()].into_iter()));
-        Some(Section {
+        Some(ReportSection {
             title: "TCP round-trip time",
             note,
             body,

@@ -3,12 +3,12 @@
 use super::stream;
 use crate::axis::Axis;
 use crate::page::{figure, legend, pair};
-use crate::plot::{BLUE, Mark, ORANGE, half, svg};
+use crate::plot::{BLUE, ORANGE, PlotMark, half, svg};
 use crate::series::float;
-use crate::sinks::{Context, Finding, Highlight, Section};
+use crate::sinks::{Finding, Highlight, ReportSection, SectionContext};
 use crate::value;
 use {
-    weir_admission::{Field, Manifest},
+    weir_admission::{Manifest, StreamField},
     weir_session::Record,
 };
 
@@ -17,8 +17,8 @@ const HISTORY_MAX: usize = 512;
 
 #[derive(Debug)]
 pub(crate) struct Scaling {
-    scales: (u16, [Field; 5]),
-    estimate: (u16, [Field; 6]),
+    scales: (u16, [StreamField; 5]),
+    estimate: (u16, [StreamField; 6]),
     /// The octaves of the latest estimate.
     octaves: Vec<Octave>,
     octaves_time: u64,
@@ -141,17 +141,17 @@ impl Scaling {
         );
         half(|size| {
             let mut marks = vec![
-                Mark::Whiskers(self.octaves.iter().map(|o| (o.octave, o.lower, o.upper)).collect(), BLUE),
-                Mark::Dots(self.octaves.iter().map(|o| (o.octave, o.y)).collect(), BLUE, 3.5),
+                PlotMark::Whiskers(self.octaves.iter().map(|o| (o.octave, o.lower, o.upper)).collect(), BLUE),
+                PlotMark::Dots(self.octaves.iter().map(|o| (o.octave, o.y)).collect(), BLUE, 3.5),
             ];
             if let Some(line) = self.line() {
-                marks.push(Mark::Line(line.to_vec(), ORANGE, 2.2));
+                marks.push(PlotMark::Line(line.to_vec(), ORANGE, 2.2));
             }
             svg(size, &x, &y, &marks)
         })
     }
 
-    fn over_time(&self, context: &Context<'_>) -> String {
+    fn over_time(&self, context: &SectionContext<'_>) -> String {
         let first = self.history.first().map_or(0, |estimate| estimate.time);
         let at = |estimate: &Estimate| context.elapsed(estimate.time, first);
         let end = self.history.last().map_or(0.0, at).max(context.seconds);
@@ -163,9 +163,9 @@ impl Scaling {
             let whiskers = self.history.iter().map(|e| (at(e), e.lower, e.upper)).collect();
             let points: Vec<_> = self.history.iter().map(|e| (at(e), e.hurst)).collect();
             let marks = [
-                Mark::Whiskers(whiskers, BLUE),
-                Mark::Line(points.clone(), BLUE, 1.8),
-                Mark::Dots(points, BLUE, 3.0),
+                PlotMark::Whiskers(whiskers, BLUE),
+                PlotMark::Line(points.clone(), BLUE, 1.8),
+                PlotMark::Dots(points, BLUE, 3.0),
             ];
             svg(size, &x, &y, &marks)
         })
@@ -181,7 +181,7 @@ impl Finding for Scaling {
         }
     }
 
-    fn section(&self, context: &Context<'_>) -> Option<Section> {
+    fn section(&self, context: &SectionContext<'_>) -> Option<ReportSection> {
         if self.octaves.is_empty() {
             return None;
         }
@@ -207,6 +207,6 @@ impl Finding for Scaling {
         } else {
             format!("<div class=\"pair\">{}</div>", figure("Log-scale diagram", &keys, &diagram))
         };
-        Some(Section { title: "Long-range dependence", note, body, highlight })
+        Some(ReportSection { title: "Long-range dependence", note, body, highlight })
     }
 }

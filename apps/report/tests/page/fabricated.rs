@@ -1,10 +1,10 @@
 //! A run that never happened: records in the shape of the shipped modules' own manifests.
 
-use weir_report::{CaptureFacts, ModuleFacts, Report, StreamFacts};
+use weir_report::{CaptureInfo, RunModuleInfo, RunReport, StreamInfo};
 use weir_units::{Nanos, Timestamp};
 use {
     weir_admission::Manifest,
-    weir_session::{Order, Record},
+    weir_session::{Record, RecordOrder},
 };
 
 pub const START: u64 = 1_741_600_000_123_456_789;
@@ -31,14 +31,14 @@ pub fn manifest(name: &str) -> Manifest {
     Manifest::parse(&std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}"))).unwrap()
 }
 
-pub fn announce(report: &mut Report, label: &str, manifest: Manifest) -> Module {
+pub fn announce(report: &mut RunReport, label: &str, manifest: Manifest) -> Module {
     let rows = vec![0; manifest.streams.len()];
     Module { index: report.module(label, &manifest), manifest, rows }
 }
 
 impl Module {
     /// Emits a row; fields that are not named are 0.
-    pub fn emit(&mut self, report: &mut Report, stream: &str, values: &[(&str, Value<'_>)]) {
+    pub fn emit(&mut self, report: &mut RunReport, stream: &str, values: &[(&str, Value<'_>)]) {
         let index = self.manifest.streams.iter().position(|s| s.name.as_str() == stream).unwrap();
         let layout = &self.manifest.streams[index];
         let (mut row, mut tail) = (vec![0; layout.row_bytes()], Vec::new());
@@ -62,16 +62,16 @@ impl Module {
         }
         self.rows[index] += 1;
         let stream = u16::try_from(index).unwrap();
-        report.record(self.index, &Record { order: Order::packet(0), stream, row: &row, tail: &tail });
+        report.record(self.index, &Record { order: RecordOrder::packet(0), stream, row: &row, tail: &tail });
     }
 
-    pub fn facts(&self, label: &str, packets: u64, ns: f64) -> ModuleFacts {
-        let streams = self.manifest.streams.iter().zip(&self.rows).map(|(stream, rows)| StreamFacts {
+    pub fn facts(&self, label: &str, packets: u64, ns: f64) -> RunModuleInfo {
+        let streams = self.manifest.streams.iter().zip(&self.rows).map(|(stream, rows)| StreamInfo {
             name: stream.name.to_string(),
             rows: *rows,
             path: Some(format!("out/{label}/{}.parquet", stream.name)),
         });
-        ModuleFacts {
+        RunModuleInfo {
             label: label.to_owned(),
             version: self.manifest.version.clone(),
             summary: self.manifest.summary.clone(),
@@ -82,7 +82,7 @@ impl Module {
             cycles_per_packet: Some(ns * 3.7),
             memory: self.manifest.memory,
             streams: streams.collect(),
-            ..ModuleFacts::default()
+            ..RunModuleInfo::default()
         }
     }
 }
@@ -107,9 +107,9 @@ impl Random {
 }
 
 /// Ten minutes with a flood in the middle; everything that a page can show.
-pub fn run() -> (Report, CaptureFacts, Vec<ModuleFacts>) {
+pub fn run() -> (RunReport, CaptureInfo, Vec<RunModuleInfo>) {
     use Value::{Float, Int, Ip, Text};
-    let mut report = Report::new();
+    let mut report = RunReport::new();
     let mut random = Random(7);
     let (mut packets, mut bytes) = (0, 0);
     for tick in 0..6_000u64 {
@@ -275,7 +275,7 @@ pub fn run() -> (Report, CaptureFacts, Vec<ModuleFacts>) {
         (&worm, "worm", 118.2),
         (&payload, "payload-match", 22.5),
     ];
-    let mut facts: Vec<ModuleFacts> =
+    let mut facts: Vec<RunModuleInfo> =
         modules.iter().map(|(module, label, ns)| module.facts(label, packets, *ns)).collect();
     facts[1].parameters = vec![("interval".into(), "1s".into()), ("threshold".into(), "1.05".into())];
     facts[5].faults = 1;
@@ -283,7 +283,7 @@ pub fn run() -> (Report, CaptureFacts, Vec<ModuleFacts>) {
     facts[5].tier_reason = Some("weir_packet: no bound on its time".into());
     facts[5].messages =
         vec!["packet 1 000: out of bounds memory access in weir_packet (lost that packet)".into()];
-    let capture = CaptureFacts {
+    let capture = CaptureInfo {
         name: "campus-uplink-2025-03-10.pcapng".into(),
         packets,
         wire_bytes: bytes,

@@ -4,11 +4,11 @@
 mod fabricated;
 
 use fabricated::{Module, START, Value, announce, manifest, run};
-use weir_report::{CaptureFacts, ModuleFacts, Report, StreamFacts};
+use weir_report::{CaptureInfo, RunModuleInfo, RunReport, StreamInfo};
 use weir_units::Timestamp;
 use {
     weir_admission::Manifest,
-    weir_session::{Order, Record},
+    weir_session::{Record, RecordOrder},
 };
 
 #[test]
@@ -74,23 +74,23 @@ fn around(text: &str, what: &str) -> String {
 
 #[test]
 fn a_run_without_anything_has_a_page() {
-    let page = Report::new().render(&CaptureFacts::default(), &[]);
+    let page = RunReport::new().render(&CaptureInfo::default(), &[]);
     assert!(page.contains("<b>0</b>") && !page.contains("Traffic over time"));
     assert_sound(&page);
 
-    let mut report = Report::new();
+    let mut report = RunReport::new();
     for name in ["rtt", "syn-flood", "lrd", "trajectory", "port-count", "worm", "payload-match", "dscp-mark"]
     {
         announce(&mut report, name, manifest(name));
     }
-    let page = report.render(&CaptureFacts::default(), &[]);
+    let page = report.render(&CaptureInfo::default(), &[]);
     assert!(page.contains("no rows"));
     assert_sound(&page);
 }
 
 #[test]
 fn a_single_packet_and_a_single_row_of_each_have_a_page() {
-    let mut report = Report::new();
+    let mut report = RunReport::new();
     report.traffic(Timestamp(START), 1, 60);
     for name in ["rtt", "syn-flood", "lrd", "trajectory", "port-count", "worm", "payload-match", "dscp-mark"]
     {
@@ -100,9 +100,7 @@ fn a_single_packet_and_a_single_row_of_each_have_a_page() {
             module.emit(&mut report, &stream, &[]);
         }
     }
-    assert_sound(
-        &report.render(&CaptureFacts { packets: 1, wire_bytes: 60, ..CaptureFacts::default() }, &[]),
-    );
+    assert_sound(&report.render(&CaptureInfo { packets: 1, wire_bytes: 60, ..CaptureInfo::default() }, &[]));
 }
 
 const HOSTILE: &str =
@@ -110,7 +108,7 @@ const HOSTILE: &str =
 
 #[test]
 fn what_strangers_wrote_is_text() {
-    let mut report = Report::new();
+    let mut report = RunReport::new();
     report.traffic(Timestamp(START), 1, 60);
     let mut worm = announce(&mut report, HOSTILE, manifest("worm"));
     worm.emit(&mut report, "hits", &[("text", Value::Text(HOSTILE.as_bytes()))]);
@@ -122,14 +120,14 @@ fn what_strangers_wrote_is_text() {
     let mut own = announce(&mut report, "own", Manifest::parse(text.as_bytes()).unwrap());
     own.emit(&mut report, "s", &[("f", Value::Text(HOSTILE.as_bytes()))]);
     let hostile = || HOSTILE.to_owned();
-    let capture = CaptureFacts {
+    let capture = CaptureInfo {
         name: hostile(),
         truncated: Some(hostile()),
         warnings: vec![hostile()],
         filter: Some(hostile()),
-        ..CaptureFacts::default()
+        ..CaptureInfo::default()
     };
-    let facts = |module: &Module, label: &str| ModuleFacts {
+    let facts = |module: &Module, label: &str| RunModuleInfo {
         version: hostile(),
         summary: hostile(),
         tier: hostile(),
@@ -140,13 +138,13 @@ fn what_strangers_wrote_is_text() {
             .manifest
             .streams
             .iter()
-            .map(|s| StreamFacts { name: s.name.to_string(), rows: 1, path: Some(hostile()) })
+            .map(|s| StreamInfo { name: s.name.to_string(), rows: 1, path: Some(hostile()) })
             .collect(),
         ..module.facts(label, 1, f64::NAN)
     };
     let page = report.render(
         &capture,
-        &[facts(&worm, HOSTILE), ModuleFacts { ns_per_packet: Some(3.0), ..facts(&own, HOSTILE) }],
+        &[facts(&worm, HOSTILE), RunModuleInfo { ns_per_packet: Some(3.0), ..facts(&own, HOSTILE) }],
     );
     assert!(page.contains("&lt;script&gt;"));
     for bad in ["<script", "<img", "onerror='", "\" style=\"position", "\u{202e}"] {
@@ -159,22 +157,22 @@ fn what_strangers_wrote_is_text() {
 #[test]
 fn a_report_can_be_shared_by_threads_under_a_lock() {
     fn shared(_: &impl Sync) {}
-    shared(&std::sync::Mutex::new(Report::new()));
+    shared(&std::sync::Mutex::new(RunReport::new()));
 }
 
 #[test]
 fn rows_of_another_layout_are_ignored() {
-    let mut report = Report::new();
+    let mut report = RunReport::new();
     let rtt = announce(&mut report, "rtt", manifest("rtt"));
     for (module, stream, row) in [(rtt.index, 0, &[][..]), (rtt.index, 7, &[0; 64]), (99, 0, &[0; 64])] {
-        report.record(module, &Record { order: Order::packet(0), stream, row, tail: &[] });
+        report.record(module, &Record { order: RecordOrder::packet(0), stream, row, tail: &[] });
     }
-    assert_sound(&report.render(&CaptureFacts::default(), &[]));
+    assert_sound(&report.render(&CaptureInfo::default(), &[]));
 }
 
 #[test]
 fn odd_numbers_from_modules_make_no_odd_page() {
-    let mut report = Report::new();
+    let mut report = RunReport::new();
     report.traffic(Timestamp(u64::MAX), u64::MAX, u64::MAX);
     report.traffic(Timestamp(0), 1, 1);
     let mut flood = announce(&mut report, "syn-flood", manifest("syn-flood"));
@@ -209,7 +207,7 @@ fn odd_numbers_from_modules_make_no_odd_page() {
     for ns in [i64::MAX, 1, 0, -1, i64::MIN] {
         rtt.emit(&mut report, "rtts", &[("rtt", Value::Int(ns.cast_unsigned()))]);
     }
-    assert_sound(&report.render(&CaptureFacts::default(), &[]));
+    assert_sound(&report.render(&CaptureInfo::default(), &[]));
 }
 
 /// Resident memory that is not of files, in KiB.
@@ -223,7 +221,7 @@ fn resident() -> u64 {
 fn millions_of_records_take_a_few_mebibytes_and_the_page_stays_small() {
     use Value::{Int, Ip, Text};
     let before = resident();
-    let mut report = Report::new();
+    let mut report = RunReport::new();
     let names = ["rtt", "syn-flood", "trajectory", "worm"];
     let mut modules = names.map(|name| announce(&mut report, name, manifest(name)));
     let [rtt, flood, trajectory, worm] = &mut modules;
@@ -242,7 +240,7 @@ fn millions_of_records_take_a_few_mebibytes_and_the_page_stays_small() {
     // Kept, the rows would take over 300 MiB. Other tests run in this process at the same time, and have some memory too.
     let used = resident().saturating_sub(before);
     assert!(used < 64 << 10, "{used} KiB");
-    let page = report.render(&CaptureFacts::default(), &[]);
+    let page = report.render(&CaptureInfo::default(), &[]);
     assert!(page.len() < 2 << 20, "{} bytes", page.len());
     assert_sound(&page);
 }

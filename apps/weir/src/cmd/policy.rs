@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use weir_node::control::config::{CONFIG_BYTES_MAX, Config, ConfigError};
+use weir_node::control::config::{CONFIG_BYTES_MAX, NodeConfigError, NodeConfiguration};
 use weir_node::control::policy::{Ground, Policy, PolicyError, Root};
 use weir_trust::explain;
 use weir_trust::grant::{NodeName, Second};
@@ -14,7 +14,7 @@ use weir_units::Shown as _;
 
 /// `weir policy`.
 #[derive(Debug, Subcommand)]
-pub enum Act {
+pub enum PolicyCommand {
     /// Say in words what a policy allows, and find what contradicts itself
     #[command(after_help = "\
 Examples:
@@ -66,7 +66,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        source: ConfigError,
+        source: NodeConfigError,
     },
     /// What credentials would call the node is no name for that.
     #[error("{}: {source}: give the node another one with `name` under [remote]", path.shown())]
@@ -94,16 +94,16 @@ pub struct Read {
     /// What it says.
     pub policy: Policy,
     /// The configuration.
-    pub config: Option<Config>,
+    pub config: Option<NodeConfiguration>,
     /// What credentials call the node.
     pub node: NodeName,
 }
 
 /// `weir policy`.
-pub fn policy(out: &mut impl Write, act: &Act) -> Result<(), Failure> {
+pub fn policy(out: &mut impl Write, act: &PolicyCommand) -> Result<(), Failure> {
     match act {
-        Act::Check(which) => check(out, &which.read()?),
-        Act::Test(which) => test(out, &which.read()?),
+        PolicyCommand::Check(which) => check(out, &which.read()?),
+        PolicyCommand::Test(which) => test(out, &which.read()?),
     }
 }
 
@@ -130,7 +130,7 @@ pub fn shipped_bytes(name: &str) -> Option<&'static [u8]> {
 pub fn of_config(path: &Path) -> Result<Read, Failure> {
     let text = crate::cmd::node::read(path, CONFIG_BYTES_MAX)?;
     let wrong = |source| Error::Config { path: path.to_owned(), source };
-    let config = Config::parse(&text).map_err(wrong)?;
+    let config = NodeConfiguration::parse(&text).map_err(wrong)?;
     let policy = Policy::of(&config, path, shipped_bytes).map_err(Error::Policy)?;
     let node = config.name().map_err(|source| Error::Name { path: path.to_owned(), source })?;
     Ok(Read { policy, config: Some(config), node })
@@ -170,7 +170,7 @@ fn check(out: &mut impl Write, Read { policy, config, node }: &Read) -> Result<(
 }
 
 /// Who may have modules admitted by a profile.
-fn users(policy: &Policy, config: Option<&Config>, profile: &weir_admission::Name) -> String {
+fn users(policy: &Policy, config: Option<&NodeConfiguration>, profile: &weir_admission::Name) -> String {
     let may = |root: &&Root| root.limit.profiles.as_ref().is_none_or(|names| names.contains(profile));
     let mut users: Vec<String> = policy.roots.iter().filter(may).map(Root::shown).collect();
     let sessions = config.map(|config| &config.sessions).into_iter().flatten();

@@ -11,7 +11,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use weir_admission::Shape;
+use weir_admission::ComplexityLimit;
 
 /// A user that is neither root nor the one who tests.
 const STRANGER: u32 = 54_321;
@@ -289,7 +289,7 @@ fn a_start_and_a_check_agree_on_modules() {
 #[test]
 fn a_start_and_a_check_agree_on_a_module_that_is_not_compiled() {
     let bench = Bench::new();
-    let shape = Shape::Flow;
+    let shape = ComplexityLimit::Flow;
     fs::write(bench.at("hard.wasm"), crate::shapes::module(shape, shape.most() - shape.most() / 8)).unwrap();
     bench.configure("", &session("hard"));
     // Modules that are accepted compile where the compiler has what it may have. Here it has 100 MiB of memory, of which weir itself takes less than half, and this module more than twice as much.

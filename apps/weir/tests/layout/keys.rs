@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use weir_node::control::offers::{OfferSpec, UseSpec};
-use weir_node::control::spec::{Change, ChannelSpec, Key, Keyed, ProcessorSpec, SessionSpec};
+use weir_node::control::spec::{Change, ChannelSpec, Keyed, ProcessorSpec, SessionSpec, SpecKey};
 use weir_node::link::OutputSpec;
 
 /// Files that pass the description of a session on. They name none of its keys.
@@ -52,7 +52,7 @@ const COMMON_WORDS: &[&str] = &[
 
 #[test]
 fn a_key_of_a_session_is_named_by_its_description_and_not_on_the_way() {
-    let options: Vec<&Key> = SessionSpec::KEYS.iter().chain(Change::KEYS).collect();
+    let options: Vec<&SpecKey> = SessionSpec::KEYS.iter().chain(Change::KEYS).collect();
     let mut keys: BTreeSet<&str> = options.iter().map(|key| key.key).collect();
     let parts = [
         ("cpu", fields::<ProcessorSpec>()),

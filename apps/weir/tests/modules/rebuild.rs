@@ -5,7 +5,7 @@ use super::capture::{repository, sample};
 use super::weir::run_file;
 use std::io::Write;
 use std::path::Path;
-use weir_author::{BuildError, Options, build};
+use weir_author::{BuildError, BuildOptions, build};
 
 /// Each with parameters that make it do all that it can over the sample.
 const MODULES: [(&str, &str); 11] = [
@@ -54,14 +54,17 @@ fn the_shipped_modules_are_what_their_sources_make() {
         // Not beside the sources, so that the name of the file says nothing.
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("rebuilt.wasm");
-        let built = match build(home.path(), &Options { output: Some(path.clone()), ..Options::default() }) {
-            Ok(built) => built,
-            Err(error @ (BuildError::NoClang { .. } | BuildError::NoLinker)) => {
-                let _ = writeln!(std::io::stderr(), "SKIPPED: the shipped modules are not rebuilt: {error}");
-                return;
-            }
-            Err(error) => panic!("{name}: {error}"),
-        };
+        let built =
+            match build(home.path(), &BuildOptions { output: Some(path.clone()), ..BuildOptions::default() })
+            {
+                Ok(built) => built,
+                Err(error @ (BuildError::NoClang { .. } | BuildError::NoLinker)) => {
+                    let _ =
+                        writeln!(std::io::stderr(), "SKIPPED: the shipped modules are not rebuilt: {error}");
+                    return;
+                }
+                Err(error) => panic!("{name}: {error}"),
+            };
         assert_eq!(built.messages, "", "{name} builds without a warning");
         let shipped = std::fs::read(modules.join(name).join(name).with_added_extension("wasm")).unwrap();
         if built.toolchain == recorded.trim() {

@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 use weir_node::client::{Client, ClientError, Whereabouts};
-use weir_node::control::protocol::{LINE_BYTES_MAX, Reply, Request};
-use weir_remote::{Acceptor, Stream};
+use weir_node::control::protocol::{ControlRequest, LINE_BYTES_MAX, Reply};
+use weir_remote::{Acceptor, SecureStream};
 use weir_trust::association::{Initiator, SECOND_BYTES, frame};
 use weir_trust::credential::Credential;
-use weir_trust::gate::Limits;
+use weir_trust::gate::GateLimits;
 use weir_trust::grant::{Ceilings, CpuShare, Grant, ModuleHash, ModuleSet, Modules};
 use weir_trust::key::{Identity, KeyFile, PublicKey};
 use weir_units::BitsPerSecond;
@@ -36,7 +36,7 @@ fn shown(node: PublicKey, identity: Identity, credential: &[u8]) -> Option<Strin
         credential: credential.to_vec(),
     };
     let asked = Client::to(&there).and_then(|mut client| {
-        client.send(Request::Show, &[])?;
+        client.send(ControlRequest::Show, &[])?;
         client.receive()
     });
     match asked {
@@ -419,7 +419,7 @@ fn ten_thousand_half_open_connections_keep_no_guest_out() {
 }
 
 /// An association of somebody's.
-pub fn associated(net: &Net, who: &Person) -> Stream {
+pub fn associated(net: &Net, who: &Person) -> SecureStream {
     let credential: Credential = std::fs::read_to_string(&who.credential).unwrap().parse().unwrap();
     let identity = identity(who);
     let address: SocketAddr = NODE.parse().unwrap();
@@ -641,7 +641,7 @@ fn who_is_in_the_middle_changes_nothing_repeats_nothing_and_is_nobody_else() {
     let met = Arc::new(AtomicUsize::new(0));
     let (impostor, theirs) = (Identity::from_seed(&[9; 32]), Arc::clone(&met));
     let thread = std::thread::spawn(move || {
-        let acceptor = Acceptor::new(Limits::default());
+        let acceptor = Acceptor::new(GateLimits::default());
         let is_over = AtomicBool::new(false);
         let gone = || {
             // One connection, answered once, and closed by the client.

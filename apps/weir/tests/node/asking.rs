@@ -8,10 +8,10 @@ use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use weir_node::control::protocol::PART_BYTES_MAX;
-use weir_remote::Stream;
+use weir_remote::SecureStream;
 
 /// Asks for all of these at once. The answers, as many as there are requests.
-fn asked(stream: &mut Stream, asks: &[Value]) -> Vec<Value> {
+fn asked(stream: &mut SecureStream, asks: &[Value]) -> Vec<Value> {
     let lines: String = asks.iter().map(|ask| format!("{}\n", json!({"weir": 1, "ask": ask}))).collect();
     stream.write_all(lines.as_bytes()).unwrap();
     let (mut said, mut part) = (Vec::new(), [0; 4096]);
@@ -81,7 +81,7 @@ fn a_delegator_is_answered_under_its_delegates_flood_and_the_delegate_pays() {
     let delegator = net.granted("delegator", modest());
     let delegate = net.delegated(&delegator, "delegate", weir_trust::grant::Grant::default());
     let own = associated(&net, &delegator);
-    let floods: Vec<Stream> = (0..8).map(|_| associated(&net, &delegate)).collect();
+    let floods: Vec<SecureStream> = (0..8).map(|_| associated(&net, &delegate)).collect();
     let node = net.place.process();
     let (is_over, refused) = (AtomicBool::new(false), AtomicUsize::new(0));
     let processor = net.place.processor();

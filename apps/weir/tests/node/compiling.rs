@@ -10,7 +10,7 @@ use std::io::{Read, Write as _};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
-use weir_remote::Stream;
+use weir_remote::SecureStream;
 use weir_trust::grant::{Ceilings, CpuShare, Grant};
 
 /// A module that takes a compiler a while, and is like no other one, also of an earlier run: what was compiled is kept.
@@ -168,11 +168,11 @@ fn many_filters(first: usize) -> Value {
 }
 
 /// Sends a request and takes its answer when there is one.
-fn send(stream: &mut Stream, ask: &Value) {
+fn send(stream: &mut SecureStream, ask: &Value) {
     stream.write_all(format!("{}\n", json!({"weir": 1, "ask": ask})).as_bytes()).unwrap();
 }
 
-fn answer(stream: &mut Stream) -> Value {
+fn answer(stream: &mut SecureStream) -> Value {
     let (mut said, mut part) = (Vec::new(), [0; 4096]);
     while !said.ends_with(b"\n") {
         let len = stream.read(&mut part).unwrap();

@@ -202,7 +202,7 @@ fn an_interface_that_comes_after_the_start_is_waited_for() {
     assert_ne!(state(&place), "up");
     cable("late", "other");
     place.until("it is up", |place| state(place) == "up");
-    let mut sink = weir_netio::Sink::open("other", weir_netio::Kind::Packet).unwrap();
+    let mut sink = weir_netio::LiveSink::open("other", weir_netio::SocketKind::Packet).unwrap();
     let frames = vec![udp(1, b"x"); 10];
     let taken = sink.send(&frames.iter().map(Vec::as_slice).collect::<Vec<_>>()).taken;
     assert_eq!(taken, 10);

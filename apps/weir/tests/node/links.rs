@@ -5,7 +5,7 @@ use crate::place::{PATIENCE, Place, cable, ip, is_inside, udp};
 use crate::tables::said;
 use serde_json::{Value, json};
 use std::time::Instant;
-use weir_netio::{Direction, Kind, Live, LiveNext, LiveOptions};
+use weir_netio::{Direction, LiveOptions, LivePoll, LiveSource, SocketKind};
 use weir_units::Nanos;
 
 /// A session that reads UDP at `b` and sends on `c`; what it sends arrives at `far`. These keys more are its channel's.
@@ -39,13 +39,16 @@ pub fn far_cable() {
 }
 
 /// What arrives at the far end.
-pub struct Far(Live);
+pub struct Far(LiveSource);
 
 impl Far {
     pub fn open() -> Self {
-        let options =
-            LiveOptions { kind: Kind::Packet, direction: Direction::Incoming, ..LiveOptions::default() };
-        Self(Live::open("far", options).unwrap())
+        let options = LiveOptions {
+            kind: SocketKind::Packet,
+            direction: Direction::Incoming,
+            ..LiveOptions::default()
+        };
+        Self(LiveSource::open("far", options).unwrap())
     }
 
     /// UDP datagrams that have arrived since, as they are: so many, which are waited for, and those that come beside them.
@@ -53,13 +56,13 @@ impl Far {
         let (mut frames, begin) = (Vec::new(), Instant::now());
         loop {
             match self.0.next_block(Nanos(100 * Nanos::MILLISECOND.0)).unwrap() {
-                LiveNext::Block(block) => frames.extend((0..block.len()).filter_map(|place| {
+                LivePoll::Block(block) => frames.extend((0..block.len()).filter_map(|place| {
                     let mut frame = Vec::new();
                     block.copy_packet(place, &mut frame);
                     let is_udp = frame.get(12..14) == Some(&[8, 0]) && frame.get(23) == Some(&17);
                     is_udp.then_some(frame)
                 })),
-                LiveNext::Quiet if frames.len() >= count || begin.elapsed() >= PATIENCE => return frames,
+                LivePoll::Quiet if frames.len() >= count || begin.elapsed() >= PATIENCE => return frames,
                 _ => {}
             }
         }
@@ -120,7 +123,7 @@ fn the_last_bill_of_a_session_has_all_that_it_forwarded() {
                 "output": [{"name": "up", "link": "c", "queue": 4096}]}}));
         }
         // It is closed while packets come.
-        let mut sink = weir_netio::Sink::open("a", Kind::Packet).unwrap();
+        let mut sink = weir_netio::LiveSink::open("a", SocketKind::Packet).unwrap();
         let frame = udp(1, &[7; 100]);
         let sender = std::thread::spawn(move || {
             for _ in 0..400 {

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-use weir_netio::{Kind, Sink};
+use weir_netio::{LiveSink, SocketKind};
 
 /// The beginning of a line that says what was measured.
 pub const MEASURED: &str = "measured: ";
@@ -129,7 +129,7 @@ pub fn look(interface: &str) -> Value {
 pub struct Place {
     folder: tempfile::TempDir,
     node: Option<Child>,
-    sink: Sink,
+    sink: LiveSink,
     of_node: String,
     of_cpu: String,
     /// Where a service manager listens, if there is one.
@@ -191,7 +191,7 @@ impl Place {
     pub fn prepared(node: &str, cpu: &str, manager: Option<&Path>) -> Self {
         cable("a", "b");
         let folder = tempfile::tempdir().unwrap();
-        let sink = Sink::open("a", Kind::Packet).unwrap();
+        let sink = LiveSink::open("a", SocketKind::Packet).unwrap();
         let of_cpu = cpu.replace("PATH", &folder.path().display().to_string());
         let (of_node, manager) = (node.to_owned(), manager.map(Path::to_owned));
         Self { folder, node: None, sink, of_node, of_cpu, manager }
@@ -390,7 +390,7 @@ impl Place {
     /// What the ledger has, after it was found whole. Of a line that the node is just writing it may have a part; that is left out.
     pub fn ledger(&self) -> Vec<Value> {
         let folder = self.path().join("state/ledger");
-        weir_ledger_files::verify(&folder, weir_ledger::Check::default()).unwrap();
+        weir_ledger_files::verify(&folder, weir_ledger::LedgerCheck::default()).unwrap();
         let mut files: Vec<_> =
             std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
         files.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));

@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_node::client::{Client, ClientError, Whereabouts};
-use weir_node::control::protocol::{Reply, Request};
+use weir_node::control::protocol::{ControlRequest, Reply};
 use weir_trust::association::{CREDENTIALS_BYTES_MAX, Initiator, SECOND_BYTES, frame};
 use weir_trust::credential::Credential;
 use weir_trust::key::{Identity, PublicKey};
@@ -35,7 +35,7 @@ fn asks(net: &Net, who: &Person) -> Result<Reply, ClientError> {
         credential: credential.as_bytes().to_vec(),
     };
     let mut client = Client::to(&there)?;
-    client.send(Request::Show, &[])?;
+    client.send(ControlRequest::Show, &[])?;
     client.receive()
 }
 

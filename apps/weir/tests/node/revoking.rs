@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use weir_trust::credential::{Credential, DatedId};
 use weir_trust::grant::{Grant, Second};
-use weir_trust::key::{Context, Identity};
+use weir_trust::key::{Identity, SignatureContext};
 use weir_trust::revocation::{Issuer, RevocationList, RevokedSet};
 
 fn weir(arguments: &[&str]) -> Output {
@@ -113,7 +113,7 @@ fn what_an_earlier_version_kept_is_read_and_becomes_part_of_the_state() {
     let id = token(&alice).split('@').next().unwrap().to_owned();
     let signed =
         format!("weir revocation list 1\nroot {key}\nsequence 7\nissued 2026-11-21T12:00:00Z\n{id}\n");
-    let signature = net.operator.identity.sign(Context::new("revocation list"), signed.as_bytes());
+    let signature = net.operator.identity.sign(SignatureContext::new("revocation list"), signed.as_bytes());
     let list = format!("{signed}signature {}\n", base32(&signature.0));
     let folder = net.place.path().join("state/revoked");
     std::fs::create_dir_all(&folder).unwrap();

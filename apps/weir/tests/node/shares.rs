@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use weir_netio::{Kind, Sink};
+use weir_netio::{LiveSink, SocketKind};
 
 /// What the link carries, in bits a second.
 const RATE: f64 = 100e6;
@@ -68,7 +68,7 @@ impl Flood {
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
         let thread = std::thread::spawn(move || {
-            let mut sink = Sink::open("a", Kind::Packet).unwrap();
+            let mut sink = LiveSink::open("a", SocketKind::Packet).unwrap();
             let frames = [frame(1), frame(2)];
             let round: Vec<&[u8]> = (0..60).map(|at| frames[at % 2].as_slice()).collect();
             let (begin, mut sent) = (Instant::now(), 0);

@@ -7,8 +7,8 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use weir_node::client::{Client, ClientError, Step, Upload, Whereabouts};
-use weir_node::control::protocol::{PART_BYTES_MAX, Part, Reply, Request};
+use weir_node::client::{Client, ClientError, Upload, UploadStep, Whereabouts};
+use weir_node::control::protocol::{ControlRequest, FilePart, PART_BYTES_MAX, Reply};
 use weir_node::control::spec::ModuleSpec;
 use weir_trust::grant::{Grant, ModuleHash, ModuleSet, Modules};
 use weir_trust::key::KeyFile;
@@ -133,14 +133,14 @@ fn whereabouts(net: &Net, who: &Person) -> Whereabouts {
     }
 }
 
-fn part(file: &[u8], from: usize) -> Part {
+fn part(file: &[u8], from: usize) -> FilePart {
     let [bytes, from] = [file.len(), from].map(|count| u32::try_from(count).unwrap());
-    Part { file: ModuleHash::of(file), bytes, from }
+    FilePart { file: ModuleHash::of(file), bytes, from }
 }
 
 /// Sends a part. How much is there, or why it is refused.
-fn send(client: &mut Client, part: Part, bytes: &[u8]) -> Result<u32, String> {
-    client.send(Request::Upload(part), bytes).unwrap();
+fn send(client: &mut Client, part: FilePart, bytes: &[u8]) -> Result<u32, String> {
+    client.send(ControlRequest::Upload(part), bytes).unwrap();
     match client.receive() {
         Ok(Reply::Uploaded { bytes }) => Ok(bytes),
         Ok(other) => panic!("{other:?}"),
@@ -152,7 +152,7 @@ fn send(client: &mut Client, part: Part, bytes: &[u8]) -> Result<u32, String> {
 fn load(client: &mut Client, name: &str, file: &[u8]) -> Result<Vec<String>, String> {
     let module: ModuleSpec =
         serde_json::from_value(serde_json::json!({"module": "theirs.wasm", "name": name})).unwrap();
-    let ask = Request::Load { session: "study".parse().unwrap(), module, signatures: Vec::new() };
+    let ask = ControlRequest::Load { session: "study".parse().unwrap(), module, signatures: Vec::new() };
     client.order_with(ask, ModuleHash::of(file)).map_err(|error| error.to_string())
 }
 
@@ -242,16 +242,16 @@ fn what_is_sent_is_its_senders_alone_and_is_what_was_announced() {
     assert_eq!(send(&mut alices, part(&file, 0), &file[..PART_BYTES_MAX]), Ok(most));
     assert_eq!(send(&mut alices, part(&file, 7), &file[7..100]), Ok(most));
     assert_eq!(send(&mut alices, part(&file, 500_000), &file[500_000..500_100]), Ok(most));
-    let beyond = send(&mut alices, Part { bytes: most + 1, ..part(&file, 0) }, &[0; 10]);
+    let beyond = send(&mut alices, FilePart { bytes: most + 1, ..part(&file, 0) }, &[0; 10]);
     assert_eq!(beyond, Ok(10), "another length is another file");
     let beyond =
-        send(&mut alices, Part { bytes: most + 1, from: 10, ..part(&file, 0) }, &vec![0; PART_BYTES_MAX]);
+        send(&mut alices, FilePart { bytes: most + 1, from: 10, ..part(&file, 0) }, &vec![0; PART_BYTES_MAX]);
     assert!(beyond.unwrap_err().contains("behind the end of its file"));
     for bytes in [0, 9 << 20, u32::MAX] {
-        let refused = send(&mut alices, Part { bytes, ..part(&file, 0) }, &[0; 10]);
+        let refused = send(&mut alices, FilePart { bytes, ..part(&file, 0) }, &[0; 10]);
         assert!(refused.unwrap_err().contains("a module's file has between 1 and"));
     }
-    let long = alices.send(Request::Upload(part(&file, 0)), &vec![0; PART_BYTES_MAX + 1]);
+    let long = alices.send(ControlRequest::Upload(part(&file, 0)), &vec![0; PART_BYTES_MAX + 1]);
     assert!(matches!(long, Err(ClientError::BodyTooLong { .. })), "{long:?}");
 
     // What is not what was announced is forgotten, and cannot be loaded.
@@ -296,8 +296,8 @@ fn what_is_sent_is_its_senders_alone_and_is_what_was_announced() {
         let upload = Upload::of(bytes).unwrap();
         let node = whereabouts(&net, &carol);
         let mut last = 0;
-        let mut tell = |step: Step<'_>| {
-            if let Step::There { bytes, .. } = step {
+        let mut tell = |step: UploadStep<'_>| {
+            if let UploadStep::There { bytes, .. } = step {
                 last = bytes
             }
         };

@@ -11,7 +11,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use weir_netio::{Direction, Kind, Live, LiveNext, LiveOptions, Sink};
+use weir_netio::{Direction, LiveOptions, LivePoll, LiveSink, LiveSource, SocketKind};
 use weir_units::Nanos;
 
 /// Longer than anything takes, on the slowest of machines.
@@ -162,14 +162,17 @@ fn ip(arguments: &str) -> String {
 }
 
 /// Frames that arrive at an interface.
-pub struct Arrivals(Live);
+pub struct Arrivals(LiveSource);
 
 impl Arrivals {
     /// At this interface, of the namespace that this thread is in.
     pub fn at(interface: &str) -> Self {
-        let options =
-            LiveOptions { kind: Kind::Packet, direction: Direction::Incoming, ..LiveOptions::default() };
-        Self(Live::open(interface, options).unwrap())
+        let options = LiveOptions {
+            kind: SocketKind::Packet,
+            direction: Direction::Incoming,
+            ..LiveOptions::default()
+        };
+        Self(LiveSource::open(interface, options).unwrap())
     }
 
     /// All that have arrived since, when there is nothing more to come and this is so of them.
@@ -177,12 +180,12 @@ impl Arrivals {
         let (mut frames, begin) = (Vec::new(), Instant::now());
         loop {
             match self.0.next_block(Nanos(100 * Nanos::MILLISECOND.0)).unwrap() {
-                LiveNext::Block(block) => frames.extend((0..block.len()).map(|place| {
+                LivePoll::Block(block) => frames.extend((0..block.len()).map(|place| {
                     let mut frame = Vec::new();
                     block.copy_packet(place, &mut frame);
                     frame
                 })),
-                LiveNext::Quiet if is_so(&frames) => return frames,
+                LivePoll::Quiet if is_so(&frames) => return frames,
                 _ => assert!(begin.elapsed() < PATIENCE, "it never is so that {what}"),
             }
         }
@@ -364,7 +367,7 @@ fn with_sums_of_pseudo_headers() -> Vec<Vec<u8>> {
 pub fn finished(from: &Host) -> Vec<Vec<u8>> {
     let (frames, interface) = (with_sums_of_pseudo_headers(), from.interface.clone());
     from.run(move || {
-        let mut sink = Sink::open(&interface, Kind::Packet).unwrap();
+        let mut sink = LiveSink::open(&interface, SocketKind::Packet).unwrap();
         for frame in &frames {
             while sink.send(&[frame]).taken == 0 {
                 std::thread::sleep(Duration::from_micros(100));

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use weir_netio::{Kind, Sink};
+use weir_netio::{LiveSink, SocketKind};
 
 /// What takes longer hangs, on the slowest of machines.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -84,7 +84,7 @@ pub fn interrupt(child: &Child) {
 
 /// Sends all these frames through an interface.
 pub fn send<'a>(interface: &str, frames: impl IntoIterator<Item = &'a [u8]>) {
-    let mut sink = Sink::open(interface, Kind::Packet).expect("an interface to send on");
+    let mut sink = LiveSink::open(interface, SocketKind::Packet).expect("an interface to send on");
     for frame in frames {
         while sink.send(&[frame]).taken == 0 {
             std::thread::sleep(Duration::from_micros(100));

@@ -1,41 +1,43 @@
 //! Modules near the limits on their shape, and beyond.
 
 use crate::run::module::{MANIFEST, assemble, text};
-use weir_admission::Shape;
+use weir_admission::ComplexityLimit;
 
 /// A module with `count` of `shape`, exactly where that is possible, and little of all else. It is as hard to compile as that allows.
-pub fn module(shape: Shape, count: u64) -> Vec<u8> {
+pub fn module(shape: ComplexityLimit, count: u64) -> Vec<u8> {
     // The text around the body has a few of its own.
     let repeat = |part: &dyn Fn(u64) -> String| (0..count).map(part).collect::<String>();
     let own = |body: String| format!("{body}{PASS}");
     let body = match shape {
-        Shape::Types => own(repeat(&|index| format!("(type (func (param {})))", bits(index)))),
-        Shape::Signature => {
+        ComplexityLimit::Types => own(repeat(&|index| format!("(type (func (param {})))", bits(index)))),
+        ComplexityLimit::Signature => {
             let results = vec!["i32"; usize::try_from(count).unwrap()].join(" ");
             let values = "(i32.const 1)".repeat(usize::try_from(count).unwrap());
             let drops = "drop ".repeat(usize::try_from(count).unwrap());
             let calls = format!("call $many {drops}").repeat(1_000);
             own(format!("(func $many (result {results}) {values}) (func {calls})"))
         }
-        Shape::Functions => {
+        ComplexityLimit::Functions => {
             // Each can be reached through the table, which costs the compiler more.
             let bodies =
                 repeat(&|index| format!("(func $f{index} (param i32) (result i32) (i32.const {index}))"));
             let names = repeat(&|index| format!(" $f{index}"));
             own(format!("{bodies} (table {count} funcref) (elem (i32.const 0) func {names})"))
         }
-        Shape::Globals => own("(global (mut i32) (i32.const 1))".repeat(usize::try_from(count).unwrap())),
-        Shape::Exports => {
+        ComplexityLimit::Globals => {
+            own("(global (mut i32) (i32.const 1))".repeat(usize::try_from(count).unwrap()))
+        }
+        ComplexityLimit::Exports => {
             own(format!("(func $x) {}", repeat(&|index| format!("(export \"e{index}\" (func $x))"))))
         }
-        Shape::Tables => own("(table 10 funcref)".repeat(usize::try_from(count).unwrap())),
+        ComplexityLimit::Tables => own("(table 10 funcref)".repeat(usize::try_from(count).unwrap())),
         // In no table: tables have a limit of their own.
-        Shape::Elements => {
+        ComplexityLimit::Elements => {
             own(format!("(func $x) (elem func {})", " $x".repeat(usize::try_from(count).unwrap())))
         }
-        Shape::DataSegments => own(repeat(&|index| format!("(data (i32.const {index}) \"x\")"))),
-        Shape::Body => own(format!("(func (param i32) {})", stores(count / 7))),
-        Shape::Locals => {
+        ComplexityLimit::DataSegments => own(repeat(&|index| format!("(data (i32.const {index}) \"x\")"))),
+        ComplexityLimit::Body => own(format!("(func (param i32) {})", stores(count / 7))),
+        ComplexityLimit::Locals => {
             let set = |index| {
                 format!(
                     "(local.set {} (i32.add (local.get {index}) (i32.load (i32.const {index}))))",
@@ -44,26 +46,26 @@ pub fn module(shape: Shape, count: u64) -> Vec<u8> {
             };
             own(format!("(func (local {}) {})", "i32 ".repeat(usize::try_from(count).unwrap()), repeat(&set)))
         }
-        Shape::Targets => own(format!(
+        ComplexityLimit::Targets => own(format!(
             "(func (param i32) (result i32) (local i32) (block $a (block $b (br_table {} $a (local.get 0))) (local.set 1 (i32.const 5))) (local.get 1))",
             repeat(&|index| if index % 2 == 0 { "$a " } else { "$b " }.to_owned())
         )),
-        Shape::Loops => own(nest(20, count)),
-        Shape::Blocks => own(format!(
+        ComplexityLimit::Loops => own(nest(20, count)),
+        ComplexityLimit::Blocks => own(format!(
             "(func (param i32) {} {})",
             "block ".repeat(usize::try_from(count).unwrap()),
             "(br_if 0 (local.get 0)) end ".repeat(usize::try_from(count).unwrap())
         )),
-        Shape::Instructions => {
+        ComplexityLimit::Instructions => {
             // Three each, in functions of 30,000, and those around them.
             let functions = count.div_ceil(30_000);
             let of_one = count / functions / 3;
             own(format!("(func (param i32) {})", stores(of_one)).repeat(usize::try_from(functions).unwrap()))
         }
-        Shape::Flow => own(alive(400, count / 401 / 3)),
-        Shape::Joins => own(nest(1_000, count / 2_000)),
-        Shape::AllJoins => own(nest(100, 20).repeat(usize::try_from(count / 4_000).unwrap())),
-        Shape::SquaredJoins => {
+        ComplexityLimit::Flow => own(alive(400, count / 401 / 3)),
+        ComplexityLimit::Joins => own(nest(1_000, count / 2_000)),
+        ComplexityLimit::AllJoins => own(nest(100, 20).repeat(usize::try_from(count / 4_000).unwrap())),
+        ComplexityLimit::SquaredJoins => {
             // Two of the same size.
             let joins = (count / 2).isqrt();
             own(nest(1_000, joins / 2_000).repeat(2))

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use wasmparser::{
     BlockType, CompositeInnerType, ElementItems, ExternalKind, FuncType, Operator, Parser, Payload,
 };
-use weir_bounds::Costs;
+use weir_bounds::CostTable;
 
 /// Where what is read is made up.
 pub const PACKETS: u64 = 0x8000_0000;
@@ -73,7 +73,7 @@ struct Label {
 
 impl<'a> Program<'a> {
     /// Reads a valid module.
-    pub fn new(bytes: &'a [u8], costs: &Costs) -> Self {
+    pub fn new(bytes: &'a [u8], costs: &CostTable) -> Self {
         let mut program = Self {
             codes: Vec::new(),
             types: Vec::new(),
@@ -159,7 +159,7 @@ impl<'a> Program<'a> {
     }
 }
 
-fn decode<'a>(body: &wasmparser::FunctionBody<'a>, ty: FuncType, costs: &Costs) -> Code<'a> {
+fn decode<'a>(body: &wasmparser::FunctionBody<'a>, ty: FuncType, costs: &CostTable) -> Code<'a> {
     let mut code = Code {
         locals: Vec::new(),
         ty,

@@ -1,7 +1,7 @@
 //! What the tests of the analyser need: modules from their text, and what is known beside their bytes.
 
 use std::path::Path;
-use weir_bounds::{Analysis, Costs, Environment, Given, Module, analyse};
+use weir_bounds::{Analysis, CostTable, Environment, ParamBound, ParsedModule, analyse};
 
 /// All imports, a memory of one page and a shadow stack as LLVM has it; then `body`.
 pub fn wat(body: &str) -> String {
@@ -19,7 +19,7 @@ pub fn module(body: &str) -> Vec<u8> {
 /// Two parameters: a number from 1 to 9, and a text of at most 20 bytes.
 pub fn environment() -> Environment {
     Environment {
-        parameters: vec![Given::Int { min: 1, max: 9 }, Given::Bytes { min: 0, max: 20 }],
+        parameters: vec![ParamBound::Int { min: 1, max: 9 }, ParamBound::Bytes { min: 0, max: 20 }],
         string_bytes: vec![0],
         packet_max: 16 << 20,
         pages_max: 16,
@@ -28,8 +28,8 @@ pub fn environment() -> Environment {
 
 /// The analysis of the module with this body, by the standard table.
 pub fn analysed(body: &str) -> Analysis {
-    Module::parse(module(body))
-        .and_then(|module| analyse(&module, &environment(), &Costs::standard()))
+    ParsedModule::parse(module(body))
+        .and_then(|module| analyse(&module, &environment(), &CostTable::standard()))
         .unwrap_or_else(|error| panic!("{error}"))
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use std::sync::LazyLock;
-use weir_filter::Fault;
+use weir_filter::FilterFault;
 use weir_wire::LinkType;
 
 /// Filters of the manual page, of this project's documents, and of everyday use.
@@ -622,7 +622,7 @@ fn expression() -> impl Strategy<Value = String> {
 /// shifts that weir finds, and libpcap does not.
 fn is_a_listed_difference(text: &str, link_type: LinkType) -> bool {
     if ours(text, link_type)
-        .is_err_and(|error| matches!(error.fault, Fault::DivisionByZero | Fault::Shift(_)))
+        .is_err_and(|error| matches!(error.fault, FilterFault::DivisionByZero | FilterFault::Shift(_)))
     {
         return true;
     }

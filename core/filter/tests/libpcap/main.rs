@@ -8,14 +8,14 @@ mod programs;
 mod speed;
 
 use pcap::{BpfProgram, Capture, Linktype};
-use weir_demux::{Packet, Program};
-use weir_filter::{Fault, FilterError, FixedNames, compile};
+use weir_demux::{FilterProgram, Packet};
+use weir_filter::{FilterError, FilterFault, FixedNames, compile};
 use weir_wire::LinkType;
 
 /// The bytes that both accept of a packet.
 const SNAP: u32 = 65_535;
 
-fn ours(text: &str, link_type: LinkType) -> Result<Program, FilterError> {
+fn ours(text: &str, link_type: LinkType) -> Result<FilterProgram, FilterError> {
     compile(text, link_type, SNAP, &FixedNames)
 }
 
@@ -25,7 +25,7 @@ fn theirs(text: &str, link_type: LinkType, is_optimised: bool) -> Result<BpfProg
     Capture::dead(Linktype(number)).and_then(|dead| dead.compile(text, is_optimised))
 }
 
-fn accepts(program: &Program, packet: &[u8]) -> bool {
+fn accepts(program: &FilterProgram, packet: &[u8]) -> bool {
     let len = u32::try_from(packet.len()).unwrap();
     program.accepts(&Packet { head: packet, cap_len: len, wire_len: len }).unwrap()
 }
@@ -69,7 +69,7 @@ fn compare(
                 }
             };
         }
-        (Err(FilterError { fault: Fault::Nothing, .. }), Ok(theirs)) => {
+        (Err(FilterError { fault: FilterFault::Nothing, .. }), Ok(theirs)) => {
             outcome.empty += 1;
             return match packets.iter().find(|packet| theirs.filter(packet)) {
                 None => Ok(()),

@@ -3,7 +3,7 @@
 use crate::expressions::{USUAL, packets_of};
 use crate::{accepts, theirs};
 use pcap::BpfProgram;
-use weir_demux::{Instruction, Program};
+use weir_demux::{FilterProgram, Instruction};
 use weir_wire::LinkType;
 
 /// The instructions of libpcap's program, by the way that it shows them.
@@ -32,7 +32,7 @@ fn libpcaps_programs_do_in_weirs_interpreter_what_they_do_in_libpcaps() {
             if text.contains("geneve") || text.contains("chain") {
                 continue;
             }
-            let ours = Program::new(&instructions(&program)).unwrap();
+            let ours = FilterProgram::new(&instructions(&program)).unwrap();
             for packet in &packets {
                 let verdict = accepts(&ours, packet);
                 assert_eq!(verdict, program.filter(packet), "{text}: {packet:02x?}");

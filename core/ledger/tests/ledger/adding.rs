@@ -2,20 +2,23 @@
 
 use crate::ledger::make::{any_usage, name, session};
 use proptest::prelude::*;
-use weir_ledger::{ByteSeconds, Cell, DropCause, Entry, Event, Idle, Session, Summary, Text, Usage};
+use weir_ledger::{
+    ByteSeconds, DropCause, Idle, LedgerCell, LedgerEntry, LedgerEvent, LedgerText, SessionId, Usage,
+    UsageSummary,
+};
 use weir_units::{Bytes, Nanos, Timestamp};
 
 fn sum(parts: &[&Usage]) -> Usage {
     parts.iter().copied().sum()
 }
 
-fn idle<const N: usize>(sessions: [(Session, ByteSeconds); N]) -> Event {
-    Event::Idle { idle: Idle::of(sessions).pop().unwrap() }
+fn idle<const N: usize>(sessions: [(SessionId, ByteSeconds); N]) -> LedgerEvent {
+    LedgerEvent::Idle { idle: Idle::of(sessions).pop().unwrap() }
 }
 
-fn interval(session: Session, begin: u64, end: u64, usage: Usage) -> Entry {
-    let event = Event::Usage { session, intervals: 1, usage: Box::new(usage) };
-    Entry { sequence: 1, node: name("n"), begin: Timestamp(begin), end: Timestamp(end), event }
+fn interval(session: SessionId, begin: u64, end: u64, usage: Usage) -> LedgerEntry {
+    let event = LedgerEvent::Usage { session, intervals: 1, usage: Box::new(usage) };
+    LedgerEntry { sequence: 1, node: name("n"), begin: Timestamp(begin), end: Timestamp(end), event }
 }
 
 proptest! {
@@ -39,7 +42,7 @@ proptest! {
         usages in proptest::collection::vec((0..3u64, 0..1_000u64, 1..100u64, any_usage(), any::<bool>()), 0..30),
         mut cuts in proptest::collection::vec(0..1_200u64, 0..5),
     ) {
-        let entries: Vec<Entry> = usages
+        let entries: Vec<LedgerEntry> = usages
             .into_iter()
             .map(|(id, begin, long, usage, is_idle)| {
                 let memory = usage.memory;
@@ -53,15 +56,15 @@ proptest! {
         cuts.extend([0, u64::MAX]);
         cuts.sort_unstable();
         let of = |since, until| {
-            let mut summary = Summary::new(Timestamp(since), Timestamp(until));
+            let mut summary = UsageSummary::new(Timestamp(since), Timestamp(until));
             entries.iter().for_each(|entry| summary.add(entry));
             summary
         };
         let whole = of(0, u64::MAX);
-        let parts: Vec<Summary> = cuts.windows(2).map(|pair| of(pair[0], pair[1])).collect();
-        let totals: Vec<Usage> = parts.iter().map(Summary::total).collect();
+        let parts: Vec<UsageSummary> = cuts.windows(2).map(|pair| of(pair[0], pair[1])).collect();
+        let totals: Vec<Usage> = parts.iter().map(UsageSummary::total).collect();
         prop_assert_eq!(totals.iter().sum::<Usage>(), whole.total());
-        let intervals = |summary: &Summary| summary.rows().map(|(_, row)| row.intervals).sum::<u64>();
+        let intervals = |summary: &UsageSummary| summary.rows().map(|(_, row)| row.intervals).sum::<u64>();
         prop_assert_eq!(parts.iter().map(intervals).sum::<u64>(), entries.len() as u64);
         prop_assert_eq!(intervals(&whole), entries.len() as u64);
     }
@@ -81,18 +84,18 @@ fn a_bill_has_a_row_for_each_session_and_exact_numbers() {
     usage.drops.add(DropCause::Lagged, 4);
     usage.drops.add(DropCause::Cap, 1);
     usage.drops.add(DropCause::DiskFull, 2);
-    let bob = Session { name: name("bob"), id: 2 };
-    let mut summary = Summary::default();
+    let bob = SessionId { name: name("bob"), id: 2 };
+    let mut summary = UsageSummary::default();
     for (session, begin) in [(bob, 10), (session(1), 0), (session(1), 10)] {
         summary.add(&interval(session, begin * second, (begin + 10) * second, usage.clone()));
     }
     let mut lost = interval(session(1), 0, 1, Usage::default());
-    lost.event = Event::Backlog { merged: 1, lost: 0, others: Box::new(usage) };
+    lost.event = LedgerEvent::Backlog { merged: 1, lost: 0, others: Box::new(usage) };
     summary.add(&lost);
     // Two of them then did nothing.
     let half = ByteSeconds::of(Bytes(64 << 20), Nanos(900 * second));
     let mut nothing = interval(session(1), 20 * second, 30 * second, Usage::default());
-    nothing.event = idle([(session(1), half), (Session { name: name("carol"), id: 3 }, half)]);
+    nothing.event = idle([(session(1), half), (SessionId { name: name("carol"), id: 3 }, half)]);
     summary.add(&nothing);
 
     let table = summary.table();
@@ -112,25 +115,25 @@ fn a_bill_has_a_row_for_each_session_and_exact_numbers() {
     let keys: std::collections::BTreeSet<_> = table.columns().iter().map(|column| column.key).collect();
     assert_eq!(keys.len(), table.columns().len());
     assert!(table.rows().iter().all(|row| row.len() == keys.len()));
-    assert!(table.rows().iter().all(|row| row.last() == Some(&Cell::Count(0))));
+    assert!(table.rows().iter().all(|row| row.last() == Some(&LedgerCell::Count(0))));
 }
 
 #[test]
 fn what_requests_took_has_a_row_for_each_holder_beside_those_of_sessions() {
-    let requests = |end: u64, key: &str, count: u64, refused: u64, cpu: u64| Entry {
+    let requests = |end: u64, key: &str, count: u64, refused: u64, cpu: u64| LedgerEntry {
         sequence: 1,
         node: name("n"),
         begin: Timestamp(end - 1),
         end: Timestamp(end),
-        event: Event::Requests {
-            key: Some(Text::new(key)),
-            credentials: vec![Text::new("weir-id:a")],
+        event: LedgerEvent::Requests {
+            key: Some(LedgerText::new(key)),
+            credentials: vec![LedgerText::new("weir-id:a")],
             count,
             refused,
             cpu: Nanos(cpu),
         },
     };
-    let mut summary = Summary::default();
+    let mut summary = UsageSummary::default();
     summary.add(&interval(session(1), 1, 2, Usage { cpu: Nanos(5), ..Usage::default() }));
     for entry in [
         requests(2, "weir-key:a", 3, 1, 10),
@@ -144,14 +147,20 @@ fn what_requests_took_has_a_row_for_each_holder_beside_those_of_sessions() {
     let rows: Vec<_> = summary
         .requests()
         .map(|(key, row)| {
-            (key.map(Text::as_str), row.count, row.row.usage.refusals, row.row.usage.cpu, row.row.intervals)
+            (
+                key.map(LedgerText::as_str),
+                row.count,
+                row.row.usage.refusals,
+                row.row.usage.cpu,
+                row.row.intervals,
+            )
         })
         .collect();
     assert_eq!(rows, [(Some("weir-key:a"), 5, 3, Nanos(30), 2), (Some("weir-key:b"), 1, 0, Nanos(7), 1)]);
     let table = summary.table();
     let names: Vec<String> = table.rows().iter().map(|row| row[0].to_string()).collect();
     assert_eq!(names, ["alice", "(requests of weir-key:a)", "(requests of weir-key:b)"]);
-    let mut late = Summary::new(Timestamp(3), Timestamp(9));
+    let mut late = UsageSummary::new(Timestamp(3), Timestamp(9));
     late.add(&requests(3, "weir-key:a", 3, 1, 10));
     assert_eq!(late.requests().count(), 0);
 }

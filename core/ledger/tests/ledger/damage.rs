@@ -2,25 +2,26 @@
 
 use crate::ledger::make::{head, idle, joined, ledger, name, seal, session, verify};
 use weir_ledger::{
-    Check, Closed, Damage, Decision, Digest, Entry, Event, FORMAT, Head, LINE_BYTES_MAX, Line, LineError,
-    Origin, Outcome, Place, Verifier, Wrong, unseal,
+    ChainStart, CloseReason, Damage, Decision, DecisionOutcome, Digest, FORMAT, LINE_BYTES_MAX, LedgerCheck,
+    LedgerEntry, LedgerEvent, LedgerHead, LedgerLine, LedgerLineError, LedgerProblem, LinePosition, Verifier,
+    unseal,
 };
 use weir_units::{Nanos, Timestamp};
 
 type Lines = Vec<Vec<Vec<u8>>>;
 
-fn wrong(segments: &Lines) -> Wrong {
-    verify(&joined(segments), Check::default()).0.unwrap_err()
+fn wrong(segments: &Lines) -> LedgerProblem {
+    verify(&joined(segments), LedgerCheck::default()).0.unwrap_err()
 }
 
-fn unsealed(line: &[u8]) -> Line {
+fn unsealed(line: &[u8]) -> LedgerLine {
     unseal(line.strip_suffix(b"\n").unwrap()).unwrap()
 }
 
 /// Where a line of an untouched ledger is.
-fn place(segments: &Lines, segment: usize, line: usize) -> Place {
+fn place(segments: &Lines, segment: usize, line: usize) -> LinePosition {
     let offset = segments[segment][..line].iter().map(Vec::len).sum::<usize>();
-    Place { segment: segment as u64 + 1, line: line as u64 + 1, offset: offset as u64 }
+    LinePosition { segment: segment as u64 + 1, line: line as u64 + 1, offset: offset as u64 }
 }
 
 /// All places but the very first line.
@@ -41,7 +42,7 @@ fn every_flipped_bit_is_found_where_it_is() {
                 let mut segments = original.clone();
                 segments[segment][line][at] ^= 1 << bit;
                 // The lines before this one are as they were: enough to look at these two segments from here on.
-                let mut verifier = Verifier::new(Check { from: Origin::Anywhere, contains: None });
+                let mut verifier = Verifier::new(LedgerCheck { from: ChainStart::Anywhere, contains: None });
                 verifier.segment(segment as u64 + 1);
                 let bytes = segments[segment].concat();
                 for text in bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -70,9 +71,9 @@ fn removed_lines_are_missing_where_they_were() {
         segments[segment].remove(line);
         if sequence == last {
             // Nobody can see that, but who kept the last line's hash.
-            assert!(verify(&joined(&segments), Check::default()).0.is_ok());
+            assert!(verify(&joined(&segments), LedgerCheck::default()).0.is_ok());
             let kept = head(&original);
-            let check = Check { contains: Some(kept), ..Check::default() };
+            let check = LedgerCheck { contains: Some(kept), ..LedgerCheck::default() };
             let found = verify(&joined(&segments), check).0.unwrap_err();
             assert_eq!(found.what, Damage::Truncated { last: last - 1, kept });
             continue;
@@ -94,19 +95,19 @@ fn a_missing_segment_is_found_and_the_rest_can_be_verified_after_its_head() {
     let first = original[..1].to_vec();
     let kept = head(&first);
     let verify_second = |from| {
-        let mut verifier = Verifier::new(Check { from, contains: Some(head(&original)) });
+        let mut verifier = Verifier::new(LedgerCheck { from, contains: Some(head(&original)) });
         verifier.segment(2);
         original[1].iter().for_each(|line| drop(verifier.feed(line)));
         verifier.finish()
     };
-    assert_eq!(verify_second(Origin::Beginning).unwrap_err().what, Damage::Missing { from: 1, to: 23 });
-    assert_eq!(verify_second(Origin::After(kept)).unwrap().first, 24);
-    assert_eq!(verify_second(Origin::Anywhere).unwrap().entries, 23);
-    let other = Head { hash: Digest::of(b"other"), ..kept };
-    assert_eq!(verify_second(Origin::After(other)).unwrap_err().what, Damage::Unlinked);
+    assert_eq!(verify_second(ChainStart::Beginning).unwrap_err().what, Damage::Missing { from: 1, to: 23 });
+    assert_eq!(verify_second(ChainStart::After(kept)).unwrap().first, 24);
+    assert_eq!(verify_second(ChainStart::Anywhere).unwrap().entries, 23);
+    let other = LedgerHead { hash: Digest::of(b"other"), ..kept };
+    assert_eq!(verify_second(ChainStart::After(other)).unwrap_err().what, Damage::Unlinked);
     // The file of another segment under its name.
     let swapped = vec![original[1].concat()];
-    let found = verify(&swapped, Check { from: Origin::Anywhere, contains: None }).0.unwrap_err();
+    let found = verify(&swapped, LedgerCheck { from: ChainStart::Anywhere, contains: None }).0.unwrap_err();
     assert_eq!(found.what, Damage::Segment { expected: 1 });
 }
 
@@ -143,8 +144,8 @@ fn inserted_lines_are_found() {
         }
         let mut segments = original.clone();
         let before = unsealed(&original[segment][line - 1]);
-        let event = Event::SessionClosed { session: session(9), reason: Closed::Asked };
-        let entry = Entry { sequence: before.entry.sequence + 1, event, ..before.entry };
+        let event = LedgerEvent::SessionClosed { session: session(9), reason: CloseReason::Asked };
+        let entry = LedgerEntry { sequence: before.entry.sequence + 1, event, ..before.entry };
         segments[segment].insert(line, seal(&entry, before.hash).line);
         let found = wrong(&segments);
         assert_eq!((found.place.line, found.what), (line as u64 + 2, Damage::Duplicate { sequence }));
@@ -155,33 +156,33 @@ fn inserted_lines_are_found() {
 fn a_line_whose_hash_was_computed_anew_does_not_fit_to_the_next_one() {
     let original = ledger();
     let all = lines(&original);
-    let kept = Check { contains: Some(head(&original)), ..Check::default() };
+    let kept = LedgerCheck { contains: Some(head(&original)), ..LedgerCheck::default() };
     for (at, (segment, line)) in all.iter().copied().enumerate() {
         let mut segments = original.clone();
-        let Line { mut entry, prev, .. } = unsealed(&original[segment][line]);
+        let LedgerLine { mut entry, prev, .. } = unsealed(&original[segment][line]);
         entry.node = name("forged");
         segments[segment][line] = seal(&entry, prev).line;
         match all.get(at + 1) {
             Some((segment, line)) => {
                 let found = wrong(&segments);
                 let offset = segments[*segment][..*line].iter().map(Vec::len).sum::<usize>() as u64;
-                let expected = Place { offset, ..place(&original, *segment, *line) };
+                let expected = LinePosition { offset, ..place(&original, *segment, *line) };
                 assert_eq!((found.place, found.what), (expected, Damage::Unlinked));
             }
-            None => assert!(verify(&joined(&segments), Check::default()).0.is_ok()),
+            None => assert!(verify(&joined(&segments), LedgerCheck::default()).0.is_ok()),
         }
         assert!(verify(&joined(&segments), kept).0.is_err());
 
         // All hashes from there on computed anew: only what was kept elsewhere tells.
         let mut prev = prev;
         for (segment, line) in &all[at..] {
-            let Line { mut entry, .. } = unsealed(&segments[*segment][*line]);
+            let LedgerLine { mut entry, .. } = unsealed(&segments[*segment][*line]);
             entry.node = name("forged");
             let sealed = seal(&entry, prev);
             prev = sealed.hash;
             segments[*segment][*line] = sealed.line;
         }
-        assert!(verify(&joined(&segments), Check::default()).0.is_ok());
+        assert!(verify(&joined(&segments), LedgerCheck::default()).0.is_ok());
         let found = verify(&joined(&segments), kept).0.unwrap_err();
         assert!(matches!(found.what, Damage::OtherHead { .. }), "{found}");
     }
@@ -192,7 +193,7 @@ fn a_ledger_that_is_cut_off_anywhere_is_whole_up_to_there() {
     let original = ledger();
     let bytes = original[1].concat();
     let kept = head(&original);
-    let check = Check { from: Origin::Anywhere, contains: Some(kept) };
+    let check = LedgerCheck { from: ChainStart::Anywhere, contains: Some(kept) };
     for len in 0..bytes.len() {
         let run = |check| {
             let mut verifier = Verifier::new(check);
@@ -200,7 +201,7 @@ fn a_ledger_that_is_cut_off_anywhere_is_whole_up_to_there() {
             bytes[..len].split_inclusive(|byte| *byte == b'\n').for_each(|line| drop(verifier.feed(line)));
             verifier.finish()
         };
-        let verified = run(Check { from: Origin::Anywhere, contains: None }).unwrap();
+        let verified = run(LedgerCheck { from: ChainStart::Anywhere, contains: None }).unwrap();
         let whole: usize = original[1]
             .iter()
             .map(Vec::len)
@@ -225,67 +226,67 @@ fn a_ledger_that_is_cut_off_anywhere_is_whole_up_to_there() {
 
 #[test]
 fn time_goes_back_only_where_an_entry_says_so() {
-    let seal_all = |events: Vec<(u64, Event)>| {
+    let seal_all = |events: Vec<(u64, LedgerEvent)>| {
         let (mut prev, mut lines) = (Digest::NONE, Vec::new());
         for (sequence, (at, event)) in (1..).zip(events) {
             let (begin, end) = (Timestamp(at), Timestamp(at));
-            let sealed = seal(&Entry { sequence, node: name("n"), begin, end, event }, prev);
+            let sealed = seal(&LedgerEntry { sequence, node: name("n"), begin, end, event }, prev);
             prev = sealed.hash;
             lines.push(sealed.line);
         }
         vec![lines]
     };
-    let segment = || Event::Segment { format: FORMAT, segment: 1 };
-    let set = |before| Event::ClockSet { before: Timestamp(before) };
-    let said = seal_all(vec![(9, segment()), (5, set(9)), (6, Event::NodeStop)]);
-    assert!(verify(&joined(&said), Check::default()).0.is_ok());
+    let segment = || LedgerEvent::Segment { format: FORMAT, segment: 1 };
+    let set = |before| LedgerEvent::ClockSet { before: Timestamp(before) };
+    let said = seal_all(vec![(9, segment()), (5, set(9)), (6, LedgerEvent::NodeStop)]);
+    assert!(verify(&joined(&said), LedgerCheck::default()).0.is_ok());
     let time = Damage::Time { before: Timestamp(9), found: Timestamp(5) };
-    for events in [vec![(9, segment()), (5, Event::NodeStop)], vec![(9, segment()), (5, set(8))]] {
+    for events in [vec![(9, segment()), (5, LedgerEvent::NodeStop)], vec![(9, segment()), (5, set(8))]] {
         assert_eq!(wrong(&seal_all(events)).what, time);
     }
     for format in [0, FORMAT + 1] {
-        let segment = Event::Segment { format, segment: 1 };
+        let segment = LedgerEvent::Segment { format, segment: 1 };
         assert_eq!(wrong(&seal_all(vec![(1, segment)])).what, Damage::Format(format));
     }
     // What the first format does not have.
-    let idle = || Event::Idle { idle: idle(&[(1, 1)]) };
-    let first = Event::Segment { format: 1, segment: 1 };
+    let idle = || LedgerEvent::Idle { idle: idle(&[(1, 1)]) };
+    let first = LedgerEvent::Segment { format: 1, segment: 1 };
     assert_eq!(wrong(&seal_all(vec![(1, first), (1, idle())])).what, Damage::NotInFormat(1));
     // And the second.
-    let second = || Event::Segment { format: 2, segment: 1 };
-    assert!(verify(&joined(&seal_all(vec![(1, second()), (1, idle())])), Check::default()).0.is_ok());
+    let second = || LedgerEvent::Segment { format: 2, segment: 1 };
+    assert!(verify(&joined(&seal_all(vec![(1, second()), (1, idle())])), LedgerCheck::default()).0.is_ok());
     for later in [
-        Event::Decision(Box::new(Decision::new("show", Outcome::Allowed))),
-        Event::Unlisted { allowed: 1, refused: 0, handshakes: 0 },
-        Event::SessionClosed { session: session(1), reason: Closed::Parent },
-        Event::SessionClosed { session: session(1), reason: Closed::Revoked },
+        LedgerEvent::Decision(Box::new(Decision::new("show", DecisionOutcome::Allowed))),
+        LedgerEvent::Unlisted { allowed: 1, refused: 0, handshakes: 0 },
+        LedgerEvent::SessionClosed { session: session(1), reason: CloseReason::Parent },
+        LedgerEvent::SessionClosed { session: session(1), reason: CloseReason::Revoked },
     ] {
         assert_eq!(wrong(&seal_all(vec![(1, second()), (1, later)])).what, Damage::NotInFormat(2));
     }
-    let third = Event::Segment { format: 3, segment: 1 };
+    let third = LedgerEvent::Segment { format: 3, segment: 1 };
     let requests =
-        Event::Requests { key: None, credentials: Vec::new(), count: 1, refused: 0, cpu: Nanos(1) };
+        LedgerEvent::Requests { key: None, credentials: Vec::new(), count: 1, refused: 0, cpu: Nanos(1) };
     assert_eq!(wrong(&seal_all(vec![(1, third), (1, requests)])).what, Damage::NotInFormat(3));
-    assert!(verify(&joined(&seal_all(vec![(1, segment()), (1, idle())])), Check::default()).0.is_ok());
-    assert_eq!(wrong(&seal_all(vec![(1, Event::NodeStop)])).what, Damage::Segment { expected: 1 });
+    assert!(verify(&joined(&seal_all(vec![(1, segment()), (1, idle())])), LedgerCheck::default()).0.is_ok());
+    assert_eq!(wrong(&seal_all(vec![(1, LedgerEvent::NodeStop)])).what, Damage::Segment { expected: 1 });
     assert_eq!(wrong(&seal_all(vec![(1, segment()), (1, segment())])).what, Damage::SegmentInside);
 }
 
 #[test]
 fn a_line_that_does_not_end_is_not_held_in_memory() {
-    let mut verifier = Verifier::new(Check::default());
+    let mut verifier = Verifier::new(LedgerCheck::default());
     verifier.segment(1);
     let found = verifier.feed(&vec![b'{'; LINE_BYTES_MAX + 1]).unwrap_err();
     assert_eq!(found.what, Damage::TooLong);
     // What is wrong first stays what is wrong.
     assert_eq!(verifier.feed(b"x\n"), Err(found));
     assert_eq!(verifier.finish(), Err(found));
-    let mut verifier = Verifier::new(Check::default());
+    let mut verifier = Verifier::new(LedgerCheck::default());
     verifier.segment(1);
     let found = verifier.feed(b"\n").unwrap_err();
     assert_eq!(
         found.to_string(),
         "segment 1, line 1 (byte 0): the line was changed: it does not end with a hash"
     );
-    assert_eq!(found.what, Damage::Changed(LineError::NoHash));
+    assert_eq!(found.what, Damage::Changed(LedgerLineError::NoHash));
 }

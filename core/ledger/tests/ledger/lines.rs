@@ -4,14 +4,15 @@ use crate::ledger::make::{any_usage, events, idle, joined, ledger, name, reserve
 use proptest::prelude::*;
 use weir_admission::Name;
 use weir_ledger::{
-    ByteSeconds, Check, Digest, Entry, Event, Holder, IDLE_MAX, Idle, LINE_BYTES_MAX, LineError,
-    RESERVED_MAX, Reserved, ReservedLink, ReservedProcessor, Session, Text, unseal,
+    ByteSeconds, CredentialHolder, Digest, IDLE_MAX, Idle, LINE_BYTES_MAX, LedgerCheck, LedgerEntry,
+    LedgerEvent, LedgerLineError, LedgerText, RESERVED_MAX, Reserved, ReservedLink, ReservedProcessor,
+    SessionId, unseal,
 };
 use weir_units::{BitsPerSecond, Bytes, Nanos, Timestamp};
 
-fn entry(event: Event) -> Entry {
+fn entry(event: LedgerEvent) -> LedgerEntry {
     let at = Timestamp(1_795_263_005_000_000_000);
-    Entry { sequence: 7, node: name("edge-1"), begin: at, end: Timestamp(at.0 + 1_000_000_000), event }
+    LedgerEntry { sequence: 7, node: name("edge-1"), begin: at, end: Timestamp(at.0 + 1_000_000_000), event }
 }
 
 fn content(line: &[u8]) -> &[u8] {
@@ -39,7 +40,7 @@ fn a_line_is_what_the_documentation_says() {
 
 #[test]
 fn idle_sessions_share_a_line_in_which_each_takes_little_more_than_its_name() {
-    let entry = entry(Event::Idle { idle: idle(&[(3, 16), (1, 1), (2, 16)]) });
+    let entry = entry(LedgerEvent::Idle { idle: idle(&[(3, 16), (1, 1), (2, 16)]) });
     let sealed = seal(&entry, Digest::NONE);
     let text = String::from_utf8(sealed.line).unwrap();
     let (content, _) = text.split_once(",\"prev\":").unwrap();
@@ -55,9 +56,10 @@ fn idle_sessions_share_a_line_in_which_each_takes_little_more_than_its_name() {
 #[test]
 fn a_thousand_idle_sessions_take_some_15_kb() {
     let memory = ByteSeconds::of(Bytes(1 << 20), Nanos(1_000_000_001));
-    let session = |id| (Session { name: name(&format!("s{id}")), id }, memory);
+    let session = |id| (SessionId { name: name(&format!("s{id}")), id }, memory);
     let idle = Idle::of((0..1_000).map(session));
-    let lines = idle.into_iter().map(|idle| seal(&entry(Event::Idle { idle }), Digest::NONE).line.len());
+    let lines =
+        idle.into_iter().map(|idle| seal(&entry(LedgerEvent::Idle { idle }), Digest::NONE).line.len());
     let all: usize = lines.sum();
     assert!((12_000..15_000).contains(&all), "{all}");
 }
@@ -65,36 +67,39 @@ fn a_thousand_idle_sessions_take_some_15_kb() {
 #[test]
 fn a_ledger_of_the_first_format_is_read_as_it_was() {
     let text = include_bytes!("format-1.jsonl");
-    let (verified, entries) = verify(&[text.to_vec()], Check::default());
+    let (verified, entries) = verify(&[text.to_vec()], LedgerCheck::default());
     let verified = verified.unwrap();
     assert_eq!((verified.entries, verified.stopped), (5, true));
     let expected = [
-        Event::Segment { format: 1, segment: 1 },
-        Event::NodeStart { version: Text::new("0.1.0"), configuration: Digest::of(b"toml") },
-        Event::SessionCreated { session: session(1), reserved: reserved(), holder: None },
+        LedgerEvent::Segment { format: 1, segment: 1 },
+        LedgerEvent::NodeStart { version: LedgerText::new("0.1.0"), configuration: Digest::of(b"toml") },
+        LedgerEvent::SessionCreated { session: session(1), reserved: reserved(), holder: None },
         events().swap_remove(3),
-        Event::NodeStop,
+        LedgerEvent::NodeStop,
     ];
     assert_eq!(entries.into_iter().map(|entry| entry.event).collect::<Vec<_>>(), expected);
 }
 
 #[test]
 fn every_kind_of_entry_is_read_as_it_was_written() {
-    let expected: Vec<Event> = (0..2).flat_map(|_| events()).collect();
-    let (verified, entries) = verify(&joined(&ledger()), Check::default());
+    let expected: Vec<LedgerEvent> = (0..2).flat_map(|_| events()).collect();
+    let (verified, entries) = verify(&joined(&ledger()), LedgerCheck::default());
     let verified = verified.unwrap();
     assert_eq!((verified.first, verified.entries, verified.segments), (1, 46, 2));
     assert_eq!((verified.recoveries, verified.stopped, verified.torn), (2, true, None));
-    let is_segment = |entry: &Entry| matches!(entry.event, Event::Segment { .. });
-    let read: Vec<Event> =
+    let is_segment = |entry: &LedgerEntry| matches!(entry.event, LedgerEvent::Segment { .. });
+    let read: Vec<LedgerEvent> =
         entries.into_iter().filter(|entry| !is_segment(entry)).map(|entry| entry.event).collect();
     assert_eq!(read, expected);
 }
 
 #[test]
 fn another_rate_of_a_link_is_a_line_like_this_and_its_numbers_are_what_they_can_be() {
-    let event =
-        Event::LinkChanged { link: Text::new("eth1"), rate: BitsPerSecond(50_000_000), reservable: 80 };
+    let event = LedgerEvent::LinkChanged {
+        link: LedgerText::new("eth1"),
+        rate: BitsPerSecond(50_000_000),
+        reservable: 80,
+    };
     assert_eq!(event.session(), None);
     let sealed = seal(&entry(event.clone()), Digest::NONE);
     let text = String::from_utf8(sealed.line.clone()).unwrap();
@@ -106,14 +111,14 @@ fn another_rate_of_a_link_is_a_line_like_this_and_its_numbers_are_what_they_can_
     for (from, to) in [("50000000", "-1"), ("50000000", "5e7"), (":80", ":256"), ("eth1", "eth1\\n")] {
         let changed = original.replacen(from, to, 1);
         let line = format!("{changed},\"hash\":\"{}\"}}", Digest::of(changed.as_bytes()));
-        assert_eq!(unseal(line.as_bytes()), Err(LineError::Foreign), "{to}");
+        assert_eq!(unseal(line.as_bytes()), Err(LedgerLineError::Foreign), "{to}");
     }
 }
 
 #[test]
 fn the_longest_entry_is_a_line() {
     let long = Name::new(&"x".repeat(Name::MAX)).unwrap();
-    let text = Text::new(&"\"".repeat(1_000));
+    let text = LedgerText::new(&"\"".repeat(1_000));
     let processor =
         ReservedProcessor { core: u32::MAX, period: Nanos(u64::MAX), slice: Nanos(u64::MAX), spare: false };
     let link = ReservedLink {
@@ -127,23 +132,31 @@ fn the_longest_entry_is_a_line() {
     assert!(too_many.unwrap_err().to_string().contains("at most 64"));
     let reserved =
         Reserved::new(vec![processor; RESERVED_MAX], Bytes(u64::MAX), vec![link; RESERVED_MAX]).unwrap();
-    let id = Text::new(&"x".repeat(40));
-    let holder = Holder { called: long.clone(), key: text, credentials: vec![id; 8] };
+    let id = LedgerText::new(&"x".repeat(40));
+    let holder = CredentialHolder { called: long.clone(), key: text, credentials: vec![id; 8] };
     let holder = Some(Box::new(holder));
-    let event =
-        Event::SessionCreated { session: Session { name: long.clone(), id: u64::MAX }, reserved, holder };
-    let entry =
-        Entry { sequence: u64::MAX, node: long, begin: Timestamp(u64::MAX), end: Timestamp(u64::MAX), event };
+    let event = LedgerEvent::SessionCreated {
+        session: SessionId { name: long.clone(), id: u64::MAX },
+        reserved,
+        holder,
+    };
+    let entry = LedgerEntry {
+        sequence: u64::MAX,
+        node: long,
+        begin: Timestamp(u64::MAX),
+        end: Timestamp(u64::MAX),
+        event,
+    };
     let sealed = seal(&entry, Digest([0xff; 32]));
     assert!((40_000..LINE_BYTES_MAX).contains(&sealed.line.len()), "{}", sealed.line.len());
     assert_eq!(unseal(content(&sealed.line)).unwrap().entry, entry);
 
     // No two of them with the same memory.
-    let session = |_| Session { name: entry.node.clone(), id: u64::MAX };
+    let session = |_| SessionId { name: entry.node.clone(), id: u64::MAX };
     let memory = |less: usize| ByteSeconds::of(Bytes(u64::MAX - less as u64), Nanos(999_999_999));
     let idle = Idle::of((0..IDLE_MAX).map(|n| (session(n), memory(n)))).pop().unwrap();
     assert_eq!(idle.count(), IDLE_MAX);
-    let entry = Entry { event: Event::Idle { idle }, ..entry };
+    let entry = LedgerEntry { event: LedgerEvent::Idle { idle }, ..entry };
     let sealed = seal(&entry, Digest([0xff; 32]));
     assert!((55_000..LINE_BYTES_MAX).contains(&sealed.line.len()), "{}", sealed.line.len());
     assert_eq!(unseal(content(&sealed.line)).unwrap().entry, entry);
@@ -151,7 +164,7 @@ fn the_longest_entry_is_a_line() {
 
 #[test]
 fn what_weir_does_not_write_is_refused_though_its_hash_is_right() {
-    let event = Event::SessionCreated { session: session(1), reserved: reserved(), holder: None };
+    let event = LedgerEvent::SessionCreated { session: session(1), reserved: reserved(), holder: None };
     let sealed = seal(&entry(event), Digest::NONE);
     let text = String::from_utf8(sealed.line).unwrap();
     let (original, _) = text.split_once(",\"hash\":").unwrap();
@@ -176,11 +189,11 @@ fn what_weir_does_not_write_is_refused_though_its_hash_is_right() {
     ] {
         let changed = original.replacen(from, to, 1);
         assert_ne!(changed, original, "{from}");
-        assert_eq!(unseal(rehashed(&changed).as_bytes()), Err(LineError::Foreign), "{to}");
+        assert_eq!(unseal(rehashed(&changed).as_bytes()), Err(LedgerLineError::Foreign), "{to}");
     }
-    assert_eq!(unseal(original.as_bytes()), Err(LineError::NoHash));
+    assert_eq!(unseal(original.as_bytes()), Err(LedgerLineError::NoHash));
 
-    let sealed = seal(&entry(Event::Idle { idle: idle(&[(1, 1), (2, 16), (3, 16)]) }), Digest::NONE);
+    let sealed = seal(&entry(LedgerEvent::Idle { idle: idle(&[(1, 1), (2, 16), (3, 16)]) }), Digest::NONE);
     let text = String::from_utf8(sealed.line).unwrap();
     let (original, _) = text.split_once(",\"hash\":").unwrap();
     for (from, to) in [
@@ -203,15 +216,15 @@ fn what_weir_does_not_write_is_refused_though_its_hash_is_right() {
     ] {
         let changed = original.replacen(from, to, 1);
         assert_ne!(changed, original, "{from}");
-        assert_eq!(unseal(rehashed(&changed).as_bytes()), Err(LineError::Foreign), "{to}");
+        assert_eq!(unseal(rehashed(&changed).as_bytes()), Err(LedgerLineError::Foreign), "{to}");
     }
 }
 
 proptest! {
     #[test]
     fn any_usage_is_read_as_it_was_written(usage in any_usage(), intervals in 1..u64::MAX, at in any::<u64>()) {
-        let event = Event::Usage { session: session(at), intervals, usage: Box::new(usage) };
-        let entry = Entry { sequence: at, node: name("n"), begin: Timestamp(0), end: Timestamp(at), event };
+        let event = LedgerEvent::Usage { session: session(at), intervals, usage: Box::new(usage) };
+        let entry = LedgerEntry { sequence: at, node: name("n"), begin: Timestamp(0), end: Timestamp(at), event };
         let sealed = seal(&entry, Digest::of(b"before"));
         let line = unseal(content(&sealed.line)).unwrap();
         prop_assert_eq!((line.entry, line.prev, line.hash), (entry, Digest::of(b"before"), sealed.hash));
@@ -226,7 +239,7 @@ proptest! {
         kept.sort();
         given.sort();
         prop_assert_eq!(kept, given);
-        let entry = entry(Event::Idle { idle });
+        let entry = entry(LedgerEvent::Idle { idle });
         let sealed = seal(&entry, Digest::of(b"before"));
         let line = unseal(content(&sealed.line)).unwrap();
         prop_assert_eq!((line.entry, line.prev, line.hash), (entry, Digest::of(b"before"), sealed.hash));
@@ -234,7 +247,7 @@ proptest! {
 
     #[test]
     fn no_bytes_make_a_reader_panic(segments in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 0..4)) {
-        let (verdict, entries) = verify(&segments, Check::default());
+        let (verdict, entries) = verify(&segments, LedgerCheck::default());
         prop_assert!(entries.is_empty());
         let whole = segments.iter().all(Vec::is_empty) || verdict.is_err() || verdict.unwrap().torn.is_some();
         prop_assert!(whole);
@@ -244,7 +257,7 @@ proptest! {
     fn no_json_with_a_right_hash_makes_a_reader_panic(json in any_json(), text in "\\PC{0,40}") {
         for content in [format!("{{\"seq\":1,{json}"), json, text] {
             let line = format!("{content},\"hash\":\"{}\"}}", Digest::of(content.as_bytes()));
-            prop_assert_eq!(unseal(line.as_bytes()), Err(LineError::Foreign));
+            prop_assert_eq!(unseal(line.as_bytes()), Err(LedgerLineError::Foreign));
         }
     }
 }

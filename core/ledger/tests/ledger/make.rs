@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 use weir_admission::{Name, Tier};
 use weir_ledger::{
-    ByteSeconds, Check, Closed, Decision, Digest, DropCause, Entry, EntryRef, Event, FORMAT, Fed, Head,
-    Holder, Idle, Outcome, Reserved, ReservedLink, ReservedProcessor, Session, Text, Unloaded, Usage,
-    Verified, Verifier, Wrong,
+    ByteSeconds, CloseReason, CredentialHolder, Decision, DecisionOutcome, Digest, DropCause, EntryRef,
+    FORMAT, Fed, Idle, LedgerCheck, LedgerEntry, LedgerEvent, LedgerHead, LedgerProblem, LedgerText,
+    Reserved, ReservedLink, ReservedProcessor, SessionId, Unloaded, Usage, VerifiedLedger, Verifier,
 };
 use weir_units::{BitsPerSecond, Bytes, Nanos, Timestamp};
 
@@ -13,8 +13,8 @@ pub fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-pub fn session(id: u64) -> Session {
-    Session { name: name("alice"), id }
+pub fn session(id: u64) -> SessionId {
+    SessionId { name: name("alice"), id }
 }
 
 /// An entry as a line.
@@ -24,7 +24,7 @@ pub struct Sealed {
     pub hash: Digest,
 }
 
-pub fn seal(entry: &Entry, prev: Digest) -> Sealed {
+pub fn seal(entry: &LedgerEntry, prev: Digest) -> Sealed {
     let mut line = Vec::new();
     let hash = weir_ledger::seal(EntryRef::from(entry), prev, &mut line);
     Sealed { line, hash }
@@ -36,9 +36,9 @@ pub fn idle(sessions: &[(u64, u64)]) -> Idle {
     Idle::of(sessions.iter().map(of)).pop().unwrap()
 }
 
-pub fn holder() -> Holder {
-    let [key, credential] = ["weir-key:ab", "weir-id:cd"].map(Text::new);
-    Holder { called: name("study"), key, credentials: vec![credential] }
+pub fn holder() -> CredentialHolder {
+    let [key, credential] = ["weir-key:ab", "weir-id:cd"].map(LedgerText::new);
+    CredentialHolder { called: name("study"), key, credentials: vec![credential] }
 }
 
 pub fn reserved() -> Reserved {
@@ -46,7 +46,7 @@ pub fn reserved() -> Reserved {
         ReservedProcessor { core: 1, period: Nanos(4_000_000), slice: Nanos(400_000), spare: false };
     let link = ReservedLink {
         channel: name("out"),
-        interface: Text::new("eth0"),
+        interface: LedgerText::new("eth0"),
         period: Nanos(6_000_000),
         limit: Bytes(25_000),
         capped: true,
@@ -54,8 +54,8 @@ pub fn reserved() -> Reserved {
     Reserved::new(vec![processor], Bytes(16 << 20), vec![link]).unwrap()
 }
 
-/// An event of every kind but [`Event::Segment`], which stands where segments begin.
-pub fn events() -> Vec<Event> {
+/// An event of every kind but [`LedgerEvent::Segment`], which stands where segments begin.
+pub fn events() -> Vec<LedgerEvent> {
     let mut usage = Usage {
         cpu: Nanos(123_456_789),
         packets_in: 1_000,
@@ -69,46 +69,54 @@ pub fn events() -> Vec<Event> {
     usage.drops.add(DropCause::DiskFull, 2);
     let (code, usage) = (Digest::of(b"wasm"), Box::new(usage));
     vec![
-        Event::NodeStart { version: Text::new("0.1.0"), configuration: Digest::of(b"toml") },
-        Event::SessionCreated { session: session(1), reserved: reserved(), holder: Some(Box::new(holder())) },
-        Event::ModuleLoaded { session: session(1), module: name("rtt"), code, tier: Tier::Proved },
-        Event::Usage { session: session(1), intervals: 1, usage: usage.clone() },
-        Event::SessionChanged { session: session(1), reserved: Reserved::default() },
-        Event::Idle { idle: idle(&[(3, 16), (1, 1), (2, 16)]) },
-        Event::ModuleRefused {
+        LedgerEvent::NodeStart { version: LedgerText::new("0.1.0"), configuration: Digest::of(b"toml") },
+        LedgerEvent::SessionCreated {
             session: session(1),
-            module: Text::new("../x"),
-            code,
-            reason: Text::new("no \"bound\"\n"),
+            reserved: reserved(),
+            holder: Some(Box::new(holder())),
         },
-        Event::Usage { session: session(2), intervals: 3, usage: usage.clone() },
-        Event::ModuleUnloaded { session: session(1), module: name("rtt"), reason: Unloaded::Strikes },
-        Event::SessionClosed { session: session(1), reason: Closed::Asked },
-        Event::NodeReconfigured { configuration: Digest::of(b"other") },
-        Event::LinkChanged { link: Text::new("eth1"), rate: BitsPerSecond(60_000_000), reservable: 80 },
-        Event::Backlog { merged: 3, lost: 0, others: usage },
-        Event::Recovered { torn_bytes: 17 },
-        Event::Decision(Box::new(Decision {
-            key: Some(Text::new("weir-key:a")),
-            credentials: vec![Text::new("weir-id:a"), Text::new("weir-id:b")],
-            session: Some(Text::new("study-a")),
-            reason: Some(Text::new("memory: \"1 GiB\"")),
+        LedgerEvent::ModuleLoaded { session: session(1), module: name("rtt"), code, tier: Tier::Proved },
+        LedgerEvent::Usage { session: session(1), intervals: 1, usage: usage.clone() },
+        LedgerEvent::SessionChanged { session: session(1), reserved: Reserved::default() },
+        LedgerEvent::Idle { idle: idle(&[(3, 16), (1, 1), (2, 16)]) },
+        LedgerEvent::ModuleRefused {
+            session: session(1),
+            module: LedgerText::new("../x"),
+            code,
+            reason: LedgerText::new("no \"bound\"\n"),
+        },
+        LedgerEvent::Usage { session: session(2), intervals: 3, usage: usage.clone() },
+        LedgerEvent::ModuleUnloaded { session: session(1), module: name("rtt"), reason: Unloaded::Strikes },
+        LedgerEvent::SessionClosed { session: session(1), reason: CloseReason::Asked },
+        LedgerEvent::NodeReconfigured { configuration: Digest::of(b"other") },
+        LedgerEvent::LinkChanged {
+            link: LedgerText::new("eth1"),
+            rate: BitsPerSecond(60_000_000),
+            reservable: 80,
+        },
+        LedgerEvent::Backlog { merged: 3, lost: 0, others: usage },
+        LedgerEvent::Recovered { torn_bytes: 17 },
+        LedgerEvent::Decision(Box::new(Decision {
+            key: Some(LedgerText::new("weir-key:a")),
+            credentials: vec![LedgerText::new("weir-id:a"), LedgerText::new("weir-id:b")],
+            session: Some(LedgerText::new("study-a")),
+            reason: Some(LedgerText::new("memory: \"1 GiB\"")),
             count: 7,
-            ..Decision::new("create", Outcome::Refused)
+            ..Decision::new("create", DecisionOutcome::Refused)
         })),
-        Event::Decision(Box::new(Decision::new("show", Outcome::Allowed))),
-        Event::Unlisted { allowed: 0, refused: 3, handshakes: 1 },
-        Event::Requests {
-            key: Some(Text::new("weir-key:a")),
-            credentials: vec![Text::new("weir-id:a")],
+        LedgerEvent::Decision(Box::new(Decision::new("show", DecisionOutcome::Allowed))),
+        LedgerEvent::Unlisted { allowed: 0, refused: 3, handshakes: 1 },
+        LedgerEvent::Requests {
+            key: Some(LedgerText::new("weir-key:a")),
+            credentials: vec![LedgerText::new("weir-id:a")],
             count: 9,
             refused: 2,
             cpu: Nanos(1_234),
         },
-        Event::Requests { key: None, credentials: Vec::new(), count: 1, refused: 0, cpu: Nanos(0) },
-        Event::Revoked { root: Text::new("weir-key:r"), list: 2, ids: 1 },
-        Event::SessionClosed { session: session(2), reason: Closed::Parent },
-        Event::NodeStop,
+        LedgerEvent::Requests { key: None, credentials: Vec::new(), count: 1, refused: 0, cpu: Nanos(0) },
+        LedgerEvent::Revoked { root: LedgerText::new("weir-key:r"), list: 2, ids: 1 },
+        LedgerEvent::SessionClosed { session: session(2), reason: CloseReason::Parent },
+        LedgerEvent::NodeStop,
     ]
 }
 
@@ -116,12 +124,12 @@ pub fn events() -> Vec<Event> {
 pub fn ledger() -> Vec<Vec<Vec<u8>>> {
     let (mut segments, mut prev, mut sequence) = (Vec::new(), Digest::NONE, 0);
     for segment in [1, 2] {
-        let first = Event::Segment { format: FORMAT, segment };
+        let first = LedgerEvent::Segment { format: FORMAT, segment };
         let mut lines = Vec::new();
         for event in std::iter::once(first).chain(events()) {
             sequence += 1;
             let at = Timestamp(1_795_263_005_000_000_000 + sequence * 1_000_000_000);
-            let entry = Entry { sequence, node: name("edge-1"), begin: at, end: at, event };
+            let entry = LedgerEntry { sequence, node: name("edge-1"), begin: at, end: at, event };
             let sealed = seal(&entry, prev);
             prev = sealed.hash;
             lines.push(sealed.line);
@@ -132,7 +140,10 @@ pub fn ledger() -> Vec<Vec<Vec<u8>>> {
 }
 
 /// What a verifier says of segments that consist of these bytes, and the entries that it took.
-pub fn verify(segments: &[Vec<u8>], check: Check) -> (Result<Verified, Wrong>, Vec<Entry>) {
+pub fn verify(
+    segments: &[Vec<u8>],
+    check: LedgerCheck,
+) -> (Result<VerifiedLedger, LedgerProblem>, Vec<LedgerEntry>) {
     let (mut verifier, mut entries) = (Verifier::new(check), Vec::new());
     for (number, bytes) in (1..).zip(segments) {
         verifier.segment(number);
@@ -150,8 +161,8 @@ pub fn joined(segments: &[Vec<Vec<u8>>]) -> Vec<Vec<u8>> {
 }
 
 /// A ledger's last line.
-pub fn head(segments: &[Vec<Vec<u8>>]) -> Head {
-    verify(&joined(segments), Check::default()).0.unwrap().head.unwrap()
+pub fn head(segments: &[Vec<Vec<u8>>]) -> LedgerHead {
+    verify(&joined(segments), LedgerCheck::default()).0.unwrap().head.unwrap()
 }
 
 /// Any usage; mostly small numbers, some that overflow when they are added.

@@ -15,7 +15,7 @@
 //! Each fraction is rounded down to 2^-40 of the core, and the cap up, so that all of the cap can be reserved. The sum of 16,384 of them is too low
 //! by 15 ns in a second, far less than the blocking of one run.
 
-use super::terms::{Config, Ppm, Refusal, Reservation, Share, Terms, VpId};
+use super::terms::{CoreConfig, CpuReservation, CpuTerms, Placement, Ppm, ReservationRefusal, VpId};
 use weir_units::Nanos;
 
 /// Utilisation is in fractions of 2^-40.
@@ -30,7 +30,7 @@ struct Load {
 }
 
 impl Load {
-    fn of(reservation: &Reservation, overrun: Nanos) -> Load {
+    fn of(reservation: &CpuReservation, overrun: Nanos) -> Load {
         let share = u128::from(reservation.slice.0) * ONE / u128::from(reservation.period.0);
         Load {
             period: reservation.period.0,
@@ -61,13 +61,13 @@ struct Entry {
 
 /// The promises of a core.
 #[derive(Clone, Debug)]
-pub(super) struct Admission {
+pub(super) struct CoreAdmission {
     entries: Vec<Entry>,
 }
 
-impl Admission {
-    pub(super) fn new() -> Admission {
-        Admission { entries: Vec::new() }
+impl CoreAdmission {
+    pub(super) fn new() -> CoreAdmission {
+        CoreAdmission { entries: Vec::new() }
     }
 
     /// How much of the core is promised at `now`, without blocking and overruns.
@@ -81,14 +81,14 @@ impl Admission {
     pub(super) fn admit(
         &mut self,
         owner: VpId,
-        terms: &Terms,
+        terms: &CpuTerms,
         until: u64,
         now: u64,
-        config: &Config,
-    ) -> Result<(), Refusal> {
+        config: &CoreConfig,
+    ) -> Result<(), ReservationRefusal> {
         self.settle(now);
         let place = self.entries.iter().position(|entry| entry.owner == Some(owner));
-        let Share::Reserved(reservation) = terms.share else {
+        let Placement::Reserved(reservation) = terms.share else {
             self.release(owner, until);
             return Ok(());
         };
@@ -121,15 +121,15 @@ impl Admission {
     pub(super) fn fits(
         &self,
         gone: &[VpId],
-        terms: &[(Option<VpId>, Terms)],
-        config: &Config,
-    ) -> Result<(), (usize, Refusal)> {
+        terms: &[(Option<VpId>, CpuTerms)],
+        config: &CoreConfig,
+    ) -> Result<(), (usize, ReservationRefusal)> {
         let changes = |owner: VpId| terms.iter().any(|(vp, _)| *vp == Some(owner));
         let stays = |owner: VpId| !gone.contains(&owner) && !changes(owner);
         let others = self.entries.iter().filter(|entry| entry.owner.is_some_and(stays));
         let mut loads: Vec<Load> = others.map(|entry| entry.then.unwrap_or(entry.load)).collect();
         for (place, (_, terms)) in terms.iter().enumerate() {
-            let Share::Reserved(reservation) = terms.share else { continue };
+            let Placement::Reserved(reservation) = terms.share else { continue };
             let asked = Load::of(&reservation, terms.overrun);
             let room = room(loads.clone(), &asked, config);
             if u128::from(asked.utilisation) > room {
@@ -142,11 +142,11 @@ impl Admission {
 
     /// Promises `terms` to `owner` without a check, as [`Self::fits`] has made one. No other one is promised what that needs from now on. Returns when all that is promised now and is to change
     /// has changed: before that there may be no room to keep it.
-    pub(super) fn pledge(&mut self, owner: VpId, terms: &Terms, until: u64, now: u64) -> u64 {
+    pub(super) fn pledge(&mut self, owner: VpId, terms: &CpuTerms, until: u64, now: u64) -> u64 {
         self.settle(now);
         match terms.share {
-            Share::BestEffort(_) => self.release(owner, until),
-            Share::Reserved(reservation) => {
+            Placement::BestEffort(_) => self.release(owner, until),
+            Placement::Reserved(reservation) => {
                 let place = self.entries.iter().position(|entry| entry.owner == Some(owner));
                 let asked = Load::of(&reservation, terms.overrun);
                 let load = place.map_or(asked, |place| self.entries[place].load.or(asked));
@@ -175,10 +175,10 @@ impl Admission {
     }
 }
 
-fn no_room(reservation: &Reservation, room: u128) -> Refusal {
+fn no_room(reservation: &CpuReservation, room: u128) -> ReservationRefusal {
     // The largest whose fraction, rounded down, is no more than the room.
     let largest = ((room + 1) * u128::from(reservation.period.0)).saturating_sub(1) / ONE;
-    Refusal::NoRoom {
+    ReservationRefusal::NoRoom {
         period: reservation.period,
         slice: reservation.slice,
         largest: Nanos(u64::try_from(largest).unwrap_or(u64::MAX).min(reservation.period.0)),
@@ -186,7 +186,7 @@ fn no_room(reservation: &Reservation, room: u128) -> Refusal {
 }
 
 /// The utilisation that a reservation of the period and overrun of `new` can have, beside these loads.
-fn room(mut loads: Vec<Load>, new: &Load, config: &Config) -> u128 {
+fn room(mut loads: Vec<Load>, new: &Load, config: &CoreConfig) -> u128 {
     loads.push(Load { utilisation: 0, ..*new });
     loads.sort_by_key(|load| load.period);
     let cap = (u128::from(config.cap.0) * ONE).div_ceil(u128::from(Ppm::ONE.0));
@@ -208,25 +208,27 @@ fn room(mut loads: Vec<Load>, new: &Load, config: &Config) -> u128 {
 mod tests {
     use super::*;
 
-    fn terms(period: u64, slice: u64, overrun: u64) -> Terms {
-        let reservation = Reservation { period: Nanos(period), slice: Nanos(slice), spare: None };
-        Terms { share: Share::Reserved(reservation), overrun: Nanos(overrun) }
+    fn terms(period: u64, slice: u64, overrun: u64) -> CpuTerms {
+        let reservation = CpuReservation { period: Nanos(period), slice: Nanos(slice), spare: None };
+        CpuTerms { share: Placement::Reserved(reservation), overrun: Nanos(overrun) }
     }
 
     fn id(index: u32) -> VpId {
         VpId { index, generation: 0 }
     }
 
-    const CONFIG: Config = Config { blocking: Nanos(100), cap: Ppm(900_000), arrears: Nanos(0) };
+    const CONFIG: CoreConfig = CoreConfig { blocking: Nanos(100), cap: Ppm(900_000), arrears: Nanos(0) };
 
     #[test]
     fn a_refusal_says_what_there_is_room_for() {
-        let mut admission = Admission::new();
+        let mut admission = CoreAdmission::new();
         assert_eq!(admission.admit(id(0), &terms(4000, 1000, 0), 0, 0, &CONFIG), Ok(()));
         // 0.9 - 0.25 - 100/4000 = 0.625 is left at 4000, and more at 8000; at 1000 it is 0.9 - 100/1000 = 0.8, but 0.625 counts.
         for (period, largest) in [(4000, 2500), (8000, 5100), (1000, 625), (200, 80), (100, 0)] {
             let refused = admission.admit(id(1), &terms(period, period, 0), 0, 0, &CONFIG);
-            let Err(Refusal::NoRoom { largest: room, .. }) = refused else { panic!("{refused:?}") };
+            let Err(ReservationRefusal::NoRoom { largest: room, .. }) = refused else {
+                panic!("{refused:?}")
+            };
             assert!([largest, largest - largest.min(1)].contains(&room.0), "{room}: {largest}, rounded down");
             let largest = room.0;
             if largest > 0 {
@@ -239,25 +241,28 @@ mod tests {
         // Overruns of 50 and 30 count like blocking.
         assert_eq!(admission.admit(id(0), &terms(4000, 1000, 50), 0, 0, &CONFIG), Ok(()));
         let refused = admission.admit(id(1), &terms(4000, 4000, 30), 0, 0, &CONFIG);
-        assert!(matches!(refused, Err(Refusal::NoRoom { largest: Nanos(2419..=2420), .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(ReservationRefusal::NoRoom { largest: Nanos(2419..=2420), .. })),
+            "{refused:?}"
+        );
     }
 
     #[test]
     fn all_that_can_be_reserved_can_be_reserved_by_one_and_by_many() {
         // 90 % without a blocking of 100 us in each 1 ms.
-        let config = Config { blocking: Nanos(100_000), ..CONFIG };
+        let config = CoreConfig { blocking: Nanos(100_000), ..CONFIG };
         let of_millisecond =
-            |slice| Admission::new().admit(id(0), &terms(1_000_000, slice, 0), 0, 0, &config);
+            |slice| CoreAdmission::new().admit(id(0), &terms(1_000_000, slice, 0), 0, 0, &config);
         assert_eq!(of_millisecond(800_000), Ok(()));
         let refused = of_millisecond(800_001).unwrap_err();
         let largest = Nanos(800_000);
         let (period, slice) = (Nanos(1_000_000), Nanos(800_001));
-        assert_eq!(refused, Refusal::NoRoom { period, slice, largest });
+        assert_eq!(refused, ReservationRefusal::NoRoom { period, slice, largest });
         assert!(refused.to_string().starts_with("800.001 us in each 1 ms"), "{refused}");
         // In parts that no binary fraction is equal to.
         for (parts, cap) in [(3, 900_000), (7, 700_000), (11, 999_999), (9, 900_000), (1_000, 123_000)] {
-            let config = Config { blocking: Nanos(0), cap: Ppm(cap), ..CONFIG };
-            let mut admission = Admission::new();
+            let config = CoreConfig { blocking: Nanos(0), cap: Ppm(cap), ..CONFIG };
+            let mut admission = CoreAdmission::new();
             // Each has cap / parts of the core.
             let part = terms(u64::from(parts) * 1_000_000, u64::from(cap), 0);
             for index in 0..parts {
@@ -270,7 +275,7 @@ mod tests {
 
     #[test]
     fn all_changes_together_fit_by_their_result_and_nobody_gets_what_is_pledged() {
-        let mut admission = Admission::new();
+        let mut admission = CoreAdmission::new();
         for (index, slice) in [(0, 1800), (1, 1600)] {
             assert_eq!(admission.admit(id(index), &terms(4000, slice, 0), 0, 0, &CONFIG), Ok(()));
         }
@@ -279,7 +284,10 @@ mod tests {
         let both = [(Some(id(0)), grown), (Some(id(1)), shrunk)];
         assert_eq!(admission.fits(&[], &both, &CONFIG), Ok(()));
         let too_much = [both[0], (Some(id(1)), terms(4000, 800, 0))];
-        assert!(matches!(admission.fits(&[], &too_much, &CONFIG), Err((1, Refusal::NoRoom { .. }))));
+        assert!(matches!(
+            admission.fits(&[], &too_much, &CONFIG),
+            Err((1, ReservationRefusal::NoRoom { .. }))
+        ));
         assert_eq!(admission.fits(&[id(1)], &[both[0], (None, shrunk)], &CONFIG), Ok(()), "or another comes");
         // What shrinks does so at 5000; until then there is no room for what grows.
         assert_eq!(admission.admit(id(1), &shrunk, 5000, 1000, &CONFIG), Ok(()));
@@ -292,7 +300,7 @@ mod tests {
 
     #[test]
     fn what_was_promised_is_free_only_when_its_period_has_ended() {
-        let mut admission = Admission::new();
+        let mut admission = CoreAdmission::new();
         let half = terms(4000, 2400, 0);
         assert_eq!(admission.admit(id(0), &half, 0, 0, &CONFIG), Ok(()));
         admission.release(id(0), 5000);

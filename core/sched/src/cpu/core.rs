@@ -1,16 +1,18 @@
 //! The scheduler of one pinned core.
 
-use super::admission::Admission;
+use super::admission::CoreAdmission;
 use super::fair::{Fair, Tag};
 use super::server::Server;
 use super::stats::Stats;
-use super::terms::{Config, Debt, Ppm, Refusal, Reservation, Share, Terms, VPS_MAX, VpId};
+use super::terms::{
+    CoreConfig, CpuReservation, CpuTerms, Debt, Placement, Ppm, ReservationRefusal, VPS_MAX, VpId,
+};
 use crate::heap::Heap;
 use weir_units::Nanos;
 
 /// On whose account a run goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Account {
+pub enum Charged {
     /// On the virtual processor's guaranteed slice.
     Reserved,
     /// On time that nobody has reserved, or does not use.
@@ -19,15 +21,15 @@ pub enum Account {
 
 /// What the core does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum CpuDecision {
     /// Run `vp` for at most `budget` of CPU time, and then [`Core::charge`] it.
     Run {
         /// Who runs.
         vp: VpId,
-        /// For how much CPU time. With the overrun that its terms allow it is at most [`Config::blocking`].
+        /// For how much CPU time. With the overrun that its terms allow it is at most [`CoreConfig::blocking`].
         budget: Nanos,
         /// Who pays.
-        account: Account,
+        account: Charged,
     },
     /// Nobody may run before `until`, or, where that is `None`, before somebody wakes up.
     Idle {
@@ -38,7 +40,7 @@ pub enum Decision {
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RunOutcome {
     /// There is more to do.
     Ready,
     /// A call was suspended at the end of its budget, and is to be resumed.
@@ -66,9 +68,9 @@ pub struct NotRunning;
 #[derive(Clone, Debug)]
 struct Vp {
     generation: u32,
-    terms: Terms,
+    terms: CpuTerms,
     /// Terms that hold from the next period on.
-    pending: Option<Terms>,
+    pending: Option<CpuTerms>,
     server: Server,
     tag: Tag,
     stats: Stats,
@@ -80,7 +82,7 @@ struct Run {
     index: usize,
     vp: VpId,
     budget: u64,
-    account: Account,
+    account: Charged,
     /// By the wall.
     since: u64,
     /// Work came for it meanwhile.
@@ -101,7 +103,7 @@ enum Slot {
 /// [`Core::charge`], and so on, with the others in between.
 #[derive(Clone, Debug)]
 pub struct Core {
-    config: Config,
+    config: CoreConfig,
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Those with work and budget, by deadline.
@@ -111,7 +113,7 @@ pub struct Core {
     /// Those who share what is left.
     fair: Fair,
     running: Option<Run>,
-    admission: Admission,
+    admission: CoreAdmission,
     /// Of all, also of those that were closed.
     totals: Stats,
     /// By the wall, as the caller tells it.
@@ -122,16 +124,16 @@ pub struct Core {
 
 impl Core {
     /// A core with nobody on it. A cap of more than all is all.
-    pub fn new(config: Config) -> Core {
+    pub fn new(config: CoreConfig) -> Core {
         Core {
-            config: Config { cap: config.cap.min(Ppm::ONE), ..config },
+            config: CoreConfig { cap: config.cap.min(Ppm::ONE), ..config },
             slots: Vec::new(),
             free: Vec::new(),
             ready: Heap::default(),
             waiting: Heap::default(),
             fair: Fair::default(),
             running: None,
-            admission: Admission::new(),
+            admission: CoreAdmission::new(),
             totals: Stats::default(),
             now: 0,
             lost: 0,
@@ -143,7 +145,7 @@ impl Core {
     /// # Errors
     ///
     /// What keeps it from being admitted; the core is as it was.
-    pub fn create(&mut self, terms: Terms, now: Nanos) -> Result<VpId, Refusal> {
+    pub fn create(&mut self, terms: CpuTerms, now: Nanos) -> Result<VpId, ReservationRefusal> {
         let now = self.pass(now);
         terms.check(&self.config)?;
         let place = self.free.last().map_or(self.slots.len(), |&index| index as usize);
@@ -152,13 +154,13 @@ impl Core {
             _ => 0,
         };
         let Some(index) = u32::try_from(place).ok().filter(|_| place < VPS_MAX) else {
-            return Err(Refusal::TooMany);
+            return Err(ReservationRefusal::TooMany);
         };
         let vp = VpId { index, generation };
         self.admission.admit(vp, &terms, 0, now, &self.config)?;
         let server = match terms.share {
-            Share::Reserved(Reservation { period, slice, .. }) => Server::new(period.0, slice.0),
-            Share::BestEffort(_) => Server::new(1, 1),
+            Placement::Reserved(CpuReservation { period, slice, .. }) => Server::new(period.0, slice.0),
+            Placement::BestEffort(_) => Server::new(1, 1),
         };
         let slot = Slot::Used(Box::new(Vp {
             generation,
@@ -187,19 +189,19 @@ impl Core {
     /// # Errors
     ///
     /// What keeps it from being admitted; the old terms then hold on.
-    pub fn change(&mut self, vp: VpId, terms: Terms, now: Nanos) -> Result<(), Refusal> {
+    pub fn change(&mut self, vp: VpId, terms: CpuTerms, now: Nanos) -> Result<(), ReservationRefusal> {
         let now = self.pass(now);
-        let index = self.find(vp).ok_or(Refusal::Unknown(vp))?;
+        let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
         terms.check(&self.config)?;
         let runs = self.running.is_some_and(|run| run.index == index);
         let one = &self.slots[index];
-        let Slot::Used(one) = one else { return Err(Refusal::Unknown(vp)) };
+        let Slot::Used(one) = one else { return Err(ReservationRefusal::Unknown(vp)) };
         let (until, waits) = match one.terms.share {
-            Share::Reserved(_) => (one.server.paid_at_latest(), true),
-            Share::BestEffort(_) => (0, runs),
+            Placement::Reserved(_) => (one.server.paid_at_latest(), true),
+            Placement::BestEffort(_) => (0, runs),
         };
         self.admission.admit(vp, &terms, until, now, &self.config)?;
-        let Some(one) = self.vp(index) else { return Err(Refusal::Unknown(vp)) };
+        let Some(one) = self.vp(index) else { return Err(ReservationRefusal::Unknown(vp)) };
         one.pending = Some(terms);
         if !waits {
             self.take_over(index, now);
@@ -213,7 +215,11 @@ impl Core {
     /// # Errors
     ///
     /// The place of the first that does not fit beside those before it, and why.
-    pub fn fits(&self, gone: &[VpId], terms: &[(Option<VpId>, Terms)]) -> Result<(), (usize, Refusal)> {
+    pub fn fits(
+        &self,
+        gone: &[VpId],
+        terms: &[(Option<VpId>, CpuTerms)],
+    ) -> Result<(), (usize, ReservationRefusal)> {
         for (place, (_, terms)) in terms.iter().enumerate() {
             terms.check(&self.config).map_err(|refusal| (place, refusal))?;
         }
@@ -226,14 +232,14 @@ impl Core {
     /// # Errors
     ///
     /// No virtual processor has this number, or the terms are outside their limits.
-    pub fn pledge(&mut self, vp: VpId, terms: Terms, now: Nanos) -> Result<Nanos, Refusal> {
+    pub fn pledge(&mut self, vp: VpId, terms: CpuTerms, now: Nanos) -> Result<Nanos, ReservationRefusal> {
         let now = self.pass(now);
-        let index = self.find(vp).ok_or(Refusal::Unknown(vp))?;
+        let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
         terms.check(&self.config)?;
-        let Slot::Used(one) = &self.slots[index] else { return Err(Refusal::Unknown(vp)) };
+        let Slot::Used(one) = &self.slots[index] else { return Err(ReservationRefusal::Unknown(vp)) };
         let until = match one.terms.share {
-            Share::Reserved(_) => one.server.paid_at_latest(),
-            Share::BestEffort(_) => 0,
+            Placement::Reserved(_) => one.server.paid_at_latest(),
+            Placement::BestEffort(_) => 0,
         };
         let free = self.admission.pledge(vp, &terms, until, now);
         Ok(self.by_the_wall(free))
@@ -244,16 +250,16 @@ impl Core {
     /// # Errors
     ///
     /// It runs, or there is none such.
-    pub fn close(&mut self, vp: VpId, now: Nanos) -> Result<Stats, Refusal> {
+    pub fn close(&mut self, vp: VpId, now: Nanos) -> Result<Stats, ReservationRefusal> {
         let now = self.pass(now);
-        let index = self.find(vp).ok_or(Refusal::Unknown(vp))?;
+        let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
         if self.running.is_some_and(|run| run.index == index) {
-            return Err(Refusal::Running(vp));
+            return Err(ReservationRefusal::Running(vp));
         }
         self.rest(index, now);
         let next = Slot::Free(vp.generation.wrapping_add(1));
         let Slot::Used(one) = std::mem::replace(&mut self.slots[index], next) else {
-            return Err(Refusal::Unknown(vp));
+            return Err(ReservationRefusal::Unknown(vp));
         };
         self.free.push(vp.index);
         self.admission.release(vp, one.server.paid_at_latest());
@@ -267,9 +273,9 @@ impl Core {
     /// # Errors
     ///
     /// There is none such.
-    pub fn wake(&mut self, vp: VpId, now: Nanos) -> Result<(), Refusal> {
+    pub fn wake(&mut self, vp: VpId, now: Nanos) -> Result<(), ReservationRefusal> {
         let now = self.pass(now);
-        let index = self.find(vp).ok_or(Refusal::Unknown(vp))?;
+        let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
         if let Some(run) = self.running.as_mut().filter(|run| run.index == index) {
             run.woken = true;
             return Ok(());
@@ -285,9 +291,9 @@ impl Core {
     /// # Errors
     ///
     /// There is none such.
-    pub fn sleep(&mut self, vp: VpId, now: Nanos) -> Result<(), Refusal> {
+    pub fn sleep(&mut self, vp: VpId, now: Nanos) -> Result<(), ReservationRefusal> {
         let now = self.pass(now);
-        let index = self.find(vp).ok_or(Refusal::Unknown(vp))?;
+        let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
         match self.running.as_mut().filter(|run| run.index == index) {
             Some(run) => run.woken = false,
             None => self.rest(index, now),
@@ -297,7 +303,7 @@ impl Core {
 
     /// Who runs next, and for how long: of those with work and budget the one with the earliest deadline; where there is none, of those who
     /// share the rest the one that has had least of it by its weight. The same again until it has been charged.
-    pub fn next(&mut self, now: Nanos) -> Decision {
+    pub fn next(&mut self, now: Nanos) -> CpuDecision {
         let now = self.pass(now);
         if let Some(run) = self.running {
             return run.decision();
@@ -308,18 +314,18 @@ impl Core {
             self.begin_period(index);
         }
         let (index, account) = if let Some((_, index)) = self.ready.peek() {
-            (index, Account::Reserved)
+            (index, Charged::Reserved)
         } else if let Some(index) = self.fair.pick() {
-            (index, Account::Spare)
+            (index, Charged::Spare)
         } else {
-            return Decision::Idle { until: self.waiting.peek().map(|(end, _)| self.by_the_wall(end)) };
+            return CpuDecision::Idle { until: self.waiting.peek().map(|(end, _)| self.by_the_wall(end)) };
         };
         let blocking = self.config.blocking.0;
-        let Some(one) = self.vp(index) else { return Decision::Idle { until: None } };
+        let Some(one) = self.vp(index) else { return CpuDecision::Idle { until: None } };
         let most = blocking.saturating_sub(one.terms.overrun.0);
         let budget = match account {
-            Account::Reserved => one.server.budget().min(most),
-            Account::Spare => most,
+            Charged::Reserved => one.server.budget().min(most),
+            Charged::Spare => most,
         };
         let vp = VpId { index: u32::try_from(index).unwrap_or(u32::MAX), generation: one.generation };
         let run = Run { index, vp, budget, account, since: self.now, woken: false };
@@ -333,7 +339,7 @@ impl Core {
     /// # Errors
     ///
     /// Nothing was running.
-    pub fn charge(&mut self, used: Nanos, now: Nanos, outcome: Outcome) -> Result<(), NotRunning> {
+    pub fn charge(&mut self, used: Nanos, now: Nanos, outcome: RunOutcome) -> Result<(), NotRunning> {
         let now = self.pass(now);
         let run = self.running.take().ok_or(NotRunning)?;
         let Run { index, .. } = run;
@@ -342,15 +348,15 @@ impl Core {
         one.count(&run, used.0, took);
         let moved = used.0.max(1);
         match run.account {
-            Account::Reserved => one.server.spend(moved, now, self.lost, &mut one.stats),
-            Account::Spare => {
+            Charged::Reserved => one.server.spend(moved, now, self.lost, &mut one.stats),
+            Charged::Spare => {
                 let weight = one.terms.weight().map_or(1, super::Weight::get);
                 self.fair.charge(index, &mut one.tag, moved, weight);
             }
         }
-        if outcome == Outcome::Idle && !run.woken {
+        if outcome == RunOutcome::Idle && !run.woken {
             self.rest(index, now);
-        } else if run.account == Account::Reserved && !one.server.has_budget() {
+        } else if run.account == Charged::Reserved && !one.server.has_budget() {
             self.ready.remove(index);
             self.place(index);
         }
@@ -365,18 +371,24 @@ impl Core {
     /// # Errors
     ///
     /// There is none such.
-    pub fn debit(&mut self, vp: VpId, used: Nanos, debt: Debt, now: Nanos) -> Result<Nanos, Refusal> {
+    pub fn debit(
+        &mut self,
+        vp: VpId,
+        used: Nanos,
+        debt: Debt,
+        now: Nanos,
+    ) -> Result<Nanos, ReservationRefusal> {
         let now = self.pass(now);
-        let index = self.find(vp).ok_or(Refusal::Unknown(vp))?;
+        let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
         let (runs, lost, most) =
             (self.running.is_some_and(|run| run.index == index), self.lost, self.config.arrears.0);
-        let Slot::Used(one) = &mut self.slots[index] else { return Err(Refusal::Unknown(vp)) };
+        let Slot::Used(one) = &mut self.slots[index] else { return Err(ReservationRefusal::Unknown(vp)) };
         if !one.has_work {
             one.take_pending_if_over(now);
         }
         let left = match one.terms.share {
-            Share::Reserved(_) => one.server.debit(used.0, debt, one.has_work, now, lost, &mut one.stats),
-            Share::BestEffort(weight) => {
+            Placement::Reserved(_) => one.server.debit(used.0, debt, one.has_work, now, lost, &mut one.stats),
+            Placement::BestEffort(weight) => {
                 let room = match debt {
                     Debt::Imposed => most.saturating_sub(self.fair.ahead(&one.tag, weight.get())),
                     Debt::Agreed => u64::MAX,
@@ -388,7 +400,7 @@ impl Core {
         };
         one.stats.debited.0 = one.stats.debited.0.saturating_add(used.0 - left);
         one.stats.undebited.0 = one.stats.undebited.0.saturating_add(left);
-        let is_over = matches!(one.terms.share, Share::Reserved(_)) && !one.server.has_budget();
+        let is_over = matches!(one.terms.share, Placement::Reserved(_)) && !one.server.has_budget();
         if is_over && one.has_work && !runs && self.ready.contains(index) {
             self.ready.remove(index);
             self.place(index);
@@ -414,7 +426,7 @@ impl Core {
     }
 
     /// The terms that `vp` has at present. What it was changed to shows when it takes effect.
-    pub fn terms(&self, vp: VpId) -> Option<Terms> {
+    pub fn terms(&self, vp: VpId) -> Option<CpuTerms> {
         let Slot::Used(one) = self.slots.get(self.find(vp)?)? else { return None };
         Some(one.terms)
     }
@@ -422,7 +434,7 @@ impl Core {
     /// The present or last period of `vp`; `None` for best effort.
     pub fn period(&self, vp: VpId) -> Option<Period> {
         let Slot::Used(one) = self.slots.get(self.find(vp)?)? else { return None };
-        let Share::Reserved(reservation) = one.terms.share else { return None };
+        let Placement::Reserved(reservation) = one.terms.share else { return None };
         let (end, left) = (one.server.end(), one.server.budget());
         let begin = end.saturating_sub(reservation.period.0);
         Some(Period { begin: self.by_the_wall(begin), end: self.by_the_wall(end), left: Nanos(left) })
@@ -435,7 +447,7 @@ impl Core {
     }
 
     /// What the core was told about itself.
-    pub fn config(&self) -> &Config {
+    pub fn config(&self) -> &CoreConfig {
         &self.config
     }
 }
@@ -476,9 +488,9 @@ impl Core {
     fn start(&mut self, index: usize, now: u64) {
         let lost = self.lost;
         let Some(one) = self.vp(index) else { return };
-        if let Share::Reserved(_) = one.terms.share {
+        if let Placement::Reserved(_) = one.terms.share {
             one.take_pending_if_over(now);
-            if let Share::Reserved(_) = one.terms.share {
+            if let Placement::Reserved(_) = one.terms.share {
                 one.server.wake(now, lost, &mut one.stats);
             }
         }
@@ -488,7 +500,7 @@ impl Core {
     /// Where one that has work and does not stand in `ready` belongs.
     fn place(&mut self, index: usize) {
         let Slot::Used(one) = &mut self.slots[index] else { return };
-        let is_best_effort = matches!(one.terms.share, Share::BestEffort(_));
+        let is_best_effort = matches!(one.terms.share, Placement::BestEffort(_));
         if !is_best_effort && one.server.has_budget() {
             self.fair.leave(index);
             self.ready.set(index, one.server.deadline());
@@ -522,7 +534,7 @@ impl Core {
         let lost = self.lost;
         let Some(one) = self.vp(index) else { return };
         one.take_pending();
-        if let Share::Reserved(_) = one.terms.share {
+        if let Placement::Reserved(_) = one.terms.share {
             one.server.begin(lost, &mut one.stats);
         }
         self.place(index);
@@ -531,7 +543,7 @@ impl Core {
     /// Changes of best effort wait for nothing but the end of a run.
     fn adopt_best_effort_change(&mut self, index: usize, now: u64) {
         let Some(one) = self.vp(index) else { return };
-        if one.pending.is_some() && matches!(one.terms.share, Share::BestEffort(_)) {
+        if one.pending.is_some() && matches!(one.terms.share, Placement::BestEffort(_)) {
             self.take_over(index, now);
         }
     }
@@ -551,14 +563,14 @@ impl Vp {
     fn take_pending(&mut self) {
         let Some(terms) = self.pending.take() else { return };
         self.terms = terms;
-        if let Share::Reserved(Reservation { period, slice, .. }) = terms.share {
+        if let Placement::Reserved(CpuReservation { period, slice, .. }) = terms.share {
             self.server.adopt(period.0, slice.0);
         }
     }
 
     /// The same where the present period has ended, or what was used in it is paid for.
     fn take_pending_if_over(&mut self, now: u64) {
-        let is_reserved = matches!(self.terms.share, Share::Reserved(_));
+        let is_reserved = matches!(self.terms.share, Placement::Reserved(_));
         if is_reserved && (self.server.is_paid(now) || self.server.end() <= now && self.pending.is_some()) {
             self.take_pending();
         }
@@ -568,8 +580,8 @@ impl Vp {
         let stats = &mut self.stats;
         stats.runs += 1;
         let account = match run.account {
-            Account::Reserved => &mut stats.reserved,
-            Account::Spare => &mut stats.spare,
+            Charged::Reserved => &mut stats.reserved,
+            Charged::Spare => &mut stats.spare,
         };
         account.0 = account.0.saturating_add(used);
         stats.stolen.0 = stats.stolen.0.saturating_add(took.saturating_sub(used));
@@ -582,7 +594,7 @@ impl Vp {
 }
 
 impl Run {
-    fn decision(&self) -> Decision {
-        Decision::Run { vp: self.vp, budget: Nanos(self.budget), account: self.account }
+    fn decision(&self) -> CpuDecision {
+        CpuDecision::Run { vp: self.vp, budget: Nanos(self.budget), account: self.account }
     }
 }

@@ -1,7 +1,7 @@
 //! Virtual processors: each is guaranteed a slice of a core in each period.
 //!
 //! One [`Core`] schedules what runs on one pinned core, as RCANE does ("The price of safety in an active network", section IV.C): a virtual
-//! processor has either a [`Reservation`] or a weight. The thread of the core asks [`Core::next`] who runs and with what budget, runs it,
+//! processor has either a [`CpuReservation`] or a weight. The thread of the core asks [`Core::next`] who runs and with what budget, runs it,
 //! and tells [`Core::charge`] what it used. Nothing in here reads a clock, so the same inputs give the same decisions ([`trace`]).
 //!
 //! # What is guaranteed
@@ -15,10 +15,10 @@
 //! What was spent for a virtual processor elsewhere ([`Core::debit`]) counts as what it got: at once or in the next period where it was not asked
 //! ([`Debt::Imposed`]), in as many periods as it takes where it has agreed to pay ([`Debt::Agreed`]).
 //!
-//! This holds as long as runs keep to their budgets and overruns, no run and no wake-up from idling takes longer than [`Config::blocking`],
+//! This holds as long as runs keep to their budgets and overruns, no run and no wake-up from idling takes longer than [`CoreConfig::blocking`],
 //! and what neither a virtual processor nor idling used (deciding, stolen time) is at most `1 - cap` of any interval that is as long as the
 //! shortest period or longer. When more is stolen, slices come late, which is counted ([`Stats::periods_missed`]), and as long as they are
-//! not later than [`Config::arrears`] all of them are given in the end. What is later than that is forfeited by all in proportion to their
+//! not later than [`CoreConfig::arrears`] all of them are given in the end. What is later than that is forfeited by all in proportion to their
 //! reservations ([`Stats::forfeited`]). What was stolen during a run is never billed to who was running.
 //!
 //! # Where things are
@@ -43,10 +43,11 @@ mod stats;
 mod terms;
 pub mod trace;
 
-pub use self::core::{Account, Core, Decision, NotRunning, Outcome, Period};
-pub use overload::{Load, Overload};
-pub use pools::{Depth, POOLS_MAX, PoolId, Pools, Refused, ThreadId, Work};
+pub use self::core::{Charged, Core, CpuDecision, NotRunning, Period, RunOutcome};
+pub use overload::{Overload, QueueLoad};
+pub use pools::{Depth, EventRefused, POOLS_MAX, PoolId, Pools, ThreadId, VcpuWork};
 pub use stats::Stats;
 pub use terms::{
-    Config, Debt, PERIOD_MAX, Ppm, Refusal, Reservation, Share, Terms, VPS_MAX, VpId, WEIGHT_MAX, Weight,
+    CoreConfig, CpuReservation, CpuTerms, Debt, PERIOD_MAX, Placement, Ppm, ReservationRefusal, VPS_MAX,
+    VpId, WEIGHT_MAX, Weight,
 };

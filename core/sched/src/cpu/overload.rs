@@ -11,7 +11,7 @@ const STEP: u32 = 62;
 
 /// Somebody with a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Load {
+pub struct QueueLoad {
     /// The higher, the later shed.
     pub priority: u8,
     /// How full the queue is, in thousandths.
@@ -37,13 +37,13 @@ impl Overload {
     }
 
     /// Whether one with this priority is shed.
-    pub fn sheds(&self, load: &Load) -> bool {
+    pub fn sheds(&self, load: &QueueLoad) -> bool {
         load.is_best_effort && load.priority < self.below
     }
 
     /// Looks at all who are on a core. Whose queue is half full has those with the lowest priority shed, and those with the next whenever it has
     /// become longer by a sixteenth all the same, or is almost full; when nobody's queue is more than an eighth full, all are served again.
-    pub fn look(&mut self, loads: &[Load]) {
+    pub fn look(&mut self, loads: &[QueueLoad]) {
         let served = || loads.iter().filter(|load| !self.sheds(load));
         let pressed = served().filter(|load| load.shares && load.filled >= PRESSED);
         match pressed.max_by_key(|load| (load.priority, load.filled)) {
@@ -69,8 +69,8 @@ impl Overload {
 mod tests {
     use super::*;
 
-    fn load(priority: u8, filled: u32) -> Load {
-        Load { priority, filled, shares: true, is_best_effort: true }
+    fn load(priority: u8, filled: u32) -> QueueLoad {
+        QueueLoad { priority, filled, shares: true, is_best_effort: true }
     }
 
     #[test]
@@ -107,8 +107,8 @@ mod tests {
     #[test]
     fn what_is_reserved_is_not_shed_and_who_takes_no_spare_time_sheds_nobody() {
         let mut overload = Overload::default();
-        let reserved = Load { is_best_effort: false, ..load(0, 100) };
-        let alone = Load { shares: false, is_best_effort: false, ..load(9, 1000) };
+        let reserved = QueueLoad { is_best_effort: false, ..load(0, 100) };
+        let alone = QueueLoad { shares: false, is_best_effort: false, ..load(9, 1000) };
         overload.look(&[reserved, alone, load(1, 0)]);
         assert!(!overload.is_on());
         overload.look(&[reserved, alone, load(1, 0), load(2, 500)]);

@@ -39,7 +39,7 @@ pub struct ThreadId {
 
 /// What a virtual processor does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work<E> {
+pub enum VcpuWork<E> {
     /// Begin with `event` on `thread`.
     Begin {
         /// Whose place it takes.
@@ -53,7 +53,7 @@ pub enum Work<E> {
 
 /// An event that was not accepted; to be counted by whoever has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused<E> {
+pub struct EventRefused<E> {
     /// The event.
     pub event: E,
     /// The queue is full; else there is no such pool.
@@ -134,10 +134,10 @@ impl<E> Pools<E> {
     /// # Errors
     ///
     /// The event, where the queue is full or the pool is not there.
-    pub fn push(&mut self, id: PoolId, event: E) -> Result<(), Refused<E>> {
-        let Some(pool) = self.pool(id) else { return Err(Refused { event, is_full: false }) };
+    pub fn push(&mut self, id: PoolId, event: E) -> Result<(), EventRefused<E>> {
+        let Some(pool) = self.pool(id) else { return Err(EventRefused { event, is_full: false }) };
         if pool.queue.len() >= pool.events_max {
-            return Err(Refused { event, is_full: true });
+            return Err(EventRefused { event, is_full: true });
         }
         pool.queue.push_back(event);
         self.place(id);
@@ -150,19 +150,19 @@ impl<E> Pools<E> {
     }
 
     /// What runs next: of the pools with something to run the one that has used least; in it, what was suspended first, before new events.
-    pub fn take(&mut self) -> Option<Work<E>> {
+    pub fn take(&mut self) -> Option<VcpuWork<E>> {
         let index = self.fair.pick()?;
         let (generation, pool) = self.pools.get_mut(index)?;
         let pool = pool.as_mut()?;
         let id = PoolId { index: u16::try_from(index).ok()?, generation: *generation };
         let work = if let Some(number) = pool.suspended.pop_front() {
             pool.threads[usize::from(number)] = Thread::Running;
-            Work::Resume(ThreadId { pool: id, number })
+            VcpuWork::Resume(ThreadId { pool: id, number })
         } else {
             let event = pool.queue.pop_front()?;
             let number = pool.free.pop()?;
             pool.threads[usize::from(number)] = Thread::Running;
-            Work::Begin { thread: ThreadId { pool: id, number }, event }
+            VcpuWork::Begin { thread: ThreadId { pool: id, number }, event }
         };
         self.place(id);
         Some(work)
@@ -226,9 +226,9 @@ mod tests {
         Depth { events, concurrency }
     }
 
-    fn begun(work: Option<Work<u32>>) -> (ThreadId, u32) {
+    fn begun(work: Option<VcpuWork<u32>>) -> (ThreadId, u32) {
         match work {
-            Some(Work::Begin { thread, event }) => (thread, event),
+            Some(VcpuWork::Begin { thread, event }) => (thread, event),
             other => panic!("{other:?}"),
         }
     }
@@ -240,7 +240,7 @@ mod tests {
         for event in 1..=3 {
             assert_eq!(pools.push(pool, event), Ok(()));
         }
-        assert_eq!(pools.push(pool, 4), Err(Refused { event: 4, is_full: true }));
+        assert_eq!(pools.push(pool, 4), Err(EventRefused { event: 4, is_full: true }));
         let (first, event) = begun(pools.take());
         assert_eq!(event, 1);
         let (second, event) = begun(pools.take());
@@ -248,9 +248,9 @@ mod tests {
         assert!(!pools.has_work(), "two are in execution; that is the most");
         assert!(pools.suspend(second, Nanos(5)) && pools.has_work());
         assert!(pools.suspend(first, Nanos(5)));
-        assert_eq!(pools.take(), Some(Work::Resume(second)), "what is suspended holds its thread");
+        assert_eq!(pools.take(), Some(VcpuWork::Resume(second)), "what is suspended holds its thread");
         assert!(pools.done(second, Nanos(5)));
-        assert_eq!(pools.take(), Some(Work::Resume(first)));
+        assert_eq!(pools.take(), Some(VcpuWork::Resume(first)));
         assert_eq!(begun(pools.take()).1, 3);
         assert!(pools.done(first, Nanos(1)) && !pools.done(first, Nanos(1)));
         assert!(!pools.suspend(first, Nanos(1)) && !pools.has_work());
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(pools.close(old), Some(vec![1, 2]));
         let new = pools.open(depth(9, 1)).unwrap();
         assert_ne!(old, new);
-        assert_eq!(pools.push(old, 7), Err(Refused { event: 7, is_full: false }));
+        assert_eq!(pools.push(old, 7), Err(EventRefused { event: 7, is_full: false }));
         assert!(!pools.done(thread, Nanos(1)) && pools.close(old).is_none() && !pools.has_work());
         assert_eq!((pools.open(depth(0, 1)), pools.open(depth(1, 0))), (None, None));
         let opened = std::iter::from_fn(|| pools.open(depth(1, 1))).count();

@@ -15,7 +15,7 @@
 //!   is exact about blocking.
 //! - **Lateness.** A period whose slice has not been used up at its end (time was stolen) is missed, and goes on under its deadline, before
 //!   whoever has a later one, until the slice is used up; the next then begins where it should have begun. When the first is later than
-//!   [`super::Config::arrears`], the clock by which reservations live is set back for all of them at once ([`super::Core`]): so with long
+//!   [`super::CoreConfig::arrears`], the clock by which reservations live is set back for all of them at once ([`super::Core`]): so with long
 //!   stealing everybody gets the same part of its reservation, where forfeiting by server would give more to those with long periods. That
 //!   clock is `now` here, and `lost` is by how much it is behind the wall.
 

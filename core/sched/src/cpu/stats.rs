@@ -24,7 +24,7 @@ pub struct Stats {
     pub periods_served: u64,
     /// Of these, in which it had work all through and had not received the slice at their end.
     pub periods_missed: u64,
-    /// CPU time that was guaranteed, would have come later than [`super::Config::arrears`] allows, and will not be given any more.
+    /// CPU time that was guaranteed, would have come later than [`super::CoreConfig::arrears`] allows, and will not be given any more.
     pub forfeited: Nanos,
     /// Runs that took more CPU time than they were given.
     pub overruns: u64,

@@ -48,7 +48,7 @@ impl fmt::Display for Ppm {
 
 /// A regular guaranteed allocation of a core's time (RCANE's virtual processor with a guarantee).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reservation {
+pub struct CpuReservation {
     /// How often the slice is given, in wall time.
     pub period: Nanos,
     /// CPU time that is guaranteed in each period.
@@ -59,18 +59,18 @@ pub struct Reservation {
 
 /// On what a virtual processor runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Share {
+pub enum Placement {
     /// A guaranteed slice in each period.
-    Reserved(Reservation),
+    Reserved(CpuReservation),
     /// Whatever is left, by weight.
     BestEffort(Weight),
 }
 
 /// What a virtual processor is promised, and what it promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct CpuTerms {
     /// On what it runs.
-    pub share: Share,
+    pub share: Placement,
     /// By how much CPU time a run may exceed the budget that it is given, at most: the bound of a packet where batches are sized to the
     /// budget by their bounds, the time between two checks where calls are metered. Reservations are admitted with it.
     pub overrun: Nanos,
@@ -79,7 +79,7 @@ pub struct Terms {
 /// Why a virtual processor is to pay for what was spent for it elsewhere, and so how much it can come to owe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Debt {
-    /// Nobody asked it, as where threads receive what is meant for it: it never comes to owe more than a slice, nor more than [`Config::arrears`] of what
+    /// Nobody asked it, as where threads receive what is meant for it: it never comes to owe more than a slice, nor more than [`CoreConfig::arrears`] of what
     /// is left. A flood that is meant for somebody keeps him from working while it lasts, and not for longer.
     Imposed,
     /// It has had it done, and has agreed to pay for it: it owes all of it, however many slices that takes. Who could have others work for nothing would
@@ -89,7 +89,7 @@ pub enum Debt {
 
 /// What a core is told about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
+pub struct CoreConfig {
     /// How long the core may at most be out of the scheduler's hands: the longest run, and no less than how late the core wakes up from
     /// idling.
     pub blocking: Nanos,
@@ -101,9 +101,9 @@ pub struct Config {
     pub arrears: Nanos,
 }
 
-impl Default for Config {
+impl Default for CoreConfig {
     fn default() -> Self {
-        Config { blocking: Nanos(100_000), cap: Ppm(900_000), arrears: Nanos(10_000_000) }
+        CoreConfig { blocking: Nanos(100_000), cap: Ppm(900_000), arrears: Nanos(10_000_000) }
     }
 }
 
@@ -122,7 +122,7 @@ impl fmt::Display for VpId {
 
 /// Why terms are refused. To blame is whoever asked, except that what there is room for depends on who came before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum ReservationRefusal {
     /// The guarantees that were given before could not be kept.
     #[error(
         "{slice} in each {period} is more than this core has left; the largest slice in that period is {largest}",
@@ -155,7 +155,7 @@ pub enum Refusal {
     Overrun {
         /// What was asked for.
         overrun: Nanos,
-        /// [`Config::blocking`].
+        /// [`CoreConfig::blocking`].
         blocking: Nanos,
     },
     /// [`VPS_MAX`] are there.
@@ -169,19 +169,19 @@ pub enum Refusal {
     Running(VpId),
 }
 
-impl Terms {
+impl CpuTerms {
     /// Whether these terms can be kept at all, on an empty core.
-    pub(super) fn check(&self, config: &Config) -> Result<(), Refusal> {
-        if let Share::Reserved(Reservation { period, slice, .. }) = self.share {
+    pub(super) fn check(&self, config: &CoreConfig) -> Result<(), ReservationRefusal> {
+        if let Placement::Reserved(CpuReservation { period, slice, .. }) = self.share {
             if period.0 == 0 || period > PERIOD_MAX {
-                return Err(Refusal::Period(period));
+                return Err(ReservationRefusal::Period(period));
             }
             if slice.0 == 0 || slice > period {
-                return Err(Refusal::Slice { slice, period });
+                return Err(ReservationRefusal::Slice { slice, period });
             }
         }
         if self.overrun >= config.blocking {
-            return Err(Refusal::Overrun { overrun: self.overrun, blocking: config.blocking });
+            return Err(ReservationRefusal::Overrun { overrun: self.overrun, blocking: config.blocking });
         }
         Ok(())
     }
@@ -189,8 +189,8 @@ impl Terms {
     /// The weight with which it shares in what nobody has reserved.
     pub(super) fn weight(&self) -> Option<Weight> {
         match self.share {
-            Share::Reserved(reservation) => reservation.spare,
-            Share::BestEffort(weight) => Some(weight),
+            Placement::Reserved(reservation) => reservation.spare,
+            Placement::BestEffort(weight) => Some(weight),
         }
     }
 }

@@ -4,8 +4,8 @@
 //! tells the configuration, times are in nanoseconds, and what was decided stands behind `->`.
 
 use super::{
-    Account, Config, Core, Debt, Decision, NotRunning, Outcome, Ppm, Refusal, Reservation, Share, Stats,
-    Terms, VpId, Weight,
+    Charged, Core, CoreConfig, CpuDecision, CpuReservation, CpuTerms, Debt, NotRunning, Placement, Ppm,
+    ReservationRefusal, RunOutcome, Stats, VpId, Weight,
 };
 use std::fmt;
 use std::str::{FromStr, SplitAsciiWhitespace};
@@ -13,13 +13,13 @@ use weir_units::Nanos;
 
 /// Something that a core was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Input {
+pub enum TraceInput {
     /// [`Core::create`].
-    Create(Terms),
+    Create(CpuTerms),
     /// [`Core::change`].
-    Change(VpId, Terms),
+    Change(VpId, CpuTerms),
     /// [`Core::pledge`].
-    Pledge(VpId, Terms),
+    Pledge(VpId, CpuTerms),
     /// [`Core::close`].
     Close(VpId),
     /// [`Core::wake`].
@@ -31,14 +31,14 @@ pub enum Input {
     /// [`Core::next`].
     Next,
     /// [`Core::charge`].
-    Charge(Nanos, Outcome),
+    Charge(Nanos, RunOutcome),
     /// [`Core::debit`].
     Debit(VpId, Nanos, Debt),
 }
 
 /// What a core answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum TraceOutput {
     /// It is done.
     Done,
     /// It was refused.
@@ -46,20 +46,20 @@ pub enum Answer {
     /// A virtual processor was created.
     Created(VpId),
     /// What to do next.
-    Decided(Decision),
+    Decided(CpuDecision),
     /// What could not be debited.
     Left(Nanos),
 }
 
 /// An input, when it came, and the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct TraceEvent {
     /// When, on the core's clock.
     pub now: Nanos,
     /// What the core was told.
-    pub input: Input,
+    pub input: TraceInput,
     /// What it answered.
-    pub answer: Answer,
+    pub answer: TraceOutput,
 }
 
 /// A core that hands every event to `sink`.
@@ -68,9 +68,9 @@ pub struct Traced<F> {
     sink: F,
 }
 
-impl<F: FnMut(Event)> Traced<F> {
+impl<F: FnMut(TraceEvent)> Traced<F> {
     /// Records a core from its beginning, with nobody on it.
-    pub fn new(config: Config, sink: F) -> Traced<F> {
+    pub fn new(config: CoreConfig, sink: F) -> Traced<F> {
         Traced { core: Core::new(config), sink }
     }
 
@@ -84,85 +84,101 @@ impl<F: FnMut(Event)> Traced<F> {
     /// # Errors
     ///
     /// As there, here and below.
-    pub fn create(&mut self, terms: Terms, now: Nanos) -> Result<VpId, Refusal> {
-        self.tell(Input::Create(terms), now, |core| core.create(terms, now), Answer::created)
+    pub fn create(&mut self, terms: CpuTerms, now: Nanos) -> Result<VpId, ReservationRefusal> {
+        self.tell(TraceInput::Create(terms), now, |core| core.create(terms, now), TraceOutput::created)
     }
 
     /// [`Core::change`].
-    pub fn change(&mut self, vp: VpId, terms: Terms, now: Nanos) -> Result<(), Refusal> {
-        self.tell(Input::Change(vp, terms), now, |core| core.change(vp, terms, now), Answer::of)
+    pub fn change(&mut self, vp: VpId, terms: CpuTerms, now: Nanos) -> Result<(), ReservationRefusal> {
+        self.tell(TraceInput::Change(vp, terms), now, |core| core.change(vp, terms, now), TraceOutput::of)
     }
 
     /// [`Core::pledge`].
-    pub fn pledge(&mut self, vp: VpId, terms: Terms, now: Nanos) -> Result<Nanos, Refusal> {
-        self.tell(Input::Pledge(vp, terms), now, |core| core.pledge(vp, terms, now), Answer::of)
+    pub fn pledge(&mut self, vp: VpId, terms: CpuTerms, now: Nanos) -> Result<Nanos, ReservationRefusal> {
+        self.tell(TraceInput::Pledge(vp, terms), now, |core| core.pledge(vp, terms, now), TraceOutput::of)
     }
 
     /// [`Core::close`].
-    pub fn close(&mut self, vp: VpId, now: Nanos) -> Result<Stats, Refusal> {
-        self.tell(Input::Close(vp), now, |core| core.close(vp, now), Answer::of)
+    pub fn close(&mut self, vp: VpId, now: Nanos) -> Result<Stats, ReservationRefusal> {
+        self.tell(TraceInput::Close(vp), now, |core| core.close(vp, now), TraceOutput::of)
     }
 
     /// [`Core::wake`].
-    pub fn wake(&mut self, vp: VpId, now: Nanos) -> Result<(), Refusal> {
-        self.tell(Input::Wake(vp), now, |core| core.wake(vp, now), Answer::of)
+    pub fn wake(&mut self, vp: VpId, now: Nanos) -> Result<(), ReservationRefusal> {
+        self.tell(TraceInput::Wake(vp), now, |core| core.wake(vp, now), TraceOutput::of)
     }
 
     /// [`Core::sleep`].
-    pub fn sleep(&mut self, vp: VpId, now: Nanos) -> Result<(), Refusal> {
-        self.tell(Input::Sleep(vp), now, |core| core.sleep(vp, now), Answer::of)
+    pub fn sleep(&mut self, vp: VpId, now: Nanos) -> Result<(), ReservationRefusal> {
+        self.tell(TraceInput::Sleep(vp), now, |core| core.sleep(vp, now), TraceOutput::of)
     }
 
     /// [`Core::promised`].
     pub fn promised(&mut self, now: Nanos) -> Ppm {
-        self.tell(Input::Look, now, |core| core.promised(now), |_| Answer::Done)
+        self.tell(TraceInput::Look, now, |core| core.promised(now), |_| TraceOutput::Done)
     }
 
     /// [`Core::next`].
-    pub fn next(&mut self, now: Nanos) -> Decision {
-        self.tell(Input::Next, now, |core| core.next(now), |decision| Answer::Decided(*decision))
+    pub fn next(&mut self, now: Nanos) -> CpuDecision {
+        self.tell(TraceInput::Next, now, |core| core.next(now), |decision| TraceOutput::Decided(*decision))
     }
 
     /// [`Core::charge`].
-    pub fn charge(&mut self, used: Nanos, now: Nanos, outcome: Outcome) -> Result<(), NotRunning> {
-        self.tell(Input::Charge(used, outcome), now, |core| core.charge(used, now, outcome), Answer::of)
+    pub fn charge(&mut self, used: Nanos, now: Nanos, outcome: RunOutcome) -> Result<(), NotRunning> {
+        self.tell(
+            TraceInput::Charge(used, outcome),
+            now,
+            |core| core.charge(used, now, outcome),
+            TraceOutput::of,
+        )
     }
 
     /// [`Core::debit`].
-    pub fn debit(&mut self, vp: VpId, used: Nanos, debt: Debt, now: Nanos) -> Result<Nanos, Refusal> {
-        self.tell(Input::Debit(vp, used, debt), now, |core| core.debit(vp, used, debt, now), Answer::left)
+    pub fn debit(
+        &mut self,
+        vp: VpId,
+        used: Nanos,
+        debt: Debt,
+        now: Nanos,
+    ) -> Result<Nanos, ReservationRefusal> {
+        self.tell(
+            TraceInput::Debit(vp, used, debt),
+            now,
+            |core| core.debit(vp, used, debt, now),
+            TraceOutput::left,
+        )
     }
 
     fn tell<T>(
         &mut self,
-        input: Input,
+        input: TraceInput,
         now: Nanos,
         act: impl FnOnce(&mut Core) -> T,
-        answer: impl FnOnce(&T) -> Answer,
+        answer: impl FnOnce(&T) -> TraceOutput,
     ) -> T {
         let result = act(&mut self.core);
-        (self.sink)(Event { now, input, answer: answer(&result) });
+        (self.sink)(TraceEvent { now, input, answer: answer(&result) });
         result
     }
 }
 
-impl Answer {
-    fn of<T, E>(result: &Result<T, E>) -> Answer {
-        if result.is_ok() { Answer::Done } else { Answer::Refused }
+impl TraceOutput {
+    fn of<T, E>(result: &Result<T, E>) -> TraceOutput {
+        if result.is_ok() { TraceOutput::Done } else { TraceOutput::Refused }
     }
 
-    fn created(result: &Result<VpId, Refusal>) -> Answer {
-        result.map_or(Answer::Refused, Answer::Created)
+    fn created(result: &Result<VpId, ReservationRefusal>) -> TraceOutput {
+        result.map_or(TraceOutput::Refused, TraceOutput::Created)
     }
 
-    fn left(result: &Result<Nanos, Refusal>) -> Answer {
-        result.map_or(Answer::Refused, Answer::Left)
+    fn left(result: &Result<Nanos, ReservationRefusal>) -> TraceOutput {
+        result.map_or(TraceOutput::Refused, TraceOutput::Left)
     }
 }
 
 /// Why a record was not replayed to its end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReplayError {
+pub enum CpuReplayError {
     /// A line is none that is written here.
     #[error("line {line} of the trace cannot be read")]
     Unreadable {
@@ -175,13 +191,13 @@ pub enum ReplayError {
         /// From 1.
         line: usize,
         /// What it answers now.
-        answer: Answer,
+        answer: TraceOutput,
     },
 }
 
 /// The first line of a record of a core.
-pub fn head(config: &Config) -> String {
-    let Config { blocking, cap, arrears } = config;
+pub fn head(config: &CoreConfig) -> String {
+    let CoreConfig { blocking, cap, arrears } = config;
     format!("weir-cpu-trace 2 blocking {} cap {} arrears {}", blocking.0, cap.0, arrears.0)
 }
 
@@ -190,102 +206,102 @@ pub fn head(config: &Config) -> String {
 /// # Errors
 ///
 /// The first line that cannot be read, or that the core answers otherwise.
-pub fn replay<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<Core, ReplayError> {
+pub fn replay<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<Core, CpuReplayError> {
     let mut lines = lines.into_iter().zip(1..);
     let config = lines.next().and_then(|(line, _)| config(line));
-    let mut core = Core::new(config.ok_or(ReplayError::Unreadable { line: 1 })?);
+    let mut core = Core::new(config.ok_or(CpuReplayError::Unreadable { line: 1 })?);
     for (text, line) in lines {
-        let event = Event::from_str(text).map_err(|_| ReplayError::Unreadable { line })?;
+        let event = TraceEvent::from_str(text).map_err(|_| CpuReplayError::Unreadable { line })?;
         let answer = event.input.put_to(&mut core, event.now);
         if answer != event.answer {
-            return Err(ReplayError::Diverged { line, answer });
+            return Err(CpuReplayError::Diverged { line, answer });
         }
     }
     Ok(core)
 }
 
-impl Input {
-    fn put_to(self, core: &mut Core, now: Nanos) -> Answer {
+impl TraceInput {
+    fn put_to(self, core: &mut Core, now: Nanos) -> TraceOutput {
         match self {
-            Input::Create(terms) => Answer::created(&core.create(terms, now)),
-            Input::Change(vp, terms) => Answer::of(&core.change(vp, terms, now)),
-            Input::Pledge(vp, terms) => Answer::of(&core.pledge(vp, terms, now)),
-            Input::Close(vp) => Answer::of(&core.close(vp, now)),
-            Input::Wake(vp) => Answer::of(&core.wake(vp, now)),
-            Input::Sleep(vp) => Answer::of(&core.sleep(vp, now)),
-            Input::Look => {
+            TraceInput::Create(terms) => TraceOutput::created(&core.create(terms, now)),
+            TraceInput::Change(vp, terms) => TraceOutput::of(&core.change(vp, terms, now)),
+            TraceInput::Pledge(vp, terms) => TraceOutput::of(&core.pledge(vp, terms, now)),
+            TraceInput::Close(vp) => TraceOutput::of(&core.close(vp, now)),
+            TraceInput::Wake(vp) => TraceOutput::of(&core.wake(vp, now)),
+            TraceInput::Sleep(vp) => TraceOutput::of(&core.sleep(vp, now)),
+            TraceInput::Look => {
                 core.promised(now);
-                Answer::Done
+                TraceOutput::Done
             }
-            Input::Next => Answer::Decided(core.next(now)),
-            Input::Charge(used, outcome) => Answer::of(&core.charge(used, now, outcome)),
-            Input::Debit(vp, used, debt) => Answer::left(&core.debit(vp, used, debt, now)),
+            TraceInput::Next => TraceOutput::Decided(core.next(now)),
+            TraceInput::Charge(used, outcome) => TraceOutput::of(&core.charge(used, now, outcome)),
+            TraceInput::Debit(vp, used, debt) => TraceOutput::left(&core.debit(vp, used, debt, now)),
         }
     }
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for TraceEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} -> {}", self.now.0, self.input, self.answer)
     }
 }
 
-impl fmt::Display for Input {
+impl fmt::Display for TraceInput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Input::Create(terms) => write!(f, "create {}", Written(terms)),
-            Input::Change(vp, terms) => write!(f, "change {vp} {}", Written(terms)),
-            Input::Pledge(vp, terms) => write!(f, "pledge {vp} {}", Written(terms)),
-            Input::Close(vp) => write!(f, "close {vp}"),
-            Input::Wake(vp) => write!(f, "wake {vp}"),
-            Input::Sleep(vp) => write!(f, "sleep {vp}"),
-            Input::Look => f.write_str("look"),
-            Input::Next => f.write_str("next"),
-            Input::Charge(used, outcome) => write!(f, "charge {} {}", used.0, outcome_name(*outcome)),
-            Input::Debit(vp, used, debt) => write!(f, "debit {vp} {} {}", used.0, debt_name(*debt)),
+            TraceInput::Create(terms) => write!(f, "create {}", Written(terms)),
+            TraceInput::Change(vp, terms) => write!(f, "change {vp} {}", Written(terms)),
+            TraceInput::Pledge(vp, terms) => write!(f, "pledge {vp} {}", Written(terms)),
+            TraceInput::Close(vp) => write!(f, "close {vp}"),
+            TraceInput::Wake(vp) => write!(f, "wake {vp}"),
+            TraceInput::Sleep(vp) => write!(f, "sleep {vp}"),
+            TraceInput::Look => f.write_str("look"),
+            TraceInput::Next => f.write_str("next"),
+            TraceInput::Charge(used, outcome) => write!(f, "charge {} {}", used.0, outcome_name(*outcome)),
+            TraceInput::Debit(vp, used, debt) => write!(f, "debit {vp} {} {}", used.0, debt_name(*debt)),
         }
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for TraceOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Answer::Done => f.write_str("done"),
-            Answer::Refused => f.write_str("refused"),
-            Answer::Created(vp) => write!(f, "created {vp}"),
-            Answer::Left(left) => write!(f, "left {}", left.0),
-            Answer::Decided(Decision::Run { vp, budget, account: Account::Reserved }) => {
+            TraceOutput::Done => f.write_str("done"),
+            TraceOutput::Refused => f.write_str("refused"),
+            TraceOutput::Created(vp) => write!(f, "created {vp}"),
+            TraceOutput::Left(left) => write!(f, "left {}", left.0),
+            TraceOutput::Decided(CpuDecision::Run { vp, budget, account: Charged::Reserved }) => {
                 write!(f, "run {vp} {} reserved", budget.0)
             }
-            Answer::Decided(Decision::Run { vp, budget, account: Account::Spare }) => {
+            TraceOutput::Decided(CpuDecision::Run { vp, budget, account: Charged::Spare }) => {
                 write!(f, "run {vp} {} spare", budget.0)
             }
-            Answer::Decided(Decision::Idle { until: Some(until) }) => write!(f, "idle {}", until.0),
-            Answer::Decided(Decision::Idle { until: None }) => f.write_str("idle"),
+            TraceOutput::Decided(CpuDecision::Idle { until: Some(until) }) => write!(f, "idle {}", until.0),
+            TraceOutput::Decided(CpuDecision::Idle { until: None }) => f.write_str("idle"),
         }
     }
 }
 
 /// Terms as a record has them.
-struct Written<'a>(&'a Terms);
+struct Written<'a>(&'a CpuTerms);
 
 impl fmt::Display for Written<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.share {
-            Share::Reserved(Reservation { period, slice, spare }) => {
+            Placement::Reserved(CpuReservation { period, slice, spare }) => {
                 let spare = spare.map_or(0, Weight::get);
                 write!(f, "reserved {} {} {spare} {}", period.0, slice.0, self.0.overrun.0)
             }
-            Share::BestEffort(weight) => write!(f, "best-effort {} {}", weight.get(), self.0.overrun.0),
+            Placement::BestEffort(weight) => write!(f, "best-effort {} {}", weight.get(), self.0.overrun.0),
         }
     }
 }
 
-fn outcome_name(outcome: Outcome) -> &'static str {
+fn outcome_name(outcome: RunOutcome) -> &'static str {
     match outcome {
-        Outcome::Ready => "ready",
-        Outcome::Suspended => "suspended",
-        Outcome::Idle => "idle",
+        RunOutcome::Ready => "ready",
+        RunOutcome::Suspended => "suspended",
+        RunOutcome::Idle => "idle",
     }
 }
 
@@ -301,11 +317,11 @@ fn debt_name(debt: Debt) -> &'static str {
 #[error("not an event of a trace")]
 pub struct NotAnEvent;
 
-impl FromStr for Event {
+impl FromStr for TraceEvent {
     type Err = NotAnEvent;
 
     /// Reads what its `Display` writes, and nothing else.
-    fn from_str(line: &str) -> Result<Event, NotAnEvent> {
+    fn from_str(line: &str) -> Result<TraceEvent, NotAnEvent> {
         let mut words = line.split_ascii_whitespace();
         let event = event(&mut words).ok_or(NotAnEvent)?;
         if words.next().is_some() { Err(NotAnEvent) } else { Ok(event) }
@@ -314,7 +330,7 @@ impl FromStr for Event {
 
 type Words<'a> = SplitAsciiWhitespace<'a>;
 
-fn config(line: &str) -> Option<Config> {
+fn config(line: &str) -> Option<CoreConfig> {
     let mut words = line.split_ascii_whitespace();
     for expected in ["weir-cpu-trace", "2", "blocking"] {
         words.next().filter(|word| *word == expected)?;
@@ -324,49 +340,49 @@ fn config(line: &str) -> Option<Config> {
     let cap = Ppm(words.next()?.parse().ok()?);
     words.next().filter(|word| *word == "arrears")?;
     let arrears = nanos(&mut words)?;
-    words.next().is_none().then_some(Config { blocking, cap, arrears })
+    words.next().is_none().then_some(CoreConfig { blocking, cap, arrears })
 }
 
-fn event(words: &mut Words) -> Option<Event> {
+fn event(words: &mut Words) -> Option<TraceEvent> {
     let now = nanos(words)?;
     let input = match words.next()? {
-        "create" => Input::Create(terms(words)?),
-        "change" => Input::Change(vp(words)?, terms(words)?),
-        "pledge" => Input::Pledge(vp(words)?, terms(words)?),
-        "close" => Input::Close(vp(words)?),
-        "wake" => Input::Wake(vp(words)?),
-        "sleep" => Input::Sleep(vp(words)?),
-        "look" => Input::Look,
-        "next" => Input::Next,
-        "charge" => Input::Charge(nanos(words)?, outcome(words)?),
-        "debit" => Input::Debit(vp(words)?, nanos(words)?, debt(words)?),
+        "create" => TraceInput::Create(terms(words)?),
+        "change" => TraceInput::Change(vp(words)?, terms(words)?),
+        "pledge" => TraceInput::Pledge(vp(words)?, terms(words)?),
+        "close" => TraceInput::Close(vp(words)?),
+        "wake" => TraceInput::Wake(vp(words)?),
+        "sleep" => TraceInput::Sleep(vp(words)?),
+        "look" => TraceInput::Look,
+        "next" => TraceInput::Next,
+        "charge" => TraceInput::Charge(nanos(words)?, outcome(words)?),
+        "debit" => TraceInput::Debit(vp(words)?, nanos(words)?, debt(words)?),
         _ => return None,
     };
     words.next().filter(|word| *word == "->")?;
     let answer = match words.next()? {
-        "done" => Answer::Done,
-        "refused" => Answer::Refused,
-        "created" => Answer::Created(vp(words)?),
-        "left" => Answer::Left(nanos(words)?),
+        "done" => TraceOutput::Done,
+        "refused" => TraceOutput::Refused,
+        "created" => TraceOutput::Created(vp(words)?),
+        "left" => TraceOutput::Left(nanos(words)?),
         "run" => {
             let (vp, budget) = (vp(words)?, nanos(words)?);
             let account = match words.next()? {
-                "reserved" => Account::Reserved,
-                "spare" => Account::Spare,
+                "reserved" => Charged::Reserved,
+                "spare" => Charged::Spare,
                 _ => return None,
             };
-            Answer::Decided(Decision::Run { vp, budget, account })
+            TraceOutput::Decided(CpuDecision::Run { vp, budget, account })
         }
         "idle" => {
             let until = match words.next() {
                 Some(word) => Some(Nanos(word.parse().ok()?)),
                 None => None,
             };
-            Answer::Decided(Decision::Idle { until })
+            TraceOutput::Decided(CpuDecision::Idle { until })
         }
         _ => return None,
     };
-    Some(Event { now, input, answer })
+    Some(TraceEvent { now, input, answer })
 }
 
 fn nanos(words: &mut Words) -> Option<Nanos> {
@@ -378,9 +394,9 @@ fn vp(words: &mut Words) -> Option<VpId> {
     Some(VpId { index: index.parse().ok()?, generation: generation.parse().ok()? })
 }
 
-fn outcome(words: &mut Words) -> Option<Outcome> {
+fn outcome(words: &mut Words) -> Option<RunOutcome> {
     let word = words.next()?;
-    [Outcome::Ready, Outcome::Suspended, Outcome::Idle]
+    [RunOutcome::Ready, RunOutcome::Suspended, RunOutcome::Idle]
         .into_iter()
         .find(|outcome| outcome_name(*outcome) == word)
 }
@@ -390,7 +406,7 @@ fn debt(words: &mut Words) -> Option<Debt> {
     [Debt::Imposed, Debt::Agreed].into_iter().find(|debt| debt_name(*debt) == word)
 }
 
-fn terms(words: &mut Words) -> Option<Terms> {
+fn terms(words: &mut Words) -> Option<CpuTerms> {
     let share = match words.next()? {
         "reserved" => {
             let (period, slice) = (nanos(words)?, nanos(words)?);
@@ -398,12 +414,12 @@ fn terms(words: &mut Words) -> Option<Terms> {
                 0 => None,
                 weight => Some(Weight::new(weight)?),
             };
-            Share::Reserved(Reservation { period, slice, spare })
+            Placement::Reserved(CpuReservation { period, slice, spare })
         }
-        "best-effort" => Share::BestEffort(Weight::new(words.next()?.parse().ok()?)?),
+        "best-effort" => Placement::BestEffort(Weight::new(words.next()?.parse().ok()?)?),
         _ => return None,
     };
-    Some(Terms { share, overrun: nanos(words)? })
+    Some(CpuTerms { share, overrun: nanos(words)? })
 }
 
 #[cfg(test)]
@@ -434,14 +450,14 @@ mod tests {
             "12 debit 0.0 95001 agreed -> left 0",
         ];
         for line in lines {
-            let event: Event = line.parse().unwrap_or_else(|_| panic!("{line}"));
+            let event: TraceEvent = line.parse().unwrap_or_else(|_| panic!("{line}"));
             assert_eq!(event.to_string(), line);
             let more = format!("{line} 1 1");
-            assert_eq!(more.parse::<Event>(), Err(NotAnEvent), "{more}");
+            assert_eq!(more.parse::<TraceEvent>(), Err(NotAnEvent), "{more}");
             let (less, _) = line.rsplit_once(' ').unwrap_or_default();
             assert!(
-                less.parse::<Event>().is_ok_and(|event| event.to_string() == "10 next -> idle")
-                    || less.parse::<Event>().is_err()
+                less.parse::<TraceEvent>().is_ok_and(|event| event.to_string() == "10 next -> idle")
+                    || less.parse::<TraceEvent>().is_err()
             );
         }
         for line in [
@@ -454,12 +470,12 @@ mod tests {
             "1 debit 0.0 7 borrowed -> left 0",
             "1 debit 0.0 7 -> left 0",
         ] {
-            assert_eq!(line.parse::<Event>(), Err(NotAnEvent), "{line}");
+            assert_eq!(line.parse::<TraceEvent>(), Err(NotAnEvent), "{line}");
         }
-        assert_eq!(replay([]).err(), Some(ReplayError::Unreadable { line: 1 }));
+        assert_eq!(replay([]).err(), Some(CpuReplayError::Unreadable { line: 1 }));
         assert_eq!(
             replay(["weir-cpu-trace 1 blocking 1 cap 1 arrears 1"]).err(),
-            Some(ReplayError::Unreadable { line: 1 })
+            Some(CpuReplayError::Unreadable { line: 1 })
         );
     }
 
@@ -469,7 +485,7 @@ mod tests {
             words in prop::collection::vec("create|change|next|charge|->|run|idle|best-effort|[0-9]{1,21}|[0-9]\\.[0-9]|.", 0..12)
         ) {
             let line = words.join(" ");
-            if let Ok(event) = line.parse::<Event>() {
+            if let Ok(event) = line.parse::<TraceEvent>() {
                 prop_assert_eq!(event.to_string().parse(), Ok(event));
             }
         }

@@ -6,7 +6,7 @@ use weir_units::{BitsPerSecond, Nanos, beside};
 
 /// Why a link cannot be set up so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
+pub enum LinkConfigError {
     /// The rate is zero, or over 2^60.
     #[error("a link has a rate of more than zero and at most 2^60 bit/s")]
     NoRate,
@@ -38,7 +38,7 @@ pub enum ConfigError {
 
 /// Why a channel is not opened or changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum ChannelRefused {
     /// The link has not as much left.
     #[error(
         "{wanted} more is to be reserved, {left} is left; {held} of closed or lowered reservations comes back by {until}",
@@ -81,7 +81,7 @@ pub enum Refused {
 pub enum RateRefused {
     /// No link can have it.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(#[from] LinkConfigError),
     /// More is promised than could be reserved then.
     #[error(
         "only {reservable} could be reserved then, and {reserved} is; {held} of closed or lowered reservations is taken too, until {until}",
@@ -105,7 +105,7 @@ pub enum RateRefused {
 /// later. If it is closed or lowered before it has, its rate stays taken until then; else a channel that is opened and closed in a loop
 /// would get a burst each time, and the guarantees of others would pay for it.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct LinkReservations {
     reservable: u64,
     reserved: u64,
     held: u64,
@@ -116,11 +116,11 @@ pub struct Ledger {
     until: Nanos,
 }
 
-impl Ledger {
+impl LinkReservations {
     /// For a link of which `reservable` can be promised, with room for as many holds as it has channels.
-    pub fn new(reservable: BitsPerSecond, holds_max: usize) -> Ledger {
+    pub fn new(reservable: BitsPerSecond, holds_max: usize) -> LinkReservations {
         let holds = BinaryHeap::with_capacity(holds_max);
-        Ledger { reservable: reservable.0, reserved: 0, held: 0, holds, holds_max, until: Nanos(0) }
+        LinkReservations { reservable: reservable.0, reserved: 0, held: 0, holds, holds_max, until: Nanos(0) }
     }
 
     /// What nobody has.
@@ -176,11 +176,16 @@ impl Ledger {
         Ok(())
     }
 
-    /// Takes `to` instead of `from`, if there is as much. What is lowered has to be held by [`Ledger::hold`] as long as its clock is ahead.
-    pub fn exchange(&mut self, from: BitsPerSecond, to: BitsPerSecond, now: Nanos) -> Result<(), Refused> {
+    /// Takes `to` instead of `from`, if there is as much. What is lowered has to be held by [`LinkReservations::hold`] as long as its clock is ahead.
+    pub fn exchange(
+        &mut self,
+        from: BitsPerSecond,
+        to: BitsPerSecond,
+        now: Nanos,
+    ) -> Result<(), ChannelRefused> {
         let left = self.left(now);
         if to.0 > from.0 && to.0 - from.0 > left.0 {
-            return Err(Refused::OverReserved {
+            return Err(ChannelRefused::OverReserved {
                 wanted: BitsPerSecond(to.0 - from.0),
                 left,
                 held: BitsPerSecond(self.held),
@@ -214,7 +219,7 @@ mod tests {
 
     #[test]
     fn no_more_is_forgiven_than_is_wanted() {
-        let mut ledger = Ledger::new(BitsPerSecond(100), 8);
+        let mut ledger = LinkReservations::new(BitsPerSecond(100), 8);
         assert_eq!(ledger.exchange(BitsPerSecond(0), BitsPerSecond(40), Nanos(0)), Ok(()));
         ledger.hold(BitsPerSecond(10), Nanos(5), Nanos(0));
         ledger.hold(BitsPerSecond(30), Nanos(9), Nanos(0));
@@ -231,14 +236,14 @@ mod tests {
 
     #[test]
     fn what_was_sent_ahead_is_held() {
-        let mut ledger = Ledger::new(BitsPerSecond(100), 1);
-        let exchange = |ledger: &mut Ledger, from, to, now| {
+        let mut ledger = LinkReservations::new(BitsPerSecond(100), 1);
+        let exchange = |ledger: &mut LinkReservations, from, to, now| {
             ledger.exchange(BitsPerSecond(from), BitsPerSecond(to), Nanos(now))
         };
         assert_eq!(exchange(&mut ledger, 0, 70, 0), Ok(()));
         assert_eq!(exchange(&mut ledger, 70, 20, 0), Ok(()));
         ledger.hold(BitsPerSecond(50), Nanos(10), Nanos(0));
-        let refused = Refused::OverReserved {
+        let refused = ChannelRefused::OverReserved {
             wanted: BitsPerSecond(40),
             left: BitsPerSecond(30),
             held: BitsPerSecond(50),

@@ -1,8 +1,8 @@
 //! A channel: its queue, and its clocks.
 
-use super::clock::{Clock, Pace};
-use super::counters::{Counters, DropCause};
-use super::terms::{ChannelTerms, QUEUE_PACKETS_MAX, Reservation};
+use super::clock::{ByteTime, VirtualTime};
+use super::counters::{ChannelCounters, LinkDropCause};
+use super::terms::{ChannelTerms, LinkReservation, QUEUE_PACKETS_MAX};
 use std::collections::VecDeque;
 use weir_units::{BitsPerSecond, Nanos};
 
@@ -21,45 +21,45 @@ pub struct Queued<P> {
 /// When the head of a queue begins and ends in virtual time.
 #[derive(Clone, Copy, Debug)]
 pub struct Tags {
-    pub start: Clock,
-    pub finish: Clock,
+    pub start: VirtualTime,
+    pub finish: VirtualTime,
 }
 
 /// An open channel.
 #[derive(Debug)]
-pub struct Channel<P> {
+pub struct LinkChannel<P> {
     pub terms: ChannelTerms,
     queue: VecDeque<Queued<P>>,
     queued_bytes: u64,
     /// The virtual clock (auxVC): where the last packet that was sent by the reservation ends in the channel's own time, or when the first
     /// packet came after there were none, if that is later.
-    pub clock: Clock,
+    pub clock: VirtualTime,
     /// The head's place on the virtual clock; None without a head or a reservation.
     pub tags: Option<Tags>,
     /// When the cap allows the next packet, without its burst.
-    cap: Clock,
+    cap: VirtualTime,
     /// The head's start in the virtual time of the excess.
     pub excess_start: u128,
-    pub counters: Counters,
+    pub counters: ChannelCounters,
 }
 
-impl<P> Channel<P> {
+impl<P> LinkChannel<P> {
     pub fn new(terms: ChannelTerms) -> Self {
-        Channel {
+        LinkChannel {
             terms,
             queue: VecDeque::with_capacity(terms.queue.packets.min(QUEUE_ROOM) as usize),
             queued_bytes: 0,
-            clock: Clock::default(),
+            clock: VirtualTime::default(),
             tags: None,
-            cap: Clock::default(),
+            cap: VirtualTime::default(),
             excess_start: 0,
-            counters: Counters::default(),
+            counters: ChannelCounters::default(),
         }
     }
 
     /// What is reserved; zero without a reservation.
     pub fn reserved(&self) -> BitsPerSecond {
-        self.terms.reservation.map_or(BitsPerSecond(0), Reservation::bits_per_second)
+        self.terms.reservation.map_or(BitsPerSecond(0), LinkReservation::bits_per_second)
     }
 
     /// How many packets wait.
@@ -72,12 +72,12 @@ impl<P> Channel<P> {
         self.queued_bytes
     }
 
-    pub fn push(&mut self, queued: Queued<P>) -> Result<(), (DropCause, P)> {
+    pub fn push(&mut self, queued: Queued<P>) -> Result<(), (LinkDropCause, P)> {
         let limit = self.terms.queue;
         let cause = if self.queue.len() >= limit.packets.min(QUEUE_PACKETS_MAX) as usize {
-            DropCause::QueuePackets
+            LinkDropCause::QueuePackets
         } else if self.queued_bytes + u64::from(queued.length) > limit.bytes.0 {
-            DropCause::QueueBytes
+            LinkDropCause::QueueBytes
         } else {
             self.queued_bytes += u64::from(queued.length);
             self.queue.push_back(queued);
@@ -142,7 +142,7 @@ impl<P> Channel<P> {
         let old = std::mem::replace(&mut self.terms, terms);
         self.cap = match (old.cap, terms.cap) {
             (Some(old), Some(new)) => self.cap.rescaled(now, old.pace(), new.pace()),
-            _ => Clock::default(),
+            _ => VirtualTime::default(),
         };
         let additional = (terms.queue.packets.min(QUEUE_ROOM) as usize).saturating_sub(self.queue.len());
         self.queue.reserve(additional);
@@ -166,7 +166,7 @@ impl<P> Channel<P> {
                 ahead.rounded_up().time()
             }
             (None, Some(_)) => {
-                self.clock = Clock::at(now);
+                self.clock = VirtualTime::at(now);
                 self.tag_head();
                 now
             }
@@ -177,16 +177,16 @@ impl<P> Channel<P> {
     /// A higher rate counts from now on: what the clock is ahead stays the same number of bytes; a head that is due already keeps its
     /// deadline, or gets the earlier one that the new rate gives it, but none in the past, as that would be due at the new rate for the old
     /// one's time.
-    fn raise(&mut self, old: Pace, new: Pace, now: Nanos) {
+    fn raise(&mut self, old: ByteTime, new: ByteTime, now: Nanos) {
         self.clock = self.clock.rescaled(now, old, new);
         let (Some(tags), Some(head)) = (self.tags, self.queue.front()) else { return };
         self.tags = Some(if tags.start.time() > now {
             let start = tags.start.rescaled(now, old, new);
             Tags { start, finish: start.after(head.length, new) }
         } else {
-            let latest = Clock::at(now).after(head.length, new).time();
+            let latest = VirtualTime::at(now).after(head.length, new).time();
             let finish = tags.finish.rounded_up().time().min(latest).max(now);
-            Tags { start: tags.start.rounded_up(), finish: Clock::at(finish) }
+            Tags { start: tags.start.rounded_up(), finish: VirtualTime::at(finish) }
         });
     }
 

@@ -5,31 +5,32 @@ use weir_units::{BitsPerSecond, Bytes, Nanos};
 
 /// How long a byte takes: `nanos` for every `bytes`, an exact fraction, so that a clock that runs for a year is not off by a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct ByteTime {
     nanos: u64,
     bytes: u64,
 }
 
-impl Pace {
+impl ByteTime {
     /// The longest period that a pace may be given by: with it and the longest frame, no product of the two leaves 64 bits.
     pub const PERIOD_MAX: Nanos = Nanos(10_000_000_000);
 
     /// The highest rate in bits per second, and the most bytes in a period: for the same reason, and far beyond any link.
     pub const AMOUNT_MAX: u64 = 1 << 60;
 
-    /// At `rate`; None if it is zero or over [`Pace::AMOUNT_MAX`].
-    pub fn of_rate(rate: BitsPerSecond) -> Option<Pace> {
-        Pace::new(8 * Nanos::SECOND.0, rate.0)
+    /// At `rate`; None if it is zero or over [`ByteTime::AMOUNT_MAX`].
+    pub fn of_rate(rate: BitsPerSecond) -> Option<ByteTime> {
+        ByteTime::new(8 * Nanos::SECOND.0, rate.0)
     }
 
     /// At `limit` in each `period`; None if either is zero or over its maximum.
-    pub fn of_period(limit: Bytes, period: Nanos) -> Option<Pace> {
-        Pace::new(period.0, limit.0)
+    pub fn of_period(limit: Bytes, period: Nanos) -> Option<ByteTime> {
+        ByteTime::new(period.0, limit.0)
     }
 
-    fn new(nanos: u64, bytes: u64) -> Option<Pace> {
-        let is_legal = (1..=Pace::PERIOD_MAX.0).contains(&nanos) && (1..=Pace::AMOUNT_MAX).contains(&bytes);
-        is_legal.then_some(Pace { nanos, bytes })
+    fn new(nanos: u64, bytes: u64) -> Option<ByteTime> {
+        let is_legal =
+            (1..=ByteTime::PERIOD_MAX.0).contains(&nanos) && (1..=ByteTime::AMOUNT_MAX).contains(&bytes);
+        is_legal.then_some(ByteTime { nanos, bytes })
     }
 
     /// Bytes, and how many nanoseconds they take.
@@ -52,16 +53,16 @@ impl Pace {
 
 /// A point in virtual time: whole nanoseconds, and what the roundings have left over so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Clock {
+pub struct VirtualTime {
     nanos: u64,
     /// In `1 / pace.bytes` of a nanosecond, always under one nanosecond.
     rest: u64,
 }
 
-impl Clock {
+impl VirtualTime {
     /// At a whole nanosecond.
-    pub fn at(time: Nanos) -> Clock {
-        Clock { nanos: time.0, rest: 0 }
+    pub fn at(time: Nanos) -> VirtualTime {
+        VirtualTime { nanos: time.0, rest: 0 }
     }
 
     /// The time, rounded down.
@@ -70,25 +71,25 @@ impl Clock {
     }
 
     /// This clock, or `time` where that is later.
-    pub fn no_earlier_than(self, time: Nanos) -> Clock {
-        if time.0 > self.nanos { Clock::at(time) } else { self }
+    pub fn no_earlier_than(self, time: Nanos) -> VirtualTime {
+        if time.0 > self.nanos { VirtualTime::at(time) } else { self }
     }
 
     /// Later by what a frame of `length` on the wire takes at `pace`, which has to be the pace of all the clock's steps since it was last
     /// set.
-    pub fn after(self, length: u32, pace: Pace) -> Clock {
+    pub fn after(self, length: u32, pace: ByteTime) -> VirtualTime {
         debug_assert!(length <= FRAME_MAX, "the product below stays in 64 bits");
         let product = u64::from(length) * pace.nanos + self.rest;
-        Clock { nanos: self.nanos.saturating_add(product / pace.bytes), rest: product % pace.bytes }
+        VirtualTime { nanos: self.nanos.saturating_add(product / pace.bytes), rest: product % pace.bytes }
     }
 
     /// At the next whole nanosecond: for a clock whose pace changes.
-    pub fn rounded_up(self) -> Clock {
-        Clock::at(Nanos(self.nanos.saturating_add(u64::from(self.rest > 0))))
+    pub fn rounded_up(self) -> VirtualTime {
+        VirtualTime::at(Nanos(self.nanos.saturating_add(u64::from(self.rest > 0))))
     }
 
     /// For a clock that counted by `old` and shall count by `new`: what it is ahead of `now` is the same number of bytes as before.
-    pub fn rescaled(self, now: Nanos, old: Pace, new: Pace) -> Clock {
+    pub fn rescaled(self, now: Nanos, old: ByteTime, new: ByteTime) -> VirtualTime {
         let ahead = u128::from(self.nanos.saturating_sub(now.0));
         if ahead == 0 {
             return self.rounded_up();
@@ -96,7 +97,7 @@ impl Clock {
         // Rounded up to a byte and to a nanosecond: to the others' good.
         let bytes = (ahead * u128::from(old.bytes)).div_ceil(u128::from(old.nanos));
         let ahead = bytes.saturating_mul(u128::from(new.nanos)).div_ceil(u128::from(new.bytes));
-        Clock::at(Nanos(now.0.saturating_add(u64::try_from(ahead).unwrap_or(u64::MAX))))
+        VirtualTime::at(Nanos(now.0.saturating_add(u64::try_from(ahead).unwrap_or(u64::MAX))))
     }
 }
 
@@ -106,8 +107,8 @@ mod tests {
 
     #[test]
     fn a_clock_does_not_drift() {
-        let pace = Pace::of_rate(BitsPerSecond(7_000_000)).expect("a rate");
-        let clock = (0..7_000).fold(Clock::at(Nanos(5)), |clock, _| clock.after(1_001, pace));
+        let pace = ByteTime::of_rate(BitsPerSecond(7_000_000)).expect("a rate");
+        let clock = (0..7_000).fold(VirtualTime::at(Nanos(5)), |clock, _| clock.after(1_001, pace));
         assert_eq!(
             clock.time(),
             Nanos(5 + 8_008_000_000),
@@ -117,24 +118,25 @@ mod tests {
 
     #[test]
     fn a_pace_is_a_rate() {
-        let third = Pace::of_period(Bytes(25_000), Nanos(6_000_000)).expect("a pace");
+        let third = ByteTime::of_period(Bytes(25_000), Nanos(6_000_000)).expect("a pace");
         assert_eq!(
             third.rate(),
             Some(BitsPerSecond(33_333_334)),
             "rounded up, so that a sum of rates is never too small"
         );
         assert_eq!(third.time(Bytes(50_000)), Nanos(12_000_000));
-        assert_eq!(Pace::of_rate(BitsPerSecond(0)), None);
-        assert_eq!(Pace::of_period(Bytes(1), Nanos(Pace::PERIOD_MAX.0 + 1)), None);
+        assert_eq!(ByteTime::of_rate(BitsPerSecond(0)), None);
+        assert_eq!(ByteTime::of_period(Bytes(1), Nanos(ByteTime::PERIOD_MAX.0 + 1)), None);
     }
 
     #[test]
     fn a_rescaled_clock_is_as_many_bytes_ahead_as_before() {
-        let [slow, fast] = [8_000, 80_000].map(|rate| Pace::of_rate(BitsPerSecond(rate)).expect("a rate"));
-        let clock = Clock::at(Nanos(3_000_000_000)).rescaled(Nanos(1_000_000_000), slow, fast);
+        let [slow, fast] =
+            [8_000, 80_000].map(|rate| ByteTime::of_rate(BitsPerSecond(rate)).expect("a rate"));
+        let clock = VirtualTime::at(Nanos(3_000_000_000)).rescaled(Nanos(1_000_000_000), slow, fast);
         assert_eq!(clock.time(), Nanos(1_200_000_000));
         assert_eq!(
-            Clock::at(Nanos(7)).rescaled(Nanos(9), slow, fast).time(),
+            VirtualTime::at(Nanos(7)).rescaled(Nanos(9), slow, fast).time(),
             Nanos(7),
             "what is behind stays"
         );

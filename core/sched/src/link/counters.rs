@@ -20,7 +20,7 @@ impl Volume {
 
 /// Why a packet was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DropCause {
+pub enum LinkDropCause {
     /// The queue holds as many packets as it may.
     QueuePackets,
     /// The queue holds as many bytes as it may.
@@ -56,7 +56,7 @@ impl Delays {
 
 /// What a channel did since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct ChannelCounters {
     /// Sent by the reservation.
     pub reserved: Volume,
     /// Sent with what was left.
@@ -71,14 +71,14 @@ pub struct Counters {
     pub delays: Delays,
 }
 
-impl Counters {
-    pub(super) fn dropped(&mut self, cause: DropCause, length: u32) {
+impl ChannelCounters {
+    pub(super) fn dropped(&mut self, cause: LinkDropCause, length: u32) {
         match cause {
-            DropCause::QueuePackets => self.dropped_queue_packets.add(length),
-            DropCause::QueueBytes => self.dropped_queue_bytes.add(length),
-            DropCause::TooLong => self.dropped_too_long.add(length),
+            LinkDropCause::QueuePackets => self.dropped_queue_packets.add(length),
+            LinkDropCause::QueueBytes => self.dropped_queue_bytes.add(length),
+            LinkDropCause::TooLong => self.dropped_too_long.add(length),
             // There is no channel to count it by: the caller has the packet and the cause.
-            DropCause::NoSuchChannel => {}
+            LinkDropCause::NoSuchChannel => {}
         }
     }
 }

@@ -31,8 +31,8 @@
 //!   (start-time fair queueing's bound).
 //!
 //! A change takes effect at once, and never moves the bound of others: what a clock is ahead when its rate is lowered or its channel closed
-//! is held by admission until real time has caught up with it ([`Refused::OverReserved`] says how much and how long); what it is ahead when
-//! its rate is raised stays the same number of bytes. The link's own rate can change too ([`Link::set_rate`]), but not to one at which what is
+//! is held by admission until real time has caught up with it ([`ChannelRefused::OverReserved`] says how much and how long); what it is ahead when
+//! its rate is raised stays the same number of bytes. The link's own rate can change too ([`LinkScheduler::set_rate`]), but not to one at which what is
 //! promised could not be kept; the bounds hold with the lowest rate that the link had meanwhile.
 //!
 //! A decision takes O(log n) in the number of channels, amortised: each head moves between four heaps at most twice. Nothing is allocated
@@ -46,10 +46,10 @@ mod scheduler;
 mod terms;
 pub mod trace;
 
-pub use admission::{ConfigError, RateRefused, Refused};
-pub use counters::{Counters, Delays, DropCause, Volume};
-pub use scheduler::{ChannelId, Class, Closed, Decision, Dropped, Link};
+pub use admission::{ChannelRefused, LinkConfigError, RateRefused};
+pub use counters::{ChannelCounters, Delays, LinkDropCause, Volume};
+pub use scheduler::{ChannelId, ClosedChannel, Dropped, LinkClass, LinkDecision, LinkScheduler};
 pub use terms::{
-    CHANNELS_MAX, Cap, ChannelTerms, FRAME_MAX, Framing, LinkConfig, Pacing, QUEUE_PACKETS_MAX, QueueLimit,
-    Reservation,
+    CHANNELS_MAX, Cap, ChannelTerms, FRAME_MAX, Framing, LinkReservation, LinkSchedulerConfig, Pacing,
+    QUEUE_PACKETS_MAX, QueueLimit,
 };

@@ -1,10 +1,10 @@
 //! The scheduler of one link.
 
-use super::admission::{ConfigError, Ledger, RateRefused, Refused};
-use super::channel::{Channel, Queued};
-use super::clock::{Clock, Pace};
-use super::counters::{Counters, DropCause};
-use super::terms::{CHANNELS_MAX, ChannelTerms, FRAME_MAX, LinkConfig, Pacing};
+use super::admission::{ChannelRefused, LinkConfigError, LinkReservations, RateRefused};
+use super::channel::{LinkChannel, Queued};
+use super::clock::{ByteTime, VirtualTime};
+use super::counters::{ChannelCounters, LinkDropCause};
+use super::terms::{CHANNELS_MAX, ChannelTerms, FRAME_MAX, LinkSchedulerConfig, Pacing};
 use crate::heap::Heap;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
@@ -32,7 +32,7 @@ impl ChannelId {
 
 /// Which of the two schedulers sent a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum LinkClass {
     /// The channel's reservation.
     Reserved,
     /// What the reservations left.
@@ -41,7 +41,7 @@ pub enum Class {
 
 /// What to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision<P> {
+pub enum LinkDecision<P> {
     /// Send this packet; it is the caller's.
     Send {
         /// Whose it is.
@@ -51,7 +51,7 @@ pub enum Decision<P> {
         /// Its length on the wire.
         length: u32,
         /// By what.
-        class: Class,
+        class: LinkClass,
     },
     /// Nothing may be sent before `until`, unless a packet arrives or terms change.
     Wait {
@@ -66,33 +66,33 @@ pub enum Decision<P> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dropped<P> {
     /// Why.
-    pub cause: DropCause,
+    pub cause: LinkDropCause,
     /// The packet.
     pub packet: P,
 }
 
 /// A channel that was closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Closed<P> {
+pub struct ClosedChannel<P> {
     /// What it did.
-    pub counters: Counters,
+    pub counters: ChannelCounters,
     /// What it had waiting, in order.
     pub unsent: Vec<P>,
 }
 
 struct Slot<P> {
     generation: u32,
-    channel: Option<Channel<P>>,
+    channel: Option<LinkChannel<P>>,
 }
 
 /// One output link. `P` is what the caller holds a packet by.
 ///
 /// All times are on one clock of the caller's, in nanoseconds since any moment; a time before the latest that was given counts as the
 /// latest.
-pub struct Link<P> {
-    config: LinkConfig,
-    pace: Pace,
-    ledger: Ledger,
+pub struct LinkScheduler<P> {
+    config: LinkSchedulerConfig,
+    pace: ByteTime,
+    ledger: LinkReservations,
     slots: Vec<Slot<P>>,
     free: Vec<u32>,
     /// Heads that will conform, by when.
@@ -108,28 +108,28 @@ pub struct Link<P> {
     excess_latest: u128,
     waiting: usize,
     /// Until when the frame under way keeps the link.
-    busy: Clock,
+    busy: VirtualTime,
     /// Until when nothing may be sent although packets wait: no time to catch up with.
     barred: Option<Nanos>,
     now: Nanos,
 }
 
-impl<P> Link<P> {
+impl<P> LinkScheduler<P> {
     /// A link without channels.
-    pub fn new(config: LinkConfig) -> Result<Self, ConfigError> {
+    pub fn new(config: LinkSchedulerConfig) -> Result<Self, LinkConfigError> {
         let pace = pace_of(config.rate, config.reservable)?;
         let longest = config.framing.on_wire(config.frame_max);
         if longest > FRAME_MAX {
-            return Err(ConfigError::FrameTooLong { given: longest, most: FRAME_MAX });
+            return Err(LinkConfigError::FrameTooLong { given: longest, most: FRAME_MAX });
         }
         if !(1..=CHANNELS_MAX).contains(&config.channels_max) {
-            return Err(ConfigError::Channels { given: config.channels_max, most: CHANNELS_MAX });
+            return Err(LinkConfigError::Channels { given: config.channels_max, most: CHANNELS_MAX });
         }
         let count = config.channels_max as usize;
-        Ok(Link {
+        Ok(LinkScheduler {
             config,
             pace,
-            ledger: Ledger::new(config.reservable, count),
+            ledger: LinkReservations::new(config.reservable, count),
             slots: (0..count).map(|_| Slot { generation: 0, channel: None }).collect(),
             free: (0..config.channels_max).rev().collect(),
             pending: Heap::new(count),
@@ -139,7 +139,7 @@ impl<P> Link<P> {
             excess_time: 0,
             excess_latest: 0,
             waiting: 0,
-            busy: Clock::default(),
+            busy: VirtualTime::default(),
             barred: None,
             now: Nanos(0),
         })
@@ -190,13 +190,13 @@ impl<P> Link<P> {
     }
 
     /// Opens a channel, if the link has left what it is to be guaranteed.
-    pub fn open(&mut self, terms: ChannelTerms, now: Nanos) -> Result<ChannelId, Refused> {
+    pub fn open(&mut self, terms: ChannelTerms, now: Nanos) -> Result<ChannelId, ChannelRefused> {
         let now = self.advance(now);
         check(&terms)?;
         let Some(slot) = self.free.last().copied() else {
-            return Err(Refused::TooManyChannels { most: self.config.channels_max });
+            return Err(ChannelRefused::TooManyChannels { most: self.config.channels_max });
         };
-        let channel = Channel::new(terms);
+        let channel = LinkChannel::new(terms);
         self.ledger.exchange(BitsPerSecond(0), channel.reserved(), now)?;
         self.free.pop();
         let entry = &mut self.slots[slot as usize];
@@ -205,10 +205,10 @@ impl<P> Link<P> {
     }
 
     /// Gives an open channel new terms, from now on. What waits stays, also where the queue may now hold less. Counters run on.
-    pub fn change(&mut self, id: ChannelId, terms: ChannelTerms, now: Nanos) -> Result<(), Refused> {
+    pub fn change(&mut self, id: ChannelId, terms: ChannelTerms, now: Nanos) -> Result<(), ChannelRefused> {
         let now = self.advance(now);
         check(&terms)?;
-        let Some(channel) = find(&mut self.slots, id) else { return Err(Refused::NoSuchChannel) };
+        let Some(channel) = find(&mut self.slots, id) else { return Err(ChannelRefused::NoSuchChannel) };
         let old = channel.reserved();
         let new = terms.reservation.map_or(BitsPerSecond(0), |reservation| reservation.bits_per_second());
         self.ledger.exchange(old, new, now)?;
@@ -221,7 +221,7 @@ impl<P> Link<P> {
     }
 
     /// Closes a channel; what it had waiting is given back. None if there is no such channel.
-    pub fn close(&mut self, id: ChannelId, now: Nanos) -> Option<Closed<P>> {
+    pub fn close(&mut self, id: ChannelId, now: Nanos) -> Option<ClosedChannel<P>> {
         let now = self.advance(now);
         find(&mut self.slots, id)?;
         let slot = &mut self.slots[id.slot as usize];
@@ -239,7 +239,7 @@ impl<P> Link<P> {
         self.ledger.hold(rate, ahead, now);
         self.waiting -= channel.waiting();
         self.withdraw(id.slot as usize);
-        Some(Closed { counters: channel.counters, unsent: channel.into_packets() })
+        Some(ClosedChannel { counters: channel.counters, unsent: channel.into_packets() })
     }
 
     /// Queues a packet of `length` bytes, without framing.
@@ -248,11 +248,11 @@ impl<P> Link<P> {
         let on_wire = self.config.framing.on_wire(length);
         let is_too_long = length > self.config.frame_max;
         let Some(channel) = find(&mut self.slots, id) else {
-            return Err(Dropped { cause: DropCause::NoSuchChannel, packet });
+            return Err(Dropped { cause: LinkDropCause::NoSuchChannel, packet });
         };
         if is_too_long {
-            channel.counters.dropped(DropCause::TooLong, on_wire);
-            return Err(Dropped { cause: DropCause::TooLong, packet });
+            channel.counters.dropped(LinkDropCause::TooLong, on_wire);
+            return Err(Dropped { cause: LinkDropCause::TooLong, packet });
         }
         let queued = Queued { packet, length: on_wire, arrived: now };
         channel.push(queued).map_err(|(cause, packet)| Dropped { cause, packet })?;
@@ -270,20 +270,20 @@ impl<P> Link<P> {
     }
 
     /// What to send now. Where the device paces, to be asked only when the device has room.
-    pub fn next(&mut self, now: Nanos) -> Decision<P> {
+    pub fn next(&mut self, now: Nanos) -> LinkDecision<P> {
         let now = self.advance(now);
         if self.waiting == 0 {
-            return Decision::Idle;
+            return LinkDecision::Idle;
         }
         self.promote(now);
         let is_busy = matches!(self.config.pacing, Pacing::Link { .. }) && now < self.busy.time();
         let choice = match (self.conforming.peek(), self.excess.peek()) {
-            (Some((_, slot)), _) => Some((slot, Class::Reserved)),
-            (None, Some((_, slot))) => Some((slot, Class::Excess)),
+            (Some((_, slot)), _) => Some((slot, LinkClass::Reserved)),
+            (None, Some((_, slot))) => Some((slot, LinkClass::Excess)),
             (None, None) => None,
         };
         match choice {
-            Some(_) if is_busy => Decision::Wait { until: self.busy.time() },
+            Some(_) if is_busy => LinkDecision::Wait { until: self.busy.time() },
             Some((slot, class)) => self.send(slot, class, now),
             None => {
                 let times = [self.pending.peek(), self.capped.peek()];
@@ -291,7 +291,7 @@ impl<P> Link<P> {
                 let until =
                     times.into_iter().flatten().map(|(time, _)| time).min().unwrap_or(Nanos(u64::MAX));
                 self.barred = Some(until);
-                Decision::Wait { until: if is_busy { until.max(self.busy.time()) } else { until } }
+                LinkDecision::Wait { until: if is_busy { until.max(self.busy.time()) } else { until } }
             }
         }
     }
@@ -302,7 +302,7 @@ impl<P> Link<P> {
     }
 
     /// What a channel did; None if there is no such channel.
-    pub fn counters(&self, id: ChannelId) -> Option<&Counters> {
+    pub fn counters(&self, id: ChannelId) -> Option<&ChannelCounters> {
         self.get(id).map(|channel| &channel.counters)
     }
 
@@ -312,11 +312,11 @@ impl<P> Link<P> {
     }
 
     /// How the link was set up.
-    pub fn config(&self) -> &LinkConfig {
+    pub fn config(&self) -> &LinkSchedulerConfig {
         &self.config
     }
 
-    fn get(&self, id: ChannelId) -> Option<&Channel<P>> {
+    fn get(&self, id: ChannelId) -> Option<&LinkChannel<P>> {
         let slot = self.slots.get(id.slot as usize)?;
         slot.channel.as_ref().filter(|_| slot.generation == id.generation)
     }
@@ -412,7 +412,7 @@ impl<P> Link<P> {
         }
     }
 
-    fn send(&mut self, slot: usize, class: Class, now: Nanos) -> Decision<P> {
+    fn send(&mut self, slot: usize, class: LinkClass, now: Nanos) -> LinkDecision<P> {
         let entry = &mut self.slots[slot];
         let id = ChannelId { slot: u32::try_from(slot).unwrap_or(u32::MAX), generation: entry.generation };
         let Some((channel, (sent, tags))) =
@@ -421,10 +421,10 @@ impl<P> Link<P> {
             // Only slots with a head are in the heaps.
             debug_assert!(false, "slot {slot} has nothing to send");
             self.withdraw(slot);
-            return Decision::Idle;
+            return LinkDecision::Idle;
         };
         match (class, tags) {
-            (Class::Reserved, Some(tags)) => {
+            (LinkClass::Reserved, Some(tags)) => {
                 channel.clock = tags.finish;
                 channel.counters.reserved.add(sent.length);
             }
@@ -446,32 +446,32 @@ impl<P> Link<P> {
             self.busy = self.busy.no_earlier_than(floor).after(sent.length, self.pace);
         }
         self.place(slot, now);
-        Decision::Send { channel: id, packet: sent.packet, length: sent.length, class }
+        LinkDecision::Send { channel: id, packet: sent.packet, length: sent.length, class }
     }
 }
 
 /// The pace of a link of which so much can be reserved.
-fn pace_of(rate: BitsPerSecond, reservable: BitsPerSecond) -> Result<Pace, ConfigError> {
-    let pace = Pace::of_rate(rate).ok_or(ConfigError::NoRate)?;
+fn pace_of(rate: BitsPerSecond, reservable: BitsPerSecond) -> Result<ByteTime, LinkConfigError> {
+    let pace = ByteTime::of_rate(rate).ok_or(LinkConfigError::NoRate)?;
     if reservable > rate {
-        return Err(ConfigError::ReservableOverRate { reservable, rate });
+        return Err(LinkConfigError::ReservableOverRate { reservable, rate });
     }
     Ok(pace)
 }
 
 /// Terms that could be kept on some link.
-fn check(terms: &ChannelTerms) -> Result<(), Refused> {
+fn check(terms: &ChannelTerms) -> Result<(), ChannelRefused> {
     match (terms.reservation, terms.cap) {
-        (None, _) if terms.weight == 0 => Err(Refused::NeitherReservationNorWeight),
+        (None, _) if terms.weight == 0 => Err(ChannelRefused::NeitherReservationNorWeight),
         (Some(reservation), Some(cap)) if cap.bits_per_second() < reservation.bits_per_second() => {
             let (reserved, cap) = (reservation.bits_per_second(), cap.bits_per_second());
-            Err(Refused::CapUnderReservation { reserved, cap })
+            Err(ChannelRefused::CapUnderReservation { reserved, cap })
         }
         _ => Ok(()),
     }
 }
 
-fn find<P>(slots: &mut [Slot<P>], id: ChannelId) -> Option<&mut Channel<P>> {
+fn find<P>(slots: &mut [Slot<P>], id: ChannelId) -> Option<&mut LinkChannel<P>> {
     let slot = slots.get_mut(id.slot as usize)?;
     slot.channel.as_mut().filter(|_| slot.generation == id.generation)
 }

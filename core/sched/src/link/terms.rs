@@ -1,6 +1,6 @@
 //! What a link is, and what a channel may ask of it.
 
-use super::clock::Pace;
+use super::clock::ByteTime;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
 /// The longest frame on the wire that a link can be set up for, in bytes: 1 MiB.
@@ -49,7 +49,7 @@ pub enum Pacing {
 
 /// A link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinkConfig {
+pub struct LinkSchedulerConfig {
     /// Bits on the wire per second.
     pub rate: BitsPerSecond,
     /// How much of the rate can be reserved.
@@ -64,10 +64,10 @@ pub struct LinkConfig {
     pub channels_max: u32,
 }
 
-impl LinkConfig {
+impl LinkSchedulerConfig {
     /// An Ethernet link that paces itself, all of which can be reserved, for frames of up to 1,514 bytes and up to 1,024 channels.
-    pub fn ethernet(rate: BitsPerSecond) -> LinkConfig {
-        LinkConfig {
+    pub fn ethernet(rate: BitsPerSecond) -> LinkSchedulerConfig {
+        LinkSchedulerConfig {
             rate,
             reservable: rate,
             framing: Framing::ETHERNET,
@@ -80,30 +80,30 @@ impl LinkConfig {
 
 /// What a channel is guaranteed: `limit` bytes in each `period` (Piglet's `set_vclock`: SQoSH, 6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reservation {
-    pace: Pace,
+pub struct LinkReservation {
+    pace: ByteTime,
     rate: BitsPerSecond,
     period: Nanos,
 }
 
-impl Reservation {
+impl LinkReservation {
     /// `limit` bytes on the wire in each `period`. Up to `limit` may go at once, ahead of everybody without a reservation. None if either
     /// is zero, the period over 10 s or the limit over 2^60 bytes.
-    pub fn per_period(limit: Bytes, period: Nanos) -> Option<Reservation> {
-        let pace = Pace::of_period(limit, period)?;
-        Some(Reservation { pace, rate: pace.rate()?, period })
+    pub fn per_period(limit: Bytes, period: Nanos) -> Option<LinkReservation> {
+        let pace = ByteTime::of_period(limit, period)?;
+        Some(LinkReservation { pace, rate: pace.rate()?, period })
     }
 
     /// A rate, evenly: a packet every length / rate. None if it is zero or over 2^60.
-    pub fn rate(rate: BitsPerSecond) -> Option<Reservation> {
-        Some(Reservation { pace: Pace::of_rate(rate)?, rate, period: Nanos(0) })
+    pub fn rate(rate: BitsPerSecond) -> Option<LinkReservation> {
+        Some(LinkReservation { pace: ByteTime::of_rate(rate)?, rate, period: Nanos(0) })
     }
 
     /// What a link of `link` transmits in `slice`, in each `period`: "2 ms in 6 ms" (Price of Safety, figure 12). None as in
-    /// [`Reservation::per_period`].
-    pub fn slice(slice: Nanos, period: Nanos, link: BitsPerSecond) -> Option<Reservation> {
+    /// [`LinkReservation::per_period`].
+    pub fn slice(slice: Nanos, period: Nanos, link: BitsPerSecond) -> Option<LinkReservation> {
         let bytes = u128::from(slice.0) * u128::from(link.0) / (8 * u128::from(Nanos::SECOND.0));
-        Reservation::per_period(Bytes(u64::try_from(bytes).ok()?), period)
+        LinkReservation::per_period(Bytes(u64::try_from(bytes).ok()?), period)
     }
 
     /// Bits on the wire per second, rounded up.
@@ -117,7 +117,7 @@ impl Reservation {
     }
 
     /// How long a byte takes.
-    pub(super) fn pace(self) -> Pace {
+    pub(super) fn pace(self) -> ByteTime {
         self.pace
     }
 
@@ -127,11 +127,11 @@ impl Reservation {
     }
 
     /// From its parts.
-    pub(super) fn from_parts(amount: u64, period: Nanos) -> Option<Reservation> {
+    pub(super) fn from_parts(amount: u64, period: Nanos) -> Option<LinkReservation> {
         if period.0 == 0 {
-            Reservation::rate(BitsPerSecond(amount))
+            LinkReservation::rate(BitsPerSecond(amount))
         } else {
-            Reservation::per_period(Bytes(amount), period)
+            LinkReservation::per_period(Bytes(amount), period)
         }
     }
 }
@@ -139,7 +139,7 @@ impl Reservation {
 /// What a channel never exceeds: in any interval it begins to send at most `rate` x interval + `burst` + one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cap {
-    pace: Pace,
+    pace: ByteTime,
     rate: BitsPerSecond,
     burst: Bytes,
 }
@@ -155,7 +155,7 @@ impl Cap {
     /// reservation of the same rate: its own packet's time, and that of the one that blocks it. (With a weight, excess counts against the
     /// cap too, and may have used it up.) None as in [`Cap::strict`].
     pub fn with_burst(rate: BitsPerSecond, burst: Bytes) -> Option<Cap> {
-        Some(Cap { pace: Pace::of_rate(rate)?, rate, burst })
+        Some(Cap { pace: ByteTime::of_rate(rate)?, rate, burst })
     }
 
     /// Bits on the wire per second.
@@ -168,7 +168,7 @@ impl Cap {
         self.burst
     }
 
-    pub(super) fn pace(self) -> Pace {
+    pub(super) fn pace(self) -> ByteTime {
         self.pace
     }
 
@@ -191,7 +191,7 @@ pub struct QueueLimit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelTerms {
     /// What it is guaranteed; None: best effort only.
-    pub reservation: Option<Reservation>,
+    pub reservation: Option<LinkReservation>,
     /// What it never exceeds.
     pub cap: Option<Cap>,
     /// Its part of what the reservations leave, against the parts of the others; zero: none, it gets its reservation and no more.

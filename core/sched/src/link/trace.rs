@@ -17,10 +17,10 @@
 //! TERMS are `LIMIT/PERIOD RATE/BURST WEIGHT PACKETS BYTES`: the reservation (PERIOD 0: LIMIT is a rate in bits per second), the cap, the
 //! weight and the queue.
 
-use super::admission::{ConfigError, RateRefused, Refused};
-use super::counters::DropCause;
-use super::scheduler::{ChannelId, Class, Closed, Decision, Dropped, Link};
-use super::terms::{Cap, ChannelTerms, Framing, LinkConfig, Pacing, QueueLimit, Reservation};
+use super::admission::{ChannelRefused, LinkConfigError, RateRefused};
+use super::counters::LinkDropCause;
+use super::scheduler::{ChannelId, ClosedChannel, Dropped, LinkClass, LinkDecision, LinkScheduler};
+use super::terms::{Cap, ChannelTerms, Framing, LinkReservation, LinkSchedulerConfig, Pacing, QueueLimit};
 use std::fmt::Display;
 use std::str::SplitWhitespace;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
@@ -29,17 +29,17 @@ use weir_units::{BitsPerSecond, Bytes, Nanos};
 const MAGIC: [&str; 2] = ["weir-link", "1"];
 
 /// A link that can write down what it does.
-pub struct Recorder<P> {
-    link: Link<P>,
+pub struct LinkTraceRecorder<P> {
+    link: LinkScheduler<P>,
     /// The lines; none where nothing is written down.
     text: Option<String>,
     last: Nanos,
 }
 
-impl<P> Recorder<P> {
-    /// A link without channels, as [`Link::new`].
-    pub fn new(config: LinkConfig) -> Result<Self, ConfigError> {
-        let LinkConfig { rate, reservable, framing, frame_max, pacing, channels_max } = config;
+impl<P> LinkTraceRecorder<P> {
+    /// A link without channels, as [`LinkScheduler::new`].
+    pub fn new(config: LinkSchedulerConfig) -> Result<Self, LinkConfigError> {
+        let LinkSchedulerConfig { rate, reservable, framing, frame_max, pacing, channels_max } = config;
         let catch_up = match pacing {
             Pacing::Link { catch_up } => catch_up.0.to_string(),
             Pacing::Device => "-".to_owned(),
@@ -49,12 +49,12 @@ impl<P> Recorder<P> {
             "{name} {version} {} {} {overhead} {least} {frame_max} {catch_up} {channels_max}\n",
             rate.0, reservable.0
         );
-        Ok(Recorder { text: Some(text), ..Self::silent(config)? })
+        Ok(LinkTraceRecorder { text: Some(text), ..Self::silent(config)? })
     }
 
     /// The same link, of which nothing is written down.
-    pub fn silent(config: LinkConfig) -> Result<Self, ConfigError> {
-        Ok(Recorder { link: Link::new(config)?, text: None, last: Nanos(0) })
+    pub fn silent(config: LinkSchedulerConfig) -> Result<Self, LinkConfigError> {
+        Ok(LinkTraceRecorder { link: LinkScheduler::new(config)?, text: None, last: Nanos(0) })
     }
 
     /// What was written since this was last called: whole lines.
@@ -63,12 +63,12 @@ impl<P> Recorder<P> {
     }
 
     /// The link.
-    pub fn link(&self) -> &Link<P> {
+    pub fn link(&self) -> &LinkScheduler<P> {
         &self.link
     }
 
-    /// As [`Link::open`].
-    pub fn open(&mut self, terms: ChannelTerms, now: Nanos) -> Result<ChannelId, Refused> {
+    /// As [`LinkScheduler::open`].
+    pub fn open(&mut self, terms: ChannelTerms, now: Nanos) -> Result<ChannelId, ChannelRefused> {
         let answer = self.link.open(terms, now);
         self.line(now, |time, _| {
             let shown = answer.map_or_else(|_| "-".to_owned(), show_channel);
@@ -77,16 +77,16 @@ impl<P> Recorder<P> {
         answer
     }
 
-    /// As [`Link::change`].
-    pub fn change(&mut self, id: ChannelId, terms: ChannelTerms, now: Nanos) -> Result<(), Refused> {
+    /// As [`LinkScheduler::change`].
+    pub fn change(&mut self, id: ChannelId, terms: ChannelTerms, now: Nanos) -> Result<(), ChannelRefused> {
         let answer = self.link.change(id, terms, now);
         let shown = if answer.is_ok() { '+' } else { '-' };
         self.line(now, |time, _| format!("m {time} {} {} > {shown}", show_channel(id), show_terms(&terms)));
         answer
     }
 
-    /// As [`Link::close`].
-    pub fn close(&mut self, id: ChannelId, now: Nanos) -> Option<Closed<P>> {
+    /// As [`LinkScheduler::close`].
+    pub fn close(&mut self, id: ChannelId, now: Nanos) -> Option<ClosedChannel<P>> {
         let answer = self.link.close(id, now);
         self.line(now, |time, _| {
             let shown =
@@ -96,7 +96,7 @@ impl<P> Recorder<P> {
         answer
     }
 
-    /// As [`Link::set_rate`].
+    /// As [`LinkScheduler::set_rate`].
     pub fn set_rate(
         &mut self,
         rate: BitsPerSecond,
@@ -109,36 +109,36 @@ impl<P> Recorder<P> {
         answer
     }
 
-    /// As [`Link::forgive`].
+    /// As [`LinkScheduler::forgive`].
     pub fn forgive(&mut self, wanted: BitsPerSecond, now: Nanos) {
         self.link.forgive(wanted, now);
         self.line(now, |time, _| format!("f {time} {} > +", wanted.0));
     }
 
-    /// As [`Link::enqueue`].
+    /// As [`LinkScheduler::enqueue`].
     pub fn enqueue(&mut self, id: ChannelId, packet: P, length: u32, now: Nanos) -> Result<(), Dropped<P>> {
         let answer = self.link.enqueue(id, packet, length, now);
         let shown = match answer.as_ref().map_err(|dropped| dropped.cause) {
             Ok(()) => '+',
-            Err(DropCause::QueuePackets) => 'p',
-            Err(DropCause::QueueBytes) => 'b',
-            Err(DropCause::TooLong) => 'l',
-            Err(DropCause::NoSuchChannel) => 'n',
+            Err(LinkDropCause::QueuePackets) => 'p',
+            Err(LinkDropCause::QueueBytes) => 'b',
+            Err(LinkDropCause::TooLong) => 'l',
+            Err(LinkDropCause::NoSuchChannel) => 'n',
         };
         self.line(now, |time, _| format!("e {time} {} {length} > {shown}", show_channel(id)));
         answer
     }
 
-    /// As [`Link::next`].
-    pub fn next(&mut self, now: Nanos) -> Decision<P> {
+    /// As [`LinkScheduler::next`].
+    pub fn next(&mut self, now: Nanos) -> LinkDecision<P> {
         let answer = self.link.next(now);
         self.line(now, |time, last| match &answer {
-            Decision::Send { channel, length, class, .. } => {
-                let class = if *class == Class::Reserved { 'r' } else { 'x' };
+            LinkDecision::Send { channel, length, class, .. } => {
+                let class = if *class == LinkClass::Reserved { 'r' } else { 'x' };
                 format!("n {time} > {class} {} {length}", show_channel(*channel))
             }
-            Decision::Wait { until } => format!("n {time} > w {}", until.0.saturating_sub(last.0)),
-            Decision::Idle => format!("n {time} > i"),
+            LinkDecision::Wait { until } => format!("n {time} > w {}", until.0.saturating_sub(last.0)),
+            LinkDecision::Idle => format!("n {time} > i"),
         });
         answer
     }
@@ -155,7 +155,7 @@ impl<P> Recorder<P> {
 
 /// What is wrong with a trace, at the line of this number, from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReplayError {
+pub enum LinkReplayError {
     /// Not as this module's documentation says.
     #[error("line {line} is no line of a link's trace")]
     Malformed {
@@ -168,7 +168,7 @@ pub enum ReplayError {
         /// Where.
         line: usize,
         /// What is wrong with it.
-        error: ConfigError,
+        error: LinkConfigError,
     },
     /// The link decided otherwise.
     #[error("line {line}: was recorded as `{recorded}`, is now `{replayed}`")]
@@ -186,36 +186,37 @@ pub enum ReplayError {
 /// without the packets.
 #[derive(Default)]
 pub struct Replay {
-    link: Option<Recorder<()>>,
+    link: Option<LinkTraceRecorder<()>>,
     now: Nanos,
     line: usize,
 }
 
 impl Replay {
     /// Replays one line.
-    pub fn feed(&mut self, recorded: &str) -> Result<(), ReplayError> {
+    pub fn feed(&mut self, recorded: &str) -> Result<(), LinkReplayError> {
         self.line += 1;
         let line = self.line;
         let question = recorded.split(" > ").next().unwrap_or_default();
         let mut fields = Fields(question.split_whitespace());
         let Some(link) = self.link.as_mut() else {
             let config =
-                fields.config().filter(|_| fields.is_empty()).ok_or(ReplayError::Malformed { line })?;
-            let link = Recorder::new(config).map_err(|error| ReplayError::Config { line, error })?;
+                fields.config().filter(|_| fields.is_empty()).ok_or(LinkReplayError::Malformed { line })?;
+            let link =
+                LinkTraceRecorder::new(config).map_err(|error| LinkReplayError::Config { line, error })?;
             return compare(self.link.insert(link), recorded, line);
         };
-        ask(link, &mut self.now, &mut fields).ok_or(ReplayError::Malformed { line })?;
+        ask(link, &mut self.now, &mut fields).ok_or(LinkReplayError::Malformed { line })?;
         compare(link, recorded, line)
     }
 
     /// The link as the lines so far have left it; None before the first.
-    pub fn link(&self) -> Option<&Link<()>> {
-        self.link.as_ref().map(Recorder::link)
+    pub fn link(&self) -> Option<&LinkScheduler<()>> {
+        self.link.as_ref().map(LinkTraceRecorder::link)
     }
 }
 
 /// Asks what a line asks; the answer is in what the recorder writes. None if the line is no question.
-fn ask(link: &mut Recorder<()>, now: &mut Nanos, fields: &mut Fields<'_>) -> Option<()> {
+fn ask(link: &mut LinkTraceRecorder<()>, now: &mut Nanos, fields: &mut Fields<'_>) -> Option<()> {
     let kind = fields.text()?;
     *now = Nanos(now.0.checked_add(fields.number()?)?);
     match kind {
@@ -240,12 +241,12 @@ fn ask(link: &mut Recorder<()>, now: &mut Nanos, fields: &mut Fields<'_>) -> Opt
     Some(())
 }
 
-fn compare(link: &mut Recorder<()>, recorded: &str, line: usize) -> Result<(), ReplayError> {
+fn compare(link: &mut LinkTraceRecorder<()>, recorded: &str, line: usize) -> Result<(), LinkReplayError> {
     let replayed = link.take();
     if replayed.trim_end() == recorded.trim_end() {
         return Ok(());
     }
-    Err(ReplayError::Differs {
+    Err(LinkReplayError::Differs {
         line,
         recorded: recorded.trim_end().to_owned(),
         replayed: replayed.trim_end().to_owned(),
@@ -291,18 +292,18 @@ impl<'a> Fields<'a> {
 
     fn terms(&mut self) -> Option<ChannelTerms> {
         Some(ChannelTerms {
-            reservation: self.pair(|amount, period| Reservation::from_parts(amount, Nanos(period)))?,
+            reservation: self.pair(|amount, period| LinkReservation::from_parts(amount, Nanos(period)))?,
             cap: self.pair(|rate, burst| Cap::with_burst(BitsPerSecond(rate), Bytes(burst)))?,
             weight: self.number()?,
             queue: QueueLimit { packets: self.number()?, bytes: Bytes(self.number()?) },
         })
     }
 
-    fn config(&mut self) -> Option<LinkConfig> {
+    fn config(&mut self) -> Option<LinkSchedulerConfig> {
         for magic in MAGIC {
             self.text().filter(|text| *text == magic)?;
         }
-        Some(LinkConfig {
+        Some(LinkSchedulerConfig {
             rate: BitsPerSecond(self.number()?),
             reservable: BitsPerSecond(self.number()?),
             framing: Framing { overhead: self.number()?, least: self.number()? },
@@ -326,7 +327,8 @@ fn show_pair(pair: Option<(impl Display, impl Display)>) -> String {
 }
 
 fn show_terms(terms: &ChannelTerms) -> String {
-    let reservation = terms.reservation.map(Reservation::parts).map(|(amount, period)| (amount, period.0));
+    let reservation =
+        terms.reservation.map(LinkReservation::parts).map(|(amount, period)| (amount, period.0));
     let cap = terms.cap.map(|cap| (cap.bits_per_second().0, cap.burst().0));
     let (weight, QueueLimit { packets, bytes }) = (terms.weight, terms.queue);
     format!("{} {} {weight} {packets} {}", show_pair(reservation), show_pair(cap), bytes.0)

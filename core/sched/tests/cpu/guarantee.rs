@@ -132,7 +132,7 @@ fn shares(plan: &Plan, out: &Outturn, random: &mut Random, broken: &mut Vec<Stri
 
 fn weight(life: &Life) -> Weight {
     match life.terms.share {
-        weir_sched::cpu::Share::BestEffort(weight) => weight,
-        weir_sched::cpu::Share::Reserved(_) => Weight::USUAL,
+        weir_sched::cpu::Placement::BestEffort(weight) => weight,
+        weir_sched::cpu::Placement::Reserved(_) => Weight::USUAL,
     }
 }

@@ -14,8 +14,8 @@ use proptest::prelude::*;
 use simulator::{Outturn, Plan, Simulator};
 use std::cell::RefCell;
 use std::rc::Rc;
-use weir_sched::cpu::trace::{Event, ReplayError, head, replay};
-use weir_sched::cpu::{Config, Ppm, Reservation, Stats};
+use weir_sched::cpu::trace::{CpuReplayError, TraceEvent, head, replay};
+use weir_sched::cpu::{CoreConfig, CpuReservation, Ppm, Stats};
 use weir_units::Nanos;
 
 /// Full cores under all that the guarantee allows.
@@ -24,7 +24,7 @@ fn plans() -> impl Strategy<Value = Plan> {
     (any::<u64>(), core, 1..12_u64, 0..4_u64, any::<bool>(), any::<bool>(), 0..=100_u64).prop_map(
         |(seed, (blocking, cap), reserved, best_effort, steady, debits, taken)| Plan {
             seed,
-            told: Config { blocking: Nanos(blocking), cap: Ppm(cap), ..Config::default() },
+            told: CoreConfig { blocking: Nanos(blocking), cap: Ppm(cap), ..CoreConfig::default() },
             blocking,
             taken,
             reserved,
@@ -39,7 +39,7 @@ fn plans() -> impl Strategy<Value = Plan> {
 fn plan(seed: u64) -> Plan {
     Plan {
         seed,
-        told: Config::default(),
+        told: CoreConfig::default(),
         blocking: 100_000,
         taken: 100,
         reserved: 8,
@@ -86,7 +86,7 @@ proptest! {
     fn a_recorded_run_replays_to_the_same_decisions(plan in plans()) {
         let plan = Plan { duration: 30_000_000, best_effort: plan.best_effort.max(1), ..plan };
         let lines = Rc::new(RefCell::new(vec![head(&plan.told)]));
-        let sink = { let lines = Rc::clone(&lines); move |event: Event| lines.borrow_mut().push(event.to_string()) };
+        let sink = { let lines = Rc::clone(&lines); move |event: TraceEvent| lines.borrow_mut().push(event.to_string()) };
         let mut policy = Real::new(plan.told, sink);
         let out = Simulator::run(plan, &mut policy);
         let mut lines = lines.borrow().clone();
@@ -96,11 +96,11 @@ proptest! {
         let place = lines.iter().rposition(|line| line.contains("-> run")).expect("somebody ran");
         lines[place].push('0');
         let replayed = replay(lines.iter().map(String::as_str));
-        prop_assert_eq!(replayed.map(|core| core.totals()), Err(ReplayError::Unreadable { line: place + 1 }));
+        prop_assert_eq!(replayed.map(|core| core.totals()), Err(CpuReplayError::Unreadable { line: place + 1 }));
         lines[place].pop();
         lines[place] = lines[place].replace("-> run ", "-> run 9");
         let replayed = replay(lines.iter().map(String::as_str));
-        let is_there = matches!(replayed, Err(ReplayError::Diverged { line, .. }) if line == place + 1);
+        let is_there = matches!(replayed, Err(CpuReplayError::Diverged { line, .. }) if line == place + 1);
         prop_assert!(is_there);
     }
 }
@@ -122,7 +122,7 @@ fn without_the_scheduler_the_promises_are_broken() {
 #[test]
 fn a_core_that_is_not_told_of_its_blocking_breaks_its_promises() {
     assert!(breaks(|seed| {
-        let told = Config { blocking: Nanos(10_000), ..plan(seed).told };
+        let told = CoreConfig { blocking: Nanos(10_000), ..plan(seed).told };
         let plan = Plan { told, blocking: 400_000, ..plan(seed) };
         broken(&plan, &simulated(Plan { told, ..plan }))
     }));
@@ -134,7 +134,7 @@ fn when_more_is_stolen_than_was_kept_back_all_lose_the_same_part_and_it_is_count
         let plan = Plan { taken: 2000, duration: 3_000_000_000, ..plan(seed) };
         let out = simulated(plan);
         let reserved = || out.lives.iter().filter_map(|life| Some((life, life.reservation()?)));
-        let promised = |reservation: &Reservation| {
+        let promised = |reservation: &CpuReservation| {
             reservation.slice.0 as f64 / reservation.period.0 as f64 * out.now as f64
         };
         let parts: Vec<f64> =
@@ -160,7 +160,7 @@ fn a_late_slice_is_given_all_the_same_and_its_period_is_counted_as_missed() {
             continue;
         }
         for (life, stats) in out.lives.iter().zip(&out.stats) {
-            let Some(Reservation { period, slice, .. }) = life.reservation() else { continue };
+            let Some(CpuReservation { period, slice, .. }) = life.reservation() else { continue };
             // Where in a run the stolen time lies is not known to the scheduler: it may count a slice as late that came just in time.
             let late = |before: u64| {
                 let is_late = |n: &u64| life.until(n * period.0 - before) < n * slice.0;

@@ -1,7 +1,8 @@
 //! More packets than a core can handle, in simulated time.
 
 use weir_sched::cpu::{
-    Config, Core, Decision, Load, Outcome, Overload, Reservation, Share, Terms, VpId, Weight,
+    Core, CoreConfig, CpuDecision, CpuReservation, CpuTerms, Overload, Placement, QueueLoad, RunOutcome,
+    VpId, Weight,
 };
 use weir_units::Nanos;
 
@@ -11,7 +12,7 @@ const PACKET: u64 = 5_000;
 
 struct Reader {
     vp: VpId,
-    load: Load,
+    load: QueueLoad,
     /// Time between two packets, and the time of the next one.
     every: u64,
     next: u64,
@@ -24,16 +25,16 @@ struct Reader {
 fn readers(core: &mut Core, parts: &[(u8, u64, Option<u64>)]) -> Vec<Reader> {
     let reader = |&(priority, every, reserved): &(u8, u64, Option<u64>)| {
         let share = match reserved {
-            Some(slice) => Share::Reserved(Reservation {
+            Some(slice) => Placement::Reserved(CpuReservation {
                 period: Nanos(10_000_000),
                 slice: Nanos(slice * 1000),
                 spare: None,
             }),
-            None => Share::BestEffort(Weight::USUAL),
+            None => Placement::BestEffort(Weight::USUAL),
         };
-        let vp = core.create(Terms { share, overrun: Nanos(0) }, Nanos(0)).unwrap();
+        let vp = core.create(CpuTerms { share, overrun: Nanos(0) }, Nanos(0)).unwrap();
         let is_best_effort = reserved.is_none();
-        let load = Load { priority, filled: 0, shares: is_best_effort, is_best_effort };
+        let load = QueueLoad { priority, filled: 0, shares: is_best_effort, is_best_effort };
         Reader { vp, load, every, next: 0, waiting: 0, seen: 0, lost: 0 }
     };
     parts.iter().map(reader).collect()
@@ -41,7 +42,7 @@ fn readers(core: &mut Core, parts: &[(u8, u64, Option<u64>)]) -> Vec<Reader> {
 
 /// Three seconds of it, with shedding or without.
 fn run(parts: &[(u8, u64, Option<u64>)], sheds: bool) -> Vec<Reader> {
-    let mut core = Core::new(Config::default());
+    let mut core = Core::new(CoreConfig::default());
     let mut readers = readers(&mut core, parts);
     let (mut overload, mut now) = (Overload::default(), 0);
     while now < 3_000_000_000 {
@@ -59,17 +60,17 @@ fn run(parts: &[(u8, u64, Option<u64>)], sheds: bool) -> Vec<Reader> {
             }
         }
         match core.next(Nanos(now)) {
-            Decision::Run { vp, budget, .. } => {
+            CpuDecision::Run { vp, budget, .. } => {
                 let reader = readers.iter_mut().find(|reader| reader.vp == vp).unwrap();
                 let packets = (budget.0 / PACKET).clamp(1, reader.waiting.max(1)).min(reader.waiting);
                 reader.waiting -= packets;
                 reader.seen += packets;
                 let used = packets * PACKET;
                 now += used;
-                let outcome = if reader.waiting == 0 { Outcome::Idle } else { Outcome::Ready };
+                let outcome = if reader.waiting == 0 { RunOutcome::Idle } else { RunOutcome::Ready };
                 core.charge(Nanos(used), Nanos(now), outcome).unwrap();
             }
-            Decision::Idle { until } => {
+            CpuDecision::Idle { until } => {
                 let next = readers.iter().map(|reader| reader.next).min().unwrap();
                 now = until.map_or(next, |until| until.0.min(next)).max(now + 1);
             }
@@ -77,7 +78,7 @@ fn run(parts: &[(u8, u64, Option<u64>)], sheds: bool) -> Vec<Reader> {
         for reader in &mut readers {
             reader.load.filled = u32::try_from(reader.waiting * 1000 / CAPACITY).unwrap();
         }
-        let loads: Vec<Load> = readers.iter().map(|reader| reader.load).collect();
+        let loads: Vec<QueueLoad> = readers.iter().map(|reader| reader.load).collect();
         if sheds {
             overload.look(&loads);
         }

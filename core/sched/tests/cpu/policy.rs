@@ -1,17 +1,19 @@
 //! Who decides in the simulator: the scheduler, or what it has to be better than.
 
-use weir_sched::cpu::trace::{Event, Traced};
-use weir_sched::cpu::{Account, Config, Debt, Decision, Outcome, Refusal, Stats, Terms, VpId};
+use weir_sched::cpu::trace::{TraceEvent, Traced};
+use weir_sched::cpu::{
+    Charged, CoreConfig, CpuDecision, CpuTerms, Debt, ReservationRefusal, RunOutcome, Stats, VpId,
+};
 use weir_units::Nanos;
 
 /// What the simulator asks of a scheduler. Virtual processors have the names that the scheduler gives them.
 pub trait Policy {
-    fn create(&mut self, terms: Terms, now: Nanos) -> Result<VpId, Refusal>;
-    fn change(&mut self, vp: VpId, terms: Terms, now: Nanos) -> Result<(), Refusal>;
+    fn create(&mut self, terms: CpuTerms, now: Nanos) -> Result<VpId, ReservationRefusal>;
+    fn change(&mut self, vp: VpId, terms: CpuTerms, now: Nanos) -> Result<(), ReservationRefusal>;
     fn close(&mut self, vp: VpId, now: Nanos) -> Stats;
     fn wake(&mut self, vp: VpId, now: Nanos);
-    fn next(&mut self, now: Nanos) -> Decision;
-    fn charge(&mut self, used: Nanos, now: Nanos, outcome: Outcome);
+    fn next(&mut self, now: Nanos) -> CpuDecision;
+    fn charge(&mut self, used: Nanos, now: Nanos, outcome: RunOutcome);
     /// Work that was done elsewhere: how much of it is missing here.
     fn debit(&mut self, vp: VpId, used: Nanos, debt: Debt, now: Nanos) -> Nanos;
     fn stats(&self, vp: VpId) -> Stats;
@@ -20,20 +22,20 @@ pub trait Policy {
 
 /// The scheduler that is tested, with a record of all that it is told.
 pub struct Real {
-    pub core: Traced<Box<dyn FnMut(Event)>>,
+    pub core: Traced<Box<dyn FnMut(TraceEvent)>>,
 }
 
 impl Real {
-    pub fn new(config: Config, sink: impl FnMut(Event) + 'static) -> Real {
+    pub fn new(config: CoreConfig, sink: impl FnMut(TraceEvent) + 'static) -> Real {
         Real { core: Traced::new(config, Box::new(sink)) }
     }
 }
 
 impl Policy for Real {
-    fn create(&mut self, terms: Terms, now: Nanos) -> Result<VpId, Refusal> {
+    fn create(&mut self, terms: CpuTerms, now: Nanos) -> Result<VpId, ReservationRefusal> {
         self.core.create(terms, now)
     }
-    fn change(&mut self, vp: VpId, terms: Terms, now: Nanos) -> Result<(), Refusal> {
+    fn change(&mut self, vp: VpId, terms: CpuTerms, now: Nanos) -> Result<(), ReservationRefusal> {
         self.core.change(vp, terms, now)
     }
     fn close(&mut self, vp: VpId, now: Nanos) -> Stats {
@@ -42,10 +44,10 @@ impl Policy for Real {
     fn wake(&mut self, vp: VpId, now: Nanos) {
         self.core.wake(vp, now).expect("it is there");
     }
-    fn next(&mut self, now: Nanos) -> Decision {
+    fn next(&mut self, now: Nanos) -> CpuDecision {
         self.core.next(now)
     }
-    fn charge(&mut self, used: Nanos, now: Nanos, outcome: Outcome) {
+    fn charge(&mut self, used: Nanos, now: Nanos, outcome: RunOutcome) {
         self.core.charge(used, now, outcome).expect("it runs");
     }
     fn debit(&mut self, vp: VpId, used: Nanos, debt: Debt, now: Nanos) -> Nanos {
@@ -67,16 +69,16 @@ pub struct RoundRobin {
 }
 
 impl RoundRobin {
-    pub fn new(config: Config) -> RoundRobin {
+    pub fn new(config: CoreConfig) -> RoundRobin {
         RoundRobin { admits: Real::new(config, |_| ()), blocking: config.blocking, awake: Default::default() }
     }
 }
 
 impl Policy for RoundRobin {
-    fn create(&mut self, terms: Terms, now: Nanos) -> Result<VpId, Refusal> {
+    fn create(&mut self, terms: CpuTerms, now: Nanos) -> Result<VpId, ReservationRefusal> {
         self.admits.create(terms, now)
     }
-    fn change(&mut self, vp: VpId, terms: Terms, now: Nanos) -> Result<(), Refusal> {
+    fn change(&mut self, vp: VpId, terms: CpuTerms, now: Nanos) -> Result<(), ReservationRefusal> {
         self.admits.change(vp, terms, now)
     }
     fn close(&mut self, vp: VpId, now: Nanos) -> Stats {
@@ -88,15 +90,15 @@ impl Policy for RoundRobin {
             self.awake.push_back(vp);
         }
     }
-    fn next(&mut self, _: Nanos) -> Decision {
+    fn next(&mut self, _: Nanos) -> CpuDecision {
         match self.awake.front() {
-            Some(&vp) => Decision::Run { vp, budget: self.blocking, account: Account::Spare },
-            None => Decision::Idle { until: None },
+            Some(&vp) => CpuDecision::Run { vp, budget: self.blocking, account: Charged::Spare },
+            None => CpuDecision::Idle { until: None },
         }
     }
-    fn charge(&mut self, _: Nanos, _: Nanos, outcome: Outcome) {
+    fn charge(&mut self, _: Nanos, _: Nanos, outcome: RunOutcome) {
         let ran = self.awake.pop_front().expect("it runs");
-        if outcome != Outcome::Idle {
+        if outcome != RunOutcome::Idle {
             self.awake.push_back(ran);
         }
     }

@@ -3,17 +3,20 @@
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::rc::Rc;
-use weir_sched::cpu::trace::{Event, Traced, head, replay};
-use weir_sched::cpu::{Config, Decision, Outcome, Refusal, Reservation, Share, Terms, VpId, Weight};
+use weir_sched::cpu::trace::{TraceEvent, Traced, head, replay};
+use weir_sched::cpu::{
+    CoreConfig, CpuDecision, CpuReservation, CpuTerms, Placement, ReservationRefusal, RunOutcome, VpId,
+    Weight,
+};
 use weir_units::Nanos;
 
-fn terms() -> impl Strategy<Value = Terms> {
+fn terms() -> impl Strategy<Value = CpuTerms> {
     let reserved = (1..40u64, 1..60u64, 0..20_000u64).prop_map(|(period, percent, overrun)| {
         let (period, slice) = (period * 1_000_000, period * 10_000 * percent);
-        let reservation = Reservation { period: Nanos(period), slice: Nanos(slice), spare: None };
-        Terms { share: Share::Reserved(reservation), overrun: Nanos(overrun) }
+        let reservation = CpuReservation { period: Nanos(period), slice: Nanos(slice), spare: None };
+        CpuTerms { share: Placement::Reserved(reservation), overrun: Nanos(overrun) }
     });
-    let best_effort = Terms { share: Share::BestEffort(Weight::USUAL), overrun: Nanos(0) };
+    let best_effort = CpuTerms { share: Placement::BestEffort(Weight::USUAL), overrun: Nanos(0) };
     prop_oneof![5 => reserved, 1 => Just(best_effort)]
 }
 
@@ -21,7 +24,7 @@ fn terms() -> impl Strategy<Value = Terms> {
 #[derive(Clone, Debug)]
 enum Fate {
     Stays,
-    Changes(Terms),
+    Changes(CpuTerms),
     Yields,
     Closes,
 }
@@ -36,13 +39,15 @@ fn fate() -> impl Strategy<Value = Fate> {
 }
 
 /// Runs the next virtual processor for all of its budget.
-fn step(core: &mut Traced<impl FnMut(Event)>, now: &mut Nanos) {
+fn step(core: &mut Traced<impl FnMut(TraceEvent)>, now: &mut Nanos) {
     match core.next(*now) {
-        Decision::Run { budget, .. } => {
+        CpuDecision::Run { budget, .. } => {
             now.0 += budget.0;
-            core.charge(budget, *now, Outcome::Ready).unwrap();
+            core.charge(budget, *now, RunOutcome::Ready).unwrap();
         }
-        Decision::Idle { until } => now.0 = until.map_or(now.0 + 1_000_000, |until| until.0.max(now.0 + 1)),
+        CpuDecision::Idle { until } => {
+            now.0 = until.map_or(now.0 + 1_000_000, |until| until.0.max(now.0 + 1))
+        }
     }
 }
 
@@ -54,7 +59,7 @@ proptest! {
         greedy in terms(),
         runs in 0..50_000_000u64,
     ) {
-        let config = Config::default();
+        let config = CoreConfig::default();
         let lines = Rc::new(RefCell::new(vec![head(&config)]));
         let sink = Rc::clone(&lines);
         let mut core = Traced::new(config, move |event| sink.borrow_mut().push(event.to_string()));
@@ -73,14 +78,14 @@ proptest! {
         for (vp, _) in closed.collect::<Vec<_>>() {
             core.close(*vp, now).unwrap();
         }
-        let spare = Terms { share: Share::BestEffort(Weight::USUAL), overrun: Nanos(0) };
+        let spare = CpuTerms { share: Placement::BestEffort(Weight::USUAL), overrun: Nanos(0) };
         let gone: Vec<VpId> =
             there.iter().filter(|(_, fate)| matches!(fate, Fate::Yields)).map(|(vp, _)| *vp).collect();
         let changes = there.iter().filter_map(|(vp, fate)| match fate {
             Fate::Changes(terms) => Some((Some(*vp), *terms)),
             _ => None,
         });
-        let wanted: Vec<(Option<VpId>, Terms)> = changes.chain(new.into_iter().map(|it| (None, it))).collect();
+        let wanted: Vec<(Option<VpId>, CpuTerms)> = changes.chain(new.into_iter().map(|it| (None, it))).collect();
         prop_assume!(core.core().fits(&gone, &wanted).is_ok());
         for vp in gone {
             core.change(vp, spare, now).unwrap();
@@ -90,7 +95,7 @@ proptest! {
             let vp = vp.unwrap_or_else(|| core.create(spare, now).unwrap());
             match core.change(vp, terms, now) {
                 Ok(()) => {}
-                Err(Refusal::NoRoom { .. }) => pledged.push((core.pledge(vp, terms, now).unwrap(), vp, terms)),
+                Err(ReservationRefusal::NoRoom { .. }) => pledged.push((core.pledge(vp, terms, now).unwrap(), vp, terms)),
                 Err(other) => prop_assert!(false, "{other}"),
             }
         }

@@ -7,7 +7,8 @@ use crate::cpu::policy::Policy;
 use crate::cpu::random::Random;
 use std::collections::BTreeMap;
 use weir_sched::cpu::{
-    Account, Config, Debt, Decision, Outcome, Refusal, Reservation, Share, Stats, Terms, VpId, Weight,
+    Charged, CoreConfig, CpuDecision, CpuReservation, CpuTerms, Debt, Placement, ReservationRefusal,
+    RunOutcome, Stats, VpId, Weight,
 };
 use weir_units::Nanos;
 
@@ -19,7 +20,7 @@ pub const PERIOD_MIN: u64 = 1_000_000;
 pub struct Plan {
     pub seed: u64,
     /// What the scheduler is told.
-    pub told: Config,
+    pub told: CoreConfig,
     /// How long runs and late wake-ups really may take.
     pub blocking: u64,
     /// How much of the allowance for deciding and stolen time is taken, in percent: more than 100 breaks the conditions of the guarantee.
@@ -48,7 +49,7 @@ pub struct Busy {
 #[derive(Clone, Debug)]
 pub struct Life {
     pub vp: VpId,
-    pub terms: Terms,
+    pub terms: CpuTerms,
     pub busy: Vec<Busy>,
     /// When it was on the CPU: from, to, and how much until then in total.
     pub got: Vec<(u64, u64, u64)>,
@@ -94,10 +95,10 @@ impl Life {
         paid(owed, at.saturating_sub(since))
     }
 
-    pub fn reservation(&self) -> Option<Reservation> {
+    pub fn reservation(&self) -> Option<CpuReservation> {
         match self.terms.share {
-            Share::Reserved(reservation) => Some(reservation),
-            Share::BestEffort(_) => None,
+            Placement::Reserved(reservation) => Some(reservation),
+            Placement::BestEffort(_) => None,
         }
     }
 }
@@ -164,7 +165,7 @@ impl<'a, P: Policy> Simulator<'a, P> {
         for _ in 0..plan.best_effort {
             let weight = Weight::new(u32::try_from(simulator.random.within(1, 400)).unwrap()).unwrap();
             let overrun = simulator.any_overrun();
-            simulator.create(Terms { share: Share::BestEffort(weight), overrun });
+            simulator.create(CpuTerms { share: Placement::BestEffort(weight), overrun });
         }
         while simulator.now < plan.duration {
             simulator.step();
@@ -187,8 +188,8 @@ impl<'a, P: Policy> Simulator<'a, P> {
             self.arrive(vp, work);
         }
         match self.policy.next(Nanos(self.now)) {
-            Decision::Run { vp, budget, account } => self.perform(vp, budget.0, account),
-            Decision::Idle { until } => {
+            CpuDecision::Run { vp, budget, account } => self.perform(vp, budget.0, account),
+            CpuDecision::Idle { until } => {
                 let next_work = self.coming.first_key_value().map(|((at, _), _)| *at);
                 let until = until.map(|until| until.0);
                 let wanted = until.into_iter().chain(next_work).min().unwrap_or(self.plan.duration);
@@ -229,14 +230,14 @@ impl<'a, P: Policy> Simulator<'a, P> {
         }
     }
 
-    fn perform(&mut self, vp: VpId, budget: u64, account: Account) {
+    fn perform(&mut self, vp: VpId, budget: u64, account: Charged) {
         let actor = self.actors.get_mut(&vp).expect("only who is there runs");
         let Life { terms, .. } = self.out.lives[actor.life];
         // A batch may be short of its budget; what cannot be cut to fit takes more.
         let wanted = match self.random.within(0, 9) {
             0 => self.random.within(1, budget.max(1)),
             1..6 => budget + self.random.within(0, terms.overrun.0),
-            6 if account == Account::Spare => self.plan.blocking,
+            6 if account == Charged::Spare => self.plan.blocking,
             6 => budget + terms.overrun.0,
             _ => budget,
         };
@@ -252,7 +253,7 @@ impl<'a, P: Policy> Simulator<'a, P> {
         let life = &mut self.out.lives[actor.life];
         let before = life.got.last().map_or(0, |(.., total)| *total);
         life.got.push((from, from + used, before + used));
-        let outcome = if is_done { Outcome::Idle } else { Outcome::Ready };
+        let outcome = if is_done { RunOutcome::Idle } else { RunOutcome::Ready };
         self.policy.charge(Nanos(used), Nanos(self.now), outcome);
         if is_done {
             let gap = match self.random.within(0, 2) {
@@ -285,7 +286,7 @@ impl<'a, P: Policy> Simulator<'a, P> {
         Nanos(self.random.within(0, self.plan.told.blocking.0 / 4))
     }
 
-    fn any_reservation(&mut self) -> Terms {
+    fn any_reservation(&mut self) -> CpuTerms {
         let period = match self.random.within(0, 2) {
             0 => PERIOD_MIN,
             1 => self.random.within(PERIOD_MIN, 3 * PERIOD_MIN),
@@ -294,14 +295,14 @@ impl<'a, P: Policy> Simulator<'a, P> {
         let slice = self.random.within(1000, period / 2);
         let spare =
             Weight::new(u32::try_from(self.random.within(1, 400)).unwrap()).filter(|_| self.random.one_in(3));
-        let share = Share::Reserved(Reservation { period: Nanos(period), slice: Nanos(slice), spare });
-        Terms { share, overrun: self.any_overrun() }
+        let share = Placement::Reserved(CpuReservation { period: Nanos(period), slice: Nanos(slice), spare });
+        CpuTerms { share, overrun: self.any_overrun() }
     }
 
-    fn some_work(&mut self, terms: &Terms) -> u64 {
+    fn some_work(&mut self, terms: &CpuTerms) -> u64 {
         let usual = match terms.share {
-            Share::Reserved(reservation) => reservation.slice.0,
-            Share::BestEffort(_) => 100_000,
+            Placement::Reserved(reservation) => reservation.slice.0,
+            Placement::BestEffort(_) => 100_000,
         };
         let most = if self.random.one_in(2) { usual } else { usual * 20 };
         self.random.within(1, most)
@@ -310,19 +311,21 @@ impl<'a, P: Policy> Simulator<'a, P> {
     /// Asks for terms, and where there is no room for them for as much as there is: the core is to be as full as it may be.
     fn asking<T>(
         &mut self,
-        terms: Terms,
-        ask: impl Fn(&mut P, Terms, Nanos) -> Result<T, Refusal>,
-    ) -> Option<(T, Terms)> {
+        terms: CpuTerms,
+        ask: impl Fn(&mut P, CpuTerms, Nanos) -> Result<T, ReservationRefusal>,
+    ) -> Option<(T, CpuTerms)> {
         match ask(self.policy, terms, Nanos(self.now)) {
             Ok(answer) => Some((answer, terms)),
-            Err(Refusal::NoRoom { largest, .. }) => {
+            Err(ReservationRefusal::NoRoom { largest, .. }) => {
                 self.out.refused += 1;
-                let Share::Reserved(reservation) = terms.share else { panic!("best effort needs no room") };
+                let Placement::Reserved(reservation) = terms.share else {
+                    panic!("best effort needs no room")
+                };
                 if largest.0 == 0 {
                     return None;
                 }
-                let share = Share::Reserved(Reservation { slice: largest, ..reservation });
-                let terms = Terms { share, ..terms };
+                let share = Placement::Reserved(CpuReservation { slice: largest, ..reservation });
+                let terms = CpuTerms { share, ..terms };
                 let answer =
                     ask(self.policy, terms, Nanos(self.now)).expect("a refusal says what there is room for");
                 Some((answer, terms))
@@ -331,11 +334,11 @@ impl<'a, P: Policy> Simulator<'a, P> {
         }
     }
 
-    fn create(&mut self, terms: Terms) {
+    fn create(&mut self, terms: CpuTerms) {
         let Some((vp, terms)) = self.asking(terms, |policy, terms, now| policy.create(terms, now)) else {
             return;
         };
-        let is_best_effort = matches!(terms.share, Share::BestEffort(_));
+        let is_best_effort = matches!(terms.share, Placement::BestEffort(_));
         let greedy = self.plan.steady || is_best_effort || self.random.one_in(2);
         let life = self.born(vp, terms, greedy);
         let actor = Actor { life, work: 0, greedy, busy_since: None, slept_at: 0 };
@@ -349,7 +352,7 @@ impl<'a, P: Policy> Simulator<'a, P> {
         }
     }
 
-    fn born(&mut self, vp: VpId, terms: Terms, greedy: bool) -> usize {
+    fn born(&mut self, vp: VpId, terms: CpuTerms, greedy: bool) -> usize {
         let (begin, end) = (self.now, u64::MAX);
         let (busy, got, debits) = (Vec::new(), Vec::new(), Vec::new());
         self.out.lives.push(Life { vp, terms, busy, got, debits, greedy, begin, end });
@@ -416,7 +419,7 @@ impl<'a, P: Policy> Simulator<'a, P> {
     }
 
     /// Under new terms it is a new life, which begins when the old terms have ended at the latest.
-    fn change(&mut self, vp: VpId, terms: Terms) {
+    fn change(&mut self, vp: VpId, terms: CpuTerms) {
         let Some(((), terms)) = self.asking(terms, |policy, terms, now| policy.change(vp, terms, now)) else {
             return;
         };
@@ -429,7 +432,7 @@ impl<'a, P: Policy> Simulator<'a, P> {
         let owed = u64::from(self.plan.debits);
         let over = reservation.period.0 * (1 + owed + old.terms.overrun.0.div_ceil(reservation.slice.0));
         // What it owes under the old terms is paid under the new ones.
-        let Share::Reserved(new) = terms.share else { panic!("reservations stay reservations") };
+        let Placement::Reserved(new) = terms.share else { panic!("reservations stay reservations") };
         let most = owed * (3 * reservation.slice.0 + old.owed(self.now));
         let over = over + owed * new.period.0 * (1 + most.div_ceil(new.slice.0));
         let (greedy, begin) = (old.greedy, old.begin);

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use weir_sched::cpu::{
-    Account, Config, Core, Debt, Decision, Depth, Outcome, Pools, Ppm, Refusal, Reservation, Share, Terms,
-    VpId, Weight, Work,
+    Charged, Core, CoreConfig, CpuDecision, CpuReservation, CpuTerms, Debt, Depth, Placement, Pools, Ppm,
+    ReservationRefusal, RunOutcome, VcpuWork, VpId, Weight,
 };
 use weir_units::Nanos;
 
@@ -17,11 +17,11 @@ struct Machine {
 }
 
 impl Machine {
-    fn new(config: Config) -> Machine {
+    fn new(config: CoreConfig) -> Machine {
         Machine { core: Core::new(config), now: 0, got: BTreeMap::new() }
     }
 
-    fn create(&mut self, terms: Terms) -> Result<VpId, Refusal> {
+    fn create(&mut self, terms: CpuTerms) -> Result<VpId, ReservationRefusal> {
         let vp = self.core.create(terms, Nanos(self.now))?;
         self.core.wake(vp, Nanos(self.now))?;
         Ok(vp)
@@ -32,38 +32,39 @@ impl Machine {
         let before = self.got.clone();
         while self.now < end {
             match self.core.next(Nanos(self.now)) {
-                Decision::Run { vp, budget, .. } => {
+                CpuDecision::Run { vp, budget, .. } => {
                     let used = budget.0.min(piece).min(end - self.now);
                     self.now += used;
                     *self.got.entry(vp).or_default() += used;
-                    self.core.charge(Nanos(used), Nanos(self.now), Outcome::Ready).unwrap();
+                    self.core.charge(Nanos(used), Nanos(self.now), RunOutcome::Ready).unwrap();
                 }
-                Decision::Idle { until } => self.now = until.map_or(end, |until| until.0.min(end)),
+                CpuDecision::Idle { until } => self.now = until.map_or(end, |until| until.0.min(end)),
             }
         }
         self.got.iter().map(|(vp, got)| (*vp, got - before.get(vp).unwrap_or(&0))).collect()
     }
 }
 
-fn reserved(period: u64, slice: u64) -> Terms {
-    let share = Share::Reserved(Reservation { period: Nanos(period), slice: Nanos(slice), spare: None });
-    Terms { share, overrun: Nanos(0) }
+fn reserved(period: u64, slice: u64) -> CpuTerms {
+    let share =
+        Placement::Reserved(CpuReservation { period: Nanos(period), slice: Nanos(slice), spare: None });
+    CpuTerms { share, overrun: Nanos(0) }
 }
 
-fn taking_spare(period: u64, slice: u64, weight: u32) -> Terms {
+fn taking_spare(period: u64, slice: u64, weight: u32) -> CpuTerms {
     let spare = Weight::new(weight);
-    let share = Share::Reserved(Reservation { period: Nanos(period), slice: Nanos(slice), spare });
-    Terms { share, overrun: Nanos(0) }
+    let share = Placement::Reserved(CpuReservation { period: Nanos(period), slice: Nanos(slice), spare });
+    CpuTerms { share, overrun: Nanos(0) }
 }
 
-fn best_effort(weight: u32) -> Terms {
-    Terms { share: Share::BestEffort(Weight::new(weight).unwrap()), overrun: Nanos(0) }
+fn best_effort(weight: u32) -> CpuTerms {
+    CpuTerms { share: Placement::BestEffort(Weight::new(weight).unwrap()), overrun: Nanos(0) }
 }
 
 /// Figure 11 of "The price of safety in an active network".
 #[test]
 fn each_of_four_gets_its_share_in_every_period_and_best_effort_the_rest() {
-    let mut machine = Machine::new(Config::default());
+    let mut machine = Machine::new(CoreConfig::default());
     let a = machine.create(best_effort(100)).unwrap();
     let mut shares = Vec::new();
     for percent in [10, 20, 30] {
@@ -83,7 +84,7 @@ fn each_of_four_gets_its_share_in_every_period_and_best_effort_the_rest() {
 
 #[test]
 fn a_share_is_changed_while_it_runs_and_holds_from_the_next_period_on() {
-    let mut machine = Machine::new(Config { blocking: Nanos(50_000), ..Config::default() });
+    let mut machine = Machine::new(CoreConfig { blocking: Nanos(50_000), ..CoreConfig::default() });
     let rest = machine.create(best_effort(1)).unwrap();
     let other = machine.create(reserved(6 * MS, 6 * MS / 5)).unwrap();
     let vp = machine.create(reserved(6 * MS, 6 * MS / 4)).unwrap();
@@ -105,7 +106,7 @@ fn a_share_is_changed_while_it_runs_and_holds_from_the_next_period_on() {
         percent = next;
     }
     let too_much = machine.core.change(vp, reserved(6 * MS, 6 * MS * 7 / 10), Nanos(machine.now));
-    let Err(Refusal::NoRoom { largest, .. }) = too_much else { panic!("{too_much:?}") };
+    let Err(ReservationRefusal::NoRoom { largest, .. }) = too_much else { panic!("{too_much:?}") };
     // 90 % less 20 %, less 50 us of 6 ms.
     assert!(largest.0.abs_diff(6 * MS * 7 / 10 - 50_000) <= 1, "{largest}");
     assert_eq!(machine.core.terms(vp), Some(reserved(6 * MS, 6 * MS / 4)), "a refusal changes nothing");
@@ -119,24 +120,24 @@ fn a_share_is_changed_while_it_runs_and_holds_from_the_next_period_on() {
 
 #[test]
 fn what_was_promised_to_one_that_is_closed_is_free_when_its_period_has_ended() {
-    let mut machine = Machine::new(Config::default());
+    let mut machine = Machine::new(CoreConfig::default());
     let vp = machine.create(reserved(10 * MS, 5 * MS)).unwrap();
     machine.run_until(5 * MS, 100_000);
     let stats = machine.core.close(vp, Nanos(5 * MS)).unwrap();
     assert_eq!((stats.reserved, stats.periods, stats.periods_served), (Nanos(5 * MS), 1, 1));
     machine.now = 10 * MS - 1;
-    assert!(matches!(machine.create(reserved(10 * MS, 5 * MS)), Err(Refusal::NoRoom { .. })));
+    assert!(matches!(machine.create(reserved(10 * MS, 5 * MS)), Err(ReservationRefusal::NoRoom { .. })));
     machine.now = 10 * MS;
     let next = machine.create(reserved(10 * MS, 5 * MS)).unwrap();
     assert_ne!(vp, next);
-    assert_eq!(machine.core.wake(vp, Nanos(machine.now)), Err(Refusal::Unknown(vp)));
-    assert_eq!(machine.core.close(vp, Nanos(machine.now)), Err(Refusal::Unknown(vp)));
+    assert_eq!(machine.core.wake(vp, Nanos(machine.now)), Err(ReservationRefusal::Unknown(vp)));
+    assert_eq!(machine.core.close(vp, Nanos(machine.now)), Err(ReservationRefusal::Unknown(vp)));
     assert_eq!(machine.core.totals().reserved, Nanos(5 * MS), "what it used stays counted");
 }
 
 #[test]
 fn nobody_saves_up_for_later_nor_pays_for_having_been_alone() {
-    let mut machine = Machine::new(Config::default());
+    let mut machine = Machine::new(CoreConfig::default());
     let first = machine.create(best_effort(100)).unwrap();
     let greedy = machine.create(taking_spare(10 * MS, MS, 100)).unwrap();
     machine.run_until(1000 * MS, 100_000);
@@ -162,7 +163,7 @@ fn nobody_saves_up_for_later_nor_pays_for_having_been_alone() {
 
 #[test]
 fn one_that_wakes_up_with_little_time_left_does_not_make_another_late() {
-    let mut machine = Machine::new(Config { blocking: Nanos(400_000), ..Config::default() });
+    let mut machine = Machine::new(CoreConfig { blocking: Nanos(400_000), ..CoreConfig::default() });
     let slow = machine.create(reserved(10 * MS, 4_050_000)).unwrap();
     let fast = machine.core.create(reserved(MS, 450_000), Nanos(0)).unwrap();
     let rest = machine.core.create(best_effort(1), Nanos(0)).unwrap();
@@ -173,36 +174,37 @@ fn one_that_wakes_up_with_little_time_left_does_not_make_another_late() {
     machine.core.wake(rest, Nanos(machine.now)).unwrap();
     machine.run_until(9_100_000, 400_000);
     let decision = machine.core.next(Nanos(machine.now));
-    assert_eq!(decision, Decision::Run { vp: rest, budget: Nanos(400_000), account: Account::Spare });
+    assert_eq!(decision, CpuDecision::Run { vp: rest, budget: Nanos(400_000), account: Charged::Spare });
     machine.core.wake(slow, Nanos(machine.now)).unwrap();
     machine.core.wake(fast, Nanos(machine.now)).unwrap();
     assert_eq!(machine.core.next(Nanos(machine.now)), decision, "the same until it is charged");
     machine.now += 400_000;
-    machine.core.charge(Nanos(400_000), Nanos(machine.now), Outcome::Ready).unwrap();
+    machine.core.charge(Nanos(400_000), Nanos(machine.now), RunOutcome::Ready).unwrap();
     let got = machine.run_until(10_100_000, 400_000);
     assert_eq!(got[&fast], 450_000);
 }
 
 #[test]
 fn work_that_comes_while_a_run_ends_is_not_forgotten() {
-    let mut machine = Machine::new(Config::default());
+    let mut machine = Machine::new(CoreConfig::default());
     let vp = machine.create(reserved(10 * MS, MS)).unwrap();
-    let run = Decision::Run { vp, budget: Nanos(100_000), account: Account::Reserved };
+    let run = CpuDecision::Run { vp, budget: Nanos(100_000), account: Charged::Reserved };
     assert_eq!(machine.core.next(Nanos(0)), run);
-    assert_eq!(machine.core.close(vp, Nanos(0)), Err(Refusal::Running(vp)));
+    assert_eq!(machine.core.close(vp, Nanos(0)), Err(ReservationRefusal::Running(vp)));
     machine.core.wake(vp, Nanos(1000)).unwrap();
-    machine.core.charge(Nanos(100_000), Nanos(150_000), Outcome::Idle).unwrap();
+    machine.core.charge(Nanos(100_000), Nanos(150_000), RunOutcome::Idle).unwrap();
     assert_eq!(machine.core.next(Nanos(150_000)), run);
-    machine.core.charge(Nanos(100_000), Nanos(250_000), Outcome::Idle).unwrap();
-    assert_eq!(machine.core.next(Nanos(250_000)), Decision::Idle { until: None });
-    assert!(machine.core.charge(Nanos(1), Nanos(250_000), Outcome::Idle).is_err(), "nothing runs");
+    machine.core.charge(Nanos(100_000), Nanos(250_000), RunOutcome::Idle).unwrap();
+    assert_eq!(machine.core.next(Nanos(250_000)), CpuDecision::Idle { until: None });
+    assert!(machine.core.charge(Nanos(1), Nanos(250_000), RunOutcome::Idle).is_err(), "nothing runs");
     let stats = machine.core.stats(vp).unwrap();
     assert_eq!((stats.reserved, stats.stolen, stats.runs), (Nanos(200_000), Nanos(50_000), 2));
 }
 
 #[test]
 fn terms_that_cannot_be_kept_say_why() {
-    let mut machine = Machine::new(Config { blocking: Nanos(1000), cap: Ppm::ONE, ..Config::default() });
+    let mut machine =
+        Machine::new(CoreConfig { blocking: Nanos(1000), cap: Ppm::ONE, ..CoreConfig::default() });
     let mut refusal = |terms| machine.create(terms).unwrap_err().to_string();
     assert_eq!(
         refusal(reserved(4 * MS, 4 * MS)),
@@ -215,20 +217,20 @@ fn terms_that_cannot_be_kept_say_why() {
         "a period of 0 ns cannot be kept; it is longer than 0 ns and at most 60 s"
     );
     assert_eq!(
-        refusal(Terms { overrun: Nanos(1000), ..reserved(MS, 1) }),
+        refusal(CpuTerms { overrun: Nanos(1000), ..reserved(MS, 1) }),
         "a run that may take 1 us more than it is given does not fit into the blocking time of 1 us"
     );
 }
 
 #[test]
 fn an_overrun_of_any_size_is_paid_back_and_disturbs_nobody_for_long() {
-    let mut machine = Machine::new(Config::default());
+    let mut machine = Machine::new(CoreConfig::default());
     let (bad, good) =
         (machine.create(reserved(4 * MS, MS)).unwrap(), machine.create(reserved(4 * MS, MS)).unwrap());
-    let Decision::Run { vp, .. } = machine.core.next(Nanos(0)) else { panic!("somebody has work") };
+    let CpuDecision::Run { vp, .. } = machine.core.next(Nanos(0)) else { panic!("somebody has work") };
     assert_eq!(vp, bad);
     // Fifty periods' slices in one run that nothing stopped.
-    machine.core.charge(Nanos(50 * MS), Nanos(50 * MS), Outcome::Ready).unwrap();
+    machine.core.charge(Nanos(50 * MS), Nanos(50 * MS), RunOutcome::Ready).unwrap();
     machine.now = 50 * MS;
     let got = machine.run_until(202 * MS, 100_000);
     assert_eq!(got.get(&bad), None, "it has had all that was for it until 200 ms and more");
@@ -242,7 +244,7 @@ fn an_overrun_of_any_size_is_paid_back_and_disturbs_nobody_for_long() {
 
 #[test]
 fn a_call_that_is_longer_than_its_slice_is_resumed_in_the_next_period_and_holds_up_only_its_own_pool() {
-    let mut core = Core::new(Config::default());
+    let mut core = Core::new(CoreConfig::default());
     let vp = core.create(reserved(10 * MS, MS), Nanos(0)).unwrap();
     let mut pools = Pools::default();
     let (calls, packets) = (Depth { events: 4, concurrency: 1 }, Depth { events: 100, concurrency: 1 });
@@ -255,18 +257,18 @@ fn a_call_that_is_longer_than_its_slice_is_resumed_in_the_next_period_and_holds_
     let (mut now, mut rest, mut done) = (0, BTreeMap::new(), Vec::new());
     while pools.has_work() {
         let budget = match core.next(Nanos(now)) {
-            Decision::Run { budget, .. } => budget.0,
-            Decision::Idle { until } => {
+            CpuDecision::Run { budget, .. } => budget.0,
+            CpuDecision::Idle { until } => {
                 now = until.unwrap().0;
                 continue;
             }
         };
         let thread = match pools.take().unwrap() {
-            Work::Begin { thread, event } => {
+            VcpuWork::Begin { thread, event } => {
                 assert_eq!(rest.insert(thread, event), None, "no event is on a thread that is in use");
                 thread
             }
-            Work::Resume(thread) => thread,
+            VcpuWork::Resume(thread) => thread,
         };
         let left = rest.get_mut(&thread).unwrap();
         let used = budget.min(*left);
@@ -274,12 +276,12 @@ fn a_call_that_is_longer_than_its_slice_is_resumed_in_the_next_period_and_holds_
         now += used;
         let outcome = if *left > 0 {
             assert!(pools.suspend(thread, Nanos(used)));
-            Outcome::Suspended
+            RunOutcome::Suspended
         } else {
             rest.remove(&thread);
             done.push((thread.pool, now));
             assert!(pools.done(thread, Nanos(used)));
-            if pools.has_work() { Outcome::Ready } else { Outcome::Idle }
+            if pools.has_work() { RunOutcome::Ready } else { RunOutcome::Idle }
         };
         core.charge(Nanos(used), Nanos(now), outcome).unwrap();
     }
@@ -294,7 +296,7 @@ fn a_call_that_is_longer_than_its_slice_is_resumed_in_the_next_period_and_holds_
 
 #[test]
 fn a_core_that_stood_still_goes_on_as_if_nothing_had_been() {
-    let mut machine = Machine::new(Config::default());
+    let mut machine = Machine::new(CoreConfig::default());
     let busy = machine.create(reserved(4 * MS, MS)).unwrap();
     let quiet = machine.core.create(reserved(4 * MS, 2 * MS), Nanos(0)).unwrap();
     machine.run_until(101 * MS, 100_000);
@@ -315,7 +317,7 @@ fn a_core_that_stood_still_goes_on_as_if_nothing_had_been() {
 
 #[test]
 fn what_others_worked_for_one_is_taken_from_its_next_slices_and_nobody_elses() {
-    let mut machine = Machine::new(Config::default());
+    let mut machine = Machine::new(CoreConfig::default());
     let (a, b) = (
         machine.create(reserved(10 * MS, 2 * MS)).unwrap(),
         machine.create(reserved(10 * MS, 2 * MS)).unwrap(),
@@ -332,7 +334,7 @@ fn what_others_worked_for_one_is_taken_from_its_next_slices_and_nobody_elses() {
     // It is not billed as time that it had.
     assert_eq!(machine.core.stats(a).unwrap().used(), Nanos(machine.got[&a]));
     // Whoever shares the rest is behind the others by what was done for it.
-    let mut machine = Machine::new(Config::default());
+    let mut machine = Machine::new(CoreConfig::default());
     let (c, d) = (machine.create(best_effort(100)).unwrap(), machine.create(best_effort(100)).unwrap());
     machine.core.debit(c, Nanos(4 * MS), Debt::Agreed, Nanos(0)).unwrap();
     let got = machine.run_until(20 * MS, 20_000);
@@ -340,16 +342,16 @@ fn what_others_worked_for_one_is_taken_from_its_next_slices_and_nobody_elses() {
     assert!(apart <= 2 * 20_000, "{got:?}");
     machine.core.close(d, Nanos(machine.now)).unwrap();
     let debit = machine.core.debit(d, Nanos(1), Debt::Agreed, Nanos(machine.now));
-    assert_eq!(debit, Err(Refusal::Unknown(d)));
+    assert_eq!(debit, Err(ReservationRefusal::Unknown(d)));
 }
 
 #[test]
 fn those_with_work_use_the_core_up_and_those_without_never_run() {
-    let mut machine = Machine::new(Config { cap: Ppm(950_000), ..Config::default() });
+    let mut machine = Machine::new(CoreConfig { cap: Ppm(950_000), ..CoreConfig::default() });
     let terms = |number: u64| {
         let spare = Weight::new(100).filter(|_| number.is_multiple_of(2));
         let (period, slice) = (Nanos(10 * MS + number * 7919 % (10 * MS)), Nanos(10 * MS / 1010 * 9 / 10));
-        Terms { share: Share::Reserved(Reservation { period, slice, spare }), overrun: Nanos(0) }
+        CpuTerms { share: Placement::Reserved(CpuReservation { period, slice, spare }), overrun: Nanos(0) }
     };
     let busy: Vec<VpId> = (0..10).map(|number| machine.create(terms(number)).unwrap()).collect();
     let idle: Vec<VpId> =

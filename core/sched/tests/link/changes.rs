@@ -6,7 +6,8 @@ use crate::link::properties::{FRAME_MAX, QUEUE};
 use crate::link::simulator::{Event, Log, run};
 use proptest::prelude::*;
 use weir_sched::link::{
-    Cap, ChannelTerms, ConfigError, Decision, Framing, Link, LinkConfig, RateRefused, Refused, Reservation,
+    Cap, ChannelRefused, ChannelTerms, Framing, LinkConfigError, LinkDecision, LinkReservation,
+    LinkScheduler, LinkSchedulerConfig, RateRefused,
 };
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
@@ -14,13 +15,13 @@ const LINK: u64 = 100_000_000;
 const MILLISECOND: u64 = 1_000_000;
 
 fn even(permille: u64, weight: u16) -> ChannelTerms {
-    let reservation = Reservation::rate(BitsPerSecond(LINK / 1_000 * permille));
+    let reservation = LinkReservation::rate(BitsPerSecond(LINK / 1_000 * permille));
     ChannelTerms { reservation, cap: None, weight: weight.max(u16::from(permille == 0)), queue: QUEUE }
 }
 
 fn in_period(permille: u64, micros: u64, weight: u16) -> ChannelTerms {
     let bytes = LINK / 1_000 * permille / 8 * micros / 1_000_000;
-    let reservation = Reservation::per_period(Bytes(bytes), Nanos(micros * 1_000));
+    let reservation = LinkReservation::per_period(Bytes(bytes), Nanos(micros * 1_000));
     ChannelTerms { reservation, ..even(0, weight.max(1)) }
 }
 
@@ -84,7 +85,7 @@ proptest! {
         };
         let mut events = vec![(0, Event::Terms { who: 0, terms: Some(terms) }), (0, Event::Greedy { who: 0, length })];
         events.extend(others(&changes, &lengths));
-        let mut weir = Weir::new(LinkConfig::ethernet(BitsPerSecond(LINK)));
+        let mut weir = Weir::new(LinkSchedulerConfig::ethernet(BitsPerSecond(LINK)));
         let log = run(&mut weir, &events, 150 * MILLISECOND);
         let own = u64::from(Framing::ETHERNET.on_wire(length));
         prop_assert_eq!(judge::lag(&log.sent, 0, rate, longest(), rate_limit(micros, rate).max(own)), Ok(()));
@@ -112,7 +113,7 @@ proptest! {
         let mut events = vec![(0, Event::Terms { who: 0, terms: Some(terms) }), (0, Event::Greedy { who: 0, length })];
         events.extend(others(&changes, &lengths));
         events.extend(rates.iter().map(|(at, permille)| (at * 1_000, Event::Rate(LINK / 1_000 * permille))));
-        let mut weir = Weir::new(LinkConfig::ethernet(BitsPerSecond(LINK)));
+        let mut weir = Weir::new(LinkSchedulerConfig::ethernet(BitsPerSecond(LINK)));
         let log = run(&mut weir, &events, 150 * MILLISECOND);
         let accepted = (0..events.len()).filter(|event| !log.refused.contains(event));
         let lowest = accepted.filter_map(|event| if let Event::Rate(rate) = events[event].1 { Some(rate) } else { None }).min();
@@ -127,9 +128,12 @@ proptest! {
 /// frame under way takes its time at the new rate.
 #[test]
 fn a_rate_is_changed_as_far_as_promises_allow() {
-    let config = LinkConfig { framing: Framing::NONE, ..LinkConfig::ethernet(BitsPerSecond(8_000_000)) };
-    let mut link = Link::new(config).expect("a link");
-    let rate = |link: &mut Link<u32>, rate: u64, reservable: u64, now: u64| {
+    let config = LinkSchedulerConfig {
+        framing: Framing::NONE,
+        ..LinkSchedulerConfig::ethernet(BitsPerSecond(8_000_000))
+    };
+    let mut link = LinkScheduler::new(config).expect("a link");
+    let rate = |link: &mut LinkScheduler<u32>, rate: u64, reservable: u64, now: u64| {
         link.set_rate(BitsPerSecond(rate), BitsPerSecond(reservable), Nanos(now))
     };
     let terms = ChannelTerms { weight: 1, ..even(50, 0) };
@@ -143,8 +147,8 @@ fn a_rate_is_changed_as_far_as_promises_allow() {
         })
     };
     assert_eq!(rate(&mut link, 8_000_000, 4_000_000, 0), promised(5_000_000, 0, 0));
-    assert_eq!(rate(&mut link, 0, 0, 0), Err(ConfigError::NoRate.into()));
-    let over = ConfigError::ReservableOverRate { reservable: BitsPerSecond(2), rate: BitsPerSecond(1) };
+    assert_eq!(rate(&mut link, 0, 0, 0), Err(LinkConfigError::NoRate.into()));
+    let over = LinkConfigError::ReservableOverRate { reservable: BitsPerSecond(2), rate: BitsPerSecond(1) };
     assert_eq!(rate(&mut link, 1, 2, 0), Err(over.into()));
     assert_eq!(link.config().rate, BitsPerSecond(8_000_000), "nothing has changed");
 
@@ -152,14 +156,14 @@ fn a_rate_is_changed_as_far_as_promises_allow() {
     for packet in 0..2 {
         assert_eq!(link.enqueue(id, packet, 1_000, Nanos(0)), Ok(()));
     }
-    assert!(matches!(link.next(Nanos(0)), Decision::Send { .. }));
+    assert!(matches!(link.next(Nanos(0)), LinkDecision::Send { .. }));
     assert_eq!(link.change(id, even(25, 1), Nanos(500_000)), Ok(()));
     // The second is queued, so it keeps its place: as long is the rest of the old rate taken.
     assert_eq!(rate(&mut link, 4_000_000, 4_000_000, 500_000), promised(2_500_000, 2_500_000, 3_200_000));
     assert_eq!(rate(&mut link, 5_000_000, 5_000_000, 500_000), Ok(()));
-    assert_eq!(link.next(Nanos(500_000)), Decision::Wait { until: Nanos(500_000 + 800_000) });
+    assert_eq!(link.next(Nanos(500_000)), LinkDecision::Wait { until: Nanos(500_000 + 800_000) });
     assert_eq!(rate(&mut link, 10_000_000, 5_000_000, 700_000), Ok(()));
-    assert_eq!(link.next(Nanos(700_000)), Decision::Wait { until: Nanos(700_000 + 300_000) });
+    assert_eq!(link.next(Nanos(700_000)), LinkDecision::Wait { until: Nanos(700_000 + 300_000) });
     assert_eq!(link.left(Nanos(3_200_000)), BitsPerSecond(2_500_000));
     assert_eq!(rate(&mut link, 4_000_000, 4_000_000, 3_200_000), Ok(()));
     assert_eq!(
@@ -179,7 +183,7 @@ fn reopening_gives_no_credit() {
     let victim = even(500, 0);
     let burst = in_period(500, 20_000, 0);
     let burst = ChannelTerms { weight: 0, ..burst };
-    let mut weir = Weir::new(LinkConfig::ethernet(BitsPerSecond(LINK)));
+    let mut weir = Weir::new(LinkSchedulerConfig::ethernet(BitsPerSecond(LINK)));
     let mut events = vec![
         (0, Event::Terms { who: 0, terms: Some(victim) }),
         (0, Event::Greedy { who: 0, length: FRAME_MAX }),
@@ -219,7 +223,7 @@ fn a_lifted_cap_leaves_no_credit() {
         (0, Event::Greedy { who: 0, length: 1 }),
     ];
     events.extend(others(&changes, &[1_232]));
-    let mut weir = Weir::new(LinkConfig::ethernet(BitsPerSecond(LINK)));
+    let mut weir = Weir::new(LinkSchedulerConfig::ethernet(BitsPerSecond(LINK)));
     let log = run(&mut weir, &events, 150 * MILLISECOND);
     let rate = Fraction::of_rate(LINK / 1_000 * 50);
     assert_eq!(judge::delay(&log.sent, 0, rate, Fraction::of_rate(LINK), longest()), Ok(()));
@@ -228,10 +232,10 @@ fn a_lifted_cap_leaves_no_credit() {
 /// What is left, to the bit; and when what was given up comes back.
 #[test]
 fn a_refusal_says_what_is_left() {
-    let mut link = Link::new(LinkConfig::ethernet(BitsPerSecond(LINK))).expect("a link");
+    let mut link = LinkScheduler::new(LinkSchedulerConfig::ethernet(BitsPerSecond(LINK))).expect("a link");
     let id = link.open(even(600, 0), Nanos(0)).expect("60 %");
     let over = |held, until| {
-        Err(Refused::OverReserved {
+        Err(ChannelRefused::OverReserved {
             wanted: BitsPerSecond(50_000_000),
             left: BitsPerSecond(40_000_000),
             held: BitsPerSecond(held),
@@ -241,17 +245,17 @@ fn a_refusal_says_what_is_left() {
     assert_eq!(link.open(even(500, 0), Nanos(0)), over(0, 0));
     // 1,538 bytes at 60 Mbit/s are 205,066.7 ns: one packet is under way, its clock ahead.
     assert!(link.enqueue(id, 0, FRAME_MAX, Nanos(0)).is_ok());
-    assert!(matches!(link.next(Nanos(0)), Decision::Send { .. }));
+    assert!(matches!(link.next(Nanos(0)), LinkDecision::Send { .. }));
     assert_eq!(link.change(id, even(300, 0), Nanos(0)), Ok(()));
     assert_eq!(link.open(even(500, 0), Nanos(1)), over(30_000_000, 205_067));
     assert!(link.open(even(500, 0), Nanos(205_067)).is_ok());
     assert_eq!(link.left(Nanos(205_067)), BitsPerSecond(20_000_000));
     let capped = ChannelTerms { cap: Cap::strict(BitsPerSecond(1_000)), ..even(1, 0) };
     let refused =
-        Refused::CapUnderReservation { reserved: BitsPerSecond(100_000), cap: BitsPerSecond(1_000) };
+        ChannelRefused::CapUnderReservation { reserved: BitsPerSecond(100_000), cap: BitsPerSecond(1_000) };
     assert_eq!(link.open(capped, Nanos(0)), Err(refused));
     let nothing = ChannelTerms { reservation: None, weight: 0, ..capped };
-    assert_eq!(link.open(nothing, Nanos(0)), Err(Refused::NeitherReservationNorWeight));
+    assert_eq!(link.open(nothing, Nanos(0)), Err(ChannelRefused::NeitherReservationNorWeight));
 }
 
 /// Bytes that `who` began from `from` on, up to `until`.
@@ -264,7 +268,7 @@ fn begun(log: &Log, who: usize, from: u64, until: u64) -> u64 {
 #[test]
 fn a_new_rate_holds_at_once() {
     for (old, new) in [(1, 500), (500, 100), (250, 650), (0, 400), (400, 0)] {
-        let mut weir = Weir::new(LinkConfig::ethernet(BitsPerSecond(LINK)));
+        let mut weir = Weir::new(LinkSchedulerConfig::ethernet(BitsPerSecond(LINK)));
         let changed = 50 * MILLISECOND;
         let events = [
             (0, Event::Terms { who: 0, terms: Some(ChannelTerms { weight: 1, ..even(old, 1) }) }),

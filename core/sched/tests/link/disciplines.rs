@@ -2,18 +2,20 @@
 
 use crate::link::simulator::{Discipline, Step};
 use std::collections::{BTreeMap, VecDeque};
-use weir_sched::link::{ChannelId, ChannelTerms, Class, Decision, Link, LinkConfig};
+use weir_sched::link::{
+    ChannelId, ChannelTerms, LinkClass, LinkDecision, LinkScheduler, LinkSchedulerConfig,
+};
 use weir_units::{BitsPerSecond, Nanos};
 
 /// The scheduler under test. Packets are the times at which they arrived.
 pub struct Weir {
-    pub link: Link<u64>,
+    pub link: LinkScheduler<u64>,
     pub ids: BTreeMap<usize, ChannelId>,
 }
 
 impl Weir {
-    pub fn new(config: LinkConfig) -> Weir {
-        Weir { link: Link::new(config).expect("a link"), ids: BTreeMap::new() }
+    pub fn new(config: LinkSchedulerConfig) -> Weir {
+        Weir { link: LinkScheduler::new(config).expect("a link"), ids: BTreeMap::new() }
     }
 }
 
@@ -24,13 +26,13 @@ impl Discipline for Weir {
 
     fn next(&mut self, now: u64) -> Step {
         match self.link.next(Nanos(now)) {
-            Decision::Send { channel, packet, length, class } => {
+            LinkDecision::Send { channel, packet, length, class } => {
                 let who = self.ids.iter().find(|(_, id)| **id == channel).map(|(who, _)| *who);
                 let who = who.expect("an open channel");
-                Step::Send { who, arrived: packet, length, reserved: class == Class::Reserved }
+                Step::Send { who, arrived: packet, length, reserved: class == LinkClass::Reserved }
             }
-            Decision::Wait { until } => Step::Wait(until.0),
-            Decision::Idle => Step::Idle,
+            LinkDecision::Wait { until } => Step::Wait(until.0),
+            LinkDecision::Idle => Step::Idle,
         }
     }
 
@@ -57,7 +59,7 @@ impl Discipline for Weir {
 /// First come first served, or (`turns`) one packet of each channel in turn.
 pub struct Plain {
     pub turns: bool,
-    config: LinkConfig,
+    config: LinkSchedulerConfig,
     queues: BTreeMap<usize, VecDeque<(u64, u64, u32)>>,
     arrivals: u64,
     last: usize,
@@ -65,7 +67,7 @@ pub struct Plain {
 }
 
 impl Plain {
-    pub fn new(config: LinkConfig, turns: bool) -> Plain {
+    pub fn new(config: LinkSchedulerConfig, turns: bool) -> Plain {
         Plain { turns, config, queues: BTreeMap::new(), arrivals: 0, last: 0, free: 0 }
     }
 }

@@ -5,19 +5,19 @@ use crate::link::judge;
 use crate::link::properties::QUEUE;
 use crate::link::simulator::{Discipline, Event, Log, run};
 use std::ops::Range;
-use weir_sched::link::{Cap, ChannelTerms, LinkConfig, Reservation};
+use weir_sched::link::{Cap, ChannelTerms, LinkReservation, LinkSchedulerConfig};
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
 const LINK: BitsPerSecond = BitsPerSecond(100_000_000);
 const SECOND: u64 = 1_000_000_000;
 const LENGTH: u32 = 1_514;
 
-fn terms(reservation: Option<Reservation>, weight: u16) -> ChannelTerms {
+fn terms(reservation: Option<LinkReservation>, weight: u16) -> ChannelTerms {
     ChannelTerms { reservation, cap: None, weight, queue: QUEUE }
 }
 
-fn megabits(rate: u64) -> Option<Reservation> {
-    Reservation::rate(BitsPerSecond(rate * 1_000_000))
+fn megabits(rate: u64) -> Option<LinkReservation> {
+    LinkReservation::rate(BitsPerSecond(rate * 1_000_000))
 }
 
 /// At `at` milliseconds.
@@ -42,7 +42,7 @@ fn figure_12(discipline: &mut dyn Discipline) -> Result<(), String> {
     const D: usize = 0;
     const E: usize = 1;
     const F: usize = 2;
-    let slice = Reservation::slice(Nanos(2_000_000), Nanos(6_000_000), LINK);
+    let slice = LinkReservation::slice(Nanos(2_000_000), Nanos(6_000_000), LINK);
     let mut events = vec![
         at(0, Event::Terms { who: D, terms: Some(terms(None, 1)) }),
         at(0, Event::Terms { who: E, terms: Some(terms(slice, 0)) }),
@@ -78,7 +78,7 @@ fn figure_12(discipline: &mut dyn Discipline) -> Result<(), String> {
 
 #[test]
 fn price_of_safety_12() {
-    let config = LinkConfig::ethernet(LINK);
+    let config = LinkSchedulerConfig::ethernet(LINK);
     assert_eq!(figure_12(&mut Weir::new(config)), Ok(()));
     for turns in [false, true] {
         assert!(figure_12(&mut Plain::new(config, turns)).is_err(), "in turns: {turns}");
@@ -90,7 +90,7 @@ fn figure_6(discipline: &mut dyn Discipline) -> Result<(), String> {
     const A: usize = 0;
     const B: usize = 1;
     const C: usize = 2;
-    let config = LinkConfig::ethernet(LINK);
+    let config = LinkSchedulerConfig::ethernet(LINK);
     let burst = Bytes(2 * u64::from(config.framing.on_wire(config.frame_max)));
     let both = |rate: u64| {
         // A weight too, so that it is the cap that holds them.
@@ -133,7 +133,7 @@ fn figure_6(discipline: &mut dyn Discipline) -> Result<(), String> {
 
 #[test]
 fn sqosh_6() {
-    let config = LinkConfig::ethernet(LINK);
+    let config = LinkSchedulerConfig::ethernet(LINK);
     assert_eq!(figure_6(&mut Weir::new(config)), Ok(()));
     for turns in [false, true] {
         assert!(figure_6(&mut Plain::new(config, turns)).is_err(), "in turns: {turns}");

@@ -4,7 +4,7 @@ use crate::link::disciplines::{Plain, Weir};
 use crate::link::judge::{self, Fraction};
 use crate::link::simulator::{Discipline, Event, Log, run};
 use proptest::prelude::*;
-use weir_sched::link::{Cap, ChannelTerms, Framing, LinkConfig, QueueLimit, Reservation};
+use weir_sched::link::{Cap, ChannelTerms, Framing, LinkReservation, LinkSchedulerConfig, QueueLimit};
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
 pub const QUEUE: QueueLimit = QueueLimit { packets: 10_000, bytes: Bytes(1 << 30) };
@@ -78,20 +78,20 @@ pub fn scene() -> impl Strategy<Value = Scene> {
 }
 
 impl Scene {
-    pub fn config(&self) -> LinkConfig {
-        LinkConfig::ethernet(BitsPerSecond(self.rate))
+    pub fn config(&self) -> LinkSchedulerConfig {
+        LinkSchedulerConfig::ethernet(BitsPerSecond(self.rate))
     }
 
     /// As the scheduler is told, and as the judge is.
-    pub fn reservation(&self, plan: &Plan) -> Option<(Reservation, Fraction, u64)> {
+    pub fn reservation(&self, plan: &Plan) -> Option<(LinkReservation, Fraction, u64)> {
         let rate = self.rate / 1_000 * plan.reserved;
         if plan.period == 0 {
-            let reservation = Reservation::rate(BitsPerSecond(rate))?;
+            let reservation = LinkReservation::rate(BitsPerSecond(rate))?;
             return Some((reservation, Fraction::of_rate(rate), 0));
         }
         let nanos = plan.period * 1_000;
         let bytes = u64::try_from(u128::from(rate) * u128::from(nanos) / 8_000_000_000).expect("bytes");
-        let reservation = Reservation::per_period(Bytes(bytes), Nanos(nanos))?;
+        let reservation = LinkReservation::per_period(Bytes(bytes), Nanos(nanos))?;
         Some((reservation, Fraction { bytes, nanos }, bytes))
     }
 
@@ -193,11 +193,11 @@ proptest! {
     fn the_rest_is_shared_by_weight(
         lengths in prop::collection::vec((1..=FRAME_MAX, 1..2_000u16, 0..200u64), 2..7),
     ) {
-        let config = LinkConfig::ethernet(BitsPerSecond::MEGABIT);
+        let config = LinkSchedulerConfig::ethernet(BitsPerSecond::MEGABIT);
         let mut weir = Weir::new(config);
         let mut events = Vec::new();
         for (who, (length, weight, permille)) in lengths.iter().copied().enumerate() {
-            let reservation = Reservation::rate(BitsPerSecond(permille * 800));
+            let reservation = LinkReservation::rate(BitsPerSecond(permille * 800));
             let terms = ChannelTerms { reservation, cap: None, weight, queue: QUEUE };
             events.push((0, Event::Terms { who, terms: Some(terms) }));
             events.push((0, Event::Greedy { who, length }));

@@ -4,14 +4,18 @@ use crate::link::disciplines::Weir;
 use crate::link::properties::QUEUE;
 use crate::link::simulator::{Event, run};
 use weir_sched::link::{
-    Cap, ChannelTerms, Class, ConfigError, Decision, DropCause, Dropped, Framing, Link, LinkConfig, Pacing,
-    QueueLimit, Reservation,
+    Cap, ChannelTerms, Dropped, Framing, LinkClass, LinkConfigError, LinkDecision, LinkDropCause,
+    LinkReservation, LinkScheduler, LinkSchedulerConfig, Pacing, QueueLimit,
 };
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
 /// 8 Mbit/s, without framing: a byte is a microsecond.
-fn config() -> LinkConfig {
-    LinkConfig { framing: Framing::NONE, frame_max: 1_000, ..LinkConfig::ethernet(BitsPerSecond(8_000_000)) }
+fn config() -> LinkSchedulerConfig {
+    LinkSchedulerConfig {
+        framing: Framing::NONE,
+        frame_max: 1_000,
+        ..LinkSchedulerConfig::ethernet(BitsPerSecond(8_000_000))
+    }
 }
 
 fn best_effort(weight: u16) -> ChannelTerms {
@@ -19,7 +23,7 @@ fn best_effort(weight: u16) -> ChannelTerms {
 }
 
 fn reserved(rate: u64) -> ChannelTerms {
-    ChannelTerms { reservation: Reservation::rate(BitsPerSecond(rate)), ..best_effort(0) }
+    ChannelTerms { reservation: LinkReservation::rate(BitsPerSecond(rate)), ..best_effort(0) }
 }
 
 const MICROS: u64 = 1_000;
@@ -87,8 +91,8 @@ fn who_used_what_was_idle_is_not_punished() {
 /// Up to its limit a channel with a period goes before those without a reservation, at once; then at its rate.
 #[test]
 fn a_period_is_how_much_may_go_at_once() {
-    let reservation = Reservation::per_period(Bytes(3_000), Nanos(10_000 * MICROS));
-    let mut link = Link::new(config()).expect("a link");
+    let reservation = LinkReservation::per_period(Bytes(3_000), Nanos(10_000 * MICROS));
+    let mut link = LinkScheduler::new(config()).expect("a link");
     let greedy = link.open(best_effort(1), Nanos(0)).expect("a channel");
     let bursty = link.open(ChannelTerms { reservation, ..best_effort(0) }, Nanos(0)).expect("a channel");
     for _ in 0..5 {
@@ -99,9 +103,9 @@ fn a_period_is_how_much_may_go_at_once() {
     let mut now = Nanos(0);
     loop {
         match link.next(now) {
-            Decision::Send { packet, .. } => order.push((packet, now.0 / (1_000 * MICROS))),
-            Decision::Wait { until } => now = until,
-            Decision::Idle => break,
+            LinkDecision::Send { packet, .. } => order.push((packet, now.0 / (1_000 * MICROS))),
+            LinkDecision::Wait { until } => now = until,
+            LinkDecision::Idle => break,
         }
     }
     let expected = [
@@ -124,15 +128,15 @@ fn a_period_is_how_much_may_go_at_once() {
 
 #[test]
 fn a_queue_is_bounded_and_what_is_dropped_is_counted() {
-    let mut link = Link::new(config()).expect("a link");
+    let mut link = LinkScheduler::new(config()).expect("a link");
     let queue = QueueLimit { packets: 2, bytes: Bytes(1_500) };
     let id = link.open(ChannelTerms { queue, ..best_effort(1) }, Nanos(0)).expect("a channel");
     let dropped = |cause, packet| Err(Dropped { cause, packet });
     assert_eq!(link.enqueue(id, 'a', 1_000, Nanos(0)), Ok(()));
-    assert_eq!(link.enqueue(id, 'b', 501, Nanos(0)), dropped(DropCause::QueueBytes, 'b'));
+    assert_eq!(link.enqueue(id, 'b', 501, Nanos(0)), dropped(LinkDropCause::QueueBytes, 'b'));
     assert_eq!(link.enqueue(id, 'c', 500, Nanos(0)), Ok(()));
-    assert_eq!(link.enqueue(id, 'd', 1, Nanos(0)), dropped(DropCause::QueuePackets, 'd'));
-    assert_eq!(link.enqueue(id, 'e', 1_001, Nanos(0)), dropped(DropCause::TooLong, 'e'));
+    assert_eq!(link.enqueue(id, 'd', 1, Nanos(0)), dropped(LinkDropCause::QueuePackets, 'd'));
+    assert_eq!(link.enqueue(id, 'e', 1_001, Nanos(0)), dropped(LinkDropCause::TooLong, 'e'));
     let counters = *link.counters(id).expect("a channel");
     let drops = [counters.dropped_queue_bytes, counters.dropped_queue_packets, counters.dropped_too_long];
     assert_eq!(drops.map(|volume| (volume.packets, volume.bytes.0)), [(1, 501), (1, 1), (1, 1_001)]);
@@ -143,17 +147,18 @@ fn a_queue_is_bounded_and_what_is_dropped_is_counted() {
     assert_eq!(link.enqueue(id, 'f', 500, Nanos(0)), Ok(()));
     let closed = link.close(id, Nanos(0)).expect("a channel");
     assert_eq!(closed.unsent, ['a', 'c', 'f'], "what waited is given back");
-    assert_eq!(link.next(Nanos(0)), Decision::Idle);
+    assert_eq!(link.next(Nanos(0)), LinkDecision::Idle);
     let again = link.open(best_effort(1), Nanos(0)).expect("a channel");
     assert_ne!(again, id, "a closed channel's name is not given again");
-    assert_eq!(link.enqueue(id, 'g', 1, Nanos(0)), dropped(DropCause::NoSuchChannel, 'g'));
+    assert_eq!(link.enqueue(id, 'g', 1, Nanos(0)), dropped(LinkDropCause::NoSuchChannel, 'g'));
     assert!(link.close(id, Nanos(0)).is_none() && link.counters(id).is_none());
 }
 
 /// A device that paces is asked whether it has room; the link asks for no time of its own. A cap still does.
 #[test]
 fn the_device_may_pace() {
-    let mut link = Link::new(LinkConfig { pacing: Pacing::Device, ..config() }).expect("a link");
+    let mut link =
+        LinkScheduler::new(LinkSchedulerConfig { pacing: Pacing::Device, ..config() }).expect("a link");
     let free = link.open(best_effort(1), Nanos(0)).expect("a channel");
     let cap = Cap::strict(BitsPerSecond(800_000));
     let capped = link.open(ChannelTerms { cap, ..best_effort(1) }, Nanos(0)).expect("a channel");
@@ -161,10 +166,10 @@ fn the_device_may_pace() {
         assert!(link.enqueue(id, (), 1_000, Nanos(0)).is_ok());
     }
     for channel in [free, capped, free] {
-        let sent = Decision::Send { channel, packet: (), length: 1_000, class: Class::Excess };
+        let sent = LinkDecision::Send { channel, packet: (), length: 1_000, class: LinkClass::Excess };
         assert_eq!(link.next(Nanos(0)), sent);
     }
-    assert_eq!(link.next(Nanos(0)), Decision::Wait { until: Nanos(10_000 * MICROS) });
+    assert_eq!(link.next(Nanos(0)), LinkDecision::Wait { until: Nanos(10_000 * MICROS) });
 }
 
 /// A caller that comes late may make up for it, up to what it is allowed, and never for time in which there was nothing to send.
@@ -172,7 +177,7 @@ fn the_device_may_pace() {
 fn a_late_caller_catches_up() {
     for (catch_up, expected) in [(0, 1), (2_500 * MICROS, 3), (60_000 * MICROS, 5)] {
         let pacing = Pacing::Link { catch_up: Nanos(catch_up) };
-        let mut link = Link::new(LinkConfig { pacing, ..config() }).expect("a link");
+        let mut link = LinkScheduler::new(LinkSchedulerConfig { pacing, ..config() }).expect("a link");
         let id = link.open(best_effort(1), Nanos(0)).expect("a channel");
         let start = 100_000 * MICROS;
         for _ in 0..20 {
@@ -180,7 +185,7 @@ fn a_late_caller_catches_up() {
         }
         let mut at = |now| {
             std::iter::from_fn(|| Some(link.next(Nanos(now))))
-                .take_while(|decision| matches!(decision, Decision::Send { .. }))
+                .take_while(|decision| matches!(decision, LinkDecision::Send { .. }))
                 .count()
         };
         assert_eq!(at(start), 1, "nothing to catch up with");
@@ -190,24 +195,28 @@ fn a_late_caller_catches_up() {
 
 #[test]
 fn a_link_that_cannot_be_is_refused() {
-    let link = |config: LinkConfig| Link::<()>::new(config).err();
-    assert_eq!(link(LinkConfig { rate: BitsPerSecond(0), ..config() }), Some(ConfigError::NoRate));
+    let link = |config: LinkSchedulerConfig| LinkScheduler::<()>::new(config).err();
+    assert_eq!(
+        link(LinkSchedulerConfig { rate: BitsPerSecond(0), ..config() }),
+        Some(LinkConfigError::NoRate)
+    );
     let most = 1 << 20;
     assert_eq!(
-        link(LinkConfig { frame_max: most + 1, ..config() }),
-        Some(ConfigError::FrameTooLong { given: most + 1, most })
+        link(LinkSchedulerConfig { frame_max: most + 1, ..config() }),
+        Some(LinkConfigError::FrameTooLong { given: most + 1, most })
     );
     let most = 1 << 16;
     assert_eq!(
-        link(LinkConfig { channels_max: 0, ..config() }),
-        Some(ConfigError::Channels { given: 0, most })
+        link(LinkSchedulerConfig { channels_max: 0, ..config() }),
+        Some(LinkConfigError::Channels { given: 0, most })
     );
     let (reservable, rate) = (BitsPerSecond(8_000_001), config().rate);
     assert_eq!(
-        link(LinkConfig { reservable, ..config() }),
-        Some(ConfigError::ReservableOverRate { reservable, rate })
+        link(LinkSchedulerConfig { reservable, ..config() }),
+        Some(LinkConfigError::ReservableOverRate { reservable, rate })
     );
-    let mut one = Link::<()>::new(LinkConfig { channels_max: 1, ..config() }).expect("a link");
+    let mut one =
+        LinkScheduler::<()>::new(LinkSchedulerConfig { channels_max: 1, ..config() }).expect("a link");
     let id = one.open(best_effort(1), Nanos(0)).expect("a channel");
     assert!(one.open(best_effort(1), Nanos(0)).is_err());
     assert!(one.close(id, Nanos(0)).is_some() && one.open(best_effort(1), Nanos(0)).is_ok());

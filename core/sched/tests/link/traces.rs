@@ -4,12 +4,12 @@ use crate::link::properties::scene;
 use crate::link::simulator::{Discipline, Event, Step, run};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use weir_sched::link::trace::{Recorder, Replay, ReplayError};
-use weir_sched::link::{ChannelId, ChannelTerms, Class, ConfigError, Decision};
+use weir_sched::link::trace::{LinkReplayError, LinkTraceRecorder, Replay};
+use weir_sched::link::{ChannelId, ChannelTerms, LinkClass, LinkConfigError, LinkDecision};
 use weir_units::{BitsPerSecond, Nanos};
 
 struct Recorded {
-    link: Recorder<u64>,
+    link: LinkTraceRecorder<u64>,
     ids: BTreeMap<usize, ChannelId>,
 }
 
@@ -20,13 +20,13 @@ impl Discipline for Recorded {
 
     fn next(&mut self, now: u64) -> Step {
         match self.link.next(Nanos(now)) {
-            Decision::Send { channel, packet, length, class } => {
+            LinkDecision::Send { channel, packet, length, class } => {
                 let who = self.ids.iter().find(|(_, id)| **id == channel).map(|(who, _)| *who);
-                let reserved = class == Class::Reserved;
+                let reserved = class == LinkClass::Reserved;
                 Step::Send { who: who.expect("a channel"), arrived: packet, length, reserved }
             }
-            Decision::Wait { until } => Step::Wait(until.0),
-            Decision::Idle => Step::Idle,
+            LinkDecision::Wait { until } => Step::Wait(until.0),
+            LinkDecision::Idle => Step::Idle,
         }
     }
 
@@ -50,7 +50,7 @@ impl Discipline for Recorded {
     }
 }
 
-fn replay(trace: &str) -> Result<(), ReplayError> {
+fn replay(trace: &str) -> Result<(), LinkReplayError> {
     let mut replay = Replay::default();
     trace.lines().try_for_each(|line| replay.feed(line))
 }
@@ -61,7 +61,7 @@ proptest! {
     /// Also with changes and closings in the middle; and any decision that is altered is found at its line.
     #[test]
     fn a_recorded_run_replays(scene in scene(), at in 0..60_000_000u64, (first, second) in (0..7usize, 0..7usize), altered in any::<prop::sample::Index>()) {
-        let link = Recorder::new(scene.config()).expect("a link");
+        let link = LinkTraceRecorder::new(scene.config()).expect("a link");
         let mut recorded = Recorded { link, ids: BTreeMap::new() };
         let mut events = scene.events();
         let plan = &scene.channels[second % scene.channels.len()];
@@ -77,7 +77,7 @@ proptest! {
         let sends: Vec<usize> = (0..lines.len()).filter(|line| lines[*line].contains(" > r ") || lines[*line].contains(" > x ")).collect();
         let line = sends[altered.index(sends.len())];
         lines[line] = if lines[line].contains(" > r ") { lines[line].replace(" > r ", " > x ") } else { lines[line].replace(" > x ", " > r ") };
-        let found = matches!(replay(&lines.join("\n")), Err(ReplayError::Differs { line: at, .. }) if at == line + 1);
+        let found = matches!(replay(&lines.join("\n")), Err(LinkReplayError::Differs { line: at, .. }) if at == line + 1);
         prop_assert!(found, "line {} was altered", line + 1);
     }
 
@@ -88,7 +88,7 @@ proptest! {
         for line in lines {
             // Whatever it is: an answer or an error.
             let answer = replay.feed(&line);
-            let is_of_link = matches!(answer, Err(ReplayError::Config { .. }));
+            let is_of_link = matches!(answer, Err(LinkReplayError::Config { .. }));
             prop_assert!(!is_of_link, "{answer:?}");
         }
     }
@@ -100,7 +100,7 @@ fn a_trace_can_be_read() {
 weir-link 1 8000000 8000000 0 1 1000 0 2
 o 0 3000/10000000 -/- 0 10 10000 > 0.0
 ";
-    assert_eq!(replay(trace), Err(ReplayError::Malformed { line: 2 }), "no cap is a single dash");
+    assert_eq!(replay(trace), Err(LinkReplayError::Malformed { line: 2 }), "no cap is a single dash");
     let trace = "\
 weir-link 1 8000000 8000000 0 1 1000 0 2
 o 0 3000/10000000 - 0 10 10000 > 0.0
@@ -127,9 +127,9 @@ c 0 1.0 > -
 e 0 1.0 500 > n
 ";
     assert_eq!(replay(trace), Ok(()));
-    assert_eq!(replay("weir-link 2 1 1 0 1 1 0 1"), Err(ReplayError::Malformed { line: 1 }));
+    assert_eq!(replay("weir-link 2 1 1 0 1 1 0 1"), Err(LinkReplayError::Malformed { line: 1 }));
     assert_eq!(
         replay("weir-link 1 0 0 0 1 1 0 1"),
-        Err(ReplayError::Config { line: 1, error: ConfigError::NoRate })
+        Err(LinkReplayError::Config { line: 1, error: LinkConfigError::NoRate })
     );
 }

@@ -7,7 +7,7 @@ use std::fmt;
 
 /// Which message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Message {
+pub enum HandshakeMessage {
     /// The initiator's first.
     First,
     /// The responder's answer.
@@ -18,7 +18,7 @@ pub enum Message {
     Fourth,
 }
 
-impl fmt::Display for Message {
+impl fmt::Display for HandshakeMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::First => "first",
@@ -36,7 +36,7 @@ pub enum HandshakeError {
     #[error("the {message} message of the handshake has {bytes} bytes, which it never has")]
     Length {
         /// Which.
-        message: Message,
+        message: HandshakeMessage,
         /// How many it has, or says that it has.
         bytes: usize,
     },
@@ -58,15 +58,15 @@ pub enum HandshakeError {
     Chosen(u8),
     /// An X25519 key with which anybody could compute the result.
     #[error("the {0} message of the handshake has a key that makes no secret")]
-    WeakKey(Message),
+    WeakKey(HandshakeMessage),
     /// What was encrypted does not open.
     #[error(
         "the {0} message of the handshake is damaged, or not of this handshake: somebody on the way may be changing it"
     )]
-    Damaged(Message),
+    Damaged(HandshakeMessage),
     /// Its identity is no key.
     #[error("the {0} message of the handshake names an identity that is no key")]
-    NoIdentity(Message),
+    NoIdentity(HandshakeMessage),
     /// The identity did not sign.
     #[error("{key} has not signed this handshake: somebody else is in its place")]
     Signature {

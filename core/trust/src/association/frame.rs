@@ -1,6 +1,6 @@
 //! Messages in a stream of bytes: two bytes of length, and so many bytes of message.
 
-use super::{FIRST_BYTES, FOURTH_BYTES_MAX, HandshakeError, Message, SECOND_BYTES, THIRD_BYTES_MAX};
+use super::{FIRST_BYTES, FOURTH_BYTES_MAX, HandshakeError, HandshakeMessage, SECOND_BYTES, THIRD_BYTES_MAX};
 use std::ops::RangeInclusive;
 
 /// Bytes of the length before a message.
@@ -16,24 +16,24 @@ pub fn framed(message: &[u8]) -> Option<Vec<u8>> {
 ///
 /// # Errors
 /// That message never has so many.
-pub fn length(message: Message, said: [u8; LENGTH_BYTES]) -> Result<usize, HandshakeError> {
+pub fn length(message: HandshakeMessage, said: [u8; LENGTH_BYTES]) -> Result<usize, HandshakeError> {
     let bytes = usize::from(u16::from_be_bytes(said));
     if lengths(message).contains(&bytes) { Ok(bytes) } else { Err(HandshakeError::Length { message, bytes }) }
 }
 
 /// How many bytes a message can have.
-pub(super) fn lengths(message: Message) -> RangeInclusive<usize> {
+pub(super) fn lengths(message: HandshakeMessage) -> RangeInclusive<usize> {
     use super::message::{FOURTH_BYTES_MIN, THIRD_BYTES_MIN};
     match message {
-        Message::First => FIRST_BYTES..=FIRST_BYTES,
-        Message::Second => SECOND_BYTES..=SECOND_BYTES,
-        Message::Third => THIRD_BYTES_MIN..=THIRD_BYTES_MAX,
-        Message::Fourth => FOURTH_BYTES_MIN..=FOURTH_BYTES_MAX,
+        HandshakeMessage::First => FIRST_BYTES..=FIRST_BYTES,
+        HandshakeMessage::Second => SECOND_BYTES..=SECOND_BYTES,
+        HandshakeMessage::Third => THIRD_BYTES_MIN..=THIRD_BYTES_MAX,
+        HandshakeMessage::Fourth => FOURTH_BYTES_MIN..=FOURTH_BYTES_MAX,
     }
 }
 
 /// Refuses a message whose length it never has.
-pub(super) fn check(message: Message, bytes: &[u8]) -> Result<(), HandshakeError> {
+pub(super) fn check(message: HandshakeMessage, bytes: &[u8]) -> Result<(), HandshakeError> {
     let said =
         u16::try_from(bytes.len()).map_err(|_| HandshakeError::Length { message, bytes: bytes.len() })?;
     length(message, said.to_be_bytes()).map(drop)

@@ -1,13 +1,13 @@
 //! The side that connects.
 
-use super::message::{Head, PADDING_BYTES, PAYLOAD_BYTES_MAX};
-use super::statement::{Statement, hash, remote};
+use super::message::{MessageHeader, PADDING_BYTES, PAYLOAD_BYTES_MAX};
+use super::statement::{KeyStatement, hash, remote};
 use super::{
-    Association, CREDENTIALS_BYTES_MAX, FIRST_BYTES, Handshake, HandshakeError, Message, Peer, Role,
-    THIRD_BYTES_MAX, VERSION, frame, noise,
+    Association, CREDENTIALS_BYTES_MAX, FIRST_BYTES, Handshake, HandshakeError, HandshakeMessage,
+    HandshakeRole, Peer, THIRD_BYTES_MAX, VERSION, frame, noise,
 };
 use crate::key::{Identity, PublicKey};
-use crate::transport::{Keys, Kind};
+use crate::transport::{MessageKind, TransportKeys};
 use rand_core::{CryptoRng, RngCore};
 
 /// Has sent the first message, and waits for the second.
@@ -27,7 +27,7 @@ impl Initiator {
         expected: Option<PublicKey>,
         random: &mut (impl RngCore + CryptoRng),
     ) -> Result<(Self, Vec<u8>), HandshakeError> {
-        let head = Head::own();
+        let head = MessageHeader::own();
         let (mut noise, own) = noise::begin(head, true, random)?;
         let mut message = vec![0; FIRST_BYTES + 16];
         message[..head.0.len()].copy_from_slice(&head.0);
@@ -42,7 +42,7 @@ impl Initiator {
     /// # Errors
     /// Anything else. There is no way on then.
     pub fn second(mut self, message: &[u8]) -> Result<Met, HandshakeError> {
-        let which = Message::Second;
+        let which = HandshakeMessage::Second;
         frame::check(which, message)?;
         let (version, message) = message.split_first().ok_or(HandshakeError::Damaged(which))?;
         if *version != VERSION {
@@ -52,7 +52,7 @@ impl Initiator {
         let mut payload = vec![0; message.len()];
         let read = self.noise.read(message, &mut payload).map_err(|error| noise::fault(which, &error))?;
         payload.truncate(read);
-        let (node, signature, _) = Statement::parse(&payload, which)?;
+        let (node, signature, _) = KeyStatement::parse(&payload, which)?;
         // Cheaper than a signature, and the same end.
         if let Some(expected) = self.expected
             && expected != node
@@ -60,7 +60,7 @@ impl Initiator {
             return Err(HandshakeError::Unexpected { expected, found: node });
         }
         let theirs = remote(&self.noise, which)?;
-        Statement::new(Role::Responder, &before, &theirs).verify(node, &signature)?;
+        KeyStatement::new(HandshakeRole::Responder, &before, &theirs).verify(node, &signature)?;
         Ok(Met { noise: self.noise, own: self.own, node })
     }
 }
@@ -91,14 +91,14 @@ impl Met {
         if credentials.len() > CREDENTIALS_BYTES_MAX {
             return Err(HandshakeError::Credentials(credentials.len()));
         }
-        let statement = Statement::new(Role::Initiator, &hash(&self.noise)?, &self.own);
+        let statement = KeyStatement::new(HandshakeRole::Initiator, &hash(&self.noise)?, &self.own);
         let payload = [statement.sign(identity)?.as_slice(), credentials].concat();
         let mut message = vec![0; THIRD_BYTES_MAX];
         let written = self.noise.write(&payload, &mut message);
         message
             .truncate(written.map_err(|_| HandshakeError::Library("the third message cannot be written"))?);
         let binding = hash(&self.noise)?;
-        let keys = Keys::of(self.noise, Role::Initiator)?;
+        let keys = TransportKeys::of(self.noise, HandshakeRole::Initiator)?;
         Ok((Confirming { keys, binding, node: self.node }, message))
     }
 }
@@ -106,7 +106,7 @@ impl Met {
 /// Has sent the third message, and waits to be accepted.
 #[derive(Debug)]
 pub struct Confirming {
-    keys: Keys,
+    keys: TransportKeys,
     binding: [u8; 32],
     node: PublicKey,
 }
@@ -117,11 +117,13 @@ impl Confirming {
     /// # Errors
     /// What came is not from that node. There is no way on then.
     pub fn fourth(mut self, message: &[u8]) -> Result<Association, HandshakeError> {
-        let which = Message::Fourth;
+        let which = HandshakeMessage::Fourth;
         frame::check(which, message)?;
         let mut payload = vec![0; PAYLOAD_BYTES_MAX];
         let opened = self.keys.open_next(message, &mut payload);
-        let Some((Kind::Accepted, credentials)) = opened else { return Err(HandshakeError::Damaged(which)) };
+        let Some((MessageKind::Accepted, credentials)) = opened else {
+            return Err(HandshakeError::Damaged(which));
+        };
         let peer = Peer { key: self.node, credentials: credentials.to_vec() };
         Ok(Association { peer, binding: self.binding, keys: self.keys })
     }

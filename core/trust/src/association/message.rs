@@ -42,9 +42,9 @@ const _: () = assert!(THIRD_BYTES_MAX <= u16::MAX as usize && FIRST_BYTES >= SEC
 
 /// What the first message begins with, in the clear; part of the handshake hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Head(pub(super) [u8; HEAD_BYTES]);
+pub(super) struct MessageHeader(pub(super) [u8; HEAD_BYTES]);
 
-impl Head {
+impl MessageHeader {
     /// That of this weir.
     pub(super) fn own() -> Self {
         let [a, b, c, d] = MAGIC;
@@ -73,6 +73,6 @@ impl Head {
 }
 
 /// What everything that is hashed begins with.
-pub(super) fn prologue(head: Head) -> Vec<u8> {
+pub(super) fn prologue(head: MessageHeader) -> Vec<u8> {
     [b"weir association\0".as_slice(), &head.0].concat()
 }

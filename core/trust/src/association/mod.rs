@@ -43,17 +43,17 @@ mod noise;
 mod responder;
 mod statement;
 
-pub use error::{HandshakeError, Message};
+pub use error::{HandshakeError, HandshakeMessage};
 pub(crate) use handshake::Handshake;
 pub use initiator::{Confirming, Initiator, Met};
 pub use message::{
     CREDENTIALS_BYTES_MAX, FIRST_BYTES, FOURTH_BYTES_MAX, SECOND_BYTES, THIRD_BYTES_MAX, VERSION,
 };
 pub use responder::{Authenticated, Responder, check_first};
-pub use statement::{STATEMENT_BYTES, Signer, Statement, Unsigned};
+pub use statement::{KeyStatement, STATEMENT_BYTES, Signer, Unsigned};
 
 use crate::key::PublicKey;
-use crate::transport::{Keys, SealedDatagrams, SealedStream};
+use crate::transport::{SealedDatagrams, SealedStream, TransportKeys};
 
 /// Whom one has an association with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,14 +66,14 @@ pub struct Peer {
 
 /// Which side one is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
+pub enum HandshakeRole {
     /// Who connects.
     Initiator,
     /// Who is connected to.
     Responder,
 }
 
-impl Role {
+impl HandshakeRole {
     /// The other side's.
     pub fn other(self) -> Self {
         match self {
@@ -88,7 +88,7 @@ impl Role {
 pub struct Association {
     peer: Peer,
     binding: [u8; 32],
-    keys: Keys,
+    keys: TransportKeys,
 }
 
 impl Association {

@@ -2,9 +2,9 @@
 //!
 //! snow's own X25519 takes keys of small order as they come. This one refuses them.
 
-use super::error::{HandshakeError, Message};
+use super::error::{HandshakeError, HandshakeMessage};
 use super::handshake::{ErasedCipher, ErasedHash, Handshake, with_erased_stack};
-use super::message::{Head, prologue};
+use super::message::{MessageHeader, prologue};
 use rand_core::{CryptoRng, RngCore};
 use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
 use snow::resolvers::{CryptoResolver, RingResolver};
@@ -18,7 +18,7 @@ const SECRET_BYTES: usize = 32;
 
 /// A handshake's state with two new keys, and the public one of those that are signed.
 pub(super) fn begin(
-    head: Head,
+    head: MessageHeader,
     is_initiator: bool,
     random: &mut (impl RngCore + CryptoRng),
 ) -> Result<(Handshake, [u8; 32]), HandshakeError> {
@@ -35,7 +35,7 @@ fn blank() -> Result<HandshakeState, HandshakeError> {
 }
 
 fn make(
-    head: Head,
+    head: MessageHeader,
     is_initiator: bool,
     random: &mut (impl RngCore + CryptoRng),
 ) -> Result<(HandshakeState, [u8; 32]), HandshakeError> {
@@ -66,7 +66,7 @@ fn build(
 }
 
 /// What the library says of a message that came.
-pub(super) fn fault(message: Message, error: &snow::Error) -> HandshakeError {
+pub(super) fn fault(message: HandshakeMessage, error: &snow::Error) -> HandshakeError {
     match error {
         snow::Error::Dh => HandshakeError::WeakKey(message),
         _ => HandshakeError::Damaged(message),

@@ -1,12 +1,12 @@
 //! The side that is connected to: it answers strangers, so what it does for them is to be limited before ([`crate::gate`]).
 
-use super::message::{Head, PAYLOAD_BYTES_MAX, VERSION};
-use super::statement::{Signer, Statement, hash, remote};
+use super::message::{MessageHeader, PAYLOAD_BYTES_MAX, VERSION};
+use super::statement::{KeyStatement, Signer, hash, remote};
 use super::{
-    Association, CREDENTIALS_BYTES_MAX, Handshake, HandshakeError, Message, Peer, Role, SECOND_BYTES, frame,
-    noise,
+    Association, CREDENTIALS_BYTES_MAX, Handshake, HandshakeError, HandshakeMessage, HandshakeRole, Peer,
+    SECOND_BYTES, frame, noise,
 };
-use crate::transport::{Keys, Kind};
+use crate::transport::{MessageKind, TransportKeys};
 use rand_core::{CryptoRng, RngCore};
 
 /// Checks what can be checked of a first message without any arithmetic on the curve: its length, its beginning, and the versions that it offers.
@@ -14,9 +14,9 @@ use rand_core::{CryptoRng, RngCore};
 /// # Errors
 /// It is no first message, or of another version.
 pub fn check_first(message: &[u8]) -> Result<(), HandshakeError> {
-    let which = Message::First;
-    let (head, _) =
-        Head::split(message).ok_or(HandshakeError::Length { message: which, bytes: message.len() })?;
+    let which = HandshakeMessage::First;
+    let (head, _) = MessageHeader::split(message)
+        .ok_or(HandshakeError::Length { message: which, bytes: message.len() })?;
     head.choose()?;
     frame::check(which, message)
 }
@@ -30,7 +30,7 @@ pub struct Responder {
 impl Responder {
     /// A stranger's first message has come. The answer is to be sent as it is.
     ///
-    /// Takes four multiplications on the curve and a signature: [`crate::gate::Gate::next`] says when.
+    /// Takes four multiplications on the curve and a signature: [`crate::gate::HandshakeGate::next`] says when.
     ///
     /// # Errors
     /// It is no first message, or of another version; or there is no randomness, or no signature.
@@ -39,16 +39,16 @@ impl Responder {
         message: &[u8],
         random: &mut (impl RngCore + CryptoRng),
     ) -> Result<(Self, Vec<u8>), HandshakeError> {
-        let which = Message::First;
+        let which = HandshakeMessage::First;
         // The head first: another version may have another length.
-        let (head, rest) =
-            Head::split(message).ok_or(HandshakeError::Length { message: which, bytes: message.len() })?;
+        let (head, rest) = MessageHeader::split(message)
+            .ok_or(HandshakeError::Length { message: which, bytes: message.len() })?;
         let version = head.choose()?;
         frame::check(which, message)?;
         let (mut noise, own) = noise::begin(head, false, random)?;
         let mut padding = vec![0; rest.len()];
         noise.read(rest, &mut padding).map_err(|error| noise::fault(which, &error))?;
-        let payload = Statement::new(Role::Responder, &hash(&noise)?, &own).sign(signer)?;
+        let payload = KeyStatement::new(HandshakeRole::Responder, &hash(&noise)?, &own).sign(signer)?;
         let mut answer = vec![version; SECOND_BYTES];
         let written = noise.write(&payload, &mut answer[1..]).map_err(|error| noise::fault(which, &error))?;
         answer.truncate(1 + written);
@@ -61,25 +61,25 @@ impl Responder {
     /// # Errors
     /// Anything else. There is no way on then.
     pub fn third(mut self, message: &[u8]) -> Result<Authenticated, HandshakeError> {
-        let which = Message::Third;
+        let which = HandshakeMessage::Third;
         frame::check(which, message)?;
         let before = hash(&self.noise)?;
         let mut payload = vec![0; message.len().min(PAYLOAD_BYTES_MAX)];
         let read = self.noise.read(message, &mut payload).map_err(|error| noise::fault(which, &error))?;
         payload.truncate(read);
-        let (key, signature, credentials) = Statement::parse(&payload, which)?;
+        let (key, signature, credentials) = KeyStatement::parse(&payload, which)?;
         let theirs = remote(&self.noise, which)?;
-        Statement::new(Role::Initiator, &before, &theirs).verify(key, &signature)?;
+        KeyStatement::new(HandshakeRole::Initiator, &before, &theirs).verify(key, &signature)?;
         let peer = Peer { key, credentials: credentials.to_vec() };
         let binding = hash(&self.noise)?;
-        Ok(Authenticated { keys: Keys::of(self.noise, Role::Responder)?, binding, peer })
+        Ok(Authenticated { keys: TransportKeys::of(self.noise, HandshakeRole::Responder)?, binding, peer })
     }
 }
 
 /// Knows who the peer is. Whether that one may do anything is for whoever reads its credentials; to drop this is to say no.
 #[derive(Debug)]
 pub struct Authenticated {
-    keys: Keys,
+    keys: TransportKeys,
     binding: [u8; 32],
     peer: Peer,
 }
@@ -98,7 +98,7 @@ impl Authenticated {
         if credentials.len() > CREDENTIALS_BYTES_MAX {
             return Err(HandshakeError::Credentials(credentials.len()));
         }
-        let sealed = self.keys.seal_next(Kind::Accepted, credentials);
+        let sealed = self.keys.seal_next(MessageKind::Accepted, credentials);
         let message = sealed.ok_or(HandshakeError::Library("the fourth message cannot be written"))?;
         Ok((Association { peer: self.peer, binding: self.binding, keys: self.keys }, message))
     }

@@ -1,12 +1,12 @@
 //! What an identity signs in a handshake, and how that is carried.
 
 use super::message::VERSION;
-use super::{Handshake, HandshakeError, Message, Role};
-use crate::key::{Context, Identity, PublicKey, Signature};
+use super::{Handshake, HandshakeError, HandshakeMessage, HandshakeRole};
+use crate::key::{Identity, PublicKey, Signature, SignatureContext};
 
-const CONTEXT: Context = Context::new("association");
+const CONTEXT: SignatureContext = SignatureContext::new("association");
 
-/// The length of a [`Statement`].
+/// The length of a [`KeyStatement`].
 pub const STATEMENT_BYTES: usize = 66;
 
 /// "In this version, in this role, in the handshake that has come so far, this X25519 key is mine."
@@ -14,11 +14,11 @@ pub const STATEMENT_BYTES: usize = 66;
 /// This is all that a node's identity ever signs. It is made of its parts and of nothing else, so that whoever is asked for a signature under one
 /// signs nothing that could be taken for anything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Statement([u8; STATEMENT_BYTES]);
+pub struct KeyStatement([u8; STATEMENT_BYTES]);
 
-impl Statement {
+impl KeyStatement {
     /// Of the side that has this role and this key. `handshake` is as it was before the message that carries the statement.
-    pub fn new(role: Role, handshake: &[u8; 32], key: &[u8; 32]) -> Self {
+    pub fn new(role: HandshakeRole, handshake: &[u8; 32], key: &[u8; 32]) -> Self {
         let mut bytes = [0; STATEMENT_BYTES];
         bytes[0] = VERSION;
         bytes[1] = code(role);
@@ -28,7 +28,7 @@ impl Statement {
     }
 
     /// The statement that these bytes are; none where they are none of this version, or of another role.
-    pub fn read(bytes: &[u8], role: Role) -> Option<Self> {
+    pub fn read(bytes: &[u8], role: HandshakeRole) -> Option<Self> {
         let bytes: [u8; STATEMENT_BYTES] = bytes.try_into().ok()?;
         (bytes[0] == VERSION && bytes[1] == code(role)).then_some(Self(bytes))
     }
@@ -47,7 +47,7 @@ impl Statement {
     /// Whose statement the payload of a message says that it is, and the signature, which nobody has checked yet; and what follows them.
     pub(super) fn parse(
         payload: &[u8],
-        message: Message,
+        message: HandshakeMessage,
     ) -> Result<(PublicKey, Signature, &[u8]), HandshakeError> {
         let short = HandshakeError::Length { message, bytes: payload.len() };
         let (key, rest) = payload.split_first_chunk().ok_or_else(|| short.clone())?;
@@ -65,10 +65,10 @@ impl Statement {
     }
 }
 
-fn code(role: Role) -> u8 {
+fn code(role: HandshakeRole) -> u8 {
     match role {
-        Role::Initiator => 1,
-        Role::Responder => 2,
+        HandshakeRole::Initiator => 1,
+        HandshakeRole::Responder => 2,
     }
 }
 
@@ -86,7 +86,7 @@ pub trait Signer {
     ///
     /// # Errors
     /// [`Unsigned`]: there is no handshake then.
-    fn sign_statement(&self, statement: &Statement) -> Result<Signature, Unsigned>;
+    fn sign_statement(&self, statement: &KeyStatement) -> Result<Signature, Unsigned>;
 }
 
 impl Signer for Identity {
@@ -94,7 +94,7 @@ impl Signer for Identity {
         Self::public(self)
     }
 
-    fn sign_statement(&self, statement: &Statement) -> Result<Signature, Unsigned> {
+    fn sign_statement(&self, statement: &KeyStatement) -> Result<Signature, Unsigned> {
         Ok(self.sign(CONTEXT, &statement.0))
     }
 }
@@ -105,7 +105,7 @@ pub(super) fn hash(noise: &Handshake) -> Result<[u8; 32], HandshakeError> {
 }
 
 /// The peer's X25519 key, as the message that was read last brought it.
-pub(super) fn remote(noise: &Handshake, message: Message) -> Result<[u8; 32], HandshakeError> {
+pub(super) fn remote(noise: &Handshake, message: HandshakeMessage) -> Result<[u8; 32], HandshakeError> {
     noise.remote().and_then(|key| key.try_into().ok()).ok_or(HandshakeError::Damaged(message))
 }
 
@@ -115,16 +115,16 @@ mod tests {
 
     #[test]
     fn a_statement_is_read_as_what_it_is_and_nothing_else_is_one() {
-        let own = Statement::new(Role::Responder, &[3; 32], &[4; 32]);
-        assert_eq!(Statement::read(own.as_bytes(), Role::Responder), Some(own));
-        assert_eq!(Statement::read(own.as_bytes(), Role::Initiator), None);
-        assert_eq!(Statement::read(&own.0[..65], Role::Responder), None);
-        assert_eq!(Statement::read(&[own.0.as_slice(), &[0]].concat(), Role::Responder), None);
+        let own = KeyStatement::new(HandshakeRole::Responder, &[3; 32], &[4; 32]);
+        assert_eq!(KeyStatement::read(own.as_bytes(), HandshakeRole::Responder), Some(own));
+        assert_eq!(KeyStatement::read(own.as_bytes(), HandshakeRole::Initiator), None);
+        assert_eq!(KeyStatement::read(&own.0[..65], HandshakeRole::Responder), None);
+        assert_eq!(KeyStatement::read(&[own.0.as_slice(), &[0]].concat(), HandshakeRole::Responder), None);
         for at in 0..2 {
             for value in 0..=u8::MAX {
                 let mut other = own.0;
                 other[at] = value;
-                let read = Statement::read(&other, Role::Responder);
+                let read = KeyStatement::read(&other, HandshakeRole::Responder);
                 assert_eq!(read.is_some(), other == own.0, "byte {at} is {value}");
             }
         }

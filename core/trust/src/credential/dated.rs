@@ -1,6 +1,6 @@
 //! Identifiers with the time at which their credential expires.
 
-use super::{Link, PrefixId, PrefixIdError};
+use super::{ChainBlock, PrefixId, PrefixIdError};
 use crate::grant::Second;
 use std::fmt;
 use std::str::FromStr;
@@ -30,7 +30,7 @@ pub enum DatedIdError {
 
 impl DatedId {
     /// Every link of a chain, root first. A link expires with the first of the blocks up to it.
-    pub fn of_chain(links: &[Link]) -> impl Iterator<Item = Self> + '_ {
+    pub fn of_chain(links: &[ChainBlock]) -> impl Iterator<Item = Self> + '_ {
         links.iter().scan(None, |until: &mut Option<Second>, link| {
             *until = match (*until, link.grant.expires) {
                 (Some(one), Some(other)) => Some(one.min(other)),

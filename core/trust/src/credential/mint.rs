@@ -1,7 +1,7 @@
 //! Making credentials.
 
 use super::template::Contents;
-use super::{BLOCKS_MAX, Credential, Refusal};
+use super::{BLOCKS_MAX, Credential, CredentialRefusal};
 use crate::grant::{Grant, GrantError, Second};
 use crate::key::{Identity, PublicKey};
 use biscuit_auth::builder::{Algorithm, BlockBuilder};
@@ -32,7 +32,7 @@ pub enum MintError {
     },
     /// What was to be passed on, or what would have been made, would be refused everywhere.
     #[error("it would be refused: {0}")]
-    Refused(#[from] Refusal),
+    Refused(#[from] CredentialRefusal),
     /// The library for tokens failed.
     #[error("the token could not be made")]
     Token,
@@ -129,7 +129,7 @@ impl Credential {
             return Err(MintError::NotHolder { holder: *self.claimed_holder(), key: holder.public() });
         }
         if self.links.len() >= BLOCKS_MAX {
-            return Err(Refusal::Blocks(self.links.len() + 1).into());
+            return Err(CredentialRefusal::Blocks(self.links.len() + 1).into());
         }
         self.check_signatures()?;
         let contents = Contents { root: None, holder: next, issued, grant };

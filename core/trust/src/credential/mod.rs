@@ -8,7 +8,7 @@
 //! - [`Credential::mint`] and [`Credential::delegate`] make one; neither asks anybody.
 //! - [`Credential::parse`] reads one: a bounded number of bytes against fixed templates (`template.rs`). Nothing in a token is evaluated, and what is not of one of
 //!   those shapes is refused: rules, checks, scopes, unknown or doubled facts, first-party blocks, other algorithms, other versions.
-//! - [`Credential::verify`] says what it is worth to a peer, at a node, at a time; or gives the [`Refusal`].
+//! - [`Credential::verify`] says what it is worth to a peer, at a node, at a time; or gives the [`CredentialRefusal`].
 //!
 //! A block that asks for more than the one before it gives is refused, not cut down to it: whoever delegates should learn that nobody gets what he wrote, and
 //! whoever holds the credential should be able to go by its last block. What counts is the [meet](crate::grant::Grant::meet) of all blocks all the same.
@@ -24,8 +24,8 @@ mod verify;
 pub use dated::{DatedId, DatedIdError};
 pub use mint::MintError;
 pub use prefix::{PrefixId, PrefixIdError, resource_name};
-pub use refusal::{BlockError, Refusal};
-pub use verify::{Link, Situation, Verified};
+pub use refusal::{BlockError, CredentialRefusal};
+pub use verify::{ChainBlock, Situation, VerifiedCredential};
 
 use crate::base32;
 use crate::grant::Grant;
@@ -45,7 +45,7 @@ const PREFIX: &str = "weir-credential:";
 pub struct Credential {
     bytes: Vec<u8>,
     root: PublicKey,
-    links: Vec<Link>,
+    links: Vec<ChainBlock>,
 }
 
 impl Credential {
@@ -60,7 +60,7 @@ impl Credential {
     }
 
     /// What it says of its chain, from the operator's block on. At least one link; only [`Credential::verify`] shows whether anybody meant it.
-    pub fn claimed_links(&self) -> &[Link] {
+    pub fn claimed_links(&self) -> &[ChainBlock] {
         &self.links
     }
 
@@ -72,36 +72,36 @@ impl Credential {
     /// The grant that all blocks together claim. Only [`Credential::verify`] shows that their holders signed them.
     ///
     /// # Errors
-    /// [`Refusal::Circular`], [`Refusal::OverDelegated`], [`Refusal::Widened`].
-    pub fn claimed_grant(&self) -> Result<Grant, Refusal> {
+    /// [`CredentialRefusal::Circular`], [`CredentialRefusal::OverDelegated`], [`CredentialRefusal::Widened`].
+    pub fn claimed_grant(&self) -> Result<Grant, CredentialRefusal> {
         self.joined()
     }
 
     /// What all blocks together say, or what is wrong with how they follow one another: who holds them, how often, and how much each asks for.
     ///
     /// # Errors
-    /// [`Refusal::Circular`], [`Refusal::OverDelegated`], [`Refusal::Widened`].
-    fn joined(&self) -> Result<Grant, Refusal> {
+    /// [`CredentialRefusal::Circular`], [`CredentialRefusal::OverDelegated`], [`CredentialRefusal::Widened`].
+    fn joined(&self) -> Result<Grant, CredentialRefusal> {
         let mut effective: Option<Grant> = None;
         for (block, link) in self.links.iter().enumerate() {
             let before = self.links.iter().take(block);
             let is_root_again = block > 0 && link.holder == self.root;
             if is_root_again || before.into_iter().any(|before| before.holder == link.holder) {
-                return Err(Refusal::Circular { block, holder: link.holder });
+                return Err(CredentialRefusal::Circular { block, holder: link.holder });
             }
             let joined = match &effective {
                 None => link.grant.clone(),
                 Some(given) => {
-                    let given = given.passed_on().ok_or(Refusal::OverDelegated { block })?;
+                    let given = given.passed_on().ok_or(CredentialRefusal::OverDelegated { block })?;
                     if let Some(excess) = link.grant.excess(&given) {
-                        return Err(Refusal::Widened { block, excess });
+                        return Err(CredentialRefusal::Widened { block, excess });
                     }
                     given.meet(&link.grant)
                 }
             };
             effective = Some(joined);
         }
-        effective.ok_or(Refusal::Blocks(0))
+        effective.ok_or(CredentialRefusal::Blocks(0))
     }
 }
 
@@ -121,15 +121,15 @@ impl fmt::Debug for Credential {
 }
 
 impl FromStr for Credential {
-    type Err = Refusal;
+    type Err = CredentialRefusal;
 
-    fn from_str(text: &str) -> Result<Self, Refusal> {
-        let text = text.trim().strip_prefix(PREFIX).ok_or(Refusal::Text)?;
+    fn from_str(text: &str) -> Result<Self, CredentialRefusal> {
+        let text = text.trim().strip_prefix(PREFIX).ok_or(CredentialRefusal::Text)?;
         // Before anything is made of it.
         let bytes = text.len() / 8 * 5;
         if bytes > CREDENTIAL_BYTES_MAX {
-            return Err(Refusal::TooLong(bytes));
+            return Err(CredentialRefusal::TooLong(bytes));
         }
-        Self::parse(&base32::decode(text).ok_or(Refusal::Text)?)
+        Self::parse(&base32::decode(text).ok_or(CredentialRefusal::Text)?)
     }
 }

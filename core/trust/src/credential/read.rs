@@ -1,7 +1,9 @@
 //! From bytes to a credential, as far as that goes without a key.
 
 use super::template::Contents;
-use super::{BLOCKS_MAX, BlockError, CREDENTIAL_BYTES_MAX, Credential, Link, PrefixId, Refusal};
+use super::{
+    BLOCKS_MAX, BlockError, CREDENTIAL_BYTES_MAX, ChainBlock, Credential, CredentialRefusal, PrefixId,
+};
 use crate::key::PublicKey;
 use biscuit_auth::format::schema::proof;
 use biscuit_auth::format::schema::public_key::Algorithm;
@@ -13,56 +15,56 @@ impl Credential {
     /// of that; [`Credential::verify`] is next.
     ///
     /// # Errors
-    /// Those [`Refusal`]s that need neither a key nor a time.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Refusal> {
+    /// Those [`CredentialRefusal`]s that need neither a key nor a time.
+    pub fn parse(bytes: &[u8]) -> Result<Self, CredentialRefusal> {
         if bytes.len() > CREDENTIAL_BYTES_MAX {
-            return Err(Refusal::TooLong(bytes.len()));
+            return Err(CredentialRefusal::TooLong(bytes.len()));
         }
-        let token = Biscuit::decode(bytes).map_err(|_| Refusal::NotAToken)?;
+        let token = Biscuit::decode(bytes).map_err(|_| CredentialRefusal::NotAToken)?;
         let count = 1 + token.blocks.len();
         if count > BLOCKS_MAX {
-            return Err(Refusal::Blocks(count));
+            return Err(CredentialRefusal::Blocks(count));
         }
         match token.proof.content {
             Some(proof::Content::NextSecret(_)) => {}
-            Some(proof::Content::FinalSignature(_)) => return Err(Refusal::Sealed),
+            Some(proof::Content::FinalSignature(_)) => return Err(CredentialRefusal::Sealed),
             // A required part that is missing is an empty one to the decoder; this one nothing is without.
-            None => return Err(Refusal::NotAToken),
+            None => return Err(CredentialRefusal::NotAToken),
         }
         // What a decoder passes over, such as fields of later versions, and a second way to write the same.
         if token.root_key_id.is_some() || token.encode_to_vec() != bytes {
-            return Err(Refusal::Form);
+            return Err(CredentialRefusal::Form);
         }
         let mut root = None;
-        let mut links: Vec<Link> = Vec::with_capacity(count);
+        let mut links: Vec<ChainBlock> = Vec::with_capacity(count);
         for (block, signed) in std::iter::once(&token.authority).chain(&token.blocks).enumerate() {
             let signer = signer(block, signed)?;
-            let contents =
-                contents(&signed.block, block == 0).map_err(|error| Refusal::Block { block, error })?;
+            let contents = contents(&signed.block, block == 0)
+                .map_err(|error| CredentialRefusal::Block { block, error })?;
             let signature = match (links.last(), signer) {
                 (None, None) => &signed.signature,
                 (Some(before), Some((signer, signature))) => {
                     if signer != before.holder {
-                        return Err(Refusal::Signer { block, signer, holder: before.holder });
+                        return Err(CredentialRefusal::Signer { block, signer, holder: before.holder });
                     }
                     signature
                 }
-                (None, Some(_)) => return Err(Refusal::Form),
-                (Some(_), None) => return Err(Refusal::FirstParty { block }),
+                (None, Some(_)) => return Err(CredentialRefusal::Form),
+                (Some(_), None) => return Err(CredentialRefusal::FirstParty { block }),
             };
             root = root.or(contents.root);
             let id = PrefixId::after(links.last().map(|before| before.id), signature);
             let Contents { holder, issued, grant, .. } = contents;
-            links.push(Link { holder, issued, grant, id });
+            links.push(ChainBlock { holder, issued, grant, id });
         }
-        let root = root.ok_or(Refusal::Block { block: 0, error: BlockError::Missing("root") })?;
+        let root = root.ok_or(CredentialRefusal::Block { block: 0, error: BlockError::Missing("root") })?;
         Ok(Self { bytes: bytes.to_vec(), root, links })
     }
 }
 
 /// Who has signed a third-party block, and how; nothing for others.
-fn signer(block: usize, signed: &SignedBlock) -> Result<Option<(PublicKey, &Vec<u8>)>, Refusal> {
-    let other = Refusal::Algorithm { block };
+fn signer(block: usize, signed: &SignedBlock) -> Result<Option<(PublicKey, &Vec<u8>)>, CredentialRefusal> {
+    let other = CredentialRefusal::Algorithm { block };
     let is_ed25519 = |algorithm: i32| algorithm == Algorithm::Ed25519 as i32;
     if !is_ed25519(signed.next_key.algorithm) {
         return Err(other);

@@ -1,13 +1,13 @@
 //! Why a credential is worth nothing.
 
 use super::{BLOCKS_MAX, CREDENTIAL_BYTES_MAX, PrefixId};
-use crate::grant::{Excess, GrantError, NodeName, Nodes, Second};
+use crate::grant::{GrantError, GrantExcess, NodeName, Nodes, Second};
 use crate::key::PublicKey;
 
 /// The reason for which a node refuses a credential of a peer, at a time. Blocks are counted from 0, the operator's. To blame is the peer, or the issuer of the credential.
-/// Only [`Refusal::UnknownRoot`], [`Refusal::Node`] and those that [`Refusal::is_revocation`] names are the node's decisions.
+/// Only [`CredentialRefusal::UnknownRoot`], [`CredentialRefusal::Node`] and those that [`CredentialRefusal::is_revocation`] names are the node's decisions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum CredentialRefusal {
     /// No text of a credential.
     #[error("this is no credential: the text of one begins with `weir-credential:` and was copied whole")]
     Text,
@@ -102,7 +102,7 @@ pub enum Refusal {
         /// Which block.
         block: usize,
         /// In what.
-        excess: Excess,
+        excess: GrantExcess,
     },
     /// Passed on more often than it may be.
     #[error("block {block} passes the credential on once more than block {} allows: ask somebody earlier in its chain", block.saturating_sub(1))]
@@ -148,7 +148,7 @@ pub enum Refusal {
         /// Whose credential it is.
         root: PublicKey,
         /// In what it is too much.
-        excess: Excess,
+        excess: GrantExcess,
     },
     /// Revoked by its identifier.
     #[error("revoked: block {block}, {id}, is on a revocation list. Ask for a new credential")]
@@ -172,7 +172,7 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl CredentialRefusal {
     /// Returns true if the credential was revoked.
     pub fn is_revocation(&self) -> bool {
         matches!(self, Self::Revoked { .. } | Self::RevokedBefore { .. })

@@ -1,7 +1,7 @@
 //! What a credential is worth.
 
-use super::{Credential, PrefixId, Refusal};
-use crate::grant::{Excess, Grant, NodeName, Part, Request, Second};
+use super::{Credential, CredentialRefusal, PrefixId};
+use crate::grant::{Grant, GrantExcess, GrantPart, GrantRequest, NodeName, Second};
 use crate::key::PublicKey;
 use crate::revocation::Revocations;
 use biscuit_auth::builder::Algorithm;
@@ -9,7 +9,7 @@ use biscuit_auth::format::SerializedBiscuit;
 
 /// One block of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Link {
+pub struct ChainBlock {
     /// Who may use the chain up to here, and pass it on.
     pub holder: PublicKey,
     /// What this block alone says.
@@ -37,9 +37,9 @@ pub struct Situation<'a> {
 
 /// A credential that holds, for its holder, at this node, now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedCredential {
     root: PublicKey,
-    chain: Vec<Link>,
+    chain: Vec<ChainBlock>,
     /// What its blocks say together.
     said: Grant,
     /// What the node lets its root grant at most.
@@ -54,57 +54,57 @@ impl Credential {
     /// What costs little is looked at first: two signatures for each block are verified only where it is the peer's own, and of a known root.
     ///
     /// # Errors
-    /// The first [`Refusal`] that holds.
-    pub fn verify(&self, situation: &Situation<'_>) -> Result<Verified, Refusal> {
+    /// The first [`CredentialRefusal`] that holds.
+    pub fn verify(&self, situation: &Situation<'_>) -> Result<VerifiedCredential, CredentialRefusal> {
         let Situation { roots, revocations, peer, node, now } = *situation;
         if !roots.contains(&self.root) {
-            return Err(Refusal::UnknownRoot(self.root));
+            return Err(CredentialRefusal::UnknownRoot(self.root));
         }
         if self.claimed_holder() != peer {
-            return Err(Refusal::NotHolder { holder: *self.claimed_holder(), peer: *peer });
+            return Err(CredentialRefusal::NotHolder { holder: *self.claimed_holder(), peer: *peer });
         }
         self.check_signatures()?;
         let effective = self.joined()?;
         if let Some(revoked) = revocations.find(&self.root, &self.links) {
             return Err(revoked.into());
         }
-        for (block, Link { grant, .. }) in self.links.iter().enumerate() {
+        for (block, ChainBlock { grant, .. }) in self.links.iter().enumerate() {
             if let Some(from) = grant.not_before.filter(|from| now < *from) {
-                return Err(Refusal::NotYet { block, from, now });
+                return Err(CredentialRefusal::NotYet { block, from, now });
             }
             if let Some(until) = grant.expires.filter(|until| now >= *until) {
-                return Err(Refusal::Expired { block, until, now });
+                return Err(CredentialRefusal::Expired { block, until, now });
             }
             if let Some(nodes) = grant.nodes.as_ref().filter(|nodes| !nodes.contains(node)) {
-                return Err(Refusal::Node { block, nodes: nodes.clone(), node: node.clone() });
+                return Err(CredentialRefusal::Node { block, nodes: nodes.clone(), node: node.clone() });
             }
         }
         // Every authority has an end: see `template.rs`.
         let expires = effective.expires.unwrap_or_default();
         let (said, limit) = (effective.clone(), Grant::default());
-        Ok(Verified { root: self.root, chain: self.links.clone(), said, limit, effective, expires })
+        Ok(VerifiedCredential { root: self.root, chain: self.links.clone(), said, limit, effective, expires })
     }
 
     /// Whether every signature holds, from the root that it names down to the throw-away key at its end. Whether anybody trusts that root is another question.
     ///
     /// # Errors
-    /// [`Refusal::Forged`].
-    pub fn check_signatures(&self) -> Result<(), Refusal> {
+    /// [`CredentialRefusal::Forged`].
+    pub fn check_signatures(&self) -> Result<(), CredentialRefusal> {
         let root = biscuit_auth::PublicKey::from_bytes(self.root.as_bytes(), Algorithm::Ed25519);
-        let root = root.map_err(|_| Refusal::Forged)?;
+        let root = root.map_err(|_| CredentialRefusal::Forged)?;
         // Neither this nor anything else here runs what the blocks may say.
-        SerializedBiscuit::from_slice(&self.bytes, root).map(|_| ()).map_err(|_| Refusal::Forged)
+        SerializedBiscuit::from_slice(&self.bytes, root).map(|_| ()).map_err(|_| CredentialRefusal::Forged)
     }
 }
 
-impl Verified {
+impl VerifiedCredential {
     /// The operator whose grant it is.
     pub fn root(&self) -> &PublicKey {
         &self.root
     }
 
     /// The chain from the operator's block to the holder's, never empty. What the holder uses is charged to each [`PrefixId`] in it.
-    pub fn chain(&self) -> &[Link] {
+    pub fn chain(&self) -> &[ChainBlock] {
         &self.chain
     }
 
@@ -113,7 +113,7 @@ impl Verified {
         &self.effective
     }
 
-    /// What the node lets its root grant at most, all its credentials together: nothing is restricted where nothing was said by [`Verified::within`].
+    /// What the node lets its root grant at most, all its credentials together: nothing is restricted where nothing was said by [`VerifiedCredential::within`].
     pub fn limit(&self) -> &Grant {
         &self.limit
     }
@@ -122,15 +122,15 @@ impl Verified {
     /// signed by people who need not know this node.
     ///
     /// # Errors
-    /// [`Refusal::Limited`] where nothing is left: for this node, at this time, or for a chain of this length.
-    pub fn within(&self, limit: &Grant, node: &NodeName, now: Second) -> Result<Self, Refusal> {
-        let limited = |excess| Refusal::Limited { root: self.root, excess };
+    /// [`CredentialRefusal::Limited`] where nothing is left: for this node, at this time, or for a chain of this length.
+    pub fn within(&self, limit: &Grant, node: &NodeName, now: Second) -> Result<Self, CredentialRefusal> {
+        let limited = |excess| CredentialRefusal::Limited { root: self.root, excess };
         let passed_on = u32::try_from(self.chain.len().saturating_sub(1)).unwrap_or(u32::MAX);
         if let Some(given) = limit.delegations.filter(|given| passed_on > *given) {
             let (asked, given) = (passed_on.to_string(), given.to_string());
-            return Err(limited(Excess { part: Part::Delegations, asked, given }));
+            return Err(limited(GrantExcess { part: GrantPart::Delegations, asked, given }));
         }
-        let here = Request { node: Some(node), at: Some(now), ..Request::default() };
+        let here = GrantRequest { node: Some(node), at: Some(now), ..GrantRequest::default() };
         if let Some(excess) = limit.refuses(&here).into_iter().next() {
             return Err(limited(excess));
         }
@@ -156,7 +156,7 @@ impl Verified {
     }
 
     /// The first of its blocks that was revoked, if any was by now: whoever has verified it asks this again after each new list.
-    pub fn revoked_by(&self, revocations: &Revocations) -> Option<Refusal> {
-        revocations.find(&self.root, &self.chain).map(Refusal::from)
+    pub fn revoked_by(&self, revocations: &Revocations) -> Option<CredentialRefusal> {
+        revocations.find(&self.root, &self.chain).map(CredentialRefusal::from)
     }
 }

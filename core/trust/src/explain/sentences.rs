@@ -1,7 +1,7 @@
 //! A credential in sentences, complete: one for each part of its grant.
 
 use crate::credential::{BLOCKS_MAX, Credential};
-use crate::grant::{Grant, ModuleSet, Modules, Resource, View};
+use crate::grant::{Grant, ModuleSet, Modules, PacketView, Resource};
 use crate::key::PublicKey;
 use std::fmt::Display;
 
@@ -54,8 +54,8 @@ fn of_grant(grant: &Grant) -> Vec<String> {
     } else {
         format!("the packets that {} selects", filters.join(" and also "))
     };
-    let sees = view.unwrap_or(View::ALL);
-    let memory = if filters.is_empty() && sees == View::ALL {
+    let sees = view.unwrap_or(PacketView::ALL);
+    let memory = if filters.is_empty() && sees == PacketView::ALL {
         "They may read all of an interface's memory (`sees = \"all\"`)"
     } else {
         "They can read no other packets (`sees = \"all\"` is refused)"

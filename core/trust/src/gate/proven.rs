@@ -1,6 +1,6 @@
 //! Sources from which a valid credential has come.
 
-use super::source::{Network, Source};
+use super::source::{PeerSource, SourceNetwork};
 use std::collections::BTreeMap;
 use weir_units::Nanos;
 
@@ -10,7 +10,7 @@ use weir_units::Nanos;
 pub(super) struct Proven {
     most: usize,
     lasts: Nanos,
-    since: BTreeMap<Source, Nanos>,
+    since: BTreeMap<PeerSource, Nanos>,
 }
 
 impl Proven {
@@ -19,11 +19,11 @@ impl Proven {
         Self { most, lasts, since: BTreeMap::new() }
     }
 
-    pub(super) fn contains(&self, source: &Source, now: Nanos) -> bool {
+    pub(super) fn contains(&self, source: &PeerSource, now: Nanos) -> bool {
         self.since.get(source).is_some_and(|since| now.0 < since.0.saturating_add(self.lasts.0))
     }
 
-    pub(super) fn insert(&mut self, source: Source, now: Nanos) {
+    pub(super) fn insert(&mut self, source: PeerSource, now: Nanos) {
         if self.most == 0 {
             return;
         }
@@ -33,12 +33,12 @@ impl Proven {
         self.since.insert(source, now);
     }
 
-    fn make_room(&mut self, newcomer: Network) {
-        let mut networks: BTreeMap<Network, usize> = BTreeMap::from([(newcomer, 1)]);
+    fn make_room(&mut self, newcomer: SourceNetwork) {
+        let mut networks: BTreeMap<SourceNetwork, usize> = BTreeMap::from([(newcomer, 1)]);
         for source in self.since.keys() {
             *networks.entry(source.network()).or_default() += 1;
         }
-        let of = |source: &Source| networks.get(&source.network()).copied().unwrap_or(0);
+        let of = |source: &PeerSource| networks.get(&source.network()).copied().unwrap_or(0);
         // The most of a network first, then the oldest.
         let gone = self.since.iter().max_by_key(|(source, since)| (of(source), std::cmp::Reverse(**since)));
         if let Some(gone) = gone.map(|(source, _)| *source) {
@@ -52,8 +52,8 @@ mod tests {
     use super::*;
     use core::net::{IpAddr, Ipv4Addr};
 
-    fn source(network: u8, host: u8) -> Source {
-        Source::of(IpAddr::V4(Ipv4Addr::new(192, 0, network, host)))
+    fn source(network: u8, host: u8) -> PeerSource {
+        PeerSource::of(IpAddr::V4(Ipv4Addr::new(192, 0, network, host)))
     }
 
     #[test]

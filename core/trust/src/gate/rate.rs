@@ -5,14 +5,14 @@ use weir_units::Nanos;
 
 /// So often, and so many at once after a while without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
+pub struct RateLimit {
     /// The time between two.
     pub every: Nanos,
     /// How many can come at once; at least one.
     pub burst: u32,
 }
 
-impl Rate {
+impl RateLimit {
     /// How far ahead of its schedule somebody may be.
     fn tolerance(self) -> u64 {
         self.every.0.saturating_mul(u64::from(self.burst.saturating_sub(1)))
@@ -22,16 +22,16 @@ impl Rate {
 /// The generic cell rate algorithm for as many as are remembered: for each, when it would be on schedule. Whose time is past has its whole
 /// burst, and so is as one that is not there.
 #[derive(Debug)]
-pub struct Rates<K> {
-    rate: Rate,
+pub struct RateLimiter<K> {
+    rate: RateLimit,
     most: usize,
     due: BTreeMap<K, Nanos>,
     by_time: BTreeSet<(Nanos, K)>,
 }
 
-impl<K: Ord + Copy> Rates<K> {
+impl<K: Ord + Copy> RateLimiter<K> {
     /// Remembers at most `most` of them, and at least one.
-    pub fn new(rate: Rate, most: usize) -> Self {
+    pub fn new(rate: RateLimit, most: usize) -> Self {
         Self { rate, most: most.max(1), due: BTreeMap::new(), by_time: BTreeSet::new() }
     }
 
@@ -87,7 +87,7 @@ mod tests {
 
     const MS: u64 = Nanos::MILLISECOND.0;
 
-    fn try_at(rates: &mut Rates<u32>, who: u32, now: u64) -> bool {
+    fn try_at(rates: &mut RateLimiter<u32>, who: u32, now: u64) -> bool {
         let has = rates.has_turn(&who, Nanos(now));
         if has {
             rates.take(who, Nanos(now));
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_burst_and_then_one_each_time() {
-        let mut rates = Rates::new(Rate { every: Nanos(10 * MS), burst: 3 }, 8);
+        let mut rates = RateLimiter::new(RateLimit { every: Nanos(10 * MS), burst: 3 }, 8);
         let turns: Vec<bool> = (0..5).map(|_| try_at(&mut rates, 1, 0)).collect();
         assert_eq!(turns, [true, true, true, false, false]);
         assert_eq!(
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_bounded_and_a_newcomer_always_has_its_turn() {
-        let mut rates = Rates::new(Rate { every: Nanos(10 * MS), burst: 1 }, 4);
+        let mut rates = RateLimiter::new(RateLimit { every: Nanos(10 * MS), burst: 1 }, 4);
         for who in 0..1000 {
             assert!(try_at(&mut rates, who, 0), "{who}");
             assert!(rates.due.len() <= 4 && rates.by_time.len() == rates.due.len());
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn who_is_on_schedule_is_forgotten_without_loss() {
-        let mut rates = Rates::new(Rate { every: Nanos(10 * MS), burst: 2 }, 2);
+        let mut rates = RateLimiter::new(RateLimit { every: Nanos(10 * MS), burst: 2 }, 2);
         assert!(!rates.take(1, Nanos(0)) && !rates.take(2, Nanos(0)));
         assert!(rates.take(3, Nanos(MS)), "the first had not been on schedule again");
         assert!(!rates.take(4, Nanos(100 * MS)));

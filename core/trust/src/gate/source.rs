@@ -4,7 +4,7 @@ use core::net::IpAddr;
 
 /// Who is counted as one: an IPv4 address, or an IPv6 /64. (Whoever has one IPv6 address has the 2^64 beside it.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Source {
+pub enum PeerSource {
     /// An address.
     V4(u32),
     /// The upper half of an address.
@@ -13,12 +13,12 @@ pub enum Source {
 
 /// Sources that are likely to be one party's: an IPv4 /24, or an IPv6 /48.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Network {
+pub(super) enum SourceNetwork {
     V4(u32),
     V6(u64),
 }
 
-impl Source {
+impl PeerSource {
     /// The source that an address belongs to. An IPv4 address in an IPv6 one (::ffff:0:0/96), as sockets for both show it, is an IPv4 address:
     /// else all of IPv4 were one source.
     pub fn of(address: IpAddr) -> Self {
@@ -31,10 +31,10 @@ impl Source {
         }
     }
 
-    pub(super) fn network(self) -> Network {
+    pub(super) fn network(self) -> SourceNetwork {
         match self {
-            Self::V4(address) => Network::V4(address >> 8),
-            Self::V6(half) => Network::V6(half >> 16),
+            Self::V4(address) => SourceNetwork::V4(address >> 8),
+            Self::V6(half) => SourceNetwork::V6(half >> 16),
         }
     }
 }
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn one_party_is_one_source_and_ipv4_is_ipv4_however_it_is_written() {
-        let of = |text: &str| Source::of(text.parse().unwrap());
+        let of = |text: &str| PeerSource::of(text.parse().unwrap());
         assert_eq!(of("192.0.2.7"), of("::ffff:192.0.2.7"));
         assert_ne!(of("192.0.2.7"), of("192.0.2.8"));
         assert_eq!(of("192.0.2.7").network(), of("192.0.2.8").network());

@@ -1,6 +1,6 @@
 //! The block that is signed where a holder passes a credential on and writes nothing else.
 
-use super::{Grant, View};
+use super::{Grant, PacketView};
 use std::collections::BTreeSet;
 
 impl Grant {
@@ -11,7 +11,7 @@ impl Grant {
     #[must_use]
     pub fn passed_on_cautiously(&self) -> Self {
         Self {
-            view: Some(self.view.map_or(View::HEADERS, |view| view.meet(&View::HEADERS))),
+            view: Some(self.view.map_or(PacketView::HEADERS, |view| view.meet(&PacketView::HEADERS))),
             writes: Some(BTreeSet::new()),
             delegations: Some(0),
             ..Self::default()

@@ -9,11 +9,11 @@ pub const FILTER_BYTES_MAX: usize = 4096;
 /// Which packets, in the language of pcap-filter(7). Whether it is an expression is found out by whoever compiles it, apart from everything else; here it is
 /// a text that shows as itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Filter(String);
+pub struct GrantFilter(String);
 
 /// A text that is no filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FilterError {
+pub enum GrantFilterError {
     /// Too long.
     #[error("a filter has at most {FILTER_BYTES_MAX} bytes; this one has {0}")]
     Long(usize),
@@ -25,31 +25,31 @@ pub enum FilterError {
     Character(char),
 }
 
-impl Filter {
+impl GrantFilter {
     /// As text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl FromStr for Filter {
-    type Err = FilterError;
+impl FromStr for GrantFilter {
+    type Err = GrantFilterError;
 
-    fn from_str(text: &str) -> Result<Self, FilterError> {
+    fn from_str(text: &str) -> Result<Self, GrantFilterError> {
         if text.len() > FILTER_BYTES_MAX {
-            return Err(FilterError::Long(text.len()));
+            return Err(GrantFilterError::Long(text.len()));
         }
         if let Some(character) = text.chars().find(|c| !c.is_ascii_graphic() && *c != ' ') {
-            return Err(FilterError::Character(character));
+            return Err(GrantFilterError::Character(character));
         }
         if text.trim().is_empty() {
-            return Err(FilterError::Empty);
+            return Err(GrantFilterError::Empty);
         }
         Ok(Self(text.to_owned()))
     }
 }
 
-impl fmt::Display for Filter {
+impl fmt::Display for GrantFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -61,13 +61,13 @@ mod tests {
 
     #[test]
     fn a_filter_is_one_line_that_shows_as_itself() {
-        assert_eq!("tcp port 80 or (udp)".parse::<Filter>().unwrap().as_str(), "tcp port 80 or (udp)");
+        assert_eq!("tcp port 80 or (udp)".parse::<GrantFilter>().unwrap().as_str(), "tcp port 80 or (udp)");
         // An attempt to break out of brackets that nobody writes around it: it is a text like any other.
-        assert!(") or (".parse::<Filter>().is_ok());
-        assert_eq!("".parse::<Filter>(), Err(FilterError::Empty));
-        assert_eq!("  ".parse::<Filter>(), Err(FilterError::Empty));
-        assert_eq!("tcp\nudp".parse::<Filter>(), Err(FilterError::Character('\n')));
-        assert_eq!("tcp\u{202e}".parse::<Filter>(), Err(FilterError::Character('\u{202e}')));
-        assert_eq!("a".repeat(5000).parse::<Filter>(), Err(FilterError::Long(5000)));
+        assert!(") or (".parse::<GrantFilter>().is_ok());
+        assert_eq!("".parse::<GrantFilter>(), Err(GrantFilterError::Empty));
+        assert_eq!("  ".parse::<GrantFilter>(), Err(GrantFilterError::Empty));
+        assert_eq!("tcp\nudp".parse::<GrantFilter>(), Err(GrantFilterError::Character('\n')));
+        assert_eq!("tcp\u{202e}".parse::<GrantFilter>(), Err(GrantFilterError::Character('\u{202e}')));
+        assert_eq!("a".repeat(5000).parse::<GrantFilter>(), Err(GrantFilterError::Long(5000)));
     }
 }

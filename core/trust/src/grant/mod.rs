@@ -12,14 +12,14 @@ mod request;
 mod resource;
 mod second;
 
-pub use filter::{FILTER_BYTES_MAX, Filter, FilterError};
+pub use filter::{FILTER_BYTES_MAX, GrantFilter, GrantFilterError};
 pub use module::{ModuleHash, ModuleHashError, ModuleSet, Modules};
 pub use node::{NodeName, NodeNameError, NodePattern, Nodes};
-pub use parts::{BytesPerSecond, CpuShare, CpuShareError, Interface, InterfaceError};
-pub use request::{Excess, Part, Request};
-pub use resource::{Amounts, Ceilings, Limit, Resource, Row, Shown, UNLIMITED, Unit};
+pub use parts::{BytesPerSecond, CpuShare, CpuShareError, InterfaceError, InterfaceName};
+pub use request::{GrantExcess, GrantPart, GrantRequest};
+pub use resource::{Amounts, Ceilings, Limit, Resource, Row, ShownUsage, UNLIMITED, Unit};
 pub use second::Second;
-pub use weir_wire::view::View;
+pub use weir_wire::view::PacketView;
 
 use parts::least;
 use std::collections::BTreeSet;
@@ -39,11 +39,11 @@ pub struct Grant {
     /// Which modules may be loaded.
     pub modules: Modules,
     /// Which packets: those that all these filters select. They are joined as programs; nobody ever joins their texts. A block has one at most.
-    pub filters: BTreeSet<Filter>,
+    pub filters: BTreeSet<GrantFilter>,
     /// The interfaces that packets may be from.
-    pub interfaces: Option<BTreeSet<Interface>>,
+    pub interfaces: Option<BTreeSet<InterfaceName>>,
     /// What may be seen of a packet.
-    pub view: Option<View>,
+    pub view: Option<PacketView>,
     /// The fields of packets that may be written, by name.
     pub writes: Option<BTreeSet<Name>>,
     /// How much may be used.
@@ -71,7 +71,7 @@ pub enum GrantError {
     #[error("{part}: {count} entries; {ENTRIES_MAX} is the most")]
     Entries {
         /// Of what.
-        part: Part,
+        part: GrantPart,
         /// So many.
         count: usize,
     },
@@ -79,7 +79,7 @@ pub enum GrantError {
     #[error("{part}: {amount} is more than can be granted, {AMOUNT_MAX}")]
     Amount {
         /// Of what.
-        part: Part,
+        part: GrantPart,
         /// So much.
         amount: u64,
     },
@@ -102,7 +102,7 @@ impl Grant {
             modules: self.modules.meet(&other.modules),
             filters: self.filters.union(&other.filters).cloned().collect(),
             interfaces: both(self.interfaces.as_ref(), other.interfaces.as_ref(), in_both),
-            view: both(self.view.as_ref(), other.view.as_ref(), View::meet),
+            view: both(self.view.as_ref(), other.view.as_ref(), PacketView::meet),
             writes: both(self.writes.as_ref(), other.writes.as_ref(), in_both),
             ceilings: self.ceilings.meet(&other.ceilings),
             nodes: both(self.nodes.as_ref(), other.nodes.as_ref(), Nodes::meet),
@@ -128,19 +128,19 @@ impl Grant {
 
     /// The first part in which this grant asks for more than `given`, which a holder got and passes on; nothing where there is none. What it does not
     /// state it does not ask for. A filter never asks for more, whatever it says: it is one more that packets have to pass.
-    pub fn excess(&self, given: &Self) -> Option<Excess> {
+    pub fn excess(&self, given: &Self) -> Option<GrantExcess> {
         let is_within = |asked: &ModuleSet| given.modules.iter().all(|given| asked.is_within(given));
         let modules = !self.modules.iter().all(is_within);
         let excesses = [
-            beyond(Part::Profile, self.profiles.as_ref(), given.profiles.as_ref()),
-            modules.then(|| Excess::new(Part::Modules, &self.modules, &given.modules)),
-            beyond(Part::Interfaces, self.interfaces.as_ref(), given.interfaces.as_ref()),
-            beyond(Part::Writes, self.writes.as_ref(), given.writes.as_ref()),
-            where_not(Part::View, self.view.as_ref(), given.view.as_ref(), View::is_at_most),
-            where_not(Part::Nodes, self.nodes.as_ref(), given.nodes.as_ref(), Nodes::is_at_most),
-            where_not(Part::NotBefore, self.not_before.as_ref(), given.not_before.as_ref(), Second::ge),
-            above(Part::Expires, self.expires, given.expires),
-            above(Part::Delegations, self.delegations, given.delegations),
+            beyond(GrantPart::Profile, self.profiles.as_ref(), given.profiles.as_ref()),
+            modules.then(|| GrantExcess::new(GrantPart::Modules, &self.modules, &given.modules)),
+            beyond(GrantPart::Interfaces, self.interfaces.as_ref(), given.interfaces.as_ref()),
+            beyond(GrantPart::Writes, self.writes.as_ref(), given.writes.as_ref()),
+            where_not(GrantPart::View, self.view.as_ref(), given.view.as_ref(), PacketView::is_at_most),
+            where_not(GrantPart::Nodes, self.nodes.as_ref(), given.nodes.as_ref(), Nodes::is_at_most),
+            where_not(GrantPart::NotBefore, self.not_before.as_ref(), given.not_before.as_ref(), Second::ge),
+            above(GrantPart::Expires, self.expires, given.expires),
+            above(GrantPart::Delegations, self.delegations, given.delegations),
         ];
         excesses.into_iter().flatten().next().or_else(|| self.ceilings.excesses(&given.ceilings).next())
     }
@@ -161,18 +161,18 @@ impl Grant {
         let hashes = self.modules.iter().map(|set| set.hashes.len()).max();
         let signers = self.modules.iter().map(|set| set.signers.len()).max();
         for (part, count) in [
-            (Part::Modules, hashes),
-            (Part::Modules, signers),
-            (Part::Interfaces, self.interfaces.as_ref().map(BTreeSet::len)),
-            (Part::Writes, self.writes.as_ref().map(BTreeSet::len)),
-            (Part::Nodes, self.nodes.as_ref().map(|nodes| nodes.iter().len())),
+            (GrantPart::Modules, hashes),
+            (GrantPart::Modules, signers),
+            (GrantPart::Interfaces, self.interfaces.as_ref().map(BTreeSet::len)),
+            (GrantPart::Writes, self.writes.as_ref().map(BTreeSet::len)),
+            (GrantPart::Nodes, self.nodes.as_ref().map(|nodes| nodes.iter().len())),
         ] {
             if let Some(count) = count.filter(|count| *count > ENTRIES_MAX) {
                 return Err(GrantError::Entries { part, count });
             }
         }
         if let Some((resource, amount)) = self.ceilings.stated().find(|(_, amount)| *amount > AMOUNT_MAX) {
-            return Err(GrantError::Amount { part: Part::Of(resource), amount });
+            return Err(GrantError::Amount { part: GrantPart::Of(resource), amount });
         }
         match (self.not_before, self.expires) {
             (Some(not_before), Some(expires)) if expires <= not_before => {
@@ -185,37 +185,42 @@ impl Grant {
 
 impl Ceilings {
     /// The resources of which this asks for more than `given`.
-    fn excesses(&self, given: &Self) -> impl Iterator<Item = Excess> {
+    fn excesses(&self, given: &Self) -> impl Iterator<Item = GrantExcess> {
         self.stated().filter_map(|(resource, asked)| {
             let (given, unit) = (given.get(resource)?, resource.row().unit);
-            let excess =
-                || Excess::new(Part::Of(resource), unit.show(asked, &[given]), unit.show(given, &[asked]));
+            let excess = || {
+                GrantExcess::new(
+                    GrantPart::Of(resource),
+                    unit.show(asked, &[given]),
+                    unit.show(given, &[asked]),
+                )
+            };
             (asked > given).then(excess)
         })
     }
 }
 
 fn where_not<T: Display, G: Display>(
-    part: Part,
+    part: GrantPart,
     asked: Option<&T>,
     given: Option<&G>,
     holds: impl FnOnce(&T, &G) -> bool,
-) -> Option<Excess> {
+) -> Option<GrantExcess> {
     let (asked, given) = (asked?, given?);
-    (!holds(asked, given)).then(|| Excess::new(part, asked, given))
+    (!holds(asked, given)).then(|| GrantExcess::new(part, asked, given))
 }
 
-fn above<T: Ord + Display>(part: Part, asked: Option<T>, given: Option<T>) -> Option<Excess> {
+fn above<T: Ord + Display>(part: GrantPart, asked: Option<T>, given: Option<T>) -> Option<GrantExcess> {
     where_not(part, asked.as_ref(), given.as_ref(), T::le)
 }
 
 fn beyond<T: Ord + Display>(
-    part: Part,
+    part: GrantPart,
     asked: Option<&BTreeSet<T>>,
     given: Option<&BTreeSet<T>>,
-) -> Option<Excess> {
+) -> Option<GrantExcess> {
     let (asked, given) = (asked?, given?);
-    (!asked.is_subset(given)).then(|| Excess::new(part, list(asked), list(given)))
+    (!asked.is_subset(given)).then(|| GrantExcess::new(part, list(asked), list(given)))
 }
 
 /// Where both state something, what they have in common; else what one states.

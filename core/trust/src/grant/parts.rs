@@ -6,21 +6,21 @@ use weir_units::{Amount, Bytes, ParseError};
 
 /// A network interface of a node, by name. It is compared and never looked up in a credential's place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Interface(String);
+pub struct InterfaceName(String);
 
 /// A text that is no interface's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is no interface: write 1 to 15 plain characters without `/` and white space, such as eth0", .0.escape_debug())]
 pub struct InterfaceError(String);
 
-impl Interface {
+impl InterfaceName {
     /// As text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl FromStr for Interface {
+impl FromStr for InterfaceName {
     type Err = InterfaceError;
 
     /// What Linux allows as the name of an interface (`dev_valid_name`), in printable ASCII.
@@ -34,7 +34,7 @@ impl FromStr for Interface {
     }
 }
 
-impl fmt::Display for Interface {
+impl fmt::Display for InterfaceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -180,10 +180,10 @@ mod tests {
     #[test]
     fn interfaces_are_what_linux_calls_so() {
         for good in ["eth0", "wlp3s0", "br-1234567890ab", "a.7", "x@y"] {
-            assert_eq!(good.parse::<Interface>().unwrap().as_str(), good);
+            assert_eq!(good.parse::<InterfaceName>().unwrap().as_str(), good);
         }
         for bad in ["", ".", "..", "a/b", "a b", "a:b", "abcdefghijklmnop", "é", "a\n"] {
-            assert!(bad.parse::<Interface>().is_err(), "{bad:?}");
+            assert!(bad.parse::<InterfaceName>().is_err(), "{bad:?}");
         }
     }
 }

@@ -1,6 +1,8 @@
 //! What somebody asks for, held against what is granted.
 
-use super::{Ceilings, Grant, Interface, ModuleHash, NodeName, Resource, Second, View, list, where_not};
+use super::{
+    Ceilings, Grant, InterfaceName, ModuleHash, NodeName, PacketView, Resource, Second, list, where_not,
+};
 use crate::key::PublicKey;
 use std::fmt::{self, Display};
 use weir_units::Name;
@@ -8,7 +10,7 @@ use weir_units::Name;
 /// A part of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "they are the fields of `Grant`, and `Display` says what they are")]
-pub enum Part {
+pub enum GrantPart {
     Profile,
     Modules,
     Traffic,
@@ -22,7 +24,7 @@ pub enum Part {
     Delegations,
 }
 
-impl Display for Part {
+impl Display for GrantPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Profile => "profile",
@@ -43,9 +45,9 @@ impl Display for Part {
 /// More than is given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{part}: asked for {asked}, given is {given}")]
-pub struct Excess {
+pub struct GrantExcess {
     /// Of what.
-    pub part: Part,
+    pub part: GrantPart,
     /// What was asked for.
     pub asked: String,
     /// What is given.
@@ -54,7 +56,7 @@ pub struct Excess {
 
 /// What somebody asks for. What is not stated is not asked for.
 #[derive(Clone, Debug, Default)]
-pub struct Request<'a> {
+pub struct GrantRequest<'a> {
     /// Where.
     pub node: Option<&'a NodeName>,
     /// When.
@@ -64,17 +66,17 @@ pub struct Request<'a> {
     /// A module, and the keys that have signed it.
     pub module: Option<(ModuleHash, &'a [PublicKey])>,
     /// Where packets are to be from.
-    pub interface: Option<&'a Interface>,
+    pub interface: Option<&'a InterfaceName>,
     /// What is to be seen of them.
-    pub view: Option<View>,
+    pub view: Option<PacketView>,
     /// Fields that are to be written.
     pub writes: &'a [Name],
     /// What all sessions are to use together, with what they use already.
     pub ceilings: Ceilings,
 }
 
-impl Excess {
-    pub(super) fn new(part: Part, asked: impl Display, given: impl Display) -> Self {
+impl GrantExcess {
+    pub(super) fn new(part: GrantPart, asked: impl Display, given: impl Display) -> Self {
         Self { part, asked: asked.to_string(), given: given.to_string() }
     }
 }
@@ -82,16 +84,18 @@ impl Excess {
 impl Grant {
     /// Everything in which a request asks for more than this grant gives; nothing where it may be fulfilled. Packets are not judged: the filters of the grant
     /// hold whatever is asked for.
-    pub fn refuses(&self, request: &Request<'_>) -> Vec<Excess> {
+    pub fn refuses(&self, request: &GrantRequest<'_>) -> Vec<GrantExcess> {
         let mut excesses = Vec::new();
-        let mut refuse = |excess: Option<Excess>| excesses.extend(excess);
-        refuse(where_not(Part::Nodes, request.node, self.nodes.as_ref(), |node, nodes| nodes.contains(node)));
-        refuse(where_not(Part::NotBefore, request.at.as_ref(), self.not_before.as_ref(), Second::ge));
-        refuse(where_not(Part::Expires, request.at.as_ref(), self.expires.as_ref(), Second::lt));
+        let mut refuse = |excess: Option<GrantExcess>| excesses.extend(excess);
+        refuse(where_not(GrantPart::Nodes, request.node, self.nodes.as_ref(), |node, nodes| {
+            nodes.contains(node)
+        }));
+        refuse(where_not(GrantPart::NotBefore, request.at.as_ref(), self.not_before.as_ref(), Second::ge));
+        refuse(where_not(GrantPart::Expires, request.at.as_ref(), self.expires.as_ref(), Second::lt));
         if let (Some(asked), Some(given)) = (request.profile, &self.profiles)
             && !given.contains(asked)
         {
-            refuse(Some(Excess::new(Part::Profile, asked, list(given))));
+            refuse(Some(GrantExcess::new(GrantPart::Profile, asked, list(given))));
         }
         if let Some((hash, signers)) = &request.module
             && !self.modules.contains(hash, signers)
@@ -101,18 +105,18 @@ impl Grant {
             } else {
                 format!("signed by {}", list(*signers))
             };
-            refuse(Some(Excess::new(Part::Modules, format_args!("{hash}, {by}"), &self.modules)));
+            refuse(Some(GrantExcess::new(GrantPart::Modules, format_args!("{hash}, {by}"), &self.modules)));
         }
         if let (Some(asked), Some(given)) = (request.interface, &self.interfaces)
             && !given.contains(asked)
         {
-            refuse(Some(Excess::new(Part::Interfaces, asked, list(given))));
+            refuse(Some(GrantExcess::new(GrantPart::Interfaces, asked, list(given))));
         }
-        refuse(where_not(Part::View, request.view.as_ref(), self.view.as_ref(), View::is_at_most));
+        refuse(where_not(GrantPart::View, request.view.as_ref(), self.view.as_ref(), PacketView::is_at_most));
         if let Some(given) = &self.writes {
             let beyond: Vec<&Name> = request.writes.iter().filter(|field| !given.contains(*field)).collect();
             if !beyond.is_empty() {
-                refuse(Some(Excess::new(Part::Writes, list(beyond), list(given))));
+                refuse(Some(GrantExcess::new(GrantPart::Writes, list(beyond), list(given))));
             }
         }
         excesses.extend(request.ceilings.excesses(&self.ceilings));

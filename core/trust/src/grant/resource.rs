@@ -118,7 +118,7 @@ impl Unit {
 
 /// A counter or a level that is shown with a limit of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct ShownUsage {
     /// Its key in a node's status.
     pub key: &'static str,
     /// The word behind its number.
@@ -131,7 +131,7 @@ pub struct Shown {
     pub help: &'static str,
 }
 
-impl Shown {
+impl ShownUsage {
     /// A number for people.
     pub fn show(&self, number: u64) -> String {
         match self.metric_unit {
@@ -153,9 +153,9 @@ pub struct Limit {
     /// The words behind the amount where it is shown.
     pub words: &'static str,
     /// The amount that is taken now, where it is a level.
-    pub taken: Option<Shown>,
+    pub taken: Option<ShownUsage>,
     /// The amount beyond the limit.
-    pub beyond: Shown,
+    pub beyond: ShownUsage,
     /// The refusal of a session that states no amount, under a grant that does.
     pub unstated: &'static str,
 }
@@ -285,7 +285,7 @@ resources! {
             help: "Records that its modules together may have taken in a second",
             words: "records a second",
             taken: None,
-            beyond: Shown {
+            beyond: ShownUsage {
                 key: "records_over_rate",
                 word: "lost",
                 metric: "over_rate",
@@ -311,7 +311,7 @@ resources! {
             help: "Bytes of records that its modules together may have taken in a second [default: 1MB/s]",
             words: "of records",
             taken: None,
-            beyond: Shown {
+            beyond: ShownUsage {
                 key: "record_bytes_beyond",
                 word: "lost",
                 metric: "over_byte_rate",
@@ -336,14 +336,14 @@ resources! {
             default: Some(1_000_000_000),
             help: "Bytes of its records that are kept; the oldest files are deleted first [default: 1GB]",
             words: "of kept records",
-            taken: Some(Shown {
+            taken: Some(ShownUsage {
                 key: "record_storage_now",
                 word: "now",
                 metric: "kept_records",
                 metric_unit: "bytes",
                 help: "Bytes of its record files, also of those from before",
             }),
-            beyond: Shown {
+            beyond: ShownUsage {
                 key: "record_storage_deleted",
                 word: "deleted",
                 metric: "deleted_oldest_records",
@@ -368,14 +368,14 @@ resources! {
             default: None,
             help: "Packets that its modules together may keep at a time",
             words: "kept packets",
-            taken: Some(Shown {
+            taken: Some(ShownUsage {
                 key: "kept_now",
                 word: "now",
                 metric: "kept",
                 metric_unit: "packets",
                 help: "Packets that its modules keep",
             }),
-            beyond: Shown {
+            beyond: ShownUsage {
                 key: "keeping_refused",
                 word: "refused",
                 metric: "not_kept",

@@ -22,7 +22,7 @@ fn module_sets() -> impl Strategy<Value = ModuleSet> {
     (hashes, signers).prop_map(|(hashes, signers)| ModuleSet { hashes, signers })
 }
 
-fn views() -> impl Strategy<Value = View> {
+fn views() -> impl Strategy<Value = PacketView> {
     select(vec![
         "all",
         "payload=none",
@@ -53,7 +53,7 @@ fn ceilings() -> impl Strategy<Value = Ceilings> {
 /// What one block can say.
 pub(crate) fn grants() -> impl Strategy<Value = Grant> {
     let interfaces = subsequence(vec!["eth0", "eth1", "wlan0"], 0..=3)
-        .prop_map(|of| of.into_iter().map(|name| name.parse().unwrap()).collect::<BTreeSet<Interface>>());
+        .prop_map(|of| of.into_iter().map(|name| name.parse().unwrap()).collect::<BTreeSet<InterfaceName>>());
     let second = || option::of((0..4_u64).prop_map(|number| Second::new(number).unwrap()));
     let filter = option::of(select(vec!["tcp", "udp port 53", ") or ("]));
     let what =
@@ -95,11 +95,11 @@ proptest! {
     /// Against what grants mean, one request at a time: both allow it, or their meet does not.
     #[test]
     fn a_meet_allows_what_both_allow(a in joined(), b in joined(), asked in grants(), signed in subsequence(keys(), 0..3), of in 0..3_u8) {
-        let interfaces: Vec<Interface> = asked.interfaces.into_iter().flatten().collect();
+        let interfaces: Vec<InterfaceName> = asked.interfaces.into_iter().flatten().collect();
         let writes: Vec<Name> = asked.writes.into_iter().flatten().collect();
         for node in ["a.org", "x.a.org", "y.x.a.org", "c.org", "b.net", "c.net"] {
             let node = node.parse().unwrap();
-            let request = Request {
+            let request = GrantRequest {
                 node: Some(&node),
                 at: asked.expires,
                 profile: asked.profiles.iter().flatten().next(),
@@ -141,7 +141,7 @@ fn grant(change: impl FnOnce(&mut Grant)) -> Grant {
 fn what_is_asked_for_too_much_is_said() {
     let given = grant(|given| {
         given.ceilings.memory = Some(Bytes(1 << 20));
-        given.view = Some(View::ANONYMISED);
+        given.view = Some(PacketView::ANONYMISED);
         given.modules = ModuleSet { hashes: [ModuleHash::of(b"")].into(), ..ModuleSet::default() }.into();
         given.interfaces = Some(["eth0".parse().unwrap()].into());
     });
@@ -152,17 +152,17 @@ fn what_is_asked_for_too_much_is_said() {
         excess(|asked| asked.ceilings.memory = Some(Bytes(2 << 20))).as_deref(),
         Some("memory: asked for 2 MiB, given is 1 MiB")
     );
-    let headers = excess(|asked| asked.view = Some(View::HEADERS)).unwrap();
+    let headers = excess(|asked| asked.view = Some(PacketView::HEADERS)).unwrap();
     assert!(headers.starts_with("view: asked for payload=none, given is "), "{headers}");
     // From weaker pseudonyms to stronger ones, and not back.
-    let weak = "addresses=crypto-pan".parse::<View>().unwrap();
+    let weak = "addresses=crypto-pan".parse::<PacketView>().unwrap();
     let asked = excess(|asked| asked.view = Some("addresses=crypto-pan".parse().unwrap())).unwrap();
     assert!(
         asked.starts_with("view: asked for payload=none,addresses=crypto-pan,macs=zeroed, given is "),
         "{asked}"
     );
     let weaker = grant(|given| given.view = Some(weak));
-    assert_eq!(grant(|asked| asked.view = Some(View::ANONYMISED)).excess(&weaker), None);
+    assert_eq!(grant(|asked| asked.view = Some(PacketView::ANONYMISED)).excess(&weaker), None);
     let signer = excess(|asked| {
         asked.modules = ModuleSet { signers: keys().into_iter().collect(), ..ModuleSet::default() }.into();
     });
@@ -186,7 +186,7 @@ fn a_module_may_be_named_where_signers_are_given() {
     let both = given.meet(&asked);
     let (named, signer) = (ModuleHash::of(b"a"), keys()[0]);
     let loads = |signers: &[PublicKey]| {
-        both.refuses(&Request { module: Some((named, signers)), ..Request::default() })
+        both.refuses(&GrantRequest { module: Some((named, signers)), ..GrantRequest::default() })
     };
     assert_eq!(loads(&[signer]), []);
     assert_eq!(loads(&[]).len(), 1);

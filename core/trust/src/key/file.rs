@@ -36,12 +36,12 @@ const PASSES: RangeInclusive<u32> = 1..=16;
 /// What trying one passphrase costs: whoever has the file has to pay it for each guess, and its owner for each use. A file cannot ask for more than
 /// 1 GiB of memory and 16 passes over it, nor for less than 8 MiB and one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cost {
+pub struct PassphraseCost {
     memory_kib: u32,
     passes: u32,
 }
 
-impl Cost {
+impl PassphraseCost {
     /// What RFC 9106, section 4, recommends where memory is limited: 64 MiB, three passes (with one lane in place of four: it is one
     /// person at one machine who waits).
     pub const USUAL: Self = Self { memory_kib: 64 << 10, passes: 3 };
@@ -130,7 +130,7 @@ pub struct KeyFile {
 
 enum Kept {
     Plain(Zeroizing<Vec<u8>>),
-    Sealed { cost: Cost, salt: Vec<u8>, sealed: Vec<u8>, lines_before: String },
+    Sealed { cost: PassphraseCost, salt: Vec<u8>, sealed: Vec<u8>, lines_before: String },
 }
 
 impl std::fmt::Debug for Kept {
@@ -182,7 +182,7 @@ impl KeyFile {
     }
 
     /// What opening it costs, where it takes a passphrase.
-    pub fn cost(&self) -> Option<Cost> {
+    pub fn cost(&self) -> Option<PassphraseCost> {
         match &self.kept {
             Kept::Plain(_) => None,
             Kept::Sealed { cost, .. } => Some(*cost),
@@ -225,7 +225,7 @@ impl KeyFile {
     pub fn sealed(
         identity: &Identity,
         passphrase: &[u8],
-        cost: Cost,
+        cost: PassphraseCost,
         random: &mut (impl RngCore + CryptoRng),
     ) -> Result<String, KeyFileError> {
         let mut salt = [0; SALT_BYTES];
@@ -241,15 +241,15 @@ impl KeyFile {
     }
 }
 
-fn lines_before(public: &PublicKey, cost: Cost, salt: &[u8]) -> String {
-    let Cost { memory_kib, passes } = cost;
+fn lines_before(public: &PublicKey, cost: PassphraseCost, salt: &[u8]) -> String {
+    let PassphraseCost { memory_kib, passes } = cost;
     let salt = base32::encode(salt);
     format!(
         "{FIRST_LINE}{VERSION}\npublic {public}\nargon2id memory {memory_kib} passes {passes} salt {salt}\n"
     )
 }
 
-fn read_derivation(line: &str) -> Result<(Cost, Vec<u8>), KeyFileError> {
+fn read_derivation(line: &str) -> Result<(PassphraseCost, Vec<u8>), KeyFileError> {
     let wrong =
         || KeyFileError::Line { line: 3, wanted: "`plain …` or `argon2id memory … passes … salt …`" };
     let words: Vec<&str> = line.split(' ').collect();
@@ -258,12 +258,12 @@ fn read_derivation(line: &str) -> Result<(Cost, Vec<u8>), KeyFileError> {
     };
     let memory_kib = memory.parse().map_err(|_| wrong())?;
     let passes = passes.parse().map_err(|_| wrong())?;
-    let cost = Cost::new(memory_kib, passes).ok_or(KeyFileError::Cost { memory_kib, passes })?;
+    let cost = PassphraseCost::new(memory_kib, passes).ok_or(KeyFileError::Cost { memory_kib, passes })?;
     let salt = base32::decode(salt).filter(|salt| salt.len() == SALT_BYTES).ok_or_else(wrong)?;
     Ok((cost, salt))
 }
 
-fn cipher(passphrase: &[u8], salt: &[u8], cost: Cost) -> Result<ChaCha20Poly1305, KeyFileError> {
+fn cipher(passphrase: &[u8], salt: &[u8], cost: PassphraseCost) -> Result<ChaCha20Poly1305, KeyFileError> {
     if passphrase.len() > PASSPHRASE_BYTES_MAX {
         return Err(KeyFileError::LongPassphrase(passphrase.len()));
     }
@@ -304,7 +304,8 @@ mod tests {
 
     fn sealed() -> (Identity, String) {
         let identity = Identity::generate(&mut Counting(0));
-        let text = KeyFile::sealed(&identity, b"open sesame", Cost::LEAST, &mut Counting(9)).unwrap();
+        let text =
+            KeyFile::sealed(&identity, b"open sesame", PassphraseCost::LEAST, &mut Counting(9)).unwrap();
         (identity, text)
     }
 
@@ -321,7 +322,7 @@ mod tests {
     fn a_sealed_key_opens_with_its_passphrase_only() {
         let (identity, text) = sealed();
         let file = KeyFile::parse(&text).unwrap();
-        assert_eq!((file.public(), file.cost()), (identity.public(), Some(Cost::LEAST)));
+        assert_eq!((file.public(), file.cost()), (identity.public(), Some(PassphraseCost::LEAST)));
         assert_eq!(file.open(Some(b"open sesame")).unwrap().seed(), identity.seed());
         assert_eq!(file.open(None).unwrap_err(), KeyFileError::NoPassphrase);
         for wrong in [b"open sesame ".as_slice(), b"", b"Open sesame"] {
@@ -334,7 +335,8 @@ mod tests {
     #[test]
     fn two_files_of_one_key_and_passphrase_have_nothing_in_common() {
         let (identity, first) = sealed();
-        let second = KeyFile::sealed(&identity, b"open sesame", Cost::LEAST, &mut Counting(99)).unwrap();
+        let second =
+            KeyFile::sealed(&identity, b"open sesame", PassphraseCost::LEAST, &mut Counting(99)).unwrap();
         for line in [2, 3] {
             assert_ne!(first.lines().nth(line), second.lines().nth(line));
         }

@@ -8,9 +8,9 @@ use zeroize::Zeroizing;
 
 /// What a signature is for. It is part of what is signed, so that a signature made for one purpose is none for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Context(&'static str);
+pub struct SignatureContext(&'static str);
 
-impl Context {
+impl SignatureContext {
     /// A context of this name, which no other purpose has; at most 255 bytes.
     ///
     /// # Panics
@@ -68,7 +68,7 @@ impl Identity {
     }
 
     /// Signs a message in a context (RFC 8032: without randomness, so the same every time).
-    pub fn sign(&self, context: Context, message: &[u8]) -> Signature {
+    pub fn sign(&self, context: SignatureContext, message: &[u8]) -> Signature {
         Signature(self.key.sign(&context.signed(message)).to_bytes())
     }
 }
@@ -84,8 +84,8 @@ impl fmt::Debug for Identity {
 mod tests {
     use super::*;
 
-    const GREETING: Context = Context::new("greeting");
-    const PARTING: Context = Context::new("parting");
+    const GREETING: SignatureContext = SignatureContext::new("greeting");
+    const PARTING: SignatureContext = SignatureContext::new("parting");
 
     #[test]
     fn a_signature_holds_for_one_key_one_context_and_one_message() {
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn where_the_context_ends_is_part_of_what_is_signed() {
-        assert_ne!(Context::new("ab").signed(b"c"), Context::new("a").signed(b"bc"));
+        assert_ne!(SignatureContext::new("ab").signed(b"c"), SignatureContext::new("a").signed(b"bc"));
     }
 
     #[test]

@@ -4,6 +4,6 @@ mod file;
 mod identity;
 mod public;
 
-pub use file::{Cost, FILE_BYTES_MAX, KeyFile, KeyFileError, PASSPHRASE_BYTES_MAX};
-pub use identity::{Context, Identity};
+pub use file::{FILE_BYTES_MAX, KeyFile, KeyFileError, PASSPHRASE_BYTES_MAX, PassphraseCost};
+pub use identity::{Identity, SignatureContext};
 pub use public::{BadSignature, KeyError, PublicKey, Signature};

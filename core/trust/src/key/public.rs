@@ -1,6 +1,6 @@
 //! The public half: what others know an identity by, and check its signatures with.
 
-use super::Context;
+use super::SignatureContext;
 use crate::base32;
 use ed25519_dalek::VerifyingKey;
 use sha2::{Digest, Sha256};
@@ -80,7 +80,7 @@ impl PublicKey {
     /// Where it is not.
     pub fn verify(
         &self,
-        context: Context,
+        context: SignatureContext,
         message: &[u8],
         signature: &Signature,
     ) -> Result<(), BadSignature> {

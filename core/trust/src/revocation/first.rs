@@ -16,9 +16,9 @@ use super::{IDS_MAX, RevocationError, RevokedSet};
 use crate::base32;
 use crate::credential::PrefixId;
 use crate::grant::Second;
-use crate::key::{Context, PublicKey, Signature};
+use crate::key::{PublicKey, Signature, SignatureContext};
 
-const SIGNED: Context = Context::new("revocation list");
+const SIGNED: SignatureContext = SignatureContext::new("revocation list");
 const FIRST_LINE: &str = "weir revocation list 1";
 
 /// Returns true if a text begins as a list of version 1.

@@ -1,8 +1,8 @@
 //! The state of a node: all that is revoked, of every root.
 
-use super::root::Standing;
+use super::root::ProvenDelegator;
 use super::{Issuer, ListHeader, RevocationError, RevocationList, RootRevocations};
-use crate::credential::{DatedId, Link, PrefixId, Refusal, Verified};
+use crate::credential::{ChainBlock, CredentialRefusal, DatedId, PrefixId, VerifiedCredential};
 use crate::grant::Second;
 use crate::key::PublicKey;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ pub struct Reception<'a> {
     /// The roots that are trusted.
     pub roots: &'a [PublicKey],
     /// The credential that the peer has shown, and that holds.
-    pub shown: Option<&'a Verified>,
+    pub shown: Option<&'a VerifiedCredential>,
     /// The time.
     pub now: Second,
 }
@@ -55,7 +55,7 @@ pub struct RevokedBy {
     pub before: Option<Second>,
 }
 
-impl From<RevokedBy> for Refusal {
+impl From<RevokedBy> for CredentialRefusal {
     fn from(RevokedBy { block, id, before }: RevokedBy) -> Self {
         match before {
             None => Self::Revoked { block, id },
@@ -122,7 +122,7 @@ impl Revocations {
         &self,
         issuer: &Issuer,
         reception: &Reception<'_>,
-    ) -> Result<Option<Standing>, RevocationError> {
+    ) -> Result<Option<ProvenDelegator>, RevocationError> {
         let (root, signer) = (*issuer.of(), *issuer.signer());
         if !reception.roots.contains(&root) {
             return Err(RevocationError::UnknownRoot(root));
@@ -133,11 +133,11 @@ impl Revocations {
             let above = shown.chain().iter().take(at).map(|link| link.id).collect();
             // Every authority has an end.
             let until = DatedId::of_chain(shown.chain()).nth(at)?.expires.unwrap_or(Second::MAX);
-            Some(Standing { holder: signer, above, until })
+            Some(ProvenDelegator { holder: signer, above, until })
         });
         let known = || {
             let known = self.0.get(&root)?.delegators.get(under).filter(|known| known.holder == signer)?;
-            Some(Standing { holder: signer, above: known.above.clone(), until: known.until })
+            Some(ProvenDelegator { holder: signer, above: known.above.clone(), until: known.until })
         };
         shown.or_else(known).map(Some).ok_or(RevocationError::NotShown { signer, under: *under })
     }
@@ -169,7 +169,7 @@ impl Revocations {
     }
 
     /// The first link of a chain that is revoked. Lists say nothing of the chains of other roots, and those of a holder nothing of chains that do not pass through their link.
-    pub fn find(&self, root: &PublicKey, chain: &[Link]) -> Option<RevokedBy> {
+    pub fn find(&self, root: &PublicKey, chain: &[ChainBlock]) -> Option<RevokedBy> {
         let (block, before) = self.0.get(root)?.find(chain)?;
         Some(RevokedBy { block, id: chain.get(block)?.id, before })
     }

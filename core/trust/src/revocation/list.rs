@@ -20,7 +20,7 @@ use super::{IDS_MAX, RevocationError, RevokedSet, first};
 use crate::base32;
 use crate::credential::{DatedId, PrefixId};
 use crate::grant::{ModuleHash, Second};
-use crate::key::{Context, Identity, PublicKey, Signature};
+use crate::key::{Identity, PublicKey, Signature, SignatureContext};
 use sha2::{Digest, Sha256};
 use std::fmt::{self, Write};
 use std::str::FromStr;
@@ -30,7 +30,7 @@ pub const HEADER_BYTES_MAX: usize = 512;
 /// The longest text of a list, in bytes: a header, the line of `all-before`, and as many entries with times as there can be.
 pub const LIST_BYTES_MAX: usize = HEADER_BYTES_MAX + 64 + IDS_MAX * 62;
 
-const SIGNED: Context = Context::new("revocation list header");
+const SIGNED: SignatureContext = SignatureContext::new("revocation list header");
 pub(super) const FIRST_LINE: &str = "weir revocation list 2";
 const ALL_BEFORE: &str = "all-before ";
 

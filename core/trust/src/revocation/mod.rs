@@ -15,7 +15,7 @@
 //! | `all-before` of a root counts as no entry | a root can always revoke everything that it has signed |
 //!
 //! A holder may revoke what was passed on from their own link ([`Issuer`]): their list names that link, and its entries count only for chains that have it before the revoked block.
-//! They prove their right by a credential that has the link; the state keeps the proven link, with its path from the root. [`Share`](share::Share) divides the delegators' half.
+//! They prove their right by a credential that has the link; the state keeps the proven link, with its path from the root. [`Share`](share::DelegatorQuota) divides the delegators' half.
 
 mod error;
 mod first;

@@ -1,8 +1,8 @@
 //! All that is revoked in the name of one root.
 
-use super::share::Share;
+use super::share::DelegatorQuota;
 use super::{DELEGATED_MAX, LIVE_MAX, RevocationList, RevokedSet};
-use crate::credential::{DatedId, Link, PrefixId};
+use crate::credential::{ChainBlock, DatedId, PrefixId};
 use crate::grant::Second;
 use crate::key::PublicKey;
 use std::collections::{BTreeMap, VecDeque};
@@ -74,7 +74,7 @@ impl Delegator {
 
 /// The proven right of a delegator.
 #[derive(Clone, Debug)]
-pub(super) struct Standing {
+pub(super) struct ProvenDelegator {
     pub(super) holder: PublicKey,
     pub(super) above: Vec<PrefixId>,
     pub(super) until: Second,
@@ -142,12 +142,13 @@ impl RootRevocations {
     pub(super) fn add_delegated(
         &mut self,
         under: PrefixId,
-        standing: Standing,
+        standing: ProvenDelegator,
         list: &RevocationList,
         now: Second,
     ) -> (bool, usize) {
-        let Standing { holder, above, until } = standing;
-        let mut counted = self.join_delegated(under, Standing { holder, above, until }, list.revoked(), now);
+        let ProvenDelegator { holder, above, until } = standing;
+        let mut counted =
+            self.join_delegated(under, ProvenDelegator { holder, above, until }, list.revoked(), now);
         if let Some(delegator) = self.delegators.get_mut(&under) {
             delegator.issued.note(list, counted.1, now);
         } else if counted.1 == 0 && !list.revoked().is_empty() {
@@ -160,14 +161,14 @@ impl RootRevocations {
     fn join_delegated(
         &mut self,
         under: PrefixId,
-        Standing { holder, above, until }: Standing,
+        ProvenDelegator { holder, above, until }: ProvenDelegator,
         revoked: &RevokedSet,
         now: Second,
     ) -> (bool, usize) {
         let free = DELEGATED_MAX.min(LIVE_MAX.saturating_sub(self.own.set.len()));
         let free = free.saturating_sub(self.delegated());
         let path: Vec<PrefixId> = above.iter().copied().chain([under]).collect();
-        let mut share = Share::of(&path, self.delegators.iter(), free);
+        let mut share = DelegatorQuota::of(&path, self.delegators.iter(), free);
         let new = || Delegator { holder, above, until, issued: Issued::default() };
         let mut delegator = self.delegators.remove(&under).unwrap_or_else(new);
         let set = &mut delegator.issued.set;
@@ -201,7 +202,7 @@ impl RootRevocations {
         self.own.sequence = self.own.sequence.max(other.own.sequence);
         for (under, delegator) in &other.delegators {
             let Delegator { holder, above, until, issued } = delegator.clone();
-            let standing = Standing { holder, above, until };
+            let standing = ProvenDelegator { holder, above, until };
             left_out += self.join_delegated(*under, standing, &issued.set, now).1;
             if let Some(there) = self.delegators.get_mut(under) {
                 there.issued.sequence = there.issued.sequence.max(issued.sequence);
@@ -247,12 +248,12 @@ impl RootRevocations {
     }
 
     /// The first link of a chain that is revoked, and by what.
-    pub(super) fn find(&self, chain: &[Link]) -> Option<(usize, Option<Second>)> {
+    pub(super) fn find(&self, chain: &[ChainBlock]) -> Option<(usize, Option<Second>)> {
         (0..chain.len()).find_map(|at| Some((at, self.revokes(chain, at)?)))
     }
 
     /// The reason why a link is revoked: an entry (`None`), or everything before a time.
-    fn revokes(&self, chain: &[Link], at: usize) -> Option<Option<Second>> {
+    fn revokes(&self, chain: &[ChainBlock], at: usize) -> Option<Option<Second>> {
         let link = chain.get(at)?;
         if self.own.set.contains(&link.id) {
             return Some(None);

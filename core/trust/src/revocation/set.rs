@@ -1,7 +1,7 @@
 //! Revoked identifiers, each with the time at which it can be forgotten.
 
 use super::KEPT_AFTER_SECONDS;
-use crate::credential::{DatedId, Link, PrefixId};
+use crate::credential::{ChainBlock, DatedId, PrefixId};
 use crate::grant::Second;
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ impl RevokedSet {
     }
 
     /// The `all-before` time that revokes a link, by the time at which the link was signed. A link without a time was signed before any.
-    pub(super) fn all_before_of(&self, link: &Link) -> Option<Second> {
+    pub(super) fn all_before_of(&self, link: &ChainBlock) -> Option<Second> {
         self.all_before.filter(|before| link.issued.is_none_or(|issued| issued < *before))
     }
 

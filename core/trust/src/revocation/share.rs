@@ -11,13 +11,13 @@ use crate::credential::PrefixId;
 
 /// The room that one delegator has.
 #[derive(Debug)]
-pub(super) struct Share {
+pub(super) struct DelegatorQuota {
     free: usize,
     /// Entries of the party of each link of the signer's path, the signer's own link first, by holders at the signer's distance or farther.
     held: Vec<usize>,
 }
 
-impl Share {
+impl DelegatorQuota {
     /// The room of a delegator with this path, its own link last, where `free` entries are left for delegators.
     pub(super) fn of<'a>(
         path: &[PrefixId],

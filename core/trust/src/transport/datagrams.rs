@@ -1,7 +1,7 @@
 //! Encrypted datagrams: eight bytes of number, and a message. They may come in any order, or not at all; none is taken twice.
 
 use super::keys::OVERHEAD_BYTES;
-use super::{Keys, Kind, ReplayWindow};
+use super::{MessageKind, ReplayWindow, TransportKeys};
 
 /// The most bytes that a datagram carries, so that it fits into UDP over IPv6.
 pub const DATAGRAM_BYTES_MAX: usize = 65_535 - 8 - NUMBER_BYTES - OVERHEAD_BYTES;
@@ -31,13 +31,13 @@ pub enum DatagramError {
 /// One side of an association in datagrams.
 #[derive(Debug)]
 pub struct SealedDatagrams {
-    keys: Keys,
+    keys: TransportKeys,
     next: u64,
     window: ReplayWindow,
 }
 
 impl SealedDatagrams {
-    pub(crate) fn new(keys: Keys) -> Self {
+    pub(crate) fn new(keys: TransportKeys) -> Self {
         let (next, opened) = keys.counts();
         let mut window = ReplayWindow::default();
         // Those of the handshake came.
@@ -54,7 +54,7 @@ impl SealedDatagrams {
             return Err(DatagramError::UsedUp);
         }
         let fits = data.len() <= DATAGRAM_BYTES_MAX;
-        let message = fits.then(|| self.keys.seal(self.next, Kind::Data, data)).flatten();
+        let message = fits.then(|| self.keys.seal(self.next, MessageKind::Data, data)).flatten();
         let message = message.ok_or(DatagramError::Length(data.len()))?;
         let datagram = [self.next.to_be_bytes().as_slice(), &message].concat();
         self.next += 1;
@@ -80,7 +80,7 @@ impl SealedDatagrams {
             return Err(DatagramError::Again(number));
         }
         let mut plain = vec![0; message.len()];
-        let Some((Kind::Data, data)) = self.keys.open(number, message, &mut plain) else {
+        let Some((MessageKind::Data, data)) = self.keys.open(number, message, &mut plain) else {
             return Err(DatagramError::Damaged);
         };
         // Only what opened moves the window.

@@ -1,6 +1,6 @@
 //! The keys of an association, and how often each was used.
 
-use crate::association::{Handshake, HandshakeError, Role};
+use crate::association::{Handshake, HandshakeError, HandshakeRole};
 use snow::StatelessTransportState;
 use std::fmt;
 
@@ -14,7 +14,7 @@ const TAG_BYTES: usize = 16;
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MessageKind {
     /// Bytes of the stream, or a datagram.
     Data,
     /// Nothing follows.
@@ -23,7 +23,7 @@ pub(crate) enum Kind {
     Accepted,
 }
 
-impl Kind {
+impl MessageKind {
     fn byte(self) -> u8 {
         match self {
             Self::Data => 0,
@@ -38,18 +38,18 @@ impl Kind {
 }
 
 /// A key for each direction. The ciphers that the library was given erase both when this is dropped.
-pub(crate) struct Keys {
+pub(crate) struct TransportKeys {
     noise: StatelessTransportState,
-    role: Role,
+    role: HandshakeRole,
     /// Messages that were sealed one after the other, and that is the number of the next one.
     sealed: u64,
     /// Messages that were opened one after the other.
     opened: u64,
 }
 
-impl Keys {
+impl TransportKeys {
     /// Those of a handshake whose three messages were exchanged.
-    pub(crate) fn of(handshake: Handshake, role: Role) -> Result<Self, HandshakeError> {
+    pub(crate) fn of(handshake: Handshake, role: HandshakeRole) -> Result<Self, HandshakeError> {
         Ok(Self { noise: handshake.keys()?, role, sealed: 0, opened: 0 })
     }
 
@@ -59,7 +59,7 @@ impl Keys {
     }
 
     /// Seals the next message. Nothing where it is too long.
-    pub(crate) fn seal_next(&mut self, kind: Kind, data: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn seal_next(&mut self, kind: MessageKind, data: &[u8]) -> Option<Vec<u8>> {
         let message = self.seal(self.sealed, kind, data)?;
         self.sealed += 1;
         if self.sealed.is_multiple_of(REKEY_MESSAGES) {
@@ -69,7 +69,11 @@ impl Keys {
     }
 
     /// Opens the next message, into `into`, which has room for it. Nothing where it is not the next one of the peer's: then there is no way on.
-    pub(crate) fn open_next<'a>(&mut self, message: &[u8], into: &'a mut [u8]) -> Option<(Kind, &'a [u8])> {
+    pub(crate) fn open_next<'a>(
+        &mut self,
+        message: &[u8],
+        into: &'a mut [u8],
+    ) -> Option<(MessageKind, &'a [u8])> {
         let opened = self.open(self.opened, message, into)?;
         self.opened += 1;
         if self.opened.is_multiple_of(REKEY_MESSAGES) {
@@ -79,7 +83,7 @@ impl Keys {
     }
 
     /// Seals a message with a number. No number may be used twice.
-    pub(super) fn seal(&self, number: u64, kind: Kind, data: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn seal(&self, number: u64, kind: MessageKind, data: &[u8]) -> Option<Vec<u8>> {
         let plain = [&[kind.byte()], data].concat();
         let mut message = vec![0; plain.len() + TAG_BYTES];
         let written = self.noise.write_message(number, &plain, &mut message).ok()?;
@@ -93,14 +97,14 @@ impl Keys {
         number: u64,
         message: &[u8],
         into: &'a mut [u8],
-    ) -> Option<(Kind, &'a [u8])> {
+    ) -> Option<(MessageKind, &'a [u8])> {
         let read = self.noise.read_message(number, message, into).ok()?;
         let (kind, data) = into.get(..read)?.split_first()?;
-        Some((Kind::of(*kind)?, data))
+        Some((MessageKind::of(*kind)?, data))
     }
 }
 
-impl fmt::Debug for Keys {
+impl fmt::Debug for TransportKeys {
     /// Without the keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Keys({:?}, {} sealed, {} opened)", self.role, self.sealed, self.opened)

@@ -11,6 +11,6 @@ mod window;
 
 pub use datagrams::{DATAGRAM_BYTES_MAX, DATAGRAMS_MAX, DatagramError, SealedDatagrams};
 pub use keys::REKEY_MESSAGES;
-pub(crate) use keys::{Keys, Kind};
-pub use stream::{BUFFERED_BYTES_MAX, Event, MESSAGE_BYTES_MAX, SealedStream, TransportError};
+pub(crate) use keys::{MessageKind, TransportKeys};
+pub use stream::{BUFFERED_BYTES_MAX, MESSAGE_BYTES_MAX, SealedStream, StreamEvent, TransportError};
 pub use window::{ReplayWindow, WINDOW};

@@ -1,7 +1,7 @@
 //! Encrypted messages over a stream of bytes: two bytes of length, and so many bytes of message. Numbers are not sent: both sides count.
 
 use super::keys::OVERHEAD_BYTES;
-use super::{Keys, Kind};
+use super::{MessageKind, TransportKeys};
 use crate::association::frame::LENGTH_BYTES;
 
 /// The most bytes that one message carries.
@@ -12,7 +12,7 @@ pub const BUFFERED_BYTES_MAX: usize = LENGTH_BYTES + SEALED_BYTES_MAX;
 
 /// What came.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum StreamEvent {
     /// Bytes that the peer has sent: at least one, at most [`MESSAGE_BYTES_MAX`].
     Data(Vec<u8>),
     /// The peer sends nothing more, and says so.
@@ -51,14 +51,14 @@ pub enum TransportError {
 #[derive(Debug)]
 pub struct SealedStream {
     /// Nothing after an error.
-    keys: Option<Keys>,
+    keys: Option<TransportKeys>,
     incoming: Vec<u8>,
     is_finished: bool,
     is_ended: bool,
 }
 
 impl SealedStream {
-    pub(crate) fn new(keys: Keys) -> Self {
+    pub(crate) fn new(keys: TransportKeys) -> Self {
         Self { keys: Some(keys), incoming: Vec::new(), is_finished: false, is_ended: false }
     }
 
@@ -70,7 +70,7 @@ impl SealedStream {
     pub fn send(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<usize, TransportError> {
         let data = data.get(..MESSAGE_BYTES_MAX).unwrap_or(data);
         if !data.is_empty() {
-            self.seal(Kind::Data, data, out)?;
+            self.seal(MessageKind::Data, data, out)?;
         }
         Ok(data.len())
     }
@@ -80,7 +80,7 @@ impl SealedStream {
     /// # Errors
     /// The second time, and after an error.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), TransportError> {
-        self.seal(Kind::End, &[], out)?;
+        self.seal(MessageKind::End, &[], out)?;
         self.is_finished = true;
         Ok(())
     }
@@ -89,7 +89,7 @@ impl SealedStream {
     ///
     /// # Errors
     /// What came is not what the peer has sent, or it was not the peer's to send. All that came before was.
-    pub fn feed(&mut self, bytes: &mut &[u8]) -> Result<Option<Event>, TransportError> {
+    pub fn feed(&mut self, bytes: &mut &[u8]) -> Result<Option<StreamEvent>, TransportError> {
         if self.keys.is_none() {
             return Err(TransportError::Over);
         }
@@ -119,7 +119,7 @@ impl SealedStream {
 
     /// Messages of this association until now, those of its making included: sent, and received.
     pub fn counts(&self) -> (u64, u64) {
-        self.keys.as_ref().map_or((0, 0), Keys::counts)
+        self.keys.as_ref().map_or((0, 0), TransportKeys::counts)
     }
 
     /// Bytes of a message that is not whole yet.
@@ -133,7 +133,7 @@ impl SealedStream {
         self.is_ended = false;
     }
 
-    fn seal(&mut self, kind: Kind, data: &[u8], out: &mut Vec<u8>) -> Result<(), TransportError> {
+    fn seal(&mut self, kind: MessageKind, data: &[u8], out: &mut Vec<u8>) -> Result<(), TransportError> {
         if self.is_finished {
             return Err(TransportError::Finished);
         }
@@ -147,7 +147,7 @@ impl SealedStream {
         Ok(())
     }
 
-    fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<Event>, TransportError> {
+    fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<StreamEvent>, TransportError> {
         if self.is_ended && !bytes.is_empty() {
             return Err(TransportError::AfterEnd);
         }
@@ -166,12 +166,12 @@ impl SealedStream {
         let mut plain = vec![0; message.len()];
         let keys = self.keys.as_mut().ok_or(TransportError::Over)?;
         let event = match keys.open_next(message, &mut plain).ok_or(TransportError::Damaged)? {
-            (Kind::Data, data) if !data.is_empty() => Event::Data(data.to_vec()),
-            (Kind::End, []) => Event::End,
+            (MessageKind::Data, data) if !data.is_empty() => StreamEvent::Data(data.to_vec()),
+            (MessageKind::End, []) => StreamEvent::End,
             _ => return Err(TransportError::Misplaced),
         };
         self.incoming.clear();
-        self.is_ended = event == Event::End;
+        self.is_ended = event == StreamEvent::End;
         Ok(Some(event))
     }
 

@@ -2,9 +2,9 @@
 
 use super::pair::{CREDENTIALS, OFFERS, Seeded, guest, mallory, messages, node};
 use super::raw::{INITIATOR, RESPONDER, Raw, proof, seal, statement};
-use weir_trust::association::{Association, HandshakeError, Initiator, Message, Responder, VERSION};
+use weir_trust::association::{Association, HandshakeError, HandshakeMessage, Initiator, Responder, VERSION};
 use weir_trust::key::Identity;
-use weir_trust::transport::{Event, TransportError};
+use weir_trust::transport::{StreamEvent, TransportError};
 
 /// Points of small order, with their second encodings (RFC 7748, section 6.1; curve25519 and its twist).
 const WEAK: [[u8; 32]; 7] = {
@@ -145,8 +145,8 @@ fn identities_that_nobody_can_have_are_refused() {
         let honest = proof(&guest(), &statement(VERSION, INITIATOR, &raw.hash(), &raw.own));
         [identity.as_slice(), &honest[32..]].concat()
     };
-    assert_eq!(introduce(says), Err(HandshakeError::NoIdentity(Message::Third)));
-    assert_eq!(answer(says), HandshakeError::NoIdentity(Message::Second));
+    assert_eq!(introduce(says), Err(HandshakeError::NoIdentity(HandshakeMessage::Third)));
+    assert_eq!(answer(says), HandshakeError::NoIdentity(HandshakeMessage::Second));
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn payloads_that_are_cut_anywhere_are_refused() {
             proof(&guest(), &statement(VERSION, INITIATOR, &raw.hash(), &raw.own))[..length].to_vec()
         };
         assert!(
-            matches!(introduce(says), Err(HandshakeError::Length { message: Message::Third, .. })),
+            matches!(introduce(says), Err(HandshakeError::Length { message: HandshakeMessage::Third, .. })),
             "{length}"
         );
     }
@@ -173,7 +173,7 @@ fn payloads_that_are_cut_anywhere_are_refused() {
     for length in (0..200).filter(|length| *length != 96) {
         assert!(matches!(
             answer(|_| vec![0; length]),
-            HandshakeError::Length { message: Message::Second, .. }
+            HandshakeError::Length { message: HandshakeMessage::Second, .. }
         ));
     }
 }
@@ -185,13 +185,13 @@ fn points_of_small_order_make_no_secret() {
         let mut first = messages(1).swap_remove(0);
         first[6..38].copy_from_slice(&key);
         let refused = Responder::begin(&node(), &first, &mut Seeded(1)).unwrap_err();
-        assert_eq!(refused, HandshakeError::WeakKey(Message::First), "{number}");
+        assert_eq!(refused, HandshakeError::WeakKey(HandshakeMessage::First), "{number}");
         let (initiator, first) = Initiator::begin(None, &mut Seeded(1)).unwrap();
         let (_, mut second) = Responder::begin(&node(), &first, &mut Seeded(2)).unwrap();
         second[1..33].copy_from_slice(&key);
         assert_eq!(
             initiator.second(&second).unwrap_err(),
-            HandshakeError::WeakKey(Message::Second),
+            HandshakeError::WeakKey(HandshakeMessage::Second),
             "{number}"
         );
         // Encrypted, as the keys that are signed.
@@ -202,7 +202,7 @@ fn points_of_small_order_make_no_secret() {
         let second = raw.second(&payload);
         assert_eq!(
             initiator.second(&second).unwrap_err(),
-            HandshakeError::WeakKey(Message::Second),
+            HandshakeError::WeakKey(HandshakeMessage::Second),
             "{number}"
         );
         let mut raw = Raw::with_key(2, true, key);
@@ -210,7 +210,11 @@ fn points_of_small_order_make_no_secret() {
         raw.read(&second[1..]);
         let payload = proof(&mallory(), &statement(VERSION, INITIATOR, &raw.hash(), &key));
         let third = raw.write(&payload);
-        assert_eq!(responder.third(&third).unwrap_err(), HandshakeError::WeakKey(Message::Third), "{number}");
+        assert_eq!(
+            responder.third(&third).unwrap_err(),
+            HandshakeError::WeakKey(HandshakeMessage::Third),
+            "{number}"
+        );
     }
 }
 
@@ -232,9 +236,9 @@ fn with_liar(fourth: &[u8]) -> (Result<Association, HandshakeError>, snow::State
 fn only_a_fourth_message_says_that_one_is_accepted() {
     assert_eq!(with_liar(&[&[2], OFFERS].concat()).0.unwrap().peer().credentials, OFFERS);
     for plain in [b"\x00data".as_slice(), b"\x01", b"\x01end", b"\x03other", b"\xff"] {
-        assert_eq!(with_liar(plain).0.unwrap_err(), HandshakeError::Damaged(Message::Fourth));
+        assert_eq!(with_liar(plain).0.unwrap_err(), HandshakeError::Damaged(HandshakeMessage::Fourth));
     }
-    let damaged = HandshakeError::Length { message: Message::Fourth, bytes: 16 };
+    let damaged = HandshakeError::Length { message: HandshakeMessage::Fourth, bytes: 16 };
     assert_eq!(with_liar(&[]).0.unwrap_err(), damaged);
 }
 
@@ -261,5 +265,5 @@ fn a_peer_that_speaks_out_of_turn_ends_the_association() {
     let (association, keys) = with_liar(b"\x02");
     let (_, mut stream) = association.unwrap().into_stream();
     let framed = weir_trust::association::frame::framed(&seal(&keys, 1, b"\x00fine")).unwrap();
-    assert_eq!(stream.feed(&mut framed.as_slice()), Ok(Some(Event::Data(b"fine".to_vec()))));
+    assert_eq!(stream.feed(&mut framed.as_slice()), Ok(Some(StreamEvent::Data(b"fine".to_vec()))));
 }

@@ -3,10 +3,10 @@
 use super::pair::{CREDENTIALS, OFFERS, Seeded, associated, guest, handshake, messages, node};
 use sha2::{Digest, Sha256};
 use weir_trust::association::{
-    CREDENTIALS_BYTES_MAX, FIRST_BYTES, FOURTH_BYTES_MAX, HandshakeError, Initiator, Message, Responder,
-    SECOND_BYTES, THIRD_BYTES_MAX, frame,
+    CREDENTIALS_BYTES_MAX, FIRST_BYTES, FOURTH_BYTES_MAX, HandshakeError, HandshakeMessage, Initiator,
+    Responder, SECOND_BYTES, THIRD_BYTES_MAX, frame,
 };
-use weir_trust::transport::Event;
+use weir_trust::transport::StreamEvent;
 
 #[test]
 fn both_sides_know_each_other_and_what_each_says_arrives() {
@@ -25,7 +25,7 @@ fn both_sides_know_each_other_and_what_each_says_arrives() {
         assert_eq!(sides[from].send(says, &mut bytes), Ok(says.len()));
         assert!(!bytes.windows(says.len()).any(|part| part == says));
         let mut rest = bytes.as_slice();
-        assert_eq!(sides[to].feed(&mut rest), Ok(Some(Event::Data(says.to_vec()))));
+        assert_eq!(sides[to].feed(&mut rest), Ok(Some(StreamEvent::Data(says.to_vec()))));
         assert!(rest.is_empty());
     }
 }
@@ -92,7 +92,12 @@ fn the_answer_to_a_stranger_is_no_longer_than_what_he_sent() {
 
 #[test]
 fn lengths_are_said_before_the_messages_and_checked_first() {
-    let all = [Message::First, Message::Second, Message::Third, Message::Fourth];
+    let all = [
+        HandshakeMessage::First,
+        HandshakeMessage::Second,
+        HandshakeMessage::Third,
+        HandshakeMessage::Fourth,
+    ];
     for (which, message) in all.into_iter().zip(messages(5)) {
         let framed = frame::framed(&message).unwrap();
         let said = *framed.first_chunk().unwrap();

@@ -1,7 +1,7 @@
 //! Somebody on the way, with an identity of his own or none: passes on, keeps, repeats, turns round.
 
 use super::pair::{CREDENTIALS, OFFERS, Seeded, associated, guest, handshake, mallory, messages, node};
-use weir_trust::association::{HandshakeError, Initiator, Message, Responder, VERSION};
+use weir_trust::association::{HandshakeError, HandshakeMessage, Initiator, Responder, VERSION};
 use weir_trust::transport::TransportError;
 
 #[test]
@@ -48,14 +48,20 @@ fn a_recorded_handshake_cannot_be_played_again_to_either_side() {
     // To a fresh responder: it answers with keys of its own, and the recorded third message is of other ones.
     let (responder, second) = Responder::begin(&node(), &recorded[0], &mut Seeded(77)).unwrap();
     assert_ne!(second, recorded[1]);
-    assert_eq!(responder.third(&recorded[2]).unwrap_err(), HandshakeError::Damaged(Message::Third));
+    assert_eq!(responder.third(&recorded[2]).unwrap_err(), HandshakeError::Damaged(HandshakeMessage::Third));
     // To a fresh initiator.
     let (initiator, _) = Initiator::begin(None, &mut Seeded(78)).unwrap();
-    assert_eq!(initiator.second(&recorded[1]).unwrap_err(), HandshakeError::Damaged(Message::Second));
+    assert_eq!(
+        initiator.second(&recorded[1]).unwrap_err(),
+        HandshakeError::Damaged(HandshakeMessage::Second)
+    );
     let (initiator, first) = Initiator::begin(None, &mut Seeded(78)).unwrap();
     let (_, second) = Responder::begin(&node(), &first, &mut Seeded(79)).unwrap();
     let (confirming, _) = initiator.second(&second).unwrap().introduce(&guest(), CREDENTIALS).unwrap();
-    assert_eq!(confirming.fourth(&recorded[3]).unwrap_err(), HandshakeError::Damaged(Message::Fourth));
+    assert_eq!(
+        confirming.fourth(&recorded[3]).unwrap_err(),
+        HandshakeError::Damaged(HandshakeMessage::Fourth)
+    );
 }
 
 #[test]
@@ -80,7 +86,7 @@ fn ones_own_messages_turned_round_are_nobodys() {
     let (initiator, first) = Initiator::begin(None, &mut Seeded(1)).unwrap();
     let mut turned = first.clone();
     turned[0] = VERSION;
-    assert_eq!(initiator.second(&turned).unwrap_err(), HandshakeError::Damaged(Message::Second));
+    assert_eq!(initiator.second(&turned).unwrap_err(), HandshakeError::Damaged(HandshakeMessage::Second));
     // The responder's answer as a first message, and as a third.
     let (_, second) = Responder::begin(&node(), &first, &mut Seeded(2)).unwrap();
     assert_eq!(Responder::begin(&node(), &second, &mut Seeded(3)).unwrap_err(), HandshakeError::NotWeir);
@@ -90,7 +96,7 @@ fn ones_own_messages_turned_round_are_nobodys() {
     let (initiator, first) = Initiator::begin(None, &mut Seeded(1)).unwrap();
     let (_, second) = Responder::begin(&node(), &first, &mut Seeded(2)).unwrap();
     let (confirming, third) = initiator.second(&second).unwrap().introduce(&guest(), CREDENTIALS).unwrap();
-    assert_eq!(confirming.fourth(&third).unwrap_err(), HandshakeError::Damaged(Message::Fourth));
+    assert_eq!(confirming.fourth(&third).unwrap_err(), HandshakeError::Damaged(HandshakeMessage::Fourth));
     // Later: what a side has sent comes back to it.
     let (here, there) = associated(4);
     for mut side in [here.into_stream().1, there.into_stream().1] {
@@ -133,7 +139,7 @@ fn versions_cannot_be_changed_on_the_way() {
             }
             bytes
         });
-        assert_eq!(ends.initiator.unwrap_err(), HandshakeError::Damaged(Message::Second));
+        assert_eq!(ends.initiator.unwrap_err(), HandshakeError::Damaged(HandshakeMessage::Second));
         assert!(ends.responder.is_none());
     }
     // What is offered has this version no more: the responder says nothing.

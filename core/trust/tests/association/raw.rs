@@ -8,13 +8,13 @@ use snow::resolvers::{CryptoResolver, RingResolver};
 use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, HandshakeState, StatelessTransportState};
 use std::sync::{Arc, Mutex};
-use weir_trust::key::{Context, Identity};
+use weir_trust::key::{Identity, SignatureContext};
 use x25519_dalek::{PublicKey, StaticSecret};
 
 /// What the first message begins with.
 pub const HEAD: [u8; 6] = *b"weir\x01\x01";
 /// What identities sign handshakes in.
-pub const CONTEXT: Context = Context::new("association");
+pub const CONTEXT: SignatureContext = SignatureContext::new("association");
 pub const INITIATOR: u8 = 1;
 pub const RESPONDER: u8 = 2;
 

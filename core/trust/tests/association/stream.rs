@@ -5,7 +5,7 @@ use super::raw::{INITIATOR, Raw, proof, seal, statement};
 use proptest::prelude::{ProptestConfig, any, proptest};
 use weir_trust::association::{Responder, VERSION, frame};
 use weir_trust::transport::{
-    BUFFERED_BYTES_MAX, Event, MESSAGE_BYTES_MAX, REKEY_MESSAGES, SealedStream, TransportError,
+    BUFFERED_BYTES_MAX, MESSAGE_BYTES_MAX, REKEY_MESSAGES, SealedStream, StreamEvent, TransportError,
 };
 
 fn streams() -> (SealedStream, SealedStream) {
@@ -27,8 +27,8 @@ fn received(side: &mut SealedStream, mut bytes: &[u8]) -> (Vec<u8>, Result<(), T
     let mut data = Vec::new();
     loop {
         match side.feed(&mut bytes) {
-            Ok(Some(Event::Data(more))) => data.extend(more),
-            Ok(Some(Event::End)) => {}
+            Ok(Some(StreamEvent::Data(more))) => data.extend(more),
+            Ok(Some(StreamEvent::End)) => {}
             Ok(None) => return (data, Ok(())),
             Err(error) => return (data, Err(error)),
         }

@@ -6,7 +6,7 @@ use biscuit_auth::format::schema;
 use biscuit_auth::{BiscuitBuilder, KeyPair, PrivateKey, UnverifiedBiscuit};
 use prost::Message;
 use rand_core::{CryptoRng, Error, RngCore, impls};
-use weir_trust::credential::{Credential, Refusal, Situation, Verified};
+use weir_trust::credential::{Credential, CredentialRefusal, Situation, VerifiedCredential};
 use weir_trust::grant::{Grant, NodeName, Second};
 use weir_trust::key::{Identity, PublicKey};
 use weir_trust::revocation::Revocations;
@@ -102,7 +102,11 @@ pub fn delegated(credential: &Credential, change: impl FnOnce(&mut Grant)) -> Cr
 }
 
 /// Shows a credential at the operator's node.
-pub fn show(credential: &Credential, peer: Person, revocations: &Revocations) -> Result<Verified, Refusal> {
+pub fn show(
+    credential: &Credential,
+    peer: Person,
+    revocations: &Revocations,
+) -> Result<VerifiedCredential, CredentialRefusal> {
     show_at(credential, peer, revocations, now(), &node())
 }
 
@@ -112,13 +116,13 @@ pub fn show_at(
     revocations: &Revocations,
     now: Second,
     node: &NodeName,
-) -> Result<Verified, Refusal> {
+) -> Result<VerifiedCredential, CredentialRefusal> {
     let roots = [OTHER_OPERATOR.key(), OPERATOR.key()];
     credential.verify(&Situation { roots: &roots, revocations, peer: &peer.key(), node, now })
 }
 
 /// The same with bytes that anybody may have made.
-pub fn show_bytes(bytes: &[u8], peer: Person) -> Result<Verified, Refusal> {
+pub fn show_bytes(bytes: &[u8], peer: Person) -> Result<VerifiedCredential, CredentialRefusal> {
     Credential::parse(bytes).and_then(|credential| show(&credential, peer, &Revocations::default()))
 }
 

@@ -4,7 +4,7 @@ use super::{dated, ids, list, root};
 use crate::people::{
     Counting, FRIEND, OPERATOR, Person, RESEARCHER, STUDENT, THIEF, granted_at, now, second, show, until_2027,
 };
-use weir_trust::credential::{Credential, DatedId, PrefixId, Refusal, Verified};
+use weir_trust::credential::{Credential, CredentialRefusal, DatedId, PrefixId, VerifiedCredential};
 use weir_trust::grant::{Grant, Second};
 use weir_trust::key::Identity;
 use weir_trust::revocation::{
@@ -29,7 +29,7 @@ fn last(credential: &Credential) -> PrefixId {
     credential.claimed_links().last().unwrap().id
 }
 
-fn verified(credential: &Credential, peer: Person) -> Verified {
+fn verified(credential: &Credential, peer: Person) -> VerifiedCredential {
     show(credential, peer, &Revocations::default()).unwrap()
 }
 
@@ -41,7 +41,7 @@ fn by(who: &Identity, under: PrefixId, number: u64, revoked: impl Into<RevokedSe
 fn shown(
     known: &mut Revocations,
     list: &RevocationList,
-    shown: Option<&Verified>,
+    shown: Option<&VerifiedCredential>,
 ) -> Result<Accepted, RevocationError> {
     known.accept(list, &Reception { roots: &[root()], shown, now: now() })
 }
@@ -54,7 +54,7 @@ fn a_holder_revokes_what_they_passed_on_and_nothing_else() {
     // The friend's block is two links beneath the researcher's.
     let list = by(&RESEARCHER.identity(), last(&first), 1, [last(&third)]);
     assert!(shown(&mut known, &list, Some(&researchers)).unwrap().has_changed);
-    assert_eq!(show(&third, FRIEND, &known), Err(Refusal::Revoked { block: 2, id: last(&third) }));
+    assert_eq!(show(&third, FRIEND, &known), Err(CredentialRefusal::Revoked { block: 2, id: last(&third) }));
     assert!(show(&second, STUDENT, &known).is_ok() && show(&first, RESEARCHER, &known).is_ok());
     // Their own block, and those before it, are not theirs to revoke: the entry is there, and counts for no chain.
     let own = by(&STUDENT.identity(), last(&second), 1, [last(&second), last(&first)]);
@@ -105,7 +105,10 @@ fn all_before_of_a_holder_is_for_what_they_passed_on_themselves() {
         .unwrap();
     assert!(show(&first, RESEARCHER, &known).is_ok() && show(&later, THIEF, &known).is_ok());
     for (credential, peer) in [(&second, STUDENT), (&third, FRIEND)] {
-        assert!(matches!(show(credential, peer, &known), Err(Refusal::RevokedBefore { block: 1, .. })));
+        assert!(matches!(
+            show(credential, peer, &known),
+            Err(CredentialRefusal::RevokedBefore { block: 1, .. })
+        ));
     }
 }
 
@@ -132,7 +135,7 @@ fn entries_of_a_delegator_end_with_the_link_and_are_dropped_when_the_link_is_rev
     let long_after = list(1, dated(super::id(1), "2500-01-01"));
     known.accept(&long_after, &Reception::new(&[root()], crate::people::second("2026-12-01"))).unwrap();
     assert!(show(&second, STUDENT, &known).is_ok());
-    assert_eq!(show(&third, FRIEND, &known), Err(Refusal::Revoked { block: 2, id: last(&third) }));
+    assert_eq!(show(&third, FRIEND, &known), Err(CredentialRefusal::Revoked { block: 2, id: last(&third) }));
     // The root's entry drops them with its own.
     let whole = list(2, DatedId { id: last(&first), expires: end });
     known.accept(&whole, &Reception::new(&[root()], now())).unwrap();
@@ -178,7 +181,7 @@ fn party(number: u8) -> (Identity, Credential) {
     (who, credential)
 }
 
-fn worth(credential: &Credential) -> Verified {
+fn worth(credential: &Credential) -> VerifiedCredential {
     let (roots, known, node) = ([root()], Revocations::default(), crate::people::node());
     let peer = credential.claimed_holder();
     let situation = weir_trust::credential::Situation {

@@ -139,7 +139,9 @@ fn a_signature_of_another_purpose_is_none() {
     // A header whose signature was made over the same bytes in the old context.
     let text = list(7, []).header().unwrap();
     let (signed, _) = text.split_at(text.find("signature ").unwrap());
-    let other = OPERATOR.identity().sign(weir_trust::key::Context::new("revocation list"), signed.as_bytes());
+    let other = OPERATOR
+        .identity()
+        .sign(weir_trust::key::SignatureContext::new("revocation list"), signed.as_bytes());
     let forged = format!("{signed}signature {}\n", super::base32(&other.0));
     assert_eq!(read(&forged), Err(RevocationError::Forged(OPERATOR.key())));
 }

@@ -7,7 +7,7 @@ mod union;
 use crate::people::{self, OPERATOR, Person, now};
 use weir_trust::credential::{DatedId, PrefixId};
 use weir_trust::grant::Second;
-use weir_trust::key::{Context, Identity, PublicKey};
+use weir_trust::key::{Identity, PublicKey, SignatureContext};
 use weir_trust::revocation::{Accepted, Reception, RevocationError, RevocationList, Revocations, RevokedSet};
 
 /// An identifier that no credential has.
@@ -44,7 +44,7 @@ fn first_version(by: Person, sequence: u64, ids: &[PrefixId]) -> String {
         "weir revocation list 1\nroot {}\nsequence {sequence}\nissued 2026-11-21T12:00:00Z\n{ids}",
         by.key()
     );
-    let signature = by.identity().sign(Context::new("revocation list"), text.as_bytes());
+    let signature = by.identity().sign(SignatureContext::new("revocation list"), text.as_bytes());
     format!("{text}signature {}\n", base32(&signature.0))
 }
 

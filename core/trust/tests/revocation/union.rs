@@ -6,7 +6,7 @@ use crate::people::{
     until_2027,
 };
 use proptest::prelude::*;
-use weir_trust::credential::{Credential, DatedId, Refusal};
+use weir_trust::credential::{Credential, CredentialRefusal, DatedId};
 use weir_trust::grant::Grant;
 use weir_trust::revocation::{
     DELEGATED_MAX, KEPT_AFTER_SECONDS, LIVE_MAX, ListHeader, Offered, Reception, RevocationError,
@@ -122,7 +122,7 @@ fn everything_that_a_root_signed_before_a_time_is_revoked_as_one_entry() {
         let id = credential.claimed_links()[0].id;
         let refused = show(credential, peer, &known).unwrap_err();
         assert!(refused.is_revocation());
-        assert_eq!(refused, Refusal::RevokedBefore { block: 0, id, before });
+        assert_eq!(refused, CredentialRefusal::RevokedBefore { block: 0, id, before });
     }
     assert!(show(&later, RESEARCHER, &known).is_ok());
     // An earlier time takes nothing back of that, and a later one revokes more.
@@ -282,7 +282,7 @@ fn a_clock_that_was_set_back_gives_nothing_back_on_the_same_day() {
     taken(&mut known, &list(2, [id(1)]), later).unwrap();
     let earlier = weir_trust::grant::Second::new(expires - 1).unwrap();
     let shown = show_at(&credential, RESEARCHER, &known, earlier, &node());
-    assert!(matches!(shown, Err(Refusal::Revoked { block: 0, .. })), "{shown:?}");
+    assert!(matches!(shown, Err(CredentialRefusal::Revoked { block: 0, .. })), "{shown:?}");
 }
 
 /// An entry of few identifiers and few times, so that they meet.

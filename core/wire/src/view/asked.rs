@@ -1,14 +1,14 @@
 //! A view as somebody asks for it.
 
 use super::text::unnamed;
-use super::{Addresses, Exposure, Field, Fields, Payload, View};
+use super::{Addresses, Exposure, Fields, PacketView, Payload, ZeroedField};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
 /// A view as somebody asks for it who may see a part of packets: of a part that is not named, he gets what he may see. So `ports=zeroed` takes the ports away
-/// from whatever view he has, and `payload=all` asks for all payload. As text it is what a [`View`] is.
+/// from whatever view he has, and `payload=all` asks for all payload. As text it is what a [`PacketView`] is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct AskedView {
+pub struct RequestedView {
     pub(super) payload: Option<Payload>,
     pub(super) addresses: Option<Addresses>,
     pub(super) macs: Option<Exposure>,
@@ -19,7 +19,7 @@ pub struct AskedView {
     pub(super) zeroed: Fields,
 }
 
-impl AskedView {
+impl RequestedView {
     /// Every part is named, and visible: `all`.
     pub(super) const EVERYTHING: Self = Self {
         payload: Some(Payload::All),
@@ -31,10 +31,10 @@ impl AskedView {
     };
 
     /// What it is for somebody who may see everything.
-    pub fn alone(&self) -> View {
+    pub fn alone(&self) -> PacketView {
         let addresses = self.addresses.unwrap_or(Addresses::Visible);
         let (payload, macs) = unnamed(addresses);
-        View {
+        PacketView {
             payload: self.payload.unwrap_or(payload),
             addresses,
             macs: self.macs.unwrap_or(macs),
@@ -44,7 +44,7 @@ impl AskedView {
     }
 
     /// What it is for somebody who may see `given`, never more than that; nothing where a part is named that shows more.
-    pub fn under(&self, given: &View) -> Option<View> {
+    pub fn under(&self, given: &PacketView) -> Option<PacketView> {
         let is_more = self.payload.is_some_and(|payload| payload > given.payload)
             || self.addresses.is_some_and(|addresses| addresses > given.addresses)
             || self.macs.is_some_and(|macs| macs > given.macs)
@@ -54,9 +54,9 @@ impl AskedView {
     }
 }
 
-impl From<View> for AskedView {
+impl From<PacketView> for RequestedView {
     /// Every part is named.
-    fn from(view: View) -> Self {
+    fn from(view: PacketView) -> Self {
         Self {
             payload: Some(view.payload),
             addresses: Some(view.addresses),
@@ -68,7 +68,7 @@ impl From<View> for AskedView {
     }
 }
 
-impl fmt::Display for AskedView {
+impl fmt::Display for RequestedView {
     /// A text that is this again.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::EVERYTHING {
@@ -97,14 +97,14 @@ impl fmt::Display for AskedView {
     }
 }
 
-impl Serialize for AskedView {
+impl Serialize for RequestedView {
     /// As its text.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for AskedView {
+impl<'de> Deserialize<'de> for RequestedView {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
@@ -112,7 +112,7 @@ impl<'de> Deserialize<'de> for AskedView {
 
 impl Fields {
     /// All of them.
-    const ALL: Self = Self::first(Field::ALL.len());
+    const ALL: Self = Self::first(ZeroedField::ALL.len());
 }
 
 #[cfg(test)]
@@ -121,12 +121,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn asked() -> impl Strategy<Value = AskedView> {
-        (views(), any::<[bool; 4]>(), prop::collection::vec(prop::sample::select(Field::ALL), 0..5))
+    fn asked() -> impl Strategy<Value = RequestedView> {
+        (views(), any::<[bool; 4]>(), prop::collection::vec(prop::sample::select(ZeroedField::ALL), 0..5))
             .prop_map(|(view, [payload, addresses, macs, ports], named)| {
                 let named: Fields = named.into_iter().collect();
                 let zeroed = view.zeroed.iter().filter(|field| named.has(*field)).collect();
-                AskedView {
+                RequestedView {
                     payload: payload.then_some(view.payload),
                     addresses: addresses.then_some(view.addresses),
                     macs: macs.then_some(view.macs),
@@ -135,7 +135,7 @@ mod tests {
                     zeroed,
                 }
             })
-            .prop_filter("nothing is no text", |asked| *asked != AskedView::default())
+            .prop_filter("nothing is no text", |asked| *asked != RequestedView::default())
     }
 
     proptest! {
@@ -149,29 +149,29 @@ mod tests {
                 // Something is named that is not given.
                 None => prop_assert!(!asked.alone().is_at_most(&given), "{asked} of {given}"),
             }
-            prop_assert_eq!(asked.under(&View::ALL), Some(asked.alone()));
+            prop_assert_eq!(asked.under(&PacketView::ALL), Some(asked.alone()));
         }
 
         #[test]
         fn a_whole_view_is_refused_where_it_is_more_and_else_is_what_was_asked(view in views(), given in views()) {
-            let whole = AskedView::from(view).under(&given);
+            let whole = RequestedView::from(view).under(&given);
             prop_assert_eq!(whole, view.is_at_most(&given).then_some(view));
         }
 
         #[test]
         fn what_is_asked_is_written_as_it_is_read(asked in asked(), view in views()) {
-            prop_assert_eq!(asked.to_string().parse::<AskedView>(), Ok(asked));
-            prop_assert_eq!(view.to_string().parse::<AskedView>().unwrap().alone(), view);
-            let whole = AskedView::from(view);
-            prop_assert_eq!(whole.to_string().parse::<AskedView>(), Ok(whole));
+            prop_assert_eq!(asked.to_string().parse::<RequestedView>(), Ok(asked));
+            prop_assert_eq!(view.to_string().parse::<RequestedView>().unwrap().alone(), view);
+            let whole = RequestedView::from(view);
+            prop_assert_eq!(whole.to_string().parse::<RequestedView>(), Ok(whole));
         }
     }
 
     #[test]
     fn what_is_not_named_is_as_it_is_given_and_what_is_named_must_not_be_more() {
-        let given: View = "payload=16,ttl=zeroed".parse().unwrap();
+        let given: PacketView = "payload=16,ttl=zeroed".parse().unwrap();
         let under =
-            |text: &str| text.parse::<AskedView>().unwrap().under(&given).map(|view| view.to_string());
+            |text: &str| text.parse::<RequestedView>().unwrap().under(&given).map(|view| view.to_string());
         assert_eq!(under("ports=zeroed").as_deref(), Some("payload=16,ports=zeroed,ttl=zeroed"));
         assert_eq!(under("payload=8").as_deref(), Some("payload=8,ttl=zeroed"));
         assert_eq!(

@@ -3,9 +3,9 @@
 //!
 //! Their bodies count as headers, as far as they are understood. A message that quotes a packet shows what the view shows of that packet's headers.
 
-use super::scene::{Rest, Scene};
-use super::{Exposure, Field};
-use crate::classify::Kind;
+use super::scene::{PacketRewriter, Rest};
+use super::{Exposure, ZeroedField};
+use crate::classify::NetworkKind;
 use crate::link::{IPV4, IPV6};
 
 /// Options of neighbour discovery.
@@ -19,7 +19,7 @@ mod option_nd {
     pub(super) const DNS_SERVERS: u8 = 25;
 }
 
-impl Scene<'_> {
+impl PacketRewriter<'_> {
     /// An ICMP message, of which 8 bytes are there.
     pub(super) fn icmp(&mut self, at: usize, end: usize, depth: u8) {
         let Some(&[kind]) = self.read::<1>(at) else { return };
@@ -32,11 +32,11 @@ impl Scene<'_> {
             0 | 8 | 13 | 14 => self.echo(at, end),
             3 | 4 | 11 | 12 => {
                 let end = self.end_of_quote(at, end, kind, false);
-                self.quoted(at + 8, end, Kind::Type(IPV4), depth);
+                self.quoted(at + 8, end, NetworkKind::Type(IPV4), depth);
             }
             5 => {
                 self.address_v4(at + 4);
-                self.quoted(at + 8, end, Kind::Type(IPV4), depth);
+                self.quoted(at + 8, end, NetworkKind::Type(IPV4), depth);
             }
             9 => self.routers(at, end),
             _ => self.finish(&Rest::Payload { at: at + 8, end }),
@@ -54,7 +54,7 @@ impl Scene<'_> {
         match kind {
             1..=4 => {
                 let end = self.end_of_quote(at, end, kind, true);
-                self.quoted(at + 8, end, Kind::Type(IPV6), depth);
+                self.quoted(at + 8, end, NetworkKind::Type(IPV6), depth);
             }
             128 | 129 => self.echo(at, end),
             130..=132 => self.listeners(at, end),
@@ -67,7 +67,7 @@ impl Scene<'_> {
     }
 
     fn echo(&mut self, at: usize, end: usize) {
-        if self.hides(Field::IcmpEcho) {
+        if self.hides(ZeroedField::IcmpEcho) {
             self.zero(at + 4, 4);
         }
         self.finish(&Rest::Payload { at: at + 8, end });

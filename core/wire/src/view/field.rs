@@ -4,7 +4,7 @@ use std::ops::BitOr;
 
 /// A field that can be zeroed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Field {
+pub enum ZeroedField {
     /// The identification of IPv4 and of the fragment header of IPv6: it tells machines behind one address apart.
     IpId,
     /// The time to live of IPv4, the hop limit of IPv6, and the TTL of MPLS labels: they tell operating systems and distances.
@@ -35,7 +35,7 @@ pub enum Field {
     IcmpEcho,
 }
 
-impl Field {
+impl ZeroedField {
     /// All of them.
     pub const ALL: &'static [Self] = &[
         Self::IpId,
@@ -107,14 +107,14 @@ impl Fields {
     /// None of them.
     pub const NONE: Self = Self(0);
 
-    /// So many, the first ones in the order of [`Field::ALL`].
+    /// So many, the first ones in the order of [`ZeroedField::ALL`].
     pub(super) const fn first(count: usize) -> Self {
         Self((1 << count) - 1)
     }
 
     /// Whether this one is among them.
     #[inline(always)]
-    pub const fn has(self, field: Field) -> bool {
+    pub const fn has(self, field: ZeroedField) -> bool {
         self.0 & field.bit() != 0
     }
 
@@ -130,14 +130,14 @@ impl Fields {
         self.0 == 0
     }
 
-    /// Each of them, in the order of [`Field::ALL`].
-    pub fn iter(self) -> impl Iterator<Item = Field> {
-        Field::ALL.iter().copied().filter(move |field| self.has(*field))
+    /// Each of them, in the order of [`ZeroedField::ALL`].
+    pub fn iter(self) -> impl Iterator<Item = ZeroedField> {
+        ZeroedField::ALL.iter().copied().filter(move |field| self.has(*field))
     }
 }
 
-impl From<Field> for Fields {
-    fn from(field: Field) -> Self {
+impl From<ZeroedField> for Fields {
+    fn from(field: ZeroedField) -> Self {
         Self(field.bit())
     }
 }
@@ -150,8 +150,8 @@ impl BitOr for Fields {
     }
 }
 
-impl FromIterator<Field> for Fields {
-    fn from_iter<T: IntoIterator<Item = Field>>(fields: T) -> Self {
+impl FromIterator<ZeroedField> for Fields {
+    fn from_iter<T: IntoIterator<Item = ZeroedField>>(fields: T) -> Self {
         fields.into_iter().fold(Self::NONE, |all, field| all | field.into())
     }
 }
@@ -162,14 +162,14 @@ mod tests {
 
     #[test]
     fn each_field_is_one_of_its_own() {
-        for (place, &field) in Field::ALL.iter().enumerate() {
+        for (place, &field) in ZeroedField::ALL.iter().enumerate() {
             let alone = Fields::from(field);
             assert_eq!(alone.iter().collect::<Vec<_>>(), [field]);
-            for &other in &Field::ALL[..place] {
+            for &other in &ZeroedField::ALL[..place] {
                 assert!(!alone.has(other) && other.name() != field.name(), "{field:?} and {other:?}");
             }
         }
-        let all: Fields = Field::ALL.iter().copied().collect();
-        assert!(all.iter().eq(Field::ALL.iter().copied()));
+        let all: Fields = ZeroedField::ALL.iter().copied().collect();
+        assert!(all.iter().eq(ZeroedField::ALL.iter().copied()));
     }
 }

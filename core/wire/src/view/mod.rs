@@ -1,6 +1,6 @@
 //! Views: what the holder of a channel may see of a packet.
 //!
-//! A [`View`] says which parts of a packet are shown, hidden or anonymised. It can be written down, said in words, and held against
+//! A [`PacketView`] says which parts of a packet are shown, hidden or anonymised. It can be written down, said in words, and held against
 //! another one: of two views there is the most restrictive of both, so what is passed on is never more than what was given. A [`Transform`] applies it
 //! to packets.
 
@@ -20,18 +20,18 @@ mod tunnel;
 mod upper;
 mod words;
 
-pub use asked::AskedView;
-pub use field::{Field, Fields};
+pub use asked::RequestedView;
+pub use field::{Fields, ZeroedField};
 pub use key::ViewKey;
 pub use text::ViewError;
-pub use transform::{Shown, Transform};
+pub use transform::{ShownPart, Transform};
 
 /// What may be seen of a packet. Its parts are independent; of each, what is less is smaller.
 ///
 /// As text it is `all`, or a list such as `payload=none,addresses=anonymised,macs=zeroed,ttl=zeroed`: see the implementation of
 /// [`FromStr`](std::str::FromStr).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct View {
+pub struct PacketView {
     /// What is above the last header.
     pub payload: Payload,
     /// IP addresses, wherever there are any in headers.
@@ -82,7 +82,7 @@ pub enum Exposure {
     Visible,
 }
 
-impl View {
+impl PacketView {
     /// Everything, as it is.
     pub const ALL: Self = Self {
         payload: Payload::All,
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    pub(super) fn views() -> impl Strategy<Value = View> {
+    pub(super) fn views() -> impl Strategy<Value = PacketView> {
         let payload = prop_oneof![
             Just(Payload::All),
             Just(Payload::NONE),
@@ -138,21 +138,27 @@ mod tests {
             Just(Addresses::Visible)
         ];
         let exposure = || prop_oneof![Just(Exposure::Zeroed), Just(Exposure::Visible)];
-        let zeroed = prop::collection::vec(prop::sample::select(Field::ALL), 0..5)
+        let zeroed = prop::collection::vec(prop::sample::select(ZeroedField::ALL), 0..5)
             .prop_map(|fields| fields.into_iter().collect::<Fields>());
         (payload, addresses, exposure(), exposure(), zeroed).prop_map(
-            |(payload, addresses, macs, ports, zeroed)| View { payload, addresses, macs, ports, zeroed },
+            |(payload, addresses, macs, ports, zeroed)| PacketView {
+                payload,
+                addresses,
+                macs,
+                ports,
+                zeroed,
+            },
         )
     }
 
     proptest! {
-        /// A meet-semilattice with [`View::ALL`] on top, ordered by `is_at_most`.
+        /// A meet-semilattice with [`PacketView::ALL`] on top, ordered by `is_at_most`.
         #[test]
         fn the_most_restrictive_of_both_is_what_mathematics_calls_a_meet(a in views(), b in views(), c in views()) {
             prop_assert_eq!(a.meet(&b), b.meet(&a));
             prop_assert_eq!(a.meet(&b).meet(&c), a.meet(&b.meet(&c)));
             prop_assert_eq!(a.meet(&a), a);
-            prop_assert_eq!(a.meet(&View::ALL), a);
+            prop_assert_eq!(a.meet(&PacketView::ALL), a);
             prop_assert!(a.meet(&b).is_at_most(&a) && a.meet(&b).is_at_most(&b));
             prop_assert_eq!(c.is_at_most(&a) && c.is_at_most(&b), c.is_at_most(&a.meet(&b)));
             prop_assert_eq!(a.is_at_most(&b) && b.is_at_most(&a), a == b);
@@ -162,11 +168,11 @@ mod tests {
         #[test]
         fn what_shows_more_in_one_part_is_not_at_most_the_other(view in views()) {
             let wider = [
-                View { payload: Payload::All, ..view },
-                View { addresses: Addresses::Visible, ..view },
-                View { macs: Exposure::Visible, ..view },
-                View { ports: Exposure::Visible, ..view },
-                View { zeroed: Fields::NONE, ..view },
+                PacketView { payload: Payload::All, ..view },
+                PacketView { addresses: Addresses::Visible, ..view },
+                PacketView { macs: Exposure::Visible, ..view },
+                PacketView { ports: Exposure::Visible, ..view },
+                PacketView { zeroed: Fields::NONE, ..view },
             ];
             for wider in wider.into_iter().filter(|wider| *wider != view) {
                 prop_assert!(view.is_at_most(&wider) && !wider.is_at_most(&view), "{wider} and {view}");
@@ -176,15 +182,20 @@ mod tests {
 
     #[test]
     fn a_meet_takes_the_less_of_each_part() {
-        let both = View { payload: Payload::First(64), addresses: Addresses::Zeroed, ..View::ALL }
-            .meet(&View { zeroed: Field::Ttl.into(), ..View::ANONYMISED });
+        let both =
+            PacketView { payload: Payload::First(64), addresses: Addresses::Zeroed, ..PacketView::ALL }
+                .meet(&PacketView { zeroed: ZeroedField::Ttl.into(), ..PacketView::ANONYMISED });
         assert_eq!(
             both,
-            View { addresses: Addresses::Zeroed, zeroed: Field::Ttl.into(), ..View::ANONYMISED }
+            PacketView {
+                addresses: Addresses::Zeroed,
+                zeroed: ZeroedField::Ttl.into(),
+                ..PacketView::ANONYMISED
+            }
         );
-        assert!(View::ANONYMISED.is_at_most(&View::HEADERS));
-        assert!(!View::HEADERS.is_at_most(&View::ANONYMISED));
-        let weaker = View { addresses: Addresses::CryptoPan, ..View::ANONYMISED };
-        assert!(View::ANONYMISED.is_at_most(&weaker) && !weaker.is_at_most(&View::ANONYMISED));
+        assert!(PacketView::ANONYMISED.is_at_most(&PacketView::HEADERS));
+        assert!(!PacketView::HEADERS.is_at_most(&PacketView::ANONYMISED));
+        let weaker = PacketView { addresses: Addresses::CryptoPan, ..PacketView::ANONYMISED };
+        assert!(PacketView::ANONYMISED.is_at_most(&weaker) && !weaker.is_at_most(&PacketView::ANONYMISED));
     }
 }

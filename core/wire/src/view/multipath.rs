@@ -1,7 +1,7 @@
 //! Options of multipath TCP (RFC 8684): they announce addresses, count the bytes of the stream, and have checksums over payload.
 
 use super::Exposure;
-use super::scene::Scene;
+use super::scene::PacketRewriter;
 
 /// Subtypes (RFC 8684, 8.2).
 mod subtype {
@@ -18,7 +18,7 @@ mod subtype {
     pub(super) const RESET: u8 = 8;
 }
 
-impl Scene<'_> {
+impl PacketRewriter<'_> {
     /// Returns true for an option of multipath TCP that RFC 8684 defines and that announces no hidden address or port.
     #[inline(never)]
     pub(super) fn keeps_multipath(&self, len: usize, at: usize) -> bool {

@@ -1,7 +1,7 @@
 //! Views of link layers, IP headers and ARP.
 
-use super::scene::{Ip, Rest, Scene};
-use super::{Exposure, Field};
+use super::scene::{Ip, PacketRewriter, Rest};
+use super::{Exposure, ZeroedField};
 use crate::classify::LinkPart;
 use crate::ip::protocol;
 use crate::link::{ARP, ARP_OF_ETHERNET_AND_IPV4};
@@ -39,7 +39,7 @@ mod routing {
     pub(super) const SEGMENTS: u8 = 4;
 }
 
-impl Scene<'_> {
+impl PacketRewriter<'_> {
     #[inline(always)]
     pub(super) fn link(&mut self, part: LinkPart, at: usize, len: usize) {
         self.show(at + len);
@@ -53,9 +53,9 @@ impl Scene<'_> {
                 20 => self.cooked(at + 8, at + 12),
                 _ => {}
             },
-            LinkPart::Tag if self.hides(Field::Vlan) => self.zero(at, 2),
+            LinkPart::Tag if self.hides(ZeroedField::Vlan) => self.zero(at, 2),
             LinkPart::Label => self.label(at),
-            LinkPart::Session if self.hides(Field::Pppoe) => self.zero(at + 2, 2),
+            LinkPart::Session if self.hides(ZeroedField::Pppoe) => self.zero(at + 2, 2),
             LinkPart::Tag | LinkPart::Session | LinkPart::Snap => {}
         }
     }
@@ -63,18 +63,18 @@ impl Scene<'_> {
     /// Class and TTL of a label are those of the packet (RFC 3270, RFC 3443: the uniform model), so they are hidden with those.
     #[inline(never)]
     fn label(&mut self, at: usize) {
-        let is_hidden = self.hides(Field::Mpls);
+        let is_hidden = self.hides(ZeroedField::Mpls);
         if is_hidden {
             self.zero(at, 2);
         }
         // The parser has to find the bottom of the stack where it was.
-        let kept = match (is_hidden, self.hides(Field::Dscp)) {
+        let kept = match (is_hidden, self.hides(ZeroedField::Dscp)) {
             (true, _) => 0x01,
             (false, true) => 0xf1,
             (false, false) => 0xff,
         };
         self.mask(at + 2, kept);
-        if is_hidden || self.hides(Field::Ttl) {
+        if is_hidden || self.hides(ZeroedField::Ttl) {
             self.zero(at + 3, 1);
         }
     }
@@ -108,13 +108,13 @@ impl Scene<'_> {
     }
 
     fn fields_v4(&mut self, at: usize) {
-        if self.hides(Field::Dscp) {
+        if self.hides(ZeroedField::Dscp) {
             self.mask(at + 1, 3);
         }
-        if self.hides(Field::IpId) {
+        if self.hides(ZeroedField::IpId) {
             self.zero(at + 4, 2);
         }
-        if self.hides(Field::Ttl) {
+        if self.hides(ZeroedField::Ttl) {
             self.zero(at + 8, 1);
         }
     }
@@ -123,7 +123,7 @@ impl Scene<'_> {
     #[inline(never)]
     fn options_v4(&mut self, from: usize, data: usize) -> bool {
         let end = self.limit(data);
-        if self.hides(Field::IpOptions) {
+        if self.hides(ZeroedField::IpOptions) {
             self.zero(from, end - from);
             return false;
         }
@@ -180,15 +180,15 @@ impl Scene<'_> {
     }
 
     fn fields_v6(&mut self, at: usize) {
-        if self.hides(Field::Dscp) {
+        if self.hides(ZeroedField::Dscp) {
             self.mask(at, 0xf0);
             self.mask(at + 1, 0x3f);
         }
-        if self.hides(Field::FlowLabel) {
+        if self.hides(ZeroedField::FlowLabel) {
             self.mask(at + 1, 0xf0);
             self.zero(at + 2, 2);
         }
-        if self.hides(Field::Ttl) {
+        if self.hides(ZeroedField::Ttl) {
             self.zero(at + 7, 1);
         }
     }
@@ -197,7 +197,7 @@ impl Scene<'_> {
     pub(super) fn extension(&mut self, protocol: u8, at: usize, len: usize) {
         self.show(at + len);
         match protocol {
-            protocol::FRAGMENT if self.hides(Field::IpId) => self.zero(at + 4, 4),
+            protocol::FRAGMENT if self.hides(ZeroedField::IpId) => self.zero(at + 4, 4),
             protocol::FRAGMENT => {}
             protocol::HOP_BY_HOP | protocol::DESTINATION => self.options_v6(at + 2, at + len),
             protocol::ROUTING => self.routing(at, len),
@@ -227,7 +227,7 @@ impl Scene<'_> {
     /// Replaces unknown and hidden options by padding.
     fn options_v6(&mut self, from: usize, to: usize) {
         let end = self.limit(to);
-        if self.hides(Field::IpOptions) {
+        if self.hides(ZeroedField::IpOptions) {
             // So many times Pad1.
             return self.zero(from, end.saturating_sub(from));
         }

@@ -1,9 +1,9 @@
 //! One packet while it is shown: which bytes have been let through, and what was changed in them.
 
 use super::anonymise::Anonymiser;
-use super::{Addresses, Exposure, Field, Payload, View};
+use super::{Addresses, Exposure, PacketView, Payload, ZeroedField};
 use crate::checksum::{add, fold};
-use crate::classify::{Kind, LinkPart, Marks, size, walk_inside};
+use crate::classify::{LinkPart, Marks, NetworkKind, size, walk_inside};
 use crate::consistent::is_only_ip;
 use crate::ip::protocol;
 use crate::tunnel::{Captured, TUNNELS_MAX};
@@ -34,7 +34,7 @@ pub(super) enum Rest {
 }
 
 /// A checksum over something that was shown, or not.
-pub(super) struct Sum {
+pub(super) struct ChecksumState {
     pub(super) field: usize,
     pub(super) from: usize,
     pub(super) end: usize,
@@ -45,8 +45,8 @@ pub(super) struct Sum {
 }
 
 /// A packet that is being shown.
-pub(super) struct Scene<'a> {
-    pub(super) view: &'a View,
+pub(super) struct PacketRewriter<'a> {
+    pub(super) view: &'a PacketView,
     anonymiser: Option<&'a mut Anonymiser>,
     /// All captured bytes.
     pub(super) from: &'a [u8],
@@ -67,9 +67,9 @@ pub(super) struct Scene<'a> {
     listed: usize,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> PacketRewriter<'a> {
     pub(super) fn new(
-        view: &'a View,
+        view: &'a PacketView,
         anonymiser: Option<&'a mut Anonymiser>,
         from: &'a [u8],
         to: &'a mut [u8],
@@ -81,7 +81,7 @@ impl<'a> Scene<'a> {
             to,
             shown: 0,
             limit: from.len(),
-            hides_fields: View { payload: Payload::All, ..*view } != View::ALL,
+            hides_fields: PacketView { payload: Payload::All, ..*view } != PacketView::ALL,
             hides_addresses: view.addresses != Addresses::Visible,
             is_quoted: false,
             is_in_part: false,
@@ -156,7 +156,7 @@ impl<'a> Scene<'a> {
 
     /// Whether this field has to be zeroed.
     #[inline(always)]
-    pub(super) fn hides(&self, field: Field) -> bool {
+    pub(super) fn hides(&self, field: ZeroedField) -> bool {
         self.view.zeroed.has(field)
     }
 
@@ -253,7 +253,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Makes a checksum right, or 0 where it would cover hidden bytes. All bytes that it covers have their final form by then.
-    pub(super) fn seal(&mut self, sum: &Sum) {
+    pub(super) fn seal(&mut self, sum: &ChecksumState) {
         let Some(&stored) = self.read::<2>(sum.field) else { return self.zero(sum.field, 2) };
         let is_udp = matches!(sum.pseudo, Some((_, protocol::UDP)));
         if is_udp && stored == [0, 0] {
@@ -295,14 +295,14 @@ impl<'a> Scene<'a> {
     }
 
     /// Shows the packet from `at` to `end`, which may be beyond what is captured.
-    pub(super) fn packet(&mut self, at: usize, end: usize, kind: Kind, depth: u8) {
+    pub(super) fn packet(&mut self, at: usize, end: usize, kind: NetworkKind, depth: u8) {
         let outside = self.limit;
         self.limit = self.limit(end);
         self.packet_within(at, end, kind, depth);
         self.limit = outside;
     }
 
-    fn packet_within(&mut self, at: usize, end: usize, kind: Kind, depth: u8) {
+    fn packet_within(&mut self, at: usize, end: usize, kind: NetworkKind, depth: u8) {
         let part = self.captured().part(at, end);
         let mut now = Descriptor::default();
         let mut listener = Listener { scene: self, base: at, heard: Heard::default() };
@@ -336,7 +336,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Shows a packet inside another one, if no more than [`TUNNELS_MAX`] packets are around it: tunnels, or messages that quote it.
-    pub(super) fn inside(&mut self, at: usize, end: usize, kind: Kind, depth: u8) {
+    pub(super) fn inside(&mut self, at: usize, end: usize, kind: NetworkKind, depth: u8) {
         if depth < TUNNELS_MAX {
             self.packet(at, end, kind, depth + 1);
         } else {
@@ -345,7 +345,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Shows a packet of which an error message quotes the beginning.
-    pub(super) fn quoted(&mut self, at: usize, end: usize, kind: Kind, depth: u8) {
+    pub(super) fn quoted(&mut self, at: usize, end: usize, kind: NetworkKind, depth: u8) {
         let before = std::mem::replace(&mut self.is_quoted, true);
         self.inside(at, end, kind, depth);
         self.is_quoted = before;
@@ -379,7 +379,7 @@ struct Heard {
 
 /// Listens to the parser, and shows each header as it comes.
 struct Listener<'s, 'a> {
-    scene: &'s mut Scene<'a>,
+    scene: &'s mut PacketRewriter<'a>,
     base: usize,
     heard: Heard,
 }

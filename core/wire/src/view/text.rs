@@ -1,7 +1,7 @@
 //! A view's text, as configurations, credentials and command lines have it.
 
-use super::asked::AskedView;
-use super::{Addresses, Exposure, Field, Payload, View};
+use super::asked::RequestedView;
+use super::{Addresses, Exposure, PacketView, Payload, ZeroedField};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
@@ -46,13 +46,13 @@ const ZEROED: &str = "zeroed";
 
 fn parts() -> String {
     let mut parts = format!("`{ALL}` alone, `{PAYLOAD}=`, `{ADDRESSES}=`, `{MACS}=`, `{PORTS}=`");
-    for field in Field::ALL {
+    for field in ZeroedField::ALL {
         parts += &format!(", `{}={ZEROED}`", field.name());
     }
     parts
 }
 
-impl fmt::Display for View {
+impl fmt::Display for PacketView {
     /// The shortest text that is this view again, and does not rely on what stands for parts that are not named: `all`, or its parts, separated by
     /// commas.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -93,7 +93,7 @@ impl fmt::Display for View {
     }
 }
 
-impl FromStr for View {
+impl FromStr for PacketView {
     type Err = ViewError;
 
     /// Reads `all`, or a list of parts in any order, separated by commas; there may be spaces around them. What is not named is visible, but
@@ -103,13 +103,13 @@ impl FromStr for View {
     /// |---|---|
     /// | `payload` | `all`, `none`, or a number of bytes after the last header |
     /// | `addresses` | `visible`, `anonymised`, `crypto-pan`, `zeroed` |
-    /// | `macs`, `ports`, and each [`Field`] by its name | `visible`, `zeroed` |
+    /// | `macs`, `ports`, and each [`ZeroedField`] by its name | `visible`, `zeroed` |
     ///
     /// # Errors
     ///
     /// See [`ViewError`].
     fn from_str(text: &str) -> Result<Self, ViewError> {
-        text.parse::<AskedView>().map(|asked| asked.alone())
+        text.parse::<RequestedView>().map(|asked| asked.alone())
     }
 }
 
@@ -121,10 +121,10 @@ pub(super) fn unnamed(addresses: Addresses) -> (Payload, Exposure) {
     }
 }
 
-impl FromStr for AskedView {
+impl FromStr for RequestedView {
     type Err = ViewError;
 
-    /// Reads what a [`View`] reads.
+    /// Reads what a [`PacketView`] reads.
     ///
     /// # Errors
     ///
@@ -145,7 +145,7 @@ impl FromStr for AskedView {
     }
 }
 
-impl AskedView {
+impl RequestedView {
     fn take(&mut self, part: &str) -> Result<(), ViewError> {
         let unknown = || ViewError::Unknown(part.to_owned());
         let (name, value) = part.split_once('=').ok_or_else(unknown)?;
@@ -156,8 +156,11 @@ impl AskedView {
             MACS => set(&mut self.macs, MACS, exposure(MACS, value)?),
             PORTS => set(&mut self.ports, PORTS, exposure(PORTS, value)?),
             name => {
-                let field =
-                    Field::ALL.iter().copied().find(|field| field.name() == name).ok_or_else(unknown)?;
+                let field = ZeroedField::ALL
+                    .iter()
+                    .copied()
+                    .find(|field| field.name() == name)
+                    .ok_or_else(unknown)?;
                 if self.named.has(field) {
                     return Err(ViewError::Twice(field.name()));
                 }
@@ -216,14 +219,14 @@ fn value_error(part: &'static str, given: &str) -> ViewError {
     ViewError::Value { part, given: given.to_owned(), wanted }
 }
 
-impl Serialize for View {
+impl Serialize for PacketView {
     /// As its text.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for View {
+impl<'de> Deserialize<'de> for PacketView {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
@@ -240,26 +243,26 @@ mod tests {
         fn every_view_has_a_text_that_is_that_view(view in views()) {
             let text = view.to_string();
             prop_assert!(text.len() <= TEXT_MAX);
-            prop_assert_eq!(text.parse::<View>(), Ok(view));
-            prop_assert_eq!(text.replace(',', " , ").replace('=', " = ").parse::<View>(), Ok(view));
+            prop_assert_eq!(text.parse::<PacketView>(), Ok(view));
+            prop_assert_eq!(text.replace(',', " , ").replace('=', " = ").parse::<PacketView>(), Ok(view));
         }
 
         #[test]
         fn no_text_panics_and_what_is_read_is_written_as_itself(text in "[a-z0-9=, -]{0,60}") {
-            if let Ok(view) = text.parse::<View>() {
-                prop_assert_eq!(view.to_string().parse::<View>(), Ok(view));
+            if let Ok(view) = text.parse::<PacketView>() {
+                prop_assert_eq!(view.to_string().parse::<PacketView>(), Ok(view));
             }
         }
     }
 
     #[test]
     fn the_longest_text_is_not_too_long() {
-        let most = View {
+        let most = PacketView {
             payload: Payload::First(u32::MAX),
             addresses: Addresses::Anonymised,
             macs: Exposure::Visible,
             ports: Exposure::Zeroed,
-            zeroed: Field::ALL.iter().copied().collect(),
+            zeroed: ZeroedField::ALL.iter().copied().collect(),
         };
         let with_spaces = most.to_string().replace(',', " , ").replace('=', " = ");
         assert_eq!(with_spaces.parse(), Ok(most));
@@ -267,35 +270,35 @@ mod tests {
 
     #[test]
     fn texts_are_read_as_they_are_meant() {
-        let read = |text: &str| text.parse::<View>().unwrap();
-        assert_eq!(read("all"), View::ALL);
-        assert_eq!(read("payload=none"), View::HEADERS);
-        assert_eq!(read("payload=0"), View::HEADERS);
-        assert_eq!(read("payload=all, ttl=visible"), View::ALL);
+        let read = |text: &str| text.parse::<PacketView>().unwrap();
+        assert_eq!(read("all"), PacketView::ALL);
+        assert_eq!(read("payload=none"), PacketView::HEADERS);
+        assert_eq!(read("payload=0"), PacketView::HEADERS);
+        assert_eq!(read("payload=all, ttl=visible"), PacketView::ALL);
         assert_eq!(
             read("addresses=anonymised"),
-            View::ANONYMISED,
+            PacketView::ANONYMISED,
             "what is not named is hidden with addresses"
         );
         assert_eq!(
             read("addresses=anonymised,payload=all,macs=visible"),
-            View { payload: Payload::All, macs: Exposure::Visible, ..View::ANONYMISED }
+            PacketView { payload: Payload::All, macs: Exposure::Visible, ..PacketView::ANONYMISED }
         );
         assert_eq!(
             read("addresses=crypto-pan"),
-            View { addresses: Addresses::CryptoPan, ..View::ANONYMISED },
+            PacketView { addresses: Addresses::CryptoPan, ..PacketView::ANONYMISED },
             "which hides as much besides"
         );
         assert_eq!(
             read(" ttl=zeroed , payload=64,vlan=zeroed").to_string(),
             "payload=64,ttl=zeroed,vlan=zeroed"
         );
-        assert_eq!(View::ANONYMISED.to_string(), "payload=none,addresses=anonymised,macs=zeroed");
+        assert_eq!(PacketView::ANONYMISED.to_string(), "payload=none,addresses=anonymised,macs=zeroed");
     }
 
     #[test]
     fn a_text_that_is_no_view_is_refused_with_what_would_be_right() {
-        let refused = |text: &str| text.parse::<View>().unwrap_err().to_string();
+        let refused = |text: &str| text.parse::<PacketView>().unwrap_err().to_string();
         assert!(refused("").starts_with("`` is no part of a view; a part is `all` alone, `payload=`"));
         assert!(refused("headers").contains("`headers` is no part of a view"));
         assert!(refused("all,ttl=zeroed").contains("`all` is no part"));
@@ -323,12 +326,12 @@ mod tests {
     fn in_a_configuration_it_is_its_text() {
         #[derive(Debug, PartialEq, Serialize, Deserialize)]
         struct Profile {
-            view: View,
+            view: PacketView,
         }
         let read: Profile = toml::from_str("view = 'addresses=zeroed,payload=8'").unwrap();
         assert_eq!(
             read.view,
-            View { payload: Payload::First(8), addresses: Addresses::Zeroed, ..View::ANONYMISED }
+            PacketView { payload: Payload::First(8), addresses: Addresses::Zeroed, ..PacketView::ANONYMISED }
         );
         let refused = toml::from_str::<Profile>("view = 'payload=some'").unwrap_err().to_string();
         assert!(refused.contains("`payload` cannot be `some`"), "{refused}");

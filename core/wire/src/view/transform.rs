@@ -2,15 +2,15 @@
 
 use super::anonymise::Anonymiser;
 use super::key::ViewKey;
-use super::scene::Scene;
-use super::{Addresses, View};
-use crate::classify::{Kind, classify_into, size};
+use super::scene::PacketRewriter;
+use super::{Addresses, PacketView};
+use crate::classify::{NetworkKind, classify_into, size};
 use crate::meta::{LinkType, Meta};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_abi::{Descriptor, tunnel};
 use weir_units::Bytes;
 
-/// Makes of packets what a [`View`] shows of them.
+/// Makes of packets what a [`PacketView`] shows of them.
 ///
 /// Nothing is shown that is not understood: bytes are let through header by header, as the parser comes by, and each header without what the
 /// view hides. Where the parser stops, so does what is shown; a view that hides nothing but payload counts the bytes from there on as payload, and shows them
@@ -25,14 +25,14 @@ use weir_units::Bytes;
 /// A clone has the same key and shows the same, with a memory of its own.
 #[derive(Clone, Debug)]
 pub struct Transform {
-    view: View,
+    view: PacketView,
     anonymiser: Option<Box<Anonymiser>>,
     flow: [u64; 3],
 }
 
 /// How much of a packet is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct ShownPart {
     /// Bytes that were written, from the first one on.
     pub len: usize,
     /// Bytes that the packet had on the link. A view does not hide lengths.
@@ -41,19 +41,19 @@ pub struct Shown {
 
 impl Transform {
     /// With a memory of addresses of its own, if it anonymises: see [`memory`](Self::memory).
-    pub fn new(view: View, key: &ViewKey) -> Self {
+    pub fn new(view: PacketView, key: &ViewKey) -> Self {
         let (words, _) = key.flow.as_chunks::<8>();
         let flow = std::array::from_fn(|i| words.get(i).copied().map_or(1, u64::from_le_bytes) | 1);
         Self { view, anonymiser: Anonymiser::of(view.addresses, key).map(Box::new), flow }
     }
 
     /// Shows something else from now on. Addresses have to be shown as before.
-    pub fn set_view(&mut self, view: View) {
+    pub fn set_view(&mut self, view: PacketView) {
         self.view = view;
     }
 
     /// What it shows.
-    pub fn view(&self) -> &View {
+    pub fn view(&self) -> &PacketView {
         &self.view
     }
 
@@ -78,20 +78,20 @@ impl Transform {
     ///
     /// `out` must not be where the holder can look yet: hidden bytes may stand in it while this runs, though never in what is shown when it
     /// returns. Where it is shorter than the packet, less is shown.
-    pub fn apply(&mut self, packet: &[u8], descriptor: &Descriptor, out: &mut [u8]) -> Shown {
+    pub fn apply(&mut self, packet: &[u8], descriptor: &Descriptor, out: &mut [u8]) -> ShownPart {
         let wire_len = descriptor.wire_len;
         let len = packet.len().min(size(descriptor.cap_len)).min(out.len());
         let (packet, out) = (packet.get(..len).unwrap_or_default(), out.get_mut(..len).unwrap_or_default());
-        if self.view == View::ALL {
+        if self.view == PacketView::ALL {
             out.copy_from_slice(packet);
-            return Shown { len, wire_len };
+            return ShownPart { len, wire_len };
         }
         let Ok(link_type) = LinkType::try_from(u32::from(descriptor.link_type)) else {
-            return Shown { len: 0, wire_len };
+            return ShownPart { len: 0, wire_len };
         };
-        let mut scene = Scene::new(&self.view, self.anonymiser.as_deref_mut(), packet, out);
-        scene.packet(0, size(wire_len).max(len), Kind::Link(link_type), 0);
-        Shown { len: scene.shown(), wire_len }
+        let mut scene = PacketRewriter::new(&self.view, self.anonymiser.as_deref_mut(), packet, out);
+        scene.packet(0, size(wire_len).max(len), NetworkKind::Link(link_type), 0);
+        ShownPart { len: scene.shown(), wire_len }
     }
 
     /// Describes what is shown of a packet, from the bytes that are shown and from nothing else; `like` has what is known of it besides: time,

@@ -2,16 +2,17 @@
 //!
 //! A packet that another one carries is shown by the same rules. A tunnel over UDP without a consistent packet inside is not shown any further.
 
-use super::scene::{Above, Rest, Scene, Sum};
-use crate::tunnel::{Opened, Tunnel, UdpTunnel, over_ip, over_udp, teredo_authentication};
+use super::scene::{Above, ChecksumState, PacketRewriter, Rest};
+use crate::tunnel::{Tunnel, TunnelHeader, UdpTunnel, over_ip, over_udp, teredo_authentication};
 use crate::upper::Upper;
 use weir_abi::flag;
 
-impl Scene<'_> {
+impl PacketRewriter<'_> {
     /// Shows the packet in a tunnel that an IP header names. Returns false where none is understood.
     pub(super) fn tunnel_over_ip(&mut self, above: &Above, depth: u8) -> bool {
         let Above { upper: Upper { protocol, at, end }, covered, flags, .. } = *above;
-        let Ok(Some(Opened { tunnel, inner, kind })) = over_ip(self.captured(), protocol, at, end) else {
+        let Ok(Some(TunnelHeader { tunnel, inner, kind })) = over_ip(self.captured(), protocol, at, end)
+        else {
             return false;
         };
         let has_sum =
@@ -28,7 +29,7 @@ impl Scene<'_> {
         }
         if has_sum {
             let in_part = flags & flag::FRAGMENT != 0;
-            self.seal(&Sum { field: at + 4, from: at, end: covered, pseudo: None, in_part });
+            self.seal(&ChecksumState { field: at + 4, from: at, end: covered, pseudo: None, in_part });
         }
         true
     }

@@ -1,7 +1,7 @@
 //! Views of what is above IP: TCP and UDP here, control messages and tunnels in files of their own.
 
-use super::scene::{Above, Rest, Scene, Sum};
-use super::{Exposure, Field};
+use super::scene::{Above, ChecksumState, PacketRewriter, Rest};
+use super::{Exposure, ZeroedField};
 use crate::ip::protocol;
 use crate::tunnel::{end_of_datagram, tunnel_of_ports};
 use crate::upper::Upper;
@@ -42,7 +42,7 @@ fn checksum_of(protocol: u8) -> Option<(usize, usize)> {
     }
 }
 
-impl Scene<'_> {
+impl PacketRewriter<'_> {
     /// What an IP header carries.
     #[inline(always)]
     pub(super) fn above_ip(&mut self, above: Above, depth: u8) {
@@ -57,7 +57,7 @@ impl Scene<'_> {
                 self.tcp(at, payload);
                 self.finish(&Rest::Payload { at: payload, end });
                 let pseudo = Some((ip, protocol));
-                self.seal(&Sum { field: at + 16, from: at, end: covered, pseudo, in_part });
+                self.seal(&ChecksumState { field: at + 16, from: at, end: covered, pseudo, in_part });
             }
             (protocol::TCP, None) => self.part_of_tcp(at, end),
             (protocol::UDP, Some(_)) => self.udp(&above, in_part, depth),
@@ -73,16 +73,16 @@ impl Scene<'_> {
         match (protocol, ip.is_v6, payload) {
             (protocol::ICMP, false, Some(_)) => {
                 self.icmp(at, end, depth);
-                self.seal(&Sum { field: at + 2, from: at, end: covered, pseudo: None, in_part });
+                self.seal(&ChecksumState { field: at + 2, from: at, end: covered, pseudo: None, in_part });
             }
             (protocol::ICMPV6, true, Some(_)) => {
                 self.icmpv6(at, end, depth);
                 let pseudo = Some((ip, protocol));
-                self.seal(&Sum { field: at + 2, from: at, end: covered, pseudo, in_part });
+                self.seal(&ChecksumState { field: at + 2, from: at, end: covered, pseudo, in_part });
             }
             (IGMP, false, _) => {
                 self.igmp(at, end);
-                self.seal(&Sum { field: at + 2, from: at, end: covered, pseudo: None, in_part });
+                self.seal(&ChecksumState { field: at + 2, from: at, end: covered, pseudo: None, in_part });
             }
             _ if self.tunnel_over_ip(above, depth) => {}
             _ => match checksum_of(protocol) {
@@ -101,12 +101,12 @@ impl Scene<'_> {
         self.show(payload);
         self.ports(at);
         if !self.view.zeroed.is_empty() {
-            for (field, number) in [(Field::TcpSequence, 4), (Field::TcpAcknowledgement, 8)] {
+            for (field, number) in [(ZeroedField::TcpSequence, 4), (ZeroedField::TcpAcknowledgement, 8)] {
                 if self.hides(field) {
                     self.zero(at + number, 4);
                 }
             }
-            if self.hides(Field::TcpWindow) {
+            if self.hides(ZeroedField::TcpWindow) {
                 self.zero(at + 14, 2);
             }
         }
@@ -128,7 +128,7 @@ impl Scene<'_> {
         }
         self.show(at + TCP_QUOTED);
         self.ports(at);
-        if self.hides(Field::TcpSequence) {
+        if self.hides(ZeroedField::TcpSequence) {
             self.zero(at + 4, 4);
         }
         // Truncated options are not understood.
@@ -146,7 +146,7 @@ impl Scene<'_> {
     #[inline(always)]
     fn options_tcp(&mut self, from: usize, end: usize) {
         let mut at = from;
-        if self.hides(Field::TcpOptions) {
+        if self.hides(ZeroedField::TcpOptions) {
             return self.zero(from, end - from);
         }
         while at < end {
@@ -161,7 +161,7 @@ impl Scene<'_> {
             }
             if !self.keeps_option(kind, len, at) {
                 self.fill(at, len, option_tcp::NOTHING);
-            } else if kind == option_tcp::TIMESTAMPS && self.hides(Field::TcpTimestamps) {
+            } else if kind == option_tcp::TIMESTAMPS && self.hides(ZeroedField::TcpTimestamps) {
                 self.zero(at + 2, 8);
             } else if kind == option_tcp::MULTIPATH
                 && let Some(sum) = self.sum_of_multipath(len, at)
@@ -175,7 +175,8 @@ impl Scene<'_> {
     /// Returns true if an option is shown. An unknown one could have anything in it, so it is not shown.
     #[inline(always)]
     fn keeps_option(&self, kind: u8, len: usize, at: usize) -> bool {
-        let hides_numbers = self.hides(Field::TcpSequence) || self.hides(Field::TcpAcknowledgement);
+        let hides_numbers =
+            self.hides(ZeroedField::TcpSequence) || self.hides(ZeroedField::TcpAcknowledgement);
         match (kind, len) {
             (option_tcp::TIMESTAMPS, 10)
             | (option_tcp::SEGMENT_SIZE, 4)
@@ -205,6 +206,12 @@ impl Scene<'_> {
                 self.tunnel_over_udp(tunnel, at + 8, end, depth);
             }
         }
-        self.seal(&Sum { field: at + 6, from: at, end: covered, pseudo: Some((ip, protocol::UDP)), in_part });
+        self.seal(&ChecksumState {
+            field: at + 6,
+            from: at,
+            end: covered,
+            pseudo: Some((ip, protocol::UDP)),
+            in_part,
+        });
     }
 }

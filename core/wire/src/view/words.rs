@@ -1,8 +1,8 @@
 //! A view in words.
 
-use super::{Addresses, Exposure, Field, Payload, View};
+use super::{Addresses, Exposure, PacketView, Payload, ZeroedField};
 
-impl View {
+impl PacketView {
     /// What it shows, for people, as what could follow "sees": `headers only, IP addresses anonymised (prefixes stay), without MAC addresses`.
     pub fn in_words(&self) -> String {
         if *self == Self::ALL {
@@ -30,7 +30,7 @@ impl View {
         if self.ports == Exposure::Zeroed {
             without.push("ports");
         }
-        without.extend(self.zeroed.iter().map(Field::words));
+        without.extend(self.zeroed.iter().map(ZeroedField::words));
         if let Some((last, others)) = without.split_last() {
             words += ", without ";
             if !others.is_empty() {
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn views_are_said_in_words() {
-        let words = |text: &str| text.parse::<View>().unwrap().in_words();
+        let words = |text: &str| text.parse::<PacketView>().unwrap().in_words();
         assert_eq!(words("all"), "everything");
         assert_eq!(words("payload=none"), "headers only");
         assert_eq!(words("payload=1"), "headers and the first byte of payload");

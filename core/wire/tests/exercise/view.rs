@@ -4,7 +4,7 @@ use super::{CONTROL_BYTES, assert_consistent, described};
 use std::cell::RefCell;
 use weir_abi::{Descriptor, flag};
 use weir_units::Timestamp;
-use weir_wire::view::{Addresses, Exposure, Field, Payload, Shown, Transform, View, ViewKey};
+use weir_wire::view::{Addresses, Exposure, PacketView, Payload, ShownPart, Transform, ViewKey, ZeroedField};
 use weir_wire::{BadChecksum, LinkType, Meta, is_tunnel_port, verify};
 
 /// Bytes of the buffer behind the packet.
@@ -34,7 +34,7 @@ pub fn view(input: &[u8]) {
     };
     let exposure = |bit: u8| if exposures >> bit & 1 == 1 { Exposure::Visible } else { Exposure::Zeroed };
     let fields = u16::from_be_bytes([f0, f1]);
-    let view = View {
+    let view = PacketView {
         payload: match payload % 3 {
             0 => Payload::All,
             1 => Payload::NONE,
@@ -45,21 +45,21 @@ pub fn view(input: &[u8]) {
         macs: exposure(0),
         ports: exposure(1),
         // Half of the inputs zero none of them.
-        zeroed: (Field::ALL.iter().zip(0..))
+        zeroed: (ZeroedField::ALL.iter().zip(0..))
             .filter(|(_, bit)| exposures & 4 != 0 && fields >> bit & 1 == 1)
             .map(|(field, _)| *field)
             .collect(),
     };
     with_transform(view, |transform| {
         check(transform, packet, &meta);
-        if view != View::ALL {
+        if view != PacketView::ALL {
             check_pseudowire(transform, packet, [carriage, first, content]);
         }
     });
 }
 
 /// Precomputing what a transform needs takes a thousand times as long as using it.
-fn with_transform(view: View, work: impl FnOnce(&mut Transform)) {
+fn with_transform(view: PacketView, work: impl FnOnce(&mut Transform)) {
     thread_local! {
         /// One for each kind of addresses.
         static KNOWN: RefCell<[Option<Transform>; 4]> = const { RefCell::new([const { None }; 4]) };
@@ -85,7 +85,7 @@ fn check(transform: &mut Transform, packet: &[u8], meta: &Meta) {
     let after = transform.describe(&out, &before);
     let cap_len = u32::try_from(out.len()).unwrap_or(u32::MAX);
     assert_consistent(&after, &Meta { cap_len, ..*meta });
-    if (View { payload: Payload::All, ..view }) != View::ALL {
+    if (PacketView { payload: Payload::All, ..view }) != PacketView::ALL {
         let field = usize::from(after.l4_offset) + 6;
         let is_none_over_v6 = after.flags & flag::IPV6 != 0
             && verify(&out, &after) == Err(BadChecksum::Udp)
@@ -99,7 +99,7 @@ fn check(transform: &mut Transform, packet: &[u8], meta: &Meta) {
 
 fn show(transform: &mut Transform, packet: &[u8], descriptor: &Descriptor) -> Vec<u8> {
     let mut out = vec![UNTOUCHED; packet.len() + BEHIND];
-    let Shown { len, wire_len } = transform.apply(packet, descriptor, &mut out);
+    let ShownPart { len, wire_len } = transform.apply(packet, descriptor, &mut out);
     assert!(len <= packet.len() && wire_len == descriptor.wire_len);
     assert!(out[packet.len()..].iter().all(|byte| *byte == UNTOUCHED), "more was written than there is");
     out.truncate(len);
@@ -114,7 +114,7 @@ struct Place {
     is_without_trace: bool,
 }
 
-fn places(d: &Descriptor, view: &View) -> Vec<Place> {
+fn places(d: &Descriptor, view: &PacketView) -> Vec<Place> {
     let mut places = Vec::new();
     let ip = usize::from(d.l3_offset);
     let is_without_trace = view.addresses == Addresses::Zeroed;
@@ -189,7 +189,7 @@ fn check_pseudowire(transform: &mut Transform, input: &[u8], [carriage, first, c
     let out = show(transform, &packet, &described(&packet, &meta));
     let view = *transform.view();
     // What is not understood is shown only where all of it may be.
-    let is_granted = View { payload: Payload::All, ..view } == View::ALL
+    let is_granted = PacketView { payload: Payload::All, ..view } == PacketView::ALL
         && matches!(view.payload, Payload::First(bytes) if usize::try_from(bytes).is_ok_and(|bytes| bytes >= frame.len()));
     assert!(
         out.len() <= begin || is_granted && out.len() == packet.len(),

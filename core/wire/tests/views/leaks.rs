@@ -4,7 +4,7 @@ use super::packets::{self, Case, MAC, PAYLOAD, V4, V6};
 use super::{HIDING, key, shown, transform};
 use crate::exercise;
 use proptest::prelude::*;
-use weir_wire::View;
+use weir_wire::PacketView;
 use weir_wire::view::{Exposure, Payload, Transform};
 
 /// Whether four consecutive bytes of `secret` are in `bytes`.
@@ -114,7 +114,7 @@ fn so_much_payload_is_shown_as_was_granted() {
         };
         for granted in 0..PAYLOAD.len() + 3 {
             let mut transform = Transform::new(
-                View { payload: Payload::First(u32::try_from(granted).unwrap()), ..View::ALL },
+                PacketView { payload: Payload::First(u32::try_from(granted).unwrap()), ..PacketView::ALL },
                 &key(),
             );
             let (out, _) = shown(&mut transform, &case.bytes, case.bytes.len(), case.link_type);

@@ -14,7 +14,7 @@ mod tunnels;
 use weir_abi::Descriptor;
 use weir_units::Timestamp;
 use weir_wire::view::{Transform, ViewKey};
-use weir_wire::{LinkType, Meta, View, classify};
+use weir_wire::{LinkType, Meta, PacketView, classify};
 
 /// The descriptor of a packet of which so many bytes are captured.
 fn described(packet: &[u8], wire_len: usize, link_type: LinkType) -> Descriptor {
@@ -70,7 +70,7 @@ const HIDING: [&str; 7] = [
 
 #[test]
 fn what_may_see_everything_sees_everything() {
-    let mut all = Transform::new(View::ALL, &key());
+    let mut all = Transform::new(PacketView::ALL, &key());
     for case in packets::cases() {
         let (out, described) = shown(&mut all, &case.bytes, case.bytes.len(), case.link_type);
         assert_eq!(out, case.bytes, "{}", case.name);

@@ -5,8 +5,8 @@ use super::{HIDING, described, key, shown, transform};
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
 use weir_abi::{Descriptor, flag};
-use weir_wire::view::{Addresses, Exposure, Field, Fields, Payload, Transform};
-use weir_wire::{LinkType, View, verify};
+use weir_wire::view::{Addresses, Exposure, Fields, Payload, Transform, ZeroedField};
+use weir_wire::{LinkType, PacketView, verify};
 
 #[test]
 fn what_is_shown_is_parsed_as_before() {
@@ -142,7 +142,7 @@ fn flow_hashes_follow_what_is_shown_and_differ_from_view_to_view() {
     assert_eq!(hash(zeroed, b"a", &packet), hash(zeroed, b"a", &other));
 }
 
-fn views() -> impl Strategy<Value = View> {
+fn views() -> impl Strategy<Value = PacketView> {
     let addresses = prop::sample::select(vec![
         Addresses::Zeroed,
         Addresses::Anonymised,
@@ -151,11 +151,11 @@ fn views() -> impl Strategy<Value = View> {
     ]);
     let exposure = || prop::sample::select(vec![Exposure::Zeroed, Exposure::Visible]);
     let payload = prop_oneof![Just(Payload::All), (0..40u32).prop_map(Payload::First)];
-    let fields = prop::collection::vec(prop::sample::select(Field::ALL), 0..5);
+    let fields = prop::collection::vec(prop::sample::select(ZeroedField::ALL), 0..5);
     (payload, addresses, exposure(), exposure(), fields).prop_map(
         |(payload, addresses, macs, ports, fields)| {
             let zeroed: Fields = fields.into_iter().collect();
-            View { payload, addresses, macs, ports, zeroed }
+            PacketView { payload, addresses, macs, ports, zeroed }
         },
     )
 }
@@ -198,12 +198,12 @@ proptest! {
         let mut whole = out.clone();
         whole.resize(bytes.len(), 0);
         let (seen, original) = (SlicedPacket::from_ethernet(&whole).unwrap(), SlicedPacket::from_ethernet(&bytes).unwrap());
-        let hidden = |field: Field| view.zeroed.has(field);
+        let hidden = |field: ZeroedField| view.zeroed.has(field);
         let zero_if = |hidden: bool, value: u32| if hidden { 0 } else { value };
         let mac_hidden = view.macs == Exposure::Zeroed;
         prop_assert_eq!(&whole[..12], if mac_hidden { &[0; 12][..] } else { &bytes[..12] });
         if let Some(tag) = tag {
-            prop_assert_eq!(u32::from(after.vlan_tci), zero_if(hidden(Field::Vlan), tag.into()));
+            prop_assert_eq!(u32::from(after.vlan_tci), zero_if(hidden(ZeroedField::Vlan), tag.into()));
         }
         let addresses = |slice: &NetSlice<'_>| match slice {
             NetSlice::Ipv4(ip) => (ip.header().source().to_vec(), ip.header().destination().to_vec(), ip.header().ttl(), u32::from(ip.header().identification())),
@@ -220,17 +220,17 @@ proptest! {
                 prop_assert_eq!(common(&now.0, &now.1), common(&before.0, &before.1));
             }
         }
-        prop_assert_eq!(u32::from(now.2), zero_if(hidden(Field::Ttl), ttl.into()));
-        prop_assert_eq!(now.3, zero_if(hidden(if is_v6 { Field::FlowLabel } else { Field::IpId }), before.3));
+        prop_assert_eq!(u32::from(now.2), zero_if(hidden(ZeroedField::Ttl), ttl.into()));
+        prop_assert_eq!(now.3, zero_if(hidden(if is_v6 { ZeroedField::FlowLabel } else { ZeroedField::IpId }), before.3));
         let ports_hidden = view.ports == Exposure::Zeroed;
         match (seen.transport.unwrap(), original.transport.unwrap()) {
             (TransportSlice::Tcp(now), TransportSlice::Tcp(before)) => {
                 prop_assert_eq!((now.source_port(), now.destination_port()), if ports_hidden { (0, 0) } else { ports });
-                prop_assert_eq!(now.sequence_number(), zero_if(hidden(Field::TcpSequence), 77));
-                prop_assert_eq!(now.acknowledgment_number(), zero_if(hidden(Field::TcpAcknowledgement), 99));
-                prop_assert_eq!(u32::from(now.window_size()), zero_if(hidden(Field::TcpWindow), 512));
+                prop_assert_eq!(now.sequence_number(), zero_if(hidden(ZeroedField::TcpSequence), 77));
+                prop_assert_eq!(now.acknowledgment_number(), zero_if(hidden(ZeroedField::TcpAcknowledgement), 99));
+                prop_assert_eq!(u32::from(now.window_size()), zero_if(hidden(ZeroedField::TcpWindow), 512));
                 prop_assert_eq!(now.slice()[13], before.slice()[13]);
-                let options: &[u8] = if hidden(Field::TcpOptions) { &[0; 12] } else if hidden(Field::TcpTimestamps) { &[8, 10, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1] } else { before.options() };
+                let options: &[u8] = if hidden(ZeroedField::TcpOptions) { &[0; 12] } else if hidden(ZeroedField::TcpTimestamps) { &[8, 10, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1] } else { before.options() };
                 prop_assert_eq!(now.options(), options);
                 if granted < payload.len() { prop_assert_eq!(now.checksum(), 0); }
             }
@@ -248,7 +248,7 @@ proptest! {
     fn who_may_see_less_sees_less(a in views(), b in views(), which: prop::sample::Index) {
         let cases = packets::plain();
         let case = which.get(&cases);
-        let of = |view: View| shown(&mut Transform::new(view, &key()), &case.bytes, case.bytes.len(), case.link_type).0;
+        let of = |view: PacketView| shown(&mut Transform::new(view, &key()), &case.bytes, case.bytes.len(), case.link_type).0;
         let (less, more) = (of(a.meet(&b)), of(a));
         prop_assert!(less.len() <= more.len(), "{}", case.name);
     }

@@ -1,7 +1,7 @@
 //! A capture file that packets go into.
 
-use super::onward::Outgoing;
-use super::tally::OutputTally;
+use super::onward::ForwardedPacket;
+use super::tally::OutputCounters;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_netio::{Loss, PacketWriter, WriteError};
@@ -13,7 +13,7 @@ use weir_wire::LinkType;
 pub struct FileEnd {
     inner: Mutex<Inner>,
     /// What was written, and what was not.
-    pub tally: OutputTally,
+    pub tally: OutputCounters,
 }
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl FileEnd {
     /// Writes with this writer.
     pub fn new(writer: PacketWriter) -> Self {
         let inner = Inner { writer: Some(writer), error: None, has_failed: false };
-        Self { inner: Mutex::new(inner), tally: OutputTally::default() }
+        Self { inner: Mutex::new(inner), tally: OutputCounters::default() }
     }
 
     /// The fault that ended writing, told once.
@@ -46,9 +46,9 @@ impl FileEnd {
         self.lock().writer.take()
     }
 
-    pub(super) fn write_all<'a>(&self, packets: impl Iterator<Item = Outgoing<'a>>) {
+    pub(super) fn write_all<'a>(&self, packets: impl Iterator<Item = ForwardedPacket<'a>>) {
         let mut inner = self.lock();
-        for Outgoing { bytes, descriptor, .. } in packets {
+        for ForwardedPacket { bytes, descriptor, .. } in packets {
             let Ok(link_type) = LinkType::try_from(u32::from(descriptor.link_type)) else { continue };
             let (ts, interface) = (Timestamp(descriptor.ts_ns), descriptor.interface);
             let write = |writer: &mut PacketWriter| {
@@ -73,7 +73,7 @@ impl FileEnd {
 impl Inner {
     fn write(
         &mut self,
-        tally: &OutputTally,
+        tally: &OutputCounters,
         bytes: usize,
         write: impl FnOnce(&mut PacketWriter) -> Result<(), WriteError>,
     ) {

@@ -1,7 +1,7 @@
 //! An output channel as its producers see it: frames go in, and nobody ever waits.
 
-use super::port::Bell;
-use super::tally::OutputTally;
+use super::port::TxDoorbell;
+use super::tally::OutputCounters;
 use crate::effects;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,9 +17,9 @@ const SPARE_BYTES: usize = 2048;
 
 /// A way out through an output channel of a session. Clones are the same way; they are cheap, and may be used on any thread.
 #[derive(Clone, Debug)]
-pub struct Outlet(pub(super) Arc<Lane>);
+pub struct TxPacketSink(pub(super) Arc<TxQueue>);
 
-/// Why a frame does not go. It is counted in the channel's [tally](OutputTally) already.
+/// Why a frame does not go. It is counted in the channel's [tally](OutputCounters) already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
     /// The channel's queue is full: the session sends faster than it may.
@@ -36,7 +36,7 @@ pub enum Lost {
     Closed,
 }
 
-impl Outlet {
+impl TxPacketSink {
     /// Has a frame, with its link header, go out when its channel may send. Copies it; never waits.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl Outlet {
     }
 
     /// What it sent and lost.
-    pub fn tally(&self) -> &OutputTally {
+    pub fn tally(&self) -> &OutputCounters {
         &self.0.tally
     }
 
@@ -85,14 +85,14 @@ impl Outlet {
 /// An output channel whose queue is open for frames.
 #[derive(Debug)]
 pub struct Offers<'a> {
-    lane: &'a Arc<Lane>,
+    lane: &'a Arc<TxQueue>,
     /// Given back before the link's thread is woken.
     inbox: Option<MutexGuard<'a, Inbox>>,
     has_any: bool,
 }
 
 impl Offers<'_> {
-    /// As [`Outlet::offer`].
+    /// As [`TxPacketSink::offer`].
     ///
     /// # Errors
     ///
@@ -122,7 +122,7 @@ impl Offers<'_> {
         taken
     }
 
-    /// As [`Outlet::cut`].
+    /// As [`TxPacketSink::cut`].
     pub fn cut(&self) {
         self.lane.tally.lost(Loss::Cut);
     }
@@ -139,7 +139,7 @@ impl Drop for Offers<'_> {
 
 /// An output channel between its producers and its link.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct TxQueue {
     /// The link's name for it.
     pub(super) id: ChannelId,
     /// The longest frame.
@@ -149,8 +149,8 @@ pub(crate) struct Lane {
     inbox: Mutex<Inbox>,
     /// The link's thread knows that there is something in the inbox.
     pub(super) is_told: AtomicBool,
-    bell: Arc<Bell>,
-    pub(super) tally: OutputTally,
+    bell: Arc<TxDoorbell>,
+    pub(super) tally: OutputCounters,
 }
 
 #[derive(Debug)]
@@ -168,13 +168,13 @@ struct Inbox {
     spare: Vec<Vec<u8>>,
 }
 
-impl Lane {
+impl TxQueue {
     pub(super) fn new(
         id: ChannelId,
         (link_type, frame_max): (LinkType, u32),
         queue: QueueLimit,
         allowed: Option<Arc<Demux>>,
-        bell: Arc<Bell>,
+        bell: Arc<TxDoorbell>,
     ) -> Self {
         let inbox = Inbox {
             frames: Vec::new(),
@@ -186,7 +186,7 @@ impl Lane {
             spare: Vec::new(),
         };
         let (inbox, is_told) = (Mutex::new(inbox), AtomicBool::new(false));
-        Self { id, frame_max, link_type, inbox, is_told, bell, tally: OutputTally::default() }
+        Self { id, frame_max, link_type, inbox, is_told, bell, tally: OutputCounters::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inbox> {

@@ -1,7 +1,7 @@
 //! The ways out for packets that go on.
 
 use super::file::FileEnd;
-use super::lane::Outlet;
+use super::lane::TxPacketSink;
 use super::tap::TapEnd;
 use crate::effects::{self, Patches};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub enum Egress {
     /// A capture file.
     File(Arc<FileEnd>),
     /// A socket of an interface: an output channel of its link.
-    Link(Outlet),
+    Link(TxPacketSink),
     /// A TAP device: the programs behind it.
     Tap(Arc<TapEnd>),
     /// Nothing: the packets end here.
@@ -25,7 +25,7 @@ pub enum Egress {
 
 /// A packet as it goes on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Outgoing<'a> {
+pub(super) struct ForwardedPacket<'a> {
     pub(super) bytes: &'a [u8],
     /// Describes the packet as it came.
     pub(super) descriptor: &'a Descriptor,
@@ -39,7 +39,7 @@ impl Egress {
         matches!(self, Self::Link(_) | Self::Tap(_))
     }
 
-    fn send<'a>(&self, packets: impl Iterator<Item = Outgoing<'a>>) {
+    fn send<'a>(&self, packets: impl Iterator<Item = ForwardedPacket<'a>>) {
         match self {
             Self::File(file) => file.write_all(packets),
             Self::Link(outlet) => {
@@ -127,7 +127,7 @@ impl Copies {
             let packets = self.0.iter().zip(descriptors).enumerate().filter(|(place, _)| there(place));
             way.send(packets.map(|(place, (bytes, descriptor))| {
                 let is_finished = finished >> place & 1 == 1;
-                Outgoing { bytes, descriptor, is_finished }
+                ForwardedPacket { bytes, descriptor, is_finished }
             }));
         }
         // A batch of the longest packets leaves no more behind than one of usual ones.
@@ -138,20 +138,20 @@ impl Copies {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lane::Lane;
+    use super::super::lane::TxQueue;
     use super::*;
     use std::io::Read;
     use std::process::Command;
     use std::sync::mpsc::channel;
     use std::time::Duration;
-    use weir_netio::{Capture, Input, Next, PacketWriter};
-    use weir_sched::link::{ChannelTerms, Framing, Link, LinkConfig, Pacing, QueueLimit};
+    use weir_netio::{Capture, CaptureInput, CaptureNext, PacketWriter};
+    use weir_sched::link::{ChannelTerms, Framing, LinkScheduler, LinkSchedulerConfig, Pacing, QueueLimit};
     use weir_units::{BitsPerSecond, Bytes, Nanos};
 
     /// An output channel of a link that never sends.
-    fn outlet() -> Outlet {
+    fn outlet() -> TxPacketSink {
         let rate = BitsPerSecond(1_000_000);
-        let config = LinkConfig {
+        let config = LinkSchedulerConfig {
             rate,
             reservable: BitsPerSecond(0),
             framing: Framing::NONE,
@@ -161,8 +161,8 @@ mod tests {
         };
         let queue = QueueLimit { packets: 1000, bytes: Bytes(1 << 30) };
         let terms = ChannelTerms { reservation: None, cap: None, weight: 1, queue };
-        let id = Link::<Vec<u8>>::new(config).unwrap().open(terms, Nanos(0)).unwrap();
-        Outlet(Arc::new(Lane::new(id, (LinkType::Ethernet, 10_000), queue, None, Arc::default())))
+        let id = LinkScheduler::<Vec<u8>>::new(config).unwrap().open(terms, Nanos(0)).unwrap();
+        TxPacketSink(Arc::new(TxQueue::new(id, (LinkType::Ethernet, 10_000), queue, None, Arc::default())))
     }
 
     #[test]
@@ -180,7 +180,9 @@ mod tests {
             [0_u32, 0, 9000, 9000].iter().for_each(|field| bytes.extend_from_slice(&field.to_le_bytes()));
             bytes.resize(bytes.len() + 9000, 0);
         }
-        let Next::Block(block) = Capture::open(Input::Bytes(bytes)).unwrap().next_block().unwrap() else {
+        let CaptureNext::Block(block) =
+            Capture::open(CaptureInput::Bytes(bytes)).unwrap().next_block().unwrap()
+        else {
             panic!("there is a block")
         };
         let (link, file) = (outlet(), Arc::new(FileEnd::new(PacketWriter::create(&path, None).unwrap())));

@@ -1,18 +1,19 @@
 //! The thread of one link: it sends what its scheduler says, when it says so.
 
-use super::lane::{Lane, Outlet};
+use super::lane::{TxPacketSink, TxQueue};
 use super::recorded::{Scheduled, Tracing};
-use crate::notice::{Notice, Tell};
+use crate::notice::{ObservedEvent, Tell};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use weir_demux::Demux;
-use weir_netio::{Kind, LiveError, Loss, SentTotals, Sink};
-use weir_sched::link::trace::Recorder;
+use weir_netio::{LiveError, LiveSink, Loss, SentTotals, SocketKind};
+use weir_sched::link::trace::LinkTraceRecorder;
 use weir_sched::link::{
-    ChannelId, ChannelTerms, ConfigError, Counters, Decision, LinkConfig, QueueLimit, RateRefused, Refused,
+    ChannelCounters, ChannelId, ChannelRefused, ChannelTerms, LinkConfigError, LinkDecision,
+    LinkSchedulerConfig, QueueLimit, RateRefused,
 };
 use weir_units::{BitsPerSecond, Nanos};
 use weir_wire::LinkType;
@@ -40,7 +41,7 @@ pub enum LinkError {
         /// Which.
         interface: String,
         /// Why.
-        error: ConfigError,
+        error: LinkConfigError,
     },
     /// What it decides cannot be recorded.
     #[error("what link {interface} decides cannot be recorded: {source}; `trace` in [cpu] names a folder")]
@@ -62,16 +63,16 @@ pub enum LinkError {
 
 /// How producers wake a link's thread.
 #[derive(Debug, Default)]
-pub(super) struct Bell {
+pub(super) struct TxDoorbell {
     is_rung: AtomicBool,
     /// Lanes that have something.
-    lanes: Mutex<Vec<Arc<Lane>>>,
+    lanes: Mutex<Vec<Arc<TxQueue>>>,
     thread: OnceLock<Thread>,
 }
 
-impl Bell {
+impl TxDoorbell {
     /// There is something in this lane.
-    pub(super) fn ring(&self, lane: &Arc<Lane>) {
+    pub(super) fn ring(&self, lane: &Arc<TxQueue>) {
         if !lane.is_told.swap(true, Ordering::AcqRel) {
             lock(&self.lanes).push(Arc::clone(lane));
         }
@@ -108,33 +109,33 @@ pub struct PortState {
 
 struct State {
     link: Scheduled,
-    lanes: BTreeMap<ChannelId, Arc<Lane>>,
+    lanes: BTreeMap<ChannelId, Arc<TxQueue>>,
     sent: SentTotals,
     is_up: bool,
 }
 
 struct Shared {
-    bell: Arc<Bell>,
+    bell: Arc<TxDoorbell>,
     state: Mutex<State>,
     begin: Instant,
     is_over: AtomicBool,
 }
 
 /// A link, from outside. It ends when this is dropped.
-pub struct Port {
+pub struct TxHandle {
     interface: String,
     link_type: LinkType,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl std::fmt::Debug for Port {
+impl std::fmt::Debug for TxHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Port").field("interface", &self.interface).finish_non_exhaustive()
     }
 }
 
-impl Port {
+impl TxHandle {
     /// Opens the interface, and begins to send what comes. All that its scheduler decides is recorded, if there is a record.
     ///
     /// # Errors
@@ -142,13 +143,14 @@ impl Port {
     /// See [`LinkError`].
     pub fn start(
         interface: &str,
-        config: LinkConfig,
+        config: LinkSchedulerConfig,
         tell: Tell,
         trace: Option<Tracing<'_>>,
     ) -> Result<Self, LinkError> {
-        let sink = Sink::open(interface, Kind::Packet)?;
+        let sink = LiveSink::open(interface, SocketKind::Packet)?;
         let named = || interface.to_owned();
-        let made = if trace.is_some() { Recorder::new(config) } else { Recorder::silent(config) };
+        let made =
+            if trace.is_some() { LinkTraceRecorder::new(config) } else { LinkTraceRecorder::silent(config) };
         let mut recorder = made.map_err(|error| LinkError::Config { interface: named(), error })?;
         let trace = trace.map(|begin| begin(recorder.take().trim_end())).transpose();
         let trace = trace.map_err(|source| LinkError::Trace { interface: named(), source })?;
@@ -191,13 +193,13 @@ impl Port {
         terms: ChannelTerms,
         queue: QueueLimit,
         allowed: Option<Arc<Demux>>,
-    ) -> Result<Outlet, Refused> {
+    ) -> Result<TxPacketSink, ChannelRefused> {
         let (mut state, id) = self.shared.patiently(|link, now| link.open(terms, now))?;
         let frame_max = state.link.recorder.link().config().frame_max;
         let frames = (self.link_type, frame_max);
-        let lane = Arc::new(Lane::new(id, frames, queue, allowed, Arc::clone(&self.shared.bell)));
+        let lane = Arc::new(TxQueue::new(id, frames, queue, allowed, Arc::clone(&self.shared.bell)));
         state.lanes.insert(id, Arc::clone(&lane));
-        Ok(Outlet(lane))
+        Ok(TxPacketSink(lane))
     }
 
     /// Gives a channel other terms from now on, if the link has left what it is to be guaranteed.
@@ -207,11 +209,11 @@ impl Port {
     /// As for [`open`](Self::open); its terms are then as they were.
     pub fn change(
         &self,
-        outlet: &Outlet,
+        outlet: &TxPacketSink,
         terms: ChannelTerms,
         queue: QueueLimit,
         allowed: Option<Arc<Demux>>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), ChannelRefused> {
         let id = outlet.0.id;
         let (state, ()) = self.shared.patiently(|link, now| link.change(id, terms, now))?;
         outlet.0.change(queue, allowed);
@@ -222,7 +224,7 @@ impl Port {
     }
 
     /// Closes a channel. What it had waiting is lost, and counted.
-    pub fn close(&self, outlet: &Outlet) {
+    pub fn close(&self, outlet: &TxPacketSink) {
         let lane = &outlet.0;
         lane.close();
         let mut state = self.shared.lock();
@@ -278,7 +280,7 @@ impl Port {
     }
 
     /// What a channel was sent by its reservation, and with what others left: bytes on the wire, framing included. Nothing where it is closed.
-    pub fn counters(&self, outlet: &Outlet) -> Counters {
+    pub fn counters(&self, outlet: &TxPacketSink) -> ChannelCounters {
         self.shared.lock().link.recorder.link().counters(outlet.0.id).copied().unwrap_or_default()
     }
 
@@ -298,7 +300,7 @@ impl Port {
     }
 }
 
-impl Drop for Port {
+impl Drop for TxHandle {
     fn drop(&mut self) {
         self.join();
     }
@@ -306,7 +308,7 @@ impl Drop for Port {
 
 /// A frame that the scheduler has given out, and that the interface has not taken yet.
 struct Due {
-    lane: Arc<Lane>,
+    lane: Arc<TxQueue>,
     frame: Vec<u8>,
 }
 
@@ -324,15 +326,15 @@ impl Shared {
     /// for.
     fn patiently<R>(
         &self,
-        ask: impl Fn(&mut Recorder<Vec<u8>>, Nanos) -> Result<R, Refused>,
-    ) -> Result<(MutexGuard<'_, State>, R), Refused> {
+        ask: impl Fn(&mut LinkTraceRecorder<Vec<u8>>, Nanos) -> Result<R, ChannelRefused>,
+    ) -> Result<(MutexGuard<'_, State>, R), ChannelRefused> {
         let last = self.now().0.saturating_add(HELD.0);
         loop {
             let mut state = self.lock();
             let now = self.now();
             match state.link.ask(|link| ask(link, now)) {
                 Ok(answer) => return Ok((state, answer)),
-                Err(Refused::OverReserved { wanted, left, held, until })
+                Err(ChannelRefused::OverReserved { wanted, left, held, until })
                     if until > now && until.0 <= last && wanted.0 <= left.0.saturating_add(held.0) =>
                 {
                     drop(state);
@@ -344,7 +346,7 @@ impl Shared {
     }
 
     /// What the thread does.
-    fn run(&self, mut sink: Sink, tell: &Tell) {
+    fn run(&self, mut sink: LiveSink, tell: &Tell) {
         let mut batch: Vec<Due> = Vec::with_capacity(BATCH);
         let mut frames = Vec::new();
         let mut looked = Instant::now();
@@ -370,7 +372,7 @@ impl Shared {
     }
 
     /// Notices when the interface has gone or come back.
-    fn look(&self, sink: &Sink, tell: &Tell) {
+    fn look(&self, sink: &LiveSink, tell: &Tell) {
         let is_up = sink.is_up();
         let mut state = self.lock();
         let was_up = std::mem::replace(&mut state.is_up, is_up);
@@ -381,7 +383,7 @@ impl Shared {
             (false, true) => format!("link {name}: its interface is up"),
             _ => return,
         };
-        tell(Notice::Interface { interface: name.to_owned(), what });
+        tell(ObservedEvent::Interface { interface: name.to_owned(), what });
     }
 
     /// Gives the scheduler what has come, and adds to the batch what may go now. When to ask again, where something waits that may not; nothing
@@ -409,20 +411,20 @@ impl Shared {
         }
         while batch.len() < BATCH {
             match state.link.ask(|link| link.next(now)) {
-                Decision::Send { channel, packet, .. } => {
+                LinkDecision::Send { channel, packet, .. } => {
                     // A channel that sends is open, so it has a lane.
                     let Some(lane) = state.lanes.get(&channel) else { continue };
                     batch.push(Due { lane: Arc::clone(lane), frame: packet });
                 }
-                Decision::Wait { until } => return Some(until),
-                Decision::Idle => return None,
+                LinkDecision::Wait { until } => return Some(until),
+                LinkDecision::Idle => return None,
             }
         }
         Some(now)
     }
 
     /// Hands the batch to the interface, as much as it takes. Says how much that is.
-    fn send(&self, sink: &mut Sink, batch: &mut Vec<Due>) -> usize {
+    fn send(&self, sink: &mut LiveSink, batch: &mut Vec<Due>) -> usize {
         let mut lost: [Option<Loss>; BATCH] = [None; BATCH];
         let pieces: Vec<&[u8]> = batch.iter().map(|due| due.frame.as_slice()).collect();
         let done = sink.send_telling(&pieces, |place, loss| {

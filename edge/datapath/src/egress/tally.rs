@@ -5,7 +5,7 @@ use weir_netio::Loss;
 
 /// What an output channel sent and lost. Counters only grow.
 #[derive(Debug, Default)]
-pub struct OutputTally {
+pub struct OutputCounters {
     /// Packets that the interface took.
     pub packets: AtomicU64,
     /// Their bytes.
@@ -25,7 +25,7 @@ pub struct OutputTally {
     pub closed: AtomicU64,
 }
 
-impl OutputTally {
+impl OutputCounters {
     /// A frame of so many bytes has gone.
     pub(crate) fn sent(&self, bytes: usize) {
         self.packets.fetch_add(1, Ordering::Relaxed);

@@ -1,14 +1,14 @@
 //! A TAP device of an output channel: a program that knows nothing of weir sends into it, and has what its session reserved.
 
-use super::lane::Outlet;
-use super::tally::OutputTally;
-use crate::notice::{Notice, Tell};
-use crate::source::{Found, PacketSource};
+use super::lane::TxPacketSink;
+use super::tally::OutputCounters;
+use crate::notice::{ObservedEvent, Tell};
+use crate::source::{PacketSource, Poll};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use weir_abi::flag;
-use weir_netio::{Block, Kind, Live, LiveError, LiveEvent, LiveOptions, Sink};
+use weir_netio::{Block, LiveError, LiveEvent, LiveOptions, LiveSink, LiveSource, SocketKind};
 use weir_units::{Bytes, Nanos};
 
 /// How long to wait for a frame before looking after everything else.
@@ -35,9 +35,9 @@ pub enum TapError {
 /// The way into a device: what the node writes there, the system receives.
 #[derive(Debug)]
 pub struct TapEnd {
-    sink: Mutex<Sink>,
+    sink: Mutex<LiveSink>,
     /// What it took, and what it did not.
-    pub tally: OutputTally,
+    pub tally: OutputCounters,
 }
 
 impl TapEnd {
@@ -69,9 +69,9 @@ pub struct Tap {
 /// # Errors
 ///
 /// See [`TapError`].
-pub fn open_device(device: &str) -> Result<(Live, Sink), TapError> {
-    let options = LiveOptions { kind: Kind::Tap, ring: RING, ..LiveOptions::default() };
-    let mut live = Live::open(device, options)?;
+pub fn open_device(device: &str) -> Result<(LiveSource, LiveSink), TapError> {
+    let options = LiveOptions { kind: SocketKind::Tap, ring: RING, ..LiveOptions::default() };
+    let mut live = LiveSource::open(device, options)?;
     let sink = live.sink()?;
     Ok((live, sink))
 }
@@ -82,10 +82,10 @@ impl Tap {
     /// # Errors
     ///
     /// See [`TapError`].
-    pub fn start(device: &str, outlet: Outlet, tell: Tell) -> Result<Self, TapError> {
+    pub fn start(device: &str, outlet: TxPacketSink, tell: Tell) -> Result<Self, TapError> {
         let (live, sink) = open_device(device)?;
         let source = PacketSource::Live(Box::new(live));
-        let end = Arc::new(TapEnd { sink: Mutex::new(sink), tally: OutputTally::default() });
+        let end = Arc::new(TapEnd { sink: Mutex::new(sink), tally: OutputCounters::default() });
         let is_over = Arc::new(AtomicBool::new(false));
         let (over, theirs) = (Arc::clone(&is_over), Arc::clone(&end));
         let thread = std::thread::Builder::new()
@@ -113,32 +113,35 @@ impl Drop for Tap {
     }
 }
 
-fn read(mut source: PacketSource, end: &TapEnd, outlet: &Outlet, is_over: &AtomicBool, tell: &Tell) {
+fn read(mut source: PacketSource, end: &TapEnd, outlet: &TxPacketSink, is_over: &AtomicBool, tell: &Tell) {
     let mut frame = Vec::new();
     while !is_over.load(Ordering::Acquire) {
         match source.next(WAIT) {
-            Ok(Found::Block(block)) => offer_all(&block, outlet, &mut frame),
-            Ok(Found::Event(event)) => {
+            Ok(Poll::Block(block)) => offer_all(&block, outlet, &mut frame),
+            Ok(Poll::Event(event)) => {
                 // A device that was made anew is written to anew.
                 if matches!(event, LiveEvent::Reopened { .. })
                     && let Ok(Some(sink)) = source.sink()
                 {
                     *end.sink.lock().unwrap_or_else(PoisonError::into_inner) = sink;
                 }
-                tell(Notice::Interface { interface: source.name().to_owned(), what: event.to_string() });
+                tell(ObservedEvent::Interface {
+                    interface: source.name().to_owned(),
+                    what: event.to_string(),
+                });
             }
-            Ok(Found::Quiet(_) | Found::Full) => {}
-            Ok(Found::End) => return,
+            Ok(Poll::Quiet(_) | Poll::Full) => {}
+            Ok(Poll::End) => return,
             Err(error) => {
                 let what = format!("{}: {error}", source.name());
-                tell(Notice::Failed { interface: source.name().to_owned(), what });
+                tell(ObservedEvent::Failed { interface: source.name().to_owned(), what });
                 return;
             }
         }
     }
 }
 
-fn offer_all(block: &Block, outlet: &Outlet, frame: &mut Vec<u8>) {
+fn offer_all(block: &Block, outlet: &TxPacketSink, frame: &mut Vec<u8>) {
     for (place, descriptor) in block.descriptors().iter().enumerate() {
         if descriptor.flags & flag::CUT != 0 {
             outlet.cut();

@@ -3,9 +3,9 @@
 use super::*;
 use crate::overflow::Overflow;
 use crate::plan::Wake;
-use crate::queue::{Queue, Ticket};
-use weir_demux::{Instruction, Program};
-use weir_netio::{Capture, Input};
+use crate::queue::{BatchTicket, PacketQueue};
+use weir_demux::{FilterProgram, Instruction};
+use weir_netio::{Capture, CaptureInput};
 
 /// Notes what modules are to release.
 #[derive(Debug, Default)]
@@ -26,16 +26,16 @@ const LEN: u32 = 60_000;
 fn route(number: u64, selection: &Arc<Mutex<Selection>>, waker: &Arc<Released>) -> Route {
     let all = [Instruction { code: 6, jt: 0, jf: 0, k: 1 }];
     let waker: Arc<dyn Wake> = Arc::<Released>::clone(waker);
-    let queue = Arc::new(Queue::new(1000, 1));
+    let queue = Arc::new(PacketQueue::new(1000, 1));
     Route {
         channel: number,
         owner: number,
         priority: 0,
-        program: Arc::new(Program::new(&all).unwrap()),
-        sight: Sight::Selected(Arc::clone(selection)),
+        program: Arc::new(FilterProgram::new(&all).unwrap()),
+        sight: Visibility::Selected(Arc::clone(selection)),
         is_screened: false,
         flows: None,
-        readers: vec![Reader { module: number, queue, waker, account: Arc::default() }],
+        readers: vec![PlanReader { module: number, queue, waker, account: Arc::default() }],
         unattended: None,
         tally: Arc::default(),
         account: Arc::default(),
@@ -49,9 +49,9 @@ fn capture(packets: u64, len: u32) -> (PacketSource, Arc<Block>) {
         [0, 0, len, len].iter().for_each(|field| bytes.extend_from_slice(&field.to_le_bytes()));
         bytes.resize(bytes.len() + len as usize, 0);
     }
-    let capture = Capture::open(Input::Bytes(bytes)).unwrap();
+    let capture = Capture::open(CaptureInput::Bytes(bytes)).unwrap();
     let mut source = PacketSource::Capture(Box::new(capture));
-    let Ok(Found::Block(block)) = source.next(Nanos(0)) else { panic!("there is a block") };
+    let Ok(Poll::Block(block)) = source.next(Nanos(0)) else { panic!("there is a block") };
     (source, Arc::new(block))
 }
 
@@ -75,7 +75,7 @@ fn packets_that_came_far_apart_and_wait_move_out_of_a_full_selection() {
     let (source, block) = capture(1000, 1500);
     let selection = Arc::new(Mutex::new(Selection::new().unwrap()));
     let mut route = route(1, &selection, &Arc::default());
-    let queue = Arc::new(Queue::new(QUEUE, 1).with(Some(Overflow::unreserved(QUEUE))));
+    let queue = Arc::new(PacketQueue::new(QUEUE, 1).with(Some(Overflow::unreserved(QUEUE))));
     route.readers[0].queue = Arc::clone(&queue);
     let mut receiving = receiving(source, std::slice::from_ref(&route));
     receiving.distribute(&block);
@@ -99,7 +99,7 @@ fn readers_that_are_suspended_with_all_memory_of_a_selection_release_it_the_long
     let mut receiving = receiving(source, &routes);
     let lost = || routes.iter().map(|route| route.tally.no_memory.load(Ordering::Relaxed)).sum::<u64>();
     // Each takes one batch and is suspended with it; what else waits is given up.
-    let mut hands: VecDeque<Ticket> = VecDeque::new();
+    let mut hands: VecDeque<BatchTicket> = VecDeque::new();
     for route in &routes {
         receiving.distribute(&block);
         if lost() > 0 {

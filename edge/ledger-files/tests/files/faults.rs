@@ -5,14 +5,18 @@ use crate::memory_disk::MemoryDisk;
 use proptest::prelude::*;
 use std::io::ErrorKind;
 use weir_ledger::{
-    Check, Digest, Entry, EntryRef, Event, FORMAT, Fed, Head, Verified, Verifier, Wrong, seal,
+    Digest, EntryRef, FORMAT, Fed, LedgerCheck, LedgerEntry, LedgerEvent, LedgerHead, LedgerProblem,
+    VerifiedLedger, Verifier, seal,
 };
-use weir_ledger_files::{Ledger, LedgerError, Opened};
+use weir_ledger_files::{LedgerError, LedgerRecovery, LedgerWriter};
 use weir_units::Timestamp;
 
 const INTERVALS: u64 = 40;
 
-fn verify(disk: &MemoryDisk, check: Check) -> (Result<Verified, Wrong>, Vec<Entry>) {
+fn verify(
+    disk: &MemoryDisk,
+    check: LedgerCheck,
+) -> (Result<VerifiedLedger, LedgerProblem>, Vec<LedgerEntry>) {
     let (mut verifier, mut entries) = (Verifier::new(check), Vec::new());
     for (number, bytes) in disk.segments_bytes() {
         verifier.segment(number);
@@ -25,13 +29,16 @@ fn verify(disk: &MemoryDisk, check: Check) -> (Result<Verified, Wrong>, Vec<Entr
     (verifier.finish(), entries)
 }
 
-fn open(disk: &MemoryDisk, at: u64) -> Result<(Ledger<MemoryDisk>, Opened), LedgerError> {
-    Ledger::with_storage(disk.clone(), start(at), options())
+fn open(disk: &MemoryDisk, at: u64) -> Result<(LedgerWriter<MemoryDisk>, LedgerRecovery), LedgerError> {
+    LedgerWriter::with_storage(disk.clone(), start(at), options())
 }
 
 /// A node that runs for some intervals. What it does not commit, it goes on with. Returns how many of its commits were told to have failed, the
 /// head, and the first interval that is not certainly on the disk.
-fn run(ledger: &mut Ledger<MemoryDisk>, intervals: std::ops::Range<u64>) -> (u64, Option<Head>, u64) {
+fn run(
+    ledger: &mut LedgerWriter<MemoryDisk>,
+    intervals: std::ops::Range<u64>,
+) -> (u64, Option<LedgerHead>, u64) {
     let (mut failed, mut safe) = (0, intervals.start);
     for n in intervals {
         for event in interval(n) {
@@ -61,7 +68,7 @@ fn calls() -> u64 {
     assert!(!opened.crashed && opened.held.is_none() && opened.head.is_none());
     run(&mut ledger, 0..INTERVALS);
     let head = ledger.stop(Timestamp(INTERVALS * 10)).unwrap();
-    let (verified, entries) = verify(&disk, Check { contains: head, ..Check::default() });
+    let (verified, entries) = verify(&disk, LedgerCheck { contains: head, ..LedgerCheck::default() });
     let verified = verified.unwrap();
     assert!(verified.stopped && verified.segments > 5, "{verified:?}");
     assert_eq!(sums(&entries), expected(INTERVALS));
@@ -90,7 +97,7 @@ fn a_call_that_fails_costs_nothing_once_the_disk_is_back() {
             for _ in 0..count {
                 stopped = ledger.commit();
             }
-            let (verified, entries) = verify(&disk, Check { contains: head, ..Check::default() });
+            let (verified, entries) = verify(&disk, LedgerCheck { contains: head, ..LedgerCheck::default() });
             let verified = verified.unwrap_or_else(|wrong| panic!("fault {fault} x {count}: {wrong}"));
             assert!(stopped.is_ok() && verified.stopped && verified.torn.is_none());
             assert_eq!(sums(&entries), expected(INTERVALS), "fault {fault} x {count}");
@@ -118,14 +125,17 @@ fn a_disk_that_stays_full_costs_detail_and_no_usage() {
     // There is room again.
     disk.fail(0, 0, ErrorKind::StorageFull);
     ledger.stop(Timestamp(20_000)).unwrap();
-    let (verified, entries) = verify(&disk, Check::default());
+    let (verified, entries) = verify(&disk, LedgerCheck::default());
     verified.unwrap();
     assert_eq!(sums(&entries), expected(1_000));
     let last = &entries[entries.len() - 1].event;
-    assert!(matches!(last, Event::Backlog { merged, lost: 0, .. } if *merged >= held.merged), "{last:?}");
-    let intervals = |entry: &Entry| match &entry.event {
-        Event::Usage { intervals, .. } => *intervals,
-        Event::Idle { idle } => idle.count() as u64,
+    assert!(
+        matches!(last, LedgerEvent::Backlog { merged, lost: 0, .. } if *merged >= held.merged),
+        "{last:?}"
+    );
+    let intervals = |entry: &LedgerEntry| match &entry.event {
+        LedgerEvent::Usage { intervals, .. } => *intervals,
+        LedgerEvent::Idle { idle } => idle.count() as u64,
         _ => 0,
     };
     assert_eq!(entries.iter().map(intervals).sum::<u64>(), 3_000);
@@ -159,7 +169,7 @@ fn a_crash_at_any_call_costs_at_most_what_was_not_committed() {
             assert!(opened.held.is_none() && (opened.crashed || before == 0), "{case}");
             assert_eq!(opened.torn.0, disk.aside().len() as u64);
             ledger.stop(Timestamp(2_000)).unwrap();
-            let (verified, entries) = verify(&disk, Check { contains: head, ..Check::default() });
+            let (verified, entries) = verify(&disk, LedgerCheck { contains: head, ..LedgerCheck::default() });
             let verified = verified.unwrap_or_else(|wrong| panic!("{case}: {wrong}"));
             assert!(verified.torn.is_none() && verified.stopped, "{case}");
             let (packets, _) = sums(&entries);
@@ -199,7 +209,7 @@ fn a_fault_while_recovering_is_recovered_from() {
         let (mut ledger, opened) = open(&disk, 200).unwrap();
         assert!(opened.crashed && opened.held.is_none());
         run(&mut ledger, 5..10);
-        let (verified, entries) = verify(&disk, Check { contains: head, ..Check::default() });
+        let (verified, entries) = verify(&disk, LedgerCheck { contains: head, ..LedgerCheck::default() });
         assert_eq!(verified.unwrap().torn, None);
         assert_eq!(sums(&entries), expected(10));
     }
@@ -216,7 +226,8 @@ fn a_disk_that_cannot_be_written_at_all_is_told_at_once() {
 #[test]
 fn a_ledger_of_an_earlier_format_is_gone_on_with_in_a_new_segment() {
     let (mut bytes, mut prev) = (Vec::new(), Digest::NONE);
-    for (sequence, event) in (1..).zip([Event::Segment { format: 1, segment: 1 }, used(0), used(1), used(2)])
+    for (sequence, event) in
+        (1..).zip([LedgerEvent::Segment { format: 1, segment: 1 }, used(0), used(1), used(2)])
     {
         let (node, begin, end) = (&start(0).node, Timestamp(0), Timestamp(10));
         prev = seal(EntryRef { sequence, node, begin, end, event: &event }, prev, &mut bytes);
@@ -228,14 +239,14 @@ fn a_ledger_of_an_earlier_format_is_gone_on_with_in_a_new_segment() {
         assert!(opened.crashed && opened.held.is_none());
         run(&mut ledger, 1..3);
         ledger.stop(Timestamp(99)).unwrap();
-        let (verified, entries) = verify(&disk, Check::default());
+        let (verified, entries) = verify(&disk, LedgerCheck::default());
         let verified = verified.unwrap();
         assert!(verified.stopped);
         let formats: Vec<u64> = entries
             .iter()
-            .filter_map(
-                |entry| if let Event::Segment { format, .. } = entry.event { Some(format) } else { None },
-            )
+            .filter_map(|entry| {
+                if let LedgerEvent::Segment { format, .. } = entry.event { Some(format) } else { None }
+            })
             .collect();
         let expected = if torn == 4 { vec![FORMAT] } else { vec![1, FORMAT] };
         assert_eq!(formats, expected);
@@ -243,7 +254,7 @@ fn a_ledger_of_an_earlier_format_is_gone_on_with_in_a_new_segment() {
         // The old one is as it was, but for what was torn.
         let (_, old) = &disk.segments_bytes()[0];
         assert!(torn == 4 || bytes.starts_with(old) && old.ends_with(b"\n"));
-        assert!(entries.iter().any(|entry| matches!(entry.event, Event::Idle { .. })));
+        assert!(entries.iter().any(|entry| matches!(entry.event, LedgerEvent::Idle { .. })));
     }
 }
 
@@ -256,9 +267,10 @@ fn the_clock_may_be_set_back() {
     let (mut ledger, opened) = open(&disk, 0).unwrap();
     assert!(!opened.crashed);
     ledger.stop(Timestamp(7)).unwrap();
-    let (verified, entries) = verify(&disk, Check::default());
+    let (verified, entries) = verify(&disk, LedgerCheck::default());
     assert!(verified.unwrap().stopped);
-    let set: Vec<_> = entries.iter().filter(|entry| matches!(entry.event, Event::ClockSet { .. })).collect();
+    let set: Vec<_> =
+        entries.iter().filter(|entry| matches!(entry.event, LedgerEvent::ClockSet { .. })).collect();
     assert_eq!(set.iter().map(|entry| entry.end.0).collect::<Vec<_>>(), [10, 5, 0]);
     assert_eq!(sums(&entries), expected(30));
 }
@@ -289,8 +301,8 @@ proptest! {
             Ok((mut ledger, _)) => {
                 ledger.stop(Timestamp(2_000)).unwrap();
                 // What was changed further back than the last two segments is for a verifier to find.
-                let verdict = verify(&disk, Check::default()).0;
-                let is_further_back = |wrong: &Wrong| wrong.place.segment + 1 < segments.len() as u64;
+                let verdict = verify(&disk, LedgerCheck::default()).0;
+                let is_further_back = |wrong: &LedgerProblem| wrong.place.segment + 1 < segments.len() as u64;
                 prop_assert!(verdict.as_ref().is_ok_and(|found| found.stopped) || is_further_back(&verdict.unwrap_err()));
             }
             Err(error) => {

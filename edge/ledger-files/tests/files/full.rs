@@ -3,15 +3,15 @@
 use crate::make::{SESSIONS, interval, options, start, sums};
 use std::path::Path;
 use std::process::Command;
-use weir_ledger::{Check, Event};
-use weir_ledger_files::{Filter, Ledger, Reader, verify};
+use weir_ledger::{LedgerCheck, LedgerEvent};
+use weir_ledger_files::{EntryFilter, LedgerReader, LedgerWriter, verify};
 use weir_units::Timestamp;
 
 const INTERVALS: u64 = 2_000;
 
 /// A node on a disk that is full after a while, until `make_room`.
 fn node(folder: &Path, says: &str, make_room: impl FnOnce()) {
-    let (mut ledger, _) = Ledger::open(folder, start(0), options()).unwrap();
+    let (mut ledger, _) = LedgerWriter::open(folder, start(0), options()).unwrap();
     let (mut failed, mut make_room) = (0, Some(make_room));
     for n in 0..INTERVALS {
         for event in interval(n) {
@@ -21,7 +21,7 @@ fn node(folder: &Path, says: &str, make_room: impl FnOnce()) {
             assert!(error.to_string().contains(says), "{error}");
             // Whole as far as it goes, and it goes on from there.
             if failed == 0 {
-                verify(folder, Check { contains: ledger.head(), ..Check::default() }).unwrap();
+                verify(folder, LedgerCheck { contains: ledger.head(), ..LedgerCheck::default() }).unwrap();
             }
             failed += 1;
         }
@@ -34,15 +34,17 @@ fn node(folder: &Path, says: &str, make_room: impl FnOnce()) {
         }
     }
     let head = ledger.stop(Timestamp(INTERVALS * 10)).unwrap();
-    let verified = verify(folder, Check { contains: head, ..Check::default() }).unwrap();
+    let verified = verify(folder, LedgerCheck { contains: head, ..LedgerCheck::default() }).unwrap();
     assert!(verified.stopped && verified.torn.is_none() && verified.recoveries == 0);
-    let entries: Vec<_> =
-        Reader::open(folder, Filter::default(), Check::default()).unwrap().map(Result::unwrap).collect();
+    let entries: Vec<_> = LedgerReader::open(folder, EntryFilter::default(), LedgerCheck::default())
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
     let usages = INTERVALS * SESSIONS;
     assert_eq!(sums(&entries), (usages, usages * (usages - 1) / 2));
     let said = entries
         .iter()
-        .filter(|entry| matches!(entry.event, Event::Backlog { merged, lost: 0, .. } if merged > 0));
+        .filter(|entry| matches!(entry.event, LedgerEvent::Backlog { merged, lost: 0, .. } if merged > 0));
     assert_eq!(said.count(), 1);
 }
 

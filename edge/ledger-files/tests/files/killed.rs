@@ -4,8 +4,8 @@ use crate::make::{SESSIONS, interval, name, numbers, options, start, used};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use weir_ledger::{Check, Event, Head};
-use weir_ledger_files::{Filter, Ledger, Reader, verify};
+use weir_ledger::{LedgerCheck, LedgerEvent, LedgerHead};
+use weir_ledger_files::{EntryFilter, LedgerReader, LedgerWriter, verify};
 use weir_units::Timestamp;
 
 const DIR: &str = "WEIR_LEDGER_TEST_DIR";
@@ -14,7 +14,7 @@ const KILLS: u32 = 50;
 
 /// The node: writes intervals until it is killed, and says each that is committed.
 fn node(folder: &str, first: u64) {
-    let (mut ledger, opened) = Ledger::open(folder.as_ref(), start(first * 10), options()).unwrap();
+    let (mut ledger, opened) = LedgerWriter::open(folder.as_ref(), start(first * 10), options()).unwrap();
     println!("opened {} {}", opened.crashed, opened.torn.0);
     for n in first.. {
         for event in interval(n) {
@@ -57,13 +57,13 @@ fn a_node_killed_at_any_time_loses_at_most_an_interval() {
         let committed = said.iter().rev().find_map(|line| {
             let mut words = line.split(' ').skip(1);
             let n: u64 = words.next()?.parse().ok()?;
-            Some((n, words.next()?.parse::<Head>().ok()?))
+            Some((n, words.next()?.parse::<LedgerHead>().ok()?))
         });
 
         let contains = committed.map(|(_, head)| head);
-        let verified = verify(dir.path(), Check { contains, ..Check::default() }).unwrap();
+        let verified = verify(dir.path(), LedgerCheck { contains, ..LedgerCheck::default() }).unwrap();
         assert_eq!(verified.recoveries, u64::from(kill));
-        let entries: Vec<_> = Reader::open(dir.path(), Filter::default(), Check::default())
+        let entries: Vec<_> = LedgerReader::open(dir.path(), EntryFilter::default(), LedgerCheck::default())
             .unwrap()
             .collect::<Result<_, _>>()
             .unwrap();
@@ -82,10 +82,10 @@ fn a_node_killed_at_any_time_loses_at_most_an_interval() {
         next = safe + 1;
     }
     println!("{torn} of {KILLS} lines were torn, {next} intervals");
-    let (mut ledger, opened) = Ledger::open(dir.path(), start(next * 10), options()).unwrap();
+    let (mut ledger, opened) = LedgerWriter::open(dir.path(), start(next * 10), options()).unwrap();
     assert!(opened.crashed);
     ledger.stop(Timestamp(next * 10 + 1)).unwrap();
-    let verified = verify(dir.path(), Check::default()).unwrap();
+    let verified = verify(dir.path(), LedgerCheck::default()).unwrap();
     assert_eq!((verified.recoveries, verified.stopped, verified.torn), (u64::from(KILLS), true, None));
     assert_eq!(
         verified.segments,
@@ -101,7 +101,7 @@ fn a_node_killed_at_any_time_loses_at_most_an_interval() {
 #[test]
 fn a_torn_line_is_put_aside() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut ledger, _) = Ledger::open(dir.path(), start(0), options()).unwrap();
+    let (mut ledger, _) = LedgerWriter::open(dir.path(), start(0), options()).unwrap();
     ledger.push_at(Timestamp(1), used(1));
     let head = ledger.commit().unwrap();
     ledger.push_at(Timestamp(2), used(2));
@@ -110,11 +110,11 @@ fn a_torn_line_is_put_aside() {
     let path = dir.path().join("ledger-000001.jsonl");
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() - 40]).unwrap();
-    let verified = verify(dir.path(), Check { contains: head, ..Check::default() }).unwrap();
+    let verified = verify(dir.path(), LedgerCheck { contains: head, ..LedgerCheck::default() }).unwrap();
     let torn = verified.torn.unwrap();
     assert_eq!((verified.head, torn.place.line), (head, 4));
 
-    let (mut ledger, opened) = Ledger::open(dir.path(), start(3), options()).unwrap();
+    let (mut ledger, opened) = LedgerWriter::open(dir.path(), start(3), options()).unwrap();
     assert_eq!((opened.crashed, opened.torn.0, opened.head), (true, torn.bytes, head));
     assert_eq!(ledger.stop(Timestamp(4)).unwrap().map(|head| head.sequence), Some(6));
     let aside = std::fs::read(dir.path().join("ledger-000001.torn")).unwrap();
@@ -122,9 +122,11 @@ fn a_torn_line_is_put_aside() {
         [&bytes[..usize::try_from(torn.place.offset).unwrap()], &aside].concat(),
         &bytes[..bytes.len() - 40]
     );
-    let filter = Filter { session: Some(name("bob")), ..Filter::default() };
-    assert_eq!(Reader::open(dir.path(), filter, Check::default()).unwrap().count(), 1);
-    let all: Vec<_> =
-        Reader::open(dir.path(), Filter::default(), Check::default()).unwrap().map(Result::unwrap).collect();
-    assert_eq!(all[3].event, Event::Recovered { torn_bytes: torn.bytes });
+    let filter = EntryFilter { session: Some(name("bob")), ..EntryFilter::default() };
+    assert_eq!(LedgerReader::open(dir.path(), filter, LedgerCheck::default()).unwrap().count(), 1);
+    let all: Vec<_> = LedgerReader::open(dir.path(), EntryFilter::default(), LedgerCheck::default())
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    assert_eq!(all[3].event, LedgerEvent::Recovered { torn_bytes: torn.bytes });
 }

@@ -1,8 +1,8 @@
 //! What nodes write in tests.
 
 use weir_admission::Name;
-use weir_ledger::{ByteSeconds, Digest, Entry, Event, Idle, Session, Text, Usage};
-use weir_ledger_files::{Options, Start};
+use weir_ledger::{ByteSeconds, Digest, Idle, LedgerEntry, LedgerEvent, LedgerText, SessionId, Usage};
+use weir_ledger_files::{LedgerOptions, Start};
 use weir_units::{Bytes, Nanos, Timestamp};
 
 /// Sessions that use something in every interval.
@@ -12,39 +12,39 @@ pub fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-pub fn session(id: u64) -> Session {
-    Session { name: name(["alice", "bob", "carol"][(id % SESSIONS) as usize]), id }
+pub fn session(id: u64) -> SessionId {
+    SessionId { name: name(["alice", "bob", "carol"][(id % SESSIONS) as usize]), id }
 }
 
 pub fn start(at: u64) -> Start {
     Start {
         node: name("edge-1"),
-        version: Text::new("0.1.0"),
+        version: LedgerText::new("0.1.0"),
         configuration: Digest::of(b"configuration"),
         at: Timestamp(at),
     }
 }
 
 /// Segments of a few intervals, so that tests see many of them.
-pub fn options() -> Options {
-    Options { segment_bytes: Bytes(4_000), held_max: 64 }
+pub fn options() -> LedgerOptions {
+    LedgerOptions { segment_bytes: Bytes(4_000), held_max: 64 }
 }
 
 /// What a session used in interval `n`: a packet, and `n` of CPU time, by which the interval is known again.
-pub fn used(n: u64) -> Event {
+pub fn used(n: u64) -> LedgerEvent {
     let usage = Usage { cpu: Nanos(n), packets_in: 1, ..Usage::default() };
-    Event::Usage { session: session(n % SESSIONS), intervals: 1, usage: Box::new(usage) }
+    LedgerEvent::Usage { session: session(n % SESSIONS), intervals: 1, usage: Box::new(usage) }
 }
 
 /// What all sessions used in interval `n`, with numbers that go on from one interval to the next: in every other one most of them were idle.
-pub fn interval(n: u64) -> Vec<Event> {
+pub fn interval(n: u64) -> Vec<LedgerEvent> {
     let (first, others) = (n * SESSIONS, n * SESSIONS + 1..(n + 1) * SESSIONS);
     let mut events = vec![used(first)];
     if n.is_multiple_of(2) {
         events.extend(others.map(used));
     } else {
         let idle = Idle::of(others.map(|n| (session(n % SESSIONS), memory(n))));
-        events.extend(idle.into_iter().map(|idle| Event::Idle { idle }));
+        events.extend(idle.into_iter().map(|idle| LedgerEvent::Idle { idle }));
     }
     events
 }
@@ -61,10 +61,10 @@ fn counted(usage: &Usage) -> (u64, u64) {
 }
 
 /// The same of each session in an entry.
-pub fn numbers(entry: &Entry) -> Vec<(u64, u64)> {
+pub fn numbers(entry: &LedgerEntry) -> Vec<(u64, u64)> {
     match &entry.event {
-        Event::Usage { usage, .. } | Event::Backlog { others: usage, .. } => vec![counted(usage)],
-        Event::Idle { idle } => {
+        LedgerEvent::Usage { usage, .. } | LedgerEvent::Backlog { others: usage, .. } => vec![counted(usage)],
+        LedgerEvent::Idle { idle } => {
             idle.iter().map(|(_, memory)| counted(&Usage { memory, ..Usage::default() })).collect()
         }
         _ => Vec::new(),
@@ -72,7 +72,7 @@ pub fn numbers(entry: &Entry) -> Vec<(u64, u64)> {
 }
 
 /// The same over all entries, as a bill would have them.
-pub fn sums<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> (u64, u64) {
+pub fn sums<'a>(entries: impl IntoIterator<Item = &'a LedgerEntry>) -> (u64, u64) {
     let all = entries.into_iter().flat_map(numbers);
     all.fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1))
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read};
 use std::rc::Rc;
-use weir_ledger_files::Storage;
+use weir_ledger_files::SegmentStorage;
 
 /// A disk, shared by the ledger and the test.
 #[derive(Clone, Debug, Default)]
@@ -96,7 +96,7 @@ impl State {
     }
 }
 
-impl Storage for MemoryDisk {
+impl SegmentStorage for MemoryDisk {
     fn segments(&self) -> io::Result<Vec<u64>> {
         Ok(self.0.borrow().segments.keys().copied().collect())
     }

@@ -3,12 +3,12 @@
 use crate::make::{interval, name, options, start, sums};
 use std::io::Write;
 use std::path::Path;
-use weir_ledger::{Check, Damage, Entry, Event, Summary};
-use weir_ledger_files::{Filter, Ledger, ReadError, Reader, verify};
+use weir_ledger::{Damage, LedgerCheck, LedgerEntry, LedgerEvent, UsageSummary};
+use weir_ledger_files::{EntryFilter, LedgerReadError, LedgerReader, LedgerWriter, verify};
 use weir_units::Timestamp;
 
 fn write(folder: &Path, intervals: u64) {
-    let (mut ledger, _) = Ledger::open(folder, start(0), options()).unwrap();
+    let (mut ledger, _) = LedgerWriter::open(folder, start(0), options()).unwrap();
     for n in 0..intervals {
         for event in interval(n) {
             ledger.push(Timestamp(n * 10), Timestamp(n * 10 + 10), event);
@@ -18,8 +18,8 @@ fn write(folder: &Path, intervals: u64) {
     ledger.stop(Timestamp(intervals * 10)).unwrap();
 }
 
-fn read(folder: &Path, filter: Filter) -> Vec<Entry> {
-    Reader::open(folder, filter, Check::default()).unwrap().map(Result::unwrap).collect()
+fn read(folder: &Path, filter: EntryFilter) -> Vec<LedgerEntry> {
+    LedgerReader::open(folder, filter, LedgerCheck::default()).unwrap().map(Result::unwrap).collect()
 }
 
 #[test]
@@ -27,30 +27,31 @@ fn entries_are_chosen_by_session_and_time() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), 50);
     let (since, until) = (Timestamp(100), Timestamp(200));
-    let alice = Filter { session: Some(name("alice")), since, until };
+    let alice = EntryFilter { session: Some(name("alice")), since, until };
     let entries = read(dir.path(), alice.clone());
     assert_eq!((entries.len(), entries[0].begin, entries[9].end), (10, since, until));
     // Of an entry about several, only what was asked for.
-    let bob = read(dir.path(), Filter { session: Some(name("bob")), ..alice.clone() });
+    let bob = read(dir.path(), EntryFilter { session: Some(name("bob")), ..alice.clone() });
     assert_eq!((bob.len(), sums(&bob).0), (10, 10));
-    let of_bob = |entry: &&Entry| match &entry.event {
-        Event::Idle { idle } => idle.iter().all(|(session, _)| session.name == name("bob")),
+    let of_bob = |entry: &&LedgerEntry| match &entry.event {
+        LedgerEvent::Idle { idle } => idle.iter().all(|(session, _)| session.name == name("bob")),
         _ => false,
     };
     assert_eq!(bob.iter().filter(of_bob).count(), 5);
-    let all = Filter { session: None, ..alice.clone() };
+    let all = EntryFilter { session: None, ..alice.clone() };
     assert_eq!(sums(&read(dir.path(), all.clone())).0, 30);
-    assert!(read(dir.path(), Filter { session: Some(name("nobody")), ..all }).is_empty());
+    assert!(read(dir.path(), EntryFilter { session: Some(name("nobody")), ..all }).is_empty());
 
     // A summary over the whole ledger and one over what was chosen are the same bill.
-    let (mut whole, mut chosen) = (Summary::new(since, until), Summary::default());
-    read(dir.path(), Filter::default()).iter().for_each(|entry| whole.add(entry));
+    let (mut whole, mut chosen) = (UsageSummary::new(since, until), UsageSummary::default());
+    read(dir.path(), EntryFilter::default()).iter().for_each(|entry| whole.add(entry));
     entries.iter().for_each(|entry| chosen.add(entry));
-    let row =
-        |summary: &Summary, at| summary.rows().nth(at).map(|(session, row)| (session.cloned(), row.clone()));
+    let row = |summary: &UsageSummary, at| {
+        summary.rows().nth(at).map(|(session, row)| (session.cloned(), row.clone()))
+    };
     assert_eq!(row(&whole, 0), row(&chosen, 0));
     assert_eq!((whole.rows().count(), chosen.rows().count()), (3, 1));
-    let mut chosen = Summary::default();
+    let mut chosen = UsageSummary::default();
     bob.iter().for_each(|entry| chosen.add(entry));
     assert_eq!((row(&whole, 1), chosen.rows().count()), (row(&chosen, 0), 1));
 }
@@ -59,7 +60,7 @@ fn entries_are_chosen_by_session_and_time() {
 fn a_ledger_can_be_read_while_it_is_written() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), 50);
-    let before = verify(dir.path(), Check::default()).unwrap();
+    let before = verify(dir.path(), LedgerCheck::default()).unwrap();
     let last = std::fs::read_dir(dir.path())
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -68,26 +69,26 @@ fn a_ledger_can_be_read_while_it_is_written() {
         .unwrap();
     let mut file = std::fs::File::options().append(true).open(last).unwrap();
     file.write_all(b"{\"seq\":").unwrap();
-    let now = verify(dir.path(), Check { contains: before.head, ..Check::default() }).unwrap();
+    let now = verify(dir.path(), LedgerCheck { contains: before.head, ..LedgerCheck::default() }).unwrap();
     assert_eq!((now.head, now.torn.map(|torn| torn.bytes)), (before.head, Some(7)));
-    assert_eq!(read(dir.path(), Filter::default()).len() as u64, before.entries);
+    assert_eq!(read(dir.path(), EntryFilter::default()).len() as u64, before.entries);
 }
 
 #[test]
 fn after_the_first_thing_that_is_wrong_nothing_is_read() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), 50);
-    let verified = verify(dir.path(), Check::default()).unwrap();
+    let verified = verify(dir.path(), LedgerCheck::default()).unwrap();
     assert!(verified.segments > 5);
     let path = dir.path().join("ledger-000003.jsonl");
     let text = std::fs::read_to_string(&path).unwrap();
     let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
     lines.swap(2, 3);
     std::fs::write(&path, lines.concat()).unwrap();
-    let mut reader = Reader::open(dir.path(), Filter::default(), Check::default()).unwrap();
+    let mut reader = LedgerReader::open(dir.path(), EntryFilter::default(), LedgerCheck::default()).unwrap();
     let read = reader.by_ref().take_while(Result::is_ok).count() as u64;
     assert!(reader.next().is_none());
-    let Err(ReadError::Wrong(wrong)) = verify(dir.path(), Check::default()) else {
+    let Err(LedgerReadError::Wrong(wrong)) = verify(dir.path(), LedgerCheck::default()) else {
         panic!("nothing is wrong")
     };
     assert_eq!((wrong.place.segment, wrong.place.line), (3, 3));
@@ -97,9 +98,9 @@ fn after_the_first_thing_that_is_wrong_nothing_is_read() {
     std::fs::write(&path, text).unwrap();
     let last = dir.path().join(format!("ledger-{:06}.jsonl", verified.segments));
     std::fs::remove_file(last).unwrap();
-    verify(dir.path(), Check::default()).unwrap();
-    let Err(ReadError::Wrong(wrong)) =
-        verify(dir.path(), Check { contains: verified.head, ..Check::default() })
+    verify(dir.path(), LedgerCheck::default()).unwrap();
+    let Err(LedgerReadError::Wrong(wrong)) =
+        verify(dir.path(), LedgerCheck { contains: verified.head, ..LedgerCheck::default() })
     else {
         panic!("what was cut off is not missed")
     };
@@ -110,11 +111,11 @@ fn after_the_first_thing_that_is_wrong_nothing_is_read() {
 fn where_there_is_no_ledger_that_is_said() {
     let dir = tempfile::tempdir().unwrap();
     for folder in [dir.path().to_owned(), dir.path().join("nowhere")] {
-        let error = verify(&folder, Check::default()).unwrap_err();
+        let error = verify(&folder, LedgerCheck::default()).unwrap_err();
         assert!(error.to_string().starts_with("there is no ledger in "), "{error}");
     }
     let file = dir.path().join("ledger-000001.jsonl");
     std::fs::create_dir(&file).unwrap();
-    let error = verify(dir.path(), Check::default()).unwrap_err();
+    let error = verify(dir.path(), LedgerCheck::default()).unwrap_err();
     assert!(error.to_string().contains("ledger-000001.jsonl: it is there and is not a file"), "{error}");
 }

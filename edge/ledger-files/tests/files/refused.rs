@@ -3,15 +3,15 @@
 use crate::make::{options, start, used};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use weir_ledger::Check;
-use weir_ledger_files::{Ledger, LedgerError, ReadError, verify};
+use weir_ledger::LedgerCheck;
+use weir_ledger_files::{LedgerError, LedgerReadError, LedgerWriter, verify};
 use weir_units::Timestamp;
 
 /// A ledger that is not opened, for a reason that a look at it finds, too.
 #[track_caller]
 fn refused(folder: &Path) -> LedgerError {
     let looked = weir_ledger_files::check(folder).expect_err("it is gone on with");
-    let Err(error) = Ledger::open(folder, start(50), options()) else { panic!("it is gone on with") };
+    let Err(error) = LedgerWriter::open(folder, start(50), options()) else { panic!("it is gone on with") };
     assert_eq!(looked.to_string(), error.to_string());
     error
 }
@@ -19,22 +19,22 @@ fn refused(folder: &Path) -> LedgerError {
 #[test]
 fn two_nodes_do_not_write_one_ledger() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut first, _) = Ledger::open(dir.path(), start(0), options()).unwrap();
+    let (mut first, _) = LedgerWriter::open(dir.path(), start(0), options()).unwrap();
     assert!(weir_ledger_files::is_held(dir.path()).unwrap());
     let error = refused(dir.path()).to_string();
     assert!(error.contains("is being written by another node: stop that one, or give this node"), "{error}");
     // Reading needs no lock.
-    assert_eq!(verify(dir.path(), Check::default()).unwrap().entries, 2);
+    assert_eq!(verify(dir.path(), LedgerCheck::default()).unwrap().entries, 2);
     first.stop(Timestamp(2)).unwrap();
     drop(first);
-    let (_, opened) = Ledger::open(dir.path(), start(3), options()).unwrap();
+    let (_, opened) = LedgerWriter::open(dir.path(), start(3), options()).unwrap();
     assert!(!opened.crashed);
 }
 
 #[test]
 fn a_ledger_that_was_changed_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut ledger, _) = Ledger::open(dir.path(), start(0), options()).unwrap();
+    let (mut ledger, _) = LedgerWriter::open(dir.path(), start(0), options()).unwrap();
     for n in 0..40 {
         ledger.push_at(Timestamp(n), used(n));
         ledger.commit().unwrap();
@@ -58,8 +58,8 @@ fn a_ledger_that_was_changed_is_left_alone() {
             "{error}"
         );
         assert_eq!(std::fs::read(&path).unwrap(), changed);
-        let error = verify(dir.path(), Check::default()).unwrap_err();
-        assert!(matches!(error, ReadError::Wrong(wrong) if wrong.to_string().contains(&says)));
+        let error = verify(dir.path(), LedgerCheck::default()).unwrap_err();
+        assert!(matches!(error, LedgerReadError::Wrong(wrong) if wrong.to_string().contains(&says)));
         std::fs::write(&path, &bytes).unwrap();
     }
     // A segment that is not there.
@@ -69,7 +69,7 @@ fn a_ledger_that_was_changed_is_left_alone() {
     assert!(error.to_string().contains("are missing here"), "{error}");
     std::fs::rename(path.with_extension("away"), &path).unwrap();
     // A child that another test starts just now has the lock's descriptor until it executes its program.
-    let again = || match Ledger::open(dir.path(), start(50), options()) {
+    let again = || match LedgerWriter::open(dir.path(), start(50), options()) {
         Err(LedgerError::Busy(_)) => None,
         opened => Some(opened.unwrap()),
     };
@@ -78,7 +78,7 @@ fn a_ledger_that_was_changed_is_left_alone() {
         again()
     });
     opened.unwrap().0.stop(Timestamp(51)).unwrap();
-    assert!(verify(dir.path(), Check::default()).unwrap().stopped);
+    assert!(verify(dir.path(), LedgerCheck::default()).unwrap().stopped);
 }
 
 fn weir_segments(dir: &std::path::Path) -> Vec<String> {
@@ -106,7 +106,7 @@ fn links_are_not_followed_and_files_are_not_for_everybody() {
     // A look makes nothing.
     weir_ledger_files::check(&folder).unwrap();
     assert!(!weir_ledger_files::is_held(&folder).unwrap() && !dir.path().join("a").exists());
-    Ledger::open(&folder, start(0), options()).unwrap();
+    LedgerWriter::open(&folder, start(0), options()).unwrap();
     let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     let segment = folder.join("ledger-000001.jsonl");
     assert_eq!((mode(&segment), mode(&folder.join("lock")), mode(&folder)), (0o600, 0o600, 0o700));
@@ -119,10 +119,10 @@ fn links_are_not_followed_and_files_are_not_for_everybody() {
     std::fs::set_permissions(&segment, std::fs::Permissions::from_mode(0o640)).unwrap();
     weir_ledger_files::check(&folder).unwrap();
     assert_eq!(mode(&segment), 0o640, "a look changes no mode");
-    Ledger::open(&folder, start(0), options()).unwrap();
+    LedgerWriter::open(&folder, start(0), options()).unwrap();
     assert_eq!(mode(&segment), 0o600);
     std::fs::write(dir.path().join("file"), "").unwrap();
-    let Err(error) = Ledger::open(&dir.path().join("file/x"), start(0), options()) else {
+    let Err(error) = LedgerWriter::open(&dir.path().join("file/x"), start(0), options()) else {
         panic!("no folder")
     };
     assert!(error.to_string().contains("file/x: "), "{error}");

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::net::{IpAddr, ToSocketAddrs};
-use weir_filter::{Names, Service, Transport};
+use weir_filter::{Names, PortName, Transport};
 
 /// The bytes of the table of services that are read, at most.
 const TABLE_BYTES_MAX: u64 = 1 << 20;
@@ -23,7 +23,7 @@ impl Names for SystemNames {
         found
     }
 
-    fn service(&self, name: &str) -> Option<Service> {
+    fn service(&self, name: &str) -> Option<PortName> {
         let mut table = String::new();
         std::fs::File::open(TABLE).ok()?.take(TABLE_BYTES_MAX).read_to_string(&mut table).ok()?;
         service(&table, name)
@@ -31,8 +31,8 @@ impl Names for SystemNames {
 }
 
 /// The port that a table of services (services(5)) has for a name or alias.
-fn service(table: &str, name: &str) -> Option<Service> {
-    let mut found: Option<Service> = None;
+fn service(table: &str, name: &str) -> Option<PortName> {
+    let mut found: Option<PortName> = None;
     for line in table.lines() {
         let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
         let (Some(official), Some(number)) = (words.next(), words.next()) else { continue };
@@ -42,7 +42,7 @@ fn service(table: &str, name: &str) -> Option<Service> {
         let Some((port, protocol)) = number.split_once('/') else { continue };
         let (Ok(port), Some(protocol)) = (port.parse(), transport(protocol)) else { continue };
         match &mut found {
-            None => found = Some(Service { port, protocol: Some(protocol) }),
+            None => found = Some(PortName { port, protocol: Some(protocol) }),
             // Of several protocols, with one port.
             Some(service) if service.port == port => service.protocol = None,
             Some(_) => {}
@@ -67,8 +67,8 @@ mod tests {
     #[test]
     fn a_service_has_the_port_and_protocol_of_its_lines() {
         let table = "# name\nweb 81/tcp www # a comment\nboth 90/tcp\nboth 90/udp\nodd 91/ddp\nlarge 70000/tcp\nbare\n";
-        assert_eq!(service(table, "www"), Some(Service { port: 81, protocol: Some(Transport::Tcp) }));
-        assert_eq!(service(table, "both"), Some(Service { port: 90, protocol: None }));
+        assert_eq!(service(table, "www"), Some(PortName { port: 81, protocol: Some(Transport::Tcp) }));
+        assert_eq!(service(table, "both"), Some(PortName { port: 90, protocol: None }));
         for name in ["odd", "large", "bare", "#", "a", ""] {
             assert_eq!(service(table, name), None, "{name}");
         }

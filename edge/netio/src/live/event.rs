@@ -1,7 +1,7 @@
 //! What happens to an interface while it is open, and keeping track of it.
 
 use super::error::LiveError;
-use super::netlink::{self, Link, Message, Netlink};
+use super::netlink::{self, KernelInterface, LinkMessage, Netlink};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -72,7 +72,7 @@ impl fmt::Display for LiveEvent {
 
 /// Whether there is an interface to be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Presence {
+pub(crate) enum InterfaceState {
     There,
     Gone,
     /// One of the name that is waited for has come or changed.
@@ -81,19 +81,19 @@ pub(crate) enum Presence {
 
 /// Follows one interface through its changes.
 #[derive(Debug)]
-pub(crate) struct Monitor {
+pub(crate) struct InterfaceMonitor {
     netlink: Netlink,
     /// The name it was asked for by.
     name: String,
-    pub(crate) link: Link,
-    pub(crate) presence: Presence,
+    pub(crate) link: KernelInterface,
+    pub(crate) presence: InterfaceState,
     pub(crate) events: VecDeque<LiveEvent>,
 }
 
 /// More events than these are not kept: who does not ask for so long learns the state, not the way to it.
 const EVENTS_MAX: usize = 256;
 
-impl Monitor {
+impl InterfaceMonitor {
     /// Finds an interface by name, and follows it from then on.
     pub(crate) fn new(name: &str) -> Result<Self, LiveError> {
         let system = |error| LiveError::system(name, "asking for interfaces")(error);
@@ -101,7 +101,7 @@ impl Monitor {
         let netlink = Netlink::watching().map_err(system)?;
         let link = find(name)?;
         let (name, events) = (name.to_owned(), VecDeque::new());
-        Ok(Self { netlink, name, link, presence: Presence::There, events })
+        Ok(Self { netlink, name, link, presence: InterfaceState::There, events })
     }
 
     /// Waits for an interface of this name that is not there yet, as if it had gone.
@@ -109,9 +109,16 @@ impl Monitor {
         let system = |error| LiveError::system(name, "asking for interfaces")(error);
         let netlink = Netlink::watching().map_err(system)?;
         // It may have come before changes were watched.
-        let presence = if find(name).is_ok() { Presence::Back } else { Presence::Gone };
+        let presence = if find(name).is_ok() { InterfaceState::Back } else { InterfaceState::Gone };
         let hardware = libc::ARPHRD_ETHER;
-        let link = Link { index: 0, name: name.to_owned(), mtu: 0, hardware, running: false, tx_dropped: 0 };
+        let link = KernelInterface {
+            index: 0,
+            name: name.to_owned(),
+            mtu: 0,
+            hardware,
+            running: false,
+            tx_dropped: 0,
+        };
         Ok(Self { netlink, name: name.to_owned(), link, presence, events: VecDeque::new() })
     }
 
@@ -128,10 +135,11 @@ impl Monitor {
         }
         if !whole {
             let all = netlink::interfaces()?;
-            if self.presence == Presence::There && !all.iter().any(|link| link.index == self.link.index) {
-                self.note(Message::Gone(self.link.index));
+            if self.presence == InterfaceState::There && !all.iter().any(|link| link.index == self.link.index)
+            {
+                self.note(LinkMessage::Gone(self.link.index));
             }
-            all.into_iter().for_each(|link| self.note(Message::There(link)));
+            all.into_iter().for_each(|link| self.note(LinkMessage::There(link)));
         }
         Ok(())
     }
@@ -143,15 +151,15 @@ impl Monitor {
         self.events.push_back(event);
     }
 
-    fn note(&mut self, message: Message) {
+    fn note(&mut self, message: LinkMessage) {
         let old = self.link.clone();
         match message {
-            Message::Gone(index) if index == old.index && self.presence == Presence::There => {
-                self.presence = Presence::Gone;
+            LinkMessage::Gone(index) if index == old.index && self.presence == InterfaceState::There => {
+                self.presence = InterfaceState::Gone;
                 self.link.running = false;
                 self.event(LiveEvent::Removed { interface: old.name });
             }
-            Message::There(link) if self.presence == Presence::There && link.index == old.index => {
+            LinkMessage::There(link) if self.presence == InterfaceState::There && link.index == old.index => {
                 self.link = link.clone();
                 if link.name != old.name {
                     self.event(LiveEvent::Renamed { from: old.name, to: link.name.clone() });
@@ -162,17 +170,17 @@ impl Monitor {
                 }
                 self.running(&link, old.running);
             }
-            Message::There(link)
-                if self.presence != Presence::There
+            LinkMessage::There(link)
+                if self.presence != InterfaceState::There
                     && (link.name == self.name || link.name == self.link.name) =>
             {
-                self.presence = Presence::Back;
+                self.presence = InterfaceState::Back;
             }
             _ => {}
         }
     }
 
-    fn running(&mut self, link: &Link, before: bool) {
+    fn running(&mut self, link: &KernelInterface, before: bool) {
         let interface = link.name.clone();
         match (before, link.running) {
             (false, true) => self.event(LiveEvent::Up { interface }),
@@ -182,13 +190,13 @@ impl Monitor {
     }
 
     /// The interface that has come back, by the name it had last or else by that it was asked for.
-    pub(crate) fn returned(&self) -> Option<Link> {
+    pub(crate) fn returned(&self) -> Option<KernelInterface> {
         find(&self.link.name).or_else(|_| find(&self.name)).ok()
     }
 
     /// Follows this one from now on.
-    pub(crate) fn follow(&mut self, link: Link) {
-        self.presence = Presence::There;
+    pub(crate) fn follow(&mut self, link: KernelInterface) {
+        self.presence = InterfaceState::There;
         self.event(LiveEvent::Reopened { interface: link.name.clone() });
         self.running(&link, false);
         self.link = link;
@@ -196,13 +204,13 @@ impl Monitor {
 
     /// The one that has come cannot be opened.
     pub(crate) fn failed(&mut self, error: LiveError) {
-        self.presence = Presence::Gone;
+        self.presence = InterfaceState::Gone;
         self.event(LiveEvent::NotReopened { error });
     }
 }
 
 /// An interface by its name.
-pub(crate) fn find(name: &str) -> Result<Link, LiveError> {
+pub(crate) fn find(name: &str) -> Result<KernelInterface, LiveError> {
     let all = netlink::interfaces().map_err(LiveError::system(name, "asking for interfaces"))?;
     match all.iter().find(|link| link.name == name) {
         Some(link) => Ok(link.clone()),

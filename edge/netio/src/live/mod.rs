@@ -1,4 +1,4 @@
-//! Packets of live interfaces: see [`Live`].
+//! Packets of live interfaces: see [`LiveSource`].
 
 mod error;
 mod event;
@@ -18,10 +18,10 @@ mod xdp;
 
 pub use error::LiveError;
 pub use event::LiveEvent;
-pub use options::{Direction, Kind, LiveOptions};
+pub use options::{Direction, LiveOptions, SocketKind};
 pub(crate) use packet_ring::RingHold;
-pub use sink::{Loss, Sent, SentTotals, Sink};
-pub use source::{Live, LiveNext};
+pub use sink::{LiveSink, Loss, SendResult, SentTotals};
+pub use source::{LivePoll, LiveSource};
 
 /// The link type of an interface's packets.
 ///
@@ -37,15 +37,15 @@ pub fn link_type_of(interface: &str) -> Result<weir_wire::LinkType, LiveError> {
 ///
 /// # Errors
 ///
-/// As [`Live::open`].
+/// As [`LiveSource::open`].
 pub fn try_interface(interface: &str, options: LiveOptions) -> Result<(), LiveError> {
-    if options.kind == Kind::Xdp {
+    if options.kind == SocketKind::Xdp {
         let link = event::find(interface)?;
         port::link_type(&link)?;
         return xdp::try_socket(&link, &options);
     }
-    Live::open(interface, LiveOptions { promiscuous: false, ..options }).map(drop)
+    LiveSource::open(interface, LiveOptions { promiscuous: false, ..options }).map(drop)
 }
 
-pub use totals::{Drops, LiveTotals};
+pub use totals::{LiveTotals, ReceiveDrops};
 pub(crate) use xdp::{FrameHold, FramePin, Returned};

@@ -18,7 +18,7 @@ const MESSAGES_MAX: usize = 1 << 20;
 
 /// An interface as the kernel describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Link {
+pub(crate) struct KernelInterface {
     pub(crate) index: u32,
     pub(crate) name: String,
     pub(crate) mtu: u32,
@@ -32,8 +32,8 @@ pub(crate) struct Link {
 
 /// A message about an interface.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Message {
-    There(Link),
+pub(crate) enum LinkMessage {
+    There(KernelInterface),
     Gone(u32),
 }
 
@@ -73,7 +73,7 @@ impl Netlink {
     }
 
     /// Everything that was told since the last call; false where something of it was lost.
-    pub(crate) fn changes(&mut self, mut each: impl FnMut(Message)) -> io::Result<bool> {
+    pub(crate) fn changes(&mut self, mut each: impl FnMut(LinkMessage)) -> io::Result<bool> {
         let mut whole = true;
         loop {
             match self.read(&mut each)? {
@@ -85,7 +85,7 @@ impl Netlink {
     }
 
     /// Reads one datagram.
-    fn read(&mut self, each: &mut impl FnMut(Message)) -> io::Result<Read> {
+    fn read(&mut self, each: &mut impl FnMut(LinkMessage)) -> io::Result<Read> {
         let mut from = libc::sockaddr_nl::zeroed();
         let mut from_len = sys::len_of::<libc::sockaddr_nl>();
         // SAFETY: the kernel writes at most the buffer's length, and at most the address' length into the address.
@@ -121,7 +121,7 @@ impl Netlink {
 }
 
 /// All interfaces of this thread's network namespace.
-pub(crate) fn interfaces() -> io::Result<Vec<Link>> {
+pub(crate) fn interfaces() -> io::Result<Vec<KernelInterface>> {
     let mut netlink = Netlink::new(0, 0)?;
     let dump = u16::try_from(libc::NLM_F_REQUEST | libc::NLM_F_DUMP).unwrap_or_default();
     let mut request = Vec::with_capacity(HEADER + LINK);
@@ -147,8 +147,8 @@ pub(crate) fn interfaces() -> io::Result<Vec<Link>> {
             return Err(error);
         };
         parse(netlink.buffer.get(..len).unwrap_or_default(), &mut |answer| match answer {
-            Answer::Link(Message::There(link)) => links.push(link),
-            Answer::Link(Message::Gone(_)) => {}
+            Answer::Link(LinkMessage::There(link)) => links.push(link),
+            Answer::Link(LinkMessage::Gone(_)) => {}
             Answer::End(code) => end = Some(code),
         });
         match end {
@@ -161,7 +161,7 @@ pub(crate) fn interfaces() -> io::Result<Vec<Link>> {
 }
 
 enum Answer {
-    Link(Message),
+    Link(LinkMessage),
     /// The end of a dump, or an error.
     End(i32),
 }
@@ -197,7 +197,7 @@ fn parse(mut bytes: &[u8], each: &mut impl FnMut(Answer)) {
 }
 
 /// A message about an interface as such; other families speak of its place in a bridge.
-fn link(gone: bool, body: &[u8]) -> Option<Message> {
+fn link(gone: bool, body: &[u8]) -> Option<LinkMessage> {
     if *body.first()? != 0 {
         return None;
     }
@@ -205,10 +205,10 @@ fn link(gone: bool, body: &[u8]) -> Option<Message> {
     let index = u32::from_ne_bytes(at(body, 4)?);
     let flags = u32::from_ne_bytes(at(body, 8)?);
     if gone {
-        return Some(Message::Gone(index));
+        return Some(LinkMessage::Gone(index));
     }
     let has = |bit: libc::c_int| flags & bit.unsigned_abs() != 0;
-    let mut link = Link {
+    let mut link = KernelInterface {
         index,
         name: String::new(),
         mtu: 0,
@@ -232,7 +232,7 @@ fn link(gone: bool, body: &[u8]) -> Option<Message> {
         }
         rest = rest.get(usize::from(len).next_multiple_of(4)..).unwrap_or_default();
     }
-    Some(Message::There(link))
+    Some(LinkMessage::There(link))
 }
 
 #[cfg(test)]
@@ -254,7 +254,7 @@ mod tests {
         bytes
     }
 
-    fn parsed(bytes: &[u8]) -> Vec<Message> {
+    fn parsed(bytes: &[u8]) -> Vec<LinkMessage> {
         let mut all = Vec::new();
         parse(bytes, &mut |answer| {
             if let Answer::Link(message) = answer {
@@ -270,9 +270,15 @@ mod tests {
         let there = message(libc::RTM_NEWLINK, 0, &[(IFLA_IFNAME, b"eth0\0"), (IFLA_MTU, &mtu)]);
         let bridge = message(libc::RTM_DELLINK, 7, &[]);
         let gone = message(libc::RTM_DELLINK, 0, &[]);
-        let link =
-            Link { index: 7, name: "eth0".into(), mtu: 9000, hardware: 1, running: true, tx_dropped: 0 };
-        assert_eq!(parsed(&[there, bridge, gone].concat()), [Message::There(link), Message::Gone(7)]);
+        let link = KernelInterface {
+            index: 7,
+            name: "eth0".into(),
+            mtu: 9000,
+            hardware: 1,
+            running: true,
+            tx_dropped: 0,
+        };
+        assert_eq!(parsed(&[there, bridge, gone].concat()), [LinkMessage::There(link), LinkMessage::Gone(7)]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use weir_units::{Bytes, Nanos};
 
 /// By which way of the kernel packets come and go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum SocketKind {
     /// The one that takes nothing away from the host: [`Packet`](Self::Packet).
     #[default]
     Auto,
@@ -29,11 +29,11 @@ pub enum Direction {
     Incoming,
 }
 
-/// Options of [`Live`](super::Live).
+/// Options of [`Live`](super::LiveSource).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveOptions {
     /// By which way.
-    pub kind: Kind,
+    pub kind: SocketKind,
     /// Memory for packets: what can be held by blocks in use, and wait in the kernel. Rounded to what fits; at least 256 KiB.
     pub ring: Bytes,
     /// The most bytes kept of a packet. AF_PACKET cuts in the kernel, the others deliver whole packets and cut afterwards.
@@ -66,7 +66,7 @@ pub struct LiveOptions {
 impl Default for LiveOptions {
     fn default() -> Self {
         Self {
-            kind: Kind::Auto,
+            kind: SocketKind::Auto,
             ring: Bytes(64 << 20),
             snap_len: 262_144,
             direction: Direction::Both,

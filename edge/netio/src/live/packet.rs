@@ -1,19 +1,19 @@
 //! Receiving with AF_PACKET.
 
 use super::error::LiveError;
-use super::netlink::Link;
+use super::netlink::KernelInterface;
 use super::options::{Direction, LiveOptions};
-use super::packet_ring::{BLOCKS_MAX, Ring, RingHold};
+use super::packet_ring::{BLOCKS_MAX, PacketRing, RingHold};
 use super::port::{self, Got};
 use super::sys::{self, Plain};
-use super::totals::Drops;
+use super::totals::ReceiveDrops;
 use crate::block::Keep;
-use crate::format::Record;
+use crate::format::CaptureRecord;
 use crate::left::Checksum;
 use crate::reader::Filling;
-use crate::totals::Counts;
-use crate::view::{Head, View};
-use crate::window::Window;
+use crate::totals::PacketCounts;
+use crate::view::{BytesView, PacketPrefix};
+use crate::window::PacketWindow;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -37,14 +37,14 @@ const CAPABILITY: &str = "cap_net_raw";
 /// A packet socket with its ring.
 #[derive(Debug)]
 pub(crate) struct PacketPort {
-    ring: Arc<Ring>,
+    ring: Arc<PacketRing>,
     link_type: LinkType,
     snap_len: u32,
     number: u16,
     /// The block that the kernel fills next.
     next: usize,
     current: Option<Current>,
-    drops: Drops,
+    drops: ReceiveDrops,
 }
 
 /// The block that is being read.
@@ -58,7 +58,7 @@ struct Current {
 }
 
 impl PacketPort {
-    pub(crate) fn open(link: &Link, options: &LiveOptions) -> Result<Self, LiveError> {
+    pub(crate) fn open(link: &KernelInterface, options: &LiveOptions) -> Result<Self, LiveError> {
         let name = &link.name;
         let link_type = port::link_type(link)?;
         let system = |what| LiveError::system(name, what);
@@ -97,7 +97,7 @@ impl PacketPort {
             ..libc::tpacket_req3::zeroed()
         };
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &request).map_err(memory)?;
-        let ring = Ring::new(File::from(socket), block_bytes, blocks).map_err(memory)?;
+        let ring = PacketRing::new(File::from(socket), block_bytes, blocks).map_err(memory)?;
         let window = Arc::clone(ring.window());
         let port = Self {
             ring: Arc::new(ring),
@@ -106,7 +106,7 @@ impl PacketPort {
             number: options.number,
             next: 0,
             current: None,
-            drops: Drops::default(),
+            drops: ReceiveDrops::default(),
         };
 
         let index = libc::c_int::try_from(link.index).unwrap_or(-1);
@@ -133,7 +133,7 @@ impl PacketPort {
         Ok(port)
     }
 
-    pub(crate) fn window(&self) -> &Arc<Window> {
+    pub(crate) fn window(&self) -> &Arc<PacketWindow> {
         self.ring.window()
     }
 
@@ -146,7 +146,7 @@ impl PacketPort {
     }
 
     /// Packets that the kernel has dropped since the socket was opened.
-    pub(crate) fn drops(&mut self) -> Drops {
+    pub(crate) fn drops(&mut self) -> ReceiveDrops {
         // Reading sets the kernel's counters to zero. Should it fail, they are read the next time.
         if let Ok(now) =
             sys::option::<libc::tpacket_stats_v3>(self.fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS)
@@ -164,12 +164,12 @@ impl PacketPort {
     }
 
     /// Adds what has arrived.
-    pub(crate) fn receive(&mut self, filling: &mut Filling<Keep>, counts: &mut Counts) -> Got {
+    pub(crate) fn receive(&mut self, filling: &mut Filling<Keep>, counts: &mut PacketCounts) -> Got {
         let window = Arc::clone(self.ring.window());
         let mapping = window.mapping();
         // SAFETY: all of the mapping, which `window` keeps. The kernel may write it meanwhile.
-        let view = unsafe { View::new(mapping.base().as_ptr(), 0, mapping.len() as u64, ARENA_BASE) };
-        let mut head = Head::<PEEK>::new();
+        let view = unsafe { BytesView::new(mapping.base().as_ptr(), 0, mapping.len() as u64, ARENA_BASE) };
+        let mut head = PacketPrefix::<PEEK>::new();
         loop {
             let Some(current) = &mut self.current else {
                 match self.begin(&view) {
@@ -207,7 +207,7 @@ impl PacketPort {
     }
 
     /// The next block, if the kernel has handed it over.
-    fn begin(&mut self, view: &View<'_>) -> Option<Current> {
+    fn begin(&mut self, view: &BytesView<'_>) -> Option<Current> {
         let hold = self.ring.take(self.next)?;
         let block_bytes = self.ring.block_bytes() as u64;
         let start = self.next as u64 * block_bytes;
@@ -228,11 +228,11 @@ impl Current {
     /// The packet at `at`, where the next header is, and the kernel's word on the checksum; nothing where the kernel's header makes no sense.
     fn packet(
         &self,
-        view: &View<'_>,
+        view: &BytesView<'_>,
         link_type: LinkType,
         snap_len: u32,
         number: u16,
-    ) -> Option<(Record, u64, Checksum)> {
+    ) -> Option<(CaptureRecord, u64, Checksum)> {
         let header: [u8; HEADER] = view.read(self.at)?;
         let word =
             |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
@@ -258,7 +258,7 @@ impl Current {
             cap_len += TAG;
             wire_len = wire_len.saturating_add(TAG);
         }
-        let record = Record {
+        let record = CaptureRecord {
             ts: Some(u64::from(seconds) * 1_000_000_000 + u64::from(nanos)),
             cap_len: cap_len.min(snap_len),
             wire_len,

@@ -2,7 +2,7 @@
 
 use crate::memory::Mapping;
 use crate::pin::Keeping;
-use crate::window::Window;
+use crate::window::PacketWindow;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -21,8 +21,8 @@ const STATUS: usize = 8;
 /// map it read-only. They do so without being able to change that; the program itself is not kept from mapping it writable, as
 /// it is with sealed memory, and the one writable mapping is this one.
 #[derive(Debug)]
-pub(crate) struct Ring {
-    window: Arc<Window>,
+pub(crate) struct PacketRing {
+    window: Arc<PacketWindow>,
     block_bytes: usize,
     blocks: usize,
     /// Bit i: block i is ours. Cleared after the kernel has it back, so that an old status is never taken for a new one.
@@ -33,11 +33,11 @@ pub(crate) struct Ring {
 /// Keeps blocks from the kernel until it is dropped.
 #[derive(Debug)]
 pub(crate) struct RingHold {
-    ring: Arc<Ring>,
+    ring: Arc<PacketRing>,
     mask: u64,
 }
 
-impl Ring {
+impl PacketRing {
     /// Maps the ring of a socket that has one of `blocks` blocks of `block_bytes` bytes.
     pub(crate) fn new(socket: File, block_bytes: usize, blocks: usize) -> io::Result<Self> {
         if blocks > BLOCKS_MAX {
@@ -45,7 +45,7 @@ impl Ring {
         }
         let mapping = Mapping::shared(socket.as_fd(), 0, block_bytes.saturating_mul(blocks), true)?;
         Ok(Self {
-            window: Arc::new(Window::of_memory(socket, mapping, Keeping::Nothing)),
+            window: Arc::new(PacketWindow::of_memory(socket, mapping, Keeping::Nothing)),
             block_bytes,
             blocks,
             ours: AtomicU64::new(0),
@@ -53,7 +53,7 @@ impl Ring {
         })
     }
 
-    pub(crate) fn window(&self) -> &Arc<Window> {
+    pub(crate) fn window(&self) -> &Arc<PacketWindow> {
         &self.window
     }
 
@@ -110,7 +110,7 @@ impl Ring {
 
 impl RingHold {
     /// One that holds nothing yet.
-    pub(crate) fn none(ring: &Arc<Ring>) -> Self {
+    pub(crate) fn none(ring: &Arc<PacketRing>) -> Self {
         Self { ring: Arc::clone(ring), mask: 0 }
     }
 

@@ -1,8 +1,8 @@
 //! Sending with AF_PACKET.
 
 use super::error::LiveError;
-use super::netlink::Link;
-use super::sink::{Piece, Refused};
+use super::netlink::KernelInterface;
+use super::sink::{SendRefused, SharedBytes};
 use super::sys::{self, Plain};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -22,7 +22,7 @@ pub(crate) struct PacketSink {
 }
 
 impl PacketSink {
-    pub(crate) fn open(link: &Link) -> Result<Self, LiveError> {
+    pub(crate) fn open(link: &KernelInterface) -> Result<Self, LiveError> {
         let name = &link.name;
         let fd = sys::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, 0)
             .map_err(LiveError::refused(name, "opening a packet socket", "cap_net_raw"))?;
@@ -55,7 +55,7 @@ impl PacketSink {
     }
 
     /// Sends the first of these, as many as go; or says why not even one does.
-    pub(crate) fn send(&self, pieces: &[Piece]) -> Result<usize, Refused> {
+    pub(crate) fn send(&self, pieces: &[SharedBytes]) -> Result<usize, SendRefused> {
         let count = pieces.len().min(BATCH);
         let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH];
         // SAFETY: zeros are a message without contents.
@@ -72,7 +72,7 @@ impl PacketSink {
             unsafe { libc::sendmmsg(self.fd.as_raw_fd(), messages.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
         match usize::try_from(sent) {
             Ok(sent @ 1..) => Ok(sent),
-            Ok(0) => Err(Refused::Full),
+            Ok(0) => Err(SendRefused::Full),
             Err(_) => Err(io::Error::last_os_error().into()),
         }
     }

@@ -1,19 +1,19 @@
 //! What packets come through, whichever kind it is.
 
 use super::error::LiveError;
-use super::netlink::Link;
-use super::options::{Kind, LiveOptions};
+use super::netlink::KernelInterface;
+use super::options::{LiveOptions, SocketKind};
 use super::packet::PacketPort;
-use super::sink::{Sink, Way};
+use super::sink::{LiveSink, SendMethod};
 use super::sys::{self, Plain};
 use super::tap::TapPort;
-use super::totals::Drops;
+use super::totals::ReceiveDrops;
 use super::xdp::XdpPort;
 use crate::arena::Hold;
 use crate::block::Keep;
 use crate::reader::Filling;
-use crate::totals::Counts;
-use crate::window::Window;
+use crate::totals::PacketCounts;
+use crate::window::PacketWindow;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -32,22 +32,22 @@ pub(crate) enum Got {
 
 /// An open way to an interface.
 #[derive(Debug)]
-pub(crate) enum Port {
+pub(crate) enum LivePort {
     Packet(PacketPort),
     Xdp(Box<XdpPort>),
     Tap(TapPort),
 }
 
-impl Port {
-    pub(crate) fn open(link: &Link, options: &LiveOptions) -> Result<Self, LiveError> {
+impl LivePort {
+    pub(crate) fn open(link: &KernelInterface, options: &LiveOptions) -> Result<Self, LiveError> {
         match options.kind {
-            Kind::Auto | Kind::Packet => PacketPort::open(link, options).map(Self::Packet),
-            Kind::Xdp => XdpPort::open(link, options).map(|port| Self::Xdp(Box::new(port))),
-            Kind::Tap | Kind::Tun => TapPort::open(&link.name, options).map(Self::Tap),
+            SocketKind::Auto | SocketKind::Packet => PacketPort::open(link, options).map(Self::Packet),
+            SocketKind::Xdp => XdpPort::open(link, options).map(|port| Self::Xdp(Box::new(port))),
+            SocketKind::Tap | SocketKind::Tun => TapPort::open(&link.name, options).map(Self::Tap),
         }
     }
 
-    pub(crate) fn window(&self) -> &Arc<Window> {
+    pub(crate) fn window(&self) -> &Arc<PacketWindow> {
         match self {
             Self::Packet(port) => port.window(),
             Self::Xdp(port) => port.window(),
@@ -86,7 +86,7 @@ impl Port {
     }
 
     /// Packets lost since it was opened; the interface has this number.
-    pub(crate) fn drops(&mut self, index: u32) -> Drops {
+    pub(crate) fn drops(&mut self, index: u32) -> ReceiveDrops {
         match self {
             Self::Packet(port) => port.drops(),
             Self::Xdp(port) => port.drops(),
@@ -95,14 +95,14 @@ impl Port {
     }
 
     /// A way out by the same kind.
-    pub(crate) fn sink(&mut self, link: &Link) -> Result<Sink, LiveError> {
+    pub(crate) fn sink(&mut self, link: &KernelInterface) -> Result<LiveSink, LiveError> {
         match self {
-            Self::Packet(_) => Sink::on(link),
+            Self::Packet(_) => LiveSink::on(link),
             Self::Tap(port) => {
-                Ok(Sink::by(&link.name, Way::Tap(Arc::clone(port.device())), link_type(link)?))
+                Ok(LiveSink::by(&link.name, SendMethod::Tap(Arc::clone(port.device())), link_type(link)?))
             }
             Self::Xdp(port) => match port.sink() {
-                Some(sink) => Ok(Sink::by(&link.name, Way::Xdp(Box::new(sink)), link_type(link)?)),
+                Some(sink) => Ok(LiveSink::by(&link.name, SendMethod::Xdp(Box::new(sink)), link_type(link)?)),
                 None => Err(LiveError::Busy {
                     interface: link.name.clone(),
                     what: "sending by this AF_XDP socket",
@@ -112,7 +112,7 @@ impl Port {
     }
 
     /// Adds what has arrived, until the block is full.
-    pub(crate) fn receive(&mut self, filling: &mut Filling<Keep>, counts: &mut Counts) -> Got {
+    pub(crate) fn receive(&mut self, filling: &mut Filling<Keep>, counts: &mut PacketCounts) -> Got {
         match self {
             Self::Packet(port) => port.receive(filling, counts),
             Self::Xdp(port) => port.receive(filling, counts),
@@ -122,7 +122,7 @@ impl Port {
 }
 
 /// What packets of an interface begin with.
-pub(crate) fn link_type(link: &Link) -> Result<LinkType, LiveError> {
+pub(crate) fn link_type(link: &KernelInterface) -> Result<LinkType, LiveError> {
     const RAW_IP: u16 = 519;
     match link.hardware {
         libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Ok(LinkType::Ethernet),

@@ -2,8 +2,8 @@
 
 use super::error::LiveError;
 use super::event;
-use super::netlink::Link;
-use super::options::Kind;
+use super::netlink::KernelInterface;
+use super::options::SocketKind;
 use super::packet_sink::PacketSink;
 use super::port;
 use super::sys;
@@ -21,7 +21,7 @@ use weir_wire::LinkType;
 /// What became of packets that were given to a sink: of those `taken`, from the first on, `sent` went to the interface, and the
 /// rest is counted in [`SentTotals`] by cause. For the others there was no room: give them again later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sent {
+pub struct SendResult {
     /// Packets that are done with.
     pub taken: usize,
     /// Those of them that went.
@@ -86,13 +86,13 @@ impl SentTotals {
 
 /// Why a packet did not go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum SendRefused {
     /// No room now.
     Full,
     Lost(Loss),
 }
 
-impl From<io::Error> for Refused {
+impl From<io::Error> for SendRefused {
     fn from(error: io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => Self::Full,
@@ -107,16 +107,16 @@ impl From<io::Error> for Refused {
 
 /// A packet's bytes, readable while a call to a sink lasts. They may change meanwhile.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct SharedBytes {
     pub(crate) base: *const u8,
     pub(crate) len: usize,
 }
 
 /// A way out through an interface. Sending never waits.
 #[derive(Debug)]
-pub struct Sink {
+pub struct LiveSink {
     name: String,
-    way: Way,
+    way: SendMethod,
     link_type: LinkType,
     totals: SentTotals,
     /// When an interface that is gone is looked for again, in ns of the coarse clock.
@@ -124,7 +124,7 @@ pub struct Sink {
 }
 
 #[derive(Debug)]
-pub(crate) enum Way {
+pub(crate) enum SendMethod {
     Packet(PacketSink),
     Tap(Arc<File>),
     Xdp(Box<XdpSink>),
@@ -135,24 +135,24 @@ const TRY_EVERY: u64 = 100_000_000;
 /// How many packets a TAP device takes at once: it makes no difference to it.
 const TAP_ROOM: usize = 1024;
 
-impl Sink {
+impl LiveSink {
     /// Opens an interface for sending: by AF_PACKET, or by queue 0 with AF_XDP. Where packets are received by AF_XDP or from a
-    /// TAP or TUN device, [`Live::sink`](super::Live::sink) is the way out: these have only one owner.
+    /// TAP or TUN device, [`Live::sink`](super::LiveSource::sink) is the way out: these have only one owner.
     ///
     /// An interface that is removed is used again as soon as there is one of its name.
     ///
     /// # Errors
     ///
     /// [`LiveError`]: there is none of that name, or the process may not.
-    pub fn open(interface: &str, kind: Kind) -> Result<Sink, LiveError> {
+    pub fn open(interface: &str, kind: SocketKind) -> Result<LiveSink, LiveError> {
         let link = event::find(interface)?;
         match kind {
-            Kind::Auto | Kind::Packet => Self::on(&link),
-            Kind::Xdp => {
-                let way = Way::Xdp(Box::new(XdpSink::open(&link, 0)?));
+            SocketKind::Auto | SocketKind::Packet => Self::on(&link),
+            SocketKind::Xdp => {
+                let way = SendMethod::Xdp(Box::new(XdpSink::open(&link, 0)?));
                 Ok(Self::by(interface, way, port::link_type(&link)?))
             }
-            Kind::Tap | Kind::Tun => Err(LiveError::Option {
+            SocketKind::Tap | SocketKind::Tun => Err(LiveError::Option {
                 interface: interface.to_owned(),
                 what: "open a TAP or TUN device as a source, and ask that for its sink",
             }),
@@ -160,13 +160,13 @@ impl Sink {
     }
 
     /// By AF_PACKET.
-    pub(crate) fn on(link: &Link) -> Result<Sink, LiveError> {
+    pub(crate) fn on(link: &KernelInterface) -> Result<LiveSink, LiveError> {
         let link_type = port::link_type(link)?;
-        Ok(Self::by(&link.name, Way::Packet(PacketSink::open(link)?), link_type))
+        Ok(Self::by(&link.name, SendMethod::Packet(PacketSink::open(link)?), link_type))
     }
 
-    pub(crate) fn by(name: &str, way: Way, link_type: LinkType) -> Sink {
-        Sink { name: name.to_owned(), way, link_type, totals: SentTotals::default(), next_try: 0 }
+    pub(crate) fn by(name: &str, way: SendMethod, link_type: LinkType) -> LiveSink {
+        LiveSink { name: name.to_owned(), way, link_type, totals: SentTotals::default(), next_try: 0 }
     }
 
     /// The name of the interface.
@@ -185,29 +185,29 @@ impl Sink {
     }
 
     /// By which way packets go.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> SocketKind {
         match self.way {
-            Way::Packet(_) => Kind::Packet,
-            Way::Tap(_) => Kind::Tap,
-            Way::Xdp(_) => Kind::Xdp,
+            SendMethod::Packet(_) => SocketKind::Packet,
+            SendMethod::Tap(_) => SocketKind::Tap,
+            SendMethod::Xdp(_) => SocketKind::Xdp,
         }
     }
 
     /// A descriptor that becomes writable when there is room again.
     pub fn fd(&self) -> BorrowedFd<'_> {
         match &self.way {
-            Way::Packet(sink) => sink.fd(),
-            Way::Tap(device) => device.as_fd(),
-            Way::Xdp(sink) => sink.fd(),
+            SendMethod::Packet(sink) => sink.fd(),
+            SendMethod::Tap(device) => device.as_fd(),
+            SendMethod::Xdp(sink) => sink.fd(),
         }
     }
 
     /// How many packets of full length can be sent now; at times more of them go, or of short ones.
     pub fn room(&mut self) -> usize {
         match &mut self.way {
-            Way::Packet(sink) => sink.room(),
-            Way::Tap(_) => TAP_ROOM,
-            Way::Xdp(sink) => sink.room(),
+            SendMethod::Packet(sink) => sink.room(),
+            SendMethod::Tap(_) => TAP_ROOM,
+            SendMethod::Xdp(sink) => sink.room(),
         }
     }
 
@@ -217,17 +217,17 @@ impl Sink {
     }
 
     /// Sends packets, each with its link header, in order, until there is no more room.
-    pub fn send(&mut self, packets: &[&[u8]]) -> Sent {
+    pub fn send(&mut self, packets: &[&[u8]]) -> SendResult {
         self.pieces(pieces(packets), &mut |_, _| {})
     }
 
     /// The same, and tells of each packet that is taken and does not go: its place among these, and why.
-    pub fn send_telling(&mut self, packets: &[&[u8]], mut lost: impl FnMut(usize, Loss)) -> Sent {
+    pub fn send_telling(&mut self, packets: &[&[u8]], mut lost: impl FnMut(usize, Loss)) -> SendResult {
         self.pieces(pieces(packets), &mut lost)
     }
 
     /// Sends packets of a block, by their numbers in it, from where they lie.
-    pub fn forward(&mut self, block: &Block, packets: &[usize]) -> Sent {
+    pub fn forward(&mut self, block: &Block, packets: &[usize]) -> SendResult {
         let mapping = block.window().mapping();
         let descriptors = block.descriptors();
         let piece = |descriptor: &Descriptor| {
@@ -235,7 +235,7 @@ impl Sink {
             let len = usize::try_from(descriptor.cap_len).ok()?;
             let fits = descriptor.flags & flag::CUT == 0 && from.checked_add(len)? <= mapping.len();
             // SAFETY: inside the mapping, by the check before; the block keeps it while it is borrowed.
-            fits.then(|| Piece { base: unsafe { mapping.base().as_ptr().add(from) }, len })
+            fits.then(|| SharedBytes { base: unsafe { mapping.base().as_ptr().add(from) }, len })
         };
         self.pieces(packets.iter().map(|&i| descriptors.get(i).and_then(piece)), &mut |_, _| {})
     }
@@ -243,12 +243,12 @@ impl Sink {
     /// Sends what is there; nothing stands for a packet that is not whole.
     fn pieces(
         &mut self,
-        packets: impl Iterator<Item = Option<Piece>>,
+        packets: impl Iterator<Item = Option<SharedBytes>>,
         lost: &mut dyn FnMut(usize, Loss),
-    ) -> Sent {
-        let mut done = Sent::default();
+    ) -> SendResult {
+        let mut done = SendResult::default();
         let mut packets = packets.peekable();
-        let mut batch: Vec<Piece> = Vec::with_capacity(super::packet_sink::BATCH);
+        let mut batch: Vec<SharedBytes> = Vec::with_capacity(super::packet_sink::BATCH);
         while packets.peek().is_some() {
             batch.clear();
             let mut cut = false;
@@ -276,12 +276,17 @@ impl Sink {
     }
 
     /// Sends all of these; false where there is no more room.
-    fn batch(&mut self, mut pieces: &[Piece], done: &mut Sent, lost: &mut dyn FnMut(usize, Loss)) -> bool {
+    fn batch(
+        &mut self,
+        mut pieces: &[SharedBytes],
+        done: &mut SendResult,
+        lost: &mut dyn FnMut(usize, Loss),
+    ) -> bool {
         while let Some(first) = pieces.first() {
             let went = match &mut self.way {
-                Way::Packet(sink) => sink.send(pieces),
-                Way::Xdp(sink) => sink.send(pieces),
-                Way::Tap(device) => tap::write(device, *first).map(|()| 1).map_err(Refused::from),
+                SendMethod::Packet(sink) => sink.send(pieces),
+                SendMethod::Xdp(sink) => sink.send(pieces),
+                SendMethod::Tap(device) => tap::write(device, *first).map(|()| 1).map_err(SendRefused::from),
             };
             let taken = match went {
                 Ok(count) => {
@@ -291,9 +296,9 @@ impl Sink {
                     done.sent += count;
                     count
                 }
-                Err(Refused::Full) => return false,
-                Err(Refused::Lost(Loss::Gone)) if self.revive() => 0,
-                Err(Refused::Lost(loss)) => {
+                Err(SendRefused::Full) => return false,
+                Err(SendRefused::Lost(Loss::Gone)) if self.revive() => 0,
+                Err(SendRefused::Lost(loss)) => {
                     self.totals.count(loss);
                     lost(done.taken, loss);
                     1
@@ -314,16 +319,16 @@ impl Sink {
         self.next_try = now.saturating_add(TRY_EVERY);
         let Ok(link) = event::find(&self.name) else { return false };
         match &mut self.way {
-            Way::Packet(sink) => PacketSink::open(&link).map(|new| *sink = new).is_ok(),
-            Way::Xdp(sink) => {
+            SendMethod::Packet(sink) => PacketSink::open(&link).map(|new| *sink = new).is_ok(),
+            SendMethod::Xdp(sink) => {
                 let Some(queue) = sink.alone else { return false };
                 XdpSink::open(&link, queue).map(|new| **sink = new).is_ok()
             }
-            Way::Tap(_) => false,
+            SendMethod::Tap(_) => false,
         }
     }
 }
 
-fn pieces(packets: &[&[u8]]) -> impl Iterator<Item = Option<Piece>> {
-    packets.iter().map(|packet| Some(Piece { base: packet.as_ptr(), len: packet.len() }))
+fn pieces(packets: &[&[u8]]) -> impl Iterator<Item = Option<SharedBytes>> {
+    packets.iter().map(|packet| Some(SharedBytes { base: packet.as_ptr(), len: packet.len() }))
 }

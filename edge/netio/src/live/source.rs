@@ -1,25 +1,25 @@
 //! An open interface, and how its packets get into blocks.
 
 use super::error::LiveError;
-use super::event::{LiveEvent, Monitor, Presence};
-use super::options::{Kind, LiveOptions};
-use super::port::{self, Got, Port};
-use super::sink::Sink;
+use super::event::{InterfaceMonitor, InterfaceState, LiveEvent};
+use super::options::{LiveOptions, SocketKind};
+use super::port::{self, Got, LivePort};
+use super::sink::LiveSink;
 use super::sys::{self, Waiter, Waked};
 use super::tap::TapPort;
-use super::totals::{Drops, LiveTotals};
+use super::totals::{LiveTotals, ReceiveDrops};
 use crate::block::{Block, Keep};
 use crate::reader::Filling;
 use crate::ring::{DescriptorRing, Slot};
-use crate::totals::{Counts, Interface};
+use crate::totals::{CaptureInterface, PacketCounts};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use weir_units::Nanos;
 use weir_wire::LinkType;
 
-/// What [`Live::next_block`] finds.
+/// What [`LiveSource::next_block`] finds.
 #[derive(Debug)]
-pub enum LiveNext {
+pub enum LivePoll {
     /// Packets.
     Block(Block),
     /// Something happened to the interface.
@@ -51,11 +51,11 @@ pub enum LiveNext {
 /// - Blocks in use keep room from the kernel. A ring of AF_PACKET is used in turn: one block that is kept for a whole turn stops
 ///   it. With AF_XDP only the packets' own frames are kept.
 #[derive(Debug)]
-pub struct Live {
+pub struct LiveSource {
     options: LiveOptions,
-    monitor: Monitor,
+    monitor: InterfaceMonitor,
     waiter: Waiter,
-    port: Option<Port>,
+    port: Option<LivePort>,
     /// It has been open before.
     was_there: bool,
     link_type: LinkType,
@@ -63,10 +63,10 @@ pub struct Live {
     filling: Option<Filling<Keep>>,
     /// The slot that the next block goes on with, and how far it is filled.
     open: Option<(Slot, usize)>,
-    counts: Counts,
+    counts: PacketCounts,
     blocks: u64,
     /// Of ports that are closed.
-    drops: Drops,
+    drops: ReceiveDrops,
     reopened: u64,
     /// When news of the interface are looked for, in ns of the coarse clock.
     next_look: u64,
@@ -89,7 +89,7 @@ const GATHER_MAX: Duration = Duration::from_micros(200);
 /// and none of them lies there for longer.
 const STEADY: usize = 2;
 
-impl Live {
+impl LiveSource {
     /// Opens an interface.
     ///
     /// # Errors
@@ -97,13 +97,13 @@ impl Live {
     /// [`LiveError`]: there is none of that name, the process may not, or it is nothing that weir reads.
     pub fn open(interface: &str, options: LiveOptions) -> Result<Self, LiveError> {
         let made = match options.kind {
-            Kind::Tap | Kind::Tun => Some(TapPort::open(interface, &options)?),
+            SocketKind::Tap | SocketKind::Tun => Some(TapPort::open(interface, &options)?),
             _ => None,
         };
-        let monitor = Monitor::new(made.as_ref().map_or(interface, TapPort::name))?;
+        let monitor = InterfaceMonitor::new(made.as_ref().map_or(interface, TapPort::name))?;
         Self::with(interface, options, monitor, |monitor| match made {
-            Some(port) => Ok(Some(Port::Tap(port))),
-            None => Port::open(&monitor.link, &options).map(Some),
+            Some(port) => Ok(Some(LivePort::Tap(port))),
+            None => LivePort::open(&monitor.link, &options).map(Some),
         })
     }
 
@@ -113,10 +113,10 @@ impl Live {
     ///
     /// [`LiveError`], but not that there is none of that name.
     pub fn open_or_wait(interface: &str, options: LiveOptions) -> Result<Self, LiveError> {
-        let waits = options.reopen && !matches!(options.kind, Kind::Tap | Kind::Tun);
+        let waits = options.reopen && !matches!(options.kind, SocketKind::Tap | SocketKind::Tun);
         match Self::open(interface, options) {
             Err(LiveError::NoSuchInterface { .. }) if waits => {
-                Self::with(interface, options, Monitor::waiting(interface)?, |_| Ok(None))
+                Self::with(interface, options, InterfaceMonitor::waiting(interface)?, |_| Ok(None))
             }
             opened => opened,
         }
@@ -125,8 +125,8 @@ impl Live {
     fn with(
         interface: &str,
         options: LiveOptions,
-        monitor: Monitor,
-        port: impl FnOnce(&Monitor) -> Result<Option<Port>, LiveError>,
+        monitor: InterfaceMonitor,
+        port: impl FnOnce(&InterfaceMonitor) -> Result<Option<LivePort>, LiveError>,
     ) -> Result<Self, LiveError> {
         let link_type = port::link_type(&monitor.link)?;
         let system = |what| LiveError::system(interface, what);
@@ -152,9 +152,9 @@ impl Live {
             ring,
             filling: None,
             open: None,
-            counts: Counts::new(),
+            counts: PacketCounts::new(),
             blocks: 0,
-            drops: Drops::default(),
+            drops: ReceiveDrops::default(),
             reopened: 0,
             next_look: 0,
             close_at: u64::MAX,
@@ -186,15 +186,15 @@ impl Live {
     /// Whether packets come into memory that the kernel fills in turn: there only the oldest block in use makes room.
     pub fn is_filled_in_turn(&self) -> bool {
         match &self.port {
-            Some(port) => matches!(port, Port::Packet(_)),
+            Some(port) => matches!(port, LivePort::Packet(_)),
             // It will be.
-            None => matches!(self.options.kind, Kind::Auto | Kind::Packet),
+            None => matches!(self.options.kind, SocketKind::Auto | SocketKind::Packet),
         }
     }
 
     /// Whether a block in use is among those that the kernel fills soon, in turn: drop the oldest, or packets will be lost.
     pub fn is_running_out(&self) -> bool {
-        matches!(&self.port, Some(Port::Packet(port)) if port.is_running_out())
+        matches!(&self.port, Some(LivePort::Packet(port)) if port.is_running_out())
     }
 
     /// Where the descriptors of all blocks are.
@@ -203,7 +203,7 @@ impl Live {
     }
 
     /// A descriptor to wait for, among others, that becomes readable once for each change: call
-    /// [`next_block`](Self::next_block) until it says [`LiveNext::Quiet`] before waiting again.
+    /// [`next_block`](Self::next_block) until it says [`LivePoll::Quiet`] before waiting again.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.waiter.fd()
     }
@@ -211,7 +211,7 @@ impl Live {
     /// What it gave, up to the last block that was handed out, and what was lost up to now.
     pub fn totals(&mut self) -> LiveTotals {
         let counts = self.filling.as_ref().map_or(&self.counts, |filling| &filling.before);
-        let interface = Interface {
+        let interface = CaptureInterface {
             link_type_number: u32::from(self.link_type.number()),
             link_type: Some(self.link_type),
             snap_len: self.options.snap_len,
@@ -228,11 +228,11 @@ impl Live {
     /// # Errors
     ///
     /// [`LiveError`]: the interface is not there, or somebody has the only way out already.
-    pub fn sink(&mut self) -> Result<Sink, LiveError> {
+    pub fn sink(&mut self) -> Result<LiveSink, LiveError> {
         let link = &self.monitor.link;
         match &mut self.port {
             Some(port) => port.sink(link),
-            None => Sink::open(&link.name, Kind::Packet),
+            None => LiveSink::open(&link.name, SocketKind::Packet),
         }
     }
 
@@ -242,7 +242,7 @@ impl Live {
     /// # Errors
     ///
     /// [`LiveError`], where the system fails in a way that is none of [`LiveEvent`].
-    pub fn next_block(&mut self, wait: Nanos) -> Result<LiveNext, LiveError> {
+    pub fn next_block(&mut self, wait: Nanos) -> Result<LivePoll, LiveError> {
         let mut deadline = None;
         loop {
             let now = sys::coarse();
@@ -251,20 +251,20 @@ impl Live {
                 self.look(now)?;
             }
             if let Some(event) = self.monitor.events.pop_front() {
-                return Ok(LiveNext::Event(event));
+                return Ok(LivePoll::Event(event));
             }
             // Before the look at the memory: this thread may rest after it, and what came meanwhile must not be passed over.
             let has_waited = deadline.is_some_and(|until| sys::monotonic() >= until);
             match self.receive() {
-                Received::Block(block) => return Ok(LiveNext::Block(block)),
-                Received::Full => return Ok(LiveNext::Full),
+                Received::Block(block) => return Ok(LivePoll::Block(block)),
+                Received::Full => return Ok(LivePoll::Full),
                 Received::Nothing => {}
             }
             if self.port.is_none() && !self.options.reopen {
-                return Ok(LiveNext::End);
+                return Ok(LivePoll::End);
             }
             if wait.0 == 0 || has_waited {
-                return Ok(LiveNext::Quiet);
+                return Ok(LivePoll::Quiet);
             }
             let now = sys::monotonic();
             let until = *deadline.get_or_insert(now.saturating_add(wait.0));
@@ -281,7 +281,7 @@ impl Live {
     }
 
     fn wakes_for_each(&self) -> bool {
-        self.port.as_ref().is_some_and(Port::wakes_for_each)
+        self.port.as_ref().is_some_and(LivePort::wakes_for_each)
     }
 
     /// How long packets are gathered.
@@ -345,7 +345,7 @@ impl Live {
         self.monitor
             .look()
             .map_err(|error| LiveError::system(&self.monitor.link.name, "asking for interfaces")(error))?;
-        if self.monitor.presence == Presence::There {
+        if self.monitor.presence == InterfaceState::There {
             return Ok(());
         }
         if self.port.is_some() {
@@ -359,7 +359,7 @@ impl Live {
             }
             self.close();
         }
-        if self.options.reopen && self.monitor.presence == Presence::Back {
+        if self.options.reopen && self.monitor.presence == InterfaceState::Back {
             self.reopen();
         }
         Ok(())
@@ -377,7 +377,7 @@ impl Live {
 
     fn reopen(&mut self) {
         let Some(link) = self.monitor.returned() else {
-            self.monitor.presence = Presence::Gone;
+            self.monitor.presence = InterfaceState::Gone;
             return;
         };
         let opened = port::link_type(&link).and_then(|link_type| {
@@ -387,7 +387,7 @@ impl Live {
                 let what = "it came after the start, and its packets are not Ethernet's: start anew while it is there";
                 return Err(LiveError::Option { interface, what });
             }
-            let port = Port::open(&link, &self.options)?;
+            let port = LivePort::open(&link, &self.options)?;
             self.waiter
                 .add(port.fd(), Waked::PACKETS)
                 .map_err(LiveError::system(&link.name, "preparing to wait for packets"))?;

@@ -2,19 +2,19 @@
 
 use super::error::LiveError;
 use super::event;
-use super::netlink::{self, Link};
-use super::options::{Kind, LiveOptions};
+use super::netlink::{self, KernelInterface};
+use super::options::{LiveOptions, SocketKind};
 use super::port::Got;
-use super::sink::Piece;
+use super::sink::SharedBytes;
 use super::sys;
-use super::totals::Drops;
+use super::totals::ReceiveDrops;
 use crate::arena::{ARENA_BYTES, Arena, CHUNK_BYTES, Hold};
 use crate::block::Keep;
-use crate::format::Record;
+use crate::format::CaptureRecord;
 use crate::reader::Filling;
-use crate::totals::Counts;
-use crate::view::{Head, View};
-use crate::window::Window;
+use crate::totals::PacketCounts;
+use crate::view::{BytesView, PacketPrefix};
+use crate::window::PacketWindow;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -45,7 +45,7 @@ pub(crate) struct TapPort {
     number: u16,
     /// Of the device: what it had dropped before it was opened.
     dropped_before: u64,
-    drops: Drops,
+    drops: ReceiveDrops,
 }
 
 impl TapPort {
@@ -63,7 +63,7 @@ impl TapPort {
             _ => LiveError::refused(name, "opening /dev/net/tun", CAPABILITY)(error),
         })?;
         let (mode, link_type) = match options.kind {
-            Kind::Tun => (libc::IFF_TUN, LinkType::Raw),
+            SocketKind::Tun => (libc::IFF_TUN, LinkType::Raw),
             _ => (libc::IFF_TAP, LinkType::Ethernet),
         };
         // SAFETY: a request of integers and pointers, for which zeros are a value.
@@ -100,7 +100,7 @@ impl TapPort {
             snap_len: options.snap_len,
             number: options.number,
             dropped_before: dropped(|link| link.name == name).unwrap_or(0),
-            drops: Drops::default(),
+            drops: ReceiveDrops::default(),
             name,
         })
     }
@@ -110,7 +110,7 @@ impl TapPort {
         &self.name
     }
 
-    pub(crate) fn window(&self) -> &Arc<Window> {
+    pub(crate) fn window(&self) -> &Arc<PacketWindow> {
         self.arena.window()
     }
 
@@ -123,7 +123,7 @@ impl TapPort {
     }
 
     /// What the device, which has this number now, says that it has dropped since nobody read fast enough.
-    pub(crate) fn drops(&mut self, index: u32) -> Drops {
+    pub(crate) fn drops(&mut self, index: u32) -> ReceiveDrops {
         if let Some(now) = dropped(|link| link.index == index) {
             self.drops.ring_full = self.drops.ring_full.max(now.saturating_sub(self.dropped_before));
         }
@@ -131,8 +131,8 @@ impl TapPort {
     }
 
     /// Adds what has arrived.
-    pub(crate) fn receive(&mut self, filling: &mut Filling<Keep>, counts: &mut Counts) -> Got {
-        let mut head = Head::<PEEK>::new();
+    pub(crate) fn receive(&mut self, filling: &mut Filling<Keep>, counts: &mut PacketCounts) -> Got {
+        let mut head = PacketPrefix::<PEEK>::new();
         while !filling.is_full() {
             if CHUNK_BYTES - self.filled < PACKET_MAX {
                 let Some(free) = self.arena.find(1, &self.hold) else { return Got::Held };
@@ -146,7 +146,7 @@ impl TapPort {
                 unsafe { libc::read(self.device.as_raw_fd(), base.add(self.filled).cast(), PACKET_MAX) };
             let Ok(len @ 1..) = usize::try_from(read) else { return Got::Nothing };
             let whole = u32::try_from(len).unwrap_or(u32::MAX);
-            let record = Record {
+            let record = CaptureRecord {
                 ts: Some(sys::now()),
                 cap_len: whole.min(self.snap_len),
                 wire_len: whole,
@@ -157,8 +157,9 @@ impl TapPort {
             };
             let guest = u32::try_from(self.chunk * CHUNK_BYTES).unwrap_or(0);
             // SAFETY: the bytes of the chunk that have been read, which stay as they are while the block that is filled holds it.
-            let view =
-                unsafe { View::new(base, 0, (self.filled + len) as u64, ARENA_BASE.saturating_add(guest)) };
+            let view = unsafe {
+                BytesView::new(base, 0, (self.filled + len) as u64, ARENA_BASE.saturating_add(guest))
+            };
             if let Keep::Chunks { hold } = &mut filling.hold {
                 self.arena.hold(self.chunk..self.chunk + 1, hold);
             }
@@ -169,12 +170,12 @@ impl TapPort {
     }
 }
 
-fn dropped(which: impl Fn(&Link) -> bool) -> Option<u64> {
+fn dropped(which: impl Fn(&KernelInterface) -> bool) -> Option<u64> {
     netlink::interfaces().ok()?.into_iter().find(which).map(|link| link.tx_dropped)
 }
 
 /// Writes a packet into the device.
-pub(crate) fn write(device: &File, packet: Piece) -> io::Result<()> {
+pub(crate) fn write(device: &File, packet: SharedBytes) -> io::Result<()> {
     // SAFETY: the kernel reads the packet's bytes, which are readable while this call lasts, by the contract of a piece.
     let written = unsafe { libc::write(device.as_raw_fd(), packet.base.cast(), packet.len) };
     if written < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::arena::CHUNK_BYTES;
-use crate::{Capture, Input, Next};
-use weir_demux::{Instruction, Program};
+use crate::{Capture, CaptureInput, CaptureNext};
+use weir_demux::{FilterProgram, Instruction};
 use weir_wire::view::{Transform, ViewKey};
 
 /// Frames of 60 to 1500 bytes, each with its number in it.
@@ -17,7 +17,7 @@ fn capture(packets: u32) -> Capture {
         }
         bytes.extend_from_slice(&frame);
     }
-    Capture::open(Input::Bytes(bytes)).unwrap()
+    Capture::open(CaptureInput::Bytes(bytes)).unwrap()
 }
 
 fn number(packet: &[u8]) -> u32 {
@@ -30,7 +30,7 @@ fn the_selected_packets_are_there_and_no_others() {
     let mut selection = Selection::new().unwrap();
     let mut seen = Vec::new();
     let mut packet = Vec::new();
-    while let Next::Block(block) = capture.next_block().unwrap() {
+    while let CaptureNext::Block(block) = capture.next_block().unwrap() {
         // Every seventh.
         let mut masks = vec![0u64; block.batch_count()];
         for (i, descriptor) in block.descriptors().iter().enumerate() {
@@ -63,7 +63,7 @@ fn the_selected_packets_are_there_and_no_others() {
 #[test]
 fn what_is_held_is_not_written_over_and_what_has_no_room_is_counted() {
     let mut capture = capture(1000);
-    let Next::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
+    let CaptureNext::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
     let masks: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
     let mut selection = Selection::new().unwrap();
     let (mut held, mut lost, mut copied) = (Vec::new(), 0, 0);
@@ -91,10 +91,10 @@ fn what_is_held_is_not_written_over_and_what_has_no_room_is_counted() {
 #[test]
 fn selections_of_one_room_have_no_more_than_that_together() {
     let mut capture = capture(1000);
-    let Next::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
+    let CaptureNext::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
     let masks: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
     // Room for three chunks and three blocks, of which each selection has a chunk from the first moment on.
-    let room = PacketRoom::new(Bytes(3 * (CHUNK_BYTES + SLOT_BYTES) as u64));
+    let room = PacketBuffers::new(Bytes(3 * (CHUNK_BYTES + SLOT_BYTES) as u64));
     let [mut one, mut other] = [(); 2].map(|()| Selection::new().unwrap().within(&room).unwrap());
     let fill = |selection: &mut Selection, held: &mut Vec<Block>| {
         for _ in 0..100 {
@@ -121,7 +121,7 @@ fn selections_of_one_room_have_no_more_than_that_together() {
 #[test]
 fn what_had_no_room_is_known_and_comes_behind_the_others_when_there_is_some() {
     let mut capture = capture(1000);
-    let Next::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
+    let CaptureNext::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
     let masks: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
     let mut selection = Selection::new().unwrap();
     let mut held = Vec::new();
@@ -165,7 +165,7 @@ fn blocks_of_few_packets_take_no_more_room_than_their_packets() {
     let mut capture = capture(3000);
     let mut selection = Selection::new().unwrap();
     let (mut held, mut packet, mut expected) = (Vec::new(), Vec::new(), Vec::new());
-    while let Next::Block(block) = capture.next_block().unwrap() {
+    while let CaptureNext::Block(block) = capture.next_block().unwrap() {
         // Four copies of each, one and three at a time.
         for i in 0..block.len() {
             for _ in 0..4 {
@@ -197,7 +197,7 @@ fn blocks_of_few_packets_take_no_more_room_than_their_packets() {
 #[test]
 fn the_memory_of_a_queue_holds_its_packets_and_never_more_than_was_reserved() {
     let mut capture = capture(1000);
-    let Next::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
+    let CaptureNext::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
     for queue in [1, 64, 1000, 5000] {
         let mut selection = Selection::of_queue(queue, None).unwrap();
         let (mut waiting, mut at) = (std::collections::VecDeque::new(), 0);
@@ -227,7 +227,7 @@ fn the_memory_of_a_queue_holds_its_packets_and_never_more_than_was_reserved() {
 #[test]
 fn nothing_selected_takes_nothing() {
     let mut capture = capture(10);
-    let Next::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
+    let CaptureNext::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
     let mut selection = Selection::new().unwrap();
     for _ in 0..1000 {
         let selected = selection.select(&block, &[0]);
@@ -260,7 +260,7 @@ fn captured(frames: &[Vec<u8>]) -> Capture {
         }
         bytes.extend_from_slice(frame);
     }
-    Capture::open(Input::Bytes(bytes)).unwrap()
+    Capture::open(CaptureInput::Bytes(bytes)).unwrap()
 }
 
 fn transform(view: &str) -> Transform {
@@ -268,10 +268,10 @@ fn transform(view: &str) -> Transform {
 }
 
 /// Accepts packets of which the byte at `at` is this one.
-fn byte(at: u32, byte: u32) -> Option<Arc<Program>> {
+fn byte(at: u32, byte: u32) -> Option<Arc<FilterProgram>> {
     let code = |code, jt, jf, k| Instruction { code, jt, jf, k };
     let code = [code(0x30, 0, 0, at), code(0x15, 0, 1, byte), code(6, 0, 0, 1), code(6, 0, 0, 0)];
-    Some(Arc::new(Program::new(&code).unwrap()))
+    Some(Arc::new(FilterProgram::new(&code).unwrap()))
 }
 
 /// All memory that a reader of the selection can have.
@@ -296,7 +296,7 @@ fn has(memory: &[u8], what: &[u8]) -> bool {
 fn what_a_view_hides_never_comes_into_the_memory() {
     let frames = datagrams(300, 32);
     let mut capture = captured(&frames);
-    let Next::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
+    let CaptureNext::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
     let masks: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
     let hash = block.descriptors()[7].flow_hash.to_ne_bytes();
     let hidden: [&[u8]; 5] =
@@ -308,7 +308,7 @@ fn what_a_view_hides_never_comes_into_the_memory() {
     assert!(hidden.iter().all(|what| has(&memory(&whole), what)) && whole.transformed().is_none());
 
     let mut selection =
-        Selection::through(vec![Screen::new(transform("addresses=anonymised"), None)]).unwrap();
+        Selection::through(vec![ViewStage::new(transform("addresses=anonymised"), None)]).unwrap();
     let selected = selection.select(&block, &masks);
     let shown = selected.block.unwrap();
     assert_eq!((selected.lost, selected.unwanted, shown.len()), (0, 0, 300));
@@ -334,7 +334,7 @@ fn what_a_view_hides_never_comes_into_the_memory() {
 #[test]
 fn filters_look_at_what_is_shown_and_numbers_tell_of_nothing_else() {
     let mut capture = captured(&datagrams(100, 32));
-    let Next::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
+    let CaptureNext::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
     let masks: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
     let count = |screens| {
         let mut selection = Selection::through(screens).unwrap();
@@ -348,22 +348,22 @@ fn filters_look_at_what_is_shown_and_numbers_tell_of_nothing_else() {
     };
     let hidden = || transform("addresses=zeroed");
     // Ports are shown, addresses are zeros, and of the payload nothing is there.
-    assert_eq!(count(vec![Screen::new(hidden(), byte(37, 53))]), 50);
-    assert_eq!(count(vec![Screen::new(hidden(), byte(26, 203))]), 0);
-    assert_eq!(count(vec![Screen::new(hidden(), byte(26, 0))]), 100);
-    assert_eq!(count(vec![Screen::new(hidden(), byte(42, 0xa5))]), 0);
+    assert_eq!(count(vec![ViewStage::new(hidden(), byte(37, 53))]), 50);
+    assert_eq!(count(vec![ViewStage::new(hidden(), byte(26, 203))]), 0);
+    assert_eq!(count(vec![ViewStage::new(hidden(), byte(26, 0))]), 100);
+    assert_eq!(count(vec![ViewStage::new(hidden(), byte(42, 0xa5))]), 0);
     // Somebody who wrote a filter sees more than who is shown what passes it.
-    let more = || Screen::new(transform("payload=none"), byte(33, 7));
-    assert_eq!(count(vec![more(), Screen::new(hidden(), None)]), 1);
-    assert_eq!(count(vec![more(), Screen::new(hidden(), byte(37, 53))]), 0);
+    let more = || ViewStage::new(transform("payload=none"), byte(33, 7));
+    assert_eq!(count(vec![more(), ViewStage::new(hidden(), None)]), 1);
+    assert_eq!(count(vec![more(), ViewStage::new(hidden(), byte(37, 53))]), 0);
 }
 
 #[test]
 fn what_is_shown_and_has_no_room_comes_when_there_is_some() {
     let mut capture = captured(&datagrams(1000, 1400));
-    let Next::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
+    let CaptureNext::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
     let masks: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
-    let screens = vec![Screen::new(transform("ttl=zeroed"), byte(37, 53))];
+    let screens = vec![ViewStage::new(transform("ttl=zeroed"), byte(37, 53))];
     let mut selection = Selection::through(screens).unwrap();
     let count = |masks: &[u64]| masks.iter().map(|mask| u64::from(mask.count_ones())).sum::<u64>();
     let (mut held, mut there) = (Vec::new(), 0);

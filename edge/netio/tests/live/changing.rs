@@ -3,22 +3,22 @@
 use crate::frames::{PATIENCE, all, block, events, udp};
 use crate::net::{self, Sender, ip};
 use crate::receiving::open;
-use weir_netio::{Kind, Live, LiveNext, LiveOptions, Sink};
+use weir_netio::{LiveOptions, LivePoll, LiveSink, LiveSource, SocketKind};
 use weir_units::{Bytes, Nanos};
 
 /// Sends `count` packets, and how many of them arrive.
-fn arrive(live: &mut Live, count: u32) -> usize {
+fn arrive(live: &mut LiveSource, count: u32) -> usize {
     let sender = Sender::new("a");
     (0..count).for_each(|number| sender.send(&udp(number)));
     all(live, count as usize).len()
 }
 
 /// Events until the last of them is this one.
-fn until(live: &mut Live, last: &str) -> Vec<String> {
+fn until(live: &mut LiveSource, last: &str) -> Vec<String> {
     let (mut events, begin) = (Vec::new(), std::time::Instant::now());
     while events.last().map(String::as_str) != Some(last) {
         assert!(begin.elapsed() < PATIENCE, "{events:?}");
-        if let LiveNext::Event(event) = live.next_block(Nanos(50_000_000)).unwrap() {
+        if let LivePoll::Event(event) = live.next_block(Nanos(50_000_000)).unwrap() {
             events.push(event.to_string());
         }
     }
@@ -27,7 +27,7 @@ fn until(live: &mut Live, last: &str) -> Vec<String> {
 
 #[test]
 fn down_and_up_are_told_and_packets_come_again() {
-    for kind in [Kind::Packet, Kind::Xdp] {
+    for kind in [SocketKind::Packet, SocketKind::Xdp] {
         if !net::cable() {
             return;
         }
@@ -52,7 +52,7 @@ fn another_name_and_another_mtu_are_told_and_change_nothing() {
     if !net::cable() {
         return;
     }
-    let mut live = open("b", Kind::Packet);
+    let mut live = open("b", SocketKind::Packet);
     ip("link set dev b mtu 3000");
     ip("link set dev a mtu 3000");
     assert_eq!(events(&mut live, 1), ["b: the MTU was 1500 and is 3000"]);
@@ -68,12 +68,12 @@ fn another_name_and_another_mtu_are_told_and_change_nothing() {
 
 #[test]
 fn one_that_is_removed_is_opened_again_when_it_comes_back() {
-    for kind in [Kind::Packet, Kind::Xdp] {
+    for kind in [SocketKind::Packet, SocketKind::Xdp] {
         if !net::cable() {
             return;
         }
         let mut live = open("b", kind);
-        let mut sink = Sink::open("b", Kind::Packet).unwrap();
+        let mut sink = LiveSink::open("b", SocketKind::Packet).unwrap();
         assert_eq!(arrive(&mut live, 10), 10);
         // What was received before is handed out all the same, and blocks outlive the interface.
         let sender = Sender::new("a");
@@ -104,11 +104,11 @@ fn one_that_is_not_to_be_opened_again_ends() {
         return;
     }
     let options = LiveOptions { reopen: false, ring: Bytes(1 << 20), ..LiveOptions::default() };
-    let mut live = Live::open("b", options).unwrap();
+    let mut live = LiveSource::open("b", options).unwrap();
     ip("link del dev b");
     until(&mut live, "b is no longer there");
     let begin = std::time::Instant::now();
-    while !matches!(live.next_block(Nanos(50_000_000)).unwrap(), LiveNext::End) {
+    while !matches!(live.next_block(Nanos(50_000_000)).unwrap(), LivePoll::End) {
         assert!(begin.elapsed() < PATIENCE);
     }
 }
@@ -118,7 +118,7 @@ fn news_that_the_kernel_had_no_room_for_are_asked_for() {
     if !net::cable() {
         return;
     }
-    let mut live = open("b", Kind::Packet);
+    let mut live = open("b", SocketKind::Packet);
     // Far more than fits into the socket's buffer, while nobody looks.
     net::batch(&(0..1000).map(|i| format!("link set dev a alias number{i}\n")).collect::<String>());
     ip("link set dev b mtu 1600");

@@ -4,7 +4,7 @@ use crate::frames::{PATIENCE, all, classified, ethernet, ipv4};
 use crate::net::{self, Sender, ip};
 use crate::receiving::open;
 use std::net::UdpSocket;
-use weir_netio::{Kind, LiveNext};
+use weir_netio::{LivePoll, SocketKind};
 use weir_units::Nanos;
 use weir_wire::LinkType;
 
@@ -13,7 +13,7 @@ fn what_the_host_sends_to_a_tap_device_is_received_and_what_is_sent_arrives() {
     if !net::new_namespace() {
         return;
     }
-    let mut live = open("tap7", Kind::Tap);
+    let mut live = open("tap7", SocketKind::Tap);
     assert_eq!((live.name(), live.link_type()), ("tap7", LinkType::Ethernet));
     ip("link set dev tap7 up");
     let sender = Sender::new("tap7");
@@ -29,7 +29,7 @@ fn what_the_host_sends_to_a_tap_device_is_received_and_what_is_sent_arrives() {
         assert_eq!(packet.facts(), classified(frame, frame.len(), LinkType::Ethernet));
     }
     // The other direction: what is written is what a packet socket on the device receives.
-    let mut host = open("tap7", Kind::Packet);
+    let mut host = open("tap7", SocketKind::Packet);
     let mut sink = live.sink().unwrap();
     let frames: Vec<&[u8]> = sent.iter().map(Vec::as_slice).collect();
     let done = sink.send(&frames);
@@ -42,7 +42,7 @@ fn a_tun_device_has_packets_without_a_link_header() {
     if !net::new_namespace() {
         return;
     }
-    let mut live = open("tun7", Kind::Tun);
+    let mut live = open("tun7", SocketKind::Tun);
     assert_eq!(live.link_type(), LinkType::Raw);
     ip("addr add 10.7.0.1/24 dev tun7");
     ip("link set dev tun7 up");
@@ -53,7 +53,7 @@ fn a_tun_device_has_packets_without_a_link_header() {
     assert!(received[0].bytes.ends_with(b"to nobody"));
     assert_eq!(received[0].descriptor.dst_port, 4001);
     // AF_PACKET sees the same packet.
-    let mut beside = open("tun7", Kind::Packet);
+    let mut beside = open("tun7", SocketKind::Packet);
     assert_eq!(beside.link_type(), LinkType::Raw);
     socket.send_to(b"twice", "10.7.0.2:4001").unwrap();
     let (there, here) = (all(&mut beside, 1), all(&mut live, 1));
@@ -79,7 +79,7 @@ fn what_a_slow_reader_of_a_device_loses_is_counted() {
     if !net::new_namespace() {
         return;
     }
-    let mut live = open("tap7", Kind::Tap);
+    let mut live = open("tap7", SocketKind::Tap);
     ip("link set dev tap7 txqueuelen 50 up");
     let sender = Sender::new("tap7");
     let frame = ethernet(0x0800, &ipv4(1, 100, None));
@@ -95,13 +95,13 @@ fn a_device_that_is_removed_is_reported() {
     if !net::new_namespace() {
         return;
     }
-    let mut live = open("tap7", Kind::Tap);
+    let mut live = open("tap7", SocketKind::Tap);
     ip("link set dev tap7 up");
     ip("link del dev tap7");
     let begin = std::time::Instant::now();
     loop {
         assert!(begin.elapsed() < PATIENCE);
-        if let LiveNext::Event(event) = live.next_block(Nanos(50_000_000)).unwrap()
+        if let LivePoll::Event(event) = live.next_block(Nanos(50_000_000)).unwrap()
             && event.to_string() == "tap7 is no longer there"
         {
             break;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 use weir_abi::{ARENA_BASE, Descriptor};
-use weir_netio::{Block, Live, LiveEvent, LiveNext};
+use weir_netio::{Block, LiveEvent, LivePoll, LiveSource};
 use weir_units::{Nanos, Timestamp};
 use weir_wire::{LinkType, Meta, PEEK_MAX, classify};
 
@@ -106,18 +106,18 @@ pub fn packets(block: &weir_netio::Block) -> Vec<Packet> {
 }
 
 /// The next block, which has to come.
-pub fn block(live: &mut Live) -> Block {
+pub fn block(live: &mut LiveSource) -> Block {
     loop {
         match live.next_block(Nanos(PATIENCE.as_nanos() as u64)).unwrap() {
-            LiveNext::Block(block) => return block,
-            LiveNext::Event(_) => {}
+            LivePoll::Block(block) => return block,
+            LivePoll::Event(_) => {}
             other => panic!("nothing came: {other:?}"),
         }
     }
 }
 
 /// So many packets, which have to come, and all that comes beside them until it is quiet.
-pub fn all(live: &mut Live, count: usize) -> Vec<Packet> {
+pub fn all(live: &mut LiveSource, count: usize) -> Vec<Packet> {
     let mut received = Vec::new();
     while received.len() < count {
         received.extend(packets(&block(live)));
@@ -127,12 +127,12 @@ pub fn all(live: &mut Live, count: usize) -> Vec<Packet> {
 }
 
 /// So many packets, which have to come to both of these together, and all that comes beside them.
-pub fn between(one: &mut Live, other: &mut Live, count: usize) -> [Vec<Packet>; 2] {
+pub fn between(one: &mut LiveSource, other: &mut LiveSource, count: usize) -> [Vec<Packet>; 2] {
     let (mut received, begin) = ([Vec::new(), Vec::new()], std::time::Instant::now());
     while received[0].len() + received[1].len() < count {
         assert!(begin.elapsed() < PATIENCE, "{} and {}", received[0].len(), received[1].len());
         for (received, live) in received.iter_mut().zip([&mut *one, &mut *other]) {
-            if let LiveNext::Block(block) = live.next_block(Nanos(1_000_000)).unwrap() {
+            if let LivePoll::Block(block) = live.next_block(Nanos(1_000_000)).unwrap() {
                 received.extend(packets(&block));
             }
         }
@@ -142,7 +142,7 @@ pub fn between(one: &mut Live, other: &mut Live, count: usize) -> [Vec<Packet>; 
 }
 
 /// So many events, which have to come, in words, and all that come beside them until it is quiet.
-pub fn events(live: &mut Live, count: usize) -> Vec<String> {
+pub fn events(live: &mut LiveSource, count: usize) -> Vec<String> {
     let (mut events, begin) = (Vec::new(), std::time::Instant::now());
     while events.len() < count {
         assert!(begin.elapsed() < PATIENCE, "{events:?}");
@@ -152,14 +152,14 @@ pub fn events(live: &mut Live, count: usize) -> Vec<String> {
 }
 
 /// What comes until it is quiet.
-fn rest(live: &mut Live) -> (Vec<Packet>, Vec<LiveEvent>) {
+fn rest(live: &mut LiveSource) -> (Vec<Packet>, Vec<LiveEvent>) {
     let (mut received, mut events) = (Vec::new(), Vec::new());
     loop {
         match live.next_block(SOON).unwrap() {
-            LiveNext::Block(block) => received.extend(packets(&block)),
-            LiveNext::Event(event) => events.push(event),
-            LiveNext::Quiet | LiveNext::End => return (received, events),
-            LiveNext::Full => panic!("there is no room although no block is in use"),
+            LivePoll::Block(block) => received.extend(packets(&block)),
+            LivePoll::Event(event) => events.push(event),
+            LivePoll::Quiet | LivePoll::End => return (received, events),
+            LivePoll::Full => panic!("there is no room although no block is in use"),
         }
     }
 }

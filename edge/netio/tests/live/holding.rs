@@ -3,22 +3,22 @@
 use crate::frames::{self, PATIENCE, packets, udp};
 use crate::net::{self, Sender};
 use crate::receiving::open;
-use weir_netio::{Block, Kind, Live, LiveNext, LiveOptions};
+use weir_netio::{Block, LiveOptions, LivePoll, LiveSource, SocketKind};
 use weir_units::{Bytes, Nanos};
 
 /// Takes what there is now, without waiting for more than what the kernel gathers.
-fn now(live: &mut Live, each: &mut impl FnMut(Block)) {
+fn now(live: &mut LiveSource, each: &mut impl FnMut(Block)) {
     loop {
         match live.next_block(Nanos(10_000_000)).unwrap() {
-            LiveNext::Block(block) => each(block),
-            LiveNext::Full | LiveNext::Quiet => return,
+            LivePoll::Block(block) => each(block),
+            LivePoll::Full | LivePoll::Quiet => return,
             other => panic!("{other:?}"),
         }
     }
 }
 
 /// Takes blocks until they have so many packets, which have to come.
-fn take(live: &mut Live, count: usize) -> Vec<Block> {
+fn take(live: &mut LiveSource, count: usize) -> Vec<Block> {
     let (mut blocks, mut packets) = (Vec::new(), 0);
     while packets < count {
         let block = frames::block(live);
@@ -28,13 +28,13 @@ fn take(live: &mut Live, count: usize) -> Vec<Block> {
     blocks
 }
 
-fn held_blocks_stay(kind: Kind) {
+fn held_blocks_stay(kind: SocketKind) {
     if !net::cable() {
         return;
     }
     const RING: u64 = 1 << 20;
     let mut live =
-        Live::open("b", LiveOptions { kind, ring: Bytes(RING), ..LiveOptions::default() }).unwrap();
+        LiveSource::open("b", LiveOptions { kind, ring: Bytes(RING), ..LiveOptions::default() }).unwrap();
     let sender = Sender::new("a");
     let before = net::lost("b");
     let (mut sent, mut received, mut bytes) = (0, 0, 0);
@@ -73,7 +73,7 @@ fn held_blocks_stay(kind: Kind) {
     };
     assert_eq!(received as u64, totals.received.packets);
     assert_eq!(u64::from(sent), totals.received.packets + dropped, "{totals:?}");
-    if kind == Kind::Packet {
+    if kind == SocketKind::Packet {
         // The kernel waits for the block in its way, and says so; frames are taken in any order.
         assert!(totals.drops.ring_full > 0 && totals.drops.freezes > 0, "{totals:?}");
     }
@@ -90,15 +90,15 @@ fn held_blocks_stay(kind: Kind) {
 
 #[test]
 fn blocks_of_a_ring_in_use_are_not_overwritten_and_what_is_lost_is_counted() {
-    held_blocks_stay(Kind::Packet);
+    held_blocks_stay(SocketKind::Packet);
 }
 
 #[test]
 fn frames_of_xdp_in_use_are_not_overwritten_and_what_is_lost_is_counted() {
-    held_blocks_stay(Kind::Xdp);
+    held_blocks_stay(SocketKind::Xdp);
 }
 
-fn given_back_in_any_order(kind: Kind) {
+fn given_back_in_any_order(kind: SocketKind) {
     if !net::cable() {
         return;
     }
@@ -127,12 +127,12 @@ fn given_back_in_any_order(kind: Kind) {
         let begin = std::time::Instant::now();
         while received < (portion + 1) * 100 {
             match live.next_block(Nanos(10_000_000)).unwrap() {
-                LiveNext::Block(block) => {
+                LivePoll::Block(block) => {
                     received += block.len() as u32;
                     give.send(block).unwrap();
                 }
                 // Blocks come back when the keeper has its turn.
-                LiveNext::Full | LiveNext::Quiet => {
+                LivePoll::Full | LivePoll::Quiet => {
                     assert!(begin.elapsed() < PATIENCE, "{received}: {:?}", live.totals());
                     std::thread::yield_now();
                 }
@@ -147,12 +147,12 @@ fn given_back_in_any_order(kind: Kind) {
 
 #[test]
 fn blocks_of_a_ring_are_given_back_in_any_order_and_on_any_thread() {
-    given_back_in_any_order(Kind::Packet);
+    given_back_in_any_order(SocketKind::Packet);
 }
 
 #[test]
 fn frames_of_xdp_are_given_back_in_any_order_and_on_any_thread() {
-    given_back_in_any_order(Kind::Xdp);
+    given_back_in_any_order(SocketKind::Xdp);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn many_blocks_of_few_packets_can_be_in_use() {
     if !net::cable() {
         return;
     }
-    let mut live = open("b", Kind::Xdp);
+    let mut live = open("b", SocketKind::Xdp);
     let sender = Sender::new("a");
     let mut held = Vec::new();
     // A block for each packet: what lags is limited by memory, and not by the number of blocks.

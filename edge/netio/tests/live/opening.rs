@@ -2,19 +2,19 @@
 
 use crate::net;
 use crate::receiving::open;
-use weir_netio::{Kind, Live, LiveOptions, Sink};
+use weir_netio::{LiveOptions, LiveSink, LiveSource, SocketKind};
 use weir_units::Bytes;
 
 fn sent<T: Send>() {}
 
 #[test]
 fn sources_and_sinks_can_cross_threads() {
-    sent::<Live>();
-    sent::<Sink>();
+    sent::<LiveSource>();
+    sent::<LiveSink>();
 }
 
-fn refused(interface: &str, kind: Kind) -> String {
-    Live::open(interface, LiveOptions { kind, ring: Bytes(1 << 20), ..LiveOptions::default() })
+fn refused(interface: &str, kind: SocketKind) -> String {
+    LiveSource::open(interface, LiveOptions { kind, ring: Bytes(1 << 20), ..LiveOptions::default() })
         .unwrap_err()
         .to_string()
 }
@@ -24,11 +24,11 @@ fn an_unknown_name_is_answered_with_those_there_are() {
     if !net::cable() {
         return;
     }
-    for kind in [Kind::Auto, Kind::Packet, Kind::Xdp] {
+    for kind in [SocketKind::Auto, SocketKind::Packet, SocketKind::Xdp] {
         let message = refused("eth9\n", kind);
         assert_eq!(message, "there is no interface `eth9\\n`; there are: lo, b, a");
     }
-    assert!(Sink::open("eth9", Kind::Packet).unwrap_err().to_string().contains("there are: lo"));
+    assert!(LiveSink::open("eth9", SocketKind::Packet).unwrap_err().to_string().contains("there are: lo"));
 }
 
 #[test]
@@ -36,16 +36,17 @@ fn a_queue_that_is_in_use_or_not_there_is_named() {
     if !net::cable() {
         return;
     }
-    let first = open("b", Kind::Xdp);
-    let message = refused("b", Kind::Xdp);
+    let first = open("b", SocketKind::Xdp);
+    let message = refused("b", SocketKind::Xdp);
     assert!(message.starts_with("b: the queue for AF_XDP is in use"), "{message}");
     drop(first);
-    drop(open("b", Kind::Xdp));
-    let options = LiveOptions { kind: Kind::Xdp, queue: 63, ring: Bytes(1 << 20), ..LiveOptions::default() };
-    let message = Live::open("b", options).unwrap_err().to_string();
+    drop(open("b", SocketKind::Xdp));
+    let options =
+        LiveOptions { kind: SocketKind::Xdp, queue: 63, ring: Bytes(1 << 20), ..LiveOptions::default() };
+    let message = LiveSource::open("b", options).unwrap_err().to_string();
     assert!(message.contains("ethtool -l"), "{message}");
     let options = LiveOptions { queue: 0, zero_copy: true, ..options };
-    let message = Live::open("b", options).unwrap_err().to_string();
+    let message = LiveSource::open("b", options).unwrap_err().to_string();
     assert!(message.contains("zero copy") && message.contains("leave zero copy out"), "{message}");
 }
 
@@ -55,7 +56,7 @@ fn hardware_time_stamps_are_refused_where_there_are_none() {
         return;
     }
     let options = LiveOptions { hardware_time: true, ring: Bytes(1 << 20), ..LiveOptions::default() };
-    let message = Live::open("b", options).unwrap_err().to_string();
+    let message = LiveSource::open("b", options).unwrap_err().to_string();
     assert!(message.contains("use the kernel's time stamps"), "{message}");
 }
 
@@ -67,10 +68,12 @@ fn without_the_capability_it_says_which() {
     // SAFETY: integers only. The capabilities of this thread alone are dropped: it has no other user in the end.
     let done = unsafe { libc::syscall(libc::SYS_setresuid, -1, 65534, -1) };
     assert_eq!(done, 0);
-    for (kind, capability) in
-        [(Kind::Packet, "cap_net_raw"), (Kind::Xdp, "cap_net_raw"), (Kind::Tap, "cap_net_admin")]
-    {
-        let message = refused(if kind == Kind::Tap { "tap9" } else { "b" }, kind);
+    for (kind, capability) in [
+        (SocketKind::Packet, "cap_net_raw"),
+        (SocketKind::Xdp, "cap_net_raw"),
+        (SocketKind::Tap, "cap_net_admin"),
+    ] {
+        let message = refused(if kind == SocketKind::Tap { "tap9" } else { "b" }, kind);
         assert!(message.contains(capability) && message.contains("setcap"), "{message}");
     }
 }
@@ -82,9 +85,9 @@ fn count(of: &str) -> usize {
     }
 }
 
-fn opened_and_closed(interface: &str, kind: Kind, times: usize) {
+fn opened_and_closed(interface: &str, kind: SocketKind, times: usize) {
     let options = LiveOptions { kind, ring: Bytes(256 << 10), ..LiveOptions::default() };
-    (0..times).for_each(|_| drop(Live::open(interface, options).unwrap()));
+    (0..times).for_each(|_| drop(LiveSource::open(interface, options).unwrap()));
 }
 
 #[test]
@@ -93,16 +96,16 @@ fn many_sources_that_come_and_go_leave_nothing_behind() {
         return;
     }
     // What is made only once.
-    opened_and_closed("b", Kind::Packet, 1);
-    opened_and_closed("b", Kind::Xdp, 1);
+    opened_and_closed("b", SocketKind::Packet, 1);
+    opened_and_closed("b", SocketKind::Xdp, 1);
     let before = ["fds", "maps"].map(count);
     // Each time the kernel waits for all processors, so several at once are faster.
     std::thread::scope(|scope| {
         for _ in 0..25 {
-            scope.spawn(|| opened_and_closed("a", Kind::Packet, 40));
+            scope.spawn(|| opened_and_closed("a", SocketKind::Packet, 40));
         }
-        scope.spawn(|| opened_and_closed("b", Kind::Xdp, 40));
-        scope.spawn(|| (0..50).for_each(|i| opened_and_closed(&format!("tap{i}"), Kind::Tap, 2)));
+        scope.spawn(|| opened_and_closed("b", SocketKind::Xdp, 40));
+        scope.spawn(|| (0..50).for_each(|i| opened_and_closed(&format!("tap{i}"), SocketKind::Tap, 2)));
     });
     // Other tests run beside this one, so it looks for growth that they cannot cause.
     let after = ["fds", "maps"].map(count);

@@ -4,7 +4,7 @@
 use crate::net;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use weir_netio::{Kind, Live, LiveNext, LiveOptions, Sink};
+use weir_netio::{LiveOptions, LivePoll, LiveSink, LiveSource, SocketKind};
 use weir_units::Nanos;
 
 /// Processor time of this thread.
@@ -22,17 +22,18 @@ fn used() -> Duration {
 #[ignore = "it measures for some seconds"]
 fn rates() {
     for (out, into) in [
-        (Kind::Packet, Kind::Packet),
-        (Kind::Packet, Kind::Xdp),
-        (Kind::Xdp, Kind::Packet),
-        (Kind::Xdp, Kind::Xdp),
+        (SocketKind::Packet, SocketKind::Packet),
+        (SocketKind::Packet, SocketKind::Xdp),
+        (SocketKind::Xdp, SocketKind::Packet),
+        (SocketKind::Xdp, SocketKind::Xdp),
     ] {
         for (len, wait) in [(64, 20), (1514, 20), (64, 0)] {
             if !net::cable() {
                 return;
             }
-            let mut live = Live::open("b", LiveOptions { kind: into, ..LiveOptions::default() }).unwrap();
-            let mut sink = Sink::open("a", out).unwrap();
+            let mut live =
+                LiveSource::open("b", LiveOptions { kind: into, ..LiveOptions::default() }).unwrap();
+            let mut sink = LiveSink::open("a", out).unwrap();
             let stop = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 let sender = scope.spawn(|| {
@@ -45,7 +46,7 @@ fn rates() {
                 });
                 let (begin, before) = (Instant::now(), used());
                 while begin.elapsed() < Duration::from_secs(1) {
-                    if let LiveNext::Block(block) = live.next_block(Nanos(wait * 1_000_000)).unwrap() {
+                    if let LivePoll::Block(block) = live.next_block(Nanos(wait * 1_000_000)).unwrap() {
                         std::hint::black_box(&block);
                     }
                 }

@@ -5,16 +5,16 @@ use crate::net::{self, Sender, ip};
 use std::collections::HashSet;
 use std::os::fd::AsRawFd;
 use weir_abi::{ARENA_BASE, flag};
-use weir_netio::{Direction, Kind, Live, LiveNext, LiveOptions};
+use weir_netio::{Direction, LiveOptions, LivePoll, LiveSource, SocketKind};
 use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
 
 /// A source on `interface` with little memory, so that it is quickly made.
-pub fn open(interface: &str, kind: Kind) -> Live {
-    Live::open(interface, LiveOptions { kind, ring: Bytes(4 << 20), ..LiveOptions::default() }).unwrap()
+pub fn open(interface: &str, kind: SocketKind) -> LiveSource {
+    LiveSource::open(interface, LiveOptions { kind, ring: Bytes(4 << 20), ..LiveOptions::default() }).unwrap()
 }
 
-fn all_packets_arrive(kind: Kind) {
+fn all_packets_arrive(kind: SocketKind) {
     if !net::cable() {
         return;
     }
@@ -48,15 +48,15 @@ fn all_packets_arrive(kind: Kind) {
 
 #[test]
 fn all_packets_arrive_with_identical_bytes_and_true_descriptors_by_af_packet() {
-    all_packets_arrive(Kind::Packet);
+    all_packets_arrive(SocketKind::Packet);
 }
 
 #[test]
 fn all_packets_arrive_with_identical_bytes_and_true_descriptors_by_af_xdp() {
-    all_packets_arrive(Kind::Xdp);
+    all_packets_arrive(SocketKind::Xdp);
 }
 
-fn the_window_is_mapped_again(kind: Kind) {
+fn the_window_is_mapped_again(kind: SocketKind) {
     if !net::cable() {
         return;
     }
@@ -86,7 +86,7 @@ fn the_window_is_mapped_again(kind: Kind) {
     // SAFETY: inside the mapping; the block keeps the bytes as they are.
     let seen = unsafe { std::slice::from_raw_parts(at.cast::<u8>().add(from), frame.len()) };
     assert_eq!(seen, frame);
-    if kind == Kind::Xdp {
+    if kind == SocketKind::Xdp {
         // SAFETY: only tried.
         let done = unsafe { libc::mprotect(at, len, libc::PROT_READ | libc::PROT_WRITE) };
         assert_ne!(done, 0, "a sealed file could be made writable");
@@ -101,22 +101,22 @@ fn the_window_is_mapped_again(kind: Kind) {
 
 #[test]
 fn a_ring_of_the_kernel_is_a_window_as_any_other() {
-    the_window_is_mapped_again(Kind::Packet);
+    the_window_is_mapped_again(SocketKind::Packet);
 }
 
 #[test]
 fn memory_of_xdp_is_a_window_that_nobody_else_can_write() {
-    the_window_is_mapped_again(Kind::Xdp);
+    the_window_is_mapped_again(SocketKind::Xdp);
 }
 
 #[test]
 fn what_is_beyond_the_snapshot_length_is_cut_and_its_length_is_known() {
-    for kind in [Kind::Packet, Kind::Xdp] {
+    for kind in [SocketKind::Packet, SocketKind::Xdp] {
         if !net::cable() {
             return;
         }
         let options = LiveOptions { kind, snap_len: 96, ring: Bytes(4 << 20), ..LiveOptions::default() };
-        let mut live = Live::open("b", options).unwrap();
+        let mut live = LiveSource::open("b", options).unwrap();
         let sender = Sender::new("a");
         let tagged = [&[0, 9, 8, 0][..], &frames::ipv4(1, 500, None)].concat();
         let sent = [frames::ethernet(0x8100, &tagged), udp(300), frames::ethernet(0x0800, &[])];
@@ -141,7 +141,7 @@ fn what_the_host_sends_is_seen_or_not_as_one_likes_and_loopback_packets_once() {
     for (direction, wanted) in [(Direction::Both, 2), (Direction::Incoming, 1)] {
         let options = LiveOptions { direction, ring: Bytes(1 << 20), ..LiveOptions::default() };
         let (mut cable, mut loopback) =
-            (Live::open("b", options).unwrap(), Live::open("lo", options).unwrap());
+            (LiveSource::open("b", options).unwrap(), LiveSource::open("lo", options).unwrap());
         Sender::new("a").send(&udp(1));
         Sender::new("b").send(&udp(2));
         assert_eq!(all(&mut cable, wanted).len(), wanted, "{direction:?}");
@@ -159,7 +159,7 @@ fn two_sources_of_a_group_share_packets_by_flow() {
         return;
     }
     let options = LiveOptions { fanout: Some(77), ring: Bytes(4 << 20), ..LiveOptions::default() };
-    let [mut one, mut other] = [(); 2].map(|()| Live::open("b", options).unwrap());
+    let [mut one, mut other] = [(); 2].map(|()| LiveSource::open("b", options).unwrap());
     let sender = Sender::new("a");
     for number in 0..400 {
         // 20 packets of each of 20 flows.
@@ -176,7 +176,7 @@ fn two_sources_of_a_group_share_packets_by_flow() {
 
 #[test]
 fn busy_polling_finds_packets_without_waiting() {
-    for kind in [Kind::Packet, Kind::Xdp] {
+    for kind in [SocketKind::Packet, SocketKind::Xdp] {
         if !net::cable() {
             return;
         }
@@ -185,7 +185,7 @@ fn busy_polling_finds_packets_without_waiting() {
         (0..50).for_each(|number| sender.send(&udp(number)));
         let (mut received, begin) = (0, std::time::Instant::now());
         while received < 50 && begin.elapsed() < PATIENCE {
-            if let LiveNext::Block(block) = live.next_block(Nanos(0)).unwrap() {
+            if let LivePoll::Block(block) = live.next_block(Nanos(0)).unwrap() {
                 received += block.len();
             }
         }
@@ -203,9 +203,9 @@ fn sources_on_several_queues_of_xdp_share_a_program_and_have_all_packets_between
     ip("link set dev a up");
     ip("link set dev b up");
     net::settle();
-    let options = LiveOptions { kind: Kind::Xdp, ring: Bytes(1 << 20), ..LiveOptions::default() };
-    let mut first = Live::open("b", options).unwrap();
-    let mut second = Live::open("b", LiveOptions { queue: 1, number: 1, ..options }).unwrap();
+    let options = LiveOptions { kind: SocketKind::Xdp, ring: Bytes(1 << 20), ..LiveOptions::default() };
+    let mut first = LiveSource::open("b", options).unwrap();
+    let mut second = LiveSource::open("b", LiveOptions { queue: 1, number: 1, ..options }).unwrap();
     let sender = Sender::new("a");
     (0..200).for_each(|number| sender.send(&udp(number)));
     let received = frames::between(&mut first, &mut second, 200);
@@ -219,7 +219,7 @@ fn sources_on_several_queues_of_xdp_share_a_program_and_have_all_packets_between
     assert!(bytes == sent, "{} packets", bytes.len());
     // The program stays for the other one, and packets of a queue without a source go to the host.
     drop(first);
-    let mut host = open("b", Kind::Packet);
+    let mut host = open("b", SocketKind::Packet);
     (0..200).for_each(|number| sender.send(&udp(number)));
     assert_eq!(frames::between(&mut second, &mut host, 200).concat().len(), 200);
 }

@@ -3,7 +3,7 @@
 use crate::frames::{all, block, udp};
 use crate::net::{self, Sender, ip};
 use crate::receiving::open;
-use weir_netio::{Kind, Loss, Sink};
+use weir_netio::{LiveSink, Loss, SocketKind};
 
 fn as_slices(frames: &[Vec<u8>]) -> Vec<&[u8]> {
     frames.iter().map(Vec::as_slice).collect()
@@ -11,12 +11,16 @@ fn as_slices(frames: &[Vec<u8>]) -> Vec<&[u8]> {
 
 #[test]
 fn what_is_sent_arrives_as_it_was() {
-    for (out, into) in [(Kind::Packet, Kind::Packet), (Kind::Xdp, Kind::Packet), (Kind::Xdp, Kind::Xdp)] {
+    for (out, into) in [
+        (SocketKind::Packet, SocketKind::Packet),
+        (SocketKind::Xdp, SocketKind::Packet),
+        (SocketKind::Xdp, SocketKind::Xdp),
+    ] {
         if !net::cable() {
             return;
         }
         let mut live = open("b", into);
-        let mut sink = Sink::open("a", out).unwrap();
+        let mut sink = LiveSink::open("a", out).unwrap();
         let sent: Vec<Vec<u8>> = (0..2000).map(udp).collect();
         let mut received = Vec::new();
         for portion in sent.chunks(100) {
@@ -42,15 +46,15 @@ fn what_is_sent_arrives_as_it_was() {
 
 #[test]
 fn packets_of_a_block_are_forwarded_from_where_they_lie() {
-    for kind in [Kind::Packet, Kind::Xdp] {
+    for kind in [SocketKind::Packet, SocketKind::Xdp] {
         if !net::cable() {
             return;
         }
         ip("link add name c type veth peer name d");
         ip("link set dev c up");
         ip("link set dev d up");
-        let (mut live, mut end) = (open("b", kind), open("d", Kind::Packet));
-        let mut sink = Sink::open("c", kind).unwrap();
+        let (mut live, mut end) = (open("b", kind), open("d", SocketKind::Packet));
+        let mut sink = LiveSink::open("c", kind).unwrap();
         let sender = Sender::new("a");
         (0..40).for_each(|number| sender.send(&udp(number)));
         let mut forwarded = 0;
@@ -75,8 +79,8 @@ fn what_cannot_be_sent_is_counted_by_cause_and_the_rest_goes() {
     if !net::cable() {
         return;
     }
-    let mut live = open("b", Kind::Packet);
-    let mut sink = Sink::open("a", Kind::Packet).unwrap();
+    let mut live = open("b", SocketKind::Packet);
+    let mut sink = LiveSink::open("a", SocketKind::Packet).unwrap();
     let (good, long, short) = (udp(1), vec![7u8; 1600], vec![1u8; 5]);
     let mut lost = Vec::new();
     let done =
@@ -106,8 +110,8 @@ fn packets_that_were_cut_are_not_forwarded() {
         return;
     }
     let options = weir_netio::LiveOptions { snap_len: 100, ..Default::default() };
-    let mut live = weir_netio::Live::open("b", options).unwrap();
-    let mut sink = Sink::open("b", Kind::Packet).unwrap();
+    let mut live = weir_netio::LiveSource::open("b", options).unwrap();
+    let mut sink = LiveSink::open("b", SocketKind::Packet).unwrap();
     let sender = Sender::new("a");
     // Until both are in one block: time may pass between the two.
     let block = loop {
@@ -128,11 +132,11 @@ fn an_xdp_source_has_one_way_out_by_the_same_queue() {
     if !net::cable() {
         return;
     }
-    let mut live = open("b", Kind::Xdp);
+    let mut live = open("b", SocketKind::Xdp);
     let mut sink = live.sink().unwrap();
-    assert_eq!(sink.kind(), Kind::Xdp);
+    assert_eq!(sink.kind(), SocketKind::Xdp);
     assert!(live.sink().unwrap_err().to_string().contains("in use"));
-    let mut other = open("a", Kind::Packet);
+    let mut other = open("a", SocketKind::Packet);
     assert_eq!(sink.send(&[&udp(5), &vec![0; 5000], &udp(6)]).sent, 2);
     let there: Vec<Vec<u8>> = all(&mut other, 2).into_iter().map(|packet| packet.bytes).collect();
     assert_eq!(there, [udp(5), udp(6)]);

@@ -1,8 +1,8 @@
 //! One process: from the spawner's clone(2) to the program that it executes.
 
-use super::Role;
+use super::ProcessRole;
 use super::group::TASKS_MAX;
-use super::line::{Failed, Step};
+use super::line::{Failed, SpawnStep};
 use crate::child::set_limits;
 use crate::companion::close_what_is_inherited;
 use crate::launch::{Allotment, Streams};
@@ -57,7 +57,7 @@ impl Mode {
 
 /// The program and settings from which each process is started.
 #[derive(Debug)]
-pub(super) struct Origin {
+pub(super) struct SpawnTemplate {
     /// This program.
     program: OwnedFd,
     nothing: OwnedFd,
@@ -69,8 +69,8 @@ pub(super) struct Origin {
 
 /// One process to be started.
 #[derive(Debug)]
-pub(super) struct Plan<'a> {
-    pub(super) role: Role,
+pub(super) struct ForkPlan<'a> {
+    pub(super) role: ProcessRole,
     pub(super) mode: Mode,
     pub(super) allotment: Allotment,
     pub(super) streams: &'a Streams,
@@ -108,11 +108,11 @@ pub(super) struct NotForked {
 
 impl From<io::Error> for NotForked {
     fn from(error: io::Error) -> Self {
-        Self { why: Failed { step: Step::Process, error }, dead: None }
+        Self { why: Failed { step: SpawnStep::Process, error }, dead: None }
     }
 }
 
-impl Origin {
+impl SpawnTemplate {
     pub(super) fn new(key: Option<&Path>) -> io::Result<Self> {
         use std::os::unix::ffi::OsStrExt;
         use std::os::unix::fs::OpenOptionsExt;
@@ -128,12 +128,12 @@ impl Origin {
     ///
     /// # Errors
     /// The system refuses one of the steps, the process ends before it executes its program, or it takes too long.
-    pub(super) fn fork(&self, plan: &Plan<'_>) -> Result<Forked, NotForked> {
+    pub(super) fn fork(&self, plan: &ForkPlan<'_>) -> Result<Forked, NotForked> {
         let (mut result, told) = io::pipe()?;
         let (go, mut mapped) = io::pipe()?;
         let text = |text: &str| CString::new(text).map_err(io::Error::from);
         let argument = text(plan.role.argument())?;
-        let key = self.key.as_ref().filter(|_| plan.role == Role::KeyAgent);
+        let key = self.key.as_ref().filter(|_| plan.role == ProcessRole::KeyAgent);
         let arguments =
             [c"weir".as_ptr(), argument.as_ptr(), key.map_or(ptr::null(), |key| key.as_ptr()), ptr::null()];
         let variable = if plan.mode == Mode::None { ptr::null() } else { root::NAMESPACES.as_ptr() };
@@ -161,7 +161,7 @@ impl Origin {
             Mode::OwnUser => own_user(&forked, plan.user).and_then(|()| mapped.write_all(&[1])),
             _ => Ok(()),
         };
-        let ready = ready.map_err(|error| Failed { step: Step::User, error });
+        let ready = ready.map_err(|error| Failed { step: SpawnStep::User, error });
         match ready.and_then(|()| begun(&mut result, plan.within)) {
             Ok(()) => Ok(forked),
             Err(why) => {
@@ -174,7 +174,7 @@ impl Origin {
 
 /// Waits until a process executes its program. It says so beforehand, and the kernel closes its end of the pipe then, as it does where the process ends.
 fn begun(result: &mut PipeReader, within: Duration) -> Result<(), Failed> {
-    let failed = |error| Failed { step: Step::Program, error };
+    let failed = |error| Failed { step: SpawnStep::Program, error };
     let until = Instant::now() + within;
     let mut said = Vec::new();
     loop {
@@ -209,7 +209,7 @@ impl Said {
     /// All steps are done, and the program is executed next.
     const BEGINS: [u8; Self::BYTES] = [0; Self::BYTES];
 
-    fn of(step: Step, error: &io::Error) -> [u8; Self::BYTES] {
+    fn of(step: SpawnStep, error: &io::Error) -> [u8; Self::BYTES] {
         let [a, b, c, d] = error.raw_os_error().unwrap_or(libc::EINVAL).to_le_bytes();
         [step.number(), a, b, c, d]
     }
@@ -217,7 +217,7 @@ impl Said {
     fn read(said: &[u8; Self::BYTES]) -> Failed {
         let [step, error @ ..] = *said;
         let error = io::Error::from_raw_os_error(i32::from_le_bytes(error));
-        Failed { step: Step::of_number(step).unwrap_or(Step::Program), error }
+        Failed { step: SpawnStep::of_number(step).unwrap_or(SpawnStep::Program), error }
     }
 }
 
@@ -340,8 +340,8 @@ struct Prepared {
 impl Prepared {
     /// Executes the program, or tells why not.
     fn run(&self) -> ! {
-        let done = self.enter().map_err(|error| (Step::User, error));
-        let done = done.and_then(|()| self.settle().map_err(|error| (Step::Program, error)));
+        let done = self.enter().map_err(|error| (SpawnStep::User, error));
+        let done = done.and_then(|()| self.settle().map_err(|error| (SpawnStep::Program, error)));
         let said = match done {
             Ok(()) => {
                 self.tell(Said::BEGINS);
@@ -358,7 +358,7 @@ impl Prepared {
                         flags,
                     )
                 };
-                Said::of(Step::Program, &io::Error::last_os_error())
+                Said::of(SpawnStep::Program, &io::Error::last_os_error())
             }
             Err((step, error)) => Said::of(step, &error),
         };
@@ -495,17 +495,17 @@ mod tests {
     fn a_process_that_ends_before_its_program_begins_is_told_from_one_whose_program_has_begun() {
         told(&[&Said::BEGINS]).unwrap();
         let died = told(&[]).unwrap_err();
-        assert_eq!((died.step, died.error.kind()), (Step::Program, ErrorKind::UnexpectedEof));
+        assert_eq!((died.step, died.error.kind()), (SpawnStep::Program, ErrorKind::UnexpectedEof));
         let refused = io::Error::from_raw_os_error(libc::ENOMEM);
         for (said, step) in [
-            (vec![&Said::of(Step::User, &refused)[..]], Step::User),
-            (vec![&Said::BEGINS[..], &Said::of(Step::Program, &refused)], Step::Program),
+            (vec![&Said::of(SpawnStep::User, &refused)[..]], SpawnStep::User),
+            (vec![&Said::BEGINS[..], &Said::of(SpawnStep::Program, &refused)], SpawnStep::Program),
         ] {
             let failed = told(&said).unwrap_err();
             assert_eq!((failed.step, failed.error.raw_os_error()), (step, Some(libc::ENOMEM)));
         }
         for nonsense in [&[0; 4][..], &[0; 11], &[9; 20]] {
-            assert_eq!(told(&[nonsense]).unwrap_err().step, Step::Program, "{nonsense:?}");
+            assert_eq!(told(&[nonsense]).unwrap_err().step, SpawnStep::Program, "{nonsense:?}");
         }
     }
 
@@ -513,7 +513,7 @@ mod tests {
     fn a_process_that_does_not_come_to_its_program_is_waited_for_no_longer_than_it_may_take() {
         let (mut result, told) = io::pipe().unwrap();
         let late = begun(&mut result, Duration::from_millis(20)).unwrap_err();
-        assert_eq!((late.step, late.error.kind()), (Step::Program, ErrorKind::TimedOut));
+        assert_eq!((late.step, late.error.kind()), (SpawnStep::Program, ErrorKind::TimedOut));
         drop(told);
     }
 }

@@ -3,7 +3,7 @@
 //! A request that times out leaves its answer owed. The node asks for nothing more until that answer has come, and ends the process that it names: nothing uses it.
 //! So no answer is taken for that to another request, and a failed request costs the line nothing.
 
-use super::Role;
+use super::ProcessRole;
 use crate::launch::{Allotment, Child};
 use crate::{Isolation, descriptors};
 use std::io::{self, ErrorKind};
@@ -19,7 +19,7 @@ const STARTED: u8 = 0;
 
 /// The step of a start that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum SpawnStep {
     /// The request is read.
     Request,
     /// A number is chosen.
@@ -34,7 +34,7 @@ pub(super) enum Step {
     Program,
 }
 
-impl Step {
+impl SpawnStep {
     const ALL: [Self; 6] =
         [Self::Request, Self::Number, Self::Group, Self::Process, Self::User, Self::Program];
 
@@ -50,12 +50,12 @@ impl Step {
 
 /// A request for a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Request {
-    pub(super) role: Role,
+pub(super) struct SpawnRequest {
+    pub(super) role: ProcessRole,
     pub(super) allotment: Allotment,
 }
 
-impl Request {
+impl SpawnRequest {
     pub(super) fn write(&self, number: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(REQUEST_BYTES);
         bytes.extend(number.to_le_bytes());
@@ -69,7 +69,7 @@ impl Request {
         let Some((number, rest)) = bytes.split_first_chunk() else { return (0, None) };
         let read = || {
             let (role, allotment) = rest.split_first()?;
-            Some(Self { role: Role::of_number(*role)?, allotment: Allotment::read(allotment)? })
+            Some(Self { role: ProcessRole::of_number(*role)?, allotment: Allotment::read(allotment)? })
         };
         (u64::from_le_bytes(*number), read())
     }
@@ -85,13 +85,13 @@ pub(super) struct Started {
 /// A process that was not started.
 #[derive(Debug)]
 pub(super) struct Failed {
-    pub(super) step: Step,
+    pub(super) step: SpawnStep,
     pub(super) error: io::Error,
 }
 
 /// The answer to a request.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct SpawnReply {
     /// The number of the request; 0 for what a spawner says when it begins.
     pub(super) number: u64,
     pub(super) outcome: Result<Started, Failed>,
@@ -99,7 +99,7 @@ pub(super) struct Answer {
     pub(super) dead: Option<u32>,
 }
 
-impl Answer {
+impl SpawnReply {
     pub(super) fn write(&self) -> [u8; ANSWER_BYTES] {
         let (kind, walls, value) = match &self.outcome {
             Ok(Started { id, isolation }) => (STARTED, isolation.bits(), *id),
@@ -129,7 +129,7 @@ impl Answer {
             STARTED => Ok(Started { id: value, isolation: Isolation::from_bits(*walls) }),
             kind => {
                 let error = io::Error::from_raw_os_error(value.cast_signed());
-                Err(Failed { step: Step::of_number(kind)?, error })
+                Err(Failed { step: SpawnStep::of_number(kind)?, error })
             }
         };
         Some(Self { number: u64::from_le_bytes(*number), outcome, dead: (dead > 0).then_some(dead) })
@@ -138,7 +138,7 @@ impl Answer {
 
 /// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum LineError {
+pub(super) enum SpawnerChannelError {
     /// The spawner has closed its end.
     #[error("it has ended")]
     Gone,
@@ -155,7 +155,7 @@ pub(super) enum LineError {
 
 /// The node's end of the line.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct SpawnerChannel {
     socket: OwnedFd,
     /// The number of the last request that was sent.
     number: u64,
@@ -163,25 +163,25 @@ pub(super) struct Line {
     is_owed: bool,
 }
 
-impl Line {
+impl SpawnerChannel {
     /// The line to a spawner that has yet to say that it has begun.
     pub(super) fn new(socket: OwnedFd) -> Self {
         Self { socket, number: 0, is_owed: true }
     }
 
     /// Waits for the beginning: the walls that there can be.
-    pub(super) fn begin(&mut self, within: Duration) -> Result<Result<Started, Failed>, LineError> {
+    pub(super) fn begin(&mut self, within: Duration) -> Result<Result<Started, Failed>, SpawnerChannelError> {
         self.hear(within)
     }
 
     /// Sends a request with these descriptors, and waits for its answer. An answer that is owed from before is waited for first, for as long as `late`.
     pub(super) fn ask(
         &mut self,
-        request: &Request,
+        request: &SpawnRequest,
         given: &[BorrowedFd<'_>],
         within: Duration,
         late: Duration,
-    ) -> Result<Result<Started, Failed>, LineError> {
+    ) -> Result<Result<Started, Failed>, SpawnerChannelError> {
         if self.is_owed
             && let Ok(Started { id, .. }) = self.hear(late)?
         {
@@ -190,7 +190,7 @@ impl Line {
         let number = self.number + 1;
         // What fails here was not sent: a message is sent as a whole.
         match descriptors::send_now(self.socket.as_fd(), &request.write(number), given) {
-            Err(error) if is_end(&error) => return Err(LineError::Gone),
+            Err(error) if is_end(&error) => return Err(SpawnerChannelError::Gone),
             sent => sent?,
         }
         (self.number, self.is_owed) = (number, true);
@@ -198,22 +198,22 @@ impl Line {
     }
 
     /// Waits for the answer that is owed.
-    fn hear(&mut self, within: Duration) -> Result<Result<Started, Failed>, LineError> {
+    fn hear(&mut self, within: Duration) -> Result<Result<Started, Failed>, SpawnerChannelError> {
         let until = Instant::now() + within;
         loop {
             wait_for(self.socket.as_fd(), until.saturating_duration_since(Instant::now()))?;
             // One more byte, for which an answer is refused. Descriptors that come with it are closed.
             let mut bytes = [0; ANSWER_BYTES + 1];
             let len = match descriptors::receive(self.socket.as_fd(), &mut bytes) {
-                Ok((0, _)) => return Err(LineError::Gone),
+                Ok((0, _)) => return Err(SpawnerChannelError::Gone),
                 Ok((len, _)) => len,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if is_end(&error) => return Err(LineError::Gone),
+                Err(error) if is_end(&error) => return Err(SpawnerChannelError::Gone),
                 Err(error) => return Err(error.into()),
             };
-            let Some(answer) = bytes.get(..len).and_then(Answer::read) else {
+            let Some(answer) = bytes.get(..len).and_then(SpawnReply::read) else {
                 self.close();
-                return Err(LineError::Nonsense);
+                return Err(SpawnerChannelError::Nonsense);
             };
             answer.dead.into_iter().for_each(end);
             if answer.number == self.number {
@@ -224,7 +224,7 @@ impl Line {
             match answer.outcome {
                 _ if answer.number > self.number => {
                     self.close();
-                    return Err(LineError::Nonsense);
+                    return Err(SpawnerChannelError::Nonsense);
                 }
                 Ok(Started { id, .. }) => end(id),
                 Err(_) => {}
@@ -264,7 +264,7 @@ pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Waits until there is something to read.
-fn wait_for(socket: BorrowedFd<'_>, within: Duration) -> Result<(), LineError> {
+fn wait_for(socket: BorrowedFd<'_>, within: Duration) -> Result<(), SpawnerChannelError> {
     let until = Instant::now() + within;
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -272,7 +272,7 @@ fn wait_for(socket: BorrowedFd<'_>, within: Duration) -> Result<(), LineError> {
         let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: the pointer is to one live entry.
         match unsafe { libc::poll(&raw mut poll, 1, milliseconds) } {
-            0 => return Err(LineError::Late),
+            0 => return Err(SpawnerChannelError::Late),
             1.. => return Ok(()),
             _ => {
                 let error = io::Error::last_os_error();
@@ -295,22 +295,22 @@ mod tests {
     const SOON: Duration = Duration::from_millis(50);
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    fn request(role: Role, addresses: u64) -> Request {
+    fn request(role: ProcessRole, addresses: u64) -> SpawnRequest {
         let cores = [0; CORE_WORDS];
         let allotment = Allotment { processor: 1, addresses, memory: 3, nice: 4, descriptors: 5, cores };
-        Request { role, allotment }
+        SpawnRequest { role, allotment }
     }
 
     /// The spawner's end: it takes one request, with its number.
-    fn take(theirs: &OwnedFd) -> (u64, Request, Vec<OwnedFd>) {
+    fn take(theirs: &OwnedFd) -> (u64, SpawnRequest, Vec<OwnedFd>) {
         let mut bytes = [0; REQUEST_BYTES + 1];
         let (len, given) = descriptors::receive(theirs.as_fd(), &mut bytes).unwrap();
-        let (number, request) = Request::read(&bytes[..len]);
+        let (number, request) = SpawnRequest::read(&bytes[..len]);
         (number, request.unwrap(), given)
     }
 
     fn say(theirs: &OwnedFd, number: u64, outcome: Result<Started, Failed>, given: &[BorrowedFd<'_>]) {
-        let answer = Answer { number, outcome, dead: None };
+        let answer = SpawnReply { number, outcome, dead: None };
         descriptors::send(theirs.as_fd(), &answer.write(), given).unwrap();
     }
 
@@ -319,9 +319,9 @@ mod tests {
     }
 
     /// A line whose spawner has begun.
-    fn line() -> (Line, OwnedFd) {
+    fn line() -> (SpawnerChannel, OwnedFd) {
         let (ours, theirs) = pair().unwrap();
-        let mut line = Line::new(ours);
+        let mut line = SpawnerChannel::new(ours);
         say(&theirs, 0, started(0), &[]);
         assert_eq!(line.begin(PATIENCE).unwrap().unwrap().isolation, Isolation::NAMESPACES);
         (line, theirs)
@@ -329,45 +329,45 @@ mod tests {
 
     #[test]
     fn a_request_names_a_role_and_numbers_and_nothing_else() {
-        let asked = request(Role::Compiler, 1 << 40);
-        assert_eq!(Request::read(&asked.write(7)), (7, Some(asked)));
+        let asked = request(ProcessRole::Compiler, 1 << 40);
+        assert_eq!(SpawnRequest::read(&asked.write(7)), (7, Some(asked)));
         for cut in 0..REQUEST_BYTES {
-            assert_eq!(Request::read(&asked.write(7)[..cut]).1, None, "{cut}");
+            assert_eq!(SpawnRequest::read(&asked.write(7)[..cut]).1, None, "{cut}");
         }
-        assert_eq!(Request::read(&[asked.write(7), vec![0]].concat()), (7, None));
+        assert_eq!(SpawnRequest::read(&[asked.write(7), vec![0]].concat()), (7, None));
         for role in [3, 255] {
             let mut bytes = asked.write(7);
             bytes[8] = role;
-            assert_eq!(Request::read(&bytes), (7, None), "{role}");
+            assert_eq!(SpawnRequest::read(&bytes), (7, None), "{role}");
         }
     }
 
     #[test]
     fn an_answer_reads_as_it_was_written() {
-        for step in Step::ALL {
+        for step in SpawnStep::ALL {
             let outcome = Err(Failed { step, error: io::Error::from_raw_os_error(libc::ENOSPC) });
-            let answer = Answer { number: 1 << 40, outcome, dead: Some(9) };
-            let read = Answer::read(&answer.write()).unwrap();
+            let answer = SpawnReply { number: 1 << 40, outcome, dead: Some(9) };
+            let read = SpawnReply::read(&answer.write()).unwrap();
             let failed = read.outcome.unwrap_err();
             assert_eq!((read.number, read.dead, failed.step), (1 << 40, Some(9), step));
             assert_eq!(failed.error.raw_os_error(), Some(libc::ENOSPC));
         }
-        let mut bytes = Answer { number: 1, outcome: started(5), dead: None }.write();
-        assert_eq!(Answer::read(&bytes).unwrap().outcome.unwrap(), started(5).unwrap());
-        assert!(Answer::read(&bytes[..ANSWER_BYTES - 1]).is_none());
+        let mut bytes = SpawnReply { number: 1, outcome: started(5), dead: None }.write();
+        assert_eq!(SpawnReply::read(&bytes).unwrap().outcome.unwrap(), started(5).unwrap());
+        assert!(SpawnReply::read(&bytes[..ANSWER_BYTES - 1]).is_none());
         bytes[8] = 7;
-        assert!(Answer::read(&bytes).is_none(), "a step that there is not");
+        assert!(SpawnReply::read(&bytes).is_none(), "a step that there is not");
     }
 
     #[test]
     fn a_stale_answer_is_skipped_and_what_comes_with_it_is_ended_and_closed() {
         let (mut line, theirs) = line();
-        let ward = request(Role::Module, 1);
+        let ward = request(ProcessRole::Module, 1);
         let late = line.ask(&ward, &[], SOON, SOON);
-        assert!(matches!(late, Err(LineError::Late)), "{late:?}");
+        assert!(matches!(late, Err(SpawnerChannelError::Late)), "{late:?}");
         // Until its answer comes nothing more is asked.
         let late = line.ask(&ward, &[], SOON, SOON);
-        assert!(matches!(late, Err(LineError::Late)), "{late:?}");
+        assert!(matches!(late, Err(SpawnerChannelError::Late)), "{late:?}");
         assert_eq!(take(&theirs).0, 1);
 
         // Now it comes, with a process and a descriptor.
@@ -380,9 +380,9 @@ mod tests {
             say(&theirs, number, started(4242), &[]);
             (number, asked)
         });
-        let own = line.ask(&request(Role::Compiler, 2), &[], PATIENCE, PATIENCE).unwrap().unwrap();
+        let own = line.ask(&request(ProcessRole::Compiler, 2), &[], PATIENCE, PATIENCE).unwrap().unwrap();
         assert_eq!(own.id, 4242, "the answer to this request");
-        assert_eq!(spawner.join().unwrap(), (2, request(Role::Compiler, 2)), "the next that was sent");
+        assert_eq!(spawner.join().unwrap(), (2, request(ProcessRole::Compiler, 2)), "the next that was sent");
         assert_eq!(reads.read(&mut [0]).unwrap(), 0, "the descriptor is closed");
         assert!(process.wait().is_err(), "the process is dead, and was waited for");
     }
@@ -400,7 +400,7 @@ mod tests {
                 if len == 0 {
                     return late;
                 }
-                let (number, request) = Request::read(&bytes[..len]);
+                let (number, request) = SpawnRequest::read(&bytes[..len]);
                 let asked = request.unwrap().allotment.addresses;
                 if asked % 10 == 3 {
                     late += 1;
@@ -408,7 +408,7 @@ mod tests {
                 }
                 // No process of this number is the test's own, so a stale one cannot be ended.
                 let error = io::Error::from_raw_os_error(i32::try_from(asked).unwrap());
-                say(&theirs, number, Err(Failed { step: Step::Program, error }), &[]);
+                say(&theirs, number, Err(Failed { step: SpawnStep::Program, error }), &[]);
             }
         });
         let line = Mutex::new(line);
@@ -417,13 +417,14 @@ mod tests {
             for asked in thread * EACH..(thread + 1) * EACH {
                 let is_late = asked % 10 == 3;
                 let within = if is_late { SOON } else { PATIENCE };
-                let answer = line.lock().unwrap().ask(&request(Role::Module, asked), &[], within, PATIENCE);
+                let answer =
+                    line.lock().unwrap().ask(&request(ProcessRole::Module, asked), &[], within, PATIENCE);
                 match answer {
                     Ok(outcome) => {
                         let own = outcome.unwrap_err().error.raw_os_error();
                         assert_eq!(own.map(i64::from), i64::try_from(asked).ok(), "its own");
                     }
-                    Err(LineError::Late) if is_late => failed += 1,
+                    Err(SpawnerChannelError::Late) if is_late => failed += 1,
                     Err(error) => panic!("{error}"),
                 }
             }
@@ -442,12 +443,12 @@ mod tests {
         let (mut line, theirs) = line();
         let nothing = File::open("/dev/null").unwrap();
         // More descriptors than go with a message.
-        let refused = line.ask(&request(Role::Module, 1), &[nothing.as_fd(); 4], PATIENCE, PATIENCE);
-        assert!(matches!(refused, Err(LineError::System(_))), "{refused:?}");
+        let refused = line.ask(&request(ProcessRole::Module, 1), &[nothing.as_fd(); 4], PATIENCE, PATIENCE);
+        assert!(matches!(refused, Err(SpawnerChannelError::System(_))), "{refused:?}");
         // No room in the socket: what fills it is in the spawner's way and not in the line's account.
         while descriptors::send_now(line.socket.as_fd(), &[0; 4096], &[]).is_ok() {}
-        let refused = line.ask(&request(Role::Module, 1), &[], PATIENCE, PATIENCE);
-        assert!(matches!(refused, Err(LineError::System(_))), "{refused:?}");
+        let refused = line.ask(&request(ProcessRole::Module, 1), &[], PATIENCE, PATIENCE);
+        assert!(matches!(refused, Err(SpawnerChannelError::System(_))), "{refused:?}");
         let mut filled = [0; 4096];
         // SAFETY: takes no pointers.
         unsafe { libc::fcntl(theirs.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
@@ -459,19 +460,19 @@ mod tests {
             say(&theirs, number, started(7), &[]);
             (number, given.len())
         });
-        let own = line.ask(&request(Role::Module, 2), &[nothing.as_fd(); 3], PATIENCE, PATIENCE);
+        let own = line.ask(&request(ProcessRole::Module, 2), &[nothing.as_fd(); 3], PATIENCE, PATIENCE);
         assert_eq!(own.unwrap().unwrap().id, 7);
         assert_eq!(spawner.join().unwrap(), (1, 3));
     }
 
     #[test]
     fn nonsense_and_an_end_close_the_line() {
-        let early = Answer { number: 9, outcome: started(0), dead: None }.write();
+        let early = SpawnReply { number: 9, outcome: started(0), dead: None }.write();
         for bytes in [&[0; 3][..], &[9; ANSWER_BYTES], &[0; ANSWER_BYTES + 1], &early] {
             let (mut line, theirs) = line();
             descriptors::send(theirs.as_fd(), bytes, &[]).unwrap();
-            let refused = line.ask(&request(Role::Module, 1), &[], PATIENCE, PATIENCE);
-            assert!(matches!(refused, Err(LineError::Nonsense)), "{bytes:?}: {refused:?}");
+            let refused = line.ask(&request(ProcessRole::Module, 1), &[], PATIENCE, PATIENCE);
+            assert!(matches!(refused, Err(SpawnerChannelError::Nonsense)), "{bytes:?}: {refused:?}");
             take(&theirs);
             assert_eq!(
                 descriptors::receive(theirs.as_fd(), &mut [0]).unwrap().0,
@@ -482,8 +483,8 @@ mod tests {
         let (mut line, theirs) = line();
         drop(theirs);
         for _ in 0..2 {
-            let gone = line.ask(&request(Role::Module, 1), &[], PATIENCE, PATIENCE);
-            assert!(matches!(gone, Err(LineError::Gone)), "{gone:?}");
+            let gone = line.ask(&request(ProcessRole::Module, 1), &[], PATIENCE, PATIENCE);
+            assert!(matches!(gone, Err(SpawnerChannelError::Gone)), "{gone:?}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A node gives up what it takes to make namespaces, and to execute anything, before it looks at what strangers wrote. So it starts a *spawner* first:
 //! this same program, which keeps the few rights that starting takes, and does nothing else. A node that was taken over gains little by it: it can
-//! name one of three [roles](Role), numbers that limit the process, and descriptors of its own; it names no program, path, argument, user or group.
+//! name one of three [roles](ProcessRole), numbers that limit the process, and descriptors of its own; it names no program, path, argument, user or group.
 //!
 //! ```text
 //! node ── role, limits, descriptors ──► spawner ── clone(2): namespaces, control group, parent = the node ──► process
@@ -28,7 +28,7 @@ mod serve;
 use crate::Isolation;
 use crate::launch::{Allotment, CORE_WORDS, Child, Launcher, Streams, start};
 pub use group::Setting as GroupSetting;
-use line::{Failed, Line, LineError, Request, Started, Step};
+use line::{Failed, SpawnRequest, SpawnStep, SpawnerChannel, SpawnerChannelError, Started};
 pub use serve::{ServeError, serve};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -59,7 +59,7 @@ const LABEL_MAX: usize = 32;
 
 /// A kind of process that a spawner starts. Its argument is fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum ProcessRole {
     /// Runs one module.
     Module,
     /// Compiles one module.
@@ -68,7 +68,7 @@ pub enum Role {
     KeyAgent,
 }
 
-impl Role {
+impl ProcessRole {
     /// All of them, with their arguments.
     const ALL: [(Self, &'static str); 3] =
         [(Self::Module, "ward"), (Self::Compiler, "compile"), (Self::KeyAgent, "keep-key")];
@@ -185,32 +185,32 @@ pub enum SpawnError {
 }
 
 impl SpawnError {
-    fn of_line(error: LineError) -> Self {
+    fn of_line(error: SpawnerChannelError) -> Self {
         match error {
-            LineError::Gone => Self::Gone,
-            LineError::Late => Self::Late,
-            LineError::Nonsense => Self::Nonsense,
-            LineError::System(error) => Self::System(error),
+            SpawnerChannelError::Gone => Self::Gone,
+            SpawnerChannelError::Late => Self::Late,
+            SpawnerChannelError::Nonsense => Self::Nonsense,
+            SpawnerChannelError::System(error) => Self::System(error),
         }
     }
 
     fn of_step(Failed { step, error: source }: Failed, announced: Isolation) -> Self {
         let wall = |wall, source, see| Self::Wall { wall, announced, source, see };
         match step {
-            Step::Request => Self::Request(source),
-            Step::Number => Self::Full,
-            Step::Group => wall(
+            SpawnStep::Request => Self::Request(source),
+            SpawnStep::Number => Self::Full,
+            SpawnStep::Group => wall(
                 "its control group",
                 source,
                 "cgroup.max.descendants and cgroup.max.depth of the folder of control groups and of those above it",
             ),
-            Step::Process if announced.has(Isolation::NAMESPACES) => wall(
+            SpawnStep::Process if announced.has(Isolation::NAMESPACES) => wall(
                 "the process with its namespaces",
                 source,
                 "user.max_user_namespaces and the other limits of that kind, pids.max and kernel.pid_max",
             ),
-            Step::User => wall("its user", source, "[isolation] first_user"),
-            Step::Process | Step::Program => Self::Program(source),
+            SpawnStep::User => wall("its user", source, "[isolation] first_user"),
+            SpawnStep::Process | SpawnStep::Program => Self::Program(source),
         }
     }
 }
@@ -234,21 +234,21 @@ impl From<SpawnError> for io::Error {
 /// A spawner, from the side of the process that it starts others for. It ends with this, and all that it has started with it.
 #[derive(Debug)]
 pub struct Spawner {
-    line: Mutex<Line>,
+    line: Mutex<SpawnerChannel>,
     process: Child,
     best: Isolation,
     /// Processes that were started, by role and walls.
     started: Mutex<BTreeMap<(&'static str, u8), u64>>,
-    refused: Mutex<Refused>,
+    refused: Mutex<SpawnRefusals>,
 }
 
 /// Counts of started processes, by role and walls.
 #[derive(Clone, Debug)]
-pub struct Counts(BTreeMap<(&'static str, u8), u64>);
+pub struct ProcessCounts(BTreeMap<(&'static str, u8), u64>);
 
 /// Requests that a spawner did not carry out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Refused {
+pub struct SpawnRefusals {
     /// Their number.
     pub count: u64,
     /// The role and the reason of the last one.
@@ -277,7 +277,7 @@ impl Spawner {
         let streams = Streams { input: Some(theirs), ..Streams::default() };
         let launcher = Launcher::from(program);
         let process = start(&launcher, &settings.arguments(), all, streams, false)?;
-        let line = Mutex::new(Line::new(socket));
+        let line = Mutex::new(SpawnerChannel::new(socket));
         let (started, refused) = (Mutex::default(), Mutex::default());
         let mut this = Self { line, process, best: Isolation::NONE, started, refused };
         let begun = lock(&this.line).begin(PATIENCE).map_err(SpawnError::of_line)?;
@@ -314,11 +314,11 @@ impl Spawner {
     /// Has a process started.
     pub(crate) fn begin(
         &self,
-        role: Role,
+        role: ProcessRole,
         allotment: &Allotment,
         streams: &Streams,
     ) -> Result<Child, SpawnError> {
-        let request = Request { role, allotment: *allotment };
+        let request = SpawnRequest { role, allotment: *allotment };
         let given = [&streams.input, &streams.output, &streams.error];
         let given: Vec<BorrowedFd<'_>> = given.into_iter().flatten().map(AsFd::as_fd).collect();
         let asked = lock(&self.line).ask(&request, &given, PATIENCE, LATE);
@@ -344,17 +344,17 @@ impl Spawner {
     }
 
     /// The counts of processes that it has started, to return to.
-    pub fn counts(&self) -> Counts {
-        Counts(lock(&self.started).clone())
+    pub fn counts(&self) -> ProcessCounts {
+        ProcessCounts(lock(&self.started).clone())
     }
 
     /// Counts processes from these counts on.
-    pub fn count_as(&self, Counts(counts): Counts) {
+    pub fn count_as(&self, ProcessCounts(counts): ProcessCounts) {
         *lock(&self.started) = counts;
     }
 
     /// The requests for processes that were not started.
-    pub fn refused(&self) -> Refused {
+    pub fn refused(&self) -> SpawnRefusals {
         lock(&self.refused).clone()
     }
 }
@@ -419,12 +419,12 @@ mod tests {
 
     #[test]
     fn each_role_has_a_number_and_an_argument() {
-        for (role, argument) in Role::ALL {
+        for (role, argument) in ProcessRole::ALL {
             assert_eq!(
-                (Role::of_number(role.number()), Role::of(OsStr::new(argument))),
+                (ProcessRole::of_number(role.number()), ProcessRole::of(OsStr::new(argument))),
                 (Some(role), Some(role))
             );
         }
-        assert_eq!((Role::of_number(4), Role::of(OsStr::new("/bin/sh"))), (None, None));
+        assert_eq!((ProcessRole::of_number(4), ProcessRole::of(OsStr::new("/bin/sh"))), (None, None));
     }
 }

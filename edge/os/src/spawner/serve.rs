@@ -3,10 +3,10 @@
 //! It reads messages of one length from the node and nothing else. Its own rights are few, too: those in `privileges`, and all system calls but those that
 //! neither it nor what it starts needs.
 
-use super::fork::{Forked, Mode, NotForked, Origin, Plan, kill};
+use super::fork::{ForkPlan, Forked, Mode, NotForked, SpawnTemplate, kill};
 use super::group::Groups;
-use super::line::{Answer, Failed, REQUEST_BYTES, Request, Started, Step};
-use super::{PROCESSES_MAX, PROCESSES_OF_MODULES_MAX, Role, Settings};
+use super::line::{Failed, REQUEST_BYTES, SpawnReply, SpawnRequest, SpawnStep, Started};
+use super::{PROCESSES_MAX, PROCESSES_OF_MODULES_MAX, ProcessRole, Settings};
 use crate::launch::{Allotment, CORE_WORDS, Streams};
 use crate::privileges::OfSpawner;
 use crate::{ConfineError, Isolation, calls, code, descriptors, hide, privileges};
@@ -50,7 +50,7 @@ pub enum ServeError {
 struct Entry {
     /// Of its user and its group.
     number: u32,
-    role: Role,
+    role: ProcessRole,
     /// Nothing when it has ended, and only its group is left.
     handle: Option<OwnedFd>,
     has_group: bool,
@@ -59,7 +59,7 @@ struct Entry {
 #[derive(Debug)]
 struct Server {
     line: OwnedFd,
-    origin: Origin,
+    origin: SpawnTemplate,
     first_user: u32,
     mode: Mode,
     groups: Option<Groups>,
@@ -86,7 +86,7 @@ pub fn serve(arguments: &[OsString]) -> Result<(), ServeError> {
     code::seal_program().map_err(ConfineError::Code)?;
     privileges::of_a_spawner(OfSpawner::Trying)?;
     calls::none_of_a_spawner()?;
-    let origin = Origin::new(settings.key.as_deref())?;
+    let origin = SpawnTemplate::new(settings.key.as_deref())?;
     let first_user = settings.first_user;
     let mut server = Server { line, origin, first_user, mode: Mode::None, groups, entries: Vec::new() };
     server.try_modes();
@@ -97,7 +97,7 @@ pub fn serve(arguments: &[OsString]) -> Result<(), ServeError> {
         Mode::None => OfSpawner::Nothing,
     })?;
     let isolation = server.isolation(server.mode, server.groups.is_some());
-    server.say(&Answer { number: 0, outcome: Ok(Started { id: 0, isolation }), dead: None })?;
+    server.say(&SpawnReply { number: 0, outcome: Ok(Started { id: 0, isolation }), dead: None })?;
     let served = server.serve();
     server.end();
     Ok(served?)
@@ -145,8 +145,8 @@ impl Server {
     fn tries(&self, mode: Mode, allotment: &Allotment, has_group: bool) -> io::Result<()> {
         let groups = self.groups.as_ref().filter(|_| has_group);
         let group = groups.map(|groups| groups.make(0, allotment.memory)).transpose()?;
-        let plan = Plan {
-            role: Role::Module,
+        let plan = ForkPlan {
+            role: ProcessRole::Module,
             mode,
             allotment: *allotment,
             streams: &Streams::default(),
@@ -219,12 +219,12 @@ impl Server {
         if len == 0 {
             return Ok(false);
         }
-        let (number, request) = Request::read(bytes.get(..len).unwrap_or_default());
+        let (number, request) = SpawnRequest::read(bytes.get(..len).unwrap_or_default());
         let (outcome, dead) = match self.start(request, given) {
             Ok(started) => (Ok(started), None),
             Err((why, dead)) => (Err(why), dead),
         };
-        self.say(&Answer { number, outcome, dead })?;
+        self.say(&SpawnReply { number, outcome, dead })?;
         Ok(true)
     }
 
@@ -242,22 +242,22 @@ impl Server {
     /// A process that was killed as it was started is named beside the error.
     fn start(
         &mut self,
-        request: Option<Request>,
+        request: Option<SpawnRequest>,
         given: Vec<OwnedFd>,
     ) -> Result<Started, (Failed, Option<u32>)> {
         let failed = |step, error| (Failed { step, error }, None);
-        let wrong = || failed(Step::Request, ErrorKind::InvalidInput.into());
-        let Request { role, allotment } = request.ok_or_else(wrong)?;
+        let wrong = || failed(SpawnStep::Request, ErrorKind::InvalidInput.into());
+        let SpawnRequest { role, allotment } = request.ok_or_else(wrong)?;
         let streams = streams(role, given).ok_or_else(wrong)?;
         // A key's file is the node's own user's.
         let mode = match (role, self.mode) {
-            (Role::KeyAgent, Mode::OwnUser) => Mode::User,
+            (ProcessRole::KeyAgent, Mode::OwnUser) => Mode::User,
             (_, mode) => mode,
         };
         let memory = if allotment.memory == 0 { allotment.addresses } else { allotment.memory };
         let (number, group) = self.place(role, memory).map_err(|why| (why, None))?;
         let has_group = group.is_some();
-        let plan = Plan {
+        let plan = ForkPlan {
             role,
             mode,
             allotment,
@@ -283,8 +283,8 @@ impl Server {
     }
 
     /// Takes a number for a process, and makes its group where there are groups.
-    fn place(&mut self, role: Role, memory: u64) -> Result<(u32, Option<PathBuf>), Failed> {
-        let full = || Failed { step: Step::Number, error: io::Error::from_raw_os_error(libc::EBUSY) };
+    fn place(&mut self, role: ProcessRole, memory: u64) -> Result<(u32, Option<PathBuf>), Failed> {
+        let full = || Failed { step: SpawnStep::Number, error: io::Error::from_raw_os_error(libc::EBUSY) };
         let mut failed = full();
         for _ in 0..GROUPS_TRIED {
             let number = free_number(&self.entries, role).ok_or_else(full)?;
@@ -293,16 +293,16 @@ impl Server {
                 // What is in it does not end. Its number is taken until it has.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                     self.entries.push(Entry { number, role, handle: None, has_group: true });
-                    failed = Failed { step: Step::Group, error };
+                    failed = Failed { step: SpawnStep::Group, error };
                 }
-                Err(error) => return Err(Failed { step: Step::Group, error }),
+                Err(error) => return Err(Failed { step: SpawnStep::Group, error }),
             }
         }
         Err(failed)
     }
 
     /// Says something to the node. Where the system cannot at the moment, it is said a little later: the process that it names runs.
-    fn say(&self, answer: &Answer) -> io::Result<()> {
+    fn say(&self, answer: &SpawnReply) -> io::Result<()> {
         let bytes = answer.write();
         for _ in 0..PAUSES_MAX {
             match descriptors::send(self.line.as_fd(), &bytes, &[]) {
@@ -331,9 +331,11 @@ impl Server {
 }
 
 /// The lowest number that no process has. The last ones are not for modules: where sessions have taken all others, there is still something to compile with, and to sign.
-fn free_number(entries: &[Entry], role: Role) -> Option<u32> {
-    let of_modules = entries.iter().filter(|entry| entry.role == Role::Module).count();
-    if role == Role::Module && u32::try_from(of_modules).map_or(true, |of| of >= PROCESSES_OF_MODULES_MAX) {
+fn free_number(entries: &[Entry], role: ProcessRole) -> Option<u32> {
+    let of_modules = entries.iter().filter(|entry| entry.role == ProcessRole::Module).count();
+    if role == ProcessRole::Module
+        && u32::try_from(of_modules).map_or(true, |of| of >= PROCESSES_OF_MODULES_MAX)
+    {
         return None;
     }
     let taken: BTreeSet<u32> = entries.iter().map(|entry| entry.number).collect();
@@ -346,10 +348,12 @@ fn passes(error: &io::Error) -> bool {
 }
 
 /// The standard streams of a role: processes that stay have a line for standard input, and those that answer once have all three.
-fn streams(role: Role, mut given: Vec<OwnedFd>) -> Option<Streams> {
+fn streams(role: ProcessRole, mut given: Vec<OwnedFd>) -> Option<Streams> {
     match (role, given.len()) {
-        (Role::Module | Role::KeyAgent, 1) => Some(Streams { input: given.pop(), ..Streams::default() }),
-        (Role::Compiler, 3) => {
+        (ProcessRole::Module | ProcessRole::KeyAgent, 1) => {
+            Some(Streams { input: given.pop(), ..Streams::default() })
+        }
+        (ProcessRole::Compiler, 3) => {
             let (error, output, input) = (given.pop(), given.pop(), given.pop());
             Some(Streams { input, output, error })
         }
@@ -401,26 +405,26 @@ mod tests {
     fn modules_leave_processes_for_compilers_and_the_key_agent() {
         let entry = |number, role| Entry { number, role, handle: None, has_group: false };
         let mut entries: Vec<Entry> =
-            (0..PROCESSES_OF_MODULES_MAX).map(|number| entry(number, Role::Module)).collect();
-        assert_eq!(free_number(&entries[1..], Role::Module), Some(0), "the lowest that is free");
-        assert_eq!(free_number(&entries, Role::Module), None);
+            (0..PROCESSES_OF_MODULES_MAX).map(|number| entry(number, ProcessRole::Module)).collect();
+        assert_eq!(free_number(&entries[1..], ProcessRole::Module), Some(0), "the lowest that is free");
+        assert_eq!(free_number(&entries, ProcessRole::Module), None);
         for number in PROCESSES_OF_MODULES_MAX..PROCESSES_MAX {
-            assert_eq!(free_number(&entries, Role::KeyAgent), Some(number));
-            assert_eq!(free_number(&entries, Role::Compiler), Some(number));
-            entries.push(entry(number, Role::Compiler));
+            assert_eq!(free_number(&entries, ProcessRole::KeyAgent), Some(number));
+            assert_eq!(free_number(&entries, ProcessRole::Compiler), Some(number));
+            entries.push(entry(number, ProcessRole::Compiler));
         }
-        assert_eq!(free_number(&entries, Role::Compiler), None);
+        assert_eq!(free_number(&entries, ProcessRole::Compiler), None);
         // Compilers take no module's place for good.
         entries.remove(0);
-        assert_eq!(free_number(&entries, Role::Module), Some(0));
+        assert_eq!(free_number(&entries, ProcessRole::Module), Some(0));
     }
 
     #[test]
     fn a_role_gets_the_streams_that_it_has_and_no_others() {
         let nothing =
             |count: usize| (0..count).map(|_| std::fs::File::open("/dev/null").unwrap().into()).collect();
-        for role in [Role::Module, Role::Compiler, Role::KeyAgent] {
-            let expected = if matches!(role, Role::Module | Role::KeyAgent) { 1 } else { 3 };
+        for role in [ProcessRole::Module, ProcessRole::Compiler, ProcessRole::KeyAgent] {
+            let expected = if matches!(role, ProcessRole::Module | ProcessRole::KeyAgent) { 1 } else { 3 };
             for count in 0..5 {
                 assert_eq!(streams(role, nothing(count)).is_some(), count == expected, "{role:?} {count}");
             }

@@ -3,7 +3,7 @@
 use crate::rows::{manifest, write_extremes};
 use std::os::unix::fs::symlink;
 use weir_records::{Durability, ModuleFiles, RecordsError};
-use weir_session::{Order, Record};
+use weir_session::{Record, RecordOrder};
 
 #[test]
 fn a_label_cannot_leave_the_folder() {
@@ -91,7 +91,7 @@ fn a_folder_that_cannot_be_made_is_named() {
 fn a_row_of_another_layout_is_refused_whole() {
     let dir = tempfile::tempdir().unwrap();
     let mut files = ModuleFiles::create(Some(dir.path()), "probe", &manifest(), Durability::AtEnd).unwrap();
-    let record = |stream, row| Record { order: Order::packet(0), stream, row, tail: &[] };
+    let record = |stream, row| Record { order: RecordOrder::packet(0), stream, row, tail: &[] };
     let error = files.write(&record(2, &[0; 15])).unwrap_err();
     assert!(error.to_string().contains("field `noise`"), "{error}");
     assert!(matches!(files.write(&record(3, &[])), Err(RecordsError::NoStream { index: 3, .. })));

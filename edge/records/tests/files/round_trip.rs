@@ -8,7 +8,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::fs::File;
 use std::path::Path;
 use weir_records::{Durability, ModuleFiles};
-use weir_session::{Order, Record};
+use weir_session::{Record, RecordOrder};
 
 pub fn batches(path: &Path) -> Vec<RecordBatch> {
     let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap();
@@ -140,7 +140,7 @@ fn a_million_rows_come_back_in_order_from_row_groups_of_bounded_size() {
     let mut files = ModuleFiles::create(Some(dir.path()), "probe-2", &manifest, Durability::AtEnd).unwrap();
     for n in 0..1_000_000u64 {
         let row = [n.to_le_bytes(), n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()].concat();
-        files.write(&Record { order: Order::packet(0), stream: 2, row: &row, tail: &[] }).unwrap();
+        files.write(&Record { order: RecordOrder::packet(0), stream: 2, row: &row, tail: &[] }).unwrap();
     }
     let done = files.finish().unwrap();
     assert_eq!(
@@ -180,7 +180,7 @@ fn long_texts_end_a_row_group_by_their_bytes() {
         let text: Vec<u8> = std::iter::repeat_with(&mut noise).take(60_000).collect();
         cells[13] = Cell::Text(&text);
         let (row, tail) = lay_out(&manifest.streams[0], &cells);
-        files.write(&Record { order: Order::packet(0), stream: 0, row: &row, tail: &tail }).unwrap();
+        files.write(&Record { order: RecordOrder::packet(0), stream: 0, row: &row, tail: &tail }).unwrap();
     }
     let path = files.finish().unwrap().remove(0).path.unwrap();
     let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap();

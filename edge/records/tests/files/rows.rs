@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use weir_records::{Durability, ModuleFiles, RecordsError};
 use {
-    weir_admission::{Manifest, Stream},
-    weir_session::{Order, Record},
+    weir_admission::{DeclaredStream, Manifest},
+    weir_session::{Record, RecordOrder},
 };
 
 /// What a row holds.
@@ -54,10 +54,10 @@ pub fn write(
     cells: &[Cell<'_>],
 ) -> Result<(), RecordsError> {
     let (row, tail) = lay_out(&manifest.streams[usize::from(stream)], cells);
-    files.write(&Record { order: Order::packet(0), stream, row: &row, tail: &tail })
+    files.write(&Record { order: RecordOrder::packet(0), stream, row: &row, tail: &tail })
 }
 
-pub fn lay_out(stream: &Stream, cells: &[Cell<'_>]) -> (Vec<u8>, Vec<u8>) {
+pub fn lay_out(stream: &DeclaredStream, cells: &[Cell<'_>]) -> (Vec<u8>, Vec<u8>) {
     assert_eq!(stream.fields.len(), cells.len());
     let (mut row, mut tail) = (vec![0; stream.row_bytes()], Vec::new());
     for (field, cell) in stream.fields.iter().zip(cells) {

@@ -7,12 +7,12 @@ use arrow_array::types::UInt64Type;
 use std::path::Path;
 use std::process::Command;
 use weir_records::{Durability, ModuleFiles, RecordsError};
-use weir_session::{Order, Record};
+use weir_session::{Record, RecordOrder};
 
 pub fn noise(files: &mut ModuleFiles, from: u64, to: u64) -> Result<(), RecordsError> {
     for n in from..to {
         let row = [n.to_le_bytes(), n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()].concat();
-        files.write(&Record { order: Order::packet(0), stream: 2, row: &row, tail: &[] })?;
+        files.write(&Record { order: RecordOrder::packet(0), stream: 2, row: &row, tail: &[] })?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use weir_remote::{Acceptor, PendingPeer};
 use weir_trust::association::{Initiator, frame};
-use weir_trust::gate::Limits;
+use weir_trust::gate::GateLimits;
 
 const FLOOD: u32 = 4000;
 
@@ -30,7 +30,7 @@ fn of_a_flood_a_fixed_number_is_answered_and_only_peers_that_introduce_themselve
     let address = listener.local_addr().unwrap();
     let shuts = TcpStream::from(OwnedFd::from(listener.try_clone().unwrap()));
     let (acceptor, is_over, threads) =
-        (Acceptor::new(Limits::default()), AtomicBool::new(false), AtomicUsize::new(0));
+        (Acceptor::new(GateLimits::default()), AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         let _stop = Stop(&is_over, shuts);
         scope.spawn(|| {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 use weir_os::Launcher;
-use weir_remote::{Keeper, KeeperError};
-use weir_trust::association::{Role, Signer, Statement, Unsigned};
+use weir_remote::{AgentError, KeyAgent};
+use weir_trust::association::{HandshakeRole, KeyStatement, Signer, Unsigned};
 use weir_trust::key::{Identity, KeyFile};
 
 fn file(folder: &Path, identity: &Identity, mode: u32) -> PathBuf {
@@ -18,10 +18,10 @@ fn file(folder: &Path, identity: &Identity, mode: u32) -> PathBuf {
 }
 
 /// This program once more: the test harness takes the path for one more filter.
-fn keeper(file: &Path) -> Result<Keeper, KeeperError> {
+fn keeper(file: &Path) -> Result<KeyAgent, AgentError> {
     let arguments = ["--ignored", "--nocapture", "--exact", "keeper::keep_as_a_process_of_its_own"];
     let arguments = arguments.map(PathBuf::from).into_iter().chain([file.to_owned()]).collect();
-    Keeper::start(Launcher::Direct(std::env::current_exe().unwrap()), arguments, |_| {})
+    KeyAgent::start(Launcher::Direct(std::env::current_exe().unwrap()), arguments, |_| {})
 }
 
 /// What the other process does.
@@ -39,12 +39,12 @@ fn a_keeper_signs_what_a_node_says_of_itself_and_nothing_else() {
     let identity = Identity::from_seed(&[7; 32]);
     let keeper = keeper(&file(folder.path(), &identity, 0o600)).unwrap();
     assert_eq!(Signer::public(&keeper), identity.public());
-    let own = Statement::new(Role::Responder, &[1; 32], &[2; 32]);
+    let own = KeyStatement::new(HandshakeRole::Responder, &[1; 32], &[2; 32]);
     let signature = keeper.sign_statement(&own).unwrap();
     assert_eq!(own.verify(identity.public(), &signature), Ok(()));
     // Who has the node cannot be it elsewhere; and being refused costs the keeper nothing.
     let before = keeper.id();
-    let client = Statement::new(Role::Initiator, &[1; 32], &[2; 32]);
+    let client = KeyStatement::new(HandshakeRole::Initiator, &[1; 32], &[2; 32]);
     assert_eq!(keeper.sign_statement(&client), Err(Unsigned));
     assert_eq!(keeper.sign_statement(&own), Ok(signature));
     assert_eq!(keeper.id(), before);
@@ -56,7 +56,7 @@ fn a_keeper_that_is_killed_has_a_successor_and_one_whose_file_is_another_has_non
     let identity = Identity::from_seed(&[7; 32]);
     let path = file(folder.path(), &identity, 0o600);
     let keeper = keeper(&path).unwrap();
-    let own = Statement::new(Role::Responder, &[1; 32], &[2; 32]);
+    let own = KeyStatement::new(HandshakeRole::Responder, &[1; 32], &[2; 32]);
     let kill = || {
         let id = keeper.id().unwrap();
         assert!(Command::new("kill").args(["-9", &id.to_string()]).status().unwrap().success());

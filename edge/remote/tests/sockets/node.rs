@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
-use weir_remote::{Acceptor, ConnectError, PendingPeer, Stream};
-use weir_trust::gate::{Limits, Rate};
+use weir_remote::{Acceptor, ConnectError, PendingPeer, SecureStream};
+use weir_trust::gate::{GateLimits, RateLimit};
 use weir_trust::key::{Identity, PublicKey};
 use weir_units::Nanos;
 
@@ -66,12 +66,12 @@ impl Node {
         identity().public()
     }
 
-    pub fn connect(&self) -> Result<Stream, ConnectError> {
+    pub fn connect(&self) -> Result<SecureStream, ConnectError> {
         self.connect_at(self.address)
     }
 
     /// By way of somebody else's address.
-    pub fn connect_at(&self, address: SocketAddr) -> Result<Stream, ConnectError> {
+    pub fn connect_at(&self, address: SocketAddr) -> Result<SecureStream, ConnectError> {
         weir_remote::connect(address, &guest(), Some(self.key()), CREDENTIALS, PATIENCE)
     }
 
@@ -114,13 +114,13 @@ pub fn is_closed_silently(stream: &mut TcpStream) -> bool {
 fn serve_as_a_process_of_its_own() {
     let Ok(limits) = std::env::var(LIMITS) else { return };
     let limits: Vec<u64> = limits.split(' ').map(|number| number.parse().unwrap()).collect();
-    let limits = Limits {
+    let limits = GateLimits {
         half_open: usize::try_from(limits[0]).unwrap(),
         deadline: Nanos(limits[1]),
-        source: Rate { every: Nanos::SECOND, burst: u32::try_from(limits[2]).unwrap() },
+        source: RateLimit { every: Nanos::SECOND, burst: u32::try_from(limits[2]).unwrap() },
         waiting: 0,
-        unproven: Rate { every: Nanos::MILLISECOND, burst: 100_000 },
-        ..Limits::default()
+        unproven: RateLimit { every: Nanos::MILLISECOND, burst: 100_000 },
+        ..GateLimits::default()
     };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     println!("listens at {}", listener.local_addr().unwrap());
@@ -143,7 +143,7 @@ fn serve_as_a_process_of_its_own() {
     _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
-fn echo(mut stream: Stream) -> std::io::Result<()> {
+fn echo(mut stream: SecureStream) -> std::io::Result<()> {
     stream.set_deadline(Some(Instant::now() + PATIENCE));
     let mut bytes = [0; 10_000];
     loop {

@@ -3,7 +3,7 @@
 //! Where nothing in the module calls the packet function, its code stands in the loop, and the whole takes its place: the compiler would only put
 //! a small function there, and a call for each packet costs several ns, because of the registers that it saves.
 
-use crate::load::meter::{ALLOWANCE_MAX, Body, Meter, Scratch};
+use crate::load::meter::{ALLOWANCE_MAX, FuelMeter, MeteredBody, Scratch};
 use wasm_encoder::{BlockType, MemArg, MemArgTarget, ValType};
 use weir_bounds::Linear;
 
@@ -20,7 +20,7 @@ const KIB_SHIFT: i64 = 10;
 
 /// Where things are in the rewritten module.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shared {
+pub(crate) struct BatchLayout {
     /// The module's own function.
     pub(crate) entry: u32,
     /// The global with the mask of packets still to do.
@@ -32,7 +32,7 @@ pub(crate) struct Shared {
 /// What packets are given.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loop {
-    pub(crate) meter: Meter,
+    pub(crate) meter: FuelMeter,
     /// What each may use, without its length at most [`ALLOWANCE_MAX`].
     pub(crate) packet: Linear,
     /// For how many packets a batch that is taken whole is given that.
@@ -65,7 +65,7 @@ impl Loop {
     }
 
     /// Leaves on the stack what the descriptor whose address is there says that its packet adds.
-    fn by_length(&self, body: &mut Body) {
+    fn by_length(&self, body: &mut MeteredBody) {
         let field = MemArg { offset: CAP_LEN, align: 2, target: MemArgTarget::Memory(0), ordering: None };
         let mut code = body.code.instructions();
         code.i64_load32_u(field).i64_const(self.per_kib()).i64_mul().i64_const(KIB_SHIFT).i64_shr_u();
@@ -73,7 +73,7 @@ impl Loop {
 }
 
 /// Leaves on the stack the address of the descriptor of the mask's first packet.
-pub(crate) fn descriptor(body: &mut Body) {
+pub(crate) fn descriptor(body: &mut MeteredBody) {
     let shift = i32::try_from(weir_abi::DESCRIPTOR_BYTES.trailing_zeros()).unwrap_or(7);
     let mut code = body.code.instructions();
     code.local_get(DESCRIPTORS).local_get(MASK).i64_ctz().i32_wrap_i64();
@@ -81,15 +81,15 @@ pub(crate) fn descriptor(body: &mut Body) {
 }
 
 /// Takes the first packet off the mask and leaves what remains on the stack.
-fn next(body: &mut Body) {
+fn next(body: &mut MeteredBody) {
     body.code.instructions().local_get(MASK).i64_const(1).i64_sub().local_get(MASK).i64_and().local_tee(MASK);
 }
 
-impl Shared {
+impl BatchLayout {
     /// Calls the packet function for each bit of the mask, in order; returns the mask of the packets that it wants dropped.
-    pub(crate) fn packets(self, checked: Option<&Loop>) -> Body {
+    pub(crate) fn packets(self, checked: Option<&Loop>) -> MeteredBody {
         let locals = checked.map(Loop::locals).unwrap_or_default();
-        let mut body = Body::new(locals, Scratch::after(LOCALS));
+        let mut body = MeteredBody::new(locals, Scratch::after(LOCALS));
         self.begin(&mut body, checked);
         descriptor(&mut body);
         body.code.instructions().call(self.entry);
@@ -98,7 +98,7 @@ impl Shared {
     }
 
     /// The loop, up to where the packet is processed whose descriptor [`descriptor`] gives.
-    pub(crate) fn begin(self, body: &mut Body, checked: Option<&Loop>) {
+    pub(crate) fn begin(self, body: &mut MeteredBody, checked: Option<&Loop>) {
         if let Some(checked) = checked.filter(|checked| body.keeps_fuel && checked.meter.asks()) {
             // What is left of the slice.
             checked.meter.load(body);
@@ -118,7 +118,7 @@ impl Shared {
     }
 
     /// The rest of the loop, after the packet's verdict is on the stack.
-    pub(crate) fn end(self, body: &mut Body, checked: Option<&Loop>) {
+    pub(crate) fn end(self, body: &mut MeteredBody, checked: Option<&Loop>) {
         if let Some(checked) = checked {
             // Before the packet counts as done: the one that took the time is the one that is lost.
             if checked.meter.polls {
@@ -144,11 +144,11 @@ impl Shared {
     }
 
     /// Gives the module's own batch function what its packets may use, and calls it.
-    pub(crate) fn batch(self, checked: &Loop) -> Body {
+    pub(crate) fn batch(self, checked: &Loop) -> MeteredBody {
         const WHOLE_MASK: u32 = LOCALS;
         const SUM: u32 = LOCALS + 1;
         let locals = [vec![(2, ValType::I64)], checked.locals()].concat();
-        let mut body = Body::new(locals, Scratch::after(LOCALS + 2));
+        let mut body = MeteredBody::new(locals, Scratch::after(LOCALS + 2));
         let constant =
             checked.packet.constant.saturating_mul(checked.packets).min(ALLOWANCE_MAX).cast_signed();
         body.code.instructions().i64_const(constant).local_set(SUM);

@@ -7,8 +7,8 @@
 
 use sha2::{Digest, Sha256};
 use std::io::{self, Read, Write};
-use weir_os::child::{self, ChildError, Cores, Limits};
-use weir_os::{Launcher, Meter};
+use weir_os::child::{self, ChildError, ChildLimits, Cores};
+use weir_os::{CpuMeter, Launcher};
 use weir_units::{Bytes, Nanos};
 
 const DIGEST_BYTES: usize = 32;
@@ -69,13 +69,13 @@ pub(crate) fn in_child(
     bytes: &[u8],
     inlining: bool,
     limits: CompileLimits,
-    meter: &mut dyn Meter,
+    meter: &mut dyn CpuMeter,
 ) -> Result<Vec<u8>, CompileError> {
     let (left, all) = (meter.left(), meter.limit());
     if left == Nanos(0) {
         return Err(CompileError::Budget(all));
     }
-    let most = Limits {
+    let most = ChildLimits {
         processor: limits.time.min(left),
         time: Nanos(limits.time.0.saturating_mul(PATIENCE)),
         memory: limits.memory,

@@ -3,7 +3,7 @@
 //! Bulk instructions reach only what belongs to the memory's size, so by themselves they trap where they are to copy out of a packet or a
 //! descriptor: those are mapped above it. Whoever copies from there has the bytes read and written by ordinary instructions.
 
-use crate::load::meter::{Body, Scratch};
+use crate::load::meter::{MeteredBody, Scratch};
 use wasm_encoder::{BlockType, MemArg, MemArgTarget};
 use weir_abi::ARENA_BASE;
 
@@ -21,8 +21,8 @@ const STEP: i32 = 16;
 ///
 /// As the instruction it writes nothing where `to` is not the module's to write as far as it is to go, because the last bytes are copied first;
 /// so a length that is charged as nothing, because nothing is so long, is also worked on as nothing. Source and destination cannot overlap.
-pub(crate) fn function() -> Body {
-    let mut body = Body::new([(2, wasm_encoder::ValType::I32)], Scratch::after(LAST + 1));
+pub(crate) fn function() -> MeteredBody {
+    let mut body = MeteredBody::new([(2, wasm_encoder::ValType::I32)], Scratch::after(LAST + 1));
     let arena = ARENA_BASE.cast_signed();
     let mut code = body.code.instructions();
     // The module's own memory; or a destination or an end that no address has, which is the instruction's to refuse.
@@ -63,7 +63,7 @@ pub(crate) fn function() -> Body {
 }
 
 /// Copies so many bytes from an offset on, which is in a local.
-fn piece(body: &mut Body, size: i32, at: Option<u32>) {
+fn piece(body: &mut MeteredBody, size: i32, at: Option<u32>) {
     let there = MemArg { offset: 0, align: 0, target: MemArgTarget::Memory(0), ordering: None };
     let mut code = body.code.instructions();
     for base in [TO, FROM] {

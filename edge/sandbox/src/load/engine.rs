@@ -3,12 +3,12 @@
 use crate::load::cache::{Cache, KeyHasher};
 use crate::load::compile::{self, CompileError, CompileLimits};
 use crate::load::meter::ALLOWANCE_MAX;
-use crate::load::rewrite::{self, Checks, Task};
+use crate::load::rewrite::{self, Checks, RewriteTask};
 use crate::run::fault::Indices;
-use crate::run::host::{self, Host};
-use crate::run::interrupt::Code;
+use crate::run::host::{self, HostState};
+use crate::run::interrupt::CodeMap;
 use crate::run::space::{Creator, GUARD, RESERVED, Spaces};
-use crate::run::tally::Tally;
+use crate::run::tally::StrikeCounter;
 use crate::watchdog::Watchdog;
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroUsize;
@@ -18,14 +18,14 @@ use wasmtime::{
     Config, Inlining, InstanceAllocationStrategy, InstancePre, Linker, Module, OptLevel, RegallocAlgorithm,
 };
 use weir_admission::{Admitted, STACK_MAX, Tier};
-use weir_bounds::Costs;
-use weir_bounds::charge::{self, Rules};
-use weir_os::Meter;
+use weir_bounds::CostTable;
+use weir_bounds::charge::{self, ChargeRules};
+use weir_os::CpuMeter;
 use weir_units::{Bytes, Nanos, beside};
 
 /// How an engine works.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct EngineOptions {
     /// Processor time after which a call is ended, should its other limits fail. A call of a proved module is given ten times that, or ten times what
     /// its profile grants it.
     pub call_limit: Duration,
@@ -93,7 +93,7 @@ pub enum Foreign {
     Epochs,
 }
 
-impl Default for Options {
+impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             call_limit: Duration::from_millis(200),
@@ -174,11 +174,11 @@ pub enum LoadError {
 /// The WebAssembly runtime with one way of compiling, and the host functions for it.
 struct Runtime {
     wasm: wasmtime::Engine,
-    linker: Linker<Host>,
+    linker: Linker<HostState>,
 }
 
 impl Runtime {
-    fn new(options: &Options, spaces: &Arc<Spaces>, inlining: bool) -> Result<Self, LoadError> {
+    fn new(options: &EngineOptions, spaces: &Arc<Spaces>, inlining: bool) -> Result<Self, LoadError> {
         let failed = |e: wasmtime::Error| LoadError::Engine(format!("{e:#}"));
         let mut config = config(spaces, inlining);
         match options.foreign {
@@ -204,7 +204,7 @@ pub struct Engine {
     plain: OnceLock<Runtime>,
     spaces: Arc<Spaces>,
     cache: Option<Cache>,
-    options: Options,
+    options: EngineOptions,
     watchdog: Watchdog,
 }
 
@@ -219,7 +219,7 @@ impl std::fmt::Debug for Engine {
 
 impl Engine {
     /// Starts an engine, with a cache for compiled modules or without.
-    pub fn new(options: Options, cache: Option<Cache>) -> Result<Self, LoadError> {
+    pub fn new(options: EngineOptions, cache: Option<Cache>) -> Result<Self, LoadError> {
         let spaces = Arc::new(Spaces::default());
         let inlining = Runtime::new(&options, &spaces, true)?;
         let watchdog = Watchdog::start(options.call_limit).map_err(|e| LoadError::Engine(e.to_string()))?;
@@ -242,7 +242,7 @@ impl Engine {
     }
 
     /// Compiles an admitted module, or takes it from the cache.
-    pub fn load(&self, admitted: Admitted) -> Result<Program, LoadError> {
+    pub fn load(&self, admitted: Admitted) -> Result<LoadedModule, LoadError> {
         self.load_counting(admitted, false, &mut Nanos(0))
     }
 
@@ -251,7 +251,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Self::load`].
-    pub fn load_suspendable(&self, admitted: Admitted) -> Result<Program, LoadError> {
+    pub fn load_suspendable(&self, admitted: Admitted) -> Result<LoadedModule, LoadError> {
         self.load_counting(admitted, true, &mut Nanos(0))
     }
 
@@ -263,8 +263,8 @@ impl Engine {
         &self,
         admitted: Admitted,
         suspendable: bool,
-        meter: &mut dyn Meter,
-    ) -> Result<Program, LoadError> {
+        meter: &mut dyn CpuMeter,
+    ) -> Result<LoadedModule, LoadError> {
         let checks = self.checks(&admitted, suspendable);
         let compiled = self.compile(&admitted, checks, meter)?;
         // SAFETY: the code is this engine's own output, as `compile` gives it.
@@ -282,8 +282,8 @@ impl Engine {
         &self,
         admitted: &Admitted,
         checks: Checks,
-        meter: &mut dyn Meter,
-    ) -> Result<Compiled, LoadError> {
+        meter: &mut dyn CpuMeter,
+    ) -> Result<CompiledModule, LoadError> {
         let failed = |e: wasmtime::Error| LoadError::Compile(CompileError::Module(format!("{e:#}")));
         let (bytes, indices) =
             rewritten(admitted, checks).map_err(|e| LoadError::Compile(CompileError::Module(e)))?;
@@ -306,7 +306,7 @@ impl Engine {
                 code
             }
         };
-        Ok(Compiled { code, checks, indices, from_cache })
+        Ok(CompiledModule { code, checks, indices, from_cache })
     }
 
     /// Makes a module ready to be instantiated.
@@ -317,16 +317,16 @@ impl Engine {
     pub(crate) unsafe fn assemble(
         &self,
         admitted: Admitted,
-        compiled: Compiled,
-    ) -> Result<Program, LoadError> {
-        let Compiled { code, checks, indices, from_cache } = compiled;
+        compiled: CompiledModule,
+    ) -> Result<LoadedModule, LoadError> {
+        let CompiledModule { code, checks, indices, from_cache } = compiled;
         let failed = |e: wasmtime::Error| LoadError::Compile(CompileError::Module(format!("{e:#}")));
         let runtime = self.runtime(&admitted)?;
         // SAFETY: the caller's promise.
         let module = unsafe { Module::deserialize(&runtime.wasm, &code) }.map_err(failed)?;
         let ready = runtime.linker.instantiate_pre(&module).map_err(failed)?;
-        let (code, tally) = (Arc::new(Code::of(&module)), Arc::default());
-        Ok(Program { ready, admitted: Arc::new(admitted), checks, indices, code, tally, from_cache })
+        let (code, tally) = (Arc::new(CodeMap::of(&module)), Arc::default());
+        Ok(LoadedModule { ready, admitted: Arc::new(admitted), checks, indices, code, tally, from_cache })
     }
 
     /// What [`Self::load`] compiles: the module with what is checked while it runs.
@@ -388,16 +388,16 @@ fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, Indices), 
     let limits = admitted.limits();
     // Where nothing is abandoned, what is charged ahead is not used up too early.
     let ahead = if checks == Checks::Sliced { limits.piece } else { limits.packet.constant / AHEAD };
-    let rules = Rules {
+    let rules = ChargeRules {
         exact: matches!(checks, Checks::Charged { exact: true, .. }),
         ahead: limits.piece.min(ahead).max(1),
         piece: limits.piece,
         dear: DEAR,
     };
-    let (costs, environment) = (Costs::standard(), admitted.environment());
+    let (costs, environment) = (CostTable::standard(), admitted.environment());
     let plan = charge::plan(admitted.module(), admitted.analysis(), &costs, &environment, rules)
         .map_err(|error| error.to_string())?;
-    let task = Task {
+    let task = RewriteTask {
         module: admitted.module(),
         facts: admitted.facts(),
         values: admitted.values(),
@@ -414,7 +414,7 @@ fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, Indices), 
 }
 
 /// A module's code, and what has to be known of it beside.
-pub(crate) struct Compiled {
+pub(crate) struct CompiledModule {
     pub(crate) code: Vec<u8>,
     pub(crate) checks: Checks,
     pub(crate) indices: Indices,
@@ -423,17 +423,17 @@ pub(crate) struct Compiled {
 
 /// A module that is ready to be instantiated, any number of times. Calls over the limit count against all of its instances together.
 #[derive(Clone)]
-pub struct Program {
-    pub(crate) ready: InstancePre<Host>,
+pub struct LoadedModule {
+    pub(crate) ready: InstancePre<HostState>,
     pub(crate) admitted: Arc<Admitted>,
     pub(crate) checks: Checks,
     pub(crate) indices: Indices,
-    pub(crate) code: Arc<Code>,
-    pub(crate) tally: Arc<Tally>,
+    pub(crate) code: Arc<CodeMap>,
+    pub(crate) tally: Arc<StrikeCounter>,
     from_cache: bool,
 }
 
-impl Program {
+impl LoadedModule {
     /// What was admitted.
     pub fn admitted(&self) -> &Admitted {
         &self.admitted
@@ -503,7 +503,7 @@ mod tests {
     /// ours. So an instance whose memory weir did not make is refused.
     #[test]
     fn an_engine_that_does_not_use_weirs_address_space_is_noticed() {
-        let mut engine = Engine::new(Options::default(), None).unwrap();
+        let mut engine = Engine::new(EngineOptions::default(), None).unwrap();
         let wasm =
             wasmtime::Engine::new(config(&Arc::default(), true).memory_guard_size(GUARD as u64)).unwrap();
         engine.inlining = Runtime { linker: Linker::new(&wasm), wasm };

@@ -14,7 +14,7 @@
 use wasm_encoder::{BlockType, BranchHint, Function, MemArg, MemArgTarget, ValType};
 use weir_abi::POLL_PAGE;
 use weir_abi::host::ValueType;
-use weir_bounds::charge::Amount;
+use weir_bounds::charge::ChargeAmount;
 use weir_bounds::{Beyond, Length, OnEntry};
 
 /// More fuel than any call is given.
@@ -22,7 +22,7 @@ pub(crate) const ALLOWANCE_MAX: u64 = 1 << 59;
 
 /// Where the loader's own things are in the rewritten module.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Meter {
+pub(crate) struct FuelMeter {
     /// The global with the allowance.
     pub(crate) fuel: u32,
     /// The host function for whoever has used it up.
@@ -76,7 +76,7 @@ impl Scratch {
 }
 
 /// A function body that is being written.
-pub(crate) struct Body {
+pub(crate) struct MeteredBody {
     pub(crate) code: Function,
     pub(crate) hints: Vec<BranchHint>,
     /// Where charging keeps its things. Only in functions in which something is charged.
@@ -85,7 +85,7 @@ pub(crate) struct Body {
     pub(crate) keeps_fuel: bool,
 }
 
-impl Body {
+impl MeteredBody {
     pub(crate) fn new(locals: impl IntoIterator<Item = (u32, ValType)>, scratch: Scratch) -> Self {
         let locals: Vec<_> = locals.into_iter().collect();
         Self { code: Function::new(locals), hints: Vec::new(), scratch, keeps_fuel: false }
@@ -107,19 +107,19 @@ impl Body {
     }
 }
 
-impl Meter {
+impl FuelMeter {
     /// Loads the allowance into its local, for the time of the function.
-    pub(crate) fn load(self, body: &mut Body) {
+    pub(crate) fn load(self, body: &mut MeteredBody) {
         body.code.instructions().global_get(self.fuel).local_set(body.scratch.fuel);
     }
 
     /// Puts the allowance back, for whoever charges next.
-    pub(crate) fn store(self, body: &mut Body) {
+    pub(crate) fn store(self, body: &mut MeteredBody) {
         body.code.instructions().local_get(body.scratch.fuel).global_set(self.fuel);
     }
 
     /// Charges a constant.
-    pub(crate) fn charge_constant(self, body: &mut Body, amount: u64) {
+    pub(crate) fn charge_constant(self, body: &mut MeteredBody, amount: u64) {
         self.take(body, |body| {
             body.code.instructions().i64_const(amount.cast_signed());
         });
@@ -127,21 +127,23 @@ impl Meter {
 
     /// Charges, where this charge stands before an instruction. For one that stands after it, keeps what it depends on. The function's locals are
     /// `shift` further than in the plan.
-    pub(crate) fn charge_before(self, body: &mut Body, amount: &Amount, shift: u32) {
+    pub(crate) fn charge_before(self, body: &mut MeteredBody, amount: &ChargeAmount, shift: u32) {
         match amount {
-            Amount::Constant(amount) => self.charge_constant(body, *amount),
-            Amount::Trips(on_entry, each) => self.take(body, |body| trips(body, on_entry, *each, shift)),
-            Amount::Length(length, each) => self.charge_length(body, *length, *each),
-            Amount::Grown(_) => {
+            ChargeAmount::Constant(amount) => self.charge_constant(body, *amount),
+            ChargeAmount::Trips(on_entry, each) => {
+                self.take(body, |body| trips(body, on_entry, *each, shift))
+            }
+            ChargeAmount::Length(length, each) => self.charge_length(body, *length, *each),
+            ChargeAmount::Grown(_) => {
                 body.code.instructions().local_tee(body.scratch.length);
             }
         }
     }
 
     /// Charges, where this charge stands after an instruction.
-    pub(crate) fn charge_after(self, body: &mut Body, amount: &Amount, shift: u32) {
+    pub(crate) fn charge_after(self, body: &mut MeteredBody, amount: &ChargeAmount, shift: u32) {
         match amount {
-            Amount::Grown(each) => {
+            ChargeAmount::Grown(each) => {
                 let Scratch { length, answer, .. } = body.scratch;
                 body.code.instructions().local_tee(answer);
                 self.take(body, |body| {
@@ -155,7 +157,7 @@ impl Meter {
     }
 
     /// Charges for a length that is on the stack, which stays there.
-    pub(crate) fn charge_length(self, body: &mut Body, length: Length, each: u64) {
+    pub(crate) fn charge_length(self, body: &mut MeteredBody, length: Length, each: u64) {
         let Scratch { above, length: local, answer, .. } = body.scratch;
         let above = match length.above {
             None => None,
@@ -191,7 +193,7 @@ impl Meter {
     }
 
     /// Takes from the allowance what `amount` leaves on the stack, an i64.
-    fn take(self, body: &mut Body, amount: impl FnOnce(&mut Body)) {
+    fn take(self, body: &mut MeteredBody, amount: impl FnOnce(&mut MeteredBody)) {
         let fuel = body.scratch.fuel;
         if body.keeps_fuel {
             body.code.instructions().local_get(fuel);
@@ -226,7 +228,7 @@ impl Meter {
     }
 
     /// Has the host say what becomes of a call whose counter, which is in the local, is below zero.
-    fn ask(self, body: &mut Body) {
+    fn ask(self, body: &mut MeteredBody) {
         let fuel = body.scratch.fuel;
         body.code.instructions().local_get(fuel).call(self.limit);
         if body.keeps_fuel {
@@ -241,7 +243,7 @@ impl Meter {
 
     /// Gives a packet or a call its allowance: what is on the stack, from which so much has been taken for its entry. In a module whose calls can be
     /// suspended it gets no more than its slice has left, and what the last one left over goes back to the slice.
-    pub(crate) fn allow(self, body: &mut Body, taken: u64) {
+    pub(crate) fn allow(self, body: &mut MeteredBody, taken: u64) {
         let Scratch { fuel, above, .. } = body.scratch;
         let Then::Ask { slice } = self.then else {
             if body.keeps_fuel {
@@ -294,7 +296,7 @@ impl Meter {
     }
 
     /// After a packet or batch: tells the host if it was over its limit.
-    pub(crate) fn note(self, body: &mut Body) {
+    pub(crate) fn note(self, body: &mut MeteredBody) {
         let Then::GoOn { over, .. } = self.then else { return };
         body.code.instructions().global_get(over).i64_eqz().i32_eqz();
         body.hint(false);
@@ -305,7 +307,7 @@ impl Meter {
 }
 
 /// Leaves on the stack what the trips of a loop cost.
-fn trips(body: &mut Body, on_entry: &OnEntry, each: u64, shift: u32) {
+fn trips(body: &mut MeteredBody, on_entry: &OnEntry, each: u64, shift: u32) {
     let mut code = body.code.instructions();
     code.i32_const(on_entry.constant);
     for (local, coefficient) in &on_entry.terms {

@@ -17,10 +17,10 @@
 //! - The declared maximum is taken out of the memory's type: with one of 1 GiB or less the compiler turns constant addresses in the packet
 //!   arena into unconditional traps, and folds bounds that are not the sandbox's. The ceiling is enforced when memory grows.
 
-use crate::load::batch::{Loop, Shared};
+use crate::load::batch::{BatchLayout, Loop};
 use crate::load::copy;
-use crate::load::meter::{ALLOWANCE_MAX, Body, Meter, Scratch, Slice, Then};
-use crate::load::writer::Writer;
+use crate::load::meter::{ALLOWANCE_MAX, FuelMeter, MeteredBody, Scratch, Slice, Then};
+use crate::load::writer::FunctionWriter;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use wasm_encoder::reencode::{Error, Reencode, RoundtripReencoder};
@@ -33,16 +33,16 @@ use wasmparser::{
     DataSectionReader, ElementSectionReader, FuncType, GlobalSectionReader, TableSectionReader,
 };
 use weir_abi::code;
-use weir_abi::host::{self, Definition, HOST_FUNCTIONS, HostFunction, ValueType};
-use weir_admission::{Entry, Facts, Limits, Value};
-use weir_bounds::charge::{Plan, Replaced, of_host};
-use weir_bounds::{Costs, EntryPoint, Environment, Export, InjectedValue, Linear};
+use weir_abi::host::{self, HOST_FUNCTIONS, HostDefinition, HostFunction, ValueType};
+use weir_admission::{EntryKind, FuelLimits, ModuleInfo, ParameterValue};
+use weir_bounds::charge::{ChargePlan, Replaced, of_host};
+use weir_bounds::{CostTable, EntryPoint, Environment, Export, InjectedValue, Linear};
 
 /// The most characters of a function's name.
 const NAME_MAX: usize = 200;
 
 /// The host functions that get one more argument.
-fn widened() -> impl Iterator<Item = &'static Definition> {
+fn widened() -> impl Iterator<Item = &'static HostDefinition> {
     HOST_FUNCTIONS.iter().filter(|known| known.is_told_packets)
 }
 
@@ -107,19 +107,19 @@ impl Checks {
 }
 
 /// What the pass needs to know.
-pub(crate) struct Task<'a> {
-    pub(crate) module: &'a weir_bounds::Module,
-    pub(crate) facts: &'a Facts,
-    pub(crate) values: &'a [Value],
-    pub(crate) plan: &'a Plan,
-    pub(crate) limits: &'a Limits,
-    pub(crate) costs: &'a Costs,
+pub(crate) struct RewriteTask<'a> {
+    pub(crate) module: &'a weir_bounds::ParsedModule,
+    pub(crate) facts: &'a ModuleInfo,
+    pub(crate) values: &'a [ParameterValue],
+    pub(crate) plan: &'a ChargePlan,
+    pub(crate) limits: &'a FuelLimits,
+    pub(crate) costs: &'a CostTable,
     pub(crate) environment: &'a Environment,
     pub(crate) checks: Checks,
 }
 
 /// Rewrites a module that admission has validated. The start section goes; branch hints stand before the code that they are about.
-pub(crate) fn rewrite(task: &Task<'_>) -> Result<Vec<u8>, Error<Infallible>> {
+pub(crate) fn rewrite(task: &RewriteTask<'_>) -> Result<Vec<u8>, Error<Infallible>> {
     let mut pass = Pass::new(task);
     let (given, mut module) = (task.module, Module::new());
     module.section(&pass.types()?).section(&pass.imports()).section(&pass.functions());
@@ -152,9 +152,9 @@ pub(crate) fn rewrite(task: &Task<'_>) -> Result<Vec<u8>, Error<Infallible>> {
 }
 
 pub(crate) struct Pass<'a> {
-    pub(crate) task: &'a Task<'a>,
+    pub(crate) task: &'a RewriteTask<'a>,
     /// Where charges go. Nothing where none are made.
-    pub(crate) meter: Option<Meter>,
+    pub(crate) meter: Option<FuelMeter>,
     /// The imported functions, in their order, that are not only called directly: in element segments, exports and references a function of a few instructions
     /// stands in their place.
     stands_in: Vec<u32>,
@@ -163,14 +163,14 @@ pub(crate) struct Pass<'a> {
 
 /// What matters of a function's type.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Signature {
+pub(crate) struct FunctionSignature {
     parameters: u32,
     /// The type of a block with the same results, if there is at most one.
     pub(crate) result: Option<BlockType>,
 }
 
 impl<'a> Pass<'a> {
-    fn new(task: &'a Task<'a>) -> Self {
+    fn new(task: &'a RewriteTask<'a>) -> Self {
         let imported = task.plan.imports.len();
         let (fuel, next) = (task.facts.globals + 2, task.facts.globals + 3);
         let then = match task.checks {
@@ -183,7 +183,7 @@ impl<'a> Pass<'a> {
             Checks::Charged { piece: None, .. } => Some(Then::Abandon),
         };
         let limit = u32::try_from(imported).unwrap_or(u32::MAX);
-        let meter = then.map(|then| Meter { fuel, limit, then, polls: task.checks.is_charged() });
+        let meter = then.map(|then| FuelMeter { fuel, limit, then, polls: task.checks.is_charged() });
         let needs_one = |function: &Option<HostFunction>| {
             meter.is_some() || function.is_some_and(|function| function.definition().is_told_packets)
         };
@@ -221,7 +221,7 @@ impl<'a> Pass<'a> {
     /// Whether the code of this function stands in the loop over a batch: nothing in the module calls it, so nobody misses it.
     pub(crate) fn is_in_loop(&self, index: u32) -> bool {
         let facts = self.task.facts;
-        let is_entry = facts.entry() == Entry::Packet && index == facts.entry_function;
+        let is_entry = facts.entry() == EntryKind::Packet && index == facts.entry_function;
         is_entry && self.task.plan.function(index).is_some_and(|entry| !entry.is_called)
     }
 
@@ -229,8 +229,8 @@ impl<'a> Pass<'a> {
     fn adds_run(&self) -> bool {
         let entry = self.task.facts.entry_function;
         match self.task.facts.entry() {
-            Entry::Packet => !self.is_in_loop(entry),
-            Entry::Batch => self.meter.is_some(),
+            EntryKind::Packet => !self.is_in_loop(entry),
+            EntryKind::Batch => self.meter.is_some(),
         }
     }
 
@@ -250,14 +250,14 @@ impl<'a> Pass<'a> {
         self.task.module.functions.get(function as usize).copied().unwrap_or_default()
     }
 
-    pub(crate) fn signature(&self, function: u32) -> Signature {
-        let Some(ty) = self.task.module.type_of(function) else { return Signature::default() };
+    pub(crate) fn signature(&self, function: u32) -> FunctionSignature {
+        let Some(ty) = self.task.module.type_of(function) else { return FunctionSignature::default() };
         let result = match ty.results() {
             [] => Some(BlockType::Empty),
             [one] => RoundtripReencoder.val_type(*one).ok().map(BlockType::Result),
             _ => None,
         };
-        Signature { parameters: u32::try_from(ty.params().len()).unwrap_or(u32::MAX), result }
+        FunctionSignature { parameters: u32::try_from(ty.params().len()).unwrap_or(u32::MAX), result }
     }
 
     pub(crate) fn is_exact(&self) -> bool {
@@ -265,7 +265,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Appends a function to the code.
-    fn write(&mut self, code: &mut CodeSection, index: u32, body: Body) {
+    fn write(&mut self, code: &mut CodeSection, index: u32, body: MeteredBody) {
         if !body.hints.is_empty() {
             self.hints.function_hints(index, body.hints);
         }
@@ -318,9 +318,9 @@ impl<'a> Pass<'a> {
     }
 
     /// Where the function that takes a batch finds things.
-    pub(crate) fn shared(&self) -> Shared {
+    pub(crate) fn shared(&self) -> BatchLayout {
         let entry = self.direct(self.task.facts.entry_function);
-        Shared { entry, rest: self.rest(), drops: self.drops() }
+        BatchLayout { entry, rest: self.rest(), drops: self.drops() }
     }
 
     /// What that function charges.
@@ -333,9 +333,9 @@ impl<'a> Pass<'a> {
     }
 
     /// The function that takes a batch, where it is one of its own.
-    fn run(&self) -> Body {
+    fn run(&self) -> MeteredBody {
         match self.in_loop() {
-            Some(checked) if self.task.facts.entry() == Entry::Batch => self.shared().batch(&checked),
+            Some(checked) if self.task.facts.entry() == EntryKind::Batch => self.shared().batch(&checked),
             checked => self.shared().packets(checked.as_ref()),
         }
     }
@@ -356,7 +356,7 @@ impl<'a> Pass<'a> {
         let Some(plan) = self.task.plan.function(index) else { return false };
         let facts = self.task.facts;
         let packet = (EntryPoint::Packet, facts.entry_function);
-        let is_packet = facts.entry() == Entry::Packet;
+        let is_packet = facts.entry() == EntryKind::Packet;
         let entries = self.task.plan.entries.iter().copied().chain(is_packet.then_some(packet));
         let mut limits =
             entries.filter(|(_, of)| *of == index).map(|(entry, _)| self.allowance(entry).constant);
@@ -365,13 +365,13 @@ impl<'a> Pass<'a> {
     }
 
     /// A function that gives a call of an entry point what it may use.
-    fn enter(&self, meter: Meter, entry: EntryPoint, index: u32) -> Body {
+    fn enter(&self, meter: FuelMeter, entry: EntryPoint, index: u32) -> MeteredBody {
         let plan = self.task.plan.function(index);
         let taken = plan.map_or(0, |plan| plan.entry) * u64::from(self.is_charged_outside(index));
         let given = self.allowance(entry).constant.saturating_sub(taken);
         let arguments = self.signature(index).parameters;
         let locals = if meter.asks() { Scratch::TYPES.to_vec() } else { Vec::new() };
-        let mut body = Body::new(locals, Scratch::after(arguments));
+        let mut body = MeteredBody::new(locals, Scratch::after(arguments));
         body.code.instructions().i64_const(given.cast_signed());
         meter.allow(&mut body, taken);
         let mut code = body.code.instructions();
@@ -385,10 +385,10 @@ impl<'a> Pass<'a> {
     }
 
     /// A function that does what the host function does, for the module to refer to.
-    fn stand_in(&self, import: u32) -> Body {
+    fn stand_in(&self, import: u32) -> MeteredBody {
         let arguments = self.signature(import).parameters;
         let locals = if self.meter.is_some() { Scratch::TYPES.to_vec() } else { Vec::new() };
-        let mut body = Body::new(locals, Scratch::after(arguments));
+        let mut body = MeteredBody::new(locals, Scratch::after(arguments));
         for argument in 0..arguments {
             body.code.instructions().local_get(argument);
         }
@@ -409,7 +409,7 @@ impl<'a> Pass<'a> {
         self.task.plan.imports.get(import as usize).copied().flatten()
     }
 
-    pub(crate) fn call_host(&self, body: &mut Body, import: u32) {
+    pub(crate) fn call_host(&self, body: &mut MeteredBody, import: u32) {
         if self.host_function(import).is_some_and(|function| function.definition().is_told_packets) {
             body.code.instructions().global_get(self.rest());
         }
@@ -420,12 +420,14 @@ impl<'a> Pass<'a> {
     }
 
     /// Writes what stands in place of a read of a parameter.
-    pub(crate) fn inject(&self, body: &mut Body, replaced: &Replaced) {
+    pub(crate) fn inject(&self, body: &mut MeteredBody, replaced: &Replaced) {
         let value = self.task.values.get(replaced.injected.parameter as usize);
         let mut out = body.code.instructions();
         match replaced.injected.what {
-            InjectedValue::Int => out.i64_const(value.and_then(Value::as_int).unwrap_or(0)),
-            InjectedValue::Float => out.f64_const(value.and_then(Value::as_float).unwrap_or(0.0).into()),
+            InjectedValue::Int => out.i64_const(value.and_then(ParameterValue::as_int).unwrap_or(0)),
+            InjectedValue::Float => {
+                out.f64_const(value.and_then(ParameterValue::as_float).unwrap_or(0.0).into())
+            }
             InjectedValue::Length => out.i32_const(
                 value.map_or(code::UNKNOWN, |value| i32::try_from(value.encoded().len()).unwrap_or(i32::MAX)),
             ),
@@ -547,7 +549,7 @@ impl Pass<'_> {
                 let (number, ty) = group?;
                 locals.push((number, self.val_type(ty)?));
             }
-            let mut writer = Writer::begin(self, index, plan, parameters, &locals);
+            let mut writer = FunctionWriter::begin(self, index, plan, parameters, &locals);
             let begin = function.range().start;
             let mut reader = function.get_operators_reader()?;
             while !reader.eof() {

@@ -1,19 +1,19 @@
 //! One function of a module's own, as it is written.
 
 use crate::load::batch::{LOCALS, descriptor};
-use crate::load::meter::{Body, Meter, Scratch};
+use crate::load::meter::{FuelMeter, MeteredBody, Scratch};
 use crate::load::rewrite::Pass;
 use std::convert::Infallible;
 use wasm_encoder::ValType;
 use wasm_encoder::reencode::{Error, Reencode};
 use wasmparser::Operator;
-use weir_bounds::charge::{Amount, Charge, FunctionPlan, Replaced, Side};
+use weir_bounds::charge::{Charge, ChargeAmount, ChargeSide, FunctionPlan, Replaced};
 
 /// Writes a function, with its charges, and without what is replaced.
-pub(crate) struct Writer<'a> {
-    pub(crate) body: Body,
+pub(crate) struct FunctionWriter<'a> {
+    pub(crate) body: MeteredBody,
     /// Where charges go. Nothing where none are made in this function.
-    meter: Option<Meter>,
+    meter: Option<FuelMeter>,
     /// What is left of the plan.
     charges: &'a [Charge],
     replaced: &'a [Replaced],
@@ -35,7 +35,7 @@ enum Place {
     Loop,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> FunctionWriter<'a> {
     /// Begins the function of this index, which has so many parameters, and these locals beside them.
     pub(crate) fn begin(
         pass: &Pass<'_>,
@@ -58,10 +58,10 @@ impl<'a> Writer<'a> {
             shift = LOCALS;
         }
         let count = given.iter().fold(shift + parameters, |sum, (number, _)| sum.saturating_add(*number));
-        if meter.is_some() || (is_in_loop && pass.meter.is_some_and(Meter::asks)) {
+        if meter.is_some() || (is_in_loop && pass.meter.is_some_and(FuelMeter::asks)) {
             locals.extend(Scratch::TYPES);
         }
-        let mut body = Body::new(locals, Scratch::after(count));
+        let mut body = MeteredBody::new(locals, Scratch::after(count));
         body.keeps_fuel = keeps_fuel;
         if is_in_loop {
             pass.shared().begin(&mut body, pass.in_loop().as_ref());
@@ -102,7 +102,7 @@ impl<'a> Writer<'a> {
         for (charge, meter) in here.iter().zip(std::iter::repeat(self.meter)) {
             let Some(meter) = meter else { break };
             // What is charged for afterwards depends on an operand.
-            if charge.side == Side::Before || matches!(charge.amount, Amount::Grown(_)) {
+            if charge.side == ChargeSide::Before || matches!(charge.amount, ChargeAmount::Grown(_)) {
                 meter.charge_before(&mut self.body, &charge.amount, self.shift);
             }
         }
@@ -119,7 +119,7 @@ impl<'a> Writer<'a> {
                 self.instruction(pass, operator)?;
             }
         }
-        for charge in here.iter().filter(|charge| charge.side == Side::After) {
+        for charge in here.iter().filter(|charge| charge.side == ChargeSide::After) {
             if let Some(meter) = self.meter {
                 meter.charge_after(&mut self.body, &charge.amount, self.shift);
             }
@@ -192,7 +192,7 @@ impl<'a> Writer<'a> {
 }
 
 /// Sets locals to what they are when a function is called.
-fn clear(body: &mut Body, first: u32, locals: &[(u32, ValType)]) {
+fn clear(body: &mut MeteredBody, first: u32, locals: &[(u32, ValType)]) {
     let mut next = first;
     for (number, ty) in locals {
         for local in next..next.saturating_add(*number) {

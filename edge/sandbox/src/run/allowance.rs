@@ -1,18 +1,18 @@
 //! How much of something a call may ask of the host.
 
-use crate::run::host::Phase;
-use weir_session::Order;
+use crate::run::host::HostPhase;
+use weir_session::RecordOrder;
 
 /// The most of something, as a number and in bytes.
 #[derive(Clone, Copy)]
-pub(crate) struct Most {
+pub(crate) struct CountBytesMax {
     pub(crate) number: u32,
     pub(crate) bytes: u32,
 }
 
 /// What was asked for so far, in the call at hand and in those that share an allowance.
 #[derive(Default)]
-pub(crate) struct Asked {
+pub(crate) struct CallUsage {
     /// Of the packet at hand, or of a batch that is taken whole.
     packet: Budget,
     /// Of start and stop, or of the ticks of a block: there can be one before each packet, so they share an allowance.
@@ -21,12 +21,12 @@ pub(crate) struct Asked {
 
 #[derive(Default)]
 struct Budget {
-    order: Option<Order>,
+    order: Option<RecordOrder>,
     number: u32,
     bytes: u32,
 }
 
-impl Asked {
+impl CallUsage {
     /// A call begins: its packets have whole allowances.
     pub(crate) fn enter(&mut self) {
         self.packet = Budget::default();
@@ -38,30 +38,30 @@ impl Asked {
     }
 
     /// Whether nothing was asked for yet for the packet of this order; in a batch that is taken whole there is one order for all of it.
-    pub(crate) fn is_new(&self, phase: Phase, order: Order) -> bool {
-        matches!(phase, Phase::Batch { .. }) && self.packet.order != Some(order)
+    pub(crate) fn is_new(&self, phase: HostPhase, order: RecordOrder) -> bool {
+        matches!(phase, HostPhase::Batch { .. }) && self.packet.order != Some(order)
     }
 
     /// Whether one more of so many bytes may be had, at most so much for each packet or for a call without packets; counts it.
     pub(crate) fn charge(
         &mut self,
-        phase: Phase,
-        order: Order,
+        phase: HostPhase,
+        order: RecordOrder,
         bytes: usize,
-        packet: Most,
-        call: Most,
+        packet: CountBytesMax,
+        call: CountBytesMax,
     ) -> bool {
         if self.is_new(phase, order) {
             self.packet = Budget { order: Some(order), ..Budget::default() };
         }
         let (budget, most) = match phase {
-            Phase::Batch { one_by_one: true, .. } => (&mut self.packet, packet),
-            Phase::Batch { mask, .. } => {
+            HostPhase::Batch { one_by_one: true, .. } => (&mut self.packet, packet),
+            HostPhase::Batch { mask, .. } => {
                 let packets = mask.count_ones();
-                let most = Most { number: packet.number * packets, bytes: packet.bytes * packets };
+                let most = CountBytesMax { number: packet.number * packets, bytes: packet.bytes * packets };
                 (&mut self.packet, most)
             }
-            Phase::Start | Phase::Periodic { .. } => (&mut self.periodic, call),
+            HostPhase::Start | HostPhase::Periodic { .. } => (&mut self.periodic, call),
         };
         let bytes = budget.bytes.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
         if budget.number >= most.number || bytes > most.bytes {

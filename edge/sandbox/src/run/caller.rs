@@ -73,9 +73,9 @@ fn count(caller: &Caller) {
 
 /// The calls that threads were seen in.
 #[derive(Default)]
-pub(crate) struct Seen(BTreeMap<u64, u64>);
+pub(crate) struct SeenCalls(BTreeMap<u64, u64>);
 
-impl Seen {
+impl SeenCalls {
     /// Whether a thread is still in the call that it was in when this was asked last.
     pub(crate) fn look(&mut self) -> bool {
         let callers = CALLERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -109,7 +109,7 @@ mod tests {
             done.recv().unwrap()
         };
         // Others' threads may be in calls of their own.
-        let mut seen = Seen::default();
+        let mut seen = SeenCalls::default();
         let mut is_seen_again = |number| {
             let before = seen.0.get(&number).copied();
             seen.look();
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_look_says_what_it_has_seen() {
-        let mut seen = Seen::default();
+        let mut seen = SeenCalls::default();
         enter();
         seen.look();
         assert!(seen.look());

@@ -31,12 +31,12 @@ impl Cycles {
 
 /// Holds the counter against the clock, from its making to the question.
 #[derive(Clone, Copy, Debug)]
-pub struct Calibration {
+pub struct ClockCheck {
     cycles: Cycles,
     time: Instant,
 }
 
-impl Calibration {
+impl ClockCheck {
     /// Begins.
     pub fn begin() -> Self {
         Self { cycles: Cycles::now(), time: Instant::now() }

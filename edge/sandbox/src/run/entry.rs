@@ -2,10 +2,10 @@
 
 use crate::load::rewrite::enter;
 use crate::run::fault::FaultKind;
-use crate::run::host::Host;
+use crate::run::host::HostState;
 use wasmtime::{Instance, Store, TypedFunc, WasmParams, WasmResults};
-use weir_abi::entry::Outcome;
-use weir_admission::Facts;
+use weir_abi::entry::EntryResult;
+use weir_admission::ModuleInfo;
 use weir_bounds::EntryPoint;
 
 /// A function that is called before the first packet.
@@ -19,12 +19,12 @@ pub(crate) enum Starting {
 impl Starting {
     pub(crate) fn of(
         instance: Instance,
-        store: &mut Store<Host>,
+        store: &mut Store<HostState>,
         entry: EntryPoint,
     ) -> wasmtime::Result<Self> {
         let name = enter(entry);
         Ok(match entry.definition().result {
-            Outcome::Consent => Self::Start(instance.get_typed_func(store, &name)?),
+            EntryResult::Consent => Self::Start(instance.get_typed_func(store, &name)?),
             _ => Self::Constructor(instance.get_typed_func(store, &name)?),
         })
     }
@@ -33,8 +33,8 @@ impl Starting {
 /// The function that calls an entry point, where the module has it.
 pub(crate) fn entered<P: WasmParams, R: WasmResults>(
     instance: Instance,
-    store: &mut Store<Host>,
-    facts: &Facts,
+    store: &mut Store<HostState>,
+    facts: &ModuleInfo,
     entry: EntryPoint,
 ) -> wasmtime::Result<Option<TypedFunc<P, R>>> {
     facts.entries.has(entry).then(|| instance.get_typed_func(store, &enter(entry))).transpose()

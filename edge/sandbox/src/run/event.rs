@@ -1,25 +1,25 @@
 //! What a module is told between two packets, beside the time. Each is a call of its own, with an allowance of its own.
 
 use crate::load::rewrite::enter;
-use crate::run::host::Host;
+use crate::run::host::HostState;
 use crate::run::instance::Instance;
 use crate::run::rights::WriteRights;
 use crate::run::suspend::Call;
-use crate::run::table::{Press, TableVersion};
+use crate::run::table::{TablePublisher, TableVersion};
 use std::sync::Arc;
 use wasmtime::{Func, Instance as WasmInstance, Store, Val};
-use weir_abi::entry::{self, Type};
+use weir_abi::entry::{self, EntryType};
 use weir_abi::host::ValueType;
 use weir_bounds::EntryPoint;
 use weir_units::{Bytes, Nanos};
 use {
-    weir_admission::Facts,
+    weir_admission::ModuleInfo,
     weir_session::{KeptPackets, MemoryReservation},
 };
 
 /// What a module has of its session.
 #[derive(Clone, Debug, Default)]
-pub struct Means {
+pub struct InstanceContext {
     /// What its private memory is taken from; without it there is only its own ceiling.
     pub memory: Option<Arc<MemoryReservation>>,
     /// How many packets it may keep together with the other modules; without it as many as it may for itself.
@@ -27,15 +27,15 @@ pub struct Means {
     /// What it may write of packets; without it whatever can be written.
     pub writes: Option<Arc<WriteRights>>,
     /// How it calls services of others, and answers their calls; without it there are none.
-    pub post: Option<Arc<dyn Post>>,
+    pub post: Option<Arc<dyn MessageHandler>>,
     /// The tables that it sees from the begin, by their places in the manifest.
     pub tables: Vec<Option<Arc<TableVersion>>>,
     /// Who takes the tables that it publishes; without it nobody does.
-    pub press: Option<Arc<dyn Press>>,
+    pub press: Option<Arc<dyn TablePublisher>>,
 }
 
 /// How a module calls services of others, and answers their calls. All that it is given is what a module said.
-pub trait Post: std::fmt::Debug + Send + Sync {
+pub trait MessageHandler: std::fmt::Debug + Send + Sync {
     /// Calls a service by its place in the module's manifest. A ticket, or a [`code`](weir_abi::code).
     fn call(&self, service: u32, message: &[u8], within: Nanos) -> i64;
 
@@ -101,15 +101,15 @@ impl News {
 
     /// Whether a message comes with it.
     pub(crate) fn has_message(self) -> bool {
-        self.entry().definition().parameters.iter().any(|parameter| parameter.ty == Type::MessageBytes)
+        self.entry().definition().parameters.iter().any(|parameter| parameter.ty == EntryType::MessageBytes)
     }
 
     /// The arguments of the call.
-    pub(crate) fn arguments(self, host: &Host) -> Vec<Val> {
+    pub(crate) fn arguments(self, host: &HostState) -> Vec<Val> {
         let mut numbers = self.numbers().into_iter();
         let parameters = self.entry().definition().parameters.iter();
-        let of = |ty: Type| match ty {
-            Type::MessageBytes => Val::I32(i32::try_from(host.message.len()).unwrap_or(i32::MAX)),
+        let of = |ty: EntryType| match ty {
+            EntryType::MessageBytes => Val::I32(i32::try_from(host.message.len()).unwrap_or(i32::MAX)),
             _ => value(ty.value_type(), numbers.next().unwrap_or_default()),
         };
         parameters.map(|parameter| parameter.ty).map(of).collect()
@@ -130,13 +130,13 @@ fn value(ty: ValueType, number: u64) -> Val {
 }
 
 /// The functions of a module that are called for news, by their entry points.
-pub(crate) struct Ears([Option<Func>; entry::COUNT]);
+pub(crate) struct EventHandlers([Option<Func>; entry::COUNT]);
 
-impl Ears {
+impl EventHandlers {
     pub(crate) fn of(
         instance: WasmInstance,
-        store: &mut Store<Host>,
-        facts: &Facts,
+        store: &mut Store<HostState>,
+        facts: &ModuleInfo,
     ) -> wasmtime::Result<Self> {
         let mut functions = [None; entry::COUNT];
         for entry in facts.entries.iter().filter(|entry| News::of(*entry, [0; NUMBERS]).is_some()) {

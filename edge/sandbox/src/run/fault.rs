@@ -1,6 +1,6 @@
 //! What can go wrong in a call, seen from outside the sandbox.
 
-use crate::run::interrupt::Code;
+use crate::run::interrupt::CodeMap;
 
 /// Why a call was lost. To blame is the module, unless it says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, thiserror::Error)]
@@ -76,7 +76,7 @@ impl Indices {
 
 /// A lost call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct CallFault {
     /// Why.
     pub kind: FaultKind,
     /// In which function, where the module's names tell; else its index.
@@ -85,7 +85,7 @@ pub struct Fault {
     pub offset: Option<usize>,
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for CallFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.kind)?;
         if let Some(function) = &self.function {
@@ -95,14 +95,14 @@ impl std::fmt::Display for Fault {
     }
 }
 
-impl Fault {
+impl CallFault {
     /// One that no instruction caused.
     pub(crate) const fn without_place(kind: FaultKind) -> Self {
         Self { kind, function: None, offset: None }
     }
 
     /// Reads wasmtime's account of a failed call. `code`: where functions are in memory.
-    pub(crate) fn of(error: &wasmtime::Error, indices: Indices, code: &Code) -> Self {
+    pub(crate) fn of(error: &wasmtime::Error, indices: Indices, code: &CodeMap) -> Self {
         if let Some(BrokenOff { at }) = error.downcast_ref() {
             let function = code.function_at(*at).map(|(index, name)| named(index, name.as_deref(), indices));
             return Self { kind: FaultKind::Overrun, function, offset: None };

@@ -1,7 +1,7 @@
 //! The one place where the host looks at what a module points to.
 
 use crate::run::fault::FaultKind;
-use crate::run::host::Host;
+use crate::run::host::HostState;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use wasmtime::{Caller, Extern, Memory};
@@ -10,9 +10,9 @@ use weir_abi::{DESCRIPTOR_BYTES, Descriptor, export, limit};
 use weir_os::memory::copy_once;
 
 /// A module's memory and the host's state, for one call of a host function.
-pub(crate) struct Guest<'a> {
+pub(crate) struct GuestMemory<'a> {
     private: &'a [u8],
-    pub(crate) host: &'a mut Host,
+    pub(crate) host: &'a mut HostState,
     function: HostFunction,
 }
 
@@ -22,17 +22,17 @@ pub(crate) struct Guest<'a> {
 /// [`FaultKind::Overrun`] where the watchdog wants the call to end; [`FaultKind::WildPointer`] where the module has no memory yet.
 #[inline]
 pub(crate) fn guest<'a>(
-    caller: &'a mut Caller<'_, Host>,
+    caller: &'a mut Caller<'_, HostState>,
     function: HostFunction,
-) -> Result<Guest<'a>, FaultKind> {
+) -> Result<GuestMemory<'a>, FaultKind> {
     let (private, host) = memory(caller, function)?.data_and_store_mut(caller);
     if host.overrun.load(Ordering::Relaxed) {
         return Err(FaultKind::Overrun);
     }
-    Ok(Guest { private, host, function })
+    Ok(GuestMemory { private, host, function })
 }
 
-impl Guest<'_> {
+impl GuestMemory<'_> {
     /// Hands the bytes `address..address + len` of the module to `act`, together with the host's state.
     ///
     /// Bytes of its private memory are lent as they are: nothing else runs in the sandbox meanwhile. Packets and descriptors can change
@@ -46,7 +46,7 @@ impl Guest<'_> {
         &mut self,
         address: u32,
         len: u32,
-        act: impl FnOnce(&[u8], &mut Host) -> R,
+        act: impl FnOnce(&[u8], &mut HostState) -> R,
     ) -> Result<R, FaultKind> {
         let wild = FaultKind::WildPointer { function: self.function.name() };
         if len > limit::HOST_READ_BYTES {
@@ -60,7 +60,7 @@ impl Guest<'_> {
         let base = self.private.as_ptr();
         let from = base.addr() + start;
         let inside = |area: &Range<usize>| area.start <= from && from.saturating_add(len) <= area.end;
-        let Host { packets, descriptors, tables, .. } = &*self.host;
+        let HostState { packets, descriptors, tables, .. } = &*self.host;
         if !inside(packets) && !inside(descriptors) && !tables.iter().any(inside) {
             return Err(wild);
         }
@@ -89,17 +89,17 @@ impl Guest<'_> {
     }
 }
 
-/// [`Guest::bytes`] where one range is all that a host function reads.
+/// [`GuestMemory::bytes`] where one range is all that a host function reads.
 ///
 /// # Errors
-/// As [`guest`] and [`Guest::bytes`].
+/// As [`guest`] and [`GuestMemory::bytes`].
 #[inline]
 pub(crate) fn with_bytes<R>(
-    caller: &mut Caller<'_, Host>,
+    caller: &mut Caller<'_, HostState>,
     function: HostFunction,
     address: u32,
     len: u32,
-    act: impl FnOnce(&[u8], &mut Host) -> R,
+    act: impl FnOnce(&[u8], &mut HostState) -> R,
 ) -> Result<R, FaultKind> {
     guest(caller, function)?.bytes(address, len, act)
 }
@@ -109,7 +109,7 @@ pub(crate) fn with_bytes<R>(
 /// # Errors
 /// [`FaultKind::WildPointer`] where `room` bytes are not there.
 pub(crate) fn write_bytes(
-    caller: &mut Caller<'_, Host>,
+    caller: &mut Caller<'_, HostState>,
     function: HostFunction,
     address: u32,
     room: u32,
@@ -125,7 +125,7 @@ pub(crate) fn write_bytes(
 }
 
 #[inline]
-fn memory(caller: &mut Caller<'_, Host>, function: HostFunction) -> Result<Memory, FaultKind> {
+fn memory(caller: &mut Caller<'_, HostState>, function: HostFunction) -> Result<Memory, FaultKind> {
     match caller.data().memory {
         Some(memory) => Ok(memory),
         None => exported(caller, function),
@@ -134,7 +134,7 @@ fn memory(caller: &mut Caller<'_, Host>, function: HostFunction) -> Result<Memor
 
 /// Only in a WebAssembly start function: the instance is not there yet.
 #[cold]
-fn exported(caller: &mut Caller<'_, Host>, function: HostFunction) -> Result<Memory, FaultKind> {
+fn exported(caller: &mut Caller<'_, HostState>, function: HostFunction) -> Result<Memory, FaultKind> {
     match caller.get_export(export::MEMORY) {
         Some(Extern::Memory(memory)) => Ok(memory),
         _ => Err(FaultKind::WildPointer { function: function.name() }),

@@ -1,34 +1,34 @@
 //! The host functions, and the state that they work on.
 
 use crate::load::rewrite::{LIMIT, SUSPEND};
-use crate::run::allowance::{Asked, Most};
-use crate::run::event::Post;
+use crate::run::allowance::{CallUsage, CountBytesMax};
+use crate::run::event::MessageHandler;
 use crate::run::fault::FaultKind;
 use crate::run::guest::{guest, with_bytes, write_bytes};
 use crate::run::kept::{Kept, keep, release};
-use crate::run::outgoing::{Outgoing, send};
+use crate::run::outgoing::{SentPackets, send};
 use crate::run::pattern::{PatternError, Patterns};
 use crate::run::rights::WriteRights;
-use crate::run::slice::{self, Counter, Shared};
-use crate::run::table::{Press, publish};
+use crate::run::slice::{self, CallCounter, SliceState};
+use crate::run::table::{TablePublisher, publish};
 use sha1::Sha1;
 use sha2::Sha256;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use wasmtime::{Caller, Linker, Memory, ResourceLimiter};
-use weir_abi::host::{self, Definition, HOST_FUNCTIONS, HostFunction, algorithm};
+use weir_abi::host::{self, HOST_FUNCTIONS, HostDefinition, HostFunction, algorithm};
 use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTOR_BYTES, code, limit};
 use weir_units::{Bytes, Nanos};
 use weir_wire::{PEEK_MAX, PatchError, WriteFields};
 use {
-    weir_admission::{Admitted, TABLE_ELEMENTS_MAX, Value, is_plain},
-    weir_session::{Holding, Order, Records},
+    weir_admission::{Admitted, ParameterValue, TABLE_ELEMENTS_MAX, is_plain},
+    weir_session::{Holding, RecordOrder, Records},
 };
 
 /// What a module's call may do just now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum HostPhase {
     /// `_initialize` and `weir_start`.
     Start,
     /// A batch: guest address of its descriptors, the packet number in the block of its first, and the mask.
@@ -60,7 +60,7 @@ pub struct Patch {
 }
 
 /// Per instance; wasmtime keeps it in the store.
-pub(crate) struct Host {
+pub(crate) struct HostState {
     pub(crate) admitted: Arc<Admitted>,
     pub(crate) memory: Option<Memory>,
     pub(crate) packets: Range<usize>,
@@ -68,7 +68,7 @@ pub(crate) struct Host {
     /// Where the tables are that it reads, by their places in the manifest.
     pub(crate) tables: Vec<Range<usize>>,
     pub(crate) scratch: Vec<u8>,
-    pub(crate) phase: Phase,
+    pub(crate) phase: HostPhase,
     pub(crate) records: Records,
     pub(crate) records_dropped: u64,
     pub(crate) patches: Vec<Patch>,
@@ -79,11 +79,11 @@ pub(crate) struct Host {
     pub(crate) log: Vec<LogLine>,
     pub(crate) log_dropped: u64,
     /// What it has sent.
-    pub(crate) outgoing: Outgoing,
+    pub(crate) outgoing: SentPackets,
     /// What it keeps.
     pub(crate) kept: Kept,
     /// Records that it has asked for.
-    emitted: Asked,
+    emitted: CallUsage,
     /// How often each packet of the batch has been patched.
     patched: [u8; BATCH_PACKETS],
     table_elements: usize,
@@ -94,8 +94,8 @@ pub(crate) struct Host {
     /// Packets and other calls over their limit since this was last looked at.
     exceeded: u32,
     /// Where a call that can be suspended is counted, and what it and the world outside tell each other.
-    pub(crate) counter: Option<Counter>,
-    pub(crate) slice: Arc<Mutex<Shared>>,
+    pub(crate) counter: Option<CallCounter>,
+    pub(crate) slice: Arc<Mutex<SliceState>>,
     /// The packets still to do when a call that goes on was last over its limit.
     exceeded_at: Option<u64>,
     /// What strings cost that the packet at hand, or the call, has emitted: only the host sees them.
@@ -105,9 +105,9 @@ pub(crate) struct Host {
     /// Values of the parameters, as `param_bytes` gives them.
     encoded: Vec<Vec<u8>>,
     /// How it calls services of others.
-    pub(crate) post: Option<Arc<dyn Post>>,
+    pub(crate) post: Option<Arc<dyn MessageHandler>>,
     /// Who takes what it publishes.
-    pub(crate) press: Option<Arc<dyn Press>>,
+    pub(crate) press: Option<Arc<dyn TablePublisher>>,
     /// What it is being told.
     pub(crate) message: Vec<u8>,
     /// What its private memory has of its session's; and what that was before it grew last.
@@ -115,10 +115,10 @@ pub(crate) struct Host {
     before: Bytes,
 }
 
-impl Host {
+impl HostState {
     pub(crate) fn new(admitted: Arc<Admitted>) -> Self {
         Self {
-            encoded: admitted.values().iter().map(Value::encoded).collect(),
+            encoded: admitted.values().iter().map(ParameterValue::encoded).collect(),
             goes_on: false,
             exceeded: 0,
             counter: None,
@@ -137,7 +137,7 @@ impl Host {
             descriptors: 0..0,
             tables: Vec::new(),
             scratch: Vec::new(),
-            phase: Phase::Start,
+            phase: HostPhase::Start,
             records: Records::default(),
             records_dropped: 0,
             patches: Vec::new(),
@@ -145,9 +145,9 @@ impl Host {
             rights: None,
             log: Vec::new(),
             log_dropped: 0,
-            outgoing: Outgoing::default(),
+            outgoing: SentPackets::default(),
             kept: Kept::default(),
-            emitted: Asked::default(),
+            emitted: CallUsage::default(),
             patched: [0; BATCH_PACKETS],
             table_elements: 0,
             patterns: Vec::new(),
@@ -156,7 +156,7 @@ impl Host {
     }
 
     /// Begins a call: its allowance is whole again.
-    pub(crate) fn enter(&mut self, phase: Phase) {
+    pub(crate) fn enter(&mut self, phase: HostPhase) {
         self.phase = phase;
         self.records.settle();
         self.outgoing.frames.settle();
@@ -202,7 +202,7 @@ impl Host {
     }
 
     /// Takes back what a lost call emitted, sent and kept, the last of it, as long as it is of this order.
-    pub(crate) fn abandon(&mut self, order: Order) {
+    pub(crate) fn abandon(&mut self, order: RecordOrder) {
         self.records.abandon(order);
         self.outgoing.frames.abandon(order);
         self.keep_none_of(order);
@@ -226,13 +226,13 @@ impl Host {
     }
 
     /// Whether one more record of `bytes` is allowed; counts it.
-    fn charge_record(&mut self, order: Order, bytes: usize) -> bool {
+    fn charge_record(&mut self, order: RecordOrder, bytes: usize) -> bool {
         let profile = self.admitted.profile();
-        let packet = Most {
+        let packet = CountBytesMax {
             number: profile.records.min(limit::RECORDS_PER_PACKET),
             bytes: limit::RECORD_BYTES_PER_PACKET,
         };
-        let call = Most {
+        let call = CountBytesMax {
             number: profile.call_records.min(limit::RECORDS_PER_CALL),
             bytes: limit::RECORD_BYTES_PER_CALL,
         };
@@ -246,7 +246,7 @@ impl Host {
 }
 
 /// The ceiling of a module's private memory and tables.
-impl ResourceLimiter for Host {
+impl ResourceLimiter for HostState {
     fn memory_growing(
         &mut self,
         _current: usize,
@@ -295,18 +295,22 @@ fn current(rest: u64) -> Option<u32> {
 }
 
 /// Where in the block the module is now.
-pub(crate) fn order_of(phase: Phase, current: Option<u32>) -> Order {
+pub(crate) fn order_of(phase: HostPhase, current: Option<u32>) -> RecordOrder {
     match phase {
-        Phase::Start => Order::tick(0),
-        Phase::Periodic { before } => Order::tick(before),
-        Phase::Batch { first, one_by_one: true, .. } => Order::packet(first + current.unwrap_or(0)),
-        Phase::Batch { first, mask, .. } => Order::packet(first + mask.trailing_zeros().min(63)),
+        HostPhase::Start => RecordOrder::tick(0),
+        HostPhase::Periodic { before } => RecordOrder::tick(before),
+        HostPhase::Batch { first, one_by_one: true, .. } => RecordOrder::packet(first + current.unwrap_or(0)),
+        HostPhase::Batch { first, mask, .. } => RecordOrder::packet(first + mask.trailing_zeros().min(63)),
     }
 }
 
 /// Which packet of the batch has this descriptor, and where in the block the module is; nothing where it is not one that it is called for.
-pub(crate) fn packet_at(phase: Phase, descriptor: u32, current: Option<u32>) -> Option<(u32, Order)> {
-    let Phase::Batch { descriptors, mask, one_by_one, .. } = phase else { return None };
+pub(crate) fn packet_at(
+    phase: HostPhase,
+    descriptor: u32,
+    current: Option<u32>,
+) -> Option<(u32, RecordOrder)> {
+    let HostPhase::Batch { descriptors, mask, one_by_one, .. } = phase else { return None };
     let distance = descriptor.wrapping_sub(descriptors);
     if distance as usize >= BATCH_BYTES || !(distance as usize).is_multiple_of(DESCRIPTOR_BYTES) {
         return None;
@@ -322,19 +326,19 @@ const fn unsigned(value: i32) -> u32 {
 }
 
 /// Defines all host functions, and those that the loader imports itself.
-pub(crate) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
-    linker.func_wrap(host::MODULE, LIMIT, |mut caller: Caller<'_, Host>| {
+pub(crate) fn define(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
+    linker.func_wrap(host::MODULE, LIMIT, |mut caller: Caller<'_, HostState>| {
         caller.data_mut().run_out().map_err(wasmtime::Error::from)
     })?;
-    linker.func_wrap_async(host::MODULE, SUSPEND, |caller: Caller<'_, Host>, (left,): (i64,)| {
+    linker.func_wrap_async(host::MODULE, SUSPEND, |caller: Caller<'_, HostState>, (left,): (i64,)| {
         Box::new(slice::run_out(caller, left))
     })?;
     HOST_FUNCTIONS.iter().try_for_each(|definition| define_one(linker, definition))
 }
 
 /// Defines a host function. The loader gives those that are told of packets the mask of packets still to do as their last argument.
-fn define_one(linker: &mut Linker<Host>, definition: &'static Definition) -> wasmtime::Result<()> {
-    type Call<'a> = Caller<'a, Host>;
+fn define_one(linker: &mut Linker<HostState>, definition: &'static HostDefinition) -> wasmtime::Result<()> {
+    type Call<'a> = Caller<'a, HostState>;
     let (module, name) = (host::MODULE, definition.name);
     match definition.function {
         HostFunction::Emit => linker.func_wrap(
@@ -410,11 +414,11 @@ fn define_one(linker: &mut Linker<Host>, definition: &'static Definition) -> was
         }
         HostFunction::ParamInt => linker.func_wrap(module, name, |caller: Call<'_>, index: i32| {
             let value = caller.data().admitted.values().get(unsigned(index) as usize);
-            value.and_then(Value::as_int).unwrap_or(0)
+            value.and_then(ParameterValue::as_int).unwrap_or(0)
         }),
         HostFunction::ParamFloat => linker.func_wrap(module, name, |caller: Call<'_>, index: i32| {
             let value = caller.data().admitted.values().get(unsigned(index) as usize);
-            value.and_then(Value::as_float).unwrap_or(0.0)
+            value.and_then(ParameterValue::as_float).unwrap_or(0.0)
         }),
         HostFunction::ParamBytes => {
             linker.func_wrap(module, name, |mut caller: Call<'_>, index: i32, to: i32, room: i32| {
@@ -454,7 +458,7 @@ fn define_one(linker: &mut Linker<Host>, definition: &'static Definition) -> was
     Ok(())
 }
 
-fn find(caller: &mut Caller<'_, Host>, handle: i32, bytes: u32, len: u32) -> Result<i64, FaultKind> {
+fn find(caller: &mut Caller<'_, HostState>, handle: i32, bytes: u32, len: u32) -> Result<i64, FaultKind> {
     with_bytes(caller, HostFunction::Find, bytes, len, |bytes, host| {
         let patterns = host.patterns.get(unsigned(handle) as usize);
         match patterns.and_then(|patterns| patterns.find(bytes)) {
@@ -465,7 +469,7 @@ fn find(caller: &mut Caller<'_, Host>, handle: i32, bytes: u32, len: u32) -> Res
 }
 
 fn digest(
-    caller: &mut Caller<'_, Host>,
+    caller: &mut Caller<'_, HostState>,
     algorithm: u32,
     bytes: (u32, u32),
     to: u32,
@@ -482,7 +486,7 @@ fn digest(
 
 /// Writes a digest after its bytes are read, so that the two may overlap.
 fn digest_by<D: sha2::Digest>(
-    caller: &mut Caller<'_, Host>,
+    caller: &mut Caller<'_, HostState>,
     (bytes, len): (u32, u32),
     to: u32,
 ) -> Result<i32, FaultKind> {
@@ -492,7 +496,7 @@ fn digest_by<D: sha2::Digest>(
     Ok(i32::try_from(written).unwrap_or(i32::MAX))
 }
 
-fn param_bytes(caller: &mut Caller<'_, Host>, index: u32, to: u32, room: u32) -> Result<i32, FaultKind> {
+fn param_bytes(caller: &mut Caller<'_, HostState>, index: u32, to: u32, room: u32) -> Result<i32, FaultKind> {
     let Some(value) = caller.data_mut().encoded.get_mut(index as usize).map(std::mem::take) else {
         return Ok(code::UNKNOWN);
     };
@@ -503,14 +507,14 @@ fn param_bytes(caller: &mut Caller<'_, Host>, index: u32, to: u32, room: u32) ->
     written.map(|len| i32::try_from(len).unwrap_or(i32::MAX))
 }
 
-fn message(caller: &mut Caller<'_, Host>, to: u32, room: u32) -> Result<i32, FaultKind> {
+fn message(caller: &mut Caller<'_, HostState>, to: u32, room: u32) -> Result<i32, FaultKind> {
     let message = std::mem::take(&mut caller.data_mut().message);
     let written = write_bytes(caller, HostFunction::Message, to, room, &message);
     caller.data_mut().message = message;
     written.map(|len| i32::try_from(len).unwrap_or(i32::MAX))
 }
 
-fn reply(caller: &mut Caller<'_, Host>, call: u64, (bytes, len): (u32, u32)) -> Result<i32, FaultKind> {
+fn reply(caller: &mut Caller<'_, HostState>, call: u64, (bytes, len): (u32, u32)) -> Result<i32, FaultKind> {
     if len > limit::MESSAGE_BYTES {
         return Ok(code::RANGE);
     }
@@ -520,7 +524,7 @@ fn reply(caller: &mut Caller<'_, Host>, call: u64, (bytes, len): (u32, u32)) -> 
 }
 
 fn call_service(
-    caller: &mut Caller<'_, Host>,
+    caller: &mut Caller<'_, HostState>,
     service: u32,
     (bytes, len): (u32, u32),
     within: i64,
@@ -535,7 +539,7 @@ fn call_service(
 }
 
 fn emit(
-    caller: &mut Caller<'_, Host>,
+    caller: &mut Caller<'_, HostState>,
     stream: u32,
     row: u32,
     len: u32,
@@ -582,14 +586,14 @@ fn emit(
 }
 
 fn patch(
-    caller: &mut Caller<'_, Host>,
+    caller: &mut Caller<'_, HostState>,
     descriptor: u32,
     offset: u32,
     (bytes, len): (u32, u32),
     current: Option<u32>,
 ) -> Result<i32, FaultKind> {
     let Some((index, _)) = packet_at(caller.data().phase, descriptor, current) else { return Ok(code::WHEN) };
-    let Phase::Batch { first, .. } = caller.data().phase else { return Ok(code::WHEN) };
+    let HostPhase::Batch { first, .. } = caller.data().phase else { return Ok(code::WHEN) };
     if len > limit::PATCH_BYTES {
         return Ok(code::RANGE);
     }
@@ -629,8 +633,13 @@ fn patch(
     })
 }
 
-fn find_compile(caller: &mut Caller<'_, Host>, list: u32, len: u32, flags: i32) -> Result<i32, FaultKind> {
-    if caller.data().phase != Phase::Start {
+fn find_compile(
+    caller: &mut Caller<'_, HostState>,
+    list: u32,
+    len: u32,
+    flags: i32,
+) -> Result<i32, FaultKind> {
+    if caller.data().phase != HostPhase::Start {
         return Ok(code::WHEN);
     }
     if len > limit::PATTERN_BYTES + 4 * limit::PATTERNS {
@@ -651,7 +660,7 @@ fn find_compile(caller: &mut Caller<'_, Host>, list: u32, len: u32, flags: i32) 
     })
 }
 
-fn log(host: &mut Host, level: i32, text: &[u8]) -> i32 {
+fn log(host: &mut HostState, level: i32, text: &[u8]) -> i32 {
     if host.logged >= limit::LOG_MESSAGES {
         host.log_dropped += 1;
         return code::FULL;

@@ -1,17 +1,17 @@
 //! A module at work in its sandbox.
 
-use crate::load::engine::{Engine, LoadError, Program};
+use crate::load::engine::{Engine, LoadError, LoadedModule};
 use crate::load::rewrite::{self, Checks};
 use crate::run::entry::{Starting, entered};
-use crate::run::event::{Ears, Means};
-use crate::run::fault::{BrokenOff, Fault, FaultKind, Indices};
-use crate::run::host::{Host, LogLine, Patch, order_of};
-use crate::run::interrupt::Code;
-use crate::run::slice::{Counter, Seen, Shared, lock};
+use crate::run::event::{EventHandlers, InstanceContext};
+use crate::run::fault::{BrokenOff, CallFault, FaultKind, Indices};
+use crate::run::host::{HostState, LogLine, Patch, order_of};
+use crate::run::interrupt::CodeMap;
+use crate::run::slice::{CallCounter, SandboxView, SliceState, lock};
 use crate::run::space::{Area, map_area};
-use crate::run::suspend::{Call, Task, at_once};
-use crate::run::tally::Tally;
-use crate::watchdog::{Late, Watched};
+use crate::run::suspend::{Call, SuspendedCall, at_once};
+use crate::run::tally::StrikeCounter;
+use crate::watchdog::{OverrunAction, WatchedSandbox};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -19,10 +19,10 @@ use std::time::Duration;
 use wasmtime::{Global, Instance as WasmInstance, Memory, Store, TypedFunc, Val};
 use weir_abi::host::{self, HostFunction};
 use weir_abi::{ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, export, lost};
-use weir_bounds::{Costs, EntryPoint};
+use weir_bounds::{CostTable, EntryPoint};
 use weir_units::{Bytes, Timestamp};
 use {
-    weir_admission::{Admitted, Entry},
+    weir_admission::{Admitted, EntryKind},
     weir_session::{Holding, Records},
 };
 
@@ -31,7 +31,7 @@ pub(crate) const FAULTS_DESCRIBED: usize = 8;
 
 /// A batch of up to 64 packets.
 #[derive(Clone, Copy, Debug)]
-pub struct Batch {
+pub struct BatchInput {
     /// Guest address of the first descriptor.
     pub descriptors: u32,
     /// Bit i: packet i is for this module.
@@ -42,7 +42,7 @@ pub struct Batch {
 
 /// What an instance has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct InstanceCounters {
     /// Packets that it saw to the end.
     pub packets: u64,
     /// Packets whose call was lost.
@@ -65,7 +65,7 @@ pub struct Counters {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incident {
     /// What happened.
-    pub fault: Fault,
+    pub fault: CallFault,
     /// Which call.
     pub during: During,
 }
@@ -92,30 +92,30 @@ pub enum During {
 /// A module in its sandbox. It reads what is mapped, emits records, and can do nothing else.
 pub struct Instance {
     // Before the store, which owns the page that it guards.
-    pub(crate) watch: Option<Watched>,
+    pub(crate) watch: Option<WatchedSandbox>,
     pub(crate) checks: Checks,
     /// Where the module's functions are.
     indices: Indices,
     /// Not here while a call is suspended: the call has it.
-    pub(crate) store: Option<Store<Host>>,
+    pub(crate) store: Option<Store<HostState>>,
     pub(crate) wasm: Option<Wasm>,
     pub(crate) base: *mut u8,
     /// The call that is suspended, and what it and the world outside tell each other.
-    pub(crate) task: Option<Task>,
-    pub(crate) slice: Arc<Mutex<Shared>>,
+    pub(crate) task: Option<SuspendedCall>,
+    pub(crate) slice: Arc<Mutex<SliceState>>,
     pub(crate) call_limit: Duration,
-    pub(crate) counters: Counters,
+    pub(crate) counters: InstanceCounters,
     /// Packets of batches that it has not seen to their end.
     pub(crate) unserved: u64,
     incidents: Vec<Incident>,
-    code: Arc<Code>,
+    code: Arc<CodeMap>,
     /// What counts against the module, and how many strikes it has.
-    tally: Arc<Tally>,
+    tally: Arc<StrikeCounter>,
     strikes: u32,
     /// Why the last call was lost, if the module has yet to be told.
     pub(crate) untold: Option<i32>,
     /// What it has of its session.
-    pub(crate) means: Means,
+    pub(crate) means: InstanceContext,
     /// How often its session's memory had been low when that was looked at last.
     pub(crate) times_low: u64,
     pub(crate) ended: bool,
@@ -134,9 +134,9 @@ pub(crate) struct Wasm {
     pub(crate) tick: Option<TypedFunc<(i64, i64), ()>>,
     pub(crate) stop: Option<TypedFunc<i64, ()>>,
     pub(crate) lost: Option<TypedFunc<i32, ()>>,
-    pub(crate) ears: Ears,
+    pub(crate) ears: EventHandlers,
     fuel: Option<Global>,
-    pub(crate) counter: Option<Counter>,
+    pub(crate) counter: Option<CallCounter>,
     rest: Global,
     drops: Global,
     stack: Option<(Global, Val)>,
@@ -157,15 +157,19 @@ impl Instance {
     ///
     /// # Errors
     /// Only what the node is to blame for.
-    pub fn start(engine: &Engine, program: &Program) -> Result<Self, LoadError> {
-        Self::start_with(engine, program, Means::default())
+    pub fn start(engine: &Engine, program: &LoadedModule) -> Result<Self, LoadError> {
+        Self::start_with(engine, program, InstanceContext::default())
     }
 
     /// The same for a module of a session.
     ///
     /// # Errors
     /// Only what the node is to blame for, and that the session has not the memory that the module begins with.
-    pub fn start_with(engine: &Engine, program: &Program, means: Means) -> Result<Self, LoadError> {
+    pub fn start_with(
+        engine: &Engine,
+        program: &LoadedModule,
+        means: InstanceContext,
+    ) -> Result<Self, LoadError> {
         let mut this = Self::make_with(engine, program, means)?;
         this.whole(Call::Start);
         Ok(this)
@@ -175,14 +179,18 @@ impl Instance {
     ///
     /// # Errors
     /// Only what the node is to blame for.
-    pub fn make(engine: &Engine, program: &Program) -> Result<Self, LoadError> {
-        Self::make_with(engine, program, Means::default())
+    pub fn make(engine: &Engine, program: &LoadedModule) -> Result<Self, LoadError> {
+        Self::make_with(engine, program, InstanceContext::default())
     }
 
-    fn make_with(engine: &Engine, program: &Program, mut means: Means) -> Result<Self, LoadError> {
+    fn make_with(
+        engine: &Engine,
+        program: &LoadedModule,
+        mut means: InstanceContext,
+    ) -> Result<Self, LoadError> {
         let limits = program.admitted.limits();
         let slice = Arc::default();
-        let mut host = Host::new(Arc::clone(&program.admitted));
+        let mut host = HostState::new(Arc::clone(&program.admitted));
         host.goes_on = program.checks.piece().is_some();
         host.slice = Arc::clone(&slice);
         host.kept.together.clone_from(&means.kept);
@@ -215,7 +223,7 @@ impl Instance {
             task: None,
             slice,
             call_limit: engine.call_limit(),
-            counters: Counters::default(),
+            counters: InstanceCounters::default(),
             unserved: 0,
             incidents: Vec::new(),
             code: Arc::clone(&program.code),
@@ -233,7 +241,7 @@ impl Instance {
         let instance = match made {
             Ok(instance) => instance,
             Err(error) => {
-                let fault = Fault::of(&error, program.indices, &program.code);
+                let fault = CallFault::of(&error, program.indices, &program.code);
                 if fault.kind == FaultKind::Other && error.downcast_ref::<wasmtime::Trap>().is_none() {
                     return Err(LoadError::Sandbox(format!("{error:#}")));
                 }
@@ -280,11 +288,11 @@ impl Instance {
         }
     }
 
-    pub(crate) fn host(&self) -> Option<&Host> {
+    pub(crate) fn host(&self) -> Option<&HostState> {
         self.store.as_ref().map(Store::data)
     }
 
-    pub(crate) fn host_mut(&mut self) -> Option<&mut Host> {
+    pub(crate) fn host_mut(&mut self) -> Option<&mut HostState> {
         self.store.as_mut().map(Store::data_mut)
     }
 
@@ -296,14 +304,16 @@ impl Instance {
             Some(counter) => counter.allowance(&mut *store),
             None => wasm.fuel?.get(&mut *store).i64()?,
         };
-        let strings =
-            store.data().strings.saturating_mul(Costs::standard().host(HostFunction::Emit).per_byte.into());
+        let strings = store
+            .data()
+            .strings
+            .saturating_mul(CostTable::standard().host(HostFunction::Emit).per_byte.into());
         let used = most.cast_signed().saturating_sub(left);
         Some(used.max(0).cast_unsigned().saturating_add(strings))
     }
 
-    pub(crate) fn fault(&self, error: &wasmtime::Error) -> Fault {
-        Fault::of(error, self.indices, &self.code)
+    pub(crate) fn fault(&self, error: &wasmtime::Error) -> CallFault {
+        CallFault::of(error, self.indices, &self.code)
     }
 
     /// Between two batches: sees how many of the last calls were over their limit, of a module that goes on then.
@@ -315,18 +325,18 @@ impl Instance {
     }
 
     fn weigh_supervised(&mut self, calls: u32) {
-        let over = u64::from(self.host_mut().map_or(0, Host::take_exceeded));
+        let over = u64::from(self.host_mut().map_or(0, HostState::take_exceeded));
         self.counters.exceeded += over;
         let within = u64::from(calls).saturating_sub(over);
         if self.tally.weigh(over, within, self.strikes) {
             self.let_go();
-            self.describe(Fault::without_place(FaultKind::Unloaded), During::Idle);
+            self.describe(CallFault::without_place(FaultKind::Unloaded), During::Idle);
         }
     }
 
     /// Forgets what the module said, emitted and suffered at its start, where another instance of it has done the same.
     pub fn forget_start(&mut self) {
-        self.counters = Counters::default();
+        self.counters = InstanceCounters::default();
         self.incidents.clear();
         if let Some(host) = self.host_mut() {
             host.forget_start();
@@ -385,20 +395,26 @@ impl Instance {
     /// Has the module process a batch. Returns the mask of the packets that it drops. A packet in which the module traps is lost
     /// for this module and not dropped; the batch goes on after it.
     #[inline]
-    pub fn run(&mut self, batch: Batch) -> u64 {
+    pub fn run(&mut self, batch: BatchInput) -> u64 {
         self.whole(Call::Batch(batch))
     }
 
     /// After a trap: which packets are still to do.
     #[cold]
-    pub(crate) fn lose(&mut self, error: &wasmtime::Error, batch: Batch, mask: u64, drops: &mut u64) -> u64 {
+    pub(crate) fn lose(
+        &mut self,
+        error: &wasmtime::Error,
+        batch: BatchInput,
+        mask: u64,
+        drops: &mut u64,
+    ) -> u64 {
         let (packet, after) = self.lose_packet(batch, mask, drops);
         self.fail(self.fault(error), During::Packet(packet));
         after
     }
 
     /// Takes back what was done for the packet under way. Says which it is in the block, and which packets are still to do.
-    pub(crate) fn lose_packet(&mut self, batch: Batch, mask: u64, drops: &mut u64) -> (u32, u64) {
+    pub(crate) fn lose_packet(&mut self, batch: BatchInput, mask: u64, drops: &mut u64) -> (u32, u64) {
         let (Some(wasm), Some(store)) = (&self.wasm, &mut self.store) else { return (batch.first, 0) };
         let phase = store.data().phase;
         let (lost, after) = if wasm.one_by_one {
@@ -452,7 +468,7 @@ impl Instance {
     }
 
     /// Counts a fault and makes the sandbox ready for the next call: the shadow stack is empty again.
-    fn fail(&mut self, fault: Fault, during: During) {
+    fn fail(&mut self, fault: CallFault, during: During) {
         self.counters.faults += 1;
         let is_over = matches!(fault.kind, FaultKind::Limit | FaultKind::TimeOut);
         if is_over {
@@ -481,7 +497,7 @@ impl Instance {
         }
     }
 
-    fn describe(&mut self, fault: Fault, during: During) {
+    fn describe(&mut self, fault: CallFault, during: During) {
         if self.incidents.len() < FAULTS_DESCRIBED {
             self.incidents.push(Incident { fault, during });
         }
@@ -494,9 +510,9 @@ impl Instance {
     }
 
     /// What it has done so far.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> InstanceCounters {
         let seen = self.seen();
-        Counters {
+        InstanceCounters {
             records_dropped: seen.records_dropped,
             frames_dropped: seen.frames_dropped,
             log_dropped: seen.log_dropped,
@@ -527,10 +543,10 @@ impl Instance {
     }
 
     /// What can be seen of the sandbox; while a call is suspended, as it was then.
-    pub(crate) fn seen(&self) -> Seen {
+    pub(crate) fn seen(&self) -> SandboxView {
         let Some(store) = &self.store else { return lock(&self.slice).seen };
         let host = store.data();
-        Seen {
+        SandboxView {
             memory: self.wasm.as_ref().map_or(0, |wasm| wasm.memory.data_size(store)),
             records_dropped: host.records_dropped,
             frames_dropped: host.outgoing.dropped,
@@ -572,7 +588,7 @@ impl Instance {
 
 /// Why a call was lost that the watchdog did something about.
 #[cold]
-pub(crate) fn late_error(error: wasmtime::Error, late: Late) -> wasmtime::Error {
+pub(crate) fn late_error(error: wasmtime::Error, late: OverrunAction) -> wasmtime::Error {
     match late.at {
         Some(at) => BrokenOff { at }.into(),
         None if error.downcast_ref() == Some(&FaultKind::Overrun) => error,
@@ -585,7 +601,7 @@ pub(crate) fn late_error(error: wasmtime::Error, late: Late) -> wasmtime::Error 
 impl Wasm {
     fn of(
         instance: WasmInstance,
-        store: &mut Store<Host>,
+        store: &mut Store<HostState>,
         admitted: &Admitted,
         checks: Checks,
     ) -> wasmtime::Result<Self> {
@@ -600,8 +616,9 @@ impl Wasm {
         let fuel = checks.is_charged().then(|| global(rewrite::FUEL)).transpose()?;
         let stack = facts.stack_pointer.map(|_| global(rewrite::STACK_POINTER)).transpose()?;
         let stack = stack.map(|global| (global, global.get(&mut *store)));
-        let counter = checks.is_sliced().then(|| Counter::of(instance, &mut *store, checks)).transpose()?;
-        let starts = facts.entries.iter().filter(|entry| entry.phase() == host::Phase::Start);
+        let counter =
+            checks.is_sliced().then(|| CallCounter::of(instance, &mut *store, checks)).transpose()?;
+        let starts = facts.entries.iter().filter(|entry| entry.phase() == host::CallPhase::Start);
         let starts =
             starts.map(|entry| Starting::of(instance, &mut *store, entry)).collect::<Result<_, _>>()?;
         Ok(Self {
@@ -611,13 +628,13 @@ impl Wasm {
             tick: entered(instance, &mut *store, facts, EntryPoint::Tick)?,
             stop: entered(instance, &mut *store, facts, EntryPoint::Stop)?,
             lost: entered(instance, &mut *store, facts, EntryPoint::Lost)?,
-            ears: Ears::of(instance, store, facts)?,
+            ears: EventHandlers::of(instance, store, facts)?,
             fuel,
             counter,
             rest,
             drops,
             stack,
-            one_by_one: facts.entry() == Entry::Packet,
+            one_by_one: facts.entry() == EntryKind::Packet,
         })
     }
 }

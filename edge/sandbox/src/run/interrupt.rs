@@ -11,7 +11,7 @@
 //! Where the thread is anywhere else, nothing happens: not in functions of the host and not in bulk operations, which can hold locks; and not in the code
 //! that leads into a module and out of it. The watchdog tries again.
 
-use crate::watchdog::Watch;
+use crate::watchdog::WatchEntry;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering, compiler_fence};
@@ -22,13 +22,13 @@ use wasmtime::Module;
 const SIGNAL: libc::c_int = libc::SIGURG;
 
 /// Where the functions of a module are.
-pub(crate) struct Code {
+pub(crate) struct CodeMap {
     module: Module,
     /// Their addresses, in order.
     functions: Vec<Range<usize>>,
 }
 
-impl Code {
+impl CodeMap {
     pub(crate) fn of(module: &Module) -> Self {
         let text = module.text().as_ptr().addr();
         let mut functions: Vec<_> =
@@ -57,12 +57,12 @@ impl Code {
 
 thread_local! {
     /// The call that is under way on this thread.
-    static UNDER_WAY: AtomicPtr<Watch> = const { AtomicPtr::new(ptr::null_mut()) };
+    static UNDER_WAY: AtomicPtr<WatchEntry> = const { AtomicPtr::new(ptr::null_mut()) };
 }
 
 /// Notes which call is under way on this thread from now on. It has to stay where it is until another one, or none, is noted.
 #[inline]
-pub(crate) fn set_under_way(watch: Option<&Watch>) {
+pub(crate) fn set_under_way(watch: Option<&WatchEntry>) {
     let watch = watch.map_or(ptr::null(), ptr::from_ref).cast_mut();
     UNDER_WAY.with(|under_way| under_way.store(watch, Ordering::Relaxed));
     // For the handler, which runs on this thread.

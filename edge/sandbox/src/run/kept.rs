@@ -2,7 +2,7 @@
 
 use crate::run::fault::FaultKind;
 use crate::run::guest::guest;
-use crate::run::host::{Host, packet_at};
+use crate::run::host::{HostState, packet_at};
 use crate::run::instance::Instance;
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use wasmtime::Caller;
 use weir_abi::host::HostFunction;
 use weir_abi::{code, limit};
-use weir_session::{KeptPacket, KeptPackets, Order};
+use weir_session::{KeptPacket, KeptPackets, RecordOrder};
 use weir_units::Bytes;
 
 /// A handle is a place, and above it how often that has been used: so one that was let go of names nothing any more.
@@ -44,12 +44,12 @@ pub enum NotPinned {
 }
 
 /// Keeps the memory of a packet of the batch at hand, by its guest address and length.
-pub type Keeper = Box<dyn Fn(u32, u32) -> Result<Pinned, NotPinned> + Send>;
+pub type PacketPinner = Box<dyn Fn(u32, u32) -> Result<Pinned, NotPinned> + Send>;
 
 /// What an instance keeps.
 #[derive(Default)]
 pub(crate) struct Kept {
-    keeper: Option<Keeper>,
+    keeper: Option<PacketPinner>,
     /// What all modules of the session may keep together.
     pub(crate) together: Option<Arc<KeptPackets>>,
     places: Vec<Place>,
@@ -59,7 +59,7 @@ pub(crate) struct Kept {
     pieces: BTreeMap<u32, u32>,
     bytes: Bytes,
     /// What was kept in the call at hand.
-    new: Vec<(Order, i32)>,
+    new: Vec<(RecordOrder, i32)>,
 }
 
 #[derive(Default)]
@@ -81,7 +81,7 @@ impl fmt::Debug for Pinned {
 
 impl Kept {
     /// Lets go of everything; from now on packets are kept by this.
-    fn replace_keeper(&mut self, keeper: Option<Keeper>) {
+    fn replace_keeper(&mut self, keeper: Option<PacketPinner>) {
         self.clear();
         self.keeper = keeper;
     }
@@ -105,7 +105,7 @@ impl Kept {
     }
 
     /// Lets go of what a lost call has kept. What it has let go of stays so.
-    fn abandon(&mut self, order: Order) {
+    fn abandon(&mut self, order: RecordOrder) {
         let new = std::mem::take(&mut self.new);
         for (_, handle) in new.into_iter().filter(|(kept, _)| *kept == order) {
             self.release(handle);
@@ -155,7 +155,7 @@ impl Kept {
         Bytes(new.saturating_mul(pinned.piece.0))
     }
 
-    fn put(&mut self, order: Order, pinned: Pinned, of_session: Option<KeptPacket>) -> Option<i32> {
+    fn put(&mut self, order: RecordOrder, pinned: Pinned, of_session: Option<KeptPacket>) -> Option<i32> {
         let place = match self.free.pop() {
             Some(place) => place,
             None => {
@@ -187,7 +187,7 @@ impl Kept {
 
 /// The host function `keep`.
 pub(crate) fn keep(
-    caller: &mut Caller<'_, Host>,
+    caller: &mut Caller<'_, HostState>,
     descriptor: u32,
     current: Option<u32>,
 ) -> Result<i32, FaultKind> {
@@ -231,13 +231,13 @@ pub(crate) fn keep(
 }
 
 /// The host function `release`.
-pub(crate) fn release(host: &mut Host, handle: i32) -> i32 {
+pub(crate) fn release(host: &mut HostState, handle: i32) -> i32 {
     if host.letting_go(|kept| kept.release(handle)) { code::OK } else { code::UNKNOWN }
 }
 
-impl Host {
+impl HostState {
     /// Lets go of everything that is kept; from now on packets are kept by this.
-    pub(crate) fn keep_by(&mut self, keeper: Option<Keeper>) {
+    pub(crate) fn keep_by(&mut self, keeper: Option<PacketPinner>) {
         self.letting_go(|kept| kept.replace_keeper(keeper));
     }
 
@@ -247,7 +247,7 @@ impl Host {
     }
 
     /// Lets go of what a lost call has kept.
-    pub(crate) fn keep_none_of(&mut self, order: Order) {
+    pub(crate) fn keep_none_of(&mut self, order: RecordOrder) {
         self.letting_go(|kept| kept.abandon(order));
     }
 
@@ -267,7 +267,7 @@ impl Host {
 impl Instance {
     /// From now on packets that the module wants to keep are kept by this; without it, none are. Whatever it has kept so far it has no longer. Not
     /// while a call [is suspended](Self::is_suspended).
-    pub fn keep_by(&mut self, keeper: Option<Keeper>) -> io::Result<()> {
+    pub fn keep_by(&mut self, keeper: Option<PacketPinner>) -> io::Result<()> {
         self.is_at_rest()?;
         if let Some(host) = self.host_mut() {
             host.keep_by(keeper);
@@ -299,14 +299,14 @@ mod tests {
     #[test]
     fn what_was_let_go_of_in_a_call_is_not_remembered_for_ever() {
         let mut kept = Kept::default();
-        let first = kept.put(Order::packet(0), pinned(), None).unwrap();
+        let first = kept.put(RecordOrder::packet(0), pinned(), None).unwrap();
         for _ in 0..100_000 {
-            let handle = kept.put(Order::packet(0), pinned(), None).unwrap();
+            let handle = kept.put(RecordOrder::packet(0), pinned(), None).unwrap();
             assert!(kept.release(handle) && !kept.release(handle));
         }
         assert!(kept.new.len() <= 2 * limit::KEPT_PACKETS as usize, "{}", kept.new.len());
         // What a lost call keeps is known all the same.
-        kept.abandon(Order::packet(0));
+        kept.abandon(RecordOrder::packet(0));
         assert!(!kept.release(first) && kept.bytes() == Bytes(0));
     }
 }

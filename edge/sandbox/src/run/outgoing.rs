@@ -1,35 +1,35 @@
 //! Frames that a module sends: staged while it is called, and taken back with a call that is lost.
 
-use crate::run::allowance::{Asked, Most};
+use crate::run::allowance::{CallUsage, CountBytesMax};
 use crate::run::fault::FaultKind;
 use crate::run::guest::with_bytes;
-use crate::run::host::{Host, Phase, order_of};
+use crate::run::host::{HostPhase, HostState, order_of};
 use crate::run::instance::Instance;
 use wasmtime::Caller;
 use weir_abi::host::HostFunction;
 use weir_abi::{code, limit};
-use weir_session::{Order, Records};
+use weir_session::{RecordOrder, Records};
 
 /// What a module has sent since somebody took it.
-pub(crate) struct Outgoing {
+pub(crate) struct SentPackets {
     /// The frames; the stream of each is its output's index in the manifest.
     pub(crate) frames: Records,
     /// Frames that were not taken because of a limit.
     pub(crate) dropped: u64,
     /// Bit i: output i leads somewhere.
     pub(crate) open: u8,
-    pub(crate) asked: Asked,
+    pub(crate) asked: CallUsage,
 }
 
-impl Default for Outgoing {
+impl Default for SentPackets {
     fn default() -> Self {
-        Self { frames: Records::default(), dropped: 0, open: u8::MAX, asked: Asked::default() }
+        Self { frames: Records::default(), dropped: 0, open: u8::MAX, asked: CallUsage::default() }
     }
 }
 
 /// The host function. The frame is read once: what is checked is what is sent.
 pub(crate) fn send(
-    caller: &mut Caller<'_, Host>,
+    caller: &mut Caller<'_, HostState>,
     output: u32,
     (bytes, len): (u32, u32),
     current: Option<u32>,
@@ -40,7 +40,7 @@ pub(crate) fn send(
     let Some(output) = u16::try_from(output).ok().filter(|output| usize::from(*output) < outputs) else {
         return Ok(code::UNKNOWN);
     };
-    if phase == Phase::Start {
+    if phase == HostPhase::Start {
         return Ok(code::WHEN);
     }
     if host.outgoing.open.checked_shr(output.into()).is_none_or(|open| open & 1 == 0) {
@@ -60,15 +60,15 @@ pub(crate) fn send(
     })
 }
 
-impl Host {
+impl HostState {
     /// Whether one more frame of `bytes` may be sent; counts it.
-    fn charge_frame(&mut self, order: Order, bytes: usize) -> bool {
+    fn charge_frame(&mut self, order: RecordOrder, bytes: usize) -> bool {
         let profile = self.admitted.profile();
-        let packet = Most {
+        let packet = CountBytesMax {
             number: profile.frames.min(limit::FRAMES_PER_PACKET),
             bytes: limit::FRAME_BYTES_PER_PACKET,
         };
-        let call = Most {
+        let call = CountBytesMax {
             number: profile.call_frames.min(limit::FRAMES_PER_CALL),
             bytes: limit::FRAME_BYTES_PER_CALL,
         };

@@ -7,7 +7,7 @@ use crate::load::meter::ALLOWANCE_MAX;
 use crate::load::rewrite::{self, Checks};
 use crate::run::clock::Cycles;
 use crate::run::fault::FaultKind;
-use crate::run::host::Host;
+use crate::run::host::HostState;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -16,14 +16,14 @@ use weir_units::Bytes;
 
 /// How long a call may run until it is suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
+pub struct FuelSlice {
     /// In fuel: it is suspended at its next check after so much. What it has used beyond that is taken off its next slice.
     pub fuel: u64,
     /// If the clock does not show this yet, it goes on with as much fuel again. Without it, the clock is not looked at.
     pub until: Option<Cycles>,
 }
 
-impl Budget {
+impl FuelSlice {
     /// For calls that are not to be suspended.
     pub const WHOLE: Self = Self { fuel: ALLOWANCE_MAX, until: None };
 
@@ -39,7 +39,7 @@ impl Budget {
 
 /// What a call is to do when it is resumed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum ResumeOrder {
     /// Go on.
     #[default]
     GoOn,
@@ -52,20 +52,20 @@ pub(crate) enum Order {
 /// A call ended because its module is closed.
 #[derive(Debug, thiserror::Error)]
 #[error("given up")]
-pub(crate) struct GivenUp;
+pub(crate) struct CallAborted;
 
 /// What a call that can be suspended and the world outside tell each other.
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
-    budget: Option<Budget>,
-    pub(crate) order: Order,
+pub(crate) struct SliceState {
+    budget: Option<FuelSlice>,
+    pub(crate) order: ResumeOrder,
     /// What could be seen of the sandbox when the call was suspended.
-    pub(crate) seen: Seen,
+    pub(crate) seen: SandboxView,
 }
 
 /// What can be seen of a sandbox, also while a call of it is suspended.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct SandboxView {
     pub(crate) memory: usize,
     pub(crate) records_dropped: u64,
     pub(crate) frames_dropped: u64,
@@ -73,18 +73,18 @@ pub(crate) struct Seen {
     pub(crate) log_dropped: u64,
 }
 
-pub(crate) fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+pub(crate) fn lock(shared: &Mutex<SliceState>) -> MutexGuard<'_, SliceState> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
+impl SliceState {
     /// A new slice.
-    pub(crate) fn grant(&mut self, budget: Budget, order: Order) {
+    pub(crate) fn grant(&mut self, budget: FuelSlice, order: ResumeOrder) {
         (self.budget, self.order) = (Some(budget), order);
     }
 
-    fn budget(&self) -> Budget {
-        self.budget.unwrap_or(Budget::WHOLE)
+    fn budget(&self) -> FuelSlice {
+        self.budget.unwrap_or(FuelSlice::WHOLE)
     }
 
     /// What the slice has left for the next call, where that is so much; nothing if it is over.
@@ -104,7 +104,7 @@ impl Shared {
 
 /// Where a call is counted.
 #[derive(Clone, Copy)]
-pub(crate) struct Counter {
+pub(crate) struct CallCounter {
     fuel: Global,
     /// What is not in the counter: see [`crate::load::meter::Slice`]. Without them there is no allowance.
     apart: Option<(Global, Global)>,
@@ -113,7 +113,7 @@ pub(crate) struct Counter {
     piece: Option<i64>,
 }
 
-impl Counter {
+impl CallCounter {
     pub(crate) fn of(
         instance: Instance,
         mut store: impl AsContextMut,
@@ -183,7 +183,7 @@ fn read(global: Global, store: impl AsContextMut) -> i64 {
 }
 
 /// The host function for a call whose counter is below zero. Gives what the counter is from then on.
-pub(crate) async fn run_out(mut caller: Caller<'_, Host>, left: i64) -> wasmtime::Result<i64> {
+pub(crate) async fn run_out(mut caller: Caller<'_, HostState>, left: i64) -> wasmtime::Result<i64> {
     let Some(counter) = caller.data().counter else { return Err(FaultKind::Limit.into()) };
     let (mut allowance, mut slice) = counter.both(left, &mut caller);
     if allowance < 0 {
@@ -198,15 +198,15 @@ pub(crate) async fn run_out(mut caller: Caller<'_, Host>, left: i64) -> wasmtime
         let shared = Arc::clone(&caller.data().slice);
         let budget = lock(&shared).budget();
         if !budget.lasts() {
-            let seen = Seen::of(&caller);
+            let seen = SandboxView::of(&caller);
             lock(&shared).seen = seen;
             pause().await;
         }
         let shared = lock(&shared);
         match shared.order {
-            Order::GoOn => {}
-            Order::Fail(fault) => return Err(fault.into()),
-            Order::GiveUp => return Err(GivenUp.into()),
+            ResumeOrder::GoOn => {}
+            ResumeOrder::Fail(fault) => return Err(fault.into()),
+            ResumeOrder::GiveUp => return Err(CallAborted.into()),
         }
         // What is next has been charged for already, so it is done now, however much it is.
         slice = slice.saturating_add(shared.whole()).max(0);
@@ -214,8 +214,8 @@ pub(crate) async fn run_out(mut caller: Caller<'_, Host>, left: i64) -> wasmtime
     Ok(counter.divide(&mut caller, allowance, slice))
 }
 
-impl Seen {
-    fn of(caller: &Caller<'_, Host>) -> Self {
+impl SandboxView {
+    fn of(caller: &Caller<'_, HostState>) -> Self {
         let host = caller.data();
         Self {
             memory: host.memory.map_or(0, |memory| memory.data_size(caller)),

@@ -8,10 +8,10 @@ use crate::run::clock::thread_time;
 use crate::run::entry::{Starting, accepted};
 use crate::run::event::News;
 use crate::run::fault::FaultKind;
-use crate::run::host::{Host, Phase};
-use crate::run::instance::{Batch, During, Instance, Wasm, late_error};
-use crate::run::slice::{Budget, GivenUp, Order, lock};
-use crate::watchdog::{Late, Watched};
+use crate::run::host::{HostPhase, HostState};
+use crate::run::instance::{BatchInput, During, Instance, Wasm, late_error};
+use crate::run::slice::{CallAborted, FuelSlice, ResumeOrder, lock};
+use crate::watchdog::{OverrunAction, WatchedSandbox};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ pub enum Call {
     /// Its constructors and `weir_start`: once, before anything else.
     Start,
     /// As [`Instance::run`].
-    Batch(Batch),
+    Batch(BatchInput),
     /// As [`Instance::tick`].
     Tick {
         /// Packet time.
@@ -47,7 +47,7 @@ pub enum Call {
 /// How far a call has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Step {
+pub enum CallStep {
     /// To its end. Of a batch: the mask of the packets that are dropped.
     Done(u64),
     /// To the end of its slice.
@@ -55,7 +55,7 @@ pub enum Step {
 }
 
 /// A call that has begun.
-pub(crate) struct Task {
+pub(crate) struct SuspendedCall {
     call: Call,
     /// Packets of a batch that are still to do.
     mask: u64,
@@ -67,10 +67,10 @@ pub(crate) struct Task {
 
 /// What a function of the module is called for.
 #[derive(Clone, Copy)]
-enum Errand {
+enum Invocation {
     /// By its place among those that are called before the first packet.
     Start(usize),
-    Batch(Batch),
+    Batch(BatchInput),
     Tick {
         now: Timestamp,
         periods: u64,
@@ -86,16 +86,16 @@ enum Errand {
     News(News),
 }
 
-impl Errand {
+impl Invocation {
     #[inline]
-    const fn phase(self, one_by_one: bool) -> Phase {
+    const fn phase(self, one_by_one: bool) -> HostPhase {
         match self {
-            Self::Start(_) => Phase::Start,
-            Self::Batch(Batch { descriptors, first, mask }) => {
-                Phase::Batch { descriptors, first, mask, one_by_one }
+            Self::Start(_) => HostPhase::Start,
+            Self::Batch(BatchInput { descriptors, first, mask }) => {
+                HostPhase::Batch { descriptors, first, mask, one_by_one }
             }
-            Self::Tick { before, .. } | Self::Lost { before, .. } => Phase::Periodic { before },
-            Self::Stop { .. } | Self::News(_) => Phase::Periodic { before: 0 },
+            Self::Tick { before, .. } | Self::Lost { before, .. } => HostPhase::Periodic { before },
+            Self::Stop { .. } | Self::News(_) => HostPhase::Periodic { before: 0 },
         }
     }
 
@@ -122,14 +122,14 @@ trait Way {
         R: WasmResults + Sync + 'static;
 
     /// The same for a function whose type is known only when it runs, and that gives nothing.
-    fn call_untyped(self, function: Func, arguments: impl FnOnce(&Host) -> Vec<Val>) -> Self::Called;
+    fn call_untyped(self, function: Func, arguments: impl FnOnce(&HostState) -> Vec<Val>) -> Self::Called;
 }
 
 /// The value of what a function gives.
 type Value<R> = fn(R) -> wasmtime::Result<i64>;
 
 /// On the caller's stack, until it returns or is lost.
-struct ToCompletion<'a>(&'a mut Store<Host>);
+struct ToCompletion<'a>(&'a mut Store<HostState>);
 
 impl Way for ToCompletion<'_> {
     type Called = wasmtime::Result<i64>;
@@ -143,14 +143,14 @@ impl Way for ToCompletion<'_> {
         function.call(self.0, arguments).and_then(value)
     }
 
-    fn call_untyped(self, function: Func, arguments: impl FnOnce(&Host) -> Vec<Val>) -> Self::Called {
+    fn call_untyped(self, function: Func, arguments: impl FnOnce(&HostState) -> Vec<Val>) -> Self::Called {
         let arguments = arguments(self.0.data());
         function.call(self.0, &arguments, &mut []).map(|()| 0)
     }
 }
 
 /// On a stack of its own, with all that it needs, which it gives back.
-struct InSlices(Store<Host>);
+struct InSlices(Store<HostState>);
 
 impl Way for InSlices {
     type Called = Running;
@@ -167,7 +167,11 @@ impl Way for InSlices {
         })
     }
 
-    fn call_untyped(mut self, function: Func, arguments: impl FnOnce(&Host) -> Vec<Val>) -> Self::Called {
+    fn call_untyped(
+        mut self,
+        function: Func,
+        arguments: impl FnOnce(&HostState) -> Vec<Val>,
+    ) -> Self::Called {
         let arguments = arguments(self.0.data());
         Box::pin(async move {
             let result = function.call_async(&mut self.0, &arguments, &mut []).await;
@@ -179,30 +183,30 @@ impl Way for InSlices {
 impl Wasm {
     /// Calls the function for an errand; nothing where the module does not have it, and then the way is not asked for.
     #[inline]
-    fn call<W: Way>(&self, errand: Errand, way: impl FnOnce() -> Option<W>) -> Option<W::Called> {
+    fn call<W: Way>(&self, errand: Invocation, way: impl FnOnce() -> Option<W>) -> Option<W::Called> {
         Some(match errand {
-            Errand::Batch(Batch { descriptors, mask, .. }) => {
+            Invocation::Batch(BatchInput { descriptors, mask, .. }) => {
                 way()?.call(&self.run, (descriptors.cast_signed(), mask.cast_signed()), Ok)
             }
-            Errand::Start(place) => match self.starts.get(place)? {
+            Invocation::Start(place) => match self.starts.get(place)? {
                 Starting::Constructor(function) => way()?.call(function, (), nothing),
                 Starting::Start(function) => {
                     way()?.call(function, (), |code| accepted(code.into()).map(|()| 0))
                 }
             },
-            Errand::Tick { now, periods, .. } => {
+            Invocation::Tick { now, periods, .. } => {
                 let tick = self.tick.as_ref()?;
                 way()?.call(tick, (now.0.cast_signed(), periods.cast_signed()), nothing)
             }
-            Errand::Stop { now } => {
+            Invocation::Stop { now } => {
                 let stop = self.stop.as_ref()?;
                 way()?.call(stop, now.0.cast_signed(), nothing)
             }
-            Errand::Lost { cause, .. } => {
+            Invocation::Lost { cause, .. } => {
                 let lost = self.lost.as_ref()?;
                 way()?.call(lost, cause, nothing)
             }
-            Errand::News(news) => {
+            Invocation::News(news) => {
                 let function = self.ears.of_news(news)?;
                 way()?.call_untyped(function, |host| news.arguments(host))
             }
@@ -210,12 +214,12 @@ impl Wasm {
     }
 }
 
-type Running = Pin<Box<dyn Future<Output = (Store<Host>, wasmtime::Result<i64>)> + Send>>;
+type Running = Pin<Box<dyn Future<Output = (Store<HostState>, wasmtime::Result<i64>)> + Send>>;
 
 /// A function of the module that has been called and has not returned.
 struct UnderWay {
-    errand: Errand,
-    phase: Phase,
+    errand: Invocation,
+    phase: HostPhase,
     running: Running,
     is_resumed: bool,
     /// How long it has run since it was first resumed: time on the clock, and, from when that is more than a call may take, the thread's own.
@@ -241,17 +245,17 @@ impl Instance {
     ///
     /// While it is suspended the packets that it was called for stay where they are, nothing can be mapped, and nothing that it has emitted can be taken.
     /// It may be resumed on another thread, and dropped.
-    pub fn begin(&mut self, call: Call, budget: Budget) -> Step {
+    pub fn begin(&mut self, call: Call, budget: FuelSlice) -> CallStep {
         if self.is_suspended() {
             self.finish();
         }
         if let Call::Batch(batch) = call
             && let Some(drops) = self.run_at_once(batch)
         {
-            return Step::Done(drops);
+            return CallStep::Done(drops);
         }
         let mask = if let Call::Batch(batch) = call { batch.mask } else { 0 };
-        let task = Task { call, mask, drops: 0, called: 0, under_way: None };
+        let task = SuspendedCall { call, mask, drops: 0, called: 0, under_way: None };
         if let Call::Stop { .. } = call
             && !self.is_done(&task)
         {
@@ -262,11 +266,11 @@ impl Instance {
 
     /// Runs a batch by one call on the caller's stack, without a task: nearly all batches are done so. Returns nothing where the batch takes more than that.
     #[inline]
-    fn run_at_once(&mut self, batch: Batch) -> Option<u64> {
+    fn run_at_once(&mut self, batch: BatchInput) -> Option<u64> {
         if self.checks.is_sliced() || self.untold.is_some() || batch.mask == 0 || self.has_ended() {
             return None;
         }
-        match self.call_whole(Errand::Batch(batch))? {
+        match self.call_whole(Invocation::Batch(batch))? {
             Ok(dropped) => {
                 let packets = batch.mask.count_ones();
                 self.counters.packets += u64::from(packets);
@@ -282,21 +286,26 @@ impl Instance {
 
     /// Goes on with a batch after the loss of a packet.
     #[cold]
-    fn run_after(&mut self, error: &wasmtime::Error, batch: Batch) -> u64 {
-        let mut task =
-            Task { call: Call::Batch(batch), mask: batch.mask, drops: 0, called: 1, under_way: None };
+    fn run_after(&mut self, error: &wasmtime::Error, batch: BatchInput) -> u64 {
+        let mut task = SuspendedCall {
+            call: Call::Batch(batch),
+            mask: batch.mask,
+            drops: 0,
+            called: 1,
+            under_way: None,
+        };
         task.mask = self.lose(error, batch, task.mask, &mut task.drops);
-        match self.go_on(task, Budget::WHOLE) {
-            Step::Done(drops) => drops,
-            Step::Suspended => self.finish(),
+        match self.go_on(task, FuelSlice::WHOLE) {
+            CallStep::Done(drops) => drops,
+            CallStep::Suspended => self.finish(),
         }
     }
 
     /// Has a suspended call go on. Where there is none, nothing is done.
-    pub fn resume(&mut self, budget: Budget) -> Step {
+    pub fn resume(&mut self, budget: FuelSlice) -> CallStep {
         match self.task.take() {
             Some(task) => self.go_on(task, budget),
-            None => Step::Done(0),
+            None => CallStep::Done(0),
         }
     }
 
@@ -310,19 +319,21 @@ impl Instance {
     /// that are dropped is returned.
     pub fn abandon(&mut self) -> u64 {
         let Some(mut task) = self.task.take() else { return 0 };
-        lock(&self.slice).grant(Budget::WHOLE, Order::GiveUp);
+        lock(&self.slice).grant(FuelSlice::WHOLE, ResumeOrder::GiveUp);
         if let Some(under_way) = task.under_way.take()
             // What is resumed with that order ends, and is not suspended again.
             && let Ok((errand, result)) = self.poll(under_way)
         {
-            if result.as_ref().is_err_and(|error| error.is::<GivenUp>()) {
+            if result.as_ref().is_err_and(|error| error.is::<CallAborted>()) {
                 match errand {
-                    Errand::Batch(batch) => task.mask = self.lose_packet(batch, task.mask, &mut task.drops).1,
+                    Invocation::Batch(batch) => {
+                        task.mask = self.lose_packet(batch, task.mask, &mut task.drops).1
+                    }
                     _ => self.take_back(),
                 }
                 self.empty_stack();
                 self.untold = Some(lost::LIMIT);
-                self.ended |= matches!(errand, Errand::Start(_));
+                self.ended |= matches!(errand, Invocation::Start(_));
             } else {
                 self.has_returned(&mut task, errand, result);
             }
@@ -334,9 +345,9 @@ impl Instance {
 
     /// Makes a call to its end.
     pub(crate) fn whole(&mut self, call: Call) -> u64 {
-        match self.begin(call, Budget::WHOLE) {
-            Step::Done(drops) => drops,
-            Step::Suspended => self.finish(),
+        match self.begin(call, FuelSlice::WHOLE) {
+            CallStep::Done(drops) => drops,
+            CallStep::Suspended => self.finish(),
         }
     }
 
@@ -344,7 +355,7 @@ impl Instance {
     fn finish(&mut self) -> u64 {
         let mut drops = 0;
         while self.is_suspended() {
-            if let Step::Done(dropped) = self.resume(Budget::WHOLE) {
+            if let CallStep::Done(dropped) = self.resume(FuelSlice::WHOLE) {
                 drops = dropped;
             }
         }
@@ -352,7 +363,7 @@ impl Instance {
     }
 
     /// Calls one function after the other until the call is done, or its slice is over. Only a module that can be suspended has slices.
-    fn go_on(&mut self, mut task: Task, budget: Budget) -> Step {
+    fn go_on(&mut self, mut task: SuspendedCall, budget: FuelSlice) -> CallStep {
         let is_done = if self.checks.is_sliced() {
             self.run_slice(&mut task, budget)
         } else {
@@ -360,15 +371,15 @@ impl Instance {
         };
         if !is_done {
             self.task = Some(task);
-            return Step::Suspended;
+            return CallStep::Suspended;
         }
         self.settle(&task);
-        Step::Done(task.drops)
+        CallStep::Done(task.drops)
     }
 
     /// Calls functions to their ends, on the caller's stack, until the call is done, which is returned.
     #[inline]
-    fn complete(&mut self, task: &mut Task) -> bool {
+    fn complete(&mut self, task: &mut SuspendedCall) -> bool {
         while let Some(errand) = self.next(task) {
             let Some(result) = self.call_whole(errand) else { break };
             self.has_returned(task, errand, result);
@@ -377,10 +388,10 @@ impl Instance {
     }
 
     /// Calls functions until the call is done, which is returned, or this slice is over.
-    fn run_slice(&mut self, task: &mut Task, budget: Budget) -> bool {
+    fn run_slice(&mut self, task: &mut SuspendedCall, budget: FuelSlice) -> bool {
         let mut slice = {
             let mut shared = lock(&self.slice);
-            shared.grant(budget, Order::GoOn);
+            shared.grant(budget, ResumeOrder::GoOn);
             shared.whole()
         };
         loop {
@@ -410,7 +421,7 @@ impl Instance {
 
     /// After the last function of a call.
     #[inline]
-    fn settle(&mut self, task: &Task) {
+    fn settle(&mut self, task: &SuspendedCall) {
         match task.call {
             Call::Start => self.forget_exceeded(),
             Call::Batch(batch) => {
@@ -427,7 +438,7 @@ impl Instance {
 
     /// Whether nothing is left to call.
     #[inline]
-    fn is_done(&self, task: &Task) -> bool {
+    fn is_done(&self, task: &SuspendedCall) -> bool {
         let Some(wasm) = &self.wasm else { return true };
         match task.call {
             Call::Start => self.is_over() || task.called >= wasm.starts.len(),
@@ -440,7 +451,7 @@ impl Instance {
 
     /// What the module is called for next.
     #[inline]
-    fn next(&mut self, task: &mut Task) -> Option<Errand> {
+    fn next(&mut self, task: &mut SuspendedCall) -> Option<Invocation> {
         if self.is_done(task) {
             return None;
         }
@@ -453,21 +464,21 @@ impl Instance {
         if let Some(cause) = self.untold.take()
             && self.wasm.as_ref().is_some_and(|wasm| wasm.lost.is_some())
         {
-            return Some(Errand::Lost { cause, before });
+            return Some(Invocation::Lost { cause, before });
         }
         task.called += 1;
         Some(match task.call {
-            Call::Start => Errand::Start(place),
-            Call::Batch(batch) => Errand::Batch(Batch { mask: task.mask, ..batch }),
-            Call::Tick { now, periods, before } => Errand::Tick { now, periods, before },
-            Call::Stop { now } => Errand::Stop { now },
-            Call::News(news) => Errand::News(news),
+            Call::Start => Invocation::Start(place),
+            Call::Batch(batch) => Invocation::Batch(BatchInput { mask: task.mask, ..batch }),
+            Call::Tick { now, periods, before } => Invocation::Tick { now, periods, before },
+            Call::Stop { now } => Invocation::Stop { now },
+            Call::News(news) => Invocation::News(news),
         })
     }
 
     /// Calls a function, which runs until it returns; nothing where the module does not have it.
     #[inline]
-    fn call_whole(&mut self, errand: Errand) -> Option<wasmtime::Result<i64>> {
+    fn call_whole(&mut self, errand: Invocation) -> Option<wasmtime::Result<i64>> {
         let wasm = self.wasm.as_ref()?;
         let phase = errand.phase(wasm.one_by_one);
         let store = self.store.as_mut()?;
@@ -478,7 +489,7 @@ impl Instance {
     }
 
     /// Calls a function, which runs until it returns, or to the end of this slice.
-    fn call_in_slice(&mut self, errand: Errand, slice: i64) -> Option<Returned> {
+    fn call_in_slice(&mut self, errand: Invocation, slice: i64) -> Option<Returned> {
         let wasm = self.wasm.as_ref()?;
         let phase = errand.phase(wasm.one_by_one);
         let store = self.store.as_mut()?;
@@ -515,7 +526,7 @@ impl Instance {
             if let Poll::Ready((store, result)) = polled {
                 self.store = Some(store);
                 if is_failed {
-                    lock(&self.slice).order = Order::GoOn;
+                    lock(&self.slice).order = ResumeOrder::GoOn;
                 }
                 return Ok((call.errand, settled(result, late)));
             }
@@ -526,7 +537,7 @@ impl Instance {
             }
             let Some(fault) = self.overdue(&call) else { return Err(call) };
             // Its slice is over all the same, for whatever is called next.
-            lock(&self.slice).order = Order::Fail(fault);
+            lock(&self.slice).order = ResumeOrder::Fail(fault);
             is_failed = true;
         }
     }
@@ -546,10 +557,15 @@ impl Instance {
 
     /// After a function has returned. Returns false if it was lost.
     #[inline]
-    fn has_returned(&mut self, task: &mut Task, errand: Errand, result: wasmtime::Result<i64>) -> bool {
+    fn has_returned(
+        &mut self,
+        task: &mut SuspendedCall,
+        errand: Invocation,
+        result: wasmtime::Result<i64>,
+    ) -> bool {
         match result {
             Ok(value) => {
-                if let Errand::Batch(_) = errand {
+                if let Invocation::Batch(_) = errand {
                     self.counters.packets += u64::from(task.mask.count_ones());
                     task.drops |= value.cast_unsigned() & task.mask;
                     task.mask = 0;
@@ -558,11 +574,13 @@ impl Instance {
             }
             Err(error) => {
                 match errand {
-                    Errand::Batch(batch) => task.mask = self.lose(&error, batch, task.mask, &mut task.drops),
-                    Errand::Start(_) => self.lose_start(&error),
+                    Invocation::Batch(batch) => {
+                        task.mask = self.lose(&error, batch, task.mask, &mut task.drops)
+                    }
+                    Invocation::Start(_) => self.lose_start(&error),
                     _ => self.lose_periodic(&error, errand.during()),
                 }
-                if let Errand::Lost { .. } = errand {
+                if let Invocation::Lost { .. } = errand {
                     // Once is enough.
                     self.untold = None;
                 }
@@ -573,11 +591,15 @@ impl Instance {
 }
 
 /// A function that has returned, or was lost; or how far it has come.
-type Returned = Result<(Errand, wasmtime::Result<i64>), UnderWay>;
+type Returned = Result<(Invocation, wasmtime::Result<i64>), UnderWay>;
 
 /// The one way into the sandbox: under the watchdog's eyes.
 #[inline]
-fn watched<R>(watch: Option<&Watched>, phase: Phase, act: impl FnOnce() -> R) -> (R, Option<Late>) {
+fn watched<R>(
+    watch: Option<&WatchedSandbox>,
+    phase: HostPhase,
+    act: impl FnOnce() -> R,
+) -> (R, Option<OverrunAction>) {
     let Some(watch) = watch else { return (act(), None) };
     let under_way = watch.begin(phase);
     let result = act();
@@ -586,7 +608,7 @@ fn watched<R>(watch: Option<&Watched>, phase: Phase, act: impl FnOnce() -> R) ->
 
 /// The result of a call, of which the watchdog may have been the end.
 #[inline]
-fn settled(result: wasmtime::Result<i64>, late: Option<Late>) -> wasmtime::Result<i64> {
+fn settled(result: wasmtime::Result<i64>, late: Option<OverrunAction>) -> wasmtime::Result<i64> {
     match late {
         None => result,
         Some(late) => result.map_err(|error| late_error(error, late)),

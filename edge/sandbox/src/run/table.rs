@@ -5,7 +5,7 @@
 
 use crate::run::fault::FaultKind;
 use crate::run::guest::with_bytes;
-use crate::run::host::Host;
+use crate::run::host::HostState;
 use crate::run::instance::Instance;
 use crate::run::space::{Area, map_area};
 use std::fs::File;
@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use wasmtime::Caller;
 use weir_abi::host::HostFunction;
 use weir_abi::{TABLES_BASE, TABLES_MAX, code, limit, table};
-use weir_admission::Access;
+use weir_admission::TableAccess;
 use weir_os::memory::memory_file;
 use weir_units::Bytes;
 
@@ -30,7 +30,7 @@ pub struct TableVersion {
 }
 
 /// Takes what a module publishes. All that it is given is what a module said.
-pub trait Press: std::fmt::Debug + Send + Sync {
+pub trait TablePublisher: std::fmt::Debug + Send + Sync {
     /// These bytes are the next version of a table, by its place in the module's manifest; no more than that says. 0, or a [`code`](weir_abi::code).
     fn publish(&self, table: u32, bytes: &[u8]) -> i32;
 }
@@ -141,12 +141,13 @@ impl Instance {
 
 /// The host function `publish`. It is not taken back with a call that is lost: it is whole, whatever the module does next.
 pub(crate) fn publish(
-    caller: &mut Caller<'_, Host>,
+    caller: &mut Caller<'_, HostState>,
     place: u32,
     (bytes, len): (u32, u32),
 ) -> Result<i32, FaultKind> {
     let declared = caller.data().admitted.manifest().tables.get(place as usize);
-    let Some(most) = declared.filter(|table| table.access == Access::Publish).map(|table| table.bytes) else {
+    let Some(most) = declared.filter(|table| table.access == TableAccess::Publish).map(|table| table.bytes)
+    else {
         return Ok(code::UNKNOWN);
     };
     if len > most {

@@ -8,7 +8,7 @@ const EXCESS: u64 = 64;
 
 /// Shared by the instances of a module: it has the strikes of its profile once, however many threads it runs on.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct StrikeCounter {
     /// Calls that were abandoned because of a limit.
     struck: AtomicU32,
     /// How far the packets of late were over the limits of a module that goes on then: see [`EXCESS`].
@@ -19,7 +19,7 @@ pub(crate) struct Tally {
     unloaded: AtomicBool,
 }
 
-impl Tally {
+impl StrikeCounter {
     /// Counts a call that was abandoned because of a limit; with so many the module ends.
     pub(crate) fn strike(&self, strikes: u32) {
         if self.struck.fetch_add(1, Ordering::Relaxed).saturating_add(1) >= strikes {

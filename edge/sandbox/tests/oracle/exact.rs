@@ -7,7 +7,10 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use weir_abi::{DESCRIPTORS_BASE, code};
 use weir_bounds::{Analysis, EntryPoint};
-use weir_sandbox::{Area, Batch, During, Engine, Instance, LoadError, Means, Press, Program, TableVersion};
+use weir_sandbox::{
+    Area, BatchInput, During, Engine, Instance, InstanceContext, LoadError, LoadedModule, TablePublisher,
+    TableVersion,
+};
 use weir_units::Timestamp;
 use {weir_admission::Admitted, weir_session::Records};
 
@@ -37,7 +40,7 @@ impl Taken {
     }
 }
 
-impl Press for Taken {
+impl TablePublisher for Taken {
     fn publish(&self, table: u32, bytes: &[u8]) -> i32 {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((table, bytes.to_vec()));
         code::OK
@@ -45,15 +48,15 @@ impl Press for Taken {
 }
 
 /// Starts a module whose tables are taken.
-pub fn start(engine: &Engine, program: &Program) -> Result<(Instance, Arc<Taken>), LoadError> {
+pub fn start(engine: &Engine, program: &LoadedModule) -> Result<(Instance, Arc<Taken>), LoadError> {
     let taken: Arc<Taken> = Arc::default();
-    let press: Arc<dyn Press> = Arc::clone(&taken) as _;
-    let means = Means { press: Some(press), ..Means::default() };
+    let press: Arc<dyn TablePublisher> = Arc::clone(&taken) as _;
+    let means = InstanceContext { press: Some(press), ..InstanceContext::default() };
     Ok((Instance::start_with(engine, program, means)?, taken))
 }
 
-pub fn batch(mask: u64) -> Batch {
-    Batch { descriptors: DESCRIPTORS_BASE, mask, first: 0 }
+pub fn batch(mask: u64) -> BatchInput {
+    BatchInput { descriptors: DESCRIPTORS_BASE, mask, first: 0 }
 }
 
 #[derive(Debug, Default)]

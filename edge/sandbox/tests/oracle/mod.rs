@@ -12,16 +12,16 @@ pub mod space;
 
 use plain::{Given as Answer, Plain, Used};
 use std::fmt;
-use weir_bounds::{Analysis, Costs, EntryPoint, Environment, Given, Module, analyse};
+use weir_bounds::{Analysis, CostTable, EntryPoint, Environment, ParamBound, ParsedModule, analyse};
 
 /// What all generated modules are analysed with: the parameters' values, as their manifest gives them.
 pub fn environment() -> Environment {
     Environment {
         parameters: vec![
-            Given::Int { min: 9, max: 9 },
-            Given::Bytes { min: 3, max: 3 },
-            Given::Float,
-            Given::Int { min: 4_294_967_299, max: 4_294_967_299 },
+            ParamBound::Int { min: 9, max: 9 },
+            ParamBound::Bytes { min: 3, max: 3 },
+            ParamBound::Float,
+            ParamBound::Int { min: 4_294_967_299, max: 4_294_967_299 },
         ],
         string_bytes: vec![0, 4096],
         packet_max: 16 << 20,
@@ -110,8 +110,8 @@ impl Oracle {
 }
 
 fn check(plain: &Plain, module: &[u8], choices: u64) -> Result<Tally, Violation> {
-    let parsed = Module::parse(module.to_vec());
-    let analysis = parsed.and_then(|parsed| analyse(&parsed, &environment(), &Costs::unit()));
+    let parsed = ParsedModule::parse(module.to_vec());
+    let analysis = parsed.and_then(|parsed| analyse(&parsed, &environment(), &CostTable::unit()));
     let analysis = analysis.unwrap_or_else(|error| panic!("{error}"));
     let mut tally = Tally { modules: 1, ..Tally::default() };
     tally.entries = analysis.entries.len() as u64;

@@ -5,7 +5,7 @@
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 use weir_abi::{ARENA_BASE, BATCH_BYTES, DESCRIPTOR_BYTES, DESCRIPTORS_BASE, Descriptor};
-use weir_sandbox::{Area, Batch, Engine, Instance, Options, Program};
+use weir_sandbox::{Area, BatchInput, Engine, EngineOptions, Instance, LoadedModule};
 use {weir_admission::Admitted, weir_session::Record};
 
 pub const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\nmemory = '2 MiB'\nkeep = 4\ntick = '1s'\n\
@@ -56,11 +56,11 @@ pub fn bytes(wat: &str, manifest: &str) -> Vec<u8> {
 }
 
 pub fn engine() -> Engine {
-    let options = Options { call_limit: Duration::from_millis(30), ..Options::default() };
+    let options = EngineOptions { call_limit: Duration::from_millis(30), ..EngineOptions::default() };
     Engine::new(options, None).unwrap()
 }
 
-pub fn program(engine: &Engine, body: &str) -> Program {
+pub fn program(engine: &Engine, body: &str) -> LoadedModule {
     let admitted = Admitted::admit(bytes(&wat(body), MANIFEST), &[]).unwrap_or_else(|e| panic!("{e}"));
     engine.load(admitted).unwrap()
 }
@@ -152,8 +152,8 @@ pub fn started(engine: &Engine, body: &str) -> Instance {
     instance
 }
 
-pub fn all() -> Batch {
-    Batch { descriptors: DESCRIPTORS_BASE, mask: u64::MAX, first: 0 }
+pub fn all() -> BatchInput {
+    BatchInput { descriptors: DESCRIPTORS_BASE, mask: u64::MAX, first: 0 }
 }
 
 /// The u64 values of the records in stream 0, with the packets that they were emitted for.

@@ -1,22 +1,24 @@
 //! What is held against a credential when a session is created or changed: all of the session as it would be then, and all that there is under the same chain.
 
 use super::rights::is_from;
-use super::{Owner, Refusal};
-use crate::control::protocol::UsedShot;
-use crate::control::spec::{ProcessorSpec, Sees, SessionSpec};
+use super::{RequestRefusal, SessionOwner};
+use crate::control::protocol::UsedStatus;
+use crate::control::spec::{ProcessorSpec, RecordVisibility, SessionSpec};
 use crate::sessions::view::Bounds;
 use weir_admission::Name;
-use weir_trust::credential::Verified;
-use weir_trust::grant::{Ceilings, Excess, Interface, Part, Request, Resource, View};
+use weir_trust::credential::VerifiedCredential;
+use weir_trust::grant::{
+    Ceilings, GrantExcess, GrantPart, GrantRequest, InterfaceName, PacketView, Resource,
+};
 use weir_trust::key::PublicKey;
 use weir_wire::WriteFields;
 
 /// Holds a session as it would be against its owner's credential. `others` are all sessions of the node that are not the operator's, but for this one.
 pub(crate) fn hold<'a>(
-    owner: &Owner,
+    owner: &SessionOwner,
     spec: &SessionSpec,
-    others: impl Iterator<Item = (&'a Owner, &'a SessionSpec)>,
-) -> Result<(), Refusal> {
+    others: impl Iterator<Item = (&'a SessionOwner, &'a SessionSpec)>,
+) -> Result<(), RequestRefusal> {
     hold_parts(&owner.credential, &owner.given, spec)?;
     let asked = used(spec);
     let mut beyond = Vec::new();
@@ -39,11 +41,15 @@ pub(crate) fn hold<'a>(
 }
 
 /// What does not depend on other sessions.
-fn hold_parts(credential: &Verified, given: &Name, spec: &SessionSpec) -> Result<(), Refusal> {
+fn hold_parts(
+    credential: &VerifiedCredential,
+    given: &Name,
+    spec: &SessionSpec,
+) -> Result<(), RequestRefusal> {
     let grant = credential.grant();
-    let never = |what: String| Err(Refusal::Never { session: given.clone(), what });
+    let never = |what: String| Err(RequestRefusal::Never { session: given.clone(), what });
     if let Some(share) = spec.share.iter().find(|share| !is_from(credential, &share.key)) {
-        return Err(Refusal::not_from(given, share));
+        return Err(RequestRefusal::not_from(given, share));
     }
     // Others' names are in none of these, and what they hold is not the holder's.
     if !spec.publish.is_empty() || !spec.read.is_empty() {
@@ -60,22 +66,23 @@ fn hold_parts(credential: &Verified, given: &Name, spec: &SessionSpec) -> Result
     }
     let mut excesses = Vec::new();
     if let Some(profile) = &spec.profile {
-        excesses.extend(grant.refuses(&Request { profile: Some(profile), ..Request::default() }));
+        excesses.extend(grant.refuses(&GrantRequest { profile: Some(profile), ..GrantRequest::default() }));
     } else if let Some(profiles) = &grant.profiles {
         let given: Vec<&str> = profiles.iter().map(Name::as_str).collect();
         let given = if given.is_empty() { "none".to_owned() } else { given.join(", ") };
         let asked = "the node's own".to_owned();
-        excesses.push(Excess { part: Part::Profile, asked, given });
+        excesses.push(GrantExcess { part: GrantPart::Profile, asked, given });
     }
     for channel in &spec.channels {
-        let wrong = |_| Refusal::Never {
+        let wrong = |_| RequestRefusal::Never {
             session: given.clone(),
             what: format!("`{}` is no interface", channel.interface),
         };
-        let interface: Interface = channel.interface.parse().map_err(wrong)?;
-        excesses.extend(grant.refuses(&Request { interface: Some(&interface), ..Request::default() }));
-        let is_whole = grant.filters.is_empty() && grant.view.is_none_or(|view| view == View::ALL);
-        if channel.sees == Sees::All && !is_whole {
+        let interface: InterfaceName = channel.interface.parse().map_err(wrong)?;
+        excesses
+            .extend(grant.refuses(&GrantRequest { interface: Some(&interface), ..GrantRequest::default() }));
+        let is_whole = grant.filters.is_empty() && grant.view.is_none_or(|view| view == PacketView::ALL);
+        if channel.sees == RecordVisibility::All && !is_whole {
             let what = format!(
                 "its channel `{}` would see all of the interface's memory (`sees = \"all\"`), and the credential is for a part of it",
                 channel.name
@@ -88,20 +95,20 @@ fn hold_parts(credential: &Verified, given: &Name, spec: &SessionSpec) -> Result
         {
             let (asked, given) =
                 (format!("packets beside those of it, in channel `{}`", channel.name), missing.clone());
-            excesses.push(Excess { part: Part::Traffic, asked, given });
+            excesses.push(GrantExcess { part: GrantPart::Traffic, asked, given });
         }
         // Whose it is says by which key it is shown, and what its holder may see by what its own filter selects.
         let is_bound = (channel.bounds.view, channel.bounds.whose) == (bounds.view, bounds.whose);
         if !is_bound || !channel.shows().is_at_most(&bounds.view) {
             let asked = format!("{}, in channel `{}`", channel.shows(), channel.name);
-            excesses.push(Excess { part: Part::View, asked, given: bounds.view.to_string() });
+            excesses.push(GrantExcess { part: GrantPart::View, asked, given: bounds.view.to_string() });
         }
     }
     // Who may have packets of these interfaces alone may send into no others.
     for output in &spec.outputs {
-        if let Ok(interface) = output.link.parse::<Interface>() {
-            let asked = Request { interface: Some(&interface), ..Request::default() };
-            excesses.extend(grant.refuses(&asked).into_iter().map(|excess| Excess {
+        if let Ok(interface) = output.link.parse::<InterfaceName>() {
+            let asked = GrantRequest { interface: Some(&interface), ..GrantRequest::default() };
+            excesses.extend(grant.refuses(&asked).into_iter().map(|excess| GrantExcess {
                 asked: format!("{}, to send there through output channel `{}`", excess.asked, output.name),
                 ..excess
             }));
@@ -109,7 +116,7 @@ fn hold_parts(credential: &Verified, given: &Name, spec: &SessionSpec) -> Result
     }
     let writes = spec.writes.unwrap_or(WriteFields::ALL).iter();
     let writes: Vec<Name> = writes.filter_map(|field| Name::new(field.name()).ok()).collect();
-    excesses.extend(grant.refuses(&Request { writes: &writes, ..Request::default() }));
+    excesses.extend(grant.refuses(&GrantRequest { writes: &writes, ..GrantRequest::default() }));
     let processors = spec.all_processors();
     let is_beyond = |cpu: &&ProcessorSpec| cpu.spare || cpu.reservation().is_none();
     if let Some(cpu) = processors.iter().find(is_beyond).filter(|_| grant.ceilings.cpu.is_some()) {
@@ -130,7 +137,7 @@ fn hold_parts(credential: &Verified, given: &Name, spec: &SessionSpec) -> Result
             output.name
         ));
     }
-    if excesses.is_empty() { Ok(()) } else { Err(Refusal::Excess(excesses)) }
+    if excesses.is_empty() { Ok(()) } else { Err(RequestRefusal::Excess(excesses)) }
 }
 
 /// The most that a session uses of each resource.
@@ -183,8 +190,8 @@ fn used_of(spec: &SessionSpec, resource: Resource) -> u64 {
 
 /// What sessions use together: all under a credential's root, and all under each prefix of its chain.
 fn used_under<'a>(
-    credential: &Verified,
-    sessions: impl Iterator<Item = (&'a Owner, &'a SessionSpec)>,
+    credential: &VerifiedCredential,
+    sessions: impl Iterator<Item = (&'a SessionOwner, &'a SessionSpec)>,
 ) -> (Used, Vec<Used>) {
     let chain = credential.chain();
     let (mut of_root, mut under) = (Used::default(), vec![Used::default(); chain.len()]);
@@ -213,14 +220,14 @@ struct Short {
 }
 
 impl Short {
-    fn refusal(self) -> Refusal {
+    fn refusal(self) -> RequestRefusal {
         let Self { resource, asked, given, whose, left, is_told } = self;
         let row = resource.row();
         let all = [asked, given, left];
         let all = if is_told { &all[..] } else { &all[..2] };
         let show = |amount| row.unit.show(amount, all);
-        let (part, left) = (Part::Of(resource), is_told.then(|| show(left)));
-        Refusal::UsedUp { part, asked: show(asked), given: show(given), whose, left, less: row.less }
+        let (part, left) = (GrantPart::Of(resource), is_told.then(|| show(left)));
+        RequestRefusal::UsedUp { part, asked: show(asked), given: show(given), whose, left, less: row.less }
     }
 }
 
@@ -241,7 +248,7 @@ fn past_ceilings<'a>(
 
 /// The reader of a report on usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reader {
+pub(crate) enum UsageReader {
     /// The node's operator.
     Operator,
     /// The credential's holder.
@@ -251,20 +258,20 @@ pub(crate) enum Reader {
 /// Usage under a credential: the sum over its holder and the holder's delegates. The operator also reads the sums under each earlier holder of the chain and under the root,
 /// which include other holders. `sessions` are all sessions of the node that belong to holders.
 pub(crate) fn usage<'a>(
-    credential: &Verified,
-    sessions: impl Iterator<Item = (&'a Owner, &'a SessionSpec)>,
-    reader: Reader,
-) -> Vec<UsedShot> {
+    credential: &VerifiedCredential,
+    sessions: impl Iterator<Item = (&'a SessionOwner, &'a SessionSpec)>,
+    reader: UsageReader,
+) -> Vec<UsedStatus> {
     let (of_root, under) = used_under(credential, sessions);
     let mut all = Vec::new();
     let mut say = |whose: String, ceilings: &Ceilings, before: &Used| {
         for (resource, given) in ceilings.stated() {
             let row = resource.row();
             let (used, given) = (row.unit.show(before.of(resource), &[]), row.unit.show(given, &[]));
-            all.push(UsedShot { whose: whose.clone(), part: row.title.to_owned(), used, given });
+            all.push(UsedStatus { whose: whose.clone(), part: row.title.to_owned(), used, given });
         }
     };
-    if reader == Reader::Holder {
+    if reader == UsageReader::Holder {
         // All ceilings of the chain and of the root hold for the holder, but other holders' parts in them are not shown.
         let own = under.last().copied().unwrap_or_default();
         say(credential.holder().to_string(), &credential.grant().ceilings, &own);

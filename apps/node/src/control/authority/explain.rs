@@ -1,21 +1,21 @@
 //! What a credential allows here and now, in words.
 
-use super::ceilings::Reader;
-use super::{Owner, Standing, ceilings};
-use crate::control::protocol::{Explanation, SharedShot};
-use crate::control::share::Share;
+use super::ceilings::UsageReader;
+use super::{SessionOwner, SessionRights, ceilings};
+use crate::control::protocol::{Explanation, SharedStatus};
+use crate::control::share::ShareGrant;
 use crate::control::spec::SessionSpec;
-use weir_trust::credential::{Credential, DatedId, Refusal, Verified};
+use weir_trust::credential::{Credential, CredentialRefusal, DatedId, VerifiedCredential};
 use weir_trust::explain;
 use weir_trust::grant::{NodeName, Second};
 
 /// Of a credential that is worth something. `sessions` are all of the node that are not the operator's.
 pub(crate) fn explanation<'a>(
-    credential: &Verified,
-    sessions: impl Iterator<Item = (&'a Owner, &'a SessionSpec)> + Clone,
+    credential: &VerifiedCredential,
+    sessions: impl Iterator<Item = (&'a SessionOwner, &'a SessionSpec)> + Clone,
     node: &NodeName,
     at: Second,
-    reader: Reader,
+    reader: UsageReader,
 ) -> Explanation {
     let allows = explain::grant(credential.grant(), true).into_iter();
     Explanation {
@@ -33,22 +33,22 @@ pub(crate) fn explanation<'a>(
 }
 
 /// The shares of a session that concern a holder: all of their own, and those of delegates that name the holder.
-fn shared(credential: &Verified, owner: &Owner, spec: &SessionSpec) -> Vec<SharedShot> {
+fn shared(credential: &VerifiedCredential, owner: &SessionOwner, spec: &SessionSpec) -> Vec<SharedStatus> {
     let (session, shares): (_, Vec<_>) = match owner.standing(credential) {
-        Some(Standing::Own) => (&owner.given, spec.share.iter().collect()),
-        Some(Standing::Delegator) => {
+        Some(SessionRights::Own) => (&owner.given, spec.share.iter().collect()),
+        Some(SessionRights::Delegator) => {
             (&spec.name, spec.share.iter().filter(|share| share.key == *credential.holder()).collect())
         }
         None => return Vec::new(),
     };
-    let shot = |share: &&Share| SharedShot { session: session.to_string(), share: share.to_string() };
+    let shot = |share: &&ShareGrant| SharedStatus { session: session.to_string(), share: share.to_string() };
     shares.iter().map(shot).collect()
 }
 
 /// Of one that is worth nothing.
 pub(crate) fn worthless(
     credential: &Credential,
-    refusal: &Refusal,
+    refusal: &CredentialRefusal,
     node: &NodeName,
     at: Second,
 ) -> Explanation {

@@ -13,14 +13,14 @@ mod rights;
 mod snapshot;
 
 pub(crate) use permit::{Permitted, Signed, hold_known, permit, signed};
-pub use refusal::Refusal;
-pub(crate) use rights::{Needed, Shared, Standing, needed};
+pub use refusal::RequestRefusal;
+pub(crate) use rights::{Needed, SessionRights, SharedRights, needed};
 pub(crate) use snapshot::snapshot_of;
 
 use std::sync::Arc;
 use weir_admission::Name;
-use weir_ledger::{Holder, Text};
-use weir_trust::credential::{DatedId, PrefixId, Verified, resource_name};
+use weir_ledger::{CredentialHolder, LedgerText};
+use weir_trust::credential::{DatedId, PrefixId, VerifiedCredential, resource_name};
 use weir_trust::grant::{CpuShare, Grant};
 use weir_trust::key::PublicKey;
 
@@ -30,7 +30,7 @@ pub(crate) enum Asker {
     /// Whoever the system lets use the node's own socket; or from elsewhere, by one of the keys that the node's configuration names for that.
     Operator(Option<PublicKey>),
     /// The holder of a credential, who has proven to be that.
-    Holder(Arc<Verified>),
+    Holder(Arc<VerifiedCredential>),
 }
 
 impl Asker {
@@ -46,7 +46,7 @@ impl Asker {
 /// Those by whose right somebody is here, from the first on, and the processor time that each gives, where it is stated. The first is whom he shares with, where what there
 /// is of something is divided among parties: all under one grant of the operator's are one; and of a root that the node limits all are, as its owner can grant as often as he
 /// likes.
-pub(crate) fn line(credential: &Verified) -> impl Iterator<Item = (PrefixId, Option<CpuShare>)> {
+pub(crate) fn line(credential: &VerifiedCredential) -> impl Iterator<Item = (PrefixId, Option<CpuShare>)> {
     let limit = credential.limit();
     let root =
         (*limit != Grant::default()).then(|| (PrefixId::of_root(credential.root()), limit.ceilings.cpu));
@@ -54,9 +54,9 @@ pub(crate) fn line(credential: &Verified) -> impl Iterator<Item = (PrefixId, Opt
 }
 
 /// The key of a holder, and the identifiers of their chain with the times at which they expire, as the ledger has them.
-pub(crate) fn in_ledger(credential: &Verified) -> (Text, Vec<Text>) {
-    let ids = DatedId::of_chain(credential.chain()).map(|id| Text::new(&id.to_string()));
-    (Text::new(&credential.holder().to_string()), ids.collect())
+pub(crate) fn in_ledger(credential: &VerifiedCredential) -> (LedgerText, Vec<LedgerText>) {
+    let ids = DatedId::of_chain(credential.chain()).map(|id| LedgerText::new(&id.to_string()));
+    (LedgerText::new(&credential.holder().to_string()), ids.collect())
 }
 
 /// What a node does with a request of a holder's before anything is done of it, where the session that it is about is his own and there is no other: for whoever
@@ -65,16 +65,17 @@ pub(crate) fn in_ledger(credential: &Verified) -> (Text, Vec<Text>) {
 /// # Errors
 /// His credential does not allow it.
 pub fn authorise(
-    credential: &Arc<Verified>,
-    ask: crate::control::protocol::Request,
+    credential: &Arc<VerifiedCredential>,
+    ask: crate::control::protocol::ControlRequest,
     body: Option<&[u8]>,
-) -> Result<crate::control::protocol::Request, Refusal> {
+) -> Result<crate::control::protocol::ControlRequest, RequestRefusal> {
     let own = |given: &Name| {
-        let owner = Owner { credential: Arc::clone(credential), given: given.clone() };
-        Some(Shared { owner, share: Vec::new() })
+        let owner = SessionOwner { credential: Arc::clone(credential), given: given.clone() };
+        Some(SharedRights { owner, share: Vec::new() })
     };
     let permitted = permit(&Asker::Holder(Arc::clone(credential)), ask, body, &own, &|_| None)?;
-    if let (crate::control::protocol::Request::Create(spec), Some(owner)) = (&permitted.ask, &permitted.owner)
+    if let (crate::control::protocol::ControlRequest::Create(spec), Some(owner)) =
+        (&permitted.ask, &permitted.owner)
     {
         ceilings::hold(owner, spec, std::iter::empty())?;
     }
@@ -83,16 +84,16 @@ pub fn authorise(
 
 /// Whom a session belongs to, where it is not the operator's.
 #[derive(Clone, Debug)]
-pub(crate) struct Owner {
+pub(crate) struct SessionOwner {
     /// By what it was created.
-    pub(crate) credential: Arc<Verified>,
+    pub(crate) credential: Arc<VerifiedCredential>,
     /// What its owner calls it.
     pub(crate) given: Name,
 }
 
-impl Owner {
+impl SessionOwner {
     /// What the node calls what this holder calls `given`.
-    pub(crate) fn name_of(credential: &Verified, given: &Name) -> Name {
+    pub(crate) fn name_of(credential: &VerifiedCredential, given: &Name) -> Name {
         resource_name(credential.id(), credential.holder(), given)
     }
 
@@ -107,23 +108,23 @@ impl Owner {
     }
 
     /// As the ledger says it.
-    pub(crate) fn in_ledger(&self) -> Holder {
+    pub(crate) fn in_ledger(&self) -> CredentialHolder {
         let (key, credentials) = in_ledger(&self.credential);
-        Holder { called: self.given.clone(), key, credentials }
+        CredentialHolder { called: self.given.clone(), key, credentials }
     }
 
     /// Of the session that a module would be loaded into, if its holder had created it: whoever wants to know what may be loaded need not have one.
     pub(crate) fn imagined(
-        credential: &Arc<Verified>,
-        ask: &crate::control::protocol::Request,
+        credential: &Arc<VerifiedCredential>,
+        ask: &crate::control::protocol::ControlRequest,
     ) -> Option<Self> {
         let given =
-            ask.session().filter(|_| matches!(ask, crate::control::protocol::Request::Load { .. }))?;
+            ask.session().filter(|_| matches!(ask, crate::control::protocol::ControlRequest::Load { .. }))?;
         Some(Self { credential: Arc::clone(credential), given: given.clone() })
     }
 
     /// Returns true if the session is the own one of the holder of `credential`, or one of a delegate of theirs. [`needed`] names the right that each request takes.
-    pub(crate) fn is_under(&self, credential: &Verified) -> bool {
+    pub(crate) fn is_under(&self, credential: &VerifiedCredential) -> bool {
         self.credential.chain().iter().any(|link| link.id == credential.id())
     }
 }
@@ -131,13 +132,13 @@ impl Owner {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::control::protocol::{Change, ModuleShot, Request, SessionShot, Snapshot};
-    use crate::control::share::{Right, Share};
+    use crate::control::protocol::{Change, ControlRequest, ModuleStatus, SessionStatus, Snapshot};
+    use crate::control::share::{ShareGrant, ShareableRight};
     use crate::control::spec::{ChannelSpec, ModuleSpec, SessionSpec};
     use crate::sessions::view::Bounds;
     use std::collections::BTreeMap;
     use weir_trust::credential::{Credential, Situation};
-    use weir_trust::grant::{Ceilings, Part, Resource, Second, View};
+    use weir_trust::grant::{Ceilings, GrantPart, PacketView, Resource, Second};
     use weir_trust::key::Identity;
     use weir_trust::revocation::Revocations;
     use weir_units::Bytes;
@@ -171,7 +172,7 @@ pub(crate) mod tests {
     }
 
     /// What the operator grants to person 1, and each passes on to the next one.
-    pub(crate) fn chain(grants: &[Grant]) -> Arc<Verified> {
+    pub(crate) fn chain(grants: &[Grant]) -> Arc<VerifiedCredential> {
         let (operator, mut random) = (person(0), Counting(0));
         let first = Grant { expires: Some(Second::MAX), ..grants[0].clone() };
         let mut credential = Credential::mint(&operator, person(1).public(), first, &mut random).unwrap();
@@ -209,28 +210,29 @@ pub(crate) mod tests {
 
     /// What becomes of a request where there are these sessions.
     fn asked(
-        credential: &Arc<Verified>,
-        ask: Request,
-        sessions: &BTreeMap<Name, Owner>,
-    ) -> Result<Permitted, Refusal> {
+        credential: &Arc<VerifiedCredential>,
+        ask: ControlRequest,
+        sessions: &BTreeMap<Name, SessionOwner>,
+    ) -> Result<Permitted, RequestRefusal> {
         asked_sharing(credential, ask, sessions, &[])
     }
 
     /// The same where the owners of all these sessions share these rights.
     fn asked_sharing(
-        credential: &Arc<Verified>,
-        ask: Request,
-        sessions: &BTreeMap<Name, Owner>,
-        share: &[Share],
-    ) -> Result<Permitted, Refusal> {
+        credential: &Arc<VerifiedCredential>,
+        ask: ControlRequest,
+        sessions: &BTreeMap<Name, SessionOwner>,
+        share: &[ShareGrant],
+    ) -> Result<Permitted, RequestRefusal> {
         let asker = Asker::Holder(Arc::clone(credential));
-        let shared = |name: &Name| Some(Shared { owner: sessions.get(name)?.clone(), share: share.to_vec() });
+        let shared =
+            |name: &Name| Some(SharedRights { owner: sessions.get(name)?.clone(), share: share.to_vec() });
         permit(&asker, ask, None, &shared, &|_| None)
     }
 
-    fn created(credential: &Arc<Verified>, spec: SessionSpec) -> (SessionSpec, Owner) {
-        match asked(credential, Request::Create(spec), &BTreeMap::new()).unwrap() {
-            Permitted { ask: Request::Create(spec), owner: Some(owner), .. } => (spec, owner),
+    fn created(credential: &Arc<VerifiedCredential>, spec: SessionSpec) -> (SessionSpec, SessionOwner) {
+        match asked(credential, ControlRequest::Create(spec), &BTreeMap::new()).unwrap() {
+            Permitted { ask: ControlRequest::Create(spec), owner: Some(owner), .. } => (spec, owner),
             other => panic!("{other:?}"),
         }
     }
@@ -244,13 +246,13 @@ pub(crate) mod tests {
             })
             .map(|(spec, owner)| (owner, spec))
             .collect();
-        let mut there: Vec<&(Owner, SessionSpec)> = Vec::new();
+        let mut there: Vec<&(SessionOwner, SessionSpec)> = Vec::new();
         let mut refused = 0;
         for delegate in &delegates {
             let others = there.iter().map(|(owner, spec)| (owner, spec));
             match ceilings::hold(&delegate.0, &delegate.1, others) {
                 Ok(()) => there.push(delegate),
-                Err(Refusal::UsedUp { part: Part::Of(Resource::Memory), left, .. }) => {
+                Err(RequestRefusal::UsedUp { part: GrantPart::Of(Resource::Memory), left, .. }) => {
                     refused += 1;
                     // How much the others have is not told.
                     assert_eq!(left, None);
@@ -265,7 +267,7 @@ pub(crate) mod tests {
     fn all_grants_of_a_root_that_the_node_limits_are_one_party_and_have_pseudonyms_of_their_own() {
         let (one, other) = (chain(&[ceilings(1 << 20)]), chain(&[ceilings(2 << 20)]));
         let child = chain(&[ceilings(1 << 20), Grant { expires: Second::new(1000), ..Grant::default() }]);
-        let party = |credential: &Verified| Bounds::of(credential).party;
+        let party = |credential: &VerifiedCredential| Bounds::of(credential).party;
         assert_ne!(party(&one), party(&other));
         assert_eq!(party(&one), party(&child));
         let limit = ceilings(1 << 30);
@@ -293,12 +295,12 @@ pub(crate) mod tests {
             ceilings::hold(&owner, &spec, std::iter::once((&other, &part)))
         };
         for (records, kept, of, none_of) in [
-            (Some(10), Some(0), Part::Of(Resource::Records), "6"),
-            (Some(0), Some(7), Part::Of(Resource::Kept), "4"),
+            (Some(10), Some(0), GrantPart::Of(Resource::Records), "6"),
+            (Some(0), Some(7), GrantPart::Of(Resource::Kept), "4"),
         ] {
             let refusal = hold(records, kept).unwrap_err();
             assert!(
-                matches!(&refusal, Refusal::UsedUp { part, left, .. } if *part == of && left.as_deref() == Some(none_of)),
+                matches!(&refusal, RequestRefusal::UsedUp { part, left, .. } if *part == of && left.as_deref() == Some(none_of)),
                 "{refusal}"
             );
         }
@@ -306,7 +308,7 @@ pub(crate) mod tests {
         // However it came about.
         for (records, kept) in [(None, Some(0)), (Some(0), None)] {
             let refusal = hold(records, kept).unwrap_err();
-            assert!(matches!(refusal, Refusal::Never { .. }), "{refusal}");
+            assert!(matches!(refusal, RequestRefusal::Never { .. }), "{refusal}");
         }
     }
 
@@ -322,7 +324,10 @@ pub(crate) mod tests {
         assert_eq!(held.limit(Resource::Records), Some(10));
         let refusal = ceilings::hold(&owner, &held, std::iter::once((&other, &free))).unwrap_err();
         assert!(
-            matches!(&refusal, Refusal::UsedUp { part: Part::Of(Resource::Records), left: None, .. }),
+            matches!(
+                &refusal,
+                RequestRefusal::UsedUp { part: GrantPart::Of(Resource::Records), left: None, .. }
+            ),
             "{refusal}"
         );
         assert_eq!(ceilings::hold(&owner, &held, std::iter::empty()), Ok(()));
@@ -346,7 +351,7 @@ pub(crate) mod tests {
         for asked in [Some("dscp"), Some("ttl,addresses"), Some("all"), None] {
             let refusal = hold(asked).unwrap_err();
             assert!(
-                matches!(&refusal, Refusal::Excess(excesses) if excesses[0].part == Part::Writes),
+                matches!(&refusal, RequestRefusal::Excess(excesses) if excesses[0].part == GrantPart::Writes),
                 "{asked:?}: {refusal}"
             );
         }
@@ -359,41 +364,41 @@ pub(crate) mod tests {
         let (own, parents) = (created(&child, spec("")), created(&parent, spec("")));
         assert_ne!(own.0.name, parents.0.name);
         let sessions = BTreeMap::from([(own.0.name.clone(), own.1), (parents.0.name.clone(), parents.1)]);
-        let close = |who: &Arc<Verified>, session: &Name| {
-            let permitted = asked(who, Request::Close { session: session.clone() }, &sessions);
+        let close = |who: &Arc<VerifiedCredential>, session: &Name| {
+            let permitted = asked(who, ControlRequest::Close { session: session.clone() }, &sessions);
             permitted.map(|permitted| permitted.ask)
         };
-        let done = |session: &Name| Ok(Request::Close { session: session.clone() });
+        let done = |session: &Name| Ok(ControlRequest::Close { session: session.clone() });
         // Each by its own name, and the node's.
         assert_eq!(close(&child, &name("s")), done(&own.0.name));
         assert_eq!(close(&parent, &name("s")), done(&parents.0.name));
         assert_eq!(close(&parent, &own.0.name), done(&own.0.name));
-        assert_eq!(close(&child, &parents.0.name), Err(Refusal::NoSession(parents.0.name.clone())));
+        assert_eq!(close(&child, &parents.0.name), Err(RequestRefusal::NoSession(parents.0.name.clone())));
         // The operator's is nobody's.
-        assert_eq!(close(&parent, &name("monitoring")), Err(Refusal::NoSession(name("monitoring"))));
+        assert_eq!(close(&parent, &name("monitoring")), Err(RequestRefusal::NoSession(name("monitoring"))));
     }
 
-    fn share(right: Right, with: u8) -> Share {
-        Share { right, key: person(with).public() }
+    fn share(right: ShareableRight, with: u8) -> ShareGrant {
+        ShareGrant { right, key: person(with).public() }
     }
 
     /// Each request that is about a session, with the right that a delegator needs for it.
-    fn verbs(session: &Name) -> Vec<(Request, Needed)> {
+    fn verbs(session: &Name) -> Vec<(ControlRequest, Needed)> {
         let name = || session.clone();
         let change = |more: &str| {
             let text = format!("{{\"session\": \"{session}\"{more}}}");
-            Request::Change(serde_json::from_str(&text).unwrap())
+            ControlRequest::Change(serde_json::from_str(&text).unwrap())
         };
-        let of_share = |key: &str| format!(", \"{key}\": [\"{}\"]", share(Right::Follow, 1));
+        let of_share = |key: &str| format!(", \"{key}\": [\"{}\"]", share(ShareableRight::Follow, 1));
         let module = || toml::from_str("module = \"m\"").unwrap();
-        let manage = Needed::Shared(Right::Manage);
+        let manage = Needed::Shared(ShareableRight::Manage);
         vec![
-            (Request::Close { session: name() }, Needed::Delegator),
-            (Request::Load { session: name(), module: module(), signatures: Vec::new() }, manage),
-            (Request::Unload { session: name(), module: name() }, manage),
+            (ControlRequest::Close { session: name() }, Needed::Delegator),
+            (ControlRequest::Load { session: name(), module: module(), signatures: Vec::new() }, manage),
+            (ControlRequest::Unload { session: name(), module: name() }, manage),
             (
-                Request::Follow { session: name(), module: name(), stream: name() },
-                Needed::Shared(Right::Follow),
+                ControlRequest::Follow { session: name(), module: name(), stream: name() },
+                Needed::Shared(ShareableRight::Follow),
             ),
             (change(", \"memory\": \"1 MiB\""), manage),
             (change(", \"channel\": [{\"interface\": \"e\"}]"), manage),
@@ -407,7 +412,7 @@ pub(crate) mod tests {
     #[test]
     fn a_delegator_closes_a_session_and_does_to_it_what_its_owner_shares_and_nothing_else() {
         let given = ceilings(1 << 30);
-        let chains: Vec<Arc<Verified>> = (1..=4)
+        let chains: Vec<Arc<VerifiedCredential>> = (1..=4)
             .map(|holders| {
                 let mut grants = vec![given.clone()];
                 grants.resize(holders, Grant::default());
@@ -418,11 +423,12 @@ pub(crate) mod tests {
         let beside = chain(&[given, Grant { expires: Second::new(1000), ..Grant::default() }]);
         let (made, of) = created(owner, spec(""));
         let sessions = BTreeMap::from([(made.name.clone(), of)]);
-        let (follow, manage) = (share(Right::Follow, 2), share(Right::Manage, 2));
+        let (follow, manage) = (share(ShareableRight::Follow, 2), share(ShareableRight::Manage, 2));
         for (ask, needs) in verbs(&made.name) {
             assert_eq!(needed(&ask), needs, "{ask:?}");
-            let by =
-                |who: &Arc<Verified>, shares: &[Share]| asked_sharing(who, ask.clone(), &sessions, shares);
+            let by = |who: &Arc<VerifiedCredential>, shares: &[ShareGrant]| {
+                asked_sharing(who, ask.clone(), &sessions, shares)
+            };
             assert!(by(owner, &[]).is_ok(), "{ask:?}");
             for shares in [&[][..], &[follow], &[manage], &[follow, manage]] {
                 let came = by(second, shares);
@@ -433,24 +439,33 @@ pub(crate) mod tests {
                     }
                     Needed::Shared(right) => {
                         let refusal = came.unwrap_err();
-                        assert_eq!(refusal, Refusal::not_shared(&made.name, share(right, 2)), "{ask:?}");
+                        assert_eq!(
+                            refusal,
+                            RequestRefusal::not_shared(&made.name, share(right, 2)),
+                            "{ask:?}"
+                        );
                         assert!(refusal.to_string().contains("--share"), "{refusal}");
                     }
-                    _ => assert_eq!(came.unwrap_err(), Refusal::NotOwner(made.name.clone()), "{ask:?}"),
+                    _ => {
+                        assert_eq!(came.unwrap_err(), RequestRefusal::NotOwner(made.name.clone()), "{ask:?}")
+                    }
                 }
                 // What is shared with one holder is not shared with those from whom that one has the credential.
                 assert_eq!(by(first, shares).is_ok(), needs == Needed::Delegator, "{ask:?}");
                 for stranger in [below, &beside] {
-                    assert_eq!(by(stranger, shares).unwrap_err(), Refusal::NoSession(made.name.clone()));
+                    assert_eq!(
+                        by(stranger, shares).unwrap_err(),
+                        RequestRefusal::NoSession(made.name.clone())
+                    );
                 }
             }
         }
         // What is about no session of others needs nothing from them, and what is the operator's is no holder's.
-        assert_eq!(needed(&Request::Create(spec(""))), Needed::New);
-        for ask in [Request::Show, Request::Revoke, Request::Explain(Box::default())] {
+        assert_eq!(needed(&ControlRequest::Create(spec(""))), Needed::New);
+        for ask in [ControlRequest::Show, ControlRequest::Revoke, ControlRequest::Explain(Box::default())] {
             assert_eq!(needed(&ask), Needed::Nothing);
         }
-        assert!(matches!(needed(&Request::Reload), Needed::Operator(_)));
+        assert!(matches!(needed(&ControlRequest::Reload), Needed::Operator(_)));
     }
 
     #[test]
@@ -458,14 +473,14 @@ pub(crate) mod tests {
         let holder = chain(&[ceilings(1 << 30), Grant::default(), Grant::default()]);
         let with = |number: u8| {
             let (mut spec, owner) = created(&holder, spec(""));
-            spec.share = vec![share(Right::Follow, number)];
+            spec.share = vec![share(ShareableRight::Follow, number)];
             ceilings::hold(&owner, &spec, std::iter::empty())
         };
         assert_eq!((with(1), with(2)), (Ok(()), Ok(())));
         // The owner, one below, and the operator.
         for number in [3, 4, 0] {
             let refusal = with(number).unwrap_err();
-            assert_eq!(refusal, Refusal::not_from(&name("s"), &share(Right::Follow, number)));
+            assert_eq!(refusal, RequestRefusal::not_from(&name("s"), &share(ShareableRight::Follow, number)));
         }
     }
 
@@ -473,27 +488,27 @@ pub(crate) mod tests {
     fn of_a_delegates_session_sums_are_shown_until_it_is_shared() {
         let (parent, child) = (chain(&[ceilings(1 << 30)]), chain(&[ceilings(1 << 30), Grant::default()]));
         let (made, owner) = created(&child, spec(""));
-        let module = |name: &str, records| ModuleShot {
+        let module = |name: &str, records| ModuleStatus {
             name: name.to_owned(),
             module: "secret 1.0".to_owned(),
             streams: vec!["rows".to_owned()],
             records,
-            ..ModuleShot::default()
+            ..ModuleStatus::default()
         };
-        let shot = SessionShot {
+        let shot = SessionStatus {
             name: made.name.to_string(),
             memory_reserved: 7,
             modules: vec![module("a", 2), module("b", 3)],
-            ..SessionShot::default()
+            ..SessionStatus::default()
         };
         let owners = BTreeMap::from([(made.name.to_string(), owner)]);
-        let seen = |who: &Arc<Verified>, shares: &[Share]| {
+        let seen = |who: &Arc<VerifiedCredential>, shares: &[ShareGrant]| {
             let share = shares.iter().map(ToString::to_string).collect();
             let all =
-                Snapshot { sessions: vec![SessionShot { share, ..shot.clone() }], ..Snapshot::default() };
+                Snapshot { sessions: vec![SessionStatus { share, ..shot.clone() }], ..Snapshot::default() };
             snapshot_of(who, &all, &owners).sessions
         };
-        for shares in [&[][..], &[share(Right::Manage, 9)]] {
+        for shares in [&[][..], &[share(ShareableRight::Manage, 9)]] {
             let sums = &seen(&parent, shares)[0];
             assert!(sums.sums_only && sums.share.is_empty(), "{sums:?}");
             assert_eq!((sums.name.as_str(), sums.memory_reserved), (made.name.as_str(), 7));
@@ -501,12 +516,12 @@ pub(crate) mod tests {
             assert!(!text.contains("secret") && !text.contains("rows"), "{text}");
             assert_eq!(sums.modules.iter().map(|module| module.records).collect::<Vec<_>>(), [5]);
         }
-        for right in [Right::Follow, Right::Manage] {
+        for right in [ShareableRight::Follow, ShareableRight::Manage] {
             let whole = &seen(&parent, &[share(right, 1), share(right, 9)])[0];
             assert_eq!((whole.sums_only, whole.modules.len()), (false, 2));
             assert_eq!(whole.share, [share(right, 1).to_string()]);
         }
-        let own = &seen(&child, &[share(Right::Follow, 1)])[0];
+        let own = &seen(&child, &[share(ShareableRight::Follow, 1)])[0];
         assert_eq!((own.name.as_str(), own.modules.len(), own.share.len()), ("s", 2, 1));
     }
 
@@ -522,14 +537,14 @@ pub(crate) mod tests {
                 (owner, spec)
             })
             .into();
-        let used = |who: &Arc<Verified>, reader| -> Vec<String> {
+        let used = |who: &Arc<VerifiedCredential>, reader| -> Vec<String> {
             let sessions = made.iter().map(|(owner, spec)| (owner, spec));
             let used = ceilings::usage(who, sessions, reader).into_iter();
             used.map(|shot| format!("{} of {}", shot.used, shot.given)).collect()
         };
-        assert_eq!(used(&child, ceilings::Reader::Holder), ["2 MiB of 64 MiB"]);
-        assert_eq!(used(&parent, ceilings::Reader::Holder), ["7 MiB of 64 MiB"]);
-        assert_eq!(used(&child, ceilings::Reader::Operator), ["7 MiB of 64 MiB"]);
+        assert_eq!(used(&child, ceilings::UsageReader::Holder), ["2 MiB of 64 MiB"]);
+        assert_eq!(used(&parent, ceilings::UsageReader::Holder), ["7 MiB of 64 MiB"]);
+        assert_eq!(used(&child, ceilings::UsageReader::Operator), ["7 MiB of 64 MiB"]);
     }
 
     #[test]
@@ -553,9 +568,13 @@ pub(crate) mod tests {
             serde_json::json!({"session": made.name.as_str(), "channel": [{"interface": "e"}]}),
         )
         .unwrap();
-        let Permitted { ask: Request::Change(change), .. } =
-            asked_sharing(&parent, Request::Change(change), &sessions, &[share(Right::Manage, 1)]).unwrap()
-        else {
+        let Permitted { ask: ControlRequest::Change(change), .. } = asked_sharing(
+            &parent,
+            ControlRequest::Change(change),
+            &sessions,
+            &[share(ShareableRight::Manage, 1)],
+        )
+        .unwrap() else {
             panic!("another request")
         };
         assert_eq!(change.channels[0].bounds, made.channels[0].bounds);
@@ -565,7 +584,7 @@ pub(crate) mod tests {
         bare.channels[0].bounds.within = within[..1].into();
         let refusal = ceilings::hold(&owner, &bare, std::iter::empty()).unwrap_err();
         assert!(
-            matches!(&refusal, Refusal::Excess(excesses) if excesses[0].part == Part::Traffic),
+            matches!(&refusal, RequestRefusal::Excess(excesses) if excesses[0].part == GrantPart::Traffic),
             "{refusal}"
         );
     }
@@ -590,15 +609,16 @@ pub(crate) mod tests {
 
     #[test]
     fn parties_are_those_of_one_grant_or_of_one_root_that_is_limited() {
-        let firsts = |credential: &Verified| line(credential).map(|(id, _)| id).next().unwrap();
+        let firsts = |credential: &VerifiedCredential| line(credential).map(|(id, _)| id).next().unwrap();
         let later = Grant { expires: Second::new(1000), ..Grant::default() };
         let (one, other) = (chain(&[ceilings(1), later.clone()]), chain(&[ceilings(2), later]));
         assert_ne!(firsts(&one), firsts(&other));
         assert_eq!(firsts(&one), one.chain()[0].id);
         let limit = Ceilings { cpu: Some(CpuShare(50_000)), ..Ceilings::default() };
         let limit = Grant { ceilings: limit, ..Grant::default() };
-        let limited =
-            |before: &Verified| before.within(&limit, &"node".parse().unwrap(), Second::default()).unwrap();
+        let limited = |before: &VerifiedCredential| {
+            before.within(&limit, &"node".parse().unwrap(), Second::default()).unwrap()
+        };
         // However many grants its owner makes, they are one, and pay from one share.
         let (one, other) = (limited(&one), limited(&other));
         assert_eq!(firsts(&one), firsts(&other));
@@ -614,11 +634,14 @@ pub(crate) mod tests {
     }
 
     /// What is shown in the first channel of a session with this view, or why it cannot be.
-    fn shown(credential: &Arc<Verified>, view: &str) -> Result<(ChannelSpec, Owner), String> {
+    fn shown(
+        credential: &Arc<VerifiedCredential>,
+        view: &str,
+    ) -> Result<(ChannelSpec, SessionOwner), String> {
         let spec = spec(&format!("channel = [{{ interface = \"e\"{view} }}]"));
-        let created = asked(credential, Request::Create(spec), &BTreeMap::new());
+        let created = asked(credential, ControlRequest::Create(spec), &BTreeMap::new());
         match created.map_err(|refusal| refusal.to_string())? {
-            Permitted { ask: Request::Create(spec), owner: Some(owner), .. } => {
+            Permitted { ask: ControlRequest::Create(spec), owner: Some(owner), .. } => {
                 ceilings::hold(&owner, &spec, std::iter::empty()).unwrap();
                 // As it is in the node, whatever is said of it over the wire.
                 Ok((spec.channels[0].clone(), owner))
@@ -655,7 +678,7 @@ pub(crate) mod tests {
                 .is_err_and(|refusal| refusal.to_string().contains("view: asked for"))
         };
         assert!(!is_refused(&|_| {}));
-        assert!(is_refused(&|channel| channel.bounds.view = View::ALL));
+        assert!(is_refused(&|channel| channel.bounds.view = PacketView::ALL));
         assert!(is_refused(&|channel| channel.bounds.whose = None));
         assert!(is_refused(&|channel| channel.bounds = crate::sessions::view::Bounds::default()));
     }
@@ -686,7 +709,7 @@ pub(crate) mod tests {
         // A channel of the operator's own selects by packets as they are, whatever its modules see of them.
         let own: ChannelSpec =
             toml::from_str("interface = \"e\"\nfilter = \"host 10.1.1.1\"\nview = \"payload=none\"").unwrap();
-        assert_eq!(own.filters().collect::<Vec<_>>(), [("host 10.1.1.1", View::ALL)]);
+        assert_eq!(own.filters().collect::<Vec<_>>(), [("host 10.1.1.1", PacketView::ALL)]);
     }
 
     #[test]
@@ -696,10 +719,13 @@ pub(crate) mod tests {
         let before = chain(&[granted]);
         let after = before.within(&limit, &"node".parse().unwrap(), Second::default()).unwrap();
         let (channel, owner) = shown(&Arc::new(after), "").unwrap();
-        let anonymised: View = "addresses=anonymised".parse().unwrap();
+        let anonymised: PacketView = "addresses=anonymised".parse().unwrap();
         assert_eq!(channel.shows(), anonymised.meet(&"ttl=zeroed".parse().unwrap()));
         // The root sees what it may grant, and its filter by that.
-        assert_eq!(*channel.bounds.within, [("ip".to_owned(), View::ALL), ("udp".to_owned(), anonymised)]);
+        assert_eq!(
+            *channel.bounds.within,
+            [("ip".to_owned(), PacketView::ALL), ("udp".to_owned(), anonymised)]
+        );
         // A session from before that was said sees more than its owner may now.
         let mut session = spec("channel = [{ interface = \"e\" }]");
         session.channels[0] = shown(&before, "").unwrap().0;
@@ -744,14 +770,14 @@ pub(crate) mod tests {
         }
         let holder = chain(&[share]);
         for ask in [
-            Request::Reload,
-            Request::RemoveTable { table: name("t") },
-            Request::PutTable { table: name("t") },
+            ControlRequest::Reload,
+            ControlRequest::RemoveTable { table: name("t") },
+            ControlRequest::PutTable { table: name("t") },
         ] {
-            assert!(matches!(asked(&holder, ask, &BTreeMap::new()), Err(Refusal::Operator(_))));
+            assert!(matches!(asked(&holder, ask, &BTreeMap::new()), Err(RequestRefusal::Operator(_))));
         }
         let module: ModuleSpec = toml::from_str("module = \"m\"").unwrap();
-        let load = Request::Load { session: name("s"), module, signatures: Vec::new() };
-        assert_eq!(asked(&holder, load, &BTreeMap::new()).unwrap_err(), Refusal::NoSession(name("s")));
+        let load = ControlRequest::Load { session: name("s"), module, signatures: Vec::new() };
+        assert_eq!(asked(&holder, load, &BTreeMap::new()).unwrap_err(), RequestRefusal::NoSession(name("s")));
     }
 }

@@ -1,15 +1,17 @@
 //! From a request to what is done.
 
-use super::{Asker, Needed, Owner, Refusal, Shared, Standing, needed};
-use crate::control::protocol::{Change, Request};
-use crate::control::share::Share;
+use super::{Asker, Needed, RequestRefusal, SessionOwner, SessionRights, SharedRights, needed};
+use crate::control::protocol::{Change, ControlRequest};
+use crate::control::share::ShareGrant;
 use crate::control::spec::{ChannelSpec, ModuleSpec, ProcessorSpec, SessionSpec};
 use crate::sessions::view::Bounds;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use weir_admission::Name;
-use weir_trust::credential::Verified;
-use weir_trust::grant::{Amounts, Ceilings, Excess, Limit, ModuleHash, Part, Request as Asked, Resource};
+use weir_trust::credential::VerifiedCredential;
+use weir_trust::grant::{
+    Amounts, Ceilings, GrantExcess, GrantPart, GrantRequest, Limit, ModuleHash, Resource,
+};
 use weir_trust::key::PublicKey;
 use weir_trust::signature::signers;
 use weir_units::Nanos;
@@ -22,11 +24,11 @@ const PERIOD: Nanos = Nanos(10 * Nanos::MILLISECOND.0);
 #[derive(Debug)]
 pub(crate) struct Permitted {
     /// With the node's own names.
-    pub(crate) ask: Request,
+    pub(crate) ask: ControlRequest,
     /// Whose the session is that it creates or changes, or loads a module into, where a holder asks.
-    pub(crate) owner: Option<Owner>,
+    pub(crate) owner: Option<SessionOwner>,
     /// The share by which another holder than the owner asks. The owner can take it back while the request is carried out.
-    pub(crate) by: Option<Share>,
+    pub(crate) by: Option<ShareGrant>,
 }
 
 /// Decides on a request.
@@ -35,14 +37,14 @@ pub(crate) struct Permitted {
 /// those of a module that comes with the request.
 pub(crate) fn permit(
     asker: &Asker,
-    ask: Request,
+    ask: ControlRequest,
     body: Option<&[u8]>,
-    owner_of: &dyn Fn(&Name) -> Option<Shared>,
+    owner_of: &dyn Fn(&Name) -> Option<SharedRights>,
     shipped: &dyn Fn(&str) -> Option<&'static [u8]>,
-) -> Result<Permitted, Refusal> {
+) -> Result<Permitted, RequestRefusal> {
     let Asker::Holder(credential) = asker else {
         // Who may load anything may still not say of a module what is not true.
-        if let Request::Load { module, signatures, .. } = &ask
+        if let ControlRequest::Load { module, signatures, .. } = &ask
             && !signatures.is_empty()
         {
             signed(module, body, signatures, shipped)?;
@@ -52,7 +54,7 @@ pub(crate) fn permit(
     let desk = Desk { credential, owner_of, shipped };
     let needed = needed(&ask);
     if let Needed::Operator(what) = needed {
-        return Err(Refusal::Operator(what));
+        return Err(RequestRefusal::Operator(what));
     }
     // From here on an existing session has the node's name for it.
     let found = match ask.session() {
@@ -60,19 +62,21 @@ pub(crate) fn permit(
         _ => None,
     };
     let Some(Found { name, owner, by }) = found else {
-        let Request::Create(spec) = ask else { return Ok(Permitted { ask, owner: None, by: None }) };
+        let ControlRequest::Create(spec) = ask else { return Ok(Permitted { ask, owner: None, by: None }) };
         let (spec, owner) = desk.create(spec)?;
-        return Ok(Permitted { ask: Request::Create(spec), owner: Some(owner), by: None });
+        return Ok(Permitted { ask: ControlRequest::Create(spec), owner: Some(owner), by: None });
     };
     let ask = match ask {
-        Request::Change(change) => Request::Change(Desk::change(change, name, &owner)?),
-        Request::Close { .. } => Request::Close { session: name },
-        Request::Load { module, signatures, .. } => {
+        ControlRequest::Change(change) => ControlRequest::Change(Desk::change(change, name, &owner)?),
+        ControlRequest::Close { .. } => ControlRequest::Close { session: name },
+        ControlRequest::Load { module, signatures, .. } => {
             desk.module(&owner.credential, &module, body, &signatures)?;
-            Request::Load { session: name, module, signatures }
+            ControlRequest::Load { session: name, module, signatures }
         }
-        Request::Unload { module, .. } => Request::Unload { session: name, module },
-        Request::Follow { module, stream, .. } => Request::Follow { session: name, module, stream },
+        ControlRequest::Unload { module, .. } => ControlRequest::Unload { session: name, module },
+        ControlRequest::Follow { module, stream, .. } => {
+            ControlRequest::Follow { session: name, module, stream }
+        }
         other => other,
     };
     Ok(Permitted { ask, owner: Some(owner), by })
@@ -81,43 +85,43 @@ pub(crate) fn permit(
 /// A session that a holder has a right over.
 struct Found {
     name: Name,
-    owner: Owner,
-    by: Option<Share>,
+    owner: SessionOwner,
+    by: Option<ShareGrant>,
 }
 
 /// Where a holder's requests are looked at.
 struct Desk<'a> {
-    credential: &'a Arc<Verified>,
-    owner_of: &'a dyn Fn(&Name) -> Option<Shared>,
+    credential: &'a Arc<VerifiedCredential>,
+    owner_of: &'a dyn Fn(&Name) -> Option<SharedRights>,
     shipped: &'a dyn Fn(&str) -> Option<&'static [u8]>,
 }
 
 impl Desk<'_> {
     /// A session over which the holder has the right that is needed. Holders name their own sessions as they created them, and a delegate's by the node's name.
-    fn session(&self, called: &Name, needed: Needed) -> Result<Found, Refusal> {
-        let own = Owner::name_of(self.credential, called);
+    fn session(&self, called: &Name, needed: Needed) -> Result<Found, RequestRefusal> {
+        let own = SessionOwner::name_of(self.credential, called);
         let concerns = |name: Name| {
             let shared = (self.owner_of)(&name)?;
             Some((name, shared.standing(self.credential)?, shared))
         };
         // Others' sessions are as if they were not there.
         let found = [own, called.clone()].into_iter().find_map(concerns);
-        let (name, standing, shared) = found.ok_or_else(|| Refusal::NoSession(called.clone()))?;
+        let (name, standing, shared) = found.ok_or_else(|| RequestRefusal::NoSession(called.clone()))?;
         let by = match (standing, needed) {
-            (Standing::Own, _) | (Standing::Delegator, Needed::Delegator) => None,
-            (Standing::Delegator, Needed::Shared(right)) => {
-                let share = Share { right, key: *self.credential.holder() };
+            (SessionRights::Own, _) | (SessionRights::Delegator, Needed::Delegator) => None,
+            (SessionRights::Delegator, Needed::Shared(right)) => {
+                let share = ShareGrant { right, key: *self.credential.holder() };
                 if !shared.share.contains(&share) {
-                    return Err(Refusal::not_shared(called, share));
+                    return Err(RequestRefusal::not_shared(called, share));
                 }
                 Some(share)
             }
-            (Standing::Delegator, _) => return Err(Refusal::NotOwner(called.clone())),
+            (SessionRights::Delegator, _) => return Err(RequestRefusal::NotOwner(called.clone())),
         };
         Ok(Found { name, owner: shared.owner, by })
     }
 
-    fn create(&self, spec: SessionSpec) -> Result<(SessionSpec, Owner), Refusal> {
+    fn create(&self, spec: SessionSpec) -> Result<(SessionSpec, SessionOwner), RequestRefusal> {
         let given = spec.name.clone();
         let mut known = BTreeSet::new();
         // Each once: all of its bytes are hashed.
@@ -139,13 +143,13 @@ impl Desk<'_> {
             names.iter().filter_map(|name| WriteFields::named(name.as_str()).ok()).collect()
         };
         let writes = spec.writes.or_else(|| grant.writes.as_ref().map(known));
-        let name = Owner::name_of(self.credential, &given);
-        let owner = Owner { credential: Arc::clone(self.credential), given };
+        let name = SessionOwner::name_of(self.credential, &given);
+        let owner = SessionOwner { credential: Arc::clone(self.credential), given };
         let spec = SessionSpec { name, channels, processors, profile, ..spec };
         Ok((SessionSpec { limits, writes, ..spec }, owner))
     }
 
-    fn change(change: Change, session: Name, owner: &Owner) -> Result<Change, Refusal> {
+    fn change(change: Change, session: Name, owner: &SessionOwner) -> Result<Change, RequestRefusal> {
         let mut channels = change.channels;
         // Those of its owner, who may be allowed less than who asks.
         narrow(&mut channels, &owner.credential)?;
@@ -167,11 +171,11 @@ impl Desk<'_> {
     /// Whether a module may be loaded for the owner of a session.
     fn module(
         &self,
-        owner: &Verified,
+        owner: &VerifiedCredential,
         module: &ModuleSpec,
         body: Option<&[u8]>,
         signatures: &[String],
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestRefusal> {
         let Some(signed) = signed(module, body, signatures, self.shipped)? else { return Ok(()) };
         signed.hold(owner, &module.module)
     }
@@ -195,14 +199,15 @@ pub(crate) struct Signed {
 
 impl Signed {
     /// Holds it against what a credential allows. `name` is what it was asked for by: a hash says little.
-    pub(crate) fn hold(&self, credential: &Verified, name: &str) -> Result<(), Refusal> {
+    pub(crate) fn hold(&self, credential: &VerifiedCredential, name: &str) -> Result<(), RequestRefusal> {
         let Self { hash, signers } = self;
-        let mut excesses =
-            credential.grant().refuses(&Asked { module: Some((*hash, signers)), ..Asked::default() });
+        let mut excesses = credential
+            .grant()
+            .refuses(&GrantRequest { module: Some((*hash, signers)), ..GrantRequest::default() });
         for excess in &mut excesses {
             excess.asked = format!("`{}`, {}", weir_units::shown(name), excess.asked);
         }
-        if excesses.is_empty() { Ok(()) } else { Err(Refusal::Excess(excesses)) }
+        if excesses.is_empty() { Ok(()) } else { Err(RequestRefusal::Excess(excesses)) }
     }
 }
 
@@ -212,7 +217,7 @@ pub(crate) fn signed(
     body: Option<&[u8]>,
     signatures: &[String],
     shipped: &dyn Fn(&str) -> Option<&'static [u8]>,
-) -> Result<Option<Signed>, Refusal> {
+) -> Result<Option<Signed>, RequestRefusal> {
     let Some(bytes) = body.or_else(|| shipped(&module.module)) else { return Ok(None) };
     let hash = ModuleHash::of(bytes);
     Ok(Some(Signed { signers: signers(&hash, signatures)?, hash }))
@@ -220,22 +225,22 @@ pub(crate) fn signed(
 
 /// Holds a module of which only the hash is known against what a credential allows.
 pub(crate) fn hold_known(
-    credential: &Verified,
+    credential: &VerifiedCredential,
     name: &str,
     hash: &ModuleHash,
     signatures: &[String],
-) -> Result<(), Refusal> {
+) -> Result<(), RequestRefusal> {
     Signed { signers: signers(hash, signatures)?, hash: *hash }.hold(credential, name)
 }
 
 /// Their packets are among those of every filter of the chain, and they show of them what all views of the chain show.
-fn narrow(channels: &mut [ChannelSpec], credential: &Verified) -> Result<(), Refusal> {
+fn narrow(channels: &mut [ChannelSpec], credential: &VerifiedCredential) -> Result<(), RequestRefusal> {
     let bounds = Bounds::of(credential);
     channels.iter_mut().try_for_each(|channel| {
         channel.bind(bounds.clone()).ok_or_else(|| {
             let of_channel = |asked| format!("{asked}, in channel `{}`", channel.name);
             let (asked, given) = (channel.view.map_or_else(String::new, of_channel), bounds.view.to_string());
-            Refusal::Excess(vec![Excess { part: Part::View, asked, given }])
+            RequestRefusal::Excess(vec![GrantExcess { part: GrantPart::View, asked, given }])
         })
     })
 }

@@ -1,20 +1,20 @@
 //! Why a request is not permitted.
 
-use crate::control::share::Share;
+use crate::control::share::ShareGrant;
 use weir_admission::Name;
-use weir_trust::credential::Refusal as Worthless;
-use weir_trust::grant::{Excess, Part};
+use weir_trust::credential::CredentialRefusal as Worthless;
+use weir_trust::grant::{GrantExcess, GrantPart};
 use weir_trust::signature::SignatureError;
 
 /// Why a request is not permitted. To blame is whoever asks; what to do is to ask for less, or to ask whoever granted the credential for more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum RequestRefusal {
     /// The credential is not worth anything, or not any more.
     #[error(transparent)]
     Worthless(Box<Worthless>),
     /// More than it allows.
     #[error("the credential does not allow that: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-    Excess(Vec<Excess>),
+    Excess(Vec<GrantExcess>),
     /// More than is left for one of those through whom the right came.
     #[error(
         "the credential does not allow that: {part}: asked for {asked}; of the {given} given to {whose}, {} is left. Close another session, or {less}",
@@ -22,7 +22,7 @@ pub enum Refusal {
     )]
     UsedUp {
         /// Of what.
-        part: Part,
+        part: GrantPart,
         /// So much more is asked for,
         asked: String,
         /// where so much is given,
@@ -51,7 +51,7 @@ pub enum Refusal {
         /// The session, as it was called.
         session: Name,
         /// The share that is missing.
-        share: Box<Share>,
+        share: Box<ShareGrant>,
     },
     /// A delegator's request to share a session of another holder.
     #[error(
@@ -66,7 +66,7 @@ pub enum Refusal {
         /// The session, as it was called.
         session: Name,
         /// The share.
-        share: Box<Share>,
+        share: Box<ShareGrant>,
     },
     /// What a credential cannot allow.
     #[error("session `{session}`: {what}; no credential allows that")]
@@ -83,19 +83,19 @@ pub enum Refusal {
     NoSession(Name),
 }
 
-impl Refusal {
+impl RequestRefusal {
     /// The refusal of a delegator with whom a right is not shared.
-    pub(crate) fn not_shared(session: &Name, missing: Share) -> Self {
+    pub(crate) fn not_shared(session: &Name, missing: ShareGrant) -> Self {
         Self::NotShared { session: session.clone(), share: Box::new(missing) }
     }
 
     /// The refusal of a share for a key from which the owner of a session has nothing.
-    pub(crate) fn not_from(session: &Name, share: &Share) -> Self {
+    pub(crate) fn not_from(session: &Name, share: &ShareGrant) -> Self {
         Self::NotFrom { session: session.clone(), share: Box::new(*share) }
     }
 }
 
-impl From<Worthless> for Refusal {
+impl From<Worthless> for RequestRefusal {
     fn from(refusal: Worthless) -> Self {
         Self::Worthless(Box::new(refusal))
     }

@@ -1,9 +1,9 @@
 //! The right over a session that each request needs, in one table.
 
-use super::Owner;
-use crate::control::protocol::Request;
-use crate::control::share::{Right, Share};
-use weir_trust::credential::Verified;
+use super::SessionOwner;
+use crate::control::protocol::ControlRequest;
+use crate::control::share::{ShareGrant, ShareableRight};
+use weir_trust::credential::VerifiedCredential;
 use weir_trust::key::PublicKey;
 
 /// The right that a request needs from the holder of a credential. The node's operator needs none.
@@ -20,73 +20,78 @@ pub(crate) enum Needed {
     /// The session is the holder's own, or its owner has their credential from the holder.
     Delegator,
     /// The session is the holder's own, or its owner has their credential from the holder and shares this right with them.
-    Shared(Right),
+    Shared(ShareableRight),
 }
 
 /// The right that a request needs. Each request is named here, so that a new one cannot be forgotten.
-pub(crate) fn needed(ask: &Request) -> Needed {
+pub(crate) fn needed(ask: &ControlRequest) -> Needed {
     match ask {
         // The answers hold what concerns the holder: see `snapshot`, `explain` and `statement`.
-        Request::Show | Request::Watch { .. } | Request::Explain(_) | Request::Ledger(_) => Needed::Nothing,
+        ControlRequest::Show
+        | ControlRequest::Watch { .. }
+        | ControlRequest::Explain(_)
+        | ControlRequest::Ledger(_) => Needed::Nothing,
         // A file is its sender's alone. The right to load it is asked for with the load.
-        Request::Upload(_) => Needed::Nothing,
+        ControlRequest::Upload(_) => Needed::Nothing,
         // A list counts by its own signature.
-        Request::Revoke => Needed::Nothing,
+        ControlRequest::Revoke => Needed::Nothing,
         // The answer has the revocations of the holder's root.
-        Request::Revocations => Needed::Nothing,
-        Request::Create(_) => Needed::New,
-        Request::Change(change) if change.share.is_empty() && change.unshare.is_empty() => {
-            Needed::Shared(Right::Manage)
+        ControlRequest::Revocations => Needed::Nothing,
+        ControlRequest::Create(_) => Needed::New,
+        ControlRequest::Change(change) if change.share.is_empty() && change.unshare.is_empty() => {
+            Needed::Shared(ShareableRight::Manage)
         }
         // A share is the owner's to give.
-        Request::Change(_) => Needed::Owner,
-        Request::Close { .. } => Needed::Delegator,
-        Request::Load { .. } | Request::Unload { .. } => Needed::Shared(Right::Manage),
-        Request::Follow { .. } => Needed::Shared(Right::Follow),
-        Request::PutTable { .. } | Request::RemoveTable { .. } => Needed::Operator("change named tables"),
-        Request::Rate(_) => Needed::Operator("change links"),
-        Request::Reload => Needed::Operator("have the configuration read again"),
+        ControlRequest::Change(_) => Needed::Owner,
+        ControlRequest::Close { .. } => Needed::Delegator,
+        ControlRequest::Load { .. } | ControlRequest::Unload { .. } => Needed::Shared(ShareableRight::Manage),
+        ControlRequest::Follow { .. } => Needed::Shared(ShareableRight::Follow),
+        ControlRequest::PutTable { .. } | ControlRequest::RemoveTable { .. } => {
+            Needed::Operator("change named tables")
+        }
+        ControlRequest::Rate(_) => Needed::Operator("change links"),
+        ControlRequest::Reload => Needed::Operator("have the configuration read again"),
     }
 }
 
 /// The owner of a session, and the rights over it that they share.
 #[derive(Clone, Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedRights {
     /// The owner.
-    pub(crate) owner: Owner,
+    pub(crate) owner: SessionOwner,
     /// Their shares of it.
-    pub(crate) share: Vec<Share>,
+    pub(crate) share: Vec<ShareGrant>,
 }
 
 /// A holder's standing towards a session of which they are allowed to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum SessionRights {
     /// It is their own.
     Own,
     /// Its owner has their credential from them.
     Delegator,
 }
 
-impl Shared {
+impl SharedRights {
     /// The holder's standing towards the session. None, where it does not concern them.
-    pub(crate) fn standing(&self, credential: &Verified) -> Option<Standing> {
+    pub(crate) fn standing(&self, credential: &VerifiedCredential) -> Option<SessionRights> {
         self.owner.standing(credential)
     }
 }
 
-impl Owner {
+impl SessionOwner {
     /// The standing of a credential's holder towards this owner's session. None, where it does not concern them.
-    pub(crate) fn standing(&self, credential: &Verified) -> Option<Standing> {
+    pub(crate) fn standing(&self, credential: &VerifiedCredential) -> Option<SessionRights> {
         if self.credential.id() == credential.id() {
-            Some(Standing::Own)
+            Some(SessionRights::Own)
         } else {
-            self.is_under(credential).then_some(Standing::Delegator)
+            self.is_under(credential).then_some(SessionRights::Delegator)
         }
     }
 }
 
 /// Returns true if the key is that of an earlier holder in the credential's chain.
-pub(crate) fn is_from(credential: &Verified, key: &PublicKey) -> bool {
+pub(crate) fn is_from(credential: &VerifiedCredential, key: &PublicKey) -> bool {
     let chain = credential.chain();
     chain.iter().take(chain.len().saturating_sub(1)).any(|link| link.holder == *key)
 }

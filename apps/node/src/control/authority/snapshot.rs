@@ -1,50 +1,52 @@
 //! How things are on a node, for somebody whom not all of it concerns.
 
-use super::{Owner, Standing};
+use super::{SessionOwner, SessionRights};
 use crate::control::protocol::{
-    ChannelShot, ModuleShot, OutputShot, ProcessorShot, ServicesShot, SessionShot, Snapshot, Taken,
+    ChannelStatus, ModuleStatus, OutputStatus, ServicesStatus, SessionStatus, Snapshot, Taken,
+    VirtualCpuStatus,
 };
-use crate::control::share::Share;
-use crate::sessions::limits::LimitsShot;
+use crate::control::share::ShareGrant;
+use crate::sessions::limits::LimitsStatus;
 use crate::sessions::view::Bounds;
 use std::collections::BTreeMap;
-use weir_ledger::Drops;
-use weir_trust::credential::Verified;
-use weir_wire::View;
+use weir_ledger::DropCounts;
+use weir_trust::credential::VerifiedCredential;
+use weir_wire::PacketView;
 
 /// The part of a snapshot for the holder of a credential: their own sessions, by the names that they gave them, and those of their delegates. Of these they see sums alone, unless the delegate
 /// shares a right over the session with them. Of the node and of others they see nothing that tells of traffic. `owners` are those of its sessions that are not the operator's.
 pub(crate) fn snapshot_of(
-    credential: &Verified,
+    credential: &VerifiedCredential,
     all: &Snapshot,
-    owners: &BTreeMap<String, Owner>,
+    owners: &BTreeMap<String, SessionOwner>,
 ) -> Snapshot {
     // Some of a channel's packets are not his because of a filter of somebody from whom he has his right: how many there are is not for him.
-    let has_others = Bounds::of(credential).within.iter().any(|(_, view)| *view != View::ALL);
-    let his = |session: &SessionShot| {
+    let has_others = Bounds::of(credential).within.iter().any(|(_, view)| *view != PacketView::ALL);
+    let his = |session: &SessionStatus| {
         let owner = owners.get(&session.name)?;
         let standing = owner.standing(credential)?;
-        let name = if standing == Standing::Own { owner.given.to_string() } else { session.name.clone() };
-        let mut session = SessionShot { name, ..session.clone() };
+        let name =
+            if standing == SessionRights::Own { owner.given.to_string() } else { session.name.clone() };
+        let mut session = SessionStatus { name, ..session.clone() };
         for channel in session.channels.iter_mut().filter(|_| has_others) {
             channel.findings.remove("unwanted");
             if channel.counts_others {
                 (channel.packets, channel.bytes) = (0, 0);
                 channel.drops.clear();
                 channel.findings.clear();
-                session.used.drops = Drops::default();
+                session.used.drops = DropCounts::default();
             }
         }
-        if standing == Standing::Own {
+        if standing == SessionRights::Own {
             return Some(session);
         }
         // A share is shown to the holder of its key and to the owner alone.
         session
             .share
-            .retain(|share| share.parse().is_ok_and(|share: Share| share.key == *credential.holder()));
+            .retain(|share| share.parse().is_ok_and(|share: ShareGrant| share.key == *credential.holder()));
         Some(if session.share.is_empty() { sums(session) } else { session })
     };
-    let sessions: Vec<SessionShot> = all.sessions.iter().filter_map(his).collect();
+    let sessions: Vec<SessionStatus> = all.sessions.iter().filter_map(his).collect();
     let reserved = sessions.iter().map(|session| session.memory_reserved).fold(0, u64::saturating_add);
     let of = credential.grant().ceilings.memory.map_or(all.memory.of, |memory| memory.0.min(all.memory.of));
     Snapshot {
@@ -59,18 +61,20 @@ pub(crate) fn snapshot_of(
 }
 
 /// A session as its delegator sees it: its bill and its reservations. Its modules, packets and outputs are not shown.
-fn sums(session: SessionShot) -> SessionShot {
-    let processor =
-        |(number, one): (usize, &ProcessorShot)| ProcessorShot { name: number.to_string(), ..one.clone() };
-    SessionShot {
+fn sums(session: SessionStatus) -> SessionStatus {
+    let processor = |(number, one): (usize, &VirtualCpuStatus)| VirtualCpuStatus {
+        name: number.to_string(),
+        ..one.clone()
+    };
+    SessionStatus {
         cpu: session.cpu.iter().enumerate().map(processor).collect(),
         channels: vec![sum_of_channels(&session.channels)],
         outputs: if session.outputs.is_empty() { Vec::new() } else { vec![sum_of_outputs(&session.outputs)] },
         modules: sum_of_modules(&session.modules, &session.ended).into_iter().collect(),
         ended: Vec::new(),
         used: session.used,
-        limits: LimitsShot { writes: None, writes_refused: 0, ..session.limits },
-        services: ServicesShot::default(),
+        limits: LimitsStatus { writes: None, writes_refused: 0, ..session.limits },
+        services: ServicesStatus::default(),
         publish: Vec::new(),
         read: Vec::new(),
         offers: Vec::new(),
@@ -93,8 +97,8 @@ fn sums(session: SessionShot) -> SessionShot {
 /// The name of a row of sums.
 const ALL: &str = "all";
 
-fn sum_of_channels(channels: &[ChannelShot]) -> ChannelShot {
-    let mut sum = ChannelShot { name: ALL.to_owned(), ..ChannelShot::default() };
+fn sum_of_channels(channels: &[ChannelStatus]) -> ChannelStatus {
+    let mut sum = ChannelStatus { name: ALL.to_owned(), ..ChannelStatus::default() };
     for one in channels {
         add(&mut sum.waiting, one.waiting);
         add(&mut sum.queue, one.queue);
@@ -105,8 +109,8 @@ fn sum_of_channels(channels: &[ChannelShot]) -> ChannelShot {
     sum
 }
 
-fn sum_of_outputs(outputs: &[OutputShot]) -> OutputShot {
-    let mut sum = OutputShot { name: ALL.to_owned(), ..OutputShot::default() };
+fn sum_of_outputs(outputs: &[OutputStatus]) -> OutputStatus {
+    let mut sum = OutputStatus { name: ALL.to_owned(), ..OutputStatus::default() };
     for one in outputs {
         add(&mut sum.reserved_bits, one.reserved_bits);
         add(&mut sum.cap_bits, one.cap_bits);
@@ -121,9 +125,9 @@ fn sum_of_outputs(outputs: &[OutputShot]) -> OutputShot {
     sum
 }
 
-fn sum_of_modules(modules: &[ModuleShot], ended: &[ModuleShot]) -> Option<ModuleShot> {
+fn sum_of_modules(modules: &[ModuleStatus], ended: &[ModuleStatus]) -> Option<ModuleStatus> {
     let state = modules.first().map(|_| "running").or(ended.first().map(|_| "ended"))?;
-    let mut sum = ModuleShot { name: ALL.to_owned(), state: state.to_owned(), ..ModuleShot::default() };
+    let mut sum = ModuleStatus { name: ALL.to_owned(), state: state.to_owned(), ..ModuleStatus::default() };
     for one in modules.iter().chain(ended) {
         add(&mut sum.packets, one.packets);
         add(&mut sum.records, one.records);

@@ -2,10 +2,10 @@
 
 use super::error::line_of;
 use super::grant::GrantText;
-use super::{Policy, PolicyError, Wrong};
-use crate::control::protocol::Request;
-use crate::control::quantity::Text;
-use crate::sessions::workshop::Shipped;
+use super::{Policy, PolicyError, PolicyProblem};
+use crate::control::protocol::ControlRequest;
+use crate::control::quantity::QuantityText;
+use crate::sessions::workshop::ShippedProfiles;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use weir_admission::MODULE_BYTES_MAX;
@@ -22,7 +22,7 @@ pub struct Case {
     pub line: usize,
     /// What it is called.
     pub name: String,
-    pub(super) who: Who,
+    pub(super) who: CaseSubject,
     /// By another key than that of the credential's holder.
     pub(super) by: Option<Somebody>,
     /// When.
@@ -31,14 +31,14 @@ pub struct Case {
     pub(super) node: Option<NodeName>,
     /// Cases of the same file whose requests were fulfilled before.
     pub(super) after: Vec<String>,
-    pub(super) ask: Request,
+    pub(super) ask: ControlRequest,
     pub(super) body: Option<Vec<u8>>,
     pub(super) expect: Expect,
 }
 
 /// By what right somebody asks.
 #[derive(Clone, Debug)]
-pub(super) enum Who {
+pub(super) enum CaseSubject {
     /// By a credential.
     Shown(Box<Credential>),
     /// By one that a root would have granted to the first of these, who has passed it on to the next.
@@ -81,11 +81,11 @@ struct CaseText {
     #[serde(default)]
     to: Vec<String>,
     by: Option<String>,
-    at: Text<Second>,
-    node: Option<Text<NodeName>>,
+    at: QuantityText<Second>,
+    node: Option<QuantityText<NodeName>>,
     #[serde(default)]
     after: Vec<String>,
-    ask: Request,
+    ask: ControlRequest,
     expect: Expect,
 }
 
@@ -95,7 +95,7 @@ impl Case {
         policy: &mut Policy,
         file: &Path,
         text: &str,
-        shipped: Shipped,
+        shipped: ShippedProfiles,
     ) -> Result<Vec<Self>, PolicyError> {
         let read: CasesText = toml::from_str(text).map_err(|error| PolicyError::toml(file, text, &error))?;
         let mut cases: Vec<Self> = Vec::new();
@@ -104,12 +104,12 @@ impl Case {
             let wrong = |wrong| PolicyError { line: Some(line), ..PolicyError::new(file, wrong) };
             let case = Self::of(policy, file, line, case.into_inner(), shipped)?;
             if cases.iter().any(|before| before.name == case.name) {
-                return Err(wrong(Wrong::CaseTwice(case.name)));
+                return Err(wrong(PolicyProblem::CaseTwice(case.name)));
             }
             if let Some(missing) =
                 case.after.iter().find(|name| cases.iter().all(|before| before.name != **name))
             {
-                return Err(wrong(Wrong::NoCase(missing.clone())));
+                return Err(wrong(PolicyProblem::NoCase(missing.clone())));
             }
             cases.push(case);
         }
@@ -121,7 +121,7 @@ impl Case {
         file: &Path,
         line: usize,
         text: CaseText,
-        shipped: Shipped,
+        shipped: ShippedProfiles,
     ) -> Result<Self, PolicyError> {
         let wrong = |wrong| PolicyError { line: Some(line), ..PolicyError::new(file, wrong) };
         let beside = |path: &Path| file.parent().map_or_else(|| path.to_owned(), |folder| folder.join(path));
@@ -130,13 +130,13 @@ impl Case {
                 let path = beside(path);
                 let read = policy.text(&path, 2 * CREDENTIAL_BYTES_MAX)?;
                 let credential = read.trim().parse();
-                Who::Shown(Box::new(
-                    credential
-                        .map_err(|refusal| PolicyError::new(&path, Wrong::Credential(Box::new(refusal))))?,
-                ))
+                CaseSubject::Shown(Box::new(credential.map_err(|refusal| {
+                    PolicyError::new(&path, PolicyProblem::Credential(Box::new(refusal)))
+                })?))
             }
             (None, Some(root)) if !text.grant.is_empty() && text.to.len() <= text.grant.len() => {
-                let key = policy.root_called(root).ok_or_else(|| wrong(Wrong::NoRoot(root.clone())))?;
+                let key =
+                    policy.root_called(root).ok_or_else(|| wrong(PolicyProblem::NoRoot(root.clone())))?;
                 let mut chain = Vec::new();
                 for (number, grant) in text.grant.iter().enumerate() {
                     let to = text.to.get(number).cloned().unwrap_or_else(|| format!("holder {}", number + 1));
@@ -147,16 +147,16 @@ impl Case {
                     }
                     chain.push((to, grant));
                 }
-                Who::Described { root: key, chain }
+                CaseSubject::Described { root: key, chain }
             }
-            _ => return Err(wrong(Wrong::Who)),
+            _ => return Err(wrong(PolicyProblem::Who)),
         };
         let by = text.by.map(|by| match by.parse() {
             Ok(key) => Somebody::Key(key),
             Err(_) => Somebody::Called(by),
         });
         let body = match &text.ask {
-            Request::Load { module, .. } if shipped(&module.module).is_none() => {
+            ControlRequest::Load { module, .. } if shipped(&module.module).is_none() => {
                 let path = beside(Path::new(&module.module));
                 Some(policy.file(&path, MODULE_BYTES_MAX)?)
             }

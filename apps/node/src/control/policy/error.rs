@@ -16,12 +16,12 @@ pub struct PolicyError {
     /// Line, from 1, where it is known.
     pub line: Option<usize>,
     /// What is wrong there.
-    pub wrong: Wrong,
+    pub wrong: PolicyProblem,
 }
 
 /// What can be wrong with a policy.
 #[derive(Debug, thiserror::Error)]
-pub enum Wrong {
+pub enum PolicyProblem {
     /// It cannot be read.
     #[error("{0}")]
     Read(io::Error),
@@ -85,7 +85,7 @@ pub enum Wrong {
     NoCase(String),
     /// A case whose credential is none.
     #[error(transparent)]
-    Credential(Box<weir_trust::credential::Refusal>),
+    Credential(Box<weir_trust::credential::CredentialRefusal>),
     /// A case of a root that there is not.
     #[error(
         "there is no root `{}`: write the name of a file in roots/ without .toml, or the key of one under `roots` in [remote]", .0.escape_debug()
@@ -112,14 +112,14 @@ fn there(known: &[Name]) -> String {
 }
 
 impl PolicyError {
-    pub(super) fn new(path: &Path, wrong: impl Into<Wrong>) -> Self {
+    pub(super) fn new(path: &Path, wrong: impl Into<PolicyProblem>) -> Self {
         Self { path: path.to_owned(), line: None, wrong: wrong.into() }
     }
 
     /// What TOML's reader says of a text.
     pub(super) fn toml(path: &Path, text: &str, error: &toml::de::Error) -> Self {
         let line = error.span().map(|span| line_of(text, span.start));
-        Self { line, ..Self::new(path, Wrong::Toml(weir_units::shown(error.message()))) }
+        Self { line, ..Self::new(path, PolicyProblem::Toml(weir_units::shown(error.message()))) }
     }
 }
 

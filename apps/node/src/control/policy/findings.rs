@@ -1,14 +1,14 @@
 //! What of a policy can have no effect, or contradicts itself.
 
 use super::{Policy, Root};
-use crate::control::config::Config;
+use crate::control::config::NodeConfiguration;
 use std::path::PathBuf;
 use weir_admission::Name;
 use weir_trust::grant::{NodeName, Second};
 
 /// Something that the operator cannot have meant, or may not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct PolicyFinding {
     /// The file that says so.
     pub file: PathBuf,
     /// What is the matter, and what to do.
@@ -19,7 +19,7 @@ pub struct Finding {
 
 impl Policy {
     /// Looks for contradictions. What depends on a node is looked at where its configuration is given, with the name that credentials have for it.
-    pub fn findings(&self, node: Option<(&Config, &NodeName)>, now: Second) -> Vec<Finding> {
+    pub fn findings(&self, node: Option<(&NodeConfiguration, &NodeName)>, now: Second) -> Vec<PolicyFinding> {
         let mut found = Vec::new();
         for name in self.profiles.keys().filter(|name| !self.is_usable(name, node.map(|(config, _)| config)))
         {
@@ -27,12 +27,12 @@ impl Policy {
                 "nobody may use profile `{name}`: every root's limit names others, and no session of the configuration names it. Name it under `profiles` of a root's [limit], or take it out"
             );
             let file = self.files.get(name).cloned().unwrap_or_default();
-            found.push(Finding { file, what, is_contradiction: true });
+            found.push(PolicyFinding { file, what, is_contradiction: true });
         }
         for root in &self.roots {
             let mut find = |is_contradiction, what: String| {
                 let what = format!("{}: {what}", root.shown());
-                found.push(Finding { file: root.file.clone(), what, is_contradiction });
+                found.push(PolicyFinding { file: root.file.clone(), what, is_contradiction });
             };
             for why in nothing_left(root, now) {
                 find(
@@ -41,7 +41,7 @@ impl Policy {
                 );
             }
             for filter in &root.limit.filters {
-                if let Err(error) = weir_netio::Filter::new(filter.as_str()) {
+                if let Err(error) = weir_netio::CaptureFilter::new(filter.as_str()) {
                     find(true, format!("its filter `{filter}` selects nothing, as it is none: {error}"));
                 }
             }
@@ -62,13 +62,13 @@ impl Policy {
         {
             let file = config.policy.as_ref().map(|policy| policy.dir.clone()).unwrap_or_default();
             let what = "its roots have no effect: the node is not reached from elsewhere. Write [remote] into its configuration";
-            found.push(Finding { file, what: what.to_owned(), is_contradiction: false });
+            found.push(PolicyFinding { file, what: what.to_owned(), is_contradiction: false });
         }
         found
     }
 
     /// Whether anybody can have modules admitted by a profile.
-    fn is_usable(&self, profile: &Name, config: Option<&Config>) -> bool {
+    fn is_usable(&self, profile: &Name, config: Option<&NodeConfiguration>) -> bool {
         let names_it = |root: &Root| root.limit.profiles.as_ref().is_none_or(|names| names.contains(profile));
         let sessions = config.map(|config| &config.sessions).into_iter().flatten();
         let is_named = sessions.into_iter().any(|session| session.profile.as_ref() == Some(profile));

@@ -1,19 +1,20 @@
 //! Grants as an operator writes them in files: with the names of the options of `weir grant`.
 
-use super::Wrong;
-use crate::control::amounts::{self, Keys};
-use crate::control::quantity::Text;
-use crate::sessions::workshop::Shipped;
+use super::PolicyProblem;
+use crate::control::amounts::{self, AmountKeys};
+use crate::control::quantity::QuantityText;
+use crate::sessions::workshop::ShippedProfiles;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use weir_admission::Name;
 use weir_trust::grant::{
-    Amounts, Filter, Grant, Interface, ModuleHash, ModuleSet, Modules, NodePattern, Second, View,
+    Amounts, Grant, GrantFilter, InterfaceName, ModuleHash, ModuleSet, Modules, NodePattern, PacketView,
+    Second,
 };
 use weir_trust::key::PublicKey;
 use weir_wire::WriteFields;
 
-type List<T> = Option<BTreeSet<Text<T>>>;
+type List<T> = Option<BTreeSet<QuantityText<T>>>;
 
 /// What is granted, or can be at most. What is left out is not restricted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -23,26 +24,26 @@ pub(super) struct GrantText {
     /// Names of modules that come with weir, and hashes.
     modules: Option<BTreeSet<String>>,
     signers: List<PublicKey>,
-    filter: Option<Text<Filter>>,
-    interfaces: List<Interface>,
-    view: Option<Text<View>>,
+    filter: Option<QuantityText<GrantFilter>>,
+    interfaces: List<InterfaceName>,
+    view: Option<QuantityText<PacketView>>,
     writes: List<Name>,
     /// A key for each resource.
     #[serde(skip)]
     amounts: Amounts,
     at: List<NodePattern>,
-    from: Option<Text<Second>>,
-    until: Option<Text<Second>>,
+    from: Option<QuantityText<Second>>,
+    until: Option<QuantityText<Second>>,
     delegations: Option<u32>,
 }
 
-amounts::beside!(GrantText, amounts, Keys::Grant);
+amounts::beside!(GrantText, amounts, AmountKeys::Grant);
 
 impl GrantText {
     /// As a grant. Of profiles it may name several: any of them will do.
-    pub(super) fn grant(&self, shipped: Shipped) -> Result<Grant, Wrong> {
+    pub(super) fn grant(&self, shipped: ShippedProfiles) -> Result<Grant, PolicyProblem> {
         fn all<T: Clone + Ord>(list: &List<T>) -> Option<BTreeSet<T>> {
-            list.as_ref().map(|list| list.iter().map(|Text(item)| item.clone()).collect())
+            list.as_ref().map(|list| list.iter().map(|QuantityText(item)| item.clone()).collect())
         }
         let modules = if self.modules.is_none() && self.signers.is_none() {
             Modules::any()
@@ -59,14 +60,17 @@ impl GrantText {
         let grant = Grant {
             profiles: None,
             modules,
-            filters: self.filter.iter().map(|Text(filter)| filter.clone()).collect(),
+            filters: self.filter.iter().map(|QuantityText(filter)| filter.clone()).collect(),
             interfaces: all(&self.interfaces),
-            view: self.view.as_ref().map(|Text(view)| *view),
+            view: self.view.as_ref().map(|QuantityText(view)| *view),
             writes,
             ceilings: self.amounts.ceilings(),
-            nodes: self.at.as_ref().map(|nodes| nodes.iter().map(|Text(node)| node.clone()).collect()),
-            not_before: self.from.as_ref().map(|Text(from)| *from),
-            expires: self.until.as_ref().map(|Text(until)| *until),
+            nodes: self
+                .at
+                .as_ref()
+                .map(|nodes| nodes.iter().map(|QuantityText(node)| node.clone()).collect()),
+            not_before: self.from.as_ref().map(|QuantityText(from)| *from),
+            expires: self.until.as_ref().map(|QuantityText(until)| *until),
             delegations: self.delegations,
         };
         grant.check()?;
@@ -75,10 +79,10 @@ impl GrantText {
 }
 
 /// The hash of a module that comes with weir, or the one that is written.
-fn hash_of(module: &str, shipped: Shipped) -> Result<ModuleHash, Wrong> {
+fn hash_of(module: &str, shipped: ShippedProfiles) -> Result<ModuleHash, PolicyProblem> {
     match shipped(module) {
         Some(bytes) => Ok(ModuleHash::of(bytes)),
-        None => module.parse().map_err(|_| Wrong::Module(weir_units::shown(module))),
+        None => module.parse().map_err(|_| PolicyProblem::Module(weir_units::shown(module))),
     }
 }
 

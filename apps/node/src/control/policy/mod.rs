@@ -27,13 +27,13 @@ mod root;
 mod trial;
 
 pub use case::{Case, Expect};
-pub use error::{PolicyError, Wrong};
-pub use findings::Finding;
+pub use error::{PolicyError, PolicyProblem};
+pub use findings::PolicyFinding;
 pub use root::Root;
-pub use trial::{Ground, Trial, World};
+pub use trial::{CaseResult, Ground, World};
 
-use crate::control::config::{Config, RemoteConfig};
-use crate::sessions::workshop::Shipped;
+use crate::control::config::{NodeConfiguration, RemoteConfig};
+use crate::sessions::workshop::ShippedProfiles;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -75,7 +75,11 @@ impl Policy {
     ///
     /// # Errors
     /// The first thing that is wrong.
-    pub fn of(config: &Config, path: &Path, shipped: Shipped) -> Result<Self, PolicyError> {
+    pub fn of(
+        config: &NodeConfiguration,
+        path: &Path,
+        shipped: ShippedProfiles,
+    ) -> Result<Self, PolicyError> {
         let mut policy = Self::default();
         let beside = |file: &Path| path.parent().map_or_else(|| file.to_owned(), |folder| folder.join(file));
         for profile in &config.profiles {
@@ -94,7 +98,7 @@ impl Policy {
         policy.finish()?;
         let nobody = |remote: &RemoteConfig| policy.roots.is_empty() && remote.operators.is_empty();
         if config.remote.as_ref().is_some_and(nobody) {
-            return Err(PolicyError::new(path, Wrong::NoRoots));
+            return Err(PolicyError::new(path, PolicyProblem::NoRoots));
         }
         Ok(policy)
     }
@@ -103,7 +107,7 @@ impl Policy {
     ///
     /// # Errors
     /// The first thing that is wrong.
-    pub fn read(folder: &Path, shipped: Shipped) -> Result<Self, PolicyError> {
+    pub fn read(folder: &Path, shipped: ShippedProfiles) -> Result<Self, PolicyError> {
         let mut policy = Self::default();
         policy.read_folder(folder, shipped)?;
         policy.finish()?;
@@ -115,7 +119,7 @@ impl Policy {
         self.roots.iter().map(|root| root.key).collect()
     }
 
-    fn read_folder(&mut self, folder: &Path, shipped: Shipped) -> Result<(), PolicyError> {
+    fn read_folder(&mut self, folder: &Path, shipped: ShippedProfiles) -> Result<(), PolicyError> {
         self.revoked = Some(folder.join("revoked"));
         let mut cases = Vec::new();
         for part in listed(folder)? {
@@ -133,7 +137,7 @@ impl Policy {
                 }
                 Some("revoked") => self.lists.extend(listed(&part)?),
                 Some("cases") => cases = named(&part)?,
-                _ => return Err(PolicyError::new(&part, Wrong::Stray)),
+                _ => return Err(PolicyError::new(&part, PolicyProblem::Stray)),
             }
         }
         // They name roots.
@@ -148,7 +152,7 @@ impl Policy {
     fn add_root(&mut self, root: Root) -> Result<(), PolicyError> {
         if let Some(there) = self.roots.iter().find(|there| there.key == root.key) {
             let (what, first) = (root.key.to_string(), there.file.clone());
-            return Err(PolicyError::new(&root.file, Wrong::Twice { what, first }));
+            return Err(PolicyError::new(&root.file, PolicyProblem::Twice { what, first }));
         }
         self.roots.push(root);
         Ok(())
@@ -160,7 +164,7 @@ impl Policy {
         self.roots.iter().try_for_each(|root| root.check_profiles(&profiles))?;
         let (keys, now) = (self.keys(), Second::of(weir_datapath::moment::wall_clock()));
         for file in self.lists.clone() {
-            let wrong = |wrong| PolicyError::new(&file, Wrong::Revocation(wrong));
+            let wrong = |wrong| PolicyError::new(&file, PolicyProblem::Revocation(wrong));
             let list: RevocationList = self.text(&file, LIST_BYTES_MAX)?.parse().map_err(wrong)?;
             let accepted = self.revocations.accept(&list, &Reception::new(&keys, now)).map_err(wrong)?;
             if let Some(left_out) = accepted.left_out {
@@ -175,7 +179,7 @@ impl Policy {
         let profile = Profile::parse(&text).map_err(|error| PolicyError::new(file, error))?;
         if let Some(first) = self.files.insert(name.clone(), file.to_owned()) {
             let what = format!("profile `{name}`");
-            return Err(PolicyError::new(file, Wrong::Twice { what, first }));
+            return Err(PolicyError::new(file, PolicyProblem::Twice { what, first }));
         }
         self.profiles.insert(name, profile);
         Ok(())
@@ -210,25 +214,25 @@ pub(crate) fn lists_of(files: &[PathBuf], folder: Option<&Path>) -> BTreeSet<Pat
 
 /// Reads a file of at most so many bytes.
 fn read_file(path: &Path, most: usize) -> Result<Vec<u8>, PolicyError> {
-    let wrong = |error| PolicyError::new(path, Wrong::Read(error));
+    let wrong = |error| PolicyError::new(path, PolicyProblem::Read(error));
     let mut bytes = Vec::new();
     let file = weir_os::private::open_regular(path).map_err(wrong)?;
     file.take(most as u64 + 1).read_to_end(&mut bytes).map_err(wrong)?;
     if bytes.len() > most {
-        return Err(PolicyError::new(path, Wrong::TooLong(most)));
+        return Err(PolicyError::new(path, PolicyProblem::TooLong(most)));
     }
     Ok(bytes)
 }
 
 /// Reads a text of at most so many bytes.
 pub(crate) fn read_text(path: &Path, most: usize) -> Result<String, PolicyError> {
-    let no_text = |_| PolicyError::new(path, Wrong::Read(io::Error::other("it is not UTF-8 text")));
+    let no_text = |_| PolicyError::new(path, PolicyProblem::Read(io::Error::other("it is not UTF-8 text")));
     String::from_utf8(read_file(path, most)?).map_err(no_text)
 }
 
 /// What lies in a folder, in the order of the names, without what editors leave there.
 fn listed(folder: &Path) -> Result<Vec<PathBuf>, PolicyError> {
-    let wrong = |error| PolicyError::new(folder, Wrong::Read(error));
+    let wrong = |error| PolicyError::new(folder, PolicyProblem::Read(error));
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(wrong)? {
         let path = entry.map_err(wrong)?.path();
@@ -238,7 +242,7 @@ fn listed(folder: &Path) -> Result<Vec<PathBuf>, PolicyError> {
         }
         found.push(path);
         if found.len() > FILES_MAX {
-            return Err(PolicyError::new(folder, Wrong::Many(FILES_MAX)));
+            return Err(PolicyError::new(folder, PolicyProblem::Many(FILES_MAX)));
         }
     }
     found.sort();
@@ -250,9 +254,9 @@ fn named(folder: &Path) -> Result<Vec<(PathBuf, Name)>, PolicyError> {
     let named = |path: PathBuf| {
         let file = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let Some(stem) = file.strip_suffix(".toml") else {
-            return Err(PolicyError::new(&path, Wrong::Stray));
+            return Err(PolicyError::new(&path, PolicyProblem::Stray));
         };
-        let name = Name::new(stem).map_err(|_| PolicyError::new(&path, Wrong::Name))?;
+        let name = Name::new(stem).map_err(|_| PolicyError::new(&path, PolicyProblem::Name))?;
         Ok((path, name))
     };
     listed(folder)?.into_iter().map(named).collect()

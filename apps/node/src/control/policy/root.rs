@@ -2,9 +2,9 @@
 
 use super::error::line_of;
 use super::grant::GrantText;
-use super::{PolicyError, Wrong};
-use crate::control::quantity::Text;
-use crate::sessions::workshop::Shipped;
+use super::{PolicyError, PolicyProblem};
+use crate::control::quantity::QuantityText;
+use crate::sessions::workshop::ShippedProfiles;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use weir_admission::Name;
@@ -28,13 +28,18 @@ pub struct Root {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RootText {
-    key: Text<PublicKey>,
+    key: QuantityText<PublicKey>,
     limit: Option<toml::Spanned<GrantText>>,
 }
 
 impl Root {
     /// Reads the file of a root.
-    pub(super) fn parse(file: &Path, name: Name, text: &str, shipped: Shipped) -> Result<Self, PolicyError> {
+    pub(super) fn parse(
+        file: &Path,
+        name: Name,
+        text: &str,
+        shipped: ShippedProfiles,
+    ) -> Result<Self, PolicyError> {
         let root: RootText = toml::from_str(text).map_err(|error| PolicyError::toml(file, text, &error))?;
         let limit = match &root.limit {
             None => Grant::default(),
@@ -58,7 +63,7 @@ impl Root {
     pub(super) fn check_profiles(&self, known: &[Name]) -> Result<(), PolicyError> {
         let missing = self.limit.profiles.iter().flatten().find(|name| !known.contains(name));
         missing.map_or(Ok(()), |name| {
-            let wrong = Wrong::NoProfile { name: name.clone(), known: known.to_vec() };
+            let wrong = PolicyProblem::NoProfile { name: name.clone(), known: known.to_vec() };
             Err(PolicyError::new(&self.file, wrong))
         })
     }

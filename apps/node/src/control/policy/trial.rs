@@ -1,22 +1,22 @@
 //! Trying an operator's cases: by the very functions that decide on live requests, on a node that is imagined.
 
 use super::Policy;
-use super::case::{Case, Expect, Somebody, Who};
-use crate::control::authority::ceilings::Reader;
-use crate::control::authority::{Asker, Owner, Shared, ceilings, explain, permit};
-use crate::control::config::Config;
-use crate::control::protocol::{Explanation, Request, Verdict};
+use super::case::{Case, CaseSubject, Expect, Somebody};
+use crate::control::authority::ceilings::UsageReader;
+use crate::control::authority::{Asker, SessionOwner, SharedRights, ceilings, explain, permit};
+use crate::control::config::NodeConfiguration;
+use crate::control::protocol::{ControlRequest, Explanation, RequestVerdict};
 use crate::control::spec::SessionSpec;
 use crate::server::daemon::DaemonError;
 use crate::server::trust::Trust;
-use crate::sessions::workshop::Shipped;
+use crate::sessions::workshop::ShippedProfiles;
 use rand_core::{CryptoRng, Error, RngCore, impls};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use weir_admission::Name;
 use weir_ledger::Digest;
-use weir_trust::credential::{Credential, MintError, Verified};
+use weir_trust::credential::{Credential, MintError, VerifiedCredential};
 use weir_trust::grant::{Grant, NodeName, Second};
 use weir_trust::key::Identity;
 
@@ -26,14 +26,14 @@ pub struct Ground<'a> {
     /// What credentials call it.
     pub node: &'a NodeName,
     /// Its configuration, for what interfaces and links it has; where there is none, it has all.
-    pub config: Option<&'a Config>,
+    pub config: Option<&'a NodeConfiguration>,
     /// Modules that come with weir.
-    pub shipped: Shipped,
+    pub shipped: ShippedProfiles,
 }
 
 /// What came of a case.
 #[derive(Clone, Debug)]
-pub struct Trial {
+pub struct CaseResult {
     /// Where it stands: its file,
     pub file: std::path::PathBuf,
     /// and its line there.
@@ -46,10 +46,10 @@ pub struct Trial {
 
 impl Policy {
     /// Tries all cases.
-    pub fn try_cases(&self, ground: &Ground<'_>) -> Vec<Trial> {
+    pub fn try_cases(&self, ground: &Ground<'_>) -> Vec<CaseResult> {
         let tried = |case: &Case| {
             let (file, line, name) = (case.file.clone(), case.line, case.name.clone());
-            Trial { file, line, name, wrong: self.try_case(case, ground) }
+            CaseResult { file, line, name, wrong: self.try_case(case, ground) }
         };
         self.cases.iter().map(tried).collect()
     }
@@ -99,7 +99,7 @@ pub struct World<'a> {
     policy: &'a Policy,
     ground: Ground<'a>,
     trust: Trust,
-    sessions: BTreeMap<Name, (Owner, SessionSpec)>,
+    sessions: BTreeMap<Name, (SessionOwner, SessionSpec)>,
 }
 
 impl<'a> World<'a> {
@@ -126,8 +126,8 @@ impl<'a> World<'a> {
             None => self.trust.clone(),
         };
         let (credential, holder) = match &case.who {
-            Who::Shown(credential) => (credential.as_ref().clone(), *credential.claimed_holder()),
-            Who::Described { root, chain } => {
+            CaseSubject::Shown(credential) => (credential.as_ref().clone(), *credential.claimed_holder()),
+            CaseSubject::Described { root, chain } => {
                 // The root's private key is not here, so somebody else signs in its place, and counts as much as it does. Nobody else ever trusts that one.
                 let stand_in = somebody(&format!("in the place of {root}"));
                 trust = trust.with_stand_in(root, stand_in.public());
@@ -150,7 +150,7 @@ impl<'a> World<'a> {
         &mut self,
         credential: &Credential,
         at: Second,
-        ask: Option<(Request, &[u8])>,
+        ask: Option<(ControlRequest, &[u8])>,
     ) -> Explanation {
         let node = self.ground.node;
         let verified = match self.trust.verify(credential, credential.claimed_holder(), at) {
@@ -158,11 +158,11 @@ impl<'a> World<'a> {
             Err(refusal) => return explain::worthless(credential, &refusal, node, at),
         };
         let sessions = self.sessions.values().map(|(owner, spec)| (owner, spec));
-        let explained = explain::explanation(&verified, sessions, node, at, Reader::Operator);
+        let explained = explain::explanation(&verified, sessions, node, at, UsageReader::Operator);
         let verdict = ask.map(|(ask, body)| {
             let body = Some(body).filter(|body| !body.is_empty());
-            let imagined = Owner::imagined(&verified, &ask);
-            Verdict { refused: self.ask(&verified, ask, body, imagined).err() }
+            let imagined = SessionOwner::imagined(&verified, &ask);
+            RequestVerdict { refused: self.ask(&verified, ask, body, imagined).err() }
         });
         Explanation { verdict, ..explained }
     }
@@ -173,42 +173,42 @@ impl<'a> World<'a> {
     /// Why it is refused.
     fn ask(
         &mut self,
-        who: &Arc<Verified>,
-        ask: Request,
+        who: &Arc<VerifiedCredential>,
+        ask: ControlRequest,
         body: Option<&[u8]>,
-        imagined: Option<Owner>,
+        imagined: Option<SessionOwner>,
     ) -> Result<(), String> {
         let shipped = self.ground.shipped;
         let owner_of = |name: &Name| {
             let there = self.sessions.get(name).map(|(owner, spec)| (owner, spec.share.clone()));
             let imagined = || imagined.as_ref().filter(|owner| owner.name() == *name);
             let (owner, share) = there.or_else(|| Some((imagined()?, Vec::new())))?;
-            Some(Shared { owner: owner.clone(), share })
+            Some(SharedRights { owner: owner.clone(), share })
         };
         let permitted = permit(&Asker::Holder(Arc::clone(who)), ask, body, &owner_of, &shipped);
         let permitted = permitted.map_err(|refusal| refusal.to_string())?;
         match (permitted.ask, permitted.owner) {
-            (Request::Create(spec), Some(owner)) => {
+            (ControlRequest::Create(spec), Some(owner)) => {
                 if self.sessions.contains_key(&spec.name) {
                     return Err(crate::NodeError::Exists(spec.name).to_string());
                 }
                 self.hold(&owner, &spec)?;
                 self.sessions.insert(spec.name.clone(), (owner, spec));
             }
-            (Request::Change(change), _) => {
+            (ControlRequest::Change(change), _) => {
                 if let Some((owner, spec)) = self.sessions.get(&change.session).cloned() {
                     let spec = spec.changed(&change).map_err(|error| error.to_string())?;
                     self.hold(&owner, &spec)?;
                     self.sessions.insert(spec.name.clone(), (owner, spec));
                 }
             }
-            (Request::Close { session }, _) => _ = self.sessions.remove(&session),
+            (ControlRequest::Close { session }, _) => _ = self.sessions.remove(&session),
             _ => {}
         }
         Ok(())
     }
 
-    fn hold(&self, owner: &Owner, spec: &SessionSpec) -> Result<(), String> {
+    fn hold(&self, owner: &SessionOwner, spec: &SessionSpec) -> Result<(), String> {
         if let Some(config) = self.ground.config {
             let interfaces: Vec<String> = config.interfaces.iter().map(|it| it.name.clone()).collect();
             let profiles: Vec<Name> = self.policy.profiles.keys().cloned().collect();

@@ -2,7 +2,7 @@
 
 use crate::control::offers::{OfferSpec, UseSpec};
 use crate::control::quantity;
-use crate::sessions::limits::LimitsShot;
+use crate::sessions::limits::LimitsStatus;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weir_ledger::Usage;
@@ -19,17 +19,17 @@ pub struct Snapshot {
     /// When this was taken, ns since 1970.
     pub at_ns: u64,
     /// Its cores.
-    pub cores: Vec<CoreShot>,
+    pub cores: Vec<CoreStatus>,
     /// Its interfaces.
-    pub interfaces: Vec<InterfaceShot>,
+    pub interfaces: Vec<InterfaceStatus>,
     /// Its links.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub links: Vec<LinkShot>,
+    pub links: Vec<LinkStatus>,
     /// Its sessions.
-    pub sessions: Vec<SessionShot>,
+    pub sessions: Vec<SessionStatus>,
     /// The processes that it has started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub processes: Vec<ProcessShot>,
+    pub processes: Vec<ProcessStatus>,
     /// Processes that it could not start.
     #[serde(default)]
     pub refused_processes: u64,
@@ -40,13 +40,13 @@ pub struct Snapshot {
     pub record_deletions_failed: u64,
     /// Its named tables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tables: Vec<TableShot>,
+    pub tables: Vec<TableStatus>,
     /// Its views.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub views: Vec<ViewShot>,
+    pub views: Vec<ViewStatus>,
     /// Access from elsewhere, where there is any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remote: Option<RemoteShot>,
+    pub remote: Option<RemoteStatus>,
     /// Revocation, where credentials count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revocations: Option<RevocationCounts>,
@@ -54,7 +54,7 @@ pub struct Snapshot {
 
 /// Access to a node from elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RemoteShot {
+pub struct RemoteStatus {
     /// Connections that were accepted.
     pub connections: u64,
     /// Handshakes that are half open now.
@@ -84,7 +84,7 @@ pub struct RevocationCounts {
 
 /// All that is revoked in the name of one root.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RevocationsShot {
+pub struct RevocationsStatus {
     /// The root's key.
     pub root: String,
     /// The highest number of the root's lists.
@@ -96,12 +96,12 @@ pub struct RevocationsShot {
     pub entries: Vec<String>,
     /// The entries of holders, for what they passed on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub delegated: Vec<DelegatedShot>,
+    pub delegated: Vec<DelegatedStatus>,
 }
 
 /// Entries of a holder who has passed on a right.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DelegatedShot {
+pub struct DelegatedStatus {
     /// The holder's key.
     pub holder: String,
     /// The link beneath which they revoke.
@@ -115,7 +115,7 @@ pub struct DelegatedShot {
 
 /// Processes that a node has started, of one role and with the same walls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ProcessShot {
+pub struct ProcessStatus {
     /// `module`, `compiler` or `key-agent`.
     pub role: String,
     /// The walls around them, such as `uid+namespaces+cgroup+sealed`; `seccomp` if there are no more than each process has.
@@ -126,7 +126,7 @@ pub struct ProcessShot {
 
 /// A view by which packets of an interface are shown. All who read it see the same memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ViewShot {
+pub struct ViewStatus {
     /// Its number, which no other view of this node ever had.
     pub number: u64,
     /// The interface.
@@ -143,7 +143,7 @@ pub struct ViewShot {
 
 /// A named table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct TableShot {
+pub struct TableStatus {
     /// Its name.
     pub name: String,
     /// Who publishes it; nobody, where it is only waited for.
@@ -170,7 +170,7 @@ pub struct Taken {
 
 /// A core.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct CoreShot {
+pub struct CoreStatus {
     /// Its number.
     pub core: u16,
     /// Reserved of it, in millionths.
@@ -187,7 +187,7 @@ pub struct CoreShot {
 
 /// An interface.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct InterfaceShot {
+pub struct InterfaceStatus {
     /// Its name.
     pub name: String,
     /// `up`, or what is the matter with it.
@@ -210,7 +210,7 @@ pub struct InterfaceShot {
 
 /// A link.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct LinkShot {
+pub struct LinkStatus {
     /// Its interface.
     pub name: String,
     /// `up`, or `down`: then what is sent is lost.
@@ -231,7 +231,7 @@ pub struct LinkShot {
 
 /// An output channel.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct OutputShot {
+pub struct OutputStatus {
     /// Its name in its session.
     pub name: String,
     /// The link.
@@ -266,7 +266,7 @@ pub struct OutputShot {
 
 /// A session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SessionShot {
+pub struct SessionStatus {
     /// Its name.
     pub name: String,
     /// The identifier of its owner's credential with the time at which that expires; nothing where it is the operator's.
@@ -288,26 +288,26 @@ pub struct SessionShot {
     #[serde(default)]
     pub memory_refused: u64,
     /// What it is held to beside that.
-    #[serde(default, skip_serializing_if = "LimitsShot::is_none")]
-    pub limits: LimitsShot,
+    #[serde(default, skip_serializing_if = "LimitsStatus::is_none")]
+    pub limits: LimitsStatus,
     /// Its virtual processors.
-    pub cpu: Vec<ProcessorShot>,
+    pub cpu: Vec<VirtualCpuStatus>,
     /// Its channels.
-    pub channels: Vec<ChannelShot>,
+    pub channels: Vec<ChannelStatus>,
     /// Its output channels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub outputs: Vec<OutputShot>,
+    pub outputs: Vec<OutputStatus>,
     /// Its modules.
-    pub modules: Vec<ModuleShot>,
+    pub modules: Vec<ModuleStatus>,
     /// Modules that were ended, and not by request, with their last counters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ended: Vec<ModuleShot>,
+    pub ended: Vec<ModuleStatus>,
     /// Its usage since it was created, as its bills add up.
     #[serde(default)]
     pub used: Usage,
     /// What its modules did by services, all together.
     #[serde(default)]
-    pub services: ServicesShot,
+    pub services: ServicesStatus,
     /// The named tables that its modules may publish, and
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub publish: Vec<String>,
@@ -330,7 +330,7 @@ pub struct SessionShot {
 
 /// What a session's modules did by services.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServicesShot {
+pub struct ServicesStatus {
     /// Calls of others' services.
     pub calls: u64,
     /// Calls that were refused.
@@ -355,7 +355,7 @@ pub struct ServicesShot {
 
 /// A virtual processor.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ProcessorShot {
+pub struct VirtualCpuStatus {
     /// Its name in its session.
     pub name: String,
     /// The core that it is on.
@@ -381,7 +381,7 @@ pub struct ProcessorShot {
 
 /// A channel.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ChannelShot {
+pub struct ChannelStatus {
     /// Its name in its session.
     pub name: String,
     /// The interface.
@@ -411,7 +411,7 @@ pub struct ChannelShot {
 
 /// A module.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ModuleShot {
+pub struct ModuleStatus {
     /// What it is called in its session.
     pub name: String,
     /// What it calls itself, with its version.

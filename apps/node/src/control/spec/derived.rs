@@ -7,7 +7,7 @@ use weir_admission::Name;
 
 /// A key that a command line can state.
 #[derive(Clone, Copy, Debug)]
-pub struct Key {
+pub struct SpecKey {
     /// The key, as configuration files and messages have it.
     pub key: &'static str,
     usage: &'static str,
@@ -16,7 +16,7 @@ pub struct Key {
     pub is_list: bool,
 }
 
-impl Key {
+impl SpecKey {
     pub(super) const fn new(
         key: &'static str,
         usage: &'static str,
@@ -44,7 +44,7 @@ pub trait Keyed: Serialize + DeserializeOwned {
     /// It changes something: one of its keys has to be stated.
     const IS_CHANGE: bool;
     /// The keys that have an option.
-    const KEYS: &'static [Key];
+    const KEYS: &'static [SpecKey];
 }
 
 /// Makes of one table of keys a session's description, its change, the effect of a change, and the options for both.
@@ -92,12 +92,12 @@ macro_rules! session {
         }
         impl Keyed for SessionSpec {
             const NAME: &'static str = "name"; const IS_CHANGE: bool = false;
-            const KEYS: &'static [Key] = &[$(Key::new(stringify!($v), $vu, $vd, false),)+ $(Key::new(stringify!($o), $ou, $od, false),)+ $(Key::new($lk, $lu, $ld, true),)+];
+            const KEYS: &'static [SpecKey] = &[$(SpecKey::new(stringify!($v), $vu, $vd, false),)+ $(SpecKey::new(stringify!($o), $ou, $od, false),)+ $(SpecKey::new($lk, $lu, $ld, true),)+];
         }
         impl Keyed for Change {
             const NAME: &'static str = "session"; const IS_CHANGE: bool = true;
-            const KEYS: &'static [Key] = &[$($(Key::new(stringify!($ch), $vu, $vd, false),)?)+ $(Key::new(stringify!($o), $ou, $od, false),)+
-                $(Key::new($lk, $lu, concat!($ld, $lh), true), $(Key::new(stringify!($g), $gu, $gd, true),)?)+];
+            const KEYS: &'static [SpecKey] = &[$($(SpecKey::new(stringify!($ch), $vu, $vd, false),)?)+ $(SpecKey::new(stringify!($o), $ou, $od, false),)+
+                $(SpecKey::new($lk, $lu, concat!($ld, $lh), true), $(SpecKey::new(stringify!($g), $gu, $gd, true),)?)+];
         }
     };
 }

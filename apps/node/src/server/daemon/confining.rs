@@ -1,12 +1,12 @@
 //! The rights that a node gives up before it reads anything that strangers wrote.
 
 use super::DaemonError;
-use crate::control::config::Config;
+use crate::control::config::NodeConfiguration;
 use crate::server::log::warn;
 use std::io;
 use std::path::{Path, PathBuf};
 use weir_os::Files;
-use weir_os::private::{Folder, PrivateError};
+use weir_os::private::{PrivateError, PrivateFolder};
 use weir_sandbox::Cache;
 use weir_units::Shown as _;
 
@@ -23,11 +23,11 @@ pub(super) fn readable_again(config: &Path) {
 /// Makes a folder of the node's own, or checks the one that is there: it is no link, and no other user's.
 pub(super) fn make_private(folder: &Path) -> Result<(), DaemonError> {
     let refused = |why: PrivateError| DaemonError::Read { path: folder.to_owned(), source: why.into() };
-    Folder::make(folder).map(drop).map_err(refused)
+    PrivateFolder::make(folder).map(drop).map_err(refused)
 }
 
 /// From here on this process writes beneath the node's own folders, and starts no program.
-pub(super) fn confine(config: &Config, cache: Option<&Cache>) -> Result<(), DaemonError> {
+pub(super) fn confine(config: &NodeConfiguration, cache: Option<&Cache>) -> Result<(), DaemonError> {
     let mut folders = own_folders(config);
     folders.iter().try_for_each(|folder| make_private(folder))?;
     // The socket's folder is its group's to enter, and may be one that others use, too.
@@ -46,18 +46,18 @@ pub(super) fn confine(config: &Config, cache: Option<&Cache>) -> Result<(), Daem
 
 /// From here on this process has the rights of a node, writes nothing at all, and starts no program: a check. `is_of_another` is true where the node has another user, whose folders this one
 /// need not be able to write in.
-pub(super) fn confine_check(config: &Config, is_of_another: bool) -> Result<(), DaemonError> {
+pub(super) fn confine_check(config: &NodeConfiguration, is_of_another: bool) -> Result<(), DaemonError> {
     weir_os::node(&[])?;
     let mut folders = own_folders(config);
     folders.push(folder_of_socket(config));
     folders.iter().filter(|folder| !is_of_another && folder.is_dir()).try_for_each(|folder| own(folder))
 }
 
-fn own_folders(config: &Config) -> Vec<&Path> {
+fn own_folders(config: &NodeConfiguration) -> Vec<&Path> {
     [config.node.state.as_path()].into_iter().chain(config.cpu.trace.as_deref()).collect()
 }
 
-fn folder_of_socket(config: &Config) -> &Path {
+fn folder_of_socket(config: &NodeConfiguration) -> &Path {
     let folder = config.node.socket.parent().filter(|folder| !folder.as_os_str().is_empty());
     folder.unwrap_or(Path::new("."))
 }

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_admission::Name;
 use weir_datapath::moment::Moment;
-use weir_datapath::notice::Notice;
-use weir_ledger::{Closed, Event, Session as Billed, Unloaded};
+use weir_datapath::notice::ObservedEvent;
+use weir_ledger::{CloseReason, LedgerEvent, SessionId as Billed, Unloaded};
 
 /// A session that is ending: nothing of it runs any more but the ends of its modules.
 struct Ending {
     name: Name,
     id: u64,
-    reason: Closed,
+    reason: CloseReason,
     unloaded: Unloaded,
     billed: Option<Billed>,
     leaving: Vec<Leaving>,
@@ -36,18 +36,18 @@ impl Daemon {
         }
     }
 
-    pub(super) fn heed(self: &Arc<Self>, notice: Notice) {
+    pub(super) fn heed(self: &Arc<Self>, notice: ObservedEvent) {
         match notice {
-            Notice::Interface { interface, what } => log::interface(&interface).say(&what),
-            Notice::Failed { interface, what } => log::interface(&interface).warn(&what),
-            Notice::Lagging { owner: id, channel } => {
+            ObservedEvent::Interface { interface, what } => log::interface(&interface).say(&what),
+            ObservedEvent::Failed { interface, what } => log::interface(&interface).warn(&what),
+            ObservedEvent::Lagging { owner: id, channel } => {
                 // Meanwhile the session may have been closed, or changed; or another one of its readers said so before.
                 let session = lock(&self.node).with_channel(id, channel).cloned();
                 let Some(session) = session.filter(|_| lock(&self.ending).insert(id)) else { return };
                 let what = format_args!("session {session} lags further behind than it may, and is closed");
                 log::session(&session).warn(&what);
                 self.aside(move |daemon| {
-                    _ = daemon.close_for(&session, id, Closed::Misbehaved, Unloaded::Lagged);
+                    _ = daemon.close_for(&session, id, CloseReason::Misbehaved, Unloaded::Lagged);
                     lock(&daemon.ending).remove(&id);
                 });
             }
@@ -116,7 +116,7 @@ impl Daemon {
             // Before it is gone from its session, whose end waits for that: in the ledger that comes last.
             if let Some(session) = session.clone() {
                 let module = left.module.clone();
-                lock(&self.books).enter(Event::ModuleUnloaded { session, module, reason });
+                lock(&self.books).enter(LedgerEvent::ModuleUnloaded { session, module, reason });
             }
             let ended = lock(&self.node).end_unload(left);
             if result.is_ok() {
@@ -130,11 +130,16 @@ impl Daemon {
     pub(crate) fn close(&self, session: &Name, by: &By) -> Result<(), NodeError> {
         // A session keeps its owner. A new one of this name has another number.
         let id = lock(&self.node).still_permitted(session, by)?.id;
-        self.close_for(session, id, Closed::Asked, Unloaded::SessionClosed)
+        self.close_for(session, id, CloseReason::Asked, Unloaded::SessionClosed)
     }
 
     /// The session that has this name now.
-    pub(super) fn close_now(&self, name: &Name, reason: Closed, unloaded: Unloaded) -> Result<(), NodeError> {
+    pub(super) fn close_now(
+        &self,
+        name: &Name,
+        reason: CloseReason,
+        unloaded: Unloaded,
+    ) -> Result<(), NodeError> {
         let there = lock(&self.node).billed(name).ok_or_else(|| NodeError::NoSession(name.clone()))?;
         self.close_for(name, there.id, reason, unloaded)
     }
@@ -144,7 +149,7 @@ impl Daemon {
         &self,
         name: &Name,
         id: u64,
-        reason: Closed,
+        reason: CloseReason,
         unloaded: Unloaded,
     ) -> Result<(), NodeError> {
         let ending = self.begin_end(name, id, reason, unloaded)?;
@@ -156,7 +161,7 @@ impl Daemon {
         &self,
         name: &Name,
         id: u64,
-        reason: Closed,
+        reason: CloseReason,
         unloaded: Unloaded,
     ) -> Result<Ending, NodeError> {
         let mut node = lock(&self.node);
@@ -169,7 +174,7 @@ impl Daemon {
         &self,
         session: Billed,
         leaving: Vec<Leaving>,
-        reason: Closed,
+        reason: CloseReason,
         unloaded: Unloaded,
     ) -> Result<(), (Name, NodeError)> {
         let (name, id, billed) = (session.name.clone(), session.id, Some(session));
@@ -204,11 +209,11 @@ impl Daemon {
         if let (Some(used), Some(session)) = (last, closed) {
             books.bill.forget(session.id);
             used.events().for_each(|event| books.ledger.push(begin, end, event));
-            books.enter(Event::SessionClosed { session, reason });
+            books.enter(LedgerEvent::SessionClosed { session, reason });
         }
         // What was made under a session of somebody is not to go on without him. Where all end, each has its own reason.
         let orphans = match &owner {
-            Some(owner) if reason != Closed::Node => node.orphans_of(&owner.credential),
+            Some(owner) if reason != CloseReason::Node => node.orphans_of(&owner.credential),
             _ => Vec::new(),
         };
         drop((node, books));
@@ -217,7 +222,7 @@ impl Daemon {
             log::session(&orphan).say(&format_args!(
                 "session {orphan} is closed, as the last one of whom its owner has his right from was"
             ));
-            self.begin_end(&orphan, id, Closed::Parent, Unloaded::SessionClosed).ok()
+            self.begin_end(&orphan, id, CloseReason::Parent, Unloaded::SessionClosed).ok()
         };
         let orphans: Vec<Ending> = orphans.into_iter().filter_map(begin).collect();
         for orphan in orphans {
@@ -229,28 +234,28 @@ impl Daemon {
 
 #[cfg(test)]
 mod tests {
-    use crate::control::authority::Owner;
+    use crate::control::authority::SessionOwner;
     use crate::control::authority::tests::{chain, name};
-    use crate::control::share::{By, Right, Share};
+    use crate::control::share::{By, ShareGrant, ShareableRight};
     use crate::error::NodeError;
     use crate::server::daemon::{Daemon, Setup, load, lock};
-    use crate::sessions::filters::Compiled;
+    use crate::sessions::filters::CompiledFilters;
     use std::path::Path;
     use std::sync::Arc;
     use weir_admission::Calibration;
-    use weir_os::private::Folder;
+    use weir_os::private::PrivateFolder;
     use weir_trust::grant::Grant;
     use weir_trust::key::Identity;
 
     /// A daemon without interfaces, which keeps what it keeps in this folder.
     fn daemon(folder: &Path) -> Daemon {
         let (config, state) = (folder.join("node.toml"), folder.join("state"));
-        Folder::make(&state).unwrap();
+        PrivateFolder::make(&state).unwrap();
         let text = format!("[node]\nsocket = \"{0}/socket\"\nstate = \"{0}/state\"\n", folder.display());
         std::fs::write(&config, text).unwrap();
         let setup = Setup { config, calibration: Calibration::default(), shipped: |_| None };
         let loaded = load(&setup.config, &setup.calibration, setup.shipped).unwrap();
-        let ledger = weir_ledger_files::Folder::open(&state.join(super::super::LEDGER)).unwrap();
+        let ledger = weir_ledger_files::LedgerFolder::open(&state.join(super::super::LEDGER)).unwrap();
         Daemon::start(setup, loaded, ledger, None).unwrap().0
     }
 
@@ -259,15 +264,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let daemon = daemon(folder.path());
         let (session, module) = (name("s"), name("m"));
-        let share = Share { right: Right::Manage, key: Identity::from_seed(&[1; 32]).public() };
+        let share = ShareGrant { right: ShareableRight::Manage, key: Identity::from_seed(&[1; 32]).public() };
         let owner = |holders: usize| {
             let credential = chain(&vec![Grant::default(); holders]);
-            Owner { credential, given: name("s") }
+            SessionOwner { credential, given: name("s") }
         };
         let (owner, other) = (owner(2), owner(3));
-        let create = |owner: &Owner| {
+        let create = |owner: &SessionOwner| {
             let spec = toml::from_str(&format!("name = \"s\"\nshare = [\"{share}\"]")).unwrap();
-            lock(&daemon.node).create(spec, Some(owner.clone()), &Compiled::default()).unwrap();
+            lock(&daemon.node).create(spec, Some(owner.clone()), &CompiledFilters::default()).unwrap();
         };
         create(&owner);
         let shared = (Some(owner.clone()), Some(share));

@@ -1,11 +1,11 @@
 //! Errors of a node's start, of its reloads and of requests to it.
 
-use crate::control::config::ConfigError;
+use crate::control::config::NodeConfigError;
 use crate::control::policy::PolicyError;
 use crate::error::{NodeError, of_session};
-use crate::server::trust::TrustError;
+use crate::server::trust::RemoteConfigError;
 use crate::server::verify::Remark;
-use crate::sessions::tables::FileError;
+use crate::sessions::tables::TableFileError;
 use std::io;
 use std::path::{Path, PathBuf};
 use weir_admission::Name;
@@ -44,7 +44,7 @@ pub enum DaemonError {
         /// The line, where it is known and not part of the error.
         line: Option<usize>,
         /// The error in it.
-        source: ConfigError,
+        source: NodeConfigError,
     },
     /// No node can start on this machine with that configuration.
     #[error("{}", told(path, problems))]
@@ -75,14 +75,14 @@ pub enum DaemonError {
     },
     /// A table's file cannot be used.
     #[error(transparent)]
-    Table(#[from] FileError),
+    Table(#[from] TableFileError),
     /// A file of `[remote]` cannot be used.
     #[error("{}: {source}", path.shown())]
     Trust {
         /// The file.
         path: PathBuf,
         /// The error in it.
-        source: TrustError,
+        source: RemoteConfigError,
     },
     /// The node cannot listen for connections from elsewhere.
     #[error("[remote]: {address}: {source}")]
@@ -155,7 +155,7 @@ pub enum DaemonError {
 
 /// A request that was not granted. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
+pub enum RequestRefused {
     /// The node refused it.
     #[error(transparent)]
     Node(#[from] NodeError),

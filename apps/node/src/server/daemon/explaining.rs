@@ -1,14 +1,14 @@
 //! What credentials allow on this node, as it is now.
 
 use super::{Daemon, lock, now};
-use crate::control::authority::ceilings::Reader;
-use crate::control::authority::{self, Asker, Owner, Shared, explain};
-use crate::control::protocol::{Explain, Explanation, Request, Verdict};
+use crate::control::authority::ceilings::UsageReader;
+use crate::control::authority::{self, Asker, SessionOwner, SharedRights, explain};
+use crate::control::protocol::{ControlRequest, Explain, Explanation, RequestVerdict};
 use crate::error::NodeError;
 use crate::sessions::node::Node;
 use std::sync::Arc;
 use weir_admission::Name;
-use weir_trust::credential::{Credential, Verified};
+use weir_trust::credential::{Credential, VerifiedCredential};
 use weir_trust::grant::Second;
 
 /// Why nothing is explained.
@@ -25,10 +25,10 @@ pub(crate) enum Unexplained {
     Others,
     /// None at all.
     #[error(transparent)]
-    Credential(#[from] weir_trust::credential::Refusal),
+    Credential(#[from] weir_trust::credential::CredentialRefusal),
     /// Whoever asks has no right any more.
     #[error(transparent)]
-    Refused(#[from] crate::control::authority::Refusal),
+    Refused(#[from] crate::control::authority::RequestRefusal),
 }
 
 impl Daemon {
@@ -41,7 +41,8 @@ impl Daemon {
     ) -> Result<Explanation, Unexplained> {
         let trust = self.trust().ok_or(Unexplained::Alone)?;
         let at = Second::of(now());
-        let reader = if matches!(asker, Asker::Operator(_)) { Reader::Operator } else { Reader::Holder };
+        let reader =
+            if matches!(asker, Asker::Operator(_)) { UsageReader::Operator } else { UsageReader::Holder };
         let holder = match (asker, credential) {
             (Asker::Holder(_), None) => self.current(asker)?,
             (Asker::Holder(_), Some(_)) => return Err(Unexplained::Others),
@@ -60,16 +61,21 @@ impl Daemon {
             let owned = sessions.filter_map(|session| Some((session.owner.as_ref()?, &session.spec)));
             explain::explanation(verified, owned, trust.name(), at, reader)
         });
-        let verdict = ask.map(|ask| Verdict { refused: self.would_refuse(verified, ask, body) });
+        let verdict = ask.map(|ask| RequestVerdict { refused: self.would_refuse(verified, ask, body) });
         Ok(Explanation { verdict, ..explained })
     }
 
     /// Why a request would be refused.
-    fn would_refuse(&self, holder: &Arc<Verified>, ask: Request, body: Option<&[u8]>) -> Option<String> {
-        let imagined = Owner::imagined(holder, &ask);
+    fn would_refuse(
+        &self,
+        holder: &Arc<VerifiedCredential>,
+        ask: ControlRequest,
+        body: Option<&[u8]>,
+    ) -> Option<String> {
+        let imagined = SessionOwner::imagined(holder, &ask);
         let owner_of = |name: &Name| {
             let imagined = || imagined.clone().filter(|owner| owner.name() == *name);
-            self.shared(name).or_else(|| Some(Shared { owner: imagined()?, share: Vec::new() }))
+            self.shared(name).or_else(|| Some(SharedRights { owner: imagined()?, share: Vec::new() }))
         };
         let asker = Asker::Holder(Arc::clone(holder));
         let permitted = match authority::permit(&asker, ask, body, &owner_of, &self.setup.shipped) {
@@ -78,7 +84,7 @@ impl Daemon {
         };
         let premises = self.with_node(Node::premises);
         let would = || match &permitted.ask {
-            Request::Create(spec) => {
+            ControlRequest::Create(spec) => {
                 // His right first: what the node has is for whoever may ask for it.
                 lock(&self.node).hold(permitted.owner.as_ref(), spec)?;
                 premises.check(spec)?;
@@ -88,7 +94,7 @@ impl Daemon {
                 }
                 Ok(())
             }
-            Request::Change(change) => self.wanted_for(change, &premises).map(drop),
+            ControlRequest::Change(change) => self.wanted_for(change, &premises).map(drop),
             _ => Ok(()),
         };
         would().err().map(|error| error.for_holder())

@@ -1,22 +1,22 @@
 //! Sessions are created and changed, and modules loaded into them: by whoever may, in his turn, and on his bill.
 
 use super::{Daemon, DaemonError, beside, lock, read};
-use crate::control::authority::{self, Owner};
+use crate::control::authority::{self, SessionOwner};
 use crate::control::protocol::Change;
 use crate::control::share::By;
 use crate::control::spec::{ModuleSpec, SessionSpec};
 use crate::error::NodeError;
 use crate::server::turns;
-use crate::sessions::filters::{Compiled, Wanted};
+use crate::sessions::filters::{CompiledFilters, FilterRequest};
 use crate::sessions::metered::metered;
 use crate::sessions::node::Node;
-use crate::sessions::premises::Premises;
+use crate::sessions::premises::NodeInventory;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use weir_admission::{MODULE_BYTES_MAX, Name};
-use weir_ledger::{Closed, Digest, Event, Text, Unloaded};
-use weir_os::Budget;
+use weir_ledger::{CloseReason, Digest, LedgerEvent, LedgerText, Unloaded};
+use weir_os::CpuBudget;
 use weir_units::Nanos;
 
 /// Finds the bytes of a module's file; none where it is one that comes with weir.
@@ -27,8 +27,8 @@ impl Daemon {
     pub(crate) fn create(
         &self,
         spec: SessionSpec,
-        owner: Option<Owner>,
-        budget: &mut Budget,
+        owner: Option<SessionOwner>,
+        budget: &mut CpuBudget,
     ) -> Result<(), NodeError> {
         self.create_with(spec, owner, &|_| Ok(None), budget)
     }
@@ -41,9 +41,9 @@ impl Daemon {
     fn create_with(
         &self,
         spec: SessionSpec,
-        owner: Option<Owner>,
+        owner: Option<SessionOwner>,
         file: &FileOf<'_>,
-        budget: &mut Budget,
+        budget: &mut CpuBudget,
     ) -> Result<(), NodeError> {
         crate::server::descriptors::spare(|| self.with_node(Node::tidy))?;
         let (name, modules) = (spec.name.clone(), spec.modules.clone());
@@ -53,7 +53,7 @@ impl Daemon {
                 .and_then(|file| self.load(&name, (owner.clone(), None), &module, file, &[], budget));
             if let Err(error) = loaded {
                 // This one: somebody may have closed it, and made another of its name.
-                _ = self.close_for(&name, id, Closed::Asked, Unloaded::SessionClosed);
+                _ = self.close_for(&name, id, CloseReason::Asked, Unloaded::SessionClosed);
                 return Err(error);
             }
         }
@@ -64,8 +64,8 @@ impl Daemon {
     fn create_empty(
         &self,
         spec: SessionSpec,
-        owner: Option<Owner>,
-        budget: &mut Budget,
+        owner: Option<SessionOwner>,
+        budget: &mut CpuBudget,
     ) -> Result<u64, NodeError> {
         let name = spec.name.clone();
         let (compiled, used) = self.compiled(owner.as_ref(), budget, |premises| {
@@ -86,7 +86,7 @@ impl Daemon {
         let (session, reserved) = node.reserved(&name).ok_or(NodeError::NoSession(name))?;
         drop(node);
         let id = session.id;
-        books.enter(Event::SessionCreated { session, reserved, holder });
+        books.enter(LedgerEvent::SessionCreated { session, reserved, holder });
         Ok(id)
     }
 
@@ -94,10 +94,10 @@ impl Daemon {
     /// requests under the same grant. `wanted` is called without the node's lock.
     fn compiled(
         &self,
-        owner: Option<&Owner>,
-        budget: &mut Budget,
-        wanted: impl FnOnce(&Premises) -> Result<Vec<Wanted>, NodeError>,
-    ) -> (Result<Compiled, NodeError>, Nanos) {
+        owner: Option<&SessionOwner>,
+        budget: &mut CpuBudget,
+        wanted: impl FnOnce(&NodeInventory) -> Result<Vec<FilterRequest>, NodeError>,
+    ) -> (Result<CompiledFilters, NodeError>, Nanos) {
         let before = budget.used();
         let compile = || {
             let (filters, premises) =
@@ -115,7 +115,11 @@ impl Daemon {
     }
 
     /// What has to be compiled for a change that can be, as far as it can be said of it alone. The node is not to be held.
-    pub(super) fn wanted_for(&self, change: &Change, premises: &Premises) -> Result<Vec<Wanted>, NodeError> {
+    pub(super) fn wanted_for(
+        &self,
+        change: &Change,
+        premises: &NodeInventory,
+    ) -> Result<Vec<FilterRequest>, NodeError> {
         let present = self.with_node(|node| node.spec(&change.session).cloned())?;
         // As much is reserved as it takes: how much there is, is asked later.
         let spec = SessionSpec { memory_max: None, ..present.changed(change)? };
@@ -143,9 +147,13 @@ impl Daemon {
 
     /// Whose right a session is used by. Where a holder asked, it was `permitted` because it was this one's; it may be somebody else's by now, or nobody's, and who asked is not
     /// the operator for that.
-    fn owner(&self, session: &Name, permitted: Option<Owner>) -> Result<Option<Owner>, NodeError> {
+    fn owner(
+        &self,
+        session: &Name,
+        permitted: Option<SessionOwner>,
+    ) -> Result<Option<SessionOwner>, NodeError> {
         let owner = self.owner_of(session);
-        let id = |owner: &Owner| owner.credential.id();
+        let id = |owner: &SessionOwner| owner.credential.id();
         if permitted.is_some() && owner.as_ref().map(id) != permitted.as_ref().map(id) {
             return Err(NodeError::NoSession(session.clone()));
         }
@@ -161,7 +169,7 @@ impl Daemon {
         module: &ModuleSpec,
         file: Option<Vec<u8>>,
         signatures: &[String],
-        budget: &mut Budget,
+        budget: &mut CpuBudget,
     ) -> Result<Name, NodeError> {
         crate::server::descriptors::spare(|| self.with_node(Node::tidy))?;
         let (permitted, by) = permitted;
@@ -200,7 +208,7 @@ impl Daemon {
         });
         let Some(billed) = node.billed(session) else { return loaded };
         let event = match &loaded {
-            Ok(name) => node.tier(session, name).map(|tier| Event::ModuleLoaded {
+            Ok(name) => node.tier(session, name).map(|tier| LedgerEvent::ModuleLoaded {
                 session: billed,
                 module: name.clone(),
                 code,
@@ -208,11 +216,11 @@ impl Daemon {
             }),
             Err(error) => {
                 node.count_refusal(session);
-                Some(Event::ModuleRefused {
+                Some(LedgerEvent::ModuleRefused {
                     session: billed,
-                    module: Text::new(&module.module),
+                    module: LedgerText::new(&module.module),
                     code,
-                    reason: Text::new(&error.to_string()),
+                    reason: LedgerText::new(&error.to_string()),
                 })
             }
         };
@@ -226,9 +234,9 @@ impl Daemon {
     }
 
     /// An owner by what his right is now.
-    fn renewed(&self, owner: Owner) -> Result<Owner, NodeError> {
+    fn renewed(&self, owner: SessionOwner) -> Result<SessionOwner, NodeError> {
         let credential = self.worth(&owner.credential).map_err(Box::new)?;
-        Ok(Owner { credential, ..owner })
+        Ok(SessionOwner { credential, ..owner })
     }
 
     /// Gives a session what its owner's right is now: what was permitted a while ago is done by that.
@@ -244,7 +252,7 @@ impl Daemon {
         &self,
         change: &Change,
         permitted: By,
-        budget: &mut Budget,
+        budget: &mut CpuBudget,
     ) -> Result<(), NodeError> {
         if !change.channels.is_empty() {
             // Each can have memory of its own.
@@ -273,7 +281,7 @@ impl Daemon {
         if let Some((session, reserved)) = reserved
             && lock(&self.decisions).takes(owner.as_ref(), true)
         {
-            lock(&self.books).enter(Event::SessionChanged { session, reserved });
+            lock(&self.books).enter(LedgerEvent::SessionChanged { session, reserved });
         }
         Ok(())
     }

@@ -39,12 +39,12 @@ impl Mark {
 
 /// Files as they were when they were looked at last.
 #[derive(Debug, Default)]
-pub(super) struct Watched {
+pub(super) struct WatchedFiles {
     files: BTreeMap<PathBuf, Option<Mark>>,
     next: Option<Instant>,
 }
 
-impl Watched {
+impl WatchedFiles {
     /// Those of these files that have changed since they were looked at last, as far as it is time to look. One that is new here counts as changed: it may have
     /// changed since it was read with the configuration.
     fn changed(&mut self, files: impl FnOnce() -> BTreeSet<PathBuf>) -> Vec<PathBuf> {
@@ -67,7 +67,7 @@ impl Watched {
 
 impl Daemon {
     /// Takes lists from files that have changed. What is wrong with one is said, once for each time that it changes.
-    pub(super) fn notice_lists(&self, watched: &mut Watched) {
+    pub(super) fn notice_lists(&self, watched: &mut WatchedFiles) {
         let changed = {
             let loaded = lock(&self.loaded);
             watched.changed(|| policy::lists_of(&loaded.lists, loaded.revoked.as_deref()))

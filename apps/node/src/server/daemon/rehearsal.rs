@@ -3,11 +3,11 @@
 //! A check without a start goes through the same steps, in the same order, up to the first entry in the ledger: see [`crate::server::verify`].
 
 use super::{DaemonError, LEDGER, Loaded, Setup, beside, confining, load, workshop};
-use crate::control::config::Config;
+use crate::control::config::NodeConfiguration;
 use crate::server::log::warn;
 use crate::server::trust;
-use crate::server::verify::{self, Remark, Remarks, Standing, Subject};
-use crate::sessions::workshop::Workshop;
+use crate::server::verify::{self, CheckContext, Remark, Remarks, Subject};
+use crate::sessions::workshop::ModuleLoader;
 use std::collections::BTreeMap;
 use std::path::Path;
 use weir_admission::Name;
@@ -17,12 +17,15 @@ use weir_units::Nanos;
 ///
 /// Nothing that lasts is made or changed: no file or folder, no device, no entry in a ledger. The calling process gives up its rights as a node does, for good, and can
 /// write no file afterwards.
-pub fn check(setup: &Setup, tell: &mut dyn FnMut(&str)) -> (Vec<Remark>, Result<Config, DaemonError>) {
+pub fn check(
+    setup: &Setup,
+    tell: &mut dyn FnMut(&str),
+) -> (Vec<Remark>, Result<NodeConfiguration, DaemonError>) {
     let loaded = match load(&setup.config, &setup.calibration, setup.shipped) {
         Ok(loaded) => loaded,
         Err(error) => return (Vec::new(), Err(error)),
     };
-    let standing = Standing::of_check(&loaded.config);
+    let standing = CheckContext::of_check(&loaded.config);
     let (mut warnings, verified) = verdict(&setup.config, verify::look(&subject(setup, &loaded, &standing)));
     warnings.extend(verify::not_tried(&subject(setup, &loaded, &standing)));
     let rehearsed = verified.and_then(|()| rehearse(setup, &loaded, &standing, tell));
@@ -43,7 +46,7 @@ pub fn check(setup: &Setup, tell: &mut dyn FnMut(&str)) -> (Vec<Remark>, Result<
 fn rehearse(
     setup: &Setup,
     loaded: &Loaded,
-    standing: &Standing,
+    standing: &CheckContext,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Remarks, DaemonError> {
     let config = &loaded.config;
@@ -61,16 +64,16 @@ fn rehearse(
 
 /// The first part of the check, in a start.
 pub(super) fn verify(setup: &Setup, loaded: &Loaded) -> Result<(), DaemonError> {
-    told(setup, verify::look(&subject(setup, loaded, &Standing::default())))
+    told(setup, verify::look(&subject(setup, loaded, &CheckContext::default())))
 }
 
 /// The second part of the check, in a start. Returns the processor time that it took for each session's modules. Processes that it started are not counted as the node's.
 pub(super) fn try_modules(
     setup: &Setup,
     loaded: &Loaded,
-    workshop: &Workshop,
+    workshop: &ModuleLoader,
 ) -> Result<BTreeMap<Name, Nanos>, DaemonError> {
-    let standing = Standing::default();
+    let standing = CheckContext::default();
     let mut found = crate::server::isolation::uncounted(|| {
         verify::look_closely(&subject(setup, loaded, &standing), workshop.on_trial(), &mut |_| {})
     });
@@ -79,7 +82,7 @@ pub(super) fn try_modules(
     Ok(used)
 }
 
-fn subject<'a>(setup: &'a Setup, loaded: &'a Loaded, standing: &'a Standing) -> Subject<'a> {
+fn subject<'a>(setup: &'a Setup, loaded: &'a Loaded, standing: &'a CheckContext) -> Subject<'a> {
     let Loaded { config, places, default, profiles, tables, .. } = loaded;
     let (path, shipped) = (setup.config.as_path(), setup.shipped);
     Subject { path, config, places, default, profiles, shipped, tables, standing }

@@ -1,23 +1,23 @@
 //! What changes of a node itself while it runs: its configuration, and the rates of its links.
 
-use super::{Books, Daemon, DaemonError, Loaded, load, lock};
-use crate::control::config::Config;
-use crate::control::protocol::Rate;
+use super::{Daemon, DaemonError, LedgerState, Loaded, load, lock};
+use crate::control::config::NodeConfiguration;
+use crate::control::protocol::LinkRateChange;
 use crate::control::spec::SessionSpec;
 use crate::error::NodeError;
 use crate::link::{self, LinkConfig};
 use crate::server::log::{self, say};
 use crate::server::turns;
 use crate::sessions::arrival::{Arrival, Departure, Rearrangement, Switched};
-use crate::sessions::limits::Limits;
+use crate::sessions::limits::SessionLimits;
 use crate::sessions::metered::metered;
 use crate::sessions::node::Node;
-use crate::sessions::premises::Premises;
-use crate::sessions::tables::Sheet;
-use crate::sessions::workshop::Workshop;
+use crate::sessions::premises::NodeInventory;
+use crate::sessions::tables::TableFile;
+use crate::sessions::workshop::ModuleLoader;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_ledger::{Closed, Digest, Event, Text, Unloaded};
+use weir_ledger::{CloseReason, Digest, LedgerEvent, LedgerText, Unloaded};
 use {weir_admission::Name, weir_session::MemoryReservation};
 
 /// What of `[remote]` cannot change.
@@ -27,24 +27,24 @@ struct Reached<'a> {
 }
 
 impl<'a> Reached<'a> {
-    fn of(config: &'a Config) -> Self {
+    fn of(config: &'a NodeConfiguration) -> Self {
         Self { at: config.remote.as_ref().map(|remote| (remote.listen, remote.key.as_path())) }
     }
 }
 
-impl Books {
+impl LedgerState {
     /// Enters those of these links that were different before.
     fn enter_links(&mut self, links: &[LinkConfig], before: &[LinkConfig]) {
         for link in links.iter().filter(|link| !before.contains(link)) {
             let (rate, reservable) = (link.rate, link.reservable);
-            self.enter(Event::LinkChanged { link: Text::new(&link.interface), rate, reservable });
+            self.enter(LedgerEvent::LinkChanged { link: LedgerText::new(&link.interface), rate, reservable });
         }
     }
 }
 
 impl Daemon {
     /// Another rate for a link, until the configuration says yet another one. Says how it is then.
-    pub(crate) fn change_rate(&self, change: &Rate) -> Result<String, NodeError> {
+    pub(crate) fn change_rate(&self, change: &LinkRateChange) -> Result<String, NodeError> {
         // The books first, as at the end of an interval: so the ledger has all changes in their order.
         let mut books = lock(&self.books);
         let (link, before) = lock(&self.node).change_rate(change)?;
@@ -114,7 +114,7 @@ impl Daemon {
     fn prepare_all(&self, new: &Loaded, come: Vec<SessionSpec>) -> Result<Vec<Arrival>, DaemonError> {
         let (premises, workshop) = self.with_node(|node| {
             let (default, profiles) = (new.default.clone(), new.profiles.clone());
-            let workshop = Workshop { default, profiles, ..node.workshop() };
+            let workshop = ModuleLoader { default, profiles, ..node.workshop() };
             (node.premises().with_profiles(workshop.profiles()), workshop)
         });
         let prepare = |spec: SessionSpec| {
@@ -127,8 +127,8 @@ impl Daemon {
     fn prepare(
         &self,
         spec: SessionSpec,
-        premises: &Premises,
-        workshop: &Workshop,
+        premises: &NodeInventory,
+        workshop: &ModuleLoader,
     ) -> Result<Arrival, NodeError> {
         crate::server::descriptors::spare(|| self.with_node(Node::tidy))?;
         let mut budget = turns::budget_for(None);
@@ -143,7 +143,7 @@ impl Daemon {
             None => workshop.filters.compile(filters, &mut self.turns.take(None, &mut budget)?)?,
         };
         let memory = MemoryReservation::apart(&memory, spec.memory, spec.memory_ceiling());
-        let limits = Arc::new(Limits::of(&spec, None));
+        let limits = Arc::new(SessionLimits::of(&spec, None));
         let mut modules = Vec::new();
         for module in &spec.modules {
             crate::server::descriptors::spare(|| self.with_node(Node::tidy))?;
@@ -166,7 +166,7 @@ impl Daemon {
         gone: &[Name],
         come: Vec<Arrival>,
         links: &[LinkConfig],
-        (tables, new_tables): (&[Sheet], Vec<Sheet>),
+        (tables, new_tables): (&[TableFile], Vec<TableFile>),
         new: &Loaded,
     ) -> Result<Switched, DaemonError> {
         // The books first, as at the end of an interval: so the ledger has all changes in their order.
@@ -182,7 +182,7 @@ impl Daemon {
         node.set_profiles(new.default.clone(), new.profiles.clone());
         books.enter_links(links, &links_before);
         std::mem::take(&mut switched.events).into_iter().for_each(|event| books.enter(event));
-        books.enter(Event::NodeReconfigured { configuration: new.digest });
+        books.enter(LedgerEvent::NodeReconfigured { configuration: new.digest });
         Ok(switched)
     }
 
@@ -196,7 +196,7 @@ impl Daemon {
             lock(&self.node).end_retired(&name, id);
         }
         let gone = gone.into_iter().map(|Departure { session, leaving }| {
-            self.end_now(session, leaving, Closed::Node, Unloaded::SessionClosed)
+            self.end_now(session, leaving, CloseReason::Node, Unloaded::SessionClosed)
         });
         for (name, error) in gone.filter_map(Result::err).collect::<Vec<_>>() {
             log::session(&name).warn(&error);

@@ -1,17 +1,17 @@
 //! Revocation: lists that come, the state that is kept, and the sessions that end.
 
 use super::{Daemon, DaemonError, lock, now};
-use crate::control::authority::{Asker, Refusal};
-use crate::control::protocol::{DelegatedShot, RevocationCounts, RevocationsShot};
+use crate::control::authority::{Asker, RequestRefusal};
+use crate::control::protocol::{DelegatedStatus, RevocationCounts, RevocationsStatus};
 use crate::server::log::{self, say, warn};
 use crate::server::revoked;
 use crate::server::trust::Trust;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use weir_ledger::{Closed, Event, Text, Unloaded};
-use weir_trust::credential::{PrefixId, Verified};
-use weir_trust::gate::{Rate, Rates};
+use weir_ledger::{CloseReason, LedgerEvent, LedgerText, Unloaded};
+use weir_trust::credential::{PrefixId, VerifiedCredential};
+use weir_trust::gate::{RateLimit, RateLimiter};
 use weir_trust::grant::Second;
 use weir_trust::key::PublicKey;
 use weir_trust::revocation::{
@@ -20,7 +20,7 @@ use weir_trust::revocation::{
 use weir_units::Nanos;
 
 /// The rate of delegators' lists for each credential that delivers: each list changes the state, which is written anew.
-const DELEGATED_RATE: Rate = Rate { every: Nanos(10 * Nanos::SECOND.0), burst: 8 };
+const DELEGATED_RATE: RateLimit = RateLimit { every: Nanos(10 * Nanos::SECOND.0), burst: 8 };
 /// Grants of which it is remembered how often lists came.
 const REMEMBERED: usize = 4096;
 
@@ -56,18 +56,18 @@ impl NotTaken {
 
 /// The rate of delegators' lists.
 #[derive(Debug)]
-pub(super) struct DelegatedPace {
+pub(super) struct DelegatedRateLimiter {
     begun: Instant,
-    rates: Rates<PrefixId>,
+    rates: RateLimiter<PrefixId>,
 }
 
-impl Default for DelegatedPace {
+impl Default for DelegatedRateLimiter {
     fn default() -> Self {
-        Self { begun: Instant::now(), rates: Rates::new(DELEGATED_RATE, REMEMBERED) }
+        Self { begun: Instant::now(), rates: RateLimiter::new(DELEGATED_RATE, REMEMBERED) }
     }
 }
 
-impl DelegatedPace {
+impl DelegatedRateLimiter {
     /// Takes a turn of a credential, or returns the seconds until there is one.
     fn take(&mut self, credential: PrefixId) -> Result<(), NotTaken> {
         let now = Nanos(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
@@ -82,7 +82,11 @@ impl DelegatedPace {
 
 impl Daemon {
     /// Tells by the header of a list if the rest is of use. What is of none is counted. A known list is refused while the state of its root cannot be written.
-    pub(crate) fn offered(&self, header: &ListHeader, shown: Option<&Verified>) -> Result<Offered, NotTaken> {
+    pub(crate) fn offered(
+        &self,
+        header: &ListHeader,
+        shown: Option<&VerifiedCredential>,
+    ) -> Result<Offered, NotTaken> {
         let offered = self.trust().ok_or(NotTaken::Alone).and_then(|trust| {
             let reception = Reception { roots: trust.roots(), shown, now: Second::of(now()) };
             let offered = trust.revocations().offered(header, &reception)?;
@@ -106,7 +110,7 @@ impl Daemon {
 
     /// Takes a list, by the right of its signer and whatever credential its deliverer has shown. It holds at once, for peers that are connected and for sessions that run. Returns
     /// what has changed, in words.
-    pub(crate) fn revoke(&self, text: &str, shown: Option<&Verified>) -> Result<String, NotTaken> {
+    pub(crate) fn revoke(&self, text: &str, shown: Option<&VerifiedCredential>) -> Result<String, NotTaken> {
         let taken = text.parse().map_err(NotTaken::List).and_then(|list| self.take_list(&list, shown));
         match &taken {
             Ok((is_new, _)) => self.deliveries.accepted(if *is_new { "taken" } else { "known" }),
@@ -115,7 +119,11 @@ impl Daemon {
         taken.map(|(_, said)| said)
     }
 
-    fn take_list(&self, list: &RevocationList, shown: Option<&Verified>) -> Result<(bool, String), NotTaken> {
+    fn take_list(
+        &self,
+        list: &RevocationList,
+        shown: Option<&VerifiedCredential>,
+    ) -> Result<(bool, String), NotTaken> {
         let _revoking = lock(&self.revoking);
         let trust = self.trust().ok_or(NotTaken::Alone)?;
         if let (Some(_), Some(shown)) = (list.issuer().under(), shown)
@@ -143,9 +151,9 @@ impl Daemon {
             list.issuer().signer(),
         );
         say(&said);
-        let signer = Text::new(&list.issuer().signer().to_string());
+        let signer = LedgerText::new(&list.issuer().signer().to_string());
         let ids = list.revoked().len() as u64;
-        lock(&self.books).enter(Event::Revoked { root: signer, list: list.sequence(), ids });
+        lock(&self.books).enter(LedgerEvent::Revoked { root: signer, list: list.sequence(), ids });
         self.write(&trust, root);
         self.write_again();
         self.is_kept(root)?;
@@ -266,7 +274,7 @@ impl Daemon {
     }
 
     /// All that is revoked: of the root of the asker's credential, or of all roots for an operator.
-    pub(crate) fn revocations_for(&self, asker: &Asker) -> Vec<RevocationsShot> {
+    pub(crate) fn revocations_for(&self, asker: &Asker) -> Vec<RevocationsStatus> {
         match asker {
             Asker::Operator(_) => self.revocations_of(None),
             Asker::Holder(credential) => self.revocations_of(Some(credential.root())),
@@ -274,19 +282,19 @@ impl Daemon {
     }
 
     /// All that is revoked, of one root or of all.
-    pub(crate) fn revocations_of(&self, root: Option<&PublicKey>) -> Vec<RevocationsShot> {
+    pub(crate) fn revocations_of(&self, root: Option<&PublicKey>) -> Vec<RevocationsStatus> {
         let Some(trust) = self.trust() else { return Vec::new() };
         let tokens = |set: &RevokedSet| set.iter().map(|entry| entry.to_string()).collect();
         let time = |set: &RevokedSet| set.all_before().map(|time| time.to_string());
         let shot =
-            |(root, revoked): (&PublicKey, &weir_trust::revocation::RootRevocations)| RevocationsShot {
+            |(root, revoked): (&PublicKey, &weir_trust::revocation::RootRevocations)| RevocationsStatus {
                 root: root.to_string(),
                 sequence: revoked.sequence(),
                 all_before: time(revoked.own()),
                 entries: tokens(revoked.own()),
                 delegated: revoked
                     .delegators()
-                    .map(|(holder, under, set)| DelegatedShot {
+                    .map(|(holder, under, set)| DelegatedStatus {
                         holder: holder.to_string(),
                         under: under.to_string(),
                         all_before: time(set),
@@ -307,7 +315,7 @@ impl Daemon {
         let now = Second::of(now());
         let beyond = lock(&self.node).hold_again(|credential| trust.current(credential, now).ok());
         for (session, id, refusal) in beyond {
-            self.end_aside(session, id, Closed::Expired, &refusal.to_string());
+            self.end_aside(session, id, CloseReason::Expired, &refusal.to_string());
         }
     }
 
@@ -326,15 +334,15 @@ impl Daemon {
         };
         for (session, id, asker) in owned {
             if let Err(why) = self.still(&asker) {
-                let is_revoked = matches!(&why, Refusal::Worthless(why) if why.is_revocation());
-                let reason = if is_revoked { Closed::Revoked } else { Closed::Expired };
+                let is_revoked = matches!(&why, RequestRefusal::Worthless(why) if why.is_revocation());
+                let reason = if is_revoked { CloseReason::Revoked } else { CloseReason::Expired };
                 self.end_aside(session, id, reason, &why.to_string());
             }
         }
     }
 
     /// Ends a session whose right has ended. Nobody waits for that.
-    fn end_aside(self: &Arc<Self>, session: weir_admission::Name, id: u64, reason: Closed, why: &str) {
+    fn end_aside(self: &Arc<Self>, session: weir_admission::Name, id: u64, reason: CloseReason, why: &str) {
         if !lock(&self.ending).insert(id) {
             return;
         }

@@ -1,22 +1,22 @@
 //! What the ledger says is told, to whom it concerns, and on his time.
 
 use super::Daemon;
-use crate::control::authority::{Asker, Owner, Refusal};
+use crate::control::authority::{Asker, RequestRefusal, SessionOwner};
 use crate::control::protocol::{LedgerAsk, Reply};
-use crate::control::statement::{Statement, TooMany};
+use crate::control::statement::{LedgerView, TooMany};
 use crate::server::log::warn;
-use crate::server::turns::NoTurn;
-use crate::sessions::node::Session;
+use crate::server::turns::CompileQueueFull;
+use crate::sessions::node::SessionState;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weir_admission::Name;
-use weir_ledger::{Check, Entry, Session as Billed};
-use weir_ledger_files::{Filter, ReadError, Reader};
-use weir_os::{Budget, Meter};
+use weir_ledger::{LedgerCheck, LedgerEntry, SessionId as Billed};
+use weir_ledger_files::{EntryFilter, LedgerReadError, LedgerReader};
+use weir_os::{CpuBudget, CpuMeter};
 use weir_sandbox::thread_time;
-use weir_trust::credential::Verified;
+use weir_trust::credential::VerifiedCredential;
 use weir_units::Nanos;
 
 /// Entries of one answer.
@@ -33,28 +33,28 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
 pub(crate) enum Untold {
     /// He has no right any more.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] RequestRefusal),
     /// He has to wait for too long.
     #[error(transparent)]
-    NoTurn(#[from] NoTurn),
+    NoTurn(#[from] CompileQueueFull),
     /// There is too much of it.
     #[error(transparent)]
     TooMany(#[from] TooMany),
     /// The operator learns what is wrong with it.
     #[error(transparent)]
-    Ledger(#[from] ReadError),
+    Ledger(#[from] LedgerReadError),
     /// Nobody else does.
     #[error("the node's ledger cannot be read: its operator has to look at it")]
     Broken,
 }
 
 /// The ledger as it is told to somebody.
-pub(crate) struct Telling<'a> {
+pub(crate) struct LedgerQuery<'a> {
     daemon: &'a Daemon,
-    holder: Option<Arc<Verified>>,
+    holder: Option<Arc<VerifiedCredential>>,
     node: Name,
     /// What is left of it; nothing at the end.
-    rest: Option<(Reader, Statement)>,
+    rest: Option<(LedgerReader, LedgerView)>,
     /// Lines for people, when it is at its end.
     notes: Vec<String>,
     /// Processor time of turns that is not accounted elsewhere.
@@ -63,13 +63,13 @@ pub(crate) struct Telling<'a> {
 
 impl Daemon {
     /// Begins to tell what is asked for. What has happened since the present interval began is not in the ledger yet.
-    pub(crate) fn tell(&self, asker: &Asker, ask: &LedgerAsk) -> Result<Telling<'_>, Untold> {
+    pub(crate) fn tell(&self, asker: &Asker, ask: &LedgerAsk) -> Result<LedgerQuery<'_>, Untold> {
         let holder = match self.current(asker)? {
             Asker::Operator(_) => None,
             Asker::Holder(credential) => Some(credential),
         };
         let (folder, there): (PathBuf, Vec<_>) = self.with_node(|node| {
-            let owned = |(name, there): (&Name, &Session)| {
+            let owned = |(name, there): (&Name, &SessionState)| {
                 let session = Billed { name: name.clone(), id: there.id };
                 Some((
                     session,
@@ -79,14 +79,14 @@ impl Daemon {
             (node.config.node.state.join(super::LEDGER), node.sessions.iter().filter_map(owned).collect())
         });
         // All of it is read, and verified on the way: what an entry is about stands in earlier ones.
-        let reader = Reader::open(&folder, Filter::default(), Check::default());
+        let reader = LedgerReader::open(&folder, EntryFilter::default(), LedgerCheck::default());
         let reader = reader.map_err(|error| self.unread(error, holder.is_some()))?;
-        let statement = Statement::new(holder.as_deref(), ask, there);
+        let statement = LedgerView::new(holder.as_deref(), ask, there);
         let rest = Some((reader, statement));
-        Ok(Telling { daemon: self, holder, node: self.name(), rest, notes: Vec::new(), used: Nanos(0) })
+        Ok(LedgerQuery { daemon: self, holder, node: self.name(), rest, notes: Vec::new(), used: Nanos(0) })
     }
 
-    fn unread(&self, error: ReadError, is_holder: bool) -> Untold {
+    fn unread(&self, error: LedgerReadError, is_holder: bool) -> Untold {
         if !is_holder {
             return error.into();
         }
@@ -98,17 +98,17 @@ impl Daemon {
     }
 }
 
-fn is_told(owner: &Owner, holder: Option<&Verified>) -> bool {
+fn is_told(owner: &SessionOwner, holder: Option<&VerifiedCredential>) -> bool {
     holder.is_some_and(|holder| owner.is_under(holder))
 }
 
-impl Telling<'_> {
+impl LedgerQuery<'_> {
     /// The next of it; nothing at the end.
     pub(crate) fn next(&mut self) -> Result<Option<Reply>, Untold> {
         let Some((mut reader, mut statement)) = self.rest.take() else { return Ok(None) };
         let every = if self.holder.is_some() { SIGN_OF_LIFE } else { PROGRESS };
         let begin = Instant::now();
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<LedgerEntry> = Vec::new();
         let is_over = loop {
             let is_over = self.piece(&mut reader, &mut statement, &mut entries)?;
             if is_over || entries.len() >= ENTRIES_MAX || begin.elapsed() >= every {
@@ -131,11 +131,11 @@ impl Telling<'_> {
     /// Reads for a moment. Says whether that was the end.
     fn piece(
         &mut self,
-        reader: &mut Reader,
-        statement: &mut Statement,
-        entries: &mut Vec<Entry>,
+        reader: &mut LedgerReader,
+        statement: &mut LedgerView,
+        entries: &mut Vec<LedgerEntry>,
     ) -> Result<bool, Untold> {
-        let mut budget = Budget::new(Nanos(u64::MAX));
+        let mut budget = CpuBudget::new(Nanos(u64::MAX));
         let mut turn = self.daemon.turns.take_by(self.holder.as_deref(), &mut budget)?;
         let begin = thread_time();
         let used = || Nanos(thread_time().0.saturating_sub(begin.0));

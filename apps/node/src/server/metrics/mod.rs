@@ -8,8 +8,8 @@ mod server;
 pub use server::{CONNECTION, serve, wake};
 
 use crate::control::protocol::{
-    ChannelShot, CoreShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessShot, ProcessorShot,
-    RemoteShot, SessionShot, Snapshot, TableShot,
+    ChannelStatus, CoreStatus, InterfaceStatus, LinkStatus, ModuleStatus, OutputStatus, ProcessStatus,
+    RemoteStatus, SessionStatus, Snapshot, TableStatus, VirtualCpuStatus,
 };
 use crate::link::drops;
 use crate::plan;
@@ -21,16 +21,16 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::collections::BTreeMap;
 use std::fmt::Error;
-use weir_datapath::egress::OutputTally;
-use weir_datapath::plan::ChannelTally;
+use weir_datapath::egress::OutputCounters;
+use weir_datapath::plan::ChannelPlanCounters;
 use weir_demux::FragmentCounters;
-use weir_ledger::{DropCause, Thing, Usage};
-use weir_trust::grant::{Resource, Shown};
+use weir_ledger::{DropCause, LostUnit, Usage};
+use weir_trust::grant::{Resource, ShownUsage};
 
 /// A snapshot in the OpenMetrics text format.
 pub fn render(snapshot: Snapshot) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Shot(snapshot)));
+    registry.register_collector(Box::new(MetricsSnapshot(snapshot)));
     let mut out = String::new();
     // Writing into a String cannot fail.
     let _ = text::encode(&mut out, &registry);
@@ -38,7 +38,7 @@ pub fn render(snapshot: Snapshot) -> String {
 }
 
 #[derive(Debug)]
-struct Shot(Snapshot);
+struct MetricsSnapshot(Snapshot);
 
 /// What tells the samples of a family apart.
 type Labels = Vec<(&'static str, String)>;
@@ -120,7 +120,7 @@ impl Writer<'_> {
     }
 }
 
-impl Collector for Shot {
+impl Collector for MetricsSnapshot {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let mut to = Writer(encoder);
         self.node(&mut to)?;
@@ -141,7 +141,7 @@ impl Collector for Shot {
     }
 }
 
-impl Shot {
+impl MetricsSnapshot {
     fn node(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let Snapshot { node, version, uptime_ns, memory, .. } = &self.0;
         to.0.encode_descriptor("weir_node", "The node", None, MetricType::Info)?
@@ -171,8 +171,8 @@ impl Shot {
 
     fn remote(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let all = || self.0.remote.iter().map(|it| (Labels::new(), it));
-        let counts = |count: fn(&RemoteShot) -> u64| Samples::Counts(of(all(), |it| count(it)));
-        let level = |value: fn(&RemoteShot) -> u64| Samples::Level(of(all(), |it| value(it)));
+        let counts = |count: fn(&RemoteStatus) -> u64| Samples::Counts(of(all(), |it| count(it)));
+        let level = |value: fn(&RemoteStatus) -> u64| Samples::Level(of(all(), |it| value(it)));
         let help = "Connections from elsewhere that were accepted";
         to.family("weir_remote_connections", "", help, counts(|it| it.connections))?;
         let help = "Handshakes with peers elsewhere that are half open";
@@ -193,10 +193,10 @@ impl Shot {
 
     fn cores(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let cores = || self.0.cores.iter().map(|core| (labels([("core", &core.core.to_string())]), core));
-        let share = |ppm: fn(&CoreShot) -> u32| {
+        let share = |ppm: fn(&CoreStatus) -> u32| {
             Samples::Share(cores().map(|(labels, core)| (labels, f64::from(ppm(core)) / 1e6)).collect())
         };
-        let seconds = |time: fn(&CoreShot) -> u64| Samples::Seconds(of(cores(), |core| time(core)));
+        let seconds = |time: fn(&CoreStatus) -> u64| Samples::Seconds(of(cores(), |core| time(core)));
         to.family(
             "weir_core_reserved",
             "ratio",
@@ -236,13 +236,13 @@ impl Shot {
         let all = self.0.processes.iter();
         let all = all.map(|it| (labels([("role", &it.role), ("isolation", &it.isolation)]), it));
         let help = "Processes that were started, by what they do and the walls around them";
-        let counts = Samples::Counts(of(all, |it: &&ProcessShot| it.started));
+        let counts = Samples::Counts(of(all, |it: &&ProcessStatus| it.started));
         to.family("weir_started", "processes", help, counts)
     }
 
     fn interfaces(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let all = || self.0.interfaces.iter().map(|it| (labels([("interface", &it.name)]), it));
-        let counts = |count: fn(&InterfaceShot) -> u64| Samples::Counts(of(all(), |it| count(it)));
+        let counts = |count: fn(&InterfaceStatus) -> u64| Samples::Counts(of(all(), |it| count(it)));
         let up = Samples::Level(of(all(), |it| u64::from(it.state == "up")));
         to.family("weir_interface_up", "", "Whether packets can come from the interface", up)?;
         to.family("weir_interface", "packets", "Packets that the node got", counts(|it| it.packets))?;
@@ -262,14 +262,14 @@ impl Shot {
 
     fn sessions(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let all = || self.0.sessions.iter().map(|it| (labels([("session", &it.name)]), it));
-        let level = |value: fn(&SessionShot) -> u64| Samples::Level(of(all(), |it| value(it)));
+        let level = |value: fn(&SessionStatus) -> u64| Samples::Level(of(all(), |it| value(it)));
         let help = "Memory that the session has reserved";
         to.family("weir_session_memory_reserved", "bytes", help, level(|it| it.memory_reserved))?;
         let help = "Memory that the session may reserve by itself";
         to.family("weir_session_memory_reservable", "bytes", help, level(|it| it.memory_ceiling))?;
         let help = "Memory that the session uses of what it has reserved";
         to.family("weir_session_memory_used", "bytes", help, level(|it| it.memory_used))?;
-        let counts = |count: fn(&SessionShot) -> u64| Samples::Counts(of(all(), |it| count(it)));
+        let counts = |count: fn(&SessionStatus) -> u64| Samples::Counts(of(all(), |it| count(it)));
         let help = "Times that little of the reserved memory came to be left";
         to.family("weir_session_memory_low", "", help, counts(|it| it.memory_low))?;
         let help = "Times that more memory was asked for than was left";
@@ -287,7 +287,7 @@ impl Shot {
         to.family("weir_session_service_served", "calls", help, counts(|it| it.services.served))?;
         let help = "Calls of others that wait";
         to.family("weir_session_service_waiting", "calls", help, level(|it| it.services.waiting))?;
-        let seconds = |time: fn(&SessionShot) -> u64| Samples::Seconds(of(all(), |it| time(it)));
+        let seconds = |time: fn(&SessionStatus) -> u64| Samples::Seconds(of(all(), |it| time(it)));
         let help = "Processor time of others that the session pays";
         to.family("weir_session_service_owed", "seconds", help, seconds(|it| it.services.owed_ns))?;
         let help = "Processor time of its own that others pay";
@@ -299,7 +299,7 @@ impl Shot {
     fn usages(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let all = || self.0.sessions.iter().map(|it| (labels([("session", &it.name)]), it));
         for (at, counter) in Usage::counters().enumerate() {
-            let value = |it: &&SessionShot| it.used.counts().nth(at).map_or(0, |(_, value)| value);
+            let value = |it: &&SessionStatus| it.used.counts().nth(at).map_or(0, |(_, value)| value);
             let samples = of(all(), value);
             let samples = match counter.metric_unit {
                 "seconds" => Samples::Seconds(samples),
@@ -308,10 +308,10 @@ impl Shot {
             let name = format!("weir_session_{}", counter.metric);
             to.family(&name, counter.metric_unit, counter.help, samples)?;
         }
-        let memory = Samples::Counts(of(all(), |it: &&SessionShot| it.used.memory.whole()));
+        let memory = Samples::Counts(of(all(), |it: &&SessionStatus| it.used.memory.whole()));
         let help = "Reserved memory x time, as it has been billed";
         to.family("weir_session_memory", "byte_seconds", help, memory)?;
-        for thing in [Thing::Packet, Thing::Record, Thing::Message, Thing::Event] {
+        for thing in [LostUnit::Packet, LostUnit::Record, LostUnit::Message, LostUnit::Event] {
             let causes = || DropCause::ALL.iter().filter(|cause| cause.thing() == thing);
             let lost = all().flat_map(|(_, it)| {
                 let of = move |cause: &DropCause| labels([("session", &it.name), ("cause", cause.name())]);
@@ -331,11 +331,11 @@ impl Shot {
             return Ok(());
         }
         for (resource, limit) in Resource::limits() {
-            if let Some(Shown { metric, metric_unit, help, .. }) = limit.taken {
+            if let Some(ShownUsage { metric, metric_unit, help, .. }) = limit.taken {
                 let level = Samples::Level(of(all(), |it| it.of(resource).taken));
                 to.family(&format!("weir_session_{metric}"), metric_unit, help, level)?;
             }
-            let Shown { metric, metric_unit, help, .. } = limit.beyond;
+            let ShownUsage { metric, metric_unit, help, .. } = limit.beyond;
             let beyond = Samples::Counts(of(all(), |it| it.of(resource).beyond));
             to.family(&format!("weir_session_{metric}"), metric_unit, help, beyond)?;
         }
@@ -348,7 +348,7 @@ impl Shot {
     fn parts<'a, T: 'a>(
         &'a self,
         what: &'static str,
-        parts: fn(&SessionShot) -> &[T],
+        parts: fn(&SessionStatus) -> &[T],
         name: fn(&T) -> &str,
     ) -> impl Iterator<Item = (Labels, &'a T)> {
         self.0.sessions.iter().flat_map(move |session| {
@@ -358,10 +358,10 @@ impl Shot {
     }
 
     fn processors(&self, to: &mut Writer<'_>) -> Result<(), Error> {
-        let all = || self.parts("cpu", |session| &session.cpu, |cpu: &ProcessorShot| &cpu.name);
-        let seconds = |time: fn(&ProcessorShot) -> u64| Samples::Seconds(of(all(), |cpu| time(cpu)));
-        let counts = |count: fn(&ProcessorShot) -> u64| Samples::Counts(of(all(), |cpu| count(cpu)));
-        let share = |cpu: &ProcessorShot| {
+        let all = || self.parts("cpu", |session| &session.cpu, |cpu: &VirtualCpuStatus| &cpu.name);
+        let seconds = |time: fn(&VirtualCpuStatus) -> u64| Samples::Seconds(of(all(), |cpu| time(cpu)));
+        let counts = |count: fn(&VirtualCpuStatus) -> u64| Samples::Counts(of(all(), |cpu| count(cpu)));
+        let share = |cpu: &VirtualCpuStatus| {
             if cpu.period_ns == 0 { 0.0 } else { float(cpu.slice_ns) / float(cpu.period_ns) }
         };
         let reserved = Samples::Share(all().map(|(labels, cpu)| (labels, share(cpu))).collect());
@@ -378,9 +378,9 @@ impl Shot {
 
     fn channels(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let all =
-            || self.parts("channel", |session| &session.channels, |channel: &ChannelShot| &channel.name);
-        let level = |value: fn(&ChannelShot) -> u64| Samples::Level(of(all(), |channel| value(channel)));
-        let counts = |count: fn(&ChannelShot) -> u64| Samples::Counts(of(all(), |channel| count(channel)));
+            || self.parts("channel", |session| &session.channels, |channel: &ChannelStatus| &channel.name);
+        let level = |value: fn(&ChannelStatus) -> u64| Samples::Level(of(all(), |channel| value(channel)));
+        let counts = |count: fn(&ChannelStatus) -> u64| Samples::Counts(of(all(), |channel| count(channel)));
         to.family(
             "weir_channel_waiting",
             "packets",
@@ -391,7 +391,7 @@ impl Shot {
         to.family("weir_channel", "packets", "Packets that came for it", counts(|channel| channel.packets))?;
         let help = "Bytes of these packets on the link";
         to.family("weir_channel", "bytes", help, counts(|channel| channel.bytes))?;
-        let tally = ChannelTally::default();
+        let tally = ChannelPlanCounters::default();
         let causes = plan::drops(&tally).map(|(cause, _)| cause.name());
         let dropped = Samples::Counts(each("cause", causes, all(), |channel| &channel.drops));
         to.family("weir_channel_dropped", "packets", "Packets that it lost, by cause", dropped)?;
@@ -406,7 +406,7 @@ impl Shot {
         if all().next().is_none() {
             return Ok(());
         }
-        let level = |value: fn(&TableShot) -> u64| Samples::Level(of(all(), |it| value(it)));
+        let level = |value: fn(&TableStatus) -> u64| Samples::Level(of(all(), |it| value(it)));
         let help = "What the table shows";
         to.family("weir_table", "bytes", help, level(|it| it.bytes.unwrap_or(0)))?;
         let help = "The version that the table shows; 0 where it shows none";
@@ -445,8 +445,8 @@ impl Shot {
             return Ok(());
         }
         let all = || self.0.links.iter().map(|it| (labels([("link", &it.name)]), it));
-        let level = |value: fn(&LinkShot) -> u64| Samples::Level(of(all(), |it| value(it)));
-        let counts = |count: fn(&LinkShot) -> u64| Samples::Counts(of(all(), |it| count(it)));
+        let level = |value: fn(&LinkStatus) -> u64| Samples::Level(of(all(), |it| value(it)));
+        let counts = |count: fn(&LinkStatus) -> u64| Samples::Counts(of(all(), |it| count(it)));
         let up = Samples::Level(of(all(), |it| u64::from(it.state == "up")));
         to.family("weir_link_up", "", "Whether the link's interface is up", up)?;
         let per_second = "bytes_per_second";
@@ -466,12 +466,12 @@ impl Shot {
     }
 
     fn outputs(&self, to: &mut Writer<'_>) -> Result<(), Error> {
-        let all = || self.parts("output", |session| &session.outputs, |output: &OutputShot| &output.name);
+        let all = || self.parts("output", |session| &session.outputs, |output: &OutputStatus| &output.name);
         if all().next().is_none() {
             return Ok(());
         }
-        let level = |value: fn(&OutputShot) -> u64| Samples::Level(of(all(), |it| value(it)));
-        let counts = |count: fn(&OutputShot) -> u64| Samples::Counts(of(all(), |it| count(it)));
+        let level = |value: fn(&OutputStatus) -> u64| Samples::Level(of(all(), |it| value(it)));
+        let counts = |count: fn(&OutputStatus) -> u64| Samples::Counts(of(all(), |it| count(it)));
         let help = "What it is guaranteed, on the wire; 0 without a reservation";
         to.family("weir_output_reserved", "bytes_per_second", help, level(|it| it.reserved_bits / 8))?;
         to.family("weir_output_waiting", "packets", "Packets that wait now", level(|it| it.waiting))?;
@@ -482,11 +482,11 @@ impl Shot {
         to.family("weir_output_wire", "bytes", help, counts(|it| it.wire_bytes))?;
         let help = "Of the bytes on the wire, what its reservation let go";
         to.family("weir_output_reserved_wire", "bytes", help, counts(|it| it.reserved_wire_bytes))?;
-        let causes = drops(&OutputTally::default()).map(|(cause, _)| cause.name());
+        let causes = drops(&OutputCounters::default()).map(|(cause, _)| cause.name());
         let dropped = Samples::Counts(each("cause", causes, all(), |output| &output.drops));
         to.family("weir_output_dropped", "packets", "Packets that it lost, by cause", dropped)?;
         let taps = || all().filter(|(_, output)| output.tap.is_some());
-        let counts = |count: fn(&OutputShot) -> u64| Samples::Counts(of(taps(), |it| count(it)));
+        let counts = |count: fn(&OutputStatus) -> u64| Samples::Counts(of(taps(), |it| count(it)));
         let help = "Packets that went to the programs behind its device";
         to.family("weir_output_tap", "packets", help, counts(|it| it.tap_packets))?;
         let help = "Packets that did not reach these programs";
@@ -494,10 +494,10 @@ impl Shot {
     }
 
     fn modules(&self, to: &mut Writer<'_>) -> Result<(), Error> {
-        let running = || self.parts("module", |session| &session.modules, |it: &ModuleShot| &it.name);
-        let ended = || self.parts("module", |session| &session.ended, |it: &ModuleShot| &it.name);
+        let running = || self.parts("module", |session| &session.modules, |it: &ModuleStatus| &it.name);
+        let ended = || self.parts("module", |session| &session.ended, |it: &ModuleStatus| &it.name);
         let all = || running().chain(ended());
-        let counts = |count: fn(&ModuleShot) -> u64| Samples::Counts(of(all(), |module| count(module)));
+        let counts = |count: fn(&ModuleStatus) -> u64| Samples::Counts(of(all(), |module| count(module)));
         let isolated = self.0.sessions.iter().flat_map(|session| {
             let apart = session.modules.iter().filter(|module| !module.isolation.is_empty());
             apart.map(|module| {
@@ -542,7 +542,7 @@ fn labels<const N: usize>(pairs: [(&'static str, &str); N]) -> Labels {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::protocol::ViewShot;
+    use crate::control::protocol::ViewStatus;
 
     fn snapshot() -> Snapshot {
         serde_json::from_str(include_str!("../../../tests/snapshot.json")).unwrap()
@@ -557,18 +557,18 @@ mod tests {
     fn links_and_what_goes_out_are_told_where_there_are_any() {
         let mut now = snapshot();
         assert!(!render(now.clone()).contains("weir_link"));
-        now.links.push(LinkShot {
+        now.links.push(LinkStatus {
             name: "eth1".to_owned(),
             state: "up".to_owned(),
             rate_bits: 8000,
-            ..LinkShot::default()
+            ..LinkStatus::default()
         });
         let drops = [("link-queue-full".to_owned(), 3)].into();
-        now.sessions[0].outputs.push(OutputShot {
+        now.sessions[0].outputs.push(OutputStatus {
             name: "up".to_owned(),
             wire_bytes: 7,
             drops,
-            ..OutputShot::default()
+            ..OutputStatus::default()
         });
         let text = render(now);
         for line in [
@@ -583,27 +583,27 @@ mod tests {
 
     #[test]
     fn every_series_is_there_from_the_start_and_one_of_an_ended_module_stays() {
-        let session = SessionShot {
+        let session = SessionStatus {
             name: "s".to_owned(),
-            channels: vec![ChannelShot { name: "c".to_owned(), ..ChannelShot::default() }],
-            outputs: vec![OutputShot { name: "o".to_owned(), ..OutputShot::default() }],
-            ended: vec![ModuleShot { name: "m".to_owned(), faults: 9, ..ModuleShot::default() }],
-            ..SessionShot::default()
+            channels: vec![ChannelStatus { name: "c".to_owned(), ..ChannelStatus::default() }],
+            outputs: vec![OutputStatus { name: "o".to_owned(), ..OutputStatus::default() }],
+            ended: vec![ModuleStatus { name: "m".to_owned(), faults: 9, ..ModuleStatus::default() }],
+            ..SessionStatus::default()
         };
-        let interfaces = vec![InterfaceShot { name: "i".to_owned(), ..InterfaceShot::default() }];
+        let interfaces = vec![InterfaceStatus { name: "i".to_owned(), ..InterfaceStatus::default() }];
         let text = render(Snapshot { sessions: vec![session], interfaces, ..Snapshot::default() });
         let has = |line: &str| assert!(text.lines().any(|found| found == line), "{line}\n{text}");
-        for (cause, _) in plan::drops(&ChannelTally::default()) {
+        for (cause, _) in plan::drops(&ChannelPlanCounters::default()) {
             has(&format!(
                 "weir_channel_dropped_packets_total{{session=\"s\",channel=\"c\",cause=\"{cause}\"}} 0"
             ));
         }
-        for (what, _) in ChannelTally::default().findings() {
+        for (what, _) in ChannelPlanCounters::default().findings() {
             has(&format!(
                 "weir_channel_found_packets_total{{session=\"s\",channel=\"c\",what=\"{what}\"}} 0"
             ));
         }
-        for (cause, _) in drops(&OutputTally::default()) {
+        for (cause, _) in drops(&OutputCounters::default()) {
             has(&format!(
                 "weir_output_dropped_packets_total{{session=\"s\",output=\"o\",cause=\"{cause}\"}} 0"
             ));
@@ -640,7 +640,7 @@ mod tests {
     fn views_are_told_where_there_are_any() {
         let mut now = snapshot();
         assert!(!render(now.clone()).contains("weir_view"));
-        let view = ViewShot {
+        let view = ViewStatus {
             number: 3,
             interface: "eth0".to_owned(),
             view: "payload=none".to_owned(),
@@ -648,7 +648,7 @@ mod tests {
             packets: 7,
             readers: vec!["a/b".to_owned(), "c/d".to_owned()],
         };
-        now.views = vec![view.clone(), ViewShot { number: 4, of: Some("weir-id:x".to_owned()), ..view }];
+        now.views = vec![view.clone(), ViewStatus { number: 4, of: Some("weir-id:x".to_owned()), ..view }];
         let text = render(now);
         for line in [
             "weir_view_packets_total{number=\"3\",interface=\"eth0\",view=\"payload=none\",of=\"operator\"} 7",

@@ -1,17 +1,17 @@
 //! What is said with one client, whatever it is spoken with over: its requests, one after the other, and what they are answered with.
 
 use super::hearing::{Heard, listen, understand};
-use super::pace::{Pace, cost_of, cost_of_time, more_for};
-use super::room::Rooms;
-use crate::control::audit::Asked;
-use crate::control::authority::{Asker, Refusal};
-use crate::control::protocol::{Answer, Ask, PART_BYTES_MAX, Reply, Request, VERSION};
-use crate::control::share::Share;
+use super::pace::{RequestRateLimiter, cost_of, cost_of_time, more_for};
+use super::room::UploadQuota;
+use crate::control::audit::PendingDecision;
+use crate::control::authority::{Asker, RequestRefusal};
+use crate::control::protocol::{Ask, ControlRequest, PART_BYTES_MAX, Reply, Response, VERSION};
+use crate::control::share::ShareGrant;
 use crate::error::NodeError;
-use crate::server::daemon::{Daemon, Telling};
-use crate::server::requests::Work;
+use crate::server::daemon::{Daemon, LedgerQuery};
+use crate::server::requests::RequestPermit;
 use crate::server::turns;
-use crate::sessions::followers::{Following, Told};
+use crate::sessions::followers::{FollowedRecord, Following};
 use std::cell::Cell;
 use std::fmt::Display;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -34,7 +34,7 @@ const SHARE_LOOK: Duration = Duration::from_millis(100);
 const ACCOUNTED: Duration = Duration::from_millis(200);
 
 /// What a client is spoken with over.
-pub(super) trait Line: Read + Write {
+pub(super) trait PeerStream: Read + Write {
     /// From then on reading fails with [`io::ErrorKind::TimedOut`], in however small pieces the client sends.
     fn be_patient_until(&mut self, then: Instant);
 
@@ -43,26 +43,26 @@ pub(super) trait Line: Read + Write {
 }
 
 /// What the conversations of one door have in common.
-pub(super) struct Office {
+pub(super) struct RequestServer {
     pub(super) daemon: Arc<Daemon>,
     /// The node stops.
     pub(super) is_over: Arc<AtomicBool>,
     /// Clients that there are,
     pub(super) clients: Arc<AtomicUsize>,
     /// bytes of files that they send,
-    bodies: Rooms,
+    bodies: UploadQuota,
     /// and how often they ask.
-    pace: Pace,
+    pace: RequestRateLimiter,
 }
 
-impl Office {
+impl RequestServer {
     pub(super) fn new(daemon: &Arc<Daemon>, is_over: &Arc<AtomicBool>) -> Arc<Self> {
         Arc::new(Self {
             daemon: Arc::clone(daemon),
             is_over: Arc::clone(is_over),
             clients: Arc::default(),
-            bodies: Rooms::default(),
-            pace: Pace::new(Instant::now()),
+            bodies: UploadQuota::default(),
+            pace: RequestRateLimiter::new(Instant::now()),
         })
     }
 
@@ -72,7 +72,7 @@ impl Office {
 }
 
 pub(super) fn say(line: &mut impl Write, reply: Reply) -> io::Result<()> {
-    let mut bytes = serde_json::to_vec(&Answer { weir: VERSION, reply })?;
+    let mut bytes = serde_json::to_vec(&Response { weir: VERSION, reply })?;
     bytes.push(b'\n');
     line.write_all(&bytes)?;
     line.flush()
@@ -114,7 +114,7 @@ pub(super) struct Conversation<'a, L> {
     asker: Asker,
     /// By whose right he asks: see [`Asker::chain`].
     chain: Vec<PrefixId>,
-    office: &'a Office,
+    office: &'a RequestServer,
     meter: RequestMeter,
 }
 
@@ -131,8 +131,8 @@ struct RequestMeter {
     is_refused: bool,
 }
 
-impl<'a, L: Line> Conversation<'a, L> {
-    pub(super) fn new(line: L, asker: Asker, office: &'a Office) -> Self {
+impl<'a, L: PeerStream> Conversation<'a, L> {
+    pub(super) fn new(line: L, asker: Asker, office: &'a RequestServer) -> Self {
         let chain = asker.chain();
         Self { line: BufReader::new(line), chain, asker, office, meter: RequestMeter::default() }
     }
@@ -146,7 +146,7 @@ impl<'a, L: Line> Conversation<'a, L> {
         let cpu = Nanos(now.0.saturating_sub(accounted.0).saturating_sub(billed.0));
         let more = Nanos(cost_of_time(cpu).0.saturating_sub(charged.0));
         self.office.pace.charge(&self.chain, more);
-        self.office.daemon.asked(credential, Work { count, refused: is_refused.into(), cpu });
+        self.office.daemon.asked(credential, RequestPermit { count, refused: is_refused.into(), cpu });
     }
 
     /// Waits for the asker's turn for something of this cost; not at all where it costs nothing.
@@ -156,7 +156,9 @@ impl<'a, L: Line> Conversation<'a, L> {
         }
         if let Err(too_often) = self.office.pace.take(&self.chain, cost) {
             // When to ask again is different each time, and it is one kind.
-            self.office.daemon.decided(Asked::unread(&self.asker).refused("more was asked than is answered"));
+            self.office
+                .daemon
+                .decided(PendingDecision::unread(&self.asker).refused("more was asked than is answered"));
             return Err(too_often.to_string());
         }
         self.meter.charged.0 = self.meter.charged.0.saturating_add(cost.0);
@@ -239,25 +241,25 @@ impl<'a, L: Line> Conversation<'a, L> {
     /// Decides on a request before its file has come: a file that is too long or of no use is refused. Returns the file if it has come before.
     fn admitted(&self, ask: &Ask, len: usize) -> Result<Option<Arc<Vec<u8>>>, String> {
         if let Some(why) = self.not_for_him(&ask.ask, len) {
-            self.office.daemon.decided(Asked::of(&self.asker, &ask.ask, None).refused(&why));
+            self.office.daemon.decided(PendingDecision::of(&self.asker, &ask.ask, None).refused(&why));
             return Err(why);
         }
         self.sent_before(ask)
     }
 
     /// Why the file of so many bytes that comes with a holder's request is not even taken.
-    fn not_for_him(&self, ask: &Request, len: usize) -> Option<String> {
+    fn not_for_him(&self, ask: &ControlRequest, len: usize) -> Option<String> {
         if len == 0 || matches!(self.asker, Asker::Operator(_)) {
             return None;
         }
         match ask {
-            Request::Load { .. } if len > PART_BYTES_MAX => {
+            ControlRequest::Load { .. } if len > PART_BYTES_MAX => {
                 let most = Bytes(PART_BYTES_MAX as u64);
                 Some(format!(
                     "a file of more than {most} is sent in parts, before the request that it belongs to"
                 ))
             }
-            Request::PutTable { .. } => {
+            ControlRequest::PutTable { .. } => {
                 let permitted = self.office.daemon.permit(&self.asker, ask.clone(), None);
                 permitted.err().map(|refusal| refusal.to_string())
             }
@@ -268,7 +270,7 @@ impl<'a, L: Line> Conversation<'a, L> {
     /// The file of a request that has come before, if it is one with such a file.
     fn sent_before(&self, ask: &Ask) -> Result<Option<Arc<Vec<u8>>>, String> {
         let Some(file) = &ask.file else { return Ok(None) };
-        if ask.body > 0 || !matches!(ask.ask, Request::Load { .. }) {
+        if ask.body > 0 || !matches!(ask.ask, ControlRequest::Load { .. }) {
             return Err(
                 "only a module to be loaded can be a file that was sent before, and it has no body then"
                     .to_owned(),
@@ -280,17 +282,19 @@ impl<'a, L: Line> Conversation<'a, L> {
         if let Err(why) = self.office.daemon.permit_known(&self.asker, &ask.ask, file) {
             let daemon = &self.office.daemon;
             let session = daemon.session_of(&self.asker, &ask.ask);
-            daemon.decided(Asked::of(&self.asker, &ask.ask, session.as_ref()).refused(&why.to_string()));
+            daemon.decided(
+                PendingDecision::of(&self.asker, &ask.ask, session.as_ref()).refused(&why.to_string()),
+            );
             return Err(why.to_string());
         }
         Ok(Some(sent))
     }
 
     /// Answers a request. Says whether there can be another.
-    fn answer(&mut self, ask: Request, body: Option<Vec<u8>>) -> io::Result<bool> {
+    fn answer(&mut self, ask: ControlRequest, body: Option<Vec<u8>>) -> io::Result<bool> {
         let daemon = &self.office.daemon;
         let names = Names { node: daemon.session_of(&self.asker, &ask), asker: ask.session().cloned() };
-        let asked = Asked::of(&self.asker, &ask, names.node.as_ref());
+        let asked = PendingDecision::of(&self.asker, &ask, names.node.as_ref());
         let permitted = match daemon.permit(&self.asker, ask, body.as_deref()) {
             Ok(permitted) => permitted,
             Err(why) => {
@@ -317,17 +321,17 @@ impl<'a, L: Line> Conversation<'a, L> {
         };
         let looks = matches!(
             permitted.ask,
-            Request::Show
-                | Request::Upload(_)
-                | Request::Explain(_)
-                | Request::Ledger(_)
-                | Request::Revocations
+            ControlRequest::Show
+                | ControlRequest::Upload(_)
+                | ControlRequest::Explain(_)
+                | ControlRequest::Ledger(_)
+                | ControlRequest::Revocations
         );
         let (owner, by) = (permitted.owner, permitted.by);
         let mut budget = turns::budget_for(owner.as_ref());
         let answer = match permitted.ask {
-            Request::Show => Reply::Snapshot(Box::new(daemon.snapshot_for(&self.asker))),
-            Request::Watch { every } => {
+            ControlRequest::Show => Reply::Snapshot(Box::new(daemon.snapshot_for(&self.asker))),
+            ControlRequest::Watch { every } => {
                 daemon.decided(asked.answered(&done(), false));
                 let every = Duration::from_nanos(every.0).clamp(WATCH_MIN, PATIENCE);
                 while !self.has_ended()? {
@@ -341,49 +345,51 @@ impl<'a, L: Line> Conversation<'a, L> {
                 }
                 return Ok(false);
             }
-            Request::Create(spec) => reply(daemon.create(spec, owner, &mut budget)),
-            Request::Change(change) => reply(daemon.change(&change, (owner, by), &mut budget)),
-            Request::Close { session } => reply(daemon.close(&session, &(owner, by))),
-            Request::Load { session, module, signatures } => noted(
+            ControlRequest::Create(spec) => reply(daemon.create(spec, owner, &mut budget)),
+            ControlRequest::Change(change) => reply(daemon.change(&change, (owner, by), &mut budget)),
+            ControlRequest::Close { session } => reply(daemon.close(&session, &(owner, by))),
+            ControlRequest::Load { session, module, signatures } => noted(
                 daemon
                     .load(&session, (owner, by), &module, body, &signatures, &mut budget)
                     .map(|name| format!("module {name} runs in session {session}")),
             ),
-            Request::Upload(part) => {
+            ControlRequest::Upload(part) => {
                 let bytes = body.unwrap_or_default();
                 match daemon.uploads.take(&self.chain, &part, &bytes, Instant::now()) {
                     Ok(bytes) => Reply::Uploaded { bytes },
                     Err(error) => refused(&error),
                 }
             }
-            Request::Unload { session, module } => reply(daemon.unload(&session, &module, &(owner, by))),
-            Request::PutTable { table } => reply(daemon.put_table(&table, &body.unwrap_or_default())),
-            Request::RemoveTable { table } => reply(daemon.remove_table(&table)),
-            Request::Rate(rate) => noted(daemon.change_rate(&rate)),
-            Request::Explain(what) => match daemon.explain(&self.asker, *what, body.as_deref()) {
+            ControlRequest::Unload { session, module } => {
+                reply(daemon.unload(&session, &module, &(owner, by)))
+            }
+            ControlRequest::PutTable { table } => reply(daemon.put_table(&table, &body.unwrap_or_default())),
+            ControlRequest::RemoveTable { table } => reply(daemon.remove_table(&table)),
+            ControlRequest::Rate(rate) => noted(daemon.change_rate(&rate)),
+            ControlRequest::Explain(what) => match daemon.explain(&self.asker, *what, body.as_deref()) {
                 Ok(explained) => Reply::Explained(Box::new(explained)),
                 Err(error) => {
                     is_refusal.set(true);
                     refused(&error)
                 }
             },
-            Request::Ledger(ask) => match daemon.tell(&self.asker, &ask) {
+            ControlRequest::Ledger(ask) => match daemon.tell(&self.asker, &ask) {
                 Ok(telling) => {
                     daemon.decided(asked.answered(&done(), false));
                     return self.tell(telling);
                 }
                 Err(error) => refused(&error),
             },
-            Request::Revoke => {
+            ControlRequest::Revoke => {
                 let shown = super::delivery::shown_by(&self.asker);
                 super::delivery::take(daemon, shown, &body.unwrap_or_default())
             }
-            Request::Revocations => Reply::Revocations(daemon.revocations_for(&self.asker)),
-            Request::Reload => match daemon.reload() {
+            ControlRequest::Revocations => Reply::Revocations(daemon.revocations_for(&self.asker)),
+            ControlRequest::Reload => match daemon.reload() {
                 Ok(notes) => Reply::Done { notes },
                 Err(error) => refused(&error),
             },
-            Request::Follow { session, module, stream } => {
+            ControlRequest::Follow { session, module, stream } => {
                 let right = (owner, by);
                 let following = daemon.with_node(|node| {
                     node.still_permitted(&session, &right)?;
@@ -420,7 +426,7 @@ impl<'a, L: Line> Conversation<'a, L> {
     }
 
     /// What the ledger says, in pieces. Says whether there can be another request.
-    fn tell(&mut self, mut telling: Telling<'_>) -> io::Result<bool> {
+    fn tell(&mut self, mut telling: LedgerQuery<'_>) -> io::Result<bool> {
         loop {
             if self.has_ended()? {
                 return Ok(false);
@@ -449,19 +455,19 @@ impl<'a, L: Line> Conversation<'a, L> {
     }
 
     /// The same for a follower of a session, who may have lost the right over it.
-    fn has_ended_over(&mut self, session: &Name, by: Option<&Share>) -> io::Result<bool> {
+    fn has_ended_over(&mut self, session: &Name, by: Option<&ShareGrant>) -> io::Result<bool> {
         if self.has_ended()? {
             return Ok(true);
         }
         match self.office.daemon.still_over(&self.asker, session, by) {
             // What ended with its session is said in other words.
-            Ok(()) | Err(Refusal::NoSession(_)) => Ok(false),
+            Ok(()) | Err(RequestRefusal::NoSession(_)) => Ok(false),
             Err(why) => self.refuse(&why).map(|()| true),
         }
     }
 
     /// Until nothing more comes, or is for him.
-    fn follow(&mut self, following: &Following, session: &Name, by: Option<&Share>) -> io::Result<()> {
+    fn follow(&mut self, following: &Following, session: &Name, by: Option<&ShareGrant>) -> io::Result<()> {
         let (mut looked, mut accounted) = (Instant::now(), Instant::now());
         while !self.office.is_over() && self.office.daemon.still(&self.asker).is_ok() {
             // The node is held for that, so it is not done for each row.
@@ -476,7 +482,7 @@ impl<'a, L: Line> Conversation<'a, L> {
                 accounted = Instant::now();
             }
             match following.next(Duration::from_millis(200)) {
-                Ok(Told { reply, load }) => {
+                Ok(FollowedRecord { reply, load }) => {
                     self.say(reply)?;
                     drop(load);
                 }

@@ -6,16 +6,16 @@
 //!
 //! A request's body is the whole list, or its header alone. A header is an offer: the node answers that it wants the rest ([`Reply::Uploaded`]), that the list is known, or why it is refused.
 
-use super::conversation::{Line, Office, PATIENCE, refuse, say};
+use super::conversation::{PATIENCE, PeerStream, RequestServer, refuse, say};
 use super::{Heard, hear};
-use crate::control::audit::Asked;
+use crate::control::audit::PendingDecision;
 use crate::control::authority::Asker;
-use crate::control::protocol::{Ask, Reply, Request, VERSION};
+use crate::control::protocol::{Ask, ControlRequest, Reply, VERSION};
 use crate::server::daemon::Daemon;
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_trust::credential::Verified;
+use weir_trust::credential::VerifiedCredential;
 use weir_trust::key::PublicKey;
 use weir_trust::revocation::{HEADER_BYTES_MAX, LIST_BYTES_MAX, ListHeader, Offered, RevocationError};
 
@@ -35,7 +35,7 @@ const TIME: Duration = Duration::from_secs(15);
 const LINE_BYTES_MAX: u64 = 256;
 
 /// Takes a list, or the header of one, and says what it changed.
-pub(super) fn take(daemon: &Arc<Daemon>, shown: Option<&Verified>, bytes: &[u8]) -> Reply {
+pub(super) fn take(daemon: &Arc<Daemon>, shown: Option<&VerifiedCredential>, bytes: &[u8]) -> Reply {
     let Ok(text) = std::str::from_utf8(bytes) else {
         daemon.list_refused("malformed");
         return Reply::Refused { why: "this is no revocation list: it is not even a text".to_owned() };
@@ -47,14 +47,14 @@ pub(super) fn take(daemon: &Arc<Daemon>, shown: Option<&Verified>, bytes: &[u8])
 }
 
 /// The credential of an asker; none for the operator.
-pub(super) fn shown_by(asker: &Asker) -> Option<&Verified> {
+pub(super) fn shown_by(asker: &Asker) -> Option<&VerifiedCredential> {
     match asker {
         Asker::Operator(_) => None,
         Asker::Holder(credential) => Some(credential),
     }
 }
 
-fn offered(daemon: &Daemon, shown: Option<&Verified>, header: &ListHeader, len: usize) -> Reply {
+fn offered(daemon: &Daemon, shown: Option<&VerifiedCredential>, header: &ListHeader, len: usize) -> Reply {
     match daemon.offered(header, shown) {
         Ok(Offered::Known) => Reply::Done { notes: vec!["this list is known already".to_owned()] },
         Ok(Offered::Wanted) => Reply::Uploaded { bytes: u32::try_from(len).unwrap_or(u32::MAX) },
@@ -62,7 +62,7 @@ fn offered(daemon: &Daemon, shown: Option<&Verified>, header: &ListHeader, len: 
     }
 }
 
-fn revoke(daemon: &Arc<Daemon>, shown: Option<&Verified>, text: &str) -> Reply {
+fn revoke(daemon: &Arc<Daemon>, shown: Option<&VerifiedCredential>, text: &str) -> Reply {
     let revoked = daemon.revoke(text, shown);
     // Also where there was no room for all of it.
     daemon.close_expired();
@@ -73,7 +73,7 @@ fn revoke(daemon: &Arc<Daemon>, shown: Option<&Verified>, text: &str) -> Reply {
 }
 
 /// Serves a peer that has proven to have a root's key: it delivers lists, and sees what the node holds for that root.
-pub(super) fn serve_root(line: impl Line, root: &PublicKey, office: &Office) -> io::Result<()> {
+pub(super) fn serve_root(line: impl PeerStream, root: &PublicKey, office: &RequestServer) -> io::Result<()> {
     let daemon = &office.daemon;
     let mut line = BufReader::new(line);
     while !office.is_over() {
@@ -84,22 +84,22 @@ pub(super) fn serve_root(line: impl Line, root: &PublicKey, office: &Office) -> 
             Heard::Wrong(why) => return refuse(line.get_mut(), &why),
         };
         let reply = match ask {
-            Request::Revoke => {
+            ControlRequest::Revoke => {
                 let mut list = vec![0; len];
                 line.read_exact(&mut list)?;
                 take(daemon, None, &list)
             }
-            Request::Revocations if daemon.is_root(root) => {
+            ControlRequest::Revocations if daemon.is_root(root) => {
                 Reply::Revocations(daemon.revocations_of(Some(root)))
             }
             _ => {
                 let only = "a peer with a root's key and no credential delivers revocation lists and sees what is revoked, and nothing else: name the credential's file with --credential FILE";
-                daemon.decided(Asked::of_stranger(root, "other").refused(only));
+                daemon.decided(PendingDecision::of_stranger(root, "other").refused(only));
                 return refuse(line.get_mut(), &only);
             }
         };
         if let Reply::Refused { why } = &reply {
-            daemon.decided(Asked::of_stranger(root, "revoke").refused(why));
+            daemon.decided(PendingDecision::of_stranger(root, "revoke").refused(why));
         }
         say(line.get_mut(), reply)?;
     }
@@ -107,7 +107,7 @@ pub(super) fn serve_root(line: impl Line, root: &PublicKey, office: &Office) -> 
 }
 
 /// Serves a peer without a credential: it delivers one list, and nothing else.
-pub(super) fn receive(line: impl Line, key: &PublicKey, office: &Office) -> io::Result<()> {
+pub(super) fn receive(line: impl PeerStream, key: &PublicKey, office: &RequestServer) -> io::Result<()> {
     let daemon = &office.daemon;
     let mut line = BufReader::with_capacity(4096, line);
     let begun = Instant::now();
@@ -117,14 +117,14 @@ pub(super) fn receive(line: impl Line, key: &PublicKey, office: &Office) -> io::
         let reply = match list_of(&mut line, daemon, begun)? {
             Delivered::Other => {
                 let only = "a peer without a credential delivers a revocation list here, and nothing else, but for the node's operators: name the credential's file with --credential FILE";
-                daemon.decided(Asked::of_stranger(key, "other").refused(only));
+                daemon.decided(PendingDecision::of_stranger(key, "other").refused(only));
                 return refuse(line.get_mut(), &only);
             }
             Delivered::Answer(reply) => reply,
             Delivered::List(text) => revoke(daemon, None, &text),
         };
         if let Reply::Refused { why } = &reply {
-            daemon.decided(Asked::of_stranger(key, "revoke").refused(why));
+            daemon.decided(PendingDecision::of_stranger(key, "revoke").refused(why));
         }
         let is_wanted = matches!(reply, Reply::Uploaded { .. });
         say(line.get_mut(), reply)?;
@@ -146,11 +146,11 @@ enum Delivered {
 }
 
 /// Reads a request of a peer without a credential: of a list no more than the header, unless the node wants the rest.
-fn list_of(line: &mut BufReader<impl Line>, daemon: &Daemon, begun: Instant) -> io::Result<Delivered> {
+fn list_of(line: &mut BufReader<impl PeerStream>, daemon: &Daemon, begun: Instant) -> io::Result<Delivered> {
     let mut asked = Vec::new();
     line.take(LINE_BYTES_MAX).read_until(b'\n', &mut asked)?;
     let len = match serde_json::from_slice::<Ask>(&asked) {
-        Ok(Ask { weir: VERSION, ask: Request::Revoke, body, .. }) => body as usize,
+        Ok(Ask { weir: VERSION, ask: ControlRequest::Revoke, body, .. }) => body as usize,
         _ => return Ok(Delivered::Other),
     };
     let refused = |counter: &'static str, why: String| {

@@ -1,8 +1,8 @@
 //! The node's own socket, for the operator: whoever the system lets in may ask for anything.
 
 use super::CLIENT;
-use super::conversation::{Conversation, Line, Office, PATIENCE, refuse};
-use super::room::Seat;
+use super::conversation::{Conversation, PATIENCE, PeerStream, RequestServer, refuse};
+use super::room::ClientPermit;
 use crate::control::authority::Asker;
 use crate::server::log::warn;
 use std::io::{self, Read, Write};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const CLIENTS_MAX: usize = 64;
 
 /// Answers who connects, until the node stops.
-pub(super) fn accept(listener: &UnixListener, office: &Arc<Office>) {
+pub(super) fn accept(listener: &UnixListener, office: &Arc<RequestServer>) {
     for stream in listener.incoming() {
         if office.is_over() {
             return;
@@ -26,7 +26,7 @@ pub(super) fn accept(listener: &UnixListener, office: &Arc<Office>) {
         };
         // What a client does to its connection is its own business.
         let Ok(mut stream) = Local::new(stream) else { continue };
-        let Some(seat) = Seat::take(&office.clients, CLIENTS_MAX) else {
+        let Some(seat) = ClientPermit::take(&office.clients, CLIENTS_MAX) else {
             let why = format!("{CLIENTS_MAX} clients are connected; that is the most");
             _ = refuse(&mut stream, &why);
             continue;
@@ -56,7 +56,7 @@ impl Local {
     }
 }
 
-impl Line for Local {
+impl PeerStream for Local {
     fn be_patient_until(&mut self, then: Instant) {
         self.until = then;
     }

@@ -12,7 +12,7 @@ use crate::server::daemon::{Daemon, DaemonError, Signal};
 use crate::server::log::say;
 use crate::server::metrics;
 use crate::server::recent::Recent;
-use conversation::Office;
+use conversation::RequestServer;
 pub(crate) use hearing::{Heard, hear};
 use remote::RemoteServer;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -26,7 +26,7 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use weir_os::socket::SocketFile;
-use weir_remote::Keeper;
+use weir_remote::KeyAgent;
 use weir_trust::association::Signer;
 
 /// How old metrics may be. Anybody on this machine can ask for them, and each snapshot takes time of every core.
@@ -71,7 +71,7 @@ pub(crate) fn notify(state: &str) {
 
 /// The threads that answer. They end when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Service {
+pub(crate) struct RequestThreads {
     /// The socket's file. Dropped before `listens`: as long as that is open, no other file has its number.
     _socket: SocketFile,
     /// The sockets that are listened at. Not streams, but what the standard library can shut down is one.
@@ -82,8 +82,8 @@ pub(crate) struct Service {
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Service {
-    pub(crate) fn start(daemon: &Arc<Daemon>, key: Option<Keeper>) -> Result<Self, DaemonError> {
+impl RequestThreads {
+    pub(crate) fn start(daemon: &Arc<Daemon>, key: Option<KeyAgent>) -> Result<Self, DaemonError> {
         let path = daemon.socket();
         let (listener, socket) = weir_os::socket::listen(&path)
             .map_err(|source| DaemonError::Socket { path: path.clone(), source })?;
@@ -104,7 +104,7 @@ impl Service {
             let listens = listener.try_clone().map(|listener| TcpStream::from(OwnedFd::from(listener)));
             elsewhere = Some((listener, listens.map_err(failed)?, key));
         }
-        let office = Office::new(daemon, &is_over);
+        let office = RequestServer::new(daemon, &is_over);
         let listens = listener
             .try_clone()
             .map(|listener| UnixStream::from(OwnedFd::from(listener)))
@@ -120,7 +120,7 @@ impl Service {
         service.spawn("weir-control", move || local::accept(&listener, &office))?;
         if let Some((listener, listens, key)) = elsewhere {
             // Rooms of their own: nobody elsewhere takes what the operator needs.
-            let server = RemoteServer::new(key, Office::new(daemon, &service.is_over));
+            let server = RemoteServer::new(key, RequestServer::new(daemon, &service.is_over));
             say(&format!(
                 "node {} is reached at {} as {}",
                 daemon.name(),
@@ -148,7 +148,7 @@ impl Service {
     }
 }
 
-impl Drop for Service {
+impl Drop for RequestThreads {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Release);
         // Ends the wait for a client, also where somebody has removed the socket's file (shutdown(2)).

@@ -29,7 +29,7 @@ const LOOK: Nanos = Nanos::MILLISECOND;
 
 /// The clocks, and the requests that wait.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct RequestRateLimiter {
     begun: Instant,
     queue: Mutex<Queue>,
 }
@@ -60,7 +60,7 @@ pub(super) fn cost_of_time(used: Nanos) -> Nanos {
     Nanos(used.0.saturating_mul(100 / CORE_PERCENT))
 }
 
-impl Pace {
+impl RequestRateLimiter {
     pub(super) fn new(begun: Instant) -> Self {
         Self { begun, queue: Mutex::default() }
     }
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn who_waits_in_vain_is_told_when_to_ask_again_and_the_operator_never_waits() {
-        let pace = Pace::new(Instant::now());
+        let pace = RequestRateLimiter::new(Instant::now());
         pace.charge(&chain("a"), Nanos(60 * SECOND));
         let begin = Instant::now();
         assert!((0..2 * AT_ONCE).all(|_| pace.take(&[], ONE).is_ok()));

@@ -4,12 +4,12 @@
 //! its half-open handshake. Peers whose credential is not valid are told why, as far as there is a place in a small pool, and closed otherwise.
 
 use super::CLIENT;
-use super::conversation::{Conversation, Line, Office, PATIENCE, refuse};
+use super::conversation::{Conversation, PATIENCE, PeerStream, RequestServer, refuse};
 use super::delivery::{ROOTS_MAX, ROOTS_OF_ONE_MAX, VISITORS_MAX, VISITORS_OF_ONE_MAX};
-use super::room::Places;
+use super::room::PeerQuota;
 use crate::control::access::{Cause, FloodLog};
-use crate::control::audit::Asked;
-use crate::control::authority::{Asker, Refusal, line};
+use crate::control::audit::PendingDecision;
+use crate::control::authority::{Asker, RequestRefusal, line};
 use crate::server::log::warn;
 use crate::server::trust::Trust;
 use std::fmt::Display;
@@ -17,10 +17,10 @@ use std::io::{self, Read, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_remote::{AcceptError, Acceptor, AuthenticatedPeer, Keeper, PendingPeer, Stream};
+use weir_remote::{AcceptError, Acceptor, AuthenticatedPeer, KeyAgent, PendingPeer, SecureStream};
 use weir_trust::association::Peer;
-use weir_trust::credential::{Credential, PrefixId, Refusal as Worthless, Verified};
-use weir_trust::gate::{Limits, Source};
+use weir_trust::credential::{Credential, CredentialRefusal as Worthless, PrefixId, VerifiedCredential};
+use weir_trust::gate::{GateLimits, PeerSource};
 use weir_trust::grant::Second;
 use weir_trust::key::PublicKey;
 
@@ -50,43 +50,43 @@ const UNVERIFIED_BYTES_MAX: usize = 1 << 20;
 
 /// The state that all connections from elsewhere share.
 pub(super) struct RemoteServer {
-    pub(super) keeper: Keeper,
-    pub(super) office: Arc<Office>,
+    pub(super) keeper: KeyAgent,
+    pub(super) office: Arc<RequestServer>,
     acceptor: Acceptor,
-    clients: Places<PublicKey>,
+    clients: PeerQuota<PublicKey>,
     /// The same, by the first grant of their chains.
-    parties: Places<PrefixId>,
+    parties: PeerQuota<PrefixId>,
     /// Places for holders that find no slot.
-    crowded: Places<PublicKey>,
+    crowded: PeerQuota<PublicKey>,
     /// Places for the node's operators.
-    operators: Places<PublicKey>,
+    operators: PeerQuota<PublicKey>,
     /// The operators' own quotas.
-    operators_office: Arc<Office>,
+    operators_office: Arc<RequestServer>,
     /// Places for peers with a root's key and no credential.
-    roots: Places<PublicKey>,
+    roots: PeerQuota<PublicKey>,
     /// Places for peers that show no credential.
-    anonymous: Places<Source>,
+    anonymous: PeerQuota<PeerSource>,
     /// Places for peers whose credential is not valid.
-    refused: Places<Source>,
+    refused: PeerQuota<PeerSource>,
 }
 
 impl RemoteServer {
-    pub(super) fn new(keeper: Keeper, office: Arc<Office>) -> Arc<Self> {
-        let limits = Limits::default();
+    pub(super) fn new(keeper: KeyAgent, office: Arc<RequestServer>) -> Arc<Self> {
+        let limits = GateLimits::default();
         let half_open = crate::server::descriptors::half_open(limits.half_open);
-        let acceptor = Acceptor::new(Limits { half_open, ..limits });
+        let acceptor = Acceptor::new(GateLimits { half_open, ..limits });
         office.daemon.access.begin(&acceptor);
         Arc::new(Self {
             keeper,
             acceptor,
-            clients: Places::new(CLIENTS_MAX, CLIENTS_OF_ONE_MAX),
-            parties: Places::new(CLIENTS_MAX, CLIENTS_OF_PARTY_MAX),
-            crowded: Places::new(CROWDED_MAX, CROWDED_OF_ONE_MAX),
-            operators: Places::new(OPERATORS_MAX, OPERATORS_MAX),
-            operators_office: Office::new(&office.daemon, &office.is_over),
-            roots: Places::new(ROOTS_MAX, ROOTS_OF_ONE_MAX),
-            anonymous: Places::new(VISITORS_MAX, VISITORS_OF_ONE_MAX),
-            refused: Places::new(REFUSED_MAX, REFUSED_OF_ONE_MAX),
+            clients: PeerQuota::new(CLIENTS_MAX, CLIENTS_OF_ONE_MAX),
+            parties: PeerQuota::new(CLIENTS_MAX, CLIENTS_OF_PARTY_MAX),
+            crowded: PeerQuota::new(CROWDED_MAX, CROWDED_OF_ONE_MAX),
+            operators: PeerQuota::new(OPERATORS_MAX, OPERATORS_MAX),
+            operators_office: RequestServer::new(&office.daemon, &office.is_over),
+            roots: PeerQuota::new(ROOTS_MAX, ROOTS_OF_ONE_MAX),
+            anonymous: PeerQuota::new(VISITORS_MAX, VISITORS_OF_ONE_MAX),
+            refused: PeerQuota::new(REFUSED_MAX, REFUSED_OF_ONE_MAX),
             office,
         })
     }
@@ -138,13 +138,13 @@ enum Right {
     /// Its key is one of the node's operators'.
     Operator,
     /// It has shown a valid credential.
-    Holder(Arc<Verified>),
+    Holder(Arc<VerifiedCredential>),
     /// It has shown no credential, and its key is that of a root of trust.
     Root,
     /// It has shown no credential.
     None,
     /// The credential that it has shown is not valid.
-    Invalid(Box<Asked>, Refusal),
+    Invalid(Box<PendingDecision>, RequestRefusal),
     /// The node does not let anyone in any more.
     Closed,
 }
@@ -190,7 +190,7 @@ impl RemoteServer {
         match verify(&trust, peer, credential.as_ref()) {
             Ok(verified) => Right::Holder(Arc::new(verified)),
             Err(refusal) => {
-                let asked = Asked::of_stranger(&peer.key, "connect");
+                let asked = PendingDecision::of_stranger(&peer.key, "connect");
                 let asked =
                     credential.as_ref().map_or(asked.clone(), |credential| asked.claiming(credential));
                 Right::Invalid(Box::new(asked), refusal)
@@ -204,20 +204,24 @@ impl RemoteServer {
         let slot = self.operators.take(key);
         let mut line = Remote::accept(peer)?;
         let answered = if slot.is_some() {
-            daemon.decided(Asked::of_operator(&key));
+            daemon.decided(PendingDecision::of_operator(&key));
             let _connected = daemon.access.connected();
             Conversation::new(&mut line, Asker::Operator(Some(key)), &self.operators_office).serve()
         } else {
             daemon.access.refused(Cause::Slots);
             let why = format!("{OPERATORS_MAX} operators are connected; that is the most");
-            daemon.decided(Asked::of_operator(&key).refused(&why));
+            daemon.decided(PendingDecision::of_operator(&key).refused(&why));
             refuse(&mut line, &why)
         };
         line.let_go(answered, usize::MAX);
         Ok(())
     }
 
-    fn serve_holder(&self, peer: AuthenticatedPeer, verified: Arc<Verified>) -> Result<(), AcceptError> {
+    fn serve_holder(
+        &self,
+        peer: AuthenticatedPeer,
+        verified: Arc<VerifiedCredential>,
+    ) -> Result<(), AcceptError> {
         let (daemon, key) = (&self.office.daemon, peer.peer().key);
         let party = line(&verified).next().map_or(verified.id(), |(first, _)| first);
         let slot = self.parties.take(party).and_then(|of_party| Some((of_party, self.clients.take(key)?)));
@@ -226,7 +230,7 @@ impl RemoteServer {
             let why = format!(
                 "{CLIENTS_MAX} clients are connected, or {CLIENTS_OF_PARTY_MAX} that have their right from the same grant, or {CLIENTS_OF_ONE_MAX} with your key; that is the most"
             );
-            daemon.decided(Asked::of_guest(&verified).refused(&why));
+            daemon.decided(PendingDecision::of_guest(&verified).refused(&why));
             let Some(_place) = self.crowded.take(key) else { return Ok(()) };
             let mut line = Remote::accept(peer)?;
             let answered = refuse(&mut line, &why);
@@ -235,7 +239,7 @@ impl RemoteServer {
         };
         let _connected = daemon.access.connected();
         let mut line = Remote::accept(peer)?;
-        daemon.decided(Asked::of_guest(&verified));
+        daemon.decided(PendingDecision::of_guest(&verified));
         let answered = Conversation::new(&mut line, Asker::Holder(verified), &self.office).serve();
         line.let_go(answered, usize::MAX);
         Ok(())
@@ -286,7 +290,7 @@ fn verify(
     trust: &Trust,
     peer: &Peer,
     credential: Result<&Credential, &Worthless>,
-) -> Result<Verified, Refusal> {
+) -> Result<VerifiedCredential, RequestRefusal> {
     let credential = credential.map_err(Clone::clone)?;
     Ok(trust.verify(credential, &peer.key, Second::of(weir_datapath::moment::wall_clock()))?)
 }
@@ -294,7 +298,7 @@ fn verify(
 /// A client elsewhere.
 #[derive(Debug)]
 struct Remote {
-    stream: Stream,
+    stream: SecureStream,
     until: Instant,
 }
 
@@ -321,7 +325,7 @@ impl Remote {
     }
 }
 
-impl Line for &mut Remote {
+impl PeerStream for &mut Remote {
     fn be_patient_until(&mut self, then: Instant) {
         self.until = then;
     }

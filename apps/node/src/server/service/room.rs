@@ -10,9 +10,9 @@ const BODIES_MAX: usize = 4 * weir_abi::limit::TABLE_BYTES as usize;
 
 /// Counts a client for as long as it is there.
 #[derive(Debug)]
-pub(super) struct Seat(Arc<AtomicUsize>);
+pub(super) struct ClientPermit(Arc<AtomicUsize>);
 
-impl Seat {
+impl ClientPermit {
     /// Nothing where `most` are there.
     pub(super) fn take(clients: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
         let one_more = |there: usize| (there < most).then_some(there + 1);
@@ -21,7 +21,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for ClientPermit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -29,20 +29,20 @@ impl Drop for Seat {
 
 /// Places for peers from elsewhere, limited for all together and for each key or source.
 #[derive(Debug)]
-pub(super) struct Places<K> {
+pub(super) struct PeerQuota<K> {
     taken: Mutex<BTreeMap<K, usize>>,
     most: usize,
     of_one: usize,
 }
 
-impl<K: Ord + Copy> Places<K> {
+impl<K: Ord + Copy> PeerQuota<K> {
     /// `most` places for all, and `of_one` for each key or source.
     pub(super) fn new(most: usize, of_one: usize) -> Self {
         Self { taken: Mutex::default(), most, of_one }
     }
 
     /// A place; nothing where there is none left.
-    pub(super) fn take(&self, key: K) -> Option<Place<'_, K>> {
+    pub(super) fn take(&self, key: K) -> Option<PeerPermit<'_, K>> {
         let mut taken = self.lock();
         if taken.values().sum::<usize>() >= self.most {
             return None;
@@ -52,7 +52,7 @@ impl<K: Ord + Copy> Places<K> {
             return None;
         }
         taken.insert(key, own + 1);
-        Some(Place { places: self, key })
+        Some(PeerPermit { places: self, key })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<K, usize>> {
@@ -62,12 +62,12 @@ impl<K: Ord + Copy> Places<K> {
 
 /// A place of one peer, for as long as this is there.
 #[derive(Debug)]
-pub(super) struct Place<'a, K: Ord + Copy> {
-    places: &'a Places<K>,
+pub(super) struct PeerPermit<'a, K: Ord + Copy> {
+    places: &'a PeerQuota<K>,
     key: K,
 }
 
-impl<K: Ord + Copy> Drop for Place<'_, K> {
+impl<K: Ord + Copy> Drop for PeerPermit<'_, K> {
     fn drop(&mut self) {
         let mut taken = self.places.lock();
         if let Some(own) = taken.get_mut(&self.key) {
@@ -82,11 +82,11 @@ impl<K: Ord + Copy> Drop for Place<'_, K> {
 /// Room for what clients send. Nobody takes all of it: a party of those who come from elsewhere has at most as much as is left for others then. So one alone has a half, of two each a
 /// third, and there is always room for one more.
 #[derive(Debug, Default)]
-pub(super) struct Rooms(Mutex<BTreeMap<Option<PrefixId>, usize>>);
+pub(super) struct UploadQuota(Mutex<BTreeMap<Option<PrefixId>, usize>>);
 
-impl Rooms {
+impl UploadQuota {
     /// Nothing where there is too little left. `of` is the first by whose right somebody asks; nobody for the operator, whose own all of it is.
-    pub(super) fn take(&self, of: Option<PrefixId>, bytes: usize) -> Option<Room<'_>> {
+    pub(super) fn take(&self, of: Option<PrefixId>, bytes: usize) -> Option<UploadPermit<'_>> {
         let mut taken = self.lock();
         let all = taken.values().sum::<usize>().checked_add(bytes)?;
         let left = BODIES_MAX.checked_sub(all)?;
@@ -95,7 +95,7 @@ impl Rooms {
             return None;
         }
         taken.insert(of, own);
-        Some(Room { rooms: self, of, bytes })
+        Some(UploadPermit { rooms: self, of, bytes })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Option<PrefixId>, usize>> {
@@ -105,13 +105,13 @@ impl Rooms {
 
 /// Room for a client's file, for as long as this is there.
 #[derive(Debug)]
-pub(super) struct Room<'a> {
-    rooms: &'a Rooms,
+pub(super) struct UploadPermit<'a> {
+    rooms: &'a UploadQuota,
     of: Option<PrefixId>,
     bytes: usize,
 }
 
-impl Drop for Room<'_> {
+impl Drop for UploadPermit<'_> {
     fn drop(&mut self) {
         let mut taken = self.rooms.lock();
         if let Some(own) = taken.get_mut(&self.of) {
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn there_are_places_for_others_whatever_one_takes() {
         let key = |n: u8| weir_trust::key::Identity::from_seed(&[n; 32]).public();
-        let places = Places::new(3, 2);
+        let places = PeerQuota::new(3, 2);
         let first = places.take(key(1)).unwrap();
         let _second = places.take(key(1)).unwrap();
         assert!(places.take(key(1)).is_none());
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn the_operator_has_room_for_so_many_bytes_of_files_and_it_comes_back() {
-        let rooms = Rooms::default();
+        let rooms = UploadQuota::default();
         let first = rooms.take(None, BODIES_MAX - 10).unwrap();
         let second = rooms.take(None, 10).unwrap();
         assert!(rooms.take(None, 1).is_none() && rooms.take(None, usize::MAX).is_none());
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn whatever_some_take_there_is_room_for_a_file_of_others() {
-        let (rooms, file) = (Rooms::default(), weir_admission::MODULE_BYTES_MAX);
+        let (rooms, file) = (UploadQuota::default(), weir_admission::MODULE_BYTES_MAX);
         let mut kept = Vec::new();
         let mut take_all = |of| {
             let before = kept.len();

@@ -16,14 +16,14 @@ use weir_trust::grant::CpuShare;
 use weir_units::Nanos;
 
 /// A link of a chain, and the share of a core that it gives, if it states one.
-pub(super) type Payer = (PrefixId, Option<CpuShare>);
+pub(super) type CompilePayer = (PrefixId, Option<CpuShare>);
 
 /// A share of one core, for links that state none.
 const CORE: CpuShare = CpuShare(1_000_000);
 
 /// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum JobState {
     /// It may run.
     Runs,
     /// It has begun, and is to rest.
@@ -45,7 +45,7 @@ struct Job {
 
 /// The queue. It has no clock: `now` is the time since some moment, and never decreases.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct CompileQueue {
     /// Moved by jobs, for all links of a chain.
     clocks: Clocks,
     /// Moved by processor time outside of jobs, for the last link of a chain alone.
@@ -58,7 +58,7 @@ pub(super) struct Queue {
     begun: usize,
 }
 
-impl Queue {
+impl CompileQueue {
     /// A queue of which `running` jobs run at a time, and `begun` have begun.
     pub(super) fn new(running: usize, begun: usize) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl Queue {
     }
 
     /// A job comes. Its number.
-    pub(super) fn enter(&mut self, chain: &[Payer]) -> u64 {
+    pub(super) fn enter(&mut self, chain: &[CompilePayer]) -> u64 {
         self.next += 1;
         let (chain, shares) = chain.iter().map(|(id, share)| (*id, share.unwrap_or(CORE))).unzip();
         self.jobs.push(Job { number: self.next, chain, shares, has_begun: false, gives_way: false });
@@ -93,7 +93,7 @@ impl Queue {
     }
 
     /// Charges a holder for processor time outside of jobs: by the least share that a link of their chain states, as a link that states none has no more than those above it.
-    pub(super) fn charge_outside(&mut self, chain: &[Payer], used: Nanos, now: Nanos) {
+    pub(super) fn charge_outside(&mut self, chain: &[CompilePayer], used: Nanos, now: Nanos) {
         if let Some(((id, _), ancestors)) = chain.split_last() {
             let share = chain.iter().filter_map(|(_, share)| *share).min().unwrap_or(CORE);
             self.outside.charge_last(ancestors.len(), *id, time_of(used, share), now);
@@ -111,25 +111,25 @@ impl Queue {
     }
 
     /// The state of a job now. One that may run has begun from then on.
-    pub(super) fn state(&mut self, number: u64, now: Nanos) -> State {
+    pub(super) fn state(&mut self, number: u64, now: Nanos) -> JobState {
         let runs = self.chosen(now).contains(&number);
         let Some(place) = self.jobs.iter().position(|job| job.number == number) else {
-            return State::GivesWay;
+            return JobState::GivesWay;
         };
-        let Some(job) = self.jobs.get(place) else { return State::GivesWay };
+        let Some(job) = self.jobs.get(place) else { return JobState::GivesWay };
         if job.gives_way {
-            return State::GivesWay;
+            return JobState::GivesWay;
         }
         if !runs {
-            return if job.has_begun { State::Rests } else { State::Waits };
+            return if job.has_begun { JobState::Rests } else { JobState::Waits };
         }
         if !job.has_begun && !self.make_room(now) {
-            return State::Waits;
+            return JobState::Waits;
         }
         if let Some(job) = self.jobs.get_mut(place) {
             job.has_begun = true;
         }
-        State::Runs
+        JobState::Runs
     }
 
     /// The jobs that are to run.
@@ -193,7 +193,7 @@ mod tests {
     const STEP: u64 = 20 * Nanos::MILLISECOND.0;
     const SECOND: u64 = Nanos::SECOND.0;
 
-    fn payers(word: &str, percent: u64) -> Vec<Payer> {
+    fn payers(word: &str, percent: u64) -> Vec<CompilePayer> {
         chain(word).into_iter().map(|id| (id, Some(CpuShare(percent * 10_000)))).collect()
     }
 
@@ -210,17 +210,17 @@ mod tests {
 
     /// A queue, and as many processors as it has running jobs.
     struct Simulation {
-        queue: Queue,
+        queue: CompileQueue,
         now: u64,
         jobs: Vec<Simulated>,
     }
 
     impl Simulation {
         fn new(running: usize, begun: usize) -> Self {
-            Self { queue: Queue::new(running, begun), now: 0, jobs: Vec::new() }
+            Self { queue: CompileQueue::new(running, begun), now: 0, jobs: Vec::new() }
         }
 
-        fn come(&mut self, name: &'static str, chain: &[Payer], left: u64) {
+        fn come(&mut self, name: &'static str, chain: &[CompilePayer], left: u64) {
             let number = self.queue.enter(chain);
             let came = self.now;
             self.jobs.push(Simulated { name, number, left, used: 0, came, done: None, gave_way: false });
@@ -237,18 +237,18 @@ mod tests {
                 for (number, state) in states {
                     let Some(job) = self.jobs.iter_mut().find(|job| job.number == number) else { continue };
                     match state {
-                        State::Runs => {
+                        JobState::Runs => {
                             running += 1;
                             let used = job.left.min(STEP);
                             job.left -= used;
                             job.used += used;
                             self.queue.charge(number, Nanos(used), Nanos(self.now));
                         }
-                        State::GivesWay => {
+                        JobState::GivesWay => {
                             job.gave_way = true;
                             self.queue.leave(number);
                         }
-                        State::Rests | State::Waits => {}
+                        JobState::Rests | JobState::Waits => {}
                     }
                 }
                 self.now += STEP;
@@ -344,33 +344,33 @@ mod tests {
 
     #[test]
     fn processor_time_is_paid_from_every_share_in_the_chain_before_the_next_job_begins() {
-        let mut queue = Queue::new(1, 3);
-        let links: Vec<Payer> = chain("ab")
+        let mut queue = CompileQueue::new(1, 3);
+        let links: Vec<CompilePayer> = chain("ab")
             .into_iter()
             .zip([50, 5])
             .map(|(id, percent)| (id, Some(CpuShare(percent * 10_000))))
             .collect();
         let number = queue.enter(&links);
-        assert_eq!(queue.state(number, Nanos(0)), State::Runs);
+        assert_eq!(queue.state(number, Nanos(0)), JobState::Runs);
         queue.charge(number, Nanos::SECOND, Nanos(0));
         // It has begun, so it goes on; the next one of the same holder waits until it is paid.
-        assert_eq!(queue.state(number, Nanos(0)), State::Runs);
+        assert_eq!(queue.state(number, Nanos(0)), JobState::Runs);
         queue.leave(number);
         let again = queue.enter(&links);
         assert_eq!(queue.unpaid(again, Nanos(0)), Nanos(20 * SECOND));
-        assert_eq!(queue.state(again, Nanos(19 * SECOND)), State::Waits);
-        assert_eq!(queue.state(again, Nanos(20 * SECOND)), State::Runs);
+        assert_eq!(queue.state(again, Nanos(19 * SECOND)), JobState::Waits);
+        assert_eq!(queue.state(again, Nanos(20 * SECOND)), JobState::Runs);
         queue.leave(again);
         // A sibling waits for their parent's share, and the parent for none of it.
         let (sibling, parent) = (queue.enter(&payers("ac", 50)), queue.enter(&payers("a", 50)));
         assert_eq!(queue.unpaid(sibling, Nanos(0)), Nanos(2 * SECOND));
         assert_eq!(queue.unpaid(parent, Nanos(0)), Nanos(0));
-        assert_eq!(queue.state(parent, Nanos(0)), State::Runs);
+        assert_eq!(queue.state(parent, Nanos(0)), JobState::Runs);
     }
 
     #[test]
     fn holders_that_ask_for_much_take_turns_with_those_that_ask_for_little() {
-        let mut queue = Queue::new(1, 2);
+        let mut queue = CompileQueue::new(1, 2);
         let mut order = Vec::new();
         let names: BTreeMap<u64, &str> = ["a", "a", "a", "b", "c"]
             .into_iter()
@@ -378,7 +378,8 @@ mod tests {
             .collect();
         let mut now = 0;
         while !queue.is_empty() {
-            let next = *names.keys().find(|number| queue.state(**number, Nanos(now)) == State::Runs).unwrap();
+            let next =
+                *names.keys().find(|number| queue.state(**number, Nanos(now)) == JobState::Runs).unwrap();
             queue.charge(next, Nanos(SECOND), Nanos(now));
             queue.leave(next);
             order.push(names[&next]);
@@ -388,7 +389,7 @@ mod tests {
     }
 
     /// Requests outside of turns, which take the processor time that the pace of requests leaves: a twentieth of a core. Returns the time at which they end.
-    fn flood(queue: &mut Queue, chains: impl Iterator<Item = Vec<Payer>>, begin: u64) -> u64 {
+    fn flood(queue: &mut CompileQueue, chains: impl Iterator<Item = Vec<CompilePayer>>, begin: u64) -> u64 {
         chains.fold(begin, |now, chain| {
             queue.charge_outside(&chain, Nanos(Nanos::MILLISECOND.0), Nanos(now));
             now + STEP
@@ -425,14 +426,14 @@ mod tests {
 
     #[test]
     fn a_holder_whose_credential_states_no_share_pays_by_that_of_those_above_it() {
-        let mut queue = Queue::new(2, 6);
+        let mut queue = CompileQueue::new(2, 6);
         let mut links = payers("abc", 1);
         links.iter_mut().skip(1).for_each(|(_, share)| *share = None);
         queue.charge_outside(&links, Nanos::SECOND, Nanos(0));
         let number = queue.enter(&links);
         assert_eq!(queue.unpaid(number, Nanos(0)), Nanos(100 * SECOND));
         // Nothing above states one.
-        let free: Vec<Payer> = chain("de").into_iter().map(|id| (id, None)).collect();
+        let free: Vec<CompilePayer> = chain("de").into_iter().map(|id| (id, None)).collect();
         queue.charge_outside(&free, Nanos::SECOND, Nanos(0));
         let number = queue.enter(&free);
         assert_eq!(queue.unpaid(number, Nanos(0)), Nanos::SECOND);
@@ -440,9 +441,9 @@ mod tests {
 
     #[test]
     fn requests_of_many_fresh_delegates_keep_no_sibling_from_a_turn_and_erase_no_debt() {
-        let mut queue = Queue::new(2, 6);
+        let mut queue = CompileQueue::new(2, 6);
         let number = queue.enter(&payers("ab", 1));
-        assert_eq!(queue.state(number, Nanos(0)), State::Runs);
+        assert_eq!(queue.state(number, Nanos(0)), JobState::Runs);
         queue.charge(number, Nanos(20 * SECOND), Nanos(0));
         queue.leave(number);
         let number = queue.enter(&payers("c", 1));

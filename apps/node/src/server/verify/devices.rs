@@ -1,10 +1,10 @@
 //! The interfaces and links of a node, opened for a moment as a start opens them. No packet is taken from the system, and none is sent.
 
 use super::{Remark, Remarks, Subject};
-use crate::control::config::{Config, Kind as InterfaceKind};
-use crate::link::Trial;
+use crate::control::config::{NodeConfiguration, ReceiveMethod as InterfaceKind};
+use crate::link::LinkCheck;
 use std::collections::BTreeMap;
-use weir_netio::{Kind, LiveError, Sink, link_type_of, try_interface};
+use weir_netio::{LiveError, LiveSink, SocketKind, link_type_of, try_interface};
 use weir_wire::LinkType;
 
 /// The interfaces and links of a configuration, with their link types.
@@ -12,16 +12,16 @@ use weir_wire::LinkType;
 pub(super) struct Devices {
     pub(super) interfaces: BTreeMap<String, LinkType>,
     pub(super) links: BTreeMap<String, LinkType>,
-    pub(super) trial: Trial,
+    pub(super) trial: LinkCheck,
 }
 
 impl Devices {
     /// Finds them. One that is not there counts as Ethernet, as in a start.
-    pub(super) fn of(config: &Config) -> Self {
+    pub(super) fn of(config: &NodeConfiguration) -> Self {
         let typed = |name: &String| (name.clone(), link_type_of(name).unwrap_or(LinkType::Ethernet));
         let interfaces = config.interfaces.iter().map(|it| typed(&it.name)).collect();
         let links: BTreeMap<_, _> = config.links.iter().map(|link| typed(&link.interface)).collect();
-        let mut trial = Trial::default();
+        let mut trial = LinkCheck::default();
         for link in &config.links {
             // An error in it is a remark on the link.
             let kind = links.get(&link.interface).copied().unwrap_or(LinkType::Ethernet);
@@ -66,10 +66,10 @@ impl Remarks {
     pub(super) fn links(&mut self, subject: &Subject<'_>) {
         for link in &subject.config.links {
             let line = subject.places.links.get(&link.interface).copied();
-            if let Err(error) = Sink::open(&link.interface, Kind::Packet) {
+            if let Err(error) = LiveSink::open(&link.interface, SocketKind::Packet) {
                 self.of_live(subject.standing, line, &error);
             }
-            if let Err(error) = Trial::default().add(link, LinkType::Ethernet) {
+            if let Err(error) = LinkCheck::default().add(link, LinkType::Ethernet) {
                 self.problem(line, error.to_string());
             }
         }

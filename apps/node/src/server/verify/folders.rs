@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use weir_ledger_files::LedgerError;
 use weir_os::may_write;
-use weir_os::private::{Folder, check_makeable};
+use weir_os::private::{PrivateFolder, check_makeable};
 use weir_units::Shown as _;
 
 impl Remarks {
@@ -38,15 +38,15 @@ impl Remarks {
         line: Option<usize>,
         at: &str,
         path: &Path,
-    ) -> Option<Folder> {
-        let looked = Folder::look(path);
+    ) -> Option<PrivateFolder> {
+        let looked = PrivateFolder::look(path);
         looked
             .map_err(|error| self.of_kind(subject.standing, line, error.kind(), format!("{at}: {error}")))
             .ok()?
     }
 
     /// Looks at a file that the node writes in such a folder.
-    fn file(&mut self, subject: &Subject<'_>, line: Option<usize>, folder: &Folder, name: &str) {
+    fn file(&mut self, subject: &Subject<'_>, line: Option<usize>, folder: &PrivateFolder, name: &str) {
         match folder.open_file(name) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 let what = format!("{}: {error}", folder.path().join(name).shown());
@@ -57,7 +57,7 @@ impl Remarks {
     }
 
     /// Looks at the ledger's folder, the views' secret and the kept revocations. The ledger itself is read at the end of a check, as it can be long.
-    fn state(&mut self, subject: &Subject<'_>, folder: &Folder) {
+    fn state(&mut self, subject: &Subject<'_>, folder: &PrivateFolder) {
         let (path, line) = (folder.path(), subject.places.node);
         let ledger = path.join(LEDGER);
         match weir_ledger_files::is_held(&ledger) {

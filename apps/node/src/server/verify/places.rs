@@ -1,6 +1,6 @@
 //! The places of a configuration's parts in its text.
 
-use crate::control::config::ConfigError;
+use crate::control::config::NodeConfigError;
 use crate::control::spec::SpecError;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use weir_admission::Name;
 
 /// The lines of a configuration's parts, from 1.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct ConfigLines {
     pub(super) cpu: Option<usize>,
     pub(super) node: Option<usize>,
     pub(super) interfaces: BTreeMap<String, usize>,
@@ -18,7 +18,7 @@ pub(crate) struct Places {
     tables: BTreeMap<String, usize>,
 }
 
-impl Places {
+impl ConfigLines {
     /// Finds the lines in a text. If it is no valid configuration, parts have no lines.
     pub(crate) fn of(text: &str) -> Self {
         #[derive(Deserialize)]
@@ -70,9 +70,9 @@ impl Places {
     }
 
     /// The line of the part that the error is about, where the error does not have it.
-    pub(crate) fn of_error(&self, error: &ConfigError) -> Option<usize> {
+    pub(crate) fn of_error(&self, error: &NodeConfigError) -> Option<usize> {
         match error {
-            ConfigError::Session(
+            NodeConfigError::Session(
                 SpecError::Twice { session, .. }
                 | SpecError::TooMany { session, .. }
                 | SpecError::Half { session, .. }
@@ -80,7 +80,7 @@ impl Places {
                 | SpecError::Missing { session, .. }
                 | SpecError::Outgoing { session, .. },
             ) => self.session(session),
-            ConfigError::Twice { what, name } => {
+            NodeConfigError::Twice { what, name } => {
                 let parts = match *what {
                     "interface" => &self.interfaces,
                     "link" => &self.links,
@@ -90,9 +90,9 @@ impl Places {
                 };
                 parts.get(name).copied()
             }
-            ConfigError::Published { second, .. } => self.session(second),
-            ConfigError::Range { section: "cpu", .. } => self.cpu,
-            ConfigError::Range { section: "node", .. } => self.node,
+            NodeConfigError::Published { second, .. } => self.session(second),
+            NodeConfigError::Range { section: "cpu", .. } => self.cpu,
+            NodeConfigError::Range { section: "node", .. } => self.node,
             _ => None,
         }
     }
@@ -101,7 +101,7 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::config::Config;
+    use crate::control::config::NodeConfiguration;
 
     #[test]
     fn what_a_session_has_wrong_is_on_its_line() {
@@ -111,8 +111,8 @@ mod tests {
             ("# \n[cpu]\nreservable = 0", 2),
             ("[node]\ninterval = \"1ms\"", 1),
         ] {
-            let error = Config::parse(text).unwrap_err();
-            assert_eq!(Places::of(text).of_error(&error), Some(line), "{text}: {error}");
+            let error = NodeConfiguration::parse(text).unwrap_err();
+            assert_eq!(ConfigLines::of(text).of_error(&error), Some(line), "{text}: {error}");
         }
     }
 }

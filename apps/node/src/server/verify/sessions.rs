@@ -2,30 +2,30 @@
 
 use super::devices::Devices;
 use super::{Remarks, Subject};
-use crate::control::config::Kind;
+use crate::control::config::ReceiveMethod;
 use crate::control::spec::{ChannelSpec, ModuleSpec, ProcessorSpec, SessionSpec};
 use crate::error::{NodeError, of_session};
 use crate::guest::Longest;
 use crate::intake::{longest_for, reassembly};
-use crate::link::{OutputError, OutputSpec, Trial};
+use crate::link::{LinkCheck, OutputError, OutputSpec};
 use crate::overflow;
 use crate::plan::PlanError;
 use crate::server::turns;
-use crate::sessions::filters::{Compiled, Filters};
-use crate::sessions::limits::Limits as SessionLimits;
+use crate::sessions::filters::{CompiledFilters, RequestFilters};
+use crate::sessions::limits::SessionLimits;
 use crate::sessions::metered::metered;
-use crate::sessions::premises::Premises;
+use crate::sessions::premises::NodeInventory;
 use crate::sessions::processors::share;
-use crate::sessions::tables::{Claims, Publisher, Shelf};
-use crate::sessions::view::{Secret, Share, tables};
-use crate::sessions::workshop::{Assessed, Prepared, Rules, Workshop};
+use crate::sessions::tables::{Publisher, TableClaims, TableRegistry};
+use crate::sessions::view::{Secret, SelectionKey, tables};
+use crate::sessions::workshop::{AdmissionRules, Assessed, ModuleLoader, Prepared};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use weir_datapath::egress::{TapError, open_device};
-use weir_demux::{Joiner, Limits};
-use weir_netio::Live;
-use weir_sched::cpu::{Core, Refusal, Terms, VpId};
+use weir_demux::{JoinLimits, Joiner};
+use weir_netio::LiveSource;
+use weir_sched::cpu::{Core, CpuTerms, ReservationRefusal, VpId};
 use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
 use {
@@ -35,7 +35,7 @@ use {
 
 /// The means of a check that compiles and starts modules.
 pub(super) struct Closely<'a> {
-    pub(super) workshop: Workshop,
+    pub(super) workshop: ModuleLoader,
     /// Hears of each module before it is tried.
     pub(super) tell: &'a mut dyn FnMut(&str),
 }
@@ -55,20 +55,20 @@ struct Tried<'a> {
     closely: Option<Closely<'a>>,
     /// Modules that have started, and TAP devices: held until the end, as on a node.
     started: Vec<Prepared>,
-    devices: Vec<Live>,
+    devices: Vec<LiveSource>,
     /// Warnings about sessions.
     warnings: Vec<String>,
     /// The processor time that each session's modules took.
     used: BTreeMap<Name, Nanos>,
-    premises: Premises,
-    filters: Filters,
-    shelf: Arc<Shelf>,
+    premises: NodeInventory,
+    filters: RequestFilters,
+    shelf: Arc<TableRegistry>,
     memory: Arc<NodeMemory>,
     cores: Vec<(u16, Core)>,
-    links: Trial,
+    links: LinkCheck,
     /// The filters of each interface's channels.
-    programs: BTreeMap<String, Vec<Option<Arc<weir_demux::Program>>>>,
-    held: Vec<(Arc<MemoryReservation>, Claims, Vec<Holding>)>,
+    programs: BTreeMap<String, Vec<Option<Arc<weir_demux::FilterProgram>>>>,
+    held: Vec<(Arc<MemoryReservation>, TableClaims, Vec<Holding>)>,
 }
 
 impl Remarks {
@@ -89,14 +89,14 @@ impl Remarks {
             devices: Vec::new(),
             warnings: Vec::new(),
             used: BTreeMap::new(),
-            premises: Premises {
+            premises: NodeInventory {
                 interfaces,
                 links: kinds,
                 outgoing: config.outgoing(),
                 profiles: subject.profiles.keys().cloned().collect(),
                 secret: Arc::new(Secret::stand_in()),
             },
-            filters: Filters::default(),
+            filters: RequestFilters::default(),
             shelf,
             memory: NodeMemory::new(config.node.memory),
             cores: numbers.map(|core| (core, Core::new(config.cpu.of_cores()))).collect(),
@@ -119,7 +119,9 @@ impl Tried<'_> {
     /// Tries a session in the order in which a node creates it.
     fn create(&mut self, spec: &SessionSpec) -> Result<(), NodeError> {
         if let Some(share) = spec.share.first() {
-            return Err(Box::new(crate::control::authority::Refusal::not_from(&spec.name, share)).into());
+            return Err(
+                Box::new(crate::control::authority::RequestRefusal::not_from(&spec.name, share)).into()
+            );
         }
         self.premises.check(spec)?;
         let wanted = self.premises.filters_of(&spec.channels, &spec.outputs);
@@ -149,9 +151,9 @@ impl Tried<'_> {
         spec: &SessionSpec,
         channel: &ChannelSpec,
         memory: &Arc<MemoryReservation>,
-        compiled: &Compiled,
+        compiled: &CompiledFilters,
     ) -> Result<Holding, NodeError> {
-        let share = Share::of(channel);
+        let share = SelectionKey::of(channel);
         let failed = |error| NodeError::Channel { channel: channel.name.clone(), error };
         let link_type =
             self.premises.interfaces.get(&channel.interface).copied().unwrap_or(LinkType::Ethernet);
@@ -159,7 +161,7 @@ impl Tried<'_> {
         let program = compiled.all(share.filters.iter().map(String::as_str), link_type).map_err(failed)?;
         let all = self.programs.entry(channel.interface.clone()).or_default();
         all.push(Some(program));
-        let joined = Joiner::new(Limits::default()).change(all.clone()).map(|_| ());
+        let joined = Joiner::new(JoinLimits::default()).change(all.clone()).map(|_| ());
         if let Err(error) = joined {
             all.pop();
             return Err(failed(PlanError::from(error)));
@@ -169,7 +171,7 @@ impl Tried<'_> {
 
     /// The place of a core that has room, as [`Node::place`](crate::sessions::node::Node) finds it.
     fn place(&mut self, cpu: &ProcessorSpec) -> Result<(usize, VpId), NodeError> {
-        let terms = Terms { share: share(cpu), overrun: Nanos(0) };
+        let terms = CpuTerms { share: share(cpu), overrun: Nanos(0) };
         let mut refused = None;
         for (place, (number, core)) in self.cores.iter_mut().enumerate() {
             if cpu.core.is_some_and(|wanted| wanted != *number) {
@@ -194,7 +196,7 @@ impl Tried<'_> {
         &mut self,
         spec: &SessionSpec,
         memory: &Arc<MemoryReservation>,
-        compiled: &Compiled,
+        compiled: &CompiledFilters,
         vps: &BTreeMap<Name, ((usize, VpId), ProcessorSpec)>,
         held: &mut Vec<Holding>,
     ) -> Result<(), NodeError> {
@@ -220,7 +222,7 @@ impl Tried<'_> {
                 memory,
                 None,
             )?);
-            let shown = Share::of(channel);
+            let shown = SelectionKey::of(channel);
             let screens = if channel.is_handled() { shown.lenses().count() } else { 0 };
             let wanted = if screens == 0 { Bytes(0) } else { shown.memory(compiled) };
             held.push(tables(&spec.name, &channel.name, memory, wanted)?);
@@ -242,7 +244,7 @@ impl Tried<'_> {
         let Subject { default, profiles, shipped, config, .. } = *self.subject;
         let file = file(self.subject, &module.module)?;
         let Some(Closely { workshop, tell }) = &mut self.closely else {
-            let rules = Rules { default, profiles, shipped, blocking: config.cpu.blocking };
+            let rules = AdmissionRules { default, profiles, shipped, blocking: config.cpu.blocking };
             let Assessed { admitted, longest, name, .. } = rules.assess(spec, module, file)?;
             let (_, publisher, _) = self.shelf.bind(spec, &name, admitted.manifest(), memory)?;
             return Ok(Tested { name, admitted: Arc::new(admitted), longest, publisher: Some(publisher) });
@@ -279,7 +281,7 @@ impl Tried<'_> {
     /// Returns true where the channel's packets come from a packet socket: every kind but XDP.
     fn is_filled_in_turn(&self, channel: &ChannelSpec) -> bool {
         let interfaces = &self.subject.config.interfaces;
-        interfaces.iter().any(|it| it.name == channel.interface && it.kind != Kind::Xdp)
+        interfaces.iter().any(|it| it.name == channel.interface && it.kind != ReceiveMethod::Xdp)
     }
 
     fn make_room(
@@ -294,7 +296,8 @@ impl Tried<'_> {
         if overrun <= present {
             return Ok(());
         }
-        let changed: Result<(), Refusal> = core.change(id, Terms { share: share(cpu), overrun }, Nanos(0));
+        let changed: Result<(), ReservationRefusal> =
+            core.change(id, CpuTerms { share: share(cpu), overrun }, Nanos(0));
         let (name, core) = (cpu.name.clone(), *number);
         changed.map_err(|refusal| NodeError::Cpu { name, core, refusal })
     }

@@ -1,27 +1,27 @@
 //! The limits of a check: a running node may have what it tries, and it may run as another user than the node.
 
 use super::Remarks;
-use crate::control::config::Config;
+use crate::control::config::NodeConfiguration;
 use crate::server::daemon::LEDGER;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use weir_admission::Name;
 use weir_netio::LiveError;
-use weir_os::private::{Folder, PrivateError, effective_user};
+use weir_os::private::{PrivateError, PrivateFolder, effective_user};
 
 /// The standing of a check towards the node. That of a start has neither.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Standing {
+pub(crate) struct CheckContext {
     /// The node that runs with the same state folder.
     beside: Option<Name>,
     /// The user of this process, where the node's is another one.
     other: Option<u32>,
 }
 
-impl Standing {
+impl CheckContext {
     /// The standing of a check that is no start.
-    pub(crate) fn of_check(config: &Config) -> Self {
+    pub(crate) fn of_check(config: &NodeConfiguration) -> Self {
         let user = effective_user();
         let other = Some(user).filter(|user| is_another(config, *user));
         let is_held = match weir_ledger_files::is_held(&config.node.state.join(LEDGER)) {
@@ -66,7 +66,7 @@ impl Standing {
 }
 
 /// Returns true if the node's user is another one than this, as far as what it has left says: its socket, or the folder of its state.
-fn is_another(config: &Config, user: u32) -> bool {
+fn is_another(config: &NodeConfiguration, user: u32) -> bool {
     let socket = config.node.socket.symlink_metadata();
     if socket.is_ok_and(|known| known.file_type().is_socket() && known.uid() != user) {
         return true;
@@ -74,7 +74,7 @@ fn is_another(config: &Config, user: u32) -> bool {
     if user == 0 {
         return is_of_a_service(&config.node.state);
     }
-    match Folder::look(&config.node.state) {
+    match PrivateFolder::look(&config.node.state) {
         Err(PrivateError::Owner { .. }) => true,
         Err(PrivateError::Io(error)) => error.kind() == ErrorKind::PermissionDenied,
         _ => false,
@@ -89,7 +89,7 @@ fn is_of_a_service(state: &Path) -> bool {
 
 impl Remarks {
     /// A problem, or a warning where a running node may have what is in use.
-    pub(super) fn busy(&mut self, standing: &Standing, line: Option<usize>, what: String) {
+    pub(super) fn busy(&mut self, standing: &CheckContext, line: Option<usize>, what: String) {
         match standing.busy(&what) {
             Some(remark) => self.warning(line, remark),
             None => self.problem(line, what),
@@ -97,7 +97,7 @@ impl Remarks {
     }
 
     /// A problem, or a warning where the node may have rights that this process lacks.
-    pub(super) fn barred(&mut self, standing: &Standing, line: Option<usize>, what: String) {
+    pub(super) fn barred(&mut self, standing: &CheckContext, line: Option<usize>, what: String) {
         match standing.barred(&what) {
             Some(remark) => self.warning(line, remark),
             None => self.problem(line, what),
@@ -107,7 +107,7 @@ impl Remarks {
     /// A problem or a warning, by the kind of the system's error.
     pub(super) fn of_kind(
         &mut self,
-        standing: &Standing,
+        standing: &CheckContext,
         line: Option<usize>,
         kind: ErrorKind,
         what: String,
@@ -120,7 +120,7 @@ impl Remarks {
     }
 
     /// A problem or a warning about an interface.
-    pub(super) fn of_live(&mut self, standing: &Standing, line: Option<usize>, error: &LiveError) {
+    pub(super) fn of_live(&mut self, standing: &CheckContext, line: Option<usize>, error: &LiveError) {
         match standing.of_live(error) {
             Some(remark) => self.warning(line, remark),
             None => self.problem(line, error.to_string()),

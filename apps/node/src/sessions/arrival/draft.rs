@@ -1,31 +1,31 @@
 //! Sessions that are prepared beside the present ones, before any party sees them.
 
-use super::processors::ProcessorWanted;
+use super::processors::VirtualCpuRequest;
 use super::{Arrival, Rearrangement, Refused};
 use crate::control::spec::SessionSpec;
 use crate::error::NodeError;
-use crate::link::{Entering, LinkConfig, Outputs, Step};
-use crate::sessions::bell::Bell;
-use crate::sessions::installing::Ready;
-use crate::sessions::limits::Limits;
-use crate::sessions::node::{Node, Session, Vp};
+use crate::link::{ChannelChange, Entering, LinkConfig, SessionOutputs};
+use crate::sessions::bell::SessionNotifier;
+use crate::sessions::installing::PreparedModule;
+use crate::sessions::limits::SessionLimits;
+use crate::sessions::node::{Node, SessionState, Vp};
 use crate::sessions::processors::share;
-use crate::sessions::tables::{Arranged, Claims, TableError};
+use crate::sessions::tables::{Arranged, TableClaims, TableError};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use weir_datapath::receive::{Planned, Receiver};
 use weir_ledger::{Digest, Reserved};
-use weir_sched::cpu::{Share, Terms, VpId, Weight};
+use weir_sched::cpu::{CpuTerms, Placement, VpId, Weight};
 use weir_units::Nanos;
 use {weir_admission::Name, weir_session::MemoryReservation};
 
 /// A session that is ready to be on the node.
 pub(super) struct Incoming {
-    pub(super) session: Session,
+    pub(super) session: SessionState,
     /// The reservations of the session that it replaces, if there is one.
     pub(super) replaces: Option<Reserved>,
     /// Its modules, which run from the switch on.
-    pub(super) ready: Vec<(Name, Ready)>,
+    pub(super) ready: Vec<(Name, PreparedModule)>,
     /// The hashes of the modules' files.
     pub(super) codes: Vec<(Name, Digest)>,
     /// Virtual processors that were created for it, without a reservation yet.
@@ -35,7 +35,7 @@ pub(super) struct Incoming {
 }
 
 /// Terms for a virtual processor: the core's place among the node's, the processor there, and its terms.
-pub(super) type Given = (usize, VpId, Terms);
+pub(super) type Given = (usize, VpId, CpuTerms);
 
 /// All changes of a switch, besides the sessions.
 pub(super) struct Draft {
@@ -43,7 +43,7 @@ pub(super) struct Draft {
     pub(super) gone: Vec<Name>,
     pub(super) links: Vec<LinkConfig>,
     /// Changes of output channels.
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<ChannelChange>,
     /// New terms of virtual processors.
     pub(super) terms: Vec<Given>,
     pub(super) tables: Arranged,
@@ -114,7 +114,7 @@ impl Node {
         // Their modules still stop there, and may exceed a budget until then.
         all.extend(leaving.into_iter().map(|vp| {
             let overrun = self.overrun(&vp);
-            (vp.core, vp.id, Terms { share: Share::BestEffort(Weight::USUAL), overrun })
+            (vp.core, vp.id, CpuTerms { share: Placement::BestEffort(Weight::USUAL), overrun })
         }));
         Ok(Draft { gone, links: links.to_vec(), steps, terms: all, tables: arranged, plans })
     }
@@ -124,14 +124,14 @@ impl Node {
         &mut self,
         spec: &SessionSpec,
         memory: Arc<MemoryReservation>,
-        limits: Arc<Limits>,
+        limits: Arc<SessionLimits>,
         replaced: &[Name],
         used: Nanos,
     ) -> Result<Incoming, NodeError> {
         let name = &spec.name;
         let replaces = self.reserved(name).map(|(_, reserved)| reserved);
         let old = self.sessions.get(name).map(|old| (old.id, Arc::clone(&old.bell), old.is_closing));
-        let (id, bell): (_, Arc<Bell>) = match old {
+        let (id, bell): (_, Arc<SessionNotifier>) = match old {
             None => {
                 self.next_session += 1;
                 (self.next_session, Arc::default())
@@ -142,8 +142,8 @@ impl Node {
         };
         let rings = Arc::clone(&bell);
         memory.on_low(move || rings.ring());
-        let claims = Claims::none(&self.workshop.shelf, name, &memory);
-        let session = Session::empty(id, spec.clone(), limits, memory, bell, claims);
+        let claims = TableClaims::none(&self.workshop.shelf, name, &memory);
+        let session = SessionState::empty(id, spec.clone(), limits, memory, bell, claims);
         let (ready, codes, made) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Incoming { session, replaces, ready, codes, made, used })
     }
@@ -153,8 +153,8 @@ impl Node {
         &mut self,
         it: &mut Incoming,
         spec: &SessionSpec,
-        compiled: &crate::sessions::filters::Compiled,
-    ) -> Result<Vec<Step>, NodeError> {
+        compiled: &crate::sessions::filters::CompiledFilters,
+    ) -> Result<Vec<ChannelChange>, NodeError> {
         let (name, memory) = (&spec.name, Arc::clone(&it.session.memory));
         for channel in &spec.channels {
             let made = self.channel(name, &memory, channel, compiled)?;
@@ -189,15 +189,15 @@ impl Node {
                     let channel = it.session.channels.get(&module.spec.channel);
                     overrun = overrun.max(channel.map_or(Nanos(0), |there| self.overrun_of(module, there)));
                 }
-                wanted.push(ProcessorWanted { arrival, spec: cpu, kept: kept.cloned(), overrun });
+                wanted.push(VirtualCpuRequest { arrival, spec: cpu, kept: kept.cloned(), overrun });
             }
         }
         let is_kept = |vp: &Vp| {
-            let goes_on = |it: &ProcessorWanted| it.kept.as_ref().is_some_and(|kept| is_same(kept, vp));
+            let goes_on = |it: &VirtualCpuRequest| it.kept.as_ref().is_some_and(|kept| is_same(kept, vp));
             wanted.iter().any(goes_on)
         };
         let names = incoming.iter().map(|it| &it.session.spec.name).chain(gone);
-        let there = names.filter_map(|name| self.sessions.get(name)).flat_map(Session::all_vps);
+        let there = names.filter_map(|name| self.sessions.get(name)).flat_map(SessionState::all_vps);
         let mut leaving: Vec<Vp> = there.filter(|vp| !is_kept(vp)).cloned().collect();
         // First without giving up: then modules stop in the time that was reserved for them.
         let kept = self.place_all(&wanted, &leaving, false);
@@ -244,12 +244,14 @@ impl Node {
         overrun.and_then(Result::ok).flatten().unwrap_or(Nanos(0))
     }
 
-    fn make_processor(&self, core: usize, wanted: &ProcessorWanted) -> Result<Vp, NodeError> {
+    fn make_processor(&self, core: usize, wanted: &VirtualCpuRequest) -> Result<Vp, NodeError> {
         let Some(thread) = self.cores.get(core) else { return Err(self.no_core(&wanted.spec)) };
         let weight = Weight::new(wanted.spec.weight).unwrap_or(Weight::USUAL);
         let terms = match share(&wanted.spec) {
-            Share::Reserved(_) => Terms { share: Share::BestEffort(weight), overrun: wanted.overrun },
-            Share::BestEffort(_) => wanted.terms(),
+            Placement::Reserved(_) => {
+                CpuTerms { share: Placement::BestEffort(weight), overrun: wanted.overrun }
+            }
+            Placement::BestEffort(_) => wanted.terms(),
         };
         let made = thread.ask(move |runner| runner.create(terms))?;
         let (name, number) = (wanted.spec.name.clone(), thread.number());
@@ -265,7 +267,7 @@ impl Node {
         links: &[LinkConfig],
         replaced: &[Name],
         gone: &[Name],
-    ) -> Result<(Vec<Step>, Vec<Step>), Refused> {
+    ) -> Result<(Vec<ChannelChange>, Vec<ChannelChange>), Refused> {
         let mut entering = Vec::new();
         for it in incoming {
             let session = &it.session.spec.name;
@@ -305,9 +307,9 @@ impl Node {
         gone: &[Name],
     ) -> Result<Vec<(Arc<Receiver>, Planned)>, Refused> {
         let is_left_out = |name: &Name| replaced.contains(name) || gone.contains(name);
-        let (out, stay): (Vec<&Session>, Vec<&Session>) =
+        let (out, stay): (Vec<&SessionState>, Vec<&SessionState>) =
             self.sessions.values().partition(|there| is_left_out(&there.spec.name));
-        let come: Vec<&Session> = incoming.iter().map(|it| &it.session).collect();
+        let come: Vec<&SessionState> = incoming.iter().map(|it| &it.session).collect();
         let channels = out.iter().chain(&come).flat_map(|there| there.channels.values());
         let interfaces: BTreeSet<&String> = channels.map(|channel| &channel.spec.interface).collect();
         let mut plans = Vec::new();
@@ -331,7 +333,7 @@ impl Node {
 
     /// Closes all that was made for a draft that is not switched to.
     pub(super) fn discard(&self, incoming: Vec<Incoming>) {
-        let none = Outputs::new();
+        let none = SessionOutputs::new();
         for it in incoming {
             it.ready.into_iter().for_each(|(_, ready)| ready.discard());
             let old = self.sessions.get(&it.session.spec.name).filter(|_| it.replaces.is_some());
@@ -346,7 +348,7 @@ pub(super) fn is_same(one: &Vp, other: &Vp) -> bool {
 }
 
 /// Checks that no two modules of a session publish one table.
-fn publishes_once(session: &Session) -> Result<(), TableError> {
+fn publishes_once(session: &SessionState) -> Result<(), TableError> {
     let mut published = BTreeSet::new();
     for module in session.modules.values() {
         for table in module.tables.published() {

@@ -4,11 +4,11 @@ use crate::control::spec::ProcessorSpec;
 use crate::error::NodeError;
 use crate::sessions::node::{Node, Vp};
 use crate::sessions::processors::share;
-use weir_sched::cpu::{Terms, VpId};
+use weir_sched::cpu::{CpuTerms, VpId};
 use weir_units::Nanos;
 
 /// A virtual processor that a session is to have.
-pub(super) struct ProcessorWanted {
+pub(super) struct VirtualCpuRequest {
     /// The session's place among the incoming ones.
     pub(super) arrival: usize,
     pub(super) spec: ProcessorSpec,
@@ -18,9 +18,9 @@ pub(super) struct ProcessorWanted {
     pub(super) overrun: Nanos,
 }
 
-impl ProcessorWanted {
-    pub(super) fn terms(&self) -> Terms {
-        Terms { share: share(&self.spec), overrun: self.overrun }
+impl VirtualCpuRequest {
+    pub(super) fn terms(&self) -> CpuTerms {
+        CpuTerms { share: share(&self.spec), overrun: self.overrun }
     }
 }
 
@@ -35,7 +35,7 @@ impl Node {
     /// The first wanted processor for which there is no room, and why.
     pub(super) fn place_all(
         &self,
-        wanted: &[ProcessorWanted],
+        wanted: &[VirtualCpuRequest],
         gone: &[Vp],
         gives_up: bool,
     ) -> Result<Vec<Place>, (usize, NodeError)> {
@@ -59,12 +59,12 @@ impl Node {
     /// Finds the places where the processors in `moved` leave their cores. The inner error is one more that has to leave.
     fn place_with(
         &self,
-        wanted: &[ProcessorWanted],
+        wanted: &[VirtualCpuRequest],
         free: &[Vp],
         moved: &[usize],
     ) -> Result<Result<Vec<Place>, usize>, (usize, NodeError)> {
         let mut placed: Vec<Option<Place>> = vec![None; wanted.len()];
-        let mut given: Vec<Vec<(Option<VpId>, Terms)>> = vec![Vec::new(); self.cores.len()];
+        let mut given: Vec<Vec<(Option<VpId>, CpuTerms)>> = vec![Vec::new(); self.cores.len()];
         for (core, terms) in given.iter_mut().enumerate() {
             let mut here = Vec::new();
             for (place, it) in wanted.iter().enumerate().filter(|(place, _)| !moved.contains(place)) {
@@ -100,9 +100,9 @@ impl Node {
     fn choose(
         &self,
         place: usize,
-        wanted: &ProcessorWanted,
+        wanted: &VirtualCpuRequest,
         free: &[Vp],
-        given: &mut [Vec<(Option<VpId>, Terms)>],
+        given: &mut [Vec<(Option<VpId>, CpuTerms)>],
     ) -> Result<usize, (usize, NodeError)> {
         let mut refused = None;
         for (core, given) in given.iter_mut().enumerate() {
@@ -125,16 +125,21 @@ impl Node {
         &self,
         core: usize,
         free: &[Vp],
-        terms: &[(Option<VpId>, Terms)],
+        terms: &[(Option<VpId>, CpuTerms)],
         place: usize,
-    ) -> Result<Result<(), (usize, weir_sched::cpu::Refusal)>, (usize, NodeError)> {
+    ) -> Result<Result<(), (usize, weir_sched::cpu::ReservationRefusal)>, (usize, NodeError)> {
         let Some(thread) = self.cores.get(core).filter(|_| !terms.is_empty()) else { return Ok(Ok(())) };
         let gone: Vec<VpId> = free.iter().filter(|vp| vp.core == core).map(|vp| vp.id).collect();
         let terms = terms.to_vec();
         thread.ask(move |runner| runner.fits(&gone, &terms)).map_err(|stuck| (place, stuck.into()))
     }
 
-    fn no_room(&self, core: usize, spec: &ProcessorSpec, refusal: weir_sched::cpu::Refusal) -> NodeError {
+    fn no_room(
+        &self,
+        core: usize,
+        spec: &ProcessorSpec,
+        refusal: weir_sched::cpu::ReservationRefusal,
+    ) -> NodeError {
         let core = self.cores.get(core).map_or(0, crate::runner::CoreThread::number);
         NodeError::Cpu { name: spec.name.clone(), core, refusal }
     }

@@ -3,18 +3,18 @@
 use super::draft::{Draft, Incoming, is_same};
 use super::{Departure, Switched};
 use crate::sessions::leaving::{Withdrawn, withdraw};
-use crate::sessions::node::{Channel, Node, Session};
+use crate::sessions::node::{Node, SessionChannel, SessionState};
 use std::collections::BTreeMap;
 use weir_admission::Name;
-use weir_ledger::{Event, Session as Billed, Usage};
+use weir_ledger::{LedgerEvent, SessionId as Billed, Usage};
 
 /// Earlier parts of a session, to release once no packets go to them.
 struct Before {
     session: Billed,
     modules: Vec<Withdrawn>,
-    channels: BTreeMap<Name, Channel>,
+    channels: BTreeMap<Name, SessionChannel>,
     /// The session that was replaced; `None` for one that ends, and is still on the node.
-    old: Option<Session>,
+    old: Option<SessionState>,
 }
 
 impl Node {
@@ -114,7 +114,7 @@ impl Node {
         if let (Some(old), Some(now)) = (&old, self.sessions.get(&session.name)) {
             self.close_outputs_but(&old.outputs, &now.outputs);
             let is_closed =
-                |output: &&crate::link::Output| !now.outputs.values().any(|it| it.is_same(output));
+                |output: &&crate::link::OutputChannel| !now.outputs.values().any(|it| it.is_same(output));
             old.outputs.values().filter(is_closed).for_each(|output| output.add_to(&mut gone));
         }
         if let Some(there) = self.sessions.get_mut(&session.name) {
@@ -124,24 +124,24 @@ impl Node {
     }
 
     /// Entries of the ledger about a session that has come or changed.
-    fn events_of(&self, come: &Come) -> Vec<Event> {
+    fn events_of(&self, come: &Come) -> Vec<LedgerEvent> {
         let Some((session, reserved)) = self.reserved(&come.name) else { return Vec::new() };
         let mut events = Vec::new();
         match &come.replaces {
             None => {
                 let session = session.clone();
-                events.push(Event::SessionCreated { session, reserved, holder: None });
+                events.push(LedgerEvent::SessionCreated { session, reserved, holder: None });
             }
             Some(before) if *before != reserved => {
                 let session = session.clone();
-                events.push(Event::SessionChanged { session, reserved });
+                events.push(LedgerEvent::SessionChanged { session, reserved });
             }
             Some(_) => {}
         }
         for (module, code) in &come.codes {
             let tier = self.tier(&come.name, module);
             let (session, module, code) = (session.clone(), module.clone(), *code);
-            events.extend(tier.map(|tier| Event::ModuleLoaded { session, module, code, tier }));
+            events.extend(tier.map(|tier| LedgerEvent::ModuleLoaded { session, module, code, tier }));
         }
         events
     }
@@ -151,6 +151,6 @@ impl Node {
 struct Come {
     name: Name,
     replaces: Option<weir_ledger::Reserved>,
-    ready: Vec<(Name, crate::sessions::installing::Ready)>,
+    ready: Vec<(Name, crate::sessions::installing::PreparedModule)>,
     codes: Vec<(Name, weir_ledger::Digest)>,
 }

@@ -10,9 +10,9 @@ const LONG: u32 = 128 << 10;
 /// Frees what nobody sees any more on a thread of its own, where it is long: that takes up to milliseconds, in which a core would have nothing else of its
 /// modules done, and whoever has seen it last has not made it.
 #[derive(Debug, Default)]
-pub(super) struct Attic(OnceLock<Option<Sender<Arc<TableVersion>>>>);
+pub(super) struct TableReclaimer(OnceLock<Option<Sender<Arc<TableVersion>>>>);
 
-impl Attic {
+impl TableReclaimer {
     /// Lets go of a version. Where there is no other thread, here.
     pub(super) fn take(&self, version: Arc<TableVersion>) {
         if version.len() <= LONG {
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn what_is_let_go_of_is_freed_whatever_its_length() {
-        let attic = Attic::default();
+        let attic = TableReclaimer::default();
         for len in [0, LONG, LONG + 1, 1 << 20] {
             let version = Arc::new(TableVersion::new(1, &vec![1; len as usize]).unwrap());
             let known = Arc::downgrade(&version);

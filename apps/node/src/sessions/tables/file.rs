@@ -12,7 +12,7 @@ const MOST: u64 = limit::TABLE_BYTES as u64;
 
 /// Why a file is no table. To blame is whoever named or wrote it.
 #[derive(Debug, thiserror::Error)]
-pub enum FileError {
+pub enum TableFileError {
     /// It cannot be read.
     #[error("{}: {source}", path.shown())]
     Read {
@@ -44,21 +44,21 @@ pub enum FileError {
 ///
 /// # Errors
 /// It is not a regular file, too long for a table, or changes meanwhile; what the system says.
-pub fn read_file(path: &Path) -> Result<Vec<u8>, FileError> {
-    let failed = |source| FileError::Read { path: path.to_owned(), source };
+pub fn read_file(path: &Path) -> Result<Vec<u8>, TableFileError> {
+    let failed = |source| TableFileError::Read { path: path.to_owned(), source };
     // A pipe without a writer must not keep whoever opens it.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
     let before = file.metadata().map_err(failed)?;
     if !before.is_file() {
-        return Err(FileError::NoFile(path.to_owned()));
+        return Err(TableFileError::NoFile(path.to_owned()));
     }
     if before.len() > MOST {
-        return Err(FileError::TooLong { path: path.to_owned(), len: before.len() });
+        return Err(TableFileError::TooLong { path: path.to_owned(), len: before.len() });
     }
     let bytes = read_whole(&file, before.len()).map_err(failed)?;
     let after = file.metadata().map_err(failed)?;
     if bytes.len() as u64 != after.len() || stamp(&before) != stamp(&after) {
-        return Err(FileError::Changing(path.to_owned()));
+        return Err(TableFileError::Changing(path.to_owned()));
     }
     Ok(bytes)
 }
@@ -94,7 +94,7 @@ mod tests {
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         for path in [Path::new("/dev/zero"), &pipe, folder.path()] {
             let error = read_file(path).unwrap_err();
-            assert!(matches!(&error, FileError::NoFile(of) if of == path), "{error}");
+            assert!(matches!(&error, TableFileError::NoFile(of) if of == path), "{error}");
         }
         let huge = folder.path().join("huge");
         File::create(&huge).unwrap().set_len(1 << 40).unwrap();

@@ -15,11 +15,11 @@ mod publisher;
 mod reader;
 mod shelf;
 
-pub(crate) use binding::Binding;
-pub use file::{FileError, read_file};
+pub(crate) use binding::TableBinding;
+pub use file::{TableFileError, read_file};
 pub use grant::TableGrant;
 pub(crate) use publisher::Publisher;
 pub use publisher::alone;
 pub(crate) use reader::Readings;
 pub use shelf::TableError;
-pub(crate) use shelf::{Arranged, Claims, Sheet, Shelf};
+pub(crate) use shelf::{Arranged, TableClaims, TableFile, TableRegistry};

@@ -1,12 +1,12 @@
 //! What a module publishes.
 
 use super::TableGrant;
-use super::shelf::{Claims, Owner, Shelf, Table, lock};
+use super::shelf::{SharedTable, TableClaims, TableOwner, TableRegistry, lock};
 use crate::control::spec::SessionSpec;
 use crate::error::NodeError;
 use std::sync::{Arc, Mutex};
 use weir_abi::{code, limit};
-use weir_sandbox::{Press, TableVersion};
+use weir_sandbox::{TablePublisher, TableVersion};
 use weir_units::Bytes;
 use {
     weir_admission::Manifest,
@@ -16,18 +16,18 @@ use {
 /// By what one module publishes its tables. They are gone with it.
 #[derive(Debug)]
 pub(crate) struct Publisher {
-    shelf: Arc<Shelf>,
-    owner: Owner,
+    shelf: Arc<TableRegistry>,
+    owner: TableOwner,
     /// Tells it from all others of the node.
     number: u64,
     /// By their places in the manifest; nothing where its session may publish it no longer.
-    tables: Mutex<Vec<(usize, Option<Arc<Table>>)>>,
+    tables: Mutex<Vec<(usize, Option<Arc<SharedTable>>)>>,
     /// The memory of the versions that are shown, and of those that are made. The module keeps it for as long as it is there.
     holdings: Vec<Holding>,
 }
 
 impl Publisher {
-    pub(super) fn new(shelf: &Arc<Shelf>, owner: Owner) -> Self {
+    pub(super) fn new(shelf: &Arc<TableRegistry>, owner: TableOwner) -> Self {
         let (tables, holdings) = (Mutex::default(), Vec::new());
         Self { shelf: Arc::clone(shelf), owner, number: shelf.next_publisher(), tables, holdings }
     }
@@ -37,7 +37,7 @@ impl Publisher {
         &mut self,
         place: usize,
         bytes: u32,
-        table: Arc<Table>,
+        table: Arc<SharedTable>,
         memory: &Arc<MemoryReservation>,
     ) -> Result<(), Option<Bytes>> {
         let wanted = Bytes(TableVersion::memory_of(bytes).0 * 2);
@@ -56,7 +56,7 @@ impl Publisher {
     }
 
     /// Has it publish these from now on, in the same places. What it publishes no longer shows nothing any more.
-    pub(super) fn change(&self, tables: Vec<(usize, Option<Arc<Table>>)>) {
+    pub(super) fn change(&self, tables: Vec<(usize, Option<Arc<SharedTable>>)>) {
         let mut present = lock(&self.tables);
         let before = std::mem::replace(&mut *present, tables);
         let pairs =
@@ -70,7 +70,7 @@ impl Publisher {
     }
 }
 
-impl Press for Publisher {
+impl TablePublisher for Publisher {
     fn publish(&self, table: u32, bytes: &[u8]) -> i32 {
         let found = {
             let tables = lock(&self.tables);
@@ -106,10 +106,10 @@ impl Drop for Publisher {
 #[derive(Debug)]
 struct Alone {
     publisher: Arc<Publisher>,
-    _claims: Claims,
+    _claims: TableClaims,
 }
 
-impl Press for Alone {
+impl TablePublisher for Alone {
     fn publish(&self, table: u32, bytes: &[u8]) -> i32 {
         self.publisher.publish(table, bytes)
     }
@@ -120,17 +120,19 @@ impl Press for Alone {
 /// # Errors
 ///
 /// Two of its tables have one name, which no manifest has.
-pub fn alone(manifest: &Manifest) -> Result<Arc<dyn Press>, NodeError> {
+pub fn alone(manifest: &Manifest) -> Result<Arc<dyn TablePublisher>, NodeError> {
     let most = TableVersion::memory_of(limit::TABLE_BYTES).0 * 2 * u64::from(limit::TABLES);
     let memory = NodeMemory::new(Bytes(most));
     let memory = MemoryReservation::new(&memory, Bytes(most), Bytes(most))
         .map_err(|error| NodeError::of_memory(&manifest.name, error))?;
     let mut session = SessionSpec::new(manifest.name.clone());
-    let grant =
-        |table: &weir_admission::Table| TableGrant { local: table.name.clone(), table: table.name.clone() };
+    let grant = |table: &weir_admission::DeclaredTable| TableGrant {
+        local: table.name.clone(),
+        table: table.name.clone(),
+    };
     session.publish = manifest.tables.iter().map(grant).collect();
     session.read.clone_from(&session.publish);
-    let shelf: Arc<Shelf> = Arc::default();
+    let shelf: Arc<TableRegistry> = Arc::default();
     let _claims = shelf.claim(&session, &memory)?;
     let (_, publisher, _) = shelf.bind(&session, &manifest.name, manifest, &memory)?;
     Ok(Arc::new(Alone { publisher, _claims }))

@@ -1,6 +1,6 @@
 //! What a module sees of the tables that it reads.
 
-use super::shelf::{Reader, Shelf, Table, lock};
+use super::shelf::{SharedTable, TableReader, TableRegistry, lock};
 use crate::runner::Waker;
 use crate::server::log::warn;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,10 +12,10 @@ use weir_units::Bytes;
 /// The tables that a module reads.
 #[derive(Debug)]
 pub(crate) struct Readings {
-    shelf: Arc<Shelf>,
+    shelf: Arc<TableRegistry>,
     memory: Arc<MemoryReservation>,
     all: Vec<Reading>,
-    granted: Arc<Granted>,
+    granted: Arc<TableGrants>,
     /// How often that had changed when it was looked at last.
     heard: u64,
     /// The module's number on the node and what it is called, once it is there.
@@ -24,7 +24,7 @@ pub(crate) struct Readings {
 
 /// The tables that a module may read: for the module, and for whoever changes it.
 #[derive(Debug, Default)]
-pub(super) struct Granted {
+pub(super) struct TableGrants {
     /// How often it has changed.
     changes: AtomicU64,
     inner: Mutex<Inner>,
@@ -33,9 +33,9 @@ pub(super) struct Granted {
 #[derive(Debug, Default)]
 struct Inner {
     /// In the order of the manifest; nothing where it may not read any.
-    tables: Vec<Option<Arc<Table>>>,
+    tables: Vec<Option<Arc<SharedTable>>>,
     /// Where the module is, from when it is on the node until it is gone.
-    home: Option<(u64, Reader)>,
+    home: Option<(u64, TableReader)>,
 }
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ struct Reading {
     /// The most bytes that the module has room for.
     bytes: u32,
     /// Nothing where it may not read any.
-    table: Option<Arc<Table>>,
+    table: Option<Arc<SharedTable>>,
     /// How often it had changed when it was looked at last; 0: not yet.
     seen: u64,
     /// What the module sees.
@@ -59,17 +59,17 @@ struct Reading {
 }
 
 impl Readings {
-    pub(super) fn new(shelf: &Arc<Shelf>, memory: &Arc<MemoryReservation>) -> Self {
+    pub(super) fn new(shelf: &Arc<TableRegistry>, memory: &Arc<MemoryReservation>) -> Self {
         let (shelf, memory) = (Arc::clone(shelf), Arc::clone(memory));
         Self { shelf, memory, all: Vec::new(), granted: Arc::default(), heard: 0, guest: None }
     }
 
     /// What it may read, for whoever changes that.
-    pub(super) fn granted(&self) -> Arc<Granted> {
+    pub(super) fn granted(&self) -> Arc<TableGrants> {
         Arc::clone(&self.granted)
     }
 
-    pub(super) fn add(&mut self, place: usize, bytes: u32, table: Arc<Table>) {
+    pub(super) fn add(&mut self, place: usize, bytes: u32, table: Arc<SharedTable>) {
         let holding = Holding::new(Arc::clone(&self.memory));
         let (shown, trouble) = (None, None);
         lock(&self.granted.inner).tables.push(Some(Arc::clone(&table)));
@@ -91,11 +91,11 @@ impl Readings {
 
     /// The module is on the node now, with this number.
     pub(crate) fn move_in(&mut self, guest: u64, title: &str, waker: &Waker) {
-        let reader = Reader { title: title.to_owned(), waker: waker.clone(), trouble: None };
+        let reader = TableReader { title: title.to_owned(), waker: waker.clone(), trouble: None };
         let mut granted = lock(&self.granted.inner);
         for (table, reading) in granted.tables.iter().zip(&mut self.all) {
             if let Some(table) = table {
-                table.enter(guest, Reader { trouble: reading.trouble.clone(), ..reader.clone() });
+                table.enter(guest, TableReader { trouble: reading.trouble.clone(), ..reader.clone() });
             }
             reading.say(title);
         }
@@ -161,19 +161,19 @@ impl Readings {
     }
 }
 
-impl Granted {
+impl TableGrants {
     fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
     /// The module may read these from its next call on. It is told, so that nothing is held that it may not see, also where no packet comes.
-    pub(super) fn change(&self, tables: Vec<Option<Arc<Table>>>) {
+    pub(super) fn change(&self, tables: Vec<Option<Arc<SharedTable>>>) {
         let mut inner = lock(&self.inner);
         let Inner { tables: present, home: Some((guest, reader)) } = &mut *inner else { return };
-        let is_among = |table: &Arc<Table>, others: &[Option<Arc<Table>>]| {
+        let is_among = |table: &Arc<SharedTable>, others: &[Option<Arc<SharedTable>>]| {
             others.iter().flatten().any(|other| Arc::ptr_eq(table, other))
         };
-        let places = |tables: &[Option<Arc<Table>>]| -> Vec<_> {
+        let places = |tables: &[Option<Arc<SharedTable>>]| -> Vec<_> {
             tables.iter().map(|table| table.as_ref().map(Arc::as_ptr)).collect()
         };
         if places(present) == places(&tables) {
@@ -205,7 +205,7 @@ impl Reading {
     }
 
     /// It reads this one from now on.
-    fn turn_to(&mut self, table: Option<Arc<Table>>) {
+    fn turn_to(&mut self, table: Option<Arc<SharedTable>>) {
         if self.table.as_ref().map(Arc::as_ptr) != table.as_ref().map(Arc::as_ptr) {
             (self.table, self.seen, self.is_said) = (table, 0, false);
         }

@@ -2,8 +2,8 @@
 
 mod arranged;
 
-use super::attic::Attic;
-use crate::control::protocol::TableShot;
+use super::attic::TableReclaimer;
+use crate::control::protocol::TableStatus;
 use crate::control::spec::SessionSpec;
 use crate::runner::Waker;
 pub(crate) use arranged::Arranged;
@@ -26,7 +26,7 @@ pub enum TableError {
         /// Which.
         table: Name,
         /// By whom.
-        owner: Owner,
+        owner: TableOwner,
     },
     /// There is none.
     #[error("there is no table `{0}`")]
@@ -86,14 +86,14 @@ pub enum TableError {
 
 /// Who publishes a table.
 #[derive(Clone, Debug)]
-pub enum Owner {
+pub enum TableOwner {
     /// Whoever runs the node.
     Operator,
     /// A session, with its memory: a later one of the same name has another, and is somebody else.
     Session(Name, Arc<MemoryReservation>),
 }
 
-impl PartialEq for Owner {
+impl PartialEq for TableOwner {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Operator, Self::Operator) => true,
@@ -103,7 +103,7 @@ impl PartialEq for Owner {
     }
 }
 
-impl fmt::Display for Owner {
+impl fmt::Display for TableOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Operator => f.write_str("the operator"),
@@ -114,7 +114,7 @@ impl fmt::Display for Owner {
 
 /// A module that reads a table.
 #[derive(Clone, Debug)]
-pub(super) struct Reader {
+pub(super) struct TableReader {
     /// Which, for people.
     pub(super) title: String,
     /// Who tells it that there is something new.
@@ -125,22 +125,22 @@ pub(super) struct Reader {
 
 /// One table.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct SharedTable {
     name: Name,
     /// How often what it shows has changed: who reads looks here first.
     changes: AtomicU64,
     inner: Mutex<Inner>,
     /// Apart, because there can be thousands, and who reads or publishes is not to wait for somebody who goes through them all.
-    readers: Mutex<BTreeMap<u64, Reader>>,
+    readers: Mutex<BTreeMap<u64, TableReader>>,
     /// The number of the version that was made last. Held while one is made, so that they come in the order of their numbers.
     made: Mutex<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    owner: Option<Owner>,
+    owner: Option<TableOwner>,
     /// To whom it is pledged: from then on that one publishes it.
-    next: Option<Owner>,
+    next: Option<TableOwner>,
     /// The number of the publisher by which a module of its owner does. No other has it, and it goes with the owner.
     press: Option<u64>,
     shown: Option<Arc<TableVersion>>,
@@ -148,16 +148,16 @@ struct Inner {
 
 /// All tables of a node.
 #[derive(Debug, Default)]
-pub(crate) struct Shelf {
-    tables: Mutex<BTreeMap<Name, Arc<Table>>>,
+pub(crate) struct TableRegistry {
+    tables: Mutex<BTreeMap<Name, Arc<SharedTable>>>,
     /// How many publishers there have been.
     publishers: AtomicU64,
-    pub(super) attic: Attic,
+    pub(super) attic: TableReclaimer,
 }
 
 /// A table of the configuration.
 #[derive(Clone, Debug)]
-pub(crate) struct Sheet {
+pub(crate) struct TableFile {
     name: Name,
     /// Of its bytes.
     pub(crate) digest: Digest,
@@ -165,7 +165,7 @@ pub(crate) struct Sheet {
     bytes: Vec<u8>,
 }
 
-impl Sheet {
+impl TableFile {
     pub(crate) fn new(name: Name, bytes: Vec<u8>) -> Self {
         Self { name, digest: Digest::of(&bytes), bytes }
     }
@@ -173,17 +173,17 @@ impl Sheet {
 
 /// The tables that a session may publish: nobody else may, as long as this exists.
 #[derive(Debug)]
-pub(crate) struct Claims {
-    shelf: Arc<Shelf>,
-    owner: Owner,
-    tables: Vec<Arc<Table>>,
+pub(crate) struct TableClaims {
+    shelf: Arc<TableRegistry>,
+    owner: TableOwner,
+    tables: Vec<Arc<SharedTable>>,
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Table {
+impl SharedTable {
     pub(super) fn name(&self) -> &Name {
         &self.name
     }
@@ -196,7 +196,7 @@ impl Table {
     /// What it shows, and whether that is a session's.
     pub(super) fn look(&self) -> (Option<Arc<TableVersion>>, bool) {
         let inner = lock(&self.inner);
-        (inner.shown.clone(), matches!(inner.owner, Some(Owner::Session(..))))
+        (inner.shown.clone(), matches!(inner.owner, Some(TableOwner::Session(..))))
     }
 
     /// Makes the next version of all, whoever shows it.
@@ -225,7 +225,7 @@ impl Table {
     /// Shows the operator's next version, unless somebody else publishes it.
     fn put(&self, bytes: &[u8]) -> Result<(), TableError> {
         // Before it takes memory and time; and again when it is made.
-        self.may_own(&lock(&self.inner), &Owner::Operator)?;
+        self.may_own(&lock(&self.inner), &TableOwner::Operator)?;
         let mut made = lock(&self.made);
         let version = Self::make(&mut made, bytes)
             .map_err(|source| TableError::System { table: self.name.clone(), source })?;
@@ -237,8 +237,8 @@ impl Table {
     fn show_operators(&self, version: Arc<TableVersion>) -> Result<(), TableError> {
         let before = {
             let mut inner = lock(&self.inner);
-            self.may_own(&inner, &Owner::Operator)?;
-            inner.owner = Some(Owner::Operator);
+            self.may_own(&inner, &TableOwner::Operator)?;
+            inner.owner = Some(TableOwner::Operator);
             self.changes.fetch_add(1, Ordering::AcqRel);
             inner.shown.replace(version)
         };
@@ -280,7 +280,7 @@ impl Table {
         lock(&self.readers).iter().for_each(|(guest, reader)| reader.waker.wake_for_news(*guest));
     }
 
-    fn may_own(&self, inner: &Inner, owner: &Owner) -> Result<(), TableError> {
+    fn may_own(&self, inner: &Inner, owner: &TableOwner) -> Result<(), TableError> {
         match &inner.owner {
             Some(there) if there != owner => {
                 Err(TableError::Owned { table: self.name.clone(), owner: there.clone() })
@@ -295,7 +295,7 @@ impl Table {
     }
 
     /// From now on this one publishes it, who may do so already.
-    fn own(&self, owner: Owner) -> Result<(), TableError> {
+    fn own(&self, owner: TableOwner) -> Result<(), TableError> {
         let mut inner = lock(&self.inner);
         self.may_own(&inner, &owner)?;
         inner.owner = Some(owner);
@@ -303,7 +303,7 @@ impl Table {
     }
 
     /// From now on nobody publishes it, and it shows nothing, if it was this one's. At once: whoever publishes just now does so before or in vain.
-    fn disown(&self, by: &Owner) {
+    fn disown(&self, by: &TableOwner) {
         self.end(|inner| {
             let is_theirs = inner.owner.as_ref() == Some(by);
             if is_theirs {
@@ -315,7 +315,7 @@ impl Table {
 
     /// A module of this one's publishes it from now on, by this press. Says whether it does, and none does by another one. Of one whose table it is no
     /// longer, nobody will see anything.
-    pub(super) fn press(&self, by: &Owner, press: u64) -> bool {
+    pub(super) fn press(&self, by: &TableOwner, press: u64) -> bool {
         let mut inner = lock(&self.inner);
         if inner.owner.as_ref() != Some(by) {
             return true;
@@ -328,7 +328,7 @@ impl Table {
     }
 
     /// The same in any case: whoever does by another press is not on the node yet, and will see that it has lost it.
-    pub(super) fn take_press(&self, by: &Owner, press: u64) {
+    pub(super) fn take_press(&self, by: &TableOwner, press: u64) {
         self.end(|inner| {
             inner.owner.as_ref() == Some(by)
                 && inner.press.replace(press).is_some_and(|before| before != press)
@@ -346,7 +346,7 @@ impl Table {
         });
     }
 
-    pub(super) fn enter(&self, guest: u64, reader: Reader) {
+    pub(super) fn enter(&self, guest: u64, reader: TableReader) {
         lock(&self.readers).insert(guest, reader);
     }
 
@@ -364,7 +364,7 @@ impl Table {
         lock(&self.inner).owner.is_some()
     }
 
-    fn shot(&self) -> Option<TableShot> {
+    fn shot(&self) -> Option<TableStatus> {
         let (owner, shown) = {
             let inner = lock(&self.inner);
             (inner.owner.clone(), inner.shown.clone())
@@ -376,7 +376,7 @@ impl Table {
         let troubles = readers.values().filter_map(|reader| {
             reader.trouble.as_ref().map(|trouble| format!("{}: {trouble}", reader.title))
         });
-        Some(TableShot {
+        Some(TableStatus {
             name: self.name.to_string(),
             publisher: owner.as_ref().map(ToString::to_string),
             version: shown.as_ref().map_or(0, |shown| shown.number()),
@@ -387,17 +387,17 @@ impl Table {
     }
 }
 
-impl Shelf {
+impl TableRegistry {
     /// A number that no publisher had before.
     pub(super) fn next_publisher(&self) -> u64 {
         self.publishers.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The table of this name, whether it shows anything or not.
-    pub(super) fn table(&self, name: &Name) -> Arc<Table> {
+    pub(super) fn table(&self, name: &Name) -> Arc<SharedTable> {
         let new = || {
             let (changes, inner, made) = (AtomicU64::new(1), Mutex::default(), Mutex::default());
-            Arc::new(Table { name: name.clone(), changes, inner, readers: Mutex::default(), made })
+            Arc::new(SharedTable { name: name.clone(), changes, inner, readers: Mutex::default(), made })
         };
         Arc::clone(lock(&self.tables).entry(name.clone()).or_insert_with(new))
     }
@@ -419,8 +419,8 @@ impl Shelf {
         let table = lock(&self.tables).get(name).cloned();
         let owner = table.as_ref().and_then(|table| lock(&table.inner).owner.clone());
         match (table, owner) {
-            (Some(table), Some(Owner::Operator)) => {
-                table.disown(&Owner::Operator);
+            (Some(table), Some(TableOwner::Operator)) => {
+                table.disown(&TableOwner::Operator);
             }
             (_, Some(owner)) => return Err(TableError::Owned { table: name.clone(), owner }),
             (_, None) => return Err(TableError::Absent(name.clone())),
@@ -430,7 +430,7 @@ impl Shelf {
     }
 
     /// Has the operator's tables be those of a configuration: all of them, or nothing changes.
-    pub(crate) fn configure(self: &Arc<Self>, new: Vec<Sheet>) -> Result<Vec<Sheet>, TableError> {
+    pub(crate) fn configure(self: &Arc<Self>, new: Vec<TableFile>) -> Result<Vec<TableFile>, TableError> {
         let arranged = self.arrange(&[], new, &[], &[]).map_err(|(_, error)| error)?;
         Ok(arranged.commit(std::iter::empty()).sheets)
     }
@@ -440,19 +440,19 @@ impl Shelf {
         self: &Arc<Self>,
         session: &SessionSpec,
         memory: &Arc<MemoryReservation>,
-    ) -> Result<Claims, TableError> {
-        let owner = Owner::Session(session.name.clone(), Arc::clone(memory));
-        Claims { shelf: Arc::clone(self), owner, tables: Vec::new() }.more(session)
+    ) -> Result<TableClaims, TableError> {
+        let owner = TableOwner::Session(session.name.clone(), Arc::clone(memory));
+        TableClaims { shelf: Arc::clone(self), owner, tables: Vec::new() }.more(session)
     }
 
     /// How they are, for whoever asks.
-    pub(crate) fn shots(&self) -> Vec<TableShot> {
-        let tables: Vec<Arc<Table>> = lock(&self.tables).values().cloned().collect();
+    pub(crate) fn shots(&self) -> Vec<TableStatus> {
+        let tables: Vec<Arc<SharedTable>> = lock(&self.tables).values().cloned().collect();
         tables.iter().filter_map(|table| table.shot()).collect()
     }
 }
 
-impl Claims {
+impl TableClaims {
     /// Those that the session is to publish beside these. They are gone with what is returned, unless it is [taken in](Self::become_those_of).
     pub(crate) fn more(&self, session: &SessionSpec) -> Result<Self, TableError> {
         let mut more = Self { shelf: Arc::clone(&self.shelf), owner: self.owner.clone(), tables: Vec::new() };
@@ -468,7 +468,8 @@ impl Claims {
 
     /// From now on the session publishes these and [more](Self::more), as far as it is to. The others show nothing, and are anybody's.
     pub(crate) fn become_those_of(&mut self, session: &SessionSpec, mut more: Self) {
-        let is_granted = |table: &Arc<Table>| session.publish.iter().any(|grant| grant.table == table.name);
+        let is_granted =
+            |table: &Arc<SharedTable>| session.publish.iter().any(|grant| grant.table == table.name);
         self.tables.append(&mut more.tables);
         let (stay, go): (Vec<_>, Vec<_>) = std::mem::take(&mut self.tables).into_iter().partition(is_granted);
         // What is left in there is given back with it.
@@ -476,7 +477,7 @@ impl Claims {
     }
 }
 
-impl Drop for Claims {
+impl Drop for TableClaims {
     fn drop(&mut self) {
         for table in self.tables.drain(..) {
             table.disown(&self.owner);
@@ -489,7 +490,7 @@ impl Drop for Claims {
 mod tests {
     use super::*;
     use weir_abi::{code, limit};
-    use weir_sandbox::Press;
+    use weir_sandbox::TablePublisher;
     use {weir_admission::Manifest, weir_session::NodeMemory};
 
     fn name(text: &str) -> Name {
@@ -509,13 +510,13 @@ mod tests {
     }
 
     /// The version that `t` shows, and how long it is.
-    fn shown(shelf: &Shelf) -> Option<(u64, u32)> {
+    fn shown(shelf: &TableRegistry) -> Option<(u64, u32)> {
         shelf.table(&name("t")).look().0.map(|version| (version.number(), version.len()))
     }
 
     #[test]
     fn what_is_left_of_a_session_has_nothing_to_do_with_the_next_one_of_its_name() {
-        let shelf: Arc<Shelf> = Arc::default();
+        let shelf: Arc<TableRegistry> = Arc::default();
         let ((spec, manifest), module) = (publishing(), name("m"));
         let (before, now) = (memory(), memory());
         let claims = shelf.claim(&spec, &before).unwrap();
@@ -540,7 +541,7 @@ mod tests {
 
     #[test]
     fn who_was_bound_to_a_table_that_was_taken_away_meanwhile_does_not_go_on_as_if_it_had_not_been() {
-        let shelf: Arc<Shelf> = Arc::default();
+        let shelf: Arc<TableRegistry> = Arc::default();
         let ((spec, manifest), module, memory) = (publishing(), name("m"), memory());
         let bind = || shelf.bind(&spec, &module, &manifest, &memory).unwrap();
         let claims = shelf.claim(&spec, &memory).unwrap();
@@ -558,9 +559,9 @@ mod tests {
 
     #[test]
     fn nothing_is_shown_of_what_is_published_while_the_table_is_taken_away() {
-        let owner = Owner::Session(name("a"), memory());
+        let owner = TableOwner::Session(name("a"), memory());
         for _ in 0..300 {
-            let shelf = Shelf::default();
+            let shelf = TableRegistry::default();
             let table = shelf.table(&name("t"));
             table.own(owner.clone()).unwrap();
             assert!(table.press(&owner, 1));
@@ -577,7 +578,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_put_changes_nothing() {
-        let shelf = Shelf::default();
+        let shelf = TableRegistry::default();
         let long = vec![0; limit::TABLE_BYTES as usize + 1];
         let error = shelf.put(&name("t"), &long).unwrap_err();
         assert!(matches!(error, TableError::System { .. }), "{error}");
@@ -589,8 +590,8 @@ mod tests {
 
     #[test]
     fn what_is_arranged_and_does_not_take_effect_changes_nothing() {
-        let shelf: Arc<Shelf> = Arc::default();
-        let sheet = |bytes: &[u8]| vec![Sheet::new(name("t"), bytes.to_vec())];
+        let shelf: Arc<TableRegistry> = Arc::default();
+        let sheet = |bytes: &[u8]| vec![TableFile::new(name("t"), bytes.to_vec())];
         let first = shelf.configure(sheet(b"one")).unwrap();
         let arranged = shelf.arrange(&first, sheet(b"second"), &[], &[]).unwrap();
         assert_eq!(shown(&shelf), Some((1, 3)));
@@ -605,14 +606,14 @@ mod tests {
         assert!(shelf.put(&name("t"), b"third").is_err());
         shelf.remove(&name("t")).unwrap();
         assert!(shelf.claim(&spec, &thief).is_err(), "it is pledged");
-        let mut claims = Claims::none(&shelf, &spec.name, &session);
+        let mut claims = TableClaims::none(&shelf, &spec.name, &session);
         let done = arranged.commit(std::iter::once(&mut claims));
         assert!(done.sheets.is_empty() && shelf.claim(&spec, &thief).is_err());
         // From one session to another: the one whose memory is gone.
         let next = memory();
         assert!(shelf.arrange(&[], Vec::new(), &[(&spec, &next)], &[thief]).is_err());
         let arranged = shelf.arrange(&[], Vec::new(), &[(&spec, &next)], &[session]).unwrap();
-        let mut now = Claims::none(&shelf, &spec.name, &next);
+        let mut now = TableClaims::none(&shelf, &spec.name, &next);
         arranged.commit(std::iter::once(&mut now));
         // What the earlier session gives up is its no more.
         drop(claims);

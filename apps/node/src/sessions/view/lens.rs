@@ -2,19 +2,19 @@
 
 use super::Secret;
 use weir_trust::credential::PrefixId;
-use weir_wire::View;
+use weir_wire::PacketView;
 use weir_wire::view::ViewKey;
 
 /// A view, and for whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Lens {
+pub(crate) struct KeyedView {
     /// The first link of their chains; the operator, where there is none.
     pub(crate) whose: Option<PrefixId>,
     /// What they see.
-    pub(crate) view: View,
+    pub(crate) view: PacketView,
 }
 
-impl Lens {
+impl KeyedView {
     /// Its key. Two who were granted something by the operator have nothing in common, and neither have two views; whoever got the same view from one who was
     /// granted it sees the same addresses as that one.
     pub(crate) fn key(&self, secret: &Secret) -> ViewKey {

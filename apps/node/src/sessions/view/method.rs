@@ -7,7 +7,7 @@ use super::secret;
 use crate::server::log::warn;
 use std::io::Read;
 use std::path::Path;
-use weir_os::private::{Folder, PrivateError};
+use weir_os::private::{PrivateError, PrivateFolder};
 use weir_units::Shown as _;
 
 /// The note, in the folder of what the node keeps.
@@ -48,7 +48,8 @@ impl Method {
             warn(&CHANGED);
         }
         if self != Self::Same
-            && let Err(error) = Folder::open(state).and_then(|folder| folder.replace(FILE, METHOD.as_bytes()))
+            && let Err(error) =
+                PrivateFolder::open(state).and_then(|folder| folder.replace(FILE, METHOD.as_bytes()))
         {
             let path = state.join(FILE);
             warn(&format_args!(
@@ -61,7 +62,7 @@ impl Method {
 
 fn noted(state: &Path) -> Result<Vec<u8>, PrivateError> {
     let mut text = Vec::new();
-    Folder::open(state)?.open_file(FILE)?.take(NOTE_MAX).read_to_end(&mut text)?;
+    PrivateFolder::open(state)?.open_file(FILE)?.take(NOTE_MAX).read_to_end(&mut text)?;
     Ok(text)
 }
 

@@ -1,8 +1,8 @@
 //! Views: what of its packets a channel shows, to whom by which key, and who shares what is made for that.
 //!
 //! - [`Bounds`]: what a credential makes of a channel. A filter selects by what whoever wrote it may see: what it selects would tell him else of what is hidden from him.
-//! - [`Lens`]: a view, and for whom. The same one has the same key, so that addresses have one pseudonym for all who see the same.
-//! - [`Share`]: what a selection is of. All channels of which that is the same have one selection: each packet is transformed once for all of them.
+//! - [`KeyedView`]: a view, and for whom. The same one has the same key, so that addresses have one pseudonym for all who see the same.
+//! - [`SelectionKey`]: what a selection is of. All channels of which that is the same have one selection: each packet is transformed once for all of them.
 //! - [`Secret`]: from what all keys of the node are derived.
 //! - [`Method`]: the construction that earlier starts of the node used, so that a change is said once.
 
@@ -15,9 +15,9 @@ mod share;
 mod shots;
 
 pub(crate) use bounds::Bounds;
-pub(crate) use lens::Lens;
+pub(crate) use lens::KeyedView;
 pub(crate) use method::Method;
 pub(crate) use secret::Secret;
 pub use secret::SecretError;
 pub(crate) use selections::tables;
-pub(crate) use share::{Share, Shared};
+pub(crate) use share::{SelectionKey, SharedSelection};

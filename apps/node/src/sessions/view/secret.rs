@@ -3,7 +3,7 @@
 use rand_core::{OsRng, RngCore};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use weir_os::private::{Folder, PrivateError};
+use weir_os::private::{PrivateError, PrivateFolder};
 use weir_units::Shown as _;
 use zeroize::Zeroizing;
 
@@ -76,7 +76,7 @@ impl Secret {
     pub(crate) fn of(folder: &Path) -> Result<Self, SecretError> {
         let path = folder.join(FILE);
         let failed = |error| failed(&path, error);
-        let folder = Folder::open(folder).map_err(failed)?;
+        let folder = PrivateFolder::open(folder).map_err(failed)?;
         match Self::read(&folder, &path) {
             Err(SecretError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 Self::make(&folder).map_err(failed)?;
@@ -91,7 +91,7 @@ impl Secret {
     /// # Errors
     ///
     /// As [`of`](Self::of).
-    pub(crate) fn look(folder: &Folder) -> Result<(), SecretError> {
+    pub(crate) fn look(folder: &PrivateFolder) -> Result<(), SecretError> {
         match Self::read(folder, &folder.path().join(FILE)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -107,7 +107,7 @@ impl Secret {
         &self.0
     }
 
-    fn read(folder: &Folder, path: &Path) -> Result<Self, SecretError> {
+    fn read(folder: &PrivateFolder, path: &Path) -> Result<Self, SecretError> {
         let file = folder.open_secret(FILE).map_err(|error| failed(path, error))?;
         let mut text = Zeroizing::new(Vec::with_capacity(4096));
         file.take(4096).read_to_end(&mut text).map_err(|error| failed(path, error.into()))?;
@@ -115,7 +115,7 @@ impl Secret {
     }
 
     /// A new one. Its name stands for all of it or for nothing, whenever the machine stops.
-    fn make(folder: &Folder) -> Result<(), PrivateError> {
+    fn make(folder: &PrivateFolder) -> Result<(), PrivateError> {
         let mut secret = Zeroizing::new([0; BYTES]);
         OsRng.try_fill_bytes(&mut *secret).map_err(io::Error::other)?;
         folder.replace(FILE, &encode(&secret))

@@ -1,16 +1,16 @@
 //! The memory of selections, which channels share.
 
 use super::share::INSTRUCTIONS_MAX;
-use super::{Share, Shared};
+use super::{SelectionKey, SharedSelection};
 use crate::control::spec::ChannelSpec;
 use crate::error::NodeError;
 use crate::plan::PlanError;
-use crate::sessions::filters::Compiled;
+use crate::sessions::filters::CompiledFilters;
 use crate::sessions::node::Node;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use weir_demux::CHANNELS_MAX;
-use weir_netio::{PacketRoom, Selection};
+use weir_netio::{PacketBuffers, Selection};
 use weir_trust::credential::PrefixId;
 use weir_units::Bytes;
 use weir_wire::LinkType;
@@ -42,8 +42,8 @@ impl Node {
     pub(crate) fn selection(
         &mut self,
         spec: &ChannelSpec,
-        share: Share,
-        compiled: &Compiled,
+        share: SelectionKey,
+        compiled: &CompiledFilters,
         link_type: LinkType,
     ) -> Result<Arc<Mutex<Selection>>, NodeError> {
         if let Some(there) = self.selections.get(&share) {
@@ -54,12 +54,12 @@ impl Node {
         let (screens, more) = share.screens(compiled, link_type).map_err(wrong)?;
         if more > 0 {
             let others = self.selections.iter().filter(|(there, _)| there.interface == share.interface);
-            let sum = |of: &dyn Fn(&Shared) -> bool| {
+            let sum = |of: &dyn Fn(&SharedSelection) -> bool| {
                 let of = others.clone().filter(|(_, there)| of(there));
                 of.map(|(_, there)| there.instructions).fold(more, usize::saturating_add)
             };
             let party = spec.bounds.party;
-            let is_his = |there: &Shared| there.party == party;
+            let is_his = |there: &SharedSelection| there.party == party;
             let part = party.map(|_| (sum(&is_his), INSTRUCTIONS_MAX / PARTIES));
             for (instructions, limit) in [(sum(&|_| true), INSTRUCTIONS_MAX)].into_iter().chain(part) {
                 if instructions > limit {
@@ -72,7 +72,7 @@ impl Node {
             selection = selection.within(&room).map_err(failed)?;
         }
         self.next_selection += 1;
-        let new = Shared::new(self.next_selection, selection, more, spec.bounds.party);
+        let new = SharedSelection::new(self.next_selection, selection, more, spec.bounds.party);
         let selection = Arc::clone(&new.selection);
         self.selections.insert(share, new);
         Ok(selection)
@@ -92,7 +92,7 @@ impl Node {
     }
 
     /// Where packets can wait for a party; anywhere, for the operator.
-    pub(crate) fn packet_room(&mut self, party: Option<PrefixId>) -> Option<Arc<PacketRoom>> {
+    pub(crate) fn packet_room(&mut self, party: Option<PrefixId>) -> Option<Arc<PacketBuffers>> {
         let (whole, most) = (&self.packet_room, Bytes(self.config.node.packet_memory.0 / PARTIES as u64));
         Some(Arc::clone(self.packet_rooms.entry(party?).or_insert_with(|| whole.part(most))))
     }

@@ -1,49 +1,49 @@
 //! What channels have in common, and share.
 
-use super::Lens;
+use super::KeyedView;
 use crate::control::spec::ChannelSpec;
 use crate::plan::PlanError;
-use crate::sessions::filters::Compiled;
+use crate::sessions::filters::CompiledFilters;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use weir_netio::{Screen, Selection};
+use weir_netio::{Selection, ViewStage};
 use weir_trust::credential::PrefixId;
 use weir_units::Bytes;
-use weir_wire::{LinkType, View};
+use weir_wire::{LinkType, PacketView};
 
 /// What a selection is of: which packets of which interface, and what of them, for whom.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Share {
+pub(crate) struct SelectionKey {
     pub(crate) interface: String,
     /// Filters that look at packets as they are.
     pub(crate) filters: BTreeSet<String>,
     /// What is looked at by the filters of those who do not see them as they are, in this order; the last one is what is shown. Where there is none, packets are shown as they are.
-    pub(crate) screens: Vec<(Lens, BTreeSet<String>)>,
+    pub(crate) screens: Vec<(KeyedView, BTreeSet<String>)>,
 }
 
 /// Instructions that the filters of one interface's selections may execute for a packet that they are shown, all together.
 pub(crate) const INSTRUCTIONS_MAX: usize = 16_384;
 
-impl Share {
+impl SelectionKey {
     /// Of a channel.
     pub(crate) fn of(spec: &ChannelSpec) -> Self {
         let mut filters = BTreeSet::new();
-        let mut screens: Vec<(Lens, BTreeSet<String>)> = Vec::new();
+        let mut screens: Vec<(KeyedView, BTreeSet<String>)> = Vec::new();
         let whose = spec.bounds.whose;
         for (filter, view) in spec.filters() {
-            if view == View::ALL {
+            if view == PacketView::ALL {
                 filters.insert(filter.to_owned());
                 continue;
             }
-            let lens = Lens { whose, view };
+            let lens = KeyedView { whose, view };
             match screens.iter_mut().find(|(known, _)| *known == lens) {
                 Some((_, filters)) => _ = filters.insert(filter.to_owned()),
                 None => screens.push((lens, [filter.to_owned()].into())),
             }
         }
-        let shown = Lens { whose, view: spec.shows() };
-        if shown.view != View::ALL {
+        let shown = KeyedView { whose, view: spec.shows() };
+        if shown.view != PacketView::ALL {
             // The last one is what is shown. What is shown to somebody is never more than what is shown to whoever wrote a filter for him, so nothing else depends on their order.
             let known = screens.iter().position(|(known, _)| *known == shown);
             let last = known.map_or_else(|| (shown, BTreeSet::new()), |at| screens.remove(at));
@@ -58,21 +58,21 @@ impl Share {
     }
 
     /// What there is to compile and to make for it before the node is held.
-    pub(crate) fn lenses(&self) -> impl Iterator<Item = Lens> {
+    pub(crate) fn lenses(&self) -> impl Iterator<Item = KeyedView> {
         self.screens.iter().map(|(lens, _)| *lens)
     }
 
     /// The memory that its screens have.
-    pub(crate) fn memory(&self, compiled: &Compiled) -> Bytes {
+    pub(crate) fn memory(&self, compiled: &CompiledFilters) -> Bytes {
         Bytes(self.lenses().map(|lens| compiled.memory(&lens).0).fold(0, u64::saturating_add))
     }
 
     /// Its screens, and how many instructions they may execute for a packet.
     pub(crate) fn screens(
         &self,
-        compiled: &Compiled,
+        compiled: &CompiledFilters,
         link_type: LinkType,
-    ) -> Result<(Vec<Screen>, usize), PlanError> {
+    ) -> Result<(Vec<ViewStage>, usize), PlanError> {
         let (mut screens, mut instructions) = (Vec::new(), 0);
         for (lens, filters) in &self.screens {
             let transform = compiled.transform(lens).ok_or(PlanError::Another)?;
@@ -82,7 +82,7 @@ impl Share {
                 instructions += joined.longest();
                 program = Some(joined);
             }
-            screens.push(Screen::new(transform, program));
+            screens.push(ViewStage::new(transform, program));
         }
         Ok((screens, instructions))
     }
@@ -90,7 +90,7 @@ impl Share {
 
 /// A selection of a node, and what there is to say about it.
 #[derive(Clone, Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedSelection {
     /// No other one of this node ever had it.
     pub(crate) number: u64,
     pub(crate) selection: Arc<Mutex<Selection>>,
@@ -102,7 +102,7 @@ pub(crate) struct Shared {
     pub(crate) party: Option<PrefixId>,
 }
 
-impl Shared {
+impl SharedSelection {
     pub(crate) fn new(
         number: u64,
         selection: Selection,
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn who_sees_the_same_shares_it_and_nobody_else_does() {
-        let share = |view: &str, given: &str, whose| Share::of(&channel(view, given, whose, &[]));
+        let share = |view: &str, given: &str, whose| SelectionKey::of(&channel(view, given, whose, &[]));
         let headers = "payload=none";
         let one = share("", headers, first('a'));
         assert_eq!(one, share(headers, headers, first('a')));
@@ -158,16 +158,16 @@ mod tests {
     fn each_view_is_looked_through_once_and_what_is_shown_comes_last() {
         let anonymised = "addresses=anonymised";
         let within = [("net 192.0.2.0/24", "all"), ("tcp", anonymised), ("port 53", anonymised)];
-        let texts = |share: &Share| {
+        let texts = |share: &SelectionKey| {
             let filters =
                 |filters: &BTreeSet<String>| filters.iter().cloned().collect::<Vec<_>>().join(" + ");
             let screens = share.screens.iter().map(|(lens, of)| format!("{}: {}", lens.view, filters(of)));
             [filters(&share.filters)].into_iter().chain(screens).collect::<Vec<_>>()
         };
         let whole = "payload=none,addresses=anonymised,macs=zeroed";
-        let same = Share::of(&channel("", anonymised, first('a'), &within));
+        let same = SelectionKey::of(&channel("", anonymised, first('a'), &within));
         assert_eq!(texts(&same), ["net 192.0.2.0/24", &format!("{whole}: port 53 + tcp + udp")]);
-        let less = Share::of(&channel("ports=zeroed", anonymised, first('a'), &within));
+        let less = SelectionKey::of(&channel("ports=zeroed", anonymised, first('a'), &within));
         let expected = [format!("{whole}: port 53 + tcp + udp"), format!("{whole},ports=zeroed: ")];
         assert_eq!(texts(&less)[1..], expected);
         assert_eq!(texts(&less.as_they_are()), ["net 192.0.2.0/24"]);
@@ -178,7 +178,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let secret = Secret::of(folder.path()).unwrap();
         let hash = |whose, view: &str| {
-            let lens = Lens { whose, view: view.parse().unwrap() };
+            let lens = KeyedView { whose, view: view.parse().unwrap() };
             Transform::new(lens.view, &lens.key(&secret)).flow_hash(1)
         };
         let all = [

@@ -1,7 +1,7 @@
 //! The files of sessions' records on the disk: where they are more than a session or its holder may keep, the oldest are deleted.
 //!
 //! All files in a session's folder count, also those of an earlier life of the node or of a session of that name. Files of closed sessions count for their
-//! [`Holder`]: a session that is closed and made again under another name brings no more room. The folders are searched once, when the node starts; from then on
+//! [`StorageHolder`]: a session that is closed and made again under another name brings no more room. The folders are searched once, when the node starts; from then on
 //! the list of files is in memory, and files are deleted while no lock is held.
 
 mod disk;
@@ -9,9 +9,9 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use disk::Holder;
+pub(crate) use disk::StorageHolder;
 
-use crate::sessions::limits::Limits;
+use crate::sessions::limits::SessionLimits;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,7 +35,7 @@ const TIME_STEP: u64 = 1000;
 
 /// The record files of all sessions of a node.
 #[derive(Debug)]
-pub(super) struct Storage {
+pub(super) struct RecordStorage {
     records: PathBuf,
     state: Mutex<State>,
 }
@@ -57,9 +57,9 @@ struct State {
 /// The files in the folder of one session.
 #[derive(Debug, Default)]
 struct Files {
-    holder: Holder,
+    holder: StorageHolder,
     /// The holder that its folder names.
-    written: Option<Holder>,
+    written: Option<StorageHolder>,
     session: Option<Open>,
     /// The folders in which files are being written, and their bytes.
     writing: BTreeMap<String, u64>,
@@ -77,7 +77,7 @@ struct Files {
 #[derive(Debug)]
 struct Open {
     number: u64,
-    limits: Arc<Limits>,
+    limits: Arc<SessionLimits>,
     /// The limit that was enforced last.
     enforced: Option<u64>,
 }
@@ -98,7 +98,7 @@ struct Ended {
 /// An open session, for its modules. It is closed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct SessionFiles {
-    storage: Arc<Storage>,
+    storage: Arc<RecordStorage>,
     session: Name,
     number: u64,
 }
@@ -133,7 +133,7 @@ impl Files {
     }
 }
 
-impl Storage {
+impl RecordStorage {
     pub(super) fn new(records: PathBuf) -> Arc<Self> {
         Arc::new(Self { records, state: Mutex::default() })
     }
@@ -142,7 +142,7 @@ impl Storage {
     pub(super) fn scan(&self) {
         for session in disk::sessions(&self.records) {
             let folder = self.folder(&session);
-            let (holder, files) = (Holder::read(&folder), disk::files(&folder));
+            let (holder, files) = (StorageHolder::read(&folder), disk::files(&folder));
             let mut state = self.lock();
             let newest = files.iter().map(|file| file.time).max().unwrap_or(0);
             state.last = state.last.max(newest);
@@ -183,8 +183,8 @@ impl Storage {
     pub(super) fn open(
         self: &Arc<Self>,
         session: &Name,
-        limits: &Arc<Limits>,
-        holder: Holder,
+        limits: &Arc<SessionLimits>,
+        holder: StorageHolder,
     ) -> Arc<SessionFiles> {
         let mut state = self.lock();
         state.next_open += 1;
@@ -300,7 +300,7 @@ impl Storage {
 
 impl SessionFiles {
     /// The limits of the session, and its holder, as they are now.
-    pub(crate) fn held_to(&self, limits: &Arc<Limits>) {
+    pub(crate) fn held_to(&self, limits: &Arc<SessionLimits>) {
         self.change(|there| {
             if let Some(open) = &mut there.session {
                 open.limits = Arc::clone(limits);
@@ -309,7 +309,7 @@ impl SessionFiles {
     }
 
     /// The holder as it is now.
-    pub(crate) fn belong_to(&self, holder: Holder) {
+    pub(crate) fn belong_to(&self, holder: StorageHolder) {
         self.change(|there| there.holder = holder);
     }
 

@@ -10,11 +10,11 @@ use kernels::{KERNELS, Kernel};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use weir_bounds::EntryPoint;
-use weir_datapath::seat::{Seat, SeatError};
-use weir_netio::{Block, Capture, Input, Next};
+use weir_datapath::seat::{BatchDriver, BatchError};
+use weir_netio::{Block, Capture, CaptureInput, CaptureNext};
 use weir_node::sessions::tables::alone;
-use weir_os::private::Folder;
-use weir_sandbox::{Batch, Engine, Instance, LoadError, Means, Options, thread_time};
+use weir_os::private::PrivateFolder;
+use weir_sandbox::{BatchInput, Engine, EngineOptions, Instance, InstanceContext, LoadError, thread_time};
 use weir_units::{Nanos, Shown as _, Timestamp};
 use {
     weir_admission::{Admitted, Calibration, CalibrationError},
@@ -48,7 +48,7 @@ pub enum CalibrateError {
     NoPacket,
     /// It cannot be shown to a kernel: to blame is the node.
     #[error(transparent)]
-    Seat(#[from] SeatError),
+    Batch(#[from] BatchError),
     /// No sandbox: to blame is the node.
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -81,10 +81,10 @@ impl Scene {
         bytes.extend([0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0]);
         [1, 0, 60, 60].iter().for_each(|field: &u32| bytes.extend(field.to_le_bytes()));
         bytes.resize(bytes.len() + 60, 0);
-        let as_stream = weir_netio::Options { stream: true, ..weir_netio::Options::default() };
-        let mut capture = Capture::open_with(Input::Bytes(bytes), as_stream)?;
+        let as_stream = weir_netio::CaptureOptions { stream: true, ..weir_netio::CaptureOptions::default() };
+        let mut capture = Capture::open_with(CaptureInput::Bytes(bytes), as_stream)?;
         match capture.next_block() {
-            Ok(Next::Block(block)) => Ok(Self { capture, block }),
+            Ok(CaptureNext::Block(block)) => Ok(Self { capture, block }),
             _ => Err(CalibrateError::NoPacket),
         }
     }
@@ -93,9 +93,9 @@ impl Scene {
 /// A kernel at work.
 struct Worker {
     kernel: &'static Kernel,
-    seat: Seat,
+    seat: BatchDriver,
     /// The packet, for one that is called with it.
-    batch: Batch,
+    batch: BatchInput,
     /// What a call of it uses.
     fuel: u64,
     /// Nanoseconds for 1000 units of fuel, in each round.
@@ -105,7 +105,7 @@ struct Worker {
 /// Measures, shows what was measured, and keeps it.
 pub fn calibrate(out: &mut impl Write, args: &Calibrate) -> Result<(), Failure> {
     let path = if args.dry_run { None } else { Some(calibration_file().ok_or(CalibrateError::NoHome)?) };
-    let engine = Engine::new(Options::default(), None).map_err(CalibrateError::from)?;
+    let engine = Engine::new(EngineOptions::default(), None).map_err(CalibrateError::from)?;
     let scene = Scene::set()?;
     let mut workers =
         KERNELS.iter().map(|kernel| Worker::new(&engine, &scene, kernel)).collect::<Result<Vec<_>, _>>()?;
@@ -130,12 +130,18 @@ impl Worker {
         let fuel = entry.map(|entry| entry.usage.fuel).filter(|fuel| fuel.is_bounded() && fuel.constant > 0);
         let fuel = fuel.ok_or_else(|| failed("it has no bound".to_owned()))?.constant;
         let press = alone(admitted.manifest()).map_err(|error| failed(error.to_string()))?;
-        let means = Means { press: Some(press), ..Means::default() };
+        let means = InstanceContext { press: Some(press), ..InstanceContext::default() };
         let instance = Instance::start_with(engine, &engine.load(admitted)?, means)?;
-        let mut seat = Seat::new(instance, scene.capture.descriptors(), None)?;
+        let mut seat = BatchDriver::new(instance, scene.capture.descriptors(), None)?;
         seat.face(&scene.block)?;
         let descriptors = scene.block.batch(0).guest_address;
-        Ok(Self { kernel, seat, batch: Batch { descriptors, mask: 1, first: 0 }, fuel, rates: Vec::new() })
+        Ok(Self {
+            kernel,
+            seat,
+            batch: BatchInput { descriptors, mask: 1, first: 0 },
+            fuel,
+            rates: Vec::new(),
+        })
     }
 
     /// One call. What others do on the processor meanwhile does not count.
@@ -244,7 +250,7 @@ fn processor() -> String {
 
 /// Writes the file so that whoever looks sees the old one or the new one, and nobody else can write it. Makes its folder.
 fn keep(path: &Path, calibration: &Calibration) -> io::Result<()> {
-    let folder = Folder::make(path.parent().unwrap_or(Path::new(".")))?;
+    let folder = PrivateFolder::make(path.parent().unwrap_or(Path::new(".")))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     Ok(folder.replace(&name, calibration.to_toml().as_bytes())?)
 }
@@ -258,7 +264,7 @@ mod tests {
 
     #[test]
     fn every_kernel_is_proved_and_does_its_work() {
-        let (engine, scene) = (Engine::new(Options::default(), None).unwrap(), Scene::set().unwrap());
+        let (engine, scene) = (Engine::new(EngineOptions::default(), None).unwrap(), Scene::set().unwrap());
         for kernel in KERNELS {
             let admitted = Admitted::admit(wat::parse_str(kernel.text()).unwrap(), &[]).unwrap();
             assert_eq!(admitted.tier(), Tier::Proved, "{}: {:?}", kernel.name, admitted.why());
@@ -270,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_kernel_uses_what_it_is_taken_to_use() {
-        let exact = Options { control: Control::Exact(u64::MAX), ..Options::default() };
+        let exact = EngineOptions { control: Control::Exact(u64::MAX), ..EngineOptions::default() };
         let (engine, scene) = (Engine::new(exact, None).unwrap(), Scene::set().unwrap());
         for kernel in KERNELS {
             let mut worker = Worker::new(&engine, &scene, kernel).unwrap();

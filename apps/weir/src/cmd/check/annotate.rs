@@ -1,13 +1,13 @@
 //! The author's lines, or where there are none the WebAssembly text, with what loops and calls cost beside them.
 
 use super::Findings;
-use super::paint::{Look, Paint, plain_line, wrapped};
+use super::paint::{Paint, TextStyle, plain_line, wrapped};
 use super::source::Sources;
 use super::table::{heat, share};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use weir_admission::shown;
-use weir_bounds::{Linear, Place};
+use weir_bounds::{CodeLocation, Linear};
 
 /// Lines that are shown around one that has a cost.
 const CONTEXT: usize = 3;
@@ -23,7 +23,7 @@ const TEXT_BYTES_MAX: usize = 1 << 20;
 /// What is shown beside a line.
 #[derive(Debug)]
 struct Note<'a> {
-    place: &'a Place,
+    place: &'a CodeLocation,
     /// How often, or of what function.
     times: String,
     fuel: Linear,
@@ -33,8 +33,8 @@ struct Note<'a> {
 }
 
 impl Note<'_> {
-    fn look(&self) -> Look {
-        if self.why.is_some() || !self.fuel.is_bounded() { Look::Bad } else { heat(self.share) }
+    fn look(&self) -> TextStyle {
+        if self.why.is_some() || !self.fuel.is_bounded() { TextStyle::Bad } else { heat(self.share) }
     }
 }
 
@@ -63,7 +63,7 @@ pub fn print(
          left: some it unrolls, or puts in line.",
         if notes.iter().any(|note| note.fuel.per_kib > 0) { ", by the packet's captured bytes" } else { "" }
     );
-    writeln!(out, "\n{}", paint.paint(Look::Faint, &wrapped("", 0, &legend)))?;
+    writeln!(out, "\n{}", paint.paint(TextStyle::Faint, &wrapped("", 0, &legend)))?;
     let mut by_file: BTreeMap<&str, Vec<&Note<'_>>> = BTreeMap::new();
     let mut without_source = Vec::new();
     for note in &notes {
@@ -79,7 +79,12 @@ pub fn print(
         };
         let newer =
             if source.is_newer { " (changed after the module was built: lines may have moved)" } else { "" };
-        writeln!(out, "\n{}{}", paint.paint(Look::Strong, &shown(file)), paint.paint(Look::Warm, newer))?;
+        writeln!(
+            out,
+            "\n{}{}",
+            paint.paint(TextStyle::Strong, &shown(file)),
+            paint.paint(TextStyle::Warm, newer)
+        )?;
         let at = |number: usize| {
             let is_here =
                 |note: &&&Note<'_>| note.place.line.as_ref().is_some_and(|line| line.line as usize == number);
@@ -125,7 +130,7 @@ fn notes<'a>(findings: &'a Findings<'_>) -> Vec<Note<'a>> {
         why: None,
     });
     // A reason that is no loop's: recursion, or the length of a call.
-    let is_loops = |place: &Place| findings.analysis.loops.iter().any(|found| found.place == *place);
+    let is_loops = |place: &CodeLocation| findings.analysis.loops.iter().any(|found| found.place == *place);
     let reasons = entries.iter().flat_map(|found| &found.unbounded).filter(|reason| !is_loops(&reason.place));
     let mut seen = BTreeSet::new();
     let others = reasons.filter(|reason| seen.insert(reason.place.offset)).map(|reason| Note {
@@ -158,7 +163,7 @@ fn regions(out: &mut impl Write, lines: &[Line<'_, '_>], paint: Paint) -> io::Re
     let number_width = width(&mut lines.iter().map(|line| line.number.len()), "");
     let gutter = times_width + fuel_width + number_width + 6;
     let heading = format!("  {:>times_width$}  {:>fuel_width$}", WHAT, "FUEL");
-    writeln!(out, "{}", paint.paint(Look::Faint, &heading))?;
+    writeln!(out, "{}", paint.paint(TextStyle::Faint, &heading))?;
     let mut last_shown = None;
     for (index, line) in lines.iter().enumerate() {
         let around = index.saturating_sub(CONTEXT)..(index + CONTEXT + 1).min(lines.len());
@@ -166,20 +171,20 @@ fn regions(out: &mut impl Write, lines: &[Line<'_, '_>], paint: Paint) -> io::Re
             continue;
         }
         if last_shown.is_some_and(|last| last + 1 != index) {
-            writeln!(out, "{}{}", " ".repeat(gutter), paint.paint(Look::Faint, "⋮"))?;
+            writeln!(out, "{}{}", " ".repeat(gutter), paint.paint(TextStyle::Faint, "⋮"))?;
         }
         last_shown = Some(index);
         let text = plain_line(&line.text, COLUMNS);
         let number = format!("{:>number_width$}", line.number);
-        let bar = paint.paint(Look::Faint, "│");
+        let bar = paint.paint(TextStyle::Faint, "│");
         // What the compiler made of one line can be several loops.
         let mut notes = merged(&line.notes, &fuel).into_iter();
         let first = notes.next();
-        let look = first.as_ref().map_or(Look::Plain, |(_, _, look)| *look);
+        let look = first.as_ref().map_or(TextStyle::Plain, |(_, _, look)| *look);
         let (times, cost) = first.map_or((String::new(), String::new()), |(times, cost, _)| (times, cost));
         let cells = format!("  {times:>times_width$}  {cost:>fuel_width$}");
         let row =
-            format!("{}  {} {bar} {text}", paint.paint(look, &cells), paint.paint(Look::Faint, &number));
+            format!("{}  {} {bar} {text}", paint.paint(look, &cells), paint.paint(TextStyle::Faint, &number));
         writeln!(out, "{}", row.trim_end())?;
         for (times, cost, look) in notes {
             let cells = format!("  {times:>times_width$}  {cost:>fuel_width$}");
@@ -189,17 +194,17 @@ fn regions(out: &mut impl Write, lines: &[Line<'_, '_>], paint: Paint) -> io::Re
         reasons.dedup();
         for why in reasons {
             let begin = format!("{}╰ ", " ".repeat(gutter));
-            writeln!(out, "{}", paint.paint(Look::Bad, &wrapped(&begin, gutter + 2, why)))?;
+            writeln!(out, "{}", paint.paint(TextStyle::Bad, &wrapped(&begin, gutter + 2, why)))?;
         }
     }
     Ok(())
 }
 
 /// The notes of a line, those that say the same as one, the dearest first: what, cost, look.
-fn merged(notes: &[&Note<'_>], fuel: &impl Fn(&Note<'_>) -> String) -> Vec<(String, String, Look)> {
+fn merged(notes: &[&Note<'_>], fuel: &impl Fn(&Note<'_>) -> String) -> Vec<(String, String, TextStyle)> {
     let mut sorted = notes.to_vec();
     sorted.sort_by_key(|note| std::cmp::Reverse(note.fuel.at(super::table::PACKET_BYTES)));
-    let mut merged: Vec<(String, String, Look)> =
+    let mut merged: Vec<(String, String, TextStyle)> =
         sorted.into_iter().map(|note| (note.times.clone(), fuel(note), note.look())).collect();
     merged.dedup();
     merged
@@ -213,7 +218,7 @@ fn web_assembly(out: &mut impl Write, bytes: &[u8], notes: &[&Note<'_>], paint: 
     let heading = "WebAssembly text, by byte offset";
     let advice =
         " (no source was found: `weir build` keeps its lines, and the files must be beside the module)";
-    writeln!(out, "\n{}{}", paint.paint(Look::Strong, heading), paint.paint(Look::Faint, advice))?;
+    writeln!(out, "\n{}{}", paint.paint(TextStyle::Strong, heading), paint.paint(TextStyle::Faint, advice))?;
     let mut storage = String::new();
     let printed = if bytes.len() <= TEXT_BYTES_MAX {
         wasmprinter::Config::new().offsets_and_lines(bytes, &mut storage).ok()

@@ -3,9 +3,12 @@
 use super::Findings;
 use serde::Serialize;
 use std::io::{self, Write};
-use weir_admission::{Access, Comparison, Excess, Refusal, Resource, Standing, Value};
+use weir_admission::{
+    Comparison, Excess, LimitStatus, LimitedResource, ModuleRefusal, ParameterValue, TableAccess,
+};
 use weir_bounds::{
-    CallBound, Costs, EntryBound, EntryPoint, HostCall, Linear, LoopBound, Place, Reason, Step, What,
+    CallBound, CodeLocation, CostTable, EntryBound, EntryPoint, HostCall, Linear, LoopBound, PathStep,
+    UnboundedReason, What,
 };
 
 #[derive(Serialize)]
@@ -176,8 +179,9 @@ fn write(out: &mut impl Write, document: &impl Serialize) -> io::Result<()> {
 
 fn document<'a>(findings: &'a Findings<'_>) -> Document<'a> {
     let [ns_min, ns_median, ns_max] = findings.calibration.spread();
-    let calls = findings.comparisons.iter().filter(|c| c.resource == Resource::Fuel).filter_map(|c| c.entry);
-    let memory = findings.comparisons.iter().find(|c| c.resource == Resource::Memory);
+    let calls =
+        findings.comparisons.iter().filter(|c| c.resource == LimitedResource::Fuel).filter_map(|c| c.entry);
+    let memory = findings.comparisons.iter().find(|c| c.resource == LimitedResource::Memory);
     Document {
         module: findings.manifest.name.as_str(),
         version: &findings.manifest.version,
@@ -187,7 +191,7 @@ fn document<'a>(findings: &'a Findings<'_>) -> Document<'a> {
         why: findings.why.as_deref(),
         refusal: findings.verdict.err().map(ToString::to_string),
         excess: match findings.verdict {
-            Err(Refusal::Excess(excess)) => Some(exceeded(excess, findings)),
+            Err(ModuleRefusal::Excess(excess)) => Some(exceeded(excess, findings)),
             _ => None,
         },
         profile: findings.profile.as_deref(),
@@ -196,9 +200,9 @@ fn document<'a>(findings: &'a Findings<'_>) -> Document<'a> {
             .map(|(parameter, value)| Parameter {
                 name: parameter.name.as_str(),
                 ty: parameter.ty.name(),
-                value: value.map(Value::to_string),
-                min: parameter.min.as_ref().map(Value::to_string),
-                max: parameter.max.as_ref().map(Value::to_string),
+                value: value.map(ParameterValue::to_string),
+                min: parameter.min.as_ref().map(ParameterValue::to_string),
+                max: parameter.max.as_ref().map(ParameterValue::to_string),
             })
             .collect(),
         imports: &findings.facts.imports,
@@ -208,14 +212,14 @@ fn document<'a>(findings: &'a Findings<'_>) -> Document<'a> {
             .iter()
             .map(|table| Table {
                 name: table.name.as_str(),
-                access: if table.access == Access::Publish { "publish" } else { "read" },
+                access: if table.access == TableAccess::Publish { "publish" } else { "read" },
                 bytes: table.bytes,
             })
             .collect(),
         calibration: Calibration {
             measured: findings.calibration.is_measured(),
             processor: findings.calibration.processor(),
-            cost_table: Costs::VERSION,
+            cost_table: CostTable::VERSION,
             ns_min,
             ns_median,
             ns_max,
@@ -253,22 +257,25 @@ fn bound(comparison: &Comparison, findings: &Findings<'_>) -> Bound {
             Linear { constant: calibration.time(fuel.constant).0, per_kib: calibration.time(fuel.per_kib).0 };
         line(fuel)
     };
-    let is_time = comparison.resource == Resource::Fuel;
+    let is_time = comparison.resource == LimitedResource::Fuel;
     let in_nanos = |fuel: Linear| if is_time && fuel.is_bounded() { nanos(fuel) } else { None };
     Bound {
         resource: comparison.resource.name(),
         unit: match comparison.resource {
-            Resource::Fuel => "fuel",
-            Resource::Stack | Resource::ShadowStack | Resource::Memory => "bytes",
-            Resource::Records | Resource::Patches | Resource::Frames | Resource::Pages => "number",
+            LimitedResource::Fuel => "fuel",
+            LimitedResource::Stack | LimitedResource::ShadowStack | LimitedResource::Memory => "bytes",
+            LimitedResource::Records
+            | LimitedResource::Patches
+            | LimitedResource::Frames
+            | LimitedResource::Pages => "number",
         },
         bound: line(comparison.bound),
         limit: line(comparison.limit),
         standing: match comparison.standing() {
-            Standing::Within => "within",
-            Standing::Over => "over",
-            Standing::Beyond => "beyond",
-            Standing::Unbounded => "unbounded",
+            LimitStatus::Within => "within",
+            LimitStatus::Over => "over",
+            LimitStatus::Beyond => "beyond",
+            LimitStatus::Unbounded => "unbounded",
         },
         bound_ns: in_nanos(comparison.bound),
         limit_ns: in_nanos(comparison.limit),
@@ -286,7 +293,7 @@ fn exceeded(excess: &Excess, findings: &Findings<'_>) -> Exceeded {
         most: excess.contributor().map(|step| {
             let most = hot(step);
             // Of records and the like it is no fuel.
-            Hot { fuel: most.fuel.filter(|_| comparison.resource == Resource::Fuel), ..most }
+            Hot { fuel: most.fuel.filter(|_| comparison.resource == LimitedResource::Fuel), ..most }
         }),
         unbounded: excess.reason.as_ref().filter(|_| !comparison.bound.is_bounded()).map(unbounded),
         needs: excess.needs().name(),
@@ -303,7 +310,7 @@ fn line(bound: Linear) -> Option<Line> {
     bound.is_bounded().then(|| Line { constant: bound.constant, per_byte: bound.per_kib as f64 / 1024.0 })
 }
 
-fn at(place: &Place) -> At {
+fn at(place: &CodeLocation) -> At {
     At {
         function: place.function,
         name: place.name.clone(),
@@ -313,7 +320,7 @@ fn at(place: &Place) -> At {
     }
 }
 
-fn hot(step: &Step) -> Hot {
+fn hot(step: &PathStep) -> Hot {
     let (what, name, trips) = match &step.what {
         What::Loop(trips) => ("loop", None, line(*trips)),
         What::Call(name) => ("call", Some(name.clone()), None),
@@ -326,7 +333,7 @@ fn hot(step: &Step) -> Hot {
     Hot { what, name, trips, fuel: line(step.amount), at: at(&step.place) }
 }
 
-fn unbounded(reason: &Reason) -> Unbounded {
+fn unbounded(reason: &UnboundedReason) -> Unbounded {
     Unbounded { why: reason.why.to_string(), at: at(&reason.place) }
 }
 

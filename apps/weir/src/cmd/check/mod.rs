@@ -8,18 +8,19 @@ mod summary;
 mod table;
 
 use crate::Failure;
-use crate::cli::Check;
-use crate::spec::{Spec, SpecError};
+use crate::cli::CheckArgs;
+use crate::spec::{ModuleSpecError, Spec};
 use crate::terms::terms;
 use paint::Paint;
 use source::Sources;
 use std::io::Write;
 use std::time::Instant;
 use weir_admission::{
-    Admitted, Assessment, Calibration, Comparison, Facts, Manifest, Parameter, Refusal, Tier, Value,
+    Admitted, Assessment, Calibration, Comparison, Manifest, ModuleInfo, ModuleParameter, ModuleRefusal,
+    ParameterValue, Tier,
 };
 use weir_bounds::Analysis;
-use weir_sandbox::{CompileLimits, Engine, LoadError, Options};
+use weir_sandbox::{CompileLimits, Engine, EngineOptions, LoadError};
 use weir_units::{Bytes, Nanos, Shown as _};
 
 /// Why a module is not fit to run.
@@ -39,10 +40,10 @@ pub enum CheckError {
 #[derive(Debug)]
 struct Findings<'a> {
     manifest: &'a Manifest,
-    facts: &'a Facts,
+    facts: &'a ModuleInfo,
     size: Bytes,
     /// The value of each of the manifest's parameters; `None` where it was left open.
-    values: &'a [Option<Value>],
+    values: &'a [Option<ParameterValue>],
     /// The period of its ticks.
     tick: Option<Nanos>,
     analysis: &'a Analysis,
@@ -51,7 +52,7 @@ struct Findings<'a> {
     /// The profile's file, where one was given.
     profile: Option<String>,
     /// The tier, or why there is none.
-    verdict: Result<Tier, &'a Refusal>,
+    verdict: Result<Tier, &'a ModuleRefusal>,
     /// Why it is not proved, in a few words.
     why: Option<String>,
     /// How long compiling took, where it was compiled.
@@ -60,30 +61,30 @@ struct Findings<'a> {
 
 impl Findings<'_> {
     /// The parameters with their values.
-    fn parameters(&self) -> impl Iterator<Item = (&Parameter, Option<&Value>)> {
+    fn parameters(&self) -> impl Iterator<Item = (&ModuleParameter, Option<&ParameterValue>)> {
         self.manifest.parameters.iter().zip(self.values).map(|(parameter, value)| (parameter, value.as_ref()))
     }
 
     /// The parameters that were left open.
-    fn open(&self) -> impl Iterator<Item = &Parameter> {
+    fn open(&self) -> impl Iterator<Item = &ModuleParameter> {
         self.parameters().filter(|(_, value)| value.is_none()).map(|(parameter, _)| parameter)
     }
 }
 
 /// Finds the bounds of a module, says whether it is admitted, and compiles it if so; runs nothing of it.
-pub fn check(out: &mut impl Write, args: &Check) -> Result<(), Failure> {
+pub fn check(out: &mut impl Write, args: &CheckArgs) -> Result<(), Failure> {
     let spec = Spec::parse(&args.module)?;
     let terms = terms(args.profile.as_deref())?;
     let paint = Paint::of_stdout();
-    let refused = |refusal| SpecError::Refused { name: spec.name.clone(), refusal };
+    let refused = |refusal| ModuleSpecError::Refused { name: spec.name.clone(), refusal };
     let looked_at =
         spec.bytes().and_then(|bytes| Assessment::of_open(bytes, &spec.settings, &terms).map_err(refused));
     let assessment = match looked_at {
         Ok(assessment) => assessment,
         Err(error) => {
             let why = match &error {
-                SpecError::Refused { refusal, .. } => Some(refusal.to_string()),
-                SpecError::TooLarge(_) => Some(error.to_string()),
+                ModuleSpecError::Refused { refusal, .. } => Some(refusal.to_string()),
+                ModuleSpecError::TooLarge(_) => Some(error.to_string()),
                 _ => None,
             };
             match why {
@@ -130,7 +131,8 @@ pub fn check(out: &mut impl Write, args: &Check) -> Result<(), Failure> {
 /// How long compiling takes.
 fn compile(spec: &Spec, admitted: Admitted) -> Result<Nanos, CheckError> {
     let failed = |error| CheckError::Load { name: spec.name.clone(), error };
-    let options = Options { compile_in_child: Some(CompileLimits::default()), ..Options::default() };
+    let options =
+        EngineOptions { compile_in_child: Some(CompileLimits::default()), ..EngineOptions::default() };
     let engine = Engine::new(options, None).map_err(failed)?;
     let begin = Instant::now();
     engine.load(admitted).map_err(failed)?;

@@ -12,7 +12,7 @@ pub struct Paint(bool);
 
 /// How something looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Look {
+pub enum TextStyle {
     /// As text is.
     #[default]
     Plain,
@@ -28,7 +28,7 @@ pub enum Look {
     Bad,
 }
 
-impl Look {
+impl TextStyle {
     /// The parameters of SGR (ECMA-48, 8.3.117).
     const fn code(self) -> &'static str {
         match self {
@@ -55,8 +55,8 @@ impl Paint {
     }
 
     /// The text in this look.
-    pub fn paint(self, look: Look, text: &str) -> String {
-        if self.0 && look != Look::Plain && !text.is_empty() {
+    pub fn paint(self, look: TextStyle, text: &str) -> String {
+        if self.0 && look != TextStyle::Plain && !text.is_empty() {
             format!("\u{1b}[{}m{text}\u{1b}[0m", look.code())
         } else {
             text.to_owned()
@@ -112,9 +112,9 @@ mod tests {
 
     #[test]
     fn colours_are_there_only_where_they_are_wanted() {
-        assert_eq!(Paint(true).paint(Look::Bad, "x"), "\u{1b}[1;31mx\u{1b}[0m");
-        assert_eq!(Paint(true).paint(Look::Plain, "x"), "x");
-        assert_eq!(Paint::NEVER.paint(Look::Bad, "x"), "x");
+        assert_eq!(Paint(true).paint(TextStyle::Bad, "x"), "\u{1b}[1;31mx\u{1b}[0m");
+        assert_eq!(Paint(true).paint(TextStyle::Plain, "x"), "x");
+        assert_eq!(Paint::NEVER.paint(TextStyle::Bad, "x"), "x");
     }
 
     #[test]

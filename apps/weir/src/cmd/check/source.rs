@@ -25,7 +25,7 @@ pub enum Sources {
 
 /// A source.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct SourceText {
     /// What is in it.
     pub text: String,
     /// Whether it was changed after the module was built, so that its lines may have moved.
@@ -46,11 +46,11 @@ impl Sources {
 
     /// The file of this name. The module names it, and it is shown on the operator's terminal: so it has to be a file in the module's own folder,
     /// and not one that a link there leads to.
-    pub fn read(&self, name: &str) -> Option<Source> {
+    pub fn read(&self, name: &str) -> Option<SourceText> {
         let (folder, built) = match self {
             Self::Shipped(sources) => {
                 let (_, text) = sources.iter().find(|(file, _)| *file == name)?;
-                return Some(Source { text: (*text).to_owned(), is_newer: false });
+                return Some(SourceText { text: (*text).to_owned(), is_newer: false });
             }
             Self::Folder { path, built } => (path, built),
         };
@@ -67,7 +67,7 @@ impl Sources {
         let is_newer = matches!((meta.modified(), built), (Ok(changed), Some(built)) if changed > *built);
         let mut bytes = Vec::new();
         file.take(SOURCE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-        Some(Source { text: String::from_utf8_lossy(&bytes).into_owned(), is_newer })
+        Some(SourceText { text: String::from_utf8_lossy(&bytes).into_owned(), is_newer })
     }
 }
 

@@ -1,11 +1,14 @@
 //! What frames the tables: which module it is and how it is set, its tier and why, whether it is admitted, and what its times mean.
 
 use super::Findings;
-use super::paint::{Look, Paint, wrapped};
+use super::paint::{Paint, TextStyle, wrapped};
 use super::table::{at, what};
 use crate::modules::wants;
 use std::io::{self, Write};
-use weir_admission::{Comparison, Excess, Parameter, ParameterType, Refusal, Tick, Tier, Value, shown};
+use weir_admission::{
+    Comparison, Excess, ModuleParameter, ModuleRefusal, ParameterType, ParameterValue, TickPeriod, Tier,
+    shown,
+};
 use weir_units::Bytes;
 
 /// Columns before the text of a line that begins with a heading.
@@ -15,7 +18,7 @@ const INDENT: usize = 6;
 pub fn print(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Result<()> {
     let manifest = findings.manifest;
     let title = format!("{} {}", manifest.name, manifest.version);
-    writeln!(out, "{}: {}", paint.paint(Look::Strong, &title), manifest.summary)?;
+    writeln!(out, "{}: {}", paint.paint(TextStyle::Strong, &title), manifest.summary)?;
     let imports = findings.facts.imports.join(", ");
     let imports = if imports.is_empty() { "nothing".to_owned() } else { imports };
     let about = format!("{} long; asks weir for {imports}{}", findings.size, tick(findings));
@@ -39,7 +42,7 @@ pub fn print(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io:
         writeln!(
             out,
             "{}",
-            wrapped("Open: ", INDENT, &text).replacen("Open", &paint.paint(Look::Warm, "Open"), 1)
+            wrapped("Open: ", INDENT, &text).replacen("Open", &paint.paint(TextStyle::Warm, "Open"), 1)
         )?;
     }
     writeln!(out)?;
@@ -49,7 +52,7 @@ pub fn print(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io:
 
 fn tick(findings: &Findings<'_>) -> String {
     let by_open = match findings.manifest.tick {
-        Some(Tick::Parameter(index)) => findings
+        Some(TickPeriod::Parameter(index)) => findings
             .parameters()
             .nth(index)
             .filter(|(_, value)| value.is_none())
@@ -66,14 +69,14 @@ fn tick(findings: &Findings<'_>) -> String {
 }
 
 /// A parameter that was left open, with what it can be.
-fn range(parameter: &Parameter) -> String {
+fn range(parameter: &ModuleParameter) -> String {
     let limits = match (&parameter.min, &parameter.max) {
         (Some(min), Some(max)) => format!(", {min} to {max}"),
         (Some(min), None) => format!(", from {min}"),
         (None, Some(max)) => format!(", up to {max}"),
         (None, None) => match parameter.ty {
             ParameterType::String | ParameterType::U64List | ParameterType::StringList => {
-                format!(", up to {}", Bytes(Value::BYTES_MAX as u64))
+                format!(", up to {}", Bytes(ParameterValue::BYTES_MAX as u64))
             }
             _ => ", without limits".to_owned(),
         },
@@ -85,21 +88,21 @@ fn range(parameter: &Parameter) -> String {
 fn tier(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Result<()> {
     let (look, name, meaning) = match &findings.verdict {
         Ok(Tier::Proved) => (
-            Look::Good,
+            TextStyle::Good,
             Tier::Proved.name(),
             "all its bounds are within its limits, so nothing is checked while it runs",
         ),
         Ok(Tier::Supervised) => (
-            Look::Warm,
+            TextStyle::Warm,
             Tier::Supervised.name(),
             "it may need more than its limits; what it really uses is looked at while it runs, and it is unloaded where it keeps exceeding",
         ),
         Ok(Tier::Metered) => (
-            Look::Warm,
+            TextStyle::Warm,
             Tier::Metered.name(),
             "it is charged while it runs, and a call that uses up its allowance is abandoned",
         ),
-        Err(_) => (Look::Bad, "refused", "it does not run by this profile"),
+        Err(_) => (TextStyle::Bad, "refused", "it does not run by this profile"),
     };
     let text = wrapped(&format!("Tier: {name}: "), INDENT, meaning);
     writeln!(out, "{}", text.replacen(name, &paint.paint(look, name), 1))?;
@@ -107,7 +110,7 @@ fn tier(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Resu
         writeln!(out, "{}", wrapped("Why:  ", INDENT, why))?;
     }
     match findings.verdict {
-        Err(Refusal::Excess(excess)) => excessive(out, excess)?,
+        Err(ModuleRefusal::Excess(excess)) => excessive(out, excess)?,
         Err(refusal) => writeln!(out, "{}", wrapped("Why:  ", INDENT, &refusal.to_string()))?,
         Ok(_) => {}
     }
@@ -145,7 +148,12 @@ fn excessive(out: &mut impl Write, excess: &Excess) -> io::Result<()> {
 
 /// Of a module that was refused before anything was found about it: why.
 pub fn print_refusal(out: &mut impl Write, name: &str, refusal: &str, paint: Paint) -> io::Result<()> {
-    writeln!(out, "{}: {}", paint.paint(Look::Strong, &shown(name)), paint.paint(Look::Bad, "refused"))?;
+    writeln!(
+        out,
+        "{}: {}",
+        paint.paint(TextStyle::Strong, &shown(name)),
+        paint.paint(TextStyle::Bad, "refused")
+    )?;
     writeln!(out, "{}", wrapped("Why:  ", INDENT, refusal))
 }
 
@@ -163,18 +171,24 @@ pub fn print_end(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) ->
         )
     };
     let fuel = "The bound is one on fuel: a call takes longer where the processor has to wait for data";
-    writeln!(out, "\n{}", paint.paint(Look::Faint, &wrapped("Times: ", 7, &format!("{times}. {fuel}"))))?;
+    writeln!(
+        out,
+        "\n{}",
+        paint.paint(TextStyle::Faint, &wrapped("Times: ", 7, &format!("{times}. {fuel}")))
+    )?;
     let end = match (&findings.verdict, findings.compiled) {
-        (Err(Refusal::Excess(excess)), _) => {
-            format!("{}: {}", paint.paint(Look::Bad, "Refused"), excess.comparison)
+        (Err(ModuleRefusal::Excess(excess)), _) => {
+            format!("{}: {}", paint.paint(TextStyle::Bad, "Refused"), excess.comparison)
         }
-        (Err(_), _) => paint.paint(Look::Bad, "Refused"),
-        (Ok(_), Some(compiled)) => format!("{}; compiled in {compiled}", paint.paint(Look::Good, "Admitted")),
+        (Err(_), _) => paint.paint(TextStyle::Bad, "Refused"),
+        (Ok(_), Some(compiled)) => {
+            format!("{}; compiled in {compiled}", paint.paint(TextStyle::Good, "Admitted"))
+        }
         (Ok(_), None) if findings.open().next().is_some() => {
             let rest = "whatever is given for what is open; it is compiled when all is given";
-            format!("{}, {rest}", paint.paint(Look::Good, "Admitted"))
+            format!("{}, {rest}", paint.paint(TextStyle::Good, "Admitted"))
         }
-        (Ok(_), None) => paint.paint(Look::Bad, "Admitted, but it cannot be compiled"),
+        (Ok(_), None) => paint.paint(TextStyle::Bad, "Admitted, but it cannot be compiled"),
     };
     writeln!(out, "{end}")
 }

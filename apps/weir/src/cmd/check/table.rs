@@ -1,10 +1,10 @@
 //! What the entry points of a module use at most, as a table, and what makes up most of it.
 
 use super::Findings;
-use super::paint::{Look, Paint, wrapped};
+use super::paint::{Paint, TextStyle, wrapped};
 use std::io::{self, Write};
-use weir_admission::{Comparison, Resource, Standing, shown};
-use weir_bounds::{Class, EntryBound, Linear, Reason, Step, What};
+use weir_admission::{Comparison, LimitStatus, LimitedResource, shown};
+use weir_bounds::{EntryBound, Linear, PathStep, UnboundedReason, What, WorkClass};
 use weir_units::Bytes;
 
 /// The packet for which shares are shown: as long as Ethernet has them.
@@ -17,11 +17,11 @@ const SHARE_MIN: f64 = 0.01;
 #[derive(Clone, Debug, Default)]
 struct Cell {
     text: String,
-    look: Look,
+    look: TextStyle,
 }
 
 impl Cell {
-    fn new(look: Look, text: impl Into<String>) -> Self {
+    fn new(look: TextStyle, text: impl Into<String>) -> Self {
         Self { text: text.into(), look }
     }
 }
@@ -32,7 +32,8 @@ pub fn print(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io:
     bounds(out, findings, paint)?;
     for entry in &findings.analysis.entries {
         let is_much = findings.comparisons.iter().any(|comparison| {
-            let is_fuel = comparison.entry == Some(entry.entry) && comparison.resource == Resource::Fuel;
+            let is_fuel =
+                comparison.entry == Some(entry.entry) && comparison.resource == LimitedResource::Fuel;
             is_fuel && comparison.times() >= SHARE_MIN
         });
         if is_much || entry.entry.packets() > 0 {
@@ -43,13 +44,13 @@ pub fn print(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io:
 }
 
 /// The resources that have a column, with its heading.
-const COLUMNS: [(Resource, &str); 6] = [
-    (Resource::Stack, "STACK"),
-    (Resource::ShadowStack, "SHADOW STACK"),
-    (Resource::Pages, "PAGES"),
-    (Resource::Records, "RECORDS"),
-    (Resource::Patches, "PATCHES"),
-    (Resource::Frames, "FRAMES"),
+const COLUMNS: [(LimitedResource, &str); 6] = [
+    (LimitedResource::Stack, "STACK"),
+    (LimitedResource::ShadowStack, "SHADOW STACK"),
+    (LimitedResource::Pages, "PAGES"),
+    (LimitedResource::Records, "RECORDS"),
+    (LimitedResource::Patches, "PATCHES"),
+    (LimitedResource::Frames, "FRAMES"),
 ];
 
 /// A row for each entry point; where a profile was given, its limits below.
@@ -70,29 +71,31 @@ fn bounds(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Re
     let columns: Vec<_> = COLUMNS.into_iter().filter(|(resource, _)| is_used(*resource)).collect();
     let time = if findings.calibration.is_measured() { "TIME" } else { "ESTIMATED TIME" };
     let mut heading =
-        ["CALL OF", "DEPENDS ON", "FUEL", time].map(|text| Cell::new(Look::Strong, text)).to_vec();
-    heading.extend(columns.iter().map(|(_, text)| Cell::new(Look::Strong, *text)));
+        ["CALL OF", "DEPENDS ON", "FUEL", time].map(|text| Cell::new(TextStyle::Strong, text)).to_vec();
+    heading.extend(columns.iter().map(|(_, text)| Cell::new(TextStyle::Strong, *text)));
     let mut rows = vec![heading];
-    let fuels = findings.comparisons.iter().filter(|comparison| comparison.resource == Resource::Fuel);
+    let fuels = findings.comparisons.iter().filter(|comparison| comparison.resource == LimitedResource::Fuel);
     for (entry, fuel) in fuels.filter_map(|fuel| Some((fuel.entry?, fuel))) {
         let look = look_of(fuel);
         let class = findings.analysis.entry(entry).map_or("-".to_owned(), |found| depends_on(found.class));
         let time = findings.calibration.shown(fuel.bound).to_string();
         let work = if fuel.bound.is_bounded() { fuel.bound.to_string() } else { "-".to_owned() };
         let mut row = vec![
-            Cell::new(Look::Plain, entry.name()),
-            Cell::new(Look::Plain, class),
+            Cell::new(TextStyle::Plain, entry.name()),
+            Cell::new(TextStyle::Plain, class),
             Cell::new(look, work),
             Cell::new(look, time),
         ];
-        let mut limits = ["  limit", "", ""].map(|text| Cell::new(Look::Faint, text)).to_vec();
-        limits.push(Cell::new(Look::Faint, findings.calibration.shown(fuel.limit).to_string()));
+        let mut limits = ["  limit", "", ""].map(|text| Cell::new(TextStyle::Faint, text)).to_vec();
+        limits.push(Cell::new(TextStyle::Faint, findings.calibration.shown(fuel.limit).to_string()));
         for (resource, _) in &columns {
             let comparison = of(entry, *resource);
             row.push(
-                comparison.map_or(Cell::new(Look::Faint, "-"), |c| Cell::new(look_of(c), amount(c, c.bound))),
+                comparison
+                    .map_or(Cell::new(TextStyle::Faint, "-"), |c| Cell::new(look_of(c), amount(c, c.bound))),
             );
-            limits.push(Cell::new(Look::Faint, comparison.map_or(String::new(), |c| amount(c, c.limit))));
+            limits
+                .push(Cell::new(TextStyle::Faint, comparison.map_or(String::new(), |c| amount(c, c.limit))));
         }
         rows.push(row);
         if findings.profile.is_some() {
@@ -100,7 +103,7 @@ fn bounds(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Re
         }
     }
     write_cells(out, &rows, paint)?;
-    if findings.facts.entry() == weir_admission::Entry::Batch {
+    if findings.facts.entry() == weir_admission::EntryKind::Batch {
         writeln!(out, "A call of weir_batch is for 64 packets.")?;
     }
     memory(out, findings, paint)?;
@@ -112,16 +115,16 @@ fn bounds(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Re
 }
 
 /// What the work of a class depends on.
-fn depends_on(class: Class) -> String {
+fn depends_on(class: WorkClass) -> String {
     match class {
-        Class::Constant => "nothing".to_owned(),
+        WorkClass::Constant => "nothing".to_owned(),
         class => class.to_string(),
     }
 }
 
 /// Memory at the start and at most, and what it is let have.
 fn memory(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Result<()> {
-    let is_memory = |comparison: &&Comparison| comparison.resource == Resource::Memory;
+    let is_memory = |comparison: &&Comparison| comparison.resource == LimitedResource::Memory;
     let Some(memory) = findings.comparisons.iter().find(is_memory) else { return Ok(()) };
     let start = findings.facts.memory;
     let most = amount(memory, memory.bound);
@@ -139,11 +142,11 @@ fn memory(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Re
     writeln!(out, "Memory: {used}; its manifest allows {}{allowed}", findings.manifest.memory)
 }
 
-fn look_of(comparison: &Comparison) -> Look {
+fn look_of(comparison: &Comparison) -> TextStyle {
     match comparison.standing() {
-        Standing::Within => Look::Plain,
-        Standing::Over => Look::Warm,
-        Standing::Beyond | Standing::Unbounded => Look::Bad,
+        LimitStatus::Within => TextStyle::Plain,
+        LimitStatus::Over => TextStyle::Warm,
+        LimitStatus::Beyond | LimitStatus::Unbounded => TextStyle::Bad,
     }
 }
 
@@ -151,7 +154,10 @@ fn look_of(comparison: &Comparison) -> Look {
 fn amount(comparison: &Comparison, amount: Linear) -> String {
     let is_number = matches!(
         comparison.resource,
-        Resource::Pages | Resource::Records | Resource::Patches | Resource::Frames
+        LimitedResource::Pages
+            | LimitedResource::Records
+            | LimitedResource::Patches
+            | LimitedResource::Frames
     );
     match amount {
         Linear { constant, per_kib: 0 } if amount.is_bounded() && !is_number => Bytes(constant).to_string(),
@@ -171,17 +177,17 @@ fn hottest(out: &mut impl Write, found: &EntryBound, paint: Paint) -> io::Result
     } else {
         String::new()
     };
-    writeln!(out, "\n{}{of}:", paint.paint(Look::Strong, &heading))?;
+    writeln!(out, "\n{}{of}:", paint.paint(TextStyle::Strong, &heading))?;
     for (depth, step) in found.hottest.iter().enumerate() {
         let share = share(step.amount, whole);
         let percent = share.map_or("     ".to_owned(), |share| format!("{:3.0} %", share * 100.0));
-        let look = if step.amount.is_bounded() { heat(share) } else { Look::Bad };
+        let look = if step.amount.is_bounded() { heat(share) } else { TextStyle::Bad };
         let (indent, what) = ("  ".repeat(depth), what(step));
         writeln!(
             out,
             "  {percent}  {indent}{} {}",
             paint.paint(look, &what),
-            paint.paint(Look::Faint, &at(step))
+            paint.paint(TextStyle::Faint, &at(step))
         )?;
     }
     Ok(())
@@ -196,16 +202,16 @@ pub fn share(part: Linear, whole: Linear) -> Option<f64> {
 }
 
 /// How what has such a share looks.
-pub fn heat(share: Option<f64>) -> Look {
+pub fn heat(share: Option<f64>) -> TextStyle {
     match share {
-        Some(share) if share >= 0.25 => Look::Warm,
-        Some(share) if share < 0.01 => Look::Faint,
-        _ => Look::Plain,
+        Some(share) if share >= 0.25 => TextStyle::Warm,
+        Some(share) if share < 0.01 => TextStyle::Faint,
+        _ => TextStyle::Plain,
     }
 }
 
 /// What a step is, in words.
-pub fn what(step: &Step) -> String {
+pub fn what(step: &PathStep) -> String {
     match &step.what {
         What::Loop(trips) if trips.is_bounded() => format!("loop, at most {trips} times,"),
         What::Loop(_) => "loop without a bound,".to_owned(),
@@ -219,23 +225,23 @@ pub fn what(step: &Step) -> String {
 }
 
 /// Where a step is.
-pub fn at(step: &Step) -> String {
+pub fn at(step: &PathStep) -> String {
     format!("in {}", step.place)
 }
 
 /// Each place that has no bound, once, and what to do there.
 fn unbounded(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Result<()> {
-    let mut seen: Vec<&Reason> = Vec::new();
+    let mut seen: Vec<&UnboundedReason> = Vec::new();
     for entry in &findings.analysis.entries {
         for reason in &entry.unbounded {
             if seen.contains(&reason) {
                 continue;
             }
             if seen.is_empty() {
-                writeln!(out, "\n{}", paint.paint(Look::Bad, "Without a bound:"))?;
+                writeln!(out, "\n{}", paint.paint(TextStyle::Bad, "Without a bound:"))?;
             }
             seen.push(reason);
-            writeln!(out, "  {}", paint.paint(Look::Strong, &reason.place.to_string()))?;
+            writeln!(out, "  {}", paint.paint(TextStyle::Strong, &reason.place.to_string()))?;
             writeln!(out, "{}", wrapped("      ", 6, &reason.why.to_string()))?;
         }
     }

@@ -2,18 +2,18 @@
 
 use super::place::Address;
 use super::stated::Stated;
-use crate::amounts::{OfSession, Options};
+use crate::amounts::{AmountOptions, OfSession};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use weir_admission::Name;
-use weir_ledger::{Head, parse_time};
+use weir_ledger::{LedgerHead, parse_time};
 use weir_node::control::protocol;
 use weir_node::control::spec::SessionSpec;
 use weir_units::{BitsPerSecond, Timestamp};
 
 /// Which node.
 #[derive(Debug, Args)]
-pub struct Place {
+pub struct NodeAddressArgs {
     /// The socket of a node on this machine [env: WEIR_SOCKET] [default: /run/weir/node.sock]
     #[arg(long, value_name = "PATH", conflicts_with = "node", global = true)]
     pub socket: Option<PathBuf>,
@@ -35,7 +35,7 @@ pub struct Place {
 
 /// `weir config`.
 #[derive(Debug, Subcommand)]
-pub enum Config {
+pub enum ConfigCommand {
     /// Check a node's configuration without starting a node
     ///
     /// Makes the checks of a start and leaves nothing behind: files and folders, cores, interfaces, addresses and keys are tried, and modules are compiled and started. Run it as the node's user:
@@ -50,20 +50,20 @@ pub enum Config {
 
 /// `weir session`.
 #[derive(Debug, Args)]
-pub struct Session {
+pub struct SessionArgs {
     #[command(flatten)]
-    pub place: Place,
+    pub place: NodeAddressArgs,
     #[command(subcommand)]
-    pub act: Act,
+    pub act: SessionCommand,
 }
 
 /// What is done with sessions.
 #[derive(Debug, Subcommand)]
-pub enum Act {
+pub enum SessionCommand {
     /// Create a session: its CPU, its memory and its packets
     Create(Create),
     /// Change what a session has reserved, while it runs
-    Change(Change),
+    Change(ChangeArgs),
     /// Close a session and end its modules. With the last session of a credential's holder end those that others made under it, who have their right from him
     Close {
         /// Which
@@ -101,7 +101,7 @@ pub struct Create {
     #[command(flatten)]
     pub stated: Stated<SessionSpec>,
     #[command(flatten)]
-    pub limits: Options<OfSession>,
+    pub limits: AmountOptions<OfSession>,
     /// Take the session from this file: TOML as under [[session]] in the node's configuration. Options go before what it says; paths of modules are
     /// relative to it
     #[arg(long, value_name = "FILE")]
@@ -121,21 +121,21 @@ Examples:
   weir session change erin --read prefixes=geo6 --publish seen --revoke-publish blocked
 
 A virtual processor, a channel, an output channel, an offer and a use are given whole: what is left out is as for a new one.")]
-pub struct Change {
+pub struct ChangeArgs {
     /// Which
     #[arg(value_name = "NAME", value_parser = name)]
     pub name: Name,
     #[command(flatten)]
     pub stated: Stated<protocol::Change>,
     #[command(flatten)]
-    pub limits: Options<OfSession>,
+    pub limits: AmountOptions<OfSession>,
 }
 
 /// `weir table`.
 #[derive(Debug, Args)]
-pub struct Table {
+pub struct TableCommand {
     #[command(flatten)]
-    pub place: Place,
+    pub place: NodeAddressArgs,
     #[command(subcommand)]
     pub act: TableAct,
 }
@@ -164,9 +164,9 @@ pub enum TableAct {
 
 /// `weir link`.
 #[derive(Debug, Args)]
-pub struct Link {
+pub struct LinkCommand {
     #[command(flatten)]
-    pub place: Place,
+    pub place: NodeAddressArgs,
     #[command(subcommand)]
     pub act: LinkAct,
 }
@@ -208,9 +208,9 @@ Examples:
   weir load alice theirs.wasm,ports=53,123 --channel dns --cpu fast --name dns-ports
 
 Where there is a file of the module's name with .sig behind it, as `weir sign` makes it, it goes with the module.")]
-pub struct Load {
+pub struct LoadArgs {
     #[command(flatten)]
-    pub place: Place,
+    pub place: NodeAddressArgs,
     /// For which session
     #[arg(value_name = "SESSION", value_parser = name)]
     pub session: Name,
@@ -235,7 +235,7 @@ pub struct Load {
 #[derive(Debug, Args)]
 pub struct Unload {
     #[command(flatten)]
-    pub place: Place,
+    pub place: NodeAddressArgs,
     /// From which session
     #[arg(value_name = "SESSION", value_parser = name)]
     pub session: Name,
@@ -248,7 +248,7 @@ pub struct Unload {
 #[derive(Debug, Args)]
 pub struct Follow {
     #[command(flatten)]
-    pub place: Place,
+    pub place: NodeAddressArgs,
     /// Which session
     #[arg(value_name = "SESSION", value_parser = name)]
     pub session: Name,
@@ -267,7 +267,7 @@ pub struct Follow {
 #[derive(Debug, Args)]
 pub struct Reload {
     #[command(flatten)]
-    pub place: Place,
+    pub place: NodeAddressArgs,
 }
 
 /// `weir ledger`.
@@ -284,9 +284,9 @@ Examples:
 
 The ledger is read from its files, or asked of a node that runs (--node, --socket, WEIR_NODE, WEIR_SOCKET), which tells you what is about you: up to the last whole interval.
 Exit status: 0 when the ledger is whole; 1 when it is not, or is not there.")]
-pub struct Ledger {
+pub struct LedgerArgs {
     #[command(flatten)]
-    pub place: Place,
+    pub place: NodeAddressArgs,
     /// The folder of the ledger, or the node's folder of state that it is in [default: /var/lib/weir]
     #[arg(value_name = "DIR", conflicts_with_all = ["node", "socket"])]
     pub dir: Option<PathBuf>,
@@ -314,7 +314,7 @@ pub struct Ledger {
     pub verify: bool,
     /// A head that was kept, and that the ledger must contain
     #[arg(long, value_name = "HEAD", requires = "verify")]
-    pub head: Option<Head>,
+    pub head: Option<LedgerHead>,
     /// Print the entries themselves, a line of JSON each
     #[arg(long, conflicts_with = "decisions")]
     pub entries: bool,
@@ -325,9 +325,9 @@ pub struct Ledger {
 
 /// `weir top`.
 #[derive(Debug, Args)]
-pub struct Top {
+pub struct TopArgs {
     #[command(flatten)]
-    pub place: Place,
+    pub place: NodeAddressArgs,
     /// Print how things are as plain text, once: two looks a second apart. So also where standard output is no terminal
     #[arg(long)]
     pub once: bool,

@@ -6,7 +6,7 @@ use crate::terms;
 use indicatif::ProgressBar;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
-use weir_node::control::config::Config;
+use weir_node::control::config::NodeConfiguration;
 use weir_node::server::daemon::{Setup, check as look};
 use weir_units::{Nanos, Shown as _};
 
@@ -33,8 +33,8 @@ fn ppm((period, slice): (Nanos, Nanos)) -> u64 {
     u64::try_from(u128::from(slice.0) * 1_000_000 / u128::from(period.0.max(1))).unwrap_or(u64::MAX)
 }
 
-fn summary(out: &mut impl Write, config: &Config) -> std::io::Result<()> {
-    let Config { node, cpu, interfaces, sessions, .. } = config;
+fn summary(out: &mut impl Write, config: &NodeConfiguration) -> std::io::Result<()> {
+    let NodeConfiguration { node, cpu, interfaces, sessions, .. } = config;
     writeln!(out, "node `{}`: socket {}, state in {}", node.name, node.socket.shown(), node.state.shown())?;
     if let Some(address) = node.metrics {
         writeln!(out, "metrics: http://{address}/metrics")?;

@@ -4,14 +4,14 @@ use super::args::Follow;
 use crate::{Failure, json};
 use std::io::{self, Write};
 use weir_node::client::{Client, ClientError};
-use weir_node::control::protocol::{Reply, Request};
-use weir_node::control::spec::Given;
+use weir_node::control::protocol::{ControlRequest, Reply};
+use weir_node::control::spec::TomlValue;
 use weir_units::is_plain;
 
 /// Prints each record on a line of its own, until the node or the reader goes.
 pub fn follow(out: &mut impl Write, args: &Follow) -> Result<(), Failure> {
     let mut client = Client::to(&args.place.whereabouts()?)?;
-    let ask = Request::Follow {
+    let ask = ControlRequest::Follow {
         session: args.session.clone(),
         module: args.module.clone(),
         stream: args.stream.clone(),
@@ -44,16 +44,16 @@ pub fn follow(out: &mut impl Write, args: &Follow) -> Result<(), Failure> {
 }
 
 /// A value for people: a stranger wrote it.
-fn shown(value: &Given) -> String {
+fn shown(value: &TomlValue) -> String {
     match value {
-        Given::Bool(value) => value.to_string(),
-        Given::Whole(value) => value.to_string(),
-        Given::Number(value) => value.to_string(),
-        Given::Text(text) if text.is_empty() || text.contains([' ', '"', '=']) => {
+        TomlValue::Bool(value) => value.to_string(),
+        TomlValue::Whole(value) => value.to_string(),
+        TomlValue::Number(value) => value.to_string(),
+        TomlValue::Text(text) if text.is_empty() || text.contains([' ', '"', '=']) => {
             format!("\"{}\"", plain(text).replace('"', "\\\""))
         }
-        Given::Text(text) => plain(text),
-        Given::List(values) => {
+        TomlValue::Text(text) => plain(text),
+        TomlValue::List(values) => {
             let values: Vec<String> = values.iter().map(shown).collect();
             format!("[{}]", values.join(","))
         }

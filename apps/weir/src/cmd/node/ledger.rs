@@ -1,37 +1,40 @@
 //! `weir ledger`: what sessions used, and whether what says so is whole. From the files, for which no node is needed; or told by a node that runs, elsewhere too.
 
-use super::args::Ledger;
+use super::args::LedgerArgs;
 use super::place::named;
-use super::{NodeError, read, show};
+use super::{NodeCommandError, read, show};
 use crate::Failure;
-use crate::cmd::run::progress::Progress;
+use crate::cmd::run::progress::RunProgress;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use weir_ledger::{Cell, Check, Column, DecisionList, Entry, Summary, Table, Verified, parse_time};
-use weir_ledger_files::{Filter, Reader, verify};
+use weir_ledger::{
+    DecisionList, LedgerCell, LedgerCheck, LedgerColumn, LedgerEntry, LedgerTable, UsageSummary,
+    VerifiedLedger, parse_time,
+};
+use weir_ledger_files::{EntryFilter, LedgerReader, verify};
 use weir_node::client::{Client, ClientError, Whereabouts, kind};
-use weir_node::control::config::{CONFIG_BYTES_MAX, Config, NodeConfig};
-use weir_node::control::protocol::{LedgerAsk, LedgerPart, Reply, Request};
+use weir_node::control::config::{CONFIG_BYTES_MAX, NodeConfig, NodeConfiguration};
+use weir_node::control::protocol::{ControlRequest, LedgerAsk, LedgerPart, Reply};
 use weir_node::server::daemon::LEDGER;
 use weir_units::{Bytes, Nanos, Shown as _, Timestamp};
 
 /// Prints a bill, the entries, or whether the ledger is whole.
-pub fn ledger(out: &mut impl Write, args: &Ledger) -> Result<(), Failure> {
+pub fn ledger(out: &mut impl Write, args: &LedgerArgs) -> Result<(), Failure> {
     let is_of_files = args.verify || args.dir.is_some() || args.config.is_some();
     let node = if is_of_files { None } else { args.place.named()? };
     // The environment names a node, whose files may be elsewhere.
     if args.verify && args.dir.is_none() && args.config.is_none() && named(None, None)?.is_some() {
-        return Err(NodeError::VerifyFiles.into());
+        return Err(NodeCommandError::VerifyFiles.into());
     }
     let folder = folder(args)?;
-    let check = Check { contains: args.head, ..Check::default() };
+    let check = LedgerCheck { contains: args.head, ..LedgerCheck::default() };
     if args.verify {
-        let verified = verify(&folder, check).map_err(NodeError::Ledger)?;
+        let verified = verify(&folder, check).map_err(NodeCommandError::Ledger)?;
         return Ok(print_verified(out, &folder, &verified, args.head.is_some())?);
     }
     let (since, until) = (args.since.unwrap_or(Timestamp(0)), args.until.unwrap_or(Timestamp(u64::MAX)));
-    let (mut summary, mut decisions) = (Summary::new(since, until), DecisionList::default());
-    let mut take = |entry: &Entry| -> Result<(), Failure> {
+    let (mut summary, mut decisions) = (UsageSummary::new(since, until), DecisionList::default());
+    let mut take = |entry: &LedgerEntry| -> Result<(), Failure> {
         if args.entries {
             crate::json::line(out, entry)?;
         } else if args.decisions {
@@ -44,9 +47,9 @@ pub fn ledger(out: &mut impl Write, args: &Ledger) -> Result<(), Failure> {
     if let Some(node) = node {
         tell(&node, ask_of(args), &mut take)?;
     } else {
-        let filter = Filter { session: args.session.clone(), since, until };
-        for entry in Reader::open(&folder, filter, check).map_err(NodeError::Ledger)? {
-            take(&entry.map_err(NodeError::Ledger)?)?;
+        let filter = EntryFilter { session: args.session.clone(), since, until };
+        for entry in LedgerReader::open(&folder, filter, check).map_err(NodeCommandError::Ledger)? {
+            take(&entry.map_err(NodeCommandError::Ledger)?)?;
         }
     }
     let table = if args.decisions { decisions.table() } else { summary.table() };
@@ -64,7 +67,7 @@ pub fn ledger(out: &mut impl Write, args: &Ledger) -> Result<(), Failure> {
 }
 
 /// What a node is asked for.
-pub(super) fn ask_of(args: &Ledger) -> LedgerAsk {
+pub(super) fn ask_of(args: &LedgerArgs) -> LedgerAsk {
     let part = match (args.entries, args.decisions) {
         (true, _) => LedgerPart::Entries,
         (false, true) => LedgerPart::Decisions,
@@ -78,12 +81,12 @@ pub(super) fn ask_of(args: &Ledger) -> LedgerAsk {
 fn tell(
     node: &Whereabouts,
     ask: LedgerAsk,
-    take: &mut dyn FnMut(&Entry) -> Result<(), Failure>,
+    take: &mut dyn FnMut(&LedgerEntry) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut client = Client::to(node)?;
     // Entries show by themselves how far it is.
-    let mut progress = Progress::new(ask.part != LedgerPart::Entries);
-    client.send(Request::Ledger(ask), &[])?;
+    let mut progress = RunProgress::new(ask.part != LedgerPart::Entries);
+    client.send(ControlRequest::Ledger(ask), &[])?;
     let told = loop {
         match client.receive() {
             Ok(Reply::Entries { entries, read }) => {
@@ -107,13 +110,13 @@ fn tell(
 }
 
 /// Where the ledger is: in the folder that is named, or in the folder of that name below it.
-fn folder(args: &Ledger) -> Result<PathBuf, NodeError> {
+fn folder(args: &LedgerArgs) -> Result<PathBuf, NodeCommandError> {
     let state = match (&args.dir, &args.config) {
         (Some(dir), _) => dir.clone(),
         (None, Some(path)) => {
-            let wrong = |why: String| NodeError::File { path: path.clone(), why };
-            let config =
-                Config::parse(&read(path, CONFIG_BYTES_MAX)?).map_err(|error| wrong(error.to_string()))?;
+            let wrong = |why: String| NodeCommandError::File { path: path.clone(), why };
+            let config = NodeConfiguration::parse(&read(path, CONFIG_BYTES_MAX)?)
+                .map_err(|error| wrong(error.to_string()))?;
             config.node.state
         }
         (None, None) => NodeConfig::default().state,
@@ -125,13 +128,13 @@ fn folder(args: &Ledger) -> Result<PathBuf, NodeError> {
 fn print_verified(
     out: &mut impl Write,
     folder: &Path,
-    verified: &Verified,
+    verified: &VerifiedLedger,
     is_kept: bool,
 ) -> std::io::Result<()> {
     let Some(head) = verified.head else {
         return writeln!(out, "the ledger in {} is empty", folder.shown());
     };
-    let Verified { entries, segments, recoveries, .. } = verified;
+    let VerifiedLedger { entries, segments, recoveries, .. } = verified;
     writeln!(
         out,
         "the ledger in {} is whole: {entries} entries in {segments} files, {recoveries} crashes",
@@ -151,20 +154,20 @@ fn print_verified(
 }
 
 /// A bill for people: a line for each session; amounts in units that can be read.
-fn bill(out: &mut impl Write, table: &Table) -> std::io::Result<()> {
-    let titles = |part: fn(&Column) -> &str| {
+fn bill(out: &mut impl Write, table: &LedgerTable) -> std::io::Result<()> {
+    let titles = |part: fn(&LedgerColumn) -> &str| {
         table.columns().iter().map(|column| part(column).to_owned()).collect::<Vec<_>>()
     };
     let mut rows = vec![titles(|column| column.title), titles(unit)];
     let is_bill = table.columns().iter().all(|column| column.key != "outcome");
     for row in table.rows() {
         let cells = row.iter().zip(table.columns()).map(|(cell, column)| match (column.key, cell) {
-            ("session", Cell::None) if is_bill => "(not told apart)".to_owned(),
+            ("session", LedgerCell::None) if is_bill => "(not told apart)".to_owned(),
             _ => amount(column, cell),
         });
         rows.push(cells.collect());
     }
-    let is_left = |column: &Column| {
+    let is_left = |column: &LedgerColumn| {
         matches!(
             column.key,
             "session" | "begin" | "end" | "request" | "outcome" | "key" | "credentials" | "reason"
@@ -176,21 +179,21 @@ fn bill(out: &mut impl Write, table: &Table) -> std::io::Result<()> {
 }
 
 /// The unit under a title; none where each cell has its own.
-fn unit(column: &Column) -> &'static str {
+fn unit(column: &LedgerColumn) -> &'static str {
     if matches!(column.unit, "B" | "s") { "" } else { column.unit }
 }
 
-fn amount(column: &Column, cell: &Cell) -> String {
+fn amount(column: &LedgerColumn, cell: &LedgerCell) -> String {
     match (column.key, cell) {
         // To the second: the rest is for programs.
-        ("begin" | "end", Cell::Text(time)) if parse_time(time).is_ok() => {
+        ("begin" | "end", LedgerCell::Text(time)) if parse_time(time).is_ok() => {
             time.get(..19).map_or(time.clone(), |time| time.replace('T', " "))
         }
-        (_, Cell::Count(bytes)) if column.unit == "B" => Bytes(*bytes).to_string(),
-        (_, Cell::Decimal { scaled, decimals: 9 }) if column.unit == "s" => {
+        (_, LedgerCell::Count(bytes)) if column.unit == "B" => Bytes(*bytes).to_string(),
+        (_, LedgerCell::Decimal { scaled, decimals: 9 }) if column.unit == "s" => {
             u64::try_from(*scaled).map_or_else(|_| cell.to_string(), |nanos| Nanos(nanos).to_string())
         }
-        (_, Cell::Decimal { scaled, decimals: 6 }) => {
+        (_, LedgerCell::Decimal { scaled, decimals: 6 }) => {
             let hundredths = (scaled + 5_000) / 10_000;
             format!("{}.{:02}", hundredths / 100, hundredths % 100)
         }

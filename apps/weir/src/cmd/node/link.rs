@@ -1,23 +1,23 @@
 //! `weir link`: links are listed and shown, and get other rates.
 
-use super::args::{Link, LinkAct};
+use super::args::{LinkAct, LinkCommand};
 use super::show::{output_heading, output_row, table};
-use super::{NodeError, look, order};
+use super::{NodeCommandError, look, order};
 use crate::Failure;
 use std::io::{self, Write};
 use weir_node::client::Whereabouts;
-use weir_node::control::protocol::{LinkShot, OutputShot, Rate, Request, Snapshot};
+use weir_node::control::protocol::{ControlRequest, LinkRateChange, LinkStatus, OutputStatus, Snapshot};
 use weir_units::{BitsPerSecond, Bytes, shown};
 
 /// Does what is asked with a link.
-pub fn link(out: &mut impl Write, args: &Link) -> Result<(), Failure> {
+pub fn link(out: &mut impl Write, args: &LinkCommand) -> Result<(), Failure> {
     let node = &args.place.whereabouts()?;
     match &args.act {
         LinkAct::List => Ok(list(out, &*look(node)?)?),
         LinkAct::Show { link, json } => show(out, node, link, *json),
         LinkAct::Change { link, rate, reservable } => {
-            let change = Rate { link: link.clone(), rate: *rate, reservable: *reservable };
-            order(out, node, Request::Rate(change), &[])
+            let change = LinkRateChange { link: link.clone(), rate: *rate, reservable: *reservable };
+            order(out, node, ControlRequest::Rate(change), &[])
         }
     }
 }
@@ -45,9 +45,9 @@ fn list(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
 /// The output channels that go out there, with their sessions.
 fn outputs<'a>(
     snapshot: &'a Snapshot,
-    link: &'a LinkShot,
-) -> impl Iterator<Item = (&'a str, &'a OutputShot)> {
-    let of = |session: &'a weir_node::control::protocol::SessionShot| {
+    link: &'a LinkStatus,
+) -> impl Iterator<Item = (&'a str, &'a OutputStatus)> {
+    let of = |session: &'a weir_node::control::protocol::SessionStatus| {
         session.outputs.iter().map(move |output| (session.name.as_str(), output))
     };
     snapshot.sessions.iter().flat_map(of).filter(|(_, output)| output.link == link.name)
@@ -58,7 +58,7 @@ fn show(out: &mut impl Write, node: &Whereabouts, name: &str, json: bool) -> Res
     let Some(link) = snapshot.links.iter().find(|link| link.name == name) else {
         let there: Vec<&str> = snapshot.links.iter().map(|link| link.name.as_str()).collect();
         let (name, there) = (shown(name), shown(&there.join(", ")));
-        return Err(Failure::Control(NodeError::NoLink { name, there }));
+        return Err(Failure::Control(NodeCommandError::NoLink { name, there }));
     };
     if json {
         crate::json::document(out, link)?;
@@ -69,7 +69,7 @@ fn show(out: &mut impl Write, node: &Whereabouts, name: &str, json: bool) -> Res
 }
 
 /// All of one link.
-fn one(out: &mut impl Write, snapshot: &Snapshot, link: &LinkShot) -> io::Result<()> {
+fn one(out: &mut impl Write, snapshot: &Snapshot, link: &LinkStatus) -> io::Result<()> {
     let bits = |bits| BitsPerSecond(bits).to_string();
     writeln!(
         out,
@@ -94,10 +94,10 @@ fn one(out: &mut impl Write, snapshot: &Snapshot, link: &LinkShot) -> io::Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_node::control::protocol::SessionShot;
+    use weir_node::control::protocol::SessionStatus;
 
     fn snapshot() -> Snapshot {
-        let output = |name: &str, link: &str, reserved_bits| OutputShot {
+        let output = |name: &str, link: &str, reserved_bits| OutputStatus {
             name: name.to_owned(),
             link: link.to_owned(),
             reserved_bits,
@@ -106,11 +106,14 @@ mod tests {
             bytes: 9_000_000,
             queue: 512,
             drops: [("too-long".to_owned(), 3)].into(),
-            ..OutputShot::default()
+            ..OutputStatus::default()
         };
-        let session =
-            |name: &str, outputs| SessionShot { name: name.to_owned(), outputs, ..SessionShot::default() };
-        let link = |name: &str| LinkShot {
+        let session = |name: &str, outputs| SessionStatus {
+            name: name.to_owned(),
+            outputs,
+            ..SessionStatus::default()
+        };
+        let link = |name: &str| LinkStatus {
             name: name.to_owned(),
             state: "up".to_owned(),
             rate_bits: 100_000_000,

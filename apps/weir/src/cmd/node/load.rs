@@ -1,22 +1,22 @@
 //! `weir load` and `weir unload`: modules of sessions.
 
-use super::args::{Load, Unload};
-use super::{NodeError, order};
+use super::args::{LoadArgs, Unload};
+use super::{NodeCommandError, order};
 use crate::Failure;
-use crate::cmd::run::progress::Progress;
-use crate::cmd::trust::{FileError, signature_of, signature_text};
+use crate::cmd::run::progress::RunProgress;
+use crate::cmd::trust::{TrustFileError, signature_of, signature_text};
 use crate::shipped;
-use crate::spec::{Spec, SpecError};
+use crate::spec::{ModuleSpecError, Spec};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use weir_node::client::{Client, ClientError, Step, Upload, Whereabouts};
-use weir_node::control::protocol::Request;
-use weir_node::control::spec::{Given, ModuleSpec};
+use weir_node::client::{Client, ClientError, Upload, UploadStep, Whereabouts};
+use weir_node::control::protocol::ControlRequest;
+use weir_node::control::spec::{ModuleSpec, TomlValue};
 use weir_units::Bytes;
 
 /// Loads a module into a session. Its file is read here, so that a node need not see the user's files; a shipped one goes by its name.
-pub fn load(out: &mut impl Write, args: &Load) -> Result<(), Failure> {
+pub fn load(out: &mut impl Write, args: &LoadArgs) -> Result<(), Failure> {
     let (ask, body) = load_of(args)?;
     let node = args.place.whereabouts()?;
     let notes = match Upload::of(&body) {
@@ -28,7 +28,7 @@ pub fn load(out: &mut impl Write, args: &Load) -> Result<(), Failure> {
 }
 
 /// The request, and the module's file.
-pub(super) fn load_of(args: &Load) -> Result<(Request, Vec<u8>), Failure> {
+pub(super) fn load_of(args: &LoadArgs) -> Result<(ControlRequest, Vec<u8>), Failure> {
     let spec = Spec::parse(&args.module)?;
     let (module, body) = file(&spec)?;
     let signatures = signatures(&spec, &args.signatures)?;
@@ -39,19 +39,19 @@ pub(super) fn load_of(args: &Load) -> Result<(Request, Vec<u8>), Failure> {
         channel: args.channel.clone(),
         cpu: args.cpu.clone(),
     };
-    Ok((Request::Load { session: args.session.clone(), module, signatures }, body))
+    Ok((ControlRequest::Load { session: args.session.clone(), module, signatures }, body))
 }
 
 /// Sends a long file, over as many connections as it takes. Whoever waits at a terminal sees how far it is; what goes wrong is said anyhow.
 pub(super) fn send(node: &Whereabouts, upload: &Upload<'_>) -> Result<Client, ClientError> {
-    let mut progress = Progress::new(true);
-    let mut tell = |step: Step<'_>| {
+    let mut progress = RunProgress::new(true);
+    let mut tell = |step: UploadStep<'_>| {
         match step {
-        Step::There { bytes, of } => progress.show_bytes(bytes as u64, of as u64),
-        Step::Broken { why, pause } => {
+        UploadStep::There { bytes, of } => progress.show_bytes(bytes as u64, of as u64),
+        UploadStep::Broken { why, pause } => {
             progress.line(&format!("weir: {why}; trying again in {:.1} s", pause.as_secs_f64()));
         }
-        Step::Anew { had } => progress.line(&format!(
+        UploadStep::Anew { had } => progress.line(&format!(
             "weir: of the {} that were there the node has no more than a part, or nothing: the rest is sent again",
             Bytes(had as u64)
         )),
@@ -64,12 +64,12 @@ pub(super) fn send(node: &Whereabouts, upload: &Upload<'_>) -> Result<Client, Cl
 
 /// Ends a module of a session.
 pub fn unload(out: &mut impl Write, args: &Unload) -> Result<(), Failure> {
-    let ask = Request::Unload { session: args.session.clone(), module: args.module.clone() };
+    let ask = ControlRequest::Unload { session: args.session.clone(), module: args.module.clone() };
     order(out, &args.place.whereabouts()?, ask, &[])
 }
 
 /// What a module is called in a request, and the bytes that go with it: none for a shipped one.
-pub(super) fn file(spec: &Spec) -> Result<(String, Vec<u8>), SpecError> {
+pub(super) fn file(spec: &Spec) -> Result<(String, Vec<u8>), ModuleSpecError> {
     if shipped::find(&spec.name).is_some() {
         return Ok((spec.name.clone(), Vec::new()));
     }
@@ -78,7 +78,7 @@ pub(super) fn file(spec: &Spec) -> Result<(String, Vec<u8>), SpecError> {
 }
 
 /// The texts of a module's signatures: those in these files; where none are named, the one beside the module's file, if there is one.
-pub(super) fn signatures(spec: &Spec, files: &[PathBuf]) -> Result<Vec<String>, FileError> {
+pub(super) fn signatures(spec: &Spec, files: &[PathBuf]) -> Result<Vec<String>, TrustFileError> {
     if !files.is_empty() {
         return files.iter().map(|file| signature_text(file)).collect();
     }
@@ -88,15 +88,15 @@ pub(super) fn signatures(spec: &Spec, files: &[PathBuf]) -> Result<Vec<String>, 
 }
 
 /// The settings as messages have them. They are texts: only the module's manifest knows more.
-fn settings(spec: &Spec) -> Result<BTreeMap<String, Given>, NodeError> {
+fn settings(spec: &Spec) -> Result<BTreeMap<String, TomlValue>, NodeCommandError> {
     let mut settings = BTreeMap::new();
     for (key, words) in &spec.settings {
         let given = match words.as_slice() {
-            [word] => Given::Text(word.clone()),
-            words => Given::List(words.iter().cloned().map(Given::Text).collect()),
+            [word] => TomlValue::Text(word.clone()),
+            words => TomlValue::List(words.iter().cloned().map(TomlValue::Text).collect()),
         };
         if settings.insert(key.clone(), given).is_some() {
-            return Err(NodeError::SetTwice { module: spec.name.clone(), key: key.clone() });
+            return Err(NodeCommandError::SetTwice { module: spec.name.clone(), key: key.clone() });
         }
     }
     Ok(settings)
@@ -120,6 +120,6 @@ mod tests {
         module.settings.clear();
         assert_eq!(module.settings(), []);
         let twice = Spec::parse("m,a=1,a=2").unwrap();
-        assert!(matches!(settings(&twice), Err(NodeError::SetTwice { .. })));
+        assert!(matches!(settings(&twice), Err(NodeCommandError::SetTwice { .. })));
     }
 }

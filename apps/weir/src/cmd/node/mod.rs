@@ -28,13 +28,13 @@ use crate::Failure;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use weir_node::client::{Client, ClientError, Whereabouts};
-use weir_node::control::protocol::{Reply, Request, Snapshot};
-use weir_node::sessions::tables::FileError;
+use weir_node::control::protocol::{ControlRequest, Reply, Snapshot};
+use weir_node::sessions::tables::TableFileError;
 use weir_units::Shown as _;
 
 /// Why a command of a node failed.
 #[derive(Debug, thiserror::Error)]
-pub enum NodeError {
+pub enum NodeCommandError {
     /// The node did not do it, or is not there.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -59,10 +59,10 @@ pub enum NodeError {
     },
     /// A file that is no table.
     #[error(transparent)]
-    Table(FileError),
+    Table(TableFileError),
     /// A key or a credential.
     #[error(transparent)]
-    Trust(#[from] crate::cmd::trust::FileError),
+    Trust(#[from] crate::cmd::trust::TrustFileError),
     /// `--node` without `--key`.
     #[error(
         "a node elsewhere asks who you are: name the file of the credential's private key, or of an operator's, with --key FILE"
@@ -107,7 +107,7 @@ pub enum NodeError {
     },
     /// The ledger.
     #[error(transparent)]
-    Ledger(#[from] weir_ledger_files::ReadError),
+    Ledger(#[from] weir_ledger_files::LedgerReadError),
     /// A session whose modules could not all be loaded.
     #[error("session `{}` was not created, because of its module {}: {why}", session.shown(), module.shown())]
     Half {
@@ -138,7 +138,7 @@ pub enum NodeError {
     Terminal(io::Error),
 }
 
-impl NodeError {
+impl NodeCommandError {
     /// Whether the command line is wrong.
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::Stated(_) | Self::SetTwice { .. } | Self::NoRequest(_))
@@ -146,7 +146,7 @@ impl NodeError {
 }
 
 /// Has something done, and prints what the node says beside that.
-fn order(out: &mut impl Write, node: &Whereabouts, ask: Request, body: &[u8]) -> Result<(), Failure> {
+fn order(out: &mut impl Write, node: &Whereabouts, ask: ControlRequest, body: &[u8]) -> Result<(), Failure> {
     let notes = Client::to(node)?.order(ask, body)?;
     notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
     Ok(())
@@ -155,7 +155,7 @@ fn order(out: &mut impl Write, node: &Whereabouts, ask: Request, body: &[u8]) ->
 /// How things are.
 fn look(node: &Whereabouts) -> Result<Box<Snapshot>, ClientError> {
     let mut client = Client::to(node)?;
-    client.send(Request::Show, &[])?;
+    client.send(ControlRequest::Show, &[])?;
     snapshot(client.receive()?)
 }
 
@@ -168,26 +168,26 @@ fn snapshot(reply: Reply) -> Result<Box<Snapshot>, ClientError> {
 
 /// `weir reload`: the configuration again.
 pub fn reload(out: &mut impl Write, args: &args::Reload) -> Result<(), Failure> {
-    order(out, &args.place.whereabouts()?, Request::Reload, &[])
+    order(out, &args.place.whereabouts()?, ControlRequest::Reload, &[])
 }
 
 /// Reads a text file of at most so many bytes; of a longer one enough to see that it is.
-pub fn read(path: &Path, most: usize) -> Result<String, NodeError> {
+pub fn read(path: &Path, most: usize) -> Result<String, NodeCommandError> {
     let mut text = String::new();
     std::fs::File::open(path)
         .and_then(|file| file.take(most as u64 + 1).read_to_string(&mut text))
-        .map_err(|error| NodeError::File { path: path.to_owned(), why: error.to_string() })?;
+        .map_err(|error| NodeCommandError::File { path: path.to_owned(), why: error.to_string() })?;
     Ok(text)
 }
 
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
-        Self::Control(NodeError::Client(error))
+        Self::Control(NodeCommandError::Client(error))
     }
 }
 
 impl From<stated::StatedError> for Failure {
     fn from(error: stated::StatedError) -> Self {
-        Self::Control(NodeError::Stated(error))
+        Self::Control(NodeCommandError::Stated(error))
     }
 }

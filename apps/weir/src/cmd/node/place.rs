@@ -1,7 +1,7 @@
 //! Where a node is that a command speaks with.
 
-use super::NodeError;
-use super::args::Place;
+use super::NodeCommandError;
+use super::args::NodeAddressArgs;
 use crate::cmd::trust::{credential_of, identity_of};
 use std::fmt;
 use std::net::ToSocketAddrs;
@@ -61,10 +61,14 @@ impl fmt::Display for Address {
 
 impl Address {
     /// The node there, with an identity, and a credential or none.
-    pub fn whereabouts(&self, identity: Identity, credential: Vec<u8>) -> Result<Whereabouts, NodeError> {
+    pub fn whereabouts(
+        &self,
+        identity: Identity,
+        credential: Vec<u8>,
+    ) -> Result<Whereabouts, NodeCommandError> {
         let addresses = (self.host.as_str(), self.port).to_socket_addrs();
         let addresses =
-            addresses.map_err(|source| NodeError::Address { node: self.clone(), source })?.collect();
+            addresses.map_err(|source| NodeCommandError::Address { node: self.clone(), source })?.collect();
         Ok(Whereabouts::There { addresses, expected: self.key, identity: Box::new(identity), credential })
     }
 }
@@ -79,7 +83,7 @@ pub enum Named {
 }
 
 /// Which node is named: on the command line, or else by WEIR_NODE or WEIR_SOCKET. None where nothing is said.
-pub fn named(node: Option<&Address>, socket: Option<&Path>) -> Result<Option<Named>, NodeError> {
+pub fn named(node: Option<&Address>, socket: Option<&Path>) -> Result<Option<Named>, NodeCommandError> {
     if let Some(node) = node {
         return Ok(Some(Named::There(node.clone())));
     }
@@ -89,19 +93,19 @@ pub fn named(node: Option<&Address>, socket: Option<&Path>) -> Result<Option<Nam
     let said = |variable| std::env::var_os(variable).filter(|said| !said.is_empty());
     if let Some(node) = said(NODE) {
         let node = node.to_string_lossy().parse();
-        return node.map(|node| Some(Named::There(node))).map_err(NodeError::Variable);
+        return node.map(|node| Some(Named::There(node))).map_err(NodeCommandError::Variable);
     }
     Ok(said("WEIR_SOCKET").map(|socket| Named::Here(socket.into())))
 }
 
-impl Place {
+impl NodeAddressArgs {
     /// Which node, and by what right it is asked: the one on this machine where nothing is said.
-    pub fn whereabouts(&self) -> Result<Whereabouts, NodeError> {
+    pub fn whereabouts(&self) -> Result<Whereabouts, NodeCommandError> {
         Ok(self.named()?.unwrap_or_else(|| Whereabouts::Here(SOCKET.into())))
     }
 
     /// The same; nothing where nothing is said.
-    pub fn named(&self) -> Result<Option<Whereabouts>, NodeError> {
+    pub fn named(&self) -> Result<Option<Whereabouts>, NodeCommandError> {
         let node = match named(self.node.as_ref(), self.socket.as_deref())? {
             None => return Ok(None),
             Some(Named::Here(socket)) => return Ok(Some(Whereabouts::Here(socket))),
@@ -111,7 +115,7 @@ impl Place {
         let credential = self.credential.as_deref().filter(|path| !path.as_os_str().is_empty());
         let credential = credential.map(credential_of).transpose()?;
         let credential = credential.map_or_else(Vec::new, |credential| credential.as_bytes().to_vec());
-        let key = self.key.as_deref().ok_or(NodeError::NoKey)?;
+        let key = self.key.as_deref().ok_or(NodeCommandError::NoKey)?;
         let identity = identity_of(key, self.passphrase_file.as_deref())?;
         node.whereabouts(identity, credential).map(Some)
     }

@@ -1,9 +1,9 @@
 //! `weir session`: sessions are created, changed, closed, listed and shown.
 
-use super::args::{Act, Change, Create, Session};
+use super::args::{ChangeArgs, Create, SessionArgs, SessionCommand};
 use super::load::{file, send, signatures};
 use super::stated::StatedError;
-use super::{NodeError, look, order, read, show};
+use super::{NodeCommandError, look, order, read, show};
 use crate::Failure;
 use crate::spec::Spec;
 use std::io::Write;
@@ -11,21 +11,23 @@ use std::path::Path;
 use weir_admission::Name;
 use weir_node::client::{Client, Upload, Whereabouts};
 use weir_node::control::config::CONFIG_BYTES_MAX;
-use weir_node::control::protocol::{self, Request};
+use weir_node::control::protocol::{self, ControlRequest};
 use weir_node::control::spec::{ModuleSpec, SessionSpec};
 
 /// Does what is asked with a session.
-pub fn session(out: &mut impl Write, args: &Session) -> Result<(), Failure> {
+pub fn session(out: &mut impl Write, args: &SessionArgs) -> Result<(), Failure> {
     let node = &args.place.whereabouts()?;
     match &args.act {
-        Act::Create(args) => create(out, node, args),
-        Act::Change(args) => change(out, node, args),
-        Act::Close { name } => order(out, node, Request::Close { session: name.clone() }, &[]),
-        Act::List => {
+        SessionCommand::Create(args) => create(out, node, args),
+        SessionCommand::Change(args) => change(out, node, args),
+        SessionCommand::Close { name } => {
+            order(out, node, ControlRequest::Close { session: name.clone() }, &[])
+        }
+        SessionCommand::List => {
             show::list(out, &*look(node)?)?;
             Ok(())
         }
-        Act::Show { name, json } => one(out, node, name, *json),
+        SessionCommand::Show { name, json } => one(out, node, name, *json),
     }
 }
 
@@ -48,10 +50,10 @@ fn create(out: &mut impl Write, node: &Whereabouts, args: &Create) -> Result<(),
     let modules =
         modules.into_iter().map(|module| with_bytes(module, &folder)).collect::<Result<Vec<_>, _>>()?;
     let mut client = Client::to(node)?;
-    let mut notes = client.order(Request::Create(spec), &[])?;
+    let mut notes = client.order(ControlRequest::Create(spec), &[])?;
     for (module, body, signatures) in modules {
         let name = module.name.as_ref().map_or_else(|| module.module.clone(), Name::to_string);
-        let ask = Request::Load { session: args.name.clone(), module, signatures };
+        let ask = ControlRequest::Load { session: args.name.clone(), module, signatures };
         let loaded = match Upload::of(&body) {
             None => client.order(ask, &body),
             Some(upload) => send(node, &upload).and_then(|sent| {
@@ -63,10 +65,10 @@ fn create(out: &mut impl Write, node: &Whereabouts, args: &Create) -> Result<(),
             Ok(more) => notes.extend(more),
             Err(why) => {
                 let session = args.name.to_string();
-                let closed = client.order(Request::Close { session: args.name.clone() }, &[]);
+                let closed = client.order(ControlRequest::Close { session: args.name.clone() }, &[]);
                 Err(match closed {
-                    Ok(_) => NodeError::Half { session, module: name, why },
-                    Err(then) => NodeError::Torn { session, module: name, why, then },
+                    Ok(_) => NodeCommandError::Half { session, module: name, why },
+                    Err(then) => NodeCommandError::Torn { session, module: name, why, then },
                 })?;
             }
         }
@@ -90,8 +92,8 @@ fn with_bytes(mut module: ModuleSpec, folder: &Path) -> Result<(ModuleSpec, Vec<
 }
 
 /// A session as a file describes it. The name on the command line holds.
-fn from_file(path: &Path, name: &Name) -> Result<SessionSpec, NodeError> {
-    let wrong = |why: String| NodeError::File { path: path.to_owned(), why };
+fn from_file(path: &Path, name: &Name) -> Result<SessionSpec, NodeCommandError> {
+    let wrong = |why: String| NodeCommandError::File { path: path.to_owned(), why };
     let text = read(path, CONFIG_BYTES_MAX)?;
     if text.len() > CONFIG_BYTES_MAX {
         return Err(wrong(format!("it has more than {CONFIG_BYTES_MAX} bytes, the most for a session")));
@@ -115,12 +117,12 @@ fn from_file(path: &Path, name: &Name) -> Result<SessionSpec, NodeError> {
     Ok(spec)
 }
 
-fn change(out: &mut impl Write, node: &Whereabouts, args: &Change) -> Result<(), Failure> {
-    order(out, node, Request::Change(change_of(args)?), &[])
+fn change(out: &mut impl Write, node: &Whereabouts, args: &ChangeArgs) -> Result<(), Failure> {
+    order(out, node, ControlRequest::Change(change_of(args)?), &[])
 }
 
 /// What is to change.
-pub(super) fn change_of(args: &Change) -> Result<protocol::Change, StatedError> {
+pub(super) fn change_of(args: &ChangeArgs) -> Result<protocol::Change, StatedError> {
     Ok(protocol::Change { limits: args.limits.amounts, ..args.stated.read(&args.name)? })
 }
 
@@ -129,7 +131,7 @@ fn one(out: &mut impl Write, node: &Whereabouts, name: &Name, json: bool) -> Res
     let Some(session) = snapshot.sessions.iter().find(|session| session.name == name.as_str()) else {
         let there: Vec<&str> = snapshot.sessions.iter().map(|session| session.name.as_str()).collect();
         let there = weir_units::shown(&there.join(", "));
-        return Err(Failure::Control(NodeError::NoSession { name: name.to_string(), there }));
+        return Err(Failure::Control(NodeCommandError::NoSession { name: name.to_string(), there }));
     };
     if json {
         crate::json::document(out, session)?;

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use weir_admission::Name;
-use weir_ledger::{Column, Counter};
-use weir_node::control::offers::Pays;
+use weir_ledger::{LedgerColumn, UsageCounter};
+use weir_node::control::offers::CompileBilling;
 use weir_node::control::protocol::{
-    ChannelShot, InterfaceShot, LimitShot, ModuleShot, OutputShot, ProcessorShot, SessionShot, Snapshot,
+    ChannelStatus, InterfaceStatus, LimitUsage, ModuleStatus, OutputStatus, SessionStatus, Snapshot,
+    VirtualCpuStatus,
 };
 use weir_trust::grant::Resource;
 use weir_units::{BitsPerSecond, Bytes, Nanos, shown};
@@ -56,7 +57,11 @@ pub fn tables(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
 }
 
 /// All of one session.
-pub fn session(out: &mut impl Write, session: &SessionShot, interfaces: &[InterfaceShot]) -> io::Result<()> {
+pub fn session(
+    out: &mut impl Write,
+    session: &SessionStatus,
+    interfaces: &[InterfaceStatus],
+) -> io::Result<()> {
     writeln!(
         out,
         "{}: {}, {} of memory reserved{}, {} used{}, priority {}",
@@ -170,9 +175,9 @@ pub fn session(out: &mut impl Write, session: &SessionShot, interfaces: &[Interf
 }
 
 /// Its usage as its bills add up.
-fn used(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
-    let amount = |(counter, value): (&Counter, u64)| {
-        let Column { title, unit, .. } = counter.column;
+fn used(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
+    let amount = |(counter, value): (&UsageCounter, u64)| {
+        let LedgerColumn { title, unit, .. } = counter.column;
         match unit {
             "s" => format!("{title} {}", Nanos(value)),
             "B" => format!("{} {title}", Bytes(value)),
@@ -185,11 +190,11 @@ fn used(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
 }
 
 /// What it is held to beside processor time and memory, and how often it was.
-fn limits(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
+fn limits(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
     let it = &session.limits;
     let mut told = Vec::new();
     for (resource, limit) in Resource::limits() {
-        let LimitShot { most, taken, beyond } = it.of(resource);
+        let LimitUsage { most, taken, beyond } = it.of(resource);
         let Some(most) = most else { continue };
         let unit = resource.row().unit;
         let taken = limit.taken.map(|level| format!(", {} {}", level.show(taken), level.word));
@@ -210,7 +215,7 @@ fn times(count: u64, what: &str) -> String {
 }
 
 /// The tables that it may publish and read, where there are any.
-fn granted(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
+fn granted(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
     let granted = [("publishes", &session.publish), ("reads", &session.read)];
     let granted = granted.into_iter().filter(|(_, tables)| !tables.is_empty());
     let granted: Vec<String> =
@@ -219,14 +224,14 @@ fn granted(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
 }
 
 /// What is shown of the packets of its channels, what was found out about them, and what became of fragments on their interfaces.
-fn found(out: &mut impl Write, session: &SessionShot, interfaces: &[InterfaceShot]) -> io::Result<()> {
+fn found(out: &mut impl Write, session: &SessionStatus, interfaces: &[InterfaceStatus]) -> io::Result<()> {
     for channel in session.channels.iter().filter(|channel| !channel.view.is_empty()) {
         writeln!(out, "{}: shown by the view {}", shown(&channel.name), shown(&channel.view))?;
     }
     for channel in session.channels.iter().filter(|channel| !channel.findings.is_empty()) {
         writeln!(out, "{}: found {}", shown(&channel.name), counted(&channel.findings))?;
     }
-    let is_its = |it: &&InterfaceShot| session.channels.iter().any(|channel| channel.interface == it.name);
+    let is_its = |it: &&InterfaceStatus| session.channels.iter().any(|channel| channel.interface == it.name);
     for interface in interfaces.iter().filter(is_its).filter(|it| !it.fragments.is_empty()) {
         writeln!(out, "{}: fragments: {}", shown(&interface.name), counted(&interface.fragments))?;
     }
@@ -234,11 +239,11 @@ fn found(out: &mut impl Write, session: &SessionShot, interfaces: &[InterfaceSho
 }
 
 /// What it offers and uses, and what it did by that.
-fn services(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
+fn services(out: &mut impl Write, session: &SessionStatus) -> io::Result<()> {
     let it = &session.services;
     for offer in &session.offers {
         let callers: Vec<&str> = offer.callers.iter().map(Name::as_str).collect();
-        let pays = if offer.pays == Pays::Caller { "who calls pays" } else { "it pays" };
+        let pays = if offer.pays == CompileBilling::Caller { "who calls pays" } else { "it pays" };
         let (service, queue) = (&offer.service, offer.queue);
         writeln!(
             out,
@@ -270,7 +275,7 @@ fn services(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
 }
 
 /// What it may reserve by itself, where that is more than it has.
-fn beyond(session: &SessionShot) -> String {
+fn beyond(session: &SessionStatus) -> String {
     if session.memory_ceiling <= session.memory_reserved {
         return String::new();
     }
@@ -278,7 +283,7 @@ fn beyond(session: &SessionShot) -> String {
 }
 
 /// How often it wanted more memory than it had.
-fn refused(session: &SessionShot) -> String {
+fn refused(session: &SessionStatus) -> String {
     match session.memory_refused {
         0 => String::new(),
         1 => " (more was wanted once)".to_owned(),
@@ -287,7 +292,7 @@ fn refused(session: &SessionShot) -> String {
 }
 
 /// A line for an output channel.
-fn sends(output: &OutputShot) -> Vec<String> {
+fn sends(output: &OutputStatus) -> Vec<String> {
     let tap = output.tap.as_ref().map_or_else(
         || "-".to_owned(),
         |tap| format!("{} ({} in, {} lost)", shown(tap), output.tap_packets, output.tap_lost),
@@ -304,7 +309,7 @@ pub fn output_heading(which: [&str; 2]) -> Vec<String> {
 }
 
 /// What is told of an output channel wherever one is shown, behind what says which it is.
-pub fn output_row(which: [&str; 2], output: &OutputShot) -> Vec<String> {
+pub fn output_row(which: [&str; 2], output: &OutputStatus) -> Vec<String> {
     let rate = |bits: u64| if bits == 0 { "-".to_owned() } else { BitsPerSecond(bits).to_string() };
     let told = [
         rate(output.reserved_bits),
@@ -340,13 +345,13 @@ pub fn table(out: &mut impl Write, rows: &[Vec<String>], left: &[usize]) -> io::
 }
 
 /// The share of a core that is guaranteed to a session, all its virtual processors together.
-pub fn reserved(session: &SessionShot) -> String {
+pub fn reserved(session: &SessionStatus) -> String {
     let ppm = session.cpu.iter().map(reserved_ppm).fold(0, u64::saturating_add);
     if ppm == 0 { "-".to_owned() } else { percent(ppm) }
 }
 
 /// Millionths of a core.
-pub fn reserved_ppm(cpu: &ProcessorShot) -> u64 {
+pub fn reserved_ppm(cpu: &VirtualCpuStatus) -> u64 {
     let ppm = u128::from(cpu.slice_ns) * 1_000_000 / u128::from(cpu.period_ns.max(1));
     if cpu.period_ns == 0 { 0 } else { u64::try_from(ppm).unwrap_or(u64::MAX) }
 }
@@ -358,7 +363,7 @@ pub fn percent(ppm: u64) -> String {
 }
 
 /// A virtual processor's reservation.
-pub fn reservation(cpu: &ProcessorShot) -> String {
+pub fn reservation(cpu: &VirtualCpuStatus) -> String {
     match cpu.period_ns {
         0 => "none".to_owned(),
         period => format!("{} in {} ({})", Nanos(cpu.slice_ns), Nanos(period), percent(reserved_ppm(cpu))),
@@ -366,22 +371,22 @@ pub fn reservation(cpu: &ProcessorShot) -> String {
 }
 
 /// Packets that came for a session.
-pub fn packets(session: &SessionShot) -> u64 {
+pub fn packets(session: &SessionStatus) -> u64 {
     session.channels.iter().map(|channel| channel.packets).fold(0, u64::saturating_add)
 }
 
 /// Packets that a session lost.
-pub fn dropped(session: &SessionShot) -> u64 {
+pub fn dropped(session: &SessionStatus) -> u64 {
     session.channels.iter().map(drops).fold(0, u64::saturating_add)
 }
 
 /// Packets that a channel lost.
-pub fn drops(channel: &ChannelShot) -> u64 {
+pub fn drops(channel: &ChannelStatus) -> u64 {
     channel.drops.values().copied().fold(0, u64::saturating_add)
 }
 
 /// Whether all of a session's modules run, or what is the matter with one that does not.
-pub fn state(session: &SessionShot) -> String {
+pub fn state(session: &SessionStatus) -> String {
     let all = || session.modules.iter().chain(&session.ended);
     match all().find(|module| module.state != "running") {
         _ if all().next().is_none() => "no module".to_owned(),
@@ -391,18 +396,18 @@ pub fn state(session: &SessionShot) -> String {
 }
 
 /// Processor time for each packet.
-pub fn per_packet(module: &ModuleShot) -> String {
+pub fn per_packet(module: &ModuleStatus) -> String {
     module.used_ns.checked_div(module.packets).map_or("-".to_owned(), |nanos| nanos.to_string())
 }
 
 /// Where a channel's packets come from.
-pub fn from(channel: &ChannelShot) -> String {
+pub fn from(channel: &ChannelStatus) -> String {
     let interface = shown(&channel.interface);
     if channel.filter.is_empty() { interface } else { format!("{interface}: {}", shown(&channel.filter)) }
 }
 
 /// What a channel lost, and why.
-pub fn causes(channel: &ChannelShot) -> String {
+pub fn causes(channel: &ChannelStatus) -> String {
     counted(&channel.drops)
 }
 
@@ -464,7 +469,8 @@ mod tests {
 
     #[test]
     fn reservations_of_any_size_are_shares() {
-        let cpu = |period_ns, slice_ns| ProcessorShot { period_ns, slice_ns, ..ProcessorShot::default() };
+        let cpu =
+            |period_ns, slice_ns| VirtualCpuStatus { period_ns, slice_ns, ..VirtualCpuStatus::default() };
         assert_eq!(reserved_ppm(&cpu(3, 1)), 333_333);
         assert_eq!(reserved_ppm(&cpu(0, 1)), 0);
         assert_eq!(reserved_ppm(&cpu(1, u64::MAX)), u64::MAX);

@@ -10,7 +10,7 @@ use serde::de::{
 use serde_json::{Map, Value as Json};
 use std::marker::PhantomData;
 use weir_admission::Name;
-use weir_node::control::spec::{Key, Keyed};
+use weir_node::control::spec::{Keyed, SpecKey};
 use weir_trust::grant::Resource;
 use weir_wire::{WriteField, WriteFields};
 
@@ -25,7 +25,7 @@ pub struct StatedError(String);
 /// The keys that a command line states of a structure. They stand in it by `#[command(flatten)]`.
 #[derive(Clone, Debug)]
 pub struct Stated<T> {
-    given: Vec<(&'static Key, Vec<String>)>,
+    given: Vec<(&'static SpecKey, Vec<String>)>,
     of: PhantomData<T>,
 }
 
@@ -102,7 +102,7 @@ fn keys(of: &impl Serialize) -> Result<Map<String, Json>, StatedError> {
     keys.map_err(|error| StatedError(error.to_string()))
 }
 
-fn read<T: Keyed>(session: &str, given: &[(&Key, Vec<String>)]) -> Result<T, StatedError> {
+fn read<T: Keyed>(session: &str, given: &[(&SpecKey, Vec<String>)]) -> Result<T, StatedError> {
     let mut words = vec![(T::NAME, Value::One(Word { key: T::NAME, text: Some(session), option: None }))];
     words.extend(given.iter().map(|(key, texts)| {
         let option = Some(key.usage().0);
@@ -305,7 +305,7 @@ mod tests {
     use super::*;
     use weir_node::control::apart::Process;
     use weir_node::control::offers::{OfferSpec, UseSpec};
-    use weir_node::control::spec::{Change, ChannelSpec, ProcessorSpec, Sees, SessionSpec};
+    use weir_node::control::spec::{Change, ChannelSpec, ProcessorSpec, RecordVisibility, SessionSpec};
     use weir_units::{Bytes, Nanos};
 
     fn read<T: DeserializeOwned>(option: &str, text: &str) -> Result<T, Error> {
@@ -345,7 +345,7 @@ mod tests {
     fn every_key_has_an_option_and_every_value_its_error() {
         let command = |words: &[&str]| {
             let command = Stated::<Change>::augment_args(Command::new("c").no_binary_name(true));
-            let command = crate::amounts::Options::<crate::amounts::OfSession>::augment_args(command);
+            let command = crate::amounts::AmountOptions::<crate::amounts::OfSession>::augment_args(command);
             command.try_get_matches_from(words).map(drop).map_err(|error| error.to_string())
         };
         for key in Change::KEYS {
@@ -367,7 +367,10 @@ mod tests {
         let channel: ChannelSpec =
             read("--channel", r#"interface=eth0,filter="ip[0]=69 and (port 80, 81)",sees=all,queue=16"#)
                 .unwrap();
-        assert_eq!((channel.filter.as_str(), channel.sees), ("ip[0]=69 and (port 80, 81)", Sees::All));
+        assert_eq!(
+            (channel.filter.as_str(), channel.sees),
+            ("ip[0]=69 and (port 80, 81)", RecordVisibility::All)
+        );
         assert_eq!((channel.name.as_str(), channel.queue), ("main", Some(16)));
         let channel: ChannelSpec =
             read("--channel", r"interface=eth0,filter=ether proto \ip and 1\,2").unwrap();

@@ -4,7 +4,7 @@
 
 use super::forward::Forwarder;
 use super::outputs::Outputs;
-use super::work::{Matter, Output, Work};
+use super::work::{BlockTask, InstanceOutput, WorkInput};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use weir_datapath::effects::Patches;
 use weir_datapath::egress::{Copies, Egress, FileEnd};
 use weir_netio::{Block, PacketWriter, WriteError};
 use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError};
-use weir_report::Report;
+use weir_report::RunReport;
 use weir_session::{Record, Records};
 use weir_units::Timestamp;
 
@@ -30,7 +30,7 @@ pub enum CollectError {
 
 /// Where one module's results go.
 #[derive(Debug)]
-pub struct Sink {
+pub struct ResultSink {
     /// What it is called in this run.
     pub label: String,
     /// Its records.
@@ -49,11 +49,11 @@ pub struct Sink {
 #[derive(Debug)]
 pub struct Collector {
     /// In the order of the command line, which is the order of patches.
-    pub sinks: Vec<Sink>,
+    pub sinks: Vec<ResultSink>,
     /// Where packets go.
-    pub ways: Ways,
+    pub ways: OutputHandles,
     /// The report.
-    pub report: Option<Report>,
+    pub report: Option<RunReport>,
     /// Patches that could not be made to packets that went on.
     pub unpatched: u64,
     /// The time of the last packet, or what the clock said since.
@@ -65,13 +65,18 @@ pub struct Collector {
 
 impl Collector {
     /// Collects into these.
-    pub fn new(sinks: Vec<Sink>, ways: Ways, report: Option<Report>, durability: Durability) -> Self {
+    pub fn new(
+        sinks: Vec<ResultSink>,
+        ways: OutputHandles,
+        report: Option<RunReport>,
+        durability: Durability,
+    ) -> Self {
         let flushed = (durability == Durability::Seconds).then(Instant::now);
         Self { sinks, ways, report, unpatched: 0, now: Timestamp(0), flushed, failed: false }
     }
 
     /// Takes what the instances made of a block. After an error nothing more is written, so that what was written stays.
-    pub fn collect(&mut self, work: &Work) -> Result<(), CollectError> {
+    pub fn collect(&mut self, work: &BlockTask) -> Result<(), CollectError> {
         let outputs = work.take();
         self.log(&outputs);
         if self.failed {
@@ -82,14 +87,14 @@ impl Collector {
         result
     }
 
-    fn write(&mut self, work: &Work, outputs: &[Output]) -> Result<(), CollectError> {
+    fn write(&mut self, work: &BlockTask, outputs: &[InstanceOutput]) -> Result<(), CollectError> {
         match &work.matter {
-            Matter::Block(block) => {
+            WorkInput::Block(block) => {
                 let last = block.descriptors().last().map(|last| Timestamp(last.ts_ns));
                 self.now = last.map_or(self.now, |last| self.now.max(last));
             }
-            Matter::Quiet(at) => self.now = self.now.max(at.wall),
-            Matter::End => {}
+            WorkInput::Quiet(at) => self.now = self.now.max(at.wall),
+            WorkInput::End => {}
         }
         for sink in &mut self.sinks {
             let outputs = &outputs[sink.instances.clone()];
@@ -126,7 +131,7 @@ impl Collector {
         Ok(())
     }
 
-    fn log(&self, outputs: &[Output]) {
+    fn log(&self, outputs: &[InstanceOutput]) {
         for sink in &self.sinks {
             for line in outputs[sink.instances.clone()].iter().flat_map(|output| &output.log) {
                 let level = ["error", "warning", "info"][usize::from(line.level.min(2))];
@@ -138,7 +143,11 @@ impl Collector {
 }
 
 /// The records, or frames, of a module's instances in one order, that of the packets; rows of ticks by their bytes, because instances have no order.
-fn in_order(outputs: &[Output], is_parallel: bool, of: fn(&Output) -> &Records) -> Vec<Record<'_>> {
+fn in_order(
+    outputs: &[InstanceOutput],
+    is_parallel: bool,
+    of: fn(&InstanceOutput) -> &Records,
+) -> Vec<Record<'_>> {
     if outputs.iter().all(|output| of(output).is_empty()) {
         return Vec::new();
     }
@@ -163,7 +172,7 @@ fn in_order(outputs: &[Output], is_parallel: bool, of: fn(&Output) -> &Records) 
 
 /// Where packets go that no module dropped.
 #[derive(Debug, Default)]
-pub struct Ways {
+pub struct OutputHandles {
     /// The output capture.
     pub file: Option<Arc<FileEnd>>,
     /// Another interface.
@@ -173,7 +182,7 @@ pub struct Ways {
     copies: Copies,
 }
 
-impl Ways {
+impl OutputHandles {
     /// These.
     pub fn new(writer: Option<PacketWriter>, forwarder: Option<Forwarder>) -> Self {
         let file = writer.map(|writer| Arc::new(FileEnd::new(writer)));
@@ -184,7 +193,7 @@ impl Ways {
 
     /// Has the packets go that no module dropped, with every module's patches, those of later modules last. Returns how many patches could
     /// not be made to them.
-    fn pass(&mut self, block: &Block, outputs: &[Output]) -> Result<u64, CollectError> {
+    fn pass(&mut self, block: &Block, outputs: &[InstanceOutput]) -> Result<u64, CollectError> {
         if self.all.is_empty() {
             return Ok(0);
         }
@@ -210,19 +219,19 @@ impl Ways {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_session::Order;
+    use weir_session::RecordOrder;
 
-    fn output(part: u64, rows: &[(Order, u8)]) -> Output {
+    fn output(part: u64, rows: &[(RecordOrder, u8)]) -> InstanceOutput {
         let mut records = Records::default();
         for (order, row) in rows {
             records.begin(*order, 0, &[*row]);
         }
-        Output { records, part, ..Output::default() }
+        InstanceOutput { records, part, ..InstanceOutput::default() }
     }
 
     #[test]
     fn one_instance_and_two_give_the_same_order() {
-        let (tick, packet) = (Order::tick, Order::packet);
+        let (tick, packet) = (RecordOrder::tick, RecordOrder::packet);
         let one = [output(
             0,
             &[(tick(0), 9), (tick(0), 3), (packet(0), 5), (packet(0), 4), (packet(1), 1), (packet(2), 0)],
@@ -231,7 +240,7 @@ mod tests {
             output(0, &[(tick(0), 9), (packet(1), 1)]),
             output(1, &[(tick(0), 3), (packet(0), 5), (packet(0), 4), (packet(2), 0)]),
         ];
-        let rows = |outputs: &[Output]| {
+        let rows = |outputs: &[InstanceOutput]| {
             in_order(outputs, true, |o| &o.records).iter().map(|r| r.row[0]).collect::<Vec<_>>()
         };
         assert_eq!(rows(&one), [3, 9, 5, 4, 1, 0]);

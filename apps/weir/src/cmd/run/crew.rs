@@ -6,25 +6,25 @@
 
 use super::collect::{CollectError, Collector};
 use super::shard::Shard;
-use super::source::{Source, SourceError};
-use super::work::Work;
+use super::source::{RunSource, SourceError};
+use super::work::BlockTask;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use weir_datapath::seat::SeatError;
+use weir_datapath::seat::BatchError;
 
 /// Blocks under way at most: bounds what modules can have emitted before it is written.
 const BLOCKS_MAX: usize = 8;
 
 /// What ended a run early. The first one counts.
 #[derive(Debug, thiserror::Error)]
-pub enum CrewError {
+pub enum WorkerPoolError {
     /// Reading.
     #[error(transparent)]
     Source(#[from] SourceError),
     /// Running.
     #[error(transparent)]
-    Shard(#[from] SeatError),
+    Shard(#[from] BatchError),
     /// Writing.
     #[error(transparent)]
     Collect(#[from] CollectError),
@@ -35,9 +35,9 @@ pub enum CrewError {
 
 /// Everything that takes part, before and after the run.
 #[derive(Debug)]
-pub struct Crew {
+pub struct WorkerPool {
     /// Where packets come from.
-    pub source: Source,
+    pub source: RunSource,
     /// The instances.
     pub shards: Vec<Shard>,
     /// Where results go.
@@ -45,17 +45,17 @@ pub struct Crew {
 }
 
 struct State {
-    source: Option<Box<Source>>,
+    source: Option<Box<RunSource>>,
     source_ended: bool,
     source_blocked: bool,
     shards: Vec<Option<Box<Shard>>>,
     /// For each instance the number of the work that it needs next.
     next: Vec<u64>,
     collector: Option<Box<Collector>>,
-    works: VecDeque<Arc<Work>>,
+    works: VecDeque<Arc<BlockTask>>,
     /// Number of the first of `works`.
     first: u64,
-    error: Option<CrewError>,
+    error: Option<WorkerPoolError>,
     /// The first fault of an instance ends the run.
     is_strict: bool,
     /// Ends reading.
@@ -64,14 +64,14 @@ struct State {
 }
 
 enum Job {
-    Read(Box<Source>),
-    Process(usize, Box<Shard>, Arc<Work>),
-    Collect(Box<Collector>, Arc<Work>),
+    Read(Box<RunSource>),
+    Process(usize, Box<Shard>, Arc<BlockTask>),
+    Collect(Box<Collector>, Arc<BlockTask>),
 }
 
-impl Crew {
+impl WorkerPool {
     /// Runs on so many threads until the source ends or fails, or, where the run is strict, an instance has a fault. Results are collected either way.
-    pub fn run(mut self, jobs: usize, is_strict: bool) -> (Self, Result<(), CrewError>) {
+    pub fn run(mut self, jobs: usize, is_strict: bool) -> (Self, Result<(), WorkerPoolError>) {
         let faulty = self.shards.iter().position(|shard| is_strict && !shard.troubles.is_empty());
         if faulty.is_some() {
             self.source.stop();
@@ -86,7 +86,7 @@ impl Crew {
             collector: Some(Box::new(self.collector)),
             works: VecDeque::new(),
             first: 0,
-            error: faulty.map(CrewError::Fault),
+            error: faulty.map(WorkerPoolError::Fault),
             is_strict,
             interrupted,
             panicked: false,
@@ -151,8 +151,8 @@ impl Drop for OnPanic<'_> {
 }
 
 enum Done {
-    Read(Box<Source>, Option<Arc<Work>>, Read),
-    Process(usize, Box<Shard>, Result<(), SeatError>),
+    Read(Box<RunSource>, Option<Arc<BlockTask>>, Read),
+    Process(usize, Box<Shard>, Result<(), BatchError>),
     Collect(Box<Collector>, Result<(), CollectError>),
 }
 
@@ -167,10 +167,10 @@ impl Job {
     fn perform(self) -> Done {
         match self {
             Self::Read(mut source) => match source.next() {
-                Ok(super::source::Next::Work(work)) => Done::Read(source, Some(work), Read::More),
-                Ok(super::source::Next::Nothing) => Done::Read(source, None, Read::More),
-                Ok(super::source::Next::Full) => Done::Read(source, None, Read::Blocked),
-                Ok(super::source::Next::End) => {
+                Ok(super::source::SourceNext::Work(work)) => Done::Read(source, Some(work), Read::More),
+                Ok(super::source::SourceNext::Nothing) => Done::Read(source, None, Read::More),
+                Ok(super::source::SourceNext::Full) => Done::Read(source, None, Read::Blocked),
+                Ok(super::source::SourceNext::End) => {
                     let last = source.last();
                     Done::Read(source, Some(last), Read::Ended(Ok(())))
                 }
@@ -183,7 +183,7 @@ impl Job {
                 let result = shard.process(&work, index);
                 if result.is_err() {
                     // The others go on; the block must not wait for this one.
-                    work.leave(index, super::work::Output::default());
+                    work.leave(index, super::work::InstanceOutput::default());
                 }
                 Done::Process(index, shard, result)
             }
@@ -232,22 +232,23 @@ impl State {
                     Read::Blocked => self.source_blocked = !self.works.is_empty(),
                     Read::Ended(result) => {
                         self.source_ended = true;
-                        failed = result.err().map(CrewError::from);
+                        failed = result.err().map(WorkerPoolError::from);
                     }
                 }
             }
             Done::Process(index, shard, result) => {
-                let fault = (self.is_strict && !shard.troubles.is_empty()).then_some(CrewError::Fault(index));
+                let fault =
+                    (self.is_strict && !shard.troubles.is_empty()).then_some(WorkerPoolError::Fault(index));
                 self.shards[index] = Some(shard);
                 self.next[index] += 1;
-                failed = result.err().map(CrewError::from).or(fault);
+                failed = result.err().map(WorkerPoolError::from).or(fault);
             }
             Done::Collect(collector, result) => {
                 self.collector = Some(collector);
                 self.works.pop_front();
                 self.first += 1;
                 self.source_blocked = false;
-                failed = result.err().map(CrewError::from);
+                failed = result.err().map(WorkerPoolError::from);
             }
         }
         if let Some(error) = failed {

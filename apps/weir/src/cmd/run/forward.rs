@@ -4,10 +4,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use weir_datapath::egress::{Egress, LinkError, Outlet, Port};
+use weir_datapath::egress::{Egress, LinkError, TxHandle, TxPacketSink};
 use weir_netio::LiveError;
 use weir_sched::link::{
-    ChannelTerms, ConfigError, Framing, LinkConfig, Pacing, QUEUE_PACKETS_MAX, QueueLimit, Refused,
+    ChannelRefused, ChannelTerms, Framing, LinkConfigError, LinkSchedulerConfig, Pacing, QUEUE_PACKETS_MAX,
+    QueueLimit,
 };
 use weir_units::{BitsPerSecond, Bytes, Nanos, Shown as _};
 use weir_wire::LinkType;
@@ -34,10 +35,10 @@ pub enum ForwardError {
     Live(#[from] LiveError),
     /// The rate.
     #[error("--rate: {0}")]
-    Rate(#[from] ConfigError),
+    Rate(#[from] LinkConfigError),
     /// The queue.
     #[error("--rate: {0}")]
-    Queue(#[from] Refused),
+    Queue(#[from] ChannelRefused),
     /// One has a link header and the other has not, or another.
     #[error(
         "{}: its packets are {theirs:?}, and those that are read {ours:?}: they cannot be sent there",
@@ -112,8 +113,8 @@ impl Forwarded {
 /// A way out through an interface.
 #[derive(Debug)]
 pub struct Forwarder {
-    port: Port,
-    outlet: Outlet,
+    port: TxHandle,
+    outlet: TxPacketSink,
     egress: Egress,
 }
 
@@ -128,7 +129,7 @@ impl Forwarder {
         if interface == from {
             return Err(ForwardError::Same(interface.to_owned()));
         }
-        let config = LinkConfig {
+        let config = LinkSchedulerConfig {
             rate: rate.unwrap_or(NO_LIMIT),
             reservable: BitsPerSecond(0),
             framing: if link_type == LinkType::Ethernet { Framing::ETHERNET } else { Framing::NONE },
@@ -137,7 +138,7 @@ impl Forwarder {
             channels_max: 1,
         };
         // The summary counts what is lost while the interface is down.
-        let port = Port::start(interface, config, Box::new(|_| {}), None)?;
+        let port = TxHandle::start(interface, config, Box::new(|_| {}), None)?;
         let (theirs, ours) = (port.link_type(), link_type);
         if theirs != ours {
             return Err(ForwardError::LinkType { interface: interface.to_owned(), theirs, ours });

@@ -17,32 +17,34 @@ mod work;
 use crate::cli::Run;
 use crate::hint;
 use crate::shipped;
-use crate::spec::{Spec, SpecError};
+use crate::spec::{ModuleSpecError, Spec};
 use crate::terms::{TermsError, terms};
-use collect::{Collector, Sink, Ways};
-use crew::{Crew, CrewError};
+use collect::{Collector, OutputHandles, ResultSink};
+use crew::{WorkerPool, WorkerPoolError};
 use forward::{ForwardError, Forwarder};
-use origin::OriginError;
+use origin::PacketSourceError;
 use outputs::Outputs;
 use page::Page;
-use progress::Progress;
+use progress::RunProgress;
 use shard::{PARTS_MAX, Shard, Trouble};
 use signals::Signals;
-use source::{Limits, Source};
+use source::{RunLimits, RunSource};
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use summary::{ModuleSummary, Summary};
-use tables::{TableError, Tables};
-use weir_admission::{Kind, Parallel};
-use weir_datapath::seat::SeatError;
+use summary::{ModuleSummary, RunSummary};
+use tables::{TableArgError, Tables};
+use weir_admission::{ModuleKind, Parallel};
+use weir_datapath::seat::BatchError;
 use weir_datapath::source::PacketSource;
-use weir_netio::{Filter, FilterError, PacketWriter, WriteError};
+use weir_netio::{CaptureFilter, CaptureFilterError, PacketWriter, WriteError};
 use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError};
-use weir_report::Report;
-use weir_sandbox::{Cache, Calibration, CompileLimits, Engine, Instance, LoadError, Options, Program};
+use weir_report::RunReport;
+use weir_sandbox::{
+    Cache, ClockCheck, CompileLimits, Engine, EngineOptions, Instance, LoadError, LoadedModule,
+};
 use weir_units::{Nanos, Shown as _};
 
 /// The period at which rows are brought to their logs, as a period of ticks.
@@ -55,7 +57,7 @@ const JOBS_DEFAULT_MAX: usize = 16;
 pub enum RunError {
     /// The capture or the interface cannot be opened.
     #[error(transparent)]
-    Open(#[from] OriginError),
+    Open(#[from] PacketSourceError),
     /// Nothing can be sent.
     #[error(transparent)]
     Forward(#[from] ForwardError),
@@ -64,12 +66,12 @@ pub enum RunError {
     Signals(std::io::Error),
     /// The filter expression is wrong.
     #[error(transparent)]
-    Filter(#[from] FilterError),
+    Filter(#[from] CaptureFilterError),
     /// The filter expression is wrong, maybe because an option is in it.
     #[error("{error}; options such as `{}` come before the filter", option.escape_debug())]
     OptionInFilter {
         /// The fault.
-        error: FilterError,
+        error: CaptureFilterError,
         /// The option.
         option: String,
     },
@@ -81,10 +83,10 @@ pub enum RunError {
     Terms(#[from] TermsError),
     /// A table cannot be shown.
     #[error(transparent)]
-    Table(TableError),
+    Table(TableArgError),
     /// A module cannot be used.
     #[error(transparent)]
-    Spec(#[from] SpecError),
+    Spec(#[from] ModuleSpecError),
     /// A module cannot be compiled, or the engine does not start.
     #[error("{}: {error}", module.shown())]
     Load {
@@ -95,10 +97,10 @@ pub enum RunError {
     },
     /// A sandbox cannot be prepared.
     #[error(transparent)]
-    Shard(#[from] SeatError),
+    Shard(#[from] BatchError),
     /// Reading, running or writing failed under way.
     #[error(transparent)]
-    Crew(#[from] CrewError),
+    WorkerPool(#[from] WorkerPoolError),
     /// Records cannot be written.
     #[error("{0} (the folder is that of --out)")]
     Records(#[from] RecordsError),
@@ -163,7 +165,7 @@ impl RunError {
 /// Runs, prints the summary, and writes what was asked for.
 pub fn run(args: &Run) -> Result<(), RunError> {
     let begin = Instant::now();
-    let calibration = Calibration::begin();
+    let calibration = ClockCheck::begin();
     let processors =
         || std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(JOBS_DEFAULT_MAX);
     let jobs = args.jobs.map_or_else(processors, usize::from);
@@ -188,12 +190,12 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         assemble(args, jobs, &engine, &programs, &tables, Reading { origin, filter, signals })?;
     let (crew, result) = crew.run(jobs, args.strict);
 
-    let Crew { mut source, shards, mut collector } = crew;
+    let WorkerPool { mut source, shards, mut collector } = crew;
     let (totals, live, is_cut) = (source.totals(), source.live_totals(), source.is_cut());
     let (report, ways) = (collector.report.take(), std::mem::take(&mut collector.ways));
     let forwarded = ways.forwarder.map(Forwarder::finish);
     let mut failure = result.err().map(|error| match error {
-        CrewError::Fault(shard) => strict_failure(&collector.sinks, &shards, shard),
+        WorkerPoolError::Fault(shard) => strict_failure(&collector.sinks, &shards, shard),
         error => RunError::from(error),
     });
     let writer = ways.file.and_then(|file| file.close());
@@ -225,7 +227,7 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         let written = (streams, sent);
         modules.push(ModuleSummary::new(sink.label, program.admitted(), shards, written, nanos_per_cycle));
     }
-    let summary = Summary {
+    let summary = RunSummary {
         name: match (&args.interface, &args.read) {
             (Some(interface), _) => interface.clone(),
             (None, path) => {
@@ -270,7 +272,7 @@ pub fn run(args: &Run) -> Result<(), RunError> {
 }
 
 /// Names the module of an instance that ended a strict run, and the instance's first fault.
-fn strict_failure(sinks: &[Sink], shards: &[Shard], shard: usize) -> RunError {
+fn strict_failure(sinks: &[ResultSink], shards: &[Shard], shard: usize) -> RunError {
     let sink = sinks.iter().find(|sink| sink.instances.contains(&shard));
     let trouble = shards.get(shard).and_then(|shard| shard.troubles.first());
     RunError::Strict {
@@ -280,18 +282,20 @@ fn strict_failure(sinks: &[Sink], shards: &[Shard], shard: usize) -> RunError {
 }
 
 /// The filter that these words make.
-fn filter(words: &[String]) -> Result<Option<Filter>, RunError> {
+fn filter(words: &[String]) -> Result<Option<CaptureFilter>, RunError> {
     if words.is_empty() {
         return Ok(None);
     }
-    Filter::looking_up(&words.join(" ")).map(Some).map_err(|error| match hint::option_in_filter(words) {
-        Some(option) => RunError::OptionInFilter { error, option: option.clone() },
-        None => RunError::Filter(error),
+    CaptureFilter::looking_up(&words.join(" ")).map(Some).map_err(|error| {
+        match hint::option_in_filter(words) {
+            Some(option) => RunError::OptionInFilter { error, option: option.clone() },
+            None => RunError::Filter(error),
+        }
     })
 }
 
 /// Admits and compiles what was asked for, or all shipped monitors.
-fn load(args: &Run, tables: &Tables) -> Result<(Engine, Vec<Program>), RunError> {
+fn load(args: &Run, tables: &Tables) -> Result<(Engine, Vec<LoadedModule>), RunError> {
     let terms = terms(args.profile.as_deref())?;
     let mut admitted = Vec::new();
     if args.modules.is_empty() {
@@ -299,7 +303,7 @@ fn load(args: &Run, tables: &Tables) -> Result<(Engine, Vec<Program>), RunError>
             let module = Spec { name: shipped.name.to_owned(), settings: Vec::new() };
             // The others change packets, or send some, so they run only where they are named.
             if weir_admission::manifest_of(shipped.wasm)
-                .is_ok_and(|(manifest, _)| manifest.kind == Kind::Monitor)
+                .is_ok_and(|(manifest, _)| manifest.kind == ModuleKind::Monitor)
             {
                 admitted.push((shipped.name.to_owned(), module.admit(&terms)?));
             }
@@ -320,10 +324,10 @@ fn load(args: &Run, tables: &Tables) -> Result<(Engine, Vec<Program>), RunError>
             })
             .ok()
     };
-    let options = Options {
+    let options = EngineOptions {
         call_limit: Duration::from_nanos(args.call_limit.0),
         compile_in_child: Some(CompileLimits::default()),
-        ..Options::default()
+        ..EngineOptions::default()
     };
     let failed = |module: &str| {
         let module = module.to_owned();
@@ -331,7 +335,7 @@ fn load(args: &Run, tables: &Tables) -> Result<(Engine, Vec<Program>), RunError>
     };
     if !goes_on(args) {
         for (name, admitted) in &admitted {
-            if admitted.manifest().kind == Kind::Filter {
+            if admitted.manifest().kind == ModuleKind::Filter {
                 let _ = writeln!(
                     std::io::stderr(),
                     "weir: warning: {}: what it changes or drops is not written anywhere; -w FILE writes the packets, --send IFACE sends those of an interface",
@@ -350,7 +354,7 @@ fn load(args: &Run, tables: &Tables) -> Result<(Engine, Vec<Program>), RunError>
 struct Reading {
     origin: PacketSource,
     /// Selects those that modules are called for.
-    filter: Option<Filter>,
+    filter: Option<CaptureFilter>,
     /// End the run.
     signals: Signals,
 }
@@ -360,10 +364,10 @@ fn assemble(
     args: &Run,
     jobs: usize,
     engine: &Engine,
-    programs: &[Program],
+    programs: &[LoadedModule],
     tables: &Tables,
     reading: Reading,
-) -> Result<(Crew, Option<Page>), RunError> {
+) -> Result<(WorkerPool, Option<Page>), RunError> {
     let Reading { origin, filter, mut signals } = reading;
     if let Some(report) =
         args.report.as_ref().filter(|report| origin.capture().is_some_and(|capture| capture.reads(report)))
@@ -399,10 +403,10 @@ fn assemble(
         _ => None,
     };
     let writer = args.write.as_ref().map(|path| PacketWriter::create(path, origin.capture())).transpose()?;
-    let mut report = args.report.is_some().then(Report::new);
+    let mut report = args.report.is_some().then(RunReport::new);
     // Packets of an interface do not come again.
     let durability = if args.interface.is_some() { Durability::Seconds } else { Durability::AtEnd };
-    let mut sinks: Vec<Sink> = Vec::new();
+    let mut sinks: Vec<ResultSink> = Vec::new();
     for ((program, label), instances) in programs.iter().zip(labels).zip(instances) {
         let manifest = program.admitted().manifest();
         let files = ModuleFiles::create(args.out.as_deref(), &label, manifest, durability)?;
@@ -417,21 +421,28 @@ fn assemble(
         }
         let in_report = report.as_mut().map_or(0, |report| report.module(&label, manifest));
         let outputs = Outputs::create(args.out.as_deref(), &label, manifest)?;
-        sinks.push(Sink { label, files, outputs, instances, in_report, is_parallel: is_parallel(program) });
+        sinks.push(ResultSink {
+            label,
+            files,
+            outputs,
+            instances,
+            in_report,
+            is_parallel: is_parallel(program),
+        });
     }
-    let progress = Progress::new(!args.quiet);
+    let progress = RunProgress::new(!args.quiet);
     // Now that everything is open: until here a signal ends the process, which has nothing to lose.
     signals.catch().map_err(RunError::Signals)?;
     let interrupted = Arc::clone(&signals.interrupted);
     let duration = args.live.duration.map(|duration| Duration::from_nanos(duration.0));
-    let limits = Limits { count: args.count, duration, interrupted };
+    let limits = RunLimits { count: args.count, duration, interrupted };
     let ticks = programs.iter().filter_map(|program| program.admitted().tick()).map(|period| period.0);
     // Rows are brought to their logs also while no packets come.
     let flushes = (durability == Durability::Seconds).then_some(FLUSH_NANOS);
     let ticks = ticks.chain(flushes).collect();
-    let source = Source::new(origin, filter, limits, shards.len(), ticks, progress);
-    let collector = Collector::new(sinks, Ways::new(writer, forwarder), report, durability);
-    Ok((Crew { source, shards, collector }, page))
+    let source = RunSource::new(origin, filter, limits, shards.len(), ticks, progress);
+    let collector = Collector::new(sinks, OutputHandles::new(writer, forwarder), report, durability);
+    Ok((WorkerPool { source, shards, collector }, page))
 }
 
 /// Whether packets go anywhere after the modules.
@@ -439,7 +450,7 @@ fn goes_on(args: &Run) -> bool {
     args.write.is_some() || args.live.send.is_some()
 }
 
-fn is_parallel(program: &Program) -> bool {
+fn is_parallel(program: &LoadedModule) -> bool {
     program.admitted().manifest().parallel == Parallel::Flow
 }
 

@@ -1,14 +1,17 @@
 //! What packets are read from: a capture, or a live interface. Blocks of both are alike.
 
-use super::progress::Progress;
+use super::progress::RunProgress;
 use crate::cli::{self, Run};
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use weir_datapath::moment::wall_clock;
-use weir_datapath::source::{FetchError, Found, PacketSource};
-use weir_netio::{Capture, Direction, Input, Kind, Live, LiveError, LiveOptions, OpenError, Options};
+use weir_datapath::source::{FetchError, PacketSource, Poll};
+use weir_netio::{
+    Capture, CaptureInput, CaptureOptions, Direction, LiveError, LiveOptions, LiveSource, OpenError,
+    SocketKind,
+};
 use weir_sandbox::process_time;
 use weir_units::{Nanos, Shown as _, Timestamp};
 
@@ -18,7 +21,7 @@ const WAIT: Nanos = Nanos(20 * Nanos::MILLISECOND.0);
 
 /// Why nothing can be read.
 #[derive(Debug, thiserror::Error)]
-pub enum OriginError {
+pub enum PacketSourceError {
     /// Not from the capture.
     #[error(transparent)]
     Capture(#[from] OpenError),
@@ -28,45 +31,45 @@ pub enum OriginError {
 }
 
 /// Opens what the command line names.
-pub fn open(args: &Run, interrupted: &Arc<AtomicBool>) -> Result<PacketSource, OriginError> {
+pub fn open(args: &Run, interrupted: &Arc<AtomicBool>) -> Result<PacketSource, PacketSourceError> {
     let capture = |input| {
-        let options = Options { is_interrupted: Arc::clone(interrupted), ..Options::default() };
+        let options = CaptureOptions { is_interrupted: Arc::clone(interrupted), ..CaptureOptions::default() };
         Ok(PacketSource::Capture(Box::new(Capture::open_with(input, options)?)))
     };
     match (&args.interface, &args.read) {
         (Some(interface), _) => {
-            let live = Live::open(interface, options(&args.live))?;
+            let live = LiveSource::open(interface, options(&args.live))?;
             if !live.is_up() {
                 let down = "it is down, or nothing is connected: no packets come until that changes";
                 let _ = writeln!(std::io::stderr(), "weir: warning: {}: {down}", interface.shown());
             }
             Ok(PacketSource::Live(Box::new(live)))
         }
-        (None, Some(path)) if path.as_os_str() != "-" => capture(Input::File(path.clone())),
-        (None, _) => capture(Input::Stdin),
+        (None, Some(path)) if path.as_os_str() != "-" => capture(CaptureInput::File(path.clone())),
+        (None, _) => capture(CaptureInput::Stdin),
     }
 }
 
 /// Reads on. What happens to an interface is said on standard error.
-pub fn next(source: &mut PacketSource, progress: &mut Progress) -> Result<Found, FetchError> {
+pub fn next(source: &mut PacketSource, progress: &mut RunProgress) -> Result<Poll, FetchError> {
     loop {
         let found = source.next(WAIT)?;
         match source {
             PacketSource::Capture(capture) => progress.show(capture),
             PacketSource::Live(live) => progress.show_live(live),
         }
-        let Found::Event(event) = found else { return Ok(found) };
+        let Poll::Event(event) = found else { return Ok(found) };
         progress.line(&format!("weir: {event}"));
     }
 }
 
-fn options(args: &cli::Live) -> LiveOptions {
+fn options(args: &cli::LiveArgs) -> LiveOptions {
     let default = LiveOptions::default();
     LiveOptions {
         kind: match args.kind {
-            cli::Kind::Auto => Kind::Auto,
-            cli::Kind::Packet => Kind::Packet,
-            cli::Kind::Xdp => Kind::Xdp,
+            cli::ReceiveMethodArg::Auto => SocketKind::Auto,
+            cli::ReceiveMethodArg::Packet => SocketKind::Packet,
+            cli::ReceiveMethodArg::Xdp => SocketKind::Xdp,
         },
         ring: args.ring,
         snap_len: args.snapshot_length.unwrap_or(default.snap_len),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weir_datapath::egress::{Egress, FileEnd};
 use weir_netio::{PacketWriter, WriteError};
-use weir_os::private::{self, Folder};
+use weir_os::private::{self, PrivateFolder};
 use weir_units::{Bytes, Timestamp};
 use weir_wire::LinkType;
 use {
@@ -21,16 +21,16 @@ pub struct Outputs {
 
 #[derive(Debug)]
 struct Output {
-    sent: Sent,
+    sent: OutputSent,
     /// The capture, under the name that it has until it is whole, and its folder.
-    file: Option<(Arc<FileEnd>, Arc<Folder>)>,
+    file: Option<(Arc<FileEnd>, Arc<PrivateFolder>)>,
     /// The same as a way out.
     egress: Egress,
 }
 
 /// What became of an output's frames.
 #[derive(Clone, Debug)]
-pub struct Sent {
+pub struct OutputSent {
     /// The output's name.
     pub name: Name,
     /// Frames.
@@ -72,7 +72,7 @@ impl Outputs {
             let opened = open(name)?;
             let path = opened.as_ref().map(|(_, folder)| folder.path().join(partial(name)));
             let sent =
-                Sent { name: name.clone(), frames: 0, bytes: Bytes(0), late: 0, path, interface: None };
+                OutputSent { name: name.clone(), frames: 0, bytes: Bytes(0), late: 0, path, interface: None };
             let egress = opened.as_ref().map_or(Egress::Nothing, |(file, _)| Egress::File(Arc::clone(file)));
             Ok(Output { sent, file: opened, egress })
         };
@@ -98,7 +98,7 @@ impl Outputs {
     }
 
     /// Writes what is left, and gives each capture its name where the run was complete.
-    pub fn finish(self, is_complete: bool) -> Result<Vec<Sent>, WriteError> {
+    pub fn finish(self, is_complete: bool) -> Result<Vec<OutputSent>, WriteError> {
         let finish = |mut output: Output| {
             let written = output.file.and_then(|(file, folder)| Some((file.close()?, folder)));
             if let Some((writer, folder)) = written {

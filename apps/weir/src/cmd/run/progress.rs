@@ -3,7 +3,7 @@
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
-use weir_netio::{Capture, Live};
+use weir_netio::{Capture, LiveSource};
 use weir_units::Bytes;
 
 /// How often the bar of a capture is drawn.
@@ -13,14 +13,14 @@ const LIVE_PERIOD: Duration = Duration::from_secs(1);
 
 /// How far a run is.
 #[derive(Debug)]
-pub struct Progress {
+pub struct RunProgress {
     bar: Option<ProgressBar>,
     shown: Instant,
     /// Packets and bytes that had come when it was drawn last.
     before: (u64, u64),
 }
 
-impl Progress {
+impl RunProgress {
     /// Shows something only if standard error is a terminal and the user does not mind.
     pub fn new(wanted: bool) -> Self {
         let bar = (wanted && std::io::stderr().is_terminal()).then(ProgressBar::no_length);
@@ -61,7 +61,7 @@ impl Progress {
 
     /// Shows what comes from the interface, and what is lost.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    pub fn show_live(&mut self, live: &mut Live) {
+    pub fn show_live(&mut self, live: &mut LiveSource) {
         let elapsed = self.shown.elapsed();
         let Some(bar) = self.bar.as_ref().filter(|_| elapsed >= LIVE_PERIOD) else { return };
         self.shown = Instant::now();

@@ -1,8 +1,8 @@
 //! A module's instance and its place in the run.
 
-use super::work::{Matter, Output, Work};
+use super::work::{BlockTask, InstanceOutput, WorkInput};
 use std::fmt;
-use weir_datapath::seat::{Seat, SeatError};
+use weir_datapath::seat::{BatchDriver, BatchError};
 use weir_netio::{Block, DescriptorRing};
 use weir_sandbox::{During, Incident, Instance, thread_time};
 use weir_session::Records;
@@ -51,7 +51,7 @@ pub struct Cut {
 /// One instance of a module: all its packets, or the flows of its share.
 #[derive(Debug)]
 pub struct Shard {
-    seat: Seat,
+    seat: BatchDriver,
     /// Processor time in the module and on calling it: what others, or the hypervisor, took meanwhile is not charged.
     pub time: Nanos,
     /// Its first faults.
@@ -71,12 +71,12 @@ impl Shard {
         (part, parts): (u64, u64),
         ring: &DescriptorRing,
         tick: Option<u64>,
-    ) -> Result<Self, SeatError> {
+    ) -> Result<Self, BatchError> {
         if part != 0 {
             // Every instance says and emits the same at its start; one of them is heard.
             instance.forget_start();
         }
-        let seat = Seat::new(instance, ring, tick)?;
+        let seat = BatchDriver::new(instance, ring, tick)?;
         let mut shard = Self { seat, time: Nanos(0), troubles: Vec::new(), cut: None, seen: 0, part, parts };
         shard.note_troubles(0);
         Ok(shard)
@@ -88,15 +88,15 @@ impl Shard {
     }
 
     /// Has the module see a block, the time where there are no packets, or its stop, and leaves what came out with the work.
-    pub fn process(&mut self, work: &Work, slot: usize) -> Result<(), SeatError> {
+    pub fn process(&mut self, work: &BlockTask, slot: usize) -> Result<(), BatchError> {
         if self.cut.is_some_and(|cut| cut.is_spoilt) {
-            work.leave(slot, Output { part: self.part, seen: Some(0), ..Output::default() });
+            work.leave(slot, InstanceOutput { part: self.part, seen: Some(0), ..InstanceOutput::default() });
             return Ok(());
         }
         let mut drops = Vec::new();
         let kept = match &work.matter {
-            Matter::Block(block) => self.see(block, work, &mut drops)?,
-            Matter::Quiet(at) => {
+            WorkInput::Block(block) => self.see(block, work, &mut drops)?,
+            WorkInput::Quiet(at) => {
                 self.seat.instance.begin_block();
                 let begin = thread_time();
                 self.seat.pass(*at);
@@ -104,7 +104,7 @@ impl Shard {
                 self.note_troubles(0);
                 self.unless_spoilt()
             }
-            Matter::End => {
+            WorkInput::End => {
                 self.seat.stop();
                 self.note_troubles(0);
                 self.unless_spoilt()
@@ -119,7 +119,7 @@ impl Shard {
         let frames =
             if instance.has_frames() { instance.take_frames(Records::default()) } else { Records::default() };
         let (patches, log) = (instance.take_patches(), instance.take_log());
-        let mut output = Output { records, frames, drops, patches, log, part: self.part, seen: None };
+        let mut output = InstanceOutput { records, frames, drops, patches, log, part: self.part, seen: None };
         if let Some(kept) = kept {
             output.cut(kept);
             if self.cut.is_some_and(|cut| cut.is_spoilt) && work.block().is_none() {
@@ -134,7 +134,12 @@ impl Shard {
     /// output is of, where that is not all.
     ///
     /// A file can lose bytes at any time, so the packets are counted before and after.
-    fn see(&mut self, block: &Block, work: &Work, drops: &mut Vec<u64>) -> Result<Option<usize>, SeatError> {
+    fn see(
+        &mut self,
+        block: &Block,
+        work: &BlockTask,
+        drops: &mut Vec<u64>,
+    ) -> Result<Option<usize>, BatchError> {
         self.seat.instance.begin_block();
         if self.cut.is_some() {
             return Ok(Some(0));

@@ -1,14 +1,14 @@
 //! Where packets come from, which of them modules are called for, and when they have come to an end.
 
 use super::origin::{self, Ending};
-use super::progress::Progress;
-use super::work::{Matter, Work};
+use super::progress::RunProgress;
+use super::work::{BlockTask, WorkInput};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_datapath::moment::Moment;
-use weir_datapath::source::{FetchError, Found, PacketSource};
-use weir_netio::{Block, Capture, Filter, FilterError, LiveTotals, Totals};
+use weir_datapath::source::{FetchError, PacketSource, Poll};
+use weir_netio::{Block, Capture, CaptureFilter, CaptureFilterError, LiveTotals, Totals};
 use weir_units::{Nanos, Timestamp};
 use weir_wire::LinkType;
 
@@ -26,17 +26,17 @@ pub enum SourceError {
     Filter(String),
 }
 
-impl From<&FilterError> for SourceError {
-    fn from(error: &FilterError) -> Self {
+impl From<&CaptureFilterError> for SourceError {
+    fn from(error: &CaptureFilterError) -> Self {
         Self::Filter(error.to_string())
     }
 }
 
 /// What reading gave.
 #[derive(Debug)]
-pub enum Next {
+pub enum SourceNext {
     /// Something for the instances.
-    Work(Arc<Work>),
+    Work(Arc<BlockTask>),
     /// Nothing for now.
     Nothing,
     /// Every place for packets is in use.
@@ -47,7 +47,7 @@ pub enum Next {
 
 /// When packets are to end before they do so by themselves.
 #[derive(Debug, Default)]
-pub struct Limits {
+pub struct RunLimits {
     /// After so many that the filter selects.
     pub count: Option<u64>,
     /// After so much time, of an interface.
@@ -58,12 +58,12 @@ pub struct Limits {
 
 /// Packets on their way to so many instances.
 #[derive(Debug)]
-pub struct Source {
+pub struct RunSource {
     origin: PacketSource,
-    filter: Option<Filter>,
+    filter: Option<CaptureFilter>,
     instances: usize,
-    progress: Progress,
-    limits: Limits,
+    progress: RunProgress,
+    limits: RunLimits,
     deadline: Option<Instant>,
     ending: Option<Ending>,
     /// Periods of the modules' ticks, in ns.
@@ -82,15 +82,15 @@ pub struct Source {
     is_cut: bool,
 }
 
-impl Source {
+impl RunSource {
     /// Reads from this origin, for modules with these periods of ticks.
     pub fn new(
         origin: PacketSource,
-        filter: Option<Filter>,
-        limits: Limits,
+        filter: Option<CaptureFilter>,
+        limits: RunLimits,
         instances: usize,
         ticks: Vec<u64>,
-        progress: Progress,
+        progress: RunProgress,
     ) -> Self {
         let deadline = limits.duration.and_then(|duration| Instant::now().checked_add(duration));
         Self {
@@ -138,13 +138,13 @@ impl Source {
     }
 
     /// Reads on.
-    pub fn next(&mut self) -> Result<Next, SourceError> {
+    pub fn next(&mut self) -> Result<SourceNext, SourceError> {
         if self.over {
-            return Ok(Next::End);
+            return Ok(SourceNext::End);
         }
         if self.is_interrupted_file() {
             (self.over, self.is_cut) = (true, true);
-            return Ok(Next::End);
+            return Ok(SourceNext::End);
         }
         self.look_for_the_end();
         if let Some(ending) = &self.ending
@@ -155,34 +155,34 @@ impl Source {
         // Asked before the block, and only where it may be needed.
         let before = (self.limits.count.is_some() || self.ending.is_some()).then(|| self.origin.totals());
         let found = origin::next(&mut self.origin, &mut self.progress)?;
-        self.full = if matches!(found, Found::Full) { self.full + 1 } else { 0 };
+        self.full = if matches!(found, Poll::Full) { self.full + 1 } else { 0 };
         match found {
-            Found::Block(block) => self.take(block, before),
-            Found::Full => {
+            Poll::Block(block) => self.take(block, before),
+            Poll::Full => {
                 if self.full > 1 {
                     self.origin.pause();
                 }
-                Ok(Next::Full)
+                Ok(SourceNext::Full)
             }
-            Found::Quiet(at) => match &self.ending {
+            Poll::Quiet(at) => match &self.ending {
                 Some(ending) => Ok(self.end_at(ending.last)),
-                None => Ok(self.pass(at).map_or(Next::Nothing, Next::Work)),
+                None => Ok(self.pass(at).map_or(SourceNext::Nothing, SourceNext::Work)),
             },
             // It was told already.
-            Found::Event(_) => Ok(Next::Nothing),
-            Found::End => Ok(Next::End),
+            Poll::Event(_) => Ok(SourceNext::Nothing),
+            Poll::End => Ok(SourceNext::End),
         }
     }
 
     /// What comes after all packets: the modules' stop.
-    pub fn last(&mut self) -> Arc<Work> {
+    pub fn last(&mut self) -> Arc<BlockTask> {
         self.progress.finish();
-        self.work(Matter::End, Vec::new())
+        self.work(WorkInput::End, Vec::new())
     }
 
-    fn work(&self, matter: Matter, selected: Vec<u64>) -> Arc<Work> {
+    fn work(&self, matter: WorkInput, selected: Vec<u64>) -> Arc<BlockTask> {
         let at = self.origin.capture().is_none().then(Moment::now);
-        Arc::new(Work::new(matter, at, selected, self.instances))
+        Arc::new(BlockTask::new(matter, at, selected, self.instances))
     }
 
     /// Returns true where a signal has come and packets are read from a file. A pipe ends by itself then, after its writer or soon.
@@ -202,14 +202,14 @@ impl Source {
     }
 
     /// Modules are told the time of the end if a tick is due, and then that it is the end.
-    fn end_at(&mut self, time: Timestamp) -> Next {
+    fn end_at(&mut self, time: Timestamp) -> SourceNext {
         self.over = true;
         // By the wall clock alone: what was still handled after the end took time too.
-        self.pass(Moment { wall: time, steady: self.passed }).map_or(Next::End, Next::Work)
+        self.pass(Moment { wall: time, steady: self.passed }).map_or(SourceNext::End, SourceNext::Work)
     }
 
     /// Time goes on though no packet says so: work only where some module's tick is due.
-    fn pass(&mut self, at: Moment) -> Option<Arc<Work>> {
+    fn pass(&mut self, at: Moment) -> Option<Arc<BlockTask>> {
         let now = at.wall;
         let due = |period: &u64| now.0 / period.max(&1) != self.time.0 / period.max(&1);
         // Where the wall clock was set back, each instance knows when a period has passed since its last tick; so each is asked often enough.
@@ -221,10 +221,10 @@ impl Source {
         }
         self.time = self.time.max(now);
         self.passed = at.steady;
-        Some(self.work(Matter::Quiet(at), Vec::new()))
+        Some(self.work(WorkInput::Quiet(at), Vec::new()))
     }
 
-    fn take(&mut self, mut block: Block, before: Option<Totals>) -> Result<Next, SourceError> {
+    fn take(&mut self, mut block: Block, before: Option<Totals>) -> Result<SourceNext, SourceError> {
         let len = match &self.ending {
             // What the network did after the end is of no interest.
             Some(ending) => block.descriptors().iter().take_while(|d| d.ts_ns <= ending.last.0).count(),
@@ -249,7 +249,7 @@ impl Source {
             self.over = true;
         }
         self.time = block.batches().last().map_or(self.time, |batch| self.time.max(batch.latest));
-        Ok(Next::Work(self.work(Matter::Block(block), selected)))
+        Ok(SourceNext::Work(self.work(WorkInput::Block(block), selected)))
     }
 
     /// How much of the block it takes for the count that is wanted; none where all of it is too little.

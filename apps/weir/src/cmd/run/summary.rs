@@ -1,16 +1,16 @@
 //! What a run came to: a table for people, a JSON document for programs, facts for the report.
 
 use super::forward::Forwarded;
-use super::outputs::Sent;
+use super::outputs::OutputSent;
 use super::shard::{Shard, Trouble};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use weir_admission::{Admitted, Tier};
-use weir_netio::{LiveTotals, Reason, Totals, Written};
+use weir_netio::{EndReason, LiveTotals, Totals, WriteSummary};
 use weir_records::StreamRows;
-use weir_report::{CaptureFacts, ModuleFacts, StreamFacts};
+use weir_report::{CaptureInfo, RunModuleInfo, StreamInfo};
 use weir_sandbox::{During, Instance};
 use weir_units::{Bytes, Nanos, Shown as _};
 
@@ -28,7 +28,7 @@ const LATE_IN_PCAP: &str =
 
 /// A run that is over.
 #[derive(Debug)]
-pub struct Summary {
+pub struct RunSummary {
     /// The capture or interface, as it was named.
     pub name: String,
     /// The filter expression.
@@ -48,7 +48,7 @@ pub struct Summary {
     /// On so many threads.
     pub jobs: usize,
     /// The output capture.
-    pub written: Option<(PathBuf, Written)>,
+    pub written: Option<(PathBuf, WriteSummary)>,
     /// Patches that could not be made to packets that were written.
     pub unpatched: u64,
     /// A signal left a part of the capture unread.
@@ -82,7 +82,7 @@ pub struct ModuleSummary {
     /// Packets before those in place of which it read zeros.
     spoilt: Option<u64>,
     streams: Vec<StreamRows>,
-    outputs: Vec<Sent>,
+    outputs: Vec<OutputSent>,
 }
 
 #[derive(Serialize)]
@@ -183,7 +183,7 @@ impl ModuleSummary {
         name: String,
         admitted: &Admitted,
         shards: &[Shard],
-        (streams, outputs): (Vec<StreamRows>, Vec<Sent>),
+        (streams, outputs): (Vec<StreamRows>, Vec<OutputSent>),
         nanos_per_cycle: f64,
     ) -> Self {
         let manifest = admitted.manifest();
@@ -282,7 +282,7 @@ impl ModuleSummary {
         if self.dropped_frames > 0 {
             messages.push(format!("{} frames were over a limit and not sent", self.dropped_frames));
         }
-        let nowhere = |sent: &&Sent| sent.frames > 0 && sent.path.is_none() && sent.interface.is_none();
+        let nowhere = |sent: &&OutputSent| sent.frames > 0 && sent.path.is_none() && sent.interface.is_none();
         let nowhere: u64 = self.outputs.iter().filter(nowhere).map(|sent| sent.frames).sum();
         if nowhere > 0 {
             messages.push(format!(
@@ -306,7 +306,7 @@ impl ModuleSummary {
     }
 }
 
-impl Summary {
+impl RunSummary {
     /// From the first packet to the last, as the capture orders them; 0 where the last is the earlier one.
     fn duration(&self) -> Nanos {
         match (self.totals.first, self.totals.last) {
@@ -319,7 +319,7 @@ impl Summary {
         let all = self.totals.packets;
         let packets = self.processed.unwrap_or(all).min(all);
         match (&self.totals.truncated, self.processed) {
-            (Some(cut), None) if cut.reason != Reason::Lost => {
+            (Some(cut), None) if cut.reason != EndReason::Lost => {
                 Some(format!("{cut}; everything before that was processed"))
             }
             (Some(cut), _) => Some(format!("{cut}; the first {packets} packets were processed")),
@@ -511,9 +511,9 @@ impl Summary {
     }
 
     /// For the report.
-    pub fn capture_facts(&self) -> CaptureFacts {
+    pub fn capture_facts(&self) -> CaptureInfo {
         let totals = &self.totals;
-        CaptureFacts {
+        CaptureInfo {
             name: self.name.shown().to_string(),
             packets: totals.packets,
             wire_bytes: totals.bytes.0,
@@ -537,8 +537,8 @@ impl Summary {
     }
 
     /// For the report.
-    pub fn module_facts(&self) -> Vec<ModuleFacts> {
-        let facts = |module: &ModuleSummary| ModuleFacts {
+    pub fn module_facts(&self) -> Vec<RunModuleInfo> {
+        let facts = |module: &ModuleSummary| RunModuleInfo {
             label: module.name.clone(),
             version: module.version.clone(),
             summary: module.summary.clone(),
@@ -588,7 +588,7 @@ impl ModuleSummary {
     }
 }
 
-fn output_document(sent: &Sent) -> OutputDocument<'_> {
+fn output_document(sent: &OutputSent) -> OutputDocument<'_> {
     OutputDocument {
         name: sent.name.as_str(),
         frames: sent.frames,
@@ -599,8 +599,8 @@ fn output_document(sent: &Sent) -> OutputDocument<'_> {
     }
 }
 
-fn stream_facts(stream: &StreamRows) -> StreamFacts {
-    StreamFacts {
+fn stream_facts(stream: &StreamRows) -> StreamInfo {
+    StreamInfo {
         name: stream.name.to_string(),
         rows: stream.rows,
         path: stream.path.as_ref().map(|path| path.shown().to_string()),

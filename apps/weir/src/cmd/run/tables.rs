@@ -3,14 +3,14 @@
 use crate::cmd::run::RunError;
 use std::io::Write;
 use std::sync::Arc;
-use weir_admission::{Access, Admitted, Name, NameError};
-use weir_node::sessions::tables::{FileError, read_file};
-use weir_sandbox::{Means, TableVersion};
+use weir_admission::{Admitted, Name, NameError, TableAccess};
+use weir_node::sessions::tables::{TableFileError, read_file};
+use weir_sandbox::{InstanceContext, TableVersion};
 use weir_units::Shown as _;
 
 /// Why tables cannot be shown. To blame is whoever named them.
 #[derive(Debug, thiserror::Error)]
-pub enum TableError {
+pub enum TableArgError {
     /// Not what the option takes.
     #[error("`--table {}`: NAME=FILE is wanted, such as prefixes=prefixes.bin", .0.escape_debug())]
     Part(String),
@@ -47,7 +47,7 @@ pub enum TableError {
     },
     /// The file is none.
     #[error(transparent)]
-    File(#[from] FileError),
+    File(#[from] TableFileError),
     /// There is no memory for it.
     #[error("there is no memory for table {table}: {source}")]
     System {
@@ -68,28 +68,31 @@ pub struct Tables(Vec<(Name, Arc<TableVersion>)>);
 
 impl Tables {
     /// Reads their files.
-    pub fn read(options: &[String]) -> Result<Self, TableError> {
+    pub fn read(options: &[String]) -> Result<Self, TableArgError> {
         let mut tables: Vec<(Name, Arc<TableVersion>)> = Vec::new();
         for text in options {
-            let (name, file) = text.split_once('=').ok_or_else(|| TableError::Part(text.clone()))?;
-            let name = Name::new(name).map_err(|error| TableError::Name { given: text.clone(), error })?;
+            let (name, file) = text.split_once('=').ok_or_else(|| TableArgError::Part(text.clone()))?;
+            let name = Name::new(name).map_err(|error| TableArgError::Name { given: text.clone(), error })?;
             if tables.iter().any(|(known, _)| *known == name) {
-                return Err(TableError::Twice(name));
+                return Err(TableArgError::Twice(name));
             }
             let version = TableVersion::new(1, &read_file(file.as_ref())?)
-                .map_err(|source| TableError::System { table: name.clone(), source })?;
+                .map_err(|source| TableArgError::System { table: name.clone(), source })?;
             tables.push((name, Arc::new(version)));
         }
         Ok(Self(tables))
     }
 
     /// Whether these modules can be shown all of them.
-    pub fn check<'a>(&self, modules: impl Iterator<Item = &'a Admitted> + Clone) -> Result<(), TableError> {
+    pub fn check<'a>(
+        &self,
+        modules: impl Iterator<Item = &'a Admitted> + Clone,
+    ) -> Result<(), TableArgError> {
         let read = || {
             let all = modules
                 .clone()
                 .flat_map(|module| module.manifest().tables.iter().map(move |it| (module, it)));
-            all.filter(|(_, table)| table.access != Access::Publish)
+            all.filter(|(_, table)| table.access != TableAccess::Publish)
         };
         for (name, version) in &self.0 {
             let mut readers = read().filter(|(_, table)| table.name == *name).peekable();
@@ -97,12 +100,12 @@ impl Tables {
                 let mut known: Vec<&str> = read().map(|(_, table)| table.name.as_str()).collect();
                 known.sort_unstable();
                 known.dedup();
-                return Err(TableError::Unread { table: name.clone(), known: known.join(", ") });
+                return Err(TableArgError::Unread { table: name.clone(), known: known.join(", ") });
             }
             if let Some((module, table)) = readers.find(|(_, table)| version.len() > table.bytes) {
                 let (len, most) = (version.len(), table.bytes);
                 let module = module.manifest().name.clone();
-                return Err(TableError::TooLong { table: name.clone(), len, module, most });
+                return Err(TableArgError::TooLong { table: name.clone(), len, module, most });
             }
         }
         Ok(())
@@ -113,9 +116,11 @@ impl Tables {
         for table in &admitted.manifest().tables {
             let is_there = self.0.iter().any(|(name, _)| *name == table.name);
             let what = match table.access {
-                Access::Publish => "nobody reads what it publishes as table `NAME`: a run has no sessions",
-                Access::Read { .. } if is_there => continue,
-                Access::Read { .. } => {
+                TableAccess::Publish => {
+                    "nobody reads what it publishes as table `NAME`: a run has no sessions"
+                }
+                TableAccess::Read { .. } if is_there => continue,
+                TableAccess::Read { .. } => {
                     "it reads table `NAME`, which is empty; --table NAME=FILE shows it one"
                 }
             };
@@ -125,17 +130,17 @@ impl Tables {
     }
 
     /// What a module has.
-    pub fn means(&self, admitted: &Admitted) -> Means {
+    pub fn means(&self, admitted: &Admitted) -> InstanceContext {
         let of = |name: &Name| {
             self.0.iter().find(|(known, _)| known == name).map(|(_, version)| Arc::clone(version))
         };
         let tables = admitted.manifest().tables.iter().map(|table| of(&table.name)).collect();
-        Means { tables, ..Means::default() }
+        InstanceContext { tables, ..InstanceContext::default() }
     }
 }
 
-impl From<TableError> for RunError {
-    fn from(error: TableError) -> Self {
+impl From<TableArgError> for RunError {
+    fn from(error: TableArgError) -> Self {
         Self::Table(error)
     }
 }

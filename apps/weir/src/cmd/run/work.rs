@@ -9,7 +9,7 @@ use weir_session::Records;
 
 /// What modules are called for.
 #[derive(Debug)]
-pub enum Matter {
+pub enum WorkInput {
     /// Packets.
     Block(Block),
     /// The time, where no packet has come for a while.
@@ -20,19 +20,19 @@ pub enum Matter {
 
 /// A block of packets, or what else modules are told; and what they made of it.
 #[derive(Debug)]
-pub struct Work {
+pub struct BlockTask {
     /// What it is.
-    pub matter: Matter,
+    pub matter: WorkInput,
     /// The time at which it came from an interface.
     pub at: Option<Moment>,
     selected: Vec<u64>,
-    outputs: Vec<Mutex<Output>>,
+    outputs: Vec<Mutex<InstanceOutput>>,
     open: AtomicUsize,
 }
 
 /// What one instance made of a block.
 #[derive(Debug, Default)]
-pub struct Output {
+pub struct InstanceOutput {
     /// What it emitted.
     pub records: Records,
     /// What it sent; the stream of each frame is its output.
@@ -49,7 +49,7 @@ pub struct Output {
     pub seen: Option<usize>,
 }
 
-impl Output {
+impl InstanceOutput {
     /// Leaves what came of the first `len` packets and of the ticks before them.
     pub fn cut(&mut self, len: usize) {
         for records in [&mut self.records, &mut self.frames] {
@@ -65,9 +65,9 @@ impl Output {
     }
 }
 
-impl Work {
+impl BlockTask {
     /// For so many instances; of a block, `selected` has a mask for each batch, or is empty where all packets are selected.
-    pub fn new(matter: Matter, at: Option<Moment>, selected: Vec<u64>, instances: usize) -> Self {
+    pub fn new(matter: WorkInput, at: Option<Moment>, selected: Vec<u64>, instances: usize) -> Self {
         let outputs = (0..instances).map(|_| Mutex::default()).collect();
         Self { matter, at, selected, outputs, open: AtomicUsize::new(instances) }
     }
@@ -75,8 +75,8 @@ impl Work {
     /// The packets, if it has any.
     pub fn block(&self) -> Option<&Block> {
         match &self.matter {
-            Matter::Block(block) => Some(block),
-            Matter::Quiet(_) | Matter::End => None,
+            WorkInput::Block(block) => Some(block),
+            WorkInput::Quiet(_) | WorkInput::End => None,
         }
     }
 
@@ -86,7 +86,7 @@ impl Work {
     }
 
     /// What an instance made of it. Each says so once.
-    pub fn leave(&self, instance: usize, output: Output) {
+    pub fn leave(&self, instance: usize, output: InstanceOutput) {
         if let Some(slot) = self.outputs.get(instance) {
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = output;
         }
@@ -99,9 +99,10 @@ impl Work {
     }
 
     /// Takes what the instances made of it, in their order.
-    pub fn take(&self) -> Vec<Output> {
-        let take =
-            |slot: &Mutex<Output>| std::mem::take(&mut *slot.lock().unwrap_or_else(PoisonError::into_inner));
+    pub fn take(&self) -> Vec<InstanceOutput> {
+        let take = |slot: &Mutex<InstanceOutput>| {
+            std::mem::take(&mut *slot.lock().unwrap_or_else(PoisonError::into_inner))
+        };
         self.outputs.iter().map(take).collect()
     }
 }

@@ -5,14 +5,14 @@ use weir_trust::grant::{NodePattern, Nodes};
 
 /// A limit, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Most<T> {
+pub enum LimitArg<T> {
     /// Written `unlimited`.
     Unlimited,
     /// At most this much.
     Of(T),
 }
 
-impl<T> Most<T> {
+impl<T> LimitArg<T> {
     /// The limit, as a grant states it.
     pub fn limit(self) -> Option<T> {
         match self {
@@ -22,7 +22,7 @@ impl<T> Most<T> {
     }
 }
 
-impl<T: FromStr> FromStr for Most<T> {
+impl<T: FromStr> FromStr for LimitArg<T> {
     type Err = T::Err;
 
     fn from_str(text: &str) -> Result<Self, T::Err> {

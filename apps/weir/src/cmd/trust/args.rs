@@ -1,21 +1,21 @@
 //! The command lines of what has to do with keys and credentials.
 
-use super::amount::{At, Most, Same};
-use crate::amounts::{Granted, Options, PassedOn};
-use crate::cmd::node::args::Place;
+use super::amount::{At, LimitArg, Same};
+use crate::amounts::{AmountOptions, GrantedAmounts, PassedOn};
+use crate::cmd::node::args::NodeAddressArgs;
 use crate::cmd::node::place::Address;
 use clap::{ArgGroup, Args, Subcommand};
 use std::path::PathBuf;
 use std::str::FromStr;
 use weir_admission::Name;
 use weir_trust::credential::{DatedId, DatedIdError};
-use weir_trust::grant::{Filter, Interface, NodePattern, Second, View};
+use weir_trust::grant::{GrantFilter, InterfaceName, NodePattern, PacketView, Second};
 use weir_trust::key::PublicKey;
 use weir_wire::WriteFields;
 
 /// `weir key`.
 #[derive(Debug, Subcommand)]
-pub enum Key {
+pub enum KeyCommand {
     /// Make a key pair: an identity. Its file is yours alone, and is never written over
     New {
         /// The file to make
@@ -38,7 +38,7 @@ pub enum Key {
 
 /// Whose private key something is done with.
 #[derive(Debug, Args)]
-pub struct Signer {
+pub struct SignerArgs {
     /// The file of the private key to sign with
     #[arg(long, value_name = "FILE", env = "WEIR_KEY")]
     pub key: PathBuf,
@@ -58,9 +58,9 @@ Examples:
 The limits below hold unless another one is written; the credential states each of them. `unlimited` states no limit. What the credential allows is printed on standard error, \
 in sentences. Put the operator's public key (`weir key show operator.key`) under `roots` in the [remote] part \
 of a node's configuration.")]
-pub struct Grant {
+pub struct GrantArgs {
     #[command(flatten)]
-    pub signer: Signer,
+    pub signer: SignerArgs,
     /// The public key of whom it is for
     #[arg(long, value_name = "KEY")]
     pub to: PublicKey,
@@ -80,18 +80,18 @@ pub struct Grant {
     #[arg(long = "at", value_name = "NODE", required = true)]
     pub nodes: Vec<At>,
     #[command(flatten)]
-    pub limits: Limits,
+    pub limits: GrantLimitArgs,
     /// The view of packets, such as payload=64 or addresses=anonymised; all for whole packets. Without --filter, all lets modules read all of an interface's memory, too
     #[arg(long, value_name = "VIEW", default_value = "payload=none")]
-    pub view: View,
+    pub view: PacketView,
     /// Fields of packets that may be written, such as ttl,dscp; none, or all
     #[arg(long, value_name = "FIELDS", default_value = "none")]
     pub write: WriteFields,
     #[command(flatten)]
-    pub amounts: Options<Granted>,
+    pub amounts: AmountOptions<GrantedAmounts>,
     /// Further holders in a row through whom it can be passed on, or unlimited
     #[arg(long, value_name = "COUNT", default_value = "0")]
-    pub delegations: Most<u32>,
+    pub delegations: LimitArg<u32>,
     /// The file to write it to; standard output where none is named
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
@@ -112,7 +112,7 @@ pub struct Delegate {
     #[arg(value_name = "CREDENTIAL")]
     pub credential: PathBuf,
     #[command(flatten)]
-    pub signer: Signer,
+    pub signer: SignerArgs,
     /// The public key of whom it is for
     #[arg(long, value_name = "KEY")]
     pub to: PublicKey,
@@ -129,15 +129,15 @@ pub struct Delegate {
     #[arg(long = "at", value_name = "NODE")]
     pub nodes: Vec<NodePattern>,
     #[command(flatten)]
-    pub limits: Limits,
+    pub limits: GrantLimitArgs,
     /// The view of packets, such as payload=64 or addresses=anonymised; same for the credential's own [default: the credential's own without payload]
     #[arg(long, value_name = "VIEW")]
-    pub view: Option<Same<View>>,
+    pub view: Option<Same<PacketView>>,
     /// Fields of packets that may be written, such as ttl,dscp; none, or same for the credential's own
     #[arg(long, value_name = "FIELDS", default_value = "none")]
     pub write: Same<WriteFields>,
     #[command(flatten)]
-    pub amounts: Options<PassedOn>,
+    pub amounts: AmountOptions<PassedOn>,
     /// Further holders in a row through whom it can be passed on; same for as many as the credential leaves
     #[arg(long, value_name = "COUNT", default_value = "0")]
     pub delegations: Same<u32>,
@@ -159,7 +159,7 @@ pub struct Sign {
     #[arg(value_name = "MODULE")]
     pub module: String,
     #[command(flatten)]
-    pub signer: Signer,
+    pub signer: SignerArgs,
     /// The file to write it to [default: MODULE.sig]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
@@ -167,7 +167,7 @@ pub struct Sign {
 
 /// The parts of a grant that restrict nothing unless they are written, whether it is made or passed on.
 #[derive(Debug, Args)]
-pub struct Limits {
+pub struct GrantLimitArgs {
     /// From when on
     #[arg(long, value_name = "TIME")]
     pub from: Option<Second>,
@@ -176,15 +176,15 @@ pub struct Limits {
     pub profile: Option<Name>,
     /// Only packets that match this pcap-filter(7) expression
     #[arg(long, value_name = "FILTER")]
-    pub filter: Option<Filter>,
+    pub filter: Option<GrantFilter>,
     /// Only packets of this interface. Can be given several times
     #[arg(long = "interface", value_name = "IFACE")]
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Vec<InterfaceName>,
 }
 
 /// `weir credential`.
 #[derive(Debug, Subcommand)]
-pub enum Credential {
+pub enum CredentialCommand {
     /// Say in words what a credential allows, for whom, through whom, and until when
     Show {
         /// Its file
@@ -249,7 +249,7 @@ Exit status: 0 when the list is written, and all nodes that are named have accep
         #[arg(long, value_name = "TIME")]
         all_before: Option<Second>,
         #[command(flatten)]
-        signer: Signer,
+        signer: SignerArgs,
         /// The signer's own credential, where the signer is not the root
         #[arg(long, value_name = "FILE")]
         credential: Option<PathBuf>,
@@ -269,7 +269,7 @@ Examples:
   weir credential revocations --node ix-1.example --key alice.key --credential alice.credential")]
     Revocations {
         #[command(flatten)]
-        place: Place,
+        place: NodeAddressArgs,
         /// Print one JSON document
         #[arg(long)]
         json: bool,

@@ -1,6 +1,6 @@
 //! `weir credential deliver`: revocation lists to nodes, again and again until each has accepted.
 
-use super::TrustError;
+use super::SigningError;
 use crate::Failure;
 use crate::cmd::node::place::Address;
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use weir_node::client::{Client, ClientError, Whereabouts, kind};
-use weir_node::control::protocol::{Reply, Request};
+use weir_node::control::protocol::{ControlRequest, Reply};
 use weir_trust::key::Identity;
 use weir_trust::revocation::RevocationList;
 
@@ -63,7 +63,7 @@ pub(super) fn deliver(
         return Ok(());
     }
     missing.sort();
-    Err(TrustError::Undelivered { missing, of: nodes.len() }.into())
+    Err(SigningError::Undelivered { missing, of: nodes.len() }.into())
 }
 
 /// Tries until the node has accepted the list or refuses it for good, or the time is over.
@@ -103,12 +103,12 @@ pub(super) fn delivered(list: &RevocationList, there: &Whereabouts) -> Result<Ve
     let mut client = Client::to(there)?;
     // A list of the format before has no header.
     if let Some(header) = list.header().filter(|header| header.len() < list.to_string().len()) {
-        client.send(Request::Revoke, header.as_bytes())?;
+        client.send(ControlRequest::Revoke, header.as_bytes())?;
         match client.receive()? {
             Reply::Uploaded { .. } => {}
             Reply::Done { notes } => return Ok(notes),
             other => return Err(ClientError::Other(kind(&other))),
         }
     }
-    client.order(Request::Revoke, list.to_string().as_bytes())
+    client.order(ControlRequest::Revoke, list.to_string().as_bytes())
 }

@@ -1,20 +1,21 @@
 //! `weir credential explain`.
 
-use super::args::Credential as Act;
-use super::{TrustError, credential_of, identity_of};
+use super::args::CredentialCommand;
+use super::{SigningError, credential_of, identity_of};
 use crate::Failure;
-use crate::cmd::node::NodeError;
+use crate::cmd::node::NodeCommandError;
 use crate::cmd::node::place::{Named, named};
 use crate::cmd::policy::{now, of_config, shipped_bytes};
 use std::io::{self, Write};
 use weir_node::client::{Client, ClientError, SOCKET, Whereabouts, kind};
 use weir_node::control::policy::{Ground, World};
-use weir_node::control::protocol::{Explain, Explanation, Reply, Request};
+use weir_node::control::protocol::{ControlRequest, Explain, Explanation, Reply};
 use weir_trust::grant::Second;
 
 /// Says what a credential allows, and what would come of a request.
-pub fn explain(out: &mut impl Write, act: &Act) -> Result<(), Failure> {
-    let Act::Explain { file, config, node, key, passphrase_file, socket, json, request } = act else {
+pub fn explain(out: &mut impl Write, act: &CredentialCommand) -> Result<(), Failure> {
+    let CredentialCommand::Explain { file, config, node, key, passphrase_file, socket, json, request } = act
+    else {
         return Ok(());
     };
     let credential = credential_of(file)?;
@@ -37,7 +38,7 @@ pub fn explain(out: &mut impl Write, act: &Act) -> Result<(), Failure> {
     } else {
         let (there, named) = match named(node.as_ref(), socket.as_deref()).map_err(Failure::Control)? {
             Some(Named::There(node)) => {
-                let key = key.as_deref().ok_or(NodeError::NoKey).map_err(Failure::Control)?;
+                let key = key.as_deref().ok_or(NodeCommandError::NoKey).map_err(Failure::Control)?;
                 let identity = identity_of(key, passphrase_file.as_deref())?;
                 // Its holder asks by it; one of the node's operators, about it.
                 let is_his = identity.public() == *credential.claimed_holder();
@@ -52,7 +53,7 @@ pub fn explain(out: &mut impl Write, act: &Act) -> Result<(), Failure> {
             None => (Whereabouts::Here(SOCKET.into()), Some(credential.to_string())),
         };
         let mut client = Client::to(&there)?;
-        client.send(Request::Explain(Box::new(Explain { credential: named, ask })), &body)?;
+        client.send(ControlRequest::Explain(Box::new(Explain { credential: named, ask })), &body)?;
         match client.receive()? {
             Reply::Explained(explained) => *explained,
             other => return Err(ClientError::Other(kind(&other)).into()),
@@ -65,8 +66,8 @@ pub fn explain(out: &mut impl Write, act: &Act) -> Result<(), Failure> {
     }
     let refused = explained.verdict.as_ref().and_then(|verdict| verdict.refused.as_ref());
     match (&explained.worthless, refused) {
-        (Some(why), _) => Err(TrustError::Worthless(plain(why)).into()),
-        (None, Some(why)) => Err(TrustError::WouldRefuse(plain(why)).into()),
+        (Some(why), _) => Err(SigningError::Worthless(plain(why)).into()),
+        (None, Some(why)) => Err(SigningError::WouldRefuse(plain(why)).into()),
         (None, None) => Ok(()),
     }
 }

@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 /// A file that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", path.shown())]
-pub struct FileError {
+pub struct TrustFileError {
     path: PathBuf,
     why: String,
 }
@@ -24,12 +24,12 @@ pub struct FileError {
 /// The mode of files that are made to be passed on, before the umask: credentials, lists, signatures.
 const SHARED_MODE: u32 = 0o644;
 
-fn wrong(path: &Path, why: &dyn std::fmt::Display) -> FileError {
-    FileError { path: path.to_owned(), why: why.to_string() }
+fn wrong(path: &Path, why: &dyn std::fmt::Display) -> TrustFileError {
+    TrustFileError { path: path.to_owned(), why: why.to_string() }
 }
 
 /// A text of at most so many bytes; of a longer one enough to see that it is.
-fn read(path: &Path, most: usize) -> Result<Zeroizing<String>, FileError> {
+fn read(path: &Path, most: usize) -> Result<Zeroizing<String>, TrustFileError> {
     let mut text = Zeroizing::new(String::new());
     let mut take = |source: &mut dyn Read| source.take(most as u64 + 1).read_to_string(&mut text);
     let read = if path == Path::new("-") {
@@ -43,7 +43,7 @@ fn read(path: &Path, most: usize) -> Result<Zeroizing<String>, FileError> {
 
 /// A text with a secret, of at most so many bytes. A file has to be the user's alone. A pipe or a terminal is read as it is, also by a link: a shell
 /// names the pipe of `<(command)` by one.
-fn read_secret(path: &Path, most: usize) -> Result<Zeroizing<String>, FileError> {
+fn read_secret(path: &Path, most: usize) -> Result<Zeroizing<String>, TrustFileError> {
     let is_stream = path.metadata().is_ok_and(|known| {
         let kind = known.file_type();
         kind.is_fifo() || kind.is_char_device()
@@ -59,12 +59,12 @@ fn read_secret(path: &Path, most: usize) -> Result<Zeroizing<String>, FileError>
 }
 
 /// A file of a key pair. Others than its owner may not read it.
-pub fn key_file(path: &Path) -> Result<KeyFile, FileError> {
+pub fn key_file(path: &Path) -> Result<KeyFile, TrustFileError> {
     KeyFile::parse(&read_secret(path, FILE_BYTES_MAX)?).map_err(|error| wrong(path, &error))
 }
 
 /// The identity in a file, opened where it takes a passphrase with the one in another file, or with what is typed at the terminal.
-pub fn identity_of(path: &Path, passphrase: Option<&Path>) -> Result<Identity, FileError> {
+pub fn identity_of(path: &Path, passphrase: Option<&Path>) -> Result<Identity, TrustFileError> {
     let file = key_file(path)?;
     let passphrase = match passphrase {
         _ if file.cost().is_none() => None,
@@ -80,7 +80,7 @@ pub fn identity_of(path: &Path, passphrase: Option<&Path>) -> Result<Identity, F
 }
 
 /// A passphrase for a new key, from whoever sits at the terminal.
-pub fn new_passphrase(path: &Path) -> Result<Zeroizing<String>, FileError> {
+pub fn new_passphrase(path: &Path) -> Result<Zeroizing<String>, TrustFileError> {
     let nobody = || {
         wrong(path, &"there is no terminal to ask for its passphrase at: name a file with --passphrase-file")
     };
@@ -93,7 +93,7 @@ fn shown(path: &Path) -> String {
 }
 
 /// The first line of a file that others cannot read.
-pub fn passphrase_of(path: &Path) -> Result<Zeroizing<String>, FileError> {
+pub fn passphrase_of(path: &Path) -> Result<Zeroizing<String>, TrustFileError> {
     let text = read_secret(path, PASSPHRASE_BYTES_MAX + 2)?;
     let line = text.lines().next().unwrap_or_default();
     if line.is_empty() {
@@ -103,16 +103,16 @@ pub fn passphrase_of(path: &Path) -> Result<Zeroizing<String>, FileError> {
 }
 
 /// A credential.
-pub fn credential_of(path: &Path) -> Result<Credential, FileError> {
+pub fn credential_of(path: &Path) -> Result<Credential, TrustFileError> {
     // As text it is longer than its bytes.
     read(path, 2 * CREDENTIAL_BYTES_MAX)?
         .trim()
         .parse()
-        .map_err(|error: weir_trust::credential::Refusal| wrong(path, &error))
+        .map_err(|error: weir_trust::credential::CredentialRefusal| wrong(path, &error))
 }
 
 /// A list of what was taken back; nothing where there is no file yet.
-pub fn list_of(path: &Path) -> Result<Option<RevocationList>, FileError> {
+pub fn list_of(path: &Path) -> Result<Option<RevocationList>, TrustFileError> {
     if !path.exists() {
         return Ok(None);
     }
@@ -121,7 +121,7 @@ pub fn list_of(path: &Path) -> Result<Option<RevocationList>, FileError> {
 }
 
 /// The text of a module's signature: a whole one.
-pub fn signature_text(path: &Path) -> Result<String, FileError> {
+pub fn signature_text(path: &Path) -> Result<String, TrustFileError> {
     let text = read(path, SIGNATURE_BYTES_MAX)?;
     // What is no signature is not sent anywhere. Whether it is of this module is said there.
     text.parse::<ModuleSignature>().map_err(|error| wrong(path, &error))?;
@@ -129,7 +129,7 @@ pub fn signature_text(path: &Path) -> Result<String, FileError> {
 }
 
 /// Writes a signature, in the place of one of the same signer: that of an earlier version of the module.
-pub fn write_signature(path: &Path, signature: &ModuleSignature) -> Result<(), FileError> {
+pub fn write_signature(path: &Path, signature: &ModuleSignature) -> Result<(), TrustFileError> {
     let text = signature.to_string();
     if !path.exists() {
         return write_new(path, &text);
@@ -146,16 +146,16 @@ pub fn write_signature(path: &Path, signature: &ModuleSignature) -> Result<(), F
 }
 
 /// Writes a private key to a new file, which nobody else can read from the first moment on.
-pub fn keep_secret(path: &Path, text: &str) -> Result<(), FileError> {
+pub fn keep_secret(path: &Path, text: &str) -> Result<(), TrustFileError> {
     fill(path, private::create_secret(path).map_err(io::Error::from), text)
 }
 
 /// Writes a new file that is to be passed on: the umask decides about its readers.
-pub fn write_new(path: &Path, text: &str) -> Result<(), FileError> {
+pub fn write_new(path: &Path, text: &str) -> Result<(), TrustFileError> {
     fill(path, OpenOptions::new().write(true).create_new(true).mode(SHARED_MODE).open(path), text)
 }
 
-fn fill(path: &Path, created: io::Result<File>, text: &str) -> Result<(), FileError> {
+fn fill(path: &Path, created: io::Result<File>, text: &str) -> Result<(), TrustFileError> {
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::AlreadyExists => wrong(path, &"it is there already, and is not written over"),
         _ => wrong(path, &error),
@@ -165,7 +165,7 @@ fn fill(path: &Path, created: io::Result<File>, text: &str) -> Result<(), FileEr
 }
 
 /// Locks the folder of a file against other commands, until the result is dropped. Otherwise two commands that read and replace one file could lose a change.
-pub fn lock_beside(path: &Path) -> Result<File, FileError> {
+pub fn lock_beside(path: &Path) -> Result<File, TrustFileError> {
     let folder = File::open(folder_of(path)).map_err(|error| wrong(path, &error))?;
     match folder.lock() {
         // A file system without locks: the command is as good as it was.
@@ -179,7 +179,7 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 /// Puts another text in a file's place, or leaves it as it is.
-pub fn replace(path: &Path, text: &str) -> Result<(), FileError> {
+pub fn replace(path: &Path, text: &str) -> Result<(), TrustFileError> {
     let failed = |error: io::Error| wrong(path, &error);
     let folder = folder_of(path);
     // The umask takes from these, as from those of a new file.

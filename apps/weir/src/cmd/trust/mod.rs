@@ -9,11 +9,11 @@ mod passphrase;
 mod revocations;
 mod revoking;
 
-pub use files::{FileError, credential_of, identity_of, signature_text};
+pub use files::{TrustFileError, credential_of, identity_of, signature_text};
 
 use crate::Failure;
 use amount::{At, Same};
-use args::{Credential as CredentialAct, Delegate, Grant as GrantArgs, Key, Limits, Sign};
+use args::{CredentialCommand as CredentialAct, Delegate, GrantArgs, GrantLimitArgs, KeyCommand, Sign};
 use delivering::Deliverer;
 use files::{keep_secret, list_of, new_passphrase, passphrase_of, write_new};
 use rand_core::OsRng;
@@ -26,17 +26,17 @@ use weir_node::client::Whereabouts;
 use weir_trust::credential::{Credential, MintError};
 use weir_trust::explain;
 use weir_trust::grant::{Grant, ModuleHash, ModuleSet, Modules, Second};
-use weir_trust::key::{Cost, Identity, KeyFile, PublicKey};
+use weir_trust::key::{Identity, KeyFile, PassphraseCost, PublicKey};
 use weir_trust::signature::ModuleSignature;
 use weir_units::Shown as _;
 use weir_wire::WriteFields;
 
 /// Why nothing was signed.
 #[derive(Debug, thiserror::Error)]
-pub enum TrustError {
+pub enum SigningError {
     /// A file.
     #[error(transparent)]
-    File(#[from] FileError),
+    File(#[from] TrustFileError),
     /// A grant or delegation that cannot be.
     #[error(transparent)]
     Mint(#[from] MintError),
@@ -101,9 +101,9 @@ pub enum TrustError {
 }
 
 /// `weir key`.
-pub fn key(out: &mut impl Write, act: &Key) -> Result<(), Failure> {
+pub fn key(out: &mut impl Write, act: &KeyCommand) -> Result<(), Failure> {
     match act {
-        Key::New { file, passphrase_file, passphrase } => {
+        KeyCommand::New { file, passphrase_file, passphrase } => {
             let identity = Identity::generate(&mut OsRng);
             let passphrase = match passphrase_file {
                 Some(from) => Some(passphrase_of(from)?),
@@ -112,14 +112,15 @@ pub fn key(out: &mut impl Write, act: &Key) -> Result<(), Failure> {
             };
             match passphrase {
                 Some(passphrase) => {
-                    let sealed = KeyFile::sealed(&identity, passphrase.as_bytes(), Cost::USUAL, &mut OsRng);
-                    keep_secret(file, &sealed.map_err(TrustError::from)?)?;
+                    let sealed =
+                        KeyFile::sealed(&identity, passphrase.as_bytes(), PassphraseCost::USUAL, &mut OsRng);
+                    keep_secret(file, &sealed.map_err(SigningError::from)?)?;
                 }
                 None => keep_secret(file, &KeyFile::plain(&identity))?,
             }
             writeln!(out, "{}", identity.public())?;
         }
-        Key::Show { file } => writeln!(out, "{}", files::key_file(file)?.public())?,
+        KeyCommand::Show { file } => writeln!(out, "{}", files::key_file(file)?.public())?,
     }
     Ok(())
 }
@@ -137,7 +138,7 @@ pub fn grant(out: &mut impl Write, args: &GrantArgs) -> Result<(), Failure> {
         ..granted(&args.limits, &args.modules, &args.signers)?
     };
     let credential =
-        Credential::mint_at(&root, args.to, grant, now(), &mut OsRng).map_err(TrustError::from)?;
+        Credential::mint_at(&root, args.to, grant, now(), &mut OsRng).map_err(SigningError::from)?;
     warn_if_over(Some(args.until));
     give(out, &credential, args.out.as_deref())
 }
@@ -157,7 +158,7 @@ fn warn_if_over(until: Option<Second>) {
 pub fn delegate(out: &mut impl Write, args: &Delegate) -> Result<(), Failure> {
     let credential = credential_of(&args.credential)?;
     let holder = identity_of(&args.signer.key, args.signer.passphrase_file.as_deref())?;
-    let has = credential.claimed_grant().map_err(|refusal| TrustError::from(MintError::from(refusal)))?;
+    let has = credential.claimed_grant().map_err(|refusal| SigningError::from(MintError::from(refusal)))?;
     let grant = Grant {
         view: args.view.map_or(has.passed_on_cautiously().view, Same::stated),
         writes: args.write.stated().and_then(named),
@@ -168,7 +169,7 @@ pub fn delegate(out: &mut impl Write, args: &Delegate) -> Result<(), Failure> {
         ..granted(&args.limits, &args.modules, &args.signers)?
     };
     let delegated =
-        credential.delegate_at(&holder, args.to, grant, now(), &mut OsRng).map_err(TrustError::from)?;
+        credential.delegate_at(&holder, args.to, grant, now(), &mut OsRng).map_err(SigningError::from)?;
     warn_if_over(args.until);
     give(out, &delegated, args.out.as_deref())
 }
@@ -196,7 +197,7 @@ pub fn credential(out: &mut impl Write, act: &CredentialAct) -> Result<(), Failu
         CredentialAct::Show { file } => write!(out, "{}", explain::credential(&credential_of(file)?))?,
         CredentialAct::Explain { .. } => explained::explain(out, act)?,
         CredentialAct::Deliver { list, nodes, key, credential, passphrase_file, socket } => {
-            let signed = list_of(list)?.ok_or_else(|| TrustError::NoList(list.clone()))?;
+            let signed = list_of(list)?.ok_or_else(|| SigningError::NoList(list.clone()))?;
             if nodes.is_empty() {
                 let here = Whereabouts::Here(socket.clone());
                 let notes = delivering::delivered(&signed, &here)?;
@@ -207,7 +208,7 @@ pub fn credential(out: &mut impl Write, act: &CredentialAct) -> Result<(), Failu
             let credential = credential.as_deref().filter(|path| !path.as_os_str().is_empty());
             let identity = match (key, credential) {
                 (Some(key), _) => identity_of(key, passphrase_file.as_deref())?,
-                (None, Some(_)) => return Err(Failure::Control(crate::cmd::node::NodeError::NoKey)),
+                (None, Some(_)) => return Err(Failure::Control(crate::cmd::node::NodeCommandError::NoKey)),
                 (None, None) => Identity::generate(&mut OsRng),
             };
             let credential = credential.map(credential_of).transpose()?;
@@ -231,7 +232,7 @@ fn now() -> Second {
 }
 
 /// The part that `weir grant` and `weir delegate` say in the same way.
-fn granted(limits: &Limits, modules: &[String], signers: &[PublicKey]) -> Result<Grant, Failure> {
+fn granted(limits: &GrantLimitArgs, modules: &[String], signers: &[PublicKey]) -> Result<Grant, Failure> {
     let modules = if modules.is_empty() && signers.is_empty() {
         Modules::any()
     } else {

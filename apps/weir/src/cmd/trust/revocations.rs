@@ -2,16 +2,16 @@
 
 use super::explained::plain;
 use crate::Failure;
-use crate::cmd::node::args::Place;
+use crate::cmd::node::args::NodeAddressArgs;
 use std::io::{self, Write};
 use weir_node::client::{Client, ClientError, kind};
-use weir_node::control::protocol::{Reply, Request, RevocationsShot};
+use weir_node::control::protocol::{ControlRequest, Reply, RevocationsStatus};
 
 /// Shows all that a node holds as revoked, for the caller's root.
-pub(super) fn revocations(out: &mut impl Write, place: &Place, json: bool) -> Result<(), Failure> {
+pub(super) fn revocations(out: &mut impl Write, place: &NodeAddressArgs, json: bool) -> Result<(), Failure> {
     let there = place.whereabouts().map_err(Failure::Control)?;
     let mut client = Client::to(&there)?;
-    client.send(Request::Revocations, &[])?;
+    client.send(ControlRequest::Revocations, &[])?;
     let held = match client.receive()? {
         Reply::Revocations(held) => held,
         other => return Err(ClientError::Other(kind(&other)).into()),
@@ -27,8 +27,8 @@ pub(super) fn revocations(out: &mut impl Write, place: &Place, json: bool) -> Re
     Ok(())
 }
 
-fn show(out: &mut impl Write, held: &RevocationsShot) -> io::Result<()> {
-    let RevocationsShot { root, sequence, all_before, entries, delegated } = held;
+fn show(out: &mut impl Write, held: &RevocationsStatus) -> io::Result<()> {
+    let RevocationsStatus { root, sequence, all_before, entries, delegated } = held;
     let count = entries.len() + delegated.iter().map(|it| it.entries.len()).sum::<usize>();
     writeln!(out, "{}: {count} revoked; the last list is number {sequence}", plain(root))?;
     listed(out, "  ", all_before.as_deref(), entries)?;

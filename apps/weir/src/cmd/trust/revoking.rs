@@ -3,7 +3,7 @@
 use super::args::Revoked;
 use super::delivering::{Deliverer, deliver};
 use super::files::{credential_of, identity_of, list_of, lock_beside, replace};
-use super::{TrustError, now};
+use super::{SigningError, now};
 use crate::Failure;
 use crate::cmd::node::place::Address;
 use std::io::Write;
@@ -64,7 +64,7 @@ pub(super) fn revoke(out: &mut impl Write, args: Revocation<'_>) -> Result<(), F
         Some(before) => before.with(&identity, now(), &revoked),
         None => RevocationList::sign_as(&identity, issuer, 1, now(), revoked),
     };
-    let signed = signed.map_err(TrustError::from)?;
+    let signed = signed.map_err(SigningError::from)?;
     replace(args.list, &signed.to_string())?;
     drop(locked);
     said.iter().try_for_each(|line| writeln!(out, "{line}"))?;
@@ -74,7 +74,7 @@ pub(super) fn revoke(out: &mut impl Write, args: Revocation<'_>) -> Result<(), F
         return Ok(());
     }
     if issuer.under().is_some() && own.is_none() {
-        return Err(TrustError::NoOwnCredential.into());
+        return Err(SigningError::NoOwnCredential.into());
     }
     let credential = own.map(|own| own.as_bytes().to_vec()).unwrap_or_default();
     deliver(out, &signed, args.nodes, &Deliverer { identity, credential })
@@ -87,7 +87,7 @@ fn chain_of(named: &Revoked, key: PublicKey, issuer: &mut Option<Issuer>) -> Res
         Revoked::File(file) => {
             let credential = credential_of(file)?;
             let of = *credential.claimed_root();
-            let other = || TrustError::OtherRoot { what: file.clone(), of, key };
+            let other = || SigningError::OtherRoot { what: file.clone(), of, key };
             same_issuer(issuer, issuer_of(&credential, key).ok_or_else(other)?, file)?;
             Ok(DatedId::of_chain(credential.claimed_links()).collect())
         }
@@ -111,22 +111,22 @@ fn issuer_of(credential: &Credential, key: PublicKey) -> Option<Issuer> {
 }
 
 /// The right of the holder of a credential to revoke what they pass on.
-fn issuer_of_own(own: &Credential, key: PublicKey) -> Result<Issuer, TrustError> {
+fn issuer_of_own(own: &Credential, key: PublicKey) -> Result<Issuer, SigningError> {
     let holder = *own.claimed_holder();
     match own.claimed_links().last().filter(|_| holder == key) {
         Some(link) => Ok(Issuer::delegator(*own.claimed_root(), key, link.id)),
-        None => Err(TrustError::NotOwn { holder, key }),
+        None => Err(SigningError::NotOwn { holder, key }),
     }
 }
 
 /// One list is of one signer, and of one link of theirs.
-fn same_issuer(known: &mut Option<Issuer>, found: Issuer, what: &Path) -> Result<(), TrustError> {
+fn same_issuer(known: &mut Option<Issuer>, found: Issuer, what: &Path) -> Result<(), SigningError> {
     let known = known.get_or_insert(found);
     if *known == found {
         return Ok(());
     }
     if known.of() == found.of() && known.signer() == found.signer() {
-        return Err(TrustError::OtherLink { what: what.to_owned() });
+        return Err(SigningError::OtherLink { what: what.to_owned() });
     }
-    Err(TrustError::OtherRoot { what: what.to_owned(), of: *found.signer(), key: *known.signer() })
+    Err(SigningError::OtherRoot { what: what.to_owned(), of: *found.signer(), key: *known.signer() })
 }

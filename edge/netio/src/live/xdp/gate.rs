@@ -2,7 +2,7 @@
 
 use super::bpf;
 use crate::live::error::LiveError;
-use crate::live::netlink::Link;
+use crate::live::netlink::KernelInterface;
 use crate::live::sys;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,17 +18,17 @@ type Place = (u64, u32);
 
 /// An interface whose packets go to sockets by queue. Dropping it gives all packets to the host again.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct XdpRedirect {
     map: OwnedFd,
     _link: OwnedFd,
 }
 
 /// The gates that are open. An interface takes one program only, so sockets for several queues have to share it.
-static GATES: Mutex<Vec<(Place, Weak<Gate>)>> = Mutex::new(Vec::new());
+static GATES: Mutex<Vec<(Place, Weak<XdpRedirect>)>> = Mutex::new(Vec::new());
 
-impl Gate {
+impl XdpRedirect {
     /// The gate on this interface, made if there is none.
-    pub(super) fn on(link: &Link) -> Result<Arc<Gate>, LiveError> {
+    pub(super) fn on(link: &KernelInterface) -> Result<Arc<XdpRedirect>, LiveError> {
         let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |metadata| metadata.ino());
         let place = (namespace, link.index);
         let mut gates = GATES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,7 +41,7 @@ impl Gate {
         Ok(gate)
     }
 
-    fn new(link: &Link) -> Result<Gate, LiveError> {
+    fn new(link: &KernelInterface) -> Result<XdpRedirect, LiveError> {
         let name = &link.name;
         let (map, program) = loaded(name)?;
         let attach = || bpf::attach(program.as_fd(), link.index);
@@ -58,7 +58,7 @@ impl Gate {
     }
 
     /// Loads the program, and attaches it to no interface.
-    pub(super) fn try_program(link: &Link) -> Result<(), LiveError> {
+    pub(super) fn try_program(link: &KernelInterface) -> Result<(), LiveError> {
         loaded(&link.name).map(drop)
     }
 

@@ -1,22 +1,22 @@
 //! Receiving with AF_XDP.
 
 use super::frames::FrameHold;
-use super::gate::Gate;
+use super::gate::XdpRedirect;
 use super::send::XdpSink;
-use super::socket::{Receiving, Sending, Socket, Wanted};
+use super::socket::{Receiving, Sending, Socket, SocketConfig};
 use crate::BLOCK_PACKETS;
 use crate::block::Keep;
-use crate::format::Record;
+use crate::format::CaptureRecord;
 use crate::live::error::LiveError;
-use crate::live::netlink::Link;
+use crate::live::netlink::KernelInterface;
 use crate::live::options::LiveOptions;
 use crate::live::port::{self, Got};
 use crate::live::sys;
-use crate::live::totals::Drops;
+use crate::live::totals::ReceiveDrops;
 use crate::reader::Filling;
-use crate::totals::Counts;
-use crate::view::{Head, View};
-use crate::window::Window;
+use crate::totals::PacketCounts;
+use crate::view::{BytesView, PacketPrefix};
+use crate::window::PacketWindow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use weir_abi::ARENA_BASE;
@@ -38,17 +38,18 @@ pub(crate) struct XdpPort {
     snap_len: u32,
     number: u16,
     invalid: u64,
-    drops: Drops,
+    drops: ReceiveDrops,
     _promiscuous: Option<OwnedFd>,
     /// Last, so that the socket is there until no more packets come.
-    _gate: Arc<Gate>,
+    _gate: Arc<XdpRedirect>,
 }
 
 impl XdpPort {
-    pub(crate) fn open(link: &Link, options: &LiveOptions) -> Result<Self, LiveError> {
+    pub(crate) fn open(link: &KernelInterface, options: &LiveOptions) -> Result<Self, LiveError> {
         let name = &link.name;
         let link_type = port::link_type(link)?;
-        let wanted = Wanted { queue: options.queue, zero_copy: options.zero_copy, memory: options.ring };
+        let wanted =
+            SocketConfig { queue: options.queue, zero_copy: options.zero_copy, memory: options.ring };
         let (socket, receiving, sending) = Socket::open(link, wanted)?;
         let Some(receiving) = receiving else {
             return Err(LiveError::Option {
@@ -65,7 +66,7 @@ impl XdpPort {
         } else {
             None
         };
-        let gate = Gate::on(link)?;
+        let gate = XdpRedirect::on(link)?;
         let free = (0..socket.frames).map(|i| u64::from(i) * u64::from(socket.frame)).collect();
         let mut port = Self {
             socket: Arc::new(socket),
@@ -76,7 +77,7 @@ impl XdpPort {
             snap_len: options.snap_len,
             number: options.number,
             invalid: 0,
-            drops: Drops::default(),
+            drops: ReceiveDrops::default(),
             _promiscuous: promiscuous,
             _gate: Arc::clone(&gate),
         };
@@ -86,7 +87,7 @@ impl XdpPort {
         Ok(port)
     }
 
-    pub(crate) fn window(&self) -> &Arc<Window> {
+    pub(crate) fn window(&self) -> &Arc<PacketWindow> {
         &self.receiving.window
     }
 
@@ -103,7 +104,7 @@ impl XdpPort {
         self.sending.take().map(|sending| XdpSink::new(Arc::clone(&self.socket), sending, None))
     }
 
-    pub(crate) fn drops(&mut self) -> Drops {
+    pub(crate) fn drops(&mut self) -> ReceiveDrops {
         let statistics: libc::xdp_statistics =
             sys::option(self.fd(), libc::SOL_XDP, libc::XDP_STATISTICS).unwrap_or(sys::Plain::zeroed());
         let full = statistics.rx_dropped.saturating_add(statistics.rx_ring_full);
@@ -131,7 +132,7 @@ impl XdpPort {
     }
 
     /// Adds what has arrived.
-    pub(crate) fn receive(&mut self, filling: &mut Filling<Keep>, counts: &mut Counts) -> Got {
+    pub(crate) fn receive(&mut self, filling: &mut Filling<Keep>, counts: &mut PacketCounts) -> Got {
         self.refill();
         let room = BLOCK_PACKETS.saturating_sub(filling.end());
         let available = self.receiving.received.available() as usize;
@@ -142,8 +143,8 @@ impl XdpPort {
         let window = Arc::clone(&self.receiving.window);
         let mapping = window.mapping();
         // SAFETY: all of the mapping, which `window` keeps. The kernel writes only frames that it has.
-        let view = unsafe { View::new(mapping.base().as_ptr(), 0, mapping.len() as u64, ARENA_BASE) };
-        let mut head = Head::<PEEK>::new();
+        let view = unsafe { BytesView::new(mapping.base().as_ptr(), 0, mapping.len() as u64, ARENA_BASE) };
+        let mut head = PacketPrefix::<PEEK>::new();
         // The kernel says nothing of when they came; those of one look have one time.
         let now = sys::now();
         let received = &self.receiving.received;
@@ -164,7 +165,7 @@ impl XdpPort {
                 }
                 continue;
             }
-            let record = Record {
+            let record = CaptureRecord {
                 ts: Some(now),
                 cap_len: descriptor.len.min(self.snap_len),
                 wire_len: descriptor.len,

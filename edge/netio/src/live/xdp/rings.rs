@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Our side of a ring of `T`.
 #[derive(Debug)]
-pub(super) struct Ring<T> {
+pub(super) struct XdpRing<T> {
     mapping: Mapping,
     offsets: libc::xdp_ring_offset,
     size: u32,
@@ -17,7 +17,7 @@ pub(super) struct Ring<T> {
     entry: PhantomData<T>,
 }
 
-impl<T: Copy> Ring<T> {
+impl<T: Copy> XdpRing<T> {
     /// Maps a ring of `size` (a power of two) entries, which the socket has been told of before.
     pub(super) fn map(
         socket: BorrowedFd<'_>,

@@ -1,9 +1,9 @@
 //! Sending with AF_XDP.
 
-use super::socket::{SEND_FRAMES, Sending, Socket, Wanted};
+use super::socket::{SEND_FRAMES, Sending, Socket, SocketConfig};
 use crate::live::error::LiveError;
-use crate::live::netlink::Link;
-use crate::live::sink::{Loss, Piece, Refused};
+use crate::live::netlink::KernelInterface;
+use crate::live::sink::{Loss, SendRefused, SharedBytes};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use weir_units::Bytes;
@@ -18,7 +18,7 @@ pub(crate) struct XdpSink {
     rings: Sending,
     free: Vec<u64>,
     /// The last wake-up failed for this cause: nothing is added before one succeeds.
-    trouble: Option<Refused>,
+    trouble: Option<SendRefused>,
     /// Where it was opened for sending alone, by which queue.
     pub(crate) alone: Option<u32>,
 }
@@ -31,8 +31,8 @@ impl XdpSink {
     }
 
     /// A socket that only sends, by one of the card's queues.
-    pub(crate) fn open(link: &Link, queue: u32) -> Result<Self, LiveError> {
-        let wanted = Wanted { queue, zero_copy: false, memory: Bytes(0) };
+    pub(crate) fn open(link: &KernelInterface, queue: u32) -> Result<Self, LiveError> {
+        let wanted = SocketConfig { queue, zero_copy: false, memory: Bytes(0) };
         let (socket, _, rings) = Socket::open(link, wanted)?;
         Ok(Self::new(Arc::new(socket), rings, Some(queue)))
     }
@@ -59,7 +59,7 @@ impl XdpSink {
     }
 
     /// Sends the first of these, as many as go; or says why not even one does.
-    pub(crate) fn send(&mut self, pieces: &[Piece]) -> Result<usize, Refused> {
+    pub(crate) fn send(&mut self, pieces: &[SharedBytes]) -> Result<usize, SendRefused> {
         if self.trouble.is_some() {
             self.wake();
         }
@@ -70,13 +70,13 @@ impl XdpSink {
         let mut sent = 0;
         for piece in pieces.iter().take(room) {
             let why = match piece.len {
-                0..14 => Some(Refused::Lost(Loss::Malformed)),
-                len if len > self.socket.frame as usize => Some(Refused::Lost(Loss::TooLong)),
+                0..14 => Some(SendRefused::Lost(Loss::Malformed)),
+                len if len > self.socket.frame as usize => Some(SendRefused::Lost(Loss::TooLong)),
                 _ => None,
             };
             let Some(frame) = (if why.is_none() { self.free.pop() } else { None }) else {
                 if sent == 0 {
-                    return Err(why.unwrap_or(Refused::Full));
+                    return Err(why.unwrap_or(SendRefused::Full));
                 }
                 break;
             };
@@ -96,7 +96,7 @@ impl XdpSink {
         if self.rings.send.needs_wakeup() {
             self.wake();
         }
-        if sent == 0 { Err(Refused::Full) } else { Ok(sent) }
+        if sent == 0 { Err(SendRefused::Full) } else { Ok(sent) }
     }
 
     /// Lets the kernel send what waits: it does so in portions.
@@ -104,10 +104,10 @@ impl XdpSink {
         self.trouble = None;
         for _ in 0..=SEND_FRAMES / WAKE_PACKETS {
             let before = self.rings.send.waiting();
-            match self.socket.wake_sender().map_err(Refused::from) {
+            match self.socket.wake_sender().map_err(SendRefused::from) {
                 Ok(()) => {}
                 // It has more to send, or the driver has no room.
-                Err(Refused::Full) => {}
+                Err(SendRefused::Full) => {}
                 Err(why) => {
                     self.trouble = Some(why);
                     return;

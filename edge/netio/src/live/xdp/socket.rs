@@ -1,13 +1,13 @@
 //! An XDP socket with its memory and rings.
 
 use super::frames::Returned;
-use super::rings::Ring;
+use super::rings::XdpRing;
 use crate::live::error::LiveError;
-use crate::live::netlink::Link;
+use crate::live::netlink::KernelInterface;
 use crate::live::sys::{self, Plain};
 use crate::memory::{Mapping, sealed_and_more};
 use crate::pin::Keeping;
-use crate::window::Window;
+use crate::window::PacketWindow;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const CAPABILITY: &str = "cap_net_raw";
 
 /// What is wanted of a socket.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct SocketConfig {
     pub(super) queue: u32,
     pub(super) zero_copy: bool,
     /// Memory for packets that arrive: none where it only sends.
@@ -47,20 +47,23 @@ pub(super) struct Socket {
 pub(super) struct Receiving {
     /// Frames on their way back.
     pub(super) returned: Arc<Returned>,
-    pub(super) fill: Ring<u64>,
-    pub(super) received: Ring<libc::xdp_desc>,
-    pub(super) window: Arc<Window>,
+    pub(super) fill: XdpRing<u64>,
+    pub(super) received: XdpRing<libc::xdp_desc>,
+    pub(super) window: Arc<PacketWindow>,
 }
 
 /// The rings for what is sent: the kernel gives frames back in `done`.
 #[derive(Debug)]
 pub(super) struct Sending {
-    pub(super) send: Ring<libc::xdp_desc>,
-    pub(super) done: Ring<u64>,
+    pub(super) send: XdpRing<libc::xdp_desc>,
+    pub(super) done: XdpRing<u64>,
 }
 
 impl Socket {
-    pub(super) fn open(link: &Link, wanted: Wanted) -> Result<(Self, Option<Receiving>, Sending), LiveError> {
+    pub(super) fn open(
+        link: &KernelInterface,
+        wanted: SocketConfig,
+    ) -> Result<(Self, Option<Receiving>, Sending), LiveError> {
         let name = &link.name;
         let system = |what| LiveError::system(name, what);
         let fd =
@@ -104,9 +107,9 @@ impl Socket {
         let offsets: libc::xdp_mmap_offsets = sys::option(fd.as_fd(), libc::SOL_XDP, libc::XDP_MMAP_OFFSETS)
             .map_err(system("asking for rings"))?;
         let sending = Sending {
-            send: Ring::map(fd.as_fd(), offset(libc::XDP_PGOFF_TX_RING), offsets.tx, SEND_FRAMES)
+            send: XdpRing::map(fd.as_fd(), offset(libc::XDP_PGOFF_TX_RING), offsets.tx, SEND_FRAMES)
                 .map_err(no_memory)?,
-            done: Ring::map(fd.as_fd(), libc::XDP_UMEM_PGOFF_COMPLETION_RING, offsets.cr, SEND_FRAMES)
+            done: XdpRing::map(fd.as_fd(), libc::XDP_UMEM_PGOFF_COMPLETION_RING, offsets.cr, SEND_FRAMES)
                 .map_err(no_memory)?,
         };
         let receiving = if frames == 0 {
@@ -115,11 +118,15 @@ impl Socket {
             let mapping = Mapping::shared(file.as_fd(), 0, receive_bytes, false).map_err(no_memory)?;
             let returned = Arc::new(Returned::new(frames, frame));
             Some(Receiving {
-                fill: Ring::map(fd.as_fd(), libc::XDP_UMEM_PGOFF_FILL_RING, offsets.fr, fill_size)
+                fill: XdpRing::map(fd.as_fd(), libc::XDP_UMEM_PGOFF_FILL_RING, offsets.fr, fill_size)
                     .map_err(no_memory)?,
-                received: Ring::map(fd.as_fd(), offset(libc::XDP_PGOFF_RX_RING), offsets.rx, frames)
+                received: XdpRing::map(fd.as_fd(), offset(libc::XDP_PGOFF_RX_RING), offsets.rx, frames)
                     .map_err(no_memory)?,
-                window: Arc::new(Window::of_memory(file, mapping, Keeping::Frames(Arc::clone(&returned)))),
+                window: Arc::new(PacketWindow::of_memory(
+                    file,
+                    mapping,
+                    Keeping::Frames(Arc::clone(&returned)),
+                )),
                 returned,
             })
         };
@@ -128,7 +135,7 @@ impl Socket {
         Ok((socket, receiving, sending))
     }
 
-    fn bind(&self, link: &Link, wanted: Wanted) -> Result<(), LiveError> {
+    fn bind(&self, link: &KernelInterface, wanted: SocketConfig) -> Result<(), LiveError> {
         let name = &link.name;
         let mode = if wanted.zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
         let address = libc::sockaddr_xdp {

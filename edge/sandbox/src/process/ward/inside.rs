@@ -1,22 +1,24 @@
 //! A ward, from within: it does what the node says, and says what has become of it.
 
-use super::wire::{Job, Nonsense, Notes, Report, Request};
-use crate::load::engine::{Compiled, Engine, LoadError, Options};
-use crate::run::event::Means;
+use super::wire::{CallReport, Job, Nonsense, Notes, SandboxRequest};
+use crate::load::engine::{CompiledModule, Engine, EngineOptions, LoadError};
+use crate::run::event::InstanceContext;
 use crate::run::fault::Indices;
 use crate::run::instance::Instance;
 use crate::run::rights::WriteRights;
 use crate::run::space::Area;
-use crate::run::suspend::Step;
+use crate::run::suspend::CallStep;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_os::child;
-use weir_os::companion::Line;
+use weir_os::companion::HelperChannel;
 use weir_wire::WriteFields;
 use {
-    weir_admission::{Assessment, Calibration, CalibrationError, Profile, ProfileError, Refusal, Terms},
+    weir_admission::{
+        AdmissionTerms, Assessment, Calibration, CalibrationError, ModuleRefusal, Profile, ProfileError,
+    },
     weir_session::Records,
 };
 
@@ -25,7 +27,7 @@ const REQUEST_BYTES_MAX: usize = 512 << 20;
 
 /// Why a ward ends before the node has it end. To blame is the node, or its system.
 #[derive(Debug, thiserror::Error)]
-pub enum WardError {
+pub enum SandboxProcessError {
     /// The line to the node is broken.
     #[error("the node is gone: {0}")]
     Line(#[from] io::Error),
@@ -34,7 +36,7 @@ pub enum WardError {
     Said(String),
     /// The module was admitted by the node and is not here.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] ModuleRefusal),
     /// Its sandbox cannot be made.
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -43,19 +45,19 @@ pub enum WardError {
     Confine(#[from] weir_os::ConfineError),
 }
 
-impl From<Nonsense> for WardError {
+impl From<Nonsense> for SandboxProcessError {
     fn from(nonsense: Nonsense) -> Self {
         Self::Said(nonsense.to_string())
     }
 }
 
-impl From<ProfileError> for WardError {
+impl From<ProfileError> for SandboxProcessError {
     fn from(error: ProfileError) -> Self {
         Self::Said(error.to_string())
     }
 }
 
-impl From<CalibrationError> for WardError {
+impl From<CalibrationError> for SandboxProcessError {
     fn from(error: CalibrationError) -> Self {
         Self::Said(error.to_string())
     }
@@ -64,9 +66,9 @@ impl From<CalibrationError> for WardError {
 /// What a ward does: gives up everything but what is open, starts the module that it is sent, and calls it as it is told until nobody tells it anything.
 ///
 /// # Errors
-/// [`WardError`].
-pub fn ward_child() -> Result<(), WardError> {
-    let mut line = Line::of_standard_input()?;
+/// [`SandboxProcessError`].
+pub fn ward_child() -> Result<(), SandboxProcessError> {
+    let mut line = HelperChannel::of_standard_input()?;
     // Before anything of a stranger's is looked at.
     child::confined(weir_os::ward);
     let Some(job) = line.hear(REQUEST_BYTES_MAX)? else { return Ok(()) };
@@ -75,11 +77,11 @@ pub fn ward_child() -> Result<(), WardError> {
     let mut inside = Inside { instance, writes, told: 0 };
     // It is in the sandbox now.
     drop(job);
-    let report = inside.report(Step::Done(0));
+    let report = inside.report(CallStep::Done(0));
     line.say(&report.write())?;
     while let Some(request) = line.hear(REQUEST_BYTES_MAX)? {
-        let step = match Request::read(&request)? {
-            Request::Map { is_packets, offset, len } => {
+        let step = match SandboxRequest::read(&request)? {
+            SandboxRequest::Map { is_packets, offset, len } => {
                 let memory = line.take()?;
                 let len = usize::try_from(len).map_err(|_| Nonsense)?;
                 let area = Area { fd: memory.as_fd(), offset, len };
@@ -89,14 +91,14 @@ pub fn ward_child() -> Result<(), WardError> {
                 } else {
                     instance.map_descriptors(area)?
                 };
-                Step::Done(0)
+                CallStep::Done(0)
             }
-            Request::Begin(notes, call, budget) => {
+            SandboxRequest::Begin(notes, call, budget) => {
                 inside.note(notes);
                 inside.instance.begin(call, budget)
             }
-            Request::Resume(budget) => inside.instance.resume(budget),
-            Request::Abandon => Step::Done(inside.instance.abandon()),
+            SandboxRequest::Resume(budget) => inside.instance.resume(budget),
+            SandboxRequest::Abandon => CallStep::Done(inside.instance.abandon()),
         };
         let report = inside.report(step);
         line.say(&report.write())?;
@@ -104,14 +106,16 @@ pub fn ward_child() -> Result<(), WardError> {
     Ok(())
 }
 
-fn start(job: Job, writes: &Arc<WriteRights>) -> Result<Instance, WardError> {
+fn start(job: Job, writes: &Arc<WriteRights>) -> Result<Instance, SandboxProcessError> {
     let short = |number: u64| u32::try_from(number).map_err(|_| Nonsense);
-    let terms =
-        Terms { profile: Profile::parse(&job.profile)?, calibration: Calibration::parse(&job.calibration)? };
+    let terms = AdmissionTerms {
+        profile: Profile::parse(&job.profile)?,
+        calibration: Calibration::parse(&job.calibration)?,
+    };
     let admitted = Assessment::of(job.module, &job.settings, &terms)?.admit()?;
     let call_limit = Duration::from_nanos(job.call_limit);
-    let engine = Engine::new(Options { call_limit, ..Options::default() }, None)?;
-    let compiled = Compiled {
+    let engine = Engine::new(EngineOptions { call_limit, ..EngineOptions::default() }, None)?;
+    let compiled = CompiledModule {
         code: job.code,
         checks: engine.checks(&admitted, job.is_suspendable),
         indices: Indices {
@@ -127,7 +131,7 @@ fn start(job: Job, writes: &Arc<WriteRights>) -> Result<Instance, WardError> {
     // Before anything of the module runs. What is sealed cannot be unmapped: the code stays until the process ends.
     weir_os::code_is_loaded(program.code_range())?;
     std::mem::forget(program.clone());
-    let means = Means { writes: Some(Arc::clone(writes)), ..Means::default() };
+    let means = InstanceContext { writes: Some(Arc::clone(writes)), ..InstanceContext::default() };
     Ok(Instance::start_with(&engine, &program, means)?)
 }
 
@@ -152,17 +156,17 @@ impl Inside {
         }
     }
 
-    fn report(&mut self, step: Step) -> Report {
+    fn report(&mut self, step: CallStep) -> CallReport {
         let instance = &mut self.instance;
-        let mut report = Report {
+        let mut report = CallReport {
             memory: instance.memory(),
             counters: instance.counters(),
             refused: self.writes.refused(),
             has_ended: instance.has_ended(),
-            is_suspended: step == Step::Suspended,
-            ..Report::default()
+            is_suspended: step == CallStep::Suspended,
+            ..CallReport::default()
         };
-        if let Step::Done(drops) = step {
+        if let CallStep::Done(drops) = step {
             report.drops = drops;
             report.unserved = instance.take_unserved();
             report.records = instance.take_records(Records::default());

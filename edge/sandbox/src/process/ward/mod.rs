@@ -26,8 +26,8 @@ mod inside;
 mod outside;
 mod wire;
 
-pub use inside::{WardError, ward_child};
-pub use outside::Ward;
+pub use inside::{SandboxProcessError, ward_child};
+pub use outside::RemoteInstance;
 
 /// The argument that makes a process of weir a ward; it has to answer it with [`ward_child`].
 pub const WARD: &str = "ward";

@@ -1,25 +1,25 @@
 //! A ward, from the node's side.
 
 use super::WARD;
-use super::wire::{Expected, Job, Most, Notes, REPORT_BYTES_MAX, Report, Request};
-use crate::load::engine::{Compiled, Engine, LoadError};
-use crate::run::clock::Calibration;
+use super::wire::{CallReport, Expected, Job, Notes, OutputLimits, REPORT_BYTES_MAX, SandboxRequest};
+use crate::load::engine::{CompiledModule, Engine, LoadError};
+use crate::run::clock::ClockCheck;
 use crate::run::host::{LogLine, Patch};
-use crate::run::instance::{Counters, FAULTS_DESCRIBED};
+use crate::run::instance::{FAULTS_DESCRIBED, InstanceCounters};
 use crate::run::rights::WriteRights;
 use crate::run::space::Area;
-use crate::run::suspend::{Call, Step};
-use crate::{Budget, Cycles, News};
+use crate::run::suspend::{Call, CallStep};
+use crate::{Cycles, FuelSlice, News};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_abi::limit;
-use weir_os::Meter;
-use weir_os::companion::{Companion, Room};
+use weir_os::CpuMeter;
+use weir_os::companion::{HelperLimits, HelperProcess};
 use weir_os::{Isolation, Launcher};
 use weir_units::{Bytes, Nanos};
 use {
-    weir_admission::{Admitted, Setting},
+    weir_admission::{Admitted, ParameterSetting},
     weir_session::{Holding, MemoryReservation, Records},
 };
 
@@ -67,8 +67,8 @@ impl End {
 
 /// A module in a process of its own. It is killed when this is dropped.
 #[derive(Debug)]
-pub struct Ward {
-    companion: Companion,
+pub struct RemoteInstance {
+    companion: HelperProcess,
     admitted: Arc<Admitted>,
     /// Its memory, as taken from its session.
     holding: Option<Holding>,
@@ -100,7 +100,7 @@ pub struct Ward {
     waited: Duration,
     unserved: u64,
     memory: Bytes,
-    counters: Counters,
+    counters: InstanceCounters,
     records: Records,
     frames: Records,
     patches: Vec<Patch>,
@@ -108,7 +108,7 @@ pub struct Ward {
     faults: Vec<String>,
 }
 
-impl Ward {
+impl RemoteInstance {
     /// Has a module that was admitted with these settings compiled, and started in a process of its own. All of its memory is taken from the session's, with what the process has beside it. One
     /// that fails at its start is there all the same, but [ended](Self::has_ended). The program that `launcher` starts answers the argument [`WARD`] as it should, and is this very version.
     /// The processor time of the compiler, and that of the new process for admitting and starting the module, is taken off `meter`, also where this fails.
@@ -119,13 +119,13 @@ impl Ward {
         launcher: &Launcher,
         engine: &Engine,
         admitted: Admitted,
-        settings: &[Setting],
+        settings: &[ParameterSetting],
         is_suspendable: bool,
         (memory, writes): (Option<&Arc<MemoryReservation>>, &Arc<WriteRights>),
-        meter: &mut dyn Meter,
+        meter: &mut dyn CpuMeter,
     ) -> Result<Self, LoadError> {
         let checks = engine.checks(&admitted, is_suspendable);
-        let Compiled { code, indices, .. } = engine.compile(&admitted, checks, meter)?;
+        let CompiledModule { code, indices, .. } = engine.compile(&admitted, checks, meter)?;
         let held = admitted.bytes().len() as u64 + code.len() as u64;
         let wanted = [BESIDE.0, held].into_iter().fold(admitted.memory().0, u64::saturating_add);
         let wanted = Bytes(wanted);
@@ -149,8 +149,8 @@ impl Ward {
         };
         let failed = |error: io::Error| LoadError::Sandbox(format!("a process of its own: {error}"));
         let admitting = ADMITTING.0.saturating_add(held.saturating_mul(ADMITTING_PER_BYTE));
-        let room = Room { addresses: ADDRESSES, memory: Bytes(wanted.0.saturating_add(admitting)) };
-        let mut companion = Companion::start(launcher, &[WARD], room).map_err(failed)?;
+        let room = HelperLimits { addresses: ADDRESSES, memory: Bytes(wanted.0.saturating_add(admitting)) };
+        let mut companion = HelperProcess::start(launcher, &[WARD], room).map_err(failed)?;
         let said = companion.ask(&job.write(), REPORT_BYTES_MAX, BEGINNING);
         companion.halt();
         let ran = companion.processor_time().unwrap_or_default();
@@ -170,7 +170,7 @@ impl Ward {
             times_low,
             writes: Arc::clone(writes),
             refused: 0,
-            nanos_per_cycle: Calibration::begin().nanos_per_cycle(),
+            nanos_per_cycle: ClockCheck::begin().nanos_per_cycle(),
             notes: Notes::default(),
             mask: 0,
             first: 0,
@@ -186,7 +186,7 @@ impl Ward {
             waited: Duration::ZERO,
             unserved: 0,
             memory: Bytes(0),
-            counters: Counters::default(),
+            counters: InstanceCounters::default(),
             records: Records::default(),
             frames: Records::default(),
             patches: Vec::new(),
@@ -240,7 +240,7 @@ impl Ward {
         if self.ended || self.is_suspended {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
-        let request = Request::Map { is_packets, offset: area.offset, len: area.len as u64 };
+        let request = SandboxRequest::Map { is_packets, offset: area.offset, len: area.len as u64 };
         let begin = Instant::now();
         let told =
             self.companion.tell(&request.write(), ALLOWANCE).and_then(|()| self.companion.give(area.fd));
@@ -292,7 +292,7 @@ impl Ward {
     }
 
     /// As [`Instance::begin`](crate::Instance::begin).
-    pub fn begin(&mut self, call: Call, budget: Budget) -> Step {
+    pub fn begin(&mut self, call: Call, budget: FuelSlice) -> CallStep {
         self.finish();
         (self.mask, self.first, self.before, self.patience) = (0, 0, 0, Duration::ZERO);
         match call {
@@ -302,23 +302,23 @@ impl Ward {
         }
         if self.ended {
             self.unserved |= self.mask;
-            return Step::Done(0);
+            return CallStep::Done(0);
         }
         let notes = Notes { writes: self.writes.fields(), ..std::mem::take(&mut self.notes) };
         let begin = Instant::now();
-        let told = self.companion.tell(&Request::Begin(notes, call, budget).write(), ALLOWANCE);
+        let told = self.companion.tell(&SandboxRequest::Begin(notes, call, budget).write(), ALLOWANCE);
         self.hear(told, begin, budget)
     }
 
     /// As [`Instance::resume`](crate::Instance::resume).
-    pub fn resume(&mut self, budget: Budget) -> Step {
+    pub fn resume(&mut self, budget: FuelSlice) -> CallStep {
         if !self.is_suspended {
-            return Step::Done(0);
+            return CallStep::Done(0);
         }
         let begin = Instant::now();
         let told = match std::mem::take(&mut self.is_halted) {
             true => Ok(()),
-            false => self.companion.tell(&Request::Resume(budget).write(), ALLOWANCE),
+            false => self.companion.tell(&SandboxRequest::Resume(budget).write(), ALLOWANCE),
         };
         self.hear(told, begin, budget)
     }
@@ -332,13 +332,13 @@ impl Ward {
             self.settle(Err(End::Silent))
         } else {
             let begin = Instant::now();
-            let told = self.companion.tell(&Request::Abandon.write(), ALLOWANCE);
+            let told = self.companion.tell(&SandboxRequest::Abandon.write(), ALLOWANCE);
             self.hear_for(told, begin, SETTLING)
         };
         match step {
-            Step::Done(drops) => drops,
+            CallStep::Done(drops) => drops,
             // It is to be at its end then, and is not.
-            Step::Suspended => {
+            CallStep::Suspended => {
                 _ = self.settle(Err(End::Silent));
                 0
             }
@@ -353,22 +353,22 @@ impl Ward {
     /// Brings a suspended call to its end.
     fn finish(&mut self) {
         while self.is_suspended {
-            _ = self.resume(Budget::WHOLE);
+            _ = self.resume(FuelSlice::WHOLE);
         }
     }
 
     /// Waits for what becomes of a call, as long as the budget lasts.
-    fn hear(&mut self, told: io::Result<()>, begin: Instant, budget: Budget) -> Step {
+    fn hear(&mut self, told: io::Result<()>, begin: Instant, budget: FuelSlice) -> CallStep {
         let wait = match budget.until {
             Some(until) => self.time_until(until) + ALLOWANCE,
-            None if budget == Budget::WHOLE => PATIENCE,
+            None if budget == FuelSlice::WHOLE => PATIENCE,
             // It is to do what is next and no more.
             None => ALLOWANCE,
         };
         self.hear_for(told, begin, wait)
     }
 
-    fn hear_for(&mut self, told: io::Result<()>, begin: Instant, wait: Duration) -> Step {
+    fn hear_for(&mut self, told: io::Result<()>, begin: Instant, wait: Duration) -> CallStep {
         let wait = wait.min(PATIENCE.saturating_sub(self.patience));
         let was_told = told.is_ok();
         let heard = self.hear_of(told, wait);
@@ -379,7 +379,7 @@ impl Ward {
             (Err(End::Silent), Ok(())) if was_told && self.patience < PATIENCE => {
                 // It goes on where it is now when it is its turn again.
                 (self.is_halted, self.is_suspended) = (true, true);
-                return Step::Suspended;
+                return CallStep::Suspended;
             }
             (Err(end), Ok(())) => Err(end),
         };
@@ -396,11 +396,11 @@ impl Ward {
         Duration::from_nanos((until.since(Cycles::now()).0 as f64 * self.nanos_per_cycle) as u64)
     }
 
-    fn read(&self, said: &[u8]) -> Result<Report, End> {
+    fn read(&self, said: &[u8]) -> Result<CallReport, End> {
         let profile = self.admitted.profile();
         let most = match self.mask {
-            0 => Most::of_call(profile, self.is_start),
-            mask => Most::of_batch(profile, mask.count_ones()),
+            0 => OutputLimits::of_call(profile, self.is_start),
+            mask => OutputLimits::of_batch(profile, mask.count_ones()),
         };
         let expected = Expected {
             manifest: self.admitted.manifest(),
@@ -415,11 +415,11 @@ impl Ward {
             writes: self.writes.fields(),
             frame_bytes: usize::try_from(self.admitted.profile().frame_bytes.0).unwrap_or(usize::MAX),
         };
-        Ok(Report::read(said, expected)?)
+        Ok(CallReport::read(said, expected)?)
     }
 
     /// Takes what has come of a call; or ends the ward, which loses the packets of the call.
-    fn settle(&mut self, heard: Result<Report, End>) -> Step {
+    fn settle(&mut self, heard: Result<CallReport, End>) -> CallStep {
         let report = match heard {
             Ok(report) => report,
             Err(end) => {
@@ -431,7 +431,7 @@ impl Ward {
                 self.unserved |= self.mask;
                 (self.ended, self.is_gone) = (true, true);
                 (self.is_suspended, self.is_halted) = (false, false);
-                return Step::Done(0);
+                return CallStep::Done(0);
             }
         };
         self.is_suspended = report.is_suspended;
@@ -441,7 +441,7 @@ impl Ward {
         (self.refused..refused).for_each(|_| self.writes.refuse());
         self.refused = refused;
         if report.is_suspended {
-            return Step::Suspended;
+            return CallStep::Suspended;
         }
         self.unserved |= report.unserved;
         self.ended = report.has_ended;
@@ -451,15 +451,15 @@ impl Ward {
         self.logged += report.log.len();
         self.log.extend(report.log);
         self.faults.extend(report.faults);
-        Step::Done(report.drops)
+        CallStep::Done(report.drops)
     }
 
     /// Counters only grow; that of packets by no more than there were.
-    fn count(&mut self, said: Counters) {
+    fn count(&mut self, said: InstanceCounters) {
         let packets = u64::from(self.mask.count_ones());
         let grown = |was: u64, is: u64, most: u64| is.clamp(was, was.saturating_add(most));
         let was = self.counters;
-        self.counters = Counters {
+        self.counters = InstanceCounters {
             packets: grown(was.packets, said.packets, packets),
             lost: grown(was.lost, said.lost, packets),
             faults: grown(was.faults, said.faults, COUNTED_MAX),
@@ -486,7 +486,7 @@ impl Ward {
     }
 
     /// As [`Instance::counters`](crate::Instance::counters).
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> InstanceCounters {
         self.counters
     }
 

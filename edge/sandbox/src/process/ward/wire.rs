@@ -1,20 +1,20 @@
 //! What a node and a ward say to each other: numbers, lowest byte first, and bytes behind their lengths.
 //!
-//! What a node says is trusted by the ward. What a ward says is a stranger's: [`Report::read`] takes nothing that a module could not have done in the node
+//! What a node says is trusted by the ward. What a ward says is a stranger's: [`CallReport::read`] takes nothing that a module could not have done in the node
 //! itself, and makes what it takes anew.
 
 use crate::run::host::{LogLine, Patch};
-use crate::run::instance::{Batch, Counters, FAULTS_DESCRIBED};
+use crate::run::instance::{BatchInput, FAULTS_DESCRIBED, InstanceCounters};
 use crate::run::suspend::Call;
-use crate::{Budget, Cycles, News};
+use crate::{Cycles, FuelSlice, News};
 use std::fmt;
 use weir_abi::entry::ENTRY_POINTS;
 use weir_abi::{BATCH_PACKETS, limit};
 use weir_units::{Bytes, Timestamp};
 use weir_wire::WriteFields;
 use {
-    weir_admission::{Manifest, Profile, Setting, is_plain},
-    weir_session::{Order, Records},
+    weir_admission::{Manifest, ParameterSetting, Profile, is_plain},
+    weir_session::{RecordOrder, Records},
 };
 
 /// What was said is nothing that is ever said.
@@ -43,9 +43,9 @@ pub(crate) const REPORT_BYTES_MAX: usize = {
 
 /// Puts values behind each other.
 #[derive(Debug, Default)]
-pub(crate) struct Writer(pub(crate) Vec<u8>);
+pub(crate) struct WireWriter(pub(crate) Vec<u8>);
 
-impl Writer {
+impl WireWriter {
     pub(crate) fn byte(&mut self, value: u8) {
         self.0.push(value);
     }
@@ -70,9 +70,9 @@ impl Writer {
 
 /// Takes values apart.
 #[derive(Debug)]
-pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+pub(crate) struct WireReader<'a>(pub(crate) &'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> WireReader<'a> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N], Nonsense> {
         let (taken, rest) = self.0.split_first_chunk().ok_or(Nonsense)?;
         self.0 = rest;
@@ -122,13 +122,13 @@ impl<'a> Reader<'a> {
 
 /// What a ward is to do.
 #[derive(Debug)]
-pub(crate) enum Request {
+pub(crate) enum SandboxRequest {
     /// To map the memory of the descriptor that follows: of packets, or of their descriptors.
     Map { is_packets: bool, offset: u64, len: u64 },
     /// To call the module, after it has heard this.
-    Begin(Notes, Call, Budget),
+    Begin(Notes, Call, FuelSlice),
     /// To go on with the call that is suspended.
-    Resume(Budget),
+    Resume(FuelSlice),
     /// To give that up.
     Abandon,
 }
@@ -153,20 +153,20 @@ impl Default for Notes {
     }
 }
 
-fn put_budget(writer: &mut Writer, budget: Budget) {
+fn put_budget(writer: &mut WireWriter, budget: FuelSlice) {
     writer.number(budget.fuel);
     writer.flag(budget.until.is_some());
     writer.number(budget.until.map_or(0, |until| until.0));
 }
 
-fn take_budget(reader: &mut Reader<'_>) -> Result<Budget, Nonsense> {
+fn take_budget(reader: &mut WireReader<'_>) -> Result<FuelSlice, Nonsense> {
     let (fuel, is_timed, until) = (reader.number()?, reader.flag()?, reader.number()?);
-    Ok(Budget { fuel, until: is_timed.then_some(Cycles(until)) })
+    Ok(FuelSlice { fuel, until: is_timed.then_some(Cycles(until)) })
 }
 
-impl Request {
+impl SandboxRequest {
     pub(crate) fn write(&self) -> Vec<u8> {
-        let mut writer = Writer::default();
+        let mut writer = WireWriter::default();
         match self {
             Self::Map { is_packets, offset, len } => {
                 writer.byte(0);
@@ -194,7 +194,7 @@ impl Request {
     }
 
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, Nonsense> {
-        let mut reader = Reader(bytes);
+        let mut reader = WireReader(bytes);
         let request = match reader.byte()? {
             0 => Self::Map { is_packets: reader.flag()?, offset: reader.number()?, len: reader.number()? },
             1 => {
@@ -218,7 +218,7 @@ impl Request {
 /// The kind of a call for news, and the place of its entry point is added.
 const NEWS: u8 = 4;
 
-fn put_call(writer: &mut Writer, call: Call) {
+fn put_call(writer: &mut WireWriter, call: Call) {
     let (kind, values) = match call {
         Call::Start => (0, [0; 3]),
         Call::Batch(batch) => (1, [batch.descriptors.into(), batch.mask, batch.first.into()]),
@@ -233,14 +233,14 @@ fn put_call(writer: &mut Writer, call: Call) {
     values.into_iter().for_each(|value| writer.number(value));
 }
 
-fn take_call(reader: &mut Reader<'_>) -> Result<Call, Nonsense> {
+fn take_call(reader: &mut WireReader<'_>) -> Result<Call, Nonsense> {
     let kind = reader.byte()?;
     let values = [reader.number()?, reader.number()?, reader.number()?];
     let short = |value: u64| u32::try_from(value).map_err(|_| Nonsense);
     let [first, second, third] = values;
     Ok(match kind {
         0 => Call::Start,
-        1 => Call::Batch(Batch { descriptors: short(first)?, mask: second, first: short(third)? }),
+        1 => Call::Batch(BatchInput { descriptors: short(first)?, mask: second, first: short(third)? }),
         2 => Call::Tick { now: Timestamp(first), periods: second, before: short(third)? },
         3 => Call::Stop { now: Timestamp(first) },
         kind => {
@@ -256,7 +256,7 @@ fn take_call(reader: &mut Reader<'_>) -> Result<Call, Nonsense> {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Job {
     pub(crate) module: Vec<u8>,
-    pub(crate) settings: Vec<Setting>,
+    pub(crate) settings: Vec<ParameterSetting>,
     /// As TOML.
     pub(crate) profile: String,
     pub(crate) calibration: String,
@@ -272,7 +272,7 @@ pub(crate) struct Job {
 
 impl Job {
     pub(crate) fn write(&self) -> Vec<u8> {
-        let mut writer = Writer(Vec::with_capacity(self.module.len() + self.code.len() + (1 << 16)));
+        let mut writer = WireWriter(Vec::with_capacity(self.module.len() + self.code.len() + (1 << 16)));
         writer.bytes(&self.module);
         writer.short(u32::try_from(self.settings.len()).unwrap_or(u32::MAX));
         for (name, words) in &self.settings {
@@ -292,7 +292,7 @@ impl Job {
     }
 
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, Nonsense> {
-        let (mut reader, most) = (Reader(bytes), bytes.len());
+        let (mut reader, most) = (WireReader(bytes), bytes.len());
         let module = reader.bytes(most)?.to_vec();
         let mut settings = Vec::new();
         for _ in 0..reader.count(most)? {
@@ -319,7 +319,7 @@ impl Job {
 
 /// What has become of a call.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub(crate) struct CallReport {
     /// It is not at its end.
     pub(crate) is_suspended: bool,
     /// The module gets no more packets.
@@ -329,7 +329,7 @@ pub(crate) struct Report {
     pub(crate) unserved: u64,
     /// Its private memory.
     pub(crate) memory: Bytes,
-    pub(crate) counters: Counters,
+    pub(crate) counters: InstanceCounters,
     /// Patches that were refused, since its start, because of fields that it may not write.
     pub(crate) refused: u64,
     pub(crate) records: Records,
@@ -349,7 +349,7 @@ pub(crate) struct Expected<'a> {
     pub(crate) first: u32,
     /// Where in the block a call without packets is.
     pub(crate) before: u32,
-    pub(crate) most: Most,
+    pub(crate) most: OutputLimits,
     /// The most memory that the module has.
     pub(crate) memory: Bytes,
     pub(crate) frame_bytes: usize,
@@ -359,12 +359,12 @@ pub(crate) struct Expected<'a> {
 
 /// So many of something, with so many bytes together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Amount {
+pub(crate) struct CountAndBytes {
     number: usize,
     bytes: usize,
 }
 
-impl Amount {
+impl CountAndBytes {
     fn times(number: u32, bytes: u32, times: usize) -> Self {
         Self { number: number as usize * times, bytes: bytes as usize * times }
     }
@@ -372,24 +372,24 @@ impl Amount {
 
 /// What a call may leave behind: what the host would let it have in the node, by the operator's profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Most {
-    records: Amount,
-    frames: Amount,
+pub(crate) struct OutputLimits {
+    records: CountAndBytes,
+    frames: CountAndBytes,
     patches: usize,
     /// Of those that there may be in a module's life.
     lines: usize,
     faults: usize,
 }
 
-impl Most {
+impl OutputLimits {
     /// Of a call with so many packets.
     pub(crate) fn of_batch(profile: &Profile, packets: u32) -> Self {
         let packets = packets as usize;
         let records = profile.records.min(limit::RECORDS_PER_PACKET);
         let frames = profile.frames.min(limit::FRAMES_PER_PACKET);
         Self {
-            records: Amount::times(records, limit::RECORD_BYTES_PER_PACKET, packets),
-            frames: Amount::times(frames, limit::FRAME_BYTES_PER_PACKET, packets),
+            records: CountAndBytes::times(records, limit::RECORD_BYTES_PER_PACKET, packets),
+            frames: CountAndBytes::times(frames, limit::FRAME_BYTES_PER_PACKET, packets),
             patches: profile.patches.min(limit::PATCHES_PER_PACKET) as usize * packets,
             lines: 0,
             faults: 0,
@@ -401,8 +401,8 @@ impl Most {
         let records = profile.call_records.min(limit::RECORDS_PER_CALL);
         let frames = if is_start { 0 } else { profile.call_frames.min(limit::FRAMES_PER_CALL) };
         Self {
-            records: Amount::times(records, limit::RECORD_BYTES_PER_CALL, 1),
-            frames: Amount::times(frames, limit::FRAME_BYTES_PER_CALL, 1),
+            records: CountAndBytes::times(records, limit::RECORD_BYTES_PER_CALL, 1),
+            frames: CountAndBytes::times(frames, limit::FRAME_BYTES_PER_CALL, 1),
             patches: 0,
             lines: 0,
             faults: 0,
@@ -410,7 +410,7 @@ impl Most {
     }
 }
 
-impl Most {
+impl OutputLimits {
     /// With so many lines and faults that are left of those in a module's life.
     pub(crate) fn with_words(self, lines: usize, faults: usize) -> Self {
         Self { lines, faults, ..self }
@@ -433,12 +433,12 @@ impl fmt::Debug for Expected<'_> {
     }
 }
 
-impl Report {
+impl CallReport {
     pub(crate) fn write(&self) -> Vec<u8> {
-        let mut writer = Writer(Vec::with_capacity(256 + self.records.bytes() + self.frames.bytes()));
+        let mut writer = WireWriter(Vec::with_capacity(256 + self.records.bytes() + self.frames.bytes()));
         writer.flag(self.is_suspended);
         writer.flag(self.has_ended);
-        let Counters {
+        let InstanceCounters {
             packets,
             lost,
             faults,
@@ -484,7 +484,7 @@ impl Report {
 
     /// Reads what a ward says, whoever may have taken it over.
     pub(crate) fn read(bytes: &[u8], expected: Expected<'_>) -> Result<Self, Nonsense> {
-        let mut reader = Reader(bytes);
+        let mut reader = WireReader(bytes);
         let (is_suspended, has_ended) = (reader.flag()?, reader.flag()?);
         let drops = reader.number()? & expected.mask;
         let unserved = reader.number()? & expected.mask;
@@ -492,7 +492,7 @@ impl Report {
         if memory > expected.memory {
             return Err(Nonsense);
         }
-        let counters = Counters {
+        let counters = InstanceCounters {
             packets: reader.number()?,
             lost: reader.number()?,
             faults: reader.number()?,
@@ -549,7 +549,7 @@ fn plain(text: &str) -> String {
     text.chars().filter(|c| is_plain(*c)).collect()
 }
 
-fn put_rows(writer: &mut Writer, rows: &Records) {
+fn put_rows(writer: &mut WireWriter, rows: &Records) {
     writer.short(u32::try_from(rows.len()).unwrap_or(u32::MAX));
     for row in rows.iter() {
         let place = u32::try_from(row.order.index()).unwrap_or(u32::MAX);
@@ -563,22 +563,22 @@ fn put_rows(writer: &mut Writer, rows: &Records) {
 
 /// A row that was allegedly emitted: where, in which stream, and its bytes.
 struct Row<'a> {
-    order: Order,
+    order: RecordOrder,
     stream: u16,
     row: &'a [u8],
     tail: &'a [u8],
 }
 
 fn take_row<'a>(
-    reader: &mut Reader<'a>,
+    reader: &mut WireReader<'a>,
     expected: Expected<'_>,
     left: &mut usize,
 ) -> Result<Row<'a>, Nonsense> {
     let (place, is_packet) = (reader.short()?, reader.flag()?);
     let stream = u16::try_from(reader.short()?).map_err(|_| Nonsense)?;
     let order = match is_packet {
-        true if expected.has_packet(place) => Order::packet(place),
-        false if expected.mask == 0 && place == expected.before => Order::tick(place),
+        true if expected.has_packet(place) => RecordOrder::packet(place),
+        false if expected.mask == 0 && place == expected.before => RecordOrder::tick(place),
         _ => return Err(Nonsense),
     };
     let (row, tail) = (reader.bytes(*left)?, reader.bytes(*left)?);
@@ -587,8 +587,8 @@ fn take_row<'a>(
 }
 
 /// Records as the host makes them of what a module emits: rows of the stream's length, without what lies between its fields, and with strings of their own.
-fn take_records(reader: &mut Reader<'_>, expected: Expected<'_>) -> Result<Records, Nonsense> {
-    let Amount { number, bytes: mut left } = expected.most.records;
+fn take_records(reader: &mut WireReader<'_>, expected: Expected<'_>) -> Result<Records, Nonsense> {
+    let CountAndBytes { number, bytes: mut left } = expected.most.records;
     let mut records = Records::default();
     for _ in 0..reader.count(number)? {
         let Row { order, stream, row, tail } = take_row(reader, expected, &mut left)?;
@@ -618,8 +618,8 @@ fn take_records(reader: &mut Reader<'_>, expected: Expected<'_>) -> Result<Recor
     Ok(records)
 }
 
-fn take_frames(reader: &mut Reader<'_>, expected: Expected<'_>) -> Result<Records, Nonsense> {
-    let Amount { number, bytes: mut left } = expected.most.frames;
+fn take_frames(reader: &mut WireReader<'_>, expected: Expected<'_>) -> Result<Records, Nonsense> {
+    let CountAndBytes { number, bytes: mut left } = expected.most.frames;
     let mut frames = Records::default();
     for _ in 0..reader.count(number)? {
         let Row { order, stream, row, tail } = take_row(reader, expected, &mut left)?;

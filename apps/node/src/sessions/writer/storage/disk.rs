@@ -1,12 +1,12 @@
 //! Record files on the disk: listed, deleted, and their holders. Only files with the name and the place of a record file are touched, and no link is followed.
 
 use super::Ended;
-use crate::control::authority::Owner;
+use crate::control::authority::SessionOwner;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 use weir_admission::Name;
-use weir_os::private::{self, Folder, PrivateError};
+use weir_os::private::{self, PrivateError, PrivateFolder};
 use weir_trust::credential::PrefixId;
 use weir_trust::grant::Resource;
 
@@ -19,7 +19,7 @@ const HOLDER_BYTES_MAX: u64 = 8192;
 
 /// The bytes of record files that the holders of a right may keep together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Allowance {
+pub(super) enum StorageQuota {
     /// A ceiling of the grant.
     Stated(u64),
     /// No ceiling is stated: as much as their open sessions may keep together, and at least as much as a session may by default.
@@ -28,13 +28,13 @@ pub(super) enum Allowance {
 
 /// The holder of a session's records: their delegation chain, root first, with what each link allows. Empty for a session of the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Holder(pub(super) Vec<(PrefixId, Option<Allowance>)>);
+pub(crate) struct StorageHolder(pub(super) Vec<(PrefixId, Option<StorageQuota>)>);
 
-impl Holder {
+impl StorageHolder {
     /// The holder of a session with this owner.
-    pub(crate) fn of(owner: Option<&Owner>) -> Self {
-        let Some(Owner { credential, .. }) = owner else { return Self::default() };
-        let stated = |ceiling: Option<u64>| ceiling.map(Allowance::Stated);
+    pub(crate) fn of(owner: Option<&SessionOwner>) -> Self {
+        let Some(SessionOwner { credential, .. }) = owner else { return Self::default() };
+        let stated = |ceiling: Option<u64>| ceiling.map(StorageQuota::Stated);
         let of_root = credential.limit().ceilings.get(Resource::RecordStorage);
         let mut line = vec![(PrefixId::of_root(credential.root()), stated(of_root))];
         line.extend(
@@ -45,7 +45,7 @@ impl Holder {
         );
         // Where the operator's grant states nothing, it still does not give more by each new session; what its holder signs below it changes nothing.
         if let Some((_, allowance)) = line.get_mut(1) {
-            allowance.get_or_insert(Allowance::OfSessions);
+            allowance.get_or_insert(StorageQuota::OfSessions);
         }
         Self(line)
     }
@@ -57,7 +57,7 @@ impl Holder {
     /// The holder of a session of an earlier life of the node.
     pub(super) fn read(folder: &Path) -> Self {
         let mut text = String::new();
-        let file = Folder::open(folder).and_then(|folder| folder.open_file(HOLDER));
+        let file = PrivateFolder::open(folder).and_then(|folder| folder.open_file(HOLDER));
         if let Ok(file) = file {
             // What cannot be read names no holder: then the files are the operator's to delete.
             _ = file.take(HOLDER_BYTES_MAX).read_to_string(&mut text);
@@ -139,7 +139,7 @@ pub(super) fn bytes_of(session: &Path, label: &str) -> u64 {
 /// Gives files the time of their end, so that their order survives a restart of the node though the clock was set back.
 pub(super) fn set_time(session: &Path, files: &[Ended]) {
     for file in files {
-        let folder = Folder::open(session).and_then(|session| session.open_in(&file.label));
+        let folder = PrivateFolder::open(session).and_then(|session| session.open_in(&file.label));
         if let Ok(open) = folder.and_then(|folder| folder.open_file(&file.name)) {
             // A file that keeps the clock's time is deleted too early after a restart, and nothing else.
             _ = open.set_modified(SystemTime::UNIX_EPOCH + Duration::from_nanos(file.time));
@@ -150,7 +150,7 @@ pub(super) fn set_time(session: &Path, files: &[Ended]) {
 /// Deletes a file, and its folder where nothing else is in it. A file that is gone already counts as deleted.
 pub(super) fn delete(session: &Path, file: &Ended) -> std::io::Result<()> {
     // Opened without following a link: so the deleted file is in the session's own folder.
-    let folder = Folder::open(session).and_then(|session| session.open_in(&file.label));
+    let folder = PrivateFolder::open(session).and_then(|session| session.open_in(&file.label));
     match folder.map_err(std::io::Error::from).and_then(|folder| folder.remove(&file.name)) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -162,7 +162,7 @@ pub(super) fn delete(session: &Path, file: &Ended) -> std::io::Result<()> {
 
 /// Removes the folder of a session in which nothing is left but the name of the holder.
 pub(super) fn remove_empty(session: &Path) {
-    if let Ok(folder) = Folder::open(session)
+    if let Ok(folder) = PrivateFolder::open(session)
         && entries(session).all(|(name, known)| name == HOLDER && known.is_file())
     {
         _ = folder.remove(HOLDER);

@@ -1,8 +1,8 @@
 //! The choice of files to delete.
 
-use super::disk::Allowance;
+use super::disk::StorageQuota;
 use super::{BATCH_MAX, Ended, State};
-use crate::sessions::limits::Limits;
+use crate::sessions::limits::SessionLimits;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Instant;
@@ -123,10 +123,10 @@ impl State {
                 let new = Party { stated: None, of_sessions: Some(0), payer: name, bytes: 0 };
                 let party = parties.entry(*id).or_insert(new);
                 match allowance {
-                    Allowance::Stated(most) => {
+                    StorageQuota::Stated(most) => {
                         party.stated = Some(party.stated.map_or(*most, |stated| stated.min(*most)));
                     }
-                    Allowance::OfSessions => {
+                    StorageQuota::OfSessions => {
                         let sum = party.of_sessions.zip(open.enforced);
                         party.of_sessions = sum.map(|(sum, limit)| sum.saturating_add(limit));
                     }
@@ -189,7 +189,7 @@ fn wanted(limit: u64) -> u64 {
     limit.saturating_sub(limit / ROOM_PART)
 }
 
-fn tell(limits: &Limits, kept: u64, deleted: &[u64]) {
+fn tell(limits: &SessionLimits, kept: u64, deleted: &[u64]) {
     let bytes = deleted.iter().copied().fold(0, u64::saturating_add);
     limits.tell(Resource::RecordStorage, |told, used| {
         (told.taken, told.beyond) = (kept, told.beyond.saturating_add(bytes));

@@ -1,6 +1,6 @@
 //! Which files are deleted.
 
-use super::disk::{Allowance, entries};
+use super::disk::{StorageQuota, entries};
 use super::*;
 use crate::control::spec::SessionSpec;
 use std::time::SystemTime;
@@ -8,10 +8,10 @@ use weir_trust::credential::PrefixId;
 
 const MIB: usize = 1 << 20;
 
-fn limits(bytes: u64) -> Arc<Limits> {
+fn limits(bytes: u64) -> Arc<SessionLimits> {
     let mut spec = SessionSpec::new(Name::new("s").unwrap());
     spec.limits.set(Resource::RecordStorage, Some(bytes));
-    Arc::new(Limits::of(&spec, None))
+    Arc::new(SessionLimits::of(&spec, None))
 }
 
 fn session() -> Name {
@@ -49,16 +49,16 @@ fn the_oldest_complete_files_go_first_and_what_is_written_stays() {
     put(&folder, "b-0/rows.parquet.part", 3 * MIB, 0);
     put(&folder, "m-8/rows.parquet.part", 3 * MIB, 0);
     let limits = limits(12 << 20);
-    let all = Storage::new(root.path().to_owned());
+    let all = RecordStorage::new(root.path().to_owned());
     all.scan();
-    let storage = all.open(&session(), &limits, Holder::default());
+    let storage = all.open(&session(), &limits, StorageHolder::default());
     storage.begin("m-8").unwrap();
     all.enforce(Instant::now());
     // 15 MiB were there, and 1/16 of the limit more than necessary may go.
     let left = ["a-0/rows.recovered-1.parquet", "b-0/rows.parquet.part", "m-8/rows.parquet.part"];
     assert_eq!(there(&folder), left);
     assert!(!folder.join("m-7").exists(), "a folder without files goes with them");
-    let shot = |limits: &Limits| {
+    let shot = |limits: &SessionLimits| {
         let it = limits.shot().of(Resource::RecordStorage);
         (it.taken, it.beyond)
     };
@@ -96,9 +96,9 @@ fn nothing_but_record_files_of_the_session_is_deleted() {
     std::os::unix::fs::symlink(root.path().join("elsewhere"), folder.join("m-2")).unwrap();
     std::os::unix::fs::symlink(root.path().join("elsewhere/rows.parquet"), folder.join("m-1/link.parquet"))
         .unwrap();
-    let all = Storage::new(root.path().to_owned());
+    let all = RecordStorage::new(root.path().to_owned());
     all.scan();
-    let _open = all.open(&session(), &limits(1), Holder::default());
+    let _open = all.open(&session(), &limits(1), StorageHolder::default());
     all.enforce(Instant::now());
     assert!(!folder.join("m-1/rows.parquet").exists());
     for path in [
@@ -117,9 +117,9 @@ fn nothing_but_record_files_of_the_session_is_deleted() {
     // A folder that is a link is none of the node's.
     let linked = root.path().join("linked");
     std::os::unix::fs::symlink(root.path().join("elsewhere"), &linked).unwrap();
-    let all = Storage::new(root.path().to_owned());
+    let all = RecordStorage::new(root.path().to_owned());
     all.scan();
-    let _open = all.open(&Name::new("linked").unwrap(), &limits(1), Holder::default());
+    let _open = all.open(&Name::new("linked").unwrap(), &limits(1), StorageHolder::default());
     all.enforce(Instant::now());
     assert!(root.path().join("elsewhere/m-1/rows.parquet").exists());
 }
@@ -127,7 +127,11 @@ fn nothing_but_record_files_of_the_session_is_deleted() {
 #[test]
 fn files_end_before_they_have_taken_the_limit() {
     let root = tempfile::tempdir().unwrap();
-    let storage = Storage::new(root.path().to_owned()).open(&session(), &limits(80 << 20), Holder::default());
+    let storage = RecordStorage::new(root.path().to_owned()).open(
+        &session(),
+        &limits(80 << 20),
+        StorageHolder::default(),
+    );
     storage.begin("m-0").unwrap();
     assert_eq!(storage.file_bytes_max(), 10 << 20);
     storage.begin("m-1").unwrap();
@@ -139,17 +143,17 @@ fn files_end_before_they_have_taken_the_limit() {
 }
 
 /// A chain of one link with these digits, which allows so much.
-fn holder(digits: &str, most: Allowance) -> Holder {
+fn holder(digits: &str, most: StorageQuota) -> StorageHolder {
     chain(&[(digits, Some(most))])
 }
 
 /// A chain of links with these digits, root first.
-fn chain(links: &[(&str, Option<Allowance>)]) -> Holder {
+fn chain(links: &[(&str, Option<StorageQuota>)]) -> StorageHolder {
     let id = |digits: &str| format!("weir-id:{}", digits.repeat(32)).parse::<PrefixId>().unwrap();
-    Holder(links.iter().map(|(digits, allowance)| (id(digits), *allowance)).collect())
+    StorageHolder(links.iter().map(|(digits, allowance)| (id(digits), *allowance)).collect())
 }
 
-fn write_session(all: &Arc<Storage>, name: &str, most: u64, whose: &Holder, folder: &Path) {
+fn write_session(all: &Arc<RecordStorage>, name: &str, most: u64, whose: &StorageHolder, folder: &Path) {
     let name = Name::new(name).unwrap();
     let open = all.open(&name, &limits(most), whose.clone());
     for number in 0..2 {
@@ -176,19 +180,20 @@ fn all_there(folder: &Path) -> Vec<String> {
 fn files_of_closed_sessions_count_for_their_holder_also_after_a_restart() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path();
-    let (mine, others) = (holder("a", Allowance::Stated(5 << 20)), holder("b", Allowance::Stated(5 << 20)));
-    let all = Storage::new(folder.to_owned());
+    let (mine, others) =
+        (holder("a", StorageQuota::Stated(5 << 20)), holder("b", StorageQuota::Stated(5 << 20)));
+    let all = RecordStorage::new(folder.to_owned());
     all.scan();
     write_session(&all, "other", 5 << 20, &others, folder);
     // The operator's own session counts for its own limit alone.
-    write_session(&all, "own", 5 << 20, &Holder::default(), folder);
+    write_session(&all, "own", 5 << 20, &StorageHolder::default(), folder);
     for name in ["c", "b"] {
         write_session(&all, name, 3 << 20, &mine, folder);
     }
     assert_eq!(all_there(folder).len(), 8);
     drop(all);
     // The node has started anew: it knows the holder of the closed sessions, and the order of their files.
-    let all = Storage::new(folder.to_owned());
+    let all = RecordStorage::new(folder.to_owned());
     all.scan();
     let mut left: Vec<String> = ["other/m-0", "other/m-1", "own/m-0", "own/m-1"]
         .iter()
@@ -205,7 +210,7 @@ fn files_of_closed_sessions_count_for_their_holder_also_after_a_restart() {
     }
     assert!(!folder.join("c").exists() && !folder.join("b").exists(), "empty folders of sessions go");
     // Where no ceiling is stated, as much stays as the open sessions may keep together, and the usual limit at least.
-    let tiny = all.open(&Name::new("tiny").unwrap(), &limits(1), holder("a", Allowance::OfSessions));
+    let tiny = all.open(&Name::new("tiny").unwrap(), &limits(1), holder("a", StorageQuota::OfSessions));
     all.enforce(Instant::now());
     left.extend(["a/m-0", "a/m-1", "d/m-0", "d/m-1"].map(|label| format!("{label}/rows.parquet")));
     left.sort();
@@ -217,8 +222,8 @@ fn files_of_closed_sessions_count_for_their_holder_also_after_a_restart() {
 fn a_shared_limit_takes_from_the_holder_who_keeps_most_however_old_the_files_of_others_are() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path();
-    let all = Storage::new(folder.to_owned());
-    let of = |digits| chain(&[("r", Some(Allowance::Stated(7 << 20))), (digits, None)]);
+    let all = RecordStorage::new(folder.to_owned());
+    let of = |digits| chain(&[("r", Some(StorageQuota::Stated(7 << 20))), (digits, None)]);
     write_session(&all, "modest", 1 << 30, &of("a"), folder);
     for name in ["greedy-1", "greedy-2", "greedy-3"] {
         write_session(&all, name, 1 << 30, &of("b"), folder);
@@ -236,8 +241,8 @@ fn sessions_of_those_to_whom_a_holder_delegates_count_for_the_holder() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path();
     let usual = Resource::RecordStorage.row().limit.as_ref().and_then(|limit| limit.default).unwrap();
-    let all = Storage::new(folder.to_owned());
-    let below = |digits| chain(&[("r", None), ("a", Some(Allowance::OfSessions)), (digits, None)]);
+    let all = RecordStorage::new(folder.to_owned());
+    let below = |digits| chain(&[("r", None), ("a", Some(StorageQuota::OfSessions)), (digits, None)]);
     // Files without content, that say that they are long: each closed session has 3/4 of what is usual.
     for (name, digits) in [("one", "b"), ("two", "c")] {
         let session = Name::new(name).unwrap();
@@ -258,9 +263,9 @@ fn sessions_of_those_to_whom_a_holder_delegates_count_for_the_holder() {
 #[test]
 fn a_folder_without_files_is_not_remembered() {
     let root = tempfile::tempdir().unwrap();
-    holder("a", Allowance::Stated(1)).write(root.path(), &session()).unwrap();
+    holder("a", StorageQuota::Stated(1)).write(root.path(), &session()).unwrap();
     assert!(root.path().join("s").exists());
-    let all = Storage::new(root.path().to_owned());
+    let all = RecordStorage::new(root.path().to_owned());
     all.scan();
     assert!(!root.path().join("s").exists() && all.lock().sessions.is_empty());
 }
@@ -273,10 +278,10 @@ fn what_was_ended_first_goes_first_though_the_clock_was_set_back() {
     let tomorrow = super::disk::nanos(SystemTime::now()) / 1_000_000_000 + 86_400;
     put(&folder, "a-0/rows.parquet", 2 * MIB, tomorrow);
     put(&folder, "a-1/rows.parquet", 2 * MIB, 1);
-    let begin = |limits: &Arc<Limits>| {
-        let all = Storage::new(root.path().to_owned());
+    let begin = |limits: &Arc<SessionLimits>| {
+        let all = RecordStorage::new(root.path().to_owned());
         all.scan();
-        let open = all.open(&session(), limits, Holder::default());
+        let open = all.open(&session(), limits, StorageHolder::default());
         (all, open)
     };
     let ample = limits(1 << 30);
@@ -305,9 +310,9 @@ fn a_file_that_cannot_be_deleted_is_counted_and_tried_again_later() {
     put(&folder, "a-0/rows.parquet", 2 * MIB, 1);
     put(&folder, "a-1/rows.parquet", 2 * MIB, 2);
     let limits = limits(1);
-    let all = Storage::new(root.path().to_owned());
+    let all = RecordStorage::new(root.path().to_owned());
     all.scan();
-    let open = all.open(&session(), &limits, Holder::default());
+    let open = all.open(&session(), &limits, StorageHolder::default());
     // Both folders are links now, and links are not followed.
     for label in ["a-0", "a-1"] {
         std::fs::rename(folder.join(label), root.path().join(label)).unwrap();
@@ -335,9 +340,9 @@ fn the_folders_are_searched_once() {
     let folder = root.path().join("s");
     put(&folder, "a-0/rows.parquet", 2 * MIB, 1);
     let limits = limits(3 << 20);
-    let all = Storage::new(root.path().to_owned());
+    let all = RecordStorage::new(root.path().to_owned());
     all.scan();
-    let open = all.open(&session(), &limits, Holder::default());
+    let open = all.open(&session(), &limits, StorageHolder::default());
     // Unknown to the node: it was not there when the node started, and no module of the node wrote it.
     put(&folder, "b-0/rows.parquet", 2 * MIB, 0);
     for label in ["c-0", "c-1", "c-2"] {

@@ -7,7 +7,7 @@ use weir_units::shown;
 
 /// A column.
 #[derive(Clone, Copy, Debug)]
-pub struct Column {
+pub struct GridColumn {
     /// Its title.
     pub title: &'static str,
     /// How wide it is.
@@ -19,30 +19,30 @@ pub struct Column {
 }
 
 /// A column of numbers.
-pub const fn number(title: &'static str, width: usize) -> Column {
-    Column { title, width, left: false, from: 0 }
+pub const fn number(title: &'static str, width: usize) -> GridColumn {
+    GridColumn { title, width, left: false, from: 0 }
 }
 
 /// A column of words.
-pub const fn word(title: &'static str, width: usize) -> Column {
-    Column { title, width, left: true, from: 0 }
+pub const fn word(title: &'static str, width: usize) -> GridColumn {
+    GridColumn { title, width, left: true, from: 0 }
 }
 
 /// The same, but only from this width of the screen on.
-pub const fn from(from: usize, column: Column) -> Column {
-    Column { from, ..column }
+pub const fn from(from: usize, column: GridColumn) -> GridColumn {
+    GridColumn { from, ..column }
 }
 
 /// A cell.
 pub type Cell = (String, Style);
 
 /// The titles of columns.
-pub fn titles(columns: &[Column], width: usize, style: Style) -> Line<'static> {
+pub fn titles(columns: &[GridColumn], width: usize, style: Style) -> Line<'static> {
     line(columns, columns.iter().map(|column| (column.title.to_owned(), style)).collect(), width)
 }
 
 /// A line of cells, one for each column; what is not shown at this width is left out, what is too long is cut.
-pub fn line(columns: &[Column], cells: Vec<Cell>, width: usize) -> Line<'static> {
+pub fn line(columns: &[GridColumn], cells: Vec<Cell>, width: usize) -> Line<'static> {
     let mut spans = vec![Span::raw(" ")];
     let mut is_first = true;
     for (column, (text, style)) in columns.iter().zip(cells).filter(|(column, _)| column.from <= width) {

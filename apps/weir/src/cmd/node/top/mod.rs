@@ -7,10 +7,10 @@ mod rates;
 mod screen;
 mod views;
 
-use super::args::Top;
-use super::{NodeError, snapshot};
+use super::args::TopArgs;
+use super::{NodeCommandError, snapshot};
 use crate::Failure;
-use model::{Model, Press};
+use model::{KeyPress, Model};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::{DefaultTerminal, Frame};
 use std::io::{IsTerminal, Write};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 use weir_node::client::{Client, ClientError, Whereabouts};
-use weir_node::control::protocol::{Request, Snapshot};
+use weir_node::control::protocol::{ControlRequest, Snapshot};
 use weir_units::Nanos;
 
 /// How often the node says how things are.
@@ -31,7 +31,7 @@ const SOON: Duration = Duration::from_millis(50);
 const PLAIN_WIDTH: usize = 160;
 
 /// Shows a node until somebody has seen enough; once and as plain text where that is asked for, or where nobody is looking.
-pub fn top(args: &Top) -> Result<(), Failure> {
+pub fn top(args: &TopArgs) -> Result<(), Failure> {
     if args.once || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return once(&args.place.whereabouts()?);
     }
@@ -43,19 +43,19 @@ pub fn top(args: &Top) -> Result<(), Failure> {
     std::thread::Builder::new()
         .name("weir-watch".to_owned())
         .spawn(move || watch(&node, &to))
-        .map_err(NodeError::Terminal)?;
+        .map_err(NodeCommandError::Terminal)?;
     // Also puts the terminal back when something panics.
-    let mut terminal = ratatui::try_init().map_err(NodeError::Terminal)?;
+    let mut terminal = ratatui::try_init().map_err(NodeCommandError::Terminal)?;
     let ended = run(&mut terminal, &snapshots);
     let restored = ratatui::try_restore();
-    ended.and(restored).map_err(NodeError::Terminal)?;
+    ended.and(restored).map_err(NodeCommandError::Terminal)?;
     Ok(())
 }
 
 /// Two looks a second apart, as text.
 fn once(node: &Whereabouts) -> Result<(), Failure> {
     let mut client = Client::to(node)?;
-    client.send(Request::Watch { every: EVERY }, &[])?;
+    client.send(ControlRequest::Watch { every: EVERY }, &[])?;
     let mut model = Model::default();
     for _ in 0..2 {
         model.take(*snapshot(client.receive()?)?);
@@ -83,7 +83,7 @@ fn watch(node: &Whereabouts, to: &SyncSender<News>) {
 /// Until nobody listens; an error when the node is gone.
 fn watched(node: &Whereabouts, to: &SyncSender<News>) -> Result<(), ClientError> {
     let mut client = Client::to(node)?;
-    client.send(Request::Watch { every: EVERY }, &[])?;
+    client.send(ControlRequest::Watch { every: EVERY }, &[])?;
     loop {
         let snapshot = snapshot(client.receive()?)?;
         match to.try_send(Ok(snapshot)) {
@@ -121,20 +121,22 @@ fn run(terminal: &mut DefaultTerminal, snapshots: &Receiver<News>) -> std::io::R
 }
 
 /// What a key means here.
-fn press(event: &Event) -> Option<Press> {
+fn press(event: &Event) -> Option<KeyPress> {
     let Event::Key(key) = event else { return None };
     if key.kind == KeyEventKind::Release {
         return None;
     }
     match key.code {
-        KeyCode::Char('c' | 'd') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Press::Char('q')),
-        KeyCode::Char(c) => Some(Press::Char(c)),
-        KeyCode::Up => Some(Press::Up),
-        KeyCode::Down => Some(Press::Down),
-        KeyCode::Home | KeyCode::PageUp => Some(Press::First),
-        KeyCode::End | KeyCode::PageDown => Some(Press::Last),
-        KeyCode::Enter => Some(Press::Enter),
-        KeyCode::Esc => Some(Press::Escape),
+        KeyCode::Char('c' | 'd') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+            Some(KeyPress::Char('q'))
+        }
+        KeyCode::Char(c) => Some(KeyPress::Char(c)),
+        KeyCode::Up => Some(KeyPress::Up),
+        KeyCode::Down => Some(KeyPress::Down),
+        KeyCode::Home | KeyCode::PageUp => Some(KeyPress::First),
+        KeyCode::End | KeyCode::PageDown => Some(KeyPress::Last),
+        KeyCode::Enter => Some(KeyPress::Enter),
+        KeyCode::Esc => Some(KeyPress::Escape),
         _ => None,
     }
 }

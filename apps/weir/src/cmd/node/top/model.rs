@@ -1,7 +1,7 @@
 //! What `weir top` shows and how it is looked at. Pure: snapshots and keys go in.
 
-use super::rates::{Rate, Rates, SessionRates};
-use weir_node::control::protocol::{SessionShot, Snapshot};
+use super::rates::{Rate, SessionRates, SnapshotRates};
+use weir_node::control::protocol::{SessionStatus, Snapshot};
 
 /// By what sessions are sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Sort {
 
 /// What somebody pressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Press {
+pub enum KeyPress {
     /// A letter or a sign.
     Char(char),
     /// An arrow.
@@ -59,7 +59,7 @@ pub struct Model {
     /// How things are.
     pub now: Option<Snapshot>,
     /// How they go.
-    pub rates: Rates,
+    pub rates: SnapshotRates,
     /// Why there is nothing newer.
     pub trouble: Option<String>,
     /// Whether newer snapshots are left alone.
@@ -81,7 +81,7 @@ impl Model {
         if self.paused {
             return;
         }
-        self.rates = Rates::of(self.now.as_ref(), &now);
+        self.rates = SnapshotRates::of(self.now.as_ref(), &now);
         self.now = Some(now);
         let order = self.order();
         let is_there = |name: &String| order.iter().any(|(session, _)| session.name == *name);
@@ -98,7 +98,7 @@ impl Model {
     }
 
     /// The sessions in their order.
-    pub fn order(&self) -> Vec<(&SessionShot, &SessionRates)> {
+    pub fn order(&self) -> Vec<(&SessionStatus, &SessionRates)> {
         let Some(now) = &self.now else { return Vec::new() };
         let mut sessions: Vec<_> = now.sessions.iter().zip(&self.rates.sessions).collect();
         let falling = |a: Rate, b: Rate| b.unwrap_or(0.0).total_cmp(&a.unwrap_or(0.0));
@@ -123,22 +123,22 @@ impl Model {
     }
 
     /// Does what a key says; whether that is to end.
-    pub fn press(&mut self, press: Press) -> bool {
+    pub fn press(&mut self, press: KeyPress) -> bool {
         let was_help = std::mem::take(&mut self.help);
         match press {
-            Press::Char('q') => return true,
-            Press::Escape if was_help => {}
-            Press::Escape if self.alone => self.alone = false,
-            Press::Escape => return true,
-            Press::Char('p' | ' ') => self.paused = !self.paused,
-            Press::Char('s') => self.sort = self.sort.next(),
-            Press::Char('?' | 'h') => self.help = !was_help,
-            Press::Enter => self.alone = !self.alone && self.selected.is_some(),
-            Press::Up | Press::Char('k') => self.go(|place, _| place.saturating_sub(1)),
-            Press::Down | Press::Char('j') => self.go(|place, last| last.min(place + 1)),
-            Press::First => self.go(|_, _| 0),
-            Press::Last => self.go(|_, last| last),
-            Press::Char(_) => {}
+            KeyPress::Char('q') => return true,
+            KeyPress::Escape if was_help => {}
+            KeyPress::Escape if self.alone => self.alone = false,
+            KeyPress::Escape => return true,
+            KeyPress::Char('p' | ' ') => self.paused = !self.paused,
+            KeyPress::Char('s') => self.sort = self.sort.next(),
+            KeyPress::Char('?' | 'h') => self.help = !was_help,
+            KeyPress::Enter => self.alone = !self.alone && self.selected.is_some(),
+            KeyPress::Up | KeyPress::Char('k') => self.go(|place, _| place.saturating_sub(1)),
+            KeyPress::Down | KeyPress::Char('j') => self.go(|place, last| last.min(place + 1)),
+            KeyPress::First => self.go(|_, _| 0),
+            KeyPress::Last => self.go(|_, last| last),
+            KeyPress::Char(_) => {}
         }
         false
     }
@@ -180,7 +180,7 @@ mod tests {
         let mut seen = Vec::new();
         for _ in 0..6 {
             seen.push((model.sort, names(&model)[0].to_owned()));
-            assert!(!model.press(Press::Char('s')));
+            assert!(!model.press(KeyPress::Char('s')));
         }
         let firsts: Vec<&str> = seen.iter().map(|(_, name)| name.as_str()).collect();
         assert_eq!(firsts, ["greedy", "modest", "greedy", "modest", "greedy", "greedy"]);
@@ -191,12 +191,12 @@ mod tests {
     fn the_selection_stays_with_its_session() {
         let mut model = model();
         assert_eq!(model.selected.as_deref(), Some("greedy"));
-        model.press(Press::Down);
-        model.press(Press::Down);
+        model.press(KeyPress::Down);
+        model.press(KeyPress::Down);
         assert_eq!((model.selected.as_deref(), model.place()), (Some("modest"), Some(1)));
-        model.press(Press::Char('s'));
+        model.press(KeyPress::Char('s'));
         assert_eq!(model.place(), Some(0));
-        model.press(Press::Enter);
+        model.press(KeyPress::Enter);
         let mut without = model.now.clone().unwrap();
         without.sessions.remove(1);
         assert!(model.alone);
@@ -204,20 +204,20 @@ mod tests {
         assert_eq!((model.selected.as_deref(), model.alone), (Some("greedy"), false));
         without.sessions.clear();
         model.take(without);
-        model.press(Press::Up);
-        model.press(Press::Enter);
+        model.press(KeyPress::Up);
+        model.press(KeyPress::Enter);
         assert_eq!((model.selected.as_deref(), model.alone, model.place()), (None, false, None));
     }
 
     #[test]
     fn a_pause_holds_what_is_shown_and_a_lost_node_stays_in_sight() {
         let mut model = model();
-        model.press(Press::Char('p'));
+        model.press(KeyPress::Char('p'));
         let mut later = model.now.clone().unwrap();
         later.uptime_ns += 1;
         model.take(later.clone());
         assert_ne!(model.now.as_ref(), Some(&later));
-        model.press(Press::Char('p'));
+        model.press(KeyPress::Char('p'));
         model.take(later.clone());
         assert_eq!(model.now.as_ref(), Some(&later));
         model.lose("gone".to_owned());
@@ -229,12 +229,12 @@ mod tests {
     #[test]
     fn escape_leads_back_step_by_step() {
         let mut model = model();
-        model.press(Press::Enter);
-        model.press(Press::Char('?'));
+        model.press(KeyPress::Enter);
+        model.press(KeyPress::Char('?'));
         assert!(model.help && model.alone);
-        assert!(!model.press(Press::Escape) && !model.help && model.alone);
-        assert!(!model.press(Press::Escape) && !model.alone);
-        assert!(model.press(Press::Escape));
-        assert!(model.press(Press::Char('q')));
+        assert!(!model.press(KeyPress::Escape) && !model.help && model.alone);
+        assert!(!model.press(KeyPress::Escape) && !model.alone);
+        assert!(model.press(KeyPress::Escape));
+        assert!(model.press(KeyPress::Char('q')));
     }
 }

@@ -5,7 +5,7 @@ use super::model::Model;
 use super::rates::SessionRates;
 use super::screen::{BAD, FAINT, GOOD, PLAIN, TITLE, WIDE, lost, over};
 use ratatui::text::Line;
-use weir_node::control::protocol::{SessionShot, Snapshot};
+use weir_node::control::protocol::{SessionStatus, Snapshot};
 
 /// A line for each link; nothing where there are none.
 pub fn links(model: &Model, now: &Snapshot, width: usize) -> Vec<Line<'static>> {
@@ -48,7 +48,7 @@ pub fn links(model: &Model, now: &Snapshot, width: usize) -> Vec<Line<'static>> 
 }
 
 /// What a session sends, beside what it has reserved; nothing where it has no output channels.
-pub fn outputs(session: &SessionShot, rates: &SessionRates, width: usize) -> Vec<Line<'static>> {
+pub fn outputs(session: &SessionStatus, rates: &SessionRates, width: usize) -> Vec<Line<'static>> {
     if session.outputs.is_empty() {
         return Vec::new();
     }
@@ -91,19 +91,19 @@ pub fn outputs(session: &SessionShot, rates: &SessionRates, width: usize) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_node::control::protocol::{LinkShot, OutputShot};
+    use weir_node::control::protocol::{LinkStatus, OutputStatus};
 
     #[test]
     fn what_is_sent_stands_beside_what_is_reserved() {
-        let link = LinkShot {
+        let link = LinkStatus {
             name: "eth1".to_owned(),
             state: "up".to_owned(),
             rate_bits: 100_000_000,
             reserved_bits: 25_000_000,
             reservable_bits: 90_000_000,
-            ..LinkShot::default()
+            ..LinkStatus::default()
         };
-        let output = OutputShot {
+        let output = OutputStatus {
             name: "up".to_owned(),
             link: "eth1".to_owned(),
             tap: Some("\u{1b}weir0".to_owned()),
@@ -111,9 +111,10 @@ mod tests {
             waiting: 128,
             queue: 256,
             drops: [("link-queue-full".to_owned(), 9)].into(),
-            ..OutputShot::default()
+            ..OutputStatus::default()
         };
-        let session = SessionShot { name: "a".to_owned(), outputs: vec![output], ..SessionShot::default() };
+        let session =
+            SessionStatus { name: "a".to_owned(), outputs: vec![output], ..SessionStatus::default() };
         let first =
             Snapshot { uptime_ns: 1, links: vec![link], sessions: vec![session], ..Snapshot::default() };
         let mut second = first.clone();

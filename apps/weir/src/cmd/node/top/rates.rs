@@ -1,13 +1,13 @@
 //! What happened between two snapshots. Pure.
 
 use weir_node::control::protocol::{
-    ChannelShot, CoreShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessorShot, SessionShot,
-    Snapshot, ViewShot,
+    ChannelStatus, CoreStatus, InterfaceStatus, LinkStatus, ModuleStatus, OutputStatus, SessionStatus,
+    Snapshot, ViewStatus, VirtualCpuStatus,
 };
 
 /// How things go: what belongs to each part of a snapshot, in its order.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rates {
+pub struct SnapshotRates {
     /// Of the cores.
     pub cores: Vec<CoreRates>,
     /// Of the interfaces.
@@ -172,18 +172,18 @@ fn total(rates: impl Iterator<Item = Rate>) -> Rate {
     })
 }
 
-impl Rates {
+impl SnapshotRates {
     /// Between an earlier snapshot, if there is one, and this one.
     pub fn of(before: Option<&Snapshot>, now: &Snapshot) -> Self {
         let time = Between::of(before, now);
         // Of another run of the node nothing goes on.
         let before = before.filter(|_| time.0.is_some());
-        let cores = pairs(before.map(|b| &b.cores[..]), &now.cores, |core: &CoreShot| core.core);
+        let cores = pairs(before.map(|b| &b.cores[..]), &now.cores, |core: &CoreStatus| core.core);
         let interfaces =
-            pairs(before.map(|b| &b.interfaces[..]), &now.interfaces, |it: &InterfaceShot| &it.name);
-        let links = pairs(before.map(|b| &b.links[..]), &now.links, |it: &LinkShot| &it.name);
-        let views = pairs(before.map(|b| &b.views[..]), &now.views, |it: &ViewShot| it.number);
-        let sessions = pairs(before.map(|b| &b.sessions[..]), &now.sessions, |it: &SessionShot| &it.name);
+            pairs(before.map(|b| &b.interfaces[..]), &now.interfaces, |it: &InterfaceStatus| &it.name);
+        let links = pairs(before.map(|b| &b.links[..]), &now.links, |it: &LinkStatus| &it.name);
+        let views = pairs(before.map(|b| &b.views[..]), &now.views, |it: &ViewStatus| it.number);
+        let sessions = pairs(before.map(|b| &b.sessions[..]), &now.sessions, |it: &SessionStatus| &it.name);
         Self {
             cores: cores.map(|(before, now)| core(time, before, now)).collect(),
             interfaces: interfaces.map(|(before, now)| interface(time, before, now)).collect(),
@@ -194,8 +194,8 @@ impl Rates {
     }
 }
 
-fn core(time: Between, before: Option<&CoreShot>, now: &CoreShot) -> CoreRates {
-    let each = |value: fn(&CoreShot) -> u64| time.each(before.map(value), value(now));
+fn core(time: Between, before: Option<&CoreStatus>, now: &CoreStatus) -> CoreRates {
+    let each = |value: fn(&CoreStatus) -> u64| time.each(before.map(value), value(now));
     CoreRates {
         busy: each(|core| core.busy_ns),
         overhead: each(|core| core.overhead_ns),
@@ -203,8 +203,8 @@ fn core(time: Between, before: Option<&CoreShot>, now: &CoreShot) -> CoreRates {
     }
 }
 
-fn interface(time: Between, before: Option<&InterfaceShot>, now: &InterfaceShot) -> InterfaceRates {
-    let second = |value: fn(&InterfaceShot) -> u64| time.second(before.map(value), value(now));
+fn interface(time: Between, before: Option<&InterfaceStatus>, now: &InterfaceStatus) -> InterfaceRates {
+    let second = |value: fn(&InterfaceStatus) -> u64| time.second(before.map(value), value(now));
     InterfaceRates {
         packets: second(|it| it.packets),
         bits: second(|it| it.bytes).map(|bytes| bytes * 8.0),
@@ -213,11 +213,11 @@ fn interface(time: Between, before: Option<&InterfaceShot>, now: &InterfaceShot)
     }
 }
 
-fn session(time: Between, before: Option<&SessionShot>, now: &SessionShot) -> SessionRates {
-    let processors = pairs(before.map(|b| &b.cpu[..]), &now.cpu, |cpu: &ProcessorShot| &cpu.name);
-    let channels = pairs(before.map(|b| &b.channels[..]), &now.channels, |it: &ChannelShot| &it.name);
-    let outputs = pairs(before.map(|b| &b.outputs[..]), &now.outputs, |it: &OutputShot| &it.name);
-    let modules = pairs(before.map(|b| &b.modules[..]), &now.modules, |it: &ModuleShot| &it.name);
+fn session(time: Between, before: Option<&SessionStatus>, now: &SessionStatus) -> SessionRates {
+    let processors = pairs(before.map(|b| &b.cpu[..]), &now.cpu, |cpu: &VirtualCpuStatus| &cpu.name);
+    let channels = pairs(before.map(|b| &b.channels[..]), &now.channels, |it: &ChannelStatus| &it.name);
+    let outputs = pairs(before.map(|b| &b.outputs[..]), &now.outputs, |it: &OutputStatus| &it.name);
+    let modules = pairs(before.map(|b| &b.modules[..]), &now.modules, |it: &ModuleStatus| &it.name);
     let processors: Vec<_> = processors.map(|(before, now)| processor(time, before, now)).collect();
     let channels: Vec<_> = channels.map(|(before, now)| channel(time, before, now)).collect();
     let modules: Vec<_> = modules.map(|(before, now)| module(time, before, now)).collect();
@@ -234,8 +234,8 @@ fn session(time: Between, before: Option<&SessionShot>, now: &SessionShot) -> Se
     }
 }
 
-fn processor(time: Between, before: Option<&ProcessorShot>, now: &ProcessorShot) -> ProcessorRates {
-    let each = |value: fn(&ProcessorShot) -> u64| time.each(before.map(value), value(now));
+fn processor(time: Between, before: Option<&VirtualCpuStatus>, now: &VirtualCpuStatus) -> ProcessorRates {
+    let each = |value: fn(&VirtualCpuStatus) -> u64| time.each(before.map(value), value(now));
     ProcessorRates {
         used: each(|cpu| cpu.used_ns),
         spare: each(|cpu| cpu.spare_ns),
@@ -243,9 +243,9 @@ fn processor(time: Between, before: Option<&ProcessorShot>, now: &ProcessorShot)
     }
 }
 
-fn channel(time: Between, before: Option<&ChannelShot>, now: &ChannelShot) -> ChannelRates {
-    let second = |value: fn(&ChannelShot) -> u64| time.second(before.map(value), value(now));
-    let drops = |channel: &ChannelShot| sum(&channel.drops.values().collect::<Vec<_>>(), |count| **count);
+fn channel(time: Between, before: Option<&ChannelStatus>, now: &ChannelStatus) -> ChannelRates {
+    let second = |value: fn(&ChannelStatus) -> u64| time.second(before.map(value), value(now));
+    let drops = |channel: &ChannelStatus| sum(&channel.drops.values().collect::<Vec<_>>(), |count| **count);
     ChannelRates {
         packets: second(|channel| channel.packets),
         bits: second(|channel| channel.bytes).map(|bytes| bytes * 8.0),
@@ -253,8 +253,8 @@ fn channel(time: Between, before: Option<&ChannelShot>, now: &ChannelShot) -> Ch
     }
 }
 
-fn link(time: Between, before: Option<&LinkShot>, now: &LinkShot) -> OutputRates {
-    let second = |value: fn(&LinkShot) -> u64| time.second(before.map(value), value(now));
+fn link(time: Between, before: Option<&LinkStatus>, now: &LinkStatus) -> OutputRates {
+    let second = |value: fn(&LinkStatus) -> u64| time.second(before.map(value), value(now));
     OutputRates {
         packets: second(|it| it.packets),
         bits: second(|it| it.bytes).map(|bytes| bytes * 8.0),
@@ -262,8 +262,8 @@ fn link(time: Between, before: Option<&LinkShot>, now: &LinkShot) -> OutputRates
     }
 }
 
-fn output(time: Between, before: Option<&OutputShot>, now: &OutputShot) -> OutputRates {
-    let second = |value: fn(&OutputShot) -> u64| time.second(before.map(value), value(now));
+fn output(time: Between, before: Option<&OutputStatus>, now: &OutputStatus) -> OutputRates {
+    let second = |value: fn(&OutputStatus) -> u64| time.second(before.map(value), value(now));
     OutputRates {
         packets: second(|it| it.packets),
         bits: second(|it| it.wire_bytes).map(|bytes| bytes * 8.0),
@@ -271,8 +271,8 @@ fn output(time: Between, before: Option<&OutputShot>, now: &OutputShot) -> Outpu
     }
 }
 
-fn module(time: Between, before: Option<&ModuleShot>, now: &ModuleShot) -> ModuleRates {
-    let second = |value: fn(&ModuleShot) -> u64| time.second(before.map(value), value(now));
+fn module(time: Between, before: Option<&ModuleStatus>, now: &ModuleStatus) -> ModuleRates {
+    let second = |value: fn(&ModuleStatus) -> u64| time.second(before.map(value), value(now));
     let (packets, used) = (second(|module| module.packets), second(|module| module.used_ns));
     ModuleRates {
         packets,
@@ -315,17 +315,17 @@ mod tests {
 
     #[test]
     fn a_first_snapshot_has_no_rates() {
-        let rates = Rates::of(None, &first());
+        let rates = SnapshotRates::of(None, &first());
         assert_eq!(rates.cores, [CoreRates::default()]);
         assert_eq!(rates.sessions.len(), 2);
         assert_eq!((rates.sessions[0].cpu, rates.sessions[0].modules[0]), (None, ModuleRates::default()));
         // Nor has one of the same moment.
-        assert_eq!(Rates::of(Some(&first()), &first()).sessions[0].cpu, None);
+        assert_eq!(SnapshotRates::of(Some(&first()), &first()).sessions[0].cpu, None);
     }
 
     #[test]
     fn rates_are_differences_over_time() {
-        let rates = Rates::of(Some(&first()), &second());
+        let rates = SnapshotRates::of(Some(&first()), &second());
         assert_eq!((rates.cores[0].busy, rates.cores[0].stolen), (Some(0.5), Some(0.0)));
         assert_eq!((rates.interfaces[0].packets, rates.interfaces[0].bits), (Some(1_000.0), Some(4e6)));
         let modest = &rates.sessions[1];
@@ -340,7 +340,7 @@ mod tests {
         let mut now = second();
         now.sessions.remove(0);
         now.sessions[0].name = "new".to_owned();
-        let rates = Rates::of(Some(&first()), &now);
+        let rates = SnapshotRates::of(Some(&first()), &now);
         assert_eq!(rates.sessions.len(), 1);
         assert_eq!(rates.sessions[0].packets, Some(500_500.0));
     }
@@ -350,11 +350,11 @@ mod tests {
         let mut now = second();
         let module = &mut now.sessions[1].modules[0];
         (module.packets, module.used_ns) = (10, 20);
-        let rates = Rates::of(Some(&first()), &now);
+        let rates = SnapshotRates::of(Some(&first()), &now);
         let module = rates.sessions[1].modules[0];
         assert_eq!((module.packets, module.per_packet), (Some(5.0), Some(2.0)));
         // Nor does a node that restarts.
         now.uptime_ns = 5;
-        assert_eq!(Rates::of(Some(&first()), &now), Rates::of(None, &now));
+        assert_eq!(SnapshotRates::of(Some(&first()), &now), SnapshotRates::of(None, &now));
     }
 }

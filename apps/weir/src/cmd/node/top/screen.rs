@@ -8,7 +8,7 @@ use super::views;
 use crate::cmd::node::show;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use weir_node::control::protocol::{SessionShot, Snapshot};
+use weir_node::control::protocol::{SessionStatus, Snapshot};
 use weir_units::{Bytes, Nanos};
 
 pub(super) const PLAIN: Style = Style::new();
@@ -322,7 +322,7 @@ fn session_rows(
     lines
 }
 
-fn session_cells(session: &SessionShot, rates: &SessionRates) -> Vec<Cell> {
+fn session_cells(session: &SessionStatus, rates: &SessionRates) -> Vec<Cell> {
     let ppm = session.cpu.iter().map(show::reserved_ppm).fold(0, u64::saturating_add);
     #[expect(clippy::cast_precision_loss, reason = "for people to read")]
     let reserved = (ppm > 0).then_some(ppm as f64 / 1e6);
@@ -347,7 +347,7 @@ fn session_cells(session: &SessionShot, rates: &SessionRates) -> Vec<Cell> {
 }
 
 /// The parts of a session.
-fn detail(session: &SessionShot, rates: &SessionRates, width: usize) -> Vec<Line<'static>> {
+fn detail(session: &SessionStatus, rates: &SessionRates, width: usize) -> Vec<Line<'static>> {
     let credential = session.credential.as_deref().map(|id| Line::raw(format!(" credential {}", plain(id))));
     let mut lines: Vec<_> = credential.into_iter().collect();
     lines.extend(processors(session, rates, width));
@@ -357,7 +357,7 @@ fn detail(session: &SessionShot, rates: &SessionRates, width: usize) -> Vec<Line
     lines
 }
 
-fn processors(session: &SessionShot, rates: &SessionRates, width: usize) -> Vec<Line<'static>> {
+fn processors(session: &SessionStatus, rates: &SessionRates, width: usize) -> Vec<Line<'static>> {
     let columns = [
         word("PROCESSOR", if width >= WIDE { 24 } else { 14 }),
         number("CORE", 4),
@@ -395,7 +395,7 @@ fn processors(session: &SessionShot, rates: &SessionRates, width: usize) -> Vec<
     lines
 }
 
-fn channels(session: &SessionShot, rates: &SessionRates, width: usize) -> Vec<Line<'static>> {
+fn channels(session: &SessionStatus, rates: &SessionRates, width: usize) -> Vec<Line<'static>> {
     if session.channels.is_empty() {
         return Vec::new();
     }
@@ -441,7 +441,7 @@ pub(super) fn lost(drops: &std::collections::BTreeMap<String, u64>) -> String {
     if causes.is_empty() { "nothing".to_owned() } else { causes.join(", ") }
 }
 
-fn modules_of(session: &SessionShot, rates: &SessionRates, width: usize) -> Vec<Line<'static>> {
+fn modules_of(session: &SessionStatus, rates: &SessionRates, width: usize) -> Vec<Line<'static>> {
     if session.modules.is_empty() && session.ended.is_empty() {
         return Vec::new();
     }
@@ -500,7 +500,7 @@ fn modules_of(session: &SessionShot, rates: &SessionRates, width: usize) -> Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cmd::node::top::model::Press;
+    use crate::cmd::node::top::model::KeyPress;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -551,7 +551,7 @@ mod tests {
     #[test]
     fn a_small_terminal_shows_all_that_matters() {
         let mut model = model();
-        model.press(Press::Down);
+        model.press(KeyPress::Down);
         assert_eq!(shown(&model, 80, 24), include_str!("../golden/top-80x24.txt"));
     }
 
@@ -563,10 +563,10 @@ mod tests {
     #[test]
     fn one_session_can_be_looked_at_alone_and_keys_are_explained() {
         let mut model = model();
-        model.press(Press::Down);
-        model.press(Press::Enter);
+        model.press(KeyPress::Down);
+        model.press(KeyPress::Enter);
         assert_eq!(shown(&model, 80, 24), include_str!("../golden/top-alone.txt"));
-        model.press(Press::Char('?'));
+        model.press(KeyPress::Char('?'));
         assert_eq!(shown(&model, 80, 24), include_str!("../golden/top-help.txt"));
     }
 
@@ -613,7 +613,7 @@ mod tests {
         none.lose("no node listens at /run/weir/node.sock".to_owned());
         assert!(shown(&none, 80, 24).contains("waiting for the node"));
         model.trouble = None;
-        model.press(Press::Char('p'));
+        model.press(KeyPress::Char('p'));
         assert!(shown(&model, 80, 24).lines().next().unwrap().contains("paused"));
     }
 
@@ -622,10 +622,10 @@ mod tests {
         let mut many = model();
         let mut now = many.now.clone().unwrap();
         let one = now.sessions[1].clone();
-        now.sessions = (0..300).map(|n| SessionShot { name: format!("s{n:03}"), ..one.clone() }).collect();
+        now.sessions = (0..300).map(|n| SessionStatus { name: format!("s{n:03}"), ..one.clone() }).collect();
         now.cores = vec![now.cores[0].clone(); 64];
         many.take(now);
-        many.press(Press::Last);
+        many.press(KeyPress::Last);
         for (width, height) in [(80, 24), (200, 60), (40, 10)] {
             let screen = shown(&many, width, height);
             assert!(height < 24 || screen.contains(" s299"), "{screen}");

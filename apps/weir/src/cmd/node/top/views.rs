@@ -40,11 +40,11 @@ pub fn views(model: &Model, now: &Snapshot, width: usize) -> Vec<Line<'static>> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_node::control::protocol::ViewShot;
+    use weir_node::control::protocol::ViewStatus;
 
     #[test]
     fn a_view_stands_beside_how_many_read_it() {
-        let view = ViewShot {
+        let view = ViewStatus {
             number: 2,
             interface: "eth0\u{1b}".to_owned(),
             view: "payload=none".to_owned(),

@@ -24,7 +24,7 @@ fn expected(manifest: &Manifest) -> Expected<'_> {
         mask: 0b1011,
         first: 64,
         before: 0,
-        most: Most::of_batch(&Profile::default(), 3).with_words(100, 8),
+        most: OutputLimits::of_batch(&Profile::default(), 3).with_words(100, 8),
         memory: Bytes(1 << 20),
         frame_bytes: 1500,
         writes: WriteFields::ALL,
@@ -32,36 +32,36 @@ fn expected(manifest: &Manifest) -> Expected<'_> {
 }
 
 /// What an honest ward could say.
-fn report() -> Report {
+fn report() -> CallReport {
     let mut records = Records::default();
-    records.begin(Order::packet(65), 0, &[7; 16]);
-    records.begin(Order::packet(67), 1, &[0; 16]);
+    records.begin(RecordOrder::packet(65), 0, &[7; 16]);
+    records.begin(RecordOrder::packet(67), 1, &[0; 16]);
     records.tail(0, b"first");
     records.tail(8, b"second");
     let mut frames = Records::default();
-    frames.begin(Order::packet(67), 0, &[9; 60]);
-    Report {
+    frames.begin(RecordOrder::packet(67), 0, &[9; 60]);
+    CallReport {
         drops: 0b10,
         unserved: 0b1,
         memory: Bytes(65_536),
-        counters: Counters { packets: 2, lost: 1, faults: 1, ..Counters::default() },
+        counters: InstanceCounters { packets: 2, lost: 1, faults: 1, ..InstanceCounters::default() },
         records,
         frames,
         patches: vec![Patch { packet: 67, offset: 15, bytes: vec![1, 2], fields: WriteFields::ALL }],
         log: vec![LogLine { level: 2, text: "hello".to_owned() }],
         faults: vec!["`unreachable` executed".to_owned()],
-        ..Report::default()
+        ..CallReport::default()
     }
 }
 
-fn shown(records: &Records) -> Vec<(Order, u16, Vec<u8>, Vec<u8>)> {
+fn shown(records: &Records) -> Vec<(RecordOrder, u16, Vec<u8>, Vec<u8>)> {
     records.iter().map(|r| (r.order, r.stream, r.row.to_vec(), r.tail.to_vec())).collect()
 }
 
 #[test]
 fn what_an_honest_ward_says_is_taken_as_it_is() {
     let manifest = manifest();
-    let read = Report::read(&report().write(), expected(&manifest)).unwrap();
+    let read = CallReport::read(&report().write(), expected(&manifest)).unwrap();
     let honest = report();
     assert_eq!(
         (read.drops, read.unserved, read.memory, read.counters),
@@ -71,30 +71,34 @@ fn what_an_honest_ward_says_is_taken_as_it_is() {
     let mut row = [7; 16];
     row[1..8].fill(0);
     let records = shown(&read.records);
-    assert_eq!(records[0], (Order::packet(65), 0, row.to_vec(), Vec::new()));
+    assert_eq!(records[0], (RecordOrder::packet(65), 0, row.to_vec(), Vec::new()));
     assert_eq!(records[1].3, b"firstsecond");
     assert_eq!(records[1].2, shown(&honest.records)[1].2);
     assert_eq!(shown(&read.frames), shown(&honest.frames));
     assert_eq!((read.patches, read.log, read.faults), (honest.patches, honest.log, honest.faults));
-    let all = Request::Begin(
+    let all = SandboxRequest::Begin(
         Notes { begins_block: true, open: Some(3), ignores_patches: true, writes: WriteFields::from_bits(3) },
-        Call::Batch(Batch { descriptors: 0xE000_0040, mask: u64::MAX, first: 960 }),
-        Budget { fuel: 12, until: Some(Cycles(u64::MAX)) },
+        Call::Batch(BatchInput { descriptors: 0xE000_0040, mask: u64::MAX, first: 960 }),
+        FuelSlice { fuel: 12, until: Some(Cycles(u64::MAX)) },
     );
     for request in [
         all,
-        Request::Begin(Notes::default(), Call::News(News::LowMemory { left: Bytes(5) }), Budget::WHOLE),
-        Request::Begin(
+        SandboxRequest::Begin(
+            Notes::default(),
+            Call::News(News::LowMemory { left: Bytes(5) }),
+            FuelSlice::WHOLE,
+        ),
+        SandboxRequest::Begin(
             Notes::default(),
             Call::Tick { now: Timestamp(1), periods: 2, before: 3 },
-            Budget::WHOLE,
+            FuelSlice::WHOLE,
         ),
-        Request::Map { is_packets: true, offset: 4096, len: 1 << 26 },
-        Request::Resume(Budget { fuel: 1, until: None }),
-        Request::Abandon,
+        SandboxRequest::Map { is_packets: true, offset: 4096, len: 1 << 26 },
+        SandboxRequest::Resume(FuelSlice { fuel: 1, until: None }),
+        SandboxRequest::Abandon,
     ] {
         let bytes = request.write();
-        assert_eq!(format!("{:?}", Request::read(&bytes).unwrap()), format!("{request:?}"));
+        assert_eq!(format!("{:?}", SandboxRequest::read(&bytes).unwrap()), format!("{request:?}"));
     }
     let job = Job {
         module: vec![1; 300],
@@ -114,35 +118,37 @@ fn what_an_honest_ward_says_is_taken_as_it_is() {
 #[test]
 fn what_no_module_could_have_done_is_nonsense() {
     let manifest = manifest();
-    let refused = |change: fn(&mut Report)| {
+    let refused = |change: fn(&mut CallReport)| {
         let mut report = report();
         change(&mut report);
-        Report::read(&report.write(), expected(&manifest)).is_err()
+        CallReport::read(&report.write(), expected(&manifest)).is_err()
     };
     assert!(!refused(|_| {}));
     assert!(refused(|report| report.memory = Bytes((1 << 20) + 1)));
     // Another stream or output than there are, rows of another length, places beyond the batch.
-    assert!(refused(|report| report.records.begin(Order::packet(65), 2, &[0; 16])));
-    assert!(refused(|report| report.records.begin(Order::packet(65), 0, &[0; 15])));
-    for order in [66, 68, 129, 0, u32::MAX].map(Order::packet).into_iter().chain([0, 64].map(Order::tick)) {
+    assert!(refused(|report| report.records.begin(RecordOrder::packet(65), 2, &[0; 16])));
+    assert!(refused(|report| report.records.begin(RecordOrder::packet(65), 0, &[0; 15])));
+    for order in
+        [66, 68, 129, 0, u32::MAX].map(RecordOrder::packet).into_iter().chain([0, 64].map(RecordOrder::tick))
+    {
         let mut report = report();
         report.records.begin(order, 0, &[0; 16]);
-        assert!(Report::read(&report.write(), expected(&manifest)).is_err(), "{order:?}");
+        assert!(CallReport::read(&report.write(), expected(&manifest)).is_err(), "{order:?}");
     }
-    assert!(refused(|report| report.frames.begin(Order::packet(65), 1, &[0; 60])));
-    assert!(refused(|report| report.frames.begin(Order::packet(65), 0, &[0; 13])));
-    assert!(refused(|report| report.frames.begin(Order::packet(65), 0, &[0; 1501])));
+    assert!(refused(|report| report.frames.begin(RecordOrder::packet(65), 1, &[0; 60])));
+    assert!(refused(|report| report.frames.begin(RecordOrder::packet(65), 0, &[0; 13])));
+    assert!(refused(|report| report.frames.begin(RecordOrder::packet(65), 0, &[0; 1501])));
     // Strings that are not there, or that nobody has.
-    assert!(refused(|report| report.records.begin(Order::packet(65), 1, &[1; 16])));
+    assert!(refused(|report| report.records.begin(RecordOrder::packet(65), 1, &[1; 16])));
     assert!(refused(|report| {
-        report.records.begin(Order::packet(65), 0, &[0; 16]);
+        report.records.begin(RecordOrder::packet(65), 0, &[0; 16]);
         report.records.tail(8, b"nobody's");
     }));
     // A packet that it was not called for, and one that is none.
     for packet in [0, 63, 66, 64 + 64, u32::MAX] {
         let mut report = report();
         report.patches.push(Patch { packet, offset: 0, bytes: Vec::new(), fields: WriteFields::ALL });
-        assert!(Report::read(&report.write(), expected(&manifest)).is_err(), "{packet}");
+        assert!(CallReport::read(&report.write(), expected(&manifest)).is_err(), "{packet}");
     }
     assert!(refused(|report| report.patches[0].bytes = vec![0; 257]));
     assert!(refused(|report| report.log[0].level = 3));
@@ -150,13 +156,13 @@ fn what_no_module_could_have_done_is_nonsense() {
     assert!(refused(|report| report.faults = vec![String::new(); 9]));
     // Nobody writes more than he may by saying so.
     let few = Expected { writes: WriteFields::from_bits(1), ..expected(&manifest) };
-    let read = Report::read(&report().write(), few).unwrap();
+    let read = CallReport::read(&report().write(), few).unwrap();
     assert_eq!(read.patches[0].fields, WriteFields::from_bits(1));
     // Packets that it was not called for are none that it drops; and what it says forges no line.
     let mut forged = report();
     (forged.drops, forged.unserved) = (u64::MAX, u64::MAX);
     forged.faults = vec!["a\nb\u{1b}[2J".to_owned()];
-    let read = Report::read(&forged.write(), expected(&manifest)).unwrap();
+    let read = CallReport::read(&forged.write(), expected(&manifest)).unwrap();
     assert_eq!((read.drops, read.unserved), (0b1011, 0b1011));
     assert!(!read.faults[0].contains(['\n', '\u{1b}']));
 }
@@ -164,9 +170,10 @@ fn what_no_module_could_have_done_is_nonsense() {
 #[test]
 fn a_report_is_held_to_the_profile_and_to_the_call_that_it_is_of() {
     let manifest = manifest();
-    let read = |report: &Report, expected: Expected<'_>| Report::read(&report.write(), expected).is_ok();
+    let read =
+        |report: &CallReport, expected: Expected<'_>| CallReport::read(&report.write(), expected).is_ok();
     let under = |profile: &Profile| Expected {
-        most: Most::of_batch(profile, 3).with_words(100, 8),
+        most: OutputLimits::of_batch(profile, 3).with_words(100, 8),
         ..expected(&manifest)
     };
     let given = |change: fn(&mut Profile)| {
@@ -183,23 +190,23 @@ fn a_report_is_held_to_the_profile_and_to_the_call_that_it_is_of() {
     // So many for each packet of the call, and no more.
     let mut many = report();
     let one = given(|profile| profile.frames = 1);
-    (0..2).for_each(|_| many.frames.begin(Order::packet(64), 0, &[9; 60]));
+    (0..2).for_each(|_| many.frames.begin(RecordOrder::packet(64), 0, &[9; 60]));
     assert!(read(&many, under(&one)));
-    many.frames.begin(Order::packet(64), 0, &[9; 60]);
+    many.frames.begin(RecordOrder::packet(64), 0, &[9; 60]);
     assert!(!read(&many, under(&one)));
     // A call without packets patches none, sends in the block where it is, and at its start not at all.
     let call = |is_start| Expected {
         mask: 0,
         before: 5,
-        most: Most::of_call(&Profile::default(), is_start),
+        most: OutputLimits::of_call(&Profile::default(), is_start),
         ..expected(&manifest)
     };
-    let mut tick = Report { memory: Bytes(1), ..Report::default() };
-    tick.records.begin(Order::tick(5), 0, &[7; 16]);
+    let mut tick = CallReport { memory: Bytes(1), ..CallReport::default() };
+    tick.records.begin(RecordOrder::tick(5), 0, &[7; 16]);
     assert!(read(&tick, call(true)) && read(&tick, call(false)));
-    tick.frames.begin(Order::tick(5), 0, &[9; 60]);
+    tick.frames.begin(RecordOrder::tick(5), 0, &[9; 60]);
     assert!(!read(&tick, call(true)) && read(&tick, call(false)));
-    tick.frames.begin(Order::tick(4), 0, &[9; 60]);
+    tick.frames.begin(RecordOrder::tick(4), 0, &[9; 60]);
     assert!(!read(&tick, call(false)));
     assert!(!read(&report(), call(false)));
 }
@@ -210,11 +217,11 @@ fn whatever_bytes_come_are_read_or_refused() {
     let honest = report().write();
     // Cut anywhere; longer than it is; each byte another one; and lengths that are as large as can be.
     for end in 0..honest.len() {
-        assert!(Report::read(&honest[..end], expected(&manifest)).is_err(), "{end}");
+        assert!(CallReport::read(&honest[..end], expected(&manifest)).is_err(), "{end}");
     }
-    assert!(Report::read(&[honest.as_slice(), &[0]].concat(), expected(&manifest)).is_err());
+    assert!(CallReport::read(&[honest.as_slice(), &[0]].concat(), expected(&manifest)).is_err());
     let check = |bytes: &[u8]| {
-        let Ok(read) = Report::read(bytes, expected(&manifest)) else { return };
+        let Ok(read) = CallReport::read(bytes, expected(&manifest)) else { return };
         assert!(read.records.iter().all(|row| {
             let stream = &manifest.streams[usize::from(row.stream)];
             row.row.len() == stream.row_bytes()
@@ -236,8 +243,9 @@ fn whatever_bytes_come_are_read_or_refused() {
         }
     }
     // The same for what the node says: a ward that reads nonsense ends, and does nothing else.
-    let request = Request::Begin(Notes::default(), Call::Stop { now: Timestamp(1) }, Budget::WHOLE).write();
+    let request =
+        SandboxRequest::Begin(Notes::default(), Call::Stop { now: Timestamp(1) }, FuelSlice::WHOLE).write();
     for end in 0..request.len() {
-        assert!(Request::read(&request[..end]).is_err(), "{end}");
+        assert!(SandboxRequest::read(&request[..end]).is_err(), "{end}");
     }
 }
