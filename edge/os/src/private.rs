@@ -6,8 +6,8 @@
 //!
 //! | what | created with | an existing one has to be |
 //! |---|---|---|
-//! | a folder of weir's own ([`PrivatePrivateFolder::make`]) | 0700 | no link; owned by the effective user or root; others lose the right to write, root's must not give it |
-//! | a file in it ([`PrivatePrivateFolder::create`], [`PrivatePrivateFolder::open_file`]) | 0600 | a regular file with one link, owned by the effective user or root; its mode becomes 0600 |
+//! | a folder of weir's own ([`PrivateFolder::make`]) | 0700 | no link; owned by the effective user or root; others lose the right to write, root's must not give it |
+//! | a file in it ([`PrivateFolder::create`], [`PrivateFolder::open_file`]) | 0600 | a regular file with one link, owned by the effective user or root; its mode becomes 0600 |
 //! | a secret that a user names ([`open_secret`]) | | the same, and 0600 or less already |
 //! | an output that a user names ([`create_named`]) | 0600 | anything: links, devices and pipes are the user's choice, and an existing file keeps its mode |
 //!
