@@ -34,7 +34,7 @@ pub struct CaptureFilterError {
 /// # Errors
 ///
 /// [`CaptureFilterError`], where the expression is none, or makes no sense for such packets.
-pub fn compile_filter(expression: &str, link_type: LinkType) -> Result<FilterProgram, CaptureCaptureFilterError> {
+pub fn compile_filter(expression: &str, link_type: LinkType) -> Result<FilterProgram, CaptureFilterError> {
     compile(expression, link_type, &FixedNames)
 }
 
@@ -65,7 +65,7 @@ impl CaptureFilter {
     /// # Errors
     ///
     /// [`CaptureFilterError`] for Ethernet, where it makes sense for none.
-    pub fn new(expression: &str) -> Result<CaptureFilter, CaptureCaptureFilterError> {
+    pub fn new(expression: &str) -> Result<CaptureFilter, CaptureFilterError> {
         Self::checked(expression, false)
     }
 
@@ -98,7 +98,7 @@ impl CaptureFilter {
     /// # Errors
     ///
     /// [`CaptureFilterError`], where the expression makes no sense for them, such as `ether host` without Ethernet.
-    pub fn check(&self, link_type: LinkType) -> Result<(), &CaptureCaptureFilterError> {
+    pub fn check(&self, link_type: LinkType) -> Result<(), &CaptureFilterError> {
         self.program(link_type).map(|_| ())
     }
 
