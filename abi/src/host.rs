@@ -150,7 +150,7 @@ pub enum Beyond {
     /// The call is refused, or traps, before any byte is read.
     Nothing,
     /// The allowed part is read or written.
-    WorkMax,
+    Most,
 }
 
 /// The argument that says how many bytes a call works on.
