@@ -22,6 +22,13 @@ state = "$PWD/state"
 name = "eth0"
 END
 mkdir -m 700 state
+until_it_catches_sigterm() {
+    for i in $(seq 600); do
+        mask=$(awk '/^SigCgt/ { print $2 }' /proc/$1/status)
+        [ $((16#$mask & 0x4000)) = 0 ] || return 0
+        sleep 0.1
+    done
+}
 "#;
 
 /// The commands of indented blocks that begin with `weir`, each in one line.
@@ -41,7 +48,8 @@ fn step(command: &str) -> String {
             "{command} &\nfor i in $(seq 600); do [ -S /run/weir/node.sock ] && break; sleep 0.1; done; [ -S /run/weir/node.sock ]"
         )
     } else if command.contains(" -i ") {
-        format!("timeout --preserve-status -s INT 2 {command}")
+        // Once it catches signals, it reads packets. The jobs of a shell ignore SIGINT.
+        format!("{command} &\nuntil_it_catches_sigterm $!; kill -TERM $!; wait $!")
     } else if command == "weir top" {
         "weir top --once".to_owned()
     } else {

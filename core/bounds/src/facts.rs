@@ -4,7 +4,7 @@
 //! know is what they knew before they parted.
 
 use crate::Linear;
-use crate::range::{BitWidth, Range, rounds_down};
+use crate::range::{BitWidth, Range, rounds_down, without};
 use crate::value::{BoundValueId, Cmp, LinearSum, Op, ValueTable};
 use std::cell::Cell;
 
@@ -602,8 +602,8 @@ impl PathConditions {
         let (for_a, for_b) = match cmp {
             Cmp::Eq => (y, x),
             Cmp::Ne => (
-                y.only().map_or(any, |value| not(x, value, width)),
-                x.only().map_or(any, |value| not(y, value, width)),
+                y.only().map_or(any, |value| without(x, value, width)),
+                x.only().map_or(any, |value| without(y, value, width)),
             ),
             Cmp::LtU => (
                 Range { hi: y.hi.checked_sub(1)?, per: y.per, ..any },
@@ -642,7 +642,7 @@ impl PathConditions {
             return Some(at);
         }
         let never = width.wrap(-i128::from(constant) * i128::from(*coefficient));
-        let range = not(self.range(values, *id, at), never, width);
+        let range = without(self.range(values, *id, at), never, width);
         self.refine(values, *id, range, at, 4)
     }
 
@@ -774,30 +774,6 @@ fn clamp_unsigned(value: i128) -> u64 {
 
 fn clamp_signed(value: i128) -> i64 {
     i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
-}
-
-/// A range without one of its ends.
-fn not(range: Range, value: u64, width: BitWidth) -> Range {
-    let mut now = range;
-    if now.lo == value && now.lo < width.max() {
-        now.lo += 1;
-    }
-    if now.hi == value && now.hi > 0 {
-        now.hi -= 1;
-    }
-    if range.only() == Some(value) {
-        // Nothing is left.
-        (now.lo, now.hi) = (1, 0);
-        return now;
-    }
-    let signed = width.wrap_signed(value.into());
-    if now.slo == signed && signed < width.signed().1 {
-        now.slo += 1;
-    }
-    if now.shi == signed && signed > width.signed().0 {
-        now.shi -= 1;
-    }
-    now.derived(width)
 }
 
 /// What holds where a comparison does not.

@@ -261,6 +261,30 @@ pub(crate) fn rounds_down(mask: u64, most: u64) -> bool {
 /// An upper bound that is no larger is used as it is, even where there is one by the packet's length.
 const SMALL: u64 = 2048;
 
+/// A range without a value, where that is one of its ends.
+pub(crate) fn without(range: Range, value: u64, width: BitWidth) -> Range {
+    let mut now = range;
+    if now.lo == value && now.lo < width.max() {
+        now.lo += 1;
+    }
+    if now.hi == value && now.hi > 0 {
+        now.hi -= 1;
+    }
+    if range.only() == Some(value) {
+        // Nothing is left.
+        (now.lo, now.hi) = (1, 0);
+        return now;
+    }
+    let signed = width.wrap_signed(value.into());
+    if now.slo == signed && signed < width.signed().1 {
+        now.slo += 1;
+    }
+    if now.shi == signed && signed > width.signed().0 {
+        now.shi -= 1;
+    }
+    now.derived(width)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
