@@ -2,7 +2,7 @@
 //! node with many sessions and long revocation lists.
 
 use crate::error::{Doing, LabError};
-use crate::handshake::Handshake;
+use crate::handshake::MeasuredHandshake;
 use crate::statistics::{Action, Sample, in_turn, nanos, processor_time, values_in_turn};
 use crate::table::{Table, under};
 use rand_core::OsRng;
@@ -135,7 +135,7 @@ impl Peers {
     fn handshake(&self) -> Result<(), LabError> {
         let Self { client, node, clients_credential, nodes_credential, .. } = self;
         let check = &|peer: &Peer| self.check(peer);
-        Handshake { client, node, clients_credential, nodes_credential, check }.make().map(drop)
+        MeasuredHandshake { client, node, clients_credential, nodes_credential, check }.make().map(drop)
     }
 
     /// The verified credential of the client.

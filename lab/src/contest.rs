@@ -24,14 +24,14 @@ pub trait Contestant {
     /// Begins a block of packets. The limits of ticks count for each block.
     fn begin_block(&mut self);
     /// Takes the results since the last call. `empty` is used for records from now on.
-    fn take(&mut self, empty: Records) -> Taken;
+    fn take(&mut self, empty: Records) -> PassResult;
     /// The first fault.
     fn fault(&self) -> Option<String>;
 }
 
 /// Results of a build.
 #[derive(Default)]
-pub struct Taken {
+pub struct PassResult {
     /// Emitted records.
     pub records: Records,
     /// Sent frames, whose stream is their output.
@@ -197,7 +197,7 @@ impl<'a> Entry<'a> {
 
     /// Takes all results.
     fn take(&mut self) {
-        let Taken { records, frames, patches, mut published } =
+        let PassResult { records, frames, patches, mut published } =
             self.build.take(self.spare.pop().unwrap_or_default());
         self.taken.push(records);
         if !frames.is_empty() {

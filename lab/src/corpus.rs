@@ -24,7 +24,7 @@ pub struct Shape {
 
 /// A module of the corpus.
 #[derive(Clone, Debug)]
-pub struct Sample {
+pub struct CorpusModule {
     /// Its source's name.
     pub shape: String,
     /// The language.
@@ -35,7 +35,7 @@ pub struct Sample {
     pub module: Module,
 }
 
-impl fmt::Display for Sample {
+impl fmt::Display for CorpusModule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} -O{}", self.shape, self.level.name())
     }
@@ -45,7 +45,7 @@ impl fmt::Display for Sample {
 #[derive(Debug, Default)]
 pub struct Corpus {
     /// The modules, by language, name and level.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<CorpusModule>,
     /// Languages whose compilers are not here, each with what is missing.
     pub skipped: Vec<String>,
 }
@@ -166,7 +166,12 @@ pub fn build(shapes: &[Shape], levels: &[Level]) -> Result<Corpus, LabError> {
     Ok(corpus)
 }
 
-fn cached(shape: &Shape, level: Level, recipe: &str, options: &BuildOptions) -> Result<Sample, LabError> {
+fn cached(
+    shape: &Shape,
+    level: Level,
+    recipe: &str,
+    options: &BuildOptions,
+) -> Result<CorpusModule, LabError> {
     let name = shape.module_name(level);
     let folder = place::scratch().join("corpus/cache");
     let key = xxh3_128(format!("{recipe}\n{MANIFEST}{CARGO}\n{name}\n{}", shape.text).as_bytes());
@@ -187,7 +192,7 @@ fn cached(shape: &Shape, level: Level, recipe: &str, options: &BuildOptions) -> 
     let manifest = Manifest::parse(MANIFEST.replace("{{name}}", &name).as_bytes()).doing(&name)?;
     let module =
         Module { name, source: PathBuf::new(), wasm, manifest, class: Class::Header, tables: Vec::new() };
-    Ok(Sample { shape: shape.name.clone(), lang: shape.lang, level, module })
+    Ok(CorpusModule { shape: shape.name.clone(), lang: shape.lang, level, module })
 }
 
 fn is_missing(error: &BuildError) -> bool {

@@ -2,7 +2,7 @@
 
 use crate::error::{Doing, LabError};
 use crate::figure::network::{Cable, ip};
-use crate::figure::node::Node;
+use crate::figure::node::NodeProcess;
 use crate::handshake::write_key;
 use crate::native::process_time;
 use crate::statistics::Sample;
@@ -85,7 +85,7 @@ pub fn table() -> Result<String, LabError> {
     let _cable = Cable::new("a", "b")?;
     let folder = tempfile::tempdir().doing("making a folder")?;
     let [root, own, holder] = [(); 3].map(|()| Identity::generate(&mut OsRng));
-    let node = Node::start(&format!(
+    let node = NodeProcess::start(&format!(
         "[[interface]]\nname = \"b\"\narena = \"8 MiB\"\n[remote]\nlisten = \"{AT}\"\nkey = {:?}\nname = \"ix-1.example\"\nroots = [\"{}\"]\n",
         write_key(folder.path(), &own)?.display(),
         root.public()

@@ -90,7 +90,7 @@ impl TimedKeyAgent {
 }
 
 /// The two sides of a handshake: their identities, their credentials, and the check of the other side's credentials.
-pub(crate) struct Handshake<'a> {
+pub(crate) struct MeasuredHandshake<'a> {
     pub(crate) client: &'a Identity,
     pub(crate) node: &'a dyn Signer,
     pub(crate) clients_credential: &'a [u8],
@@ -98,7 +98,7 @@ pub(crate) struct Handshake<'a> {
     pub(crate) check: &'a dyn Fn(&Peer) -> Result<(), LabError>,
 }
 
-impl Handshake<'_> {
+impl MeasuredHandshake<'_> {
     /// Makes a handshake, and returns this thread's processor time for the initiator and for the responder.
     pub(crate) fn make(&self) -> Result<[Duration; 2], LabError> {
         const WHAT: &str = "a handshake";
@@ -154,9 +154,15 @@ fn handshakes(rounds: usize, peers: &Peers, agent: &TimedKeyAgent) -> Result<Str
                 Shown::Bytes(len) => {
                     let shown = unread.get(..len).unwrap_or(&unread);
                     let check = &|_: &Peer| Ok(());
-                    Handshake { client, node, clients_credential: shown, nodes_credential: shown, check }
+                    MeasuredHandshake {
+                        client,
+                        node,
+                        clients_credential: shown,
+                        nodes_credential: shown,
+                        check,
+                    }
                 }
-                Shown::Blocks => Handshake {
+                Shown::Blocks => MeasuredHandshake {
                     client,
                     node,
                     clients_credential: &peers.clients_credential,

@@ -2,7 +2,7 @@
 
 use crate::error::LabError;
 use crate::figure::network::cable;
-use crate::figure::node::{Node, module};
+use crate::figure::node::{NodeProcess, module};
 use crate::module::Module;
 use crate::native::process_time;
 use crate::table::{Table, yes_or_no};
@@ -26,7 +26,7 @@ pub fn table() -> Result<String, LabError> {
             "[[session]]\nname = \"s{number}\"\nmemory = \"1 MiB\"\nchannel = [{{ interface = \"b\", filter = \"udp\", queue = 64 }}]\n"
         );
     }
-    let mut node = Node::start(&config)?;
+    let mut node = NodeProcess::start(&config)?;
     let wasm = Module::empty()?.wasm;
     for number in 0..SESSIONS {
         node.load(&format!("s{number}"), module("module = \"empty.wasm\"")?, &wasm)?;

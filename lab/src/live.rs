@@ -2,7 +2,7 @@
 
 use crate::criterion::{self, Criterion};
 use crate::error::{Doing, LabError};
-use crate::figure::monitor::{BUFFER, Calls, Monitor, Receiving, Wakeup};
+use crate::figure::monitor::{BUFFER, Calls, Monitor, MonitorReceiving, Wakeup};
 use crate::figure::network::{Cable, Traffic, datagram_of};
 use crate::machine::{OTHER_CORE, bind};
 use crate::module::Module;
@@ -24,7 +24,8 @@ const MODULES: usize = 32;
 const PROMISE: f64 = 1.1;
 /// Cycles of the framework for a packet and module, at most, and the aim.
 const FRAMEWORK: (f64, f64) = (60.0, 20.0);
-const RECEIVING: Receiving = Receiving { kind: SocketKind::Xdp, wakeup: Wakeup::Woken, buffer: BUFFER };
+const RECEIVING: MonitorReceiving =
+    MonitorReceiving { kind: SocketKind::Xdp, wakeup: Wakeup::Woken, buffer: BUFFER };
 
 /// The costs, measured in a network namespace.
 pub fn table(rounds: usize) -> Result<String, LabError> {

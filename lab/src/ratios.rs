@@ -1,7 +1,7 @@
 //! The distance of bounds from the real cost of packets.
 
 use crate::contest::Contestant;
-use crate::corpus::Sample as Member;
+use crate::corpus::CorpusModule as Member;
 use crate::criterion::{self, Criterion};
 use crate::error::{Doing, LabError};
 use crate::gauge::Counter;
@@ -11,7 +11,7 @@ use crate::place;
 use crate::sandboxed::Sandboxed;
 use crate::statistics::Sample;
 use crate::table::Table;
-use crate::worst::{ETHERNET, Outcome, Search, search};
+use crate::worst::{ETHERNET, Search, WorstOutcome, search};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -150,7 +150,7 @@ fn checked(
     counter: &Counter,
     recorded: &[Vec<u8>],
     how: Search,
-) -> Result<Outcome, LabError> {
+) -> Result<WorstOutcome, LabError> {
     let found = search(module, &counter.load(module)?, recorded, how)?;
     match &found.over {
         None => Ok(found),

@@ -1,6 +1,6 @@
 //! A module in its sandbox, as `weir run` runs it.
 
-use crate::contest::{Contestant, Taken};
+use crate::contest::{Contestant, PassResult};
 use crate::error::{Doing, LabError};
 use crate::module::Module;
 use crate::packets::{Packets, Tick};
@@ -83,8 +83,8 @@ impl Contestant for Sandboxed {
         self.instance.begin_block();
     }
 
-    fn take(&mut self, empty: Records) -> Taken {
-        Taken {
+    fn take(&mut self, empty: Records) -> PassResult {
+        PassResult {
             records: self.instance.take_records(empty),
             frames: self.instance.take_frames(Records::default()),
             patches: self.instance.take_patches(),

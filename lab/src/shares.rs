@@ -1,6 +1,6 @@
 //! The share of the corpus that gets a bound, and the reasons of the rest.
 
-use crate::corpus::{Corpus, Sample};
+use crate::corpus::{Corpus, CorpusModule};
 use crate::error::LabError;
 use crate::table::Table;
 use std::collections::BTreeMap;
@@ -121,7 +121,7 @@ fn reasons(all: &All<'_>) -> String {
 }
 
 /// The samples of the corpus that are bounded, with their modules.
-pub fn bounded(corpus: &Corpus) -> Result<Vec<&Sample>, LabError> {
+pub fn bounded(corpus: &Corpus) -> Result<Vec<&CorpusModule>, LabError> {
     let mut bounded = Vec::new();
     for sample in &corpus.samples {
         if is_bounded(&of(&sample.module.admit()?)) {

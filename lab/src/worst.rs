@@ -40,7 +40,7 @@ pub struct Cost {
 
 /// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct WorstOutcome {
     /// The bound of the packet function.
     pub bound: Linear,
     /// The packet with the most fuel, of all and of those up to [`ETHERNET`].
@@ -55,7 +55,7 @@ pub struct Outcome {
     pub over: Option<(Cost, Crafted)>,
 }
 
-impl Outcome {
+impl WorstOutcome {
     /// The bound at a packet's length, as a multiple of the fuel.
     pub fn ratio(&self, cost: Cost) -> f64 {
         ratio(self.bound.at(cost.len), cost.fuel)
@@ -72,14 +72,14 @@ pub fn search(
     counted: &Counted<'_>,
     recorded: &[Vec<u8>],
     how: Search,
-) -> Result<Outcome, LabError> {
+) -> Result<WorstOutcome, LabError> {
     let admitted = module.admit()?;
     let bound =
         admitted.analysis().entry(EntryPoint::Packet).map_or(Linear::UNBOUNDED, |found| found.usage.fuel);
     let mut mint = Mint::new(how.seed, admitted.bytes(), admitted.values(), recorded.to_vec());
     let none = Cost::default();
     let mut found =
-        Outcome { bound, worst: none, worst_on_ethernet: none, closest: none, packets: 0, over: None };
+        WorstOutcome { bound, worst: none, worst_on_ethernet: none, closest: none, packets: 0, over: None };
     let mut kept: Vec<Crafted> = Vec::new();
     let mut seen: HashSet<u64> = HashSet::new();
     let mut costs = Vec::new();
@@ -128,7 +128,7 @@ fn next(mint: &mut Mint, weather: &Weather, kept: &[Crafted]) -> Crafted {
     mint.mutate(&kept[one], &kept[other])
 }
 
-impl Outcome {
+impl WorstOutcome {
     fn take(&mut self, cost: Cost, packet: &Crafted) {
         self.packets += 1;
         if cost.fuel > self.worst.fuel {

@@ -5,7 +5,7 @@ use weir_author::{Level, ModuleLanguage};
 use weir_lab::corpus::{self, Shape};
 use weir_lab::gauge::Counter;
 use weir_lab::module::Module;
-use weir_lab::worst::{Outcome, Search, search};
+use weir_lab::worst::{Search, WorstOutcome, search};
 use weir_lab::{place, ratios, shares};
 
 /// A few of each kind: over the packet's length, over a header, over a table, over bits, with state.
@@ -21,7 +21,7 @@ const SHAPES: [&str; 8] = [
 ];
 
 /// The bound of a module and what packets used, none of them more.
-fn searched(module: &Module, counter: &Counter, recorded: &[Vec<u8>], how: Search) -> Outcome {
+fn searched(module: &Module, counter: &Counter, recorded: &[Vec<u8>], how: Search) -> WorstOutcome {
     let counted = counter.load(module).unwrap_or_else(|error| panic!("{error}"));
     let found = search(module, &counted, recorded, how).unwrap_or_else(|error| panic!("{error}"));
     assert!(found.worst.fuel > 0, "{}: nothing was counted", module.name);

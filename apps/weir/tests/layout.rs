@@ -4,6 +4,7 @@
 //! and clippy cannot check: where `unsafe` may stand, and that the core has no clock, no I/O and no environment.
 
 mod keys;
+mod names;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

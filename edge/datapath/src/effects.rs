@@ -2,7 +2,7 @@
 
 use crate::left;
 use weir_abi::{Descriptor, flag};
-use weir_netio::Checksum;
+use weir_netio::ChecksumStatus;
 use weir_sandbox::Patch;
 use weir_units::Timestamp;
 use weir_wire::{LinkType, Meta};
@@ -51,7 +51,7 @@ pub struct Applied {
 pub fn apply(
     copy: &mut [u8],
     descriptor: &Descriptor,
-    checksum: Checksum,
+    checksum: ChecksumStatus,
     leaves: bool,
     patches: &[&Patch],
 ) -> Applied {
@@ -79,7 +79,7 @@ fn is_covered(descriptor: &Descriptor, patch: &Patch) -> bool {
 pub fn complete_frame(frame: &mut [u8], link_type: LinkType) {
     // All bytes are there, so no more of them are asked for.
     if let Ok(descriptor) = weir_wire::classify(frame, &whole(frame, link_type)) {
-        left::finish(frame, &descriptor, Checksum::Unknown);
+        left::finish(frame, &descriptor, ChecksumStatus::Unknown);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::effects::whole;
 use weir_abi::{Descriptor, flag, tunnel};
-use weir_netio::Checksum;
+use weir_netio::ChecksumStatus;
 use weir_wire::LinkType;
 
 const SCTP: u8 = 132;
@@ -14,11 +14,11 @@ const SCTP_HEADER: usize = 12;
 /// them are right when that one is: the host has computed them so. Returns false where the kernel says that it was left, and it cannot be computed.
 ///
 /// A checksum that the kernel calls finished stays as it came. Without the kernel's word, a field that has the sum of its pseudo header counts as left.
-pub(crate) fn finish(packet: &mut [u8], descriptor: &Descriptor, checksum: Checksum) -> bool {
-    if checksum == Checksum::Finished {
+pub(crate) fn finish(packet: &mut [u8], descriptor: &Descriptor, checksum: ChecksumStatus) -> bool {
+    if checksum == ChecksumStatus::Finished {
         return true;
     }
-    let is_left = checksum == Checksum::Left;
+    let is_left = checksum == ChecksumStatus::Left;
     // Of a packet that is not whole, the one inside is not either.
     let is_whole = descriptor.flags & (flag::CUT | flag::FRAGMENT | flag::MALFORMED) == 0;
     if weir_wire::complete(packet, descriptor) {
@@ -117,7 +117,7 @@ mod tests {
         packet
     }
 
-    fn finished(mut packet: Vec<u8>, checksum: Checksum) -> (bool, Vec<u8>) {
+    fn finished(mut packet: Vec<u8>, checksum: ChecksumStatus) -> (bool, Vec<u8>) {
         let descriptor = classify(&packet, &whole(&packet, LinkType::Raw)).unwrap();
         let is_finished = finish(&mut packet, &descriptor, checksum);
         (is_finished, packet)
@@ -156,8 +156,8 @@ mod tests {
         for (is_v6, is_tcp) in [(false, false), (false, true), (true, false), (true, true)] {
             let (segment, pseudo) = open(is_v6, is_tcp);
             let before = packet(is_v6, if is_tcp { 6 } else { 17 }, &[], &segment);
-            assert_eq!(finished(before.clone(), Checksum::Finished), (true, before.clone()));
-            for checksum in [Checksum::Left, Checksum::Unknown] {
+            assert_eq!(finished(before.clone(), ChecksumStatus::Finished), (true, before.clone()));
+            for checksum in [ChecksumStatus::Left, ChecksumStatus::Unknown] {
                 let (is_finished, after) = finished(before.clone(), checksum);
                 let l4 = after.len() - segment.len();
                 // The receiver's rule: all words and the pseudo header are 0xffff together.
@@ -178,11 +178,11 @@ mod tests {
             let protocol = if is_tcp { 6 } else { 17 };
             let options = [protocol, 0, 1, 4, 0, 0, 0, 0];
             let before = packet(true, protocol, &options, &segment);
-            let (is_finished, after) = finished(before.clone(), Checksum::Left);
+            let (is_finished, after) = finished(before.clone(), ChecksumStatus::Left);
             assert!(is_finished);
             assert_eq!(after[..48], before[..48]);
             assert_eq!(sum(words(&after[48..]).chain([u32::from(pseudo)])), 0xffff);
-            assert_eq!(finished(before.clone(), Checksum::Finished), (true, before));
+            assert_eq!(finished(before.clone(), ChecksumStatus::Finished), (true, before));
         }
     }
 
@@ -193,10 +193,10 @@ mod tests {
         for is_v6 in [false, true] {
             let segment = [&[0, 1, 0, 2, 0, 0, 0, 9, 0, 0, 0, 0][..], &[3; 20]].concat();
             let before = packet(is_v6, SCTP, &[], &segment);
-            for checksum in [Checksum::Finished, Checksum::Unknown] {
+            for checksum in [ChecksumStatus::Finished, ChecksumStatus::Unknown] {
                 assert_eq!(finished(before.clone(), checksum), (true, before.clone()));
             }
-            let (is_finished, after) = finished(before.clone(), Checksum::Left);
+            let (is_finished, after) = finished(before.clone(), ChecksumStatus::Left);
             let field = before.len() - segment.len() + SCTP_FIELD;
             assert!(is_finished);
             assert_eq!(after[field..field + 4], crc32c(&segment).to_le_bytes());
@@ -207,11 +207,11 @@ mod tests {
     fn a_checksum_that_was_left_and_cannot_be_computed_is_told() {
         // DCCP.
         let before = packet(false, 33, &[], &[0; 40]);
-        assert_eq!(finished(before.clone(), Checksum::Left), (false, before.clone()));
-        assert_eq!(finished(before.clone(), Checksum::Finished), (true, before));
+        assert_eq!(finished(before.clone(), ChecksumStatus::Left), (false, before.clone()));
+        assert_eq!(finished(before.clone(), ChecksumStatus::Finished), (true, before));
         let (segment, _) = open(false, true);
         let mut fragment = packet(false, 6, &[], &segment);
         fragment[6] = 0x20;
-        assert!(!finished(fragment, Checksum::Left).0);
+        assert!(!finished(fragment, ChecksumStatus::Left).0);
     }
 }

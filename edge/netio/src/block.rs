@@ -1,7 +1,7 @@
 //! Packets on their way to the modules.
 
 use crate::arena::Hold;
-use crate::left::{Checksum, Checksums};
+use crate::left::{ChecksumStatus, Checksums};
 use crate::live::{FrameHold, RingHold};
 use crate::memory::page_bytes;
 use crate::ring::{DescriptorRing, Slot};
@@ -181,7 +181,7 @@ impl Block {
     }
 
     /// The kernel's word on the checksum of packet `i`.
-    pub fn checksum(&self, i: usize) -> Checksum {
+    pub fn checksum(&self, i: usize) -> ChecksumStatus {
         self.checksums.of(i)
     }
 

@@ -5,7 +5,7 @@ use weir_abi::BATCH_PACKETS;
 
 /// The state of a packet's TCP, UDP or SCTP checksum, as the kernel tells it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Checksum {
+pub enum ChecksumStatus {
     /// The source says nothing: a capture file, AF_XDP, a TAP or TUN device.
     #[default]
     Unknown,
@@ -28,26 +28,26 @@ struct Words {
 impl Checksums {
     /// Notes the state of the packet at this place; a place is noted once.
     #[inline(always)]
-    pub(crate) fn note(&mut self, place: usize, checksum: Checksum) {
-        if checksum == Checksum::Unknown {
+    pub(crate) fn note(&mut self, place: usize, checksum: ChecksumStatus) {
+        if checksum == ChecksumStatus::Unknown {
             return;
         }
         let words = self.0.get_or_insert_default();
-        let words = if checksum == Checksum::Left { &mut words.left } else { &mut words.finished };
+        let words = if checksum == ChecksumStatus::Left { &mut words.left } else { &mut words.finished };
         if let Some(word) = words.get_mut(place / BATCH_PACKETS) {
             *word |= 1 << (place % BATCH_PACKETS);
         }
     }
 
-    pub(crate) fn of(&self, place: usize) -> Checksum {
-        let Some(words) = &self.0 else { return Checksum::Unknown };
+    pub(crate) fn of(&self, place: usize) -> ChecksumStatus {
+        let Some(words) = &self.0 else { return ChecksumStatus::Unknown };
         let is_in = |words: &[u64; BATCHES]| {
             words.get(place / BATCH_PACKETS).is_some_and(|word| word >> (place % BATCH_PACKETS) & 1 == 1)
         };
         match (is_in(&words.left), is_in(&words.finished)) {
-            (true, _) => Checksum::Left,
-            (_, true) => Checksum::Finished,
-            _ => Checksum::Unknown,
+            (true, _) => ChecksumStatus::Left,
+            (_, true) => ChecksumStatus::Finished,
+            _ => ChecksumStatus::Unknown,
         }
     }
 }

@@ -80,7 +80,7 @@ pub use descriptors::{descriptor_limit, raise_descriptor_limit};
 pub use error::{CaptureReadError, FirstBytes, OpenError, SourceName};
 pub use faults::{WatchError, WatchGuard, make_file_size_limit_an_error, watch};
 pub use filter::{CaptureFilter, CaptureFilterError, EXPRESSION_BYTES_MAX, SystemNames, compile_filter};
-pub use left::Checksum;
+pub use left::ChecksumStatus;
 pub use live::{
     Direction, LiveError, LiveEvent, LiveOptions, LivePoll, LiveSink, LiveSource, LiveTotals, Loss,
     ReceiveDrops, SendResult, SentTotals, SocketKind, link_type_of, try_interface,

@@ -4,7 +4,7 @@ use crate::BLOCK_PACKETS;
 use crate::arena::Hold;
 use crate::block::{BATCHES, Block, Keep};
 use crate::format::{CaptureFormat, CaptureRecord, FormatStep};
-use crate::left::{Checksum, Checksums};
+use crate::left::{ChecksumStatus, Checksums};
 use crate::ring::Slot;
 use crate::totals::{EndReason, PacketCounts};
 use crate::view::{BytesView, PacketPrefix};
@@ -86,7 +86,7 @@ impl<H> Filling<H> {
 
     /// Notes the kernel's word on the checksum of the packet that was added last.
     #[inline(always)]
-    pub(crate) fn tell(&mut self, checksum: Checksum) {
+    pub(crate) fn tell(&mut self, checksum: ChecksumStatus) {
         let base = self.start / BATCH_PACKETS * BATCH_PACKETS;
         self.checksums.note((self.end() - base).saturating_sub(1), checksum);
     }

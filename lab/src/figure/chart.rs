@@ -23,7 +23,7 @@ const SIZE: (u32, u32) = (900, 420);
 
 /// An axis, from left or from below.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Axis {
+pub struct ChartAxis {
     /// The quantity, with its unit.
     pub title: &'static str,
     /// Its lower end; above 0 on a logarithmic axis.
@@ -36,7 +36,7 @@ pub struct Axis {
     pub names: Vec<String>,
 }
 
-impl Axis {
+impl ChartAxis {
     /// One with equal distances.
     pub fn linear(title: &'static str, from: f64, to: f64) -> Self {
         Self { title, from, to, is_logarithmic: false, names: Vec::new() }
@@ -118,16 +118,16 @@ pub struct Series {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
     /// Its horizontal axis.
-    pub x: Axis,
+    pub x: ChartAxis,
     /// Its vertical axis.
-    pub y: Axis,
+    pub y: ChartAxis,
     /// The series, the first at the bottom.
     pub series: Vec<Series>,
 }
 
 impl Chart {
     /// A chart with nothing in it.
-    pub fn new(x: Axis, y: Axis) -> Self {
+    pub fn new(x: ChartAxis, y: ChartAxis) -> Self {
         Self { x, y, series: Vec::new() }
     }
 
@@ -243,7 +243,8 @@ mod tests {
 
     #[test]
     fn a_chart_is_a_whole_document_with_all_its_names() {
-        let mut chart = Chart::new(Axis::linear("time, s", 0.0, 10.0), Axis::linear("share, %", 0.0, 100.0));
+        let mut chart =
+            Chart::new(ChartAxis::linear("time, s", 0.0, 10.0), ChartAxis::linear("share, %", 0.0, 100.0));
         chart.add("A", 0, Mark::Line(vec![(0.0, 10.0), (10.0, 90.0)]));
         chart.add("B", 1, Mark::Dotted(vec![(5.0, 50.0)]));
         chart.add("", 1, Mark::Expected(vec![(0.0, 50.0), (10.0, 50.0)]));
@@ -252,9 +253,9 @@ mod tests {
         for text in ["time, s", "share, %", "A", "B"] {
             assert!(svg.contains(text), "{text}");
         }
-        let rows = Chart::new(Axis::linear("time, s", 0.0, 1.0), Axis::rows(&["core 0", "core 1"]));
+        let rows = Chart::new(ChartAxis::linear("time, s", 0.0, 1.0), ChartAxis::rows(&["core 0", "core 1"]));
         assert!(rows.svg("timeline").unwrap().contains("core 1"));
-        let nothing = Chart::new(Axis::linear("x", 1.0, 1.0), Axis::logarithmic("y", 1.0, 10.0));
+        let nothing = Chart::new(ChartAxis::linear("x", 1.0, 1.0), ChartAxis::logarithmic("y", 1.0, 10.0));
         assert!(matches!(nothing.svg("nothing"), Err(LabError::Failed { .. })));
     }
 
@@ -263,6 +264,6 @@ mod tests {
         for (value, text) in [(0.0, "0"), (0.5, "0.5"), (100.0, "100"), (1500.0, "1.5k"), (2e7, "20M")] {
             assert_eq!(short(value), text);
         }
-        assert_eq!(Axis::logarithmic("x", 1.0, 1e6).label(3.0), "1k");
+        assert_eq!(ChartAxis::logarithmic("x", 1.0, 1e6).label(3.0), "1k");
     }
 }

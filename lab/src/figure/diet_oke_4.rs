@@ -1,8 +1,8 @@
 //! Diet-OKE, figure 4: the largest rate without loss, by the size of packets.
 
-use super::monitor::{BUFFER, Calls, Monitor, Receiving, Wakeup, search, shipped, whole};
+use super::monitor::{BUFFER, Calls, Monitor, MonitorReceiving, Wakeup, search, shipped, whole};
 use super::network::{Cable, Traffic, datagram_of};
-use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Mechanism, Outcome};
+use super::{Chart, ChartAxis, Criterion, Csv, Figure, Mark, Mechanism, Outcome};
 use crate::error::LabError;
 use crate::machine::{OTHER_CORE, bind};
 use std::time::Duration;
@@ -64,8 +64,8 @@ fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
     let (weir, unheard) = (of(|point| point.weir), of(|point| point.unheard));
     let most = weir.iter().chain(&unheard).map(|(_, mbit)| *mbit).fold(1.0, f64::max);
     let mut chart = Chart::new(
-        Axis::linear("size of packets, bytes", 0.0, 1600.0),
-        Axis::linear("Mbit/s", 0.0, most * 1.15),
+        ChartAxis::linear("size of packets, bytes", 0.0, 1600.0),
+        ChartAxis::linear("Mbit/s", 0.0, most * 1.15),
     );
     chart.add("without loss, four modules", 0, Mark::Dotted(weir));
     chart.add("sent without a receiver", 5, Mark::Dotted(unheard));
@@ -75,7 +75,7 @@ fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
 /// The largest rate without loss.
 fn rate(size: u16, mechanism: Mechanism) -> Result<f64, LabError> {
     let buffer = if mechanism == Mechanism::On { BUFFER } else { LEAST };
-    let receiving = Receiving { kind: SocketKind::Xdp, wakeup: Wakeup::Every(PERIOD), buffer };
+    let receiving = MonitorReceiving { kind: SocketKind::Xdp, wakeup: Wakeup::Every(PERIOD), buffer };
     let _cable = Cable::new("a", "b")?;
     let mut monitor = Monitor::start("b", receiving, &shipped(&MODULES)?, Calls::Batches)?;
     Ok(search(RATE_MAX, STEPS, |rate| is_loss_free(&mut monitor, size, rate))?.unwrap_or(0.0))

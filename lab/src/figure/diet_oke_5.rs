@@ -1,6 +1,6 @@
 //! Diet-OKE, figure 5: time for each packet of four applications, checked and unchecked, alone and together.
 
-use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Mechanism, Outcome};
+use super::{Chart, ChartAxis, Criterion, Csv, Figure, Mark, Mechanism, Outcome};
 use crate::contest::{Effort, Entry, contest};
 use crate::error::LabError;
 use crate::machine::{CORE, OTHER_CORE, bind};
@@ -163,8 +163,8 @@ fn chart(rows: &[Row]) -> Chart {
         .collect();
     let most = rows.iter().map(|row| row.checked.median().max(row.unchecked.median())).fold(1.0, f64::max);
     let mut chart = Chart::new(
-        Axis::linear("ns for a packet", 0.0, most * 1.1),
-        Axis::rows(&names.iter().map(String::as_str).collect::<Vec<_>>()),
+        ChartAxis::linear("ns for a packet", 0.0, most * 1.1),
+        ChartAxis::rows(&names.iter().map(String::as_str).collect::<Vec<_>>()),
     );
     let (mut checked, mut unchecked) = (Vec::new(), Vec::new());
     let mut place = 0.0;

@@ -2,7 +2,7 @@
 
 use super::monitor::{driver, open, shipped, whole};
 use super::network::{cable, datagram, received};
-use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Mechanism, Outcome};
+use super::{Chart, ChartAxis, Criterion, Csv, Figure, Mark, Mechanism, Outcome};
 use crate::contest::Clock;
 use crate::error::{Doing, LabError, Saying};
 use crate::machine::{CORE, OTHER_CORE, bind};
@@ -79,7 +79,7 @@ fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
         lines[span.row].push((from / 1e3, to / 1e3, place));
     }
     let titles: Vec<&str> = names.iter().rev().map(String::as_str).collect();
-    let mut chart = Chart::new(Axis::linear("time, ms", 0.0, DRAWN_MS), Axis::rows(&titles));
+    let mut chart = Chart::new(ChartAxis::linear("time, ms", 0.0, DRAWN_MS), ChartAxis::rows(&titles));
     for (row, spans) in lines.into_iter().enumerate() {
         // The traffic is not part of weir.
         let colour = if row == TRAFFIC { 5 } else { row - RECEIVING };

@@ -1,9 +1,9 @@
 //! FLAME, figure 5: cycles that are available for a packet, by the rate at which packets come.
 
-use super::monitor::{BUFFER, Calls, Monitor, Receiving, Trial, Wakeup, search, shipped, whole};
+use super::monitor::{BUFFER, Calls, Monitor, MonitorReceiving, Trial, Wakeup, search, shipped, whole};
 use super::network::{Cable, Traffic, datagram_of};
 use super::watch::{DISTURBED, Watch};
-use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Mechanism, Outcome, synthetic};
+use super::{Chart, ChartAxis, Criterion, Csv, Figure, Mark, Mechanism, Outcome, synthetic};
 use crate::contest::Clock;
 use crate::error::LabError;
 use crate::machine::{CORE, OTHER_CORE, bind};
@@ -59,10 +59,10 @@ const TOLERANCE: f64 = 0.2;
 /// both, AF_XDP would lose packets in a pause of the machine that AF_PACKET does not notice.
 const FRAMES: Bytes = Bytes(BUFFER.0 * 8);
 
-const WAYS: [(&str, Receiving); 3] = [
-    ("polling", Receiving { kind: SocketKind::Xdp, wakeup: Wakeup::Always, buffer: FRAMES }),
-    ("blocking", Receiving { kind: SocketKind::Xdp, wakeup: Wakeup::Woken, buffer: FRAMES }),
-    ("AF_PACKET", Receiving { kind: SocketKind::Packet, wakeup: Wakeup::Woken, buffer: BUFFER }),
+const WAYS: [(&str, MonitorReceiving); 3] = [
+    ("polling", MonitorReceiving { kind: SocketKind::Xdp, wakeup: Wakeup::Always, buffer: FRAMES }),
+    ("blocking", MonitorReceiving { kind: SocketKind::Xdp, wakeup: Wakeup::Woken, buffer: FRAMES }),
+    ("AF_PACKET", MonitorReceiving { kind: SocketKind::Packet, wakeup: Wakeup::Woken, buffer: BUFFER }),
 ];
 
 /// The cycles available at a rate.
@@ -116,8 +116,8 @@ fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
     let mut csv = Csv::new(&["way", "rate_per_s", "cycles_per_packet"]);
     let (from, to) = (RATES[0] as f64 * 0.9, RATES[RATES.len() - 1] as f64 * 1.2);
     let mut chart = Chart::new(
-        Axis::logarithmic("packets/s without loss", from, to),
-        Axis::logarithmic("cycles available for a packet", 1e3, 1e5),
+        ChartAxis::logarithmic("packets/s without loss", from, to),
+        ChartAxis::logarithmic("cycles available for a packet", 1e3, 1e5),
     );
     for (number, (name, points)) in record.ways.iter().enumerate() {
         points.iter().for_each(|point| csv.row([(*name).into(), point.rate.into(), point.cycles.into()]));
@@ -158,7 +158,7 @@ fn record(calls: Calls) -> Result<Record, LabError> {
     let looping = vec![synthetic::looping(ITERATIONS_MAX)?];
     let cycles_a_second = 1e9 / Clock::calibrate().nanos_per_cycle;
     let (polling, gathering) = (WAYS[0].1, WAYS[1].1);
-    let many = |way: Receiving, module: &[u8], count: usize| -> Result<f64, LabError> {
+    let many = |way: MonitorReceiving, module: &[u8], count: usize| -> Result<f64, LabError> {
         let mut stage = Stage::new(way, &vec![module.to_vec(); count], calls, &watch)?;
         Ok(stage.cost(COUNTED)? / count as f64)
     };
@@ -223,7 +223,12 @@ struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    fn new(way: Receiving, modules: &[Vec<u8>], calls: Calls, watch: &'a Watch) -> Result<Self, LabError> {
+    fn new(
+        way: MonitorReceiving,
+        modules: &[Vec<u8>],
+        calls: Calls,
+        watch: &'a Watch,
+    ) -> Result<Self, LabError> {
         let cable = Cable::new("a", "b")?;
         Ok(Self { monitor: Monitor::start("b", way, modules, calls)?, _cable: cable, watch })
     }

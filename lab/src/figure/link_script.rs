@@ -5,8 +5,8 @@
 //! has an interface of its own (macvlan), so that the kernel there counts for it alone.
 
 use super::network::{cable, datagram_of, ip, received, settle};
-use super::node::{Node, is_sound, module};
-use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Outcome};
+use super::node::{NodeProcess, is_sound, module};
+use super::{Chart, ChartAxis, Criterion, Csv, Figure, Mark, Outcome};
 use crate::error::LabError;
 use crate::machine::{OTHER_CORE, bind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,14 +34,14 @@ const SETTLED: f64 = 0.1;
 
 /// The grant of a sender's channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Grant {
+pub struct ScriptGrant {
     /// Guaranteed, in Mbit/s; none: best effort.
     pub reserved: Option<f64>,
     /// Not more than that, in Mbit/s.
     pub cap: Option<f64>,
 }
 
-impl Grant {
+impl ScriptGrant {
     /// A part of what is left, and nothing for certain.
     pub const REST: Self = Self { reserved: None, cap: None };
 
@@ -72,14 +72,14 @@ pub enum Act {
     /// It sends no more.
     Stop,
     /// It is granted something else.
-    Change(Grant),
+    Change(ScriptGrant),
 }
 
 /// The senders with their grants, the actions on them, and the end. Times in seconds.
 #[derive(Clone, Debug)]
 pub struct Script {
     /// Names and grants.
-    pub senders: Vec<(&'static str, Grant)>,
+    pub senders: Vec<(&'static str, ScriptGrant)>,
     /// The period of reservations.
     pub period: Duration,
     /// The actions in order: time, sender, action.
@@ -138,7 +138,7 @@ impl Script {
     }
 
     /// The grant of a sender at a time; nothing while it does not send.
-    pub fn granted(&self, sender: usize, at: f64) -> Option<Grant> {
+    pub fn granted(&self, sender: usize, at: f64) -> Option<ScriptGrant> {
         let mut grant = self.senders.get(sender)?.1;
         let mut is_sending = false;
         for (_, _, act) in self.acts.iter().filter(|(when, who, _)| *who == sender && *when <= at) {
@@ -164,8 +164,10 @@ impl Script {
 
     /// Rates over time, each over so many looks.
     pub fn chart(&self, looks: &[Look], span: usize) -> Chart {
-        let mut chart =
-            Chart::new(Axis::linear("time, s", 0.0, self.end), Axis::linear("received, Mbit/s", 0.0, 105.0));
+        let mut chart = Chart::new(
+            ChartAxis::linear("time, s", 0.0, self.end),
+            ChartAxis::linear("received, Mbit/s", 0.0, 105.0),
+        );
         for (sender, (name, _)) in self.senders.iter().enumerate() {
             let mut points = Vec::new();
             for (one, other) in looks.iter().zip(looks.iter().skip(span)) {
@@ -199,7 +201,7 @@ fn play(script: &Script) -> Result<Played, LabError> {
     cable(LINK, "b")?;
     // The first packet tells a module the time, so each starting sender gets one on the link's own interface.
     let mut far = LiveSink::open("b", SocketKind::Packet)?;
-    let mut node = Node::start(&format!(
+    let mut node = NodeProcess::start(&format!(
         "blocking = \"200us\"\n[[interface]]\nname = \"{LINK}\"\narena = \"8 MiB\"\noutgoing = false\n\
          [[link]]\ninterface = \"{LINK}\"\nrate = \"{RATE_MBIT:.0} Mbit/s\"\nreservable = 100\nframe = {FRAME}\ncatch_up = \"{CATCH_UP}\""
     ))?;
@@ -232,7 +234,7 @@ fn play(script: &Script) -> Result<Played, LabError> {
 }
 
 /// Loads a sender's module.
-fn load(node: &mut Node, script: &Script, sender: usize) -> Result<(), LabError> {
+fn load(node: &mut NodeProcess, script: &Script, sender: usize) -> Result<(), LabError> {
     let Some((name, _)) = script.senders.get(sender) else { return Ok(()) };
     let flood = format!(
         "module = \"flood\"\nset = {{ size = {FRAME}, per-tick = {FRAMES}, interval = \"1ms\", destination = {} }}",
@@ -244,7 +246,7 @@ fn load(node: &mut Node, script: &Script, sender: usize) -> Result<(), LabError>
 /// Does the actions of a script, and waits for its end. Returns the times of the actions.
 fn conduct(
     script: &Script,
-    node: &mut Node,
+    node: &mut NodeProcess,
     far: &mut LiveSink,
     begin: Instant,
 ) -> Result<Vec<f64>, LabError> {
@@ -289,7 +291,7 @@ fn watch(
 
 /// The traffic from each sender so far, in megabits on the wire.
 fn count(script: &Script) -> Result<Vec<f64>, LabError> {
-    let of = |(name, _): &(&str, Grant)| {
+    let of = |(name, _): &(&str, ScriptGrant)| {
         let (packets, bytes) = received(&format!("to-{name}"))?;
         Ok(megabits(bytes + packets * OVERHEAD))
     };
@@ -306,7 +308,7 @@ mod tests {
 
     fn script() -> Script {
         Script {
-            senders: vec![("a", Grant::REST), ("b", Grant::exactly(40.0))],
+            senders: vec![("a", ScriptGrant::REST), ("b", ScriptGrant::exactly(40.0))],
             period: Duration::from_millis(6),
             acts: vec![(0.0, 0, Act::Start), (2.0, 1, Act::Start), (5.0, 1, Act::Stop)],
             end: 8.0,
@@ -338,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_grant_is_an_output_channel_as_the_node_reads_it() {
-        let read = |grant: Grant| {
+        let read = |grant: ScriptGrant| {
             let text = format!("name = \"a\"\n{}", grant.output(Duration::from_millis(6)));
             let spec: weir_node::control::spec::SessionSpec = toml::from_str(&text).unwrap();
             let output = spec.outputs.into_iter().next().unwrap();
@@ -348,18 +350,18 @@ mod tests {
                 output.share(),
             )
         };
-        assert_eq!(read(Grant::REST), (None, None, 100));
-        let capped = Grant { cap: Some(45.0), ..Grant::exactly(45.0) };
+        assert_eq!(read(ScriptGrant::REST), (None, None, 100));
+        let capped = ScriptGrant { cap: Some(45.0), ..ScriptGrant::exactly(45.0) };
         assert_eq!(read(capped), (Some(45_000_000), Some(45_000_000), 0));
-        assert_eq!(read(Grant::exactly(100.0 / 3.0)), (Some(33_333_334), None, 0));
+        assert_eq!(read(ScriptGrant::exactly(100.0 / 3.0)), (Some(33_333_334), None, 0));
     }
 
     #[test]
     fn the_grant_depends_on_sender_and_time() {
         let mut script = script();
-        script.acts.push((3.0, 1, Act::Change(Grant::exactly(65.0))));
+        script.acts.push((3.0, 1, Act::Change(ScriptGrant::exactly(65.0))));
         let at = |at| script.granted(1, at).and_then(|grant| grant.reserved);
         assert_eq!([at(1.0), at(2.5), at(4.0), at(6.0)], [None, Some(40.0), Some(65.0), None]);
-        assert_eq!(script.granted(0, 0.5), Some(Grant::REST));
+        assert_eq!(script.granted(0, 0.5), Some(ScriptGrant::REST));
     }
 }

@@ -25,7 +25,7 @@ pub(crate) mod synthetic;
 mod watch;
 
 use crate::error::LabError;
-use chart::{Axis, Chart, Mark};
+use chart::{Chart, ChartAxis, Mark};
 use csv::Csv;
 
 use crate::criterion::Criterion;

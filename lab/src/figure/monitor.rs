@@ -26,7 +26,7 @@ const WAIT: Nanos = Nanos(20_000_000);
 
 /// A way of receiving packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Receiving {
+pub struct MonitorReceiving {
     pub kind: SocketKind,
     pub wakeup: Wakeup,
     /// Room for packets that wait, or are being processed.
@@ -104,7 +104,7 @@ impl Monitor {
     /// Begins to receive packets from an interface, for these modules.
     pub fn start(
         interface: &str,
-        receiving: Receiving,
+        receiving: MonitorReceiving,
         modules: &[Vec<u8>],
         calls: Calls,
     ) -> Result<Self, LabError> {
@@ -214,7 +214,7 @@ impl Drop for Monitor {
 fn work(
     mut live: LiveSource,
     mut drivers: Vec<BatchDriver>,
-    receiving: Receiving,
+    receiving: MonitorReceiving,
     calls: Calls,
     shared: &Shared,
 ) -> Result<Duration, LabError> {

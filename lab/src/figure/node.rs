@@ -20,7 +20,7 @@ const PROFILE: &str = "packet = '50ms'\ntick = '1s'\nstrikes = 1000000\n";
 
 /// A running node, killed when this is dropped.
 #[derive(Debug)]
-pub struct Node {
+pub struct NodeProcess {
     folder: tempfile::TempDir,
     process: Process,
     client: Client,
@@ -36,7 +36,7 @@ impl Drop for Process {
     }
 }
 
-impl Node {
+impl NodeProcess {
     /// Starts a node with a profile `long` and this configuration, which begins with the rest of `[cpu]`. Socket, state and cores are given.
     pub fn start(config: &str) -> Result<Self, LabError> {
         let folder = tempfile::tempdir().doing("making a folder")?;

@@ -1,8 +1,8 @@
 //! Price of Safety, figure 11: what share of a core each of four greedy sessions gets.
 
 use super::network::{Traffic, cable, datagram_of};
-use super::node::{Node, module, session, used};
-use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Mechanism, Outcome, synthetic};
+use super::node::{NodeProcess, module, session, used};
+use super::{Chart, ChartAxis, Criterion, Csv, Figure, Mark, Mechanism, Outcome, synthetic};
 use crate::error::LabError;
 use crate::machine::{OTHER_CORE, bind};
 use std::fmt::Write as _;
@@ -89,7 +89,8 @@ fn run(mechanism: Mechanism) -> Result<Outcome, LabError> {
 fn record(mechanism: Mechanism) -> Result<Record, LabError> {
     bind(OTHER_CORE)?;
     cable("a", "b")?;
-    let mut node = Node::start("blocking = \"200us\"\n[[interface]]\nname = \"b\"\narena = \"8 MiB\"")?;
+    let mut node =
+        NodeProcess::start("blocking = \"200us\"\n[[interface]]\nname = \"b\"\narena = \"8 MiB\"")?;
     let traffic = Traffic::start("a", vec![datagram_of(60)])?;
     traffic.set(3000);
     let busy = synthetic::busy(600_000)?;
@@ -222,8 +223,8 @@ fn judge(record: &Record) -> Result<Vec<Criterion>, LabError> {
 fn chart(record: &Record) -> Chart {
     let end = record.looks.last().map_or(1.0, |look| look.at);
     let mut chart = Chart::new(
-        Axis::linear("time, s", 0.0, end),
-        Axis::linear("share of the core's processor time in 20 ms, %", 0.0, 105.0),
+        ChartAxis::linear("time, s", 0.0, end),
+        ChartAxis::linear("share of the core's processor time in 20 ms, %", 0.0, 105.0),
     );
     for (place, (name, share)) in SESSIONS.iter().enumerate() {
         let points = record.looks.windows(2).filter_map(|two| {

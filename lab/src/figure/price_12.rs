@@ -1,6 +1,6 @@
 //! Price of Safety, figure 12: guarantees of a link, one of which changes.
 
-use super::link_script::{Act, Grant, Played, RATE_MBIT, Script, shown};
+use super::link_script::{Act, Played, RATE_MBIT, Script, ScriptGrant, shown};
 use super::{Criterion, Figure, Mechanism, Outcome};
 use crate::error::LabError;
 use std::time::Duration;
@@ -26,11 +26,11 @@ const THIRD: f64 = RATE_MBIT / 3.0;
 const TOLERANCE: f64 = 0.02;
 
 fn script(mechanism: Mechanism) -> Script {
-    let of = |mbit| if mechanism == Mechanism::On { Grant::exactly(mbit) } else { Grant::REST };
+    let of = |mbit| if mechanism == Mechanism::On { ScriptGrant::exactly(mbit) } else { ScriptGrant::REST };
     let start = |sender| (0.0, sender, Act::Start);
     let change = |at, mbit| (at, 2, Act::Change(of(mbit)));
     Script {
-        senders: vec![("d", Grant::REST), ("e", of(THIRD)), ("f", of(25.0))],
+        senders: vec![("d", ScriptGrant::REST), ("e", of(THIRD)), ("f", of(25.0))],
         period: PERIOD,
         acts: vec![start(0), start(1), start(2), change(3.5, 45.0), change(6.0, 65.0), change(8.5, 25.0)],
         end: 12.0,

@@ -1,9 +1,9 @@
 //! Price of Safety, figure 13: what a receiver gets of what is sent to it, by its room for packets and by its period.
 
 use super::network::{Traffic, cable, datagram_of, received};
-use super::node::{Node, module, session};
+use super::node::{NodeProcess, module, session};
 use super::watch::Watch;
-use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Mechanism, Outcome, synthetic};
+use super::{Chart, ChartAxis, Criterion, Csv, Figure, Mark, Mechanism, Outcome, synthetic};
 use crate::error::LabError;
 use crate::machine::{OTHER_CORE, bind};
 use crate::namespace::go_at_once;
@@ -125,7 +125,7 @@ fn record(mechanism: Mechanism) -> Result<(Vec<Point>, usize), LabError> {
     for (one, other) in [("a", "b"), ("c", "d"), ("e", "f")] {
         cable(one, other)?;
     }
-    let mut node = Node::start(
+    let mut node = NodeProcess::start(
         "blocking = \"200us\"\n\
          [[interface]]\nname = \"b\"\nkind = \"xdp\"\narena = \"8 MiB\"\n\
          [[interface]]\nname = \"f\"\narena = \"8 MiB\"\n\
@@ -199,7 +199,7 @@ fn charged(snapshot: &Snapshot) -> f64 {
 }
 
 /// Sends for some time.
-fn trial(sink: &mut LiveSink, node: &mut Node) -> Result<Trial, LabError> {
+fn trial(sink: &mut LiveSink, node: &mut NodeProcess) -> Result<Trial, LabError> {
     let before = (received("b")?.0, received("d")?.0, charged(&node.snapshot()?));
     let frame = datagram_of(FRAME);
     let burst = vec![frame.as_slice(); BURST as usize];
@@ -286,8 +286,8 @@ fn judge(points: &[Point]) -> Result<Vec<Criterion>, LabError> {
 
 fn chart(points: &[Point]) -> Chart {
     let mut chart = Chart::new(
-        Axis::linear("period of the receiver, ms", 0.0, 25.0),
-        Axis::linear("received, % of what is sent", 0.0, 105.0),
+        ChartAxis::linear("period of the receiver, ms", 0.0, 25.0),
+        ChartAxis::linear("received, % of what is sent", 0.0, 105.0),
     );
     for (number, room) in ROOMS.into_iter().enumerate() {
         let expected = PERIODS_MS.map(|period| (period, predicted(room, period)));

@@ -2,8 +2,8 @@
 
 use super::monitor::open;
 use super::network::{cable, datagram};
-use super::node::{Node, module, session};
-use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Mechanism, Outcome};
+use super::node::{NodeProcess, module, session};
+use super::{Chart, ChartAxis, Criterion, Csv, Figure, Mark, Mechanism, Outcome};
 use crate::error::LabError;
 use crate::machine::{OTHER_CORE, bind};
 use crate::random::Random;
@@ -186,7 +186,7 @@ fn record(mechanism: Mechanism) -> Result<Vec<Event>, LabError> {
     bind(OTHER_CORE)?;
     cable("a", "b")?;
     cable("c", "d")?;
-    let mut node = Node::start(
+    let mut node = NodeProcess::start(
         "[[interface]]\nname = \"b\"\narena = \"8 MiB\"\noutgoing = false\n\
          [[link]]\ninterface = \"c\"\nrate = \"1 Gbit/s\"",
     )?;
@@ -224,7 +224,7 @@ fn reserved_at(at: f64, bytes: u64) -> Event {
     Event::Reserved(at, bytes as f64)
 }
 
-fn start(node: &mut Node, memory: u64, most: u64) -> Result<(), LabError> {
+fn start(node: &mut NodeProcess, memory: u64, most: u64) -> Result<(), LabError> {
     node.create(&format!(
         "name = \"arm\"\nmemory = \"{memory}\"\nmemory_max = \"{most}\"\n\
          cpu = [{{ period = \"10ms\", slice = \"4ms\" }}]\n\
@@ -234,7 +234,7 @@ fn start(node: &mut Node, memory: u64, most: u64) -> Result<(), LabError> {
     node.load("arm", module("module = \"arm\"")?, &[])
 }
 
-fn state(node: &mut Node) -> Result<SessionStatus, LabError> {
+fn state(node: &mut NodeProcess) -> Result<SessionStatus, LabError> {
     let snapshot = node.snapshot()?;
     let gone = || LabError::Nothing("the session is gone".to_owned());
     session(&snapshot, "arm").cloned().ok_or_else(gone)
@@ -309,8 +309,8 @@ fn judge(events: &[Event]) -> Result<Vec<Criterion>, LabError> {
 
 fn answers(events: &[Event]) -> Chart {
     let mut chart = Chart::new(
-        Axis::linear("time, s", 0.0, END),
-        Axis::linear("requests answered by arm, % in a second", 0.0, 105.0),
+        ChartAxis::linear("time, s", 0.0, END),
+        ChartAxis::linear("requests answered by arm, % in a second", 0.0, 105.0),
     );
     chart.add("", 5, Mark::Expected(vec![(0.0, TARGET), (END, TARGET)]));
     let points = seconds(events).into_iter().filter(|second| second.asked > 0.0);
@@ -334,8 +334,8 @@ fn memory(events: &[Event]) -> Chart {
         .collect();
     let most = points.iter().map(|(_, kib)| *kib).fold(1.0, f64::max);
     let mut chart = Chart::new(
-        Axis::linear("time, s", 0.0, END),
-        Axis::linear("reserved by the session, KiB", 0.0, most * 1.15),
+        ChartAxis::linear("time, s", 0.0, END),
+        ChartAxis::linear("reserved by the session, KiB", 0.0, most * 1.15),
     );
     chart.add("reserved", 1, Mark::Line(points));
     let change = LOSSES[1].0;

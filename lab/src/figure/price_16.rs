@@ -1,8 +1,8 @@
 //! Price of Safety, figure 16: garbage of one event source, collected in the time of another, unless their heaps are two.
 
 use super::network::{Cable, Traffic, datagram};
-use super::node::{Node, is_sound, module};
-use super::{Axis, Chart, Criterion, Csv, Figure, Mark, Mechanism, synthetic};
+use super::node::{NodeProcess, is_sound, module};
+use super::{Chart, ChartAxis, Criterion, Csv, Figure, Mark, Mechanism, synthetic};
 use crate::error::{Doing, LabError};
 use crate::machine::{OTHER_CORE, bind};
 use crate::namespace::go_at_once;
@@ -95,7 +95,7 @@ fn run(mechanism: Mechanism) -> Result<super::Outcome, LabError> {
 fn record(heaps: usize) -> Result<Vec<Done>, LabError> {
     let _cable = Cable::new("a", "b")?;
     let folder = tempfile::tempdir().doing("making a folder")?;
-    let mut node = Node::start(&format!(
+    let mut node = NodeProcess::start(&format!(
         "blocking = \"200us\"\ntrace = {:?}\n[[interface]]\nname = \"b\"\narena = \"8 MiB\"",
         folder.path().display().to_string()
     ))?;
@@ -307,8 +307,8 @@ fn judge(one: &[Done], two: &[Done]) -> Result<(Vec<Criterion>, String), LabErro
 fn chart(done: &[Done]) -> Chart {
     let part = PART.as_secs_f64();
     let mut chart = Chart::new(
-        Axis::linear("time since A makes much garbage, s", -part, part),
-        Axis::logarithmic("an event takes, us", 10.0, 100_000.0),
+        ChartAxis::linear("time since A makes much garbage, s", -part, part),
+        ChartAxis::logarithmic("an event takes, us", 10.0, 100_000.0),
     );
     if let Ok(Taken { before, .. }) = Taken::of(done) {
         chart.add("", 5, Mark::Expected(vec![(-part, before), (part, before)]));

@@ -1,6 +1,6 @@
 //! SQoSH, figure 6: capped senders beside one that takes all it can get.
 
-use super::link_script::{Act, Grant, Played, RATE_MBIT, Script, shown};
+use super::link_script::{Act, Played, RATE_MBIT, Script, ScriptGrant, shown};
 use super::{Criterion, Figure, Mechanism, Outcome};
 use crate::error::LabError;
 use std::time::Duration;
@@ -27,13 +27,13 @@ const TOLERANCE: f64 = 0.01;
 
 fn script(mechanism: Mechanism) -> Script {
     let of = |mbit| match mechanism {
-        Mechanism::On => Grant { cap: Some(mbit), ..Grant::exactly(mbit) },
-        Mechanism::Off => Grant::REST,
+        Mechanism::On => ScriptGrant { cap: Some(mbit), ..ScriptGrant::exactly(mbit) },
+        Mechanism::Off => ScriptGrant::REST,
     };
     let acts = [(0.5, 1, Act::Start), (3.0, 0, Act::Start), (5.5, 2, Act::Start)];
     let ends = [(8.0, 1, Act::Stop), (10.5, 0, Act::Stop), (13.0, 2, Act::Stop)];
     Script {
-        senders: vec![("a", Grant::REST), ("b", of(B_MBIT)), ("c", of(C_MBIT))],
+        senders: vec![("a", ScriptGrant::REST), ("b", of(B_MBIT)), ("c", of(C_MBIT))],
         period: PERIOD,
         acts: acts.into_iter().chain(ends).collect(),
         end: 14.0,

@@ -20,7 +20,7 @@ use {
 
 /// `struct lab_host` of lab/native/host.c.
 #[repr(C)]
-pub(super) struct Table {
+pub(super) struct HostTable {
     context: *mut c_void,
     base: *mut u8,
     emit: unsafe extern "C" fn(*mut c_void, u32, *const u8, u32) -> i32,
@@ -117,10 +117,10 @@ impl<'a> Host<'a> {
     }
 
     /// The functions, for a host that stays where it is as long as the module is used.
-    pub(super) fn table(host: NonNull<Self>) -> Table {
+    pub(super) fn table(host: NonNull<Self>) -> HostTable {
         // SAFETY: `host` was just made by the caller, who has no other reference to it.
         let base = unsafe { host.as_ref() }.space.base();
-        Table {
+        HostTable {
             context: host.as_ptr().cast(),
             base,
             emit,

@@ -1,8 +1,8 @@
 //! A natively built module, loaded into this process.
 
 use super::Space;
-use super::host::{Host, Phase, Table};
-use crate::contest::{Contestant, Taken};
+use super::host::{Host, HostTable, Phase};
+use crate::contest::{Contestant, PassResult};
 use crate::error::{Doing, LabError};
 use crate::module::Module;
 use crate::packets::Tick;
@@ -47,7 +47,9 @@ impl<'a> Native<'a> {
         // SAFETY: these are the functions of lab/native/host.c, with these types there, and the object is loaded until `library` is closed.
         let (start, run, tick, stop) = unsafe {
             (
-                std::mem::transmute::<*mut c_void, extern "C" fn(*const Table) -> i32>(symbol(c"lab_start")?),
+                std::mem::transmute::<*mut c_void, extern "C" fn(*const HostTable) -> i32>(symbol(
+                    c"lab_start",
+                )?),
                 std::mem::transmute::<*mut c_void, extern "C" fn(*const Descriptor, u64) -> u64>(symbol(
                     c"lab_run",
                 )?),
@@ -108,9 +110,9 @@ impl Contestant for Native<'_> {
         self.host().begin_block();
     }
 
-    fn take(&mut self, empty: Records) -> Taken {
+    fn take(&mut self, empty: Records) -> PassResult {
         let host = self.host();
-        Taken {
+        PassResult {
             records: std::mem::replace(&mut host.records, empty),
             frames: std::mem::take(&mut host.frames),
             patches: std::mem::take(&mut host.patches),

@@ -8,7 +8,7 @@ mod space;
 
 pub use build::{Build, Compiler, compile_program};
 pub use library::Native;
-pub use process::{Usage, process_time, run_measured, thread_time};
+pub use process::{ProcessUsage, process_time, run_measured, thread_time};
 pub use space::Space;
 
 use weir_abi::Descriptor;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// The resources of a process until its end.
 #[derive(Clone, Copy, Debug)]
-pub struct Usage {
+pub struct ProcessUsage {
     /// Processor time, in user mode and in the kernel.
     pub cpu: Duration,
     /// From before it was started to after it ended.
@@ -14,7 +14,7 @@ pub struct Usage {
 }
 
 /// Runs a command to its end, without input and output.
-pub fn run_measured(command: &mut Command) -> Result<Usage, LabError> {
+pub fn run_measured(command: &mut Command) -> Result<ProcessUsage, LabError> {
     let shown = format!("{command:?}");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let begin = Instant::now();
@@ -34,7 +34,7 @@ pub fn run_measured(command: &mut Command) -> Result<Usage, LabError> {
     if !libc::WIFEXITED(status) || libc::WEXITSTATUS(status) != 0 {
         return Err(LabError::failed(shown, format!("it ended with status {status:#x}")));
     }
-    Ok(Usage { cpu: duration(usage.ru_utime) + duration(usage.ru_stime), wall })
+    Ok(ProcessUsage { cpu: duration(usage.ru_utime) + duration(usage.ru_stime), wall })
 }
 
 /// Processor time of the calling thread so far: what other programs took from it meanwhile does not count.

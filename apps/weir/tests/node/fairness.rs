@@ -151,18 +151,15 @@ fn a_queue_that_is_longer_than_the_memory_of_its_selection_is_held_whole() {
     assert!(place.load("slow", json!({"module": "slow.wasm"}), &slow())["done"].is_object());
     assert!(place.load("quick", json!({"module": "trajectory"}), &[])["done"].is_object());
     let count = |value: &Value| value.as_u64().unwrap();
-    let mut sent = 0;
+    let (mut sent, came) = (0, u64::from(queue));
     while sent < queue {
-        place.send(&long(sent, 500));
-        sent += 500;
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        place.send(&long(sent, 2000));
+        sent += 2000;
+        // Each part is received before the next one is sent, so the interface misses nothing on a busy machine either.
+        place.until("a part has come", |place| {
+            count(&place.part("slow", "channels", "main")["packets"]) == u64::from(sent)
+        });
     }
-    let mut came = 0;
-    place.until("all have come", |place| {
-        came = count(&place.part("slow", "channels", "main")["packets"]);
-        came + count(&place.snapshot()["interfaces"][0]["missed"]) == u64::from(queue)
-    });
-    assert!(came > 59_000, "{came}");
     assert_eq!((drops(&place, "slow"), drops(&place, "quick")), (json!({}), json!({})));
     // When there is time, all of them are seen.
     let cpu = json!([{"period": "20ms", "slice": "8ms", "spare": true}]);

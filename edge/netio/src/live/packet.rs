@@ -9,7 +9,7 @@ use super::sys::{self, Plain};
 use super::totals::ReceiveDrops;
 use crate::block::Keep;
 use crate::format::CaptureRecord;
-use crate::left::Checksum;
+use crate::left::ChecksumStatus;
 use crate::reader::Filling;
 use crate::totals::PacketCounts;
 use crate::view::{BytesView, PacketPrefix};
@@ -232,7 +232,7 @@ impl Current {
         link_type: LinkType,
         snap_len: u32,
         number: u16,
-    ) -> Option<(CaptureRecord, u64, Checksum)> {
+    ) -> Option<(CaptureRecord, u64, ChecksumStatus)> {
         let header: [u8; HEADER] = view.read(self.at)?;
         let word =
             |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
@@ -268,7 +268,7 @@ impl Current {
             next: 0,
         };
         let is_left = status & libc::TP_STATUS_CSUMNOTREADY != 0;
-        let checksum = if is_left { Checksum::Left } else { Checksum::Finished };
+        let checksum = if is_left { ChecksumStatus::Left } else { ChecksumStatus::Finished };
         Some((record, self.at + u64::from(next), checksum))
     }
 }

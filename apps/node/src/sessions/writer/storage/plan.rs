@@ -44,7 +44,18 @@ impl Party<'_> {
 #[derive(Default)]
 struct Child<'a> {
     bytes: u64,
-    files: BinaryHeap<Reverse<(&'a Ended, &'a Name)>>,
+    /// The first file of each closed session that is left.
+    first: BinaryHeap<Reverse<(&'a Ended, &'a Name, usize)>>,
+    /// The other files of these sessions.
+    rest: Vec<std::iter::Skip<std::collections::btree_set::Iter<'a, Ended>>>,
+}
+
+impl<'a> Child<'a> {
+    fn add(&mut self, name: &'a Name, number: usize) {
+        if let Some(file) = self.rest.get_mut(number).and_then(Iterator::next) {
+            self.first.push(Reverse((file, name, number)));
+        }
+    }
 }
 
 /// Files that were chosen: those of each session are the first of its list.
@@ -156,7 +167,8 @@ impl State {
             let (count, gone) = chosen.of(name);
             child.bytes = child.bytes.saturating_add(there.bytes().saturating_sub(gone));
             if there.session.is_none() && there.rests_until.is_none() {
-                child.files.extend(there.ended.iter().skip(count).map(|file| Reverse((file, name))));
+                child.rest.push(there.ended.iter().skip(count));
+                child.add(name, child.rest.len() - 1);
             }
         }
         let mut bytes = children.values().map(|child| child.bytes).fold(0, u64::saturating_add);
@@ -164,9 +176,10 @@ impl State {
             return;
         }
         while bytes > wanted(limit) && !chosen.is_full() {
-            let with_files = children.values_mut().filter(|child| !child.files.is_empty());
+            let with_files = children.values_mut().filter(|child| !child.first.is_empty());
             let Some(most) = with_files.max_by_key(|child| child.bytes) else { break };
-            let Some(Reverse((file, name))) = most.files.pop() else { break };
+            let Some(Reverse((file, name, number))) = most.first.pop() else { break };
+            most.add(name, number);
             most.bytes = most.bytes.saturating_sub(file.bytes);
             bytes = bytes.saturating_sub(file.bytes);
             chosen.add(name, file, payer);
