@@ -1,10 +1,10 @@
 //! For module authors: [`new`] makes a folder with a module that works, [`build`] makes the .wasm file of such a folder.
 //!
 //! ```no_run
-//! use weir_author::{Lang, Options, build, new};
+//! use weir_author::{BuildOptions, ModuleLanguage, build, new};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! new("protocols".as_ref(), Lang::C)?;
-//! let built = build("protocols".as_ref(), &Options::default())?;
+//! new("protocols".as_ref(), ModuleLanguage::C)?;
+//! let built = build("protocols".as_ref(), &BuildOptions::default())?;
 //! println!("{}: {}", built.path.display(), built.size);
 //! # Ok(())
 //! # }
