@@ -1,22 +1,22 @@
-//! The one way in.
+//! Admitted modules. A sandbox loads only admitted modules.
 
 use crate::environment::environment;
 use crate::inspect::{ModuleInfo, ModuleRefusal, check_size, inspect};
 use crate::{
-    AdmissionTerms, Assessment, FuelLimits, Manifest, ModuleParameter, ParameterValue, Profile, Tier,
+    Assessment, CalibratedProfile, FuelLimits, Manifest, ModuleParameter, ParameterValue, Profile, Tier,
     ValueError,
 };
 use weir_bounds::{Analysis, CostTable, Environment, ParsedModule};
 use weir_units::{Bytes, Nanos};
 
-/// A parameter as a user gives it: its name and value, or for a list its items.
+/// The setting of a parameter by a user: the name, and the value as one text, or the items of a list as several texts.
 pub type ParameterSetting = (String, Vec<String>);
 
-/// A module that was checked and may run: the exact bytes, its manifest, the values of its parameters, what it imports, the profile that
-/// admitted it, its bounds, and the tier that follows from them.
+/// A module that was checked and may run: its exact bytes, manifest, parameter values, imports, the profile that
+/// admitted it, its bounds, and the resulting tier.
 ///
-/// There is no other way to make one than [`Assessment::admit`], and a sandbox loads nothing else: what was not checked cannot run, and
-/// nothing can change between the check and the use.
+/// Only [`Assessment::admit`] makes an `Admitted`, and a sandbox loads nothing else. So unchecked bytes cannot run, and
+/// the bytes cannot change between check and use.
 #[derive(Clone, Debug)]
 pub struct Admitted {
     tier: Tier,
@@ -28,114 +28,115 @@ impl Admitted {
     /// Admits a module by the default profile, on a node that is not calibrated.
     ///
     /// # Errors
-    /// A [`ModuleRefusal`] for the first thing that is wrong.
+    /// A [`ModuleRefusal`] for the first violation.
     pub fn admit(bytes: Vec<u8>, settings: &[ParameterSetting]) -> Result<Self, ModuleRefusal> {
-        Self::admit_by(bytes, settings, &AdmissionTerms::default())
+        Self::admit_by(bytes, settings, &CalibratedProfile::default())
     }
 
-    /// Admits a module by these terms.
+    /// Admits a module by a profile, on a node with a calibration.
     ///
     /// # Errors
-    /// A [`ModuleRefusal`] for the first thing that is wrong, or that the profile does not allow.
+    /// A [`ModuleRefusal`] for the first violation, those of the profile included.
     pub fn admit_by(
         bytes: Vec<u8>,
         settings: &[ParameterSetting],
-        terms: &AdmissionTerms,
+        terms: &CalibratedProfile,
     ) -> Result<Self, ModuleRefusal> {
-        Assessment::of(bytes, settings, terms)?.admit()
+        Assessment::assess(bytes, settings, terms)?.admit()
     }
 
-    /// Only for an assessment whose verdict is this tier, and with its values.
+    /// Makes an admitted module. The tier must be the verdict of the assessment, and the values must be its values.
     pub(crate) fn new(tier: Tier, values: Vec<ParameterValue>, assessment: Assessment) -> Self {
         Self { tier, values, assessment }
     }
 
-    /// All that was found about it.
+    /// Returns the assessment.
     pub fn assessment(&self) -> &Assessment {
         &self.assessment
     }
 
-    /// The module's bytes, as they were checked, with what its sections say.
+    /// Returns the checked module: its bytes, and the contents of its sections.
     pub fn module(&self) -> &ParsedModule {
         self.assessment.module()
     }
 
-    /// The module's bytes, as they were checked.
+    /// Returns the module's bytes as they were checked.
     pub fn bytes(&self) -> &[u8] {
         self.module().bytes()
     }
 
-    /// What it says about itself.
+    /// Returns the manifest.
     pub fn manifest(&self) -> &Manifest {
         self.assessment.manifest()
     }
 
-    /// The value of each parameter, in the manifest's order.
+    /// Returns the value of each parameter, in the manifest's order.
     pub fn values(&self) -> &[ParameterValue] {
         &self.values
     }
 
-    /// What the loader needs to know.
-    pub fn facts(&self) -> &ModuleInfo {
-        self.assessment.facts()
+    /// Returns the facts about the module that the loader needs.
+    pub fn info(&self) -> &ModuleInfo {
+        self.assessment.info()
     }
 
-    /// The most private memory it may have.
+    /// Returns the maximum private memory.
     pub fn memory(&self) -> Bytes {
         self.assessment.memory()
     }
 
-    /// How it is kept within its limits.
+    /// Returns the tier in which the module runs.
     pub fn tier(&self) -> Tier {
         self.tier
     }
 
-    /// Why it is not proved, in a few words; `None` where it is.
+    /// Returns in a few words why the module is not proved; `None` for a proved module.
     pub fn why(&self) -> Option<String> {
         self.assessment.why()
     }
 
-    /// What was found about its bytes.
+    /// Returns the bounds that the analysis found.
     pub fn analysis(&self) -> &Analysis {
         self.assessment.analysis()
     }
 
-    /// What the analysis was told about it beside its bytes.
+    /// Returns the environment that the analysis assumed.
     pub fn environment(&self) -> Environment {
         environment(self.manifest(), self.assessment.values())
     }
 
-    /// What a call of it may use, in fuel of this node.
+    /// Returns the limits for each call, converted to fuel by this node's calibration.
     pub fn limits(&self) -> &FuelLimits {
         self.assessment.limits()
     }
 
-    /// The profile that admitted it.
+    /// Returns the profile that admitted the module.
     pub fn profile(&self) -> &Profile {
-        &self.assessment.terms().profile
+        &self.assessment.calibrated_profile().profile
     }
 
-    /// The version of the cost table that its bounds and limits are in.
+    /// Returns the version of the cost table that bounds and limits use.
     pub const fn costs(&self) -> u32 {
         CostTable::VERSION
     }
 
-    /// The period of its ticks in packet time, if it has them.
+    /// Returns the period of ticks, in packet time; `None` for a module without ticks.
     pub fn tick(&self) -> Option<Nanos> {
         self.assessment.tick()
     }
 }
 
-/// The manifest of a module whose parameters are not known yet; checks everything else.
+/// Checks a module apart from its parameter values. Returns the manifest and the facts that the loader needs.
 ///
 /// # Errors
-/// A [`ModuleRefusal`] for the first thing that is wrong.
+/// A [`ModuleRefusal`] for the first violation.
 pub fn manifest_of(bytes: &[u8]) -> Result<(Manifest, ModuleInfo), ModuleRefusal> {
     check_size(bytes)?;
     read(bytes.to_vec()).map(|(_, manifest, facts)| (manifest, facts))
 }
 
-/// As [`manifest_of`], with the module.
+/// Checks a module apart from its parameter values. Returns the parsed module, the manifest and the facts that the loader
+/// needs.
 pub(crate) fn read(bytes: Vec<u8>) -> Result<(ParsedModule, Manifest, ModuleInfo), ModuleRefusal> {
     let (module, facts) = inspect(bytes)?;
     let manifest = Manifest::parse(module.manifest().ok_or(ModuleRefusal::NoManifest)?)?;
@@ -145,7 +146,7 @@ pub(crate) fn read(bytes: Vec<u8>) -> Result<(ParsedModule, Manifest, ModuleInfo
     Ok((module, manifest, facts))
 }
 
-/// That a parameter must be given.
+/// The error for a parameter that has neither a value nor a default.
 pub(crate) fn missing(parameter: &ModuleParameter) -> ValueError {
     ValueError::Missing {
         parameter: parameter.name.clone(),
@@ -154,7 +155,7 @@ pub(crate) fn missing(parameter: &ModuleParameter) -> ValueError {
     }
 }
 
-/// The value of each parameter: what was given, or else its default; `None` where there is neither.
+/// Returns the value of each parameter: the given value, or else the default; `None` if there is neither.
 pub(crate) fn values(
     manifest: &Manifest,
     settings: &[ParameterSetting],

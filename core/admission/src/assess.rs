@@ -1,4 +1,4 @@
-//! What a module may use, held against what it is let: the whole answer, whether it is admitted or not.
+//! Assessment of a module: its bounds, compared with the limits of a profile, and the resulting tier or refusal.
 
 use crate::admit::{missing, read, values};
 use crate::compare::compare;
@@ -12,21 +12,22 @@ use crate::{
 use weir_bounds::{Analysis, CostTable, EntryPoint, ParsedModule};
 use weir_units::{Bytes, Nanos};
 
-/// Ticks come no faster, whatever a parameter asks for.
+/// The shortest period of ticks. A parameter with a shorter period counts as this period.
 const TICK_PERIOD_MIN: Nanos = Nanos(1_000);
 
-/// By what modules are admitted.
+/// A profile, with the calibration of the node that converts its limits in time to fuel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AdmissionTerms {
-    /// What they may use.
+pub struct CalibratedProfile {
+    /// The operator's profile.
     pub profile: Profile,
-    /// How long fuel takes on this node.
+    /// The time that fuel takes on the node.
     pub calibration: Calibration,
 }
 
-/// A valid module with its values, its bounds and its limits; and in which tier it may run, or why it may not.
+/// A valid module with its parameter values, bounds and limits, and the verdict: the tier in which it may run, or the
+/// reason for refusing it.
 ///
-/// Owns what was looked at, so that there is nothing between the look and the use.
+/// An assessment owns the bytes that were checked, so they cannot change between check and use.
 #[derive(Clone, Debug)]
 pub struct Assessment {
     module: ParsedModule,
@@ -34,7 +35,7 @@ pub struct Assessment {
     values: Vec<Option<ParameterValue>>,
     facts: ModuleInfo,
     tick: Option<Nanos>,
-    terms: AdmissionTerms,
+    terms: CalibratedProfile,
     analysis: Analysis,
     limits: FuelLimits,
     comparisons: Vec<Comparison>,
@@ -42,55 +43,57 @@ pub struct Assessment {
 }
 
 impl Assessment {
-    /// Checks a module's bytes (WebAssembly, imports, exports, manifest) and the settings for it, and finds its bounds.
+    /// Checks a module's bytes (WebAssembly, imports, exports, manifest) and its settings, and finds its bounds.
     ///
     /// # Errors
-    /// A [`ModuleRefusal`] for the first thing that is wrong whatever the profile says. What the profile has against it is in the
-    /// [verdict](Self::verdict).
-    pub fn of(
+    /// A [`ModuleRefusal`] for the first violation that no profile could allow. A violation of the given profile is no
+    /// error, but the [verdict](Self::verdict).
+    pub fn assess(
         bytes: Vec<u8>,
         settings: &[ParameterSetting],
-        terms: &AdmissionTerms,
+        terms: &CalibratedProfile,
     ) -> Result<Self, ModuleRefusal> {
         let (module, manifest, facts) = read(bytes)?;
         let values = values(&manifest, settings)?;
         match manifest.parameters.iter().zip(&values).find(|(_, value)| value.is_none()) {
             Some((parameter, _)) => Err(missing(parameter).into()),
-            None => Self::look(module, manifest, facts, values, terms),
+            None => Self::with_values(module, manifest, facts, values, terms),
         }
     }
 
-    /// As [`of`](Self::of), but a parameter that must be given and is not is left open: the bounds hold for whatever value may be given for it. It
-    /// is not [admitted](Self::admit) so.
+    /// Assesses a module as [`assess`](Self::assess) does, but accepts parameters that have neither a value nor a default.
+    /// The bounds hold for every legal value of these open parameters. An assessment with open parameters cannot be
+    /// [admitted](Self::admit).
     ///
     /// # Errors
-    /// As [`of`](Self::of).
-    pub fn of_open(
+    /// The errors of [`assess`](Self::assess).
+    pub fn assess_open(
         bytes: Vec<u8>,
         settings: &[ParameterSetting],
-        terms: &AdmissionTerms,
+        terms: &CalibratedProfile,
     ) -> Result<Self, ModuleRefusal> {
         let (module, manifest, facts) = read(bytes)?;
         let values = values(&manifest, settings)?;
-        Self::look(module, manifest, facts, values, terms)
+        Self::with_values(module, manifest, facts, values, terms)
     }
 
-    fn look(
+    /// Finds the bounds for these parameter values, and compares them with the limits.
+    fn with_values(
         module: ParsedModule,
         manifest: Manifest,
         facts: ModuleInfo,
         values: Vec<Option<ParameterValue>>,
-        terms: &AdmissionTerms,
+        terms: &CalibratedProfile,
     ) -> Result<Self, ModuleRefusal> {
         let tick = match manifest.tick {
             _ if !facts.entries.has(EntryPoint::Tick) => None,
             Some(TickPeriod::Every(period)) => Some(period),
             Some(TickPeriod::Parameter(index)) => {
-                // The shortest of all that it may be.
-                let least = || manifest.parameters.get(index).and_then(|parameter| parameter.min.as_ref());
+                // For an open parameter the shortest period that its limits allow applies.
+                let shortest = || manifest.parameters.get(index).and_then(|parameter| parameter.min.as_ref());
                 match values.get(index) {
                     Some(Some(ParameterValue::Duration(period))) => Some((*period).max(TICK_PERIOD_MIN)),
-                    Some(None) => match least() {
+                    Some(None) => match shortest() {
                         Some(ParameterValue::Duration(period)) => Some((*period).max(TICK_PERIOD_MIN)),
                         _ => Some(TICK_PERIOD_MIN),
                     },
@@ -104,7 +107,7 @@ impl Assessment {
             .map_err(|error| ModuleRefusal::Invalid { offset: error.offset, reason: shown(&error.reason) })?;
         let limits = terms.profile.limits(&terms.calibration);
         let comparisons = compare(&analysis, &facts, &manifest, &terms.profile, &limits);
-        let verdict = allowed(&facts, tick, &terms.profile)
+        let verdict = check_limits_of_all_tiers(&facts, tick, &terms.profile)
             .and_then(|()| tier(&comparisons, &analysis, terms).map_err(ModuleRefusal::from));
         Ok(Self {
             module,
@@ -120,10 +123,10 @@ impl Assessment {
         })
     }
 
-    /// Admits the module by what was found.
+    /// Admits the module.
     ///
     /// # Errors
-    /// The [`ModuleRefusal`] of the [verdict](Self::verdict); or that a parameter was left open.
+    /// The [`ModuleRefusal`] of the [verdict](Self::verdict), or a [`ModuleRefusal::Setting`] for an open parameter.
     pub fn admit(self) -> Result<Admitted, ModuleRefusal> {
         let tier = self.verdict.clone()?;
         let parameters = self.manifest.parameters.iter().zip(&self.values);
@@ -132,82 +135,88 @@ impl Assessment {
         Ok(Admitted::new(tier, values?, self))
     }
 
-    /// The parameters that were left open.
+    /// Returns the open parameters, which have neither a value nor a default.
     pub fn open(&self) -> impl Iterator<Item = &ModuleParameter> {
         let parameters = self.manifest.parameters.iter().zip(&self.values);
         parameters.filter(|(_, value)| value.is_none()).map(|(parameter, _)| parameter)
     }
 
-    /// Why it is not proved, in a few words; `None` where it is, or is refused.
+    /// Returns in a few words why the module is not proved; `None` for a proved or refused module.
     pub fn why(&self) -> Option<String> {
         let forced = || "the profile asks for it".to_owned();
         let is_checked = matches!(self.verdict, Ok(Tier::Supervised | Tier::Metered));
         is_checked.then(|| self.worst().map_or_else(forced, ToString::to_string))
     }
 
-    /// The tier that it would run in, or what the profile has against it.
+    /// Returns the tier in which the module may run, or the refusal by the profile.
     pub fn verdict(&self) -> Result<Tier, &ModuleRefusal> {
         self.verdict.as_ref().copied()
     }
 
-    /// Every bound beside its limit: by entry point, in the order in which weir calls them, and last for the module as a whole.
+    /// Returns every bound with its limit: for each entry point, in the order in which weir calls them, and last for the
+    /// module as a whole.
     pub fn comparisons(&self) -> &[Comparison] {
         &self.comparisons
     }
 
-    /// What is furthest over its limit; `None` where nothing is.
+    /// Returns the bound that is furthest over its limit; `None` if all are within their limits.
     pub fn worst(&self) -> Option<&Comparison> {
         worst(&self.comparisons)
     }
 
-    /// What was found about its bytes.
+    /// Returns the bounds that the analysis found.
     pub fn analysis(&self) -> &Analysis {
         &self.analysis
     }
 
-    /// What a call of it may use, in fuel of this node.
+    /// Returns the limits for each call, converted to fuel by the node's calibration.
     pub fn limits(&self) -> &FuelLimits {
         &self.limits
     }
 
-    /// What it was held against.
-    pub fn terms(&self) -> &AdmissionTerms {
+    /// Returns the profile and the calibration of the assessment.
+    pub fn calibrated_profile(&self) -> &CalibratedProfile {
         &self.terms
     }
 
-    /// The module's bytes, as they were checked, with what its sections say.
+    /// Returns the checked module: its bytes, and the contents of its sections.
     pub fn module(&self) -> &ParsedModule {
         &self.module
     }
 
-    /// What it says about itself.
+    /// Returns the manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// The value of each parameter, in the manifest's order; `None` where it was left open.
+    /// Returns the value of each parameter, in the manifest's order; `None` for an open parameter.
     pub fn values(&self) -> &[Option<ParameterValue>] {
         &self.values
     }
 
-    /// What the loader needs to know.
-    pub fn facts(&self) -> &ModuleInfo {
+    /// Returns the facts about the module that the loader needs.
+    pub fn info(&self) -> &ModuleInfo {
         &self.facts
     }
 
-    /// The most private memory it may have: what it asks for, as far as the profile allows it.
+    /// Returns the maximum private memory: the manifest's, or the profile's if that is less.
     pub fn memory(&self) -> Bytes {
         self.manifest.memory.min(self.terms.profile.memory)
     }
 
-    /// The period of its ticks in packet time, if it has them; the shortest that can be, where the parameter that gives it was left open.
+    /// Returns the period of ticks, in packet time; `None` for a module without ticks. If an open parameter sets the
+    /// period, it is the shortest legal period.
     pub fn tick(&self) -> Option<Nanos> {
         self.tick
     }
 }
 
-/// What no tier can make up for.
-fn allowed(facts: &ModuleInfo, tick: Option<Nanos>, profile: &Profile) -> Result<(), ModuleRefusal> {
+/// Checks the limits of the profile that hold in every tier.
+fn check_limits_of_all_tiers(
+    facts: &ModuleInfo,
+    tick: Option<Nanos>,
+    profile: &Profile,
+) -> Result<(), ModuleRefusal> {
     if let Some(name) = facts.imports.iter().copied().find(|name| !profile.imports.contains(name)) {
         let allowed: Vec<String> = profile.imports.iter().map(|name| format!("`{name}`")).collect();
         let allowed = if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };
@@ -228,14 +237,14 @@ fn allowed(facts: &ModuleInfo, tick: Option<Nanos>, profile: &Profile) -> Result
     }
 }
 
-/// The cheapest tier that the bounds and the profile allow.
+/// Returns the cheapest tier that the bounds and the profile allow.
 fn tier(
     comparisons: &[Comparison],
     analysis: &Analysis,
-    terms: &AdmissionTerms,
+    terms: &CalibratedProfile,
 ) -> Result<Tier, Box<Excess>> {
     let worst = worst(comparisons);
-    let cheapest = match worst.map(Comparison::standing) {
+    let cheapest = match worst.map(Comparison::status) {
         None | Some(LimitStatus::Within) => Tier::Proved,
         Some(LimitStatus::Over) => Tier::Supervised,
         Some(LimitStatus::Beyond | LimitStatus::Unbounded) => Tier::Metered,
@@ -253,15 +262,15 @@ fn tier(
                 calibration: terms.calibration.clone(),
             }))
         }
-        // A profile that allows no tier at all allows the dearest: no check is left out for it.
+        // A profile that allows no tier at all counts as one that allows metered modules, whose use is always checked.
         (None, None) => Ok(Tier::Metered),
     }
 }
 
-/// What is furthest over its limit; the first of its kind.
+/// Returns the bound that is furthest over its limit; between equal ones, the first.
 fn worst(comparisons: &[Comparison]) -> Option<&Comparison> {
-    let over = comparisons.iter().filter(|comparison| comparison.standing() != LimitStatus::Within);
-    over.rev().max_by(|a, b| a.standing().cmp(&b.standing()).then_with(|| a.times().total_cmp(&b.times())))
+    let over = comparisons.iter().filter(|comparison| comparison.status() != LimitStatus::Within);
+    over.rev().max_by(|a, b| a.status().cmp(&b.status()).then_with(|| a.times().total_cmp(&b.times())))
 }
 
 #[cfg(test)]
@@ -270,8 +279,8 @@ mod tests {
     use crate::LimitedResource;
     use weir_abi::entry::EntryPoints;
     use weir_bounds::{
-        CodeLocation, EntryBound, Linear, PathStep, ResourceBound, TopContributor, UnboundedReason, What,
-        Why, WorkClass,
+        CodeLocation, EntryBound, Linear, PathStep, ResourceBound, StepKind, TopContributor, UnboundedCause,
+        UnboundedReason, WorkClass,
     };
 
     const MANIFEST: &str =
@@ -302,7 +311,7 @@ mod tests {
             class: WorkClass::Constant,
             unbounded: Vec::new(),
             hottest: Vec::new(),
-            most: TopContributor::default(),
+            top: TopContributor::default(),
         }
     }
 
@@ -310,7 +319,7 @@ mod tests {
         CodeLocation { function: 3, name: Some(name.to_owned()), offset: 77, line: None }
     }
 
-    /// What a module with this packet function is told by this profile.
+    /// The verdict of this profile on a module with this packet function.
     fn outcome(packet: EntryBound, profile: &str) -> Result<Tier, String> {
         of(&[packet], &facts(), profile)
     }
@@ -322,7 +331,8 @@ mod tests {
             calls: Vec::new(),
             host_calls: Vec::new(),
         };
-        let terms = AdmissionTerms { profile: Profile::parse(profile).unwrap(), ..AdmissionTerms::default() };
+        let terms =
+            CalibratedProfile { profile: Profile::parse(profile).unwrap(), ..CalibratedProfile::default() };
         let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();
         let limits = terms.profile.limits(&terms.calibration);
         let comparisons = compare(&analysis, facts, &manifest, &terms.profile, &limits);
@@ -336,7 +346,7 @@ mod tests {
         )
     }
 
-    /// 1 us are 4000 units of fuel, 1 ns a byte are 4096 a KiB.
+    /// A profile in which 1 us is 4000 units of fuel, and 1 ns per byte is 4096 per KiB.
     const STRICT: &str = "packet = '1us'\nper-byte = '1ns'\n";
 
     #[test]
@@ -346,7 +356,7 @@ mod tests {
             (4_000, 4096, Tier::Proved),
             (4_001, 0, Tier::Supervised),
             (0, 4097, Tier::Supervised),
-            // Less for short packets does not make up for more for long ones.
+            // A lower constant for short packets does not make up for a steeper slope.
             (4_000, 4097, Tier::Supervised),
             (160_000, 40 * 4096, Tier::Supervised),
             (160_001, 0, Tier::Metered),
@@ -403,11 +413,11 @@ mod tests {
             }
         }
         assert_eq!(three.at(0), 3);
-        // What asks for pages with each packet has all that it may have at last: 1 MiB of its manifest.
+        // A module that asks for pages with each packet ends with all that its manifest allows, 1 MiB.
         assert_eq!(outcome(pages.clone(), "memory = '1 MiB'"), Ok(Tier::Proved));
         assert_eq!(outcome(pages.clone(), "memory = '960 KiB'"), Ok(Tier::Supervised));
         assert_eq!(outcome(pages, "memory = '64 KiB'"), Ok(Tier::Metered));
-        // What grows only at the start has what it asked for there.
+        // A module that grows only at the start has the pages that it asked for there.
         let facts = ModuleInfo { entries: facts().entries.with(EntryPoint::Start), ..facts() };
         let start = |pages| {
             bound(
@@ -420,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_gives_nobody_more_of_needs_no_bound_of_the_analysis() {
+    fn where_the_host_has_a_maximum_a_missing_bound_counts_as_the_maximum() {
         let mut unknown = fuel(1, 0);
         unknown.usage.records = Linear::per_byte(1);
         unknown.usage.patches = Linear::UNBOUNDED;
@@ -432,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_module_cannot_ask_for_it_does_not_get() {
+    fn a_host_function_that_is_not_imported_counts_as_never_called() {
         let mut unknown = fuel(1, 0);
         (unknown.usage.records, unknown.usage.patches) = (Linear::UNBOUNDED, Linear::UNBOUNDED);
         unknown.usage.frames = Linear::UNBOUNDED;
@@ -464,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_may_use_what_its_packets_may() {
+    fn the_limit_for_a_batch_is_the_sum_over_its_packets() {
         let facts = ModuleInfo { entries: EntryPoints::default().with(EntryPoint::Batch), ..facts() };
         let batch = |constant| bound(EntryPoint::Batch, ResourceBound::fuel(constant));
         assert_eq!(of(&[batch(64 * 4_000)], &facts, STRICT), Ok(Tier::Proved));
@@ -475,10 +485,10 @@ mod tests {
     fn a_refusal_names_the_limit_the_bound_and_what_contributes_most() {
         let strict = format!("{STRICT}tiers = ['proved']");
         let mut hot = fuel(10_000, 2048);
-        let step = |name: &str, what| PathStep { place: place(name), what, amount: Linear::constant(9_000) };
+        let step = |name: &str, kind| PathStep { place: place(name), kind, amount: Linear::constant(9_000) };
         hot.hottest = vec![
-            step("weir_packet", What::Call("scan".to_owned())),
-            step("scan", What::Loop(Linear::constant(1500))),
+            step("weir_packet", StepKind::Call("scan".to_owned())),
+            step("scan", StepKind::Loop(Linear::constant(1500))),
         ];
         assert_eq!(
             outcome(hot.clone(), &strict).unwrap_err(),
@@ -487,24 +497,24 @@ mod tests {
              times; with \"supervised\" among its `tiers` the module would run, up to 40 times the limit \
              (this node is not calibrated)"
         );
-        hot.hottest = vec![step("weir_packet", What::Host("find_compile"))];
+        hot.hottest = vec![step("weir_packet", StepKind::Host("find_compile"))];
         let message = outcome(hot.clone(), &strict).unwrap_err();
         assert!(
             message.contains("most of it is the call of `find_compile` in weir_packet (byte 77)"),
             "{message}"
         );
-        hot.hottest = vec![step("weir_packet", What::Bulk)];
+        hot.hottest = vec![step("weir_packet", StepKind::Bulk)];
         let message = outcome(hot.clone(), &strict).unwrap_err();
         assert!(
             message.contains("most of it is the copy or fill of memory in weir_packet (byte 77)"),
             "{message}"
         );
-        hot.hottest = vec![step("weir_packet", What::Call("other".to_owned()))];
+        hot.hottest = vec![step("weir_packet", StepKind::Call("other".to_owned()))];
         let message = outcome(hot, &strict).unwrap_err();
         assert!(message.contains("most of it is the call of other in weir_packet (byte 77)"), "{message}");
 
         let mut endless = fuel(u64::MAX, 0);
-        endless.unbounded = vec![UnboundedReason { place: place("scan"), why: Why::Endless }];
+        endless.unbounded = vec![UnboundedReason { place: place("scan"), cause: UnboundedCause::Endless }];
         assert_eq!(
             outcome(endless, &strict).unwrap_err(),
             "weir_packet has no bound on its time: scan (byte 77): this loop has no way out: add one, or remove the loop; the profile \
@@ -527,20 +537,20 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_place_whatever_it_is_that_is_exceeded() {
-        let step = |what, amount| PathStep { place: place("scan"), what, amount };
+    fn a_refusal_names_the_place_for_every_resource() {
+        let step = |kind, amount| PathStep { place: place("scan"), kind, amount };
         let three = Linear::constant(3);
         let mut all = fuel(1, 0);
         all.usage =
             ResourceBound { records: three, patches: three, frames: three, pages: three, ..all.usage };
         (all.stack, all.shadow_stack) = (Some(3000), Some(3000));
-        all.most = TopContributor {
-            records: Some(step(What::Host("emit"), three)),
-            patches: Some(step(What::Loop(three), three)),
-            frames: Some(step(What::Host("send"), three)),
-            pages: Some(step(What::Grow, three)),
-            stack: Some(step(What::Frame, Linear::constant(2048))),
-            shadow_stack: Some(step(What::Locals, Linear::constant(1024))),
+        all.top = TopContributor {
+            records: Some(step(StepKind::Host("emit"), three)),
+            patches: Some(step(StepKind::Loop(three), three)),
+            frames: Some(step(StepKind::Host("send"), three)),
+            pages: Some(step(StepKind::Grow, three)),
+            stack: Some(step(StepKind::Frame, Linear::constant(2048))),
+            shadow_stack: Some(step(StepKind::Locals, Linear::constant(1024))),
         };
         let refused = |bound: &EntryBound, profile: &str| {
             outcome(bound.clone(), &format!("tiers = ['proved']\n{profile}")).unwrap_err()
@@ -557,10 +567,10 @@ mod tests {
             let message = refused(&all, profile);
             assert!(message.contains(words), "{profile}: {message}");
         }
-        // Where the amount is only known when it runs, or there is none because a function calls itself.
+        // The amount is known only at run time, or a function calls itself, so that there is none.
         (all.stack, all.shadow_stack) = (None, None);
-        all.most.stack = Some(step(What::Frame, Linear::UNBOUNDED));
-        all.most.shadow_stack = Some(step(What::Locals, Linear::UNBOUNDED));
+        all.top.stack = Some(step(StepKind::Frame, Linear::UNBOUNDED));
+        all.top.shadow_stack = Some(step(StepKind::Locals, Linear::UNBOUNDED));
         for (profile, words) in [
             ("stack = '2999'", "most of it is what scan (byte 77) calls again and again; with"),
             (
@@ -574,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_words_say_what_is_furthest_over_its_limit() {
+    fn the_short_reason_names_the_bound_that_is_furthest_over_its_limit() {
         let words = |bound: &EntryBound, profile: &str| {
             let analysis = Analysis {
                 entries: vec![bound.clone()],

@@ -1,7 +1,7 @@
-//! How long fuel takes on a node.
+//! The time that fuel takes on a node.
 //!
-//! Bounds are in fuel, which is the same everywhere; limits are in time, which is what an operator has to give. `weir calibrate` measures what
-//! lies between the two, and keeps it as this module writes it.
+//! Bounds are in fuel, and are the same on every node. Operators set limits in time. `weir calibrate` measures the time
+//! that fuel takes on a node, and stores it in the format of this module.
 
 use crate::{is_plain, shown};
 use serde::Deserialize;
@@ -11,50 +11,52 @@ use weir_units::Nanos;
 
 /// The longest calibration file, in bytes.
 pub const CALIBRATION_BYTES_MAX: usize = 4096;
-/// Nanoseconds that 1000 units of fuel take where nobody measured it: about what they are on processors of the 2020s.
+/// The assumed time of 1000 units of fuel, in ns, on a node that was not measured. It is typical of processors of the
+/// 2020s.
 const USUAL: u64 = 250;
-/// More nanoseconds for 1000 units of fuel are a mistake of measuring: a microsecond for an addition.
+/// The longest plausible time of 1000 units of fuel, in ns. At this speed an addition takes a microsecond, so a longer
+/// time is an error of measurement.
 const NANOS_MAX: u64 = 1_000_000;
 const PROCESSOR_MAX: usize = 80;
 const FUEL: u64 = 1000;
 const KIB: u64 = 1024;
 
-/// How long 1000 units of fuel take on a node, and how much that varies from one kind of work to another.
+/// The time of 1000 units of fuel on a node, in ns: minimum, median and maximum over several kinds of work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Calibration {
     min: u64,
     median: u64,
     max: u64,
     costs: u32,
-    /// What it was measured on; `None` where nobody did.
+    /// The measured processor; `None` if no measurement was made.
     processor: Option<String>,
 }
 
-/// Why a calibration cannot be used. To blame is the node, and the cure is always the same.
+/// The reason why a calibration cannot be used. `weir calibrate` on the node is always the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CalibrationError {
-    /// Not TOML, or not with these keys.
+    /// A text that is not TOML, or has other keys.
     #[error("the calibration cannot be read: {0}; `weir calibrate` writes it anew")]
     Toml(String),
-    /// Longer than [`CALIBRATION_BYTES_MAX`].
+    /// A file longer than [`CALIBRATION_BYTES_MAX`].
     #[error(
         "the calibration has {0} bytes; {CALIBRATION_BYTES_MAX} is the most; `weir calibrate` writes it anew"
     )]
     TooLong(usize),
-    /// Figures that cannot be.
+    /// Implausible figures.
     #[error(
         "1000 units of fuel cannot take {min} ns at least, {median} ns in the middle and {max} ns at most: these rise, from 1 to {NANOS_MAX}; \
          `weir calibrate` measures them"
     )]
     Spread {
-        /// At least.
+        /// The minimum.
         min: u64,
-        /// In the middle.
+        /// The median.
         median: u64,
-        /// At most.
+        /// The maximum.
         max: u64,
     },
-    /// Measured with other costs.
+    /// A calibration that was measured with another version of the cost table.
     #[error(
         "the calibration is for version {0} of the cost table; this weir has version {current}: run `weir calibrate`",
         current = CostTable::VERSION
@@ -79,24 +81,25 @@ struct RawNanos {
 }
 
 impl Calibration {
-    /// What was measured on `processor` with this weir's cost table: nanoseconds for 1000 units of fuel.
+    /// Makes a calibration from a measurement on `processor` with the present cost table: the time of 1000 units of fuel,
+    /// in ns.
     ///
     /// # Errors
-    /// [`CalibrationError::Spread`] where the three do not rise, or are beyond reason.
+    /// [`CalibrationError::Spread`] if the three values do not rise, or are implausible.
     pub fn measured(min: u64, median: u64, max: u64, processor: &str) -> Result<Self, CalibrationError> {
         if min == 0 || min > median || median > max || max > NANOS_MAX {
             return Err(CalibrationError::Spread { min, median, max });
         }
-        // What would need an escape in TOML is no part of a processor's name.
+        // Characters that TOML would escape are not part of a processor's name.
         let is_legal = |c: &char| is_plain(*c) && !matches!(c, '"' | '\\');
         let processor = processor.chars().filter(is_legal).take(PROCESSOR_MAX).collect();
         Ok(Self { min, median, max, costs: CostTable::VERSION, processor: Some(processor) })
     }
 
-    /// Reads what [`to_toml`](Self::to_toml) wrote.
+    /// Reads the text that [`to_toml`](Self::to_toml) writes.
     ///
     /// # Errors
-    /// [`CalibrationError`]: the file was changed, or belongs to another version of weir.
+    /// A [`CalibrationError`] if the file was edited, or belongs to another version of weir.
     pub fn parse(text: &str) -> Result<Self, CalibrationError> {
         if text.len() > CALIBRATION_BYTES_MAX {
             return Err(CalibrationError::TooLong(text.len()));
@@ -109,7 +112,7 @@ impl Calibration {
         Self::measured(raw.nanoseconds.min, raw.nanoseconds.median, raw.nanoseconds.max, &raw.processor)
     }
 
-    /// As a TOML file.
+    /// Returns the calibration as a TOML file.
     pub fn to_toml(&self) -> String {
         let mut out = String::from(
             "# Written by `weir calibrate`: nanoseconds that 1000 units of fuel take on this node.\n",
@@ -120,42 +123,42 @@ impl Calibration {
         out
     }
 
-    /// Whether it was measured. If not, its figures are those of a usual processor.
+    /// Returns true if the node was measured. Otherwise the times are those of a typical processor.
     pub fn is_measured(&self) -> bool {
         self.processor.is_some()
     }
 
-    /// What it was measured on, if it was.
+    /// Returns the measured processor; `None` if no measurement was made.
     pub fn processor(&self) -> Option<&str> {
         self.processor.as_deref()
     }
 
-    /// Nanoseconds that 1000 units of fuel take: at least, in the middle, at most.
+    /// Returns minimum, median and maximum of the time of 1000 units of fuel, in ns.
     pub fn spread(&self) -> [u64; 3] {
         [self.min, self.median, self.max]
     }
 
-    /// Version of the cost table that it is for.
+    /// Returns the version of the cost table that was measured.
     pub fn costs(&self) -> u32 {
         self.costs
     }
 
-    /// The time that so much fuel takes, where it takes longest; rounded up.
+    /// Returns the time that an amount of fuel takes for the slowest kind of work, rounded up.
     pub fn time(&self, fuel: u64) -> Nanos {
         Nanos(scaled(fuel, self.max, FUEL, true))
     }
 
-    /// The fuel that is used up in a time even where it takes longest; rounded down.
+    /// Returns the fuel that the slowest kind of work uses in a time, rounded down.
     pub fn fuel(&self, time: Nanos) -> u64 {
         scaled(time.0, FUEL, self.max, false)
     }
 
-    /// A limit in time, a constant and so much for each captured byte, as a limit in fuel.
+    /// Converts a limit in time, a constant and a part for each captured byte, to a limit in fuel.
     pub fn linear(&self, constant: Nanos, per_byte: Nanos) -> Linear {
         Linear { constant: self.fuel(constant), per_kib: self.fuel(Nanos(per_byte.0.saturating_mul(KIB))) }
     }
 
-    /// A bound in fuel as the time that it takes where it takes longest, for people to read.
+    /// Returns the time that a bound in fuel takes for the slowest kind of work, for display.
     pub fn shown(&self, fuel: Linear) -> ShownTime {
         ShownTime {
             constant: self.time(fuel.constant),
@@ -165,7 +168,7 @@ impl Calibration {
     }
 }
 
-/// `amount x numerator / denominator`, saturating.
+/// Returns `amount x numerator / denominator`, saturating.
 fn scaled(amount: u64, numerator: u64, denominator: u64, up: bool) -> u64 {
     let product = u128::from(amount) * u128::from(numerator);
     let denominator = u128::from(denominator.max(1));
@@ -174,7 +177,7 @@ fn scaled(amount: u64, numerator: u64, denominator: u64, up: bool) -> u64 {
 }
 
 impl Default for Calibration {
-    /// Of a node that is not calibrated: 0.25 ns for a unit of fuel.
+    /// The calibration of a node that was not measured: 0.25 ns for a unit of fuel.
     fn default() -> Self {
         Self { min: USUAL, median: USUAL, max: USUAL, costs: CostTable::VERSION, processor: None }
     }
@@ -196,7 +199,7 @@ impl fmt::Display for Calibration {
     }
 }
 
-/// A time that grows with the packet's length, for people to read.
+/// A time that grows with the packet's length, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShownTime {
     constant: Nanos,
@@ -226,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_calibration_is_read_as_it_was_written() {
+    fn a_written_calibration_is_read_again() {
         let measured = Calibration::measured(180, 231, 264, "A \"\\quick\"\u{1b} processor").unwrap();
         assert_eq!(measured.processor(), Some("A quick processor"));
         assert_eq!(Calibration::parse(&measured.to_toml()), Ok(measured.clone()));
@@ -236,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_calibration_that_cannot_be_used_says_why_and_what_to_do() {
+    fn the_error_of_a_calibration_says_why_and_what_to_do() {
         let good = Calibration::measured(1, 2, 3, "x").unwrap().to_toml();
         let current = format!("cost-table = {}", CostTable::VERSION);
         for (text, message) in [
@@ -264,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn time_and_fuel_are_converted_at_the_slow_end_and_never_in_the_modules_favour() {
+    fn time_and_fuel_are_converted_for_the_slowest_work_and_never_in_the_modules_favour() {
         let calibration = Calibration::measured(100, 200, 300, "x").unwrap();
         assert_eq!(calibration.fuel(Nanos(1)), 3, "3.33 rounded down");
         assert_eq!(calibration.time(3), Nanos(1), "0.9 rounded up");

@@ -1,4 +1,4 @@
-//! Bounds held against limits: the only place where that is done.
+//! Comparison of bounds with limits. Only this file compares them.
 
 use crate::{Calibration, FuelLimits, Manifest, ModuleInfo, Profile, STACK_MAX};
 use std::fmt;
@@ -11,29 +11,29 @@ use weir_units::Bytes;
 const KIB: u128 = 1024;
 const WASM_PAGE: u64 = 65_536;
 
-/// What is limited.
+/// A resource that a profile limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LimitedResource {
-    /// Work, in fuel; limits are given in time.
+    /// Work, in fuel; profiles give its limits in time.
     Fuel,
-    /// Bytes of stack.
+    /// Stack, in bytes.
     Stack,
-    /// Bytes of the shadow stack, in the module's own memory.
+    /// The shadow stack in the module's own memory, in bytes.
     ShadowStack,
-    /// Records.
+    /// Records that are emitted.
     Records,
     /// Changes of output packets.
     Patches,
     /// Frames that are sent.
     Frames,
-    /// Pages of memory that are asked for.
+    /// Pages of memory that are requested.
     Pages,
-    /// Bytes of private memory.
+    /// Private memory, in bytes.
     Memory,
 }
 
 impl LimitedResource {
-    /// What it is called.
+    /// Returns the name for messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fuel => "time",
@@ -48,14 +48,14 @@ impl LimitedResource {
     }
 }
 
-/// How a bound compares with its limit.
+/// The result of comparing a bound with its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LimitStatus {
-    /// Within it, for packets of every length.
+    /// Within the limit, for packets of every length.
     Within,
-    /// Over it, but within the factor that the profile has for supervised modules.
+    /// Over the limit, but within the profile's factor for supervised modules.
     Over,
-    /// Beyond that factor.
+    /// Over the limit by more than the profile's factor for supervised modules.
     Beyond,
     /// There is no bound.
     Unbounded,
@@ -64,21 +64,22 @@ pub enum LimitStatus {
 /// A bound and its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Comparison {
-    /// Of a call of this entry point; of the whole module where there is none.
+    /// The entry point to whose calls the bound applies; `None` for the whole module.
     pub entry: Option<EntryPoint>,
-    /// Of what.
+    /// The resource.
     pub resource: LimitedResource,
-    /// The bound: what the analysis found, or what weir lets nobody exceed, whichever is less. In fuel, bytes, or as a number.
+    /// The bound that the analysis found, or the maximum that weir gives any module if this is less. The unit is that of
+    /// the resource.
     pub bound: Linear,
     /// The limit, in the same unit.
     pub limit: Linear,
-    /// A bound may be so many times its limit for the module to be supervised.
+    /// The factor by which a bound may exceed its limit for the module to be supervised.
     pub factor: u32,
 }
 
 impl Comparison {
-    /// How the bound compares with the limit.
-    pub fn standing(&self) -> LimitStatus {
+    /// Returns the result of the comparison.
+    pub fn status(&self) -> LimitStatus {
         match () {
             () if !self.bound.is_bounded() => LimitStatus::Unbounded,
             () if self.is_within(1) => LimitStatus::Within,
@@ -87,21 +88,22 @@ impl Comparison {
         }
     }
 
-    /// Whether the bound is at most so many times the limit. Both are straight lines, so what holds at both ends holds between them.
+    /// Returns true if the bound is at most `times` the limit. Both are linear in the packet's length, so it is enough to
+    /// compare them for the shortest and for the longest packet.
     fn is_within(&self, times: u32) -> bool {
         !self.limit.is_bounded()
             || self.ends().iter().all(|(bound, limit)| *bound <= limit.saturating_mul(times.into()))
     }
 
-    /// Bound and limit for a packet without a captured byte, and for the longest, in 1024ths.
+    /// Returns bound and limit for a packet without a captured byte, and for the longest packet, in units of 1/1024.
     fn ends(&self) -> [(u128, u128); 2] {
-        let at = |line: Linear, bytes: u32| {
-            u128::from(line.constant) * KIB + u128::from(line.per_kib) * u128::from(bytes)
+        let at = |linear: Linear, bytes: u32| {
+            u128::from(linear.constant) * KIB + u128::from(linear.per_kib) * u128::from(bytes)
         };
         [0, limit::PACKET_BYTES].map(|bytes| (at(self.bound, bytes), at(self.limit, bytes)))
     }
 
-    /// How many times the limit the bound is, where that is most; infinite where there is no bound, or nothing is allowed.
+    /// Returns the highest ratio of bound to limit; infinite without a bound, or if the limit is zero.
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people to read")]
     pub fn times(&self) -> f64 {
         if !self.bound.is_bounded() {
@@ -115,10 +117,10 @@ impl Comparison {
         self.ends().iter().map(ratio).fold(0.0, f64::max)
     }
 
-    /// The keys of a profile that give this limit.
+    /// Returns the keys of a profile that set this limit.
     pub fn keys(&self) -> &'static str {
         let is_packet = self.entry.is_some_and(|entry| entry.packets() > 0);
-        match (self.resource, self.entry.map(|entry| entry.definition().allowance)) {
+        match (self.resource, self.entry.map(|entry| entry.definition().work_limit)) {
             (LimitedResource::Fuel, Some(WorkLimit::Packet)) => "`packet` and `per-byte`",
             (LimitedResource::Fuel, Some(WorkLimit::EmptyPacket)) => "`packet`",
             (LimitedResource::Fuel, Some(WorkLimit::Tick)) => "`tick`",
@@ -136,7 +138,7 @@ impl Comparison {
         }
     }
 
-    /// An amount of what is compared: time and fuel, bytes, or a number.
+    /// Returns an amount of the resource as text for people: time and fuel, bytes, or a number.
     pub fn shown(&self, amount: Linear, calibration: &Calibration) -> String {
         match self.resource {
             _ if !amount.is_bounded() => "unbounded".to_owned(),
@@ -152,7 +154,7 @@ impl Comparison {
 }
 
 impl fmt::Display for Comparison {
-    /// In a few words: "weir_packet: 3.1 x its time".
+    /// Writes the comparison in a few words: "weir_packet: 3.1 x its time".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = self.resource.name();
         let times = self.times();
@@ -165,14 +167,15 @@ impl fmt::Display for Comparison {
     }
 }
 
-/// A ratio with two digits that count, or as a whole number.
+/// Returns a ratio as text: with one decimal below 10, else as a whole number.
 pub(crate) fn round(times: f64) -> String {
-    // What is over a limit by a little is not shown as if it met it.
+    // Rounded up, so that a bound slightly over its limit is not shown as equal to the limit.
     let up = |digits: f64| (times * digits).ceil() / digits;
     if times < 10.0 { format!("{:.1}", up(10.0)) } else { format!("{:.0}", up(1.0)) }
 }
 
-/// Every bound of a module beside its limit: by entry point, in the order in which weir calls them, and last for the module as a whole.
+/// Returns every bound with its limit: for each entry point, in the order in which weir calls them, and last for the
+/// module as a whole.
 pub(crate) fn compare(
     analysis: &Analysis,
     facts: &ModuleInfo,
@@ -180,13 +183,13 @@ pub(crate) fn compare(
     profile: &Profile,
     limits: &FuelLimits,
 ) -> Vec<Comparison> {
-    // What it asked for is what the host lets it have, should the profile allow so much.
+    // The host gives the module at most the memory that its manifest states.
     let ceiling = manifest.memory;
     let room = ceiling.0.saturating_sub(facts.memory.0) / WASM_PAGE;
     let mut comparisons = Vec::new();
-    let mut started = 0u64;
+    let mut start_pages = 0u64;
     let mut grows_later = false;
-    // The entry points that weir calls: not those that an analysis happens to know.
+    // These are all entry points that weir calls. If the analysis has no result for one, nothing bounds it.
     for entry in facts.entries.iter() {
         let found = analysis.entry(entry);
         let mut compare = |resource, bound, limit| {
@@ -199,10 +202,10 @@ pub(crate) fn compare(
         compare(LimitedResource::Fuel, fuel, limits.of(entry));
         let stack = found.and_then(|found| found.stack).unwrap_or(STACK_MAX.0).min(STACK_MAX.0);
         compare(LimitedResource::Stack, Linear::constant(stack), Linear::constant(profile.stack.0));
-        let shadow = found.and_then(|found| found.shadow_stack).unwrap_or(ceiling.0).min(ceiling.0);
+        let shadow_stack = found.and_then(|found| found.shadow_stack).unwrap_or(ceiling.0).min(ceiling.0);
         compare(
             LimitedResource::ShadowStack,
-            Linear::constant(shadow),
+            Linear::constant(shadow_stack),
             Linear::constant(profile.shadow_stack.0),
         );
 
@@ -214,7 +217,7 @@ pub(crate) fn compare(
             }
             None => (limit::RECORDS_PER_CALL.into(), profile.call_records.into()),
         };
-        // The host gives no more than it is asked for, and nothing to a module that cannot ask.
+        // The host allows no more than its own maximum, and nothing without the import of the function.
         let most = |import: &str, most: u64| if facts.imports.contains(&import) { most } else { 0 };
         let records_most = most("emit", records_most);
         let records_found = capped(usage(|found| found.usage.records), records_most);
@@ -235,7 +238,7 @@ pub(crate) fn compare(
             None => (limit::FRAMES_PER_CALL.into(), profile.call_frames.into()),
         };
         let is_start = entry.phase() == CallPhase::Start;
-        // Nothing is sent before the first packet. Of a module that sends nothing nobody asks for a limit.
+        // No frame is sent before the first packet. A module that cannot send needs no limit on frames.
         let frames_most = if is_start { 0 } else { most("send", frames_most) };
         if frames_most > 0 {
             let found = capped(usage(|found| found.usage.frames), frames_most);
@@ -243,17 +246,17 @@ pub(crate) fn compare(
         }
         let pages = capped(usage(|found| found.usage.pages), room);
         if is_start {
-            started = started.saturating_add(pages.constant);
+            start_pages = start_pages.saturating_add(pages.constant);
         } else {
             let pages_limit = u64::from(profile.pages).saturating_mul(packets.unwrap_or(1));
             compare(LimitedResource::Pages, pages, Linear::constant(pages_limit));
             grows_later |= pages != Linear::ZERO;
         }
     }
-    // What grows at each packet grows as far as it may.
-    let pages = if grows_later { room } else { started.min(room) };
+    // A module whose memory grows after the start can grow to its maximum.
+    let pages = if grows_later { room } else { start_pages.min(room) };
     let memory = facts.memory.0.saturating_add(pages.saturating_mul(WASM_PAGE));
-    // What it keeps is memory too, up to what it asked for.
+    // Kept packets count as memory, too, up to the manifest's maximum.
     let keeps = manifest.keep > 0 && facts.imports.contains(&"keep");
     let memory = if keeps { memory.max(ceiling.0) } else { memory };
     comparisons.push(Comparison {
@@ -266,7 +269,7 @@ pub(crate) fn compare(
     comparisons
 }
 
-/// A bound on what the host never gives more of than `most`, whatever a module asks for.
+/// Returns the bound on a resource of which the host never gives more than `most`.
 fn capped(bound: Linear, most: u64) -> Linear {
     if bound.at(limit::PACKET_BYTES.into()) > most { Linear::constant(most) } else { bound }
 }
@@ -280,7 +283,7 @@ mod tests {
         Comparison { entry: None, resource: LimitedResource::Fuel, bound, limit, factor }
     }
 
-    /// A line at a length, in 1024ths.
+    /// The value of a line at a length, in 1024ths.
     fn exact(line: Linear, bytes: u32) -> u128 {
         u128::from(line.constant) * KIB + u128::from(line.per_kib) * u128::from(bytes)
     }
@@ -296,26 +299,26 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_within_its_limit_is_so_for_packets_of_every_length(
+        fn a_bound_within_its_limit_is_so_for_packets_of_every_length(
             bound in line(), limit in line(), factor in 1u32..100, bytes in 0..=limit::PACKET_BYTES,
         ) {
             let comparison = comparison(bound, limit, factor);
-            let standing = comparison.standing();
+            let status = comparison.status();
             let holds = |times: u128, bytes| exact(bound, bytes) <= exact(limit, bytes) * times;
             let holds_at_all = |times| [0, bytes, limit::PACKET_BYTES].iter().all(|bytes| holds(times, *bytes));
-            match standing {
+            match status {
                 LimitStatus::Within => prop_assert!(!limit.is_bounded() || holds_at_all(1)),
                 LimitStatus::Over => prop_assert!(!holds_at_all(1) && holds_at_all(factor.into())),
                 LimitStatus::Beyond => prop_assert!(!holds_at_all(factor.into())),
                 LimitStatus::Unbounded => prop_assert!(!bound.is_bounded()),
             }
-            prop_assert!(standing != LimitStatus::Within || !limit.is_bounded() || comparison.times() <= 1.0);
-            prop_assert!(standing <= LimitStatus::Within || comparison.times() >= 1.0);
+            prop_assert!(status != LimitStatus::Within || !limit.is_bounded() || comparison.times() <= 1.0);
+            prop_assert!(status <= LimitStatus::Within || comparison.times() >= 1.0);
         }
     }
 
     #[test]
-    fn ratios_are_rounded_up_so_that_none_looks_as_if_it_met_its_limit() {
+    fn ratios_are_rounded_up_so_that_none_is_shown_as_equal_to_its_limit() {
         assert_eq!([1.000_1, 2.5, 9.91, 9.999, 40.01].map(round), ["1.1", "2.5", "10.0", "10.0", "41"]);
     }
 }

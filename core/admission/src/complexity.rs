@@ -1,7 +1,8 @@
-//! Limits on the shape of modules, so that each admitted module compiles within the limits of the compiler process.
+//! Limits on the complexity of modules, so that each admitted module compiles within the limits of the compiler process.
 //!
-//! A compiler's time and memory grow with more than the bytes of a module: with a function's values times its branches, with the targets of
-//! `br_table`, and with code that is inlined again and again. Validation counts each of these.
+//! A compiler's time and memory grow not only with the size of a module. They also grow with the product of a function's
+//! values and branches, with the targets of `br_table`, and with repeated inlining. Each of these is counted during
+//! validation.
 
 use crate::ModuleRefusal;
 use std::collections::HashSet;
@@ -10,7 +11,7 @@ use wasmparser::{
     WasmFeatures, WasmModuleResources,
 };
 
-/// A limit on the shape of a module.
+/// A limit on the complexity of a module: the quantity that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComplexityLimit {
     /// Types.
@@ -35,24 +36,24 @@ pub enum ComplexityLimit {
     Locals,
     /// Targets of one `br_table`.
     Targets,
-    /// Loops in each other.
+    /// The depth of nested loops.
     Loops,
-    /// Blocks in each other.
+    /// The depth of nested blocks.
     Blocks,
     /// Instructions of all functions.
     Instructions,
-    /// Branches of all functions, each times the values that may be alive there.
+    /// The sum over the branches of all functions of the values that may be alive at the branch.
     Flow,
-    /// Locals set in the blocks of one function, each times the branches to its block.
+    /// The sum over the blocks of one function of the locals set in the block, times the branches to it.
     Joins,
-    /// [`Joins`](Self::Joins), of all functions together.
+    /// The sum of [`Joins`](Self::Joins) over all functions.
     AllJoins,
-    /// [`Joins`](Self::Joins), squared for each function, of all functions together.
+    /// The sum of the squares of [`Joins`](Self::Joins) over all functions.
     SquaredJoins,
 }
 
 impl ComplexityLimit {
-    /// All limits, in the order of the table in docs/MODULES.md.
+    /// All limits, in the order of the table in docs/reference/MODULE.md.
     pub const ALL: [Self; 18] = [
         Self::Types,
         Self::Signature,
@@ -74,10 +75,11 @@ impl ComplexityLimit {
         Self::SquaredJoins,
     ];
 
-    /// The value of the limit.
+    /// Returns the value of the limit.
     ///
-    /// Each is such that a module near it takes far less than the compiler's time and memory: the test
-    /// `a_module_within_the_limits_on_its_shape_compiles_and_one_beyond_is_refused_by_name` of apps/weir/tests/hostile.rs prints the processor time of each.
+    /// A module at a limit compiles in far less than the time and memory that the compiler process may use. The test
+    /// `a_module_within_the_complexity_limits_compiles_and_one_beyond_is_refused` of apps/weir/tests/hostile.rs prints the
+    /// processor time for each limit.
     pub const fn most(self) -> u64 {
         match self {
             Self::Types | Self::Globals | Self::Exports | Self::DataSegments => 10_000,
@@ -97,7 +99,7 @@ impl ComplexityLimit {
         }
     }
 
-    /// The thing that is counted, in the plural.
+    /// Returns the name of the counted quantity, in the plural.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Types => "types",
@@ -123,10 +125,10 @@ impl ComplexityLimit {
         }
     }
 
-    /// Refuses a module that passes the limit, at this byte.
+    /// Compares a count with the limit. `at` is the offset in the module's bytes up to which was counted.
     ///
     /// # Errors
-    /// [`ModuleRefusal::Shape`].
+    /// [`ModuleRefusal::Shape`] if the count exceeds the limit.
     pub(crate) fn check(self, given: u64, at: u64) -> Result<(), ModuleRefusal> {
         if given > self.most() { Err(ModuleRefusal::Shape { shape: self, given, at }) } else { Ok(()) }
     }
@@ -136,20 +138,21 @@ impl ComplexityLimit {
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     instructions: u64,
-    /// Branches, with each target of a `br_table`.
+    /// Branches; each target of a `br_table` counts.
     branches: u64,
-    /// The values that meet where blocks end, or begin again, each times the branches there.
+    /// The sum over all blocks of the values that are joined at the block's end (a loop's begin), times the branches to the
+    /// block.
     joins: u64,
-    /// The most values that may be alive at once: locals and operands.
+    /// The most values that may be alive at once: all locals, and the operands.
     width: u64,
 }
 
 impl Counts {
-    /// Adds a function that is inlined. The caller adds up the widths.
-    fn add(&mut self, of: Self) {
-        self.instructions = self.instructions.saturating_add(of.instructions);
-        self.branches = self.branches.saturating_add(of.branches);
-        self.joins = self.joins.saturating_add(of.joins);
+    /// Adds the counts of a function that is inlined, except the width, which the caller handles.
+    fn add(&mut self, inlined: Self) {
+        self.instructions = self.instructions.saturating_add(inlined.instructions);
+        self.branches = self.branches.saturating_add(inlined.branches);
+        self.joins = self.joins.saturating_add(inlined.joins);
     }
 }
 
@@ -158,14 +161,14 @@ impl Counts {
 struct Sum {
     instructions: u64,
     joins: u64,
-    /// The joins of each function, squared: the compiler compares each with each other one.
+    /// The sum of the squares of each function's joins, as the compiler compares each join with every other one.
     squared_joins: u64,
-    /// Branches, each times the values that may be alive there.
+    /// The sum over all branches of the values that may be alive at the branch.
     flow: u64,
 }
 
 impl Sum {
-    /// The most after inlining: modules beyond it are compiled without inlining.
+    /// The largest counts after inlining with which the compiler may inline. Other modules are compiled without inlining.
     const INLINED_MAX: Self =
         Self { instructions: 400_000, joins: 100_000, squared_joins: 1_000_000_000, flow: 4_000_000 };
 
@@ -185,15 +188,15 @@ impl Sum {
     }
 }
 
-/// One function.
+/// A validated function.
 #[derive(Clone, Debug, Default)]
 struct Function {
     counts: Counts,
-    /// The functions that it calls directly, one for each call.
+    /// The index of the called function for each direct call.
     calls: Vec<u32>,
 }
 
-/// The functions that were validated so far.
+/// Counts the complexity of a module's functions while they are validated.
 #[derive(Debug, Default)]
 pub(crate) struct Complexity {
     functions: Vec<Function>,
@@ -204,7 +207,7 @@ impl Complexity {
     /// Validates and counts the next function.
     ///
     /// # Errors
-    /// [`ModuleRefusal::Invalid`], or [`ModuleRefusal::Shape`] for the first limit that it passes.
+    /// [`ModuleRefusal::Invalid`], or [`ModuleRefusal::Shape`] for the first limit that is exceeded.
     pub(crate) fn function<R: WasmModuleResources>(
         &mut self,
         validator: &mut FuncValidator<R>,
@@ -244,7 +247,7 @@ impl Complexity {
 
     /// Returns true if the compiler may inline functions: even if it inlines every call, the result is not too large.
     ///
-    /// The compiler's own limit on inlining counts values alone, so it does not bound branches, calls and stores.
+    /// The compiler's own limit on inlining counts only values, so it does not bound branches, calls and stores.
     pub(crate) fn may_be_inlined(&self, imported: u32) -> bool {
         let mut known: Vec<Option<Counts>> = vec![None; self.functions.len()];
         let mut all = Sum::default();
@@ -255,25 +258,26 @@ impl Complexity {
         })
     }
 
-    /// The counts of a function in which every call is inlined, and every call of the inlined functions. Functions that call each other are not
-    /// inlined into each other.
+    /// Returns the counts of a function after inlining every call in it, and every call in the inlined functions. Calls
+    /// that close a cycle of calls are not inlined.
     fn inlined(&self, first: usize, imported: u32, known: &mut [Option<Counts>]) -> Counts {
-        /// A function on the path of calls, and the place of its next call.
+        /// A function on the path of calls whose counts are not complete.
         struct Open {
             index: usize,
+            /// The index of the next call to handle.
             next: usize,
-            of: Counts,
+            counts: Counts,
             /// The largest width of the functions that it calls.
-            below: u64,
+            callee_width: u64,
         }
         if let Some(Some(of)) = known.get(first) {
             return *of;
         }
         let open = |index: usize, known: &mut [Option<Counts>]| {
-            let of = self.functions.get(index)?.counts;
+            let counts = self.functions.get(index)?.counts;
             // A call that finds this placeholder closes a cycle: it is not inlined.
             *known.get_mut(index)? = Some(Counts::default());
-            Some(Open { index, next: 0, of, below: 0 })
+            Some(Open { index, next: 0, counts, callee_width: 0 })
         };
         let mut path: Vec<Open> = open(first, known).into_iter().collect();
         let mut last = Counts::default();
@@ -281,7 +285,7 @@ impl Complexity {
             let calls = self.functions.get(top.index).map_or(&[][..], |function| &function.calls);
             let Some(call) = calls.get(top.next) else {
                 // Values that are alive in a caller stay alive in the inlined function.
-                last = Counts { width: top.of.width.saturating_add(top.below), ..top.of };
+                last = Counts { width: top.counts.width.saturating_add(top.callee_width), ..top.counts };
                 if let Some(place) = known.get_mut(top.index) {
                     *place = Some(last);
                 }
@@ -295,8 +299,8 @@ impl Complexity {
                     continue;
                 }
                 Some((_, Some(of))) => {
-                    top.of.add(of);
-                    top.below = top.below.max(of.width);
+                    top.counts.add(of);
+                    top.callee_width = top.callee_width.max(of.width);
                 }
                 None => {}
             }
@@ -306,15 +310,15 @@ impl Complexity {
     }
 }
 
-/// A block that is open in a walk.
+/// A block that has begun and not ended.
 #[derive(Debug, Default)]
 struct Block {
     is_loop: bool,
-    /// Its parameters and results, which meet where branches do.
+    /// The number of the block's parameters and results, which branches to it join.
     operands: u64,
-    /// The branches to it.
+    /// The number of branches to the block.
     branches: u64,
-    /// The locals that are set in it.
+    /// The locals that are set in the block.
     set: HashSet<u32>,
 }
 
@@ -324,16 +328,19 @@ struct Walk {
     counts: Counts,
     /// The most operands that are alive at once.
     operands: u64,
+    /// The sum over the branches of the values that may be alive at the branch.
     flow: u64,
     calls: Vec<u32>,
+    /// The open blocks, innermost last.
     open: Vec<Block>,
+    /// The number of loops among the open blocks.
     loops: u64,
-    /// Pairs of a block and a local that is set in it.
+    /// The number of pairs of a block and a local that is set in it.
     pairs: u64,
 }
 
 impl Walk {
-    /// Counts an instruction with so many operands alive.
+    /// Counts an instruction. `operands` is the number of operands that are alive at it.
     fn operator<R: WasmModuleResources>(
         &mut self,
         operator: &Operator<'_>,
@@ -404,7 +411,7 @@ impl Walk {
         Ok(1)
     }
 
-    /// Counts a branch to the block that is so many blocks further out. Returns 1, the branch.
+    /// Counts a branch to the block at a relative depth, as `br` has it. Returns the number of branches: 1.
     fn branch(&mut self, depth: u32) -> u64 {
         let place = self.open.len().checked_sub(1 + depth as usize);
         if let Some(block) = place.and_then(|place| self.open.get_mut(place)) {
@@ -413,21 +420,21 @@ impl Walk {
         1
     }
 
-    /// Counts a local that is set in all open blocks: its values meet where these end or begin again.
+    /// Counts a local as set in all open blocks: its values are joined where these blocks end, or begin again.
     fn set(&mut self, local: u32, at: u64) -> Result<(), ModuleRefusal> {
-        // A local that was set in a block was set in the blocks around it.
+        // If the local is in the set of a block, it is in the sets of all blocks around it, too.
         for block in self.open.iter_mut().rev() {
             if !block.set.insert(local) {
                 break;
             }
             self.pairs += 1;
         }
-        // The limit on pairs bounds the time of the loop, too.
+        // The limit on pairs also bounds the time that the loop above takes.
         ComplexityLimit::Joins.check(self.pairs, at)
     }
 }
 
-/// Parameters and results of a block.
+/// Returns the number of parameters and results of a block.
 fn arity<R: WasmModuleResources>(resources: &R, ty: BlockType) -> u64 {
     match ty {
         BlockType::Empty => 0,
@@ -436,7 +443,7 @@ fn arity<R: WasmModuleResources>(resources: &R, ty: BlockType) -> u64 {
     }
 }
 
-/// The parameters and results of a function's type.
+/// Returns the number of parameters and results of a function type.
 fn operands_of(ty: Option<&SubType>) -> u64 {
     match ty.map(|ty| &ty.composite_type.inner) {
         Some(CompositeInnerType::Func(ty)) => (ty.params().len() + ty.results().len()) as u64,

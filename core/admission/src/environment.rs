@@ -1,4 +1,4 @@
-//! What the analysis is told about a module beside its bytes: what the host will answer, and no more.
+//! The environment that the analysis assumes: the values that the host returns.
 
 use crate::{Manifest, ModuleParameter, ParameterType, ParameterValue};
 use weir_abi::limit;
@@ -6,11 +6,12 @@ use weir_bounds::{Environment, ParamBound};
 
 const WASM_PAGE: u64 = 65_536;
 
-/// The environment of a module with these values, in the manifest's order. Of a parameter without one is known what the manifest says about it:
-/// nobody can give it a value that is not so.
+/// Returns the environment of a module with these parameter values, in the manifest's order. For a parameter without a
+/// value, the environment has the manifest's limits: every value that is set later must satisfy them.
 ///
-/// The manifest is the module's own allegation, but the host answers by it too: `param_int` and `param_bytes` give what is here, `emit` takes no
-/// stream that is not declared and reads no string field that is not, and memory grows no further. So a manifest that lies gains nothing.
+/// The module's author writes the manifest, but the host enforces it. `param_int` and `param_bytes` return these values.
+/// `emit` accepts only declared streams, and reads only declared string fields. Memory does not grow beyond the declared
+/// maximum. So a false manifest is no danger.
 pub(crate) fn environment(manifest: &Manifest, values: &[Option<ParameterValue>]) -> Environment {
     let string_bytes = |has_strings: bool| if has_strings { limit::RECORD_STRING_BYTES } else { 0 };
     Environment {
@@ -43,11 +44,11 @@ fn given(value: &ParameterValue) -> ParamBound {
     }
 }
 
-/// What is known of a parameter that can have any value that it may be given.
+/// Returns the bound for a parameter that can have any legal value.
 fn any(parameter: &ModuleParameter) -> ParamBound {
     const PREFIX_BYTES: u32 = 17;
-    let limit = |limit: &Option<ParameterValue>, or: i64| {
-        limit.as_ref().and_then(ParameterValue::as_int).unwrap_or(or)
+    let limit = |limit: &Option<ParameterValue>, otherwise: i64| {
+        limit.as_ref().and_then(ParameterValue::as_int).unwrap_or(otherwise)
     };
     match parameter.ty {
         ParameterType::F64 => ParamBound::Float,
@@ -55,7 +56,7 @@ fn any(parameter: &ModuleParameter) -> ParamBound {
         ParameterType::I64 => {
             ParamBound::Int { min: limit(&parameter.min, i64::MIN), max: limit(&parameter.max, i64::MAX) }
         }
-        // What is unsigned reaches the module bit for bit, so a range over the middle has no order that is signed.
+        // Unsigned values reach the module bit for bit. A range across 2^63 is not a range of signed numbers.
         ParameterType::U64 | ParameterType::Duration => {
             match (limit(&parameter.min, 0), limit(&parameter.max, u64::MAX.cast_signed())) {
                 (min, max) if min <= max => ParamBound::Int { min, max },
@@ -84,7 +85,7 @@ mod tests {
         environment(manifest, &[None]).parameters[0]
     }
 
-    /// Whether the value is one of those that the analysis looked at.
+    /// Returns true if the value is one of those that the analysis covered.
     fn is_covered(given: &ParamBound, of: &ParamBound) -> bool {
         match (given, of) {
             (ParamBound::Int { min, max }, ParamBound::Int { min: least, max: most }) => {
@@ -100,7 +101,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_can_be_given_for_a_parameter_that_was_left_open_was_looked_at(
+        fn every_value_of_an_open_parameter_is_covered_by_the_analysis(
             ty in proptest::sample::select(vec!["u64", "i64", "duration"]), limits: [u64; 2], bits in 0u32..64, value: u64,
         ) {
             let text = |number: u64| match ty {
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_that_was_left_open_has_its_range() {
+    fn a_parameter_without_a_value_has_the_range_of_its_limits() {
         for (ty, rest, wanted) in [
             ("u64", "min = 1\nmax = 1000", ParamBound::Int { min: 1, max: 1000 }),
             ("u64", "max = 1000", ParamBound::Int { min: 0, max: 1000 }),
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_its_type_a_value_is_within_what_was_looked_at() {
+    fn a_value_of_every_type_is_covered_by_the_analysis() {
         for (ty, values) in [
             ("u64", &["0", "18446744073709551615"][..]),
             ("i64", &["-9223372036854775808", "9223372036854775807"]),

@@ -1,32 +1,32 @@
-//! Why a module is over its limits, in words.
+//! Explanation of a module's excess over its limits.
 
 use crate::compare::round;
 use crate::{Calibration, Comparison, LimitStatus, LimitedResource, Tier};
 use std::fmt;
-use weir_bounds::{Analysis, EntryBound, PathStep, UnboundedReason, What};
+use weir_bounds::{Analysis, EntryBound, PathStep, StepKind, UnboundedReason};
 use weir_units::Bytes;
 
-/// What a module may use more of than its profile allows, and where.
+/// A bound that exceeds the profile's limit, and the place in the code that contributes most to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excess {
-    /// What is furthest over its limit.
+    /// The bound that is furthest over its limit.
     pub comparison: Comparison,
-    /// Why there is no bound, at the first place that has none.
+    /// The reason why there is no bound, for the first place in the code without a bound; `None` if there is a bound.
     pub reason: Option<UnboundedReason>,
-    /// What contributes most to it; nothing where the reason says why there is no bound.
+    /// The largest contribution to the bound; `None` without a bound.
     pub most: Option<PathStep>,
     /// The tiers that the profile allows.
     pub tiers: Vec<Tier>,
-    /// How long fuel takes.
+    /// The time that fuel takes.
     pub calibration: Calibration,
 }
 
 impl std::error::Error for Excess {}
 
 impl Excess {
-    /// The tier that would have to be allowed for the module to run.
+    /// Returns the tier that the profile would have to allow for the module to run.
     pub fn needs(&self) -> Tier {
-        match self.comparison.standing() {
+        match self.comparison.status() {
             LimitStatus::Within => Tier::Proved,
             LimitStatus::Over => Tier::Supervised,
             LimitStatus::Beyond | LimitStatus::Unbounded => Tier::Metered,
@@ -68,7 +68,7 @@ impl fmt::Display for Excess {
         let keys = self.comparison.keys();
         write!(f, "; the profile allows {allowed} by {keys}, and only {} modules", tiers.join(" and "))?;
         if let Some(step) = self.contributor() {
-            write!(f, "; most of it is {}", Shown(step))?;
+            write!(f, "; most of it is {}", ShownStep(step))?;
         }
         match self.needs() {
             Tier::Proved => {}
@@ -88,19 +88,19 @@ impl fmt::Display for Excess {
 }
 
 impl Excess {
-    /// What contributes most to what is exceeded.
+    /// Returns the largest contribution to the excess.
     pub fn contributor(&self) -> Option<&PathStep> {
         self.most.as_ref()
     }
 }
 
-/// What contributes most to a bound that is over its limit.
+/// Returns the largest contribution to a bound that is over its limit.
 pub(crate) fn most(comparison: &Comparison, analysis: &Analysis) -> Option<PathStep> {
     let found = comparison.entry.and_then(|entry| analysis.entry(entry));
-    let most = found.map(|found| &found.most);
+    let most = found.map(|found| &found.top);
     match comparison.resource {
         LimitedResource::Fuel => {
-            found.and_then(EntryBound::dearest).filter(|_| comparison.bound.is_bounded()).cloned()
+            found.and_then(EntryBound::top_contributor).filter(|_| comparison.bound.is_bounded()).cloned()
         }
         LimitedResource::Stack => most?.stack.clone(),
         LimitedResource::ShadowStack => most?.shadow_stack.clone(),
@@ -108,31 +108,31 @@ pub(crate) fn most(comparison: &Comparison, analysis: &Analysis) -> Option<PathS
         LimitedResource::Patches => most?.patches.clone(),
         LimitedResource::Frames => most?.frames.clone(),
         LimitedResource::Pages => most?.pages.clone(),
-        // More than a module may begin with is refused before: what it grows by is what is too much.
+        // A module that begins with too much memory is refused before, so the excess comes from growing.
         LimitedResource::Memory => {
-            let all = analysis.entries.iter().filter_map(|entry| entry.most.pages.as_ref());
+            let all = analysis.entries.iter().filter_map(|entry| entry.top.pages.as_ref());
             all.max_by_key(|step| step.amount.at(weir_abi::limit::PACKET_BYTES.into())).cloned()
         }
     }
 }
 
-/// A step in words.
-struct Shown<'a>(&'a PathStep);
+/// Displays a step of the path to the largest contribution.
+struct ShownStep<'a>(&'a PathStep);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for ShownStep<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = &self.0.place;
-        match &self.0.what {
-            What::Loop(trips) => write!(f, "the loop in {place}, at most {trips} times"),
-            What::Call(name) => write!(f, "the call of {} in {place}", crate::shown(name)),
-            What::Host(name) => write!(f, "the call of `{name}` in {place}"),
-            What::Bulk => write!(f, "the copy or fill of memory in {place}"),
-            What::Grow => write!(f, "the `memory.grow` in {place}"),
-            What::Frame | What::Locals if self.0.amount.is_bounded() => {
+        match &self.0.kind {
+            StepKind::Loop(trips) => write!(f, "the loop in {place}, at most {trips} times"),
+            StepKind::Call(name) => write!(f, "the call of {} in {place}", crate::shown(name)),
+            StepKind::Host(name) => write!(f, "the call of `{name}` in {place}"),
+            StepKind::Bulk => write!(f, "the copy or fill of memory in {place}"),
+            StepKind::Grow => write!(f, "the `memory.grow` in {place}"),
+            StepKind::Frame | StepKind::Locals if self.0.amount.is_bounded() => {
                 write!(f, "what {place} takes, {}", Bytes(self.0.amount.constant))
             }
-            What::Frame => write!(f, "what {place} calls again and again"),
-            What::Locals => write!(f, "what {place} takes, which is only known when it runs"),
+            StepKind::Frame => write!(f, "what {place} calls again and again"),
+            StepKind::Locals => write!(f, "what {place} takes, which is only known when it runs"),
         }
     }
 }

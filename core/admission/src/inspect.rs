@@ -1,4 +1,4 @@
-//! What is checked about a module's bytes before anything else looks at them.
+//! The first check of a module's bytes: validity, imports, exports, and limits on size and complexity.
 
 use crate::complexity::{Complexity, ComplexityLimit};
 use crate::{Excess, ManifestError, ValueError, shown as shown_text};
@@ -16,42 +16,42 @@ pub const TABLE_ELEMENTS_MAX: usize = 65_536;
 const MODULE_MAX: Bytes = Bytes(MODULE_BYTES_MAX as u64);
 const WASM_PAGE: u64 = 65_536;
 
-/// How a module takes packets.
+/// The way in which a module gets packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
-    /// One at a time; weir adds the loop over a batch.
+    /// One packet in a call; weir adds the loop over a batch.
     Packet,
-    /// A batch at a time.
+    /// A batch in a call.
     Batch,
 }
 
-/// What the loader needs to know about a valid module.
+/// The facts about a valid module that the loader needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleInfo {
-    /// The entry points that it has. Of those for packets it has exactly one.
+    /// The entry points of the module. Exactly one of them gets packets.
     pub entries: EntryPoints,
-    /// Index of the entry function.
+    /// The index of the function that gets packets.
     pub entry_function: u32,
-    /// Index of the mutable global that is the shadow stack pointer, if the module has one.
+    /// The index of the mutable global that is the shadow stack pointer, if the module has one.
     pub stack_pointer: Option<u32>,
-    /// Number of types, of globals and of functions, imported ones included: where what the loader adds begins.
+    /// The number of types: the first index for types that the loader adds.
     pub types: u32,
-    /// See `types`.
+    /// The number of globals, including imported ones: the first index for globals that the loader adds.
     pub globals: u32,
-    /// See `types`.
+    /// The number of functions, including imported ones: the first index for functions that the loader adds.
     pub functions: u32,
-    /// Private memory at the start.
+    /// The private memory at the start.
     pub memory: Bytes,
-    /// Where in the module's bytes that is declared.
+    /// The offset of the memory's declaration in the module's bytes.
     pub memory_declared: u64,
-    /// The host functions that it imports, each once.
+    /// The imported host functions, each once.
     pub imports: Vec<&'static str>,
-    /// The compiler may put functions in place of calls, and does not become slow by it.
+    /// True if the compiler may inline functions: the result is not too large to compile.
     pub may_be_inlined: bool,
 }
 
 impl ModuleInfo {
-    /// How it takes packets.
+    /// Returns the way in which the module gets packets.
     pub const fn entry(&self) -> EntryKind {
         if self.entries.has(EntryPoint::Batch) { EntryKind::Batch } else { EntryKind::Packet }
     }
@@ -62,103 +62,102 @@ fn hex(bytes: &[u8]) -> String {
     if digits.is_empty() { "nothing".to_owned() } else { digits.join(" ") }
 }
 
-/// An entry point, as a message names it.
-fn named(entry: EntryPoint) -> String {
-    match entry.definition().place {
+/// Returns the name of an entry point for messages.
+fn entry_in_words(entry: EntryPoint) -> String {
+    match entry.definition().location {
         EntryLocation::Export => format!("the export `{entry}`"),
         EntryLocation::StartSection => "the start function".to_owned(),
     }
 }
 
-/// The entry points of which a module has exactly one, as a message names them.
-fn either() -> String {
-    let names = ENTRY_POINTS.iter().filter(|known| known.presence == EntryPresence::Either);
+/// Returns the names of the entry points for packets, of which a module has exactly one.
+fn packet_entry_points() -> String {
+    let names = ENTRY_POINTS.iter().filter(|known| known.presence == EntryPresence::ExactlyOne);
     names.map(|known| format!("`{}`", known.name)).collect::<Vec<_>>().join(" and ")
 }
 
-/// Why a module does not run. Everything here is to blame on the module, but for [`ModuleRefusal::Setting`]; where a profile is named, another one may
-/// admit it.
+/// The reason for refusing a module. If the message names the profile, another profile may admit the module.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ModuleRefusal {
-    /// Not WebAssembly at all.
+    /// Bytes that do not begin with the magic number of WebAssembly; holds the first four.
     #[error("this is not a WebAssembly module: it begins with {}, not with 00 61 73 6d", hex(.0))]
     NotWasm(Vec<u8>),
-    /// Too large.
+    /// A module larger than [`MODULE_BYTES_MAX`].
     #[error("the module has {}; {} is the most", beside(*.0, &[MODULE_MAX]), beside(MODULE_MAX, &[*.0]))]
     TooLarge(Bytes),
-    /// Not valid, or uses a feature that weir does not have.
+    /// A module that is not valid, or that uses a WebAssembly feature that weir does not support.
     #[error("the module is not valid WebAssembly at byte {offset}: {reason}")]
     Invalid {
-        /// Offset in the module's bytes.
+        /// The offset in the module's bytes.
         offset: u64,
-        /// What the validator says.
+        /// The validator's message.
         reason: String,
     },
-    /// It wants something that weir does not offer.
+    /// An import that weir does not offer.
     #[error("the module imports `{module}.{name}`, which weir does not offer; there is {known}")]
     UnknownImport {
-        /// Import module.
+        /// The module name of the import.
         module: String,
-        /// Import name.
+        /// The name of the import.
         name: String,
-        /// What there is.
+        /// The imports that weir offers.
         known: String,
     },
-    /// It wants a host function with another type.
+    /// A host function that is imported with another type.
     #[error("the module imports `weir.{name}` as {given}, but it is {wanted}")]
     ImportType {
         /// The function.
         name: &'static str,
-        /// As imported.
+        /// The imported type.
         given: String,
-        /// As it is.
+        /// The function's type.
         wanted: String,
     },
-    /// An export has the wrong type.
+    /// An export with the wrong type.
     #[error("the export `{name}` is {given}, but must be {wanted}")]
     ExportType {
         /// The export.
         name: &'static str,
-        /// As exported.
+        /// The exported type.
         given: String,
-        /// As it must be.
+        /// The required type.
         wanted: String,
     },
-    /// No entry point for packets, or two.
-    #[error("the module exports {given}; it must export exactly one of {}", either())]
+    /// A module without an entry point for packets, or with two.
+    #[error("the module exports {given}; it must export exactly one of {}", packet_entry_points())]
     Entry {
-        /// What it exports.
+        /// The exported entry points for packets, in words.
         given: &'static str,
     },
-    /// No memory to work with.
+    /// A module without a memory of its own that is exported.
     #[error("the module must have one memory of its own, exported as `memory`")]
     Memory,
-    /// Memory or table larger than allowed from the start.
+    /// An initial memory that is larger than the manifest or weir allows.
     #[error("the module begins with {given} of memory, but its manifest allows {max}", given = beside(*given, &[*max]), max = beside(*max, &[*given]))]
     MemorySize {
-        /// At the start.
+        /// The initial memory.
         given: Bytes,
-        /// At most.
+        /// The maximum.
         max: Bytes,
     },
-    /// A table larger than allowed.
+    /// Tables that are too large; holds the number of elements.
     #[error("the module's tables have {0} elements; {TABLE_ELEMENTS_MAX} is the most")]
     TableSize(u64),
-    /// More of something than the compiler is sure to manage.
+    /// A complexity that may exceed the limits of the compiler process.
     #[error(
         "the module has {given} {}, counted up to byte {at}; {} is the most that is sure to compile", .shape.name(), .shape.most()
     )]
     Shape {
-        /// The thing that it has too many of.
+        /// The limit that was exceeded.
         shape: ComplexityLimit,
-        /// As many as were counted.
+        /// The count when the limit was exceeded.
         given: u64,
-        /// The byte of the module at which the limit was passed.
+        /// The offset in the module's bytes at which the limit was exceeded.
         at: u64,
     },
-    /// An entry point that is a function of weir.
+    /// An entry point that is an imported function.
     #[error(
-        "{} is the imported function `weir.{name}`; it must be a function of the module's own, which may call that one", named(*.entry)
+        "{} is the imported function `weir.{name}`; it must be a function of the module's own, which may call that one", entry_in_words(*.entry)
     )]
     ImportedEntry {
         /// The entry point.
@@ -166,7 +165,7 @@ pub enum ModuleRefusal {
         /// The imported function.
         name: &'static str,
     },
-    /// A name that belongs to weir.
+    /// An export whose name has weir's prefix but is no entry point.
     #[error("the export `{}` has a name that belongs to weir; leave out the prefix `weir_`", .0.escape_debug())]
     ReservedExport(String),
     /// No manifest.
@@ -174,52 +173,53 @@ pub enum ModuleRefusal {
         "the module has no manifest: build it with `weir build`, which adds weir.toml as the custom section `weir.manifest`"
     )]
     NoManifest,
-    /// Two manifests: which one would hold?
+    /// Two manifests, which could contradict each other; holds the offset of the second.
     #[error("the module has two manifests (custom sections `weir.manifest`), the second at byte {0}")]
     TwoManifests(u64),
-    /// A manifest that cannot be used.
+    /// A manifest that is not legal.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// A parameter that does not fit. To blame is the operator.
+    /// A parameter's value, given by the operator, that is missing or not legal.
     #[error(transparent)]
     Setting(#[from] ValueError),
-    /// It imports what the profile does not allow.
+    /// An import that the profile does not allow.
     #[error(
         "the module imports `weir.{name}`, which the profile does not allow: its `imports` are {allowed}"
     )]
     Import {
         /// The function.
         name: &'static str,
-        /// What is allowed.
+        /// The imports that the profile allows.
         allowed: String,
     },
-    /// It has more memory at its start than the profile allows, whatever it does later.
+    /// More initial memory than the profile allows, so that no tier can limit it.
     #[error(
         "the module begins with {given} of memory, declared at byte {at}, for its static variables and its stack; the profile allows {max} (`memory`)",
         given = beside(*given, &[*max]), max = beside(*max, &[*given])
     )]
     MemoryLimit {
-        /// At the start.
+        /// The initial memory.
         given: Bytes,
-        /// Where in the module's bytes it is declared.
+        /// The offset of the memory's declaration in the module's bytes.
         at: u64,
-        /// At most.
+        /// The maximum.
         max: Bytes,
     },
-    /// Its ticks come faster than the profile allows.
+    /// Ticks that are more frequent than the profile allows.
     #[error("the module asks for a tick every {given}; the profile allows one every {min} (`tick-period`)", given = beside(*given, &[*min]), min = beside(*min, &[*given]))]
     TickPeriod {
-        /// Its period.
+        /// The period of the module's ticks.
         given: Nanos,
-        /// At least.
+        /// The shortest period that the profile allows.
         min: Nanos,
     },
-    /// It may use more than the profile allows, and the profile allows no tier that would keep it from doing so.
+    /// A bound over its limit, where the profile allows no tier that would enforce the limit.
     #[error(transparent)]
     Excess(#[from] Box<Excess>),
 }
 
-/// The WebAssembly that weir runs: what LLVM makes of C and Rust, and nothing whose cost or reach is hard to bound.
+/// Returns the WebAssembly features that weir accepts: the features that LLVM uses for C and Rust, except those whose cost
+/// or effects are hard to bound.
 fn features() -> WasmFeatures {
     WasmFeatures::MUTABLE_GLOBAL
         | WasmFeatures::SATURATING_FLOAT_TO_INT
@@ -233,7 +233,7 @@ fn features() -> WasmFeatures {
         | WasmFeatures::FLOATS
 }
 
-/// Refuses what is longer than any module may be.
+/// Refuses bytes that are longer than [`MODULE_BYTES_MAX`].
 pub(crate) fn check_size(bytes: &[u8]) -> Result<(), ModuleRefusal> {
     if bytes.len() > MODULE_BYTES_MAX {
         return Err(ModuleRefusal::TooLarge(Bytes(bytes.len() as u64)));
@@ -241,7 +241,7 @@ pub(crate) fn check_size(bytes: &[u8]) -> Result<(), ModuleRefusal> {
     Ok(())
 }
 
-/// Checks the bytes, and reads their sections.
+/// Checks a module's bytes, and reads their sections.
 pub(crate) fn inspect(bytes: Vec<u8>) -> Result<(ParsedModule, ModuleInfo), ModuleRefusal> {
     check_size(&bytes)?;
     if !bytes.starts_with(b"\0asm") {
@@ -254,7 +254,7 @@ pub(crate) fn inspect(bytes: Vec<u8>) -> Result<(ParsedModule, ModuleInfo), Modu
             functions.push(function);
         }
         let check = before(&payload, sections)?;
-        sections.take(payload)?;
+        sections.add(payload)?;
         check(sections)
     })?;
     let mut allocations = wasmparser::FuncValidatorAllocations::default();
@@ -274,10 +274,10 @@ impl From<wasmparser::BinaryReaderError> for ModuleRefusal {
     }
 }
 
-/// A check of what a section says.
+/// A check of a section's contents, made after the section was read.
 type Check = fn(&Sections) -> Result<(), ModuleRefusal>;
 
-/// Checks how much a section has before it is read, and gives the check of its contents.
+/// Checks the number of a section's items before it is read, and returns the check of its contents.
 fn before(payload: &Payload<'_>, so_far: &Sections) -> Result<Check, ModuleRefusal> {
     let (shape, count, after): (_, _, Check) = match payload {
         Payload::TypeSection(reader) => (ComplexityLimit::Types, reader.count(), signatures),
@@ -320,7 +320,7 @@ fn tables(sections: &Sections) -> Result<(), ModuleRefusal> {
     Ok(())
 }
 
-/// Counts the elements of all segments, before any is copied.
+/// Checks the number of elements of all segments before any is copied.
 fn elements(reader: &wasmparser::ElementSectionReader<'_>) -> Result<(), ModuleRefusal> {
     let mut elements = 0u64;
     for segment in reader.clone() {
@@ -329,7 +329,7 @@ fn elements(reader: &wasmparser::ElementSectionReader<'_>) -> Result<(), ModuleR
             wasmparser::ElementItems::Functions(items) => items.count(),
             wasmparser::ElementItems::Expressions(_, items) => items.count(),
         };
-        // An empty one takes room too.
+        // An empty segment takes memory too.
         elements = elements.saturating_add(u64::from(count).max(1));
         ComplexityLimit::Elements.check(elements, segment.range.start)?;
     }
@@ -341,7 +341,8 @@ fn imports(sections: &Sections) -> Result<(), ModuleRefusal> {
 }
 
 fn import(sections: &Sections, Import { module, name, ty }: &Import) -> Result<(), ModuleRefusal> {
-    let known = HostFunction::named(name).filter(|_| module == host::MODULE).map(HostFunction::definition);
+    let known =
+        HostFunction::from_import_name(name).filter(|_| module == host::MODULE).map(HostFunction::definition);
     let (Some(known), TypeRef::Func(index)) = (known, ty) else {
         let short = |name: &str| name.escape_debug().take(80).collect();
         let known = host::HOST_FUNCTIONS.iter().map(|known| format!("`weir.{}`", known.name));
@@ -357,9 +358,10 @@ fn import(sections: &Sections, Import { module, name, ty }: &Import) -> Result<(
     Err(ModuleRefusal::ImportType { name: known.name, given: shown(given), wanted: shown(Some(&wanted)) })
 }
 
-/// The index of an entry point, if it is there. An error where it has another type than it must, or is no function of the module's own.
+/// Returns the index of an entry point, if the module has it. Fails if it has the wrong type, or is an imported
+/// function.
 fn entry_point(module: &ParsedModule, known: &entry::EntryDefinition) -> Result<Option<u32>, ModuleRefusal> {
-    let index = match known.place {
+    let index = match known.location {
         EntryLocation::StartSection => module.start,
         EntryLocation::Export => {
             let Some(export) = module.exports.iter().find(|export| export.name == known.name) else {
@@ -382,21 +384,22 @@ fn entry_point(module: &ParsedModule, known: &entry::EntryDefinition) -> Result<
     }
 }
 
-/// The entry points that the module has, and the function that takes its packets.
+/// Returns the module's entry points, and the index of the function that gets packets.
 fn entry_points(module: &ParsedModule) -> Result<(EntryPoints, u32), ModuleRefusal> {
-    let (mut entries, mut takers) = (EntryPoints::default(), Vec::new());
+    let (mut entries, mut for_packets) = (EntryPoints::default(), Vec::new());
     for known in &ENTRY_POINTS {
         if let Some(index) = entry_point(module, known)? {
             entries = entries.with(known.entry);
-            takers.extend((known.presence == EntryPresence::Either).then_some(index));
+            for_packets.extend((known.presence == EntryPresence::ExactlyOne).then_some(index));
         }
     }
-    let is_ours = |name: &str| EntryPoint::named(name).is_some() || !name.starts_with(RESERVED_PREFIX);
-    match (takers.as_slice(), module.exports.iter().find(|export| !is_ours(&export.name))) {
+    let is_allowed =
+        |name: &str| EntryPoint::from_export_name(name).is_some() || !name.starts_with(RESERVED_PREFIX);
+    match (for_packets.as_slice(), module.exports.iter().find(|export| !is_allowed(&export.name))) {
         ([], _) => Err(ModuleRefusal::Entry { given: "neither of them" }),
         ([_, _, ..], _) => Err(ModuleRefusal::Entry { given: "both of them" }),
         ([_], Some(export)) => Err(ModuleRefusal::ReservedExport(export.name.chars().take(80).collect())),
-        ([taker], None) => Ok((entries, *taker)),
+        ([entry_function], None) => Ok((entries, *entry_function)),
     }
 }
 

@@ -1,8 +1,7 @@
-//! Admission: a module's bytes, manifest and parameters become an [`Admitted`], the only thing that a sandbox loads, or a
-//! [`ModuleRefusal`] that says what is wrong, where, and what to do.
+//! Admission: the check of a module's bytes, manifest and parameters against a [`Profile`]. The result is an [`Admitted`],
+//! the only type that a sandbox loads, or a [`ModuleRefusal`], which says what is wrong, where, and what to do.
 //!
-//! A module is admitted by a [`Profile`]: [`Assessment`] holds the bounds that `weir_bounds` finds against the profile's limits, and the outcome
-//! picks the [`Tier`].
+//! [`Assessment`] compares the bounds that `weir_bounds` finds with the profile's limits. The outcome is the [`Tier`].
 //!
 //! Pure: bytes and text in, values out.
 
@@ -25,7 +24,7 @@ mod table;
 mod tier;
 
 pub use admit::{Admitted, ParameterSetting, manifest_of};
-pub use assess::{AdmissionTerms, Assessment};
+pub use assess::{Assessment, CalibratedProfile};
 pub use calibration::{CALIBRATION_BYTES_MAX, Calibration, CalibrationError, ShownTime};
 pub use compare::{Comparison, LimitStatus, LimitedResource};
 pub use complexity::ComplexityLimit;
@@ -42,5 +41,5 @@ pub use table::{DeclaredTable, TableAccess};
 pub use tier::{FuelLimits, Tier};
 pub use weir_units::{Name, NameError, is_plain, shown};
 
-/// The most stack that a call of a module has, whatever its profile says: what the engine gives it.
+/// The maximum stack of a call in every profile, which is the engine's stack.
 pub const STACK_MAX: weir_units::Bytes = weir_units::Bytes(512 << 10);

@@ -1,7 +1,7 @@
-//! The manifest: what a module says about itself, in TOML, in the custom section `weir.manifest`.
+//! The manifest: a module's description of itself, as TOML in the custom section `weir.manifest`.
 //!
-//! A manifest is an allegation. It decides how records are laid out and named, which is harmless when wrong; whatever is
-//! dangerous when wrong is checked elsewhere.
+//! The author of a module writes the manifest, so its statements may be false. A false layout or name of records is
+//! harmless. Statements that would be dangerous if false are checked elsewhere.
 
 use crate::table::{self, RawTable};
 use crate::{
@@ -23,154 +23,154 @@ const TEXT_MAX: usize = 2048;
 const MEMORY_DEFAULT: Bytes = Bytes(16 << 20);
 const TICK_MIN: Nanos = Nanos(1_000);
 
-/// What a module says about itself.
+/// A module's description of itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
-    /// Its name.
+    /// The module's name.
     pub name: Name,
-    /// Its version, for people.
+    /// The version, for people.
     pub version: String,
-    /// Its licence, as an SPDX expression.
+    /// The licence, as an SPDX expression.
     pub license: String,
-    /// What it does, in a line.
+    /// The purpose, in one line.
     pub summary: String,
-    /// Whether it only looks.
+    /// The kind of module: one that only observes, or one that affects packets.
     pub kind: ModuleKind,
-    /// How it may be spread over threads.
+    /// The way in which the module may be spread over threads.
     pub parallel: Parallel,
-    /// The most private memory that it wants.
+    /// The most private memory that the module may use.
     pub memory: Bytes,
-    /// How many packets it wants to keep at once.
+    /// The most packets that the module keeps at once.
     pub keep: u32,
-    /// How often `weir_tick` is called.
+    /// The period of `weir_tick`; `None` without ticks.
     pub tick: Option<TickPeriod>,
-    /// What can be set.
+    /// The parameters that an operator can set.
     pub parameters: Vec<ModuleParameter>,
-    /// What it emits.
+    /// The record streams that the module emits.
     pub streams: Vec<DeclaredStream>,
-    /// What it can do for others, where its session offers that.
+    /// The services that the module can serve, if its session offers them to other sessions.
     pub services: Vec<DeclaredService>,
-    /// The services of others that it calls, where its session uses such.
+    /// The services of other sessions that the module calls, if its session uses them.
     pub calls: Vec<Name>,
-    /// Where it sends frames of its own.
+    /// The outputs to which the module sends frames.
     pub outputs: Vec<DeclaredOutput>,
-    /// Named tables that it reads or publishes.
+    /// The named tables that the module reads or publishes.
     pub tables: Vec<DeclaredTable>,
 }
 
-/// Something that a module can do for modules of other sessions.
+/// A service that a module can serve for modules of other sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredService {
-    /// Its name.
+    /// The service's name.
     pub name: Name,
-    /// What it does, in a line.
+    /// The purpose, in one line.
     pub summary: String,
-    /// The longest message that it takes.
+    /// The longest request, in bytes.
     pub request: Bytes,
-    /// The longest that it answers.
+    /// The longest answer, in bytes.
     pub answer: Bytes,
 }
 
-/// A declared output: a way out for Ethernet frames that the module makes. Where it leads, the operator says.
+/// A declared output for Ethernet frames that the module sends. The operator decides to which interface it leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredOutput {
-    /// Its name.
+    /// The output's name.
     pub name: Name,
-    /// What is sent there, in a line.
+    /// The purpose, in one line.
     pub summary: String,
 }
 
-/// What a module is for.
+/// The kind of a module, by its purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ModuleKind {
-    /// It measures: runs when no module is named.
+    /// A module that measures. It also runs if the command names no module.
     Monitor,
-    /// It drops or changes packets: runs only when named.
+    /// A module that drops or changes packets. It runs only if the command names it.
     Filter,
-    /// It sends packets of its own, or is a load on purpose: runs only when named.
+    /// A module that sends packets of its own, or that loads the node on purpose. It runs only if the command names it.
     Active,
 }
 
-/// How a module may be spread over threads.
+/// The way in which a module may be spread over threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Parallel {
     /// One instance sees every packet.
     None,
-    /// Several instances, each with the flows whose flow hash has its upper bits in the instance's share. What such a module emits for a packet
-    /// may depend on nothing but the packets of the same share.
+    /// Several instances share the packets by flow: each instance gets the packets whose flow hash is in its range. The
+    /// module's output for a packet may depend only on packets of the same range.
     Flow,
 }
 
 /// The period of `weir_tick`, in packet time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TickPeriod {
-    /// Fixed.
+    /// A fixed period.
     Every(Nanos),
     /// The value of the duration parameter with this index.
     Parameter(usize),
 }
 
-/// Why a manifest was refused.
+/// The reason for refusing a manifest.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ManifestError {
-    /// Not TOML, an unknown or missing key, or a wrong type.
+    /// A text that is not TOML, an unknown or missing key, or a value of a wrong type.
     #[error("the manifest cannot be read: {0}")]
     Toml(String),
-    /// Longer than [`MANIFEST_BYTES_MAX`].
+    /// A manifest longer than [`MANIFEST_BYTES_MAX`].
     #[error("the manifest has {0} bytes; {MANIFEST_BYTES_MAX} is the most")]
     TooLong(usize),
-    /// Not UTF-8.
+    /// Bytes that are not UTF-8.
     #[error("the manifest is not UTF-8 at byte {0}")]
     NotUtf8(usize),
-    /// Built for another version of the interface.
+    /// A module that was built for another version of the module interface.
     #[error(
         "the module was built for version {0} of weir's module interface; this weir has version {ABI_VERSION}: rebuild it"
     )]
     Abi(u32),
-    /// A name that cannot be one.
+    /// A name that is not legal.
     #[error("{at}: {error}")]
     Name {
         /// The key.
         at: String,
-        /// What is wrong.
+        /// The error in the name.
         error: NameError,
     },
-    /// Two things of one name.
+    /// Two items with the same name.
     #[error("{at}: `{name}` is there twice")]
     Twice {
-        /// Which list.
+        /// The list.
         at: &'static str,
         /// The name; `-` and `_` count as the same.
         name: Name,
     },
-    /// Too many of something.
+    /// Too many items in a list.
     #[error("{count} entries in {at}; {max} is the most")]
     TooMany {
-        /// Which list.
+        /// The list.
         at: String,
-        /// How many there are.
+        /// The number of items.
         count: usize,
-        /// How many may be.
+        /// The maximum.
         max: usize,
     },
-    /// A type that there is not.
+    /// An unknown type.
     #[error("{at}: there is no type `{given}`; there is {known}")]
     Type {
         /// The key.
         at: String,
-        /// What was given.
+        /// The given type.
         given: String,
-        /// What exists.
+        /// The known types.
         known: String,
     },
-    /// A default or limit that does not fit its parameter.
+    /// A default or limit that is not legal for its parameter.
     #[error("{at}: {error}")]
     Value {
         /// The key.
         at: String,
-        /// What is wrong.
+        /// The error in the value.
         error: ValueError,
     },
     /// An amount that cannot be read or is out of range.
@@ -178,32 +178,32 @@ pub enum ManifestError {
     Amount {
         /// The key.
         at: &'static str,
-        /// What would be right.
+        /// A description of legal amounts.
         wanted: String,
     },
-    /// A table that cannot be so long.
+    /// A table whose size is not legal.
     #[error("{at}, bytes: {wanted}")]
     Table {
-        /// Which table.
+        /// The table.
         at: String,
-        /// What would be right.
+        /// A description of legal sizes.
         wanted: String,
     },
-    /// A text that is too long or has control characters.
+    /// A text that is too long or has control or invisible characters.
     #[error("{at}: at most {TEXT_MAX} characters, none of them a control or invisible character")]
     Text {
         /// The key.
         at: String,
     },
-    /// A licence that is no SPDX expression.
+    /// A licence that is not an SPDX expression.
     #[error("license: an SPDX expression such as \"Apache-2.0 OR MIT\", at most 128 characters")]
     License,
-    /// A required text that says nothing.
+    /// A required text that is empty.
     #[error("{at} is empty: give it a value such as \"{example}\"")]
     Empty {
         /// The key.
         at: &'static str,
-        /// A value that is right.
+        /// An example of a legal value.
         example: &'static str,
     },
     /// A stream without fields.
@@ -312,7 +312,7 @@ struct RawField {
 }
 
 impl Manifest {
-    /// Reads a manifest from the bytes of a custom section or file.
+    /// Reads a manifest from the bytes of a custom section, or of a file.
     pub fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
         if bytes.len() > MANIFEST_BYTES_MAX {
             return Err(ManifestError::TooLong(bytes.len()));
@@ -375,7 +375,8 @@ fn service(raw: RawService) -> Result<DeclaredService, ManifestError> {
     })
 }
 
-/// What TOML's reader says and where, without the line itself: it is a stranger's, and this goes to a terminal.
+/// Converts an error of the TOML reader, with its line number. The text of the line is left out, because it is untrusted
+/// and the message is shown on a terminal.
 fn toml_error(error: &toml::de::Error, text: &str) -> ManifestError {
     let line =
         error.span().and_then(|span| text.get(..span.start)).map(|before| before.matches('\n').count() + 1);
@@ -453,14 +454,14 @@ fn parameter(raw: RawParameter) -> Result<ModuleParameter, ManifestError> {
             })
             .transpose()
     };
-    // What is read is held against what was read before: a lower limit that is above the upper one would leave no value.
+    // A later value is checked against earlier ones, because a lower limit above the upper limit would allow no value.
     parameter.min = read(&parameter, "min", raw.min)?;
     parameter.max = read(&parameter, "max", raw.max)?;
     parameter.default = read(&parameter, "default", raw.default)?;
     Ok(parameter)
 }
 
-/// A TOML value as the texts that a user would have typed, so that both are read by the same code.
+/// Returns a TOML value as the texts that a user would type, so that one parser reads both.
 fn texts(value: &toml::Value) -> Vec<String> {
     match value {
         toml::Value::String(text) => vec![text.clone()],
@@ -469,7 +470,7 @@ fn texts(value: &toml::Value) -> Vec<String> {
         toml::Value::Float(value) => vec![value.to_string()],
         toml::Value::Boolean(value) => vec![value.to_string()],
         toml::Value::Datetime(value) => vec![value.to_string()],
-        // No parameter reads as this, so it is refused with the parameter's name.
+        // No parameter type accepts this text, so the default or limit is refused with the parameter's name.
         toml::Value::Table(_) => vec!["a table".to_owned()],
     }
 }
@@ -516,12 +517,13 @@ pub(crate) fn line(at: &str, text: String) -> Result<String, ManifestError> {
     Ok(text)
 }
 
-/// A required text: blanks alone would pass for a value where it is shown.
+/// Checks a required text. A text of blanks alone is refused, because it would look like a missing value.
 fn stated(at: &'static str, text: String, example: &'static str) -> Result<String, ManifestError> {
     if text.trim().is_empty() { Err(ManifestError::Empty { at, example }) } else { Ok(text) }
 }
 
-/// An SPDX expression has no other characters, so that nothing can be made to look like a part of the line that it is shown in.
+/// Checks a licence. Only the characters of SPDX expressions are allowed, so that a licence cannot imitate other parts of
+/// the line in which it is shown.
 fn license(text: String) -> Result<String, ManifestError> {
     let is_legal = |c: char| c.is_ascii_alphanumeric() || " .-+()/:".contains(c);
     if text.len() > 128 || !text.chars().all(is_legal) {
@@ -583,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn an_error_names_its_place() {
         for (rest, message) in [
             ("nmae = 'x'\n", "unknown field `nmae`"),
             ("memory = '2 GiB'\n", "memory: an amount up to 1023 MiB"),
@@ -635,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn a_required_text_that_is_empty_is_refused_by_its_key() {
+    fn an_empty_required_text_is_refused_with_its_key() {
         for (key, stated, example) in [
             ("version", "'1'", "0.1.0"),
             ("license", "'MIT'", "Apache-2.0 OR MIT"),
@@ -648,7 +650,7 @@ mod tests {
                 assert_eq!(error, format!("{key} is empty: give it a value such as \"{example}\""));
             }
         }
-        // Of what a module declares, a summary is not required.
+        // Summaries of declared items are optional.
         assert!(parse("[[output]]\nname = 'a'\nsummary = ''\n").is_ok());
     }
 

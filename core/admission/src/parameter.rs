@@ -1,4 +1,4 @@
-//! Parameters: what a manifest declares, what a user gives, and how a module receives it.
+//! Parameters: their declaration in a manifest, their values from a user, and their encoding for a module.
 
 use crate::{Name, NameError};
 use core::net::IpAddr;
@@ -8,15 +8,15 @@ use weir_units::Nanos;
 /// The type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterType {
-    /// Unsigned integer.
+    /// An unsigned integer.
     U64,
-    /// Signed integer.
+    /// A signed integer.
     I64,
-    /// Float.
+    /// A float.
     F64,
     /// `true` or `false`.
     Bool,
-    /// A length of time: `1.5s`.
+    /// A duration: `1.5s`.
     Duration,
     /// Bytes, with the escapes `\xNN`, `\n`, `\r`, `\t`, `\0`, `\\` and `\,`.
     String,
@@ -42,7 +42,7 @@ impl ParameterType {
         Self::StringList,
     ];
 
-    /// The name that a manifest uses.
+    /// Returns the name that a manifest uses.
     pub const fn name(self) -> &'static str {
         match self {
             Self::U64 => "u64",
@@ -57,7 +57,7 @@ impl ParameterType {
         }
     }
 
-    /// Whether several values can be given.
+    /// Returns true for a list, which has any number of values.
     pub const fn is_list(self) -> bool {
         matches!(self, Self::U64List | Self::StringList)
     }
@@ -66,28 +66,28 @@ impl ParameterType {
 /// A declared parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModuleParameter {
-    /// Its name.
+    /// The parameter's name.
     pub name: Name,
-    /// Its type.
+    /// The parameter's type.
     pub ty: ParameterType,
-    /// The value if none is given; without it the user must give one.
+    /// The value if the user gives none; `None` if the user must give a value.
     pub default: Option<ParameterValue>,
-    /// Lower limit of a number or duration.
+    /// The lower limit of a number or duration.
     pub min: Option<ParameterValue>,
-    /// Upper limit of a number or duration.
+    /// The upper limit of a number or duration.
     pub max: Option<ParameterValue>,
     /// The unit, for people.
     pub unit: String,
-    /// What it does, in a line.
+    /// The purpose, in one line.
     pub summary: String,
 }
 
-/// An IP prefix, with IPv4 as ::ffff:a.b.c.d.
+/// An IP prefix. An IPv4 prefix is stored as an IPv6 prefix of mapped addresses, ::ffff:a.b.c.d.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     /// The address, in the 16 bytes of IPv6.
     pub address: [u8; 16],
-    /// Leading bits that count, of 128.
+    /// The prefix length, from 0 to 128.
     pub bits: u8,
 }
 
@@ -98,9 +98,9 @@ pub enum ParameterValue {
     U64(u64),
     /// Signed integer.
     I64(i64),
-    /// Float, finite.
+    /// A finite float.
     F64(f64),
-    /// Truth value.
+    /// A truth value.
     Bool(bool),
     /// Length of time.
     Duration(Nanos),
@@ -118,32 +118,32 @@ fn quoted(given: &str) -> String {
     if given.is_empty() { "an empty value".to_owned() } else { format!("`{}`", given.escape_debug()) }
 }
 
-/// Why a value was refused.
+/// The reason for refusing a parameter's value.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ValueError {
-    /// It cannot be read as the parameter's type.
+    /// The value cannot be read as the parameter's type.
     #[error("parameter `{parameter}`: {} is not {wanted}", quoted(.given))]
     Unreadable {
         /// The parameter.
         parameter: Name,
-        /// What was given.
+        /// The given text.
         given: String,
-        /// What would be right.
+        /// A description of legal values.
         wanted: &'static str,
     },
-    /// It is outside the limits that the manifest declares.
+    /// The value is outside the limits that the manifest declares.
     #[error("parameter `{parameter}`: {given} is outside {min} to {max}")]
     OutOfRange {
         /// The parameter.
         parameter: Name,
-        /// What was given.
+        /// The given value.
         given: ParameterValue,
-        /// Lower limit, or "-".
+        /// The lower limit, or "-".
         min: String,
-        /// Upper limit, or "-".
+        /// The upper limit, or "-".
         max: String,
     },
-    /// Several values for something that is no list.
+    /// Several values for a parameter that is not a list.
     #[error(
         "parameter `{parameter}` is no list: give it once, and write `\\,` for a comma that belongs to the value"
     )]
@@ -151,37 +151,37 @@ pub enum ValueError {
         /// The parameter.
         parameter: Name,
     },
-    /// Neither given nor with a default.
+    /// The parameter has neither a value nor a default.
     #[error("parameter `{parameter}` ({ty}) must be given: {summary}", ty = .ty.name())]
     Missing {
         /// The parameter.
         parameter: Name,
-        /// Its type.
+        /// The parameter's type.
         ty: ParameterType,
-        /// What it does.
+        /// The parameter's purpose.
         summary: String,
     },
-    /// There is no such parameter.
+    /// There is no parameter with this name.
     #[error("there is no parameter `{}`; there is {known}", .given.escape_debug())]
     Unknown {
-        /// What was given.
+        /// The given name.
         given: String,
-        /// The names that exist.
+        /// The declared names.
         known: String,
     },
-    /// Too long.
+    /// The value is too long.
     #[error("parameter `{parameter}` has more than {} bytes", ParameterValue::BYTES_MAX)]
     TooLong {
         /// The parameter.
         parameter: Name,
     },
-    /// A name that cannot be one.
+    /// A name that is not legal.
     #[error(transparent)]
     Name(#[from] NameError),
 }
 
 impl ModuleParameter {
-    /// Reads what the user gave; several texts are the items of a list. Checks type and limits.
+    /// Reads a value from the user's texts: one text, or the items of a list. Checks type and limits.
     pub fn read(&self, given: &[&str]) -> Result<ParameterValue, ValueError> {
         if given.len() != 1 && !self.ty.is_list() {
             return Err(ValueError::Several { parameter: self.name.clone() });
@@ -259,13 +259,13 @@ impl ModuleParameter {
 const STRING: &str = "a string with only the escapes \\xNN, \\n, \\r, \\t, \\0, \\\\ and \\,";
 
 impl ParameterValue {
-    /// The most bytes of one parameter's value.
+    /// The maximum size of one parameter's value, in bytes.
     pub const BYTES_MAX: usize = 64 * 1024;
 
-    /// What `param_int` gives a module; a duration in ns.
+    /// Returns the value that `param_int` returns to the module; a duration in ns. `None` for other types.
     pub fn as_int(&self) -> Option<i64> {
         match self {
-            // An unsigned integer reaches the module bit for bit; its SDK gives it back as unsigned.
+            // An unsigned integer is passed with the same bits, and the SDK converts it back.
             Self::U64(value) => Some(value.cast_signed()),
             Self::I64(value) => Some(*value),
             Self::Bool(value) => Some(i64::from(*value)),
@@ -274,7 +274,7 @@ impl ParameterValue {
         }
     }
 
-    /// What `param_float` gives a module.
+    /// Returns the value that `param_float` returns to the module; `None` for other types.
     pub fn as_float(&self) -> Option<f64> {
         match self {
             Self::F64(value) => Some(*value),
@@ -282,8 +282,9 @@ impl ParameterValue {
         }
     }
 
-    /// What `param_bytes` gives a module: a string as it is; a prefix as 16 address bytes and the number of bits; a list of integers
-    /// as 8 bytes each; a list of strings each as a u32 length and its bytes, as `find_compile` takes them. Empty for numbers.
+    /// Returns the bytes that `param_bytes` copies for the module: a string unchanged; a prefix as 16 address bytes and the
+    /// number of bits; a list of integers as 8 bytes each; a list of strings as the u32 length and the bytes of each, as
+    /// `find_compile` reads them. Empty for numbers.
     pub fn encoded(&self) -> Vec<u8> {
         match self {
             Self::String(bytes) => bytes.clone(),
@@ -329,7 +330,7 @@ impl Prefix {
             IpAddr::V6(v6) => (v6, 128),
         };
         let bits = bits.unwrap_or(width);
-        // An IPv4 prefix has its own notation. `::ffff:10.0.0.0/104` would be an IPv6 prefix that has IPv4 packets.
+        // IPv4 prefixes are written as IPv4. An IPv6 prefix such as `::ffff:10.0.0.0/104` would also match IPv4 packets.
         if width == 128 && bits >= 96 && address.to_ipv4_mapped().is_some() {
             return None;
         }
@@ -368,7 +369,7 @@ impl fmt::Display for ParameterValue {
     }
 }
 
-/// Replaces `\xNN`, `\n`, `\r`, `\t`, `\0`, `\\` and `\,`; `None` where a backslash stands before anything else.
+/// Replaces `\xNN`, `\n`, `\r`, `\t`, `\0`, `\\` and `\,`; `None` if a backslash precedes anything else.
 fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -429,7 +430,7 @@ mod tests {
         let prefix = read(T::Prefix, &["10.0.0.0/8"]);
         assert_eq!(prefix.to_string(), "10.0.0.0/8");
         assert_eq!(prefix.encoded(), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 0, 104]);
-        // An IPv6 prefix has fewer than 96 bits, or other addresses than IPv4 has.
+        // An IPv6 prefix has fewer than 96 bits, or is outside of the IPv4-mapped addresses.
         for text in ["::/0", "::/96", "::ffff:0:0/95", "2001:db8::/32", "64:ff9b::a00:0/104", "0.0.0.0/0"] {
             let prefix = read(T::Prefix, &[text]);
             let expected = text == "0.0.0.0/0" || text == "::/96" || text.ends_with("104");
@@ -439,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused_with_the_parameters_name() {
+    fn an_illegal_value_is_refused_with_the_parameters_name() {
         use ParameterType as T;
         for (ty, text) in [
             (T::U64, "-1"),

@@ -1,4 +1,4 @@
-//! Profiles: what an operator lets a module use, in TOML.
+//! Profiles: the limits that an operator sets for modules, as TOML.
 
 use crate::{Calibration, FuelLimits, STACK_MAX, Tier, shown};
 use std::str::FromStr;
@@ -9,63 +9,63 @@ use weir_units::{Bytes, Nanos};
 
 /// The longest profile, in bytes.
 pub const PROFILE_BYTES_MAX: usize = 64 * 1024;
-/// Ticks come no faster than a manifest can ask for them.
+/// The shortest period of ticks, as for manifests.
 const TICK_PERIOD_MIN: Nanos = Nanos(1_000);
-/// A time that is longer is a mistake, and would be more fuel than can be counted.
+/// The longest time in a profile. A longer one is a mistake, and its fuel would overflow.
 const TIME_MAX: Nanos = Nanos(3_600_000_000_000);
 const FACTOR_MAX: u64 = 1_000_000;
 const STRIKES_MAX: u64 = 1_000_000;
 const WASM_PAGE: u64 = 65_536;
 
-/// What an operator lets a module use. [`Profile::default`] is what holds where none is given: generous, so that whatever ends in reasonable
-/// time runs.
+/// An operator's limits for modules. Without a profile, [`Profile::default`] applies. It is generous: every module runs
+/// whose calls end in reasonable time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// The tiers that a module may run in. It runs in the cheapest of them that its bounds allow.
+    /// The tiers in which modules may run. A module runs in the cheapest of these tiers that its bounds allow.
     pub tiers: Vec<Tier>,
-    /// Time for one packet, without what depends on its length.
+    /// The time for one packet, without the part for its length.
     pub packet: Nanos,
-    /// Time for each captured byte of a packet.
+    /// The time for each captured byte of a packet.
     pub per_byte: Nanos,
-    /// Time for a tick, for being told that memory is low, for serving a call or hearing an answer.
+    /// The time for a tick, for a low-memory event, for serving a call, or for handling an answer.
     pub tick: Nanos,
-    /// Time for each call before the first packet.
+    /// The time for each call before the first packet.
     pub start: Nanos,
-    /// Time for the stop.
+    /// The time for `weir_stop`.
     pub stop: Nanos,
-    /// The longest piece of work between two looks at what was used.
-    pub piece: Nanos,
+    /// The longest time between two checks of a supervised module's use.
+    pub check_interval: Nanos,
     /// The shortest period of ticks.
     pub tick_period: Nanos,
-    /// Private memory.
+    /// The most private memory of an instance.
     pub memory: Bytes,
-    /// Stack of a call.
+    /// The most stack of a call.
     pub stack: Bytes,
-    /// What a call may add to the shadow stack in the module's own memory.
+    /// The most growth during a call of the shadow stack, which is in the module's own memory.
     pub shadow_stack: Bytes,
-    /// Records for one packet.
+    /// The most records for one packet.
     pub records: u32,
-    /// Records for a tick, the start or the stop.
+    /// The most records for a call of another entry point, such as a tick.
     pub call_records: u32,
-    /// Changes of output packets for one packet.
+    /// The most patches of one packet.
     pub patches: u32,
-    /// Frames that it may send for one packet.
+    /// The most frames for one packet.
     pub frames: u32,
-    /// Frames that it may send in a tick or the stop.
+    /// The most frames for a call of another entry point, such as a tick.
     pub call_frames: u32,
-    /// The longest frame that it may send.
+    /// The longest frame that a module may send.
     pub frame_bytes: Bytes,
-    /// Packets that it may keep at once, each instance of it.
+    /// The most packets that an instance of a module keeps at once.
     pub keep: u32,
-    /// Pages of 64 KiB that a packet, a tick or the stop may ask for.
+    /// The most pages of 64 KiB by which memory may grow for one packet, or in another call after the start.
     pub pages: u32,
     /// The host functions that a module may import.
     pub imports: Vec<&'static str>,
-    /// A bound on time may be so many times its limit for a module to be supervised.
+    /// The factor by which a bound on time may exceed its limit for a module to be supervised.
     pub cpu_factor: u32,
-    /// The same for all other bounds.
+    /// The factor by which another bound may exceed its limit for a module to be supervised.
     pub other_factor: u32,
-    /// Calls over their limit after which a module is unloaded.
+    /// The number of calls over their limit after which a module is unloaded.
     pub strikes: u32,
 }
 
@@ -78,7 +78,7 @@ impl Default for Profile {
             tick: Nanos(200 * Nanos::MILLISECOND.0),
             start: Nanos(2 * Nanos::SECOND.0),
             stop: Nanos(2 * Nanos::SECOND.0),
-            piece: Nanos(100_000),
+            check_interval: Nanos(100_000),
             tick_period: TICK_PERIOD_MIN,
             memory: Bytes(PRIVATE_MAX as u64),
             stack: STACK_MAX,
@@ -99,47 +99,57 @@ impl Default for Profile {
     }
 }
 
-/// Why a profile cannot be used. To blame is the operator.
+/// The reason why a profile cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
-    /// Not TOML.
-    #[error("the profile cannot be read: {}{message}", at(*.line))]
+    /// A text that is not TOML.
+    #[error("the profile cannot be read: {}{message}", line_prefix(*.line))]
     Toml {
-        /// Line, from 1, where it is known.
+        /// The line, from 1; `None` if it is not known.
         line: Option<usize>,
-        /// What TOML's reader says.
+        /// The message of the TOML reader.
         message: String,
     },
-    /// Longer than [`PROFILE_BYTES_MAX`].
+    /// A profile longer than [`PROFILE_BYTES_MAX`].
     #[error("the profile has {0} bytes; {PROFILE_BYTES_MAX} is the most")]
     TooLong(usize),
-    /// A key that there is not.
-    #[error("line {line}: a profile has no key `{given}`; {}", instead(.near))]
+    /// An unknown key.
+    #[error("line {line}: a profile has no key `{given}`; {}", suggestion(.near))]
     Unknown {
-        /// Line, from 1.
+        /// The line, from 1.
         line: usize,
-        /// What was given.
+        /// The given key.
         given: String,
-        /// The key that may have been meant.
+        /// A similar key that may have been meant.
         near: Option<&'static str>,
     },
-    /// A value that cannot be, or is out of range.
+    /// A key with another spelling in an earlier version.
+    #[error("line {line}: `{old}` is now `{new}`")]
+    Renamed {
+        /// The line, from 1.
+        line: usize,
+        /// The earlier spelling.
+        old: &'static str,
+        /// The present spelling.
+        new: &'static str,
+    },
+    /// A value of the wrong type, or out of range.
     #[error("line {line}: `{key}` must be {wanted}")]
     Value {
-        /// Line, from 1.
+        /// The line, from 1.
         line: usize,
         /// The key.
         key: &'static str,
-        /// What would be right, with an example.
+        /// A description of legal values, with an example.
         wanted: String,
     },
 }
 
-fn at(line: Option<usize>) -> String {
+fn line_prefix(line: Option<usize>) -> String {
     line.map_or_else(String::new, |line| format!("line {line}: "))
 }
 
-fn instead(near: &Option<&'static str>) -> String {
+fn suggestion(near: &Option<&'static str>) -> String {
     match near {
         Some(near) => format!("did you mean `{near}`?"),
         None => {
@@ -149,7 +159,7 @@ fn instead(near: &Option<&'static str>) -> String {
     }
 }
 
-/// A key: its values, their range, and the field that it sets.
+/// A key of a profile: the type and range of its value, and the field that it sets.
 enum Key {
     Tiers,
     Imports,
@@ -178,8 +188,8 @@ const KEYS: &[(&str, Key)] = &[
     ("tick", time(1, |it| &mut it.tick)),
     ("start", time(1, |it| &mut it.start)),
     ("stop", time(1, |it| &mut it.stop)),
-    // A look at the time that was used costs time too: in less there would be nothing but looks.
-    ("piece", time(1_000, |it| &mut it.piece)),
+    // Each check takes time itself. With a shorter interval, checks would take most of the time.
+    ("check-interval", time(1_000, |it| &mut it.check_interval)),
     ("tick-period", time(TICK_PERIOD_MIN.0, |it| &mut it.tick_period)),
     ("memory", amount(WASM_PAGE, PRIVATE_MAX as u64, |it| &mut it.memory)),
     ("stack", amount(1, STACK_MAX.0, |it| &mut it.stack)),
@@ -201,11 +211,14 @@ const KEYS: &[(&str, Key)] = &[
     ("strikes", count(1, STRIKES_MAX, |it| &mut it.strikes)),
 ];
 
+/// Keys with another spelling in an earlier version: the earlier and the present one.
+const RENAMED: &[(&str, &str)] = &[("piece", "check-interval")];
+
 impl Key {
     /// Reads a value into the profile.
     ///
     /// # Errors
-    /// A text that states the right values.
+    /// Fails for an illegal value, with a description of legal values.
     fn read(&self, profile: &mut Profile, value: &DeValue<'_>) -> Result<(), String> {
         match *self {
             Self::Tiers => {
@@ -244,7 +257,7 @@ impl Key {
         Ok(())
     }
 
-    /// Writes a profile's value as TOML. Times and amounts are exact, not rounded as people are shown them.
+    /// Writes the value of the key as TOML. Times and amounts are exact, not rounded as for people.
     fn write(&self, profile: &mut Profile) -> String {
         let quoted = |names: &mut dyn Iterator<Item = &str>| {
             let all: Vec<String> = names.map(|name| format!("\"{name}\"")).collect();
@@ -261,10 +274,10 @@ impl Key {
 }
 
 impl Profile {
-    /// Reads a profile. What it does not say is as in [`Profile::default`].
+    /// Reads a profile. A key that is not given has its value in [`Profile::default`].
     ///
     /// # Errors
-    /// A [`ProfileError`] for the first thing that is wrong, with its line.
+    /// A [`ProfileError`] for the first error, with its line.
     pub fn parse(text: &str) -> Result<Self, ProfileError> {
         if text.len() > PROFILE_BYTES_MAX {
             return Err(ProfileError::TooLong(text.len()));
@@ -280,6 +293,9 @@ impl Profile {
         for (key, value) in entries {
             let line = line(key.span().start);
             let given: &str = key.get_ref();
+            if let Some((old, new)) = RENAMED.iter().find(|(old, _)| *old == given) {
+                return Err(ProfileError::Renamed { line, old, new });
+            }
             let Some((name, key)) = KEYS.iter().find(|(name, _)| *name == given) else {
                 return Err(ProfileError::Unknown { line, given: shown(given), near: nearest(given) });
             };
@@ -289,44 +305,44 @@ impl Profile {
         Ok(profile)
     }
 
-    /// As TOML that [`parse`](Self::parse) reads as the same profile, for another process.
+    /// Returns the profile as TOML, from which [`parse`](Self::parse) in another process reads the same profile.
     pub fn to_toml(&self) -> String {
         let mut profile = self.clone();
         KEYS.iter().map(|(name, key)| format!("{name} = {}\n", key.write(&mut profile))).collect()
     }
 
-    /// What each call may use, in fuel of a node. Where a node's speed varies, the slow end holds.
+    /// Returns the limits for each call, converted to fuel by a node's calibration for its slowest kind of work.
     pub fn limits(&self, calibration: &Calibration) -> FuelLimits {
         FuelLimits {
             packet: calibration.linear(self.packet, self.per_byte),
             tick: calibration.fuel(self.tick),
             start: calibration.fuel(self.start),
             stop: calibration.fuel(self.stop),
-            piece: calibration.fuel(self.piece),
+            piece: calibration.fuel(self.check_interval),
             strikes: self.strikes,
         }
     }
 
-    /// Whether a module may run in this tier.
+    /// Returns true if the profile allows modules to run in this tier.
     pub fn allows(&self, tier: Tier) -> bool {
         self.tiers.contains(&tier)
     }
 }
 
-/// Reads a text with a unit, if it is one and within its range.
+/// Reads a quantity from a text with a unit; `None` for another value, or one out of range.
 fn quantity<T: FromStr + PartialOrd>(value: &DeValue<'_>, min: T, max: T) -> Option<T> {
     let DeValue::String(text) = value else { return None };
     text.parse().ok().filter(|value| (&min..=&max).contains(&value))
 }
 
-/// Reads a whole number, if it is one and within its range.
+/// Reads a whole number; `None` for another value, or one out of range.
 fn number(value: &DeValue<'_>, min: u64, max: u64) -> Option<u32> {
     let DeValue::Integer(value) = value else { return None };
     let value = u64::from_str_radix(value.as_str(), value.radix()).ok()?;
     u32::try_from(value).ok().filter(|_| (min..=max).contains(&value))
 }
 
-/// The items of a list of texts, if it is one and each is known.
+/// Reads a list of texts; `None` for another value, or if an item is unknown.
 fn list<T>(value: &DeValue<'_>, known: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> {
     let DeValue::Array(items) = value else { return None };
     let item = |value: &DeValue<'_>| match value {
@@ -336,7 +352,8 @@ fn list<T>(value: &DeValue<'_>, known: impl Fn(&str) -> Option<T>) -> Option<Vec
     items.iter().map(|value| item(value.get_ref())).collect()
 }
 
-/// The key that was probably meant: one that differs by at most two letters, or that the given one begins or ends with.
+/// Returns the key that was probably meant: a key that differs by at most two letters, or the only key with which the
+/// given text begins or ends.
 fn nearest(given: &str) -> Option<&'static str> {
     let given = given.chars().take(40).collect::<String>().to_lowercase().replace('_', "-");
     let keys = || KEYS.iter().map(|(key, _)| *key);
@@ -357,7 +374,7 @@ mod tests {
     use weir_bounds::Linear;
 
     #[test]
-    fn what_a_profile_does_not_say_is_as_usual() {
+    fn a_missing_key_has_its_default() {
         assert_eq!(Profile::parse("# nothing\n"), Ok(Profile::default()));
         let profile = Profile::parse(
             "tiers = ['metered', 'proved', 'metered']\npacket = '20us'\nper-byte = '4ns'\nmemory = '1 MiB'\nrecords = 0x2\nimports = []\n",
@@ -382,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_as_the_same() {
+    fn a_written_profile_is_read_again() {
         let odd = Profile {
             tiers: vec![Tier::Metered],
             packet: Nanos(1_234_567),
@@ -390,7 +407,7 @@ mod tests {
             tick: Nanos(5),
             start: Nanos(6),
             stop: Nanos(7),
-            piece: Nanos(2_501),
+            check_interval: Nanos(2_501),
             tick_period: Nanos(1_001),
             memory: Bytes(65_537),
             stack: Bytes(1),
@@ -416,7 +433,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line_and_what_would_be_right() {
+    fn an_earlier_spelling_of_a_key_is_refused_with_the_present_spelling() {
+        for (old, new) in RENAMED {
+            let error = Profile::parse(&format!("\n{old} = '5us'")).unwrap_err();
+            assert_eq!(error.to_string(), format!("line 2: `{old}` is now `{new}`"));
+            assert_eq!(KEYS.iter().filter(|(key, _)| key == new).count(), 1);
+        }
+    }
+
+    #[test]
+    fn an_error_names_its_line_and_the_legal_values() {
         for (text, message) in [
             ("packet = 5 5", "the profile cannot be read: line 1: "),
             ("\npacket = '1us'\npacket = '2us'", "the profile cannot be read: line 3: duplicate key"),
@@ -431,7 +457,7 @@ mod tests {
             ("packet = 20", "line 1: `packet` must be a duration from 1 ns to 3600 s, such as \"20us\""),
             ("packet = '20'", "line 1: `packet` must be a duration"),
             ("packet = '2h'", "line 1: `packet` must be a duration"),
-            ("piece = '10ns'", "line 1: `piece` must be a duration from 1 us to"),
+            ("check-interval = '10ns'", "line 1: `check-interval` must be a duration from 1 us to"),
             ("tick-period = '0s'", "line 1: `tick-period` must be a duration from 1 us"),
             ("memory = '2 GiB'", "line 1: `memory` must be an amount from 64 KiB to 1023 MiB"),
             ("stack = '1 MiB'", "line 1: `stack` must be an amount from 1 B to 512 KiB, such as \"64 KiB\""),

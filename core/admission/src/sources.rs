@@ -1,11 +1,11 @@
-//! Source files that spare a module's author from writing the manifest's contents a second time: rows as structs, streams and
-//! parameters as functions.
+//! Source files that are generated from a manifest: rows as structs, streams and parameters as functions. So the author of
+//! a module does not write the contents of the manifest again in code.
 
 use crate::{Manifest, Name, ParameterType, TableAccess};
 use std::fmt::Write;
 use weir_abi::row::FieldType;
 
-/// `module.h`: for C, to be included after `weir.h`.
+/// Returns `module.h` in C. It is to be included after `weir.h`.
 pub fn c_header(manifest: &Manifest) -> String {
     let mut out = format!(
         "/* Made from weir.toml of `{}`; changes here are lost. */\n#ifndef WEIR_MODULE_H\n#define WEIR_MODULE_H\n#include \"weir.h\"\n",
@@ -87,7 +87,7 @@ pub fn c_header(manifest: &Manifest) -> String {
     out
 }
 
-/// `module.rs`: for Rust, to be included as a module of its own where the crate `weir_guest` is known.
+/// Returns `module.rs` in Rust. It is to be a module of its own in a crate that depends on `weir_guest`.
 pub fn rust_source(manifest: &Manifest) -> String {
     let mut out = format!(
         "// Made from weir.toml of `{}`; changes here are lost.\n#![allow(dead_code)]\n",
@@ -164,18 +164,18 @@ pub fn rust_source(manifest: &Manifest) -> String {
     out
 }
 
-/// A unit as it stands behind what is measured in it; nothing where there is none.
+/// Returns a unit in brackets, for the end of a text; empty without a unit.
 fn bracketed(unit: &str) -> String {
     if unit.is_empty() { String::new() } else { format!(" [{unit}]") }
 }
 
-/// Arguments, result and body of the function for a parameter.
+/// Returns arguments, result type and body of the Rust function for a parameter.
 fn rust_parameter(ty: ParameterType, index: usize) -> (&'static str, &'static str, String) {
     let call = |function: &str| format!("weir_guest::generated::{function}({index}");
     match ty {
         ParameterType::U64 => ("", "u64", call("int") + ") as u64"),
         ParameterType::I64 => ("", "i64", call("int") + ")"),
-        // Admission keeps durations above 0.
+        // Admission refuses negative durations.
         ParameterType::Duration => ("", "u64", call("int") + ") as u64"),
         ParameterType::Bool => ("", "bool", call("int") + ") != 0"),
         ParameterType::F64 => ("", "f64", call("float") + ")"),
@@ -192,13 +192,14 @@ fn rust_parameter(ty: ParameterType, index: usize) -> (&'static str, &'static st
     }
 }
 
-/// A field of a row in C: no keyword.
+/// Returns the name of a field in C. A keyword gets an `_` at its end.
 fn c_name(name: &Name) -> String {
     let identifier = name.identifier();
     if C_KEYWORDS.split(' ').any(|word| word == identifier) { identifier + "_" } else { identifier }
 }
 
-/// A field or function in Rust: a keyword as a raw identifier, or with `_` where it cannot be one.
+/// Returns the name of a field or function in Rust. A keyword becomes a raw identifier, or gets an `_` if the keyword
+/// cannot be raw.
 fn rust_name(name: &Name) -> String {
     let identifier = name.identifier();
     match identifier.as_str() {
@@ -208,22 +209,22 @@ fn rust_name(name: &Name) -> String {
     }
 }
 
-/// Those of C11 and C23, and what `<stdbool.h>` defines, that a name can be.
+/// The keywords of C11 and C23, and the macros of `<stdbool.h>`, that are legal as names of a manifest.
 const C_KEYWORDS: &str = "alignas alignof asm auto bool break case char const constexpr continue default do double else \
     enum extern false float for goto if inline int long nullptr register restrict return short \
     signed sizeof static struct switch true typedef typeof union unsigned void volatile while";
 
-/// Those of all editions.
+/// The keywords of all editions of Rust.
 const RUST_KEYWORDS: &str = "abstract as async await become box break const continue do dyn else enum extern false final fn \
     for gen if impl in let loop macro match mod move mut override priv pub ref return static struct \
     trait true try type typeof unsafe unsized use virtual where while yield";
 
-/// Text that cannot end a C comment.
+/// Returns a text with changes that keep it from ending a C comment.
 fn comment(text: &str) -> String {
     text.replace("*/", "* /").replace("/*", "/ *")
 }
 
-/// The name of a type. The only keyword among those is `Self`.
+/// Returns the name of a Rust type. The only keyword that a type name could equal is `Self`.
 fn camel(name: &str) -> String {
     if name == "self" {
         return "Self_".to_owned();

@@ -1,18 +1,18 @@
-//! Streams: the typed rows that a module emits.
+//! Record streams: the types of records that a module emits.
 
 use crate::Name;
 use core::net::Ipv6Addr;
 use std::ops::Range;
 use weir_abi::row::FieldType;
 
-/// A declared stream.
+/// A declared stream of records.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeclaredStream {
-    /// Its name.
+    /// The stream's name.
     pub name: Name,
-    /// What it holds, in a line.
+    /// The contents, in one line.
     pub summary: String,
-    /// Its fields, in the order of the row.
+    /// The fields, in the order of the row.
     pub fields: Vec<StreamField>,
     row_bytes: usize,
     padding: Vec<Range<usize>>,
@@ -21,15 +21,15 @@ pub struct DeclaredStream {
 /// A field of a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamField {
-    /// Its name.
+    /// The field's name.
     pub name: Name,
-    /// Its type.
+    /// The field's type.
     pub ty: FieldType,
-    /// The unit, for people and for the file's metadata.
+    /// The unit, for people and for the metadata of record files.
     pub unit: String,
-    /// What it says, in a line.
+    /// The meaning, in one line.
     pub summary: String,
-    /// Where it begins in the row, in bytes.
+    /// The offset in the row, in bytes.
     pub offset: usize,
 }
 
@@ -51,7 +51,7 @@ pub enum FieldValue<'a> {
 }
 
 impl DeclaredStream {
-    /// Lays the fields out as a C struct.
+    /// Makes a stream, and lays its fields out as a C struct.
     pub(crate) fn new(name: Name, summary: String, mut fields: Vec<StreamField>) -> Self {
         let mut end = 0usize;
         let mut align = 1;
@@ -68,20 +68,20 @@ impl DeclaredStream {
         Self { name, summary, fields, row_bytes, padding }
     }
 
-    /// The bytes of a row that belong to no field: whatever the module's stack held.
+    /// Returns the byte ranges of a row that belong to no field. The module leaves bytes of its stack there.
     pub fn padding(&self) -> &[Range<usize>] {
         &self.padding
     }
 
-    /// Bytes of a row, as a module must emit it.
+    /// Returns the size of a row in bytes.
     pub fn row_bytes(&self) -> usize {
         self.row_bytes
     }
 }
 
 impl StreamField {
-    /// The value of a field of type `string` or `bytes` as people and JSON have it, the same everywhere. A string is text, with U+FFFD for what is not UTF-8; bytes are
-    /// hexadecimal digits, whatever they hold. The text is not escaped.
+    /// Returns the value of a field of type `string` or `bytes` as text, for people and for JSON. A `string` becomes text,
+    /// with U+FFFD for bytes that are not UTF-8. `bytes` become hexadecimal digits. The result is not escaped.
     pub fn text(&self, value: &[u8]) -> String {
         if self.ty == FieldType::String {
             return String::from_utf8_lossy(value).into_owned();
@@ -90,7 +90,7 @@ impl StreamField {
         value.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
     }
 
-    /// Reads the field of a record whose row and tail are given; `None` where the row is too short.
+    /// Reads the field of a record from its row and tail; `None` if the row is too short.
     pub fn read<'a>(&self, row: &'a [u8], tail: &'a [u8]) -> Option<FieldValue<'a>> {
         let bytes = row.get(self.offset..self.offset + self.ty.size())?;
         let unsigned = |bytes: &[u8]| {
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_digits_and_strings_are_text_whatever_they_hold() {
+    fn bytes_become_digits_and_strings_become_text() {
         let text = |ty, value: &[u8]| {
             let name = Name::new("f").unwrap();
             StreamField { name, ty, unit: String::new(), summary: String::new(), offset: 0 }.text(value)

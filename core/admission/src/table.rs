@@ -6,33 +6,34 @@ use serde::Deserialize;
 use weir_abi::{TABLES_BASE, TABLES_MAX, limit, table};
 use weir_units::Bytes;
 
-/// A declared table: bytes that an operator or a session shares, whole versions of them, with others who only read.
+/// A named table that a manifest declares. An operator or a session publishes its bytes, one version after the other, and
+/// modules read them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredTable {
-    /// Its name in the module. Which table of a node that is, the operator says.
+    /// The table's name in the module. The operator maps it to a table of the node.
     pub name: Name,
-    /// What is in it, in a line.
+    /// The contents, in one line.
     pub summary: String,
-    /// What the module does with it.
+    /// The module's use of the table.
     pub access: TableAccess,
-    /// The most bytes that it has.
+    /// The maximum size, in bytes.
     pub bytes: u32,
 }
 
-/// What a module does with a table.
+/// A module's use of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableAccess {
-    /// It reads it, in a window of its address space.
+    /// The module reads the table, in a window of its address space.
     Read {
         /// The guest address at which the window begins.
         window: u32,
     },
-    /// It makes it, for others.
+    /// The module publishes the table for others.
     Publish,
 }
 
 impl DeclaredTable {
-    /// Where its window begins, if it is read.
+    /// Returns the guest address of the window; `None` for a table that the module publishes.
     pub fn window(&self) -> Option<u32> {
         match self.access {
             TableAccess::Read { window } => Some(window),
@@ -58,7 +59,7 @@ enum RawAccess {
     Publish,
 }
 
-/// The tables of a manifest. Windows follow each other in the order of declaration.
+/// Checks the tables of a manifest. Windows follow each other in the order of declaration.
 pub(crate) fn tables(raw: Vec<RawTable>) -> Result<Vec<DeclaredTable>, ManifestError> {
     let mut next = TABLES_BASE;
     let mut tables = Vec::with_capacity(raw.len());
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn an_error_names_the_table() {
         let seven: String = (0..7).map(|n| declared(&format!("t{n}"), "read", "64 MiB")).collect();
         for (text, says) in [
             (declared("A", "read", "1 B"), "table.name: `A` is not a name"),

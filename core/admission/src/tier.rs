@@ -1,20 +1,20 @@
-//! How a module is kept within its limits, and what these are.
+//! Tiers: the ways of keeping a module within its limits.
 
 use crate::{Calibration, Profile};
 use std::fmt;
 use weir_abi::entry::WorkLimit;
 use weir_bounds::{EntryPoint, Linear};
 
-/// How a module is kept within its limits (P. Patel, J. Lepreau, "Hybrid resource control of active extensions", OPENARCH 2003, section III).
-/// In the order of what it costs at run time.
+/// The way of keeping a module within its limits (P. Patel, J. Lepreau, "Hybrid resource control of active extensions",
+/// OPENARCH 2003, section III). Tiers are ordered by their cost at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
-    /// Its bounds are within the limits, so nothing is checked while it runs.
+    /// The bounds are within the limits, so nothing is checked at run time.
     Proved,
-    /// Its bounds are over the limits, but within a factor that allows for a pessimistic analysis. What it really uses is looked at between pieces
-    /// of work; where it keeps exceeding, it is unloaded when idle.
+    /// A bound exceeds its limit, but by no more than a factor that allows for a pessimistic analysis. The actual use is
+    /// checked regularly. A module that keeps exceeding its limits is unloaded, while it handles no packet.
     Supervised,
-    /// It is charged while it runs, and a call that uses up its allowance is abandoned.
+    /// The fuel of every charge is checked at run time. A call that uses up its fuel is aborted.
     Metered,
 }
 
@@ -22,7 +22,7 @@ impl Tier {
     /// All tiers, the cheapest first.
     pub const ALL: &'static [Tier] = &[Self::Proved, Self::Supervised, Self::Metered];
 
-    /// As a profile names it.
+    /// Returns the name that profiles use.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Proved => "proved",
@@ -38,27 +38,28 @@ impl fmt::Display for Tier {
     }
 }
 
-/// What one call of a module may use, in fuel.
+/// The limits of one call of a module, in fuel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FuelLimits {
-    /// One packet: a constant, and so much for each captured byte. A batch may use it once for each of its packets.
+    /// The limit for a packet: a constant, and a part for each captured byte. The limit for a batch is the sum over its
+    /// packets.
     pub packet: Linear,
-    /// A tick, or another call between packets.
+    /// The limit for a tick, and for other calls between packets.
     pub tick: u64,
-    /// Each call before the first packet: the start function, `_initialize`, `weir_start`.
+    /// The limit for each call before the first packet: the start function, `_initialize`, `weir_start`.
     pub start: u64,
-    /// The stop.
+    /// The limit for `weir_stop`.
     pub stop: u64,
-    /// The longest piece of work between two points at which what was used is looked at.
+    /// The most fuel between two checks of a supervised module's use.
     pub piece: u64,
-    /// Calls over their limit after which a module is unloaded.
+    /// The number of calls over their limit after which a module is unloaded.
     pub strikes: u32,
 }
 
 impl FuelLimits {
-    /// The most that one call of an entry point may use, by the captured length of each packet that it is called for.
+    /// Returns the limit for a call of an entry point, as a function of the captured length of each packet of the call.
     pub fn of(&self, entry: EntryPoint) -> Linear {
-        match entry.definition().allowance {
+        match entry.definition().work_limit {
             WorkLimit::Start => Linear::constant(self.start),
             WorkLimit::Packet => {
                 let packets = u64::from(entry.packets());
@@ -75,7 +76,7 @@ impl FuelLimits {
 }
 
 impl Default for FuelLimits {
-    /// Those of the default profile on a node that is not calibrated.
+    /// Returns the limits of the default profile on a node that is not calibrated.
     fn default() -> Self {
         Profile::default().limits(&Calibration::default())
     }

@@ -1,4 +1,4 @@
-//! What is admitted, what is refused, and in which words.
+//! Tests of admission: admitted modules, refused modules, and the wording of refusals.
 
 use weir_admission::{Admitted, EntryKind, ModuleRefusal, ParameterValue};
 use weir_bounds::EntryPoint;
@@ -40,7 +40,7 @@ fn a_sound_module_is_admitted_with_its_values() {
     let admitted = Admitted::admit(bytes.clone(), &[("size".into(), vec!["9".into()])]).unwrap();
     assert_eq!(admitted.values(), [ParameterValue::U64(9)]);
     assert_eq!(admitted.bytes(), bytes);
-    let facts = admitted.facts();
+    let facts = admitted.info();
     assert_eq!((facts.entry(), facts.entry_function, facts.stack_pointer), (EntryKind::Packet, 0, Some(0)));
     let has = |entry| facts.entries.has(entry);
     assert_eq!(
@@ -52,7 +52,7 @@ fn a_sound_module_is_admitted_with_its_values() {
 }
 
 #[test]
-fn each_refusal_says_what_and_what_to_do() {
+fn each_refusal_says_what_is_wrong_and_what_to_do() {
     for (body, message) in [
         (
             format!("(import \"env\" \"puts\" (func (param i32))) {MEMORY} {PACKET}"),
@@ -106,7 +106,7 @@ fn each_refusal_says_what_and_what_to_do() {
     }
 }
 
-/// A module as an earlier weir built it, byte by byte.
+/// A module for an earlier version of the interface, byte by byte.
 #[test]
 fn a_module_for_an_earlier_interface_is_refused_with_the_version_that_it_needs() {
     let wasm = include_bytes!("fixtures/interface-1.wasm");
@@ -120,7 +120,7 @@ fn a_module_for_an_earlier_interface_is_refused_with_the_version_that_it_needs()
 
 #[test]
 fn an_entry_point_is_a_function_of_the_modules_own() {
-    // Every host function whose type an entry point can have, and every entry point that can have such a type.
+    // All pairs of a host function and an entry point with the same type.
     let log = "(import \"weir\" \"log\" (func $log (param i32 i32 i32) (result i32)))";
     let int = "(import \"weir\" \"param_int\" (func $int (param i32) (result i64)))";
     let mut tried = 0;
@@ -158,23 +158,24 @@ fn an_entry_point_is_a_function_of_the_modules_own() {
         }
     }
     assert!(tried > 0, "no host function has the type of an entry point");
-    // The function that WebAssembly itself starts with returns nothing. Each host function returns something, so none can be that.
+    // The start function of WebAssembly returns nothing. Every host function returns something, so none can be a start
+    // function.
 }
 
 #[test]
 fn the_manual_lists_every_limit_on_the_shape_of_a_module() {
-    let manual = include_str!("../../../docs/MODULES.md");
+    let manual = include_str!("../../../docs/reference/MODULE.md");
     for shape in weir_admission::ComplexityLimit::ALL {
         let digits = shape.most().to_string();
         let groups: Vec<&str> =
             digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap()).collect();
         let line = format!("| {} | {} |", shape.name(), groups.join(","));
-        assert!(manual.contains(&line), "docs/MODULES.md does not have the line {line}");
+        assert!(manual.contains(&line), "docs/reference/MODULE.md does not have the line {line}");
     }
 }
 
 #[test]
-fn what_a_stranger_wrote_cannot_forge_a_line_on_a_terminal() {
+fn a_modules_text_cannot_forge_a_line_on_a_terminal() {
     let refusal =
         |manifest: &str| Admitted::admit(module(&format!("{MEMORY} {PACKET}"), manifest), &[]).unwrap_err();
     let head = |key: &str, value: &str| MANIFEST.replace(key, value);
@@ -206,7 +207,7 @@ fn a_module_needs_exactly_one_manifest() {
 }
 
 #[test]
-fn what_is_no_module_is_refused() {
+fn bytes_that_are_no_module_are_refused() {
     assert_eq!(
         Admitted::admit(b"hello".to_vec(), &[]).unwrap_err().to_string(),
         "this is not a WebAssembly module: it begins with 68 65 6c 6c, not with 00 61 73 6d"

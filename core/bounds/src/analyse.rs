@@ -1,27 +1,30 @@
-//! The analysis of a module.
+//! The analysis of a module: runs the abstract interpreter on each entry point and turns the results into a report.
 
+use crate::interpreter::{FunctionSummary, Interpreter};
 use crate::range::{BitWidth, Range, USUAL_PACKET};
 use crate::report::{
-    CallBound, CodeLocation, HostCall, LoopBound, PathStep, ResourceBound, TopContributor, What, contributor,
+    CallBound, CodeLocation, HostCall, LoopBound, PathStep, ResourceBound, StepKind, TopContributor,
+    contributor,
 };
-use crate::state::{AnalysisLimit, CostSite, Hot, StackSite};
-use crate::value::{BoundValueId, Op, from};
-use crate::walk::{FunctionSummary, Walker};
+use crate::state::{AnalysisStop, CostSite, HotPath, StackSite};
+use crate::value::{BoundValueId, Op, dependency};
 use crate::{
-    Analysis, CostTable, EntryBound, Environment, Linear, ParsedModule, UnboundedReason, Why, WorkClass,
+    Analysis, CostTable, EntryBound, Environment, Linear, ParsedModule, UnboundedCause, UnboundedReason,
+    WorkClass,
 };
 use std::collections::BTreeSet;
 use wasmparser::Operator;
 use weir_abi::entry::{EntryPoint, EntryType};
 use weir_abi::host::ValueType;
 
-/// Bytes that are no valid module. Admission validates them before.
+/// The error for bytes that cannot be parsed as a module. It does not occur in admission, which validates a module
+/// before the analysis.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a valid module, at byte {offset}: {reason}")]
 pub struct Malformed {
-    /// Offset in the bytes.
+    /// Offset of the error in the module's bytes.
     pub offset: u64,
-    /// What the parser says.
+    /// The parser's message.
     pub reason: String,
 }
 
@@ -31,69 +34,73 @@ impl From<wasmparser::BinaryReaderError> for Malformed {
     }
 }
 
-/// How many instructions are looked at for each entry point, loops several times. Where that is not enough, the answer is
-/// [`Why::TooLarge`]: so an analysis takes some ten milliseconds at most, whatever the module.
+/// The most steps of the analysis of one module. An instruction counts several steps, in each walk of the loops around
+/// it again; an analysis that needs more ends with [`UnboundedCause::TooLarge`]. With this limit an analysis takes at
+/// most some ten milliseconds, whatever the module.
 const STEPS_MAX: u64 = 2_400_000;
 
-/// Steps on the way to what contributes most.
-const HOTTEST_MAX: usize = 12;
+/// The most locations on the path to the location that contributes most.
+const HOTTEST_PATH_MAX: usize = 12;
 
 /// Finds upper bounds for every entry point of a valid module.
 ///
 /// # Errors
-/// [`Malformed`] where a function cannot be parsed. For a valid module there is always an analysis.
+/// [`Malformed`] where a function cannot be parsed. A valid module always has an analysis.
 pub fn analyse(
     module: &ParsedModule,
     environment: &Environment,
     costs: &CostTable,
 ) -> Result<Analysis, Malformed> {
-    let mut walker = Walker::new(module, environment, costs, STEPS_MAX);
+    let mut interpreter = Interpreter::new(module, environment, costs, STEPS_MAX);
     let mut found = Vec::new();
-    let mut is_whole = true;
+    let mut is_complete = true;
     for (entry, function) in module.entries.iter().copied() {
-        match walker.entry(entry, function) {
+        match interpreter.analyse_entry(entry, function) {
             Ok(bound) => found.push(bound),
-            Err(AnalysisLimit::Malformed(error)) => return Err(error),
-            Err(AnalysisLimit::TooLarge) => {
-                is_whole = false;
-                found.push(walker.too_large(entry, function));
-                walker.active.clear();
-                walker.probing = 0;
+            Err(AnalysisStop::Malformed(error)) => return Err(error),
+            Err(AnalysisStop::TooLarge) => {
+                is_complete = false;
+                found.push(interpreter.too_large(entry, function));
+                interpreter.call_stack.clear();
+                interpreter.unrecorded = 0;
             }
         }
     }
-    // What was seen of a loop counts only where all ways to it were.
-    let Places { loops, calls, host_calls } = if is_whole { walker.places()? } else { Places::default() };
+    // The results for a loop or call are valid only if all paths that lead to it were walked.
+    let RecordedSites { loops, calls, host_calls } =
+        if is_complete { interpreter.recorded_sites()? } else { RecordedSites::default() };
     Ok(Analysis { entries: found, loops, calls, host_calls })
 }
 
-/// What was found about places that have a cost of their own.
+/// The results for single code locations.
 #[derive(Default)]
-struct Places {
+struct RecordedSites {
     loops: Vec<LoopBound>,
     calls: Vec<CallBound>,
     host_calls: Vec<HostCall>,
 }
 
-impl Walker<'_, '_> {
-    fn entry(&mut self, entry: EntryPoint, function: u32) -> Result<EntryBound, AnalysisLimit> {
+impl Interpreter<'_, '_> {
+    /// The bounds of an entry point, which is the function with this index.
+    fn analyse_entry(&mut self, entry: EntryPoint, function: u32) -> Result<EntryBound, AnalysisStop> {
         if (function as usize) < self.module.imported.len() {
-            // An imported function that is exported again: the host's own, with any arguments.
-            return Err(AnalysisLimit::TooLarge);
+            // The entry point is an imported function that the module exports again. It is not analysed.
+            return Err(AnalysisStop::TooLarge);
         }
         self.descriptor_bytes = entry.packets().max(1) as usize * weir_abi::DESCRIPTOR_BYTES;
-        let arguments = self.arguments(entry);
+        let arguments = self.entry_arguments(entry);
         let globals = self.globals();
-        let summary = self.function(function, arguments, globals)?;
+        let summary = self.walk_function(function, arguments, globals)?;
         let mut usage = summary.usage;
         let records = match entry.packets() {
             0 => weir_abi::limit::RECORDS_PER_CALL,
             packets => weir_abi::limit::RECORDS_PER_PACKET * packets,
         };
-        // More are dropped and counted by the host.
+        // The host drops records beyond this number, and counts them.
         if usage.records.at(USUAL_PACKET) > records.into() {
             usage.records = Linear::constant(records.into());
         }
+        // The module's memory cannot grow beyond this number of pages.
         if usage.pages.at(0) > self.environment.pages_max {
             usage.pages = Linear::constant(self.environment.pages_max);
         }
@@ -102,16 +109,20 @@ impl Walker<'_, '_> {
             entry,
             usage,
             stack: (summary.stack < u64::MAX / 4).then_some(summary.stack),
-            shadow_stack: summary.shadow,
-            class: if usage.fuel.is_bounded() { class_of(summary.tally.from) } else { WorkClass::Unbounded },
+            shadow_stack: summary.shadow_depth,
+            class: if usage.fuel.is_bounded() {
+                class_of(summary.work.dependencies)
+            } else {
+                WorkClass::Unbounded
+            },
             unbounded,
-            hottest: self.way(summary.best.0[0].as_deref()),
-            most: self.most(&summary),
+            hottest: self.hottest_path(summary.top_costs.0[0].as_deref()),
+            top: self.top_contributors(&summary),
         })
     }
 
-    /// What an entry point is called with.
-    fn arguments(&mut self, entry: EntryPoint) -> Vec<BoundValueId> {
+    /// The abstract arguments of an entry point.
+    fn entry_arguments(&mut self, entry: EntryPoint) -> Vec<BoundValueId> {
         let mut arguments = Vec::new();
         for parameter in entry.definition().parameters {
             let width = match parameter.ty.value_type() {
@@ -130,7 +141,8 @@ impl Walker<'_, '_> {
         arguments
     }
 
-    fn place(&self, function: u32, offset: u32) -> CodeLocation {
+    /// The code location of an instruction, for the report.
+    fn location(&self, function: u32, offset: u32) -> CodeLocation {
         CodeLocation {
             function,
             name: self.lines.name(function),
@@ -139,16 +151,18 @@ impl Walker<'_, '_> {
         }
     }
 
+    /// The code locations without a bound, for the report.
     fn reasons(&self, summary: &FunctionSummary) -> Vec<UnboundedReason> {
-        let reasons = summary.tally.reasons.iter();
+        let reasons = summary.work.reasons.iter();
         reasons
-            .map(|(function, offset, why)| UnboundedReason {
-                place: self.place(*function, *offset),
-                why: why.clone(),
+            .map(|(function, offset, cause)| UnboundedReason {
+                place: self.location(*function, *offset),
+                cause: cause.clone(),
             })
             .collect()
     }
 
+    /// The result for an entry point whose analysis needs too much work: no resource has a bound.
     fn too_large(&mut self, entry: EntryPoint, function: u32) -> EntryBound {
         let offset = self.module.offset(function);
         let unbounded = Linear::UNBOUNDED;
@@ -164,47 +178,54 @@ impl Walker<'_, '_> {
             stack: None,
             shadow_stack: None,
             class: WorkClass::Unbounded,
-            unbounded: vec![UnboundedReason { place: self.place(function, offset), why: Why::TooLarge }],
+            unbounded: vec![UnboundedReason {
+                place: self.location(function, offset),
+                cause: UnboundedCause::TooLarge,
+            }],
             hottest: Vec::new(),
-            most: TopContributor::default(),
+            top: TopContributor::default(),
         }
     }
 
-    /// What contributes most to what is used beside fuel.
-    fn most(&self, summary: &FunctionSummary) -> TopContributor {
-        let [_, records, patches, frames, pages] =
-            summary.best.0.each_ref().map(|peak| contributor(&self.way(peak.as_deref())).cloned());
-        let taken = |taker: StackSite, what| PathStep {
-            place: self.place(taker.function, taker.offset),
-            what,
-            amount: taker.bytes.map_or(Linear::UNBOUNDED, Linear::constant),
+    /// The locations that contribute most to each resource but fuel.
+    fn top_contributors(&self, summary: &FunctionSummary) -> TopContributor {
+        let [_, records, patches, frames, pages] = summary
+            .top_costs
+            .0
+            .each_ref()
+            .map(|path| contributor(&self.hottest_path(path.as_deref())).cloned());
+        let stack_step = |site: StackSite, kind| PathStep {
+            place: self.location(site.function, site.offset),
+            kind,
+            amount: site.bytes.map_or(Linear::UNBOUNDED, Linear::constant),
         };
         TopContributor {
             records,
             patches,
             frames,
             pages,
-            stack: Some(taken(summary.widest, What::Frame)),
-            shadow_stack: summary.shadow_taker.map(|taker| taken(taker, What::Locals)),
+            stack: Some(stack_step(summary.stack_site, StepKind::Frame)),
+            shadow_stack: summary.shadow_site.map(|site| stack_step(site, StepKind::Locals)),
         }
     }
 
-    /// The way from an entry point to what contributes most. What is inside a loop counts as often as the loop runs.
-    fn way(&self, from: Option<&Hot>) -> Vec<PathStep> {
+    /// The path from an entry point to the location that contributes most. The amount inside a loop is multiplied by
+    /// the loop's trips.
+    fn hottest_path(&self, hottest: Option<&HotPath>) -> Vec<PathStep> {
         let mut steps = Vec::new();
         let mut times = Linear::constant(1);
-        let mut next = from;
-        while let Some(hot) = next.filter(|_| steps.len() < HOTTEST_MAX) {
+        let mut next = hottest;
+        while let Some(hot) = next.filter(|_| steps.len() < HOTTEST_PATH_MAX) {
             let amount = hot.amount.times(times, self.packet_max());
-            let what = match hot.spot {
-                CostSite::Loop(trips) => What::Loop(trips),
-                CostSite::Call(callee) => What::Call(self.callee(callee)),
-                CostSite::Host(name) => What::Host(name),
-                CostSite::Bulk => What::Bulk,
-                CostSite::Grow => What::Grow,
+            let kind = match hot.site {
+                CostSite::Loop(trips) => StepKind::Loop(trips),
+                CostSite::Call(callee) => StepKind::Call(self.callee_name(callee)),
+                CostSite::Host(name) => StepKind::Host(name),
+                CostSite::Bulk => StepKind::Bulk,
+                CostSite::Grow => StepKind::Grow,
             };
-            steps.push(PathStep { place: self.place(hot.function, hot.offset), what, amount });
-            if let CostSite::Loop(trips) = hot.spot {
+            steps.push(PathStep { place: self.location(hot.function, hot.offset), kind, amount });
+            if let CostSite::Loop(trips) = hot.site {
                 times = times.times(trips, self.packet_max());
             }
             next = hot.inner.as_deref();
@@ -212,20 +233,21 @@ impl Walker<'_, '_> {
         steps
     }
 
-    /// The name of a called function.
-    fn callee(&self, callee: Option<u32>) -> String {
+    /// The name of a called function, for the report.
+    fn callee_name(&self, callee: Option<u32>) -> String {
         match callee {
             Some(function) => self.lines.name(function).unwrap_or_else(|| format!("function {function}")),
             None => "a function of the table".to_owned(),
         }
     }
 
-    /// The functions that can run with arguments that were not looked at: those that call themselves, and what they call.
-    fn unseen(&mut self) -> Result<BTreeSet<u32>, Malformed> {
-        let (mut unseen, mut types) = (BTreeSet::new(), BTreeSet::new());
-        let mut next: Vec<u32> = self.again.iter().copied().collect();
+    /// The functions that may be called with arguments that were not analysed: recursive functions, and all functions
+    /// that these call.
+    fn partly_analysed(&mut self) -> Result<BTreeSet<u32>, Malformed> {
+        let (mut excluded, mut types) = (BTreeSet::new(), BTreeSet::new());
+        let mut next: Vec<u32> = self.recursive.iter().copied().collect();
         while let Some(function) = next.pop() {
-            if !unseen.insert(function) {
+            if !excluded.insert(function) {
                 continue;
             }
             let Some(code) = self.bodies.code(function, self.costs, usize::MAX)? else { continue };
@@ -234,57 +256,62 @@ impl Walker<'_, '_> {
                     Operator::Call { function_index } => next.push(*function_index),
                     Operator::CallIndirect { type_index, .. } if types.insert(*type_index) => {
                         let wanted = self.module.type_at(*type_index);
-                        let is_like = |function: &&u32| self.module.type_of(**function) == wanted;
-                        next.extend(self.module.referenced.iter().filter(is_like));
+                        let has_type = |function: &&u32| self.module.type_of(**function) == wanted;
+                        next.extend(self.module.referenced.iter().filter(has_type));
                     }
                     _ => {}
                 }
             }
         }
-        Ok(unseen)
+        Ok(excluded)
     }
 
-    fn places(&mut self) -> Result<Places, Malformed> {
-        let unseen = self.unseen()?;
-        let loops = self.loops.iter().filter(|(_, found)| !unseen.contains(&found.function)).map(
+    /// The results for loops and calls, without those in partly analysed functions.
+    fn recorded_sites(&mut self) -> Result<RecordedSites, Malformed> {
+        let excluded = self.partly_analysed()?;
+        let loops = self.loops.iter().filter(|(_, found)| !excluded.contains(&found.function)).map(
             |(offset, found)| LoopBound {
-                place: self.place(found.function, *offset),
+                place: self.location(found.function, *offset),
                 depth: found.depth,
                 trips: found.trips,
                 body: found.body,
                 total: found.total,
-                class: if found.why.is_some() { WorkClass::Unbounded } else { class_of(found.from) },
+                class: if found.cause.is_some() {
+                    WorkClass::Unbounded
+                } else {
+                    class_of(found.dependencies)
+                },
                 reason: found
-                    .why
+                    .cause
                     .clone()
-                    .map(|why| UnboundedReason { place: self.place(found.function, *offset), why }),
+                    .map(|cause| UnboundedReason { place: self.location(found.function, *offset), cause }),
                 on_entry: found.on_entry.clone(),
             },
         );
-        let hosts = self.hosts.iter().filter(|(_, found)| !unseen.contains(&found.function));
+        let hosts = self.host_calls.iter().filter(|(_, found)| !excluded.contains(&found.function));
         let host_calls = hosts.map(|(offset, found)| HostCall {
-            place: self.place(found.function, *offset),
+            place: self.location(found.function, *offset),
             name: found.name,
             fuel: found.fuel,
         });
-        let calls = self.calls.iter().filter(|(_, found)| !unseen.contains(&found.function));
+        let calls = self.calls.iter().filter(|(_, found)| !excluded.contains(&found.function));
         let calls = calls.map(|(offset, found)| CallBound {
-            place: self.place(found.function, *offset),
-            callee: self.callee(found.callee),
+            place: self.location(found.function, *offset),
+            callee: self.callee_name(found.callee),
             fuel: found.fuel,
         });
-        Ok(Places { loops: loops.collect(), calls: calls.collect(), host_calls: host_calls.collect() })
+        Ok(RecordedSites { loops: loops.collect(), calls: calls.collect(), host_calls: host_calls.collect() })
     }
 }
 
-/// The class of what depends on these.
-fn class_of(bits: u8) -> WorkClass {
+/// The work class for a set of dependencies, as bits of [`dependency`]: the class that is hardest to predict.
+fn class_of(dependencies: u8) -> WorkClass {
     let order = [
-        (from::HEADER_FIELD, WorkClass::HeaderField),
-        (from::CONFIGURATION_VALUE, WorkClass::ConfigurationValue),
-        (from::CONFIGURATION_LENGTH, WorkClass::ConfigurationLength),
-        (from::HEADER_LENGTH, WorkClass::HeaderLength),
-        (from::PACKET_LENGTH, WorkClass::PacketLength),
+        (dependency::HEADER_FIELD, WorkClass::HeaderField),
+        (dependency::CONFIGURATION_VALUE, WorkClass::ConfigurationValue),
+        (dependency::CONFIGURATION_LENGTH, WorkClass::ConfigurationLength),
+        (dependency::HEADER_LENGTH, WorkClass::HeaderLength),
+        (dependency::PACKET_LENGTH, WorkClass::PacketLength),
     ];
-    order.iter().find(|(bit, _)| bits & bit != 0).map_or(WorkClass::Constant, |(_, class)| *class)
+    order.iter().find(|(bit, _)| dependencies & bit != 0).map_or(WorkClass::Constant, |(_, class)| *class)
 }

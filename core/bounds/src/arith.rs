@@ -1,11 +1,11 @@
-//! Integer arithmetic on values.
+//! Integer arithmetic on abstract values.
 
 use crate::Linear;
-use crate::facts::{FactId, PathConditions};
-use crate::range::{BitWidth, Range, filled, smaller};
-use crate::value::{BoundValueId, Cmp, LinearSum, Op, ValueTable, from};
+use crate::conditions::{PathConditionId, PathConditions};
+use crate::range::{BitWidth, Range, low_mask, smaller};
+use crate::value::{BoundValueId, Cmp, LinearSum, Op, ValueTable, dependency};
 
-/// Operations on two values of one width.
+/// Operations on two values of the same width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Binary {
     Add,
@@ -24,57 +24,63 @@ pub(crate) enum Binary {
     Rotate,
 }
 
-/// Bits that are counted.
+/// The bits that a counting instruction counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bits {
-    Set,
-    Above,
-    Below,
+pub(crate) enum CountedBits {
+    /// Bits that are 1: `popcnt`.
+    Ones,
+    /// Zeros above the highest 1: `clz`.
+    LeadingZeros,
+    /// Zeros below the lowest 1: `ctz`.
+    TrailingZeros,
 }
 
-/// What arithmetic needs: the values, and what is known at the place.
+/// The context of an operation: the values, and the path conditions that hold where the operation is executed.
 pub(crate) struct Arith<'v> {
     pub(crate) values: &'v mut ValueTable,
-    pub(crate) facts: &'v PathConditions,
-    pub(crate) at: FactId,
+    pub(crate) conditions: &'v PathConditions,
+    pub(crate) at: PathConditionId,
 }
 
 impl Arith<'_> {
+    /// The range of a value at the operation.
     fn range(&self, id: BoundValueId) -> Range {
-        self.facts.range(self.values, id, self.at)
+        self.conditions.range(self.values, id, self.at)
     }
 
-    fn opaque(&mut self, width: BitWidth, range: Range, zeros: u8, from: u8) -> BoundValueId {
-        let id = self.values.add(Op::Opaque, width, range, from);
+    /// Makes an unknown value with these properties.
+    fn opaque(&mut self, width: BitWidth, range: Range, zeros: u8, dependencies: u8) -> BoundValueId {
+        let id = self.values.add(Op::Opaque, width, range, dependencies);
         let node = self.values.node_mut(id);
         node.zeros = node.zeros.max(zeros);
         id
     }
 
     fn sum(&mut self, width: BitWidth, sum: LinearSum) -> BoundValueId {
-        let ranges: Vec<(BoundValueId, Range)> =
-            sum.terms.iter().map(|(id, _)| (*id, self.range(*id))).collect();
-        self.values.of_sum(width, sum, |id| {
-            ranges.iter().find(|(of, _)| *of == id).map_or(Range::any(width), |(_, range)| *range)
-        })
+        self.conditions.add_sum(self.values, width, sum, self.at)
     }
 
-    fn scaled(&mut self, width: BitWidth, id: BoundValueId, by: i64) -> BoundValueId {
-        let sum = ValueTable::combined(width, &self.values.sum(id), by, &LinearSum::default(), 0);
+    /// A value times a constant.
+    fn scaled(&mut self, width: BitWidth, id: BoundValueId, factor: i64) -> BoundValueId {
+        let sum =
+            ValueTable::linear_combination(width, &self.values.sum(id), factor, &LinearSum::default(), 0);
         self.sum_of(width, sum, [id, id])
     }
 
-    /// A sum of what two values consist of. A constant has no terms that would tell where it came from.
-    fn sum_of(&mut self, width: BitWidth, sum: LinearSum, of: [BoundValueId; 2]) -> BoundValueId {
-        let origin = of.map(|id| self.values.as_constant(id).map_or(0, |_| self.values.node(id).from));
-        let next = self.values.next();
+    /// Makes the value of a sum that was computed from two operands. A constant operand adds no term to the sum, so its
+    /// dependencies are added here.
+    fn sum_of(&mut self, width: BitWidth, sum: LinearSum, operands: [BoundValueId; 2]) -> BoundValueId {
+        let of_constants =
+            operands.map(|id| self.values.as_constant(id).map_or(0, |_| self.values.node(id).dependencies));
+        let next = self.values.next_id();
         let id = self.sum(width, sum);
         if id >= next {
-            self.values.node_mut(id).from |= origin[0] | origin[1];
+            self.values.node_mut(id).dependencies |= of_constants[0] | of_constants[1];
         }
         id
     }
 
+    /// The result of an operation on `a` and `b`.
     pub(crate) fn binary(
         &mut self,
         kind: Binary,
@@ -82,75 +88,88 @@ impl Arith<'_> {
         a: BoundValueId,
         b: BoundValueId,
     ) -> BoundValueId {
-        let (ca, cb) = (self.values.as_constant(a), self.values.as_constant(b));
+        let (constant_a, constant_b) = (self.values.as_constant(a), self.values.as_constant(b));
         let bits = width.bits();
         match kind {
             Binary::Add | Binary::Sub => {
                 let sign = if kind == Binary::Add { 1 } else { -1 };
-                let sum = ValueTable::combined(width, &self.values.sum(a), 1, &self.values.sum(b), sign);
+                let sum =
+                    ValueTable::linear_combination(width, &self.values.sum(a), 1, &self.values.sum(b), sign);
                 return self.sum_of(width, sum, [a, b]);
             }
             Binary::Mul => {
-                if let Some(by) = cb {
-                    return self.scaled(width, a, by);
+                if let Some(factor) = constant_b {
+                    return self.scaled(width, a, factor);
                 }
-                if let Some(by) = ca {
-                    return self.scaled(width, b, by);
+                if let Some(factor) = constant_a {
+                    return self.scaled(width, b, factor);
                 }
             }
             Binary::Shl => {
-                if let Some(by) = cb {
-                    let by = u32::try_from(by.rem_euclid(bits.into())).unwrap_or(0);
-                    return self.scaled(width, a, width.wrap_signed(1i128 << by));
+                if let Some(shift) = constant_b {
+                    let shift = u32::try_from(shift.rem_euclid(bits.into())).unwrap_or(0);
+                    return self.scaled(width, a, width.wrap_signed(1i128 << shift));
                 }
             }
-            // Every bit the other way around: -1 - x.
+            // Inverting all bits of x gives -1 - x.
             Binary::Xor => {
                 let all = LinearSum { terms: Vec::new(), constant: -1 };
-                if let Some(id) = (cb == Some(-1)).then_some(a).or((ca == Some(-1)).then_some(b)) {
-                    let sum = ValueTable::combined(width, &all, 1, &self.values.sum(id), -1);
+                if let Some(id) =
+                    (constant_b == Some(-1)).then_some(a).or((constant_a == Some(-1)).then_some(b))
+                {
+                    let sum = ValueTable::linear_combination(width, &all, 1, &self.values.sum(id), -1);
                     return self.sum_of(width, sum, [a, b]);
                 }
             }
             _ => {}
         }
         let (x, y) = (self.range(a), self.range(b));
-        let (na, nb) = (self.values.node(a), self.values.node(b));
-        let mut from = na.from | nb.from;
-        let (za, zb) = (na.zeros, nb.zeros);
+        let (node_a, node_b) = (self.values.node(a), self.values.node(b));
+        let mut dependencies = node_a.dependencies | node_b.dependencies;
+        let (zeros_a, zeros_b) = (node_a.zeros, node_b.zeros);
         let any = Range::any(width);
         match kind {
             Binary::And => {
-                // A mask that takes nothing from what the value can be.
-                let keeps_all = |mask: i64, most: u64| filled(most) & !width.wrap(mask.into()) == 0;
-                if cb.is_some_and(|mask| keeps_all(mask, x.hi)) {
+                // True for a mask that keeps every bit which is set in some value up to `most`.
+                let keeps_all = |mask: i64, most: u64| low_mask(most) & !width.wrap(mask.into()) == 0;
+                if constant_b.is_some_and(|mask| keeps_all(mask, x.hi)) {
                     return a;
                 }
-                let less_one = |p: BoundValueId, q: BoundValueId| {
+                let is_one_less = |p: BoundValueId, q: BoundValueId| {
                     let sum = self.values.difference(q, p);
                     sum.terms.is_empty() && sum.constant == -1
                 };
-                let lowest = if less_one(a, b) {
+                let cleared_lowest = if is_one_less(a, b) {
                     Some(a)
-                } else if less_one(b, a) {
+                } else if is_one_less(b, a) {
                     Some(b)
                 } else {
                     None
                 };
-                let range = match (ca, cb) {
+                let range = match (constant_a, constant_b) {
                     (_, Some(mask)) => x.masked(width, width.wrap(mask.into())),
                     (Some(mask), _) => y.masked(width, width.wrap(mask.into())),
-                    _ => Range { per: smaller(x.per, y.per), ..Range::unsigned(width, 0, x.hi.min(y.hi)) },
+                    _ => Range {
+                        by_length: smaller(x.by_length, y.by_length),
+                        ..Range::unsigned(width, 0, x.hi.min(y.hi))
+                    },
                 };
-                if cb == Some(15) && x.hi <= 255 {
-                    from = header_length(from);
+                if constant_b == Some(15) && x.hi <= 255 {
+                    dependencies = header_length(dependencies);
                 }
-                let zeros = za.max(zb);
-                let mask = cb.filter(|_| lowest.is_none()).map(|mask| (a, mask));
-                if let Some(id) = mask.and_then(|mask| self.values.masked_before(mask, range, zeros, from)) {
+                let zeros = zeros_a.max(zeros_b);
+                let mask = constant_b.filter(|_| cleared_lowest.is_none()).map(|mask| (a, mask));
+                if let Some(id) =
+                    mask.and_then(|mask| self.values.masked_before(mask, range, zeros, dependencies))
+                {
                     return id;
                 }
-                let id = self.values.add(lowest.map_or(Op::And(a, b), Op::ClearLowest), width, range, from);
+                let id = self.values.add(
+                    cleared_lowest.map_or(Op::And(a, b), Op::ClearLowest),
+                    width,
+                    range,
+                    dependencies,
+                );
                 let node = self.values.node_mut(id);
                 node.zeros = node.zeros.max(zeros);
                 if let Some(mask) = mask {
@@ -159,76 +178,77 @@ impl Arith<'_> {
                 id
             }
             Binary::Or => {
-                let range = Range::unsigned(width, x.lo.max(y.lo), filled(x.hi | y.hi));
-                let id = self.values.add(Op::Or(a, b), width, range, from);
-                self.values.node_mut(id).zeros = za.min(zb);
+                let range = Range::unsigned(width, x.lo.max(y.lo), low_mask(x.hi | y.hi));
+                let id = self.values.add(Op::Or(a, b), width, range, dependencies);
+                self.values.node_mut(id).zeros = zeros_a.min(zeros_b);
                 id
             }
             Binary::Xor => {
-                let range = Range::unsigned(width, 0, filled(x.hi | y.hi));
-                self.opaque(width, range, za.min(zb), from)
+                let range = Range::unsigned(width, 0, low_mask(x.hi | y.hi));
+                self.opaque(width, range, zeros_a.min(zeros_b), dependencies)
             }
             Binary::ShrU => {
-                if let Some(by) = cb {
-                    let by = u32::try_from(by.rem_euclid(bits.into())).unwrap_or(0);
-                    if by == 4 && x.hi <= 255 {
-                        from = header_length(from);
+                if let Some(shift) = constant_b {
+                    let shift = u32::try_from(shift.rem_euclid(bits.into())).unwrap_or(0);
+                    if shift == 4 && x.hi <= 255 {
+                        dependencies = header_length(dependencies);
                     }
-                    let by = u8::try_from(by).unwrap_or(0);
-                    let id = self.values.add(Op::Shift(a, by), width, x.shifted(width, by.into()), from);
+                    let shift = u8::try_from(shift).unwrap_or(0);
+                    let range = x.shifted(width, shift.into());
+                    let id = self.values.add(Op::Shift(a, shift), width, range, dependencies);
                     let node = self.values.node_mut(id);
-                    node.zeros = node.zeros.max(za.saturating_sub(by));
+                    node.zeros = node.zeros.max(zeros_a.saturating_sub(shift));
                     return id;
                 }
                 let least = if y.hi < u64::from(bits) { x.lo >> y.hi } else { 0 };
                 let shift = if y.hi < u64::from(bits) { y.lo } else { 0 };
-                let range = Range { per: x.per, ..Range::unsigned(width, least, x.hi >> shift) };
-                self.opaque(width, range, 0, from)
+                let range = Range { by_length: x.by_length, ..Range::unsigned(width, least, x.hi >> shift) };
+                self.opaque(width, range, 0, dependencies)
             }
             Binary::ShrS => {
-                let range = match cb {
-                    Some(by) => {
-                        let by = u32::try_from(by.rem_euclid(bits.into())).unwrap_or(0);
-                        Range::signed(width, x.slo >> by, x.shi >> by)
+                let range = match constant_b {
+                    Some(shift) => {
+                        let shift = u32::try_from(shift.rem_euclid(bits.into())).unwrap_or(0);
+                        Range::signed(width, x.slo >> shift, x.shi >> shift)
                     }
                     None => Range::signed(width, x.slo.min(0), x.shi.max(0)),
                 };
-                self.opaque(width, range, 0, from)
+                self.opaque(width, range, 0, dependencies)
             }
             Binary::Shl => {
-                // By an amount that is not known: no overflow, or anything.
+                // A shift by an unknown amount. Its range is known if no bit can be shifted out.
                 let most = y.hi.min(u64::from(bits) - 1);
-                let top = i128::from(x.hi) << most;
-                let fits = y.hi < u64::from(bits) && top < width.modulus();
+                let largest = i128::from(x.hi) << most;
+                let fits = y.hi < u64::from(bits) && largest < width.modulus();
                 let range = if fits {
                     let lo = x.lo << y.lo;
-                    Range::unsigned(width, lo, u64::try_from(top).unwrap_or(u64::MAX))
+                    Range::unsigned(width, lo, u64::try_from(largest).unwrap_or(u64::MAX))
                 } else {
                     any
                 };
-                self.opaque(width, range, za, from)
+                self.opaque(width, range, zeros_a, dependencies)
             }
             Binary::Mul => {
-                let top = i128::from(x.hi).checked_mul(y.hi.into());
-                let range = match top {
-                    Some(top) if top < width.modulus() => {
+                let largest = i128::from(x.hi).checked_mul(y.hi.into());
+                let range = match largest {
+                    Some(largest) if largest < width.modulus() => {
                         let lo = x.lo.saturating_mul(y.lo);
-                        Range::unsigned(width, lo, u64::try_from(top).unwrap_or(u64::MAX))
+                        Range::unsigned(width, lo, u64::try_from(largest).unwrap_or(u64::MAX))
                     }
                     _ => any,
                 };
-                self.opaque(width, range, za.saturating_add(zb).min(63), from)
+                self.opaque(width, range, zeros_a.saturating_add(zeros_b).min(63), dependencies)
             }
             Binary::DivU => {
                 let least = y.lo.max(1);
                 let mut range = Range::unsigned(width, x.lo / y.hi.max(1), x.hi / least);
-                range.per = x.per.map(|per| per.divided(least));
-                self.opaque(width, range, 0, from)
+                range.by_length = x.by_length.map(|by_length| by_length.divided(least));
+                self.opaque(width, range, 0, dependencies)
             }
             Binary::RemU => {
                 let mut range = Range::unsigned(width, 0, x.hi.min(y.hi.saturating_sub(1)));
-                range.per = smaller(x.per, y.per);
-                self.opaque(width, range, 0, from)
+                range.by_length = smaller(x.by_length, y.by_length);
+                self.opaque(width, range, 0, dependencies)
             }
             Binary::DivS | Binary::RemS => {
                 let range = if x.slo >= 0 && y.slo > 0 {
@@ -241,43 +261,45 @@ impl Arith<'_> {
                 } else {
                     any
                 };
-                self.opaque(width, range, 0, from)
+                self.opaque(width, range, 0, dependencies)
             }
-            Binary::Add | Binary::Sub | Binary::Rotate => self.opaque(width, any, 0, from),
+            Binary::Add | Binary::Sub | Binary::Rotate => self.opaque(width, any, 0, dependencies),
         }
     }
 
-    /// A comparison: 1 or 0, or which of them where it is known.
+    /// The result of a comparison: 1 or 0. Its range has one value if the result is certain.
     pub(crate) fn compare(&mut self, cmp: Cmp, a: BoundValueId, b: BoundValueId) -> BoundValueId {
-        let from = self.values.node(a).from | self.values.node(b).from;
-        let range = match self.decided(cmp, a, b) {
+        let dependencies = self.values.node(a).dependencies | self.values.node(b).dependencies;
+        let range = match self.certain_result(cmp, a, b) {
             Some(truth) => Range::unsigned(BitWidth::W32, truth.into(), truth.into()),
             None => Range::unsigned(BitWidth::W32, 0, 1),
         };
-        self.values.add(Op::Compare(cmp, a, b), BitWidth::W32, range, from)
+        self.values.add(Op::Compare(cmp, a, b), BitWidth::W32, range, dependencies)
     }
 
-    fn decided(&self, cmp: Cmp, a: BoundValueId, b: BoundValueId) -> Option<bool> {
+    /// The result of a comparison, if the ranges of the operands decide it.
+    fn certain_result(&self, cmp: Cmp, a: BoundValueId, b: BoundValueId) -> Option<bool> {
         let (x, y) = (self.range(a), self.range(b));
-        let same = self.values.same(a, b);
+        let are_same = self.values.same(a, b);
         match cmp {
             Cmp::Eq | Cmp::Ne => {
-                let equal = if same || (x.only().is_some() && x.only() == y.only()) {
-                    true
-                } else if x.hi < y.lo || y.hi < x.lo || x.shi < y.slo || y.shi < x.slo {
-                    false
-                } else {
-                    return None;
-                };
+                let equal =
+                    if are_same || (x.single_value().is_some() && x.single_value() == y.single_value()) {
+                        true
+                    } else if x.hi < y.lo || y.hi < x.lo || x.shi < y.slo || y.shi < x.slo {
+                        false
+                    } else {
+                        return None;
+                    };
                 Some(equal == (cmp == Cmp::Eq))
             }
-            Cmp::LtU if same || x.lo >= y.hi => Some(false),
+            Cmp::LtU if are_same || x.lo >= y.hi => Some(false),
             Cmp::LtU if x.hi < y.lo => Some(true),
-            Cmp::LeU if same || x.hi <= y.lo => Some(true),
+            Cmp::LeU if are_same || x.hi <= y.lo => Some(true),
             Cmp::LeU if x.lo > y.hi => Some(false),
-            Cmp::LtS if same || x.slo >= y.shi => Some(false),
+            Cmp::LtS if are_same || x.slo >= y.shi => Some(false),
             Cmp::LtS if x.shi < y.slo => Some(true),
-            Cmp::LeS if same || x.shi <= y.slo => Some(true),
+            Cmp::LeS if are_same || x.shi <= y.slo => Some(true),
             Cmp::LeS if x.slo > y.shi => Some(false),
             _ => None,
         }
@@ -291,11 +313,11 @@ impl Arith<'_> {
             return of;
         }
         let x = self.range(a);
-        if let Some(value) = x.only() {
-            return self.converted(BitWidth::W64, value.cast_signed(), a);
+        if let Some(value) = x.single_value() {
+            return self.constant_in_width(BitWidth::W64, value.cast_signed(), a);
         }
-        let range = Range { per: x.per, ..Range::unsigned(BitWidth::W64, x.lo, x.hi) };
-        self.carried(Op::Extend(a), BitWidth::W64, range, a)
+        let range = Range { by_length: x.by_length, ..Range::unsigned(BitWidth::W64, x.lo, x.hi) };
+        self.converted(Op::Extend(a), BitWidth::W64, range, a)
     }
 
     /// `i64.extend_i32_s`.
@@ -305,7 +327,7 @@ impl Arith<'_> {
             return self.extend_unsigned(a);
         }
         let range = Range::signed(BitWidth::W64, x.slo, x.shi);
-        self.carried(Op::Opaque, BitWidth::W64, range, a)
+        self.converted(Op::Opaque, BitWidth::W64, range, a)
     }
 
     /// `i32.wrap_i64`.
@@ -314,70 +336,77 @@ impl Arith<'_> {
             return of;
         }
         if let Some(value) = self.values.as_constant(a) {
-            return self.converted(BitWidth::W32, value, a);
+            return self.constant_in_width(BitWidth::W32, value, a);
         }
         let x = self.range(a);
         let range = if x.hi <= BitWidth::W32.max() {
-            Range { per: x.per, ..Range::unsigned(BitWidth::W32, x.lo, x.hi) }
+            Range { by_length: x.by_length, ..Range::unsigned(BitWidth::W32, x.lo, x.hi) }
         } else if x.slo >= i32::MIN.into() && x.shi <= i32::MAX.into() {
             Range::signed(BitWidth::W32, x.slo, x.shi)
         } else {
             Range::any(BitWidth::W32)
         };
-        self.carried(Op::Wrap(a), BitWidth::W32, range, a)
+        self.converted(Op::Wrap(a), BitWidth::W32, range, a)
     }
 
-    /// A constant that was one of another width.
-    fn converted(&mut self, width: BitWidth, value: i64, of: BoundValueId) -> BoundValueId {
-        let from = self.values.node(of).from;
+    /// A constant of this width with the dependencies of the value `of`.
+    fn constant_in_width(&mut self, width: BitWidth, value: i64, of: BoundValueId) -> BoundValueId {
+        let dependencies = self.values.node(of).dependencies;
         let id = self.values.constant(width, value);
-        self.values.node_mut(id).from = from;
+        self.values.node_mut(id).dependencies = dependencies;
         id
     }
 
-    fn carried(&mut self, op: Op, width: BitWidth, range: Range, of: BoundValueId) -> BoundValueId {
-        let (zeros, from) = (self.values.node(of).zeros, self.values.node(of).from);
-        let id = self.values.add(op, width, range, from);
+    /// Makes a value that is converted from the value `of`, with the same lowest bits and dependencies.
+    fn converted(&mut self, op: Op, width: BitWidth, range: Range, of: BoundValueId) -> BoundValueId {
+        let (zeros, dependencies) = (self.values.node(of).zeros, self.values.node(of).dependencies);
+        let id = self.values.add(op, width, range, dependencies);
         let node = self.values.node_mut(id);
         node.zeros = node.zeros.max(zeros.min(31));
         id
     }
 
-    /// The lowest `bits` of a value, with their sign.
+    /// The lowest `bits` bits of a value, sign-extended.
     pub(crate) fn sign_extended(&mut self, width: BitWidth, a: BoundValueId, bits: u32) -> BoundValueId {
         let x = self.range(a);
         let half = 1i64 << (bits - 1);
         if x.slo >= -half && x.shi < half {
             return a;
         }
-        let from = self.values.node(a).from;
-        self.opaque(width, Range::signed(width, -half, half - 1), 0, from)
+        let dependencies = self.values.node(a).dependencies;
+        self.opaque(width, Range::signed(width, -half, half - 1), 0, dependencies)
     }
 
-    /// Number of bits that are set, of zeros above the highest of them, or below the lowest.
-    pub(crate) fn counted_bits(&mut self, width: BitWidth, a: BoundValueId, bits: Bits) -> BoundValueId {
+    /// The result of `popcnt`, `clz` or `ctz`.
+    pub(crate) fn counted_bits(
+        &mut self,
+        width: BitWidth,
+        a: BoundValueId,
+        counted: CountedBits,
+    ) -> BoundValueId {
         let x = self.range(a);
         let unused = u64::BITS - width.bits();
-        let above = |value: u64| u64::from(value.leading_zeros() - unused);
+        let leading_zeros = |value: u64| u64::from(value.leading_zeros() - unused);
         let all = u64::from(width.bits());
-        let (least, most) = match bits {
-            Bits::Set => (u64::from(x.lo > 0), all - above(x.hi)),
-            Bits::Above => (above(x.hi), above(x.lo)),
-            Bits::Below if x.lo > 0 => (0, all - 1),
-            Bits::Below => (0, all),
+        let (least, most) = match counted {
+            CountedBits::Ones => (u64::from(x.lo > 0), all - leading_zeros(x.hi)),
+            CountedBits::LeadingZeros => (leading_zeros(x.hi), leading_zeros(x.lo)),
+            CountedBits::TrailingZeros if x.lo > 0 => (0, all - 1),
+            CountedBits::TrailingZeros => (0, all),
         };
-        let from = self.values.node(a).from;
-        self.opaque(width, Range::unsigned(width, least, most), 0, from)
+        let dependencies = self.values.node(a).dependencies;
+        self.opaque(width, Range::unsigned(width, least, most), 0, dependencies)
     }
 
-    /// `select`: one of two by a condition.
+    /// The result of `select`: `a` if the condition holds, else `b`. `branches` are the path conditions for the two
+    /// cases; `None` for a case that is impossible.
     pub(crate) fn select(
         &mut self,
         a: BoundValueId,
         b: BoundValueId,
-        whether: (Option<FactId>, Option<FactId>),
+        branches: (Option<PathConditionId>, Option<PathConditionId>),
     ) -> BoundValueId {
-        let (then, other) = match whether {
+        let (then, other) = match branches {
             (Some(then), Some(other)) => (then, other),
             (Some(_), None) => return a,
             (None, _) => return b,
@@ -389,20 +418,26 @@ impl Arith<'_> {
         if width == BitWidth::Other {
             return self.values.any(width);
         }
-        let x = self.facts.range(self.values, a, then);
-        let y = self.facts.range(self.values, b, other);
-        let (na, nb) = (self.values.node(a), self.values.node(b));
-        let (zeros, from) = (na.zeros.min(nb.zeros), na.from | nb.from);
-        let id = self.values.add(Op::Join(vec![(a, then), (b, other)]), width, x.or(y), from);
+        let x = self.conditions.range(self.values, a, then);
+        let y = self.conditions.range(self.values, b, other);
+        let (node_a, node_b) = (self.values.node(a), self.values.node(b));
+        let zeros = node_a.zeros.min(node_b.zeros);
+        let dependencies = node_a.dependencies | node_b.dependencies;
+        let id = self.values.add(Op::Join(vec![(a, then), (b, other)]), width, x.join(y), dependencies);
         self.values.node_mut(id).zeros = zeros;
         id
     }
 }
 
-/// What was a field is the length of a header: the four bits of a byte that IPv4 and TCP keep it in.
-fn header_length(bits: u8) -> u8 {
-    if bits & from::HEADER_FIELD != 0 { (bits & !from::HEADER_FIELD) | from::HEADER_LENGTH } else { bits }
+/// Replaces the dependency on a header field by one on a header length. It is used for four bits of a byte, where IPv4
+/// and TCP have the length of their header.
+fn header_length(dependencies: u8) -> u8 {
+    if dependencies & dependency::HEADER_FIELD != 0 {
+        (dependencies & !dependency::HEADER_FIELD) | dependency::HEADER_LENGTH
+    } else {
+        dependencies
+    }
 }
 
-/// The captured bytes of the packet.
-pub(crate) const LENGTH: Linear = Linear::per_byte(1);
+/// The number of captured bytes of the packet, as a bound.
+pub(crate) const PACKET_LENGTH: Linear = Linear::per_byte(1);

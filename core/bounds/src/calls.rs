@@ -1,34 +1,37 @@
-//! Calls: of functions of the module, through its table, and of the host.
+//! The effect of calls: of the module's functions, directly or through a table, and of host functions.
 
-use crate::facts::FactId;
+use crate::conditions::PathConditionId;
+use crate::interpreter::{
+    AbstractValue, CallSite, Frame, FunctionSummary, GlobalEffect, HostCallSite, Interpreter,
+};
 use crate::range::{BitWidth, Range};
-use crate::state::{AnalysisLimit, CostSite, Peaks, StackSite};
-use crate::value::{BoundValueId, LinearSum, Op, ValueNode, ValueTable, from};
-use crate::walk::{AbstractValue, CallSite, Effect, Frame, FunctionSummary, HostCallSite, Walker};
-use crate::{Length, Linear, ParamBound, Why, injected};
+use crate::state::{AnalysisStop, CostSite, StackSite, TopCosts};
+use crate::value::{BoundValueId, LinearSum, Op, ValueNode, ValueTable, dependency};
+use crate::{Length, Linear, ParamBound, UnboundedCause, find_injected};
 use std::rc::Rc;
-use weir_abi::host::{HostFunction, ResultValue, UsedAllowance, ValueType};
+use weir_abi::host::{HostFunction, LimitedOutput, ResultValue, ValueType};
 use weir_abi::limit;
 
-/// Functions that an indirect call is tried with.
+/// The most functions that an indirect call can reach.
 const CANDIDATES_MAX: usize = 4096;
 
-impl<'a> Walker<'a, '_> {
+impl<'a> Interpreter<'a, '_> {
+    /// Applies a `call` instruction.
     pub(crate) fn call(
         &mut self,
         frame: &mut Frame<'a>,
         at: usize,
         function: u32,
-    ) -> Result<(), AnalysisLimit> {
+    ) -> Result<(), AnalysisStop> {
         match self.module.imported.get(function as usize) {
             Some(Some(host)) => {
                 self.call_host(frame, at, *host);
                 return Ok(());
             }
-            // No module with such an import is admitted.
+            // Admission refuses a module with such an import.
             Some(None) => {
                 self.discard_arguments(frame, function);
-                self.unknown(frame, at, function);
+                self.apply_unknown(frame, at, function);
                 return Ok(());
             }
             None => {}
@@ -37,35 +40,37 @@ impl<'a> Walker<'a, '_> {
         let cost = frame.code.costs[at];
         let Some(state) = &mut frame.state else { return Ok(()) };
         state.spend(Linear::constant(cost.into()));
-        let from = state.stack.len().saturating_sub(params);
-        let arguments = state.stack.split_off(from);
-        let facts = state.facts;
-        let (arguments, key) = self.handed_over(&arguments, facts);
+        let base = state.stack.len().saturating_sub(params);
+        let arguments = state.stack.split_off(base);
+        let conditions = state.conditions;
+        let (arguments, key) = self.callee_arguments(&arguments, conditions);
         let summary = self.summary_of(frame, at, function, arguments, key)?;
         match summary {
-            Some(summary) => self.apply(frame, at, Some(function), &[summary]),
-            None => self.unknown(frame, at, function),
+            Some(summary) => self.apply_summaries(frame, at, Some(function), &[summary]),
+            None => self.apply_unknown(frame, at, function),
         }
         Ok(())
     }
 
+    /// Applies a `call_indirect` instruction: the call has the effect of any function of the type that a table can
+    /// contain.
     pub(crate) fn call_indirect(
         &mut self,
         frame: &mut Frame<'a>,
         at: usize,
         ty: u32,
-    ) -> Result<(), AnalysisLimit> {
+    ) -> Result<(), AnalysisStop> {
         let module = self.module;
         let Some(wanted) = module.type_at(ty) else { return Ok(()) };
         let Some(state) = &mut frame.state else { return Ok(()) };
         state.pop();
-        let from = state.stack.len().saturating_sub(wanted.params().len());
-        let arguments = state.stack.split_off(from);
-        let facts = state.facts;
+        let base = state.stack.len().saturating_sub(wanted.params().len());
+        let arguments = state.stack.split_off(base);
+        let conditions = state.conditions;
         if module.referenced.len() > CANDIDATES_MAX {
-            return Err(AnalysisLimit::TooLarge);
+            return Err(AnalysisStop::TooLarge);
         }
-        let (mut found, mut again) = (Vec::new(), None);
+        let (mut found, mut without_summary) = (Vec::new(), None);
         for function in module.referenced.iter().copied() {
             self.step(1)?;
             if module.type_of(function) != Some(wanted) {
@@ -73,67 +78,71 @@ impl<'a> Walker<'a, '_> {
             }
             match self.module.imported.get(function as usize) {
                 Some(Some(host)) => {
-                    found.push(Rc::new(self.host_anyhow(function, *host)));
+                    found.push(Rc::new(self.host_worst_case(function, *host)));
                     continue;
                 }
                 Some(None) => {
-                    again = Some(function);
+                    without_summary = Some(function);
                     continue;
                 }
                 None => {}
             }
-            let (arguments, key) = self.handed_over(&arguments, facts);
+            let (arguments, key) = self.callee_arguments(&arguments, conditions);
             match self.summary_of(frame, at, function, arguments, key)? {
                 Some(summary) => found.push(summary),
-                None => again = Some(function),
+                None => without_summary = Some(function),
             }
         }
-        if let Some(function) = again {
-            self.unknown(frame, at, function);
+        if let Some(function) = without_summary {
+            self.apply_unknown(frame, at, function);
             return Ok(());
         }
         if found.is_empty() {
-            // It can only trap.
+            // No candidate: the call always traps.
             if let Some(state) = frame.state.take() {
                 Self::trap(frame, state.usage);
             }
             return Ok(());
         }
-        self.apply(frame, at, None, &found);
+        self.apply_summaries(frame, at, None, &found);
         Ok(())
     }
 
-    /// The arguments as the callee sees them: values of its own, of which is known what is known here; and all of that as a key, so that the callee
-    /// is walked once for all calls that look the same to it.
-    fn handed_over(&mut self, arguments: &[BoundValueId], facts: FactId) -> (Vec<BoundValueId>, Vec<u64>) {
+    /// Makes new values for the callee's parameters, with the ranges that the arguments have in the caller. Returns the
+    /// values and a key that encodes their properties. The callee is walked once for all calls with the same key.
+    fn callee_arguments(
+        &mut self,
+        arguments: &[BoundValueId],
+        conditions: PathConditionId,
+    ) -> (Vec<BoundValueId>, Vec<u64>) {
         let mut key = Vec::new();
         let mut renamed: Vec<(BoundValueId, BoundValueId)> = Vec::new();
-        let mut given = Vec::new();
+        let mut parameters = Vec::new();
         for argument in arguments {
-            let whole = self.shadow(*argument, facts);
-            if whole.width == BitWidth::Other {
+            let abstracted_argument = self.abstract_value(*argument, conditions);
+            if abstracted_argument.width == BitWidth::Other {
                 key.push(u64::MAX);
-                given.push(self.values.any(BitWidth::Other));
+                parameters.push(self.values.any(BitWidth::Other));
                 continue;
             }
-            push_key(&mut key, &whole);
+            push_key(&mut key, &abstracted_argument);
             let sum = self.values.sum(*argument);
-            let mut mine = LinearSum { terms: Vec::new(), constant: sum.constant };
+            let mut renamed_sum = LinearSum { terms: Vec::new(), constant: sum.constant };
             key.push(sum.constant.cast_unsigned());
             key.push(sum.terms.len() as u64);
-            for (id, by) in &sum.terms {
-                // The descriptor's address and its fields are the same everywhere.
+            for (id, coefficient) in &sum.terms {
+                // The descriptor's address and fields have the same values in every function.
                 let is_global = matches!(self.values.node(*id).op, Op::Descriptor | Op::Field(..));
                 let known = renamed.iter().position(|(old, _)| old == id);
-                // Says how the numbers that follow are to be read, so that no two kinds of arguments have one key.
+                // A tag for the numbers that follow it, so that different arguments never have the same key.
                 key.push(if is_global { 2 } else { u64::from(known.is_none()) });
                 let new = match known {
                     _ if is_global => *id,
-                    Some(place) => renamed[place].1,
+                    Some(index) => renamed[index].1,
                     None => {
-                        let shadow = self.shadow(*id, facts);
-                        let new = self.fresh(shadow);
-                        push_key(&mut key, &shadow);
+                        let abstracted_term = self.abstract_value(*id, conditions);
+                        let new = self.fresh(abstracted_term);
+                        push_key(&mut key, &abstracted_term);
                         renamed.push((*id, new));
                         new
                     }
@@ -143,34 +152,34 @@ impl<'a> Walker<'a, '_> {
                 } else {
                     1 << 40 | known.unwrap_or(renamed.len() - 1) as u64
                 });
-                key.push(by.cast_unsigned());
-                let one = self.values.sum(new);
-                mine = ValueTable::combined(whole.width, &mine, 1, &one, *by);
+                key.push(coefficient.cast_unsigned());
+                let term = self.values.sum(new);
+                let width = abstracted_argument.width;
+                renamed_sum = ValueTable::linear_combination(width, &renamed_sum, 1, &term, *coefficient);
             }
-            let ranges: Vec<(BoundValueId, Range)> =
-                mine.terms.iter().map(|(id, _)| (*id, self.facts.range(&self.values, *id, facts))).collect();
-            let id = self.values.of_sum(whole.width, mine, |id| {
-                ranges.iter().find(|(of, _)| *of == id).map_or(Range::any(whole.width), |(_, range)| *range)
-            });
-            // A sum's own range can be known better than its terms tell.
+            let width = abstracted_argument.width;
+            let id = self.conditions.add_sum(&mut self.values, width, renamed_sum, conditions);
+            // The range of the argument can be narrower than the ranges of the terms imply.
             let node = self.values.node(id);
-            let is_better = node.range != whole.range && !matches!(node.op, Op::Field(..) | Op::Descriptor);
-            if is_better && sum.terms.len() == 1 && self.values.sum(id).terms.len() == 1 {
+            let differs =
+                node.range != abstracted_argument.range && !matches!(node.op, Op::Field(..) | Op::Descriptor);
+            if differs && sum.terms.len() == 1 && self.values.sum(id).terms.len() == 1 {
                 let node = self.values.node_mut(id);
-                node.range = node.range.and(whole.range, whole.width);
+                node.range = node.range.intersect(abstracted_argument.range, abstracted_argument.width);
             }
             if sum.terms.is_empty() {
-                self.values.node_mut(id).from = whole.from;
+                self.values.node_mut(id).dependencies = abstracted_argument.dependencies;
             }
-            // What is known here of the packet's length and other fields went into the range, and nothing else in the key tells it.
-            let ValueNode { range, zeros, from, .. } = *self.values.node(id);
-            push_key(&mut key, &AbstractValue { range, zeros, from, ..whole });
-            given.push(id);
+            // The range also depends on conditions about the packet's length and other fields, which no other part of
+            // the key encodes.
+            let ValueNode { range, zeros, dependencies, .. } = *self.values.node(id);
+            push_key(&mut key, &AbstractValue { range, zeros, dependencies, ..abstracted_argument });
+            parameters.push(id);
         }
-        (given, key)
+        (parameters, key)
     }
 
-    /// What a function of the module does with these arguments; nothing if it calls itself.
+    /// The summary of a function of the module for these arguments; `None` for a recursive call, which has no bound.
     fn summary_of(
         &mut self,
         frame: &mut Frame<'a>,
@@ -178,27 +187,30 @@ impl<'a> Walker<'a, '_> {
         function: u32,
         arguments: Vec<BoundValueId>,
         key: Vec<u64>,
-    ) -> Result<Option<Rc<FunctionSummary>>, AnalysisLimit> {
-        if self.active.contains(&function) {
-            let why =
-                Why::Recursion(self.lines.name(function).unwrap_or_else(|| format!("function {function}")));
-            if self.probing == 0 {
-                frame.tally.blame(frame.function, frame.code.offsets[at], why);
+    ) -> Result<Option<Rc<FunctionSummary>>, AnalysisStop> {
+        if self.call_stack.contains(&function) {
+            let cause = UnboundedCause::Recursion(
+                self.lines.name(function).unwrap_or_else(|| format!("function {function}")),
+            );
+            if self.unrecorded == 0 {
+                frame.work.add_cause(frame.function, frame.code.offsets[at], cause);
             }
-            self.again.insert(function);
+            self.recursive.insert(function);
             return Ok(None);
         }
         let key = (function, key);
-        if let Some(known) = self.known.get(&key).filter(|known| known.recorded || self.probing > 0) {
+        if let Some(known) = self.summaries.get(&key).filter(|known| known.is_recorded || self.unrecorded > 0)
+        {
             return Ok(Some(Rc::clone(known)));
         }
         let globals = self.globals();
-        let summary = Rc::new(self.function(function, arguments, globals)?);
-        self.known.insert(key, Rc::clone(&summary));
+        let summary = Rc::new(self.walk_function(function, arguments, globals)?);
+        self.summaries.insert(key, Rc::clone(&summary));
         Ok(Some(summary))
     }
 
-    /// The globals, of which nothing is known but the constants.
+    /// The globals when a function is entered: constants for the immutable integer globals, unknown values for all
+    /// others.
     pub(crate) fn globals(&mut self) -> Vec<BoundValueId> {
         let kinds = self.module.globals.iter();
         kinds
@@ -209,7 +221,7 @@ impl<'a> Walker<'a, '_> {
             .collect()
     }
 
-    /// Takes the arguments of a call off the stack.
+    /// Removes the arguments of a call from the operand stack.
     fn discard_arguments(&self, frame: &mut Frame<'a>, function: u32) {
         let params = self.module.type_of(function).map_or(0, |ty| ty.params().len());
         if let Some(state) = &mut frame.state {
@@ -217,8 +229,8 @@ impl<'a> Walker<'a, '_> {
         }
     }
 
-    /// The rest of a call of which nothing is known.
-    fn unknown(&mut self, frame: &mut Frame<'a>, at: usize, function: u32) {
+    /// Applies a call without a summary: unknown results, changed globals, unbounded usage.
+    fn apply_unknown(&mut self, frame: &mut Frame<'a>, at: usize, function: u32) {
         let results: Vec<BitWidth> = self
             .module
             .type_of(function)
@@ -230,8 +242,8 @@ impl<'a> Walker<'a, '_> {
             state.push(id);
         }
         for (index, global) in self.module.globals.iter().enumerate() {
-            if let Some(place) = state.locals.get_mut(locals + index).filter(|_| global.mutable) {
-                *place = self.values.any(global.width);
+            if let Some(value) = state.locals.get_mut(locals + index).filter(|_| global.mutable) {
+                *value = self.values.any(global.width);
             }
         }
         state.usage.fuel = Linear::UNBOUNDED;
@@ -240,19 +252,20 @@ impl<'a> Walker<'a, '_> {
         state.usage.frames = Linear::UNBOUNDED;
         state.usage.pages = Linear::UNBOUNDED;
         let offset = frame.code.offsets[at];
-        let taker = Some(StackSite { function: frame.function, offset, bytes: None });
-        if frame.shadow.take().is_some() {
-            frame.shadow_taker = taker;
+        let site = Some(StackSite { function: frame.function, offset, bytes: None });
+        if frame.shadow_depth.take().is_some() {
+            frame.shadow_site = site;
         }
-        (frame.below, frame.below_taker) = (u64::MAX / 2, taker);
-        // That there is no bound on its fuel is said with the reason.
+        (frame.callee_stack, frame.callee_stack_site) = (u64::MAX / 2, site);
+        // Fuel is left out here, because its missing bound is reported as an [`UnboundedCause`].
         let usage = crate::ResourceBound { fuel: Linear::ZERO, ..state.usage };
         frame.state = Some(state);
-        Self::note(frame, offset, CostSite::Call(Some(function)), &usage, &Peaks::default());
+        Self::note_cost(frame, offset, CostSite::Call(Some(function)), &usage, &TopCosts::default());
     }
 
-    /// A call has one of these effects.
-    fn apply(
+    /// Applies a call that has the effect of any of these summaries. A direct call has one summary, an indirect call
+    /// one for each function that it can reach.
+    fn apply_summaries(
         &mut self,
         frame: &mut Frame<'a>,
         at: usize,
@@ -261,33 +274,33 @@ impl<'a> Walker<'a, '_> {
     ) {
         let locals = frame.code.locals.len();
         let mut usage = crate::ResourceBound::NOTHING;
-        let mut best = Peaks::default();
-        let mut depth = self.depth_now(frame);
-        let here = depth;
+        let mut top_costs = TopCosts::default();
+        let mut depth = self.shadow_depth_now(frame);
+        let depth_here = depth;
         for summary in found {
-            usage = usage.or(summary.usage);
-            if summary.stack > frame.below {
-                (frame.below, frame.below_taker) = (summary.stack, Some(summary.widest));
+            usage = usage.join(summary.usage);
+            if summary.stack > frame.callee_stack {
+                (frame.callee_stack, frame.callee_stack_site) = (summary.stack, Some(summary.stack_site));
             }
-            if self.probing == 0 {
-                frame.tally.add(&summary.tally);
+            if self.unrecorded == 0 {
+                frame.work.add(&summary.work);
             }
             depth = depth
-                .zip(summary.shadow)
-                .zip(here)
+                .zip(summary.shadow_depth)
+                .zip(depth_here)
                 .map(|((deepest, callee), here)| deepest.max(here + callee));
-            best.rise(&summary.best);
+            top_costs.raise(&summary.top_costs);
         }
-        if self.probing == 0 {
-            self.deepened(frame, here, depth, found);
+        if self.unrecorded == 0 {
+            self.note_shadow_depth(frame, depth_here, depth, found);
         }
         let offset = frame.code.offsets[at];
-        if self.probing == 0 {
+        if self.unrecorded == 0 {
             let new = CallSite { function: frame.function, callee: function, fuel: usage.fuel };
             let found = self.calls.entry(offset).or_insert(new);
-            found.fuel = found.fuel.or(usage.fuel);
+            found.fuel = found.fuel.join(usage.fuel);
         }
-        Self::note(frame, offset, CostSite::Call(function), &usage, &best);
+        Self::note_cost(frame, offset, CostSite::Call(function), &usage, &top_costs);
 
         let Some(mut state) = frame.state.take() else { return };
         state.usage = state.usage.plus(usage);
@@ -297,78 +310,76 @@ impl<'a> Walker<'a, '_> {
             return;
         };
         for index in 0..first.results.len() {
-            let mut shadow = first.results[index];
+            let mut abstracted = first.results[index];
             for other in returning.iter().skip(1).filter_map(|summary| summary.results.get(index)) {
-                shadow = either(shadow, *other);
+                abstracted = join_abstract(abstracted, *other);
             }
-            let id = self.fresh(shadow);
+            let id = self.fresh(abstracted);
             state.push(id);
         }
         for index in 0..self.module.globals.len() {
             let Some(before) = state.locals.get(locals + index).copied() else { continue };
-            let effects: Vec<Effect> =
+            let effects: Vec<GlobalEffect> =
                 returning.iter().filter_map(|summary| summary.globals.get(index).copied()).collect();
-            let after = self.after(before, &effects, state.facts);
-            if let Some(place) = state.locals.get_mut(locals + index) {
-                *place = after;
+            let after = self.global_after(before, &effects, state.conditions);
+            if let Some(global) = state.locals.get_mut(locals + index) {
+                *global = after;
             }
         }
         frame.state = Some(state);
     }
 
-    /// The shadow stack is as deep as this in one of the called functions.
-    fn deepened(
+    /// Raises the function's depth of the shadow stack to `depth`, which is reached in one of the callees. `here` is
+    /// the depth at the call.
+    fn note_shadow_depth(
         &self,
         frame: &mut Frame<'a>,
         here: Option<u64>,
         depth: Option<u64>,
         found: &[Rc<FunctionSummary>],
     ) {
-        let Some(before) = frame.shadow else { return };
+        let Some(before) = frame.shadow_depth else { return };
         if depth.is_some_and(|depth| depth <= before) {
             return;
         }
-        frame.shadow = depth;
-        let deepest = found.iter().max_by_key(|summary| summary.shadow.unwrap_or(u64::MAX));
-        let Some(taker) = deepest.and_then(|summary| summary.shadow_taker) else { return };
-        // What this function has taken itself can be more.
-        if taker.bytes.is_none_or(|bytes| here.is_none_or(|here| bytes >= here))
-            || frame.shadow_taker.is_none()
+        frame.shadow_depth = depth;
+        let deepest = found.iter().max_by_key(|summary| summary.shadow_depth.unwrap_or(u64::MAX));
+        let Some(site) = deepest.and_then(|summary| summary.shadow_site) else { return };
+        // The function's own part of the shadow stack can be larger than the callee's.
+        if site.bytes.is_none_or(|bytes| here.is_none_or(|here| bytes >= here)) || frame.shadow_site.is_none()
         {
-            frame.shadow_taker = Some(taker);
+            frame.shadow_site = Some(site);
         }
     }
 
-    /// A global after a call that had one of these effects on it.
-    fn after(&mut self, before: BoundValueId, effects: &[Effect], facts: FactId) -> BoundValueId {
+    /// The value of a global after a call that has any of these effects on the global.
+    fn global_after(
+        &mut self,
+        before: BoundValueId,
+        effects: &[GlobalEffect],
+        conditions: PathConditionId,
+    ) -> BoundValueId {
         let Some(first) = effects.first() else { return before };
         let width = self.values.width(before);
         let all_add = |amount: i64| {
-            effects.iter().all(|effect| matches!(effect, Effect::Adds(other) if *other == amount))
+            effects.iter().all(|effect| matches!(effect, GlobalEffect::Adds(other) if *other == amount))
         };
         match first {
-            Effect::Adds(0) if all_add(0) => before,
-            Effect::Adds(amount) if all_add(*amount) => {
+            GlobalEffect::Adds(0) if all_add(0) => before,
+            GlobalEffect::Adds(amount) if all_add(*amount) => {
                 let sum = self.values.sum(before);
                 let sum = LinearSum {
                     constant: width.wrap_signed(i128::from(sum.constant) + i128::from(*amount)),
                     ..sum
                 };
-                let ranges: Vec<(BoundValueId, Range)> = sum
-                    .terms
-                    .iter()
-                    .map(|(id, _)| (*id, self.facts.range(&self.values, *id, facts)))
-                    .collect();
-                self.values.of_sum(width, sum, |id| {
-                    ranges.iter().find(|(of, _)| *of == id).map_or(Range::any(width), |(_, range)| *range)
-                })
+                self.conditions.add_sum(&mut self.values, width, sum, conditions)
             }
             _ => self.values.any(width),
         }
     }
 
-    /// How deep the shadow stack is at this place.
-    fn depth_now(&self, frame: &Frame<'a>) -> Option<u64> {
+    /// The bytes by which the shadow stack has grown since the function was entered; `None` if they are unknown.
+    fn shadow_depth_now(&self, frame: &Frame<'a>) -> Option<u64> {
         let Some(index) = self.module.stack_pointer else { return Some(0) };
         let now = frame.state.as_ref()?.locals.get(frame.code.locals.len() + index as usize)?;
         let before = frame.globals.get(index as usize)?;
@@ -376,8 +387,8 @@ impl<'a> Walker<'a, '_> {
         moved.terms.is_empty().then(|| u64::try_from(moved.constant.saturating_neg()).unwrap_or(0))
     }
 
-    /// The effect of a host function of whose arguments nothing is known.
-    fn host_anyhow(&self, function: u32, host: HostFunction) -> FunctionSummary {
+    /// The summary of a host function for unknown arguments.
+    fn host_worst_case(&self, function: u32, host: HostFunction) -> FunctionSummary {
         let cost = self.costs.host(host);
         let bytes = u64::from(limit::HOST_READ_BYTES) + u64::from(limit::RECORD_STRING_BYTES);
         let fuel = Linear::constant(u64::from(cost.call) + u64::from(cost.per_byte) * bytes);
@@ -385,19 +396,20 @@ impl<'a> Walker<'a, '_> {
         FunctionSummary {
             usage: one_call(host, fuel),
             stack: 0,
-            shadow: Some(0),
-            results: vec![AbstractValue { width, range: Range::any(width), zeros: 0, from: 0 }],
-            globals: self.module.globals.iter().map(|_| Effect::Adds(0)).collect(),
-            tally: crate::state::WorkReasons::default(),
-            best: Peaks::default(),
-            widest: StackSite { function, offset: 0, bytes: Some(0) },
-            shadow_taker: None,
+            shadow_depth: Some(0),
+            results: vec![AbstractValue { width, range: Range::any(width), zeros: 0, dependencies: 0 }],
+            globals: self.module.globals.iter().map(|_| GlobalEffect::Adds(0)).collect(),
+            work: crate::state::WorkReasons::default(),
+            top_costs: TopCosts::default(),
+            stack_site: StackSite { function, offset: 0, bytes: Some(0) },
+            shadow_site: None,
             returns: true,
-            recorded: true,
+            is_recorded: true,
         }
     }
 
-    /// A call of a host function: by its length argument. What a host function reads at most, it is held to.
+    /// Applies a call of a host function. The cost follows from the length argument; the host never reads more bytes
+    /// than the function's limit.
     fn call_host(&mut self, frame: &mut Frame<'a>, at: usize, host: HostFunction) {
         let definition = host.definition();
         let Some(mut state) = frame.state.take() else { return };
@@ -409,19 +421,23 @@ impl<'a> Walker<'a, '_> {
         let packet_max = self.packet_max();
         let length = Length::of_host(host, first, self.environment)
             .zip(definition.length)
-            .and_then(|(length, argument)| Some((*arguments.get(argument.parameter)?, length)));
+            .and_then(|(length, argument)| Some((*arguments.get(argument.index)?, length)));
         let upper = match length {
             Some((id, length)) => {
-                let range = self.facts.range(&self.values, id, state.facts);
+                let range = self.conditions.range(&self.values, id, state.conditions);
                 let most = u64::from(length.most);
-                if range.hi <= most { range.upper() } else { range.per.unwrap_or(Linear::constant(most)) }
+                if range.hi <= most {
+                    range.upper_bound()
+                } else {
+                    range.by_length.unwrap_or(Linear::constant(most))
+                }
             }
             None => Linear::ZERO,
         };
-        let strings = if definition.uses == UsedAllowance::Record {
+        let strings = if definition.output == LimitedOutput::Record {
             let all = &self.environment.string_bytes;
-            let of = first.and_then(|stream| all.get(stream as usize)).copied();
-            u64::from(of.unwrap_or_else(|| all.iter().copied().max().unwrap_or(0)))
+            let of_stream = first.and_then(|stream| all.get(stream as usize)).copied();
+            u64::from(of_stream.unwrap_or_else(|| all.iter().copied().max().unwrap_or(0)))
         } else {
             0
         };
@@ -429,52 +445,53 @@ impl<'a> Walker<'a, '_> {
         let mut fuel = Linear::constant(cost.per_byte.into())
             .times(bytes, packet_max)
             .plus(Linear::constant(cost.call.into()));
-        // A parameter that is read by a constant number is put in as a constant: nothing is called.
+        // The loader replaces a read of a parameter with a constant index by the value: no call remains.
         let before = frame.code.operators.get(at.saturating_sub(3)..at).unwrap_or_default();
-        let is_injected = injected(host, before).is_some();
+        let is_injected = find_injected(host, before).is_some();
         if is_injected {
             fuel = Linear::constant(self.costs.class(crate::CostClass::Move).into());
         } else {
             state.spend(Linear::constant(frame.code.costs[at].into()));
         }
         let width = width_of(host);
-        let (range, bits) = self.result_of(host, first);
+        let (range, dependencies) = self.result_of(host, first);
         let usage = one_call(host, fuel);
         state.usage = state.usage.plus(usage);
-        let id = self.fresh(AbstractValue { width, range, zeros: 0, from: bits });
+        let id = self.fresh(AbstractValue { width, range, zeros: 0, dependencies });
         state.push(id);
         frame.state = Some(state);
         if is_injected {
             return;
         }
         if let Some((length, _)) = length {
-            let bits = self.values.node(length).from;
-            self.depends(frame, bits);
+            let dependencies = self.values.node(length).dependencies;
+            self.note_dependencies(frame, dependencies);
         }
         let offset = frame.code.offsets[at];
-        Self::note(frame, offset, CostSite::Host(definition.name), &usage, &Peaks::default());
-        if self.probing == 0 {
-            let found = self.hosts.entry(offset).or_insert(HostCallSite {
+        Self::note_cost(frame, offset, CostSite::Host(definition.name), &usage, &TopCosts::default());
+        if self.unrecorded == 0 {
+            let found = self.host_calls.entry(offset).or_insert(HostCallSite {
                 function: frame.function,
                 name: definition.name,
                 fuel,
             });
-            found.fuel = found.fuel.or(fuel);
+            found.fuel = found.fuel.join(fuel);
         }
     }
 
-    /// The range of a host function's result, and its origin, where the first argument is `first`.
+    /// The range and the dependencies of a host function's result. `first` is the first argument, if it is known.
     fn result_of(&self, host: HostFunction, first: Option<u32>) -> (Range, u8) {
         let any = Range::any(width_of(host));
-        let given = first.and_then(|index| self.environment.parameters.get(index as usize));
-        match (host.definition().value, given) {
+        let bound = first.and_then(|index| self.environment.parameters.get(index as usize));
+        match (host.definition().value, bound) {
             (ResultValue::Integer, Some(ParamBound::Int { min, max })) => {
-                (Range::signed(BitWidth::W64, *min, *max), from::CONFIGURATION_VALUE)
+                (Range::signed(BitWidth::W64, *min, *max), dependency::CONFIGURATION_VALUE)
             }
-            (ResultValue::Integer, None) if first.is_none() => (any, from::CONFIGURATION_VALUE),
-            (ResultValue::Length, Some(ParamBound::Bytes { min, max })) => {
-                (Range::unsigned(BitWidth::W32, (*min).into(), (*max).into()), from::CONFIGURATION_LENGTH)
-            }
+            (ResultValue::Integer, None) if first.is_none() => (any, dependency::CONFIGURATION_VALUE),
+            (ResultValue::Length, Some(ParamBound::Bytes { min, max })) => (
+                Range::unsigned(BitWidth::W32, (*min).into(), (*max).into()),
+                dependency::CONFIGURATION_LENGTH,
+            ),
             (ResultValue::Any | ResultValue::Integer | ResultValue::Float | ResultValue::Length, _) => {
                 (any, 0)
             }
@@ -491,35 +508,38 @@ fn width_of(host: HostFunction) -> BitWidth {
     }
 }
 
-/// The usage of one call of a host function that costs this much fuel.
+/// The usage of one call of a host function, with this fuel.
 fn one_call(host: HostFunction, fuel: Linear) -> crate::ResourceBound {
-    let uses = host.definition().uses;
-    let one = |use_of: UsedAllowance| if uses == use_of { Linear::constant(1) } else { Linear::ZERO };
+    let output = host.definition().output;
+    let count = |counted: LimitedOutput| if output == counted { Linear::constant(1) } else { Linear::ZERO };
     crate::ResourceBound {
         fuel,
-        records: one(UsedAllowance::Record),
-        patches: one(UsedAllowance::Patch),
-        frames: one(UsedAllowance::Frame),
+        records: count(LimitedOutput::Record),
+        patches: count(LimitedOutput::Patch),
+        frames: count(LimitedOutput::Frame),
         pages: Linear::ZERO,
     }
 }
 
-fn push_key(key: &mut Vec<u64>, shadow: &AbstractValue) {
-    let Range { lo, hi, slo, shi, per } = shadow.range;
-    let per = per.map_or((0, 0), |per| (per.constant.saturating_add(1), per.per_kib));
-    key.extend([lo, hi, slo.cast_unsigned(), shi.cast_unsigned(), per.0, per.1]);
+/// Adds the properties of a value to the key of a summary.
+fn push_key(key: &mut Vec<u64>, abstracted: &AbstractValue) {
+    let Range { lo, hi, slo, shi, by_length } = abstracted.range;
+    let by_length =
+        by_length.map_or((0, 0), |by_length| (by_length.constant.saturating_add(1), by_length.per_kib));
+    key.extend([lo, hi, slo.cast_unsigned(), shi.cast_unsigned(), by_length.0, by_length.1]);
     key.push(
-        u64::from(shadow.zeros) << 16
-            | u64::from(shadow.from) << 8
-            | u64::from(shadow.width == BitWidth::W64),
+        u64::from(abstracted.zeros) << 16
+            | u64::from(abstracted.dependencies) << 8
+            | u64::from(abstracted.width == BitWidth::W64),
     );
 }
 
-fn either(a: AbstractValue, b: AbstractValue) -> AbstractValue {
+/// The properties of a value that is one of two values.
+fn join_abstract(a: AbstractValue, b: AbstractValue) -> AbstractValue {
     AbstractValue {
         width: a.width,
-        range: a.range.or(b.range),
+        range: a.range.join(b.range),
         zeros: a.zeros.min(b.zeros),
-        from: a.from | b.from,
+        dependencies: a.dependencies | b.dependencies,
     }
 }

@@ -1,167 +1,183 @@
-//! Where a module is charged for what it does while it runs, and how much.
+//! The charge plan of a module: the places in the code where the meter takes fuel, and the amounts.
 //!
-//! The plan is made from the same cost table as the bounds. What is charged is never less than what the instructions that ran cost by that table:
+//! The plan uses the same cost table as the bounds. The charged fuel is never less than the cost of the executed
+//! instructions by that table. These rules place the charges:
 //!
-//! - A charge covers the code from where it stands up to the next charges, along the dearest path. Charges stand at the entry of functions, at the
-//!   headers of loops, before what is [dear](ChargeRules::dear), and wherever else more than [`ChargeRules::ahead`] would be charged before it is used.
-//! - A function that is called only directly, by functions that do not call each other in a circle, is charged for with its caller.
-//! - A loop that is known to cost little is charged for with what is around it, and one whose trips follow from locals, before it.
-//! - What depends on a length is charged where that length is on the stack; pages and elements, when memory and tables have grown by them.
+//! - A charge covers the code from its place up to the next charges. Its amount is the cost of the most expensive path
+//!   through this code. Charges are placed at the entry of functions, at the headers of loops, before
+//!   [expensive](ChargeRules::expensive_min) instructions, and wherever more than [`ChargeRules::ahead_max`] would be
+//!   charged in advance otherwise.
+//! - A function that is only called directly, and is not recursive, is charged together with the code that calls it.
+//! - A loop with a small bound is charged together with the code around it. A loop whose trip count follows from locals is
+//!   charged before it begins.
+//! - A cost that depends on a length is charged where the length is on the operand stack. Added pages and table elements
+//!   are charged after the memory or table has grown.
 
 use crate::analyse::Malformed;
-use crate::injected::Injected;
+use crate::injected::InjectedRead;
 use crate::length::Length;
-use crate::region::walk;
+use crate::region::plan_function;
 use crate::report::OnEntry;
 use crate::{Analysis, CostTable, Environment, ParsedModule};
 use wasmparser::{BinaryReaderError, Operator};
 use weir_abi::entry::EntryPoint;
-use weir_abi::host::{HostFunction, UsedAllowance};
+use weir_abi::host::{HostFunction, LimitedOutput};
 
-/// The most that one charge takes: far more than any allowance, far less than what overflows.
+/// The most fuel that one charge takes. It is far above the allowance of any call, and far below an overflow.
 pub const CHARGE_MAX: u64 = 1 << 60;
 
-/// How a plan is made.
+/// The rules of a charge plan. Amounts are in fuel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChargeRules {
-    /// Every basic block is charged for by itself, so that what was charged is what was used. For tests and measurements.
+    /// True to charge each basic block by itself, so that the charged fuel equals the cost of the executed
+    /// instructions. Used by tests and measurements.
     pub exact: bool,
-    /// The most that is charged before it is used, where it can be helped: else a call could be abandoned for what it would not have used.
-    pub ahead: u64,
-    /// The most that a loop may use which is charged for before it.
-    pub piece: u64,
-    /// What costs so much or more is charged for where it stands, and a loop with it at its header: so nothing of it is taken on the way past it. A
-    /// charge costs little beside it.
-    pub dear: u64,
+    /// The most fuel that is charged in advance, where a further charge can avoid more. A larger advance could abort a
+    /// call because of fuel that the call would not have used.
+    pub ahead_max: u64,
+    /// The largest bound of a loop that is charged before it begins. Other loops are charged in each iteration.
+    pub loop_max: u64,
+    /// The least cost of an expensive instruction. An expensive instruction is charged directly before it runs, and a
+    /// loop that contains one is charged at its header. So a path that avoids the instruction is not charged for it.
+    /// The time that the further charge takes is small compared with the instruction.
+    pub expensive_min: u64,
 }
 
-/// A charge.
+/// A charge: a place in the code and the fuel that is taken there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charge {
     /// Offset of an instruction in the module's bytes.
     pub offset: u64,
-    /// On which side of that instruction.
+    /// The side of that instruction.
     pub side: ChargeSide,
-    /// How much.
+    /// The fuel that is taken.
     pub amount: ChargeAmount,
 }
 
-/// Before or after an instruction.
+/// The side of an instruction that a charge is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChargeSide {
-    /// Before it.
+    /// Before the instruction.
     Before,
-    /// After it; of a `loop`, where its body begins.
+    /// After the instruction; for a `loop`, this is the begin of its body.
     After,
 }
 
-/// How much a charge takes.
+/// The amount of a charge, in fuel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChargeAmount {
-    /// So much.
+    /// A fixed amount.
     Constant(u64),
-    /// For each trip that a loop can make, so much.
+    /// The trip count that the formula gives, times this amount.
     Trips(OnEntry, u64),
-    /// For each unit of the length that is on the stack, so much.
+    /// The number of bytes or elements that the length on the operand stack stands for, times this amount.
     Length(Length, u64),
-    /// After `memory.grow` or `table.grow`: for each page or element that the argument asked for, so much, if it was granted.
+    /// The number of pages or elements that `memory.grow` or `table.grow` requests, times this amount. The fuel is
+    /// taken after the instruction, if memory or table has grown.
     Grown(u64),
 }
 
-/// What is charged in a function of the module's own.
+/// The charges of one function of the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FunctionPlan {
-    /// At its entry. What callers are charged for with theirs is not in it.
+    /// The charge at the function's entry, in fuel. 0 for a function that is charged with its callers.
     pub entry: u64,
-    /// In its code, in the order of offset and side.
+    /// The charges in the function's code, sorted by offset and side.
     pub charges: Vec<Charge>,
-    /// Whether nothing is charged in it after its entry, nor in what it calls.
-    pub is_silent: bool,
-    /// Whether it has a loop that is charged for at its header and in which no function is called that is charged for itself.
+    /// True if a call of the function takes no fuel except at the function's entry: neither its own code nor a callee
+    /// contains a charge.
+    pub has_only_entry_charge: bool,
+    /// True if the function contains a loop that is charged at its header, and in which only functions without charges
+    /// are called.
     pub has_hot_loop: bool,
-    /// Whether anything but weir can call it: a function of the module, or an indirect call.
+    /// True if the module can call the function, directly or indirectly.
     pub is_called: bool,
-    /// Calls that are replaced by a parameter's value, in order.
-    pub replaced: Vec<Replaced>,
+    /// The calls that the loader replaces by a parameter's value, in code order.
+    pub replaced: Vec<ReplacedCall>,
 }
 
-/// A call that is replaced by a parameter's value.
+/// A call that the loader replaces by a parameter's value, together with the instructions of its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Replaced {
-    /// Offset of the first instruction that goes.
+pub struct ReplacedCall {
+    /// Offset of the first removed instruction in the module's bytes.
     pub from: u64,
-    /// Offset of the call, the last one that goes.
+    /// Offset of the call, which is the last removed instruction.
     pub call: u64,
-    /// What stands there instead.
-    pub injected: Injected,
+    /// The read that the value replaces.
+    pub injected: InjectedRead,
 }
 
-/// What is charged in a module.
+/// The charge plan of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChargePlan {
-    /// The imported functions. `None` for one that weir does not have, with which no module is admitted.
+    /// The imported functions; `None` for an import that weir does not provide. Admission refuses a module with such an
+    /// import.
     pub imports: Vec<Option<HostFunction>>,
-    /// Functions that are not only called directly: those in element segments, exports, and `ref.func`, sorted.
+    /// The functions that can be called in another way than by a `call` instruction, sorted: those in element segments,
+    /// exports and `ref.func`, and the start function.
     pub referenced: Vec<u32>,
-    /// The functions that weir calls, but for packets and batches.
+    /// The entry points of the module, except those for packets and batches, and the indices of their functions.
     pub entries: Vec<(EntryPoint, u32)>,
-    /// Its own functions, in their order.
+    /// The plans of the module's own functions, in index order.
     pub functions: Vec<FunctionPlan>,
-    /// Whether `memory.copy` is in any of them.
-    pub copies: bool,
+    /// True if a function contains `memory.copy`.
+    pub has_memory_copy: bool,
 }
 
 impl ChargePlan {
-    /// The plan of a function, unless it is imported.
+    /// The plan of a function; `None` for an imported one.
     pub fn function(&self, index: u32) -> Option<&FunctionPlan> {
         self.functions.get((index as usize).checked_sub(self.imports.len())?)
     }
 
-    /// Whether a function is in an element segment, an export or a `ref.func`.
+    /// Returns true if a function can be called in another way than by a `call` instruction.
     pub fn is_referenced(&self, index: u32) -> bool {
         self.referenced.binary_search(&index).is_ok()
     }
 }
 
-/// What a call of a host function costs whose arguments are not known: a constant, and what it is charged for its length. Where the charge is to be
-/// `exact`, without the strings that a record points to: only the host sees these.
-pub fn of_host(
+/// The cost of a host call with unknown arguments: a constant amount of fuel, and the fuel for each unit of its length
+/// argument. The constant includes the most strings that a record can have, because only the host knows their lengths.
+/// If `exact` is true, strings are left out.
+pub fn host_call_cost(
     function: HostFunction,
     costs: &CostTable,
     environment: &Environment,
     exact: bool,
 ) -> (u64, Option<(Length, u64)>) {
     let cost = costs.host(function);
-    let has_strings = function.definition().uses == UsedAllowance::Record && !exact;
+    let has_strings = function.definition().output == LimitedOutput::Record && !exact;
     let strings = environment.string_bytes.iter().copied().max().filter(|_| has_strings);
     let constant = u64::from(cost.call) + u64::from(cost.per_byte) * u64::from(strings.unwrap_or(0));
     (constant, per_unit(Length::of_host(function, None, environment), cost.per_byte))
 }
 
-pub(crate) fn per_unit(length: Option<Length>, each: u32) -> Option<(Length, u64)> {
-    length.filter(|_| each > 0).map(|length| (length, each.into()))
+/// A length and the fuel for each of its units; `None` if the units cost nothing.
+pub(crate) fn per_unit(length: Option<Length>, unit_cost: u32) -> Option<(Length, u64)> {
+    length.filter(|_| unit_cost > 0).map(|length| (length, unit_cost.into()))
 }
 
-/// What the walk through a function needs to know of the module.
-pub(crate) struct Survey<'a> {
+/// The inputs of planning a function.
+pub(crate) struct ChargeContext<'a> {
     pub(crate) module: &'a ParsedModule,
-    /// Whether `memory.copy` is in a body.
-    copies: bool,
+    /// True if a function body contains `memory.copy`.
+    has_memory_copy: bool,
     pub(crate) analysis: &'a Analysis,
     pub(crate) costs: &'a CostTable,
     pub(crate) environment: &'a Environment,
     pub(crate) rules: ChargeRules,
 }
 
-/// What a call of a function of the module's own means for its caller.
+/// The charges of a function of the module, as its callers see them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Callee {
-    /// What the caller is charged for it.
-    pub(crate) folded: u64,
-    pub(crate) is_silent: bool,
+pub(crate) struct CalleeCharge {
+    /// The fuel that the caller is charged for each call; 0 if the callee has charges of its own instead.
+    pub(crate) charged_to_caller: u64,
+    /// True if a call takes no fuel in the callee, not even at its entry.
+    pub(crate) has_no_charge: bool,
 }
 
-/// Plans the charges of a valid module. `analysis` is one of the same module and table.
+/// Plans the charges of a valid module. `analysis` must be of the same module and cost table.
 ///
 /// # Errors
 /// [`Malformed`] where a function cannot be parsed.
@@ -172,11 +188,12 @@ pub fn plan(
     environment: &Environment,
     rules: ChargeRules,
 ) -> Result<ChargePlan, Malformed> {
-    Ok(Survey { module, copies: false, analysis, costs, environment, rules }.plan()?)
+    Ok(ChargeContext { module, has_memory_copy: false, analysis, costs, environment, rules }.plan()?)
 }
 
-impl Survey<'_> {
-    /// The functions of the module's own that each of them calls directly; and those that a `ref.func` names.
+impl ChargeContext<'_> {
+    /// For each function, the functions of the module that it calls directly; and all functions that a `ref.func`
+    /// names.
     fn calls(&mut self) -> Result<(Vec<Vec<usize>>, Vec<u32>), BinaryReaderError> {
         let mut callees = Vec::with_capacity(self.module.bodies().len());
         let mut named = Vec::new();
@@ -186,7 +203,7 @@ impl Survey<'_> {
                 match operator? {
                     Operator::Call { function_index } => called.extend(self.module.own(function_index)),
                     Operator::RefFunc { function_index } => named.push(function_index),
-                    Operator::MemoryCopy { .. } => self.copies = true,
+                    Operator::MemoryCopy { .. } => self.has_memory_copy = true,
                     _ => {}
                 }
             }
@@ -204,45 +221,45 @@ impl Survey<'_> {
             is_called[function] = true;
         }
         let mut callers: Vec<Vec<usize>> = vec![Vec::new(); count];
-        let mut waits: Vec<usize> = vec![0; count];
+        let mut unplanned_callees: Vec<usize> = vec![0; count];
         for (caller, callees) in callees.iter().enumerate() {
-            waits[caller] = callees.len();
+            unplanned_callees[caller] = callees.len();
             for callee in callees {
                 callers[*callee].push(caller);
                 is_called[*callee] = true;
             }
         }
-        // Callees before their callers. What is left then calls itself, or something that does.
-        let mut order: Vec<usize> = (0..count).filter(|function| waits[*function] == 0).collect();
+        // Topological order, callees first. Functions that are left over are recursive or call recursive ones.
+        let mut order: Vec<usize> = (0..count).filter(|function| unplanned_callees[*function] == 0).collect();
         let mut next = 0;
         while let Some(callee) = order.get(next).copied() {
             next += 1;
             for caller in &callers[callee] {
-                waits[*caller] -= 1;
-                if waits[*caller] == 0 {
+                unplanned_callees[*caller] -= 1;
+                if unplanned_callees[*caller] == 0 {
                     order.push(*caller);
                 }
             }
         }
         let acyclic = order.len();
-        order.extend((0..count).filter(|function| waits[*function] > 0));
+        order.extend((0..count).filter(|function| unplanned_callees[*function] > 0));
         let mut referenced = module.referenced.clone();
         referenced.extend(named.into_iter().chain(module.start));
         referenced.sort_unstable();
         referenced.dedup();
-        let mut known = vec![Callee::default(); count];
+        let mut callee_charges = vec![CalleeCharge::default(); count];
         let mut functions = vec![FunctionPlan::default(); count];
-        for (place, function) in order.into_iter().enumerate() {
+        for (position, function) in order.into_iter().enumerate() {
             let index = u32::try_from(function + imported).unwrap_or(u32::MAX);
             let Some(body) = module.body(index) else { continue };
-            let mut plan = walk(&self, &known, &body)?;
-            let is_direct = place < acyclic && referenced.binary_search(&index).is_err();
-            if is_direct && !self.rules.exact && plan.entry <= self.rules.ahead {
-                known[function].folded = std::mem::take(&mut plan.entry);
+            let mut plan = plan_function(&self, &callee_charges, &body)?;
+            let is_only_called_directly = position < acyclic && referenced.binary_search(&index).is_err();
+            if is_only_called_directly && !self.rules.exact && plan.entry <= self.rules.ahead_max {
+                callee_charges[function].charged_to_caller = std::mem::take(&mut plan.entry);
             }
             plan.is_called = is_called[function];
-            plan.is_silent &= plan.charges.is_empty();
-            known[function].is_silent = plan.is_silent && plan.entry == 0;
+            plan.has_only_entry_charge &= plan.charges.is_empty();
+            callee_charges[function].has_no_charge = plan.has_only_entry_charge && plan.entry == 0;
             functions[function] = plan;
         }
         let entries = module.entries.iter().copied().filter(|(entry, _)| entry.packets() == 0).collect();
@@ -251,7 +268,7 @@ impl Survey<'_> {
             referenced,
             entries,
             functions,
-            copies: self.copies,
+            has_memory_copy: self.has_memory_copy,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The instructions of functions, as the analysis reads them.
+//! The instructions of functions, decoded for the analysis.
 
 use crate::analyse::Malformed;
 use crate::cost::is_vector;
@@ -7,27 +7,31 @@ use crate::{CostTable, ParsedModule};
 use std::rc::Rc;
 use wasmparser::{BlockType, FuncType, FunctionBody, Operator, ValType};
 
-/// A function's instructions.
+/// The decoded instructions of a function.
 #[derive(Debug)]
 pub(crate) struct FunctionCode<'a> {
+    /// The widths of the parameters and the other locals.
     pub(crate) locals: Vec<BitWidth>,
     pub(crate) results: Vec<BitWidth>,
     pub(crate) operators: Vec<Operator<'a>>,
+    /// For each instruction, its offset in the module's bytes.
     pub(crate) offsets: Vec<u32>,
+    /// For each instruction, the fuel of one execution.
     pub(crate) costs: Vec<u32>,
-    /// For `block`, `loop`, `if`: index of the matching `end`; for `if`, `else`: of the matching `else` or `end`.
+    /// For each `block`, `loop`, `if` and `else`, the index of the matching `end`.
     pub(crate) ends: Vec<u32>,
-    /// For `if`: index of its `else`, or of its `end`.
+    /// For each `if`, the index of its `else`, or of its `end` if it has no `else`.
     pub(crate) elses: Vec<u32>,
-    /// Bytes of its frame, as the analysis counts them.
-    pub(crate) frame: u64,
-    /// Bytes of each of its operands: of the largest that there can be.
-    pub(crate) operand: u64,
+    /// The bytes of the function's stack frame without operands, as the analysis counts them.
+    pub(crate) frame_bytes: u64,
+    /// The bytes that each operand takes in the stack frame: those of the function's largest operand.
+    pub(crate) operand_bytes: u64,
 }
 
-/// What is counted for each frame beside locals and operands: return address, saved registers, the call's arguments.
+/// The bytes of each stack frame beside locals and operands: return address, saved registers, arguments of a call.
 const FRAME_BYTES: u64 = 96;
 
+/// The width in which values of a type are tracked.
 pub(crate) fn width_of(ty: ValType) -> BitWidth {
     match ty {
         ValType::I32 => BitWidth::W32,
@@ -37,7 +41,7 @@ pub(crate) fn width_of(ty: ValType) -> BitWidth {
 }
 
 impl ParsedModule {
-    /// Parameters and results of a block.
+    /// The parameters and results of a block.
     pub(crate) fn block(&self, ty: BlockType) -> (Vec<BitWidth>, Vec<BitWidth>) {
         match ty {
             BlockType::Empty => (Vec::new(), Vec::new()),
@@ -49,21 +53,21 @@ impl ParsedModule {
         }
     }
 
-    /// The offset of a function's first instruction; 0 for one that is not the module's own.
+    /// The offset of a function's first instruction; 0 for an imported function.
     pub(crate) fn offset(&self, function: u32) -> u32 {
         let reader = self.body(function).and_then(|body| body.get_operators_reader().ok());
         reader.and_then(|reader| u32::try_from(reader.original_position()).ok()).unwrap_or(0)
     }
 }
 
-/// The instructions of a module's functions, each read when it is first asked for.
+/// The instructions of a module's functions, decoded on first use.
 #[derive(Debug)]
 pub(crate) struct Bodies<'a> {
     module: &'a ParsedModule,
     decoded: Vec<Option<Rc<FunctionCode<'a>>>>,
-    /// Instructions that were read so far.
+    /// The number of instructions decoded so far.
     pub(crate) instructions_read: usize,
-    /// Whether functions, blocks or globals hand vectors around.
+    /// True if a type or a global of the module uses vectors.
     has_vectors: bool,
 }
 
@@ -76,7 +80,8 @@ impl<'a> Bodies<'a> {
         Self { module, decoded: vec![None; module.bodies().len()], instructions_read: 0, has_vectors }
     }
 
-    /// The instructions of a function of the module's own; nothing where they are more than `most` and were not read before.
+    /// The instructions of a function of the module. `None` for an imported function, and for a function with more than
+    /// `most` instructions that was not decoded before.
     pub(crate) fn code(
         &mut self,
         function: u32,
@@ -92,13 +97,14 @@ impl<'a> Bodies<'a> {
         let code = decode(&body, self.module.type_of(function), costs, self.has_vectors, most)?;
         let Some(code) = code.map(Rc::new) else { return Ok(None) };
         self.instructions_read += code.operators.len();
-        if let Some(place) = self.decoded.get_mut(index) {
-            *place = Some(Rc::clone(&code));
+        if let Some(decoded) = self.decoded.get_mut(index) {
+            *decoded = Some(Rc::clone(&code));
         }
         Ok(Some(code))
     }
 }
 
+/// Decodes a function; `None` if it has more than `most` instructions.
 fn decode<'a>(
     body: &FunctionBody<'a>,
     ty: Option<&FuncType>,
@@ -118,7 +124,7 @@ fn decode<'a>(
         locals.extend((0..count).map(|_| width_of(ty)));
     }
     let mut code = FunctionCode {
-        frame: frame + 8 * locals.len() as u64,
+        frame_bytes: frame + 8 * locals.len() as u64,
         locals,
         results: ty.map_or(Vec::new(), |ty| ty.results().iter().copied().map(width_of).collect()),
         operators: Vec::new(),
@@ -126,9 +132,9 @@ fn decode<'a>(
         costs: Vec::new(),
         ends: Vec::new(),
         elses: Vec::new(),
-        operand: 8,
+        operand_bytes: 8,
     };
-    let mut open: Vec<usize> = Vec::new();
+    let mut open_blocks: Vec<usize> = Vec::new();
     let mut reader = body.get_operators_reader()?;
     while !reader.eof() {
         let (operator, offset) = reader.read_with_offset()?;
@@ -140,14 +146,14 @@ fn decode<'a>(
         code.ends.push(here);
         code.elses.push(here);
         match operator {
-            Operator::Block { .. } | Operator::Loop { .. } | Operator::If { .. } => open.push(index),
+            Operator::Block { .. } | Operator::Loop { .. } | Operator::If { .. } => open_blocks.push(index),
             Operator::Else => {
-                if let Some(begin) = open.last() {
+                if let Some(begin) = open_blocks.last() {
                     code.elses[*begin] = here;
                 }
             }
             Operator::End => {
-                if let Some(begin) = open.pop() {
+                if let Some(begin) = open_blocks.pop() {
                     code.ends[begin] = here;
                     if code.elses[begin] == u32::try_from(begin).unwrap_or(u32::MAX) {
                         code.elses[begin] = here;
@@ -164,6 +170,6 @@ fn decode<'a>(
         code.offsets.push(u32::try_from(offset).unwrap_or(u32::MAX));
         code.operators.push(operator);
     }
-    code.operand = if has_vectors { 16 } else { 8 };
+    code.operand_bytes = if has_vectors { 16 } else { 8 };
     Ok(Some(code))
 }

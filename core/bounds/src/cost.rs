@@ -1,22 +1,22 @@
-//! The cost table: what each instruction and each host function counts, in fuel.
+//! The cost table: the fuel of each instruction and each host function.
 //!
-//! It is the only one. The analyser sums it up along the worst path, the meter charges it while a module runs, and both are fuzzed against
-//! each other: fuel used is never more than the bound. One unit of fuel is about a quarter of a nanosecond of a processor of the 2020s;
-//! `weir calibrate` measures what it is on a node.
+//! Bound and meter share this one table. The analyser adds the costs along the most expensive path, and the meter
+//! charges them while a module runs. A fuzz target checks that the charged fuel never exceeds the bound. One unit of
+//! fuel is about a quarter of a nanosecond on a processor of the 2020s; `weir calibrate` measures it on a node.
 
 use wasmparser::Operator;
 use weir_abi::host::{self, CallCost, HostFunction};
 
-/// Classes of instructions that cost the same.
+/// A class of instructions that cost the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CostClass {
-    /// Structure of the code: `block`, `end`, `nop`, `drop`, …
+    /// Control structure without work: `block`, `loop`, `end`, `else`, `nop`, `drop`, `unreachable`.
     Free,
     /// Constants and locals, which the compiler mostly keeps in registers.
     Move,
     /// Integer arithmetic, comparisons, `select`.
     Plain,
-    /// Globals.
+    /// Reads and writes of globals.
     Global,
     /// Loads and stores of memory.
     Memory,
@@ -24,53 +24,53 @@ pub enum CostClass {
     Multiply,
     /// Integer division and remainder.
     Divide,
-    /// Floating point but for division and square roots.
+    /// Floating point, except division and square roots.
     Float,
-    /// Floating-point division, square roots; of vectors too.
+    /// Division and square roots of floats and of vectors of floats.
     FloatDivide,
-    /// Instructions on vectors.
+    /// Instructions on vectors, except division and square roots.
     Vector,
     /// `br`, `br_if`, `if`, `return`.
     Branch,
     /// `br_table`.
     Table,
-    /// A call inside the module, without what is called.
+    /// A direct call, without the callee.
     Call,
-    /// An indirect call, without what is called.
+    /// An indirect call, without the callee.
     CallIndirect,
-    /// `memory.copy`, `memory.fill`, `memory.init`, without their bytes; the same for tables; and what else is a call of the runtime:
-    /// `ref.func`, `data.drop`, `elem.drop`.
+    /// `memory.copy`, `memory.fill`, `memory.init`, `table.copy`, `table.fill` and `table.init`, without the cost of
+    /// each byte or element; also `ref.func`, `data.drop` and `elem.drop`, which call the runtime, too.
     Bulk,
-    /// `memory.grow`, `table.grow`, without pages and elements.
+    /// `memory.grow` and `table.grow`, without the cost of each page or element.
     Grow,
 }
 
 /// Number of classes.
 const CLASSES: usize = CostClass::Grow as usize + 1;
 
-/// A cost table.
+/// The fuel of instruction classes, of variable lengths, and of host functions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CostTable {
     classes: [u32; CLASSES],
-    /// One byte that a bulk instruction copies or fills.
+    /// The cost of one byte that a bulk instruction copies or fills.
     bulk_byte: u32,
-    /// One element of a table that a bulk instruction copies or fills, or that `table.grow` adds.
+    /// The cost of one table element that a bulk instruction copies or fills, or that `table.grow` adds.
     element: u32,
-    /// One page that `memory.grow` adds, which the kernel has to clear when it is used.
+    /// The cost of one page that `memory.grow` adds. The kernel clears the page on first use.
     page: u32,
-    /// By the number of the function.
+    /// The cost of each host function, indexed by [`HostFunction`].
     hosts: [CallCost; host::COUNT],
 }
 
 impl CostTable {
-    /// The table's version: part of what was admitted, and of a calibration.
+    /// The table's version. Admitted modules and calibrations record it.
     pub const VERSION: u32 = 3;
 
-    /// The table that modules are admitted and metered by.
+    /// The table for admission and metering.
     ///
-    /// Its weights are such that no kind of work takes much more time for its fuel than the others do: `weir calibrate` shows by how much they
-    /// differ on a node. An indirect call is looked up, checked for its type, and waited for: on a Zen 4 it takes as long as 30 additions.
-    /// `table.init` makes a reference to a function for each element, by a call of the runtime, and so does `ref.func`.
+    /// The weights keep the time per unit of fuel similar for all kinds of work; `weir calibrate` shows the differences
+    /// on a node. An indirect call loads the entry, checks its type, and waits for the branch: on a Zen 4 it takes as
+    /// long as 30 additions. `table.init` and `ref.func` call the runtime to make each function reference.
     pub const fn standard() -> Self {
         Self {
             //        Free Move Plain Global Memory Multiply Divide Float FloatDivide Vector Branch Table Call Indirect Bulk Grow
@@ -82,9 +82,10 @@ impl CostTable {
         }
     }
 
-    /// A table by which every instruction counts one and the structure of the code nothing, as wasmtime counts its fuel: to check the
-    /// analyser against something that does not share the standard table. A call counts two, because wasmtime counts one for each function that
-    /// begins; what weir calls itself is one more than this table has.
+    /// A table that counts fuel as wasmtime does: 1 for an instruction, 0 for control structure. With it, tests compare
+    /// the analyser's bound with wasmtime's own count. A call counts 2 here, because wasmtime counts 1 for the
+    /// instruction and 1 for the function that begins. The entry point is not called by an instruction, so wasmtime
+    /// counts 1 more in total.
     pub const fn unit() -> Self {
         Self {
             classes: [0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 1, 1],
@@ -95,7 +96,7 @@ impl CostTable {
         }
     }
 
-    /// The same table with another cost for a class: for tests that there is but one table.
+    /// The table with another cost for one class. Tests use it to show that bound and meter share one table.
     #[must_use]
     pub fn with(mut self, class: CostClass, cost: u32) -> Self {
         self.classes[class as usize] = cost;
@@ -107,40 +108,41 @@ impl CostTable {
         self.classes[class as usize]
     }
 
-    /// What an instruction costs each time it runs: without the bytes of a bulk instruction, the pages of `memory.grow`, and what is called.
+    /// The cost of one execution of an instruction. Not included are the bytes or elements of a bulk instruction, the
+    /// pages or elements that `memory.grow` or `table.grow` adds, and the callee of a call.
     #[inline]
     pub fn operator(&self, operator: &Operator<'_>) -> u32 {
         self.class(class_of(operator))
     }
 
-    /// What a host function costs, beside the `call` instruction.
+    /// The cost of a host function, beside the `call` instruction.
     pub const fn host(&self, function: HostFunction) -> CallCost {
         self.hosts[function as usize]
     }
 
-    /// What each byte of a bulk instruction costs.
+    /// The cost of each byte of a bulk instruction.
     pub fn bulk_byte(&self) -> u32 {
         self.bulk_byte
     }
 
-    /// What each element of a table costs that an instruction copies, fills or adds.
+    /// The cost of each table element that an instruction copies, fills or adds.
     pub fn element(&self) -> u32 {
         self.element
     }
 
-    /// What each page of `memory.grow` costs.
+    /// The cost of each page that `memory.grow` adds.
     pub fn page(&self) -> u32 {
         self.page
     }
 }
 
-/// The costs of the host functions' records.
+/// The costs from the table of host functions.
 const fn host_costs() -> [CallCost; host::COUNT] {
     let mut costs = [CallCost { call: 0, per_byte: 0 }; host::COUNT];
-    let mut place = 0;
-    while place < host::COUNT {
-        costs[place] = host::HOST_FUNCTIONS[place].cost;
-        place += 1;
+    let mut index = 0;
+    while index < host::COUNT {
+        costs[index] = host::HOST_FUNCTIONS[index].cost;
+        index += 1;
     }
     costs
 }
@@ -277,12 +279,12 @@ pub fn class_of(operator: &Operator<'_>) -> CostClass {
         | O::Select
         | O::TypedSelect { .. } => CostClass::Plain,
         other if is_vector(other) => CostClass::Vector,
-        // What is left is floating point.
+        // All other instructions of valid modules are on floats.
         _ => CostClass::Float,
     }
 }
 
-/// Whether an instruction works on vectors: loads, stores, arithmetic on all lanes.
+/// Returns true for an instruction on vectors: loads, stores, arithmetic on all lanes.
 pub(crate) fn is_vector(operator: &Operator<'_>) -> bool {
     macro_rules! vector {
         ($(@$proposal:ident $op:ident $({ $($arg:ident: $argty:ty),* })? => $visit:ident ($($ann:tt)*))*) => {

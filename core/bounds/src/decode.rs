@@ -1,88 +1,90 @@
-//! A function's instructions with what each of them costs by itself.
+//! Decodes a function for the charge plan: its instructions, each with its cost.
 
-use crate::charge::{Replaced, Survey, per_unit};
+use crate::charge::{ChargeContext, ReplacedCall, per_unit};
 use crate::cost::CostClass;
-use crate::injected::injected;
+use crate::injected::find_injected;
 use crate::length::Length;
 use std::collections::VecDeque;
 use wasmparser::{
     BinaryReaderError, BlockType, ContType, FrameKind, FuncType, FunctionBody, ModuleArity, Operator,
     RefType, SubType,
 };
-use weir_abi::host::{HostFunction, UsedAllowance};
+use weir_abi::host::{HostFunction, LimitedOutput};
 
-/// An instruction.
-pub(crate) struct Item<'a> {
+/// An instruction with its cost.
+pub(crate) struct ChargedInstruction<'a> {
     pub(crate) offset: u64,
     pub(crate) operator: Operator<'a>,
-    /// What it costs each time that it runs: with a length that is constant, without what it calls.
+    /// The fuel of one execution. It includes the cost of a length that is constant, but not the callee of a call.
     pub(crate) cost: u64,
-    /// A length that is only known when it runs, and what each unit of it costs.
+    /// A length argument that is known only at run time, and the fuel of each of its units.
     pub(crate) length: Option<(Length, u64)>,
-    /// What each page or element costs that it adds.
+    /// The fuel of each page or element that the instruction adds.
     pub(crate) grown: Option<u64>,
-    /// For a call that is replaced by a parameter's value: what goes.
-    pub(crate) replaced: Option<Replaced>,
+    /// For a call that the loader replaces by a parameter's value, the range of replaced instructions.
+    pub(crate) replaced: Option<ReplacedCall>,
 }
 
-/// How many instructions before a call can go with it.
-const PATTERN: usize = 3;
+/// The most instructions before a call that are replaced together with it.
+const REPLACED_BEFORE_MAX: usize = 3;
 
-/// Reads a function, instruction by instruction: a long one would take a lot of memory as a whole.
+/// Calls `act` for each instruction of a function, in order. The decoded instructions are not kept, because those of a
+/// long function take much memory.
 pub(crate) fn decode<'a>(
-    survey: &Survey<'_>,
+    context: &ChargeContext<'_>,
     body: &FunctionBody<'a>,
-    mut act: impl FnMut(&Item<'a>),
+    mut act: impl FnMut(&ChargedInstruction<'a>),
 ) -> Result<(), BinaryReaderError> {
-    // The last few, which may still turn out to be replaced.
-    let mut last: VecDeque<Item<'a>> = VecDeque::with_capacity(PATTERN + 1);
+    // The latest instructions. A call that follows may be replaced together with them, so they cost nothing then.
+    let mut last: VecDeque<ChargedInstruction<'a>> = VecDeque::with_capacity(REPLACED_BEFORE_MAX + 1);
     let mut constants = Constants::default();
     let mut reader = body.get_operators_reader()?;
     while !reader.eof() {
         let (operator, offset) = reader.read_with_offset()?;
-        let mut item = Item {
+        let mut instruction = ChargedInstruction {
             offset,
-            cost: survey.costs.operator(&operator).into(),
+            cost: context.costs.operator(&operator).into(),
             length: None,
             grown: None,
             replaced: None,
             operator,
         };
-        match &item.operator {
+        match &instruction.operator {
             Operator::Call { function_index } => {
-                // A call of an import that weir does not have is never run.
-                if let Some(Some(function)) = survey.module.imported.get(*function_index as usize).copied() {
-                    let before: Vec<Operator<'_>> = last.iter().map(|item| item.operator.clone()).collect();
-                    match injected(function, &before) {
+                // A call of an unknown import never runs: admission refuses the module.
+                if let Some(Some(function)) = context.module.imported.get(*function_index as usize).copied() {
+                    let before: Vec<Operator<'_>> =
+                        last.iter().map(|instruction| instruction.operator.clone()).collect();
+                    match find_injected(function, &before) {
                         Some(injected) => {
-                            item.cost = survey.costs.class(CostClass::Move).into();
+                            instruction.cost = context.costs.class(CostClass::Move).into();
                             let mut from = offset;
-                            for gone in last.iter_mut().rev().take(injected.before) {
-                                gone.cost = 0;
-                                from = gone.offset;
+                            for removed in last.iter_mut().rev().take(injected.before) {
+                                removed.cost = 0;
+                                from = removed.offset;
                             }
-                            item.replaced = Some(Replaced { from, call: offset, injected });
+                            instruction.replaced = Some(ReplacedCall { from, call: offset, injected });
                         }
-                        None => host_call(survey, function, &constants, &mut item),
+                        None => host_call(context, function, &constants, &mut instruction),
                     }
                 }
             }
-            Operator::MemoryGrow { .. } => item.grown = Some(survey.costs.page().into()),
-            Operator::TableGrow { .. } => item.grown = Some(survey.costs.element().into()),
+            Operator::MemoryGrow { .. } => instruction.grown = Some(context.costs.page().into()),
+            Operator::TableGrow { .. } => instruction.grown = Some(context.costs.element().into()),
             operator => {
-                let length = Length::of_bulk(operator, survey.environment);
+                let length = Length::of_bulk(operator, context.environment);
                 let is_table = matches!(
                     operator,
                     Operator::TableCopy { .. } | Operator::TableFill { .. } | Operator::TableInit { .. }
                 );
-                let each = if is_table { survey.costs.element() } else { survey.costs.bulk_byte() };
-                take_length(&mut item, length, each, &constants);
+                let unit_cost = if is_table { context.costs.element() } else { context.costs.bulk_byte() };
+                charge_length(&mut instruction, length, unit_cost, &constants);
             }
         }
-        item.grown = item.grown.filter(|each| *each > 0);
-        constants.step(&item.operator);
-        last.push_back(item);
-        if last.len() > PATTERN {
+        instruction.grown = instruction.grown.filter(|unit_cost| *unit_cost > 0);
+        constants.step(&instruction.operator);
+        last.push_back(instruction);
+        if last.len() > REPLACED_BEFORE_MAX {
             last.pop_front().iter().for_each(&mut act);
         }
     }
@@ -90,56 +92,75 @@ pub(crate) fn decode<'a>(
     Ok(())
 }
 
-fn host_call(survey: &Survey<'_>, function: HostFunction, constants: &Constants, item: &mut Item<'_>) {
+/// Sets the cost of a call of a host function.
+fn host_call(
+    context: &ChargeContext<'_>,
+    function: HostFunction,
+    constants: &Constants,
+    instruction: &mut ChargedInstruction<'_>,
+) {
     let definition = function.definition();
-    let cost = survey.costs.host(function);
-    item.cost += u64::from(cost.call);
+    let cost = context.costs.host(function);
+    instruction.cost += u64::from(cost.call);
     let first = definition.parameters.len().checked_sub(1).and_then(|above| constants.argument(above));
-    if definition.uses == UsedAllowance::Record && !survey.rules.exact {
-        // Only the host sees how long the strings are that a row points to.
-        let strings = &survey.environment.string_bytes;
+    if definition.output == LimitedOutput::Record && !context.rules.exact {
+        // Only the host knows the lengths of the strings in a record.
+        let strings = &context.environment.string_bytes;
         let most = match first {
             Some(stream) => strings.get(stream as usize).copied(),
             None => strings.iter().copied().max(),
         };
-        item.cost += u64::from(cost.per_byte) * u64::from(most.unwrap_or(0));
+        instruction.cost += u64::from(cost.per_byte) * u64::from(most.unwrap_or(0));
     }
-    take_length(item, Length::of_host(function, first, survey.environment), cost.per_byte, constants);
+    charge_length(
+        instruction,
+        Length::of_host(function, first, context.environment),
+        cost.per_byte,
+        constants,
+    );
 }
 
-fn take_length(item: &mut Item<'_>, length: Option<Length>, each: u32, constants: &Constants) {
-    let Some((length, each)) = per_unit(length, each) else { return };
+/// Adds the cost of a length argument to an instruction: as a part of its cost if the length is constant, else as a
+/// length that is known only at run time.
+fn charge_length(
+    instruction: &mut ChargedInstruction<'_>,
+    length: Option<Length>,
+    unit_cost: u32,
+    constants: &Constants,
+) {
+    let Some((length, unit_cost)) = per_unit(length, unit_cost) else { return };
     match constants.argument(usize::from(length.above.is_some())) {
-        Some(known) => item.cost += each * u64::from(length.of(known)),
-        None => item.length = Some((length, each)),
+        Some(known) => instruction.cost += unit_cost * u64::from(length.of(known)),
+        None => instruction.length = Some((length, unit_cost)),
     }
 }
 
-/// The i32 constants on the operand stack, as far as they are known from straight code.
+/// The i32 constants on the operand stack, top last, as far as straight-line code shows them; `None` for operands with
+/// unknown values.
 #[derive(Default)]
 struct Constants(Vec<Option<u32>>);
 
-/// More operands than any call of the host has between its first and its last argument are forgotten.
+/// The most operands that are remembered: more than a host call has arguments.
 const OPERANDS_MAX: usize = 64;
 
 impl Constants {
-    /// The operand below `above` others.
+    /// The operand that is below `above` other operands, if it is a known constant.
     fn argument(&self, above: usize) -> Option<u32> {
-        let place = self.0.len().checked_sub(above + 1)?;
-        self.0.get(place).copied().flatten()
+        let index = self.0.len().checked_sub(above + 1)?;
+        self.0.get(index).copied().flatten()
     }
 
     fn step(&mut self, operator: &Operator<'_>) {
         match operator {
             Operator::I32Const { value } => self.0.push(Some(value.cast_unsigned())),
-            // Leaves on the stack what was there.
+            // The operand stays on the stack with its value.
             Operator::LocalTee { .. } => {}
             _ => match operator.operator_arity(&NoModule) {
                 Some((taken, given)) => {
                     self.0.truncate(self.0.len().saturating_sub(taken as usize));
                     self.0.extend((0..given).map(|_| None));
                 }
-                // The others end what is known.
+                // After any other instruction, no operand is known.
                 None => self.0.clear(),
             },
         }
@@ -149,7 +170,8 @@ impl Constants {
     }
 }
 
-/// Without types and labels, `operator_arity` knows only instructions that have the same number of operands everywhere.
+/// An empty context for `operator_arity`: without types and labels, it knows only instructions with a fixed number of
+/// operands.
 pub(crate) struct NoModule;
 
 impl ModuleArity for NoModule {

@@ -1,41 +1,42 @@
 //! Reads of parameters that the loader replaces by their values.
 //!
-//! A module's parameters do not change while it runs, so where the code says which one it reads, the loader puts the value there. This is the
-//! one place that says where: the analysis counts such a read as a constant, and the loader makes it one.
+//! A module's parameters do not change while it runs. So when the module is loaded, a call that reads a parameter with
+//! a constant index is replaced by the value. Analysis and loader both ask [`find_injected`] which calls are replaced:
+//! the analysis counts them as constants.
 
 use wasmparser::Operator;
 use weir_abi::host::{HostFunction, ResultValue};
 
-/// A read of a parameter that is replaced.
+/// A read of a parameter that the loader replaces by the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Injected {
-    /// The parameter's index in the manifest. There need not be one.
+pub struct InjectedRead {
+    /// The parameter's index in the manifest. It may be out of range.
     pub parameter: u32,
-    /// What is read.
-    pub what: InjectedValue,
-    /// How many instructions directly before the call are replaced too.
+    /// The kind of read.
+    pub kind: InjectedValue,
+    /// The number of instructions directly before the call that are removed together with the call.
     pub before: usize,
 }
 
-/// What a replaced read gives.
+/// The result of a replaced read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InjectedValue {
     /// `param_int`: an i64.
     Int,
     /// `param_float`: an f64.
     Float,
-    /// `param_bytes` without room for a byte: the length, an i32.
+    /// `param_bytes` with an empty buffer: the length, an i32.
     Length,
 }
 
-/// Whether a call of this host function is replaced. `before` are the instructions directly before the call, the last one last; the last
-/// three are enough.
-pub fn injected(function: HostFunction, before: &[Operator<'_>]) -> Option<Injected> {
+/// The read that a call of this host function makes, if the loader replaces the call; else `None`. `before` holds the
+/// instructions directly before the call, in code order; the last three are enough.
+pub fn find_injected(function: HostFunction, before: &[Operator<'_>]) -> Option<InjectedRead> {
     let parameter = |operator: &Operator<'_>| match operator {
         Operator::I32Const { value } => Some(value.cast_unsigned()),
         _ => None,
     };
-    let read = |what| Some(Injected { parameter: parameter(before.last()?)?, what, before: 1 });
+    let read = |kind| Some(InjectedRead { parameter: parameter(before.last()?)?, kind, before: 1 });
     match function.definition().value {
         ResultValue::Any => None,
         ResultValue::Integer => read(InjectedValue::Int),
@@ -43,10 +44,10 @@ pub fn injected(function: HostFunction, before: &[Operator<'_>]) -> Option<Injec
         ResultValue::Length => match before.last_chunk()? {
             [
                 index,
-                // Where to does not matter without room.
+                // The address of the buffer does not matter, because the buffer has no bytes.
                 Operator::I32Const { .. } | Operator::LocalGet { .. } | Operator::GlobalGet { .. },
                 Operator::I32Const { value: 0 },
-            ] => Some(Injected { parameter: parameter(index)?, what: InjectedValue::Length, before: 3 }),
+            ] => Some(InjectedRead { parameter: parameter(index)?, kind: InjectedValue::Length, before: 3 }),
             _ => None,
         },
     }

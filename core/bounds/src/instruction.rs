@@ -1,34 +1,36 @@
-//! What each instruction does to the values.
+//! The transfer functions of the abstract interpreter: the effect of each instruction on the abstract state.
 
 use crate::Linear;
-use crate::arith::{Arith, Binary, Bits, LENGTH};
+use crate::arith::{Arith, Binary, CountedBits, PACKET_LENGTH};
 use crate::decode::NoModule;
+use crate::interpreter::{Frame, Interpreter};
 use crate::length::TABLE_MAX;
 use crate::range::{BitWidth, Range};
 use crate::report::ResourceBound;
-use crate::state::{AnalysisLimit, CostSite, Peaks, StackSite, WalkState};
-use crate::value::{BoundValueId, Cmp, LinearSum, Op, ValueTable, from};
-use crate::walk::{Frame, Walker};
+use crate::state::{AbstractState, AnalysisStop, CostSite, StackSite, TopCosts};
+use crate::value::{BoundValueId, Cmp, LinearSum, Op, ValueTable, dependency};
 use std::collections::HashSet;
 use wasmparser::{MemArg, Operator};
 use weir_abi::{DESCRIPTOR_BYTES, DESCRIPTORS_BASE};
 
-/// How memory is read.
+/// The kind of a memory load.
 #[derive(Clone, Copy)]
 struct Load {
+    /// The width of the result.
     width: BitWidth,
+    /// The number of bytes that are loaded.
     bytes: u8,
     is_signed: bool,
 }
 
-impl<'a> Walker<'a, '_> {
-    /// One instruction that is not structure.
+impl<'a> Interpreter<'a, '_> {
+    /// Applies the instruction with the index `at`, other than `block`, `loop`, `if`, `else` and `end`.
     pub(crate) fn instruction(
         &mut self,
         frame: &mut Frame<'a>,
         at: usize,
         operator: &Operator<'a>,
-    ) -> Result<(), AnalysisLimit> {
+    ) -> Result<(), AnalysisStop> {
         let cost = u64::from(frame.code.costs[at]);
         let Some(state) = &mut frame.state else { return Ok(()) };
         if !matches!(operator, Operator::Call { .. }) {
@@ -44,10 +46,10 @@ impl<'a> Walker<'a, '_> {
             Operator::BrTable { targets } => {
                 let Some(mut state) = frame.state.take() else { return Ok(()) };
                 let selector = state.pop();
-                let known = self.facts.range(&self.values, selector, state.facts);
+                let known = self.conditions.range(&self.values, selector, state.conditions);
                 let mut taken = HashSet::new();
                 for (index, target) in (0u64..).zip(targets.targets()) {
-                    let Ok(depth) = target else { return Err(AnalysisLimit::TooLarge) };
+                    let Ok(depth) = target else { return Err(AnalysisStop::TooLarge) };
                     if index >= known.lo && index <= known.hi && taken.insert(depth) {
                         self.step(1)?;
                         self.branch_deep(frame, depth, state.clone())?;
@@ -79,75 +81,83 @@ impl<'a> Walker<'a, '_> {
             Operator::TableGrow { .. } => self.grow_table(frame),
             _ => self.plain(frame, at, operator),
         }
-        Self::operands(frame);
+        Self::count_operands(frame);
         Ok(())
     }
 
-    fn branch_if(&mut self, frame: &mut Frame<'a>, depth: u32) -> Result<(), AnalysisLimit> {
+    fn branch_if(&mut self, frame: &mut Frame<'a>, depth: u32) -> Result<(), AnalysisStop> {
         let Some(mut state) = frame.state.take() else { return Ok(()) };
         let condition = state.pop();
-        let before = state.facts;
-        if let Some(facts) = self.facts.assume(&self.values, condition, true, before) {
-            self.branch_deep(frame, depth, WalkState { facts, ..state.clone() })?;
+        let before = state.conditions;
+        if let Some(conditions) = self.conditions.assume(&self.values, condition, true, before) {
+            self.branch_deep(frame, depth, AbstractState { conditions, ..state.clone() })?;
         }
-        let other = self.facts.assume(&self.values, condition, false, before);
-        frame.state = other.map(|facts| WalkState { facts, ..state });
+        let other = self.conditions.assume(&self.values, condition, false, before);
+        frame.state = other.map(|conditions| AbstractState { conditions, ..state });
         Ok(())
     }
 
-    /// `memory.copy` and the like: by their length. A length that reaches beyond memory traps before anything is copied.
+    /// Applies a bulk instruction. Its cost follows from its length argument. A length beyond the memory or table makes
+    /// it trap before anything is copied.
     fn bulk(&mut self, frame: &mut Frame<'a>, at: usize, is_memory: bool) {
         let Some(state) = &mut frame.state else { return };
         let len = state.pop();
         state.pop();
         state.pop();
-        let range = self.facts.range(&self.values, len, state.facts);
+        let range = self.conditions.range(&self.values, len, state.conditions);
         let most =
             if is_memory { self.environment.pages_max.saturating_mul(1 << 16) } else { TABLE_MAX.into() };
-        let upper =
-            if range.hi <= most { range.upper() } else { range.per.unwrap_or(Linear::constant(most)) };
-        let each = if is_memory { self.costs.bulk_byte() } else { self.costs.element() };
-        let fuel = Linear::constant(each.into()).times(upper, self.packet_max());
+        let upper = if range.hi <= most {
+            range.upper_bound()
+        } else {
+            range.by_length.unwrap_or(Linear::constant(most))
+        };
+        let unit_cost = if is_memory { self.costs.bulk_byte() } else { self.costs.element() };
+        let fuel = Linear::constant(unit_cost.into()).times(upper, self.packet_max());
         state.spend(fuel);
-        let from = self.values.node(len).from;
-        self.depends(frame, from);
+        let dependencies = self.values.node(len).dependencies;
+        self.note_dependencies(frame, dependencies);
         let usage = ResourceBound { fuel, ..ResourceBound::NOTHING };
-        Self::note(frame, frame.code.offsets[at], CostSite::Bulk, &usage, &Peaks::default());
+        Self::note_cost(frame, frame.code.offsets[at], CostSite::Bulk, &usage, &TopCosts::default());
     }
 
+    /// Applies `memory.grow`.
     fn grow(&mut self, frame: &mut Frame<'a>, at: usize) {
         let width = BitWidth::W32;
         let Some(state) = &mut frame.state else { return };
         let pages = state.pop();
-        let range = self.facts.range(&self.values, pages, state.facts);
+        let range = self.conditions.range(&self.values, pages, state.conditions);
         let most = Linear::constant(range.hi.min(self.environment.pages_max));
         let fuel = Linear::constant(self.costs.page().into()).times(most, self.packet_max());
         state.usage.pages = state.usage.pages.plus(most);
         state.spend(fuel);
         let usage = ResourceBound { fuel, pages: most, ..ResourceBound::NOTHING };
-        Self::note(frame, frame.code.offsets[at], CostSite::Grow, &usage, &Peaks::default());
-        // The old size, or -1.
+        Self::note_cost(frame, frame.code.offsets[at], CostSite::Grow, &usage, &TopCosts::default());
+        // The result is the old size, or -1.
         let result = self.values.add(Op::Opaque, width, Range::signed(width, -1, 1 << 16), 0);
         if let Some(state) = &mut frame.state {
             state.push(result);
         }
     }
 
+    /// Applies `table.grow`.
     fn grow_table(&mut self, frame: &mut Frame<'a>) {
         let Some(state) = &mut frame.state else { return };
         let elements = state.pop();
         state.pop();
-        let range = self.facts.range(&self.values, elements, state.facts);
+        let range = self.conditions.range(&self.values, elements, state.conditions);
         let most = Linear::constant(range.hi.min(TABLE_MAX.into()));
         state.spend(Linear::constant(self.costs.element().into()).times(most, self.packet_max()));
         let result = self.values.any(BitWidth::W32);
         state.push(result);
     }
 
-    pub(crate) fn arith(&mut self, at: crate::facts::FactId) -> Arith<'_> {
-        Arith { values: &mut self.values, facts: &self.facts, at }
+    /// The context of an operation under the conditions `at`.
+    pub(crate) fn arith(&mut self, at: crate::conditions::PathConditionId) -> Arith<'_> {
+        Arith { values: &mut self.values, conditions: &self.conditions, at }
     }
 
+    /// Applies an instruction that neither branches nor has a variable cost.
     fn plain(&mut self, frame: &mut Frame<'a>, at: usize, operator: &Operator<'a>) {
         use BitWidth::{W32, W64};
         use Operator as O;
@@ -172,15 +182,15 @@ impl<'a> Walker<'a, '_> {
             }
             O::LocalSet { local_index } => {
                 let id = state.pop();
-                if let Some(place) = state.locals.get_mut(*local_index as usize) {
-                    *place = id;
+                if let Some(local) = state.locals.get_mut(*local_index as usize) {
+                    *local = id;
                 }
             }
             O::LocalTee { local_index } => {
                 let id = state.pop();
                 state.push(id);
-                if let Some(place) = state.locals.get_mut(*local_index as usize) {
-                    *place = id;
+                if let Some(local) = state.locals.get_mut(*local_index as usize) {
+                    *local = id;
                 }
             }
             O::GlobalGet { global_index } => {
@@ -189,19 +199,19 @@ impl<'a> Walker<'a, '_> {
             }
             O::GlobalSet { global_index } => {
                 let id = state.pop();
-                if let Some(place) = state.locals.get_mut(locals + *global_index as usize) {
-                    *place = id;
+                if let Some(global) = state.locals.get_mut(locals + *global_index as usize) {
+                    *global = id;
                 }
                 if self.module.stack_pointer == Some(*global_index) {
-                    self.moved_stack(frame, at, id);
+                    self.note_stack_pointer(frame, at, id);
                 }
             }
             O::Select | O::TypedSelect { .. } => {
                 let condition = state.pop();
                 let (b, a) = (state.pop(), state.pop());
-                let then = self.facts.assume(&self.values, condition, true, state.facts);
-                let other = self.facts.assume(&self.values, condition, false, state.facts);
-                let id = self.arith(state.facts).select(a, b, (then, other));
+                let then = self.conditions.assume(&self.values, condition, true, state.conditions);
+                let other = self.conditions.assume(&self.values, condition, false, state.conditions);
+                let id = self.arith(state.conditions).select(a, b, (then, other));
                 state.push(id);
             }
             O::MemorySize { .. } => {
@@ -212,12 +222,12 @@ impl<'a> Walker<'a, '_> {
             _ => {
                 if let Some((kind, width)) = binary_of(operator) {
                     let (b, a) = (state.pop(), state.pop());
-                    let id = self.arith(state.facts).binary(kind, width, a, b);
+                    let id = self.arith(state.conditions).binary(kind, width, a, b);
                     state.push(id);
                 } else if let Some((cmp, is_swapped)) = comparison_of(operator) {
                     let (b, a) = (state.pop(), state.pop());
                     let (a, b) = if is_swapped { (b, a) } else { (a, b) };
-                    let id = self.arith(state.facts).compare(cmp, a, b);
+                    let id = self.arith(state.conditions).compare(cmp, a, b);
                     state.push(id);
                 } else if let Some((load, memarg)) = load_of(operator) {
                     let address = state.pop();
@@ -231,10 +241,11 @@ impl<'a> Walker<'a, '_> {
         frame.state = Some(state);
     }
 
-    fn unary(&mut self, state: &mut WalkState, operator: &Operator<'a>) {
+    /// Applies an instruction with one integer operand, or one whose result is not computed.
+    fn unary(&mut self, state: &mut AbstractState, operator: &Operator<'a>) {
         use BitWidth::{W32, W64};
         use Operator as O;
-        let at = state.facts;
+        let at = state.conditions;
         match operator {
             O::I32Eqz | O::I64Eqz => {
                 let a = state.pop();
@@ -277,15 +288,15 @@ impl<'a> Walker<'a, '_> {
                 let a = state.pop();
                 let width = self.values.width(a);
                 let bits = match operator {
-                    O::I32Popcnt | O::I64Popcnt => Bits::Set,
-                    O::I32Clz | O::I64Clz => Bits::Above,
-                    _ => Bits::Below,
+                    O::I32Popcnt | O::I64Popcnt => CountedBits::Ones,
+                    O::I32Clz | O::I64Clz => CountedBits::LeadingZeros,
+                    _ => CountedBits::TrailingZeros,
                 };
                 let id = self.arith(at).counted_bits(width, a, bits);
                 state.push(id);
             }
             _ => {
-                // Nothing is known of what comes out but its type; how many operands go in is.
+                // The numbers of operands and results are known, and the type and range of the result, but no more.
                 let (params, results) = operator.operator_arity(&NoModule).unwrap_or((0, 0));
                 for _ in 0..params {
                     state.pop();
@@ -299,32 +310,39 @@ impl<'a> Walker<'a, '_> {
         }
     }
 
-    /// The shadow stack's pointer is set: how deep is it?
-    fn moved_stack(&mut self, frame: &mut Frame<'a>, at: usize, to: BoundValueId) {
-        if self.probing > 0 {
+    /// Records the new depth of the shadow stack, where the shadow stack pointer is set to `pointer`.
+    fn note_stack_pointer(&mut self, frame: &mut Frame<'a>, at: usize, pointer: BoundValueId) {
+        if self.unrecorded > 0 {
             return;
         }
         let Some(before) = self.module.stack_pointer.and_then(|index| frame.globals.get(index as usize))
         else {
             return;
         };
-        let moved = self.values.difference(to, *before);
+        let moved = self.values.difference(pointer, *before);
         let depth =
             moved.terms.is_empty().then(|| u64::try_from(moved.constant.saturating_neg()).unwrap_or(0));
-        if let Some(deepest) = frame.shadow
+        if let Some(deepest) = frame.shadow_depth
             && depth.is_none_or(|depth| depth > deepest)
         {
             let (function, offset) = (frame.function, frame.code.offsets[at]);
-            frame.shadow_taker = Some(StackSite { function, offset, bytes: depth });
-            frame.shadow = depth;
+            frame.shadow_site = Some(StackSite { function, offset, bytes: depth });
+            frame.shadow_depth = depth;
         }
     }
 
-    fn load(&mut self, load: Load, memarg: MemArg, address: BoundValueId, state: &WalkState) -> BoundValueId {
-        let from = self.values.node(address).from;
+    /// The result of a load from `address` plus the offset of `memarg`.
+    fn load(
+        &mut self,
+        load: Load,
+        memarg: MemArg,
+        address: BoundValueId,
+        state: &AbstractState,
+    ) -> BoundValueId {
+        let dependencies = self.values.node(address).dependencies;
         let sum = self.values.sum(address);
         if sum.coefficient(self.descriptor) == 1 && !load.is_signed && load.width != BitWidth::Other {
-            let offset = ValueTable::combined(
+            let offset = ValueTable::linear_combination(
                 BitWidth::W32,
                 &sum,
                 1,
@@ -336,58 +354,67 @@ impl<'a> Walker<'a, '_> {
             );
             return self.descriptor_field(load, &offset, state);
         }
-        let from = if from & from::PACKET_ADDRESS != 0 { from::HEADER_FIELD } else { 0 };
-        let range = loaded(load);
-        self.values.add(Op::Opaque, load.width, range, from)
+        let dependencies =
+            if dependencies & dependency::PACKET_ADDRESS != 0 { dependency::HEADER_FIELD } else { 0 };
+        let range = load_range(load);
+        self.values.add(Op::Opaque, load.width, range, dependencies)
     }
 
-    /// A field of a descriptor. Descriptors are written by trusted code before the call, and cannot be written by the module.
-    fn descriptor_field(&mut self, load: Load, offset: &LinearSum, state: &WalkState) -> BoundValueId {
-        let given = i128::try_from(self.descriptor_bytes).unwrap_or(0);
-        let (lo, hi) = self.values.interval(offset, |id| self.facts.range(&self.values, id, state.facts));
-        let is_inside = lo >= 0 && hi + i128::from(load.bytes) <= given;
-        let is_aligned = offset.terms.iter().all(|(id, by)| {
-            u32::from(self.values.node(*id).zeros) + by.trailing_zeros() >= DESCRIPTOR_BYTES.trailing_zeros()
+    /// Loads a field of a descriptor. `offset` counts from the first descriptor that the entry point received. The host
+    /// writes descriptors before the call, and the module cannot change them.
+    fn descriptor_field(&mut self, load: Load, offset: &LinearSum, state: &AbstractState) -> BoundValueId {
+        let available = i128::try_from(self.descriptor_bytes).unwrap_or(0);
+        let (lo, hi) =
+            self.values.interval(offset, |id| self.conditions.range(&self.values, id, state.conditions));
+        let is_inside = lo >= 0 && hi + i128::from(load.bytes) <= available;
+        let is_aligned = offset.terms.iter().all(|(id, coefficient)| {
+            u32::from(self.values.node(*id).zeros) + coefficient.trailing_zeros()
+                >= DESCRIPTOR_BYTES.trailing_zeros()
         });
-        let within = u32::try_from(offset.constant.rem_euclid(DESCRIPTOR_BYTES as i64)).unwrap_or(0);
-        let is_own = offset.terms.is_empty();
-        // What is not in a descriptor can be anything: an index that is too large leads to the module's own memory.
-        if !is_inside || !is_aligned || within as usize + usize::from(load.bytes) > DESCRIPTOR_BYTES {
-            return self.values.add(Op::Opaque, load.width, loaded(load), from::HEADER_FIELD);
+        let field_offset = u32::try_from(offset.constant.rem_euclid(DESCRIPTOR_BYTES as i64)).unwrap_or(0);
+        let is_constant = offset.terms.is_empty();
+        // A load that may reach beyond the descriptors has an unknown result, because the module's own memory is there.
+        if !is_inside || !is_aligned || field_offset as usize + usize::from(load.bytes) > DESCRIPTOR_BYTES {
+            return self.values.add(Op::Opaque, load.width, load_range(load), dependency::HEADER_FIELD);
         }
         let known = u32::try_from(offset.constant).ok().map(|offset| (offset, load.bytes, load.width));
-        if let Some(id) = known.filter(|_| is_own).and_then(|key| self.fields.get(&key)) {
+        if let Some(id) = known.filter(|_| is_constant).and_then(|key| self.fields.get(&key)) {
             return *id;
         }
         let packet_max = u64::from(self.environment.packet_max);
-        let (mut range, from) = match (within, load.bytes) {
-            // cap_len, payload_len.
+        let (mut range, dependencies) = match (field_offset, load.bytes) {
+            // `cap_len` and `payload_len`.
             (12 | 40, 4) => {
-                let range = Range { per: Some(LENGTH), ..Range::unsigned(load.width, 0, packet_max) };
-                (range, from::PACKET_LENGTH)
+                let range =
+                    Range { by_length: Some(PACKET_LENGTH), ..Range::unsigned(load.width, 0, packet_max) };
+                (range, dependency::PACKET_LENGTH)
             }
-            (16, 4) => (loaded(load), from::PACKET_LENGTH),
-            (8, 4) => (Range::unsigned(load.width, 0, (DESCRIPTORS_BASE - 1).into()), from::PACKET_ADDRESS),
-            // l3_offset, l4_offset, payload_offset, inner_offset.
-            (32 | 34 | 36 | 80, 2) => (loaded(load), from::HEADER_LENGTH),
-            _ => (loaded(load), from::HEADER_FIELD),
+            // `wire_len`.
+            (16, 4) => (load_range(load), dependency::PACKET_LENGTH),
+            // `data`, the packet's address.
+            (8, 4) => {
+                (Range::unsigned(load.width, 0, (DESCRIPTORS_BASE - 1).into()), dependency::PACKET_ADDRESS)
+            }
+            // `l3_offset`, `l4_offset`, `payload_offset` and `inner_offset`.
+            (32 | 34 | 36 | 80, 2) => (load_range(load), dependency::HEADER_LENGTH),
+            _ => (load_range(load), dependency::HEADER_FIELD),
         };
         if range.is_empty() {
-            range = loaded(load);
+            range = load_range(load);
         }
-        match known.filter(|_| is_own) {
+        match known.filter(|_| is_constant) {
             Some(key) => {
-                let id = self.values.add(Op::Field(key.0, key.1), load.width, range, from);
+                let id = self.values.add(Op::Field(key.0, key.1), load.width, range, dependencies);
                 self.fields.insert(key, id);
                 id
             }
-            None => self.values.add(Op::Opaque, load.width, range, from),
+            None => self.values.add(Op::Opaque, load.width, range, dependencies),
         }
     }
 }
 
-/// What a load can give.
-fn loaded(load: Load) -> Range {
+/// The range of values that a load can return.
+fn load_range(load: Load) -> Range {
     if load.width == BitWidth::Other || u32::from(load.bytes) * 8 >= load.width.bits() {
         return Range::any(load.width);
     }
@@ -400,6 +427,7 @@ fn loaded(load: Load) -> Range {
     }
 }
 
+/// The kind of a load, and its immediate argument; `None` for another instruction.
 fn load_of(operator: &Operator<'_>) -> Option<(Load, MemArg)> {
     use BitWidth::{Other, W32, W64};
     use Operator as O;
@@ -422,6 +450,7 @@ fn load_of(operator: &Operator<'_>) -> Option<(Load, MemArg)> {
     Some((Load { width, bytes, is_signed }, *memarg))
 }
 
+/// The operation of an integer instruction with two operands, and its width.
 fn binary_of(operator: &Operator<'_>) -> Option<(Binary, BitWidth)> {
     use Binary as B;
     use BitWidth::{W32, W64};
@@ -459,7 +488,7 @@ fn binary_of(operator: &Operator<'_>) -> Option<(Binary, BitWidth)> {
     })
 }
 
-/// The comparison, and whether its operands change places.
+/// The basic comparison of a comparing instruction, and true if its operands have to be swapped.
 fn comparison_of(operator: &Operator<'_>) -> Option<(Cmp, bool)> {
     use Operator as O;
     Some(match operator {
@@ -477,7 +506,7 @@ fn comparison_of(operator: &Operator<'_>) -> Option<(Cmp, bool)> {
     })
 }
 
-/// The type, and what is known of the value, that an instruction on floats, vectors, references or tables gives.
+/// The type and range of the result of an instruction on floats, vectors, references or tables.
 fn result_of(operator: &Operator<'_>) -> (BitWidth, Range) {
     use Operator as O;
     let truth = || (BitWidth::W32, Range::unsigned(BitWidth::W32, 0, 1));

@@ -1,56 +1,61 @@
-//! The walk over a function: each instruction once for each way to look at the loops around it, along the structure that WebAssembly's control
-//! flow has. Where ways part, what the branch says is learnt; where they meet, values join, and the dearer way counts.
+//! The abstract interpreter. It follows WebAssembly's structured control flow. An instruction is visited once, or once
+//! in each walk of the loops around it. Branches add path conditions. Where paths meet, values are joined, and the
+//! larger cost is taken.
 
 use crate::code::{Bodies, FunctionCode};
-use crate::facts::{FactId, PathConditions};
+use crate::conditions::{PathConditionId, PathConditions};
 use crate::range::{BitWidth, Range};
 use crate::report::ResourceBound;
-use crate::state::{AnalysisLimit, CostSite, MergePoint, Peaks, StackSite, WalkState, WorkReasons};
-use crate::value::{BoundValueId, Op, ValueTable, from};
-use crate::{CostTable, Environment, Linear, Lines, ParsedModule, Why};
+use crate::state::{AbstractState, AnalysisStop, CostSite, MergePoint, StackSite, TopCosts, WorkReasons};
+use crate::value::{BoundValueId, Op, ValueTable, dependency};
+use crate::{CostTable, Environment, Linear, Lines, ParsedModule, UnboundedCause};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use wasmparser::Operator;
 
-/// What a function was found to do with certain arguments.
+/// The effect and cost of a function for arguments with certain properties.
 #[derive(Debug)]
 pub(crate) struct FunctionSummary {
     pub(crate) usage: ResourceBound,
+    /// The most bytes of stack, callees included.
     pub(crate) stack: u64,
-    /// How far the shadow stack grows below where it was; nothing if that is not known.
-    pub(crate) shadow: Option<u64>,
+    /// The most bytes by which the shadow stack grows; `None` if they are unknown.
+    pub(crate) shadow_depth: Option<u64>,
     pub(crate) results: Vec<AbstractValue>,
-    pub(crate) globals: Vec<Effect>,
-    pub(crate) tally: WorkReasons,
-    pub(crate) best: Peaks,
-    /// Who takes most of the two stacks.
-    pub(crate) widest: StackSite,
-    pub(crate) shadow_taker: Option<StackSite>,
-    /// Whether it can return at all.
+    /// The effect on each global.
+    pub(crate) globals: Vec<GlobalEffect>,
+    pub(crate) work: WorkReasons,
+    pub(crate) top_costs: TopCosts,
+    /// The function with the largest stack frame on the deepest call path.
+    pub(crate) stack_site: StackSite,
+    /// The location that takes most of the shadow stack.
+    pub(crate) shadow_site: Option<StackSite>,
+    /// True if the function can return.
     pub(crate) returns: bool,
-    /// Whether its loops were recorded.
-    pub(crate) recorded: bool,
+    /// True if the function's loops and calls were recorded for the report.
+    pub(crate) is_recorded: bool,
 }
 
-/// What is known about a value, without the value.
+/// The properties of a value that carry over to another function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AbstractValue {
     pub(crate) width: BitWidth,
     pub(crate) range: Range,
     pub(crate) zeros: u8,
-    pub(crate) from: u8,
+    pub(crate) dependencies: u8,
 }
 
-/// What a function does to a global.
+/// The effect of a function on a global.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Effect {
-    /// Adds this, wrapping; mostly 0.
+pub(crate) enum GlobalEffect {
+    /// Adds this constant, wrapping. A function that does not change the global adds 0.
     Adds(i64),
-    /// Makes it anything.
+    /// Sets the global to an unknown value.
     Sets,
 }
 
-/// A loop that was met, in the worst of all contexts.
+/// The results for a loop, in the worst of all contexts that it was walked in. See [`crate::LoopBound`] for the fields
+/// that are reported.
 #[derive(Clone, Debug)]
 pub(crate) struct LoopSite {
     pub(crate) function: u32,
@@ -58,13 +63,16 @@ pub(crate) struct LoopSite {
     pub(crate) trips: Linear,
     pub(crate) body: Linear,
     pub(crate) total: Linear,
-    pub(crate) from: u8,
-    pub(crate) why: Option<Why>,
+    /// The dependencies of the trips, as bits of [`dependency`].
+    pub(crate) dependencies: u8,
+    /// The cause, if the loop has no bound.
+    pub(crate) cause: Option<UnboundedCause>,
     pub(crate) on_entry: Option<crate::OnEntry>,
+    /// The number of contexts.
     pub(crate) contexts: u32,
 }
 
-/// A call of a host function that was met.
+/// The results for a call of a host function.
 #[derive(Clone, Debug)]
 pub(crate) struct HostCallSite {
     pub(crate) function: u32,
@@ -72,105 +80,128 @@ pub(crate) struct HostCallSite {
     pub(crate) fuel: Linear,
 }
 
-/// A call of a function of the module that was met.
+/// The results for a call of a function of the module.
 #[derive(Clone, Debug)]
 pub(crate) struct CallSite {
     pub(crate) function: u32,
-    /// `None`: through the table.
+    /// The called function; `None` for an indirect call.
     pub(crate) callee: Option<u32>,
     pub(crate) fuel: Linear,
 }
 
-pub(crate) struct Walker<'a, 'e> {
+pub(crate) struct Interpreter<'a, 'e> {
     pub(crate) module: &'a ParsedModule,
     pub(crate) bodies: Bodies<'a>,
     pub(crate) lines: Lines<'a>,
     pub(crate) environment: &'e Environment,
     pub(crate) costs: &'e CostTable,
     pub(crate) values: ValueTable,
-    pub(crate) facts: PathConditions,
-    /// Instructions and joins so far.
+    pub(crate) conditions: PathConditions,
+    /// The work done so far. The unit is a visit of one path condition.
     pub(crate) steps: u64,
+    /// The most work.
     pub(crate) steps_max: u64,
-    /// Steps that may still be spent on walking loops iteration after iteration.
-    pub(crate) unrolling: u64,
-    /// Above 0: this is a first look at a loop, and nothing of it is recorded.
-    pub(crate) probing: u32,
-    pub(crate) active: Vec<u32>,
-    pub(crate) known: HashMap<(u32, Vec<u64>), Rc<FunctionSummary>>,
+    /// The steps that are still available for walking loops iteration by iteration.
+    pub(crate) unroll_steps_left: u64,
+    /// The number of nested unrecorded walks. While it is above 0, nothing is recorded for the report.
+    pub(crate) unrecorded: u32,
+    /// The functions that are being walked, from the entry point inwards.
+    pub(crate) call_stack: Vec<u32>,
+    /// Summaries by function and arguments.
+    pub(crate) summaries: HashMap<(u32, Vec<u64>), Rc<FunctionSummary>>,
+    /// The results for loops, by code offset.
     pub(crate) loops: BTreeMap<u32, LoopSite>,
+    /// The results for calls of functions of the module, by code offset.
     pub(crate) calls: BTreeMap<u32, CallSite>,
-    pub(crate) hosts: BTreeMap<u32, HostCallSite>,
-    /// Functions that call themselves: with which arguments was not looked at.
-    pub(crate) again: BTreeSet<u32>,
+    /// The results for calls of host functions, by code offset.
+    pub(crate) host_calls: BTreeMap<u32, HostCallSite>,
+    /// The functions that are called recursively, with arguments that were not analysed.
+    pub(crate) recursive: BTreeSet<u32>,
+    /// The descriptor's fields that were read, by offset, size in bytes, and width of the result.
     pub(crate) fields: HashMap<(u32, u8, BitWidth), BoundValueId>,
+    /// The address of the first descriptor that the entry point receives.
     pub(crate) descriptor: BoundValueId,
-    /// Bytes of the descriptors that the entry point is given: of one packet, or of a batch.
+    /// The bytes of all descriptors that the entry point receives: that of one packet, or those of a batch.
     pub(crate) descriptor_bytes: usize,
-    token: u32,
+    /// The last identifier that was given to a merge point.
+    last_merge_id: u32,
 }
 
-/// A structured instruction that the walk is inside of.
+/// A structured instruction around the current instruction, as the target of branches.
 pub(crate) struct BlockLabel {
+    /// The index of the structured instruction.
     begin: usize,
+    /// The number of operands below the block's parameters.
     height: usize,
-    /// Operands that a branch to it takes along.
+    /// The number of operands that a branch to the label carries.
     arity: usize,
-    meeting: MergePoint,
-    /// For `if`: where its `else` goes on.
-    otherwise: Option<WalkState>,
+    /// The merge point at the end of the block.
+    merge: MergePoint,
+    /// For `if`: the state in which its `else` begins.
+    else_state: Option<AbstractState>,
+    /// True between an `if` and its `else` or `end`.
     is_then: bool,
 }
 
 /// A loop whose body is being walked.
-pub(crate) struct Around {
+pub(crate) struct LoopFrame {
+    /// The index of the loop's label.
     pub(crate) label: usize,
-    pub(crate) back: Vec<WalkState>,
-    /// Ways out of it, by label. Their usage counts from the begin of the iteration.
-    pub(crate) out: Vec<(usize, MergePoint)>,
-    /// The most that is used on ways that end in a trap.
+    /// The states in which back edges are taken.
+    pub(crate) back_edges: Vec<AbstractState>,
+    /// The branches out of the loop, by the index of the target label. Their usage counts from the begin of the
+    /// iteration.
+    pub(crate) exits: Vec<(usize, MergePoint)>,
+    /// The most usage of paths that end in a trap.
     pub(crate) trapped: ResourceBound,
-    pub(crate) best: Peaks,
+    /// The largest contributors inside the loop.
+    pub(crate) top_costs: TopCosts,
 }
 
-/// A function that is being walked.
+/// The state of walking one function.
 pub(crate) struct Frame<'a> {
     pub(crate) function: u32,
     pub(crate) code: Rc<FunctionCode<'a>>,
+    /// The blocks around the current instruction, innermost last.
     labels: Vec<BlockLabel>,
-    pub(crate) around: Vec<Around>,
-    pub(crate) state: Option<WalkState>,
-    pub(crate) best: Peaks,
-    pub(crate) tally: WorkReasons,
-    /// The globals as they were when it was entered.
+    /// The loops around the current instruction, innermost last.
+    pub(crate) loops: Vec<LoopFrame>,
+    /// The state at the current instruction; `None` if it is unreachable.
+    pub(crate) state: Option<AbstractState>,
+    pub(crate) top_costs: TopCosts,
+    pub(crate) work: WorkReasons,
+    /// The globals at the function's entry.
     pub(crate) globals: Vec<BoundValueId>,
-    pub(crate) shadow: Option<u64>,
-    /// Who takes most of it.
-    pub(crate) shadow_taker: Option<StackSite>,
-    /// The most that is used on ways that end in a trap.
+    /// The most bytes by which the shadow stack has grown so far; `None` if they are unknown.
+    pub(crate) shadow_depth: Option<u64>,
+    /// The location that takes most of the shadow stack.
+    pub(crate) shadow_site: Option<StackSite>,
+    /// The most usage of paths that end in a trap.
     pub(crate) trapped: ResourceBound,
-    /// The deepest stack of what it calls, and who takes most of that.
-    pub(crate) below: u64,
-    pub(crate) below_taker: Option<StackSite>,
+    /// The most bytes of stack that a callee uses.
+    pub(crate) callee_stack: u64,
+    /// The function with the largest stack frame in that callee's call path.
+    pub(crate) callee_stack_site: Option<StackSite>,
+    /// The most operands on the stack so far.
     operands: usize,
 }
 
-/// What an instruction counts, in facts that are looked at.
-pub(crate) const INSTRUCTION: u64 = 6;
-/// What it counts to read one from the module's bytes, and to keep it.
-const READ: u64 = INSTRUCTION;
-/// What it counts where ways meet, beside the locals.
-const MEETING: u64 = 90;
-/// What a call counts beside, in instructions.
-const CALL: usize = 90;
-/// Calls in calls.
-const CALLS_DEEP: usize = 48;
-/// Loops in loops of one function.
-pub(crate) const LOOPS_DEEP: usize = 16;
-/// Values that are kept: each has about a hundred bytes.
+/// The work of visiting an instruction, in visits of path conditions.
+pub(crate) const INSTRUCTION_STEPS: u64 = 6;
+/// The work of decoding an instruction, in visits of path conditions.
+const DECODE_STEPS: u64 = INSTRUCTION_STEPS;
+/// The work of merging two states, beside that for each local.
+const MERGE_STEPS: u64 = 90;
+/// The work of a call beside that of the callee's instructions, in instructions.
+const CALL_INSTRUCTIONS: usize = 90;
+/// The deepest nesting of calls.
+const CALL_DEPTH_MAX: usize = 48;
+/// The deepest nesting of loops in one function.
+pub(crate) const LOOP_DEPTH_MAX: usize = 16;
+/// The most values of an analysis. Each takes about a hundred bytes.
 const VALUES_MAX: usize = 200_000;
 
-impl<'a, 'e> Walker<'a, 'e> {
+impl<'a, 'e> Interpreter<'a, 'e> {
     pub(crate) fn new(
         module: &'a ParsedModule,
         environment: &'e Environment,
@@ -193,21 +224,21 @@ impl<'a, 'e> Walker<'a, 'e> {
             environment,
             costs,
             values,
-            facts: PathConditions::default(),
+            conditions: PathConditions::default(),
             steps: 0,
             steps_max,
-            unrolling: steps_max / 2,
-            probing: 0,
-            active: Vec::new(),
-            known: HashMap::new(),
+            unroll_steps_left: steps_max / 2,
+            unrecorded: 0,
+            call_stack: Vec::new(),
+            summaries: HashMap::new(),
             loops: BTreeMap::new(),
             calls: BTreeMap::new(),
-            hosts: BTreeMap::new(),
-            again: BTreeSet::new(),
+            host_calls: BTreeMap::new(),
+            recursive: BTreeSet::new(),
             fields: HashMap::new(),
             descriptor,
             descriptor_bytes: weir_abi::DESCRIPTOR_BYTES,
-            token: 0,
+            last_merge_id: 0,
         }
     }
 
@@ -215,62 +246,66 @@ impl<'a, 'e> Walker<'a, 'e> {
         self.environment.packet_max.into()
     }
 
-    pub(crate) fn token(&mut self) -> u32 {
-        self.token += 1;
-        self.token
+    pub(crate) fn next_merge_id(&mut self) -> u32 {
+        self.last_merge_id += 1;
+        self.last_merge_id
     }
 
-    /// Counts work, and gives up where it is too much.
+    /// Adds to the work: that of visiting this many instructions, and the path conditions visited since the last call.
+    ///
+    /// # Errors
+    ///
+    /// [`AnalysisStop::TooLarge`] when the limit of work or memory is reached.
     #[inline]
-    pub(crate) fn step(&mut self, steps: usize) -> Result<(), AnalysisLimit> {
-        self.steps += steps as u64 * INSTRUCTION + self.facts.looked_at();
-        let is_full = self.values.len() > VALUES_MAX || self.facts.len() > 2 * VALUES_MAX;
-        if self.steps > self.steps_max || is_full { Err(AnalysisLimit::TooLarge) } else { Ok(()) }
+    pub(crate) fn step(&mut self, instructions: usize) -> Result<(), AnalysisStop> {
+        self.steps += instructions as u64 * INSTRUCTION_STEPS + self.conditions.take_visited();
+        let is_full = self.values.len() > VALUES_MAX || self.conditions.len() > 2 * VALUES_MAX;
+        if self.steps > self.steps_max || is_full { Err(AnalysisStop::TooLarge) } else { Ok(()) }
     }
 
-    /// The value that stands for what is known about one.
-    pub(crate) fn fresh(&mut self, shadow: AbstractValue) -> BoundValueId {
-        if let Some(only) = shadow.range.only().filter(|_| shadow.width != BitWidth::Other) {
-            let id = self.values.constant(shadow.width, shadow.width.wrap_signed(only.into()));
-            self.values.node_mut(id).from = shadow.from;
+    /// Makes a new value with these properties.
+    pub(crate) fn fresh(&mut self, abstracted: AbstractValue) -> BoundValueId {
+        if let Some(only) = abstracted.range.single_value().filter(|_| abstracted.width != BitWidth::Other) {
+            let id = self.values.constant(abstracted.width, abstracted.width.wrap_signed(only.into()));
+            self.values.node_mut(id).dependencies = abstracted.dependencies;
             return id;
         }
-        let id = self.values.add(Op::Opaque, shadow.width, shadow.range, shadow.from);
-        self.values.node_mut(id).zeros = shadow.zeros;
+        let id = self.values.add(Op::Opaque, abstracted.width, abstracted.range, abstracted.dependencies);
+        self.values.node_mut(id).zeros = abstracted.zeros;
         id
     }
 
-    /// What is known about a value at a place.
-    pub(crate) fn shadow(&self, id: BoundValueId, at: FactId) -> AbstractValue {
+    /// The properties of a value under the conditions `at`.
+    pub(crate) fn abstract_value(&self, id: BoundValueId, at: PathConditionId) -> AbstractValue {
         let node = self.values.node(id);
         AbstractValue {
             width: node.width,
-            range: self.facts.range(&self.values, id, at),
+            range: self.conditions.range(&self.values, id, at),
             zeros: node.zeros,
-            from: node.from,
+            dependencies: node.dependencies,
         }
     }
 
-    /// Walks a function with these values for its parameters.
-    pub(crate) fn function(
+    /// Walks a function with these values as parameters and globals.
+    pub(crate) fn walk_function(
         &mut self,
         function: u32,
         arguments: Vec<BoundValueId>,
         globals: Vec<BoundValueId>,
-    ) -> Result<FunctionSummary, AnalysisLimit> {
-        if self.active.len() >= CALLS_DEEP {
-            return Err(AnalysisLimit::TooLarge);
+    ) -> Result<FunctionSummary, AnalysisStop> {
+        if self.call_stack.len() >= CALL_DEPTH_MAX {
+            return Err(AnalysisStop::TooLarge);
         }
-        let most = usize::try_from(self.steps_max.saturating_sub(self.steps) / READ).unwrap_or(usize::MAX);
+        let most =
+            usize::try_from(self.steps_max.saturating_sub(self.steps) / DECODE_STEPS).unwrap_or(usize::MAX);
         let before = self.bodies.instructions_read;
-        let Some(code) = self.bodies.code(function, self.costs, most).map_err(AnalysisLimit::Malformed)?
+        let Some(code) = self.bodies.code(function, self.costs, most).map_err(AnalysisStop::Malformed)?
         else {
-            return Err(AnalysisLimit::TooLarge);
+            return Err(AnalysisStop::TooLarge);
         };
-        self.steps += READ * (self.bodies.instructions_read - before) as u64;
-        // A call costs more than its instructions.
-        self.step(CALL + code.locals.len() / 4)?;
-        self.active.push(function);
+        self.steps += DECODE_STEPS * (self.bodies.instructions_read - before) as u64;
+        self.step(CALL_INSTRUCTIONS + code.locals.len() / 4)?;
+        self.call_stack.push(function);
         let mut locals = arguments;
         for width in code.locals.iter().skip(locals.len()) {
             locals.push(match width {
@@ -279,42 +314,47 @@ impl<'a, 'e> Walker<'a, 'e> {
             });
         }
         locals.extend(&globals);
-        let state =
-            WalkState { locals, stack: Vec::new(), facts: FactId::ROOT, usage: ResourceBound::NOTHING };
-        let meeting = MergePoint::new(self.token(), FactId::ROOT);
+        let state = AbstractState {
+            locals,
+            stack: Vec::new(),
+            conditions: PathConditionId::ROOT,
+            usage: ResourceBound::NOTHING,
+        };
+        let merge = MergePoint::new(self.next_merge_id(), PathConditionId::ROOT);
         let arity = code.results.len();
-        let label = BlockLabel { begin: 0, height: 0, arity, meeting, otherwise: None, is_then: false };
+        let label = BlockLabel { begin: 0, height: 0, arity, merge, else_state: None, is_then: false };
         let mut frame = Frame {
             function,
             code: Rc::clone(&code),
             labels: vec![label],
-            around: Vec::new(),
+            loops: Vec::new(),
             state: Some(state),
-            best: Peaks::default(),
-            tally: WorkReasons::default(),
+            top_costs: TopCosts::default(),
+            work: WorkReasons::default(),
             globals,
-            shadow: Some(0),
-            shadow_taker: None,
+            shadow_depth: Some(0),
+            shadow_site: None,
             trapped: ResourceBound::NOTHING,
-            below: 0,
-            below_taker: None,
+            callee_stack: 0,
+            callee_stack_site: None,
             operands: 0,
         };
-        self.run(&mut frame, 0, code.operators.len().saturating_sub(1))?;
+        self.walk_instructions(&mut frame, 0, code.operators.len().saturating_sub(1))?;
         if let Some(state) = frame.state.take() {
             self.branch(&mut frame, 0, state)?;
         }
-        self.active.pop();
-        let end = frame.labels.pop().and_then(|label| label.meeting.state);
+        self.call_stack.pop();
+        let end = frame.labels.pop().and_then(|label| label.merge.state);
         Ok(self.summary(&frame, end))
     }
 
-    fn summary(&self, frame: &Frame<'a>, end: Option<WalkState>) -> FunctionSummary {
+    /// The summary of a function after its walk. `end` is the state in which it returns, if it can return.
+    fn summary(&self, frame: &Frame<'a>, end: Option<AbstractState>) -> FunctionSummary {
         let returns = end.is_some();
         let (mut results, mut globals, mut usage) = (Vec::new(), Vec::new(), ResourceBound::NOTHING);
         if let Some(state) = end {
             usage = state.usage;
-            results = state.stack.iter().map(|id| self.shadow(*id, state.facts)).collect();
+            results = state.stack.iter().map(|id| self.abstract_value(*id, state.conditions)).collect();
             let after = state.locals.iter().skip(frame.code.locals.len());
             globals = after
                 .zip(&frame.globals)
@@ -322,48 +362,48 @@ impl<'a, 'e> Walker<'a, 'e> {
                     let width = self.values.width(*now);
                     let added = self.values.difference(*now, *before);
                     match width {
-                        BitWidth::Other => Effect::Sets,
-                        _ if added.terms.is_empty() => Effect::Adds(added.constant),
-                        _ => Effect::Sets,
+                        BitWidth::Other => GlobalEffect::Sets,
+                        _ if added.terms.is_empty() => GlobalEffect::Adds(added.constant),
+                        _ => GlobalEffect::Sets,
                     }
                 })
                 .collect();
         }
-        let own = frame.code.frame + frame.code.operand * frame.operands as u64;
-        let is_wider = |taker: &StackSite| taker.bytes.is_none_or(|bytes| bytes > own);
-        let widest = frame.below_taker.filter(is_wider).unwrap_or_else(|| StackSite {
+        let own_frame = frame.code.frame_bytes + frame.code.operand_bytes * frame.operands as u64;
+        let is_larger = |site: &StackSite| site.bytes.is_none_or(|bytes| bytes > own_frame);
+        let stack_site = frame.callee_stack_site.filter(is_larger).unwrap_or_else(|| StackSite {
             function: frame.function,
             offset: frame.code.offsets.first().copied().unwrap_or(0),
-            bytes: Some(own),
+            bytes: Some(own_frame),
         });
         FunctionSummary {
-            usage: usage.or(frame.trapped),
-            stack: own + frame.below,
-            shadow: frame.shadow,
-            widest,
-            shadow_taker: frame.shadow_taker,
+            usage: usage.join(frame.trapped),
+            stack: own_frame + frame.callee_stack,
+            shadow_depth: frame.shadow_depth,
+            stack_site,
+            shadow_site: frame.shadow_site,
             results,
             globals,
-            tally: frame.tally.clone(),
-            best: frame.best.clone(),
+            work: frame.work.clone(),
+            top_costs: frame.top_costs.clone(),
             returns,
-            recorded: self.probing == 0,
+            is_recorded: self.unrecorded == 0,
         }
     }
 
-    /// Walks the instructions `begin .. end`, which are balanced.
-    pub(crate) fn run(
+    /// Walks the instructions from index `begin` up to `end`. Every block that begins among them also ends among them.
+    pub(crate) fn walk_instructions(
         &mut self,
         frame: &mut Frame<'a>,
         begin: usize,
         end: usize,
-    ) -> Result<(), AnalysisLimit> {
+    ) -> Result<(), AnalysisStop> {
         let code = Rc::clone(&frame.code);
         let base = frame.labels.len();
         let mut at = begin;
         while at < end {
             if frame.state.is_none() {
-                // Nothing leads here: on to where the innermost structure goes on.
+                // The code up to the `else` or `end` of the innermost block is unreachable.
                 let Some(label) = frame.labels.get(base..).and_then(<[BlockLabel]>::last) else {
                     return Ok(());
                 };
@@ -381,14 +421,14 @@ impl<'a, 'e> Walker<'a, 'e> {
                 }
                 Operator::Block { blockty } => {
                     let (params, results) = self.module.block(*blockty);
-                    self.enter(frame, at, params.len(), results.len(), None);
+                    self.enter_block(frame, at, params.len(), results.len(), None);
                 }
                 Operator::If { blockty } => {
                     let (params, results) = self.module.block(*blockty);
                     self.enter_if(frame, at, params.len(), results.len(), u64::from(code.costs[at]));
                 }
                 Operator::Else => self.enter_else(frame)?,
-                Operator::End => self.leave(frame)?,
+                Operator::End => self.end_block(frame)?,
                 _ => self.instruction(frame, at, operator)?,
             }
             at += 1;
@@ -396,23 +436,23 @@ impl<'a, 'e> Walker<'a, 'e> {
         Ok(())
     }
 
-    fn enter(
+    fn enter_block(
         &mut self,
         frame: &mut Frame<'a>,
         begin: usize,
         params: usize,
         arity: usize,
-        otherwise: Option<WalkState>,
+        else_state: Option<AbstractState>,
     ) {
-        let token = self.token();
+        let merge_id = self.next_merge_id();
         let Some(state) = &frame.state else { return };
         frame.labels.push(BlockLabel {
             begin,
             height: state.stack.len().saturating_sub(params),
             arity,
-            meeting: MergePoint::new(token, state.facts),
-            is_then: otherwise.is_some(),
-            otherwise,
+            merge: MergePoint::new(merge_id, state.conditions),
+            is_then: else_state.is_some(),
+            else_state,
         });
     }
 
@@ -420,155 +460,157 @@ impl<'a, 'e> Walker<'a, 'e> {
         let Some(mut state) = frame.state.take() else { return };
         state.spend(Linear::constant(cost));
         let condition = state.pop();
-        let before = state.facts;
-        let then = self.facts.assume(&self.values, condition, true, before);
-        let other = self.facts.assume(&self.values, condition, false, before);
+        let before = state.conditions;
+        let then = self.conditions.assume(&self.values, condition, true, before);
+        let other = self.conditions.assume(&self.values, condition, false, before);
         let height = state.stack.len().saturating_sub(params);
-        let token = self.token();
-        let otherwise = other.map(|facts| WalkState { facts, ..state.clone() });
-        frame.state = then.map(|facts| WalkState { facts, ..state });
+        let merge_id = self.next_merge_id();
+        let else_state = other.map(|conditions| AbstractState { conditions, ..state.clone() });
+        frame.state = then.map(|conditions| AbstractState { conditions, ..state });
         frame.labels.push(BlockLabel {
             begin: at,
             height,
             arity: results,
-            meeting: MergePoint::new(token, before),
-            otherwise,
+            merge: MergePoint::new(merge_id, before),
+            else_state,
             is_then: true,
         });
     }
 
-    fn enter_else(&mut self, frame: &mut Frame<'a>) -> Result<(), AnalysisLimit> {
+    fn enter_else(&mut self, frame: &mut Frame<'a>) -> Result<(), AnalysisStop> {
         if let Some(state) = frame.state.take() {
             self.branch(frame, frame.labels.len().saturating_sub(1), state)?;
         }
         if let Some(label) = frame.labels.last_mut() {
             label.is_then = false;
-            frame.state = label.otherwise.take();
+            frame.state = label.else_state.take();
         }
         Ok(())
     }
 
-    fn leave(&mut self, frame: &mut Frame<'a>) -> Result<(), AnalysisLimit> {
+    fn end_block(&mut self, frame: &mut Frame<'a>) -> Result<(), AnalysisStop> {
         let here = frame.labels.len().saturating_sub(1);
-        let otherwise = frame.labels.last_mut().and_then(|label| label.otherwise.take());
-        for state in [frame.state.take(), otherwise].into_iter().flatten() {
+        let else_state = frame.labels.last_mut().and_then(|label| label.else_state.take());
+        for state in [frame.state.take(), else_state].into_iter().flatten() {
             self.branch(frame, here, state)?;
         }
-        frame.state = frame.labels.pop().and_then(|label| label.meeting.state);
+        frame.state = frame.labels.pop().and_then(|label| label.merge.state);
         Ok(())
     }
 
-    /// The walk goes on at a label: by a branch, or by falling out of it.
+    /// Merges a state into that at the label with the index `to`. The state comes from a branch to the label or from
+    /// the end of its block.
     pub(crate) fn branch(
         &mut self,
         frame: &mut Frame<'a>,
         to: usize,
-        mut state: WalkState,
-    ) -> Result<(), AnalysisLimit> {
+        mut state: AbstractState,
+    ) -> Result<(), AnalysisStop> {
         let Some(label) = frame.labels.get_mut(to) else { return Ok(()) };
         state.unwind(label.height, label.arity);
-        self.steps += MEETING + state.locals.len() as u64;
-        let before = label.meeting.before();
-        if let Some(around) = frame.around.last_mut() {
-            if to == around.label {
-                around.back.push(state);
+        self.steps += MERGE_STEPS + state.locals.len() as u64;
+        let before = label.merge.before();
+        if let Some(loop_frame) = frame.loops.last_mut() {
+            if to == loop_frame.label {
+                loop_frame.back_edges.push(state);
                 return self.step(0);
             }
-            if to < around.label {
-                let place = around.out.iter().position(|(label, _)| *label == to);
-                let place = place.unwrap_or_else(|| {
-                    self.token += 1;
-                    around.out.push((to, MergePoint::new(self.token, before)));
-                    around.out.len() - 1
+            if to < loop_frame.label {
+                let index = loop_frame.exits.iter().position(|(label, _)| *label == to);
+                let index = index.unwrap_or_else(|| {
+                    self.last_merge_id += 1;
+                    loop_frame.exits.push((to, MergePoint::new(self.last_merge_id, before)));
+                    loop_frame.exits.len() - 1
                 });
-                if let Some((_, meeting)) = around.out.get_mut(place) {
-                    meeting.add(&mut self.values, &mut self.facts, state);
+                if let Some((_, merge)) = loop_frame.exits.get_mut(index) {
+                    merge.add(&mut self.values, &mut self.conditions, state);
                 }
                 return self.step(0);
             }
         }
-        label.meeting.add(&mut self.values, &mut self.facts, state);
+        label.merge.add(&mut self.values, &mut self.conditions, state);
         self.step(0)
     }
 
-    /// A branch by its depth, as instructions have it.
+    /// Applies a branch to the label that is `depth` blocks further out, as branch instructions encode their target.
     pub(crate) fn branch_deep(
         &mut self,
         frame: &mut Frame<'a>,
         depth: u32,
-        state: WalkState,
-    ) -> Result<(), AnalysisLimit> {
+        state: AbstractState,
+    ) -> Result<(), AnalysisStop> {
         let Some(to) = frame.labels.len().checked_sub(1 + depth as usize) else { return Ok(()) };
         self.branch(frame, to, state)
     }
 
-    /// Walks a loop's body once, from this state on. Afterwards the frame's state is where the body falls out of its end.
-    pub(crate) fn iterate(
+    /// Walks a loop's body once, beginning in this state. Afterwards the frame's state is that at the end of the body.
+    pub(crate) fn walk_iteration(
         &mut self,
         frame: &mut Frame<'a>,
         at: usize,
         params: usize,
-        state: WalkState,
-    ) -> Result<Around, AnalysisLimit> {
+        state: AbstractState,
+    ) -> Result<LoopFrame, AnalysisStop> {
         let end = frame.code.ends[at] as usize;
-        let token = self.token();
+        let merge_id = self.next_merge_id();
         let label = frame.labels.len();
         frame.labels.push(BlockLabel {
             begin: at,
             height: state.stack.len().saturating_sub(params),
             arity: params,
-            meeting: MergePoint::new(token, state.facts),
-            otherwise: None,
+            merge: MergePoint::new(merge_id, state.conditions),
+            else_state: None,
             is_then: false,
         });
-        frame.around.push(Around {
+        frame.loops.push(LoopFrame {
             label,
-            back: Vec::new(),
-            out: Vec::new(),
+            back_edges: Vec::new(),
+            exits: Vec::new(),
             trapped: ResourceBound::NOTHING,
-            best: Peaks::default(),
+            top_costs: TopCosts::default(),
         });
         frame.state = Some(state);
-        self.run(frame, at + 1, end)?;
+        self.walk_instructions(frame, at + 1, end)?;
         frame.labels.truncate(label);
-        frame.around.pop().ok_or(AnalysisLimit::TooLarge)
+        frame.loops.pop().ok_or(AnalysisStop::TooLarge)
     }
 
-    /// A way ends in a trap, after so much.
+    /// Records the usage of a path that ends in a trap.
     pub(crate) fn trap(frame: &mut Frame<'a>, usage: ResourceBound) {
-        let trapped = match frame.around.last_mut() {
-            Some(around) => &mut around.trapped,
+        let trapped = match frame.loops.last_mut() {
+            Some(loop_frame) => &mut loop_frame.trapped,
             None => &mut frame.trapped,
         };
-        *trapped = trapped.or(usage);
+        *trapped = trapped.join(usage);
     }
 
-    /// Notes what contributes to a function, or to the loop around it.
-    pub(crate) fn note(
+    /// Records the usage of a site for the largest contributors of the innermost loop, or else of the function. `inner`
+    /// are the largest contributors inside the site.
+    pub(crate) fn note_cost(
         frame: &mut Frame<'a>,
         offset: u32,
-        spot: CostSite,
+        site: CostSite,
         usage: &ResourceBound,
-        inner: &Peaks,
+        inner: &TopCosts,
     ) {
         let place = (frame.function, offset);
-        let best = match frame.around.last_mut() {
-            Some(around) => &mut around.best,
-            None => &mut frame.best,
+        let top_costs = match frame.loops.last_mut() {
+            Some(loop_frame) => &mut loop_frame.top_costs,
+            None => &mut frame.top_costs,
         };
-        best.note(place, spot, usage, inner);
+        top_costs.note_cost(place, site, usage, inner);
     }
 
-    /// How many operands there are, for the size of the frame.
-    pub(crate) fn operands(frame: &mut Frame<'a>) {
+    /// Records the height of the operand stack, which the size of the stack frame follows from.
+    pub(crate) fn count_operands(frame: &mut Frame<'a>) {
         let now = frame.state.as_ref().map_or(0, |state| state.stack.len());
         frame.operands = frame.operands.max(now);
     }
 
-    /// A loop's trips depend on this.
-    pub(crate) fn depends(&self, frame: &mut Frame<'a>, on: u8) {
-        if self.probing == 0 {
-            frame.tally.from |= on & !from::PACKET_ADDRESS;
+    /// Adds inputs that the function's work depends on, as bits of [`dependency`].
+    pub(crate) fn note_dependencies(&self, frame: &mut Frame<'a>, dependencies: u8) {
+        if self.unrecorded == 0 {
+            frame.work.dependencies |= dependencies & !dependency::PACKET_ADDRESS;
         }
     }
 }

@@ -1,279 +1,316 @@
-//! Ranges that locals have whenever a loop's body begins: guessed from one walk through the body, and proved by the next.
+//! Loop invariants: ranges of locals that hold whenever an iteration of a loop begins. One walk of the loop's body
+//! suggests ranges, the *guesses*; the next walk proves them.
 //!
-//! Compilers split a loop in two where one of its paths changes less than the others do. The inner loop repeats by that path, the outer loop by the
-//! others, and both advance one counter. The inner loop ends only because the counter is never below its first value when the inner loop is
-//! entered again, which no single edge shows.
+//! Nested loops need invariants. Compilers split a loop with two kinds of paths into an inner loop, which repeats by
+//! paths of one kind, and an outer loop, which repeats by the others; both advance the same induction variable. The
+//! inner loop has a bound only if the variable is never below its initial value when the inner loop is entered again.
+//! No single back edge of the outer loop shows that.
 //!
-//! The proof is an induction over the iterations. A guess contains the local's value where the loop is entered. A walk that assumes nothing but the
-//! guesses ends each way back within them.
+//! The proof is an induction over the iterations. Base: a guess contains the local's value where the loop is entered.
+//! Step: where a walk of the body assumes the guesses at its begin, they hold again on every back edge.
 
-use crate::Why;
+use crate::UnboundedCause;
+use crate::interpreter::{Frame, Interpreter};
 use crate::range::{BitWidth, Range};
-use crate::state::{AnalysisLimit, WalkState};
-use crate::trips::{InductionVariable, LoopShape};
+use crate::state::{AbstractState, AnalysisStop};
+use crate::trip_count::{InductionVariable, LoopSummary};
 use crate::value::{BoundValueId, Cmp, Op};
-use crate::walk::{Frame, Walker};
 use wasmparser::Operator;
 
-/// The most walks for the guesses of one loop. After each, guesses that did not hold are dropped.
-const WALKS: usize = 3;
-/// The most locals and globals that a loop changes for guesses to be made: the work grows with them times the ways back.
-const CHANGED: usize = 64;
-/// The most ways back of a loop for which guesses are made.
-const WAYS: usize = 16;
-/// The most nested looks at loops in which guesses are still made: each multiplies the work.
-const DEEP: u32 = 3;
+/// The most walks to prove the guesses of one loop. Guesses that do not hold in one walk are left out in the next.
+const GUESS_WALKS_MAX: usize = 3;
+/// The most locals and globals that a loop writes, for guesses to be made. The work is their number times the number of
+/// back edges.
+const WRITTEN_MAX: usize = 64;
+/// The most back edges of a loop for which guesses are made.
+const BACK_EDGES_MAX: usize = 16;
+/// The deepest nesting of unrecorded walks in which guesses are made: each level multiplies the work.
+const NESTING_MAX: u32 = 3;
 
-/// A range that a local has whenever the body begins.
+/// A range of a local that holds whenever an iteration of the loop begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Invariant {
+    /// The index of the local in [`AbstractState::locals`].
     pub(crate) local: usize,
     pub(crate) range: Range,
-    /// The sources, as bits, of the comparisons that keep the local in the range.
-    pub(crate) from: u8,
-    /// A value from before the loop that bounds the local: it is less, as an unsigned number.
+    /// The dependencies of the comparisons that keep the local in the range, as bits of
+    /// [`dependency`](crate::value::dependency).
+    pub(crate) dependencies: u8,
+    /// A value from before the loop. The local, as an unsigned number, stays below it.
     below: Option<BoundValueId>,
-    /// True if the first walk, which assumes nothing, has found it: it is no guess.
-    is_certain: bool,
+    /// True if the range was proved by the first walk, which assumes no guesses.
+    is_proved: bool,
 }
 
-/// A comparison of a local with a limit that holds whenever the body begins. True if the local stands on the left.
-pub(crate) type Tested = (Cmp, usize, BoundValueId, bool);
+/// A comparison that holds whenever an iteration of a loop begins: the comparison, the index of the local, the limit,
+/// and true if the local is the left operand.
+pub(crate) type InvariantTest = (Cmp, usize, BoundValueId, bool);
 
-/// One look at a loop's body.
+/// The result of one analysis of a loop's body.
 pub(crate) struct LoopPass {
-    pub(crate) counters: Vec<InductionVariable>,
-    pub(crate) shape: LoopShape,
-    pub(crate) tested: Vec<Tested>,
-    /// Each counter's range on all ways back, and the sources of that range, as bits.
+    pub(crate) variables: Vec<InductionVariable>,
+    pub(crate) summary: LoopSummary,
+    pub(crate) tests: Vec<InvariantTest>,
+    /// For each induction variable, the range of its values over all back edges and the dependencies of that range;
+    /// `None` if the range is unknown.
     reached: Vec<Option<(Range, u8)>>,
-    /// The locals that all ways back leave below the limit of their invariant.
-    below: Vec<usize>,
+    /// The locals that are below the limit of their invariant on all back edges.
+    below_limit: Vec<usize>,
 }
 
-/// A loop's body, where the loop is entered.
+/// A loop's body and the state where the loop is entered.
 #[derive(Clone, Copy)]
 pub(crate) struct LoopBody<'s> {
-    /// The place of the `loop` instruction in its function.
+    /// The index of the `loop` instruction in its function.
     pub(crate) at: usize,
     /// The number of the loop's parameters.
     pub(crate) params: usize,
-    pub(crate) entry: &'s WalkState,
-    /// The first value that was made after the loop was entered.
-    pub(crate) first: BoundValueId,
+    pub(crate) entry: &'s AbstractState,
+    /// The first value that was created in the loop. Values that were created before it do not change in the loop.
+    pub(crate) first_in_loop: BoundValueId,
     /// The locals and globals that the body changes.
     pub(crate) written: &'s [usize],
 }
 
-impl<'a> Walker<'a, '_> {
-    /// Walks the body, which each local enters with any value that the invariants allow.
-    pub(crate) fn look(
+impl<'a> Interpreter<'a, '_> {
+    /// Walks the body once without recording costs. Each written local begins with any value that the invariants allow.
+    pub(crate) fn analyse_body(
         &mut self,
         frame: &mut Frame<'a>,
         body: LoopBody<'_>,
         invariants: &[Invariant],
-    ) -> Result<LoopPass, AnalysisLimit> {
-        let LoopBody { at, params, entry, first, written } = body;
-        let (counters, start) = self.generic(entry, written, invariants);
-        let may_guess = self.may_guess(frame, at) && counters.len() <= CHANGED;
-        self.quietly(frame, |walker, frame| {
-            let walked = walker.once(frame, at, params, start)?;
-            let back = &walked.around.back;
-            let mut below = Vec::new();
+    ) -> Result<LoopPass, AnalysisStop> {
+        let LoopBody { at, params, entry, first_in_loop, written } = body;
+        let (variables, start) = self.generic_start(entry, written, invariants);
+        let may_guess = self.may_guess(frame, at) && variables.len() <= WRITTEN_MAX;
+        self.without_recording(frame, |interpreter, frame| {
+            let walked = interpreter.walk_body(frame, at, params, start)?;
+            let back_edges = &walked.loop_frame.back_edges;
+            let mut below_limit = Vec::new();
             for invariant in invariants {
                 let Some(limit) = invariant.below else { continue };
-                if back.iter().all(|edge| walker.is_below(invariant.local, limit, entry, edge)) {
-                    below.push(invariant.local);
+                if back_edges.iter().all(|edge| interpreter.is_below(invariant.local, limit, entry, edge)) {
+                    below_limit.push(invariant.local);
                 }
             }
-            let reached = if may_guess && back.len() <= WAYS {
-                walker.step(20 * counters.len() * back.len())?;
-                walker.reached(entry, &counters, back)
+            let reached = if may_guess && back_edges.len() <= BACK_EDGES_MAX {
+                interpreter.step(20 * variables.len() * back_edges.len())?;
+                interpreter.ranges_at_back_edges(entry, &variables, back_edges)
             } else {
                 Vec::new()
             };
             Ok(LoopPass {
-                below,
-                tested: walker.tested(entry, first, &counters, back),
+                below_limit,
+                tests: interpreter.invariant_tests(entry, first_in_loop, &variables, back_edges),
                 reached,
-                shape: walker.shape(entry, first, &counters, &walked),
-                counters,
+                summary: interpreter.summarise_loop(entry, first_in_loop, &variables, &walked),
+                variables,
             })
         })
     }
 
-    /// Looks again at a loop with inner loops for which no bound was found. Returns a better look, and the invariants that it rests on.
-    pub(crate) fn look_again(
+    /// Analyses a loop again for which no bound was found, with guesses about its locals. Only a loop that contains
+    /// loops is analysed again. Returns the analysis that found a bound, and the invariants that the bound relies on.
+    pub(crate) fn retry_with_guesses(
         &mut self,
         frame: &mut Frame<'a>,
         body: LoopBody<'_>,
         before: &LoopPass,
-    ) -> Result<Option<(LoopPass, Vec<Invariant>)>, AnalysisLimit> {
+    ) -> Result<Option<(LoopPass, Vec<Invariant>)>, AnalysisStop> {
         let LoopBody { at, entry, written, .. } = body;
         let is_tried = self.may_guess(frame, at)
-            && matches!(before.shape.trips, Err(Why::NoCounter | Why::MayMiss | Why::LimitUnknown));
+            && matches!(
+                before.summary.trips,
+                Err(UnboundedCause::NoCounter | UnboundedCause::MayMiss | UnboundedCause::LimitUnknown)
+            );
         if !is_tried {
             return Ok(None);
         }
         let mut guesses = self.guesses(entry, written, before);
-        for _ in 0..WALKS {
+        for _ in 0..GUESS_WALKS_MAX {
             if guesses.is_empty() {
                 break;
             }
-            let look = self.look(frame, body, &guesses)?;
+            let pass = self.analyse_body(frame, body, &guesses)?;
             let kept: Vec<Invariant> = guesses
                 .iter()
                 .filter(|guess| {
-                    let place = written.iter().position(|local| *local == guess.local);
-                    let reached = place.and_then(|place| look.reached.get(place).copied().flatten());
+                    let index = written.iter().position(|local| *local == guess.local);
+                    let reached = index.and_then(|index| pass.reached.get(index).copied().flatten());
                     let is_kept = reached.is_some_and(|(range, _)| match guess.below {
-                        // The limit bounds the upper end as well.
-                        Some(_) => range.lo >= guess.range.lo && look.below.contains(&guess.local),
+                        // The limit replaces the upper end of the range.
+                        Some(_) => range.lo >= guess.range.lo && pass.below_limit.contains(&guess.local),
                         None => range.is_within(&guess.range),
                     });
-                    // A loop that never repeats keeps everything.
-                    guess.is_certain || look.never_repeats() || is_kept
+                    // In a loop that never repeats, every guess holds.
+                    guess.is_proved || pass.never_repeats() || is_kept
                 })
                 .copied()
                 .collect();
             if kept.len() == guesses.len() {
-                return Ok(look.shape.trips.is_ok().then_some((look, guesses)));
+                return Ok(pass.summary.trips.is_ok().then_some((pass, guesses)));
             }
-            // Guesses that held did so with the help of some that did not.
+            // The proof of a kept guess may have relied on a guess that did not hold, so it is repeated.
             guesses = kept;
         }
         Ok(None)
     }
 
-    /// Returns true for a loop with loops in it, unless it is itself too deep in others.
+    /// Returns true if guesses are made for a loop: it contains loops, and its own nesting is not too deep.
     fn may_guess(&self, frame: &Frame<'a>, at: usize) -> bool {
         let end = frame.code.ends[at] as usize;
         let inside = frame.code.operators.get(at + 1..end).unwrap_or_default();
-        self.probing <= DEEP && inside.iter().any(|operator| matches!(operator, Operator::Loop { .. }))
+        self.unrecorded <= NESTING_MAX
+            && inside.iter().any(|operator| matches!(operator, Operator::Loop { .. }))
     }
 
-    /// Each counter's range on all ways back.
-    fn reached(
+    /// The range of each induction variable over all back edges, with its dependencies.
+    fn ranges_at_back_edges(
         &self,
-        entry: &WalkState,
-        counters: &[InductionVariable],
-        back: &[WalkState],
+        entry: &AbstractState,
+        variables: &[InductionVariable],
+        back_edges: &[AbstractState],
     ) -> Vec<Option<(Range, u8)>> {
-        let of_edge = |counter: &InductionVariable, edge: &WalkState| {
-            let width = self.values.width(counter.first);
-            let next = *edge.locals.get(counter.local)?;
+        let range_at_edge = |variable: &InductionVariable, edge: &AbstractState| {
+            let width = self.values.width(variable.initial);
+            let next = *edge.locals.get(variable.local)?;
             if width == BitWidth::Other || self.values.width(next) != width {
                 return None;
             }
-            let mut range = self.facts.range(&self.values, next, edge.facts);
-            // Facts about a sum that differs only by a constant.
+            let mut range = self.conditions.range(&self.values, next, edge.conditions);
+            // Uses conditions on another sum that differs from this one only by a constant.
             let sum = self.values.sum(next);
             if sum.terms.len() > 1
-                && let Some(apart) = self.facts.difference(&self.values, &sum, width, edge.facts)
+                && let Some(apart) = self.conditions.difference(&self.values, &sum, width, edge.conditions)
             {
-                range = range.and(apart, width);
+                range = range.intersect(apart, width);
             }
-            let tests = self.facts.learnt(edge.facts, entry.facts);
-            let from = tests
-                .filter(|(_, _, a, b)| self.is_about(*a, next) || self.is_about(*b, next))
-                .fold(self.values.node(next).from, |from, (_, _, a, b)| {
-                    from | self.values.node(a).from | self.values.node(b).from
+            let tests = self.conditions.comparisons_since(edge.conditions, entry.conditions);
+            let dependencies = tests
+                .filter(|(_, _, a, b)| {
+                    self.differs_by_constant(*a, next) || self.differs_by_constant(*b, next)
+                })
+                .fold(self.values.node(next).dependencies, |dependencies, (_, _, a, b)| {
+                    dependencies | self.values.node(a).dependencies | self.values.node(b).dependencies
                 });
-            Some((range, from))
+            Some((range, dependencies))
         };
-        counters
+        variables
             .iter()
-            .map(|counter| {
-                let mut edges = back.iter().map(|edge| of_edge(counter, edge));
+            .map(|variable| {
+                let mut edges = back_edges.iter().map(|edge| range_at_edge(variable, edge));
                 let first = edges.next()??;
-                edges.try_fold(first, |(all, from), edge| {
-                    edge.map(|(range, more)| (all.or(range), from | more))
+                edges.try_fold(first, |(all, dependencies), edge| {
+                    edge.map(|(range, more)| (all.join(range), dependencies | more))
                 })
             })
             .collect()
     }
 
     /// Returns true if two values differ only by a constant.
-    fn is_about(&self, a: BoundValueId, b: BoundValueId) -> bool {
+    fn differs_by_constant(&self, a: BoundValueId, b: BoundValueId) -> bool {
         self.values.width(a) == self.values.width(b) && self.values.difference(a, b).terms.is_empty()
     }
 
-    /// Guesses the ranges that locals keep. Where the ways back show only one end, the other end is the value at the loop's entry.
-    fn guesses(&mut self, entry: &WalkState, written: &[usize], before: &LoopPass) -> Vec<Invariant> {
+    /// Guesses the ranges of locals, from the analysis `before` without guesses. Where the back edges bound only one
+    /// end of a local's range, the guess takes the other end from the value at the loop's entry.
+    fn guesses(&mut self, entry: &AbstractState, written: &[usize], before: &LoopPass) -> Vec<Invariant> {
         let mut found = Vec::new();
         for (local, reached) in written.iter().zip(&before.reached) {
-            let (Some(first), Some((reached, from))) = (entry.locals.get(*local).copied(), *reached) else {
+            let (Some(initial), Some((reached, dependencies))) =
+                (entry.locals.get(*local).copied(), *reached)
+            else {
                 continue;
             };
-            let width = self.values.width(first);
-            let limit = before.tested.iter().find(|(cmp, tested, ..)| *cmp == Cmp::Ne && tested == local);
+            let width = self.values.width(initial);
+            let limit = before.tests.iter().find(|(cmp, tested, ..)| *cmp == Cmp::Ne && tested == local);
             let limit = limit.map(|(_, _, limit, _)| *limit);
-            let limit = limit.filter(|limit| self.is_known(Cmp::LtU, first, *limit, entry));
-            let first = self.facts.range(&self.values, first, entry.facts);
-            if first.is_empty() || reached.is_empty() {
+            let limit = limit.filter(|limit| self.is_implied(Cmp::LtU, initial, *limit, entry));
+            let initial = self.conditions.range(&self.values, initial, entry.conditions);
+            if initial.is_empty() || reached.is_empty() {
                 continue;
             }
             if let Some(limit) = limit {
-                let most = self.facts.range(&self.values, limit, entry.facts).hi.saturating_sub(1);
-                let range = Range::unsigned(width, first.lo, most.max(first.hi));
-                let from = from | self.values.node(limit).from;
-                found.push(Invariant { local: *local, range, from, below: Some(limit), is_certain: false });
+                let most = self.conditions.range(&self.values, limit, entry.conditions).hi.saturating_sub(1);
+                let range = Range::unsigned(width, initial.lo, most.max(initial.hi));
+                let dependencies = dependencies | self.values.node(limit).dependencies;
+                found.push(Invariant {
+                    local: *local,
+                    range,
+                    dependencies,
+                    below: Some(limit),
+                    is_proved: false,
+                });
                 continue;
             }
-            let whole = first.or(reached);
+            let whole = initial.join(reached);
             let (least, most) = width.signed();
-            // An end that is near that of the width says only that some step did not wrap.
+            // An end near the smallest or largest value of the width is no real bound: it shows only that one step did
+            // not wrap.
             let (has_low, has_high) = (whole.slo > least / 2, whole.shi < most / 2);
-            let is_certain = whole.hi < width.max() / 4 || (has_low && has_high);
-            let range = if is_certain {
+            let is_proved = whole.hi < width.max() / 4 || (has_low && has_high);
+            let range = if is_proved {
                 whole
             } else if has_high {
-                Range::signed(width, first.slo, whole.shi)
+                Range::signed(width, initial.slo, whole.shi)
             } else if has_low {
-                Range::signed(width, whole.slo, first.shi)
+                Range::signed(width, whole.slo, initial.shi)
             } else if whole.lo > 0 {
-                Range::unsigned(width, whole.lo, first.hi)
+                Range::unsigned(width, whole.lo, initial.hi)
             } else {
                 continue;
             };
-            found.push(Invariant { local: *local, range, from, below: None, is_certain });
+            found.push(Invariant { local: *local, range, dependencies, below: None, is_proved });
         }
         found
     }
 
-    /// Returns true if a way back leaves a local below a limit: less, or not above it on a way that is not taken where the two are equal.
-    fn is_below(&mut self, local: usize, limit: BoundValueId, entry: &WalkState, edge: &WalkState) -> bool {
+    /// Returns true if a local is below a limit on a back edge, as an unsigned number. That is so if it is less, or if
+    /// it is not above the limit and the edge has tested that both differ.
+    fn is_below(
+        &mut self,
+        local: usize,
+        limit: BoundValueId,
+        entry: &AbstractState,
+        edge: &AbstractState,
+    ) -> bool {
         let Some(next) = edge.locals.get(local).copied() else { return false };
         if self.values.width(next) != self.values.width(limit) {
             return false;
         }
-        let differ = self.facts.learnt(edge.facts, entry.facts).any(|(_, cmp, a, b)| {
-            let is = |a, b| self.values.same(a, next) && self.values.same(b, limit);
-            cmp == Cmp::Ne && (is(a, b) || is(b, a))
-        });
-        self.is_known(Cmp::LtU, next, limit, edge) || (differ && self.is_known(Cmp::LeU, next, limit, edge))
+        let differ =
+            self.conditions.comparisons_since(edge.conditions, entry.conditions).any(|(_, cmp, a, b)| {
+                let are_these = |a, b| self.values.same(a, next) && self.values.same(b, limit);
+                cmp == Cmp::Ne && (are_these(a, b) || are_these(b, a))
+            });
+        self.is_implied(Cmp::LtU, next, limit, edge)
+            || (differ && self.is_implied(Cmp::LeU, next, limit, edge))
     }
 
-    /// Assumes invariants where the body begins. Each is also added as a comparison with a limit, so that it counts as a test of the counter.
-    pub(crate) fn assume_invariants(&mut self, invariants: &[Invariant], start: &mut WalkState) {
+    /// Assumes invariants in the state where an iteration begins. An invariant is also added as comparisons with an
+    /// unknown limit, so that it counts as a test of the induction variable.
+    pub(crate) fn assume_invariants(&mut self, invariants: &[Invariant], start: &mut AbstractState) {
         for invariant in invariants {
             let Some(now) = start.locals.get(invariant.local).copied() else { continue };
             let (width, range) = (self.values.width(now), invariant.range);
-            if let Some(facts) = invariant
-                .below
-                .and_then(|limit| self.facts.holds(&self.values, Cmp::LtU, now, limit, start.facts))
+            if let Some(conditions) = invariant.below.and_then(|limit| {
+                self.conditions.assume_comparison(&self.values, Cmp::LtU, now, limit, start.conditions)
+            }) {
+                start.conditions = conditions;
+            }
+            if let Some(conditions) = self.conditions.assume_range(&self.values, now, range, start.conditions)
             {
-                start.facts = facts;
+                start.conditions = conditions;
             }
-            if let Some(facts) = self.facts.within(&self.values, now, range, start.facts) {
-                start.facts = facts;
-            }
-            // The limit is an unknown number of the range, as the local's value is. Both orders: a step down from a small number wraps only if unsigned.
-            let limit = self.values.add(Op::Opaque, width, range, invariant.from);
+            // Such a limit exists: the local's value itself. Signed and unsigned comparisons are both added, because a
+            // step down from a small number wraps only as an unsigned number.
+            let limit = self.values.add(Op::Opaque, width, range, invariant.dependencies);
             for cmp in [Cmp::LeU, Cmp::LeS] {
                 for (a, b) in [(now, limit), (limit, now)] {
-                    if let Some(facts) = self.facts.holds(&self.values, cmp, a, b, start.facts) {
-                        start.facts = facts;
+                    if let Some(conditions) =
+                        self.conditions.assume_comparison(&self.values, cmp, a, b, start.conditions)
+                    {
+                        start.conditions = conditions;
                     }
                 }
             }
@@ -283,6 +320,6 @@ impl<'a> Walker<'a, '_> {
 
 impl LoopPass {
     fn never_repeats(&self) -> bool {
-        self.shape.trips.as_ref().is_ok_and(|trips| *trips == crate::Linear::ZERO)
+        self.summary.trips.as_ref().is_ok_and(|trips| *trips == crate::Linear::ZERO)
     }
 }

@@ -1,66 +1,67 @@
-//! Lengths that instructions and host functions are given, and how much of them can be work.
+//! The arguments of instructions and host functions that say how much work is done: numbers of bytes or table elements.
 
 use crate::{Environment, ParamBound};
 use wasmparser::Operator;
-use weir_abi::host::{HostFunction, LengthArgument, ValueType, WorkMax};
+use weir_abi::host::{HostFunction, LengthArgument, LengthMax, ValueType};
 
-pub use weir_abi::host::Beyond;
+pub use weir_abi::host::OverLength;
 
-/// An argument that says how many bytes, or table elements, are worked on.
+/// An argument that gives the number of bytes or table elements that an instruction or host function works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Length {
-    /// The type of the argument above it on the stack, if there is one.
+    /// The type of the argument above the length on the stack; `None` if the length is on top.
     pub above: Option<ValueType>,
-    /// More than this is never worked on.
+    /// The most bytes or elements that are worked on.
     pub most: u32,
-    /// What a length beyond that means.
-    pub beyond: Beyond,
+    /// The effect of a length over `most`.
+    pub over_length: OverLength,
 }
 
 impl Length {
-    /// How much is worked on where the argument is this.
+    /// The number of bytes or elements that are worked on for this value of the argument.
     pub const fn of(self, argument: u32) -> u32 {
-        match self.beyond {
+        match self.over_length {
             _ if argument <= self.most => argument,
-            Beyond::Nothing => 0,
-            Beyond::Most => self.most,
+            OverLength::Refuse => 0,
+            OverLength::Truncate => self.most,
         }
     }
 
-    /// The length argument of a host function, if it has one. `first` is the call's first argument, if known: the index of a parameter.
+    /// The length argument of a host function; `None` if it has none. `first` is the call's first argument, if it is
+    /// known. For a read of a parameter, that is the parameter's index.
     pub fn of_host(function: HostFunction, first: Option<u32>, environment: &Environment) -> Option<Self> {
         let definition = function.definition();
-        let LengthArgument { parameter, most, beyond } = definition.length?;
-        let most = match most {
-            WorkMax::Bytes(most) => most,
-            WorkMax::Parameter => value_bytes(first, environment),
+        let LengthArgument { index, max, over_length } = definition.length?;
+        let most = match max {
+            LengthMax::Bytes(max) => max,
+            LengthMax::ModuleParameter => value_bytes(first, environment),
         };
-        let above = definition.parameters.get(parameter + 1).map(|above| above.ty.value_type());
-        Some(Self { above, most, beyond })
+        let above = definition.parameters.get(index + 1).map(|above| above.ty.value_type());
+        Some(Self { above, most, over_length })
     }
 
-    /// The length argument of a bulk instruction.
+    /// The length argument of a bulk instruction; `None` for another instruction.
     pub fn of_bulk(operator: &Operator<'_>, environment: &Environment) -> Option<Self> {
         const PAGE: u64 = 65_536;
         match operator {
             Operator::MemoryCopy { .. } | Operator::MemoryFill { .. } | Operator::MemoryInit { .. } => {
                 let most = u32::try_from(environment.pages_max.saturating_mul(PAGE)).unwrap_or(u32::MAX);
-                Some(Self { above: None, most, beyond: Beyond::Nothing })
+                Some(Self { above: None, most, over_length: OverLength::Refuse })
             }
             Operator::TableCopy { .. } | Operator::TableFill { .. } | Operator::TableInit { .. } => {
-                Some(Self { above: None, most: TABLE_MAX, beyond: Beyond::Nothing })
+                Some(Self { above: None, most: TABLE_MAX, over_length: OverLength::Refuse })
             }
             _ => None,
         }
     }
 }
 
-/// More elements than the tables of a module ever have.
+/// A number of elements that no table of a module exceeds.
 pub(crate) const TABLE_MAX: u32 = 1 << 20;
 
-/// The most bytes of a parameter, or of any.
+/// The most bytes of a parameter's value; the maximum over all parameters if the index is unknown.
 fn value_bytes(parameter: Option<u32>, environment: &Environment) -> u32 {
-    let bytes = |given: &ParamBound| match given {
+    let bytes = |bound: &ParamBound| match bound {
         ParamBound::Bytes { max, .. } => *max,
         ParamBound::Int { .. } | ParamBound::Float => 0,
     };

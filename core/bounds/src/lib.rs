@@ -1,6 +1,8 @@
-//! Upper bounds on what a module costs, found from its bytes before it runs; or the places where there is none, and why.
+//! Upper bounds on the cost of a module, derived from its bytes before it runs. Where there is no bound, the result
+//! names the code location and the cause.
 //!
-//! Pure: bytes in, values out. What is proved here is relied upon: a module whose bound is within its limit runs without any check.
+//! The crate is pure: bytes in, values out. Its results must be right, because a module whose bounds are within their
+//! limits runs without any check.
 
 #![forbid(unsafe_code)]
 
@@ -9,11 +11,13 @@ mod arith;
 mod calls;
 pub mod charge;
 mod code;
+mod conditions;
 mod cost;
 mod decode;
-mod facts;
+mod difference;
 mod injected;
 mod instruction;
+mod interpreter;
 mod invariant;
 mod length;
 mod linear;
@@ -25,54 +29,54 @@ mod reason;
 mod region;
 mod report;
 mod state;
-mod trips;
+mod trip_count;
 mod value;
-mod walk;
 
 pub use analyse::{Malformed, analyse};
 pub use cost::{CostClass, CostTable, class_of};
-pub use injected::{Injected, InjectedValue, injected};
-pub use length::{Beyond, Length};
+pub use injected::{InjectedRead, InjectedValue, find_injected};
+pub use length::{Length, OverLength};
 pub use linear::Linear;
 pub use lines::Lines;
 pub use module::{Export, Import, ParsedModule, Sections};
-pub use reason::{UnboundedReason, Why};
+pub use reason::{UnboundedCause, UnboundedReason};
 pub use report::{
     Analysis, CallBound, CodeLocation, EntryBound, HostCall, LoopBound, OnEntry, PathStep, ResourceBound,
-    SourceLine, TopContributor, What, WorkClass,
+    SourceLine, StepKind, TopContributor, WorkClass,
 };
 pub use weir_abi::entry::EntryPoint;
 
-/// What is known about a module beside its bytes, when it is analysed.
+/// The inputs of an analysis beside the module's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
-    /// What is known about each parameter, in the manifest's order.
+    /// The range of each parameter's value, in the manifest's order.
     pub parameters: Vec<ParamBound>,
-    /// For each stream of the manifest: the most bytes that the strings of one record have; 0 where its fields have a fixed size.
+    /// For each record stream of the manifest, the most bytes of strings in one record; 0 if all fields of the stream
+    /// have a fixed size.
     pub string_bytes: Vec<u32>,
     /// The most captured bytes of a packet.
     pub packet_max: u32,
-    /// The most pages of memory that the module may have.
+    /// The most pages of 64 KiB that the module's memory may have.
     pub pages_max: u64,
 }
 
-/// What is known about a parameter's value.
+/// The range of a parameter's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParamBound {
-    /// What `param_int` returns lies between these, both included.
+    /// An integer: `param_int` returns a value from `min` to `max`, both included.
     Int {
-        /// At least.
+        /// The smallest possible value.
         min: i64,
-        /// At most.
+        /// The largest possible value.
         max: i64,
     },
-    /// A float.
+    /// A float. Its value is not bounded.
     Float,
-    /// What `param_bytes` returns lies between these, both included.
+    /// A string or list: `param_bytes` returns a length from `min` to `max` bytes, both included.
     Bytes {
-        /// At least.
+        /// The smallest possible length in bytes.
         min: u32,
-        /// At most.
+        /// The largest possible length in bytes.
         max: u32,
     },
 }

@@ -1,24 +1,25 @@
-//! Upper bounds that grow with the packet's length.
+//! Upper bounds that are linear in the packet's length.
 
 use std::fmt;
 
-/// `constant + per_kib x captured bytes / 1024`, saturating; [`Linear::UNBOUNDED`] where there is no bound. The unit of the slope is small
-/// because a loop may take many bytes at once.
+/// The bound `constant + per_kib x captured bytes / 1024`, in saturating arithmetic; [`Linear::UNBOUNDED`] where there
+/// is no bound. The slope counts for 1024 bytes and not for one, because a loop can process many bytes in one
+/// iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Linear {
-    /// What does not depend on the packet.
+    /// The part that does not depend on the packet.
     pub constant: u64,
-    /// What each 1024 captured bytes of the packet add.
+    /// The amount that each 1024 captured bytes add.
     pub per_kib: u64,
 }
 
-/// Bytes that [`Linear::per_kib`] is for.
+/// The number of bytes that [`Linear::per_kib`] refers to.
 const KIB: u64 = 1024;
 
 impl Linear {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self::constant(0);
-    /// More than anything.
+    /// No bound.
     pub const UNBOUNDED: Self = Self { constant: u64::MAX, per_kib: 0 };
 
     /// A bound that does not depend on the packet.
@@ -26,17 +27,17 @@ impl Linear {
         Self { constant, per_kib: 0 }
     }
 
-    /// So much for each captured byte.
+    /// A bound of `amount` for each captured byte.
     pub const fn per_byte(amount: u64) -> Self {
         Self { constant: 0, per_kib: amount.saturating_mul(KIB) }
     }
 
-    /// Whether it is a bound at all. What saturates counts as none.
+    /// Returns true if there is a bound. A saturated value is no bound.
     pub const fn is_bounded(self) -> bool {
         self.constant != u64::MAX && self.per_kib != u64::MAX
     }
 
-    /// Its value for a packet with so many captured bytes; `u64::MAX` where there is no bound.
+    /// The value for a packet with this many captured bytes; `u64::MAX` where there is no bound.
     #[expect(clippy::cast_possible_truncation, reason = "compared before")]
     pub const fn at(self, packet_bytes: u64) -> u64 {
         if self.is_bounded() {
@@ -47,11 +48,12 @@ impl Linear {
         }
     }
 
+    /// Replaces a saturated value by [`Linear::UNBOUNDED`].
     const fn checked(self) -> Self {
         if self.is_bounded() { self } else { Self::UNBOUNDED }
     }
 
-    /// Both, one after the other.
+    /// The sum of two bounds.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         if !self.is_bounded() || !other.is_bounded() {
@@ -64,15 +66,15 @@ impl Linear {
         .checked()
     }
 
-    /// Either: at least as much as each for every length.
+    /// A bound that is at least both bounds, for every packet length.
     #[must_use]
-    pub fn or(self, other: Self) -> Self {
+    pub fn join(self, other: Self) -> Self {
         Self { constant: self.constant.max(other.constant), per_kib: self.per_kib.max(other.per_kib) }
             .checked()
     }
 
-    /// So many times, where packets have at most `packet_max` bytes. The square of the length, which a loop in a loop gives, becomes a
-    /// multiple of the length.
+    /// The bound of `times` repetitions. `packet_max` is the length of the longest packet, in bytes. Nested loops over
+    /// the packet give the square of its length, which is at most `packet_max` times the length.
     #[must_use]
     pub fn times(self, times: Self, packet_max: u64) -> Self {
         if self == Self::ZERO || times == Self::ZERO {
@@ -94,16 +96,19 @@ impl Linear {
         .checked()
     }
 
-    /// Divided, and rounded up for every length.
+    /// The bound divided by `divisor`, rounded up for every packet length.
     #[must_use]
-    pub fn divided(self, by: u64) -> Self {
-        let by = by.max(1);
+    pub fn divided(self, divisor: u64) -> Self {
+        let divisor = divisor.max(1);
         if !self.is_bounded() {
             return self;
         }
-        // With a slope the two parts are rounded together: less than one more.
-        let more = if self.per_kib == 0 { 0 } else { by - 1 };
-        Self { constant: self.constant.saturating_add(more).div_ceil(by), per_kib: self.per_kib.div_ceil(by) }
+        // With a slope, the two parts are rounded together, which adds less than 1.
+        let more = if self.per_kib == 0 { 0 } else { divisor - 1 };
+        Self {
+            constant: self.constant.saturating_add(more).div_ceil(divisor),
+            per_kib: self.per_kib.div_ceil(divisor),
+        }
     }
 }
 

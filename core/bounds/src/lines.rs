@@ -1,7 +1,8 @@
-//! What the places of a module are called: functions by its names, instructions by the lines of the author's source.
+//! Names of functions, and lines of the author's source for instructions.
 //!
-//! Both come from custom sections (the name section of WebAssembly, DWARF's line tables), which say nothing about what the module does and may
-//! hold anything. So they are read only when a place has to be named, what cannot be read gives no names and no lines, and the work is bounded.
+//! Both come from custom sections: WebAssembly's name section and DWARF's line tables. These sections do not affect
+//! execution and may contain anything. So they are read only when a message needs them, the work is bounded, and
+//! unreadable parts are ignored.
 
 use crate::ParsedModule;
 use crate::report::SourceLine;
@@ -12,55 +13,58 @@ use std::fmt::{self, Write as _};
 use wasmparser::{ExternalKind, TypeRef};
 use weir_units::shown;
 
-/// The most functions that have a name.
+/// The most function names that are read from the name section; the same limit applies to imports and to exports.
 const NAMES_MAX: usize = 1 << 18;
-/// The most instructions of line programs that are carried out, those of all compilation units together.
+/// The most line-program instructions that are executed, over all compilation units.
 const INSTRUCTIONS_MAX: usize = 1 << 20;
-/// The most places in the code at which the line changes.
+/// The most rows of the line table.
 const ROWS_MAX: usize = 1 << 18;
-/// The most source files, those of all compilation units together.
+/// The most source files, over all compilation units.
 const FILES_MAX: usize = 4096;
-/// The longest header of a line program, in bytes: a list of folders and files.
+/// The longest header of a line program, in bytes: a list of directories and files.
 const HEADER_MAX: usize = 1 << 16;
-/// The longest part of a file's path, in bytes.
+/// The longest component of a file's path, in bytes.
 const PATH_MAX: usize = 512;
 /// The most characters of a name.
 const NAME_MAX: usize = 200;
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
-/// Names and lines of a module.
+/// Function names and source lines of a module, read on first use.
 #[derive(Debug)]
 pub struct Lines<'a> {
     module: &'a ParsedModule,
-    /// By the index of the function; the first name counts.
+    /// Names with their function's index, sorted by index. If a function has several names, the first one is used.
     names: OnceCell<Vec<(u32, &'a str)>>,
-    table: OnceCell<Table>,
+    table: OnceCell<LineTable>,
 }
 
-/// The line tables of all compilation units.
+/// The line tables of all compilation units, in one.
 #[derive(Debug, Default)]
-struct Table {
+struct LineTable {
     rows: Vec<Row>,
-    /// Each once for each compilation unit that names it.
+    /// Paths of source files. A file is in the list once for each compilation unit that names it.
     files: Vec<String>,
 }
 
-/// From this address on, until the next one.
+/// A row of the line table. It applies to the code from its address up to the address of the next row.
 #[derive(Clone, Copy, Debug)]
 struct Row {
+    /// An offset in the contents of the code section.
     address: u32,
-    /// File and line, 0 for code that no line has to answer for; nothing where a sequence of code ends. Two rows with line 0 do not follow each other.
+    /// File index and line; line 0 for code without a source line; `None` where a sequence of code ends. Rows with line
+    /// 0 are never adjacent.
     line: Option<(u32, u32)>,
 }
 
 impl<'a> Lines<'a> {
-    /// Of this module, of whose names and tables nothing is read yet.
+    /// Creates the names and lines of a module. Nothing is read yet.
     pub const fn new(module: &'a ParsedModule) -> Self {
         Self { module, names: OnceCell::new(), table: OnceCell::new() }
     }
 
-    /// What the author calls a function; failing that, what it is exported as. What does not show as itself is escaped.
+    /// The name of a function: that in the name section, or else the name that it is imported or exported under.
+    /// Unprintable characters are escaped.
     pub fn name(&self, function: u32) -> Option<String> {
         let names = self.names.get_or_init(|| names(self.module));
         let first = names.partition_point(|(index, _)| *index < function);
@@ -68,19 +72,21 @@ impl<'a> Lines<'a> {
         Some(shown(&demangled(name))).filter(|name| !name.is_empty())
     }
 
-    /// The line that the instruction at this offset in the module's bytes was made from; of inlined code, its own. What does not show as itself
-    /// in the file's name is escaped.
+    /// The source line of the instruction at this offset in the module's bytes; for inlined code, the line of the
+    /// inlined function. Unprintable characters in the file's name are escaped.
     pub fn line(&self, offset: u64) -> Option<SourceLine> {
         let table = self.table();
         let address = offset.checked_sub(self.module.code().start)?;
         let after = table.rows.partition_point(|row| u64::from(row.address) <= address);
         let at = |before: usize| table.rows.get(after.checked_sub(before)?)?.line;
-        // What no line has to answer for counts as what was before it.
+        // Code without a source line has the line of the row before it.
         let (file, line) = at(1).filter(|(_, line)| *line > 0).or_else(|| at(1).and(at(2)))?;
         Some(SourceLine { file: table.files.get(file as usize)?.clone(), line })
     }
 
-    /// From which offset in the contents of the code section on which line holds, or none; ascending. Line 0 is code that no line has to answer for.
+    /// The rows of the line table, ascending by offset in the contents of the code section. A row's file and line apply
+    /// from its offset up to that of the next row. Line 0 stands for code without a source line; a row without file and
+    /// line ends a sequence of code.
     pub fn rows(&self) -> impl Iterator<Item = (u32, Option<(&str, u32)>)> {
         let table = self.table();
         table.rows.iter().map(|row| {
@@ -90,37 +96,39 @@ impl<'a> Lines<'a> {
         })
     }
 
-    fn table(&self) -> &Table {
-        self.table.get_or_init(|| Table::read(self.module))
+    fn table(&self) -> &LineTable {
+        self.table.get_or_init(|| LineTable::read(self.module))
     }
 }
 
-/// The names of functions: those that the author gave go before those of imports and exports.
+/// The names of all functions, sorted by function. For each function, names of the name section come before import and
+/// export names.
 fn names(module: &ParsedModule) -> Vec<(u32, &str)> {
     let mut names: Vec<_> = module.function_names().take(NAMES_MAX).collect();
     let imports = module.imports.iter().filter(|import| matches!(import.ty, TypeRef::Func(_)));
     names.extend((0..).zip(imports.map(|import| import.name.as_str())).take(NAMES_MAX));
     let exports = module.exports.iter().filter(|export| export.kind == ExternalKind::Func);
     names.extend(exports.map(|export| (export.index, export.name.as_str())).take(NAMES_MAX));
-    // The sort keeps the order of equals.
+    // A stable sort keeps the order of the names of one function.
     names.sort_by_key(|(index, _)| *index);
     names
 }
 
-/// The sections that lines are read from.
-struct Sections<'a> {
+/// The sections that the line tables refer to.
+struct DebugSections<'a> {
+    /// The length of the code section's contents.
     code_len: u64,
     debug_line_str: &'a [u8],
     debug_str: &'a [u8],
 }
 
-impl Table {
-    /// Reads one line program after the other. They are found by their lengths and not by the units that mean them: several units could mean the same
-    /// one, again and again.
+impl LineTable {
+    /// Reads all line programs, one after the other. Each is found by the length of the one before it and not through
+    /// its compilation unit, because many units could refer to the same program.
     fn read(module: &ParsedModule) -> Self {
         let [debug_line, debug_line_str, debug_str] = module.debug();
         let code = module.code();
-        let sections = &Sections { code_len: code.end - code.start, debug_line_str, debug_str };
+        let sections = &DebugSections { code_len: code.end - code.start, debug_line_str, debug_str };
         let mut table = Self::default();
         let mut instructions = INSTRUCTIONS_MAX;
         let mut rest = EndianSlice::new(debug_line, LittleEndian);
@@ -129,16 +137,23 @@ impl Table {
             let Ok((length, format)) = rest.read_initial_length() else { break };
             let Ok(unit) = rest.split(length) else { break };
             if header_length(unit, format).is_ok_and(|length| length <= HEADER_MAX) {
-                // What was read of a broken program is as good as that of a whole one.
+                // An error ends the program; the rows before it are kept.
                 let _ = table.unit(begin, sections, &mut instructions);
             }
         }
-        // Where one sequence ends, another may begin.
+        // Where one sequence ends and another begins at the same address, the row of the begin comes last, so that it
+        // applies.
         table.rows.sort_by_key(|row| (row.address, row.line.is_some()));
         table
     }
 
-    fn unit(&mut self, unit: Slice<'_>, sections: &Sections<'_>, budget: &mut usize) -> gimli::Result<()> {
+    /// Adds the rows of one line program. `budget` is the number of instructions that may still be executed.
+    fn unit(
+        &mut self,
+        unit: Slice<'_>,
+        sections: &DebugSections<'_>,
+        budget: &mut usize,
+    ) -> gimli::Result<()> {
         let mut program = DebugLine::from(unit).program(DebugLineOffset(0), 4, None, None)?;
         let mut instructions = program.header().instructions();
         let mut row = LineRow::new(program.header());
@@ -151,10 +166,10 @@ impl Table {
                 _ => break,
             }
             match instruction {
-                // A file that is named between the lines; nobody does that, and the list could grow without limit. And a number whose absolute
-                // value is none.
+                // Ignored: a file that is defined among the rows, which compilers do not emit and which could let the
+                // list grow without limit; and a line advance whose absolute value overflows.
                 LineInstruction::DefineFile(_) | LineInstruction::AdvanceLine(i64::MIN) => continue,
-                // Of functions that the linker left out the address is 0 or beyond the code.
+                // Functions that the linker removed have address 0, or an address beyond the code.
                 LineInstruction::SetAddress(address) => {
                     is_live = Some(address > 0 && address < sections.code_len);
                 }
@@ -183,19 +198,19 @@ impl Table {
             }
             row.reset(program.header());
         }
-        // A sequence that does not end would claim all code behind it.
+        // Without an end, the sequence would apply to all code after it.
         if let (Some(Some(_)), Ok(address)) = (last, u32::try_from(row.address())) {
             self.rows.push(Row { address, line: None });
         }
         Ok(())
     }
 
-    /// The path of a file of this unit; its place in `files`.
+    /// Adds the path of a file of a line program. Returns its index in `files`.
     fn file<'a>(
         &mut self,
         program: &gimli::IncompleteLineProgram<Slice<'a>>,
         index: u64,
-        sections: &Sections<'a>,
+        sections: &DebugSections<'a>,
     ) -> Option<u32> {
         if self.files.len() >= FILES_MAX {
             return None;
@@ -204,7 +219,8 @@ impl Table {
         let entry = header.file(index)?;
         let name = text(&entry.path_name(), sections)?;
         let folder = entry.directory(header).and_then(|folder| text(&folder, sections));
-        // Folder 0 is where the compiler was called, and what the others begin from; before version 5 the table does not have it.
+        // Directory 0 is the compiler's working directory, which other directories are relative to. Before DWARF
+        // version 5 the table does not contain it.
         let first = header.include_directories().first().filter(|_| header.version() >= 5);
         let first = first.filter(|_| entry.directory_index() != 0).and_then(|first| text(first, sections));
         let path = [first, folder].into_iter().flatten().rfold(name, |path, folder| {
@@ -215,7 +231,7 @@ impl Table {
     }
 }
 
-/// How long the list of folders and files of a line program is, with what else stands before its instructions.
+/// The length of a line program's header, which contains all directories and files.
 fn header_length(mut unit: Slice<'_>, format: gimli::Format) -> gimli::Result<usize> {
     if unit.read_u16()? >= 5 {
         // Sizes of addresses and of segment selectors.
@@ -224,8 +240,8 @@ fn header_length(mut unit: Slice<'_>, format: gimli::Format) -> gimli::Result<us
     unit.read_length(format)
 }
 
-/// A text of a line program's header, wherever it is kept.
-fn text(value: &gimli::AttributeValue<Slice<'_>>, sections: &Sections<'_>) -> Option<String> {
+/// A string in a line program's header, which may be in one of the string sections.
+fn text(value: &gimli::AttributeValue<Slice<'_>>, sections: &DebugSections<'_>) -> Option<String> {
     let bytes: &[u8] = match value {
         gimli::AttributeValue::String(text) => text.slice(),
         gimli::AttributeValue::DebugLineStrRef(offset) => sections.debug_line_str.get(offset.0..)?,
@@ -237,19 +253,19 @@ fn text(value: &gimli::AttributeValue<Slice<'_>>, sections: &Sections<'_>) -> Op
     Some(String::from_utf8_lossy(bytes.get(..end)?).into_owned())
 }
 
-/// The name as the author wrote it, where it is a mangled one of Rust, without the hash at its end.
+/// The demangled name of a Rust function, without the hash at its end; other names unchanged.
 fn demangled(name: &str) -> String {
-    /// Takes so many characters and no more: a short name can stand for a very long one.
-    struct Short(String);
-    impl fmt::Write for Short {
+    /// A writer that stops after [`NAME_MAX`] characters: a short mangled name can expand to a very long one.
+    struct Truncating(String);
+    impl fmt::Write for Truncating {
         fn write_str(&mut self, text: &str) -> fmt::Result {
             let room = NAME_MAX.saturating_sub(self.0.chars().count());
             self.0.extend(text.chars().take(room));
             if text.chars().count() > room { Err(fmt::Error) } else { Ok(()) }
         }
     }
-    let mut short = Short(String::new());
-    // The only error is that it is too long.
-    let _ = write!(short, "{:#}", rustc_demangle::demangle(name));
-    short.0
+    let mut truncated = Truncating(String::new());
+    // The only error is a name that is too long.
+    let _ = write!(truncated, "{:#}", rustc_demangle::demangle(name));
+    truncated.0
 }

@@ -1,165 +1,187 @@
-//! A loop: looked at first to see how its locals change, then walked for what it costs.
+//! The analysis of loops. A loop's body is walked at least twice: first to find how its locals change, last for its
+//! cost.
 
 use crate::arith::{Arith, Binary};
 use crate::code::FunctionCode;
-use crate::facts::FactId;
-use crate::invariant::{Invariant, LoopBody, LoopPass, Tested};
+use crate::conditions::PathConditionId;
+use crate::interpreter::{Frame, INSTRUCTION_STEPS, Interpreter, LOOP_DEPTH_MAX, LoopFrame, LoopSite};
+use crate::invariant::{Invariant, InvariantTest, LoopBody, LoopPass};
 use crate::range::{BitWidth, Range};
 use crate::report::{OnEntry, ResourceBound};
-use crate::state::{AnalysisLimit, CostSite, MergePoint, Peaks, WalkState};
-use crate::trips::{InductionVariable, LoopShape, Recurrence, TripCount};
+use crate::state::{AbstractState, AnalysisStop, CostSite, MergePoint, TopCosts};
+use crate::trip_count::{InductionVariable, LoopAnalysis, LoopSummary, Recurrence, TripFormula};
 use crate::value::{BoundValueId, Cmp, LinearSum, Op, ValueTable};
-use crate::walk::{Around, Frame, INSTRUCTION, LOOPS_DEEP, LoopSite, Walker};
-use crate::{Linear, Why};
+use crate::{Linear, UnboundedCause};
 use wasmparser::Operator;
 
-/// Iterations that are walked one after the other where no counter is found.
-const UNROLLED: u32 = 66;
-/// Ways back, and comparisons on them, that are looked at for what holds whenever a body begins.
-const TESTED: usize = 8;
-/// Instructions of a loop that is walked so.
-const UNROLLED_CODE: usize = 150;
+/// The most iterations that are walked one by one, for a loop without an induction variable.
+const UNROLLED_MAX: u32 = 66;
+/// The most back edges of a loop that is searched for [`InvariantTest`]s, and the most tests that are found.
+const INVARIANT_TESTS_MAX: usize = 8;
+/// The most instructions of a loop that is walked iteration by iteration.
+const UNROLLED_CODE_MAX: usize = 150;
 
-/// The loop as it was walked: what one iteration costs, and the ways out of it.
-pub(crate) struct Walked {
-    pub(crate) around: Around,
-    /// Where its body falls out of its end.
-    fall: Option<WalkState>,
+/// The result of one walk of a loop's body.
+pub(crate) struct BodyResult {
+    /// The back edges and the exits, with the cost of the iteration on the way to each.
+    pub(crate) loop_frame: LoopFrame,
+    /// The state at the end of the body; `None` if the end is unreachable.
+    at_end: Option<AbstractState>,
 }
 
-impl<'a> Walker<'a, '_> {
+impl<'a> Interpreter<'a, '_> {
+    /// Analyses the loop whose `loop` instruction has the index `at`, and continues after it. `params` is the number of
+    /// the loop's parameters.
     pub(crate) fn run_loop(
         &mut self,
         frame: &mut Frame<'a>,
         at: usize,
         params: usize,
-    ) -> Result<(), AnalysisLimit> {
-        if frame.around.len() >= LOOPS_DEEP {
-            return Err(AnalysisLimit::TooLarge);
+    ) -> Result<(), AnalysisStop> {
+        if frame.loops.len() >= LOOP_DEPTH_MAX {
+            return Err(AnalysisStop::TooLarge);
         }
         let Some(mut entry) = frame.state.take() else { return Ok(()) };
-        // Its operands are others in each iteration: they are the loop's own values too.
-        let first = self.values.next();
+        // The loop's parameters can differ in each iteration, so they become unknown values.
+        let first_in_loop = self.values.next_id();
         let height = entry.stack.len().saturating_sub(params);
         for place in entry.stack.iter_mut().skip(height) {
             *place = self.values.any(self.values.width(*place));
         }
         let code = std::rc::Rc::clone(&frame.code);
-        let written = self.written(&code, at)?;
+        let written = self.written_locals(&code, at)?;
 
-        // How do its locals change, whatever they are?
-        let body = LoopBody { at, params, entry: &entry, first, written: &written };
-        let mut look = self.look(frame, body, &[])?;
-        let has_counter = !matches!(look.shape.trips, Err(Why::NoCounter | Why::Endless));
+        // First pass: finds how the locals change, whatever their values.
+        let body = LoopBody { at, params, entry: &entry, first_in_loop, written: &written };
+        let mut pass = self.analyse_body(frame, body, &[])?;
+        let has_counter =
+            !matches!(pass.summary.trips, Err(UnboundedCause::NoCounter | UnboundedCause::Endless));
         if !has_counter && self.unroll(frame, at, params, &entry)? {
             return Ok(());
         }
         let mut invariants = Vec::new();
-        if let Some(better) = self.look_again(frame, body, &look)? {
-            (look, invariants) = better;
+        if let Some(better) = self.retry_with_guesses(frame, body, &pass)? {
+            (pass, invariants) = better;
         }
-        let LoopPass { counters, shape, tested, .. } = look;
+        let LoopPass { variables, summary, tests, .. } = pass;
 
-        // And now for what it costs, with what is known about them.
-        let mut start = self.specific(&entry, &counters, &shape);
+        // Last pass: finds the cost, with the recurrences and the invariants of the locals.
+        let mut start = self.specific_start(&entry, &variables, &summary);
         self.assume_invariants(&invariants, &mut start);
-        for (cmp, local, limit, is_left) in tested {
+        for (cmp, local, limit, is_left) in tests {
             let now = start.locals[local];
             let (a, b) = if is_left { (now, limit) } else { (limit, now) };
-            if let Some(facts) = self.facts.holds(&self.values, cmp, a, b, start.facts) {
-                start.facts = facts;
+            if let Some(conditions) =
+                self.conditions.assume_comparison(&self.values, cmp, a, b, start.conditions)
+            {
+                start.conditions = conditions;
             }
         }
-        let walked = self.once(frame, at, params, start)?;
-        // With what is known now it may turn out never to repeat.
-        let trips = if walked.around.back.is_empty() { Ok(Linear::ZERO) } else { shape.trips };
-        self.finish(frame, at, &entry, trips, shape.from, shape.on_entry, walked)
+        let walked = self.walk_body(frame, at, params, start)?;
+        // With this knowledge the loop may turn out never to repeat.
+        let trips = if walked.loop_frame.back_edges.is_empty() { Ok(Linear::ZERO) } else { summary.trips };
+        self.finish(frame, at, &entry, trips, summary.dependencies, summary.on_entry, walked)
     }
 
-    /// Does something of which nothing is recorded.
-    pub(crate) fn quietly<R>(
+    /// Runs `act` without recording anything for the report.
+    pub(crate) fn without_recording<R>(
         &mut self,
         frame: &mut Frame<'a>,
-        act: impl FnOnce(&mut Self, &mut Frame<'a>) -> Result<R, AnalysisLimit>,
-    ) -> Result<R, AnalysisLimit> {
-        self.probing += 1;
-        let before = (frame.shadow, frame.shadow_taker, frame.below, frame.below_taker);
+        act: impl FnOnce(&mut Self, &mut Frame<'a>) -> Result<R, AnalysisStop>,
+    ) -> Result<R, AnalysisStop> {
+        self.unrecorded += 1;
+        let before = (frame.shadow_depth, frame.shadow_site, frame.callee_stack, frame.callee_stack_site);
         let result = act(self, frame);
-        (frame.shadow, frame.shadow_taker, frame.below, frame.below_taker) = before;
-        self.probing -= 1;
+        (frame.shadow_depth, frame.shadow_site, frame.callee_stack, frame.callee_stack_site) = before;
+        self.unrecorded -= 1;
         result
     }
 
-    pub(crate) fn once(
+    /// Walks a loop's body once from this state.
+    pub(crate) fn walk_body(
         &mut self,
         frame: &mut Frame<'a>,
         at: usize,
         params: usize,
-        state: WalkState,
-    ) -> Result<Walked, AnalysisLimit> {
-        let around = self.iterate(frame, at, params, state)?;
-        Ok(Walked { around, fall: frame.state.take() })
+        state: AbstractState,
+    ) -> Result<BodyResult, AnalysisStop> {
+        let loop_frame = self.walk_iteration(frame, at, params, state)?;
+        Ok(BodyResult { loop_frame, at_end: frame.state.take() })
     }
 
-    pub(crate) fn shape(
+    /// The trip count and the recurrences of a loop, from one walk of its body.
+    pub(crate) fn summarise_loop(
         &self,
-        entry: &WalkState,
-        first: BoundValueId,
-        counters: &[InductionVariable],
-        walked: &Walked,
-    ) -> LoopShape {
-        let trips = TripCount { values: &self.values, facts: &self.facts, entry: entry.facts, first };
-        let has_exit = walked.fall.is_some() || !walked.around.out.is_empty();
-        trips.shape(counters, &walked.around.back, has_exit)
+        entry: &AbstractState,
+        first_in_loop: BoundValueId,
+        variables: &[InductionVariable],
+        walked: &BodyResult,
+    ) -> LoopSummary {
+        let analysis = LoopAnalysis {
+            values: &self.values,
+            conditions: &self.conditions,
+            entry: entry.conditions,
+            first_in_loop,
+        };
+        let has_exit = walked.at_end.is_some() || !walked.loop_frame.exits.is_empty();
+        analysis.summarise(variables, &walked.loop_frame.back_edges, has_exit)
     }
 
-    /// Comparisons of a local with something that does not change, which hold whenever the body begins: when the loop is entered, and on every
-    /// way back. Compilers put a loop's test at its end, and once before it.
-    pub(crate) fn tested(
+    /// Finds comparisons of a local with a loop-invariant value that hold whenever an iteration begins: at the loop's
+    /// entry and on every back edge. Compilers put a loop's test at the end of its body, and once before the loop.
+    pub(crate) fn invariant_tests(
         &mut self,
-        entry: &WalkState,
-        first: BoundValueId,
-        counters: &[InductionVariable],
-        back: &[WalkState],
-    ) -> Vec<Tested> {
-        let Some(edge) = back.first().filter(|_| back.len() <= TESTED) else { return Vec::new() };
+        entry: &AbstractState,
+        first_in_loop: BoundValueId,
+        variables: &[InductionVariable],
+        back_edges: &[AbstractState],
+    ) -> Vec<InvariantTest> {
+        let Some(edge) = back_edges.first().filter(|_| back_edges.len() <= INVARIANT_TESTS_MAX) else {
+            return Vec::new();
+        };
         let mut found = Vec::new();
-        let learnt: Vec<_> = self.facts.learnt(edge.facts, entry.facts).collect();
-        for (_, cmp, a, b) in learnt {
+        let comparisons: Vec<_> =
+            self.conditions.comparisons_since(edge.conditions, entry.conditions).collect();
+        for (_, cmp, a, b) in comparisons {
             for (value, limit, is_left) in [(a, b, true), (b, a, false)] {
-                let counter = counters.iter().find(|counter| edge.locals.get(counter.local) == Some(&value));
-                let Some(counter) = counter.filter(|_| self.values.is_invariant(limit, first, 4)) else {
+                let variable =
+                    variables.iter().find(|variable| edge.locals.get(variable.local) == Some(&value));
+                let Some(variable) = variable.filter(|_| self.values.is_invariant(limit, first_in_loop, 4))
+                else {
                     continue;
                 };
-                let on_all = back.iter().all(|edge| {
-                    let Some(next) = edge.locals.get(counter.local).copied() else { return false };
-                    self.facts.learnt(edge.facts, entry.facts).any(|(_, other, x, y)| {
-                        let (x, y) = if is_left { (x, y) } else { (y, x) };
-                        other == cmp && x == next && self.values.same(y, limit)
-                    })
+                let is_on_all_edges = back_edges.iter().all(|edge| {
+                    let Some(next) = edge.locals.get(variable.local).copied() else { return false };
+                    self.conditions.comparisons_since(edge.conditions, entry.conditions).any(
+                        |(_, other, x, y)| {
+                            let (x, y) = if is_left { (x, y) } else { (y, x) };
+                            other == cmp && x == next && self.values.same(y, limit)
+                        },
+                    )
                 });
-                if !on_all || found.len() >= TESTED {
+                if !is_on_all_edges || found.len() >= INVARIANT_TESTS_MAX {
                     continue;
                 }
-                let Some(limit) = self.made_at_entry(limit, first, entry, 4) else { continue };
-                let (x, y) = if is_left { (counter.first, limit) } else { (limit, counter.first) };
-                if self.is_known(cmp, x, y, entry) {
-                    found.push((cmp, counter.local, limit, is_left));
+                let Some(limit) = self.rebuilt_at_entry(limit, first_in_loop, entry, 4) else { continue };
+                let (x, y) = if is_left { (variable.initial, limit) } else { (limit, variable.initial) };
+                if self.is_implied(cmp, x, y, entry) {
+                    found.push((cmp, variable.local, limit, is_left));
                 }
             }
         }
         found
     }
 
-    /// A value that does not change in the loop, as if it were made where the loop is entered. Where it was made more may have been known of it.
-    fn made_at_entry(
+    /// Makes a loop-invariant value again, under the conditions at the loop's entry. The range of the value that was
+    /// made in the loop may rely on conditions that hold only there. `None` if the value cannot be made again.
+    fn rebuilt_at_entry(
         &mut self,
         id: BoundValueId,
-        first: BoundValueId,
-        entry: &WalkState,
+        first_in_loop: BoundValueId,
+        entry: &AbstractState,
         depth: u32,
     ) -> Option<BoundValueId> {
-        if id < first {
+        if id < first_in_loop {
             return Some(id);
         }
         let depth = depth.checked_sub(1)?;
@@ -168,64 +190,77 @@ impl<'a> Walker<'a, '_> {
         match op {
             Op::Descriptor | Op::Field(..) => Some(id),
             Op::Sum(sum) => {
-                let mut whole = LinearSum { terms: Vec::new(), constant: sum.constant };
-                for (term, by) in sum.terms {
-                    let term = self.made_at_entry(term, first, entry, depth)?;
-                    whole = ValueTable::combined(width, &whole, 1, &self.values.sum(term), by);
+                let mut rebuilt = LinearSum { terms: Vec::new(), constant: sum.constant };
+                for (term, coefficient) in sum.terms {
+                    let term = self.rebuilt_at_entry(term, first_in_loop, entry, depth)?;
+                    let term = self.values.sum(term);
+                    rebuilt = ValueTable::linear_combination(width, &rebuilt, 1, &term, coefficient);
                 }
-                Some(self.made_of(width, whole, entry.facts))
+                Some(self.value_of_sum(width, rebuilt, entry.conditions))
             }
             Op::And(a, b) => {
-                let a = self.made_at_entry(a, first, entry, depth)?;
-                let b = self.made_at_entry(b, first, entry, depth)?;
-                Some(self.arith(entry.facts).binary(Binary::And, width, a, b))
+                let a = self.rebuilt_at_entry(a, first_in_loop, entry, depth)?;
+                let b = self.rebuilt_at_entry(b, first_in_loop, entry, depth)?;
+                Some(self.arith(entry.conditions).binary(Binary::And, width, a, b))
             }
             Op::Shift(of, by) => {
-                let of = self.made_at_entry(of, first, entry, depth)?;
+                let of = self.rebuilt_at_entry(of, first_in_loop, entry, depth)?;
                 let by = self.values.constant(width, by.into());
-                Some(self.arith(entry.facts).binary(Binary::ShrU, width, of, by))
+                Some(self.arith(entry.conditions).binary(Binary::ShrU, width, of, by))
             }
             Op::Extend(of) => {
-                let of = self.made_at_entry(of, first, entry, depth)?;
-                Some(self.arith(entry.facts).extend_unsigned(of))
+                let of = self.rebuilt_at_entry(of, first_in_loop, entry, depth)?;
+                Some(self.arith(entry.conditions).extend_unsigned(of))
             }
             Op::Wrap(of) => {
-                let of = self.made_at_entry(of, first, entry, depth)?;
-                Some(self.arith(entry.facts).wrap(of))
+                let of = self.rebuilt_at_entry(of, first_in_loop, entry, depth)?;
+                Some(self.arith(entry.conditions).wrap(of))
             }
             _ => None,
         }
     }
 
-    /// Whether a comparison certainly holds.
-    pub(crate) fn is_known(&mut self, cmp: Cmp, a: BoundValueId, b: BoundValueId, entry: &WalkState) -> bool {
-        let mut arith = Arith { values: &mut self.values, facts: &self.facts, at: entry.facts };
+    /// Returns true if a comparison certainly holds in a state.
+    pub(crate) fn is_implied(
+        &mut self,
+        cmp: Cmp,
+        a: BoundValueId,
+        b: BoundValueId,
+        state: &AbstractState,
+    ) -> bool {
+        let mut arith =
+            Arith { values: &mut self.values, conditions: &self.conditions, at: state.conditions };
         let truth = arith.compare(cmp, a, b);
         if self.values.range(truth).lo == 1 {
             return true;
         }
         let width = self.values.width(a);
-        let least = u64::from(matches!(cmp, Cmp::LtU | Cmp::LtS | Cmp::Ne));
+        let least_distance = u64::from(matches!(cmp, Cmp::LtU | Cmp::LtS | Cmp::Ne));
         let sum = self.values.difference(b, a);
-        let (x, y) =
-            (self.facts.range(&self.values, a, entry.facts), self.facts.range(&self.values, b, entry.facts));
-        let apart = self.facts.difference(&self.values, &sum, width, entry.facts);
-        let is_apart = apart.is_some_and(|apart| apart.lo >= least);
+        let (x, y) = (
+            self.conditions.range(&self.values, a, state.conditions),
+            self.conditions.range(&self.values, b, state.conditions),
+        );
+        let distance = self.conditions.difference(&self.values, &sum, width, state.conditions);
+        let is_far_enough = distance.is_some_and(|distance| distance.lo >= least_distance);
         match cmp {
-            Cmp::Ne => is_apart,
-            // b - a wraps to something positive also where a is the larger: not if a + (b - a) stays a number of this width.
+            Cmp::Ne => is_far_enough,
+            // The wrapped difference b - a is also positive where a is larger than b. The difference shows that b is
+            // larger only if a + (b - a) does not wrap.
             Cmp::LtU | Cmp::LeU => {
-                is_apart
-                    && apart
-                        .is_some_and(|apart| x.hi.checked_add(apart.hi).is_some_and(|sum| sum <= width.max()))
+                is_far_enough
+                    && distance.is_some_and(|distance| {
+                        x.hi.checked_add(distance.hi).is_some_and(|sum| sum <= width.max())
+                    })
                     && y.hi <= width.max()
             }
             _ => false,
         }
     }
 
-    /// The locals, and after them the globals, that a loop's body writes.
-    fn written(&mut self, code: &FunctionCode<'a>, at: usize) -> Result<Vec<usize>, AnalysisLimit> {
+    /// The indices in [`AbstractState::locals`] of the locals and globals that a loop's body can write. A call of a
+    /// function of the module can write every mutable global.
+    fn written_locals(&mut self, code: &FunctionCode<'a>, at: usize) -> Result<Vec<usize>, AnalysisStop> {
         let end = code.ends[at] as usize;
         self.step((end - at) / 8 + code.locals.len() / 16)?;
         let mut is_written = vec![false; code.locals.len() + self.module.globals.len()];
@@ -234,7 +269,7 @@ impl<'a> Walker<'a, '_> {
                 *place = true;
             }
         };
-        let mut calls = false;
+        let mut calls_module = false;
         for operator in code.operators.get(at..end).unwrap_or_default() {
             match operator {
                 Operator::LocalSet { local_index } | Operator::LocalTee { local_index } => {
@@ -242,13 +277,13 @@ impl<'a> Walker<'a, '_> {
                 }
                 Operator::GlobalSet { global_index } => mark(code.locals.len() + *global_index as usize),
                 Operator::Call { function_index } => {
-                    calls |= *function_index as usize >= self.module.imported.len();
+                    calls_module |= *function_index as usize >= self.module.imported.len();
                 }
-                Operator::CallIndirect { .. } => calls = true,
+                Operator::CallIndirect { .. } => calls_module = true,
                 _ => {}
             }
         }
-        if calls {
+        if calls_module {
             for (index, global) in self.module.globals.iter().enumerate() {
                 if global.mutable {
                     mark(code.locals.len() + index);
@@ -258,166 +293,184 @@ impl<'a> Walker<'a, '_> {
         Ok((0..is_written.len()).filter(|index| is_written[*index]).collect())
     }
 
-    /// The loop's begin, where each local that it changes has come from its first value by any amount that the invariants allow.
-    pub(crate) fn generic(
+    /// The induction variables, and a state for the begin of any iteration. A written local with an invariant has any
+    /// value that the invariant allows; another one differs from its initial value by any amount.
+    pub(crate) fn generic_start(
         &mut self,
-        entry: &WalkState,
+        entry: &AbstractState,
         written: &[usize],
         invariants: &[Invariant],
-    ) -> (Vec<InductionVariable>, WalkState) {
-        let mut start = WalkState { usage: ResourceBound::NOTHING, ..entry.clone() };
-        let mut counters = Vec::new();
+    ) -> (Vec<InductionVariable>, AbstractState) {
+        let mut start = AbstractState { usage: ResourceBound::NOTHING, ..entry.clone() };
+        let mut variables = Vec::new();
         for local in written {
-            let Some(first) = entry.locals.get(*local).copied() else { continue };
-            let width = self.values.width(first);
+            let Some(initial) = entry.locals.get(*local).copied() else { continue };
+            let width = self.values.width(initial);
             let known = invariants.iter().find(|invariant| invariant.local == *local);
             let range = known.map_or(Range::any(width), |known| known.range);
-            let k = self.values.add(Op::Phi, width, range, 0);
-            // Of a local with an invariant more is known than how far it has come.
-            let is_whole = known.is_some() || width == BitWidth::Other;
-            let now = if is_whole { k } else { self.moved(first, k, 1, entry) };
-            start.locals[*local] = now;
-            counters.push(InductionVariable { local: *local, first, k, now });
+            let offset = self.values.add(Op::Phi, width, range, 0);
+            // The range of an invariant is that of the local itself, not of the difference from its initial value.
+            let is_local_itself = known.is_some() || width == BitWidth::Other;
+            let current = if is_local_itself { offset } else { self.initial_plus(initial, offset, 1, entry) };
+            start.locals[*local] = current;
+            variables.push(InductionVariable { local: *local, initial, offset, current });
         }
         self.assume_invariants(invariants, &mut start);
-        (counters, start)
+        (variables, start)
     }
 
-    /// `first + sign x k`.
-    fn moved(&mut self, first: BoundValueId, k: BoundValueId, sign: i64, entry: &WalkState) -> BoundValueId {
-        let width = self.values.width(first);
-        let sum = ValueTable::combined(
-            width,
-            &self.values.sum(first),
-            1,
-            &LinearSum { terms: vec![(k, 1)], constant: 0 },
-            sign,
-        );
-        self.made_of(width, sum, entry.facts)
-    }
-
-    /// The loop's begin, with what was found out about its locals.
-    fn specific(
+    /// The value `initial + coefficient x offset`.
+    fn initial_plus(
         &mut self,
-        entry: &WalkState,
-        counters: &[InductionVariable],
-        shape: &LoopShape,
-    ) -> WalkState {
-        let mut start = WalkState { usage: ResourceBound::NOTHING, ..entry.clone() };
-        // All that go by the same amount each time go together: by the number of the iteration.
-        let number: Vec<BoundValueId> =
-            [BitWidth::W32, BitWidth::W64].map(|width| self.iteration(width, shape)).into();
-        self.number_is_within(&number, shape, entry, &mut start);
-        for (counter, change) in counters.iter().zip(&shape.changes) {
-            let width = self.values.width(counter.first);
-            let now = match *change {
+        initial: BoundValueId,
+        offset: BoundValueId,
+        coefficient: i64,
+        entry: &AbstractState,
+    ) -> BoundValueId {
+        let width = self.values.width(initial);
+        let sum = ValueTable::linear_combination(
+            width,
+            &self.values.sum(initial),
+            1,
+            &LinearSum { terms: vec![(offset, 1)], constant: 0 },
+            coefficient,
+        );
+        self.value_of_sum(width, sum, entry.conditions)
+    }
+
+    /// The state at the begin of any iteration, where the locals have the values that their recurrences give.
+    fn specific_start(
+        &mut self,
+        entry: &AbstractState,
+        variables: &[InductionVariable],
+        summary: &LoopSummary,
+    ) -> AbstractState {
+        let mut start = AbstractState { usage: ResourceBound::NOTHING, ..entry.clone() };
+        // Locals with a constant step are expressed by the iteration number, which relates them to each other.
+        let numbers: Vec<BoundValueId> =
+            [BitWidth::W32, BitWidth::W64].map(|width| self.iteration_number(width, summary)).into();
+        self.assume_steps_fit(&numbers, summary, entry, &mut start);
+        for (variable, recurrence) in variables.iter().zip(&summary.recurrences) {
+            let width = self.values.width(variable.initial);
+            let current = match *recurrence {
                 _ if width == BitWidth::Other => self.values.any(width),
-                Recurrence::None => counter.first,
-                Recurrence::Each(step) if shape.trips.is_ok() => {
-                    self.moved(counter.first, number[usize::from(width == BitWidth::W64)], step, entry)
-                }
-                Recurrence::Steps { least, most, zeros } if shape.trips.is_ok() => {
-                    let trips = shape.trips.clone().unwrap_or(Linear::UNBOUNDED);
+                Recurrence::Unchanged => variable.initial,
+                Recurrence::ConstantStep(step) if summary.trips.is_ok() => self.initial_plus(
+                    variable.initial,
+                    numbers[usize::from(width == BitWidth::W64)],
+                    step,
+                    entry,
+                ),
+                Recurrence::OneDirection { least, most, zeros } if summary.trips.is_ok() => {
+                    let trips = summary.trips.clone().unwrap_or(Linear::UNBOUNDED);
                     let step = u64::try_from(most.abs().max(least.abs())).unwrap_or(u64::MAX);
-                    let far = Linear::constant(step).times(trips, self.packet_max());
-                    let mut range = Range::unsigned(width, 0, far.at(self.packet_max()));
-                    if far.per_kib > 0 && far.at(self.packet_max()) <= width.max() {
-                        range.per = Some(far);
+                    let distance = Linear::constant(step).times(trips, self.packet_max());
+                    let mut range = Range::unsigned(width, 0, distance.at(self.packet_max()));
+                    if distance.per_kib > 0 && distance.at(self.packet_max()) <= width.max() {
+                        range.by_length = Some(distance);
                     }
-                    let k = self.values.add(Op::Phi, width, range, shape.from);
-                    self.values.node_mut(k).zeros = zeros.min(31);
-                    self.moved(counter.first, k, if most > 0 { 1 } else { -1 }, entry)
+                    let offset = self.values.add(Op::Phi, width, range, summary.dependencies);
+                    self.values.node_mut(offset).zeros = zeros.min(31);
+                    self.initial_plus(variable.initial, offset, if most > 0 { 1 } else { -1 }, entry)
                 }
-                Recurrence::Each(_) | Recurrence::Steps { .. } => {
+                Recurrence::ConstantStep(_) | Recurrence::OneDirection { .. } => {
                     self.values.add(Op::Phi, width, Range::any(width), 0)
                 }
-                Recurrence::Anything(range, from) => self.values.add(Op::Phi, width, range, from),
+                Recurrence::AnyOf(range, dependencies) => {
+                    self.values.add(Op::Phi, width, range, dependencies)
+                }
             };
-            start.locals[counter.local] = now;
+            start.locals[variable.local] = current;
         }
         start
     }
 
-    /// So many steps as lead to this iteration have place in the distance that there was when the loop was entered.
-    fn number_is_within(
+    /// Adds the condition that the iteration number times the step is at most the sum of the loop's trip formula.
+    /// `numbers` are the iteration numbers as i32 and i64.
+    fn assume_steps_fit(
         &mut self,
-        number: &[BoundValueId],
-        shape: &LoopShape,
-        entry: &WalkState,
-        start: &mut WalkState,
+        numbers: &[BoundValueId],
+        summary: &LoopSummary,
+        entry: &AbstractState,
+        start: &mut AbstractState,
     ) {
-        let Some((distance, step)) = &shape.distance else { return };
+        let Some((distance, step)) = &summary.any_formula else { return };
         let Some(width) = distance.terms.first().map(|(id, _)| self.values.width(*id)) else { return };
         let (Some(number), Ok(step)) =
-            (number.get(usize::from(width == BitWidth::W64)), i64::try_from(*step))
+            (numbers.get(usize::from(width == BitWidth::W64)), i64::try_from(*step))
         else {
             return;
         };
-        let fresh = self.values.next();
-        let gone = ValueTable::combined(width, &self.values.sum(*number), step, &LinearSum::default(), 0);
-        let (gone, distance) =
-            (self.made_of(width, gone, entry.facts), self.made_of(width, distance.clone(), entry.facts));
-        // That it does not wrap is known where the loop is entered, and so wherever it is used.
+        let fresh = self.values.next_id();
+        let steps_so_far =
+            ValueTable::linear_combination(width, &self.values.sum(*number), step, &LinearSum::default(), 0);
+        let (steps_so_far, distance) = (
+            self.value_of_sum(width, steps_so_far, entry.conditions),
+            self.value_of_sum(width, distance.clone(), entry.conditions),
+        );
+        // The distance consists of values at the loop's entry. Its range there holds in the whole loop.
         let sum = self.values.sum(distance);
-        if let Some(known) = self.facts.difference(&self.values, &sum, width, entry.facts)
+        if let Some(known) = self.conditions.difference(&self.values, &sum, width, entry.conditions)
             && distance >= fresh
         {
             let node = self.values.node_mut(distance);
-            node.range = node.range.and(known, width);
+            node.range = node.range.intersect(known, width);
         }
-        if let Some(facts) = self.facts.holds(&self.values, Cmp::LeU, gone, distance, start.facts) {
-            start.facts = facts;
+        if let Some(conditions) = self.conditions.assume_comparison(
+            &self.values,
+            Cmp::LeU,
+            steps_so_far,
+            distance,
+            start.conditions,
+        ) {
+            start.conditions = conditions;
         }
     }
 
-    /// A sum's value, by what is known at a place.
-    fn made_of(&mut self, width: BitWidth, sum: LinearSum, at: FactId) -> BoundValueId {
-        let (values, facts) = (&mut self.values, &self.facts);
-        let ranges: Vec<(BoundValueId, Range)> =
-            sum.terms.iter().map(|(id, _)| (*id, facts.range(values, *id, at))).collect();
-        values.of_sum(width, sum, |id| {
-            ranges.iter().find(|(of, _)| *of == id).map_or(Range::any(width), |(_, range)| *range)
-        })
+    /// Makes a value of a sum, with the ranges that its terms have under the conditions `at`.
+    fn value_of_sum(&mut self, width: BitWidth, sum: LinearSum, at: PathConditionId) -> BoundValueId {
+        self.conditions.add_sum(&mut self.values, width, sum, at)
     }
 
-    /// The number of an iteration, from 0.
-    fn iteration(&mut self, width: BitWidth, shape: &LoopShape) -> BoundValueId {
-        let trips = shape.trips.clone().unwrap_or(Linear::UNBOUNDED);
+    /// An unknown iteration number, counted from 0.
+    fn iteration_number(&mut self, width: BitWidth, summary: &LoopSummary) -> BoundValueId {
+        let trips = summary.trips.clone().unwrap_or(Linear::UNBOUNDED);
         let most = trips.at(self.packet_max());
         let mut range = Range::unsigned(width, 0, most);
         if trips.per_kib > 0 && most <= width.max() {
-            range.per = Some(trips);
+            range.by_length = Some(trips);
         }
-        self.values.add(Op::Phi, width, range, shape.from)
+        self.values.add(Op::Phi, width, range, summary.dependencies)
     }
 
-    /// Walks iteration after iteration, for loops whose end shows in the ranges of their values. Says whether that was it.
+    /// Walks a loop iteration by iteration until no path leads to a further iteration. Returns false if that does not
+    /// happen within [`UNROLLED_MAX`] iterations; then nothing is recorded.
     fn unroll(
         &mut self,
         frame: &mut Frame<'a>,
         at: usize,
         params: usize,
-        entry: &WalkState,
-    ) -> Result<bool, AnalysisLimit> {
+        entry: &AbstractState,
+    ) -> Result<bool, AnalysisStop> {
         let code_len = frame.code.ends[at] as usize - at;
-        let work = 2 * INSTRUCTION * code_len as u64 * u64::from(UNROLLED);
+        let work = 2 * INSTRUCTION_STEPS * code_len as u64 * u64::from(UNROLLED_MAX);
         let end = frame.code.ends[at] as usize;
         let inside = frame.code.operators.get(at + 1..end).unwrap_or_default();
         let has_loops = inside.iter().any(|operator| matches!(operator, Operator::Loop { .. }));
-        if code_len > UNROLLED_CODE || has_loops || work > self.unrolling {
+        if code_len > UNROLLED_CODE_MAX || has_loops || work > self.unroll_steps_left {
             return Ok(false);
         }
-        self.unrolling -= work;
-        let begin = WalkState { usage: ResourceBound::NOTHING, ..entry.clone() };
-        let ends = self.quietly(frame, |walker, frame| {
+        self.unroll_steps_left -= work;
+        let begin = AbstractState { usage: ResourceBound::NOTHING, ..entry.clone() };
+        let ends = self.without_recording(frame, |interpreter, frame| {
             let mut next = Some(begin.clone());
-            for _ in 0..UNROLLED {
+            for _ in 0..UNROLLED_MAX {
                 let Some(state) = next else { break };
-                let before = walker.ranges(&state);
-                let walked = walker.once(frame, at, params, state)?;
-                next = walker.together(entry, walked.around.back);
-                // Nothing has changed: nothing will.
-                if next.as_ref().is_some_and(|next| walker.ranges(next) == before) {
+                let before = interpreter.ranges(&state);
+                let walked = interpreter.walk_body(frame, at, params, state)?;
+                next = interpreter.merge_back_edges(entry, walked.loop_frame.back_edges);
+                // A fixed point: no further iteration changes anything.
+                if next.as_ref().is_some_and(|next| interpreter.ranges(next) == before) {
                     break;
                 }
             }
@@ -427,44 +480,44 @@ impl<'a> Walker<'a, '_> {
             return Ok(false);
         }
         let (mut next, mut trips) = (Some(begin), 0u64);
-        let (mut fall, mut out) = (None::<MergePoint>, Vec::<(usize, MergePoint)>::new());
+        let (mut at_end, mut exits) = (None::<MergePoint>, Vec::<(usize, MergePoint)>::new());
         let mut body = Linear::ZERO;
-        let mut from = 0;
-        let mut best = Peaks::default();
+        let mut dependencies = 0;
+        let mut top_costs = TopCosts::default();
         let mut trapped = ResourceBound::NOTHING;
         while let Some(state) = next {
             let before = state.usage.fuel;
-            let walked = self.once(frame, at, params, state)?;
-            trapped = trapped.or(walked.around.trapped);
-            for edge in &walked.around.back {
-                body = body.or(less(edge.usage.fuel, before));
-                from |= self.learnt_from(edge, entry);
+            let walked = self.walk_body(frame, at, params, state)?;
+            trapped = trapped.join(walked.loop_frame.trapped);
+            for edge in &walked.loop_frame.back_edges {
+                body = body.join(subtracted(edge.usage.fuel, before));
+                dependencies |= self.test_dependencies(edge, entry);
             }
-            for (label, meeting) in walked.around.out {
-                let Some(state) = meeting.state else { continue };
-                let place = match out.iter().position(|(known, _)| *known == label) {
-                    Some(place) => place,
+            for (label, merge) in walked.loop_frame.exits {
+                let Some(state) = merge.state else { continue };
+                let index = match exits.iter().position(|(known, _)| *known == label) {
+                    Some(index) => index,
                     None => {
-                        out.push((label, MergePoint::new(self.token(), entry.facts)));
-                        out.len() - 1
+                        exits.push((label, MergePoint::new(self.next_merge_id(), entry.conditions)));
+                        exits.len() - 1
                     }
                 };
-                out[place].1.add(&mut self.values, &mut self.facts, state);
+                exits[index].1.add(&mut self.values, &mut self.conditions, state);
             }
-            if let Some(state) = walked.fall {
-                let token = self.token();
-                let meeting = fall.get_or_insert_with(|| MergePoint::new(token, entry.facts));
-                meeting.add(&mut self.values, &mut self.facts, state);
+            if let Some(state) = walked.at_end {
+                let merge_id = self.next_merge_id();
+                let merge = at_end.get_or_insert_with(|| MergePoint::new(merge_id, entry.conditions));
+                merge.add(&mut self.values, &mut self.conditions, state);
             }
-            best.rise(&walked.around.best);
-            next = self.together(entry, walked.around.back);
+            top_costs.raise(&walked.loop_frame.top_costs);
+            next = self.merge_back_edges(entry, walked.loop_frame.back_edges);
             trips += u64::from(next.is_some());
         }
-        let walked = Walked {
-            around: Around { out, trapped, best, ..Around::empty() },
-            fall: fall.and_then(|meeting| meeting.state),
+        let walked = BodyResult {
+            loop_frame: LoopFrame { exits, trapped, top_costs, ..LoopFrame::empty() },
+            at_end: at_end.and_then(|merge| merge.state),
         };
-        // The iterations are already in the usage of the ways out.
+        // The usage at the exits already includes all iterations.
         self.finish_with(
             frame,
             at,
@@ -473,122 +526,144 @@ impl<'a> Walker<'a, '_> {
             ResourceBound::NOTHING,
             body,
             None,
-            from,
+            dependencies,
             None,
             walked,
         )?;
         Ok(true)
     }
 
-    fn ranges(&self, state: &WalkState) -> Vec<Range> {
-        state.locals.iter().map(|local| self.facts.range(&self.values, *local, state.facts)).collect()
+    /// The ranges of all locals in a state.
+    fn ranges(&self, state: &AbstractState) -> Vec<Range> {
+        state
+            .locals
+            .iter()
+            .map(|local| self.conditions.range(&self.values, *local, state.conditions))
+            .collect()
     }
 
-    /// What the comparisons on the way to a back edge depend on.
-    fn learnt_from(&self, edge: &WalkState, entry: &WalkState) -> u8 {
-        let facts = self.facts.learnt(edge.facts, entry.facts);
-        facts.fold(0, |from, (_, _, a, b)| from | self.values.node(a).from | self.values.node(b).from)
+    /// The dependencies of the comparisons on the path to a back edge.
+    fn test_dependencies(&self, edge: &AbstractState, entry: &AbstractState) -> u8 {
+        let conditions = self.conditions.comparisons_since(edge.conditions, entry.conditions);
+        conditions.fold(0, |dependencies, (_, _, a, b)| {
+            dependencies | self.values.node(a).dependencies | self.values.node(b).dependencies
+        })
     }
 
-    fn together(&mut self, entry: &WalkState, back: Vec<WalkState>) -> Option<WalkState> {
-        let mut meeting = MergePoint::new(self.token(), entry.facts);
-        for state in back {
-            meeting.add(&mut self.values, &mut self.facts, state);
+    /// The state in which the next iteration begins; `None` if no back edge is taken.
+    fn merge_back_edges(
+        &mut self,
+        entry: &AbstractState,
+        back_edges: Vec<AbstractState>,
+    ) -> Option<AbstractState> {
+        let mut merge = MergePoint::new(self.next_merge_id(), entry.conditions);
+        for state in back_edges {
+            merge.add(&mut self.values, &mut self.conditions, state);
         }
-        meeting.state
+        merge.state
     }
 
+    /// Ends the analysis of a loop with this number of trips: adds the cost of all iterations.
     #[expect(clippy::too_many_arguments, reason = "one call")]
     fn finish(
         &mut self,
         frame: &mut Frame<'a>,
         at: usize,
-        entry: &WalkState,
-        trips: Result<Linear, Why>,
-        from: u8,
-        on_entry: Option<(LinearSum, u64)>,
-        walked: Walked,
-    ) -> Result<(), AnalysisLimit> {
-        let once = walked.around.back.iter().fold(ResourceBound::NOTHING, |most, edge| most.or(edge.usage));
-        let (times, mut why) = match trips {
+        entry: &AbstractState,
+        trips: Result<Linear, UnboundedCause>,
+        dependencies: u8,
+        on_entry: Option<TripFormula>,
+        walked: BodyResult,
+    ) -> Result<(), AnalysisStop> {
+        let iteration = walked
+            .loop_frame
+            .back_edges
+            .iter()
+            .fold(ResourceBound::NOTHING, |most, edge| most.join(edge.usage));
+        let (times, mut cause) = match trips {
             Ok(times) => (times, None),
-            Err(why) => (Linear::UNBOUNDED, Some(why)),
+            Err(cause) => (Linear::UNBOUNDED, Some(cause)),
         };
-        let all = once.times(times, self.packet_max());
-        if why.is_none() && once.fuel.is_bounded() && !all.fuel.is_bounded() {
-            why = Some(Why::Overflow);
+        let all = iteration.times(times, self.packet_max());
+        if cause.is_none() && iteration.fuel.is_bounded() && !all.fuel.is_bounded() {
+            cause = Some(UnboundedCause::Overflow);
         }
-        self.finish_with(frame, at, entry, times, all, once.fuel, why, from, on_entry, walked)
+        self.finish_with(frame, at, entry, times, all, iteration.fuel, cause, dependencies, on_entry, walked)
     }
 
+    /// Records a loop and continues at its exits. `times` is the number of back edges taken, `all` the usage of these
+    /// iterations together, and `once` the fuel of one of them. The last iteration, which leaves the loop, is in
+    /// `walked`.
     #[expect(clippy::too_many_arguments, reason = "the two kinds of loops meet here")]
     fn finish_with(
         &mut self,
         frame: &mut Frame<'a>,
         at: usize,
-        entry: &WalkState,
+        entry: &AbstractState,
         times: Linear,
         all: ResourceBound,
         once: Linear,
-        why: Option<Why>,
-        from: u8,
-        on_entry: Option<(LinearSum, u64)>,
-        walked: Walked,
-    ) -> Result<(), AnalysisLimit> {
+        cause: Option<UnboundedCause>,
+        dependencies: u8,
+        on_entry: Option<TripFormula>,
+        walked: BodyResult,
+    ) -> Result<(), AnalysisStop> {
         let offset = frame.code.offsets[at];
-        let Walked { around, fall } = walked;
-        let ways = around.out.iter().filter_map(|(_, meeting)| meeting.state.as_ref()).chain(&fall);
-        let last = ways.fold(around.trapped, |most, state| most.or(state.usage));
+        let BodyResult { loop_frame, at_end } = walked;
+        let inputs = loop_frame.exits.iter().filter_map(|(_, merge)| merge.state.as_ref()).chain(&at_end);
+        let last = inputs.fold(loop_frame.trapped, |most, state| most.join(state.usage));
         let total = all.plus(last);
         let trips = times.plus(Linear::constant(1));
-        if self.probing == 0 {
-            let on_entry = on_entry.and_then(|(sum, step)| self.in_locals(&sum, step, entry, &frame.code));
+        if self.unrecorded == 0 {
+            let on_entry =
+                on_entry.and_then(|(sum, step)| self.formula_over_locals(&sum, step, entry, &frame.code));
             let found = LoopSite {
                 function: frame.function,
-                depth: u32::try_from(frame.around.len()).unwrap_or(u32::MAX),
+                depth: u32::try_from(frame.loops.len()).unwrap_or(u32::MAX),
                 trips,
-                body: once.or(last.fuel),
+                body: once.join(last.fuel),
                 total: total.fuel,
-                from,
-                why: why.clone(),
+                dependencies,
+                cause: cause.clone(),
                 on_entry,
                 contexts: 1,
             };
             self.record(offset, found);
-            if let Some(why) = why {
-                frame.tally.blame(frame.function, offset, why);
+            if let Some(cause) = cause {
+                frame.work.add_cause(frame.function, offset, cause);
             }
         }
-        self.depends(frame, from);
-        Self::note(frame, offset, CostSite::Loop(trips), &total, &around.best);
+        self.note_dependencies(frame, dependencies);
+        Self::note_cost(frame, offset, CostSite::Loop(trips), &total, &loop_frame.top_costs);
         let base = entry.usage.plus(all);
-        Self::trap(frame, base.plus(around.trapped));
-        for (label, meeting) in around.out {
-            if let Some(mut state) = meeting.state {
+        Self::trap(frame, base.plus(loop_frame.trapped));
+        for (label, merge) in loop_frame.exits {
+            if let Some(mut state) = merge.state {
                 state.usage = base.plus(state.usage);
                 self.branch(frame, label, state)?;
             }
         }
-        frame.state = fall.map(|state| WalkState { usage: base.plus(state.usage), ..state });
+        frame.state = at_end.map(|state| AbstractState { usage: base.plus(state.usage), ..state });
         if !all.fuel.is_bounded() {
-            // It may never be left; what was used then counts too.
+            // The loop may never be left. Its usage is counted as that of a path that ends in a trap.
             Self::trap(frame, base);
         }
         Ok(())
     }
 
+    /// Records the results for a loop, joined with those of other contexts that the loop runs in.
     fn record(&mut self, offset: u32, found: LoopSite) {
         match self.loops.entry(offset) {
-            std::collections::btree_map::Entry::Vacant(place) => {
-                place.insert(found);
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                entry.insert(found);
             }
-            std::collections::btree_map::Entry::Occupied(mut place) => {
-                let known = place.get_mut();
-                known.trips = known.trips.or(found.trips);
-                known.body = known.body.or(found.body);
-                known.total = known.total.or(found.total);
-                known.from |= found.from;
-                known.why = known.why.take().or(found.why);
+            std::collections::btree_map::Entry::Occupied(mut entry) => {
+                let known = entry.get_mut();
+                known.trips = known.trips.join(found.trips);
+                known.body = known.body.join(found.body);
+                known.total = known.total.join(found.total);
+                known.dependencies |= found.dependencies;
+                known.cause = known.cause.take().or(found.cause);
                 if known.on_entry != found.on_entry {
                     known.on_entry = None;
                 }
@@ -597,22 +672,23 @@ impl<'a> Walker<'a, '_> {
         }
     }
 
-    /// The sum that gives a loop's trips in terms of locals of type i32, where each of its values is the local's value on entry.
-    fn in_locals(
+    /// A trip formula in terms of locals of type i32. `None` if a value of the sum is not the value of a local at the
+    /// loop's entry.
+    fn formula_over_locals(
         &self,
         sum: &LinearSum,
         step: u64,
-        entry: &WalkState,
+        entry: &AbstractState,
         code: &FunctionCode<'a>,
     ) -> Option<OnEntry> {
         let mut terms = Vec::new();
-        for (id, by) in &sum.terms {
+        for (id, coefficient) in &sum.terms {
             if self.values.width(*id) != BitWidth::W32 {
                 return None;
             }
             let locals = entry.locals.get(..code.locals.len())?;
             let local = locals.iter().position(|local| local == id)?;
-            terms.push((u32::try_from(local).ok()?, i32::try_from(*by).ok()?));
+            terms.push((u32::try_from(local).ok()?, i32::try_from(*coefficient).ok()?));
         }
         if terms.is_empty() {
             return None;
@@ -621,20 +697,20 @@ impl<'a> Walker<'a, '_> {
     }
 }
 
-impl Around {
+impl LoopFrame {
     fn empty() -> Self {
         Self {
             label: usize::MAX,
-            back: Vec::new(),
-            out: Vec::new(),
+            back_edges: Vec::new(),
+            exits: Vec::new(),
             trapped: ResourceBound::NOTHING,
-            best: Peaks::default(),
+            top_costs: TopCosts::default(),
         }
     }
 }
 
-/// The difference of two bounds, the second of which is part of the first.
-fn less(a: Linear, b: Linear) -> Linear {
+/// The bound `a - b`, where `b` is a part of `a`.
+fn subtracted(a: Linear, b: Linear) -> Linear {
     if !a.is_bounded() {
         return a;
     }

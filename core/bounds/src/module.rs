@@ -1,4 +1,5 @@
-//! A module whose sections are read once, for all that ask about them: admission, the analysis, the plan of charges, messages, and the loader.
+//! A parsed module: its bytes and the contents of its sections. The sections are read once for all users: admission,
+//! analysis, charge plan, messages and loader.
 
 use crate::analyse::Malformed;
 use crate::code::width_of;
@@ -13,102 +14,108 @@ use weir_abi::entry::{ENTRY_POINTS, EntryLocation, EntryPoint};
 use weir_abi::host::HostFunction;
 use weir_abi::{MANIFEST_SECTION, export};
 
-/// How many kinds of sections have a number of their own.
-const KINDS: usize = 14;
-const CODE: u8 = 10;
+/// The number of section ids of WebAssembly.
+const SECTION_IDS: usize = 14;
+/// The id of the code section.
+const CODE_SECTION: u8 = 10;
 
-/// An import.
+/// An import of the module.
 #[derive(Clone, Debug)]
 pub struct Import {
-    /// Its module.
+    /// The name of the module that provides the import.
     pub module: String,
-    /// Its name.
+    /// The name of the import in that module.
     pub name: String,
-    /// Its type.
+    /// The type of the import; for a memory or table, with its limits.
     pub ty: TypeRef,
 }
 
-/// An export.
+/// An export of the module.
 #[derive(Clone, Debug)]
 pub struct Export {
-    /// Its name.
+    /// The name under which the item is exported.
     pub name: String,
-    /// The kind of thing that is exported.
+    /// The kind of the exported item.
     pub kind: ExternalKind,
-    /// The thing, among those of its kind.
+    /// The index of the item among those of its kind.
     pub index: u32,
 }
 
 impl Export {
-    /// Returns true if this is exported under this name.
+    /// Returns true if the export has this name and kind.
     pub fn is(&self, name: &str, kind: ExternalKind) -> bool {
         self.kind == kind && self.name == name
     }
 }
 
-/// A global of the module's own.
+/// A global that the module defines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Global {
     pub(crate) width: BitWidth,
     pub(crate) is_vector: bool,
     pub(crate) mutable: bool,
-    /// Its value, if it is an integer that never changes.
+    /// The value, if it is an integer that never changes.
     pub(crate) constant: Option<i64>,
 }
 
-/// The contents of a module's sections, but for code and data, which stay in the bytes.
+/// The contents of a module's sections. Of code and data, only the positions in the module's bytes are kept.
 #[derive(Clone, Debug, Default)]
 pub struct Sections {
-    /// The types, each with its offset; `None` for one that is not of functions.
+    /// The types, each with its offset in the module's bytes; `None` for a type that is not a function type.
     pub types: Vec<(u64, Option<FuncType>)>,
-    /// All imports.
+    /// All imports, in order.
     pub imports: Vec<Import>,
-    /// The imported functions; `None` for one that weir does not have.
+    /// The imported functions; `None` for an import that weir does not provide.
     pub imported: Vec<Option<HostFunction>>,
-    /// The type of each function, the imported ones first.
+    /// The type index of each function, imported functions first.
     pub functions: Vec<u32>,
-    /// The elements that each table begins with.
+    /// The initial number of elements of each table.
     pub tables: Vec<u64>,
-    /// The pages that the last memory begins with, and its offset.
+    /// The initial number of pages of the last memory, and the offset of its definition in the module's bytes.
     pub memory: Option<(u64, u64)>,
-    /// All exports.
+    /// All exports, in order.
     pub exports: Vec<Export>,
-    /// The start function.
+    /// The index of the start function.
     pub start: Option<u32>,
-    /// The number of data segments, as the data count section has it.
+    /// The number of data segments, as the data count section gives it.
     pub data_count: Option<u32>,
-    /// The functions that weir calls, the start function first.
+    /// The entry points that the module has and the indices of their functions, the start function first.
     pub entries: Vec<(EntryPoint, u32)>,
-    /// Functions in element segments and in the first values of globals.
+    /// The functions in element segments and in the initial values of globals.
     pub indirect: Vec<u32>,
-    /// The global that LLVM keeps its shadow stack's pointer in: exported under its name, or named so, or the only mutable i32.
+    /// The index of the global that holds LLVM's shadow stack pointer. It is found by the name of an export, or else by
+    /// a name in the name section, or else as the only mutable global of type i32.
     pub stack_pointer: Option<u32>,
     pub(crate) globals: Vec<Global>,
-    /// Functions that an indirect call can reach: those of `indirect` and the exported ones, in order.
+    /// The functions that an indirect call can reach: those of `indirect` and the exported ones, sorted by index.
     pub(crate) referenced: Vec<u32>,
-    /// The contents of each section that is no custom one, by its number.
-    ranges: [Option<Range<u64>>; KINDS],
+    /// The byte range of each section's contents, by section id, without custom sections.
+    ranges: [Option<Range<u64>>; SECTION_IDS],
+    /// The byte ranges of the function bodies.
     bodies: Vec<Range<u64>>,
+    /// The byte range of the manifest.
     manifest: Option<Range<u64>>,
+    /// The byte ranges of the name sections.
     names: Vec<Range<u64>>,
+    /// The byte ranges of the sections with branch hints.
     hints: Vec<Range<u64>>,
-    /// The contents of `.debug_line`, `.debug_line_str` and `.debug_str`.
+    /// The byte ranges of `.debug_line`, `.debug_line_str` and `.debug_str`.
     debug: [Option<Range<u64>>; DEBUG.len()],
 }
 
-/// The custom sections with lines.
+/// The custom sections of DWARF's line tables.
 const DEBUG: [&str; 3] = [".debug_line", ".debug_line_str", ".debug_str"];
 
 impl Sections {
-    /// Reads a section.
+    /// Adds the contents of one section.
     ///
     /// # Errors
-    /// The parser's, which a section that was validated does not have.
-    pub fn take(&mut self, payload: Payload<'_>) -> Result<(), BinaryReaderError> {
+    /// The parser's errors. A validated section has none.
+    pub fn add(&mut self, payload: Payload<'_>) -> Result<(), BinaryReaderError> {
         if let Some((id, range)) = payload.as_section()
-            && let Some(place) = self.ranges.get_mut(usize::from(id))
+            && let Some(kept) = self.ranges.get_mut(usize::from(id))
         {
-            *place = Some(range);
+            *kept = Some(range);
         }
         match payload {
             Payload::TypeSection(reader) => {
@@ -125,7 +132,7 @@ impl Sections {
                     let import = import?;
                     if let TypeRef::Func(ty) = import.ty {
                         self.functions.push(ty);
-                        self.imported.push(HostFunction::named(import.name));
+                        self.imported.push(HostFunction::from_import_name(import.name));
                     }
                     let (module, name) = (import.module.to_owned(), import.name.to_owned());
                     self.imports.push(Import { module, name, ty: import.ty });
@@ -150,7 +157,7 @@ impl Sections {
             Payload::GlobalSection(reader) => {
                 for global in reader {
                     let global = global?;
-                    let constant = self.first_value(&global.init_expr)?.filter(|_| !global.ty.mutable);
+                    let constant = self.constant_value(&global.init_expr)?.filter(|_| !global.ty.mutable);
                     let ty = global.ty.content_type;
                     let (width, is_vector) = (width_of(ty), ty == ValType::V128);
                     self.globals.push(Global { width, is_vector, mutable: global.ty.mutable, constant });
@@ -172,6 +179,7 @@ impl Sections {
         Ok(())
     }
 
+    /// Adds the functions of element segments.
     fn elements(&mut self, reader: wasmparser::ElementSectionReader<'_>) -> Result<(), BinaryReaderError> {
         for segment in reader {
             let segment = segment?;
@@ -183,7 +191,7 @@ impl Sections {
                 }
                 ElementItems::Expressions(_, items) => {
                     for item in items {
-                        self.first_value(&item?)?;
+                        self.constant_value(&item?)?;
                     }
                 }
             }
@@ -191,8 +199,9 @@ impl Sections {
         Ok(())
     }
 
-    /// The integer that an expression is; a function that it refers to can get into a table from there.
-    fn first_value(&mut self, expression: &ConstExpr<'_>) -> Result<Option<i64>, BinaryReaderError> {
+    /// The integer value of a constant expression, which its first instruction gives. A function that the expression
+    /// refers to can be called indirectly, so it is added to `indirect`.
+    fn constant_value(&mut self, expression: &ConstExpr<'_>) -> Result<Option<i64>, BinaryReaderError> {
         Ok(match expression.get_operators_reader().read()? {
             Operator::I32Const { value } => Some(value.into()),
             Operator::I64Const { value } => Some(value),
@@ -204,12 +213,13 @@ impl Sections {
         })
     }
 
-    /// Notes where the contents are. What is wrong in them is the module's own loss.
+    /// Keeps the byte range of a custom section that is used. Errors in its contents are ignored, because names, hints
+    /// and debug information do not affect execution.
     fn custom(&mut self, reader: &CustomSectionReader<'_>) {
         let range = reader.data_range();
         match reader.name() {
             MANIFEST_SECTION => self.manifest = Some(range),
-            "metadata.code.branch_hint" => keep(&mut self.hints, range),
+            "metadata.code.branch_hint" => keep_section(&mut self.hints, range),
             "name" => {
                 let globals = NameSectionReader::new(reader.data_reader()).flatten();
                 for map in
@@ -219,26 +229,27 @@ impl Sections {
                     self.stack_pointer =
                         named.find(|named| named.name == export::STACK_POINTER).map(|named| named.index);
                 }
-                keep(&mut self.names, range);
+                keep_section(&mut self.names, range);
             }
             name => {
-                if let Some(place) = DEBUG.iter().position(|known| *known == name) {
-                    self.debug[place] = Some(range);
+                if let Some(index) = DEBUG.iter().position(|known| *known == name) {
+                    self.debug[index] = Some(range);
                 }
             }
         }
     }
 
-    /// Finds what follows from all sections together.
-    fn conclude(&mut self) {
+    /// Fills in the fields that depend on several sections: entry points, shadow stack pointer, and functions that an
+    /// indirect call can reach.
+    fn derive_fields(&mut self) {
         let exports = &self.exports;
         let exported =
             |name: &str, kind| exports.iter().find(|export| export.is(name, kind)).map(|export| export.index);
-        let named = ENTRY_POINTS.iter().filter(|known| matches!(known.place, EntryLocation::Export));
+        let named = ENTRY_POINTS.iter().filter(|known| matches!(known.location, EntryLocation::Export));
         let entries =
             named.filter_map(|known| Some((known.entry, exported(known.name, ExternalKind::Func)?)));
         self.entries =
-            self.start.map(|start| (EntryPoint::Begin, start)).into_iter().chain(entries).collect();
+            self.start.map(|start| (EntryPoint::StartFunction, start)).into_iter().chain(entries).collect();
         let is_candidate = |global: Option<&Global>| {
             global.is_some_and(|global| global.mutable && global.width == BitWidth::W32)
         };
@@ -250,40 +261,41 @@ impl Sections {
         self.stack_pointer = by_name
             .filter(|index| is_candidate(self.globals.get(*index as usize)))
             .or_else(|| only.next().filter(|_| only.next().is_none()));
-        // `ref.func` in code can also name a function, but the validator wants it in an element segment, an export, or a global's first value.
+        // A function that `ref.func` names in code is included: the validator requires that it is also in an element
+        // segment, an export or the initial value of a global.
         let functions = exports.iter().filter(|export| export.kind == ExternalKind::Func);
         self.referenced = self.indirect.iter().copied().chain(functions.map(|export| export.index)).collect();
         self.referenced.sort_unstable();
         self.referenced.dedup();
     }
 
-    /// The type of a function.
+    /// The type of the function with this index.
     pub fn type_of(&self, function: u32) -> Option<&FuncType> {
         self.type_at(*self.functions.get(function as usize)?)
     }
 
-    /// The type with this index, if it is one of functions.
+    /// The type with this index; `None` if it is not a function type.
     pub fn type_at(&self, index: u32) -> Option<&FuncType> {
         self.types.get(index as usize)?.1.as_ref()
     }
 
-    /// The place of a function among the module's own.
+    /// The index of a function among the functions that the module defines; `None` for an imported function.
     pub fn own(&self, function: u32) -> Option<usize> {
-        (function as usize).checked_sub(self.imported.len()).filter(|place| *place < self.bodies.len())
+        (function as usize).checked_sub(self.imported.len()).filter(|index| *index < self.bodies.len())
     }
 
-    /// The number of globals of the module's own.
+    /// The number of globals that the module defines.
     pub fn globals(&self) -> usize {
         self.globals.len()
     }
 
-    /// Whether a manifest was found.
+    /// Returns true if the module has a manifest section.
     pub fn has_manifest(&self) -> bool {
         self.manifest.is_some()
     }
 }
 
-/// A module's bytes with what their sections say.
+/// A module's bytes and the contents of its sections.
 #[derive(Clone, Debug)]
 pub struct ParsedModule {
     bytes: Vec<u8>,
@@ -299,63 +311,65 @@ impl Deref for ParsedModule {
 }
 
 impl ParsedModule {
-    /// Reads the sections of a module that another program validates, or has validated.
+    /// Reads the sections of a module, without validating it.
     ///
     /// # Errors
     /// [`Malformed`] where the sections cannot be parsed.
     pub fn parse(bytes: Vec<u8>) -> Result<Self, Malformed> {
-        Self::read(bytes, |payload, sections| Ok(sections.take(payload)?))
+        Self::read(bytes, |payload, sections| Ok(sections.add(payload)?))
     }
 
-    /// Walks through the sections once. `look` is given each of them, checks it, and lets it be [taken](Sections::take).
+    /// Reads the sections in one pass. `visit` is called with each section; it can check the section, and
+    /// [add](Sections::add) it to the sections read so far.
     ///
     /// # Errors
-    /// Those of `look`, and the parser's.
+    /// The errors of `visit` and of the parser.
     pub fn read<E: From<BinaryReaderError>>(
         bytes: Vec<u8>,
-        mut look: impl FnMut(Payload<'_>, &mut Sections) -> Result<(), E>,
+        mut visit: impl FnMut(Payload<'_>, &mut Sections) -> Result<(), E>,
     ) -> Result<Self, E> {
         let mut sections = Sections::default();
         for payload in Parser::new(0).parse_all(&bytes) {
-            look(payload?, &mut sections)?;
+            visit(payload?, &mut sections)?;
         }
-        sections.conclude();
+        sections.derive_fields();
         Ok(Self { bytes, sections })
     }
 
-    /// The bytes.
+    /// The module's bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The manifest's bytes.
+    /// The contents of the manifest section.
     pub fn manifest(&self) -> Option<&[u8]> {
         self.manifest.as_ref().map(|range| self.at(range))
     }
 
-    /// The contents of a section that is no custom one, by its number.
+    /// The contents of the section with this id, which must not be that of custom sections.
     pub fn section(&self, id: u8) -> Option<BinaryReader<'_>> {
         self.ranges.get(usize::from(id))?.as_ref().map(|range| self.reader(range))
     }
 
-    /// The functions of the module's own.
+    /// The bodies of the functions that the module defines, in order.
     pub fn bodies(&self) -> impl ExactSizeIterator<Item = FunctionBody<'_>> {
         self.bodies.iter().map(|range| FunctionBody::new(self.reader(range)))
     }
 
-    /// A function of the module's own.
+    /// The body of a function; `None` for an imported one.
     pub fn body(&self, function: u32) -> Option<FunctionBody<'_>> {
         Some(FunctionBody::new(self.reader(self.bodies.get(self.own(function)?)?)))
     }
 
-    /// The names that the author gave functions, as far as they can be read.
+    /// The function names of the name section, each with the function's index. Unreadable parts are skipped.
     pub fn function_names(&self) -> impl Iterator<Item = (u32, &str)> {
         let parts = self.names.iter().flat_map(|range| NameSectionReader::new(self.reader(range)).flatten());
         let maps = parts.filter_map(|part| if let Name::Function(map) = part { Some(map) } else { None });
         maps.flat_map(|map| map.into_iter().flatten()).map(|named| (named.index, named.name))
     }
 
-    /// Branches that the author expects to be taken or not, by function and offset in its body, as far as they can be read.
+    /// The branch hints of the module: the function's index, the offset of the branch in the function's body, and true
+    /// if the branch is likely taken. Unreadable hints are skipped.
     pub fn branch_hints(&self) -> impl Iterator<Item = ((u32, u32), bool)> {
         let sections =
             self.hints.iter().filter_map(|range| BranchHintSectionReader::new(self.reader(range)).ok());
@@ -365,9 +379,9 @@ impl ParsedModule {
         })
     }
 
-    /// Where the contents of the code section are: DWARF counts from their begin.
+    /// The byte range of the code section's contents. DWARF addresses count from its start.
     pub fn code(&self) -> Range<u64> {
-        self.ranges[usize::from(CODE)].clone().unwrap_or_default()
+        self.ranges[usize::from(CODE_SECTION)].clone().unwrap_or_default()
     }
 
     /// The contents of `.debug_line`, `.debug_line_str` and `.debug_str`.
@@ -375,18 +389,21 @@ impl ParsedModule {
         self.debug.each_ref().map(|range| range.as_ref().map_or(&[][..], |range| self.at(range)))
     }
 
+    /// The module's bytes in a range.
     fn at(&self, range: &Range<u64>) -> &[u8] {
         let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
         self.bytes.get(index(range.start)..index(range.end)).unwrap_or_default()
     }
 
+    /// A reader of the module's bytes in a range.
     fn reader(&self, range: &Range<u64>) -> BinaryReader<'_> {
         BinaryReader::new(self.at(range), range.start)
     }
 }
 
-/// Keeps the place of a section, for as many as there are in any module that a compiler makes. What is in these sections are hints: one more is ignored.
-fn keep(sections: &mut Vec<Range<u64>>, range: Range<u64>) {
+/// Keeps the range of a section, up to 16 sections, which is more than compilers produce. Further sections are ignored,
+/// because the contents of such sections do not affect execution.
+fn keep_section(sections: &mut Vec<Range<u64>>, range: Range<u64>) {
     if sections.len() < 16 {
         sections.push(range);
     }

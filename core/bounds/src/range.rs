@@ -1,15 +1,15 @@
-//! What is known about a value: between which numbers it lies.
+//! The range domain: lower and upper bounds of a value, unsigned, signed, and by the packet's length.
 
 use crate::Linear;
 
-/// How many bits a value has.
+/// The width of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum BitWidth {
     /// `i32`.
     W32,
     /// `i64`.
     W64,
-    /// Floats, vectors, references: nothing is known about them.
+    /// Floats, vectors and references. Their values are not tracked.
     Other,
 }
 
@@ -43,12 +43,8 @@ impl BitWidth {
         }
     }
 
-    /// A number as this width keeps it, unsigned.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "that is what wrapping means"
-    )]
+    /// An integer modulo 2^bits, as an unsigned number.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "wrapping is intended")]
     pub(crate) const fn wrap(self, value: i128) -> u64 {
         match self {
             Self::W32 => value as u32 as u64,
@@ -56,8 +52,8 @@ impl BitWidth {
         }
     }
 
-    /// A number as this width keeps it, signed.
-    #[expect(clippy::cast_possible_truncation, reason = "that is what wrapping means")]
+    /// An integer modulo 2^bits, as a signed number.
+    #[expect(clippy::cast_possible_truncation, reason = "wrapping is intended")]
     pub(crate) const fn wrap_signed(self, value: i128) -> i64 {
         match self {
             Self::W32 => value as i32 as i64,
@@ -66,21 +62,26 @@ impl BitWidth {
     }
 }
 
-/// Bounds of a value, as unsigned and as signed number. Both hold; each is derived from the other where it can be.
+/// Bounds of a value as an unsigned and as a signed number. Both hold at once, so one can tighten the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Range {
+    /// The smallest unsigned value.
     pub(crate) lo: u64,
+    /// The largest unsigned value.
     pub(crate) hi: u64,
+    /// The smallest signed value.
     pub(crate) slo: i64,
+    /// The largest signed value.
     pub(crate) shi: i64,
-    /// Another upper bound of the unsigned value, in terms of the packet's length.
-    pub(crate) per: Option<Linear>,
+    /// A further upper bound of the unsigned value, in terms of the packet's length.
+    pub(crate) by_length: Option<Linear>,
 }
 
-/// The packet length at which two upper bounds are compared where neither is always the smaller one: about an Ethernet frame.
+/// The packet length, in bytes, for which two upper bounds are compared if neither is smaller for every length: about
+/// that of a full Ethernet frame.
 pub(crate) const USUAL_PACKET: u64 = 1500;
 
-/// The smaller of two upper bounds, for a usual packet.
+/// The smaller of two upper bounds, for a packet of [`USUAL_PACKET`] bytes.
 pub(crate) fn smaller(a: Option<Linear>, b: Option<Linear>) -> Option<Linear> {
     match (a, b) {
         (Some(a), Some(b)) => Some(if a.at(USUAL_PACKET) <= b.at(USUAL_PACKET) { a } else { b }),
@@ -89,24 +90,24 @@ pub(crate) fn smaller(a: Option<Linear>, b: Option<Linear>) -> Option<Linear> {
 }
 
 impl Range {
-    /// Anything that the width allows.
+    /// All values of the width.
     pub(crate) const fn any(width: BitWidth) -> Self {
         let (slo, shi) = width.signed();
-        Self { lo: 0, hi: width.max(), slo, shi, per: None }
+        Self { lo: 0, hi: width.max(), slo, shi, by_length: None }
     }
 
-    /// Between two unsigned numbers.
+    /// The values from `lo` to `hi`, unsigned.
     pub(crate) fn unsigned(width: BitWidth, lo: u64, hi: u64) -> Self {
-        Self { lo, hi: hi.min(width.max()), ..Self::any(width) }.derived(width)
+        Self { lo, hi: hi.min(width.max()), ..Self::any(width) }.tightened(width)
     }
 
-    /// Between two signed numbers.
+    /// The values from `slo` to `shi`, signed.
     pub(crate) fn signed(width: BitWidth, slo: i64, shi: i64) -> Self {
         let (least, most) = width.signed();
-        Self { slo: slo.max(least), shi: shi.min(most), ..Self::any(width) }.derived(width)
+        Self { slo: slo.max(least), shi: shi.min(most), ..Self::any(width) }.tightened(width)
     }
 
-    /// Of an integer between two numbers that is kept in this width: what is left of it if it wraps.
+    /// The range of an integer from `lo` to `hi` after it has wrapped to this width.
     pub(crate) fn integer(width: BitWidth, lo: i128, hi: i128) -> Self {
         let modulus = width.modulus();
         let any = Self::any(width);
@@ -125,9 +126,9 @@ impl Range {
         range
     }
 
-    /// With each pair of bounds used for the other.
+    /// Tightens the unsigned bounds by the signed ones, and the reverse.
     #[expect(clippy::cast_sign_loss, clippy::cast_possible_wrap, reason = "guarded by the comparisons")]
-    pub(crate) fn derived(mut self, width: BitWidth) -> Self {
+    pub(crate) fn tightened(mut self, width: BitWidth) -> Self {
         let (_, most) = width.signed();
         if self.slo >= 0 {
             self.lo = self.lo.max(self.slo as u64);
@@ -140,24 +141,24 @@ impl Range {
         self
     }
 
-    /// What lies in both.
-    pub(crate) fn and(self, other: Self, width: BitWidth) -> Self {
+    /// The intersection of two ranges.
+    pub(crate) fn intersect(self, other: Self, width: BitWidth) -> Self {
         Self {
             lo: self.lo.max(other.lo),
             hi: self.hi.min(other.hi),
             slo: self.slo.max(other.slo),
             shi: self.shi.min(other.shi),
-            per: smaller(self.per, other.per),
+            by_length: smaller(self.by_length, other.by_length),
         }
-        .derived(width)
+        .tightened(width)
     }
 
-    /// What lies in either.
-    pub(crate) fn or(self, other: Self) -> Self {
-        // A bound by the packet's length holds for both only if both have one, or the other is small.
-        let joined = |a: &Self, b: &Self| match (a.per, b.per) {
-            (Some(x), Some(y)) => Some(x.or(y)),
-            (Some(x), None) if b.hi < 1 << 16 => Some(x.or(Linear::constant(b.hi))),
+    /// The smallest range that contains both.
+    pub(crate) fn join(self, other: Self) -> Self {
+        // The union has a bound by length only if both ranges have one, or if the other range's upper bound is small.
+        let joined = |a: &Self, b: &Self| match (a.by_length, b.by_length) {
+            (Some(x), Some(y)) => Some(x.join(y)),
+            (Some(x), None) if b.hi < 1 << 16 => Some(x.join(Linear::constant(b.hi))),
             _ => None,
         };
         Self {
@@ -165,63 +166,65 @@ impl Range {
             hi: self.hi.max(other.hi),
             slo: self.slo.min(other.slo),
             shi: self.shi.max(other.shi),
-            per: joined(&self, &other).or_else(|| joined(&other, &self)),
+            by_length: joined(&self, &other).or_else(|| joined(&other, &self)),
         }
     }
 
-    /// Returns true if every value of it lies in the other one.
+    /// Returns true if every value of this range lies in the other one.
     pub(crate) fn is_within(&self, other: &Self) -> bool {
         let is_inside = other.lo <= self.lo && self.hi <= other.hi;
         is_inside
             && other.slo <= self.slo
             && self.shi <= other.shi
-            && (other.per.is_none() || other.per == self.per)
+            && (other.by_length.is_none() || other.by_length == self.by_length)
     }
 
-    /// Whether no value can have it: the place is never reached.
+    /// Returns true if no value is in the range, so that the code where it holds is unreachable.
     pub(crate) const fn is_empty(&self) -> bool {
         self.lo > self.hi || self.slo > self.shi
     }
 
-    /// The only value, if there is but one.
-    pub(crate) const fn only(&self) -> Option<u64> {
+    /// The value, if the range has exactly one.
+    pub(crate) const fn single_value(&self) -> Option<u64> {
         if self.lo == self.hi { Some(self.lo) } else { None }
     }
 
-    /// The upper bound: by the packet's length, unless the number is small.
-    pub(crate) fn upper(&self) -> Linear {
-        match self.per {
-            Some(per) if self.hi > SMALL => per,
+    /// The upper bound: that by the packet's length if there is one, unless the constant bound is small.
+    pub(crate) fn upper_bound(&self) -> Linear {
+        match self.by_length {
+            Some(by_length) if self.hi > CONSTANT_PREFERRED_MAX => by_length,
             _ => Linear::constant(self.hi),
         }
     }
 
-    /// Shifted to the right.
-    pub(crate) fn shifted(&self, width: BitWidth, by: u32) -> Self {
-        let mut range = Self::unsigned(width, self.lo >> by.min(63), self.hi >> by.min(63));
-        range.per = self.per.map(|per| per.divided(1 << by.min(63)));
+    /// The range after an unsigned shift to the right by this many bits.
+    pub(crate) fn shifted(&self, width: BitWidth, bits: u32) -> Self {
+        let bits = bits.min(63);
+        let mut range = Self::unsigned(width, self.lo >> bits, self.hi >> bits);
+        range.by_length = self.by_length.map(|by_length| by_length.divided(1 << bits));
         range
     }
 
-    /// With a constant mask.
+    /// The range after a bitwise AND with a constant mask.
     pub(crate) fn masked(&self, width: BitWidth, mask: u64) -> Self {
-        if let Some(only) = self.only() {
+        if let Some(only) = self.single_value() {
             return Self::unsigned(width, only & mask, only & mask);
         }
         if self.hi <= mask && (mask & mask.wrapping_add(1)) == 0 {
-            // Nothing goes.
-            return Self { per: self.per, ..Self::unsigned(width, self.lo, self.hi) };
+            // The mask keeps all bits.
+            return Self { by_length: self.by_length, ..Self::unsigned(width, self.lo, self.hi) };
         }
         let mut range = Self::unsigned(width, 0, self.hi.min(mask));
-        // Where only lowest bits go, that rounds down, and keeps the order.
+        // A mask that clears only the lowest bits rounds down, which keeps the order of values.
         if rounds_down(mask, self.hi) {
             range = Self::unsigned(width, self.lo & mask, self.hi & mask);
         }
-        range.per = self.per;
+        range.by_length = self.by_length;
         range
     }
 
-    /// Of a multiple of `2^zeros`: its ends are such multiples too. Empty where none lies between them.
+    /// The range of a value that is a multiple of `2^zeros`. Both ends are rounded inwards to multiples; the result is
+    /// empty if the range contains no multiple.
     pub(crate) fn aligned(mut self, width: BitWidth, zeros: u8) -> Self {
         if zeros == 0 || self.is_empty() {
             return self;
@@ -229,40 +232,41 @@ impl Range {
         let low = (1u64 << u32::from(zeros).min(width.bits() - 1)) - 1;
         let signed = low.cast_signed();
         let (Some(lo), Some(slo)) = (self.lo.checked_add(low), self.slo.checked_add(signed)) else {
-            // The next one is no number of 64 bits.
+            // The next multiple does not fit into 64 bits.
             (self.lo, self.hi) = (1, 0);
             return self;
         };
         (self.lo, self.hi) = (lo & !low, self.hi & !low);
         (self.slo, self.shi) = (slo & !signed, self.shi & !signed);
-        self.derived(width)
+        self.tightened(width)
     }
 
-    /// The integer that is congruent to the value and lies in the narrower of the two ranges.
-    pub(crate) fn narrower(&self) -> (i128, i128) {
+    /// The narrower of the unsigned and the signed bounds. A sum may use either, because the unsigned and the signed
+    /// value are congruent modulo 2^bits.
+    pub(crate) fn narrower_interval(&self) -> (i128, i128) {
         let unsigned = i128::from(self.hi) - i128::from(self.lo);
         let signed = i128::from(self.shi) - i128::from(self.slo);
         if signed < unsigned { (self.slo.into(), self.shi.into()) } else { (self.lo.into(), self.hi.into()) }
     }
 }
 
-/// All bits up to the highest one that is set.
-pub(crate) fn filled(value: u64) -> u64 {
+/// A mask of all bits up to the highest set bit of `value`.
+pub(crate) fn low_mask(value: u64) -> u64 {
     if value == 0 { 0 } else { u64::MAX >> value.leading_zeros() }
 }
 
-/// Whether a mask takes nothing but lowest bits from values up to this one.
+/// Returns true if a mask clears only the lowest bits of all values up to `most`.
 pub(crate) fn rounds_down(mask: u64, most: u64) -> bool {
     let lowest = (1u64 << mask.trailing_zeros().min(63)) - 1;
-    let all = filled(most);
+    let all = low_mask(most);
     (mask | lowest) & all == all
 }
 
-/// An upper bound that is no larger is used as it is, even where there is one by the packet's length.
-const SMALL: u64 = 2048;
+/// The largest constant upper bound that is preferred to a bound by the packet's length.
+const CONSTANT_PREFERRED_MAX: u64 = 2048;
 
-/// A range without a value, where that is one of its ends.
-pub(crate) fn without(range: Range, value: u64, width: BitWidth) -> Range {
+/// A range without one value. Only an end of the range can be excluded; another value stays in it.
+pub(crate) fn excluding(range: Range, value: u64, width: BitWidth) -> Range {
     let mut now = range;
     if now.lo == value && now.lo < width.max() {
         now.lo += 1;
@@ -270,8 +274,8 @@ pub(crate) fn without(range: Range, value: u64, width: BitWidth) -> Range {
     if now.hi == value && now.hi > 0 {
         now.hi -= 1;
     }
-    if range.only() == Some(value) {
-        // Nothing is left.
+    if range.single_value() == Some(value) {
+        // No value remains.
         (now.lo, now.hi) = (1, 0);
         return now;
     }
@@ -282,14 +286,15 @@ pub(crate) fn without(range: Range, value: u64, width: BitWidth) -> Range {
     if now.shi == signed && signed > width.signed().0 {
         now.shi -= 1;
     }
-    now.derived(width)
+    now.tightened(width)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Every number that is a multiple stays, and so do the ends, for ranges around all places where a width wraps.
+    /// Checks ranges around all numbers where values of a width wrap: every multiple in a range stays in it, and the
+    /// new ends are multiples.
     #[test]
     fn rounding_inwards_loses_no_multiple() {
         for width in [BitWidth::W32, BitWidth::W64] {

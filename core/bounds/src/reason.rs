@@ -1,50 +1,50 @@
-//! Why there is no bound, in words that tell the author what to do.
+//! The causes of a missing bound, with messages that tell the module's author what to do.
 
 use crate::report::CodeLocation;
 use std::fmt;
 
-/// Why there is no bound at a place.
+/// A code location without a bound, and the cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnboundedReason {
-    /// Where.
+    /// The location of the loop, the call or the function that has no bound.
     pub place: CodeLocation,
-    /// Why.
-    pub why: Why,
+    /// The cause.
+    pub cause: UnboundedCause,
 }
 
-/// Why there is no bound.
+/// The cause of a missing bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// Nothing that ends the loop was recognised.
+pub enum UnboundedCause {
+    /// No induction variable that ends the loop was recognised.
     NoCounter,
-    /// The counter meets its end only if it does not pass or wrap around it.
+    /// The induction variable may step over its limit, or wrap around before it reaches the limit.
     MayMiss,
-    /// The counter goes up to a value that can be anything.
+    /// The limit of the induction variable can be any number.
     LimitUnknown,
-    /// The loop has no way out.
+    /// The loop has no exit.
     Endless,
-    /// The function calls itself, by itself or through others.
+    /// The function with this name calls itself, directly or through other functions.
     Recursion(String),
-    /// The counter times what the loop costs is more than can be counted.
+    /// The trip count times the cost of the loop's body overflows.
     Overflow,
-    /// The module is too large, or too deep, to be analysed in the time that there is.
+    /// The module has too much code, or too deeply nested code, for the analysis's limit of work.
     TooLarge,
 }
 
 impl fmt::Display for UnboundedReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.why)
+        write!(f, "{}: {}", self.place, self.cause)
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for UnboundedCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoCounter => f.write_str(
                 "no counter was found that ends this loop: count it with WEIR_FOR(MAX, ...) in C or .bounded::<MAX>() in Rust, or let a local variable go up to a limit",
             ),
             Self::MayMiss => f.write_str(
-                "the counter can step over its end and wrap around, unless it begins below it, which does not show here: count with WEIR_FOR(MAX, ...) in C or .bounded::<MAX>() in Rust, or cut the limit to a constant just before the loop, as in n < MAX ? n : MAX (compilers make != of <, so that to write < does not always help)",
+                "the counter can step over its end and wrap around, because the code does not show that it begins below its end: count with WEIR_FOR(MAX, ...) in C or .bounded::<MAX>() in Rust, or cut the limit to a constant just before the loop, as in n < MAX ? n : MAX (compilers turn < into !=, so writing < does not always help)",
             ),
             Self::LimitUnknown => f.write_str(
                 "the loop's limit can be any number: cut it to a constant before the loop, as in n < MAX ? n : MAX, or read a parameter that has limits in the manifest where it is used",

@@ -1,105 +1,118 @@
-//! The charges of one function: which code each of them covers, and what the dearest path through that costs.
+//! Plans the charges of one function: the places of the charges, the code that each charge covers, and the cost of the
+//! most expensive path through that code.
 
-use crate::charge::{CHARGE_MAX, Callee, Charge, ChargeAmount, ChargeSide, FunctionPlan, Replaced, Survey};
-use crate::decode::{Item, decode};
+use crate::charge::{
+    CHARGE_MAX, CalleeCharge, Charge, ChargeAmount, ChargeContext, ChargeSide, FunctionPlan, ReplacedCall,
+};
+use crate::decode::{ChargedInstruction, decode};
 use crate::{LoopBound, OnEntry};
 use std::collections::BTreeMap;
 use wasmparser::{BinaryReaderError, FunctionBody, Operator};
 
-/// No place is covered by more charges than this: where more ways meet, a new one stands.
+/// The most charges that cover one place. Where paths with more charges meet, a new charge is placed.
 const SOURCES_MAX: usize = 4;
 
-/// A loop whose trips follow from locals is charged for by its known maximum all the same where that is no more than this: working out
-/// the number costs about as much.
-const SMALL: u64 = 256;
+/// The largest bound of a loop that is charged in full even if its trip count follows from locals. Computing the trip
+/// count at run time would cost about as much.
+const FULL_CHARGE_MAX: u64 = 256;
 
-/// What a trip of a loop may cost that is charged for by the number of its trips, so that no product overflows.
-const TRIP_MAX: u64 = 1 << 28;
+/// The most fuel of one iteration of a loop that is charged by its trip count, so that the product does not overflow.
+const ITERATION_FUEL_MAX: u64 = 1 << 28;
 
-/// The charges that cover a place, each with what the dearest path from it to here costs. None of them: a new one has to stand here.
-type Sources = Vec<(usize, u64)>;
+/// The charges that cover a place in the code: the index of each in `slots`, and the cost of the most expensive path
+/// from the charge to the place. An empty list means that a new charge has to be placed.
+type CoveringCharges = Vec<(usize, u64)>;
 
-/// How a loop is charged for.
+/// The way in which a loop is charged.
 #[derive(Clone, Debug)]
-enum Manner {
-    /// At its header, each time around.
+enum LoopCharge {
+    /// Each iteration is charged at the loop's header.
     Header,
-    /// With what is around it: so much.
+    /// This amount, for all iterations, is charged together with the code around the loop.
     Ahead(u64),
-    /// Before it: so much for each trip.
+    /// Before the loop, the trip count that the formula gives, times this amount, is charged.
     Trips(OnEntry, u64),
 }
 
-/// A `block`, `loop`, `if`, or the function itself.
-struct Frame {
-    kind: Kind,
-    /// What the branches to its end bring there.
-    joined: Option<Sources>,
-    /// How many regions lie around the one that its end is in.
-    around: usize,
-    /// How many of the loops around it are charged for from outside, in its region.
-    covered: usize,
+/// A `block`, `loop` or `if` that is not ended yet, or the function itself.
+struct OpenBlock {
+    kind: BlockKind,
+    /// The charges that cover the block's end, from the branches that lead to it.
+    at_end: Option<CoveringCharges>,
+    /// The number of regions around the region that contains the block's end.
+    enclosing_regions: usize,
+    /// The number of loops of this region that contain the block and are charged from outside.
+    precharged_loops: usize,
 }
 
-enum Kind {
+enum BlockKind {
     Block,
-    /// With what is known where the condition does not hold.
-    If(Option<Sources>),
-    Loop(Manner),
+    /// With the charges that cover the begin of the code for a false condition.
+    If(Option<CoveringCharges>),
+    Loop(LoopCharge),
 }
 
-/// One function's charges, as they are found. A region is the code of a loop that is charged for at its header, or of the function, without
-/// such loops in it.
-struct Walk<'a> {
-    survey: &'a Survey<'a>,
-    known: &'a [Callee],
-    manners: BTreeMap<u64, Manner>,
-    frames: Vec<Frame>,
-    /// What covers the place; nothing where no way leads to it.
-    sources: Option<Sources>,
-    /// The same of the regions around this one, where they were left.
-    around: Vec<Option<Sources>>,
-    covered: usize,
-    /// The constant charges; the first is that of the function's entry.
+/// The state of planning one function.
+///
+/// A *region* is the code of the function or of a loop that is charged at its header, without inner loops that are
+/// charged at their headers.
+struct ChargePlanner<'a> {
+    context: &'a ChargeContext<'a>,
+    callees: &'a [CalleeCharge],
+    /// The way in which each loop is charged, by the offset of its `loop` instruction.
+    loop_charges: BTreeMap<u64, LoopCharge>,
+    /// The blocks around the current instruction, innermost last.
+    blocks: Vec<OpenBlock>,
+    /// The charges that cover the current place; `None` if it is unreachable.
+    covering: Option<CoveringCharges>,
+    /// For each enclosing region, the charges that cover the place where the next inner region begins.
+    enclosing_regions: Vec<Option<CoveringCharges>>,
+    /// The number of loops of the current region that contain the current place and are charged from outside.
+    precharged_loops: usize,
+    /// The constant charges: offset, side and fuel. The first one is the charge at the function's entry.
     slots: Vec<(u64, ChargeSide, u64)>,
+    /// All other charges.
     charges: Vec<Charge>,
-    replaced: Vec<Replaced>,
-    /// For each region around: whether something was called in it that is charged for itself.
-    calls: Vec<bool>,
-    is_silent: bool,
+    replaced: Vec<ReplacedCall>,
+    /// For each loop around the current place that is charged at its header: true if a function with charges of its own
+    /// is called in the loop.
+    has_charged_call: Vec<bool>,
+    /// False if a function with charges of its own is called.
+    has_only_entry_charge: bool,
     has_hot_loop: bool,
 }
 
-/// Finds the charges of a function.
-pub(crate) fn walk(
-    survey: &Survey<'_>,
-    known: &[Callee],
+/// Plans the charges of a function. `callees` are the charges of functions that were planned before.
+pub(crate) fn plan_function(
+    context: &ChargeContext<'_>,
+    callees: &[CalleeCharge],
     body: &FunctionBody<'_>,
 ) -> Result<FunctionPlan, BinaryReaderError> {
     let begin = body.get_operators_reader()?.original_position();
-    let function = Frame { kind: Kind::Block, joined: None, around: 0, covered: 0 };
-    let mut walk = Walk {
-        survey,
-        known,
-        manners: BTreeMap::new(),
-        frames: vec![function],
-        sources: Some(vec![(0, 0)]),
-        around: Vec::new(),
-        covered: 0,
+    let function =
+        OpenBlock { kind: BlockKind::Block, at_end: None, enclosing_regions: 0, precharged_loops: 0 };
+    let mut planner = ChargePlanner {
+        context,
+        callees,
+        loop_charges: BTreeMap::new(),
+        blocks: vec![function],
+        covering: Some(vec![(0, 0)]),
+        enclosing_regions: Vec::new(),
+        precharged_loops: 0,
         slots: vec![(begin, ChargeSide::Before, 0)],
         charges: Vec::new(),
         replaced: Vec::new(),
-        calls: Vec::new(),
-        is_silent: true,
+        has_charged_call: Vec::new(),
+        has_only_entry_charge: true,
         has_hot_loop: false,
     };
-    if !survey.rules.exact {
-        walk.choose_manners(body)?;
+    if !context.rules.exact {
+        planner.choose_loop_charges(body)?;
     }
-    decode(survey, body, |item| walk.step(item))?;
-    let mut slots = walk.slots.into_iter();
+    decode(context, body, |instruction| planner.step(instruction))?;
+    let mut slots = planner.slots.into_iter();
     let entry = slots.next().map_or(0, |(.., amount)| amount);
-    let mut charges = walk.charges;
+    let mut charges = planner.charges;
     charges.extend(slots.filter(|(.., amount)| *amount > 0).map(|(offset, side, amount)| Charge {
         offset,
         side,
@@ -109,261 +122,275 @@ pub(crate) fn walk(
     Ok(FunctionPlan {
         entry,
         charges,
-        replaced: walk.replaced,
-        is_silent: walk.is_silent,
-        has_hot_loop: walk.has_hot_loop,
+        replaced: planner.replaced,
+        has_only_entry_charge: planner.has_only_entry_charge,
+        has_hot_loop: planner.has_hot_loop,
         is_called: false,
     })
 }
 
-impl Walk<'_> {
-    /// Says for each loop how it is charged for, inner ones before outer ones.
-    fn choose_manners(&mut self, body: &FunctionBody<'_>) -> Result<(), BinaryReaderError> {
-        // Where each open block begins, whether it is a loop, and what is charged for the code in it with what is around it: more than
-        // can be, where something in it is so dear that it is charged for where it stands.
+impl ChargePlanner<'_> {
+    /// Chooses for each loop how it is charged, inner loops before outer ones.
+    fn choose_loop_charges(&mut self, body: &FunctionBody<'_>) -> Result<(), BinaryReaderError> {
+        // For each open block: its offset, true for a loop, and the fuel of its code, without inner loops that are
+        // charged separately. The fuel is `u64::MAX` if the block contains an expensive instruction, which is charged
+        // directly before it runs.
         let mut open: Vec<(u64, bool, u64)> = vec![(0, false, 0)];
-        let mut manners = BTreeMap::new();
-        decode(self.survey, body, |item| {
-            let cost = self.cost(item);
-            let cost = if cost < self.survey.rules.dear { cost } else { u64::MAX };
+        let mut loop_charges = BTreeMap::new();
+        decode(self.context, body, |instruction| {
+            let cost = self.cost(instruction);
+            let cost = if cost < self.context.rules.expensive_min { cost } else { u64::MAX };
             if let Some((.., sum)) = open.last_mut() {
                 *sum = sum.saturating_add(cost);
             }
-            match item.operator {
-                Operator::Loop { .. } => open.push((item.offset, true, 0)),
-                Operator::Block { .. } | Operator::If { .. } => open.push((item.offset, false, 0)),
+            match instruction.operator {
+                Operator::Loop { .. } => open.push((instruction.offset, true, 0)),
+                Operator::Block { .. } | Operator::If { .. } => open.push((instruction.offset, false, 0)),
                 Operator::End => {
                     let Some((begin, is_loop, sum)) = open.pop() else { return };
-                    let mut outside = sum;
+                    let mut charged_outside = sum;
                     if is_loop {
-                        let manner = self.manner(self.survey.analysis.loop_at(begin), sum);
-                        outside = if let Manner::Ahead(cost) = manner { cost } else { 0 };
-                        manners.insert(begin, manner);
+                        let charge = self.loop_charge(self.context.analysis.loop_at(begin), sum);
+                        charged_outside = if let LoopCharge::Ahead(cost) = charge { cost } else { 0 };
+                        loop_charges.insert(begin, charge);
                     }
                     if let Some((.., sum)) = open.last_mut() {
-                        *sum = sum.saturating_add(outside);
+                        *sum = sum.saturating_add(charged_outside);
                     }
                 }
                 _ => {}
             }
         })?;
-        self.manners = manners;
+        self.loop_charges = loop_charges;
         Ok(())
     }
 
-    /// How a loop is charged for in whose body `sum` is not charged for otherwise.
-    fn manner(&self, found: Option<&LoopBound>, sum: u64) -> Manner {
-        let Some(found) = found.filter(|_| sum < u64::MAX) else { return Manner::Header };
-        let rules = self.survey.rules;
-        let packet = u64::from(self.survey.environment.packet_max);
-        // The analysis knows the dearest path, and counts what is called with it.
-        let trip = sum.min(found.body.at(packet));
-        let worst = trip.saturating_mul(found.trips.at(packet)).min(found.total.at(packet));
+    /// Chooses how a loop is charged. `sum` is the fuel of its body, without inner loops that are charged separately.
+    fn loop_charge(&self, found: Option<&LoopBound>, sum: u64) -> LoopCharge {
+        let Some(found) = found.filter(|_| sum < u64::MAX) else { return LoopCharge::Header };
+        let rules = self.context.rules;
+        let packet = u64::from(self.context.environment.packet_max);
+        // The sum is over all instructions of the body and its directly charged callees; the analysis has a bound for
+        // the most expensive path. Both are upper bounds.
+        let iteration = sum.min(found.body.at(packet));
+        let total = iteration.saturating_mul(found.trips.at(packet)).min(found.total.at(packet));
         match &found.on_entry {
-            _ if worst <= SMALL.min(rules.ahead) => Manner::Ahead(worst),
-            Some(on_entry) if worst <= rules.piece && trip <= TRIP_MAX => {
-                Manner::Trips(on_entry.clone(), trip)
+            _ if total <= FULL_CHARGE_MAX.min(rules.ahead_max) => LoopCharge::Ahead(total),
+            Some(on_entry) if total <= rules.loop_max && iteration <= ITERATION_FUEL_MAX => {
+                LoopCharge::Trips(on_entry.clone(), iteration)
             }
-            _ if worst <= rules.piece.min(rules.ahead) => Manner::Ahead(worst),
-            _ => Manner::Header,
+            _ if total <= rules.loop_max.min(rules.ahead_max) => LoopCharge::Ahead(total),
+            _ => LoopCharge::Header,
         }
     }
 
-    /// What an instruction costs that is not charged for otherwise.
-    fn cost(&self, item: &Item<'_>) -> u64 {
-        let callee = match item.operator {
+    /// The constant cost of an instruction, with that of a callee that is charged to its caller.
+    fn cost(&self, instruction: &ChargedInstruction<'_>) -> u64 {
+        let callee = match instruction.operator {
             Operator::Call { function_index } => {
-                self.survey.module.own(function_index).and_then(|place| self.known.get(place))
+                self.context.module.own(function_index).and_then(|index| self.callees.get(index))
             }
             _ => None,
         };
-        item.cost.saturating_add(callee.map_or(0, |callee| callee.folded))
+        instruction.cost.saturating_add(callee.map_or(0, |callee| callee.charged_to_caller))
     }
 
-    fn step(&mut self, item: &Item<'_>) {
-        let cost = self.cost(item);
-        self.add(item.offset, cost);
-        self.replaced.extend(item.replaced);
-        if self.sources.is_some() {
-            let charge = |side, amount| Charge { offset: item.offset, side, amount };
+    /// Plans one instruction.
+    fn step(&mut self, instruction: &ChargedInstruction<'_>) {
+        let cost = self.cost(instruction);
+        self.add(instruction.offset, cost);
+        self.replaced.extend(instruction.replaced);
+        if self.covering.is_some() {
+            let charge = |side, amount| Charge { offset: instruction.offset, side, amount };
             self.charges.extend(
-                item.length
-                    .map(|(length, each)| charge(ChargeSide::Before, ChargeAmount::Length(length, each))),
+                instruction
+                    .length
+                    .map(|(length, unit)| charge(ChargeSide::Before, ChargeAmount::Length(length, unit))),
             );
-            self.charges.extend(item.grown.map(|each| charge(ChargeSide::After, ChargeAmount::Grown(each))));
+            self.charges
+                .extend(instruction.grown.map(|unit| charge(ChargeSide::After, ChargeAmount::Grown(unit))));
         }
-        match &item.operator {
-            Operator::Block { .. } => self.open(Kind::Block),
+        match &instruction.operator {
+            Operator::Block { .. } => self.open(BlockKind::Block),
             Operator::If { .. } => {
-                let otherwise = self.sources.clone();
-                self.open(Kind::If(otherwise));
-                self.boundary(item.offset);
+                let if_false = self.covering.clone();
+                self.open(BlockKind::If(if_false));
+                self.begin_basic_block(instruction.offset);
             }
             Operator::Else => {
-                let otherwise = self.frames.last_mut().and_then(|frame| match &mut frame.kind {
-                    Kind::If(otherwise) => otherwise.take(),
+                let if_false = self.blocks.last_mut().and_then(|block| match &mut block.kind {
+                    BlockKind::If(if_false) => if_false.take(),
                     _ => None,
                 });
-                let then = std::mem::replace(&mut self.sources, otherwise);
-                if let Some(frame) = self.frames.last_mut() {
-                    join(&mut frame.joined, then.as_ref());
+                let at_then_end = std::mem::replace(&mut self.covering, if_false);
+                if let Some(block) = self.blocks.last_mut() {
+                    join_charges(&mut block.at_end, at_then_end.as_ref());
                 }
-                self.boundary(item.offset);
+                self.begin_basic_block(instruction.offset);
             }
-            Operator::Loop { .. } => self.open_loop(item.offset),
-            Operator::End => self.end(item.offset),
+            Operator::Loop { .. } => self.open_loop(instruction.offset),
+            Operator::End => self.end(instruction.offset),
             Operator::Br { relative_depth } => {
                 self.branch(*relative_depth);
-                self.sources = None;
+                self.covering = None;
             }
             Operator::BrIf { relative_depth } => {
                 self.branch(*relative_depth);
-                self.boundary(item.offset);
+                self.begin_basic_block(instruction.offset);
             }
             Operator::BrTable { targets } => {
                 for target in targets.targets().flatten().chain([targets.default()]) {
                     self.branch(target);
                 }
-                self.sources = None;
+                self.covering = None;
             }
-            Operator::Return | Operator::Unreachable => self.sources = None,
+            Operator::Return | Operator::Unreachable => self.covering = None,
             Operator::Call { function_index } => {
-                let callee = self.survey.module.own(*function_index).and_then(|place| self.known.get(place));
-                if callee.is_some_and(|callee| !callee.is_silent) {
-                    self.calls_others();
+                let callee =
+                    self.context.module.own(*function_index).and_then(|index| self.callees.get(index));
+                if callee.is_some_and(|callee| !callee.has_no_charge) {
+                    self.note_charged_call();
                 }
             }
-            Operator::CallIndirect { .. } => self.calls_others(),
+            Operator::CallIndirect { .. } => self.note_charged_call(),
             _ => {}
         }
     }
 
-    fn calls_others(&mut self) {
-        self.is_silent = false;
-        self.calls.fill(true);
+    /// Records a call of a function with charges of its own.
+    fn note_charged_call(&mut self) {
+        self.has_only_entry_charge = false;
+        self.has_charged_call.fill(true);
     }
 
-    /// A place where another basic block begins.
-    fn boundary(&mut self, offset: u64) {
-        if self.survey.rules.exact && self.sources.is_some() {
-            self.stand(offset, ChargeSide::After);
+    /// Begins a basic block after the instruction at this offset. With exact charges, each basic block has its own
+    /// charge.
+    fn begin_basic_block(&mut self, offset: u64) {
+        if self.context.rules.exact && self.covering.is_some() {
+            self.place_charge(offset, ChargeSide::After);
         }
     }
 
-    /// Has a new charge cover what follows.
-    fn stand(&mut self, offset: u64, side: ChargeSide) {
-        self.sources = Some(vec![(self.slots.len(), 0)]);
+    /// Places a new charge, which covers the code after it.
+    fn place_charge(&mut self, offset: u64, side: ChargeSide) {
+        self.covering = Some(vec![(self.slots.len(), 0)]);
         self.slots.push((offset, side, 0));
     }
 
-    /// Adds to what the charges that cover this place take.
+    /// Adds a cost to the charges that cover the current place. If they would become too large, a new charge is placed
+    /// before the instruction at this offset.
     fn add(&mut self, offset: u64, cost: u64) {
-        if self.covered > 0 || cost == 0 {
+        if self.precharged_loops > 0 || cost == 0 {
             return;
         }
-        let Some(sources) = &self.sources else { return };
-        let so_far = sources.iter().map(|(_, cost)| *cost).max().unwrap_or(0);
-        let rules = self.survey.rules;
-        let is_too_much = so_far.saturating_add(cost) > rules.ahead || cost >= rules.dear;
-        if so_far > 0 && is_too_much && !rules.exact {
-            self.stand(offset, ChargeSide::Before);
+        let Some(covering) = &self.covering else { return };
+        let so_far = covering.iter().map(|(_, cost)| *cost).max().unwrap_or(0);
+        let rules = self.context.rules;
+        let is_over_limit = so_far.saturating_add(cost) > rules.ahead_max || cost >= rules.expensive_min;
+        if so_far > 0 && is_over_limit && !rules.exact {
+            self.place_charge(offset, ChargeSide::Before);
         }
-        for (slot, so_far) in self.sources.iter_mut().flatten() {
+        for (slot, so_far) in self.covering.iter_mut().flatten() {
             *so_far = so_far.saturating_add(cost).min(CHARGE_MAX);
-            let taken = &mut self.slots[*slot].2;
-            *taken = (*taken).max(*so_far);
+            let fuel = &mut self.slots[*slot].2;
+            *fuel = (*fuel).max(*so_far);
         }
     }
 
-    fn open(&mut self, kind: Kind) {
-        let (around, covered) = (self.around.len(), self.covered);
-        self.frames.push(Frame { kind, joined: None, around, covered });
+    /// Begins a block.
+    fn open(&mut self, kind: BlockKind) {
+        let enclosing_regions = self.enclosing_regions.len();
+        let precharged_loops = self.precharged_loops;
+        self.blocks.push(OpenBlock { kind, at_end: None, enclosing_regions, precharged_loops });
     }
 
+    /// Begins the loop at this offset.
     fn open_loop(&mut self, offset: u64) {
-        let manner = self.manners.get(&offset).cloned().unwrap_or(Manner::Header);
-        self.open(Kind::Loop(manner.clone()));
-        match manner {
-            Manner::Header => {
-                let outside = self.sources.clone();
+        let charge = self.loop_charges.get(&offset).cloned().unwrap_or(LoopCharge::Header);
+        self.open(BlockKind::Loop(charge.clone()));
+        match charge {
+            LoopCharge::Header => {
+                let outside = self.covering.clone();
                 let is_reached = outside.is_some();
-                self.around.push(outside);
-                self.calls.push(false);
-                self.covered = 0;
+                self.enclosing_regions.push(outside);
+                self.has_charged_call.push(false);
+                self.precharged_loops = 0;
                 if is_reached {
-                    self.stand(offset, ChargeSide::After);
+                    self.place_charge(offset, ChargeSide::After);
                 }
             }
-            Manner::Ahead(cost) => {
+            LoopCharge::Ahead(cost) => {
                 self.add(offset, cost);
-                self.covered += 1;
+                self.precharged_loops += 1;
             }
-            Manner::Trips(on_entry, each) => {
-                if self.sources.is_some() {
-                    let amount = ChargeAmount::Trips(on_entry, each);
+            LoopCharge::Trips(on_entry, iteration) => {
+                if self.covering.is_some() {
+                    let amount = ChargeAmount::Trips(on_entry, iteration);
                     self.charges.push(Charge { offset, side: ChargeSide::Before, amount });
                 }
-                self.covered += 1;
+                self.precharged_loops += 1;
             }
         }
     }
 
+    /// Ends the innermost block. `offset` is that of its `end`.
     fn end(&mut self, offset: u64) {
-        let Some(frame) = self.frames.pop() else { return };
-        let is_reached = self.sources.is_some();
-        self.covered = frame.covered;
-        match frame.kind {
-            Kind::Loop(Manner::Header) => {
-                // The code after the loop is the region's that the loop is in.
-                let outside = self.around.pop().flatten();
-                self.sources = outside.filter(|_| is_reached);
-                let calls = self.calls.pop().unwrap_or(true);
-                self.has_hot_loop |= !calls;
+        let Some(block) = self.blocks.pop() else { return };
+        let is_reached = self.covering.is_some();
+        self.precharged_loops = block.precharged_loops;
+        match block.kind {
+            BlockKind::Loop(LoopCharge::Header) => {
+                // The code after the loop belongs to the region that contains the loop.
+                let outside = self.enclosing_regions.pop().flatten();
+                self.covering = outside.filter(|_| is_reached);
+                let has_charged_call = self.has_charged_call.pop().unwrap_or(true);
+                self.has_hot_loop |= !has_charged_call;
             }
-            Kind::Loop(_) => {}
-            Kind::Block => join(&mut self.sources, frame.joined.as_ref()),
-            Kind::If(otherwise) => {
-                join(&mut self.sources, frame.joined.as_ref());
-                join(&mut self.sources, otherwise.as_ref());
+            BlockKind::Loop(_) => {}
+            BlockKind::Block => join_charges(&mut self.covering, block.at_end.as_ref()),
+            BlockKind::If(if_false) => {
+                join_charges(&mut self.covering, block.at_end.as_ref());
+                join_charges(&mut self.covering, if_false.as_ref());
             }
         }
-        if self.sources.as_ref().is_some_and(Vec::is_empty) {
-            self.stand(offset, ChargeSide::After);
+        if self.covering.as_ref().is_some_and(Vec::is_empty) {
+            self.place_charge(offset, ChargeSide::After);
         }
-        self.boundary(offset);
+        self.begin_basic_block(offset);
     }
 
-    /// Has the label so many frames out know what covers this place.
+    /// Applies a branch: the charges that cover the current place also cover the end of the block `depth` blocks
+    /// further out.
     fn branch(&mut self, depth: u32) {
-        let Some(place) = self.frames.len().checked_sub(depth as usize + 1) else { return };
-        let Some(frame) = self.frames.get_mut(place) else { return };
-        if matches!(frame.kind, Kind::Loop(_)) || self.sources.is_none() {
-            // The header of a loop is covered already.
+        let Some(index) = self.blocks.len().checked_sub(depth as usize + 1) else { return };
+        let Some(block) = self.blocks.get_mut(index) else { return };
+        if matches!(block.kind, BlockKind::Loop(_)) || self.covering.is_none() {
+            // A branch to a loop leads to its header, which is covered already.
             return;
         }
-        let here = self.around.get(frame.around).unwrap_or(&self.sources);
-        join(&mut frame.joined, here.as_ref());
+        let here = self.enclosing_regions.get(block.enclosing_regions).unwrap_or(&self.covering);
+        join_charges(&mut block.at_end, here.as_ref());
     }
 }
 
-/// What covers a place that two ways lead to.
-fn join(into: &mut Option<Sources>, other: Option<&Sources>) {
+/// Merges the charges of two paths that meet. An empty list results if there are too many.
+fn join_charges(into: &mut Option<CoveringCharges>, other: Option<&CoveringCharges>) {
     let Some(other) = other else { return };
-    let Some(sources) = into else {
+    let Some(charges) = into else {
         *into = Some(other.clone());
         return;
     };
-    if sources.is_empty() || other.is_empty() {
-        sources.clear();
+    if charges.is_empty() || other.is_empty() {
+        charges.clear();
         return;
     }
     for (slot, cost) in other {
-        match sources.iter_mut().find(|(known, _)| known == slot) {
+        match charges.iter_mut().find(|(known, _)| known == slot) {
             Some((_, so_far)) => *so_far = (*so_far).max(*cost),
-            None => sources.push((*slot, *cost)),
+            None => charges.push((*slot, *cost)),
         }
     }
-    if sources.len() > SOURCES_MAX {
-        sources.clear();
+    if charges.len() > SOURCES_MAX {
+        charges.clear();
     }
 }

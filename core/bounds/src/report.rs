@@ -1,28 +1,28 @@
-//! What an analysis finds.
+//! The results of an analysis.
 
 use crate::Linear;
 use crate::reason::UnboundedReason;
 use std::fmt;
 use weir_abi::entry::EntryPoint;
 
-/// What the work of an entry point grows with (P. Patel, J. Lepreau, "Hybrid resource control of active extensions", OPENARCH 2003, table I).
-/// In the order of how hard it is to say beforehand.
+/// The quantity that the work of an entry point grows with (P. Patel, J. Lepreau, "Hybrid resource control of active
+/// extensions", OPENARCH 2003, table I). Ordered by how hard the quantity is to predict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WorkClass {
-    /// Nothing.
+    /// No quantity: the work does not depend on the input.
     #[default]
     Constant,
     /// The length of the packet.
     PacketLength,
     /// The length of a protocol header.
     HeaderLength,
-    /// The length of a parameter: of a list, of a string.
+    /// The length of a parameter that is a list or a string.
     ConfigurationLength,
     /// The value of a parameter.
     ConfigurationValue,
     /// A field of a header, or another part of the packet's contents.
     HeaderField,
-    /// No bound was found.
+    /// Any quantity: the work has no bound.
     Unbounded,
 }
 
@@ -40,23 +40,23 @@ impl fmt::Display for WorkClass {
     }
 }
 
-/// The most that one call of an entry point uses.
+/// The most of each resource that one call of an entry point uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourceBound {
-    /// Work.
+    /// The fuel of the executed instructions and host calls.
     pub fuel: Linear,
     /// Records: calls of `emit`.
     pub records: Linear,
-    /// Output packets that it changes: calls of `patch`.
+    /// Output packets that the call changes: calls of `patch`.
     pub patches: Linear,
-    /// Frames that it sends: calls of `send`.
+    /// Frames that the call sends: calls of `send`.
     pub frames: Linear,
-    /// Pages of 64 KiB that it asks for.
+    /// Pages of 64 KiB that the call requests by `memory.grow`.
     pub pages: Linear,
 }
 
 impl ResourceBound {
-    /// Nothing at all.
+    /// No usage.
     pub const NOTHING: Self = Self {
         fuel: Linear::ZERO,
         records: Linear::ZERO,
@@ -65,55 +65,56 @@ impl ResourceBound {
         pages: Linear::ZERO,
     };
 
-    /// Only work.
+    /// A usage of fuel alone.
     pub const fn fuel(fuel: u64) -> Self {
         Self { fuel: Linear::constant(fuel), ..Self::NOTHING }
     }
 
-    fn zip(self, other: Self, each: impl Fn(Linear, Linear) -> Linear) -> Self {
+    /// Combines the bounds of each resource.
+    fn zip(self, other: Self, combine: impl Fn(Linear, Linear) -> Linear) -> Self {
         Self {
-            fuel: each(self.fuel, other.fuel),
-            records: each(self.records, other.records),
-            patches: each(self.patches, other.patches),
-            frames: each(self.frames, other.frames),
-            pages: each(self.pages, other.pages),
+            fuel: combine(self.fuel, other.fuel),
+            records: combine(self.records, other.records),
+            patches: combine(self.patches, other.patches),
+            frames: combine(self.frames, other.frames),
+            pages: combine(self.pages, other.pages),
         }
     }
 
-    /// All of it: fuel, records, patches, frames, pages.
-    pub(crate) const fn each(&self) -> [Linear; 5] {
+    /// The bounds of all resources in a fixed order: fuel, records, patches, frames, pages.
+    pub(crate) const fn as_array(&self) -> [Linear; 5] {
         [self.fuel, self.records, self.patches, self.frames, self.pages]
     }
 
-    /// Both, one after the other.
+    /// The usage of two parts of the code that run one after the other.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         self.zip(other, Linear::plus)
     }
 
-    /// Either.
+    /// The larger bound of each resource.
     #[must_use]
-    pub fn or(self, other: Self) -> Self {
-        self.zip(other, Linear::or)
+    pub fn join(self, other: Self) -> Self {
+        self.zip(other, Linear::join)
     }
 
-    /// So many times.
+    /// The usage of `times` repetitions. `packet_max` is the longest packet, in bytes.
     #[must_use]
     pub fn times(self, times: Linear, packet_max: u64) -> Self {
         self.zip(Self::NOTHING, |amount, _| amount.times(times, packet_max))
     }
 }
 
-/// A place in a module.
+/// A place in a module's code.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CodeLocation {
     /// Index of the function.
     pub function: u32,
-    /// Its name, where the module has names.
+    /// Name of the function, where the module has names.
     pub name: Option<String>,
-    /// Offset in the module's bytes.
+    /// Offset of the instruction in the module's bytes.
     pub offset: u64,
-    /// Line of the author's source, where the module has DWARF.
+    /// Line of the author's source, if the module has DWARF.
     pub line: Option<SourceLine>,
 }
 
@@ -122,7 +123,7 @@ pub struct CodeLocation {
 pub struct SourceLine {
     /// The file, as the compiler recorded it.
     pub file: String,
-    /// Counted from 1.
+    /// The line number, counted from 1.
     pub line: u32,
 }
 
@@ -139,174 +140,180 @@ impl fmt::Display for CodeLocation {
     }
 }
 
-/// What was found about a loop, in the worst of all places that lead to it.
+/// The bounds of a loop, in the worst of all contexts that it runs in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoopBound {
-    /// Where the `loop` instruction is.
+    /// The location of the `loop` instruction.
     pub place: CodeLocation,
-    /// Loops of the same function around it.
+    /// The number of loops of the same function that contain this loop.
     pub depth: u32,
-    /// How often its body begins, each time that the loop is entered.
+    /// The most iterations each time the loop is entered.
     pub trips: Linear,
-    /// What one time through its body costs at most, with the loops and calls in it.
+    /// The most fuel of one iteration, including inner loops and callees.
     pub body: Linear,
-    /// What the loop costs each time that it is entered.
+    /// The most fuel of all iterations each time the loop is entered.
     pub total: Linear,
-    /// What the trips grow with.
+    /// The quantity that the trip count grows with.
     pub class: WorkClass,
-    /// Why there is no bound.
+    /// The cause, if the loop has no bound.
     pub reason: Option<UnboundedReason>,
-    /// How the number of trips follows from locals when the loop is entered, if that is known.
+    /// A formula for the trip count over locals at the loop's entry, if one is known.
     pub on_entry: Option<OnEntry>,
 }
 
-/// At most `1 + (sum of locals x coefficient + constant) / step` trips, in wrapping arithmetic of `i32`, the sum taken as unsigned, where
-/// the loop is entered.
+/// A bound on a loop's trips: at most `1 + (sum of locals x coefficient + constant) / step`. The sum is evaluated where
+/// the loop is entered, in wrapping `i32` arithmetic, and read as unsigned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnEntry {
-    /// Locals of type `i32`, and how often each counts.
+    /// The locals in the sum, by index, and their coefficients. All have the type `i32`.
     pub terms: Vec<(u32, i32)>,
-    /// Added to them.
+    /// The constant of the sum.
     pub constant: i32,
-    /// What the loop's counter advances by each time; a power of two.
+    /// The step of the loop's induction variable; a power of two.
     pub step: u32,
 }
 
 /// A call of a host function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostCall {
-    /// Where.
+    /// The location of the `call` instruction.
     pub place: CodeLocation,
-    /// Which.
+    /// The name of the host function.
     pub name: &'static str,
-    /// What it costs at most.
+    /// The most fuel of one call.
     pub fuel: Linear,
 }
 
-/// A call of a function of the module, in the worst of all places that lead to it.
+/// A call of a function of the module, in the worst of all contexts that it runs in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallBound {
-    /// Where.
+    /// The location of the call instruction.
     pub place: CodeLocation,
-    /// Of which function; "a function of the table" where it is looked up.
+    /// The name of the called function; "a function of the table" for an indirect call.
     pub callee: String,
-    /// What the function costs at most, each time that it is called so.
+    /// The most fuel that the callee uses in one call from this location.
     pub fuel: Linear,
 }
 
-/// A step on the way to what contributes most, from the entry point inwards.
+/// A step of the path from an entry point to the location that contributes most to a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathStep {
-    /// Where.
+    /// The code location.
     pub place: CodeLocation,
-    /// What is there.
-    pub what: What,
-    /// How much of the entry point's fuel it makes up, or of what the way is about.
+    /// The kind of code at the location.
+    pub kind: StepKind,
+    /// The amount of the path's resource that one call of the entry point uses at this step.
     pub amount: Linear,
 }
 
-/// What a step is.
+/// The kind of a path step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
-    /// A loop, so many times.
+pub enum StepKind {
+    /// A loop with this trip count.
     Loop(Linear),
-    /// A call of a function of the module.
+    /// A call of the module's function of this name.
     Call(String),
-    /// A call of a host function.
+    /// A call of the host function of this name.
     Host(&'static str),
-    /// A bulk memory instruction.
+    /// A bulk memory or table instruction.
     Bulk,
     /// `memory.grow`.
     Grow,
-    /// A function's frame.
+    /// A function's stack frame.
     Frame,
-    /// What a function takes of the shadow stack.
+    /// A function's part of the shadow stack, which holds the locals that have addresses.
     Locals,
 }
 
-/// What contributes most, of all on the way from an entry point to it: a place where work is done, and not only a call on the way there.
-pub(crate) fn contributor(way: &[PathStep]) -> Option<&PathStep> {
-    way.iter().rev().find(|step| !matches!(step.what, What::Call(_))).or(way.last())
+/// The step of a path that is named as the contributor: the innermost step that is not a call of a function.
+pub(crate) fn contributor(path: &[PathStep]) -> Option<&PathStep> {
+    path.iter().rev().find(|step| !matches!(step.kind, StepKind::Call(_))).or(path.last())
 }
 
-/// What contributes most to what an entry point uses beside fuel, where there is any of it.
+/// The locations that contribute most to the resources of an entry point other than fuel; `None` where a resource is
+/// not used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TopContributor {
-    /// To its records.
+    /// The location that emits most records.
     pub records: Option<PathStep>,
-    /// To the output packets that it changes.
+    /// The location that patches most packets.
     pub patches: Option<PathStep>,
-    /// To the frames that it sends.
+    /// The location that sends most frames.
     pub frames: Option<PathStep>,
-    /// To the pages that it asks for.
+    /// The location that requests most pages.
     pub pages: Option<PathStep>,
-    /// To the stack, in bytes.
+    /// The function with the largest stack frame, in bytes.
     pub stack: Option<PathStep>,
-    /// To the shadow stack, in bytes; without a bound where it is moved by an amount that is not known.
+    /// The location that takes the largest part of the shadow stack, in bytes; unbounded if it moves the shadow stack
+    /// pointer by an unknown amount.
     pub shadow_stack: Option<PathStep>,
 }
 
-/// What was found about an entry point.
+/// The bounds of an entry point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryBound {
-    /// Which.
+    /// The entry point.
     pub entry: EntryPoint,
-    /// What a call uses at most. For a batch: 64 packets of the same length.
+    /// The most of each resource that one call uses. For a call with a batch, the length in the bounds is that of each
+    /// of its 64 packets.
     pub usage: ResourceBound,
-    /// Bytes of stack: frames as the analyser counts them, from the locals and operands of the functions on the deepest path.
+    /// The most bytes of stack: the sum of the frames on the deepest call path. The size of a frame is computed from
+    /// the function's locals and operands. `None` if there is no bound.
     pub stack: Option<u64>,
-    /// Bytes that the module's shadow stack grows by, in its own memory.
+    /// The most bytes by which the module's shadow stack grows, which is in the module's memory. `None` if there is no
+    /// bound.
     pub shadow_stack: Option<u64>,
-    /// What the work grows with.
+    /// The quantity that the work grows with.
     pub class: WorkClass,
-    /// Why there is no bound; empty if there is one.
+    /// The code locations without a bound, with causes; empty if there is a bound.
     pub unbounded: Vec<UnboundedReason>,
-    /// The way to what contributes most.
+    /// The path to the location that contributes most to the fuel.
     pub hottest: Vec<PathStep>,
-    /// What contributes most to the rest.
-    pub most: TopContributor,
+    /// The largest contributors to the other resources.
+    pub top: TopContributor,
 }
 
 impl EntryBound {
-    /// What contributes most to its fuel.
-    pub fn dearest(&self) -> Option<&PathStep> {
+    /// The location that contributes most to the fuel.
+    pub fn top_contributor(&self) -> Option<&PathStep> {
         contributor(&self.hottest)
     }
 
-    /// Whether every resource has a bound.
+    /// Returns true if the fuel has a bound and no place is unbounded.
     pub fn is_bounded(&self) -> bool {
         self.unbounded.is_empty() && self.usage.fuel.is_bounded()
     }
 }
 
-/// What an analysis found.
+/// The results of an analysis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Analysis {
     /// The entry points that the module has, in the order in which weir calls them.
     pub entries: Vec<EntryBound>,
-    /// All loops that an entry point can reach, by function and offset; but for those that are run again by a function that calls itself, where
-    /// nothing is known of them.
+    /// All loops that an entry point can reach, sorted by offset. Loops in recursive functions, and in functions that
+    /// recursive ones call, are left out, because the arguments of these functions are unknown.
     pub loops: Vec<LoopBound>,
-    /// All calls of functions of the module that an entry point can reach, by offset; with the same exception, and without those that call a
-    /// function that is running.
+    /// All calls of functions of the module that an entry point can reach, sorted by offset. Recursive calls are left
+    /// out, as are calls in recursive functions and in functions that recursive ones call.
     pub calls: Vec<CallBound>,
-    /// All calls of host functions that an entry point can reach, by offset; with the same exception.
+    /// All calls of host functions that an entry point can reach, sorted by offset. Calls in recursive functions, and
+    /// in functions that recursive ones call, are left out.
     pub host_calls: Vec<HostCall>,
 }
 
 impl Analysis {
-    /// What was found about an entry point.
+    /// The bounds of an entry point, if the module has it.
     pub fn entry(&self, entry: EntryPoint) -> Option<&EntryBound> {
         self.entries.iter().find(|found| found.entry == entry)
     }
 
-    /// What was found about the loop whose `loop` instruction is at this offset.
+    /// The bounds of the loop whose `loop` instruction is at this offset in the module's bytes.
     pub fn loop_at(&self, offset: u64) -> Option<&LoopBound> {
         let index = self.loops.binary_search_by_key(&offset, |found| found.place.offset).ok()?;
         self.loops.get(index)
     }
 
-    /// Whether every entry point has a bound.
+    /// Returns true if every entry point has a bound.
     pub fn is_bounded(&self) -> bool {
         self.entries.iter().all(EntryBound::is_bounded)
     }

@@ -1,32 +1,35 @@
-//! What the walk over a function carries along, and how ways through it meet.
+//! The abstract state at a place of a function, and the merge of states where paths meet.
 
-use crate::facts::{FactId, PathConditions};
+use crate::conditions::{PathConditionId, PathConditions};
 use crate::range::{BitWidth, USUAL_PACKET};
 use crate::report::ResourceBound;
 use crate::value::{BoundValueId, Op, ValueTable};
-use crate::{Linear, Why};
+use crate::{Linear, UnboundedCause};
 use std::rc::Rc;
 
-/// The analysis gives up: there is more code on the module's paths than is looked at.
+/// The reason why the analysis of an entry point ends early.
 #[derive(Debug)]
-pub(crate) enum AnalysisLimit {
+pub(crate) enum AnalysisStop {
+    /// The module needs more work or memory than the limits allow.
     TooLarge,
+    /// A function cannot be parsed.
     Malformed(crate::Malformed),
 }
 
-/// Where the walk stands.
+/// The abstract state at one place of a function.
 #[derive(Clone, Debug)]
-pub(crate) struct WalkState {
-    /// The function's locals, and after them the module's globals.
+pub(crate) struct AbstractState {
+    /// The function's locals, followed by the module's globals.
     pub(crate) locals: Vec<BoundValueId>,
+    /// The operand stack, top last.
     pub(crate) stack: Vec<BoundValueId>,
-    pub(crate) facts: FactId,
-    /// The most that was used since the function, or the iteration of the innermost loop, began.
+    pub(crate) conditions: PathConditionId,
+    /// The most that was used since the function began, or since the current iteration of the innermost loop began.
     pub(crate) usage: ResourceBound,
 }
 
-impl WalkState {
-    /// Takes the uppermost operand; in valid code there is one.
+impl AbstractState {
+    /// Pops the top operand. Valid code always has one.
     pub(crate) fn pop(&mut self) -> BoundValueId {
         self.stack.pop().unwrap_or(ValueTable::zero(BitWidth::W32))
     }
@@ -39,181 +42,196 @@ impl WalkState {
         self.usage.fuel = self.usage.fuel.plus(fuel);
     }
 
-    /// Leaves the uppermost `keep` operands on top of `height` others.
+    /// Keeps the lowest `height` operands and the top `keep` operands, and drops those between.
     pub(crate) fn unwind(&mut self, height: usize, keep: usize) {
-        let from = self.stack.len().saturating_sub(keep);
-        if from > height {
-            self.stack.drain(height..from);
+        let kept = self.stack.len().saturating_sub(keep);
+        if kept > height {
+            self.stack.drain(height..kept);
         }
     }
 }
 
-/// A place where ways meet.
+/// A merge point: a place where several paths meet.
 #[derive(Debug)]
 pub(crate) struct MergePoint {
-    /// Marks the joins that were made for it.
-    token: u32,
-    /// What every way knows.
-    before: FactId,
-    pub(crate) state: Option<WalkState>,
+    /// The identifier that the joins made at this merge point carry.
+    merge_id: u32,
+    /// The conditions that all paths to the merge point share.
+    before: PathConditionId,
+    /// The merged state; `None` as long as no path has reached the merge point.
+    pub(crate) state: Option<AbstractState>,
 }
 
-/// Ways that a join remembers.
-const WAYS_MAX: usize = 16;
+/// The most inputs of a join. With more inputs it becomes [`Op::Opaque`].
+const JOIN_INPUTS_MAX: usize = 16;
 
 impl MergePoint {
-    pub(crate) fn new(token: u32, before: FactId) -> Self {
-        Self { token, before, state: None }
+    pub(crate) fn new(merge_id: u32, before: PathConditionId) -> Self {
+        Self { merge_id, before, state: None }
     }
 
-    /// What every way knows.
-    pub(crate) fn before(&self) -> FactId {
+    /// The conditions that all paths to the merge point share.
+    pub(crate) fn before(&self) -> PathConditionId {
         self.before
     }
 
-    /// One more way leads here.
-    pub(crate) fn add(&mut self, values: &mut ValueTable, facts: &mut PathConditions, other: WalkState) {
+    /// Merges the state of one more path.
+    pub(crate) fn add(
+        &mut self,
+        values: &mut ValueTable,
+        conditions: &mut PathConditions,
+        other: AbstractState,
+    ) {
         let Some(state) = &mut self.state else {
             self.state = Some(other);
             return;
         };
-        let known = (state.facts, other.facts);
-        let mine = state.locals.iter_mut().chain(&mut state.stack);
-        for (a, b) in mine.zip(other.locals.iter().chain(&other.stack)) {
+        let known = (state.conditions, other.conditions);
+        let merged = state.locals.iter_mut().chain(&mut state.stack);
+        for (a, b) in merged.zip(other.locals.iter().chain(&other.stack)) {
             if !values.same(*a, *b) {
-                *a = join(values, facts, (*a, known.0), (*b, known.1), self.token);
+                *a = join(values, conditions, (*a, known.0), (*b, known.1), self.merge_id);
             } else if *a != *b {
-                *a = values.either_made(*a, *b);
+                *a = values.join_equal_sums(*a, *b);
             }
         }
-        state.usage = state.usage.or(other.usage);
-        state.facts = facts.meet(values, known.0, known.1, self.before);
+        state.usage = state.usage.join(other.usage);
+        state.conditions = conditions.merge(values, known.0, known.1, self.before);
     }
 }
 
-/// A value that is one of two; a join that was made for the same meeting gets one more.
-pub(crate) fn join(
+/// The join of two values, each with the conditions on its path. If `a` is a join that was made for the same merge
+/// point, it gets `b` as a further input.
+fn join(
     values: &mut ValueTable,
-    facts: &PathConditions,
-    a: (BoundValueId, FactId),
-    b: (BoundValueId, FactId),
-    token: u32,
+    conditions: &PathConditions,
+    a: (BoundValueId, PathConditionId),
+    b: (BoundValueId, PathConditionId),
+    merge_id: u32,
 ) -> BoundValueId {
     let width = values.width(a.0);
     if width == BitWidth::Other {
         return values.any(width);
     }
-    let added = facts.range(values, b.0, b.1);
-    let (zeros, from) = (values.node(b.0).zeros, values.node(b.0).from);
-    if values.node(a.0).owner == token {
+    let added = conditions.range(values, b.0, b.1);
+    let (zeros, dependencies) = (values.node(b.0).zeros, values.node(b.0).dependencies);
+    if values.node(a.0).merge_id == merge_id {
         let node = values.node_mut(a.0);
-        node.range = node.range.or(added);
+        node.range = node.range.join(added);
         node.zeros = node.zeros.min(zeros);
-        node.from |= from;
+        node.dependencies |= dependencies;
         match &mut node.op {
-            Op::Join(ways) if ways.len() < WAYS_MAX => ways.push(b),
+            Op::Join(inputs) if inputs.len() < JOIN_INPUTS_MAX => inputs.push(b),
             op => *op = Op::Opaque,
         }
         return a.0;
     }
-    let range = facts.range(values, a.0, a.1).or(added);
-    let (zeros, from) = (zeros.min(values.node(a.0).zeros), from | values.node(a.0).from);
-    let id = values.add(Op::Join(vec![a, b]), width, range, from);
+    let range = conditions.range(values, a.0, a.1).join(added);
+    let (zeros, dependencies) =
+        (zeros.min(values.node(a.0).zeros), dependencies | values.node(a.0).dependencies);
+    let id = values.add(Op::Join(vec![a, b]), width, range, dependencies);
     let node = values.node_mut(id);
-    (node.zeros, node.owner) = (zeros, token);
+    (node.zeros, node.merge_id) = (zeros, merge_id);
     id
 }
 
-/// What can contribute.
+/// The kind of code that a cost is attributed to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CostSite {
-    /// A loop, so many times.
+    /// A loop with this trip count.
     Loop(Linear),
-    /// A call of this function, or of any.
+    /// A call of this function; `None` for an indirect call.
     Call(Option<u32>),
+    /// A call of the host function of this name.
     Host(&'static str),
+    /// A bulk memory or table instruction.
     Bulk,
     /// `memory.grow`.
     Grow,
 }
 
-/// What contributes most, from here inwards.
+/// A path to the location that contributes most to a resource: its outermost step and the rest.
 #[derive(Debug)]
-pub(crate) struct Hot {
+pub(crate) struct HotPath {
     pub(crate) function: u32,
     pub(crate) offset: u32,
-    pub(crate) spot: CostSite,
-    /// Of what it contributes to.
+    pub(crate) site: CostSite,
+    /// The amount of the resource that is used at this step, including `inner`.
     pub(crate) amount: Linear,
-    pub(crate) inner: Option<Rc<Hot>>,
+    /// The rest of the path, inside the loop or callee of this step.
+    pub(crate) inner: Option<Rc<HotPath>>,
 }
 
-/// What contributes most: to fuel, records, patches, frames and pages, as [`ResourceBound::each`] has them.
+/// The largest contributor to each of fuel, records, patches, frames and pages, in the order of
+/// [`ResourceBound::as_array`].
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Peaks(pub(crate) [Option<Rc<Hot>>; 5]);
+pub(crate) struct TopCosts(pub(crate) [Option<Rc<HotPath>>; 5]);
 
-impl Peaks {
-    /// One more place, or way to places further in.
-    pub(crate) fn note(
+impl TopCosts {
+    /// Records the usage of a site, and `inner`, the largest contributors inside it. The site becomes the largest
+    /// contributor to each resource that it uses more of than the sites so far.
+    pub(crate) fn note_cost(
         &mut self,
         (function, offset): (u32, u32),
-        spot: CostSite,
+        site: CostSite,
         usage: &ResourceBound,
         inner: &Self,
     ) {
-        for ((peak, inner), amount) in self.0.iter_mut().zip(&inner.0).zip(usage.each()) {
-            if is_more(amount, peak.as_ref()) {
-                *peak = Some(Rc::new(Hot { function, offset, spot, amount, inner: inner.clone() }));
+        for ((top, inner), amount) in self.0.iter_mut().zip(&inner.0).zip(usage.as_array()) {
+            if is_more(amount, top.as_ref()) {
+                *top = Some(Rc::new(HotPath { function, offset, site, amount, inner: inner.clone() }));
             }
         }
     }
 
-    /// The higher one of each.
-    pub(crate) fn rise(&mut self, other: &Self) {
-        for (peak, other) in self.0.iter_mut().zip(&other.0) {
-            if other.as_ref().is_some_and(|other| is_more(other.amount, peak.as_ref())) {
-                peak.clone_from(other);
+    /// Takes over the contributors of `other` that are larger.
+    pub(crate) fn raise(&mut self, other: &Self) {
+        for (top, other) in self.0.iter_mut().zip(&other.0) {
+            if other.as_ref().is_some_and(|other| is_more(other.amount, top.as_ref())) {
+                top.clone_from(other);
             }
         }
     }
 }
 
-fn is_more(amount: Linear, than: Option<&Rc<Hot>>) -> bool {
-    let of = |amount: Linear| amount.at(USUAL_PACKET);
-    of(amount) > than.map_or(0, |than| of(than.amount))
+/// Returns true if an amount is larger than that of a path, for a packet of [`USUAL_PACKET`] bytes.
+fn is_more(amount: Linear, path: Option<&Rc<HotPath>>) -> bool {
+    amount.at(USUAL_PACKET) > path.map_or(0, |path| path.amount.at(USUAL_PACKET))
 }
 
-/// Who takes most of a stack on the way to its deepest point.
+/// The code location that takes the largest part of a stack, on the call path where the stack is deepest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StackSite {
     pub(crate) function: u32,
     pub(crate) offset: u32,
-    /// Nothing if that is not known.
+    /// The size of the part; `None` if it is unknown.
     pub(crate) bytes: Option<u64>,
 }
 
-/// Reasons why there is no bound, and the bits of what the work grows with.
+/// The causes of missing bounds, and the inputs that the work depends on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WorkReasons {
-    pub(crate) reasons: Vec<(u32, u32, Why)>,
-    pub(crate) from: u8,
+    /// Function, code offset and cause.
+    pub(crate) reasons: Vec<(u32, u32, UnboundedCause)>,
+    /// Bits of [`dependency`](crate::value::dependency).
+    pub(crate) dependencies: u8,
 }
 
 impl WorkReasons {
-    pub(crate) fn blame(&mut self, function: u32, offset: u32, why: Why) {
-        let known = self.reasons.iter().any(|(f, o, w)| (*f, *o, w) == (function, offset, &why));
+    pub(crate) fn add_cause(&mut self, function: u32, offset: u32, cause: UnboundedCause) {
+        let known = self.reasons.iter().any(|(f, o, c)| (*f, *o, c) == (function, offset, &cause));
         if !known && self.reasons.len() < REASONS_MAX {
-            self.reasons.push((function, offset, why));
+            self.reasons.push((function, offset, cause));
         }
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
-        for (function, offset, why) in &other.reasons {
-            self.blame(*function, *offset, why.clone());
+        for (function, offset, cause) in &other.reasons {
+            self.add_cause(*function, *offset, cause.clone());
         }
-        self.from |= other.from;
+        self.dependencies |= other.dependencies;
     }
 }
 
-/// More reasons than that tell nobody more.
+/// The most causes that are kept. More would not help the module's author.
 const REASONS_MAX: usize = 64;

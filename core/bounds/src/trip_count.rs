@@ -1,147 +1,179 @@
-//! How often a loop repeats.
+//! Trip counts: upper bounds on the number of times that a loop repeats.
 //!
-//! A loop's local is written as `first value + k`, where `k` is 0 when the loop is entered. What the way from the loop's header to a
-//! back edge adds to it is a sum of values whose range is known; and the comparisons that hold on that way say how far `k` can have come.
-//! All arithmetic is that of the machine: it wraps, unless ranges show that it does not.
+//! A local that the loop writes is modelled as `initial + offset`, where `offset` is 0 when the loop is entered. One
+//! iteration, from the loop's header to a back edge, adds a sum of values whose ranges are known to the offset. The
+//! comparisons on the path to the back edge limit the offset. All arithmetic wraps as in WebAssembly, unless ranges
+//! show that it does not.
 
-use crate::facts::{FactId, PathConditions};
+use crate::conditions::{PathConditionId, PathConditions};
 use crate::range::{BitWidth, Range, USUAL_PACKET};
-use crate::state::WalkState;
+use crate::state::AbstractState;
 use crate::value::{BoundValueId, Cmp, LinearSum, Op, ValueTable};
-use crate::{Linear, Why};
+use crate::{Linear, UnboundedCause};
 
-/// A local that the loop changes.
+/// A local or global that a loop writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InductionVariable {
+    /// The index of the local in [`AbstractState::locals`].
     pub(crate) local: usize,
-    pub(crate) first: BoundValueId,
-    /// Its distance from `first`; or the same as `now`.
-    pub(crate) k: BoundValueId,
-    /// `first + k`, where `k` is not the same.
-    pub(crate) now: BoundValueId,
+    /// The local's value where the loop is entered.
+    pub(crate) initial: BoundValueId,
+    /// The difference between `current` and `initial`. Where an invariant gives the local's range, `offset` is the same
+    /// value as `current`.
+    pub(crate) offset: BoundValueId,
+    /// The local's value when an iteration begins: `initial + offset`.
+    pub(crate) current: BoundValueId,
 }
 
-/// How a local changes.
+/// The change of a local from one iteration to the next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Recurrence {
-    /// Not at all.
-    None,
-    /// By the same amount in each iteration.
-    Each(i64),
-    /// By at least and at most so much in each iteration, all in one direction; the lowest bits of it are 0.
-    Steps { least: i128, most: i128, zeros: u8 },
-    /// To anything in this range.
-    Anything(Range, u8),
+    /// The local keeps its initial value.
+    Unchanged,
+    /// Every iteration adds this amount.
+    ConstantStep(i64),
+    /// Every iteration adds an amount from `least` to `most`. All amounts have the same sign or are 0, and the lowest
+    /// `zeros` bits of each are 0.
+    OneDirection { least: i128, most: i128, zeros: u8 },
+    /// The local has any value of this range. The second field holds the dependencies of the values, as bits of
+    /// [`dependency`](crate::value::dependency).
+    AnyOf(Range, u8),
 }
 
-/// What was found out about a loop.
+/// A sum of values at a loop's entry, and the step that it is divided by: at most `sum / step`, rounded down, back
+/// edges are taken.
+pub(crate) type TripFormula = (LinearSum, u64);
+
+/// The trip count and the recurrences of a loop.
 #[derive(Debug)]
-pub(crate) struct LoopShape {
-    /// How often a back edge is taken; or why that is not known.
-    pub(crate) trips: Result<Linear, Why>,
-    /// What that depends on.
-    pub(crate) from: u8,
-    pub(crate) changes: Vec<Recurrence>,
-    /// The sum that gives the trips where the loop is entered, and the step that it is divided by.
-    pub(crate) on_entry: Option<(LinearSum, u64)>,
-    /// The same, also where another bound of the trips is lower.
-    pub(crate) distance: Option<(LinearSum, u64)>,
+pub(crate) struct LoopSummary {
+    /// The number of times that a back edge is taken; or the cause if there is no bound.
+    pub(crate) trips: Result<Linear, UnboundedCause>,
+    /// The dependencies of the trips, as bits of [`dependency`](crate::value::dependency).
+    pub(crate) dependencies: u8,
+    /// The recurrence of each induction variable.
+    pub(crate) recurrences: Vec<Recurrence>,
+    /// The formula that `trips` was derived from, if it was derived from one.
+    pub(crate) on_entry: Option<TripFormula>,
+    /// `on_entry`, or else the formula of any other bound that holds for all back edges, even if `trips` is a lower
+    /// one.
+    pub(crate) any_formula: Option<TripFormula>,
 }
 
-/// A limit that is no better than none.
+/// Larger trip counts are treated as unbounded.
 const TRIPS_MAX: u64 = 1 << 28;
 
-/// How deep joins are taken apart.
-const JOINS_DEEP: u32 = 6;
+/// The deepest nesting of joins that is split into inputs.
+const JOIN_DEPTH_MAX: u32 = 6;
 
-/// A bound on how often a moving edge is taken.
+/// An upper bound on the number of times that the back edges of a set are taken, all together.
 #[derive(Clone)]
-struct Count {
+struct EdgeBound {
     trips: Linear,
-    from: u8,
-    on_entry: Option<(LinearSum, u64)>,
+    /// The dependencies of `trips`, as bits of [`dependency`](crate::value::dependency).
+    dependencies: u8,
+    /// The formula that `trips` was derived from, if it was derived from one.
+    on_entry: Option<TripFormula>,
 }
 
-pub(crate) struct TripCount<'a> {
+/// The analysis of one loop: finds its trip count and its recurrences.
+pub(crate) struct LoopAnalysis<'a> {
     pub(crate) values: &'a ValueTable,
-    pub(crate) facts: &'a PathConditions,
-    /// What was known when the loop was entered.
-    pub(crate) entry: FactId,
-    /// The loop's own values begin here.
-    pub(crate) first: BoundValueId,
+    pub(crate) conditions: &'a PathConditions,
+    /// The path conditions at the loop's entry.
+    pub(crate) entry: PathConditionId,
+    /// The first value that was created in the loop. Values that were created before it do not change in the loop.
+    pub(crate) first_in_loop: BoundValueId,
 }
 
-impl TripCount<'_> {
-    /// Looks at one walk through the loop's body.
-    pub(crate) fn shape(
+impl LoopAnalysis<'_> {
+    /// Derives the trip count and the recurrences from one walk of the body. `back_edges` are the states in which the
+    /// walk reached the loop's back edges.
+    pub(crate) fn summarise(
         &self,
-        counters: &[InductionVariable],
-        back: &[WalkState],
+        variables: &[InductionVariable],
+        back_edges: &[AbstractState],
         has_exit: bool,
-    ) -> LoopShape {
-        let mut changes = Vec::with_capacity(counters.len());
-        let mut found: Vec<(u64, Result<Count, Why>)> = Vec::new();
-        for counter in counters {
+    ) -> LoopSummary {
+        let mut recurrences = Vec::with_capacity(variables.len());
+        let mut found: Vec<(u64, Result<EdgeBound, UnboundedCause>)> = Vec::new();
+        for variable in variables {
             let deltas: Option<Vec<(i128, i128)>> =
-                back.iter().map(|edge| self.delta(counter, edge)).collect();
-            changes.push(self.change(counter, back, deltas.as_deref()));
+                back_edges.iter().map(|edge| self.delta(variable, edge)).collect();
+            recurrences.push(self.recurrence(variable, back_edges, deltas.as_deref()));
             if let Some(deltas) = deltas {
-                found.extend(self.counted(counter, back, &deltas));
+                found.extend(self.bound_by_tests(variable, back_edges, &deltas));
             }
-            found.extend(self.bits(counter, back));
-            found.extend(self.checked(counter, back));
+            found.extend(self.bound_by_cleared_bits(variable, back_edges));
+            found.extend(self.bound_by_remainder(variable, back_edges));
         }
-        let all = (0..back.len().min(64)).fold(0u64, |mask, i| mask | 1 << i);
-        let whole = found.iter().filter(|(mask, _)| mask & all == all && back.len() <= 64);
-        let distance = whole.filter_map(|(_, count)| count.as_ref().ok()?.on_entry.clone()).next();
-        let (trips, from, on_entry) = cover(all, found, has_exit, back.len());
-        let distance = on_entry.clone().or(distance);
-        LoopShape { trips, from, changes, on_entry, distance }
+        let all = (0..back_edges.len().min(64)).fold(0u64, |mask, i| mask | 1 << i);
+        let for_all_edges = found.iter().filter(|(mask, _)| mask & all == all && back_edges.len() <= 64);
+        let formula = for_all_edges.filter_map(|(_, bound)| bound.as_ref().ok()?.on_entry.clone()).next();
+        let (trips, dependencies, on_entry) = cover(all, found, has_exit, back_edges.len());
+        let any_formula = on_entry.clone().or(formula);
+        LoopSummary { trips, dependencies, recurrences, on_entry, any_formula }
     }
 
-    /// The value at the loop's entry of a sum that contains `by` times a counter's `k`.
-    fn at_first(&self, counter: &InductionVariable, width: BitWidth, sum: &LinearSum, by: i64) -> LinearSum {
-        let k = LinearSum { terms: vec![(counter.k, 1)], constant: 0 };
-        let without = ValueTable::combined(width, sum, 1, &k, by.wrapping_neg());
-        if counter.k == counter.now {
-            return ValueTable::combined(width, &without, 1, &self.values.sum(counter.first), by);
+    /// The value of a sum where the loop is entered. `coefficient` is that of the variable's `offset` in the sum.
+    fn at_entry(
+        &self,
+        variable: &InductionVariable,
+        width: BitWidth,
+        sum: &LinearSum,
+        coefficient: i64,
+    ) -> LinearSum {
+        let offset = LinearSum { terms: vec![(variable.offset, 1)], constant: 0 };
+        let without = ValueTable::linear_combination(width, sum, 1, &offset, coefficient.wrapping_neg());
+        if variable.offset == variable.current {
+            let initial = self.values.sum(variable.initial);
+            return ValueTable::linear_combination(width, &without, 1, &initial, coefficient);
         }
         without
     }
 
-    /// What an edge adds to a counter: between which integers.
-    fn delta(&self, counter: &InductionVariable, edge: &WalkState) -> Option<(i128, i128)> {
-        let width = self.values.width(counter.first);
-        let next = *edge.locals.get(counter.local)?;
+    /// The integer bounds of the amount that one iteration adds to a variable on its way to this back edge. `None` if
+    /// the amount is unknown.
+    fn delta(&self, variable: &InductionVariable, edge: &AbstractState) -> Option<(i128, i128)> {
+        let width = self.values.width(variable.initial);
+        let next = *edge.locals.get(variable.local)?;
         if width == BitWidth::Other || self.values.width(next) != width {
             return None;
         }
-        let sum = ValueTable::combined(width, &self.values.sum(next), 1, &self.values.sum(counter.now), -1);
-        self.delta_of(&sum, counter, width, edge.facts, JOINS_DEEP)
+        let sum = ValueTable::linear_combination(
+            width,
+            &self.values.sum(next),
+            1,
+            &self.values.sum(variable.current),
+            -1,
+        );
+        self.delta_of(&sum, variable, width, edge.conditions, JOIN_DEPTH_MAX)
     }
 
+    /// The integer bounds of `sum`, the amount that an iteration adds to a variable, under the conditions `at`. A sum
+    /// that contains a join is bounded for each input of the join.
     fn delta_of(
         &self,
         sum: &LinearSum,
-        counter: &InductionVariable,
+        variable: &InductionVariable,
         width: BitWidth,
-        at: FactId,
+        at: PathConditionId,
         depth: u32,
     ) -> Option<(i128, i128)> {
-        let join = sum.terms.iter().find_map(|(id, by)| match &self.values.node(*id).op {
-            Op::Join(ways) => Some((*id, *by, ways)),
+        let join = sum.terms.iter().find_map(|(id, coefficient)| match &self.values.node(*id).op {
+            Op::Join(inputs) => Some((*id, *coefficient, inputs)),
             _ => None,
         });
-        if sum.coefficient(counter.k) == 0 {
-            let (lo, hi) = self.values.interval(sum, |id| self.facts.range(self.values, id, at));
+        if sum.coefficient(variable.offset) == 0 {
+            let (lo, hi) = self.values.interval(sum, |id| self.conditions.range(self.values, id, at));
             let half = width.modulus() / 2;
             let fits = lo > -half && hi < half;
             if fits && (lo > 0 || hi < 0 || lo == hi) {
                 return Some((lo, hi));
             }
-            // Two values of which more is known together than of each.
+            // The difference of two values can be known better than each of them.
             if sum.terms.len() > 1
-                && let Some(apart) = self.facts.difference(self.values, sum, width, at)
+                && let Some(apart) = self.conditions.difference(self.values, sum, width, at)
                 && i128::from(apart.hi) < half
             {
                 return Some((apart.lo.into(), apart.hi.into()));
@@ -150,75 +182,78 @@ impl TripCount<'_> {
                 return Some((lo, hi));
             }
         }
-        let (id, by, ways) = join.filter(|_| depth > 0)?;
-        let without = ValueTable::combined(
+        let (id, coefficient, inputs) = join.filter(|_| depth > 0)?;
+        let without = ValueTable::linear_combination(
             width,
             sum,
             1,
             &LinearSum { terms: vec![(id, 1)], constant: 0 },
-            by.wrapping_neg(),
+            coefficient.wrapping_neg(),
         );
         let mut union: Option<(i128, i128)> = None;
-        for (way, known) in ways {
-            let one = ValueTable::combined(width, &without, 1, &self.values.sum(*way), by);
-            let (lo, hi) = self.delta_of(&one, counter, width, *known, depth - 1)?;
+        for (input, input_conditions) in inputs {
+            let input = self.values.sum(*input);
+            let with_input = ValueTable::linear_combination(width, &without, 1, &input, coefficient);
+            let (lo, hi) = self.delta_of(&with_input, variable, width, *input_conditions, depth - 1)?;
             union = Some(union.map_or((lo, hi), |(a, b)| (a.min(lo), b.max(hi))));
         }
         union
     }
 
-    fn change(
+    /// The recurrence of a variable. `deltas` are the bounds of the amount that each back edge adds, if all are known.
+    fn recurrence(
         &self,
-        counter: &InductionVariable,
-        back: &[WalkState],
+        variable: &InductionVariable,
+        back_edges: &[AbstractState],
         deltas: Option<&[(i128, i128)]>,
     ) -> Recurrence {
-        // Put back to what it was.
-        let is_first = |edge: &WalkState| {
-            let next = edge.locals.get(counter.local);
-            next.is_some_and(|next| self.values.same(*next, counter.first) || *next == counter.now)
+        let is_unchanged = |edge: &AbstractState| {
+            let next = edge.locals.get(variable.local);
+            next.is_some_and(|next| self.values.same(*next, variable.initial) || *next == variable.current)
         };
-        if back.iter().all(is_first) {
-            return Recurrence::None;
+        if back_edges.iter().all(is_unchanged) {
+            return Recurrence::Unchanged;
         }
         let least = deltas.and_then(|d| d.iter().map(|(lo, _)| *lo).min());
         let most = deltas.and_then(|d| d.iter().map(|(_, hi)| *hi).max());
         if let (Some(least), Some(most)) = (least, most) {
             if (least, most) == (0, 0) {
-                return Recurrence::None;
+                return Recurrence::Unchanged;
             }
-            if let Some(each) = i64::try_from(least).ok().filter(|_| least == most) {
-                return Recurrence::Each(each);
+            if let Some(step) = i64::try_from(least).ok().filter(|_| least == most) {
+                return Recurrence::ConstantStep(step);
             }
             if least >= 0 || most <= 0 {
                 let exact = deltas.is_some_and(|d| d.iter().all(|(lo, hi)| lo == hi));
                 let zeros = deltas.filter(|_| exact).and_then(|d| {
                     d.iter().filter(|(lo, _)| *lo != 0).map(|(lo, _)| lo.trailing_zeros()).min()
                 });
-                return Recurrence::Steps {
+                return Recurrence::OneDirection {
                     least,
                     most,
                     zeros: u8::try_from(zeros.unwrap_or(0)).unwrap_or(0),
                 };
             }
         }
-        let mut range = self.facts.range(self.values, counter.first, self.entry);
-        let mut from = self.values.node(counter.first).from;
-        for edge in back {
-            let Some(next) = edge.locals.get(counter.local) else { continue };
-            range = range.or(self.facts.range(self.values, *next, edge.facts));
-            from |= self.values.node(*next).from;
+        let mut range = self.conditions.range(self.values, variable.initial, self.entry);
+        let mut dependencies = self.values.node(variable.initial).dependencies;
+        for edge in back_edges {
+            let Some(next) = edge.locals.get(variable.local) else { continue };
+            range = range.join(self.conditions.range(self.values, *next, edge.conditions));
+            dependencies |= self.values.node(*next).dependencies;
         }
-        Recurrence::Anything(range, from)
+        Recurrence::AnyOf(range, dependencies)
     }
 
-    /// Bounds how often the edges that move this counter are taken.
-    fn counted(
+    /// Bounds the number of times that the back edges which change this variable are taken, by tests of the variable
+    /// against a limit. Returns the mask of these back edges and their bound; `None` if the variable can go in both
+    /// directions.
+    fn bound_by_tests(
         &self,
-        counter: &InductionVariable,
-        back: &[WalkState],
+        variable: &InductionVariable,
+        back_edges: &[AbstractState],
         deltas: &[(i128, i128)],
-    ) -> Option<(u64, Result<Count, Why>)> {
+    ) -> Option<(u64, Result<EdgeBound, UnboundedCause>)> {
         let up = deltas.iter().all(|(lo, hi)| *lo >= 1 || (*lo, *hi) == (0, 0));
         let down = deltas.iter().all(|(lo, hi)| *hi <= -1 || (*lo, *hi) == (0, 0));
         let moving: Vec<usize> = (0..deltas.len().min(64)).filter(|i| deltas[*i] != (0, 0)).collect();
@@ -229,297 +264,362 @@ impl TripCount<'_> {
         let most = moving.iter().map(|i| deltas[*i].1).max()?;
         let mask = moving.iter().fold(0, |mask, i| mask | 1u64 << i);
 
-        // Each test on the first moving edge that all other moving edges make too, on the same value.
-        let mut best: Option<Result<Count, Why>> = None;
-        let first_edge = back.get(*moving.first()?)?;
-        for (id, cmp, a, b) in self.facts.learnt(first_edge.facts, self.entry) {
+        // A test counts if it is on the path to the first moving edge, and all other moving edges make it too.
+        let mut best: Option<Result<EdgeBound, UnboundedCause>> = None;
+        let first_edge = back_edges.get(*moving.first()?)?;
+        for (id, cmp, a, b) in self.conditions.comparisons_since(first_edge.conditions, self.entry) {
             for (test, limit, on_left) in [(a, b, true), (b, a, false)] {
-                if self.values.width(test) != self.values.width(counter.first) {
+                if self.values.width(test) != self.values.width(variable.initial) {
                     continue;
                 }
                 let sum = self.values.sum(test);
-                let by = i128::from(sum.coefficient(counter.k));
-                if by == 0 || self.values.sum(limit).coefficient(counter.k) != 0 {
+                let coefficient = i128::from(sum.coefficient(variable.offset));
+                if coefficient == 0 || self.values.sum(limit).coefficient(variable.offset) != 0 {
                     continue;
                 }
-                let others = moving.iter().skip(1).filter_map(|i| back.get(*i));
-                let is_one = |edge: &WalkState| {
-                    self.facts.learnt(edge.facts, self.entry).any(|(other, ..)| other == id)
+                let others = moving.iter().skip(1).filter_map(|i| back_edges.get(*i));
+                let contains_this_test = |edge: &AbstractState| {
+                    self.conditions
+                        .comparisons_since(edge.conditions, self.entry)
+                        .any(|(other, ..)| other == id)
                 };
-                let is_like = |edge: &WalkState, limit: Option<BoundValueId>| {
-                    self.facts.learnt(edge.facts, self.entry).any(|(_, c, x, y)| {
+                let makes_same_comparison = |edge: &AbstractState, limit: Option<BoundValueId>| {
+                    self.conditions.comparisons_since(edge.conditions, self.entry).any(|(_, c, x, y)| {
                         let is_limit = limit.is_none_or(|limit| limit == if on_left { y } else { x });
                         c == cmp && self.values.same(x, a) && self.values.same(y, b) && is_limit
                     })
                 };
-                // What is known on one of several edges only must not count for the others.
-                let (at, is_shared) = if moving.len() == 1 {
-                    (first_edge.facts, true)
-                } else if others.clone().all(is_one) {
+                // Where several edges make the test, only conditions that hold on all of them may be used: those at the
+                // test itself, if the edges share it, else those at the loop's entry.
+                let (at, has_shared_limit) = if moving.len() == 1 {
+                    (first_edge.conditions, true)
+                } else if others.clone().all(contains_this_test) {
                     (id, true)
-                } else if others.clone().all(|edge| is_like(edge, Some(limit))) {
+                } else if others.clone().all(|edge| makes_same_comparison(edge, Some(limit))) {
                     (self.entry, true)
-                } else if others.clone().all(|edge| is_like(edge, None)) {
+                } else if others.clone().all(|edge| makes_same_comparison(edge, None)) {
                     (self.entry, false)
                 } else {
                     continue;
                 };
                 let width = self.values.width(test);
-                let rest = self.at_first(counter, width, &sum, sum.coefficient(counter.k));
-                if !rest.terms.iter().all(|(id, _)| self.values.is_invariant(*id, self.first, 4)) {
+                let start = self.at_entry(variable, width, &sum, sum.coefficient(variable.offset));
+                if !start.terms.iter().all(|(id, _)| self.values.is_invariant(*id, self.first_in_loop, 4)) {
                     continue;
                 }
-                let (x, y) = (least * by, most * by);
-                // A constant start has no terms that would tell where it came from.
-                let from = if rest.terms.is_empty() { self.values.node(counter.first).from } else { 0 };
+                let (x, y) = (least * coefficient, most * coefficient);
+                // A constant start has no terms that dependencies could be read from.
+                let dependencies =
+                    if start.terms.is_empty() { self.values.node(variable.initial).dependencies } else { 0 };
                 let test = Test {
                     cmp,
                     on_left,
-                    start: rest,
+                    start,
                     limit,
                     least: x.min(y),
                     most: x.max(y),
                     width: self.values.width(test),
                     at,
-                    is_shared,
-                    from,
+                    has_shared_limit,
+                    dependencies,
                 };
-                best = Some(better(best, self.count(&test)));
+                best = Some(smaller_bound(best, self.bound_by_test(&test)));
             }
         }
-        Some((mask, best.unwrap_or(Err(Why::NoCounter))))
+        Some((mask, best.unwrap_or(Err(UnboundedCause::NoCounter))))
     }
 
-    /// What is left is made less by something that was compared with it: `if (n > left) break; left -= n`, or the same with an end
-    /// and a position. So what is left never wraps, whatever is taken from it.
-    fn checked(&self, counter: &InductionVariable, back: &[WalkState]) -> Option<(u64, Result<Count, Why>)> {
-        let width = self.values.width(counter.first);
-        if width == BitWidth::Other || back.is_empty() || back.len() > 64 {
+    /// Bounds loops that subtract an amount from a remainder after comparing both: `if (n > rest) break; rest -= n`.
+    /// The remainder can also be the difference of an end and a position. The remainder never wraps, because the amount
+    /// is never larger.
+    fn bound_by_remainder(
+        &self,
+        variable: &InductionVariable,
+        back_edges: &[AbstractState],
+    ) -> Option<(u64, Result<EdgeBound, UnboundedCause>)> {
+        let width = self.values.width(variable.initial);
+        if width == BitWidth::Other || back_edges.is_empty() || back_edges.len() > 64 {
             return None;
         }
-        let (mut left, mut least, mut from) = (None::<(LinearSum, i64)>, u64::MAX, 0);
-        let mut needs_some = false;
-        for edge in back {
-            let next = *edge.locals.get(counter.local)?;
+        let (mut remainder, mut least, mut dependencies) = (None::<(LinearSum, i64)>, u64::MAX, 0);
+        let mut needs_nonzero_start = false;
+        for edge in back_edges {
+            let next = *edge.locals.get(variable.local)?;
             if self.values.width(next) != width {
                 return None;
             }
-            let moved =
-                ValueTable::combined(width, &self.values.sum(next), 1, &self.values.sum(counter.now), -1);
-            let found = self.facts.learnt(edge.facts, self.entry).find_map(|(_, cmp, taken, rest)| {
-                let rest_sum = self.values.sum(rest);
-                let by = rest_sum.coefficient(counter.k);
-                if !matches!(cmp, Cmp::LeU | Cmp::LtU)
-                    || !matches!(by, 1 | -1)
-                    || self.values.width(rest) != width
-                {
-                    return None;
-                }
-                let start = self.at_first(counter, width, &rest_sum, by);
-                let is_fixed = start.terms.iter().all(|(id, _)| self.values.is_invariant(*id, self.first, 4));
-                // What is taken away: the same as was compared, or less by a constant.
-                let step = ValueTable::combined(width, &moved, -by, &LinearSum::default(), 0);
-                let taken_sum = self.values.sum(taken);
-                let slack = ValueTable::combined(width, &taken_sum, 1, &step, -1);
-                let (lo, hi) =
-                    self.values.interval(&step, |id| self.facts.range(self.values, id, edge.facts));
-                let is_positive = lo >= 1 && hi < width.modulus();
-                let is_same = slack.terms.is_empty() && slack.constant >= 0;
-                // One way to count for all edges: what one takes another must not give back.
-                let is_like = left.as_ref().is_none_or(|(left, sign)| *left == start && *sign == by);
-                // A sum of which a constant was taken must not have wrapped before, nor wrap because of it.
-                let whole =
-                    self.values.interval(&taken_sum, |id| self.facts.range(self.values, id, edge.facts));
-                let wraps = slack.constant != 0
-                    && (whole.0 < 0
-                        || whole.1 >= width.modulus()
-                        || lo != whole.0 - i128::from(slack.constant));
-                (is_fixed && is_positive && is_same && is_like && !wraps)
-                    .then(|| ((start, by), u64::try_from(lo).unwrap_or(1), self.values.node(rest).from))
-            });
-            let (start, step, bits) = match found {
+            let change = ValueTable::linear_combination(
+                width,
+                &self.values.sum(next),
+                1,
+                &self.values.sum(variable.current),
+                -1,
+            );
+            let found = self.conditions.comparisons_since(edge.conditions, self.entry).find_map(
+                |(_, cmp, taken, rest)| {
+                    let rest_sum = self.values.sum(rest);
+                    let coefficient = rest_sum.coefficient(variable.offset);
+                    if !matches!(cmp, Cmp::LeU | Cmp::LtU)
+                        || !matches!(coefficient, 1 | -1)
+                        || self.values.width(rest) != width
+                    {
+                        return None;
+                    }
+                    let start = self.at_entry(variable, width, &rest_sum, coefficient);
+                    let is_fixed = start
+                        .terms
+                        .iter()
+                        .all(|(id, _)| self.values.is_invariant(*id, self.first_in_loop, 4));
+                    // The subtracted amount, which must be equal to the compared amount or less by a constant.
+                    let step = ValueTable::linear_combination(
+                        width,
+                        &change,
+                        -coefficient,
+                        &LinearSum::default(),
+                        0,
+                    );
+                    let taken_sum = self.values.sum(taken);
+                    let slack = ValueTable::linear_combination(width, &taken_sum, 1, &step, -1);
+                    let (lo, hi) = self
+                        .values
+                        .interval(&step, |id| self.conditions.range(self.values, id, edge.conditions));
+                    let is_positive = lo >= 1 && hi < width.modulus();
+                    let is_not_more = slack.terms.is_empty() && slack.constant >= 0;
+                    // All edges must change the same remainder: an edge must not add what another one subtracts.
+                    let has_same_remainder = remainder
+                        .as_ref()
+                        .is_none_or(|(known, sign)| *known == start && *sign == coefficient);
+                    // If the subtracted amount is less than the compared one, neither the compared amount nor their
+                    // difference may wrap.
+                    let compared = self
+                        .values
+                        .interval(&taken_sum, |id| self.conditions.range(self.values, id, edge.conditions));
+                    let wraps = slack.constant != 0
+                        && (compared.0 < 0
+                            || compared.1 >= width.modulus()
+                            || lo != compared.0 - i128::from(slack.constant));
+                    (is_fixed && is_positive && is_not_more && has_same_remainder && !wraps).then(|| {
+                        (
+                            (start, coefficient),
+                            u64::try_from(lo).unwrap_or(1),
+                            self.values.node(rest).dependencies,
+                        )
+                    })
+                },
+            );
+            let (start, step, edge_dependencies) = match found {
                 Some(found) => found,
                 None => {
-                    needs_some = true;
-                    self.one_of_some(counter, edge, back, left.as_ref())?
+                    needs_nonzero_start = true;
+                    self.decrement_of_nonzero(variable, edge, back_edges, remainder.as_ref())?
                 }
             };
-            left = Some(start);
+            remainder = Some(start);
             least = least.min(step);
-            from |= bits;
+            dependencies |= edge_dependencies;
         }
-        let (start, _) = left?;
-        let range = |id| self.facts.range(self.values, id, self.entry);
+        let (start, _) = remainder?;
+        let range = |id| self.conditions.range(self.values, id, self.entry);
         let (lo, hi) = self.values.interval(&start, range);
         let mut known = Range::integer(width, lo, hi);
         if lo >= 0 && hi < width.modulus() {
-            known.per = self.values.upper_by_length(&start, range);
-        } else if let Some(apart) = self.facts.difference(self.values, &start, width, self.entry) {
+            known.by_length = self.values.upper_by_length(&start, range);
+        } else if let Some(apart) = self.conditions.difference(self.values, &start, width, self.entry) {
             known = apart;
         }
-        // One was taken where only something was known to be left: so there was, from the beginning.
-        if needs_some && known.lo == 0 {
+        // A decrement may wrap if the remainder can be 0 at the loop's entry.
+        if needs_nonzero_start && known.lo == 0 {
             return None;
         }
-        // And at least one is left at the end.
-        let upper = known.upper();
-        let upper = Linear { constant: upper.constant.saturating_sub(needs_some.into()), ..upper };
+        // With decrements, the remainder is at least 1 on every back edge.
+        let upper = known.upper_bound();
+        let upper = Linear { constant: upper.constant.saturating_sub(needs_nonzero_start.into()), ..upper };
         let trips = upper.divided(least);
         let count = if trips.is_bounded() && trips.constant <= TRIPS_MAX {
-            Ok(Count { trips, from, on_entry: None })
+            Ok(EdgeBound { trips, dependencies, on_entry: None })
         } else {
-            Err(Why::LimitUnknown)
+            Err(UnboundedCause::LimitUnknown)
         };
         Some((u64::MAX, count))
     }
 
-    /// As above, an edge that takes one of what is left: then that does not wrap where something is left whenever the body begins, because every
-    /// edge has found so of what it leaves: `if (--left == 0) break`.
-    fn one_of_some(
+    /// Handles a back edge that subtracts 1 from the remainder of [`LoopAnalysis::bound_by_remainder`], as in
+    /// `if (--rest == 0) break`. Every back edge must have tested that the remainder is nonzero, so that subtracting 1 in
+    /// the next iteration does not wrap. Returns the remainder at the loop's entry with the sign of the variable in it,
+    /// the step, and the dependencies.
+    fn decrement_of_nonzero(
         &self,
-        counter: &InductionVariable,
-        edge: &WalkState,
-        back: &[WalkState],
-        like: Option<&(LinearSum, i64)>,
+        variable: &InductionVariable,
+        edge: &AbstractState,
+        back_edges: &[AbstractState],
+        known_remainder: Option<&(LinearSum, i64)>,
     ) -> Option<((LinearSum, i64), u64, u8)> {
-        let width = self.values.width(counter.first);
+        let width = self.values.width(variable.initial);
         let one = LinearSum { terms: Vec::new(), constant: 1 };
-        let moved = |edge: &WalkState| {
-            let next = *edge.locals.get(counter.local)?;
-            let is_like = self.values.width(next) == width;
-            is_like.then(|| {
-                ValueTable::combined(width, &self.values.sum(next), 1, &self.values.sum(counter.now), -1)
+        let change = |edge: &AbstractState| {
+            let next = *edge.locals.get(variable.local)?;
+            let has_same_width = self.values.width(next) == width;
+            has_same_width.then(|| {
+                ValueTable::linear_combination(
+                    width,
+                    &self.values.sum(next),
+                    1,
+                    &self.values.sum(variable.current),
+                    -1,
+                )
             })
         };
-        // What is compared with 0 in the one direction or the other, and so is what is left afterwards.
-        let tests = |edge: &WalkState| {
+        // The sums that are known to be nonzero on an edge. The negative of such a sum is nonzero too.
+        let tests = |edge: &AbstractState| {
             let all = self
-                .facts
-                .learnt(edge.facts, self.entry)
+                .conditions
+                .comparisons_since(edge.conditions, self.entry)
                 .filter(|&(_, cmp, a, _)| cmp == Cmp::Ne && self.values.width(a) == width)
                 .map(|(_, _, a, b)| self.values.difference(a, b));
             all.collect::<Vec<_>>()
         };
-        let taken = moved(edge).filter(|moved| moved.terms.is_empty() && matches!(moved.constant, 1 | -1))?;
-        let by = -taken.constant;
+        let own_change =
+            change(edge).filter(|change| change.terms.is_empty() && matches!(change.constant, 1 | -1))?;
+        let coefficient = -own_change.constant;
         for test in tests(edge) {
-            let share = test.coefficient(counter.k);
-            if !matches!(share, 1 | -1) {
+            let test_coefficient = test.coefficient(variable.offset);
+            if !matches!(test_coefficient, 1 | -1) {
                 continue;
             }
-            let after = ValueTable::combined(width, &test, share * by, &LinearSum::default(), 0);
-            let left = ValueTable::combined(width, &after, 1, &one, 1);
-            let start = self.at_first(counter, width, &left, by);
-            let is_fixed = start.terms.iter().all(|(id, _)| self.values.is_invariant(*id, self.first, 4));
-            let is_like = like.is_none_or(|(known, sign)| *known == start && *sign == by);
-            let is_tested = |edge: &WalkState| {
-                let Some(moved) = moved(edge) else { return false };
-                let after = ValueTable::combined(width, &left, 1, &moved, by);
-                let opposite = ValueTable::combined(width, &after, -1, &LinearSum::default(), 0);
-                tests(edge).iter().any(|test| *test == after || *test == opposite)
+            let after = ValueTable::linear_combination(
+                width,
+                &test,
+                test_coefficient * coefficient,
+                &LinearSum::default(),
+                0,
+            );
+            let before = ValueTable::linear_combination(width, &after, 1, &one, 1);
+            let start = self.at_entry(variable, width, &before, coefficient);
+            let is_fixed =
+                start.terms.iter().all(|(id, _)| self.values.is_invariant(*id, self.first_in_loop, 4));
+            let has_same_remainder =
+                known_remainder.is_none_or(|(known, sign)| *known == start && *sign == coefficient);
+            let is_tested = |edge: &AbstractState| {
+                let Some(change) = change(edge) else { return false };
+                let after = ValueTable::linear_combination(width, &before, 1, &change, coefficient);
+                let negative = ValueTable::linear_combination(width, &after, -1, &LinearSum::default(), 0);
+                tests(edge).iter().any(|test| *test == after || *test == negative)
             };
-            if is_fixed && is_like && back.iter().all(is_tested) {
-                let from = start.terms.iter().fold(0, |from, (id, _)| from | self.values.node(*id).from);
-                return Some(((start, by), 1, from));
+            if is_fixed && has_same_remainder && back_edges.iter().all(is_tested) {
+                let dependencies = start
+                    .terms
+                    .iter()
+                    .fold(0, |dependencies, (id, _)| dependencies | self.values.node(*id).dependencies);
+                return Some(((start, coefficient), 1, dependencies));
             }
         }
         None
     }
 
-    /// A value that loses a bit with each iteration, as in `x &= x - 1`.
-    fn bits(&self, counter: &InductionVariable, back: &[WalkState]) -> Option<(u64, Result<Count, Why>)> {
-        if back.is_empty() || back.len() > 64 {
+    /// Bounds loops that clear one bit of a variable in each iteration, as in `x &= x - 1`, and end when it is 0.
+    fn bound_by_cleared_bits(
+        &self,
+        variable: &InductionVariable,
+        back_edges: &[AbstractState],
+    ) -> Option<(u64, Result<EdgeBound, UnboundedCause>)> {
+        if back_edges.is_empty() || back_edges.len() > 64 {
             return None;
         }
-        for edge in back {
-            let next = *edge.locals.get(counter.local)?;
+        for edge in back_edges {
+            let next = *edge.locals.get(variable.local)?;
             let Op::ClearLowest(of) = &self.values.node(next).op else { return None };
-            let is_tested = self.facts.learnt(edge.facts, self.entry).any(|(_, cmp, a, b)| {
-                cmp == Cmp::Ne
-                    && (a == next || self.values.same(a, counter.now))
-                    && self.values.as_constant(b) == Some(0)
-            });
-            if !self.values.same(*of, counter.now) || !is_tested {
+            let is_tested =
+                self.conditions.comparisons_since(edge.conditions, self.entry).any(|(_, cmp, a, b)| {
+                    cmp == Cmp::Ne
+                        && (a == next || self.values.same(a, variable.current))
+                        && self.values.as_constant(b) == Some(0)
+                });
+            if !self.values.same(*of, variable.current) || !is_tested {
                 return None;
             }
         }
-        let first = self.facts.range(self.values, counter.first, self.entry);
-        let trips = Linear::constant(u64::from(u64::BITS - first.hi.leading_zeros()));
-        let from = self.values.node(counter.first).from;
-        Some((u64::MAX, Ok(Count { trips, from, on_entry: None })))
+        let initial = self.conditions.range(self.values, variable.initial, self.entry);
+        let trips = Linear::constant(u64::from(u64::BITS - initial.hi.leading_zeros()));
+        let dependencies = self.values.node(variable.initial).dependencies;
+        Some((u64::MAX, Ok(EdgeBound { trips, dependencies, on_entry: None })))
     }
 
-    /// How often a test lets the loop go on.
-    fn count(&self, test: &Test) -> Result<Count, Why> {
-        let (values, facts) = (self.values, self.facts);
+    /// Bounds the number of times that a test succeeds, so that the loop continues.
+    fn bound_by_test(&self, test: &Test) -> Result<EdgeBound, UnboundedCause> {
+        let (values, conditions) = (self.values, self.conditions);
         let limit_sum = values.sum(test.limit);
-        // Where each edge has made the limit itself, what is known of it where one of them did need not hold for the others.
-        let limit = if test.is_shared {
-            facts.range(values, test.limit, test.at)
+        // Where each edge computes the limit itself, a condition on one edge's limit need not hold for the others.
+        let limit = if test.has_shared_limit {
+            conditions.range(values, test.limit, test.at)
         } else {
             self.range_of(&limit_sum, test)
         };
-        let is_fixed = values.is_invariant(test.limit, self.first, 4);
+        let is_fixed = values.is_invariant(test.limit, self.first_in_loop, 4);
         let up = test.least > 0;
-        let from = test.from
-            | values.node(test.limit).from
-            | test.start.terms.iter().fold(0, |f, (id, _)| f | values.node(*id).from);
-        let (smin, smax) = if up { (test.least, test.most) } else { (-test.most, -test.least) };
-        let (Ok(step), Ok(step_most)) = (u64::try_from(smin), u64::try_from(smax)) else {
-            return Err(Why::NoCounter);
+        let dependencies = test.dependencies
+            | values.node(test.limit).dependencies
+            | test.start.terms.iter().fold(0, |bits, (id, _)| bits | values.node(*id).dependencies);
+        let (least, most) = if up { (test.least, test.most) } else { (-test.most, -test.least) };
+        let (Ok(step), Ok(step_most)) = (u64::try_from(least), u64::try_from(most)) else {
+            return Err(UnboundedCause::NoCounter);
         };
-        // How far it is from the start to the limit, in the direction of the steps.
+        // The distance from the start to the limit, in the direction of the steps.
         let distance = if up {
-            ValueTable::combined(test.width, &limit_sum, 1, &test.start, -1)
+            ValueTable::linear_combination(test.width, &limit_sum, 1, &test.start, -1)
         } else {
-            ValueTable::combined(test.width, &test.start, 1, &limit_sum, -1)
+            ValueTable::linear_combination(test.width, &test.start, 1, &limit_sum, -1)
         };
-        let apart = facts.apart(values, &distance, test.width, test.at, None).filter(|_| is_fixed);
+        let apart = conditions
+            .difference_with_zeros(values, &distance, test.width, test.at, None)
+            .filter(|_| is_fixed);
         let zeros = apart.map_or(0, |(_, zeros)| zeros).max(values.zeros_of(&distance, test.width));
         let apart = apart.map(|(range, _)| range);
         let is_exact =
             step == step_most && step.is_power_of_two() && u32::from(zeros) >= step.trailing_zeros();
         let on_entry = || {
-            // Also where the loop is entered and the test will not hold; and the last step can be a part of one.
-            let (apart, _) = facts.apart(values, &distance, test.width, self.entry, None)?;
-            let part = if is_exact { 0 } else { step - 1 };
-            let is_known =
-                is_fixed && step.is_power_of_two() && apart.hi.checked_add(part)? <= test.width.max();
-            let part = LinearSum { terms: Vec::new(), constant: i64::try_from(part).ok()? };
-            is_known.then(|| (ValueTable::combined(test.width, &distance, 1, &part, 1), step))
+            // The formula is evaluated before the first test. So the distance must not wrap even if that test fails,
+            // and only the conditions at the loop's entry hold. The division is rounded up, because the last step may
+            // go beyond the limit.
+            let (apart, _) =
+                conditions.difference_with_zeros(values, &distance, test.width, self.entry, None)?;
+            let rounding = if is_exact { 0 } else { step - 1 };
+            let is_valid =
+                is_fixed && step.is_power_of_two() && apart.hi.checked_add(rounding)? <= test.width.max();
+            let rounding = LinearSum { terms: Vec::new(), constant: i64::try_from(rounding).ok()? };
+            is_valid.then(|| (ValueTable::linear_combination(test.width, &distance, 1, &rounding, 1), step))
         };
-        let done = |trips: Linear, on_entry: Option<(LinearSum, u64)>| {
+        let checked = |trips: Linear, on_entry: Option<TripFormula>| {
             if trips.is_bounded() && trips.constant <= TRIPS_MAX {
-                Ok(Count { trips, from, on_entry })
+                Ok(EdgeBound { trips, dependencies, on_entry })
             } else {
-                Err(Why::LimitUnknown)
+                Err(UnboundedCause::LimitUnknown)
             }
         };
         match (test.cmp, test.on_left == up) {
-            // A step leads away from the limit, if that stays where it is.
-            (Cmp::Eq, _) if is_fixed && smax < test.width.modulus() => done(Linear::constant(1), None),
-            (Cmp::Eq, _) => Err(Why::NoCounter),
+            // The loop continues only while value and limit are equal, and the first step makes them differ.
+            (Cmp::Eq, _) if is_fixed && most < test.width.modulus() => checked(Linear::constant(1), None),
+            (Cmp::Eq, _) => Err(UnboundedCause::NoCounter),
             (Cmp::Ne, _) => {
                 if !is_fixed {
-                    return Err(Why::NoCounter);
+                    return Err(UnboundedCause::NoCounter);
                 }
-                let Some(apart) = apart else { return Err(Why::MayMiss) };
+                let Some(apart) = apart else { return Err(UnboundedCause::MayMiss) };
                 if is_exact {
-                    let upper = apart.upper();
+                    let upper = apart.upper_bound();
                     let trips = Linear {
                         constant: upper.constant / step + u64::from(!upper.constant.is_multiple_of(step)),
                         per_kib: upper.per_kib.div_ceil(step),
                     };
-                    return done(trips, on_entry());
+                    return checked(trips, on_entry());
                 }
-                match apart.only() {
-                    Some(all) if step == step_most && all.is_multiple_of(step) => {
-                        done(Linear::constant(all / step), None)
+                match apart.single_value() {
+                    Some(whole) if step == step_most && whole.is_multiple_of(step) => {
+                        checked(Linear::constant(whole / step), None)
                     }
-                    _ => Err(Why::MayMiss),
+                    _ => Err(UnboundedCause::MayMiss),
                 }
             }
-            // t < limit and t grows, or limit < t and t falls.
+            // The value is below the limit and grows, or it is above the limit and falls.
             (Cmp::LtU | Cmp::LeU | Cmp::LtS | Cmp::LeS, true) => {
                 let is_signed = matches!(test.cmp, Cmp::LtS | Cmp::LeS);
                 let strict = matches!(test.cmp, Cmp::LtU | Cmp::LtS);
@@ -534,7 +634,7 @@ impl TripCount<'_> {
                 } else {
                     (limit.lo.into(), limit.hi.into())
                 };
-                // The last value from which a step is taken, and the step that must not wrap.
+                // The step from the last value that passes the test must not wrap.
                 let wraps = if up {
                     limit_hi - i128::from(strict) + i128::from(step_most) > most
                 } else {
@@ -542,130 +642,140 @@ impl TripCount<'_> {
                 };
                 if wraps && !(is_exact && strict && is_fixed) {
                     return Err(if limit_hi - limit_lo > i128::from(TRIPS_MAX) {
-                        Why::LimitUnknown
+                        UnboundedCause::LimitUnknown
                     } else {
-                        Why::MayMiss
+                        UnboundedCause::MayMiss
                     });
                 }
                 let more = u64::from(!strict);
-                let count = |way: Linear| {
-                    let way = way.plus(Linear::constant(more));
+                let count = |span: Linear| {
+                    let span = span.plus(Linear::constant(more));
                     if is_exact && strict {
-                        Linear { constant: way.constant.div_ceil(step), per_kib: way.per_kib.div_ceil(step) }
+                        Linear {
+                            constant: span.constant.div_ceil(step),
+                            per_kib: span.per_kib.div_ceil(step),
+                        }
                     } else {
-                        way.divided(step)
+                        span.divided(step)
                     }
                 };
-                let by_distance = apart.map(|range| count(range.upper()));
+                let by_distance = apart.map(|range| count(range.upper_bound()));
                 let start = self.range_of(&test.start, test);
                 let by_range = if is_signed {
-                    let way =
+                    let span =
                         if up { limit_hi - i128::from(start.slo) } else { i128::from(start.shi) - limit_lo };
-                    u64::try_from(way.max(0)).ok().map(|way| count(Linear::constant(way)))
+                    u64::try_from(span.max(0)).ok().map(|span| count(Linear::constant(span)))
                 } else if up {
-                    let upper = limit.upper();
+                    let upper = limit.upper_bound();
                     Some(count(Linear { constant: upper.constant.saturating_sub(start.lo), ..upper }))
                 } else {
-                    let upper = start.upper();
+                    let upper = start.upper_bound();
                     Some(count(Linear { constant: upper.constant.saturating_sub(limit.lo), ..upper }))
                 };
                 let found = [by_distance, by_range]
                     .into_iter()
                     .flatten()
                     .min_by_key(|linear| linear.at(USUAL_PACKET))
-                    .ok_or(Why::LimitUnknown)?;
-                done(found, if strict && by_distance == Some(found) { on_entry() } else { None })
+                    .ok_or(UnboundedCause::LimitUnknown)?;
+                checked(found, if strict && by_distance == Some(found) { on_entry() } else { None })
             }
-            _ => Err(Why::NoCounter),
+            _ => Err(UnboundedCause::NoCounter),
         }
     }
 
-    /// The range of a sum, from what is known of its values where a test is made.
+    /// The range of a sum under the conditions of a test.
     fn range_of(&self, sum: &LinearSum, test: &Test) -> Range {
-        let range = |id| self.facts.range(self.values, id, test.at);
+        let range = |id| self.conditions.range(self.values, id, test.at);
         let (lo, hi) = self.values.interval(sum, range);
         let mut found = Range::integer(test.width, lo, hi);
         if lo >= 0 && hi < test.width.modulus() {
-            found.per = self.values.upper_by_length(sum, range);
+            found.by_length = self.values.upper_by_length(sum, range);
         }
         found
     }
 }
 
-/// A comparison of a counter with a limit, on the way to a back edge.
+/// A comparison on the path to a back edge: of a value that contains an induction variable, with a limit.
 struct Test {
     cmp: Cmp,
-    /// Whether the counter is on its left.
+    /// True if the tested value is the left operand.
     on_left: bool,
-    /// The tested value at the first iteration.
+    /// The tested value where the loop is entered.
     start: LinearSum,
     limit: BoundValueId,
-    /// What an iteration adds to it.
+    /// The least amount that an iteration adds to the tested value.
     least: i128,
+    /// The largest amount that an iteration adds to the tested value.
     most: i128,
     width: BitWidth,
-    at: FactId,
-    /// Whether the limit is one value, and not the same sum made anew on each of the edges.
-    is_shared: bool,
-    /// What a start depends on that is a constant.
-    from: u8,
+    /// Conditions that hold on every back edge which makes the test.
+    at: PathConditionId,
+    /// True if all these back edges test against the same value; false if each computes the limit's sum again.
+    has_shared_limit: bool,
+    /// The dependencies of `start` where it is a constant, as bits of [`dependency`](crate::value::dependency).
+    dependencies: u8,
 }
 
-fn better(a: Option<Result<Count, Why>>, b: Result<Count, Why>) -> Result<Count, Why> {
+/// The smaller of two bounds, or the more useful of two causes. A bound is preferred to a cause.
+fn smaller_bound(
+    a: Option<Result<EdgeBound, UnboundedCause>>,
+    b: Result<EdgeBound, UnboundedCause>,
+) -> Result<EdgeBound, UnboundedCause> {
     match (a, b) {
         (Some(Ok(a)), Ok(b)) => Ok(if b.trips.at(USUAL_PACKET) < a.trips.at(USUAL_PACKET) { b } else { a }),
         (Some(Ok(a)), Err(_)) => Ok(a),
         (_, Ok(b)) => Ok(b),
-        (Some(Err(a)), Err(b)) => Err(if rank(&b) > rank(&a) { b } else { a }),
+        (Some(Err(a)), Err(b)) => Err(if usefulness(&b) > usefulness(&a) { b } else { a }),
         (None, b) => b,
     }
 }
 
-/// Which of two reasons tells the author more.
-fn rank(why: &Why) -> u32 {
-    match why {
-        Why::LimitUnknown => 3,
-        Why::MayMiss => 2,
+/// The usefulness of a cause to the module's author: a cause with a larger number is reported instead of others.
+fn usefulness(cause: &UnboundedCause) -> u32 {
+    match cause {
+        UnboundedCause::LimitUnknown => 3,
+        UnboundedCause::MayMiss => 2,
         _ => 1,
     }
 }
 
-/// Puts bounds for some of the back edges together until all are covered.
+/// Combines the bounds of sets of back edges into a bound for all back edges, with its dependencies and its formula.
+/// `all` is the mask of all back edges.
 fn cover(
     all: u64,
-    found: Vec<(u64, Result<Count, Why>)>,
+    found: Vec<(u64, Result<EdgeBound, UnboundedCause>)>,
     has_exit: bool,
-    edges: usize,
-) -> (Result<Linear, Why>, u8, Option<(LinearSum, u64)>) {
-    if edges == 0 {
+    edge_count: usize,
+) -> (Result<Linear, UnboundedCause>, u8, Option<TripFormula>) {
+    if edge_count == 0 {
         return (Ok(Linear::ZERO), 0, None);
     }
-    let mut why = if has_exit { Why::NoCounter } else { Why::Endless };
+    let mut cause = if has_exit { UnboundedCause::NoCounter } else { UnboundedCause::Endless };
     let mut counts = Vec::new();
     for (mask, result) in found {
         match result {
             Ok(count) => counts.push((mask, count)),
             Err(other) => {
-                if rank(&other) > rank(&why) {
-                    why = other;
+                if usefulness(&other) > usefulness(&cause) {
+                    cause = other;
                 }
             }
         }
     }
-    if edges > 64 {
-        return (Err(why), 0, None);
+    if edge_count > 64 {
+        return (Err(cause), 0, None);
     }
     counts.sort_by_key(|(_, count)| count.trips.at(USUAL_PACKET));
     if let Some((_, count)) = counts.iter().find(|(mask, _)| mask & all == all) {
-        return (Ok(count.trips), count.from, count.on_entry.clone());
+        return (Ok(count.trips), count.dependencies, count.on_entry.clone());
     }
-    let (mut left, mut trips, mut from) = (all, Linear::ZERO, 0);
+    let (mut uncovered, mut trips, mut dependencies) = (all, Linear::ZERO, 0);
     for (mask, count) in counts {
-        if mask & left != 0 {
-            left &= !mask;
+        if mask & uncovered != 0 {
+            uncovered &= !mask;
             trips = trips.plus(count.trips);
-            from |= count.from;
+            dependencies |= count.dependencies;
         }
     }
-    if left == 0 { (Ok(trips), from, None) } else { (Err(why), 0, None) }
+    if uncovered == 0 { (Ok(trips), dependencies, None) } else { (Err(cause), 0, None) }
 }

@@ -1,18 +1,19 @@
-//! The values of a function, as expressions over what it is given.
+//! Abstract values: expressions over a function's inputs, each with a range.
 //!
-//! A value is made when its instruction is met, under what is known there; its range holds wherever it is used afterwards, because every use
-//! comes after. A loop's body is walked anew where more has become known about its counters, and makes new values.
+//! A value is created when the walk reaches its instruction. Its range follows from the path conditions there, and
+//! holds at every use of the value, because a use comes after the creation. A further walk of a loop's body, with more
+//! knowledge about the induction variables, creates new values.
 
 use crate::Linear;
-use crate::facts::FactId;
+use crate::conditions::PathConditionId;
 use crate::range::{BitWidth, Range};
 use std::collections::HashMap;
 
-/// A value.
+/// The identifier of a value. Values are numbered in the order of their creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct BoundValueId(pub(crate) u32);
 
-/// Comparisons, of which the others are the reverse or the opposite.
+/// The basic comparisons. The other comparisons of WebAssembly are basic ones with swapped operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Cmp {
     Eq,
@@ -23,21 +24,23 @@ pub(crate) enum Cmp {
     LeS,
 }
 
-/// How a value came about, as far as it matters.
+/// The expression of a value, as far as the analysis uses it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Op {
-    /// Anything within its range.
+    /// An unknown value within its range.
     Opaque,
-    /// `sum of coefficient x value + constant`, wrapping. A constant has no terms. Values in terms are never sums themselves.
+    /// A wrapping sum of values with coefficients, and a constant. A sum without terms is a constant. The values in
+    /// terms are never sums themselves.
     Sum(LinearSum),
     /// The address of the packet's descriptor, or of the first one of a batch.
     Descriptor,
-    /// A field of the packet's descriptor, by offset and bytes: the same each time it is read.
+    /// A field of the packet's descriptor, by offset and size in bytes: every read returns the same value.
     Field(u32, u8),
-    /// How far a counter of a loop has come; or a local that the loop changes in another way.
+    /// A value that differs between the iterations of a loop: the offset of an induction variable, the iteration
+    /// number, or a local without a known step.
     Phi,
-    /// One of these, by which way the place was reached; and what is known on that way.
-    Join(Vec<(BoundValueId, FactId)>),
+    /// One of these values, depending on the path taken. Each has the conditions on its path.
+    Join(Vec<(BoundValueId, PathConditionId)>),
     /// `x & (x - 1)`.
     ClearLowest(BoundValueId),
     And(BoundValueId, BoundValueId),
@@ -52,52 +55,54 @@ pub(crate) enum Op {
     Wrap(BoundValueId),
 }
 
-/// A sum of values with coefficients.
+/// A sum of values with coefficients, and a constant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LinearSum {
-    /// In the order of the values, no coefficient 0.
+    /// Values with their coefficients, ordered by value. No coefficient is 0.
     pub(crate) terms: Vec<(BoundValueId, i64)>,
     pub(crate) constant: i64,
 }
 
-/// Terms that a sum has at most; a longer one is kept as anything within its range.
+/// The most terms of a sum; a longer one becomes [`Op::Opaque`].
 const TERMS_MAX: usize = 6;
 
 impl LinearSum {
+    /// The coefficient of a value; 0 if the sum does not contain the value.
     pub(crate) fn coefficient(&self, of: BoundValueId) -> i64 {
         self.terms.iter().find(|(id, _)| *id == of).map_or(0, |(_, coefficient)| *coefficient)
     }
 }
 
-/// What a value depends on: bits.
-pub(crate) mod from {
+/// The kinds of inputs that a value can depend on, as bits of a set.
+pub(crate) mod dependency {
     pub(crate) const PACKET_LENGTH: u8 = 1;
     pub(crate) const HEADER_LENGTH: u8 = 2;
     pub(crate) const CONFIGURATION_LENGTH: u8 = 4;
     pub(crate) const CONFIGURATION_VALUE: u8 = 8;
     pub(crate) const HEADER_FIELD: u8 = 16;
-    /// An address in the packet: what is loaded from there is a field.
+    /// The value is an address in the packet, so that a load from it gives a header field.
     pub(crate) const PACKET_ADDRESS: u8 = 32;
 }
 
+/// A value: its expression and its properties.
 #[derive(Clone, Debug)]
 pub(crate) struct ValueNode {
     pub(crate) op: Op,
     pub(crate) width: BitWidth,
     pub(crate) range: Range,
-    /// Lowest bits that are known to be 0.
+    /// The number of lowest bits that are known to be 0.
     pub(crate) zeros: u8,
-    /// Bits of [`from`].
-    pub(crate) from: u8,
-    /// Which merge of ways made this join, so that more ways can be added to it.
-    pub(crate) owner: u32,
+    /// The inputs that the value depends on, as bits of [`dependency`].
+    pub(crate) dependencies: u8,
+    /// For a join, the identifier of its merge point, where further inputs can be added to it; 0 for other values.
+    pub(crate) merge_id: u32,
 }
 
 /// All values of an analysis.
 #[derive(Debug)]
 pub(crate) struct ValueTable {
     nodes: Vec<ValueNode>,
-    /// The last value that was made of one with a constant mask.
+    /// For a value and a constant mask, the last value that was made as their bitwise AND.
     masked: HashMap<(BoundValueId, i64), BoundValueId>,
 }
 
@@ -112,7 +117,7 @@ impl Default for ValueTable {
 }
 
 impl ValueTable {
-    /// The value 0.
+    /// The value 0 of a width.
     pub(crate) fn zero(width: BitWidth) -> BoundValueId {
         BoundValueId(u32::from(width != BitWidth::W32))
     }
@@ -121,7 +126,7 @@ impl ValueTable {
         self.nodes.len()
     }
 
-    pub(crate) fn next(&self) -> BoundValueId {
+    pub(crate) fn next_id(&self) -> BoundValueId {
         BoundValueId(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX))
     }
 
@@ -142,25 +147,26 @@ impl ValueTable {
         self.node(id).width
     }
 
-    pub(crate) fn add(&mut self, op: Op, width: BitWidth, range: Range, from: u8) -> BoundValueId {
-        let id = self.next();
-        let zeros = range.only().map_or(0, |value| trailing(value, width));
-        self.nodes.push(ValueNode { op, width, range, zeros, from, owner: 0 });
+    pub(crate) fn add(&mut self, op: Op, width: BitWidth, range: Range, dependencies: u8) -> BoundValueId {
+        let id = self.next_id();
+        let zeros = range.single_value().map_or(0, |value| trailing_zeros(value, width));
+        self.nodes.push(ValueNode { op, width, range, zeros, dependencies, merge_id: 0 });
         id
     }
 
-    /// The value that was made with the same mask before, if no more was known of it than is known here: so that what is learnt of one is known of both.
+    /// The value that was made before from the same value and mask, if it has these properties. Using it again lets a
+    /// condition on one use apply to the other use.
     pub(crate) fn masked_before(
         &self,
         mask: (BoundValueId, i64),
         range: Range,
         zeros: u8,
-        from: u8,
+        dependencies: u8,
     ) -> Option<BoundValueId> {
         let id = *self.masked.get(&mask)?;
         let node = self.node(id);
-        let zeros = zeros.max(range.only().map_or(0, |value| trailing(value, node.width)));
-        (node.range == range && node.zeros == zeros && node.from == from).then_some(id)
+        let zeros = zeros.max(range.single_value().map_or(0, |value| trailing_zeros(value, node.width)));
+        (node.range == range && node.zeros == zeros && node.dependencies == dependencies).then_some(id)
     }
 
     pub(crate) fn remember_masked(&mut self, mask: (BoundValueId, i64), id: BoundValueId) {
@@ -173,12 +179,12 @@ impl ValueTable {
         self.add(Op::Sum(sum), width, Range::integer(width, value.into(), value.into()), 0)
     }
 
-    /// Anything of a width.
+    /// An unknown value of a width.
     pub(crate) fn any(&mut self, width: BitWidth) -> BoundValueId {
         self.add(Op::Opaque, width, Range::any(width), 0)
     }
 
-    /// A value as a sum; itself, once, if it is none.
+    /// A value as a sum; a value of another kind becomes the single term.
     pub(crate) fn sum(&self, id: BoundValueId) -> LinearSum {
         match &self.node(id).op {
             Op::Sum(sum) => sum.clone(),
@@ -186,7 +192,7 @@ impl ValueTable {
         }
     }
 
-    /// The constant that a value is.
+    /// The number, if the value is a constant.
     pub(crate) fn as_constant(&self, id: BoundValueId) -> Option<i64> {
         match &self.node(id).op {
             Op::Sum(sum) if sum.terms.is_empty() => Some(sum.constant),
@@ -195,14 +201,14 @@ impl ValueTable {
     }
 
     /// `a x left + b x right`, wrapping.
-    pub(crate) fn combined(
+    pub(crate) fn linear_combination(
         width: BitWidth,
         left: &LinearSum,
         a: i64,
         right: &LinearSum,
         b: i64,
     ) -> LinearSum {
-        let scale = |value: i64, by: i64| i128::from(value).wrapping_mul(by.into());
+        let scale = |value: i64, factor: i64| i128::from(value).wrapping_mul(factor.into());
         let wrap = |value: i128| width.wrap_signed(value);
         let mut terms: Vec<(BoundValueId, i64)> = Vec::with_capacity(left.terms.len() + right.terms.len());
         let (mut i, mut j) = (0, 0);
@@ -231,19 +237,22 @@ impl ValueTable {
 
     /// The difference `left - right`.
     pub(crate) fn difference(&self, left: BoundValueId, right: BoundValueId) -> LinearSum {
-        Self::combined(self.width(left), &self.sum(left), 1, &self.sum(right), -1)
+        Self::linear_combination(self.width(left), &self.sum(left), 1, &self.sum(right), -1)
     }
 
-    /// Between which integers a sum lies, before wrapping, if its values have these ranges.
+    /// The integer bounds of a sum before wrapping, for these ranges of its values.
     pub(crate) fn interval(&self, sum: &LinearSum, range: impl Fn(BoundValueId) -> Range) -> (i128, i128) {
-        // Far beyond every width, and far from where their difference overflows.
+        // No bound: beyond the values of every width, yet small enough that differences of such numbers do not
+        // overflow.
         const ANYWHERE: (i128, i128) = (-(1 << 100), 1 << 100);
         let mut lo = i128::from(sum.constant);
         let mut hi = lo;
         for (id, coefficient) in &sum.terms {
-            let (least, most) = range(*id).narrower();
-            let by = i128::from(*coefficient);
-            let (Some(x), Some(y)) = (least.checked_mul(by), most.checked_mul(by)) else { return ANYWHERE };
+            let (least, most) = range(*id).narrower_interval();
+            let factor = i128::from(*coefficient);
+            let (Some(x), Some(y)) = (least.checked_mul(factor), most.checked_mul(factor)) else {
+                return ANYWHERE;
+            };
             let (Some(less), Some(more)) = (lo.checked_add(x.min(y)), hi.checked_add(x.max(y))) else {
                 return ANYWHERE;
             };
@@ -252,7 +261,8 @@ impl ValueTable {
         if lo < ANYWHERE.0 || hi > ANYWHERE.1 { ANYWHERE } else { (lo, hi) }
     }
 
-    /// An upper bound of a sum by the packet's length, where [`ValueTable::interval`] shows that it does not wrap.
+    /// An upper bound of a sum in terms of the packet's length, valid where [`ValueTable::interval`] shows that the sum
+    /// does not wrap.
     pub(crate) fn upper_by_length(
         &self,
         sum: &LinearSum,
@@ -265,16 +275,16 @@ impl ValueTable {
             let range = range(*id);
             match u64::try_from(*coefficient) {
                 Ok(times) => {
-                    let upper = range.per.unwrap_or(Linear::constant(range.hi));
-                    has_length |= range.per.is_some();
+                    let upper = range.by_length.unwrap_or(Linear::constant(range.hi));
+                    has_length |= range.by_length.is_some();
                     total = total.plus(Linear {
                         constant: upper.constant.saturating_mul(times),
                         per_kib: upper.per_kib.saturating_mul(times),
                     });
                 }
-                // The same integer that `interval` takes it for: it can be below 0.
+                // A negative coefficient: the same lower bound as in `interval`, which can be below 0.
                 Err(_) => {
-                    let (least, _) = range.narrower();
+                    let (least, _) = range.narrower_interval();
                     less = less.checked_add(least.checked_mul(-i128::from(*coefficient))?)?;
                 }
             }
@@ -286,16 +296,19 @@ impl ValueTable {
         Some(Linear { constant: u64::try_from(constant).unwrap_or(u64::MAX), ..total })
     }
 
-    /// Lowest bits of a sum that are 0.
+    /// The number of lowest bits of a sum that are 0.
     pub(crate) fn zeros_of(&self, sum: &LinearSum, width: BitWidth) -> u8 {
         sum.terms
             .iter()
-            .map(|(id, by)| self.node(*id).zeros.saturating_add(trailing(width.wrap((*by).into()), width)))
-            .fold(trailing(width.wrap(sum.constant.into()), width), u8::min)
+            .map(|(id, coefficient)| {
+                let factor = width.wrap((*coefficient).into());
+                self.node(*id).zeros.saturating_add(trailing_zeros(factor, width))
+            })
+            .fold(trailing_zeros(width.wrap(sum.constant.into()), width), u8::min)
     }
 
-    /// Makes a value of a sum. `range` says what is known of its values at this place.
-    pub(crate) fn of_sum(
+    /// Makes a value of a sum. `range` gives the range of each value in the sum.
+    pub(crate) fn add_sum(
         &mut self,
         width: BitWidth,
         sum: LinearSum,
@@ -307,30 +320,34 @@ impl ValueTable {
         let (lo, hi) = self.interval(&sum, &range);
         let mut known = Range::integer(width, lo, hi);
         if lo >= 0 && hi < width.modulus() {
-            known.per = self.upper_by_length(&sum, &range);
+            known.by_length = self.upper_by_length(&sum, &range);
         }
         let zeros = self.zeros_of(&sum, width);
-        let from = sum.terms.iter().fold(0, |from, (id, _)| from | self.node(*id).from);
+        let dependencies =
+            sum.terms.iter().fold(0, |dependencies, (id, _)| dependencies | self.node(*id).dependencies);
         let op = if sum.terms.len() > TERMS_MAX { Op::Opaque } else { Op::Sum(sum) };
-        let id = self.add(op, width, known, from);
+        let id = self.add(op, width, known, dependencies);
         self.node_mut(id).zeros = zeros;
         id
     }
 
-    /// The value that was made of the same sum on two ways. What its range was found to be on one of them need not hold on the other.
-    pub(crate) fn either_made(&mut self, a: BoundValueId, b: BoundValueId) -> BoundValueId {
+    /// Joins two values that are the same sum on two paths. Their ranges are joined too, because a range that holds on
+    /// one path need not hold on the other.
+    pub(crate) fn join_equal_sums(&mut self, a: BoundValueId, b: BoundValueId) -> BoundValueId {
         let (x, y) = (self.node(a), self.node(b));
-        let range = x.range.or(y.range);
+        let range = x.range.join(y.range);
         if range == x.range {
             return a;
         }
-        let (op, width, zeros, from) = (x.op.clone(), x.width, x.zeros.min(y.zeros), x.from | y.from);
-        let id = self.add(op, width, range, from);
+        let (op, width, zeros, dependencies) =
+            (x.op.clone(), x.width, x.zeros.min(y.zeros), x.dependencies | y.dependencies);
+        let id = self.add(op, width, range, dependencies);
         self.node_mut(id).zeros = zeros;
         id
     }
 
-    /// Whether two values are certainly the same. Their ranges can differ: each holds where the value was made, and on the ways from there.
+    /// Returns true if two values are certainly equal. Their ranges can differ, because they follow from the conditions
+    /// where each value was created.
     pub(crate) fn same(&self, a: BoundValueId, b: BoundValueId) -> bool {
         if a == b {
             return true;
@@ -341,29 +358,33 @@ impl ValueTable {
         }
     }
 
-    /// Whether a value is the same in all iterations of a loop whose own values begin with `first`.
-    pub(crate) fn is_invariant(&self, id: BoundValueId, first: BoundValueId, depth: u32) -> bool {
-        if id < first {
+    /// Returns true if a value is certainly the same in all iterations of a loop. `first_in_loop` is the first value
+    /// that was created in the loop. Expressions are followed down to `depth` levels.
+    pub(crate) fn is_invariant(&self, id: BoundValueId, first_in_loop: BoundValueId, depth: u32) -> bool {
+        if id < first_in_loop {
             return true;
         }
         if depth == 0 {
             return false;
         }
         match &self.node(id).op {
-            Op::Sum(sum) => sum.terms.iter().all(|(term, _)| self.is_invariant(*term, first, depth - 1)),
+            Op::Sum(sum) => {
+                sum.terms.iter().all(|(term, _)| self.is_invariant(*term, first_in_loop, depth - 1))
+            }
             Op::Descriptor | Op::Field(..) => true,
             Op::Extend(of) | Op::Wrap(of) | Op::ClearLowest(of) | Op::Shift(of, _) => {
-                self.is_invariant(*of, first, depth - 1)
+                self.is_invariant(*of, first_in_loop, depth - 1)
             }
             Op::And(a, b) | Op::Or(a, b) | Op::Compare(_, a, b) => {
-                self.is_invariant(*a, first, depth - 1) && self.is_invariant(*b, first, depth - 1)
+                self.is_invariant(*a, first_in_loop, depth - 1)
+                    && self.is_invariant(*b, first_in_loop, depth - 1)
             }
             Op::Opaque | Op::Phi | Op::Join(_) => false,
         }
     }
 }
 
-/// Lowest bits that are 0; all of them for 0.
-fn trailing(value: u64, width: BitWidth) -> u8 {
+/// The number of lowest bits that are 0; the full width for 0.
+fn trailing_zeros(value: u64, width: BitWidth) -> u8 {
     u8::try_from(value.trailing_zeros().min(width.bits())).unwrap_or(0)
 }

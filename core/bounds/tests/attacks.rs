@@ -1,9 +1,10 @@
-//! Modules that were made to break a proof: each runs longer than a careless analysis says. What it does in truth is written above it.
+//! Modules made to break a proof: each runs longer than a careless analysis says. The comment above each states its
+//! true behaviour.
 
 use crate::support::analysed;
 use weir_bounds::EntryPoint;
 
-/// What the analysis says about `weir_packet` with this body, for a packet of 60 bytes; nothing if it has no bound.
+/// The fuel bound of `weir_packet` with this body, for a packet of 60 bytes; `None` if it has no bound.
 fn bound_with(rest: &str, body: &str) -> Option<u64> {
     let analysis = analysed(&format!(
         r#"{rest}
@@ -17,7 +18,7 @@ fn bound_with(rest: &str, body: &str) -> Option<u64> {
     found.is_bounded().then(|| found.usage.fuel.at(60))
 }
 
-/// The module can use as much: then its bound is at least that, or there is none.
+/// Asserts that the bound is at least `fuel`, which the module can use, or that there is none.
 fn can_use(fuel: u64, body: &str) {
     let found = bound_with("", body);
     assert!(found.is_none_or(|found| found >= fuel), "{found:?}, and it can use {fuel}:\n{body}");
@@ -29,13 +30,14 @@ fn never_ends(body: &str) {
 
 const ENDLESS: &str = "(loop $ever (br $ever))";
 
-/// A number that the module may have written there: it can be any of its width.
+/// A load from memory that the module may have written: any value of its width.
 const WORD: &str = "(i32.load (i32.const 0))";
 const HALF: &str = "(i32.load16_u (i32.const 0))";
 
-/// `b + 1` is at most 10 where it is compared with, because of what was compared before; not so where the loop begins, with b = 20, say.
+/// `b + 1` is at most 10 at the comparison, because of an earlier comparison; but not where the body begins, for
+/// example with b = 20.
 #[test]
-fn what_holds_whenever_a_body_begins_is_not_what_its_end_knows() {
+fn a_condition_at_the_end_of_a_body_need_not_hold_at_its_begin() {
     never_ends(&format!(
         "(local.set $b {HALF}) (local.set $a (local.get $b))
         (block $out (block $dear
@@ -49,9 +51,9 @@ fn what_holds_whenever_a_body_begins_is_not_what_its_end_knows() {
     ));
 }
 
-/// The same test on both edges, but only on the first one b + 1 is at most 10.
+/// Both edges have the same test, but only on the first one is b + 1 at most 10.
 #[test]
-fn the_same_limit_on_two_edges_is_known_differently() {
+fn a_condition_on_a_limit_on_one_edge_does_not_hold_on_another() {
     let test = "(br_if $l (i32.lt_u (local.tee $a (i32.add (local.get $a) (i32.const 1)))
         (i32.add (local.get $b) (i32.const 1))))";
     can_use(
@@ -63,9 +65,9 @@ fn the_same_limit_on_two_edges_is_known_differently() {
     );
 }
 
-/// c is b + 1 on both ways, but only on the first one it is at most 10.
+/// c is b + 1 on both paths, but only on the first one it is at most 10.
 #[test]
-fn the_same_value_from_two_ways_is_known_differently() {
+fn a_condition_on_a_value_on_one_path_does_not_hold_on_another() {
     let limit = "(local.set $c (i32.add (local.get $b) (i32.const 1)))";
     for (then, other) in [("i32.lt_u", "i32.ge_u"), ("i32.ge_u", "i32.lt_u")] {
         for (first, second) in [(then, limit), (other, limit)] {
@@ -82,9 +84,9 @@ fn the_same_value_from_two_ways_is_known_differently() {
     }
 }
 
-/// What the counter equals moves along with it.
+/// The counter is compared with a value that moves along with it.
 #[test]
-fn a_counter_that_equals_what_moves_with_it() {
+fn a_counter_that_equals_a_limit_moving_with_it_never_ends() {
     never_ends(&format!(
         "(block $out (loop $l
             (br_if $out (i32.ne (local.get $a) {WORD}))
@@ -94,7 +96,7 @@ fn a_counter_that_equals_what_moves_with_it() {
     ));
 }
 
-/// Two terms of 2^63 times what was read are more together than 128 bits hold; the sum is 0 or 2^63.
+/// Two terms of 2^63 times a loaded value exceed 128 bits; their wrapped sum is 0 or 2^63.
 #[test]
 fn the_largest_coefficients_do_not_overflow() {
     never_ends(&format!(
@@ -106,9 +108,10 @@ fn the_largest_coefficients_do_not_overflow() {
     ));
 }
 
-/// An index that is too large leads from the descriptor to the module's own memory, where it finds what it put there.
+/// An index that is too large leads from the descriptor to the module's own memory, where the module has stored a
+/// value.
 #[test]
-fn what_lies_at_an_index_is_not_always_a_descriptor() {
+fn an_index_beyond_the_descriptors_reads_unknown_memory() {
     can_use(
         1 << 34,
         &format!(
@@ -119,9 +122,10 @@ fn what_lies_at_an_index_is_not_always_a_descriptor() {
     );
 }
 
-/// No element segment and no export has the function; a global's first value has it, and a table gets it from there.
+/// The function is in no element segment and no export. The initial value of a global refers to it, and the module
+/// copies it to a table.
 #[test]
-fn a_function_comes_into_the_table_from_a_global() {
+fn an_indirect_call_can_reach_a_function_from_a_global() {
     let found = bound_with(
         &format!(
             "(type $t (func)) (table 1 funcref) (global $g funcref (ref.func $ever)) (func $ever {ENDLESS})"
@@ -131,9 +135,9 @@ fn a_function_comes_into_the_table_from_a_global() {
     assert_eq!(found, None);
 }
 
-/// The length less a number below zero is more than the length.
+/// The length minus a negative number is more than the length.
 #[test]
-fn a_length_less_a_negative_number() {
+fn a_length_minus_a_negative_number_exceeds_the_length() {
     can_use(
         999_000,
         &format!(
@@ -147,9 +151,9 @@ fn a_length_less_a_negative_number() {
     );
 }
 
-/// The limit comes with each iteration, and the counter always just misses it.
+/// Each iteration brings a new limit, and the counter always just misses it.
 #[test]
-fn an_operand_of_a_loop_is_another_one_in_each_iteration() {
+fn an_operand_of_a_loop_differs_in_each_iteration() {
     never_ends(
         "(i32.const 5)
         (loop $l (param i32)
@@ -161,9 +165,10 @@ fn an_operand_of_a_loop_is_another_one_in_each_iteration() {
     );
 }
 
-/// What is taken is compared as x - 2^31, from 0 to 100, and is 200 less: so there is more left each time.
+/// The compared amount is x - 2^31, from 0 to 100; the amount that is taken is 200 less. So the remainder grows in each
+/// iteration.
 #[test]
-fn what_is_taken_is_below_zero() {
+fn a_negative_amount_taken_from_a_remainder_never_ends() {
     never_ends(&format!(
         "(local.set $a (i32.load8_u (i32.const 4)))
         (block $out (loop $l
@@ -177,10 +182,10 @@ fn what_is_taken_is_below_zero() {
     ));
 }
 
-/// A function's loop is short with what it is called with, and endless with what it calls itself with, or another one that has the loop. So
-/// nothing is known of such a loop: least of all that it need not be charged for while it runs.
+/// A function's loop is short with the arguments from outside, and endless with those of the recursive call; the same
+/// for another function that contains the loop. So such a loop has no known bound, and must be charged while it runs.
 #[test]
-fn a_recursive_call_has_other_arguments() {
+fn a_recursive_call_has_unknown_arguments() {
     let counts = "(local $i i64)
         (loop $l (br_if $l (i64.lt_u
             (local.tee $i (i64.add (local.get $i) (i64.const 1))) (local.get $n))))";
@@ -210,9 +215,9 @@ fn a_recursive_call_has_other_arguments() {
     }
 }
 
-/// Up to n by twos: one trip more where n is odd.
+/// Up to n in steps of two: one more iteration where n is odd.
 #[test]
-fn the_last_step_can_be_a_part_of_one() {
+fn the_last_step_of_a_loop_can_be_partial() {
     let analysis = analysed(
         r#"(func (export "weir_packet") (param $p i32) (result i32)
             (local $a i32) (local $n i32)
@@ -236,9 +241,9 @@ fn the_last_step_can_be_a_part_of_one() {
     }
 }
 
-/// Where the loop is entered with n = 0, it runs once: n - 1 is no number of trips then.
+/// A loop that is entered with n = 0 runs once; n - 1 is not its trip count.
 #[test]
-fn what_the_way_back_knows_is_not_known_on_entry() {
+fn a_condition_on_the_back_edge_need_not_hold_on_entry() {
     let analysis = analysed(
         r#"(func (export "weir_packet") (param $p i32) (result i32)
             (local $a i32) (local $n i32)
@@ -251,9 +256,10 @@ fn what_the_way_back_knows_is_not_known_on_entry() {
     assert_eq!((found.trips.constant, found.on_entry.as_ref()), (255, None));
 }
 
-/// Through the table it may call itself, or another function: what it returns afterwards is what it began with, -1, and not 3.
+/// The indirect call may reach the function itself or another one. The function returns its first operand, -1, and not
+/// 3.
 #[test]
-fn operands_stay_in_their_places_after_a_recursive_call() {
+fn operands_keep_their_positions_after_a_recursive_call() {
     let analysis = analysed(
         r#"(type $t (func (result i32))) (table 2 funcref) (elem (i32.const 0) func $f $one)
         (func $one (result i32) (i32.const 1))
@@ -268,9 +274,9 @@ fn operands_stay_in_their_places_after_a_recursive_call() {
     assert!(!found.total.is_bounded(), "{found:?}");
 }
 
-/// What is left is counted from the start of the buffer on one way and from its end on the other: forth and back for ever.
+/// One path counts the remainder from the start of the buffer, the other from its end: back and forth for ever.
 #[test]
-fn what_is_left_is_compared_in_both_directions() {
+fn a_remainder_counted_in_both_directions_never_ends() {
     never_ends(&format!(
         "(local.set $b {HALF})
         (block $out (loop $l
@@ -284,10 +290,10 @@ fn what_is_left_is_compared_in_both_directions() {
     ));
 }
 
-/// The first call's argument is at most 5 because of what is known of the packet's length, the second one's is not; of the sums themselves the same
-/// is known.
+/// The first call's argument is at most 5 because of a condition on the packet's length; the second one's is not. The
+/// ranges of the sums themselves are the same.
 #[test]
-fn a_callee_sees_no_more_of_a_length_than_its_key_says() {
+fn a_callee_knows_no_more_of_a_length_than_its_key_encodes() {
     for (start, end) in [("", ""), ("(i32.add", "(i32.const 1))")] {
         let argument = format!("{start} (i32.load offset=12 (local.get $p)) {end}");
         let found = bound_with(
@@ -306,9 +312,9 @@ fn a_callee_sees_no_more_of_a_length_than_its_key_says() {
     }
 }
 
-/// Each element of a table is looked up by the runtime: far more work than a byte of memory.
+/// The runtime looks up each table element: far more work than a byte of memory.
 #[test]
-fn elements_of_tables_are_not_as_cheap_as_bytes() {
+fn table_elements_cost_more_than_bytes_of_memory() {
     let table = "(table $t 3000 funcref) (elem $e func $f) (func $f)";
     for body in [
         "(table.init $t $e (i32.const 0) (i32.const 0) (i32.const 1000))",
@@ -322,9 +328,9 @@ fn elements_of_tables_are_not_as_cheap_as_bytes() {
     assert!(one.is_some_and(|(made, null)| made >= null + 40), "{one:?}");
 }
 
-/// A vector takes 16 bytes wherever it is kept: as an operand, a parameter, a local, or a result.
+/// A vector takes 16 bytes as an operand, a parameter, a local, or a result.
 #[test]
-fn vectors_are_wider_than_numbers_on_the_stack() {
+fn vectors_take_more_stack_than_numbers() {
     let stack = |functions: &str, body: &str| {
         let analysis = analysed(&format!(
             r#"{functions} (func (export "weir_packet") (param $p i32) (result i32) {body} (i32.const 0))"#
@@ -343,7 +349,7 @@ fn vectors_are_wider_than_numbers_on_the_stack() {
     for (least, (wide, narrow)) in [3200, 1600, 1600].into_iter().zip(wide.into_iter().zip(narrow)) {
         assert!(wide >= least && wide >= narrow + least / 2, "{wide}, {narrow}");
     }
-    // Without a vector instruction in the function that has them.
+    // The function has vectors but no vector instruction.
     let results = format!(
         "(global $v v128 (v128.const i64x2 0 0)) (func $f (result {}) {})",
         "v128 ".repeat(100),

@@ -1,4 +1,4 @@
-//! Where charges stand, and how much they take.
+//! The places and amounts of charges.
 
 use weir_abi::host::HostFunction;
 use weir_bounds::charge::{ChargeAmount, ChargePlan, ChargeRules, ChargeSide, FunctionPlan, plan};
@@ -15,7 +15,7 @@ const IMPORTS: &str = r#"
     (memory (export "memory") 1)"#;
 
 fn rules() -> ChargeRules {
-    ChargeRules { exact: false, ahead: 10_000, piece: 10_000, dear: u64::MAX }
+    ChargeRules { exact: false, ahead_max: 10_000, loop_max: 10_000, expensive_min: u64::MAX }
 }
 
 fn environment() -> Environment {
@@ -38,7 +38,7 @@ fn planned(body: &str, costs: &CostTable, rules: ChargeRules, is_analysed: bool)
     plan(&module, &analysis, costs, &environment, rules).unwrap()
 }
 
-/// The plan of a packet function with this body, and `more` functions after it. Nothing is known about its loops.
+/// The plan of a packet function with this body, followed by the functions `more`. No loop has a known bound.
 fn packet(body: &str, more: &str) -> ChargePlan {
     let body =
         format!(r#"(func (export "weir_packet") (param $d i32) (result i32) (local $n i32) {body}) {more}"#);
@@ -49,7 +49,7 @@ fn first(plan: &ChargePlan) -> &FunctionPlan {
     &plan.functions[0]
 }
 
-/// The constant charges of a function, in the order of its code, after that of its entry.
+/// The constant charges of a function in code order, after that of its entry.
 fn constants(plan: &FunctionPlan) -> Vec<u64> {
     let all = plan.charges.iter().map(|charge| match charge.amount {
         ChargeAmount::Constant(amount) => Some(amount),
@@ -63,43 +63,43 @@ fn cost(class: CostClass) -> u64 {
 }
 
 #[test]
-fn straight_code_is_charged_for_at_the_entry() {
+fn straight_line_code_is_charged_at_the_entry() {
     let plan = packet("(i32.add (i32.const 1) (i32.mul (i32.const 2) (i32.const 3)))", "");
     assert_eq!(
         first(&plan).entry,
         3 * cost(CostClass::Move) + cost(CostClass::Plain) + cost(CostClass::Multiply)
     );
-    assert!(first(&plan).charges.is_empty() && first(&plan).is_silent);
+    assert!(first(&plan).charges.is_empty() && first(&plan).has_only_entry_charge);
 }
 
 #[test]
-fn of_several_ways_the_dearest_counts() {
+fn the_most_expensive_of_several_paths_counts() {
     let (branch, load, one) = (cost(CostClass::Branch), cost(CostClass::Memory), cost(CostClass::Move));
     let division = 2 * one + cost(CostClass::Divide);
     let either = "(if (result i32) (local.get $d) (then (i32.load (i32.const 0))) (else (i32.div_u (local.get $d) (i32.const 3))))";
     assert!(division > load + one);
     assert_eq!(first(&packet(either, "")).entry, one + branch + division);
-    // A way out of the middle, past the dear part.
+    // An exit from the middle, past the expensive part.
     let out =
         "(block (br_if 0 (local.get $d)) (drop (i32.div_u (local.get $d) (i32.const 3)))) (i32.const 0)";
     assert_eq!(first(&packet(out, "")).entry, one + branch + division + one);
-    // Behind a jump there is nothing.
+    // Code after a jump is unreachable.
     let dead = "(return (i32.const 0)) (i32.div_u (local.get $d) (i32.const 3))";
     assert_eq!(first(&packet(dead, "")).entry, one + branch);
-    // A table of ways.
+    // A branch table.
     let table = "(block $a (block $b (br_table $a $b (local.get $d))) (drop (i32.div_u (local.get $d) (i32.const 3)))) (i32.const 0)";
     assert_eq!(first(&packet(table, "")).entry, one + cost(CostClass::Table) + division + one);
 }
 
 #[test]
-fn a_loop_is_charged_for_at_its_header_and_what_follows_it_with_what_is_before() {
+fn a_loop_is_charged_at_its_header_and_the_code_after_it_with_the_code_before() {
     let (one, branch, division) = (cost(CostClass::Move), cost(CostClass::Branch), cost(CostClass::Divide));
     let plan = packet("(loop $l (br_if $l (local.get $n))) (i32.div_u (local.get $d) (i32.const 3))", "");
     let function = first(&plan);
     assert_eq!(function.entry, 2 * one + division);
     assert_eq!(constants(function), [one + branch]);
     assert!(function.has_hot_loop && function.charges[0].side == ChargeSide::After);
-    // A loop in a loop: each pays for itself, and a branch out of both brings nothing of them along.
+    // Nested loops: each is charged at its header, and a branch out of both carries no charge of either along.
     let plan = packet(
         "(block $out (loop $l (loop $m (br_if $out (local.get $n)) (br_if $m (local.get $d))) (drop (i32.div_u (local.get $d) (i32.const 3))) (br $l))) (i32.const 0)",
         "",
@@ -109,18 +109,18 @@ fn a_loop_is_charged_for_at_its_header_and_what_follows_it_with_what_is_before()
 }
 
 #[test]
-fn functions_are_charged_for_with_their_callers_where_that_is_known() {
+fn functions_that_are_only_called_directly_are_charged_with_their_callers() {
     let leaf = "(func $leaf (drop (i32.div_u (i32.const 1) (i32.const 3))))";
     let own = 2 * cost(CostClass::Move) + cost(CostClass::Divide);
     let call = cost(CostClass::Call);
     let plan = packet("(call $leaf) (call $leaf) (i32.const 0)", leaf);
     assert_eq!((first(&plan).entry, plan.functions[1].entry), (2 * (call + own) + cost(CostClass::Move), 0));
-    assert!(first(&plan).is_silent && plan.functions[1].is_called && !first(&plan).is_called);
-    // In a table it can be called by anybody.
+    assert!(first(&plan).has_only_entry_charge && plan.functions[1].is_called && !first(&plan).is_called);
+    // A function in a table has unknown callers.
     let plan = packet("(call $leaf) (i32.const 0)", &format!("{leaf} (table funcref (elem $leaf))"));
     assert_eq!((first(&plan).entry, plan.functions[1].entry), (call + cost(CostClass::Move), own));
-    assert!(!first(&plan).is_silent);
-    // What calls itself is charged for each time.
+    assert!(!first(&plan).has_only_entry_charge);
+    // A recursive function is charged in each call.
     let plan = packet("(call $f) (i32.const 0)", "(func $f (call $g)) (func $g (call $f))");
     assert_eq!(
         plan.functions.iter().map(|f| f.entry).collect::<Vec<_>>(),
@@ -129,15 +129,16 @@ fn functions_are_charged_for_with_their_callers_where_that_is_known() {
 }
 
 #[test]
-fn no_more_is_charged_beforehand_than_the_rules_say() {
+fn no_more_is_charged_in_advance_than_the_rules_allow() {
     let division = "(drop (i32.div_u (local.get $d) (i32.const 3)))";
     let each = 2 * cost(CostClass::Move) + cost(CostClass::Divide);
     let body = format!("{} (i32.const 0)", division.repeat(1000));
     let plan = packet(&body, "");
     let all: Vec<u64> = [first(&plan).entry].into_iter().chain(constants(first(&plan))).collect();
-    assert!(all.len() > 3 && all.iter().all(|amount| *amount <= rules().ahead), "{all:?}");
+    assert!(all.len() > 3 && all.iter().all(|amount| *amount <= rules().ahead_max), "{all:?}");
     assert_eq!(all.iter().sum::<u64>(), 1000 * each + cost(CostClass::Move));
-    // Where ways meet that are covered by different charges, all of them pay for what follows: never less than what runs.
+    // Where paths with different charges meet, all of these charges cover the code that follows: never less than what
+    // runs.
     let body =
         format!("(if (local.get $d) (then {})) {} (i32.const 0)", division.repeat(300), division.repeat(10));
     let plan = packet(&body, "");
@@ -147,14 +148,14 @@ fn no_more_is_charged_beforehand_than_the_rules_say() {
 }
 
 #[test]
-fn lengths_are_charged_where_they_are_known() {
+fn lengths_are_charged_where_they_are_on_the_stack() {
     let costs = CostTable::standard();
     let [emit, hash, log] =
         [HostFunction::Emit, HostFunction::Hash, HostFunction::Log].map(|function| costs.host(function));
     let call = cost(CostClass::Call);
     let entry =
         |body: &str| first(&packet(&format!("{body} (i32.const 0)"), "")).entry - cost(CostClass::Move);
-    // Constants, also with something above them; cut where the host cuts, nothing where it refuses.
+    // Constant lengths, also below other operands; limited where the host truncates, 0 where it refuses.
     let constant =
         |host: weir_abi::host::CallCost, bytes: u64| u64::from(host.call) + u64::from(host.per_byte) * bytes;
     assert_eq!(
@@ -169,11 +170,11 @@ fn lengths_are_charged_where_they_are_known() {
         entry("(drop (call $log (i32.const 0) (i32.const 0) (i32.const -1)))"),
         call + 3 * cost(CostClass::Move) + constant(log, weir_abi::limit::LOG_BYTES.into())
     );
-    // A stream with strings costs what its strings can cost.
+    // The strings of a stream cost their most bytes.
     let stream =
         |stream: u32| entry(&format!("(drop (call $emit (i32.const {stream}) (i32.const 0) (i32.const 8)))"));
     assert_eq!(stream(1) - stream(0), 100 * u64::from(emit.per_byte));
-    // Known only at run time.
+    // A length that is known only at run time.
     let plan = packet("(drop (call $hash (i32.const 0) (local.get $d) (i64.const 1))) (i32.const 0)", "");
     assert_eq!(first(&plan).entry, call + 4 * cost(CostClass::Move) + constant(hash, 0));
     let [charge] = first(&plan).charges.as_slice() else { panic!("{plan:?}") };
@@ -190,14 +191,14 @@ fn lengths_are_charged_where_they_are_known() {
 }
 
 #[test]
-fn a_read_of_a_parameter_that_is_known_is_a_constant() {
+fn a_read_of_a_parameter_with_a_constant_index_is_replaced() {
     let plan = packet(
         "(drop (call $param_int (i32.const 0))) (call $param_bytes (i32.const 1) (local.get $d) (i32.const 0))",
         "",
     );
     assert_eq!(first(&plan).entry, 2 * cost(CostClass::Move));
     let replaced: Vec<_> =
-        first(&plan).replaced.iter().map(|r| (r.injected.parameter, r.injected.what)).collect();
+        first(&plan).replaced.iter().map(|r| (r.injected.parameter, r.injected.kind)).collect();
     assert_eq!(replaced, [(0, InjectedValue::Int), (1, InjectedValue::Length)]);
     let plan = packet(
         "(drop (call $param_int (local.get $d))) (call $param_bytes (i32.const 1) (i32.const 0) (i32.const 4))",
@@ -207,7 +208,7 @@ fn a_read_of_a_parameter_that_is_known_is_a_constant() {
 }
 
 #[test]
-fn a_loop_that_is_known_is_not_charged_for_inside() {
+fn a_loop_with_a_small_bound_is_charged_before_it_begins() {
     let counted = |limit: &str| {
         format!(
             r#"(func (export "weir_packet") (param $d i32) (result i32) (local $n i32)
@@ -218,19 +219,19 @@ fn a_loop_that_is_known_is_not_charged_for_inside() {
     let of = |limit: &str, rules: ChargeRules| planned(&counted(limit), &CostTable::standard(), rules, true);
     let plan = of("(i32.const 10)", rules());
     assert!(constants(first(&plan)).is_empty() && first(&plan).entry >= 10 * trip, "{plan:?}");
-    // Too much to be charged beforehand.
-    let plan = of("(i32.const 10)", ChargeRules { ahead: 5 * trip, piece: 5 * trip, ..rules() });
+    // Too much to be charged in advance.
+    let plan = of("(i32.const 10)", ChargeRules { ahead_max: 5 * trip, loop_max: 5 * trip, ..rules() });
     assert_eq!(constants(first(&plan)), [trip]);
-    // Nothing is known of its end.
+    // The loop has no bound.
     let plan = of("(i32.load (i32.const 0))", rules());
     assert_eq!(constants(first(&plan)).len(), 1);
 }
 
 #[test]
-fn what_is_dear_is_charged_for_where_it_stands() {
+fn expensive_instructions_are_charged_where_they_stand() {
     let emit = u64::from(CostTable::standard().host(HostFunction::Emit).call);
-    let rules = ChargeRules { dear: emit, ahead: 1 << 40, piece: 1 << 40, ..rules() };
-    // Only where the loop comes by: its header does not take it, though it is known how often the loop goes round.
+    let rules = ChargeRules { expensive_min: emit, ahead_max: 1 << 40, loop_max: 1 << 40, ..rules() };
+    // Charged only where it runs: neither the loop's header nor the known trip count includes it.
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32) (local $n i32)
         (local.set $n (i32.const 1000))
         (loop $l
@@ -240,8 +241,8 @@ fn what_is_dear_is_charged_for_where_it_stands() {
     let plan = planned(body, &CostTable::standard(), rules, true);
     let [header, call] = constants(first(&plan))[..] else { panic!("{plan:?}") };
     assert!(first(&plan).entry < emit && header < emit && call >= emit, "{plan:?}");
-    // Without the rule all of it is taken before the loop.
-    let plan = planned(body, &CostTable::standard(), ChargeRules { dear: u64::MAX, ..rules }, true);
+    // Without the rule, all of it is charged before the loop.
+    let plan = planned(body, &CostTable::standard(), ChargeRules { expensive_min: u64::MAX, ..rules }, true);
     assert!(constants(first(&plan)).is_empty());
     let taken = first(&plan).charges.iter().map(|charge| match &charge.amount {
         ChargeAmount::Trips(_, each) => *each,
@@ -251,7 +252,7 @@ fn what_is_dear_is_charged_for_where_it_stands() {
 }
 
 #[test]
-fn there_is_one_table_for_all_charges() {
+fn all_charges_come_from_one_cost_table() {
     let body = r#"(table $t 1 funcref) (global $g (mut i32) (i32.const 0)) (func $f)
         (func (export "weir_packet") (param $d i32) (result i32)
             (block (br_if 0 (local.get $d)))
@@ -282,7 +283,8 @@ fn there_is_one_table_for_all_charges() {
         C::Grow,
     ];
     let taken = |costs: &CostTable| {
-        let rules = ChargeRules { ahead: u64::MAX, piece: u64::MAX, exact: false, dear: u64::MAX };
+        let rules =
+            ChargeRules { ahead_max: u64::MAX, loop_max: u64::MAX, exact: false, expensive_min: u64::MAX };
         planned(body, costs, rules, false).functions[1].entry
     };
     let standard = taken(&CostTable::standard());
@@ -294,7 +296,7 @@ fn there_is_one_table_for_all_charges() {
 }
 
 #[test]
-fn where_charges_are_exact_every_block_has_its_own() {
+fn with_exact_charges_every_basic_block_has_its_own() {
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32) (local $n i32)
         (if (local.get $d) (then (local.set $n (i32.const 1))) (else (local.set $n (i32.mul (local.get $d) (local.get $d)))))
         (loop $l (br_if $l (local.get $n)) (local.set $n (i32.const 5)))
@@ -302,7 +304,7 @@ fn where_charges_are_exact_every_block_has_its_own() {
     let plan = planned(
         body,
         &CostTable::standard(),
-        ChargeRules { exact: true, ahead: 1, piece: 0, dear: 0 },
+        ChargeRules { exact: true, ahead_max: 1, loop_max: 0, expensive_min: 0 },
         false,
     );
     let (one, branch) = (cost(CostClass::Move), cost(CostClass::Branch));

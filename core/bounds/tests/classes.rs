@@ -1,4 +1,4 @@
-//! What the work grows with: also where the value that it grows with was given, and the analysis counts with that one.
+//! Work classes: the quantity that the work grows with, also where the analysis knows its value.
 
 use crate::support::module;
 use weir_bounds::{
@@ -23,7 +23,7 @@ fn with_given(min: i64, max: i64, functions: &str, body: &str) -> Analysis {
 }
 
 #[test]
-fn a_value_that_was_given_is_a_configuration_value_still() {
+fn a_fixed_parameter_value_is_still_a_configuration_value() {
     const SIZE: &str = "(i32.wrap_i64 (call $param_int (i32.const 0)))";
     let up = "(loop $l (br_if $l (i32.lt_u (local.tee $a (i32.add (local.get $a) (i32.const 1))) (local.get $n))))";
     let down = "(loop $l (br_if $l (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))";
@@ -56,9 +56,9 @@ fn a_value_that_was_given_is_a_configuration_value_still() {
     assert_eq!(plain.entry(EntryPoint::Packet).map(|found| found.class), Some(WorkClass::Constant));
 }
 
-/// One module for each class: what its only loop goes up to.
+/// One module for each class, by the limit of its only loop.
 #[test]
-fn each_class_has_a_module() {
+fn each_work_class_has_a_module() {
     let up_to = |limit: &str| {
         format!(
             "(local.set $n {limit})
@@ -96,7 +96,8 @@ fn each_class_has_a_module() {
             WorkClass::PacketLength,
         ),
         ("(i32.load offset=40 (local.get $p))".to_owned(), WorkClass::PacketLength),
-        // Where a header begins; and the four bits of IPv4's first byte, and of TCP's thirteenth, that say how long it is.
+        // The offset of a header; and the four bits of IPv4's first byte and of TCP's thirteenth that hold the header
+        // length.
         ("(i32.load16_u offset=34 (local.get $p))".to_owned(), WorkClass::HeaderLength),
         ("(i32.load16_u offset=80 (local.get $p))".to_owned(), WorkClass::HeaderLength),
         (format!("(i32.shl (i32.and {first} (i32.const 15)) (i32.const 2))"), WorkClass::HeaderLength),
@@ -106,7 +107,7 @@ fn each_class_has_a_module() {
             WorkClass::ConfigurationLength,
         ),
         ("(i32.wrap_i64 (call $param_int (i32.const 0)))".to_owned(), WorkClass::ConfigurationValue),
-        // Of the packet's contents, and of its descriptor.
+        // Fields of the packet's contents and of its descriptor.
         (first, WorkClass::HeaderField),
         ("(i32.load16_u offset=44 (local.get $p))".to_owned(), WorkClass::HeaderField),
         ("(i32.load8_u offset=83 (local.get $p))".to_owned(), WorkClass::HeaderField),

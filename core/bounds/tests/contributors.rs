@@ -1,9 +1,9 @@
-//! What contributes most to what a module uses, of each resource: the place is named, and it is the right one of several.
+//! The largest contributor to each resource: the right one of several code locations is named.
 
 use crate::support::analysed;
-use weir_bounds::{EntryBound, EntryPoint, PathStep, TopContributor, What};
+use weir_bounds::{EntryBound, EntryPoint, PathStep, StepKind, TopContributor};
 
-/// Three functions, each of which uses a different amount of everything; the packet function calls them one after the other.
+/// An entry point that calls three functions in turn, each with a different usage.
 fn three(little: &str, much: &str, some: &str) -> EntryBound {
     let analysis = analysed(&format!(
         r#"(func $little (param $a i32) (local $i i32) {little})
@@ -21,9 +21,9 @@ fn times(count: u32, what: &str) -> String {
     )
 }
 
-fn holds(step: Option<&PathStep>, what: &What, amount: u64) {
+fn holds(step: Option<&PathStep>, what: &StepKind, amount: u64) {
     let step = step.unwrap_or_else(|| panic!("no place for {what:?}"));
-    assert_eq!((step.place.name.as_deref(), &step.what), (Some("much"), what));
+    assert_eq!((step.place.name.as_deref(), &step.kind), (Some("much"), what));
     assert_eq!(step.amount.constant, amount, "{step:?}");
     assert!(step.place.offset > 0);
 }
@@ -33,33 +33,33 @@ const PATCH: &str = "(drop (call $patch (i32.const 0) (i32.const 0) (i32.const 0
 const SEND: &str = "(drop (call $send (i32.const 0) (i32.const 0) (i32.const 60)))";
 
 #[test]
-fn records_patches_frames_and_pages() {
+fn the_largest_contributors_of_records_patches_frames_and_pages_are_named() {
     let grow = |pages: u32| format!("(drop (memory.grow (i32.const {pages})))");
     let found = three(EMIT, &times(4, EMIT), &times(2, EMIT));
-    holds(found.most.records.as_ref(), &What::Host("emit"), 4);
+    holds(found.top.records.as_ref(), &StepKind::Host("emit"), 4);
     let found = three(&times(2, PATCH), &times(3, PATCH), PATCH);
-    holds(found.most.patches.as_ref(), &What::Host("patch"), 3);
+    holds(found.top.patches.as_ref(), &StepKind::Host("patch"), 3);
     let found = three(SEND, &times(5, SEND), &times(4, SEND));
-    holds(found.most.frames.as_ref(), &What::Host("send"), 5);
+    holds(found.top.frames.as_ref(), &StepKind::Host("send"), 5);
     let found = three(&grow(1), &grow(3), &grow(2));
-    holds(found.most.pages.as_ref(), &What::Grow, 3);
-    // The dearest is another one: what costs most time need not be what makes the records.
+    holds(found.top.pages.as_ref(), &StepKind::Grow, 3);
+    // The function that uses most fuel need not be the one that emits the records.
     let found = three(&times(1000, "(nop)"), EMIT, "");
-    holds(found.most.records.as_ref(), &What::Host("emit"), 1);
-    assert_eq!(found.dearest().and_then(|step| step.place.name.as_deref()), Some("little"));
-    // What a module does not use has no place.
-    let TopContributor { records, patches, frames, pages, stack, shadow_stack } = three("", "", "").most;
+    holds(found.top.records.as_ref(), &StepKind::Host("emit"), 1);
+    assert_eq!(found.top_contributor().and_then(|step| step.place.name.as_deref()), Some("little"));
+    // A resource that a module does not use has no contributor.
+    let TopContributor { records, patches, frames, pages, stack, shadow_stack } = three("", "", "").top;
     assert_eq!((records, patches, frames, pages, shadow_stack), (None, None, None, None, None));
     assert!(stack.is_some(), "every function has a frame");
 }
 
 #[test]
-fn stacks() {
+fn the_largest_stack_frames_are_named() {
     let wide = |locals: usize| format!("(local i64) {}", "(local i64)".repeat(locals));
     let found = three(&wide(10), &wide(300), &wide(100));
-    let amount = found.most.stack.as_ref().map_or(0, |step| step.amount.constant);
+    let amount = found.top.stack.as_ref().map_or(0, |step| step.amount.constant);
     assert!((300 * 8..300 * 24).contains(&amount), "{amount}");
-    holds(found.most.stack.as_ref(), &What::Frame, amount);
+    holds(found.top.stack.as_ref(), &StepKind::Frame, amount);
     let takes = |bytes: u32| {
         format!(
             "(global.set $__stack_pointer (i32.sub (global.get $__stack_pointer) (i32.const {bytes})))
@@ -67,35 +67,31 @@ fn stacks() {
         )
     };
     let found = three(&takes(16), &takes(400), &takes(32));
-    holds(found.most.shadow_stack.as_ref(), &What::Locals, 400);
-    // Who calls another one has more of it than the other, or less.
+    holds(found.top.shadow_stack.as_ref(), &StepKind::Locals, 400);
+    // The caller's part of the shadow stack is larger than the callee's, or smaller.
     let calls = |more: u32| {
         format!(
             "(global.set $__stack_pointer (i32.sub (global.get $__stack_pointer) (i32.const 400))) (call $some (i32.const {more}))
             (global.set $__stack_pointer (i32.add (global.get $__stack_pointer) (i32.const 400)))"
         )
     };
-    holds(three("", &calls(1), &takes(300)).most.shadow_stack.as_ref(), &What::Locals, 400);
-    let found = three("", &calls(1), &takes(500)).most.shadow_stack.expect("it has a place");
+    holds(three("", &calls(1), &takes(300)).top.shadow_stack.as_ref(), &StepKind::Locals, 400);
+    let found = three("", &calls(1), &takes(500)).top.shadow_stack.expect("it has a place");
     assert_eq!((found.place.name.as_deref(), found.amount.constant), (Some("some"), 500));
-    // By an amount that only the run knows.
+    // By an amount that is known only at run time.
     let unknown =
         "(global.set $__stack_pointer (i32.sub (global.get $__stack_pointer) (i32.load (i32.const 0))))";
     let found = three(&takes(16), unknown, &takes(32));
     assert_eq!(found.shadow_stack, None);
-    holds(found.most.shadow_stack.as_ref(), &What::Locals, u64::MAX);
+    holds(found.top.shadow_stack.as_ref(), &StepKind::Locals, u64::MAX);
 }
 
 #[test]
-fn a_function_that_calls_itself_is_named_for_everything() {
+fn a_recursive_function_is_the_contributor_of_every_resource() {
     let found = three("", "(call $much (i32.const 1))", "");
-    for step in [
-        &found.most.records,
-        &found.most.patches,
-        &found.most.pages,
-        &found.most.stack,
-        &found.most.shadow_stack,
-    ] {
+    for step in
+        [&found.top.records, &found.top.patches, &found.top.pages, &found.top.stack, &found.top.shadow_stack]
+    {
         assert_eq!(step.as_ref().and_then(|step| step.place.name.as_deref()), Some("much"));
     }
 }

@@ -1,4 +1,4 @@
-//! What the generators make is what they are meant to make, and is analysed without a panic.
+//! The generators make valid modules of the intended kind, which are analysed without a panic.
 
 use crate::generate;
 use weir_bounds::{CostTable, Environment, ParamBound, ParsedModule, analyse};
@@ -18,7 +18,7 @@ fn environment() -> Environment {
 }
 
 #[test]
-fn loops_are_valid_modules() {
+fn generated_loops_are_valid_modules() {
     for seed in 0..500 {
         let text = generate::loops::module(&generate::bytes(seed, 600));
         let bytes = generate::assembled(&text);

@@ -1,6 +1,6 @@
-//! Modules that try to look cheaper than they are, and every reason that there is for having no bound.
+//! Modules that try to look cheaper than they are, and a module for each cause of a missing bound.
 //!
-//! Each file of `hostile_modules` says in its first line what the right answer is:
+//! The first line of each file of `hostile_modules` states the expected answer:
 //!
 //! ```text
 //! ;; ENTRY: bounded
@@ -10,13 +10,14 @@
 //! ;; ENTRY: unbounded: PLACE: REASON      all of it, with `byte ..` for the offset in the module
 //! ```
 //!
-//! The files are what follows all imports, a memory of one page, and a shadow stack of 4 KiB. The soundness oracle runs them as well.
+//! Each file follows the common prelude: all imports, a memory of one page, and a shadow stack of 4 KiB. The soundness
+//! oracle runs the modules as well.
 
 use crate::support::{analysed, environment, module, texts};
 use std::collections::BTreeSet;
-use weir_bounds::{Analysis, CostTable, EntryBound, EntryPoint, ParsedModule, Why, analyse};
+use weir_bounds::{Analysis, CostTable, EntryBound, EntryPoint, ParsedModule, UnboundedCause, analyse};
 
-/// What a module's first line says.
+/// The answer that a module's first line expects.
 #[derive(Debug)]
 enum Expected {
     AtMost(u64),
@@ -41,7 +42,7 @@ fn expected(name: &str, text: &str) -> (String, Expected) {
     (entry.to_owned(), answer)
 }
 
-/// A reason without the offset, which changes with every edit of the module.
+/// The text of a cause without the offset, which changes with every edit of the module.
 fn without_offset(reason: &str) -> String {
     match reason.split_once("(byte ") {
         Some((before, after)) => {
@@ -83,21 +84,21 @@ fn hold(folder: &str) -> usize {
 }
 
 #[test]
-fn hostile_modules_are_seen_through() {
+fn hostile_modules_get_the_expected_answer() {
     assert!(hold("hostile_modules") >= 30);
 }
 
-/// Every message has a module that provokes it, with its place and whole text in the module's first line; but for what needs a large module, which
-/// is tested below.
+/// Every message has a module that provokes it, with its location and whole text in the module's first line. Those that
+/// need a large module are tested below.
 #[test]
-fn every_reason_has_a_module() {
+fn every_unbounded_cause_has_a_module() {
     let all = [
-        Why::NoCounter,
-        Why::MayMiss,
-        Why::LimitUnknown,
-        Why::Endless,
-        Why::Recursion("walk".into()),
-        Why::Overflow,
+        UnboundedCause::NoCounter,
+        UnboundedCause::MayMiss,
+        UnboundedCause::LimitUnknown,
+        UnboundedCause::Endless,
+        UnboundedCause::Recursion("walk".into()),
+        UnboundedCause::Overflow,
     ];
     let provoked: BTreeSet<String> = texts("hostile_modules")
         .iter()
@@ -115,9 +116,9 @@ fn every_reason_has_a_module() {
     }
 }
 
-/// The place is that of the loop's own instruction.
+/// The location is that of the `loop` instruction.
 #[test]
-fn a_reason_points_at_its_loop() {
+fn an_unbounded_cause_names_the_location_of_its_loop() {
     let text =
         texts("hostile_modules").into_iter().find(|(name, _)| name == "endless.wat").expect("it is there").1;
     let bytes = module(&text);
@@ -133,7 +134,7 @@ fn packet_of(text: &str) -> EntryBound {
 }
 
 fn is_too_large(found: &EntryBound) -> bool {
-    found.unbounded.iter().any(|reason| reason.why == Why::TooLarge)
+    found.unbounded.iter().any(|reason| reason.cause == UnboundedCause::TooLarge)
 }
 
 const TOO_LARGE: &str = "unbounded: too large: the module has more code on its paths than is analysed; split it, or have less of it inlined";
@@ -144,10 +145,10 @@ fn packet(body: &str) -> String {
     )
 }
 
-/// A mebibyte of code: either it is all looked at, or the answer is that it is too large. How long that takes is bounded by the number of
-/// instructions that are looked at, which makes the answer the same on every machine.
+/// A mebibyte of code is either analysed as a whole or reported as too large. The limit counts instructions, so the
+/// time is bounded and the answer is the same on every machine.
 #[test]
-fn a_mebibyte_of_any_shape_is_analysed_or_too_large() {
+fn a_mebibyte_of_code_of_any_shape_is_analysed_or_too_large() {
     let count = "(local.set $i (i32.const 0)) (loop (br_if 0 (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 9))))";
     let nested = |depth: usize| {
         let mut text = String::new();
@@ -185,7 +186,7 @@ fn a_mebibyte_of_any_shape_is_analysed_or_too_large() {
 }
 
 #[test]
-fn what_is_too_large_says_so_and_where() {
+fn a_module_that_is_too_large_is_reported_with_a_location() {
     let text = packet(&"(i32.store (i32.const 0) (i32.load (i32.const 4)))".repeat(600_000));
     let found = packet_of(&text);
     assert!(is_too_large(&found), "{:?}", found.unbounded);
@@ -194,7 +195,8 @@ fn what_is_too_large_says_so_and_where() {
     assert!(!found.is_bounded() && found.stack.is_none());
 }
 
-/// The bytes of a module whose packet function is one construct in itself, so many times: as text it would be too deep for the assembler.
+/// The bytes of a module whose packet function is one construct nested `depth` times. As text it would be too deep for
+/// the assembler.
 fn nested(open: &[u8], depth: usize) -> Vec<u8> {
     let number = |mut value: usize| {
         let mut out = Vec::new();
@@ -224,7 +226,7 @@ fn nested(open: &[u8], depth: usize) -> Vec<u8> {
 }
 
 #[test]
-fn deep_nesting_overflows_no_stack() {
+fn deep_nesting_does_not_overflow_the_stack() {
     // `block`, `loop`, `local.get 0 if`.
     for open in [[0x02, 0x40].as_slice(), &[0x03, 0x40], &[0x20, 0, 0x04, 0x40]] {
         for depth in [15, 1_000, 100_000] {
@@ -241,8 +243,8 @@ fn deep_nesting_overflows_no_stack() {
 }
 
 #[test]
-fn thousands_of_globals_that_change_in_a_loop_with_many_ways_back() {
-    // What is guessed of a loop is looked at on each way back for each local and global that changes.
+fn thousands_of_changing_globals_and_many_back_edges_are_analysed_in_bounded_time() {
+    // Guesses are checked on each back edge for each local and global that changes.
     let globals = "(global (mut i32) (i32.const 0))".repeat(10_000);
     let way = "(br_if $l (i32.eq (i32.load8_u (i32.const 1)) (i32.load8_u (i32.const 2))))".repeat(230);
     for inner in ["", "(loop (br_if 0 (i32.load8_u (i32.const 3))))"] {
@@ -255,8 +257,8 @@ fn thousands_of_globals_that_change_in_a_loop_with_many_ways_back() {
 }
 
 #[test]
-fn fifty_thousand_functions() {
-    // Each calls the next, so that the deepest path has all of them.
+fn fifty_thousand_functions_are_analysed_or_too_large() {
+    // Each function calls the next, so the deepest path contains all of them.
     let mut text = String::new();
     for i in 0..50_000 {
         text += &if i < 49_999 {
@@ -267,7 +269,7 @@ fn fifty_thousand_functions() {
     }
     let chain = packet_of(&format!("{text}{}", packet("(call $f0)")));
     assert!(is_too_large(&chain) && !chain.is_bounded(), "{chain:?}");
-    // All from one, which is wide and not deep.
+    // One function calls all others: wide, not deep.
     let mut text = String::new();
     let mut calls = String::new();
     for i in 0..50_000 {
@@ -276,7 +278,7 @@ fn fifty_thousand_functions() {
     }
     let wide = packet_of(&format!("{text}{}", packet(&calls)));
     assert!(wide.is_bounded() || is_too_large(&wide), "{wide:?}");
-    // A table with all of them, and one indirect call.
+    // A table of all functions, and one indirect call.
     let names: String = (0..50_000).map(|i| format!(" $f{i}")).collect();
     let table = format!(
         "(table funcref (elem {names})) {text} {}",
@@ -287,7 +289,7 @@ fn fifty_thousand_functions() {
 }
 
 #[test]
-fn four_thousand_locals() {
+fn four_thousand_locals_are_analysed_or_too_large() {
     let locals = "(local i64)".repeat(4_000);
     let sets: String = (3..4_000)
         .map(|i| format!("(local.set {i} (i64.add (local.get {}) (i64.const 1)))", i - 1))
@@ -304,7 +306,7 @@ fn four_thousand_locals() {
 }
 
 #[test]
-fn a_huge_table_of_branches() {
+fn a_huge_branch_table_is_analysed_or_too_large() {
     let blocks = 100;
     let labels: String = (0..100_000).map(|i| format!(" {}", i % blocks)).collect();
     let text = packet(&format!(
@@ -314,7 +316,7 @@ fn a_huge_table_of_branches() {
     ));
     let found = packet_of(&text);
     assert!(found.is_bounded() || is_too_large(&found), "{found:?}");
-    // In a loop with the loop's head among the targets, which makes it endless.
+    // In a loop, with the loop's header among the targets: endless.
     let text = packet(&format!(
         "(loop {} (br_table {labels} 100 (i32.load (i32.const 64))) {})",
         "(block ".repeat(blocks),
@@ -323,9 +325,9 @@ fn a_huge_table_of_branches() {
     assert!(!packet_of(&text).is_bounded());
 }
 
-/// Arithmetic saturates: what is more than any number is no bound, and never a small one.
+/// Arithmetic saturates: an overflow gives no bound, and never a small one.
 #[test]
-fn bounds_that_overflow_are_none() {
+fn a_bound_that_overflows_counts_as_no_bound() {
     for depth in 3..8 {
         let mut text = "(nop)".to_owned();
         for level in 0..depth {
@@ -342,7 +344,7 @@ fn bounds_that_overflow_are_none() {
     }
 }
 
-/// The analysis reads the manifest's values as the host answers by them; what a module imports and exports in vain changes nothing.
+/// The analysis uses the parameter values that the host returns. Unused imports and unknown exports change nothing.
 #[test]
 fn every_entry_point_is_analysed() {
     let text = r#"
@@ -359,7 +361,7 @@ fn every_entry_point_is_analysed() {
         (func (export "weir_stop") (param i64))"#;
     let found: BTreeSet<EntryPoint> = analysed(text).entries.iter().map(|entry| entry.entry).collect();
     let all = [
-        EntryPoint::Begin,
+        EntryPoint::StartFunction,
         EntryPoint::Initialize,
         EntryPoint::Start,
         EntryPoint::Packet,

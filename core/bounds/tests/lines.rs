@@ -1,4 +1,4 @@
-//! What places are called: the author's names and lines, and nothing where they are broken.
+//! Names of code locations: the author's names and lines, and none where the tables are broken.
 
 use proptest::prelude::*;
 use std::io::Write;
@@ -32,7 +32,7 @@ int EXPORT(all)(int x)
 }
 ";
 
-/// What clang makes of [`SOURCE`], with its line tables; or a note that it could not be made.
+/// The module that clang makes of [`SOURCE`], with line tables; `None`, with a note, if clang is missing.
 fn compiled() -> Option<&'static [u8]> {
     static BYTES: OnceLock<Option<Vec<u8>>> = OnceLock::new();
     BYTES
@@ -53,7 +53,7 @@ fn compiled() -> Option<&'static [u8]> {
         .as_deref()
 }
 
-/// Where the loops are, function by function.
+/// The offsets of all loops, function by function.
 fn loops(bytes: &[u8]) -> Vec<u64> {
     let mut found = Vec::new();
     for payload in Parser::new(0).parse_all(bytes) {
@@ -74,12 +74,12 @@ fn at(line: u32) -> Option<SourceLine> {
 }
 
 #[test]
-fn loops_have_the_lines_of_the_source_also_where_they_were_inlined() {
+fn loops_have_their_source_lines_also_when_inlined() {
     let Some(bytes) = compiled() else { return };
     let module = ParsedModule::parse(bytes.to_vec()).unwrap();
     let lines = Lines::new(&module);
     let mut found: Vec<_> = loops(bytes).into_iter().map(|offset| lines.line(offset)).collect();
-    // Clang unrolls them, and what is left over has the same line.
+    // Clang unrolls the loops; the remainder loop has the same line.
     found.dedup();
     let lines_of_for: Vec<_> = (1..)
         .zip(SOURCE.lines())
@@ -92,7 +92,7 @@ fn loops_have_the_lines_of_the_source_also_where_they_were_inlined() {
 }
 
 #[test]
-fn functions_have_the_authors_names_or_those_that_they_are_exported_as() {
+fn functions_have_the_authors_names_or_their_export_names() {
     let bytes = wat::parse_str(
         r#"(module (import "weir" "log" (func (param i32 i32 i32) (result i32))) (func $own) (func (export "weir_stop")) (func)
            (func $"_ZN4core3fmt5write17h0123456789abcdefE") (func $"_RNvC6_123foo3bar") (func $"a\1b[31mb"))"#,
@@ -116,7 +116,7 @@ fn functions_have_the_authors_names_or_those_that_they_are_exported_as() {
 }
 
 #[test]
-fn a_path_that_would_command_a_terminal_is_escaped() {
+fn terminal_control_characters_in_a_path_are_escaped() {
     let Some(bytes) = compiled() else { return };
     let mut bytes = bytes.to_vec();
     let places: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b"of.c\0")).collect();
@@ -166,11 +166,12 @@ fn unit(instructions: &[u8]) -> Vec<u8> {
 const SET_ADDRESS_1: [u8; 7] = [0, 5, 2, 1, 0, 0, 0];
 
 #[test]
-fn the_work_is_bounded_however_the_table_was_made() {
+fn the_work_for_a_line_table_is_bounded_whatever_its_contents() {
     let megabyte = |piece: &[u8]| piece.iter().copied().cycle().take(1 << 20).collect::<Vec<u8>>();
     let advance_line_by_the_least_number = [3, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x7f];
     let cases = [
-        // A row for each byte; no rows at all; as many units as there is room for; a new file for each row; new files on the way.
+        // A row for each byte; no rows at all; as many units as fit; a new file for each row; files defined between the
+        // rows.
         unit(&[&SET_ADDRESS_1[..], &megabyte(&[13])].concat()),
         unit(&megabyte(&[6])),
         megabyte(&unit(&SET_ADDRESS_1)),
@@ -178,7 +179,7 @@ fn the_work_is_bounded_however_the_table_was_made() {
         unit(&[&SET_ADDRESS_1[..], &megabyte(&[4, 1, 13, 4, 2, 13])].concat()),
         unit(&megabyte(&[0, 6, 3, b'x', 0, 0, 0, 0])),
         unit(&megabyte(&advance_line_by_the_least_number)),
-        // Version 5: a list of files that is said to be endless.
+        // Version 5: a list of files with an endless length.
         [&[0xff, 0xff, 0x0f, 0, 5, 0, 4, 0, 0xf0, 0xff, 0x0f, 0][..], &megabyte(&[1])].concat(),
     ];
     for (number, case) in cases.iter().enumerate() {
@@ -189,14 +190,14 @@ fn the_work_is_bounded_however_the_table_was_made() {
             let _ = lines.line(offset);
         }
         let took = begin.elapsed();
-        // Milliseconds where nobody else wants the processor; with work for each pair of rows it would be hours.
+        // Takes milliseconds on an idle machine; with work for each pair of rows it would take hours.
         assert!(took < Duration::from_secs(60), "case {number} took {took:?}");
     }
 }
 
 #[test]
-fn a_sequence_ends_where_it_says_and_line_0_is_what_was_before_it() {
-    // Line 5 from 1 on, line 0 from 3 on, line 2 from 5 on, end at 7: as offsets in the contents of the code section.
+fn a_sequence_ends_at_its_end_row_and_line_0_counts_as_the_line_before() {
+    // Line 5 from offset 1, line 0 from 3, line 2 from 5, end at 7: offsets in the contents of the code section.
     let instructions =
         [&SET_ADDRESS_1[..], &[3, 4, 1, 2, 2, 3, 0x7b, 1, 2, 2, 3, 2, 1, 2, 2, 0, 1, 1]].concat();
     let bytes = with_lines(&unit(&instructions));
@@ -208,7 +209,7 @@ fn a_sequence_ends_where_it_says_and_line_0_is_what_was_before_it() {
     assert_eq!(found, expected);
 }
 
-/// The contents of the sections that Lines reads.
+/// The byte ranges of the sections that [`Lines`] reads.
 fn tables(bytes: &[u8]) -> impl Iterator<Item = std::ops::Range<usize>> {
     wasmparser::Parser::new(0).parse_all(bytes).filter_map(|payload| match payload.unwrap() {
         wasmparser::Payload::CustomSection(section) => {
@@ -220,12 +221,12 @@ fn tables(bytes: &[u8]) -> impl Iterator<Item = std::ops::Range<usize>> {
 }
 
 proptest! {
-    /// Nothing that is done to the bytes makes a panic, and what is found are lines of the file, or none.
+    /// No change of the bytes causes a panic.
     #[test]
-    fn broken_tables_give_no_error(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20)) {
+    fn broken_line_tables_cause_no_panic(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20)) {
         let Some(bytes) = compiled() else { return Ok(()) };
         let mut bytes = bytes.to_vec();
-        // Only tables of lines and names are broken: so it stays a module, in every case.
+        // Only line tables and names are changed, so the bytes always remain a module.
         let places: Vec<usize> = tables(&bytes).flatten().collect();
         for (place, value) in changes {
             bytes[places[place.index(places.len())]] = value;

@@ -1,4 +1,4 @@
-//! All integration tests of `weir-bounds`, in one program: each program links the same libraries once more.
+//! All integration tests of `weir-bounds`, in one program, because each program links the same libraries again.
 
 #![forbid(unsafe_code)]
 

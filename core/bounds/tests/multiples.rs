@@ -1,5 +1,5 @@
-//! Loops in steps of a power of two, over numbers of which the lowest bits are known, as compilers make them of plain ones over words, or when they
-//! unroll: that the number of trips is found, and that nothing is proved of those that only look like them.
+//! Loops in steps of a power of two over numbers whose lowest bits are known, as compilers make them from loops over
+//! words or by unrolling. The trip count is found, and nothing is proved of loops that only look like them.
 
 use crate::support::analysed;
 use weir_bounds::{Analysis, EntryPoint, Linear};
@@ -13,7 +13,7 @@ fn packet(body: &str) -> Analysis {
     ))
 }
 
-/// The trips of each loop, in the order of the code.
+/// The trips of each loop, in code order.
 fn trips(body: &str) -> Vec<Linear> {
     packet(body).loops.iter().map(|found| found.trips).collect()
 }
@@ -22,7 +22,7 @@ fn times<const N: usize>(all: [u64; N]) -> [Linear; N] {
     all.map(Linear::constant)
 }
 
-/// The module can go round its loops so often: then that is bounded by no less, or not at all.
+/// Asserts that the entry point, which can use `least` fuel, has a bound of at least that, or none.
 fn can_run(least: u64, body: &str) {
     let analysis = packet(body);
     let found = analysis.entry(EntryPoint::Packet).expect("it has the entry point");
@@ -38,15 +38,15 @@ const ENDLESS: &str = "(loop $ever (br $ever))";
 const BYTE: &str = "(i32.load8_u (i32.const 0))";
 const OTHER_BYTE: &str = "(i32.load8_u (i32.const 1))";
 const WORD: &str = "(i32.load (i32.const 0))";
-/// As long as a 32-bit counter takes to come around in steps of four.
+/// The iterations after which a 32-bit counter has wrapped around, in steps of four.
 const AROUND: u64 = 1 << 30;
 
-/// `$a` goes down by so much until it is 0; by `$b` with something else in it.
+/// A loop that takes `step` from `$a` until it is 0. `more` is further code in its body.
 fn down(step: i32, more: &str) -> String {
     format!("(loop $l {more} (br_if $l (local.tee $a (i32.sub (local.get $a) (i32.const {step})))))")
 }
 
-/// The length of an IPv4 header, in bytes: `(x & 15) * 4`, as compilers have it.
+/// The length of an IPv4 header in bytes, `(x & 15) * 4`, as compilers emit it.
 fn header(more: &str) -> String {
     format!("(local.set $a (i32.and (i32.shl {BYTE} (i32.const 2)) (i32.const 60))) {more}")
 }
@@ -54,7 +54,7 @@ fn header(more: &str) -> String {
 const UNLESS_ZERO: &str = "(br_if $out (i32.eqz (local.get $a)))";
 
 #[test]
-fn a_header_of_words() {
+fn a_loop_over_the_words_of_a_header_is_bounded() {
     let body = format!("(block $out {} {})", header(UNLESS_ZERO), down(4, ""));
     assert_eq!(trips(&body), times([15]));
     let body = format!(
@@ -63,14 +63,14 @@ fn a_header_of_words() {
         header("")
     );
     assert_eq!(trips(&body), times([16]));
-    // In steps of a part of a word, and in 64 bits.
+    // In steps of less than a word, and in 64 bits.
     let body = format!("(block $out {} {})", header(UNLESS_ZERO), down(2, ""));
     assert_eq!(trips(&body), times([30]));
     let body = "(block $out (local.set $x (i64.and (i64.shl (i64.load8_u (i32.const 0)) (i64.const 2)) (i64.const 60)))
             (br_if $out (i64.eqz (local.get $x)))
             (loop $l (br_if $l (i64.ne (local.tee $x (i64.sub (local.get $x) (i64.const 4))) (i64.const 0)))))";
     assert_eq!(trips(body), times([15]));
-    // More of it is known than that it is not 0.
+    // More is known than that the length is not 0.
     let body = format!(
         "(block $out {} {})",
         header("(br_if $out (i32.lt_u (local.get $a) (i32.const 17)))"),
@@ -86,16 +86,16 @@ fn a_header_of_words() {
 }
 
 #[test]
-fn a_step_that_is_no_part_of_the_words() {
+fn a_step_that_does_not_divide_the_distance_gets_no_small_bound() {
     for step in [3, 8, 12, 64] {
         never_ends(&format!("(block $out {} {})", header(UNLESS_ZERO), down(step, "")));
     }
-    // Upwards it comes around, but not soon.
+    // Counting up, it wraps around, but not soon.
     can_run(AROUND - 16, &format!("(block $out {} {})", header(UNLESS_ZERO), down(-4, "")));
 }
 
 #[test]
-fn a_number_that_is_no_multiple() {
+fn a_distance_that_is_not_a_multiple_of_the_step_is_not_proved() {
     for more in
         ["(i32.const 1)", "(i32.const 2)", OTHER_BYTE, "(i32.shl (i32.load8_u (i32.const 1)) (i32.const 1))"]
     {
@@ -110,9 +110,9 @@ fn a_number_that_is_no_multiple() {
 }
 
 #[test]
-fn a_number_that_can_be_0_after_all() {
+fn a_distance_that_can_be_0_gets_no_small_bound() {
     can_run(AROUND, &format!("(block $out {} {})", header(""), down(4, "")));
-    // It was not 0 before; another one was not.
+    // The test was on an earlier value, or on another one.
     for changed in [
         "(local.set $a (i32.and (local.get $a) (i32.const 48)))",
         "(local.set $a (i32.sub (local.get $a) (i32.const 4)))",
@@ -125,17 +125,17 @@ fn a_number_that_can_be_0_after_all() {
     }
     let other = format!("(br_if $out (i32.eqz (i32.and (i32.shl {BYTE} (i32.const 2)) (i32.const 60))))");
     can_run(AROUND, &format!("(block $out {} {})", header(&other), down(4, "")));
-    // Only on one of two ways.
+    // Tested on one of two paths only.
     let one = format!("(if {OTHER_BYTE} (then {UNLESS_ZERO}))");
     can_run(AROUND, &format!("(block $out {} {})", header(&one), down(4, "")));
-    // The upper half of 64 bits is not 0, and the lower one is.
+    // The upper half of 64 bits is nonzero; the lower half can be 0.
     let half = "(local.set $x (i64.and (i64.load (i32.const 0)) (i64.const 0xF00000000)))
         (br_if $out (i64.eqz (local.get $x))) (local.set $a (i32.wrap_i64 (local.get $x)))";
     can_run(AROUND, &format!("(block $out {half} {})", down(4, "")));
 }
 
 #[test]
-fn a_multiple_that_is_below_zero() {
+fn a_negative_multiple_gets_no_small_bound() {
     for guard in ["i32.lt_u", "i32.gt_s", "i32.ge_s"] {
         can_run(
             AROUND / 4,
@@ -151,7 +151,7 @@ fn a_multiple_that_is_below_zero() {
 }
 
 #[test]
-fn a_multiple_that_the_loop_changes() {
+fn a_multiple_that_the_loop_changes_is_not_proved() {
     let less = format!("(if {OTHER_BYTE} (then (local.set $a (i32.sub (local.get $a) (i32.const 2)))))");
     let more = format!("(if {OTHER_BYTE} (then (local.set $a (i32.add (local.get $a) (i32.const 4)))))");
     let anew = format!("(if {OTHER_BYTE} (then {}))", header(""));
@@ -159,7 +159,7 @@ fn a_multiple_that_the_loop_changes() {
     for changed in [less, more, anew, masked] {
         never_ends(&format!("(block $out {} {})", header(UNLESS_ZERO), down(4, &changed)));
     }
-    // Two ways back, only one of which is a whole step.
+    // Two back edges, only one of which makes a whole step.
     let two = format!(
         "(loop $l (if {OTHER_BYTE} (then (br_if $l (local.tee $a (i32.sub (local.get $a) (i32.const 2)))) (br $out)))
             (br_if $l (local.tee $a (i32.sub (local.get $a) (i32.const 4)))))"
@@ -167,7 +167,7 @@ fn a_multiple_that_the_loop_changes() {
     never_ends(&format!("(block $out {} {two})", header(UNLESS_ZERO)));
 }
 
-/// The smaller of a number and 64, and at least 1: in fours, and then the rest one by one.
+/// The smaller of a number and 64, at least 1: in steps of four, then the rest one by one.
 fn clamped(guard: &str, mask: i32, rest: &str) -> String {
     format!(
         "(local.set $a (i32.sub (i32.load16_u offset=36 (local.get $p)) (i32.load16_u offset=34 (local.get $p))))
@@ -187,7 +187,7 @@ fn clamped(guard: &str, mask: i32, rest: &str) -> String {
 const ALL_DONE: &str = "(local.get $b) (local.get $d)";
 
 #[test]
-fn the_smaller_of_two_in_fours_and_the_rest() {
+fn the_smaller_of_two_numbers_in_fours_and_the_rest_is_bounded() {
     let body = clamped("(local.get $a) (i32.const 3)", 124, ALL_DONE);
     assert_eq!(trips(&body), times([16, 64]));
     let body = clamped("(local.get $b) (i32.const 3)", 124, ALL_DONE);
@@ -195,19 +195,19 @@ fn the_smaller_of_two_in_fours_and_the_rest() {
 }
 
 #[test]
-fn the_smaller_of_two_and_what_is_not_known_of_it() {
-    // From 1 to 3 there are no fours in it.
+fn a_minimum_with_missing_or_wrong_guards_gets_no_small_bound() {
+    // Numbers from 1 to 3 contain no step of four.
     can_run(AROUND, &clamped("(local.get $a) (i32.const 2)", 124, ALL_DONE));
     can_run(AROUND, &clamped("(local.get $b) (i32.const 1)", 124, ALL_DONE));
-    // Compared is another number.
+    // The comparison is of another number.
     can_run(AROUND, &clamped(&format!("{BYTE} (i32.const 3)"), 124, ALL_DONE));
-    // 64 is masked away.
+    // The mask clears 64.
     can_run(AROUND, &clamped("(local.get $a) (i32.const 3)", 60, ALL_DONE));
-    // Where nothing is left the rest goes all the way around.
+    // Without a guard for an empty rest, the second loop wraps around.
     for rest in ["(local.get $b) (i32.const 64)", "(local.get $a) (local.get $d)"] {
         can_run(1 << 32, &clamped("(local.get $a) (i32.const 3)", 124, rest));
     }
-    // The last bit is not compared.
+    // The number is not rounded to a multiple of four.
     never_ends(&format!(
         "(local.set $b (select (local.tee $a {BYTE}) (i32.const 1) (i32.gt_u (local.get $a) (i32.const 1))))
         (block $out
@@ -217,9 +217,9 @@ fn the_smaller_of_two_and_what_is_not_known_of_it() {
     ));
 }
 
-/// What was chosen by an earlier value of a local says nothing of a later one.
+/// A choice by an earlier value of a local says nothing of a later value.
 #[test]
-fn a_choice_by_a_value_that_was_replaced() {
+fn a_choice_by_a_replaced_value_says_nothing_of_the_new_value() {
     can_run(
         AROUND,
         &format!(
@@ -231,7 +231,7 @@ fn a_choice_by_a_value_that_was_replaced() {
             down(4, "")
         ),
     );
-    // From the iteration before.
+    // The choice was made in the previous iteration.
     can_run(
         AROUND,
         &format!(
@@ -247,7 +247,7 @@ fn a_choice_by_a_value_that_was_replaced() {
     );
 }
 
-/// One is taken off where the number is odd, and the rest goes in twos.
+/// One iteration where the number is odd, and the rest in steps of two.
 fn odd_one_first(condition: &str, first: &str, guard: &str) -> String {
     format!(
         "(local.set $b (i32.and {BYTE} (i32.const 7)))
@@ -261,7 +261,7 @@ fn odd_one_first(condition: &str, first: &str, guard: &str) -> String {
 }
 
 #[test]
-fn the_odd_one_first_and_the_rest_in_twos() {
+fn one_iteration_for_an_odd_number_and_the_rest_in_twos_is_bounded() {
     let found = trips(&odd_one_first("(then", "(i32.const 1)", "(i32.lt_u (local.get $b) (i32.const 2))"));
     assert_eq!(found, times([3]));
     let found = trips(&odd_one_first("(then", "(i32.const 3)", "(i32.lt_u (local.get $b) (i32.const 4))"));
@@ -274,17 +274,17 @@ fn the_odd_one_first_and_the_rest_in_twos() {
     ] {
         never_ends(&odd_one_first(condition, first, "(i32.lt_u (local.get $b) (i32.const 2))"));
     }
-    // It can be 1: then nothing is left of it.
+    // The number can be 1: then nothing is left.
     for guard in ["(i32.eqz (local.get $b))", "(i32.gt_u (local.get $b) (i32.const 5))"] {
         can_run(1 << 31, &odd_one_first("(then", "(i32.const 1)", guard));
     }
-    // With 1 there are three more to take than there are.
+    // If the number is 1, 3 are taken: more than there is.
     can_run(1 << 31, &odd_one_first("(then", "(i32.const 3)", "(i32.lt_u (local.get $b) (i32.const 1))"));
 }
 
-/// What is known of a number's lowest bits, masked twice.
+/// Conditions on a number's lowest bits, which are masked twice.
 #[test]
-fn a_mask_that_is_made_again_gives_the_same_number() {
+fn the_same_mask_applied_twice_gives_the_same_value() {
     let body = format!(
         "(local.set $b {WORD})
         (block $out
@@ -294,7 +294,7 @@ fn a_mask_that_is_made_again_gives_the_same_number() {
         down(1, "")
     );
     assert_eq!(trips(&body), times([251]));
-    // Not of another number, nor with another mask, nor of what it was before.
+    // Not for another number, another mask, or an earlier value.
     for (first, second) in [
         (WORD, "(i32.and (local.get $b) (i32.const 255))"),
         ("(local.get $b)", "(i32.and (local.get $b) (i32.const 127))"),
@@ -318,9 +318,9 @@ fn a_mask_that_is_made_again_gives_the_same_number() {
     }
 }
 
-/// The same mask is made where the number is known to be small, and where it is not.
+/// The same mask is applied where the number is known to be small, and where it is not.
 #[test]
-fn a_mask_that_was_made_where_more_was_known() {
+fn a_mask_made_under_stronger_conditions_is_not_reused() {
     let up = "(local.set $a (i32.const 0))
         (block $o (loop $l (br_if $o (i32.ge_u (local.get $a) (i32.and (local.get $b) (i32.const 255))))
             (local.set $a (i32.add (local.get $a) (i32.const 1))) (br $l)))";
@@ -332,7 +332,8 @@ fn a_mask_that_was_made_where_more_was_known() {
         let found = trips(&format!("(local.set $b {WORD}) {before} {up}"));
         assert_eq!(found.last(), times([256]).last(), "{before}");
     }
-    // What holds on each way back need not hold when the loop is entered: with 20 for both it is at the dear place at once.
+    // A condition on each back edge need not hold on entry: with 20 for both, the loop reaches the expensive place at
+    // once.
     never_ends(&format!(
         "(local.set $b {BYTE}) (local.set $a (local.get $b))
         (block $out (block $dear
@@ -348,7 +349,8 @@ fn a_mask_that_was_made_where_more_was_known() {
 
 const LEN: &str = "(i32.load offset=12 (local.get $p))";
 
-/// Looks for a byte, and from there on for another one: how far the first loop came is known where the second one begins.
+/// A search for one byte, and from there on for another. The position that the first loop reached is known where the
+/// second one begins.
 fn two_searches(from: &str, test: &str, guard: &str, left: &str) -> String {
     format!(
         "(local.set $b {LEN})
@@ -369,32 +371,32 @@ fn two_searches(from: &str, test: &str, guard: &str, left: &str) -> String {
 const NEXT: &str = "(i32.ne (local.get $b) (local.tee $a (i32.add (local.get $a) (i32.const 1))))";
 const ANY_LEFT: &str =
     "(br_if $out (i32.eqz (i32.sub (local.get $b) (i32.add (local.get $a) (i32.const 1)))))";
-/// `n - i - 1`, as LLVM has it.
+/// `n - i - 1`, as LLVM emits it.
 const LEFT: &str = "(i32.add (i32.xor (local.get $a) (i32.const -1)) (local.get $b))";
 
 #[test]
-fn a_search_that_goes_on_where_another_one_ended() {
+fn a_search_that_continues_where_another_ended_is_bounded() {
     let found = trips(&two_searches("0", NEXT, ANY_LEFT, LEFT));
     assert_eq!(found, [1, 1].map(|per| Linear { constant: 1, per_kib: 1024 * per }));
-    // Where nothing is left it goes all the way around.
+    // Without a guard for an empty rest, the loop wraps around.
     let missing = "(br_if $out (i32.eqz (i32.sub (local.get $b) (local.get $a))))";
     for guard in ["", missing] {
         can_run((1 << 32) - 1, &two_searches("0", NEXT, guard, LEFT));
     }
-    // It began beyond the end, or steps over it.
+    // The loop begins beyond the end, or steps over it.
     can_run(1 << 31, &two_searches("-2147483648", NEXT, ANY_LEFT, LEFT));
     let next = NEXT.replace("const 1", "const 2");
     can_run(1 << 31, &two_searches("0", &next, ANY_LEFT, LEFT));
-    // Less is left than that, or the position was moved.
+    // The second loop counts one less than was tested, or the position was moved after the test.
     let less = format!("(i32.sub {LEFT} (i32.const 1))");
     can_run((1 << 32) - 1, &two_searches("0", NEXT, ANY_LEFT, &less));
     let moved = format!("{ANY_LEFT} (local.set $a (i32.add (local.get $a) {BYTE}))");
     can_run(1 << 31, &two_searches("0", NEXT, &moved, LEFT));
 }
 
-/// The number of an iteration is no more than what there was when the loop was entered: not what there is of it later.
+/// The iteration number is at most the distance at the loop's entry, not the distance at a later time.
 #[test]
-fn how_far_a_loop_came_is_no_more_than_its_distance() {
+fn an_iteration_number_is_limited_by_the_distance_at_the_entry() {
     let after = |then: &str| {
         format!(
             "(local.set $b {BYTE})
@@ -419,7 +421,7 @@ fn how_far_a_loop_came_is_no_more_than_its_distance() {
         1 << 32,
         &after(&left(0)).replace("(local.set $c (local.get $b))", "(local.set $c (i32.const 0))"),
     );
-    // What was learnt of the limit is not known of what it becomes.
+    // A condition on the limit does not hold for its later value.
     never_ends(&format!(
         "(local.set $b {BYTE})
         (loop $l
@@ -429,7 +431,7 @@ fn how_far_a_loop_came_is_no_more_than_its_distance() {
     ));
 }
 
-/// One or as many as are said are taken from what is left, and the loop ends where nothing is.
+/// Each iteration takes one or several from the remainder. The loop ends when nothing is left.
 fn one_or_many(before: &str, one: &str, many: &str) -> String {
     format!(
         "(local.set $a (i32.and {BYTE} (i32.const 63)))
@@ -447,7 +449,7 @@ const ONE: &str = "(br_if $l (local.tee $a (i32.sub (local.get $a) (i32.const 1)
 const MANY: &str = "(br_if $l (local.tee $a (i32.sub (local.get $a) (local.get $b))))";
 
 #[test]
-fn options_of_one_byte_and_of_more() {
+fn options_of_one_or_many_bytes_are_bounded() {
     assert_eq!(trips(&one_or_many(UNLESS_ZERO, ONE, MANY)), times([63]));
     // As a position and an end.
     let position = format!(
@@ -463,7 +465,7 @@ fn options_of_one_byte_and_of_more() {
                 (br_if $l (i32.ne (local.tee $a (i32.add (local.get $a) (local.get $b))) (local.get $c)))))"
     );
     assert_eq!(trips(&position), [Linear { constant: 1, per_kib: 1024 }]);
-    // It begins beyond its end, or can begin there.
+    // The position begins, or can begin, beyond the end.
     for start in ["(i32.const 5)", BYTE] {
         let beyond = format!("(local.set $a (i32.add (local.get $c) {start}))");
         can_run(1 << 31, &position.replace("(br_if $out (i32.eqz (local.get $c)))", &beyond));
@@ -471,20 +473,20 @@ fn options_of_one_byte_and_of_more() {
 }
 
 #[test]
-fn one_is_taken_where_nothing_is_left() {
-    // At first.
+fn taking_one_from_an_empty_remainder_is_not_proved() {
+    // The remainder is empty at first.
     never_ends(&one_or_many("", ONE, MANY));
-    // After more was taken, or what was taken was more than that.
+    // Nothing is tested after several were taken, or another amount is taken than was compared.
     let many = "(local.set $a (i32.sub (local.get $a) (local.get $b))) (br $l)";
     never_ends(&one_or_many(UNLESS_ZERO, ONE, many));
     let more = "(br_if $l (local.tee $a (i32.sub (local.get $a) (i32.add (local.get $b) (i32.const 1)))))";
     never_ends(&one_or_many(UNLESS_ZERO, ONE, more));
     let other = "(br_if $l (local.tee $a (i32.sub (local.get $a) (i32.load8_u (i32.const 2)))))";
     never_ends(&one_or_many(UNLESS_ZERO, ONE, other));
-    // Two are, where one may be left; one is given back.
+    // Two are taken where one may be left; one is given back.
     never_ends(&one_or_many(UNLESS_ZERO, &ONE.replace("const 1", "const 2"), MANY));
     never_ends(&one_or_many(UNLESS_ZERO, &ONE.replace("const 1", "const -1"), MANY));
-    // Another value is compared with 0, or with something else.
+    // Another value is compared with 0, or the remainder with another number.
     let other = "(local.set $a (i32.sub (local.get $a) (i32.const 1))) (br_if $l (local.get $b))";
     never_ends(&one_or_many(UNLESS_ZERO, other, MANY));
     let other = "(br_if $l (i32.ne (local.tee $a (i32.sub (local.get $a) (i32.const 1))) (i32.const 1)))";

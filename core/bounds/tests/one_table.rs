@@ -1,13 +1,13 @@
-//! The cost table is the only one: changing an entry changes what the analyser says and what the meter charges, by the same amount.
+//! Bound and meter share one cost table: a change of an entry changes both by the same amount.
 
 use crate::support::{environment, module};
 use weir_bounds::charge::{ChargeAmount, ChargePlan, ChargeRules, plan};
 use weir_bounds::{CostClass, CostTable, EntryPoint, ParsedModule, analyse};
 
-/// How often each class is in its code below.
+/// The number of instructions of its class in each code below.
 const TIMES: u64 = 3;
 
-/// Straight code with [`TIMES`] instructions of a class, and others that the class does not have.
+/// Straight-line code with [`TIMES`] instructions of a class, and others of other classes.
 fn code(class: CostClass) -> String {
     let one = match class {
         CostClass::Free => "",
@@ -30,7 +30,7 @@ fn code(class: CostClass) -> String {
     one.repeat(usize::try_from(TIMES).unwrap())
 }
 
-/// Every class but the structure of the code, which is free in every table.
+/// Every class but control structure, which is free in every table.
 const ALL: [CostClass; 15] = [
     CostClass::Move,
     CostClass::Plain,
@@ -60,7 +60,7 @@ fn text(class: CostClass) -> String {
     )
 }
 
-/// Everything that a plan charges for code without loops that all runs.
+/// The total charge of a plan for straight-line code.
 fn charged(plan: &ChargePlan) -> u64 {
     let constants = |function: &weir_bounds::charge::FunctionPlan| {
         let charges = function.charges.iter().map(|charge| match charge.amount {
@@ -76,20 +76,20 @@ fn both(class: CostClass, costs: &CostTable, exact: bool) -> (u64, u64) {
     let module = ParsedModule::parse(module(&text(class))).unwrap();
     let environment = environment();
     let analysis = analyse(&module, &environment, costs).unwrap();
-    let rules = ChargeRules { exact, ahead: 1 << 40, piece: 1 << 40, dear: 1 << 40 };
+    let rules = ChargeRules { exact, ahead_max: 1 << 40, loop_max: 1 << 40, expensive_min: 1 << 40 };
     let plan = plan(&module, &analysis, costs, &environment, rules).unwrap();
     (analysis.entry(EntryPoint::Packet).unwrap().usage.fuel.at(0), charged(&plan))
 }
 
 #[test]
-fn an_entry_of_the_table_changes_bound_and_charge_alike() {
+fn a_change_of_the_cost_table_changes_bound_and_charge_alike() {
     const MORE: u32 = 1_000_000;
     for class in ALL {
         for exact in [false, true] {
             let standard = CostTable::standard();
             let dearer = standard.clone().with(class, standard.class(class) + MORE);
             let (before, after) = (both(class, &standard, exact), both(class, &dearer, exact));
-            // The packet function's answer is a move, and most operands are globals.
+            // The packet function's result is a move, and most operands are globals.
             let times = match class {
                 CostClass::Move => TIMES + 1,
                 CostClass::Global => text(class).matches("global.get").count() as u64,
@@ -102,14 +102,14 @@ fn an_entry_of_the_table_changes_bound_and_charge_alike() {
 }
 
 #[test]
-fn the_structure_of_the_code_is_free() {
+fn control_structure_is_free() {
     for costs in [CostTable::standard(), CostTable::unit()] {
         assert_eq!(costs.class(CostClass::Free), 0);
     }
 }
 
 #[test]
-fn bound_and_charge_are_equal_for_code_that_all_runs() {
+fn bound_and_charge_are_equal_for_straight_line_code() {
     for class in ALL {
         for exact in [false, true] {
             let (bound, charge) = both(class, &CostTable::standard(), exact);

@@ -1,5 +1,6 @@
-//! Modules made at random are run, and never use more than was proved: by an interpreter that makes up what it reads, so that it needs nothing of
-//! the sandbox and looks for the worst. What a module's values are in a run is then held against what the analysis thinks that they can be.
+//! Random modules never use more fuel than their bound. An interpreter runs them and invents the values that they load,
+//! so it needs no sandbox and searches for the worst case. The values of a run are also compared with the ranges of the
+//! analysis.
 
 mod machine;
 mod program;
@@ -10,14 +11,15 @@ use program::Probe;
 use std::time::{Duration, Instant};
 use weir_bounds::{CostTable, EntryPoint, Environment, ParsedModule, analyse};
 
-/// Runs of each module, and what all of them together may use.
+/// The runs of each module.
 const RUNS: u64 = 16;
+/// The fuel limit of all runs of a module together.
 const STEPS: u64 = 60_000;
-/// What one of them may use that does not seem to end.
+/// The largest bound up to which a run that does not seem to end is repeated.
 const LONG: u64 = 3_000_000;
 
 #[derive(Debug, Default)]
-struct Tally {
+struct Counters {
     modules: u64,
     bounded: u64,
     runs: u64,
@@ -30,8 +32,8 @@ fn environment() -> Environment {
     Environment { parameters: Vec::new(), string_bytes: Vec::new(), packet_max: 16 << 20, pages_max: 16 }
 }
 
-/// What is wrong with the module, if anything is.
-fn wrong(choices: &[u8], seed: u64, tally: &mut Tally) -> Option<String> {
+/// The violation that a module shows, if there is one.
+fn violation(choices: &[u8], seed: u64, counters: &mut Counters) -> Option<String> {
     let text = program::module(choices, Probe::Show);
     let bytes = wat::parse_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     let costs = CostTable::unit();
@@ -39,30 +41,30 @@ fn wrong(choices: &[u8], seed: u64, tally: &mut Tally) -> Option<String> {
         .and_then(|module| analyse(&module, &environment(), &costs))
         .unwrap_or_else(|error| panic!("{error}"));
     let found = analysis.entry(EntryPoint::Packet)?;
-    tally.modules += 1;
+    counters.modules += 1;
     if !found.is_bounded() {
         return None;
     }
-    tally.bounded += 1;
+    counters.bounded += 1;
     let program = Program::new(&bytes, &costs);
     let (mut left, mut was_long) = (STEPS, false);
     let mut shown: Vec<u64> = Vec::new();
     for run in 0..RUNS {
         let mut machine = program.machine(seed.wrapping_mul(1000).wrapping_add(run), 0);
         let bound = found.usage.fuel.at(machine.captured.into());
-        // What can never be reached here is not waited for.
+        // The run ends early if its bound is far out of reach.
         machine.most = bound.min(STEPS / 4);
         let mut most = machine.most;
-        tally.runs += 1;
+        counters.runs += 1;
         let mut halt = machine.run();
         if halt == Halt::Spent && most < bound && bound < LONG && !was_long {
             was_long = true;
             most = bound;
             machine = program.machine(seed.wrapping_mul(1000).wrapping_add(run), bound);
             halt = machine.run();
-            tally.long += 1;
+            counters.long += 1;
         }
-        tally.tight += u64::from(machine.used > bound / 2);
+        counters.tight += u64::from(machine.used > bound / 2);
         if halt == Halt::Spent && most == bound {
             return Some(format!(
                 "more than {bound} in run {run}, of a packet of {} bytes",
@@ -84,7 +86,7 @@ fn wrong(choices: &[u8], seed: u64, tally: &mut Tally) -> Option<String> {
     let mut chosen = vec![0, last, last / 2, last / 3];
     chosen.dedup();
     for value in chosen.into_iter().filter_map(|place| shown.get(place)) {
-        tally.probes += 1;
+        counters.probes += 1;
         let text = program::module(choices, Probe::Equal(*value));
         let bytes = wat::parse_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         let analysis = ParsedModule::parse(bytes.clone())
@@ -97,24 +99,24 @@ fn wrong(choices: &[u8], seed: u64, tally: &mut Tally) -> Option<String> {
     None
 }
 
-fn search(seeds: impl Iterator<Item = u64>, until: Option<Instant>) -> Tally {
-    let mut tally = Tally::default();
+fn search(seeds: impl Iterator<Item = u64>, until: Option<Instant>) -> Counters {
+    let mut counters = Counters::default();
     for seed in seeds {
         let choices = generate::bytes(seed, 60 + usize::try_from(seed % 5).unwrap_or(0) * 60);
-        if wrong(&choices, seed, &mut tally).is_some() {
-            let mut nothing = Tally::default();
-            let least = smallest(&choices, |choices| wrong(choices, seed, &mut nothing).is_some());
-            let what = wrong(&least, seed, &mut nothing).expect("it still is");
-            panic!("seed {seed} of {tally:?}: {what}\n{}", program::module(&least, Probe::Show));
+        if violation(&choices, seed, &mut counters).is_some() {
+            let mut nothing = Counters::default();
+            let least = smallest(&choices, |choices| violation(choices, seed, &mut nothing).is_some());
+            let what = violation(&least, seed, &mut nothing).expect("it still is");
+            panic!("seed {seed} of {counters:?}: {what}\n{}", program::module(&least, Probe::Show));
         }
         if until.is_some_and(|until| Instant::now() > until) {
             break;
         }
     }
-    tally
+    counters
 }
 
-/// The smallest choices that are found for which `fails` still holds.
+/// Shrinks the choices while `fails` holds.
 fn smallest(choices: &[u8], mut fails: impl FnMut(&[u8]) -> bool) -> Vec<u8> {
     let mut best = choices.to_vec();
     let mut size = best.len() / 2;
@@ -140,22 +142,24 @@ fn smallest(choices: &[u8], mut fails: impl FnMut(&[u8]) -> bool) -> Vec<u8> {
 }
 
 #[test]
-fn random_loops_use_no_more_than_was_proved() {
+fn random_loops_use_no_more_than_their_bound() {
     let given = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let until = given("WEIR_MINUTES").map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
     let first = given("WEIR_FIRST_SEED").unwrap_or(0);
     let count = given("WEIR_SEEDS").unwrap_or(if until.is_some() { u64::MAX / 2 } else { 1000 });
-    let tally = search(first..first.saturating_add(count), until);
-    println!("{tally:?}");
+    let counters = search(first..first.saturating_add(count), until);
+    println!("{counters:?}");
     assert!(
-        tally.bounded * 20 > tally.modules && tally.tight * 20 > tally.runs && tally.probes > 0,
-        "{tally:?}"
+        counters.bounded * 20 > counters.modules
+            && counters.tight * 20 > counters.runs
+            && counters.probes > 0,
+        "{counters:?}"
     );
 }
 
-/// Two loops that were once proved to be short. Whatever is made up, some run of them goes on and on.
+/// Two loops that an earlier version proved to be short. The interpreter finds a run of each that does not end.
 #[test]
-fn loops_that_broke_the_proof_would_be_seen() {
+fn the_search_finds_loops_that_broke_an_earlier_proof() {
     const COIN: &str = "(i32.and (i32.load8_u (i32.const 0x80000000)) (i32.const 1))";
     let there_and_back = format!(
         "(local.set $b (i32.load16_u (i32.const 0x80000000)))

@@ -1,4 +1,4 @@
-//! How often loops repeat, in the shapes that compilers give them: that the number is found, and how close it is.
+//! Trip counts of loops as compilers emit them: a bound is found, and it is close.
 
 use weir_bounds::{Analysis, CostTable, Environment, Linear, OnEntry, ParamBound, ParsedModule, analyse};
 
@@ -34,7 +34,7 @@ fn analysed(body: &str) -> Analysis {
         .expect("the test's module is valid")
 }
 
-/// The trips of each loop, in the order of the code.
+/// The trips of each loop, in code order.
 fn trips(body: &str) -> Vec<Linear> {
     analysed(body).loops.iter().map(|found| found.trips).collect()
 }
@@ -47,7 +47,7 @@ fn times(constant: u64) -> Linear {
 const LEN: &str = "(i32.load offset=12 (local.get $p))";
 
 #[test]
-fn counting_up_and_down() {
+fn loops_that_count_up_or_down_are_bounded() {
     let up = "(loop (br_if 0 (i32.ne (local.tee $a (i32.add (local.get $a) (i32.const 1))) (i32.const 10))))";
     assert_eq!(trips(up), [times(10)]);
     let tested_first = "(block (loop (br_if 1 (i32.ge_u (local.get $a) (i32.const 10)))
@@ -65,7 +65,7 @@ fn counting_up_and_down() {
 }
 
 #[test]
-fn over_the_packet() {
+fn loops_over_the_packet_are_linear_in_its_length() {
     let bytes = format!(
         "(block (br_if 0 (i32.eqz (local.tee $b {LEN})))
             (loop (br_if 0 (i32.ne (local.tee $a (i32.add (local.get $a) (i32.const 1))) (local.get $b)))))"
@@ -78,7 +78,7 @@ fn over_the_packet() {
             (loop (br_if 0 (i32.ne (local.tee $a (i32.add (local.get $a) (i32.const 1))) (local.get $b)))))"
     );
     assert_eq!(trips(&pointers), [Linear { constant: 1, per_kib: 1024 }]);
-    // Eight bytes at a time, and the rest byte by byte, as compilers unroll.
+    // Eight bytes at a time, then the rest byte by byte, as compilers unroll.
     let unrolled = format!(
         "(local.set $b {LEN})
         (block (br_if 0 (i32.lt_u (local.get $b) (i32.const 8)))
@@ -88,7 +88,7 @@ fn over_the_packet() {
             (loop (br_if 0 (local.tee $d (i32.sub (local.get $d) (i32.const 1))))))"
     );
     assert_eq!(trips(&unrolled), [Linear { constant: 1, per_kib: 128 }, times(7)]);
-    // The rest as what is left between the rounded end and the end.
+    // The rest as the difference between the rounded end and the end.
     let remainder = format!(
         "(local.set $b {LEN})
         (block (br_if 0 (i32.lt_u (local.get $b) (i32.const 4)))
@@ -100,7 +100,7 @@ fn over_the_packet() {
 }
 
 #[test]
-fn limits_that_are_narrow_masked_or_the_smaller_of_two() {
+fn narrow_masked_and_minimum_limits_are_bounded() {
     for (limit, most) in [
         ("(i32.load8_u (i32.const 0))", 255),
         ("(i32.load16_u (i32.const 0))", 65_535),
@@ -125,7 +125,7 @@ fn limits_that_are_narrow_masked_or_the_smaller_of_two() {
 }
 
 #[test]
-fn limits_that_were_compared_before() {
+fn limits_compared_before_the_loop_are_bounded() {
     let guarded = "(local.set $b (i32.load (i32.const 0)))
         (block (br_if 0 (i32.gt_u (local.get $b) (i32.const 50)))
             (loop (br_if 1 (i32.ge_u (local.get $a) (local.get $b)))
@@ -146,14 +146,14 @@ fn parameters_have_the_limits_of_the_manifest() {
 }
 
 #[test]
-fn loops_in_loops() {
+fn nested_loops_are_bounded() {
     let triangle = "(loop $outer
             (local.set $b (local.get $a))
             (block (loop $inner (br_if 1 (i32.ge_u (local.get $b) (i32.const 10)))
                 (local.set $b (i32.add (local.get $b) (i32.const 1))) (br $inner)))
             (br_if $outer (i32.ne (local.tee $a (i32.add (local.get $a) (i32.const 1))) (i32.const 10))))";
     assert_eq!(trips(triangle), [times(10), times(11)]);
-    // The test stands at the end: what holds whenever the body begins has to be found.
+    // The test is at the end: a condition that holds whenever the body begins has to be found.
     let rotated = format!(
         "(block (br_if 0 (i32.eqz (local.tee $b {LEN})))
             (loop $outer
@@ -165,7 +165,8 @@ fn loops_in_loops() {
     assert_eq!(found, [Linear { constant: 2, per_kib: 64 }, Linear { constant: 1, per_kib: 1024 }]);
 }
 
-/// A loop that tests a bit and does more where the bit is 0, as clang splits it: the inner loop goes around while bits are 1. `$x` goes up to `limit`.
+/// A loop that tests a bit and does more if the bit is 0, as clang splits it: the inner loop repeats as long as the
+/// bits are set. `$x` goes up to `limit`.
 fn split(first: &str, inner: &str, outer: &str) -> String {
     format!(
         "(local.set $x {first})
@@ -180,7 +181,7 @@ fn split(first: &str, inner: &str, outer: &str) -> String {
 }
 
 #[test]
-fn one_loop_that_was_split_in_two() {
+fn a_loop_that_a_compiler_split_in_two_is_bounded() {
     let test = |label: &str, cmp: &str, limit: &str| {
         format!("(br_if {label} (i64.{cmp} (local.tee $x (i64.add (local.get $x) (i64.const 1))) {limit}))")
     };
@@ -195,7 +196,7 @@ fn one_loop_that_was_split_in_two() {
         [times(32_768), times(32_767)]
     );
     assert_eq!(trips(&both("(i64.load8_u (i32.const 0))", "lt_s", PARAMETER)), [times(257), times(12)]);
-    // The bounded loop of the SDK: its count goes up before the ways part.
+    // The bounded loop of the SDK: its count goes up before the paths part.
     let bounded = "(block $past (block $out (loop $outer
         (block $rare
             (loop $inner
@@ -207,10 +208,10 @@ fn one_loop_that_was_split_in_two() {
         (br_if $outer (i32.load (i32.const 4)))))
         (return (i32.const 0))) unreachable";
     assert_eq!(trips(bounded), [times(18), times(17)]);
-    // Downwards.
+    // Counting down.
     let down = both("(i64.const 40)", "gt_s", PARAMETER).replace("i64.add", "i64.sub");
     assert_eq!(trips(&down), [times(38), times(37)]);
-    // To a limit that was read before, or down to 0, with the tests that compilers make of `<` and `> 0`.
+    // To a limit that was read before, or down to 0, with the tests that compilers make from `<` and `> 0`.
     let once = format!(
         "(local.set $y (call $param_int (i32.const 0))) {}",
         both("(i64.const 0)", "ne", "(local.get $y)")
@@ -218,7 +219,7 @@ fn one_loop_that_was_split_in_two() {
     assert_eq!(trips(&once), [times(13), times(12)]);
     let to_zero = both(PARAMETER, "ne", "(i64.const 0)").replace("i64.add", "i64.sub");
     assert_eq!(trips(&to_zero), [times(13), times(12)]);
-    // Where the ways differ in their steps and limits.
+    // The paths differ in their steps and limits.
     let unlike = split(
         "(i64.const 0)",
         &test("$inner", "lt_s", PARAMETER).replace("(i64.const 1)", "(i64.const 3)"),
@@ -227,11 +228,11 @@ fn one_loop_that_was_split_in_two() {
     assert!(analysed(&unlike).is_bounded());
 }
 
-/// Loops that look split in two and are not: some run never ends, or ends only when the counter has come around.
+/// Loops that only look like one split loop: some run never ends, or ends only after the counter wraps around.
 #[test]
-fn two_loops_with_one_counter_that_are_not_one_loop() {
+fn two_loops_that_only_look_like_a_split_loop_are_not_proved() {
     let near = [
-        // The outer way takes back what the inner one took.
+        // The outer path takes back the inner one's step.
         (
             "(i64.const 0)",
             "(i64.add (local.get $x) (i64.const 1))",
@@ -239,7 +240,7 @@ fn two_loops_with_one_counter_that_are_not_one_loop() {
             "lt_s",
             "lt_s",
         ),
-        // It stands still, sets the counter back, or replaces it.
+        // The outer path leaves the counter unchanged, resets it, or replaces it.
         ("(i64.const 0)", "(i64.add (local.get $x) (i64.const 1))", "(local.get $x)", "lt_s", "lt_s"),
         ("(i64.const 0)", "(i64.add (local.get $x) (i64.const 1))", "(i64.const 1)", "lt_s", "lt_s"),
         (
@@ -249,7 +250,7 @@ fn two_loops_with_one_counter_that_are_not_one_loop() {
             "lt_s",
             "lt_s",
         ),
-        // One of the two ends at what only one of the ways meets, or at nothing that is reached.
+        // The two paths test in opposite directions, or the counter moves away from the limit.
         (
             "(i64.const 0)",
             "(i64.add (local.get $x) (i64.const 1))",
@@ -264,7 +265,7 @@ fn two_loops_with_one_counter_that_are_not_one_loop() {
             "lt_s",
             "lt_s",
         ),
-        // It can begin anywhere.
+        // The counter can begin with any value.
         (
             "(i64.load (i32.const 8))",
             "(i64.add (local.get $x) (i64.const 1))",
@@ -272,7 +273,7 @@ fn two_loops_with_one_counter_that_are_not_one_loop() {
             "lt_s",
             "lt_s",
         ),
-        // A step is so long that it wraps.
+        // A step is long enough to wrap.
         (
             "(i64.const 0)",
             "(i64.add (local.get $x) (i64.const 0x7fffffffffffffff))",
@@ -300,7 +301,7 @@ fn two_loops_with_one_counter_that_are_not_one_loop() {
         );
         assert!(!analysed(&body).is_bounded(), "{body}");
     }
-    // The outer way goes around without its test, before or after the step.
+    // The outer path repeats without its test, before or after the step.
     for outer in ["(br $outer)", "(local.set $x (i64.add (local.get $x) (i64.const 1))) (br $outer)"] {
         let inner =
             "(br_if $inner (i64.lt_s (local.tee $x (i64.add (local.get $x) (i64.const 1))) (i64.const 9)))";
@@ -309,8 +310,8 @@ fn two_loops_with_one_counter_that_are_not_one_loop() {
 }
 
 #[test]
-fn steps_that_vary() {
-    // Type, length, value: each takes at least two bytes, and never more than are left.
+fn loops_with_varying_steps_are_bounded() {
+    // Type, length, value: each element takes at least two bytes, and never more than are left.
     let options = format!(
         "(local.set $b {LEN})
         (block (loop
@@ -321,7 +322,7 @@ fn steps_that_vary() {
             (br 0)))"
     );
     assert_eq!(trips(&options), [Linear { constant: 2, per_kib: 512 }]);
-    // By one or by what is read, if that is at least two, up to the packet's end.
+    // In steps of one, or of a loaded value of at least two, up to the packet's end.
     let either = format!(
         "(local.set $b {LEN})
         (block (loop
@@ -336,7 +337,7 @@ fn steps_that_vary() {
 }
 
 #[test]
-fn bits_and_digits() {
+fn loops_over_bits_and_digits_are_bounded() {
     let bits = "(local.set $a (i32.and (i32.load (i32.const 0)) (i32.const 0xFFFF)))
         (block (br_if 0 (i32.eqz (local.get $a)))
             (loop (br_if 0 (local.tee $a (i32.and (local.get $a) (i32.sub (local.get $a) (i32.const 1)))))))";
@@ -355,7 +356,7 @@ fn bits_and_digits() {
 }
 
 #[test]
-fn a_callee_is_bounded_by_what_it_is_called_with() {
+fn a_callee_is_bounded_by_its_arguments() {
     let body = format!("(call $helper (i32.const 20)) (call $helper (i32.and {LEN} (i32.const 7)))");
     assert_eq!(trips(&body), [times(20)]);
 }
@@ -371,7 +372,7 @@ fn the_trips_of_a_loop_follow_from_locals() {
 }
 
 #[test]
-fn what_ends_in_a_trap_costs_too() {
+fn the_cost_of_a_path_that_ends_in_a_trap_counts() {
     let dear = "(if (i32.load8_u (i32.const 0)) (then
             (loop (br_if 0 (i32.ne (local.tee $a (i32.add (local.get $a) (i32.const 1))) (i32.const 1000))))
             unreachable))";
@@ -380,7 +381,7 @@ fn what_ends_in_a_trap_costs_too() {
 }
 
 #[test]
-fn a_call_costs_what_its_callee_does_with_these_arguments() {
+fn a_call_costs_as_much_as_its_callee_with_these_arguments() {
     let found = analysed("(call $helper (i32.const 10)) (call $helper (i32.const 1000))");
     let called: Vec<&str> = found.calls.iter().map(|call| call.callee.as_str()).collect();
     assert_eq!(called, ["helper", "helper"]);

@@ -1,28 +1,30 @@
-//! A bound on work and memory, since filters are written by strangers.
+//! The limit on work and memory for untrusted filters.
 
-/// The work or the memory that was allowed is used up.
+/// The error for work or memory over the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exceeded;
 
-/// What may still be done. A unit is about the work of a look-up in a table, and never more than a few dozen bytes of memory.
+/// The remaining work. A unit stands for about the time of a table look-up, and for at most a few dozen bytes of
+/// memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LookupBudget {
-    left: u64,
+    remaining: u64,
 }
 
 impl LookupBudget {
     pub(crate) const fn new(units: u64) -> Self {
-        Self { left: units }
+        Self { remaining: units }
     }
 
-    pub(crate) const fn left(&self) -> u64 {
-        self.left
+    /// The units that are not spent yet.
+    pub(crate) const fn remaining(&self) -> u64 {
+        self.remaining
     }
 
-    /// Pays for some work before it is done.
+    /// Takes units for work that is about to be done.
     pub(crate) fn spend(&mut self, units: usize) -> Result<(), Exceeded> {
         let units = u64::try_from(units).unwrap_or(u64::MAX);
-        self.left = self.left.checked_sub(units).ok_or(Exceeded)?;
+        self.remaining = self.remaining.checked_sub(units).ok_or(Exceeded)?;
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Sets of channels.
 
-/// Channels that can be told apart, numbered from 0.
+/// The most channels. Channels are numbered from 0.
 pub const CHANNELS_MAX: usize = 1024;
 const WORDS: usize = CHANNELS_MAX / 64;
 
@@ -14,14 +14,14 @@ impl ChannelSet {
     /// No channels.
     pub const NONE: Self = Self { words: [0; WORDS] };
 
-    /// Adds a channel. One that cannot exist is not added.
+    /// Adds a channel. A number of [`CHANNELS_MAX`] or more is ignored.
     pub fn insert(&mut self, channel: usize) {
         if let Some(word) = self.words.get_mut(channel / 64) {
             *word |= 1 << (channel % 64);
         }
     }
 
-    /// Takes a channel out.
+    /// Removes a channel.
     pub fn remove(&mut self, channel: usize) {
         if let Some(word) = self.words.get_mut(channel / 64) {
             *word &= !(1 << (channel % 64));
@@ -33,27 +33,27 @@ impl ChannelSet {
         self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word |= other);
     }
 
-    /// Takes all channels out that are in the other set.
+    /// Removes all channels that are in the other set.
     pub fn remove_all(&mut self, other: &Self) {
         self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word &= !other);
     }
 
-    /// Takes all channels out that are not in the other set.
+    /// Removes all channels that are not in the other set.
     pub fn keep(&mut self, other: &Self) {
         self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word &= other);
     }
 
-    /// Whether the channel is in the set.
+    /// Returns true if the channel is in the set.
     pub fn contains(&self, channel: usize) -> bool {
         self.words.get(channel / 64).is_some_and(|word| word >> (channel % 64) & 1 == 1)
     }
 
-    /// Whether there is no channel in the set.
+    /// Returns true if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|&word| word == 0)
     }
 
-    /// How many channels are in the set.
+    /// The number of channels in the set.
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| usize::try_from(word.count_ones()).unwrap_or(0)).sum()
     }
@@ -61,10 +61,10 @@ impl ChannelSet {
     /// The channels, lowest first.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.words.iter().enumerate().flat_map(|(at, &word)| {
-            std::iter::successors((word != 0).then_some(word), |left| {
-                Some(left & (left - 1)).filter(|left| *left != 0)
+            std::iter::successors((word != 0).then_some(word), |rest| {
+                Some(rest & (rest - 1)).filter(|rest| *rest != 0)
             })
-            .map(move |left| at * 64 + usize::try_from(left.trailing_zeros()).unwrap_or(0))
+            .map(move |rest| at * 64 + usize::try_from(rest.trailing_zeros()).unwrap_or(0))
         })
     }
 }
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_in_comes_out_in_order() {
+    fn channels_are_returned_in_ascending_order() {
         let mut set: ChannelSet = [1023, 0, 63, 64, 1024, 65, 7].into_iter().collect();
         assert_eq!(set.iter().collect::<Vec<_>>(), [0, 7, 63, 64, 65, 1023]);
         assert_eq!(set.len(), 6);

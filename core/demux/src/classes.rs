@@ -1,38 +1,42 @@
-//! From a value to its class: values that no filter tells apart are one class.
+//! Classes of values: values that no filter distinguishes form one class.
 //!
-//! A tree over the value's bytes, the highest first. Each step is one load, and all values take the same number of steps without a branch:
-//! a cell that is already a class leads to itself.
+//! The class of a value is looked up in a tree over the bytes of the value, the highest byte first. Each step is one
+//! load. All values take the same number of steps, so that no branch is needed: a cell that stands for a class leads to
+//! itself.
 
 use crate::budget::{Exceeded, LookupBudget};
 use crate::values::{ValueSet, ValueSets};
 use std::collections::HashMap;
 
-/// The class of what has no value.
+/// The class of an expression without a value.
 pub(crate) const NO_VALUE: usize = 0;
 
-/// Cells of one tree, at most: what fits beside the mask.
+/// The most cells of one tree. The index of a cell has 24 bits, because a mask takes the other eight.
 const CELLS_MAX: usize = 1 << 23;
 const CELLS_OF_NODE: usize = 256;
 
-/// Looks values up.
+/// A look-up table from values to classes.
 #[derive(Debug)]
-pub(crate) struct Tree {
-    /// First one for each class, then 256 for each node. The upper 24 bits say where to go on, the lower eight what to add of the value's byte:
-    /// all of it, or nothing.
+pub(crate) struct ClassTree {
+    /// One cell for each class, followed by 256 cells for each node. The upper 24 bits of a cell are the index of the
+    /// next cell; the next byte of the value is added to the index. The lower eight bits are a mask for that byte: 255
+    /// in a cell that leads to a node, and 0 in a cell that leads to a class.
     cells: Vec<u32>,
+    /// The first cell, which leads to the root.
     root: u32,
+    /// The number of bytes of a value.
     bytes: u8,
 }
 
 /// The classes of one expression's values.
 pub(crate) struct Classes {
-    pub(crate) tree: Tree,
-    /// For each class, which of the sets its values are in, lowest first.
+    pub(crate) tree: ClassTree,
+    /// For each class, the indices of the sets that contain its values, lowest first.
     pub(crate) members: Vec<Vec<u16>>,
 }
 
-impl Tree {
-    /// The class of a value that has no more significant bits than was said when the tree was made.
+impl ClassTree {
+    /// The class of a value. The value must fit into the number of bits that the tree was made for.
     #[inline(always)]
     pub(crate) fn class(&self, value: u32) -> usize {
         let mut cell = self.root;
@@ -43,7 +47,7 @@ impl Tree {
         if self.bytes != 1 {
             cell = self.step(cell, bytes[1]);
         }
-        place(self.step(cell, bytes[0]))
+        target(self.step(cell, bytes[0]))
     }
 
     #[inline(always)]
@@ -52,57 +56,66 @@ impl Tree {
         usize::try_from(to).ok().and_then(|to| self.cells.get(to)).copied().unwrap_or(0)
     }
 
+    /// The bytes of memory that the tree takes.
     pub(crate) fn memory(&self) -> usize {
         self.cells.len() * size_of::<u32>()
     }
 }
 
 #[inline(always)]
-fn place(cell: u32) -> usize {
+fn target(cell: u32) -> usize {
     usize::try_from(cell >> 8).unwrap_or(0)
 }
 
-/// Where a cell leads while the tree is made.
+/// A cell while the tree is built: the class or node that it leads to. A node is the index of its first cell.
 #[derive(Clone, Copy)]
 enum Cell {
     Class(usize),
     Node(usize),
 }
 
-/// What is left to decide about some values: the sets that they may be in, and those that they are in.
+/// The membership of values whose highest bits are known.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Open {
-    bits: u8,
-    live: Vec<(u16, ValueSet)>,
-    held: Vec<u16>,
+struct PartialMembership {
+    /// The number of bits that are not known yet.
+    unknown_bits: u8,
+    /// The sets that contain some of the values, each with its index.
+    undecided: Vec<(u16, ValueSet)>,
+    /// The indices of the sets that contain all the values.
+    members_of: Vec<u16>,
 }
 
-struct Making<'a> {
+struct TreeBuilder<'a> {
     values: &'a ValueSets,
     budget: &'a mut LookupBudget,
     nodes: Vec<Cell>,
-    known: HashMap<Open, Cell>,
+    known: HashMap<PartialMembership, Cell>,
     classes: HashMap<Vec<u16>, usize>,
     members: Vec<Vec<u16>>,
 }
 
 impl Classes {
-    /// Classes for the membership in these sets, of values with so many significant bits (8, 16 or 32).
+    /// Makes the classes of membership in these sets, for values with this many significant bits (8, 16 or 32).
     pub(crate) fn new(
         sets: &[ValueSet],
         significant_bits: u8,
         values: &ValueSets,
         budget: &mut LookupBudget,
     ) -> Result<Classes, Exceeded> {
-        let mut open = Open { bits: significant_bits, live: Vec::new(), held: Vec::new() };
+        let mut open = PartialMembership {
+            unknown_bits: significant_bits,
+            undecided: Vec::new(),
+            members_of: Vec::new(),
+        };
         for (number, &set) in sets.iter().enumerate() {
             let number = u16::try_from(number).map_err(|_| Exceeded)?;
-            // The bits above are 0.
+            // All bits above the significant ones are 0.
             let set = (significant_bits..32).rev().fold(set, |set, bit| values.halves(set, bit).0);
             open.add(number, set);
         }
-        // The first class is that of what has no value. It is nobody's member, as may be that of other values: they are not the same.
-        let mut making = Making {
+        // The first class is that of expressions without a value, which are in no set. Values that are in no set form
+        // another class.
+        let mut builder = TreeBuilder {
             values,
             budget,
             nodes: Vec::new(),
@@ -110,9 +123,9 @@ impl Classes {
             classes: HashMap::new(),
             members: vec![Vec::new()],
         };
-        let root = making.cell(open)?;
-        let leaves = making.members.len();
-        let total = leaves + making.nodes.len();
+        let root = builder.cell(open)?;
+        let leaves = builder.members.len();
+        let total = leaves + builder.nodes.len();
         if total > CELLS_MAX {
             return Err(Exceeded);
         }
@@ -121,45 +134,51 @@ impl Classes {
             Cell::Node(at) => u32::try_from((leaves + at) << 8).unwrap_or(0) | 0xff,
         };
         let own = (0..leaves).map(Cell::Class).collect::<Vec<_>>();
-        let cells = own.iter().chain(&making.nodes).map(encode).collect();
-        let tree = Tree { cells, root: encode(&root), bytes: significant_bits / 8 };
-        Ok(Classes { tree, members: making.members })
+        let cells = own.iter().chain(&builder.nodes).map(encode).collect();
+        let tree = ClassTree { cells, root: encode(&root), bytes: significant_bits / 8 };
+        Ok(Classes { tree, members: builder.members })
     }
 }
 
-impl Open {
-    fn add(&mut self, number: u16, set: ValueSet) {
+impl PartialMembership {
+    /// Adds a set, which contains none, all or some of the values.
+    fn add(&mut self, index: u16, set: ValueSet) {
         match set {
             ValueSet::NONE => {}
-            ValueSet::ALL => self.held.push(number),
-            _ => self.live.push((number, set)),
+            ValueSet::ALL => self.members_of.push(index),
+            _ => self.undecided.push((index, set)),
         }
     }
 
-    /// What is left where `bit` is 0 and where it is 1.
-    fn halves(&self, bit: u8, values: &ValueSets) -> (Open, Open) {
-        let empty = Open { bits: bit, live: Vec::new(), held: self.held.clone() };
+    /// The memberships of the values in which `bit` is 0, and of those in which it is 1.
+    fn halves(&self, bit: u8, values: &ValueSets) -> (PartialMembership, PartialMembership) {
+        let empty = PartialMembership {
+            unknown_bits: bit,
+            undecided: Vec::new(),
+            members_of: self.members_of.clone(),
+        };
         let mut halves = (empty.clone(), empty);
-        for &(number, set) in &self.live {
+        for &(index, set) in &self.undecided {
             let (zero, one) = values.halves(set, bit);
-            halves.0.add(number, zero);
-            halves.1.add(number, one);
+            halves.0.add(index, zero);
+            halves.1.add(index, one);
         }
         halves
     }
 }
 
-impl Making<'_> {
-    fn cell(&mut self, mut open: Open) -> Result<Cell, Exceeded> {
-        self.budget.spend(1 + open.live.len() + open.held.len())?;
-        open.held.sort_unstable();
-        if open.live.is_empty() {
-            return self.class(open.held);
+impl TreeBuilder<'_> {
+    /// The cell for values with this membership.
+    fn cell(&mut self, mut open: PartialMembership) -> Result<Cell, Exceeded> {
+        self.budget.spend(1 + open.undecided.len() + open.members_of.len())?;
+        open.members_of.sort_unstable();
+        if open.undecided.is_empty() {
+            return self.class(open.members_of);
         }
         if let Some(&cell) = self.known.get(&open) {
             return Ok(cell);
         }
-        // A cell is a dozen bytes while the tree is made.
+        // A cell takes a dozen bytes while the tree is built.
         self.budget.spend(CELLS_OF_NODE / 4)?;
         let at = self.nodes.len();
         self.nodes.resize(at + CELLS_OF_NODE, Cell::Class(NO_VALUE));
@@ -168,15 +187,16 @@ impl Making<'_> {
         Ok(Cell::Node(at))
     }
 
-    /// Fills `len` cells from `at` on, between which the bits below `open.bits` decide. As deep as there are bits.
-    fn fill(&mut self, at: usize, len: usize, open: Open) -> Result<(), Exceeded> {
-        if len == 1 || open.live.is_empty() {
+    /// Fills `len` cells from `at` on, for values with the membership `open`. The unknown bits distinguish the cells.
+    /// The recursion is at most as deep as there are bits in a byte.
+    fn fill(&mut self, at: usize, len: usize, open: PartialMembership) -> Result<(), Exceeded> {
+        if len == 1 || open.undecided.is_empty() {
             let cell = self.cell(open)?;
             self.nodes[at..at + len].fill(cell);
             return Ok(());
         }
-        self.budget.spend(1 + open.live.len() + open.held.len())?;
-        let (zero, one) = open.halves(open.bits - 1, self.values);
+        self.budget.spend(1 + open.undecided.len() + open.members_of.len())?;
+        let (zero, one) = open.halves(open.unknown_bits - 1, self.values);
         let half = len / 2;
         let same = zero == one;
         self.fill(at, half, zero)?;
@@ -187,14 +207,15 @@ impl Making<'_> {
         self.fill(at + half, half, one)
     }
 
-    fn class(&mut self, held: Vec<u16>) -> Result<Cell, Exceeded> {
-        if let Some(&class) = self.classes.get(&held) {
+    /// The class of values that are in these sets.
+    fn class(&mut self, members_of: Vec<u16>) -> Result<Cell, Exceeded> {
+        if let Some(&class) = self.classes.get(&members_of) {
             return Ok(Cell::Class(class));
         }
-        self.budget.spend(1 + held.len())?;
+        self.budget.spend(1 + members_of.len())?;
         let class = self.members.len();
-        self.classes.insert(held.clone(), class);
-        self.members.push(held);
+        self.classes.insert(members_of.clone(), class);
+        self.members.push(members_of);
         Ok(Cell::Class(class))
     }
 }
@@ -251,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_not_more_classes_than_can_be_told_apart() {
+    fn there_are_no_more_classes_than_the_tests_distinguish() {
         let ports = [(Test::Eq, u32::MAX, 80), (Test::Eq, u32::MAX, 443), (Test::Ge, u32::MAX, 400)];
         // None, 80, from 400 on, 443.
         assert_eq!(classes_of(&ports, 16).members.len() - 1, 4);

@@ -1,49 +1,53 @@
-//! What filters compute from a packet, each expression once, however many filters compute it.
+//! The expressions that filters compute from a packet, without duplicates across filters.
 
 use crate::interpret::{header_length, holds};
 use crate::machine::{Alu, LoadWidth};
-use crate::packet::{Lack, Packet};
+use crate::packet::{LoadFailure, Packet};
 use crate::program::Test;
 use crate::values::Bit;
 use std::collections::HashMap;
 
-/// Operations in an expression, at most: it is computed for each packet.
+/// The most operations in an expression, because it is computed for each packet.
 const SIZE_MAX: u8 = 16;
 
 /// An expression, by its number in its [`Expressions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ExpressionId(u32);
 
+/// A number that a filter computes from a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Expression {
     Constant(u32),
+    /// The packet's length on the link.
     Length,
-    /// Four times the lower half of the byte there.
+    /// Four times the lower half of the byte at this offset: the length of an IPv4 header.
     HeaderLength(u32),
+    /// The packet's bytes at `at`.
     Load {
         width: LoadWidth,
         at: u32,
     },
+    /// The packet's bytes at `base + k`.
     LoadBehind {
         width: LoadWidth,
         base: ExpressionId,
         k: u32,
     },
     Alu(Alu, ExpressionId, ExpressionId),
-    /// 1 if it holds, else 0.
+    /// 1 if the test holds, else 0.
     Test(Test, ExpressionId, ExpressionId),
 }
 
-/// Why an expression cannot be made.
+/// The reason why an expression cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoExpression {
-    /// It never has a value: whoever computes it rejects the packet.
+    /// The expression never has a value: a program that computes it rejects the packet.
     Reject,
-    /// It is too large to be computed for each packet.
+    /// The expression is too large to be computed for each packet.
     TooLarge,
 }
 
-/// All expressions that were made.
+/// All expressions of the joined filters.
 #[derive(Debug)]
 pub(crate) struct Expressions {
     all: Vec<Expression>,
@@ -77,6 +81,7 @@ impl Expressions {
         }
     }
 
+    /// The identifier of an expression, which is added if it is new.
     pub(crate) fn make(&mut self, expression: Expression) -> Result<ExpressionId, NoExpression> {
         if let Some(&id) = self.known.get(&expression) {
             return Ok(id);
@@ -102,7 +107,7 @@ impl Expressions {
         self.make(Expression::Constant(k))
     }
 
-    /// The packet at X + k.
+    /// The packet's bytes at `base + k`.
     pub(crate) fn load_behind(
         &mut self,
         width: LoadWidth,
@@ -132,14 +137,14 @@ impl Expressions {
         }
     }
 
-    /// An expression as bits of another one, lowest first: masks, shifts and the like need not be computed, since they can be seen as
-    /// asking for other values of what they are applied to.
+    /// Writes an expression as bits of another expression, lowest bit first. Masks, shifts and the like need not be
+    /// computed, because a test of their result can be made as a test of their operand.
     pub(crate) fn bits(&self, id: ExpressionId) -> (ExpressionId, [Bit; 32]) {
         let (mut original, mut operations) = (id, Vec::new());
-        while let Expression::Alu(alu @ (Alu::And | Alu::Or | Alu::Xor | Alu::Lsh | Alu::Rsh), inner, by) =
+        while let Expression::Alu(alu @ (Alu::And | Alu::Or | Alu::Xor | Alu::Lsh | Alu::Rsh), inner, right) =
             self.get(original)
         {
-            let Some(k) = self.constant_of(by) else { break };
+            let Some(k) = self.constant_of(right) else { break };
             operations.push((alu, k));
             original = inner;
         }
@@ -171,28 +176,28 @@ impl Expressions {
         (original, bits)
     }
 
-    /// The same expression among `others`. It is not deeper than it is large.
-    pub(crate) fn copied(
+    /// Copies an expression to `others`. The recursion is at most as deep as the expression is large.
+    pub(crate) fn copy_to(
         &self,
         id: ExpressionId,
         others: &mut Expressions,
     ) -> Result<ExpressionId, NoExpression> {
         let copy = match self.get(id) {
             Expression::LoadBehind { width, base, k } => {
-                Expression::LoadBehind { width, base: self.copied(base, others)?, k }
+                Expression::LoadBehind { width, base: self.copy_to(base, others)?, k }
             }
             Expression::Alu(alu, a, b) => {
-                Expression::Alu(alu, self.copied(a, others)?, self.copied(b, others)?)
+                Expression::Alu(alu, self.copy_to(a, others)?, self.copy_to(b, others)?)
             }
             Expression::Test(test, a, b) => {
-                Expression::Test(test, self.copied(a, others)?, self.copied(b, others)?)
+                Expression::Test(test, self.copy_to(a, others)?, self.copy_to(b, others)?)
             }
             simple => simple,
         };
         others.make(copy)
     }
 
-    /// How many of its lower bits can be other than 0.
+    /// The number of lowest bits that can be nonzero; all higher bits are 0.
     pub(crate) fn significant_bits(&self, id: ExpressionId) -> u8 {
         match self.get(id) {
             Expression::HeaderLength(_) | Expression::Test(..) => 8,
@@ -205,12 +210,12 @@ impl Expressions {
         }
     }
 
-    /// Whether `outer` has a value only where `inner` has one.
+    /// Returns true if `inner` has a value in every packet in which `outer` has one.
     pub(crate) fn implies(&self, outer: ExpressionId, inner: ExpressionId) -> bool {
         if outer == inner {
             return true;
         }
-        let behind = |end: Option<u32>| match (self.get(inner), end) {
+        let is_within_first = |bytes: Option<u32>| match (self.get(inner), bytes) {
             (Expression::Load { width, at }, Some(end)) => {
                 at.checked_add(width.bytes()).is_some_and(|e| e <= end)
             }
@@ -219,41 +224,44 @@ impl Expressions {
             _ => false,
         };
         match self.get(outer) {
-            Expression::Load { width, at } => behind(at.checked_add(width.bytes())),
-            Expression::HeaderLength(at) => behind(at.checked_add(1)),
+            Expression::Load { width, at } => is_within_first(at.checked_add(width.bytes())),
+            Expression::HeaderLength(at) => is_within_first(at.checked_add(1)),
             Expression::LoadBehind { width, base, k } => {
-                behind(k.checked_add(width.bytes())) || self.implies(base, inner)
+                is_within_first(k.checked_add(width.bytes())) || self.implies(base, inner)
             }
             Expression::Alu(_, a, b) | Expression::Test(_, a, b) => {
                 self.implies(a, inner) || self.implies(b, inner)
             }
-            Expression::Constant(_) | Expression::Length => behind(None),
+            Expression::Constant(_) | Expression::Length => is_within_first(None),
         }
     }
 
-    /// How far into a packet it looks, as far as that can be said: what looks least far is computed first.
-    pub(crate) fn reach(&self, id: ExpressionId) -> u32 {
+    /// An estimate of the highest packet offset that the expression reads. Expressions with a lower offset are computed
+    /// first.
+    pub(crate) fn highest_offset(&self, id: ExpressionId) -> u32 {
         match self.get(id) {
             Expression::Constant(_) | Expression::Length => 0,
             Expression::HeaderLength(at) | Expression::Load { at, .. } => at,
-            Expression::LoadBehind { base, k, .. } => k.saturating_add(20).max(self.reach(base)),
-            Expression::Alu(_, a, b) | Expression::Test(_, a, b) => self.reach(a).max(self.reach(b)),
+            Expression::LoadBehind { base, k, .. } => k.saturating_add(20).max(self.highest_offset(base)),
+            Expression::Alu(_, a, b) | Expression::Test(_, a, b) => {
+                self.highest_offset(a).max(self.highest_offset(b))
+            }
         }
     }
 
-    /// Its value for a packet. It is not deeper than it is large.
-    pub(crate) fn value(&self, id: ExpressionId, packet: &Packet<'_>) -> Result<u32, Lack> {
+    /// The value of an expression for a packet. The recursion is at most as deep as the expression is large.
+    pub(crate) fn value(&self, id: ExpressionId, packet: &Packet<'_>) -> Result<u32, LoadFailure> {
         match self.get(id) {
             Expression::Constant(k) => Ok(k),
             Expression::Length => Ok(packet.wire_len),
             Expression::HeaderLength(at) => header_length(packet, at),
             Expression::Load { width, at } => packet.load(width, at),
             Expression::LoadBehind { width, base, k } => {
-                let at = self.value(base, packet)?.checked_add(k).ok_or(Lack::Reject)?;
+                let at = self.value(base, packet)?.checked_add(k).ok_or(LoadFailure::Reject)?;
                 packet.load(width, at)
             }
             Expression::Alu(alu, a, b) => {
-                alu.compute(self.value(a, packet)?, self.value(b, packet)?).ok_or(Lack::Reject)
+                alu.compute(self.value(a, packet)?, self.value(b, packet)?).ok_or(LoadFailure::Reject)
             }
             Expression::Test(test, a, b) => {
                 Ok(u32::from(holds(test, self.value(a, packet)?, self.value(b, packet)?)))
@@ -271,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masks_and_shifts_are_bits_of_what_they_are_applied_to() {
+    fn masks_and_shifts_are_expressed_as_bits_of_their_operand() {
         let mut all = Expressions::new();
         let load = all.make(Expression::Load { width: LoadWidth::Half, at: 3 }).unwrap();
         let by = |all: &mut Expressions, k| all.constant(k).unwrap();
@@ -289,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_cannot_grow_for_ever() {
+    fn the_size_of_an_expression_is_limited() {
         let mut all = Expressions::new();
         let mut sum = all.make(Expression::Length).unwrap();
         let grown = (0..100).find_map(|_| match all.alu(Alu::Add, sum, sum) {

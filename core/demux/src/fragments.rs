@@ -1,59 +1,70 @@
-//! Later fragments go where their first fragment went: they carry none of the ports that filters ask for.
+//! Fragments of a datagram: later fragments go to the channels that the first fragment went to. Filters cannot select
+//! them, because later fragments have no ports.
 //!
-//! A table of bounded size, in sets as a processor's cache has them. Which set a datagram belongs to depends on its source and on a key that
-//! strangers do not know. Where a set is full, the source that has the most entries in it loses its oldest one. So:
+//! The table has a bounded size and is set-associative, like a processor cache. The set of a datagram follows from its
+//! source and a secret key. If a set is full, the source with the most entries in the set loses its oldest entry. So:
 //!
-//! - Whatever one source sends, it costs no other source an entry, unless that one has more entries in the set itself.
-//! - To displace a datagram of a source that has no other one open, all [`WAYS`] places of its set have to be taken by different sources; for
-//!   someone who forges addresses and does not know the key that takes, on average, as many forged sources in a lifetime as the table has
-//!   entries.
+//! - A packet of one source does not displace an entry of another source that has fewer entries in the set, the new entry
+//!   included.
+//! - The entry of a source with only one open datagram is displaced only if all [`WAYS`] entries of its set belong to
+//!   different sources. An attacker who does not know the key needs, on average, as many forged source addresses within a
+//!   lifetime as the table has entries.
 //!
-//! A second first fragment of a datagram that is under way comes from somebody who repeats himself, or who guesses: later fragments then go only
-//! to channels that both went to, so that nobody is shown what his filter does not select. When the last fragment has come, a first one that comes
-//! more than a second later begins anew: numbers come again. Not before: who guesses can send a last fragment, too, and what he wants to see comes soon
-//! after its first one. (Of IPv4 a number comes again within a second where one host sends another more than 65,536 fragmented datagrams of a protocol in it.)
+//! If a first fragment arrives for a datagram that is already open, it is a repetition, or an attacker has guessed the
+//! datagram's identification. Later fragments then go only to the channels of both first fragments, so that no channel
+//! receives packets that its filter does not select.
 //!
-//! Who can have a source's entries displaced, by forging eight more of its datagrams between two fragments of one, can make later fragments go where his own
-//! first one goes. There is no remedy for that in bounded memory but to give later fragments to nobody.
+//! Identifications are reused. So if a first fragment arrives more than a second after a last fragment, it begins a new
+//! datagram. If it arrives within that second, it is handled as above: an attacker could have forged the last fragment,
+//! to make their own first fragment begin a new datagram. (A host reuses an IPv4 identification within a second only if
+//! it sends more than 65,536 fragmented datagrams of a protocol to another host in that second.)
 //!
-//! Time is packet time, so the same packets always have the same answers.
+//! One attack remains. An attacker who forges eight more datagrams of a source, between two fragments of one datagram
+//! of that source, displaces the entry of that datagram. Later fragments can then go to the channels of the attacker's
+//! own first fragment. In bounded memory, the only remedy would be to give later fragments to no channel.
+//!
+//! Time is the time of the packets, so the same packets always give the same results.
 
 use crate::ChannelSet;
 use weir_abi::{Descriptor, flag};
 use weir_units::{Nanos, Timestamp};
 use weir_wire::{Datagram, Fragment, MoreHeader};
 
-/// Datagrams that can be open in a set.
+/// The number of entries in each set of the table.
 pub const WAYS: usize = 8;
 
-/// So long after the last fragment of a datagram another one of that number begins.
-const AGAIN: Nanos = Nanos::SECOND;
+/// The time after a datagram's last fragment from which its identification may be reused.
+const REUSE_AFTER: Nanos = Nanos::SECOND;
 
-/// Fragments by what became of them.
+/// Counters of fragments, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FragmentCounters {
     /// First fragments.
     pub first: u64,
-    /// Later fragments that went where their first one went.
+    /// Later fragments that went to the channels of their first fragment.
     pub followed: u64,
-    /// Later fragments whose first one did not come before them, or too long ago, or was displaced: they go where the filters say.
+    /// Later fragments whose datagram has no entry, because the first fragment is missing, or the entry has expired or
+    /// was displaced. They go to the channels that the filters select.
     pub unknown: u64,
-    /// Datagrams that were displaced before their time was over.
+    /// Entries that were displaced before their lifetime ended.
     pub displaced: u64,
-    /// First fragments of datagrams that were under way already.
+    /// First fragments of datagrams that were already open.
     pub repeated: u64,
 }
 
+/// An open datagram.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     datagram: Datagram,
+    /// The time of the first fragment.
     since: Timestamp,
+    /// The channels that later fragments go to.
     channels: ChannelSet,
-    /// When its last fragment came.
+    /// The time of the last fragment, if it has arrived.
     ended: Option<Timestamp>,
 }
 
-/// Where first fragments went.
+/// The table of open datagrams, with the channels of their first fragments.
 #[derive(Debug)]
 pub struct Fragments {
     sets: Vec<[Option<Entry>; WAYS]>,
@@ -63,19 +74,22 @@ pub struct Fragments {
 }
 
 impl Fragments {
-    /// A table for at least `datagrams` open datagrams, which are remembered for `lifetime` (Linux waits for 30 s). `key` should be random where strangers send
-    /// packets.
+    /// Creates a table with at least `datagrams` entries. An entry expires `lifetime` after the first fragment; Linux
+    /// waits for 30 s. `key` should be random if packets are untrusted.
     pub fn new(datagrams: usize, lifetime: Nanos, key: u64) -> Self {
         let sets = datagrams.div_ceil(WAYS).max(1);
         Self { sets: vec![[None; WAYS]; sets], lifetime, key, counters: FragmentCounters::default() }
     }
 
-    /// For each packet, after the filters were asked: remembers what a first fragment's filters said, and puts that in place of what they said of a later
-    /// one. `wanted` stays as it is for all other packets. `head` are the first bytes of the packet that `descriptor` describes.
+    /// Handles a packet after the filters were evaluated. `wanted` holds the channels that the filters select. They are
+    /// remembered for a first fragment. For a later fragment of an open datagram, `wanted` is replaced by the channels
+    /// of the first fragment. For other packets, `wanted` does not change. `head` holds the first bytes of the packet
+    /// that `descriptor` describes.
     ///
     /// # Errors
     ///
-    /// [`MoreHeader`] asks to be called again with `min(cap_len, PEEK_MAX)` bytes; nothing has changed then.
+    /// [`MoreHeader`] if `head` is too short: repeat the call with `min(cap_len, PEEK_MAX)` bytes. Nothing has changed
+    /// then.
     pub fn follow(
         &mut self,
         descriptor: &Descriptor,
@@ -92,17 +106,17 @@ impl Fragments {
         Ok(())
     }
 
-    /// Takes channels out of all that is remembered: their numbers may become those of somebody else, who may not see these packets.
+    /// Removes channels from all entries, so that new channels with the same numbers do not receive these packets.
     pub fn forget(&mut self, channels: &ChannelSet) {
         self.sets.iter_mut().flatten().flatten().for_each(|entry| entry.channels.remove_all(channels));
     }
 
-    /// What became of the fragments.
+    /// The counters of fragments, by outcome.
     pub fn counters(&self) -> FragmentCounters {
         self.counters
     }
 
-    /// Bytes that it takes, whatever comes.
+    /// The bytes of memory that the table takes. They do not change.
     pub fn memory(&self) -> usize {
         self.sets.len() * size_of::<[Option<Entry>; WAYS]>()
     }
@@ -110,11 +124,11 @@ impl Fragments {
     #[cold]
     fn fragment(&mut self, fragment: &Fragment, now: Timestamp, wanted: &mut ChannelSet) {
         let datagram = fragment.datagram;
-        let place = self.set_of(&datagram);
+        let index = self.set_of(&datagram);
         let lifetime = self.lifetime;
-        let Some(set) = self.sets.get_mut(place) else { return };
-        let is_old = |entry: &Entry| now.since(entry.since) > lifetime;
-        let known = set.iter_mut().flatten().find(|entry| entry.datagram == datagram && !is_old(entry));
+        let Some(set) = self.sets.get_mut(index) else { return };
+        let is_expired = |entry: &Entry| now.since(entry.since) > lifetime;
+        let known = set.iter_mut().flatten().find(|entry| entry.datagram == datagram && !is_expired(entry));
         let new = Entry { datagram, since: now, channels: *wanted, ended: None };
         if fragment.offset > 0 {
             match known {
@@ -131,15 +145,15 @@ impl Fragments {
         }
         self.counters.first += 1;
         match known {
-            Some(entry) if entry.ended.is_some_and(|ended| now.since(ended) > AGAIN) => *entry = new,
+            Some(entry) if entry.ended.is_some_and(|ended| now.since(ended) > REUSE_AFTER) => *entry = new,
             Some(entry) => {
                 entry.channels.keep(wanted);
                 self.counters.repeated += 1;
             }
             None => {
-                let free = set.iter().position(|entry| entry.as_ref().is_none_or(is_old));
+                let free = set.iter().position(|entry| entry.as_ref().is_none_or(is_expired));
                 self.counters.displaced += u64::from(free.is_none());
-                let way = free.unwrap_or_else(|| displaced(set, &datagram));
+                let way = free.unwrap_or_else(|| victim(set, &datagram));
                 if let Some(entry) = set.get_mut(way) {
                     *entry = Some(new);
                 }
@@ -147,10 +161,12 @@ impl Fragments {
         }
     }
 
+    /// The index of a datagram's set.
     fn set_of(&self, datagram: &Datagram) -> usize {
         let source = datagram.source();
         let half = |shift: u32| u64::try_from(source >> shift & u128::from(u64::MAX)).unwrap_or(0);
-        // Folded multiplications, as in the flow hash; the key stands in both factors, so that none of them can be chosen.
+        // Folded multiplications, as in the flow hash. The key enters both factors, so that a sender cannot choose
+        // either factor.
         let fold = |a: u64, b: u64| {
             let (low, high) = a.carrying_mul(b, 0);
             low ^ high
@@ -162,16 +178,19 @@ impl Fragments {
     }
 }
 
-/// Which entry of a full set makes room for a datagram: the oldest of the source with the most entries, the new one counted.
-fn displaced(set: &[Option<Entry>; WAYS], new: &Datagram) -> usize {
+/// The index of the entry that is displaced from a full set for a new datagram: the oldest entry of the source with the
+/// most entries. The new datagram is counted as an entry of its source.
+fn victim(set: &[Option<Entry>; WAYS], new: &Datagram) -> usize {
     let entries =
         || set.iter().enumerate().filter_map(|(way, entry)| entry.as_ref().map(|entry| (way, entry)));
-    let of = |source: u128| {
+    let entries_of = |source: u128| {
         entries().filter(|(_, entry)| entry.datagram.source() == source).count()
             + usize::from(new.source() == source)
     };
     entries()
-        .max_by_key(|(way, entry)| (of(entry.datagram.source()), std::cmp::Reverse((entry.since, *way))))
+        .max_by_key(|(way, entry)| {
+            (entries_of(entry.datagram.source()), std::cmp::Reverse((entry.since, *way)))
+        })
         .map_or(0, |(way, _)| way)
 }
 
@@ -186,7 +205,7 @@ mod tests {
         channels.iter().copied().collect()
     }
 
-    /// What the classifier finds in a packet that came at a time in seconds.
+    /// A packet at a time in seconds, with the classifier's descriptor.
     fn packet(at: u64, link_type: LinkType, head: Vec<u8>) -> (Descriptor, Vec<u8>) {
         let len = u32::try_from(head.len()).unwrap();
         let (ts, wire_len) = (Timestamp(at * SECOND), len + 1000);
@@ -208,8 +227,12 @@ mod tests {
         part(at, src, id, if is_later { 10 } else { 0 }, 1)
     }
 
-    fn put(table: &mut Fragments, (descriptor, head): &(Descriptor, Vec<u8>), said: &[usize]) -> ChannelSet {
-        let mut wanted = set(said);
+    fn put(
+        table: &mut Fragments,
+        (descriptor, head): &(Descriptor, Vec<u8>),
+        selected: &[usize],
+    ) -> ChannelSet {
+        let mut wanted = set(selected);
         table.follow(descriptor, head, &mut wanted).unwrap();
         wanted
     }
@@ -219,17 +242,17 @@ mod tests {
     }
 
     #[test]
-    fn later_fragments_go_where_their_first_one_went() {
+    fn later_fragments_go_to_the_channels_of_their_first_fragment() {
         let mut table = table();
         assert_eq!(put(&mut table, &v4(0, 1, 5, false), &[3, 9]), set(&[3, 9]));
         assert_eq!(put(&mut table, &v4(1, 1, 5, true), &[9, 10]), set(&[3, 9]));
-        // Another number, another source, another VLAN: what the filters say.
+        // With another identification, source or VLAN, the filters decide.
         assert_eq!(put(&mut table, &v4(1, 1, 6, true), &[10]), set(&[10]));
         assert_eq!(put(&mut table, &v4(1, 2, 5, true), &[10]), set(&[10]));
         let (_, head) = v4(1, 1, 5, true);
         let frame = [&[0; 12][..], &[0x81, 0, 0xe0, 1, 8, 0], &head].concat();
         assert_eq!(put(&mut table, &packet(1, LinkType::Ethernet, frame), &[10]), set(&[10]));
-        // Who has gone gets nothing any more; and after the lifetime nobody is remembered.
+        // A removed channel receives nothing any more; after the lifetime the entry has expired.
         table.forget(&set(&[3]));
         assert_eq!(put(&mut table, &v4(30, 1, 5, true), &[]), set(&[9]));
         assert_eq!(put(&mut table, &v4(31, 1, 5, true), &[]), set(&[]));
@@ -238,29 +261,29 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_fragment_stays_as_the_filters_have_it() {
+    fn the_channels_of_an_unfragmented_packet_do_not_change() {
         let mut table = table();
         assert_eq!(put(&mut table, &part(0, 1, 5, 0, 0), &[1]), set(&[1]));
         assert_eq!(table.counters(), FragmentCounters::default());
-        // A descriptor that says more than there is: the rest is asked for.
+        // A descriptor with headers beyond `head`: more bytes are requested.
         let (later, head) = v4(0, 1, 5, true);
         let mut wanted = set(&[1]);
         assert_eq!(table.follow(&later, &head[..19], &mut wanted), Err(MoreHeader));
-        // And one that says what is not so.
+        // And a descriptor that contradicts the packet.
         let later = Descriptor { cap_len: 19, ..later };
         assert_eq!(put(&mut table, &(later, head[..19].to_vec()), &[1]), set(&[1]));
         assert_eq!(table.counters().unknown, 1);
     }
 
     #[test]
-    fn whoever_guesses_a_datagram_is_not_shown_the_rest_of_it() {
+    fn a_sender_that_guesses_a_datagrams_identification_does_not_receive_the_rest() {
         let mut table = table();
         put(&mut table, &part(0, 1, 5, 0, 1), &[1, 2]);
-        // Somebody forges the sender's address and number, and ports that his own channel asks for.
+        // An attacker forges the sender's address and number, with ports that the attacker's channel selects.
         put(&mut table, &part(0, 1, 5, 0, 1), &[2, 7]);
         assert_eq!(put(&mut table, &part(0, 1, 5, 10, 1), &[7]), set(&[2]));
         assert_eq!(put(&mut table, &part(0, 1, 5, 20, 0), &[]), set(&[2]));
-        // The number comes again, for another datagram.
+        // The number is reused for another datagram.
         put(&mut table, &part(2, 1, 5, 0, 1), &[3]);
         assert_eq!(put(&mut table, &part(2, 1, 5, 10, 0), &[]), set(&[3]));
         let counters = table.counters();
@@ -268,21 +291,21 @@ mod tests {
     }
 
     #[test]
-    fn whoever_forges_the_end_of_a_datagram_is_not_shown_the_rest_of_it() {
+    fn a_sender_that_forges_the_end_of_a_datagram_does_not_receive_the_rest() {
         let mut table = table();
         put(&mut table, &part(0, 1, 5, 0, 1), &[1]);
-        // Somebody forges an end, and then a beginning with ports that his own channel asks for.
+        // An attacker forges a last fragment, and then a first one with ports that the attacker's channel selects.
         put(&mut table, &part(0, 1, 5, 100, 0), &[]);
         put(&mut table, &part(0, 1, 5, 0, 1), &[7]);
         assert_eq!(put(&mut table, &part(0, 1, 5, 10, 1), &[]), set(&[]));
-        // Ends without end do not keep the number from him who sends by it: not for longer than a second after the last of them.
+        // Repeated last fragments do not block the number for longer than a second after the latest of them.
         put(&mut table, &part(1, 1, 5, 20, 0), &[]);
         put(&mut table, &part(3, 1, 5, 0, 1), &[1]);
         assert_eq!(put(&mut table, &part(3, 1, 5, 10, 0), &[]), set(&[1]));
     }
 
     #[test]
-    fn ipv6_fragments_are_known_by_their_fragment_header_behind_other_headers() {
+    fn ipv6_fragments_are_identified_by_their_fragment_header_after_other_headers() {
         let fragment = |offset: u8, id: u8| {
             let mut head = vec![0x60, 0, 0, 0, 0, 100, 0, 64];
             head.extend([[1; 16], [2; 16]].concat());
@@ -306,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_one_source_costs_no_other_source_anything() {
+    fn a_flood_from_one_source_displaces_no_other_source() {
         let mut table = table();
         for src in 0..100 {
             put(&mut table, &v4(0, src, 1, false), &[1]);
@@ -315,7 +338,7 @@ mod tests {
             (0..100).filter(|&src| !put(table, &v4(2, src, 1, true), &[]).is_empty()).collect::<Vec<_>>()
         };
         let before = kept_before(&mut table);
-        // A hundred sources in 128 sets of eight: nobody was displaced.
+        // A hundred sources in 128 sets of eight: none is displaced.
         assert_eq!(before.len(), 100);
         for id in 0..u16::MAX {
             put(&mut table, &v4(1, 5000, id, false), &[2]);
@@ -325,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_many_sources_needs_about_as_many_of_them_as_there_are_entries() {
+    fn displacing_entries_takes_about_as_many_sources_as_there_are_entries() {
         let displaced_by = |sources: u32| {
             let mut table = table();
             for src in 0..100 {

@@ -1,84 +1,88 @@
-//! Many filters become one [`Demux`].
+//! Joins many filters into one [`Demux`].
 
 use crate::budget::{Exceeded, LookupBudget};
 use crate::channels::{CHANNELS_MAX, ChannelSet};
 use crate::classes::{Classes, NO_VALUE};
-use crate::demux::{Demux, FACTORS_MAX, Factor, GROUP, Leaf, LookupField, LookupNode, ValueSource};
+use crate::demux::{Demux, GROUP, LEAF_FIELDS_MAX, Leaf, LeafField, LookupField, LookupNode, ValueSource};
 use crate::expression::{ExpressionId, Expressions};
-use crate::paths::{Path, ProgramTerms, TooHard, paths};
+use crate::paths::{Path, ProgramTerms, TooComplex, paths};
 use crate::program::{FilterProgram, Instruction};
 use crate::values::{ValueSet, ValueSets};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Splits one after the other, at most.
+/// The most splits on a path from the root to a leaf.
 const SPLITS_MAX: usize = 4;
-/// After the first split, so many fields are looked up side by side rather than that there is another split: a processor guesses wrong where splits
-/// lead, and fields do not wait for each other.
-const FIELDS_FEW: usize = 8;
-/// Words of a row, at most.
+/// After the first split, no further split is made if at most this many fields are left; a leaf looks them up.
+/// Processors mispredict the branches of splits, while the look-ups of a leaf's fields do not wait for each other.
+const UNSPLIT_FIELDS_MAX: usize = 8;
+/// The most words of a leaf's row.
 const WORDS_MAX: usize = 256;
-/// So many more ways than before a split its children may have together: ways that do not ask for the field are in each of them.
-const GROWTH: usize = 8;
+/// The most paths that all children of a split may have together, beyond those of the node. A path that does not test
+/// the field is in every child.
+const ADDED_PATHS_MAX: usize = 8;
 
-/// What joining filters may take.
+/// The limits of joining filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JoinLimits {
-    /// Units of work to take one filter apart; a unit is about a look-up in a table. A filter that needs more is interpreted.
+    /// The units of work for the analysis of one filter; a unit is about the time of a table look-up. A filter that
+    /// needs more is interpreted.
     pub filter_work: u64,
-    /// Ways to acceptance that one filter may have. One that has more is interpreted.
-    pub filter_ways: usize,
-    /// Units of work to make the tables. Where that is not enough, the filters with the most ways are interpreted, and the rest is joined,
-    /// at most twenty times.
+    /// The most accepting paths of one filter. A filter with more is interpreted.
+    pub filter_paths: usize,
+    /// The units of work for one attempt to build the tables. If an attempt fails, the filters with the most paths are
+    /// interpreted and the others are joined. There are at most twenty attempts.
     pub work: u64,
-    /// Bytes that the tables may take; likewise.
+    /// The most bytes of the tables. If they need more, the attempt to build them fails, as for [`JoinLimits::work`].
     pub memory: usize,
-    /// Instructions that may be interpreted for a packet, of all filters that are interpreted.
+    /// The most instructions that all interpreted filters together may execute for a packet.
     pub interpreted: usize,
 }
 
 impl Default for JoinLimits {
     fn default() -> Self {
-        Self { filter_work: 50_000, filter_ways: 64, work: 4_000_000, memory: 16 << 20, interpreted: 16_384 }
+        Self { filter_work: 50_000, filter_paths: 64, work: 4_000_000, memory: 16 << 20, interpreted: 16_384 }
     }
 }
 
-/// Why filters cannot be joined.
+/// The reason why filters cannot be joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
     /// More channels than [`CHANNELS_MAX`].
     #[error("{0} channels, {CHANNELS_MAX} are the limit")]
     TooManyChannels(usize),
-    /// Filters that cannot be joined with others would take too long for each packet.
+    /// The filters that have to be interpreted could execute too many instructions for a packet.
     #[error(
-        "channel {channel}: its filter is too complex to be joined with the others, and of such filters at most {limit} instructions \
-         are executed for a packet; with it there are {instructions}"
+        "channel {channel}: its filter is too complex to be joined with the others; such filters may execute {limit} instructions \
+         for a packet in total, and with this one they would execute {instructions}"
     )]
     TooMuchToInterpret {
-        /// The one of them that has the most instructions.
+        /// The channel whose interpreted filter executes the most instructions.
         channel: usize,
-        /// Of all of them that have been looked at so far.
+        /// The instructions that the filters found so far to need interpretation can execute together.
         instructions: usize,
-        /// The limit.
+        /// The most allowed instructions.
         limit: usize,
     },
 }
 
-/// A filter taken apart.
-struct Parts {
+/// A filter as its accepting paths.
+struct FilterPaths {
     channel: usize,
     paths: Vec<Path>,
 }
 
-impl Parts {
+impl FilterPaths {
+    /// A measure of the filter's share in the tables: the number of its paths and of their demands.
     fn weight(&self) -> usize {
         self.paths.iter().map(|path| 1 + path.len()).sum()
     }
 }
 
 impl Demux {
-    /// Joins filters: the one at index 3 is that of channel 3; a channel without one gets nothing.
+    /// Joins filters. The index of a filter is the number of its channel; a channel without a filter receives nothing.
     ///
-    /// The same filters give the same tables, in which the filters' order counts for nothing but the channels' numbers.
+    /// The same filters give the same tables. Apart from the channels' numbers, the order of the filters does not
+    /// matter.
     ///
     /// # Errors
     ///
@@ -88,50 +92,51 @@ impl Demux {
             return Err(JoinError::TooManyChannels(filters.len()));
         }
         let mut terms = ProgramTerms { expressions: Expressions::new(), values: ValueSets::new() };
-        let (mut parts, mut interpreted, mut work) = (Vec::new(), Vec::new(), 0);
-        // Many channels can have one filter, which is taken apart once: into these ways, or none where it is too hard.
-        let mut taken_apart: HashMap<&[Instruction], Option<Vec<Path>>> = HashMap::new();
+        let (mut joinable, mut interpreted, mut work) = (Vec::new(), Vec::new(), 0);
+        // Channels that share a filter share its analysis: the accepting paths, or `None` if the filter is too complex.
+        let mut paths_of_program: HashMap<&[Instruction], Option<Vec<Path>>> = HashMap::new();
         for (channel, filter) in filters.iter().enumerate() {
             let Some(program) = filter else { continue };
-            let ways = taken_apart.entry(program.instructions()).or_insert_with(|| {
+            let paths = paths_of_program.entry(program.instructions()).or_insert_with(|| {
                 let mut budget = LookupBudget::new(limits.filter_work);
-                let ways = match paths(program, &mut terms, &mut budget) {
-                    Ok(paths) if paths.len() <= limits.filter_ways => Some(paths),
-                    Ok(_) | Err(TooHard) => None,
+                let paths = match paths(program, &mut terms, &mut budget) {
+                    Ok(paths) if paths.len() <= limits.filter_paths => Some(paths),
+                    Ok(_) | Err(TooComplex) => None,
                 };
-                work += limits.filter_work - budget.left();
-                ways
+                work += limits.filter_work - budget.remaining();
+                paths
             });
-            match ways {
-                Some(paths) => parts.push(Parts { channel, paths: paths.clone() }),
+            match paths {
+                Some(paths) => joinable.push(FilterPaths { channel, paths: paths.clone() }),
                 None => interpreted.push((channel, (*program).clone())),
             }
-            // Not after all the others have been tried too.
-            within(&interpreted, limits.interpreted)?;
+            // The check is made for each filter, so that the analysis of further filters is not in vain.
+            check_interpreted(&interpreted, limits.interpreted)?;
         }
-        // What is heaviest comes last, and goes first.
-        parts.sort_by_key(|part| (part.weight(), part.channel));
-        let mut surplus = 1;
+        // The filters with the most paths come last, so that they are the first to be interpreted.
+        joinable.sort_by_key(|filter| (filter.weight(), filter.channel));
+        let mut removed = 1;
         let mut demux = loop {
-            if parts.is_empty() {
+            if joinable.is_empty() {
                 break Demux::default();
             }
             let mut budget = LookupBudget::new(limits.work);
-            let joined = Joining::join(&parts, &terms, &mut budget, limits.memory);
-            work += limits.work - budget.left();
+            let joined = TableBuilder::join(&joinable, &terms, &mut budget, limits.memory);
+            work += limits.work - budget.remaining();
             match joined {
                 Ok(demux) => break demux,
                 Err(Exceeded) => {
-                    for part in parts.drain(parts.len() - surplus.min(parts.len().div_ceil(2))..) {
-                        if let Some(Some(program)) = filters.get(part.channel) {
-                            interpreted.push((part.channel, (*program).clone()));
+                    let kept = joinable.len() - removed.min(joinable.len().div_ceil(2));
+                    for filter in joinable.drain(kept..) {
+                        if let Some(Some(program)) = filters.get(filter.channel) {
+                            interpreted.push((filter.channel, (*program).clone()));
                         }
                     }
-                    surplus *= 2;
+                    removed *= 2;
                 }
             }
         };
-        within(&interpreted, limits.interpreted)?;
+        check_interpreted(&interpreted, limits.interpreted)?;
         interpreted.sort_by_key(|(channel, _)| *channel);
         demux.interpreted = interpreted;
         demux.work = work;
@@ -139,58 +144,63 @@ impl Demux {
     }
 }
 
-/// Whether these can all be interpreted for each packet.
-fn within(interpreted: &[(usize, FilterProgram)], limit: usize) -> Result<(), JoinError> {
-    let instructions = interpreted.iter().map(|(_, program)| program.longest()).sum();
+/// Checks that these filters together do not execute more than `limit` instructions for a packet.
+fn check_interpreted(interpreted: &[(usize, FilterProgram)], limit: usize) -> Result<(), JoinError> {
+    let instructions = interpreted.iter().map(|(_, program)| program.longest_path()).sum();
     if instructions <= limit {
         return Ok(());
     }
-    let longest = interpreted.iter().max_by_key(|(_, program)| program.longest());
+    let longest = interpreted.iter().max_by_key(|(_, program)| program.longest_path());
     let channel = longest.map_or(0, |(channel, _)| *channel);
     Err(JoinError::TooMuchToInterpret { channel, instructions, limit })
 }
 
-/// A way to acceptance: of which channel, and which fields have to be in which of their sets.
-struct Way {
+/// An accepting path of a channel's filter.
+struct AcceptingPath {
     channel: usize,
+    /// The fields that the path tests, each with the index of the set that the field's value has to be in. Fields and
+    /// sets are indexed as in [`TableBuilder::members`].
     demands: Vec<(usize, u16)>,
 }
 
-/// The ways of a node that ask for a field, by the set that they ask for.
-type Asking = BTreeMap<u16, Vec<u32>>;
+/// The paths of a node that test a certain field, grouped by the set that they require the value to be in.
+type PathsBySet = BTreeMap<u16, Vec<u32>>;
 
-struct Joining<'a> {
-    ways: Vec<Way>,
-    /// For each field and each of its classes, in which sets the class is.
+/// The state of building the tables of a [`Demux`].
+struct TableBuilder<'a> {
+    paths: Vec<AcceptingPath>,
+    /// For each field and each class of its values, the indices of the sets that contain the class.
     members: Vec<Vec<Vec<u16>>>,
     nodes: Vec<LookupNode>,
-    /// Nodes by their ways and the fields that are decided.
+    /// Nodes by their paths and by the fields that were split on before.
     known: HashMap<(Vec<u32>, Vec<bool>), u32>,
     budget: &'a mut LookupBudget,
+    /// The bytes of the tables so far.
     memory: usize,
     memory_max: usize,
 }
 
-impl Joining<'_> {
+impl TableBuilder<'_> {
+    /// Builds the tables for these filters.
     fn join(
-        parts: &[Parts],
+        filters: &[FilterPaths],
         terms: &ProgramTerms,
         budget: &mut LookupBudget,
         memory_max: usize,
     ) -> Result<Demux, Exceeded> {
-        // Near fields have low numbers.
+        // Fields near the packet's start have low indices.
         let mut ids: Vec<ExpressionId> =
-            parts.iter().flat_map(|part| &part.paths).flatten().map(|&(id, _)| id).collect();
-        ids.sort_by_key(|&id| (terms.expressions.reach(id), id));
+            filters.iter().flat_map(|filter| &filter.paths).flatten().map(|&(id, _)| id).collect();
+        ids.sort_by_key(|&id| (terms.expressions.highest_offset(id), id));
         ids.dedup();
         budget.spend(ids.len())?;
         let field_of: HashMap<ExpressionId, usize> =
             ids.iter().enumerate().map(|(field, &id)| (id, field)).collect();
         let mut sets: Vec<Vec<ValueSet>> = vec![Vec::new(); ids.len()];
         let mut known: HashMap<(usize, ValueSet), u16> = HashMap::new();
-        let mut ways = Vec::new();
-        for part in parts {
-            for path in &part.paths {
+        let mut paths = Vec::new();
+        for filter in filters {
+            for path in &filter.paths {
                 budget.spend(1 + path.len())?;
                 let mut demands = Vec::with_capacity(path.len());
                 for &(id, set) in path {
@@ -203,7 +213,7 @@ impl Joining<'_> {
                     demands.push((field, number));
                 }
                 demands.sort_unstable();
-                ways.push(Way { channel: part.channel, demands });
+                paths.push(AcceptingPath { channel: filter.channel, demands });
             }
         }
         let mut expressions = Expressions::new();
@@ -211,59 +221,72 @@ impl Joining<'_> {
         for (&id, sets) in ids.iter().zip(&sets) {
             let classes = Classes::new(sets, terms.expressions.significant_bits(id), &terms.values, budget)?;
             memory += classes.tree.memory();
-            let copy = terms.expressions.copied(id, &mut expressions).map_err(|_| Exceeded)?;
+            let copy = terms.expressions.copy_to(id, &mut expressions).map_err(|_| Exceeded)?;
             fields.push(LookupField { source: ValueSource::new(copy, &expressions), tree: classes.tree });
             members.push(classes.members);
         }
-        let all = (0..u32::try_from(ways.len()).map_err(|_| Exceeded)?).collect();
+        let all = (0..u32::try_from(paths.len()).map_err(|_| Exceeded)?).collect();
         let decided = vec![false; fields.len()];
-        let mut joining =
-            Joining { ways, members, nodes: Vec::new(), known: HashMap::new(), budget, memory, memory_max };
-        let root = joining.node(all, decided, SPLITS_MAX)?;
+        let mut builder = TableBuilder {
+            paths,
+            members,
+            nodes: Vec::new(),
+            known: HashMap::new(),
+            budget,
+            memory,
+            memory_max,
+        };
+        let root = builder.node(all, decided, SPLITS_MAX)?;
         Ok(Demux {
             fields,
             root: index(root),
-            memory: joining.memory,
-            nodes: joining.nodes,
+            memory: builder.memory,
+            nodes: builder.nodes,
             expressions,
             interpreted: Vec::new(),
             work: 0,
         })
     }
 
-    /// Makes the node for these ways. As deep as there are splits one after the other.
-    fn node(&mut self, ways: Vec<u32>, decided: Vec<bool>, splits: usize) -> Result<u32, Exceeded> {
-        self.budget.spend(1 + ways.len() + decided.len() / 8)?;
-        let key = (ways, decided);
+    /// Makes the node for these paths, in packets whose values of the `decided` fields satisfy them. At most `splits`
+    /// splits may follow, which also bounds the recursion.
+    fn node(&mut self, paths: Vec<u32>, decided: Vec<bool>, splits: usize) -> Result<u32, Exceeded> {
+        self.budget.spend(1 + paths.len() + decided.len() / 8)?;
+        let key = (paths, decided);
         if let Some(&node) = self.known.get(&key) {
             return Ok(node);
         }
-        let (ways, decided) = &key;
-        let (mut certain, mut last) = (ChannelSet::NONE, Vec::new());
-        for &number in ways {
-            let way = &self.ways[index(number)];
-            if !certain.contains(way.channel) && way.demands.iter().all(|&(field, _)| decided[field]) {
-                certain.insert(way.channel);
-                last.push(number);
+        let (paths, decided) = &key;
+        let (mut certain, mut certain_paths) = (ChannelSet::NONE, Vec::new());
+        for &number in paths {
+            let path = &self.paths[index(number)];
+            if !certain.contains(path.channel) && path.demands.iter().all(|&(field, _)| decided[field]) {
+                certain.insert(path.channel);
+                certain_paths.push(number);
             }
         }
-        let ways: Vec<u32> =
-            ways.iter().copied().filter(|&way| !certain.contains(self.ways[index(way)].channel)).collect();
-        let mut asking: BTreeMap<usize, Asking> = BTreeMap::new();
-        for &way in &ways {
-            for &(field, set) in self.ways[index(way)].demands.iter().filter(|(field, _)| !decided[*field]) {
+        let paths: Vec<u32> = paths
+            .iter()
+            .copied()
+            .filter(|&path| !certain.contains(self.paths[index(path)].channel))
+            .collect();
+        let mut testing: BTreeMap<usize, PathsBySet> = BTreeMap::new();
+        for &path in &paths {
+            for &(field, set) in self.paths[index(path)].demands.iter().filter(|(field, _)| !decided[*field])
+            {
                 self.budget.spend(1)?;
-                asking.entry(field).or_default().entry(set).or_default().push(way);
+                testing.entry(field).or_default().entry(set).or_default().push(path);
             }
         }
-        let node = match self.split(&ways, &asking, splits)? {
+        let node = match self.choose_split(&paths, &testing, splits)? {
             Some(field) => {
                 let mut decided = decided.clone();
                 decided[field] = true;
-                let children = self.children(field, &ways, &asking[&field], &decided, splits - 1, &last)?;
+                let children =
+                    self.children(field, &paths, &testing[&field], &decided, splits - 1, &certain_paths)?;
                 LookupNode::Split { field, children }
             }
-            None => LookupNode::Leaf(self.leaf(&ways, &asking, certain)?),
+            None => LookupNode::Leaf(self.leaf(&paths, &testing, certain)?),
         };
         let size = match &node {
             LookupNode::Split { children, .. } => children.len() * size_of::<u32>(),
@@ -279,22 +302,23 @@ impl Joining<'_> {
         Ok(number)
     }
 
-    /// On which field to split: the one after which the fewest ways are left in all children together, if they are few enough.
-    fn split(
+    /// Chooses the field to split on: that with the fewest paths in all children together. `None` if the children would
+    /// have too many paths, or if a leaf is better. `testing` has the paths that test each field.
+    fn choose_split(
         &mut self,
-        ways: &[u32],
-        asking: &BTreeMap<usize, Asking>,
+        paths: &[u32],
+        testing: &BTreeMap<usize, PathsBySet>,
         splits: usize,
     ) -> Result<Option<usize>, Exceeded> {
-        if splits == 0 || splits < SPLITS_MAX && asking.len() <= FIELDS_FEW {
+        if splits == 0 || splits < SPLITS_MAX && testing.len() <= UNSPLIT_FIELDS_MAX {
             return Ok(None);
         }
-        let mut best = (ways.len() + GROWTH, None);
-        for (&field, sets) in asking {
-            let others = ways.len() - sets.values().map(Vec::len).sum::<usize>();
+        let mut best = (paths.len() + ADDED_PATHS_MAX, None);
+        for (&field, sets) in testing {
+            let others = paths.len() - sets.values().map(Vec::len).sum::<usize>();
             let mut total = 0;
-            for held in self.distinct(field, sets)?.into_keys() {
-                total += others + held.iter().map(|set| sets[set].len()).sum::<usize>();
+            for members_of in self.classes_by_sets(field, sets)?.into_keys() {
+                total += others + members_of.iter().map(|set| sets[set].len()).sum::<usize>();
             }
             if total < best.0 {
                 best = (total, Some(field));
@@ -303,115 +327,124 @@ impl Joining<'_> {
         Ok(best.1)
     }
 
-    /// What the field's classes are in of the sets that are asked for, and which classes these are.
-    fn distinct(&mut self, field: usize, sets: &Asking) -> Result<BTreeMap<Vec<u16>, Vec<usize>>, Exceeded> {
+    /// Groups the classes of a field's values by the sets that contain them. Only sets that a path requires count.
+    fn classes_by_sets(
+        &mut self,
+        field: usize,
+        sets: &PathsBySet,
+    ) -> Result<BTreeMap<Vec<u16>, Vec<usize>>, Exceeded> {
         let mut distinct: BTreeMap<Vec<u16>, Vec<usize>> = BTreeMap::new();
         for (class, members) in self.members[field].iter().enumerate() {
             self.budget.spend(1 + members.len())?;
-            let held = members.iter().copied().filter(|set| sets.contains_key(set)).collect();
-            distinct.entry(held).or_default().push(class);
+            let members_of = members.iter().copied().filter(|set| sets.contains_key(set)).collect();
+            distinct.entry(members_of).or_default().push(class);
         }
         Ok(distinct)
     }
 
+    /// Makes the child nodes of a split, one for each class of the field's values. `certain` has a path for each
+    /// channel that accepts every packet at the node.
     fn children(
         &mut self,
         field: usize,
-        ways: &[u32],
-        sets: &Asking,
+        paths: &[u32],
+        sets: &PathsBySet,
         decided: &[bool],
         splits: usize,
         certain: &[u32],
     ) -> Result<Vec<u32>, Exceeded> {
-        let asks: HashSet<u32> = sets.values().flatten().copied().collect();
-        let mut others: Vec<u32> = ways.iter().copied().filter(|way| !asks.contains(way)).collect();
-        // The certain channels stay so.
+        let tests_field: HashSet<u32> = sets.values().flatten().copied().collect();
+        let mut others: Vec<u32> = paths.iter().copied().filter(|path| !tests_field.contains(path)).collect();
+        // Channels that accept every packet at the node also accept every packet at its children.
         others.extend_from_slice(certain);
         let mut children = vec![0; self.members[field].len()];
-        for (held, classes) in self.distinct(field, sets)? {
-            let mut left = others.clone();
-            held.iter().for_each(|set| left.extend_from_slice(&sets[set]));
-            left.sort_unstable();
-            let child = self.node(left, decided.to_vec(), splits)?;
+        for (members_of, classes) in self.classes_by_sets(field, sets)? {
+            let mut possible = others.clone();
+            members_of.iter().for_each(|set| possible.extend_from_slice(&sets[set]));
+            possible.sort_unstable();
+            let child = self.node(possible, decided.to_vec(), splits)?;
             classes.into_iter().for_each(|class| children[class] = child);
         }
         Ok(children)
     }
 
+    /// Makes a leaf for these paths. `testing` has the paths that test each field.
     fn leaf(
         &mut self,
-        ways: &[u32],
-        asking: &BTreeMap<usize, Asking>,
+        paths: &[u32],
+        testing: &BTreeMap<usize, PathsBySet>,
         certain: ChannelSet,
     ) -> Result<Leaf, Exceeded> {
         let mut leaf = Leaf { certain, ..Leaf::default() };
-        if ways.is_empty() {
+        if paths.is_empty() {
             return Ok(leaf);
         }
-        // A channel's ways need words of their own, in which its bit is theirs.
-        let (mut place_of, mut next) = (HashMap::new(), HashMap::new());
+        // Paths of different channels can share a word. Paths of one channel have the same bit, so each needs another
+        // word.
+        let (mut bit_of, mut paths_of_channel) = (HashMap::new(), HashMap::new());
         let mut word_of: HashMap<(usize, usize), usize> = HashMap::new();
-        for &way in ways {
+        for &path in paths {
             self.budget.spend(1)?;
-            let channel = self.ways[index(way)].channel;
-            let copy = next.entry(channel).or_insert(0_usize);
-            let word = *word_of.entry((channel / 64, *copy)).or_insert_with(|| {
+            let channel = self.paths[index(path)].channel;
+            let count = paths_of_channel.entry(channel).or_insert(0_usize);
+            let word = *word_of.entry((channel / 64, *count)).or_insert_with(|| {
                 leaf.words.push(u8::try_from(channel / 64).unwrap_or(u8::MAX));
                 leaf.words.len() - 1
             });
-            *copy += 1;
-            place_of.insert(way, (word, 1_u64 << (channel % 64)));
+            *count += 1;
+            bit_of.insert(path, (word, 1_u64 << (channel % 64)));
         }
         leaf.words.resize(leaf.words.len().next_multiple_of(GROUP), 0);
         let words = leaf.words.len();
-        if words > WORDS_MAX || asking.len() > FACTORS_MAX {
+        if words > WORDS_MAX || testing.len() > LEAF_FIELDS_MAX {
             return Err(Exceeded);
         }
-        let row = |ways: &[u32]| {
+        let row = |paths: &[u32]| {
             let mut row = vec![0; words];
-            for way in ways {
-                if let Some(&(word, bit)) = place_of.get(way) {
+            for path in paths {
+                if let Some(&(word, bit)) = bit_of.get(path) {
                     row[word] |= bit;
                 }
             }
             row
         };
-        let everything = row(ways);
+        let all_paths = row(paths);
         let mut known: HashMap<Vec<u64>, u32> = HashMap::new();
-        for (&field, sets) in asking {
-            let mut independent = everything.clone();
-            let rows: BTreeMap<u16, Vec<u64>> = sets.iter().map(|(&set, ways)| (set, row(ways))).collect();
+        for (&field, sets) in testing {
+            let mut independent = all_paths.clone();
+            let rows: BTreeMap<u16, Vec<u64>> = sets.iter().map(|(&set, paths)| (set, row(paths))).collect();
             self.budget.spend(rows.len() * words / 8)?;
-            for asks in rows.values() {
-                independent.iter_mut().zip(asks).for_each(|(independent, asks)| *independent &= !asks);
+            for tested in rows.values() {
+                independent.iter_mut().zip(tested).for_each(|(independent, tested)| *independent &= !tested);
             }
             let mut row_of = vec![0; self.members[field].len()];
-            for (held, classes) in self.distinct(field, sets)? {
-                self.budget.spend((1 + held.len()) * words / 8)?;
-                let mut open = independent.clone();
-                for set in held {
-                    open.iter_mut().zip(&rows[&set]).for_each(|(open, asks)| *open |= asks);
+            for (members_of, classes) in self.classes_by_sets(field, sets)? {
+                self.budget.spend((1 + members_of.len()) * words / 8)?;
+                let mut possible = independent.clone();
+                for set in members_of {
+                    possible.iter_mut().zip(&rows[&set]).for_each(|(possible, tested)| *possible |= tested);
                 }
                 let next = u32::try_from(leaf.rows.len()).map_err(|_| Exceeded)?;
-                let at = *known.entry(open).or_insert_with_key(|open| {
-                    leaf.rows.extend_from_slice(open);
+                let at = *known.entry(possible).or_insert_with_key(|possible| {
+                    leaf.rows.extend_from_slice(possible);
                     next
                 });
                 classes.into_iter().for_each(|class| row_of[class] = at);
             }
             debug_assert!(self.members[field][NO_VALUE].is_empty());
-            leaf.factors.push(Factor { field, row_of });
+            leaf.fields.push(LeafField { field, row_of });
         }
         Ok(leaf)
     }
 }
 
 impl Leaf {
+    /// The bytes of memory that the leaf takes.
     fn memory(&self) -> usize {
-        let classes: usize = self.factors.iter().map(|factor| factor.row_of.len()).sum();
+        let classes: usize = self.fields.iter().map(|field| field.row_of.len()).sum();
         self.rows.len() * size_of::<u64>()
             + classes * size_of::<u32>()
-            + self.factors.len() * size_of::<Factor>()
+            + self.fields.len() * size_of::<LeafField>()
             + self.words.len()
     }
 }

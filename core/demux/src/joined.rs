@@ -1,7 +1,8 @@
-//! Filters that come and go: most of them are joined, and those that came last are joined by themselves.
+//! Filters that are added and removed: most are joined in one table, the recent ones in another.
 //!
-//! Joining all filters takes longer the more there are, and would be done anew for each that comes. So those that have come since are kept apart, and are
-//! few: it takes two look-ups for a packet until all are joined again. A filter that goes is joined with nothing; what it selects is left out.
+//! Joining takes longer the more filters there are. So an added filter is joined only with other recent filters, in a
+//! table of their own, and a packet takes two evaluations until all filters are joined again. After the removal of a
+//! filter nothing is joined: its channel is removed from the results.
 
 use crate::channels::ChannelSet;
 use crate::demux::Demux;
@@ -10,27 +11,31 @@ use crate::packet::{MoreBytes, Packet};
 use crate::program::FilterProgram;
 use std::sync::Arc;
 
-/// Filters that are kept apart, at most. Of n filters that come one by one each is then joined anew n / 32 times with all others, and with 16 young ones on
-/// average: for as many as there can be that is about the least.
-pub const YOUNG_MAX: usize = 32;
+/// The most filters in the table of recent filters. The number is a compromise: with a larger one, all filters are
+/// joined less often, but each added filter is joined with more recent ones. It is about the best one for the most
+/// channels.
+pub const RECENT_MAX: usize = 32;
 
-/// Filters of channels, at their numbers.
+/// The filters of channels, indexed by channel number.
 pub type Filters = Vec<Option<Arc<FilterProgram>>>;
 
-/// Says who wants a packet, of filters that came at different times. It never changes: where a filter comes or goes there is another one.
+/// The joined filters of all channels, in two tables. The value is immutable: a change of the filters makes a new
+/// value.
 #[derive(Debug, Default)]
 pub struct Joined {
+    /// The filters that were joined when all filters were joined last.
     settled: Part,
-    young: Part,
+    /// The filters that were added since then.
+    recent: Part,
 }
 
-/// Filters that are joined.
+/// A set of filters that are joined in one table.
 #[derive(Clone, Debug, Default)]
 struct Part {
     demux: Arc<Demux>,
-    /// Channels whose filters these still are.
+    /// The channels whose filters in the table are still current.
     present: ChannelSet,
-    /// There are others whose filters have gone.
+    /// True if the table also contains removed filters.
     has_stale: bool,
 }
 
@@ -39,7 +44,7 @@ impl Part {
         Self { demux: Arc::new(demux), present, has_stale: false }
     }
 
-    /// What is left of it where only these have kept their filters.
+    /// The table with only these channels present.
     fn keep(&self, kept: &ChannelSet) -> Self {
         let mut present = self.present;
         present.keep(kept);
@@ -51,33 +56,33 @@ impl Part {
 }
 
 impl Joined {
-    /// Puts the channels whose filters accept the packet into `wanted`, in place of what was there.
+    /// Sets `wanted` to the channels whose filters accept the packet.
     ///
     /// # Errors
     ///
-    /// As [`Demux::channels`].
+    /// [`MoreBytes`] if a filter reads bytes beyond the packet's `head`. The contents of `wanted` are then unspecified.
     #[inline]
     pub fn channels(&self, packet: &Packet<'_>, wanted: &mut ChannelSet) -> Result<(), MoreBytes> {
         self.settled.demux.channels(packet, wanted)?;
         if self.settled.has_stale {
             wanted.keep(&self.settled.present);
         }
-        if !self.young.present.is_empty() {
+        if !self.recent.present.is_empty() {
             let mut more = ChannelSet::NONE;
-            self.young.demux.channels(packet, &mut more)?;
-            more.keep(&self.young.present);
+            self.recent.demux.channels(packet, &mut more)?;
+            more.keep(&self.recent.present);
             wanted.insert_all(&more);
         }
         Ok(())
     }
 
-    /// Whether all filters are joined, and no others with them.
+    /// Returns true if all filters are in one table, which contains no removed filters.
     pub fn is_settled(&self) -> bool {
-        self.young.present.is_empty() && !self.settled.has_stale
+        self.recent.present.is_empty() && !self.settled.has_stale
     }
 }
 
-/// Joins filters that come and go.
+/// Joins filters as they are added and removed.
 #[derive(Clone, Debug)]
 pub struct Joiner {
     limits: JoinLimits,
@@ -86,57 +91,59 @@ pub struct Joiner {
 }
 
 impl Joiner {
-    /// Begins without any.
+    /// Creates a joiner without filters.
     pub fn new(limits: JoinLimits) -> Self {
         Self { limits, filters: Filters::new(), joined: Arc::default() }
     }
 
-    /// The present filters.
+    /// The current filters.
     pub fn filters(&self) -> &Filters {
         &self.filters
     }
 
-    /// What says who wants a packet by the present filters.
+    /// The joined current filters.
     pub fn joined(&self) -> &Arc<Joined> {
         &self.joined
     }
 
-    /// From now on these are the filters. Where none has come, this does not fail.
+    /// Replaces the filters. A change that only removes filters does not fail.
     ///
     /// # Errors
     ///
-    /// They cannot be joined within the limits; then the filters are what they were.
+    /// [`JoinError`], if the filters cannot be joined within the limits; then nothing has changed.
     pub fn change(&mut self, filters: Filters) -> Result<&Arc<Joined>, JoinError> {
         let same = |channel: usize| match (self.filters.get(channel), filters.get(channel)) {
             (Some(Some(before)), Some(Some(now))) => Arc::ptr_eq(before, now) || before == now,
             _ => false,
         };
         let kept: ChannelSet = (0..filters.len()).filter(|&channel| same(channel)).collect();
-        let (settled, young) = (self.joined.settled.keep(&kept), self.joined.young.keep(&kept));
+        let (settled, recent) = (self.joined.settled.keep(&kept), self.joined.recent.keep(&kept));
         let there = (0..filters.len()).filter(|&channel| filters.get(channel).is_some_and(Option::is_some));
         let mut new: ChannelSet = there.collect();
         new.remove_all(&kept);
         if !new.is_empty() || filters.len() > crate::CHANNELS_MAX {
-            let mut apart = young.present;
-            apart.insert_all(&new);
-            self.joined = Arc::new(match self.with_young(&settled, &apart, &filters) {
+            let mut separate = recent.present;
+            separate.insert_all(&new);
+            self.joined = Arc::new(match self.with_recent(&settled, &separate, &filters) {
                 Some(joined) => joined,
-                None => whole(&filters, &self.limits)?,
+                None => join_all(&filters, &self.limits)?,
             });
-        } else if settled.present != self.joined.settled.present || young.present != self.joined.young.present
+        } else if settled.present != self.joined.settled.present
+            || recent.present != self.joined.recent.present
         {
-            self.joined = Arc::new(Joined { settled, young });
+            self.joined = Arc::new(Joined { settled, recent });
         }
         self.filters = filters;
         Ok(&self.joined)
     }
 
-    /// The settled ones as they are, and these joined by themselves; nothing where that cannot be, and all have to be joined.
-    fn with_young(&self, settled: &Part, apart: &ChannelSet, filters: &Filters) -> Option<Joined> {
-        if apart.len() > YOUNG_MAX || filters.len() > crate::CHANNELS_MAX {
+    /// Keeps the settled filters as they are and joins the `separate` ones; `None` where that is impossible and all
+    /// have to be joined.
+    fn with_recent(&self, settled: &Part, separate: &ChannelSet, filters: &Filters) -> Option<Joined> {
+        if separate.len() > RECENT_MAX || filters.len() > crate::CHANNELS_MAX {
             return None;
         }
-        // What is interpreted for a packet is limited for all together.
+        // The limit on interpreted instructions is for both tables together.
         let limits = JoinLimits {
             interpreted: self.limits.interpreted.saturating_sub(settled.demux.interpreted_instructions()),
             ..self.limits
@@ -144,13 +151,14 @@ impl Joiner {
         let programs: Vec<Option<&FilterProgram>> = filters
             .iter()
             .enumerate()
-            .map(|(channel, filter)| filter.as_deref().filter(|_| apart.contains(channel)))
+            .map(|(channel, filter)| filter.as_deref().filter(|_| separate.contains(channel)))
             .collect();
         let demux = Demux::new(&programs, &limits).ok()?;
-        Some(Joined { settled: settled.clone(), young: Part::new(demux, *apart) })
+        Some(Joined { settled: settled.clone(), recent: Part::new(demux, *separate) })
     }
 
-    /// All filters have been [joined](whole) meanwhile. Says whether they are still the present ones; where not, nothing has changed.
+    /// Adopts the result of [`join_all`]. Returns true if `filters` are still the current ones; otherwise nothing
+    /// changes.
     pub fn settle(&mut self, filters: &Filters, joined: Joined) -> bool {
         let is_same = *filters == self.filters;
         if is_same {
@@ -160,16 +168,16 @@ impl Joiner {
     }
 }
 
-/// Joins all these filters. This takes long where they are many.
+/// Joins all filters in one table. This takes long for many filters.
 ///
 /// # Errors
 ///
 /// [`JoinError`].
-pub fn whole(filters: &Filters, limits: &JoinLimits) -> Result<Joined, JoinError> {
+pub fn join_all(filters: &Filters, limits: &JoinLimits) -> Result<Joined, JoinError> {
     let programs: Vec<Option<&FilterProgram>> = filters.iter().map(Option::as_deref).collect();
     let present = (0..filters.len()).filter(|&channel| filters.get(channel).is_some_and(Option::is_some));
     let (demux, present) = (Demux::new(&programs, limits)?, present.collect());
-    Ok(Joined { settled: Part::new(demux, present), young: Part::default() })
+    Ok(Joined { settled: Part::new(demux, present), recent: Part::default() })
 }
 
 #[cfg(test)]
@@ -191,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_comes_is_joined_with_few_and_one_that_goes_with_none() {
+    fn an_added_filter_is_joined_with_recent_ones_and_a_removed_one_is_masked() {
         let mut joiner = Joiner::new(JoinLimits::default());
         let mut filters: Filters = (0..100).map(|_| filter(1)).collect();
         joiner.change(filters.clone()).unwrap();
@@ -201,21 +209,21 @@ mod tests {
         joiner.change(filters.clone()).unwrap();
         assert!(!joiner.joined().is_settled() && Arc::ptr_eq(&settled, &joiner.joined().settled.demux));
         assert_eq!((wanted(joiner.joined(), 1).len(), wanted(joiner.joined(), 2)), (100, vec![100]));
-        // The place of one that goes is another's, and what it selected is nobody's.
+        // The channel number of a removed filter is reused, and the removed filter selects nothing any more.
         filters[7] = filter(2);
         filters[8] = None;
         joiner.change(filters.clone()).unwrap();
         assert!(Arc::ptr_eq(&settled, &joiner.joined().settled.demux));
         assert_eq!((wanted(joiner.joined(), 1).len(), wanted(joiner.joined(), 2)), (98, vec![7, 100]));
-        let young = Arc::clone(&joiner.joined().young.demux);
+        let recent = Arc::clone(&joiner.joined().recent.demux);
         filters[100] = None;
         joiner.change(filters.clone()).unwrap();
-        assert!(Arc::ptr_eq(&young, &joiner.joined().young.demux));
+        assert!(Arc::ptr_eq(&recent, &joiner.joined().recent.demux));
         assert_eq!(wanted(joiner.joined(), 2), [7]);
 
-        // All are joined while others come and go, or not.
-        let all = whole(&filters, &JoinLimits::default()).unwrap();
-        let again = whole(&filters, &JoinLimits::default()).unwrap();
+        // A result is adopted only if the filters have not changed meanwhile.
+        let all = join_all(&filters, &JoinLimits::default()).unwrap();
+        let again = join_all(&filters, &JoinLimits::default()).unwrap();
         assert!(joiner.settle(&filters, all) && joiner.joined().is_settled());
         assert_eq!((wanted(joiner.joined(), 1).len(), wanted(joiner.joined(), 2)), (98, vec![7]));
         let before = filters.clone();
@@ -226,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_filters_again_are_the_same_tables() {
+    fn unchanged_filters_keep_their_tables() {
         let mut joiner = Joiner::new(JoinLimits::default());
         let first = Arc::clone(joiner.change(vec![filter(1), None, filter(2)]).unwrap());
         let second = Arc::clone(joiner.change(vec![filter(1), None, filter(2)]).unwrap());
@@ -234,14 +242,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_changes_nothing_and_what_has_gone_takes_no_room() {
+    fn a_refused_change_has_no_effect_and_removed_filters_free_their_share() {
         let hard = |byte| {
-            // The sum of two bytes is nothing that can be looked up.
+            // A program that returns the sum of two bytes cannot be looked up.
             let code = |code, k| Instruction { code, jt: 0, jf: 0, k };
             let program = [code(0x30, 0), code(0x07, 0), code(0x50, byte), code(0x16, 0)];
             Some(Arc::new(FilterProgram::new(&program).unwrap()))
         };
-        // Room for the four instructions of two of them.
+        // The limit allows the four instructions of two such filters.
         let limits = JoinLimits { filter_work: 0, interpreted: 8, ..JoinLimits::default() };
         let mut joiner = Joiner::new(limits);
         joiner.change(vec![hard(1), hard(2)]).unwrap();
@@ -249,10 +257,10 @@ mod tests {
         assert!(matches!(error, JoinError::TooMuchToInterpret { instructions: 12, .. }), "{error}");
         assert_eq!(joiner.filters().len(), 2);
         joiner.change(vec![hard(1), None, hard(3)]).unwrap();
-        let all = whole(joiner.filters(), &limits).unwrap();
+        let all = join_all(joiner.filters(), &limits).unwrap();
         let filters = joiner.filters().clone();
         assert!(joiner.settle(&filters, all));
-        // Both of the settled ones go, one after the other, and others come for them.
+        // Both settled filters are removed in turn, and others are added.
         joiner.change(vec![hard(1), hard(4), None]).unwrap();
         joiner.change(vec![None, hard(4), hard(5)]).unwrap();
         assert!(joiner.change(vec![hard(6), hard(4), hard(5)]).is_err());

@@ -1,8 +1,8 @@
-//! The classic BPF machine: the codes of its instructions, and the operations that they name.
+//! The classic BPF machine: its instruction codes and its operations.
 //!
-//! Programs are checked, written and compiled by this one table.
+//! Compiler, checker and interpreter share these definitions.
 
-/// Codes of instructions.
+/// Instruction codes. A and X are the accumulator and the index register; k is the operand.
 pub mod code {
     /// A = k.
     pub const LD_IMM: u16 = 0x00;
@@ -18,13 +18,14 @@ pub mod code {
     pub const LDX_MEM: u16 = 0x61;
     /// X = four times the lower half of the byte at k.
     pub const LDX_MSH: u16 = 0xb1;
-    /// A = the packet at k; with a width ([`LoadWidth::code`](crate::LoadWidth::code)).
+    /// A = the packet's bytes at k. The code is combined with a width ([`LoadWidth::code`](crate::LoadWidth::code)).
     pub const LD_ABS: u16 = 0x20;
-    /// A = the packet at X + k; with a width.
+    /// A = the packet's bytes at X + k. The code is combined with a width
+    /// ([`LoadWidth::code`](crate::LoadWidth::code)).
     pub const LD_IND: u16 = 0x40;
     /// A word of scratch memory = A.
     pub const ST: u16 = 0x02;
-    /// Arithmetic on A; with an operation ([`Alu::code`](crate::Alu::code)).
+    /// Arithmetic on A. The code is combined with an operation ([`Alu::code`](crate::Alu::code)).
     pub const ALU: u16 = 0x04;
     /// A = -A.
     pub const NEG: u16 = 0x84;
@@ -32,7 +33,7 @@ pub mod code {
     pub const TAX: u16 = 0x07;
     /// A = X.
     pub const TXA: u16 = 0x87;
-    /// A jump by k instructions.
+    /// A jump over k instructions.
     pub const JA: u16 = 0x05;
     /// A test for A = k.
     pub const JEQ: u16 = 0x15;
@@ -42,9 +43,9 @@ pub mod code {
     pub const JGE: u16 = 0x35;
     /// A test for A & k != 0.
     pub const JSET: u16 = 0x45;
-    /// The flag of arithmetic and tests by X instead of k.
+    /// The flag in the code of arithmetic and tests whose operand is X instead of k.
     pub const BY_X: u16 = 0x08;
-    /// The end: the packet is accepted where k is not 0.
+    /// The end of the program: the packet is accepted if k is not 0.
     pub const RET: u16 = 0x06;
 }
 
@@ -78,7 +79,7 @@ impl LoadWidth {
         }
     }
 
-    /// The bits in the code of a load.
+    /// The bits of the width in the code of a load.
     pub const fn code(self) -> u16 {
         match self {
             Self::Word => 0x00,
@@ -128,7 +129,7 @@ impl Alu {
         Self::Rsh,
     ];
 
-    /// The bits in the code of an arithmetic instruction.
+    /// The bits of the operation in the code of an arithmetic instruction.
     pub const fn code(self) -> u16 {
         match self {
             Self::Add => 0x00,
@@ -144,7 +145,7 @@ impl Alu {
         }
     }
 
-    /// The result; none for a division by 0. A shift by more than 31 bits gives 0.
+    /// The result for the operands `a` and `b`; `None` for a division by 0. A shift by more than 31 bits gives 0.
     #[inline(always)]
     pub fn compute(self, a: u32, b: u32) -> Option<u32> {
         Some(match self {

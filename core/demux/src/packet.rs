@@ -1,42 +1,44 @@
-//! A packet as filters see it.
+//! A packet as filters read it.
 
 use crate::machine::LoadWidth;
 
-/// A packet of which the first bytes are at hand.
+/// A packet whose first bytes are available.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    /// A private copy of the first bytes of the packet: they are read more than once, so nobody may change them meanwhile.
-    /// Bytes beyond `cap_len` are not looked at.
+    /// The first bytes of the packet, in a private copy: they are read more than once, and must not change meanwhile.
+    /// Bytes beyond `cap_len` are ignored.
     pub head: &'a [u8],
-    /// Bytes that were captured.
+    /// The number of captured bytes.
     pub cap_len: u32,
-    /// Bytes that the packet had on the link: what filters call its length.
+    /// The number of bytes on the link, which filters call the packet's length.
     pub wire_len: u32,
 }
 
-/// A filter looks at a byte that was captured, and that is not at hand: ask again with a longer `head`.
+/// The error where a filter reads a captured byte beyond the packet's `head`. The caller repeats the call with a longer
+/// `head`.
 ///
-/// The number at least doubles each time, so a packet is asked about a few times at most, and copied at most twice.
+/// The requested number of bytes at least doubles each time. So a few calls are enough for a packet, and the number of
+/// bytes copied for all of them is at most twice that of the last call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a filter looks further into the packet: give its first {enough} bytes")]
+#[error("a filter reads beyond the available bytes: provide the first {enough} bytes of the packet")]
 pub struct MoreBytes {
-    /// How many of the packet's bytes to give; not more than were captured.
+    /// The number of bytes that `head` needs; at most `cap_len`.
     pub enough: u32,
 }
 
-/// Why a value cannot be had.
+/// The reason why a value is not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lack {
-    /// It was not captured, or does not exist: the filter does not accept the packet.
+pub(crate) enum LoadFailure {
+    /// The bytes were not captured, or do not exist: the filter rejects the packet.
     Reject,
-    /// It is not at hand.
+    /// The bytes are beyond `head`.
     More(MoreBytes),
 }
 
 impl Packet<'_> {
-    /// The big-endian number at `at`.
+    /// The number at the offset `at`, in network byte order.
     #[inline(always)]
-    pub(crate) fn load(&self, width: LoadWidth, at: u32) -> Result<u32, Lack> {
+    pub(crate) fn load(&self, width: LoadWidth, at: u32) -> Result<u32, LoadFailure> {
         let rest = usize::try_from(at).ok().and_then(|at| self.head.get(at..)).unwrap_or_default();
         let value = match width {
             LoadWidth::Byte => rest.first().map(|&byte| u32::from(byte)),
@@ -45,18 +47,20 @@ impl Packet<'_> {
         };
         match value {
             Some(value) if at.wrapping_add(width.bytes()) <= self.cap_len => Ok(value),
-            _ => Err(self.lack(width, at)),
+            _ => Err(self.load_failure(width, at)),
         }
     }
 
     #[cold]
-    fn lack(&self, width: LoadWidth, at: u32) -> Lack {
+    fn load_failure(&self, width: LoadWidth, at: u32) -> LoadFailure {
         match at.checked_add(width.bytes()) {
             Some(end) if end <= self.cap_len => {
-                let have = u32::try_from(self.head.len()).unwrap_or(u32::MAX);
-                Lack::More(MoreBytes { enough: end.max(have.saturating_mul(2)).min(self.cap_len) })
+                let available = u32::try_from(self.head.len()).unwrap_or(u32::MAX);
+                LoadFailure::More(MoreBytes {
+                    enough: end.max(available.saturating_mul(2)).min(self.cap_len),
+                })
             }
-            _ => Lack::Reject,
+            _ => LoadFailure::Reject,
         }
     }
 }
@@ -66,16 +70,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_byte_that_was_captured_is_asked_for_and_one_that_was_not_is_a_rejection() {
+    fn a_captured_byte_is_requested_and_a_missing_one_rejects_the_packet() {
         let packet = Packet { head: &[1, 2, 3, 4, 5, 6], cap_len: 20, wire_len: 100 };
         assert_eq!(packet.load(LoadWidth::Word, 2), Ok(0x0304_0506));
-        assert_eq!(packet.load(LoadWidth::Word, 3), Err(Lack::More(MoreBytes { enough: 12 })));
-        assert_eq!(packet.load(LoadWidth::Half, 18), Err(Lack::More(MoreBytes { enough: 20 })));
-        assert_eq!(packet.load(LoadWidth::Half, 19), Err(Lack::Reject));
-        assert_eq!(packet.load(LoadWidth::Word, u32::MAX), Err(Lack::Reject));
-        // Bytes that are there by accident, beyond what was captured, are not the packet's.
+        assert_eq!(packet.load(LoadWidth::Word, 3), Err(LoadFailure::More(MoreBytes { enough: 12 })));
+        assert_eq!(packet.load(LoadWidth::Half, 18), Err(LoadFailure::More(MoreBytes { enough: 20 })));
+        assert_eq!(packet.load(LoadWidth::Half, 19), Err(LoadFailure::Reject));
+        assert_eq!(packet.load(LoadWidth::Word, u32::MAX), Err(LoadFailure::Reject));
+        // Bytes of `head` beyond the captured ones are not the packet's.
         let short = Packet { cap_len: 3, ..packet };
-        assert_eq!(short.load(LoadWidth::Byte, 3), Err(Lack::Reject));
+        assert_eq!(short.load(LoadWidth::Byte, 3), Err(LoadFailure::Reject));
         assert_eq!(short.load(LoadWidth::Half, 1), Ok(0x0203));
     }
 }

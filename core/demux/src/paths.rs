@@ -1,8 +1,8 @@
-//! The ways through a program that end with "accept", each as what it demands of the packet.
+//! The accepting paths of a filter program. A path is a list of demands on the packet.
 //!
-//! The program is executed with expressions in place of numbers: first forwards, for the states that each instruction can be reached in, then
-//! backwards, for the ways from each state to acceptance. Ways that differ in one demand only become one, so that a
-//! list of hosts is one way, and a list of hosts and a list of ports are one too.
+//! The program is executed symbolically. A forward pass finds the states in which each instruction can be reached. A
+//! backward pass finds the paths from each state to acceptance. Paths that differ only in one demand are merged. So a
+//! test for a list of hosts is one path, and so is the conjunction of a list of hosts and a list of ports.
 
 use crate::budget::{Exceeded, LookupBudget};
 use crate::expression::{Expression, ExpressionId, Expressions, NoExpression};
@@ -11,125 +11,138 @@ use crate::program::{DecodedInstruction, FilterProgram, Operand, SCRATCH, Test};
 use crate::values::{ValueSet, ValueSets};
 use std::collections::HashMap;
 
-/// What a way demands: these expressions have values, and the values are in these sets. Sorted by expression, each one once.
+/// An accepting path: a list of demands, sorted by expression and without duplicates. A demand says that an expression
+/// has a value and that the value is in a set.
 pub(crate) type Path = Vec<(ExpressionId, ValueSet)>;
 
-/// Ways that are looked at at one time, at most, before they are put together.
+/// The most accepting paths from one state, before they are merged.
 const PATHS_MAX: usize = 256;
 
-/// Why a program is not taken apart.
+/// The error for a program with too many paths or too large expressions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooHard;
+pub(crate) struct TooComplex;
 
-impl From<Exceeded> for TooHard {
+impl From<Exceeded> for TooComplex {
     fn from(_: Exceeded) -> Self {
         Self
     }
 }
 
-/// What programs are made of, shared by all of them.
+/// The expressions and value sets of all programs.
 pub(crate) struct ProgramTerms {
     pub(crate) expressions: Expressions,
     pub(crate) values: ValueSets,
 }
 
-/// The registers before an instruction. What is never read again is 0, so that states are not told apart by it.
+/// An instruction, and the contents of the registers before it. Registers that are not read any more count as 0, so
+/// that they do not distinguish states.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct State {
+struct SymbolicState {
+    /// The index of the instruction.
     at: usize,
     a: ExpressionId,
     x: ExpressionId,
     scratch: [ExpressionId; SCRATCH],
 }
 
-/// What comes of a state.
+/// The end of a segment. States are given by their index.
 enum Outcome {
     Accept,
     Reject,
+    /// The program continues in this state.
     Next(usize),
-    Branch { on: ExpressionId, set: ValueSet, yes: usize, no: usize },
+    /// The program continues in the state `yes` if the value of `on` is in `set`, else in the state `no`.
+    Branch {
+        on: ExpressionId,
+        set: ValueSet,
+        yes: usize,
+        no: usize,
+    },
 }
 
-/// A state with what has to be computed from there to its outcome.
-struct Stretch {
+/// The instructions from a state up to the next branch, jump or return.
+struct Segment {
+    /// The index of the first instruction.
     at: usize,
+    /// The expressions that must have values; otherwise the packet is rejected.
     needs: Vec<ExpressionId>,
     outcome: Outcome,
 }
 
-/// The ways to acceptance.
+/// The accepting paths of a program.
 pub(crate) fn paths(
     program: &FilterProgram,
     terms: &mut ProgramTerms,
     budget: &mut LookupBudget,
-) -> Result<Vec<Path>, TooHard> {
-    let stretches = forwards(program, terms, budget)?;
-    let mut order: Vec<usize> = (0..stretches.len()).collect();
-    order.sort_by_key(|&i| std::cmp::Reverse(stretches[i].at));
-    let mut all: Vec<Vec<Path>> = vec![Vec::new(); stretches.len()];
+) -> Result<Vec<Path>, TooComplex> {
+    let segments = explore(program, terms, budget)?;
+    let mut order: Vec<usize> = (0..segments.len()).collect();
+    order.sort_by_key(|&i| std::cmp::Reverse(segments[i].at));
+    let mut all: Vec<Vec<Path>> = vec![Vec::new(); segments.len()];
     for i in order {
-        let stretch = &stretches[i];
-        let mut found = match stretch.outcome {
+        let segment = &segments[i];
+        let mut found = match segment.outcome {
             Outcome::Reject => Vec::new(),
             Outcome::Accept => vec![Path::new()],
             Outcome::Next(next) => all[next].clone(),
             Outcome::Branch { on, set, yes, no } => {
                 let opposite = terms.values.not(set, budget)?;
-                let mut found = demanded(&all[yes], on, set, terms, budget)?;
-                found.extend(demanded(&all[no], on, opposite, terms, budget)?);
+                let mut found = with_demand(&all[yes], on, set, terms, budget)?;
+                found.extend(with_demand(&all[no], on, opposite, terms, budget)?);
                 found
             }
         };
-        for &need in &stretch.needs {
-            found = demanded(&found, need, ValueSet::ALL, terms, budget)?;
+        for &need in &segment.needs {
+            found = with_demand(&found, need, ValueSet::ALL, terms, budget)?;
         }
         if found.len() > PATHS_MAX {
-            return Err(TooHard);
+            return Err(TooComplex);
         }
-        all[i] = merged(found, terms, budget)?;
+        all[i] = merge_paths(found, terms, budget)?;
     }
     let mut found = std::mem::take(&mut all[0]);
     relax(&mut found, terms, budget)?;
     for path in &mut found {
         budget.spend(path.len() * path.len())?;
-        drop_implied(path, &terms.expressions);
+        drop_implied_demands(path, &terms.expressions);
     }
-    Ok(merged(found, terms, budget)?)
+    Ok(merge_paths(found, terms, budget)?)
 }
 
-/// Lets a way take what another one takes anyway: "the source is not this host, and the destination is" becomes "the destination is",
-/// where there is a way for the source. The ways accept together what they accepted before.
+/// Widens the demands of a path by values that another path accepts anyway, and removes paths that another path covers.
+/// For example, "the source is not host A, and the destination is host A" becomes "the destination is host A" if
+/// another path is "the source is host A". All paths together accept the same packets as before.
 fn relax(paths: &mut Vec<Path>, terms: &mut ProgramTerms, budget: &mut LookupBudget) -> Result<(), Exceeded> {
-    let mut needless = vec![false; paths.len()];
+    let mut is_covered = vec![false; paths.len()];
     for one in 0..paths.len() {
         for other in (0..paths.len()).filter(|&other| other != one) {
             budget.spend(1 + paths[other].len())?;
-            if needless[other] {
+            if is_covered[other] {
                 continue;
             }
             match difference(&paths[one], &paths[other], terms, budget)? {
                 Difference::None => {
-                    needless[one] = true;
+                    is_covered[one] = true;
                     break;
                 }
-                Difference::In { place, all } => paths[one][place].1 = all,
+                Difference::OneDemand { index, union } => paths[one][index].1 = union,
                 Difference::More => {}
             }
         }
     }
-    let mut needless = needless.into_iter();
-    paths.retain(|_| !needless.next().unwrap_or(false));
+    let mut is_covered = is_covered.into_iter();
+    paths.retain(|_| !is_covered.next().unwrap_or(false));
     Ok(())
 }
 
-/// What one way takes that another one does not.
+/// The packets that a path accepts and another path does not accept.
 enum Difference {
+    /// No packets: the other path covers the path.
     None,
-    /// It demands other values of one expression; these are all that either of them takes.
-    In {
-        place: usize,
-        all: ValueSet,
-    },
+    /// Packets with certain values of one expression. `index` is the index of its demand in the path, and `union` the
+    /// values that either path accepts.
+    OneDemand { index: usize, union: ValueSet },
+    /// Other packets.
     More,
 }
 
@@ -141,20 +154,20 @@ fn difference(
 ) -> Result<Difference, Exceeded> {
     let mut found = Difference::None;
     for &(id, set) in other {
-        let Ok(place) = one.binary_search_by_key(&id, |&(id, _)| id) else { return Ok(Difference::More) };
-        let all = terms.values.or(one[place].1, set, budget)?;
-        if all != set {
+        let Ok(index) = one.binary_search_by_key(&id, |&(id, _)| id) else { return Ok(Difference::More) };
+        let union = terms.values.or(one[index].1, set, budget)?;
+        if union != set {
             if !matches!(found, Difference::None) {
                 return Ok(Difference::More);
             }
-            found = Difference::In { place, all };
+            found = Difference::OneDemand { index, union };
         }
     }
     Ok(found)
 }
 
-/// Demands which hold wherever another one of the path holds are not made twice.
-fn drop_implied(path: &mut Path, expressions: &Expressions) {
+/// Removes demands that follow from another demand of the same path.
+fn drop_implied_demands(path: &mut Path, expressions: &Expressions) {
     let mut i = 0;
     while let Some(&(id, set)) = path.get(i) {
         let is_implied = set == ValueSet::ALL
@@ -167,8 +180,8 @@ fn drop_implied(path: &mut Path, expressions: &Expressions) {
     }
 }
 
-/// These ways, with one demand more.
-fn demanded(
+/// Adds a demand to each of these paths. Paths that cannot be satisfied are left out.
+fn with_demand(
     paths: &[Path],
     on: ExpressionId,
     set: ValueSet,
@@ -190,8 +203,8 @@ fn demanded(
     Ok(demanded)
 }
 
-/// Makes one of those that differ in the values of one expression only.
-fn merged(
+/// Merges paths that differ only in the values of one expression.
+fn merge_paths(
     mut paths: Vec<Path>,
     terms: &mut ProgramTerms,
     budget: &mut LookupBudget,
@@ -229,54 +242,56 @@ fn merged(
     Ok(paths)
 }
 
-/// The states that the program can be in where ways part or meet, the first one first.
-fn forwards(
+/// The segments of a program. The first one begins at the program's start.
+fn explore(
     program: &FilterProgram,
     terms: &mut ProgramTerms,
     budget: &mut LookupBudget,
-) -> Result<Vec<Stretch>, TooHard> {
+) -> Result<Vec<Segment>, TooComplex> {
     let steps = program.steps();
-    let live = live(steps);
+    let live = liveness(steps);
     let zero = Expressions::ZERO;
-    let first = State { at: 0, a: zero, x: zero, scratch: [zero; SCRATCH] };
+    let first = SymbolicState { at: 0, a: zero, x: zero, scratch: [zero; SCRATCH] };
     let (mut states, mut known) = (vec![first], HashMap::from([(first, 0)]));
-    let mut stretches = Vec::new();
-    while let Some(&state) = states.get(stretches.len()) {
-        let mut run = Run { state, needs: Vec::new() };
-        let arrival = run.go(steps, terms, budget)?;
-        let mut reach = |mut next: State| {
-            live[next.at].forget_the_rest(&mut next);
+    let mut segments = Vec::new();
+    while let Some(&state) = states.get(segments.len()) {
+        let mut run = SymbolicRun { state, needs: Vec::new() };
+        let end = run.go(steps, terms, budget)?;
+        let mut reach = |mut next: SymbolicState| {
+            live[next.at].clear_dead(&mut next);
             *known.entry(next).or_insert_with(|| {
                 states.push(next);
                 states.len() - 1
             })
         };
-        let outcome = match arrival {
-            Arrival::Return(true) => Outcome::Accept,
-            Arrival::Return(false) => Outcome::Reject,
-            Arrival::Accept { on, set } => {
+        let outcome = match end {
+            SegmentEnd::Return(true) => Outcome::Accept,
+            SegmentEnd::Return(false) => Outcome::Reject,
+            SegmentEnd::Accept { on, set } => {
                 let end = steps.len();
-                let accepted = State { at: end, a: zero, x: zero, scratch: [zero; SCRATCH] };
-                let rejected = State { at: end + 1, ..accepted };
+                let accepted = SymbolicState { at: end, a: zero, x: zero, scratch: [zero; SCRATCH] };
+                let rejected = SymbolicState { at: end + 1, ..accepted };
                 Outcome::Branch { on, set, yes: reach(accepted), no: reach(rejected) }
             }
-            Arrival::Jump(to) => Outcome::Next(reach(State { at: to, ..run.state })),
-            Arrival::Branch { on, set, yes, no } => Outcome::Branch {
+            SegmentEnd::Jump(to) => Outcome::Next(reach(SymbolicState { at: to, ..run.state })),
+            SegmentEnd::Branch { on, set, yes, no } => Outcome::Branch {
                 on,
                 set,
-                yes: reach(State { at: yes, ..run.state }),
-                no: reach(State { at: no, ..run.state }),
+                yes: reach(SymbolicState { at: yes, ..run.state }),
+                no: reach(SymbolicState { at: no, ..run.state }),
             },
         };
-        stretches.push(Stretch { at: state.at, needs: run.needs, outcome });
+        segments.push(Segment { at: state.at, needs: run.needs, outcome });
     }
-    Ok(stretches)
+    Ok(segments)
 }
 
-/// Where a stretch without branches leads.
-enum Arrival {
+/// The last instruction of a segment. Targets are given by the index of an instruction.
+enum SegmentEnd {
+    /// A return that accepts the packet (true) or rejects it.
     Return(bool),
-    /// To acceptance, if so.
+    /// A return that accepts the packet if the value of `on` is in `set`. It is treated as a branch to two states after
+    /// the program's end, one that accepts and one that rejects.
     Accept {
         on: ExpressionId,
         set: ValueSet,
@@ -290,21 +305,23 @@ enum Arrival {
     },
 }
 
-struct Run {
-    state: State,
+/// The symbolic execution of one segment.
+struct SymbolicRun {
+    state: SymbolicState,
     needs: Vec<ExpressionId>,
 }
 
-impl Run {
+impl SymbolicRun {
+    /// Executes instructions up to the end of the segment.
     fn go(
         &mut self,
         steps: &[DecodedInstruction],
         terms: &mut ProgramTerms,
         budget: &mut LookupBudget,
-    ) -> Result<Arrival, TooHard> {
-        // The two states after the program's end: see `Arrival::Accept`.
+    ) -> Result<SegmentEnd, TooComplex> {
+        // The two states after the program's end: see [`SegmentEnd::Accept`].
         if self.state.at >= steps.len() {
-            return Ok(Arrival::Return(self.state.at == steps.len()));
+            return Ok(SegmentEnd::Return(self.state.at == steps.len()));
         }
         loop {
             budget.spend(1)?;
@@ -312,21 +329,22 @@ impl Run {
             self.state.at += 1;
             match self.step(step, terms, budget) {
                 Ok(None) => {}
-                Ok(Some(arrival)) => return Ok(arrival),
-                Err(NoExpression::Reject) => return Ok(Arrival::Return(false)),
-                Err(NoExpression::TooLarge) => return Err(TooHard),
+                Ok(Some(end)) => return Ok(end),
+                Err(NoExpression::Reject) => return Ok(SegmentEnd::Return(false)),
+                Err(NoExpression::TooLarge) => return Err(TooComplex),
             }
         }
     }
 
+    /// Executes one instruction. Returns the end of the segment if the instruction is the last one.
     fn step(
         &mut self,
         step: DecodedInstruction,
         terms: &mut ProgramTerms,
         budget: &mut LookupBudget,
-    ) -> Result<Option<Arrival>, NoExpression> {
+    ) -> Result<Option<SegmentEnd>, NoExpression> {
         let expressions = &mut terms.expressions;
-        let State { a, x, .. } = self.state;
+        let SymbolicState { a, x, .. } = self.state;
         match step {
             DecodedInstruction::Load { width, indexed, k } => {
                 let base = if indexed { x } else { Expressions::ZERO };
@@ -337,35 +355,37 @@ impl Run {
                 self.state.x = expressions.make(Expression::HeaderLength(k))?;
                 self.needs.push(self.state.x);
             }
-            DecodedInstruction::Constant { to_x, k } => self.put(to_x, expressions.constant(k)?),
-            DecodedInstruction::Length { to_x } => self.put(to_x, expressions.make(Expression::Length)?),
-            DecodedInstruction::Recall { to_x, word } => self.put(to_x, self.state.scratch[word]),
+            DecodedInstruction::Constant { to_x, k } => self.set_register(to_x, expressions.constant(k)?),
+            DecodedInstruction::Length { to_x } => {
+                self.set_register(to_x, expressions.make(Expression::Length)?)
+            }
+            DecodedInstruction::Recall { to_x, word } => self.set_register(to_x, self.state.scratch[word]),
             DecodedInstruction::Store { from_x, word } => {
                 self.state.scratch[word] = if from_x { x } else { a }
             }
             DecodedInstruction::Alu(alu, operand) => {
-                let by = match operand {
+                let right = match operand {
                     Operand::K(k) => expressions.constant(k)?,
                     Operand::X => x,
                 };
-                self.state.a = expressions.alu(alu, a, by)?;
-                // A division by 0 rejects the packet at once.
-                if matches!(alu, Alu::Div | Alu::Mod) && expressions.constant_of(by).is_none() {
+                self.state.a = expressions.alu(alu, a, right)?;
+                // A division by 0 rejects the packet, so the quotient must have a value.
+                if matches!(alu, Alu::Div | Alu::Mod) && expressions.constant_of(right).is_none() {
                     self.needs.push(self.state.a);
                 }
             }
             DecodedInstruction::Negate => self.state.a = expressions.alu(Alu::Sub, Expressions::ZERO, a)?,
             DecodedInstruction::Tax => self.state.x = a,
             DecodedInstruction::Txa => self.state.a = x,
-            DecodedInstruction::Jump(to) => return Ok(Some(Arrival::Jump(to))),
-            DecodedInstruction::ReturnConstant(k) => return Ok(Some(Arrival::Return(k != 0))),
+            DecodedInstruction::Jump(to) => return Ok(Some(SegmentEnd::Jump(to))),
+            DecodedInstruction::ReturnConstant(k) => return Ok(Some(SegmentEnd::Return(k != 0))),
             DecodedInstruction::ReturnA => {
                 let (on, is_zero) = condition(Test::Eq, a, Expressions::ZERO, terms, budget)?;
                 let set = terms.values.not(is_zero, budget).map_err(|Exceeded| NoExpression::TooLarge)?;
                 return Ok(Some(match set {
-                    ValueSet::ALL => Arrival::Return(true),
-                    ValueSet::NONE => Arrival::Return(false),
-                    _ => Arrival::Accept { on, set },
+                    ValueSet::ALL => SegmentEnd::Return(true),
+                    ValueSet::NONE => SegmentEnd::Return(false),
+                    _ => SegmentEnd::Accept { on, set },
                 }));
             }
             DecodedInstruction::Branch { test, operand, yes, no } => {
@@ -375,17 +395,17 @@ impl Run {
                 };
                 let (on, set) = condition(test, a, other, terms, budget)?;
                 return Ok(Some(match set {
-                    ValueSet::ALL => Arrival::Jump(yes),
-                    ValueSet::NONE => Arrival::Jump(no),
-                    _ if yes == no => Arrival::Jump(yes),
-                    _ => Arrival::Branch { on, set, yes, no },
+                    ValueSet::ALL => SegmentEnd::Jump(yes),
+                    ValueSet::NONE => SegmentEnd::Jump(no),
+                    _ if yes == no => SegmentEnd::Jump(yes),
+                    _ => SegmentEnd::Branch { on, set, yes, no },
                 }));
             }
         }
         Ok(None)
     }
 
-    fn put(&mut self, to_x: bool, value: ExpressionId) {
+    fn set_register(&mut self, to_x: bool, value: ExpressionId) {
         if to_x {
             self.state.x = value;
         } else {
@@ -394,7 +414,8 @@ impl Run {
     }
 }
 
-/// For which values of which expression a test holds.
+/// The expression that the result of a test depends on, and the set of the expression's values for which the test
+/// holds.
 fn condition(
     test: Test,
     a: ExpressionId,
@@ -402,26 +423,27 @@ fn condition(
     terms: &mut ProgramTerms,
     budget: &mut LookupBudget,
 ) -> Result<(ExpressionId, ValueSet), NoExpression> {
-    let mut ask = |test, a, k, terms: &mut ProgramTerms| {
+    let mut with_constant = |test, a, k, terms: &mut ProgramTerms| {
         let (on, bits) = terms.expressions.bits(a);
         let set = terms.values.test(test, &bits, k, budget).map_err(|Exceeded| NoExpression::TooLarge)?;
         Ok((on, set))
     };
     match terms.expressions.constant_of(b) {
-        // Of a constant no bit is asked for: the test always holds, or never.
+        // A test of a constant always holds or never holds.
         Some(k) => match terms.expressions.constant_of(a) {
             Some(a) if crate::interpret::holds(test, a, k) => Ok((Expressions::ZERO, ValueSet::ALL)),
             Some(_) => Ok((Expressions::ZERO, ValueSet::NONE)),
-            None => ask(test, a, k, terms),
+            None => with_constant(test, a, k, terms),
         },
         None => {
             let compared = terms.expressions.make(Expression::Test(test, a, b))?;
-            ask(Test::Eq, compared, 1, terms)
+            with_constant(Test::Eq, compared, 1, terms)
         }
     }
 }
 
-/// What is read after an instruction was reached, before it is written.
+/// The live registers and words of scratch memory before an instruction: those that are read, there or later, before
+/// they are written.
 #[derive(Clone, Copy, Default)]
 struct Live {
     a: bool,
@@ -430,7 +452,8 @@ struct Live {
 }
 
 impl Live {
-    fn forget_the_rest(&self, state: &mut State) {
+    /// Sets all registers and words that are not live to 0.
+    fn clear_dead(&self, state: &mut SymbolicState) {
         if !self.a {
             state.a = Expressions::ZERO;
         }
@@ -459,8 +482,9 @@ impl Live {
     }
 }
 
-fn live(steps: &[DecodedInstruction]) -> Vec<Live> {
-    // Two more: see `Arrival::Accept`.
+/// The live registers before each instruction.
+fn liveness(steps: &[DecodedInstruction]) -> Vec<Live> {
+    // Two entries more, for the states after the program's end: see [`SegmentEnd::Accept`].
     let mut all = vec![Live::default(); steps.len() + 2];
     for (at, step) in steps.iter().enumerate().rev() {
         let mut live = all[at + 1];

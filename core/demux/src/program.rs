@@ -1,100 +1,104 @@
-//! Programs of the classic BPF machine, checked.
+//! Checked programs of the classic BPF machine.
 //!
-//! S. McCanne, V. Jacobson: "The BSD Packet Filter", USENIX Winter 1993. The instruction set is that of libpcap and of Linux without
-//! the latter's extensions (loads from negative offsets are loads beyond the packet's end here, and reject it).
+//! S. McCanne, V. Jacobson: "The BSD Packet Filter", USENIX Winter 1993. The instruction set is that of libpcap. The
+//! extensions of Linux, which are loads from negative offsets, are not supported: such a load is one beyond the
+//! packet's end, and rejects the packet.
 
 use crate::machine::{Alu, LoadWidth, code};
 
-/// Instructions that a program can have: what Linux allows (BPF_MAXINSNS).
+/// The most instructions of a program, as in Linux (BPF_MAXINSNS).
 pub const INSTRUCTIONS_MAX: usize = 4096;
-/// Words of scratch memory.
+/// The number of words of scratch memory.
 pub const SCRATCH: usize = 16;
 
-/// An instruction as it is encoded, `struct bpf_insn`.
+/// An encoded instruction, as in `struct bpf_insn`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Instruction {
-    /// What it does.
+    /// The instruction code: class, width and mode, or class, operation and kind of operand.
     pub code: u16,
-    /// Instructions to skip where a test is true.
+    /// The number of instructions to skip if a test holds.
     pub jt: u8,
-    /// Instructions to skip where it is false.
+    /// The number of instructions to skip if a test does not hold.
     pub jf: u8,
-    /// Its operand.
+    /// The operand.
     pub k: u32,
 }
 
-/// A program that is no program. Instructions are counted from 0.
+/// The error for an invalid program. Instructions are counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramError {
-    /// There is nothing to run.
+    /// The program has no instructions.
     #[error("the program has no instructions")]
     Empty,
     /// More than [`INSTRUCTIONS_MAX`] instructions.
     #[error("the program has {0} instructions, {INSTRUCTIONS_MAX} are the limit")]
     TooLong(usize),
-    /// There is no such instruction.
-    #[error("instruction {at}: there is no code {code:#06x}")]
+    /// An unknown instruction code.
+    #[error("instruction {at}: unknown code {code:#06x}")]
     UnknownCode {
-        /// Which instruction.
+        /// The index of the instruction.
         at: usize,
-        /// What it says.
+        /// The code.
         code: u16,
     },
-    /// A jump leads out of the program. Jumps backwards are jumps very far forwards.
+    /// A jump leads out of the program. A backward jump does so too, because it is encoded as a very long forward jump.
     #[error("instruction {at}: the jump leads out of the program, to {to}")]
     JumpOut {
-        /// Which instruction.
+        /// The index of the instruction.
         at: usize,
-        /// To where it jumps.
+        /// The target of the jump.
         to: u64,
     },
     /// The program does not end with a return.
     #[error("instruction {at}: the program goes on after its end; the last instruction must return")]
     NoReturn {
-        /// The last instruction.
+        /// The index of the last instruction.
         at: usize,
     },
     /// A word of scratch memory that does not exist.
     #[error("instruction {at}: there is no word {k} of scratch memory, only {SCRATCH}")]
     NoScratch {
-        /// Which instruction.
+        /// The index of the instruction.
         at: usize,
-        /// The word.
+        /// The index of the word.
         k: u32,
     },
     /// A division or remainder by the constant 0.
     #[error("instruction {at}: division by 0")]
     DivisionByZero {
-        /// Which instruction.
+        /// The index of the instruction.
         at: usize,
     },
     /// A shift by a constant over 31.
     #[error("instruction {at}: a shift by {k} bits, 31 are the limit")]
     ShiftTooFar {
-        /// Which instruction.
+        /// The index of the instruction.
         at: usize,
-        /// By how many bits.
+        /// The number of bits.
         k: u32,
     },
 }
 
-/// What an instruction works with, besides the accumulator.
+/// The operand of an arithmetic instruction or test, besides the accumulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operand {
+    /// A constant.
     K(u32),
+    /// The index register.
     X,
 }
 
-/// A test of the accumulator.
+/// A test of the accumulator against an operand, unsigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Test {
     Eq,
     Gt,
     Ge,
+    /// Both have a common bit that is 1.
     Set,
 }
 
-/// An instruction that was understood. Jumps say where they lead, which is always further down.
+/// A decoded instruction. The targets of jumps are indices of instructions, and always later than the jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DecodedInstruction {
     /// A = the packet at k, or at X + k.
@@ -126,29 +130,35 @@ pub(crate) enum DecodedInstruction {
         from_x: bool,
         word: usize,
     },
+    /// A = A operation operand.
     Alu(Alu, Operand),
+    /// A = -A.
     Negate,
+    /// X = A.
     Tax,
+    /// A = X.
     Txa,
     Jump(usize),
+    /// Jumps to `yes` if the test holds, else to `no`.
     Branch {
         test: Test,
         operand: Operand,
         yes: usize,
         no: usize,
     },
-    /// Accept, where k is not 0.
+    /// Accepts if k is not 0.
     ReturnConstant(u32),
-    /// Accept, where A is not 0.
+    /// Accepts if A is not 0.
     ReturnA,
 }
 
-/// A program that ends for every packet, and touches nothing but the packet and its own registers.
+/// A checked program. It ends for every packet, and accesses only the packet, the registers and scratch memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterProgram {
     instructions: Box<[Instruction]>,
     steps: Box<[DecodedInstruction]>,
-    longest: usize,
+    /// The most instructions that the program executes for a packet.
+    longest_path: usize,
 }
 
 impl FilterProgram {
@@ -156,7 +166,7 @@ impl FilterProgram {
     ///
     /// # Errors
     ///
-    /// [`ProgramError`], which says which instruction is wrong.
+    /// [`ProgramError`], which names the faulty instruction.
     pub fn new(instructions: &[Instruction]) -> Result<FilterProgram, ProgramError> {
         let Some(last) = instructions.len().checked_sub(1) else { return Err(ProgramError::Empty) };
         if instructions.len() > INSTRUCTIONS_MAX {
@@ -165,13 +175,13 @@ impl FilterProgram {
         let steps = instructions
             .iter()
             .enumerate()
-            .map(|(at, instruction)| understand(at, instruction, instructions.len()))
+            .map(|(at, instruction)| decode(at, instruction, instructions.len()))
             .collect::<Result<Box<[DecodedInstruction]>, ProgramError>>()?;
         if !matches!(steps[last], DecodedInstruction::ReturnConstant(_) | DecodedInstruction::ReturnA) {
             return Err(ProgramError::NoReturn { at: last });
         }
-        let longest = longest(&steps);
-        Ok(FilterProgram { instructions: instructions.into(), steps, longest })
+        let longest_path = longest_path(&steps);
+        Ok(FilterProgram { instructions: instructions.into(), steps, longest_path })
     }
 
     /// A program that accepts every packet.
@@ -180,34 +190,37 @@ impl FilterProgram {
         FilterProgram {
             instructions: [instruction].into(),
             steps: [DecodedInstruction::ReturnConstant(u32::MAX)].into(),
-            longest: 1,
+            longest_path: 1,
         }
     }
 
-    /// Its instructions, as they were given.
+    /// The instructions, as passed to [`FilterProgram::new`].
     pub fn instructions(&self) -> &[Instruction] {
         &self.instructions
     }
 
-    /// How many instructions it executes at most.
-    pub fn longest(&self) -> usize {
-        self.longest
+    /// The most instructions that the program executes for a packet.
+    pub fn longest_path(&self) -> usize {
+        self.longest_path
     }
 
+    /// The decoded instructions.
     pub(crate) fn steps(&self) -> &[DecodedInstruction] {
         &self.steps
     }
 
-    /// A program that accepts what both accept. This is how filters are joined: two texts in one can mean something else than both.
+    /// A program that accepts exactly the packets that both programs accept. Joining the texts of two filters by `and`
+    /// could change their meaning instead.
     ///
     /// # Errors
     ///
-    /// [`ProgramError::TooLong`], where both together have more instructions than a program can have.
+    /// [`ProgramError::TooLong`], if both together have too many instructions.
     pub fn and(&self, other: &FilterProgram) -> Result<FilterProgram, ProgramError> {
         let mut joined = self.instructions.to_vec();
         let returns_a = self.steps.contains(&DecodedInstruction::ReturnA);
         let end = joined.len();
-        // What is written is one instruction for each, so that no jump of the first program changes.
+        // Each accepting return of the first program becomes a jump behind its end. One instruction replaces one, so
+        // all other jumps stay right.
         for (at, step) in self.steps.iter().enumerate() {
             let to = match step {
                 DecodedInstruction::ReturnConstant(k) if *k != 0 => end + if returns_a { 2 } else { 0 },
@@ -221,10 +234,10 @@ impl FilterProgram {
             joined.push(Instruction { code: code::JEQ, jt: 0, jf: 1, k: 0 });
             joined.push(Instruction { code: code::RET, ..Instruction::default() });
         }
-        // The second program starts as if it were the first: with nothing in its registers and its scratch memory.
-        let zero = |code, k| Instruction { code, k, ..Instruction::default() };
-        joined.push(zero(code::LD_IMM, 0));
-        joined.push(zero(code::TAX, 0));
+        // The second program begins with cleared registers and scratch memory, as if it ran alone.
+        let without_jump = |code, k| Instruction { code, k, ..Instruction::default() };
+        joined.push(without_jump(code::LD_IMM, 0));
+        joined.push(without_jump(code::TAX, 0));
         let mut written = [false; SCRATCH];
         for step in &self.steps {
             if let DecodedInstruction::Store { word, .. } = step {
@@ -237,7 +250,7 @@ impl FilterProgram {
                 && written[*word]
                 && !std::mem::replace(&mut cleared[*word], true)
             {
-                joined.push(zero(code::ST, u32::try_from(*word).unwrap_or(0)));
+                joined.push(without_jump(code::ST, u32::try_from(*word).unwrap_or(0)));
             }
         }
         joined.extend_from_slice(&other.instructions);
@@ -245,10 +258,12 @@ impl FilterProgram {
     }
 }
 
-fn understand(at: usize, instruction: &Instruction, len: usize) -> Result<DecodedInstruction, ProgramError> {
+/// Decodes and checks the instruction with the index `at` of a program with `len` instructions.
+fn decode(at: usize, instruction: &Instruction, len: usize) -> Result<DecodedInstruction, ProgramError> {
     let Instruction { code, jt, jf, k } = *instruction;
     let unknown = ProgramError::UnknownCode { at, code };
-    // Bits 0 to 2: class; 3 and 4: width; 5 to 7: mode. For arithmetic and jumps 3: operand; 4 to 7: operation.
+    // Bits 0 to 2 are the class. For loads and stores, bits 3 and 4 are the width and bits 5 to 7 the mode. For
+    // arithmetic and jumps, bit 3 is the kind of operand and bits 4 to 7 are the operation.
     if code > 0xff {
         return Err(unknown);
     }
@@ -316,8 +331,8 @@ fn understand(at: usize, instruction: &Instruction, len: usize) -> Result<Decode
     })
 }
 
-/// The longest way through a program: all jumps lead forwards.
-fn longest(steps: &[DecodedInstruction]) -> usize {
+/// The length of the longest path through a program. All jumps lead forwards.
+fn longest_path(steps: &[DecodedInstruction]) -> usize {
     let mut from = vec![0; steps.len() + 1];
     for (at, step) in steps.iter().enumerate().rev() {
         from[at] = 1 + match *step {
@@ -345,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_the_instruction_at_which_it_is() {
+    fn an_error_names_the_faulty_instruction() {
         assert_eq!(FilterProgram::new(&[]), Err(ProgramError::Empty));
         assert_eq!(error(0x05, 0, 0, 0), None);
         assert_eq!(error(0x05, 0, 0, 1), Some(ProgramError::JumpOut { at: 1, to: 3 }));
@@ -361,7 +376,7 @@ mod tests {
         assert_eq!(
             FilterProgram::new(&[instruction(0, 0, 0, 0)]).err(),
             Some(ProgramError::NoReturn { at: 0 }),
-            "it would run on after its end"
+            "a program must not run on after its end"
         );
         let long = vec![instruction(6, 0, 0, 0); INSTRUCTIONS_MAX + 1];
         assert_eq!(FilterProgram::new(&long), Err(ProgramError::TooLong(INSTRUCTIONS_MAX + 1)));
@@ -372,13 +387,13 @@ mod tests {
     fn every_code_is_known_or_refused() {
         let is_known = |code| !matches!(error(code, 0, 0, 1), Some(ProgramError::UnknownCode { .. }));
         let known = (0..=u16::MAX).filter(|&code| is_known(code)).count();
-        // 6 loads from the packet, 2 constants, 2 recalls, 2 lengths, 1 header length, 2 stores, 10 operations on K and X and
-        // the negation, 1 jump, 4 tests on K and X, 2 returns, 2 moves.
+        // 6 loads from the packet, 2 constants, 2 recalls, 2 lengths, 1 header length, 2 stores, 10 operations on K and
+        // X and the negation, 1 jump, 4 tests on K and X, 2 returns, 2 moves.
         assert_eq!(known, 6 + 2 + 2 + 2 + 1 + 2 + 21 + 9 + 2 + 2);
     }
 
     #[test]
-    fn both_programs_have_to_accept_and_the_second_starts_from_nothing() {
+    fn a_conjunction_requires_both_programs_and_clears_the_registers_between_them() {
         let packet = Packet { head: &[5, 7], cap_len: 2, wire_len: 2 };
         let accepts = |program: &FilterProgram| program.accepts(&packet) == Ok(true);
         let byte_is = |at, value| {
@@ -422,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_way_is_known() {
+    fn the_longest_path_is_the_most_instructions_for_a_packet() {
         let program = FilterProgram::new(&[
             instruction(0x15, 2, 0, 1),
             instruction(0x00, 0, 0, 1),
@@ -430,6 +445,6 @@ mod tests {
             instruction(6, 0, 0, 0),
             instruction(6, 0, 0, 1),
         ]);
-        assert_eq!(program.unwrap().longest(), 4);
+        assert_eq!(program.unwrap().longest_path(), 4);
     }
 }

@@ -1,35 +1,38 @@
-//! Sub-flows: a channel's packets are divided by what they have in common in some fields.
+//! Sub-flows: a channel's packets are distributed to queues by the values of chosen header fields.
 
 use weir_abi::{Descriptor, flag};
 
-/// A field by which packets can be divided.
+/// A header field that packets can be distributed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum KeyField {
     /// Source address.
     Source,
     /// Destination address.
     Destination,
-    /// TCP or UDP source port. Fragments have none, so that all of a datagram are in one sub-flow.
+    /// TCP or UDP source port. It is ignored for fragments, so that all fragments of a datagram are in one sub-flow.
     SourcePort,
-    /// TCP or UDP destination port; likewise.
+    /// TCP or UDP destination port. It is ignored for fragments.
     DestinationPort,
     /// The protocol above IP.
     Protocol,
-    /// The outermost VLAN tag's number.
+    /// The VLAN identifier of the outermost tag.
     Vlan,
 }
 
-/// The fields by which a channel's packets are divided, and into how many sub-flows.
+/// The fields that a channel's packets are distributed by, and the number of queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubFlows {
+    /// The fields, sorted.
     fields: Vec<KeyField>,
     queues: u16,
+    /// The key of the hash function.
     key: u64,
 }
 
 impl SubFlows {
-    /// Divides by these fields into so many queues, at least one. Each `key` divides otherwise: with a random one, strangers cannot choose
-    /// who shares a queue with whom. The order of the fields counts for nothing.
+    /// Creates a distribution by these fields to `queues` queues; 0 counts as 1. The order of the fields does not
+    /// matter. Each `key` gives another distribution, so with a random key a sender cannot choose the flows that share
+    /// its queue.
     pub fn new(fields: &[KeyField], queues: u16, key: u64) -> Self {
         let mut fields = fields.to_vec();
         fields.sort_unstable();
@@ -37,17 +40,17 @@ impl SubFlows {
         Self { fields, queues: queues.max(1), key }
     }
 
-    /// How many queues there are.
+    /// The number of queues.
     pub fn queues(&self) -> u16 {
         self.queues
     }
 
-    /// The queue of a packet, from 0; `head` are the first bytes, which `descriptor` describes.
+    /// The index of a packet's queue. `head` holds the first bytes of the packet that `descriptor` describes.
     pub fn queue(&self, descriptor: &Descriptor, head: &[u8]) -> u16 {
         let mut hash = self.key;
         for field in &self.fields {
             let value = value(*field, descriptor, head);
-            // Both halves of the value go into a factor that the key has been mixed into.
+            // Each half of the value enters a factor that also depends on the key.
             for word in [value >> 64, value & u128::from(u64::MAX)] {
                 let word = u64::try_from(word).unwrap_or(0);
                 let (low, high) =
@@ -60,6 +63,7 @@ impl SubFlows {
     }
 }
 
+/// The value of a field in a packet.
 fn value(field: KeyField, descriptor: &Descriptor, head: &[u8]) -> u128 {
     let (is_v4, is_v6) = (descriptor.flags & flag::IPV4 != 0, descriptor.flags & flag::IPV6 != 0);
     let addresses = || weir_wire::addresses(head, descriptor);
@@ -74,7 +78,7 @@ fn value(field: KeyField, descriptor: &Descriptor, head: &[u8]) -> u128 {
             (descriptor.flags & flag::VLAN != 0).then_some(u128::from(descriptor.vlan_tci & 0xfff))
         }
     };
-    // What a packet does not have is no value that another one has.
+    // For a packet without the field, a value that the field never has.
     found.unwrap_or(u128::MAX)
 }
 
@@ -101,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_have_the_fields_in_common_share_a_queue() {
+    fn packets_with_equal_fields_share_a_queue() {
         let by_source = SubFlows::new(&[KeyField::Source], 16, 1);
         let queue = |src, port| {
             let (descriptor, head) = packet(src, port);
@@ -114,7 +118,7 @@ mod tests {
             [[both[0], both[1]], [both[1], both[0]]].map(|fields| SubFlows::new(&fields, 1000, 1));
         assert_eq!(one.queue(&descriptor, &head), other.queue(&descriptor, &head));
         assert_eq!(SubFlows::new(&both, 0, 1).queue(&descriptor, &head), 0);
-        // A short copy is a packet without addresses.
+        // A packet whose addresses are beyond `head` counts as one without addresses.
         assert!(one.queue(&descriptor, &head[..20]) < 1000);
     }
 

@@ -1,36 +1,39 @@
-//! Sets of 32-bit values, each as the one reduced ordered binary decision diagram that it has: equal sets have equal numbers.
+//! Sets of 32-bit values as reduced ordered binary decision diagrams. The diagram of a set is unique, so equal sets
+//! have equal identifiers.
 //!
-//! R. Bryant: "Graph-Based Algorithms for Boolean Function Manipulation", IEEE Transactions on Computers, 1986. The highest bit is
-//! looked at first, so that addresses, networks and ranges take at most two nodes for each bit.
+//! R. Bryant: "Graph-Based Algorithms for Boolean Function Manipulation", IEEE Transactions on Computers, 1986. The
+//! highest bit is tested first, so that addresses, networks and ranges take at most two nodes for each bit.
 
 use crate::budget::{Exceeded, LookupBudget};
 use crate::program::Test;
 use std::collections::HashMap;
 
-/// A set, by its number in its [`ValueSets`].
+/// The identifier of a set in its [`ValueSets`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ValueSet(u32);
 
 impl ValueSet {
+    /// The empty set.
     pub(crate) const NONE: Self = Self(0);
+    /// The set of all values.
     pub(crate) const ALL: Self = Self(1);
 
-    pub(crate) fn is_decided(self) -> bool {
+    /// Returns true for the empty set and the set of all values.
+    pub(crate) fn is_constant(self) -> bool {
         self.0 < 2
     }
 }
 
-/// A bit of a computed number, in terms of the number from which it was computed.
+/// A bit of a computed number, in terms of the number that it was computed from: the original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bit {
+    /// The bit has the same value for every original.
     Always(bool),
-    /// This bit of the original, or its opposite.
-    Of {
-        bit: u8,
-        flipped: bool,
-    },
+    /// The bit equals this bit of the original, or its opposite if `flipped` is true.
+    Of { bit: u8, flipped: bool },
 }
 
+/// A node of a diagram: the subsets of the values in which a bit is 0 and in which it is 1.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Node {
     bit: u8,
@@ -38,30 +41,33 @@ struct Node {
     one: ValueSet,
 }
 
-/// All sets that were made.
+/// All value sets of the joined filters.
 pub(crate) struct ValueSets {
     nodes: Vec<Node>,
+    /// The set of each node.
     known: HashMap<Node, ValueSet>,
-    joined: HashMap<(bool, ValueSet, ValueSet), ValueSet>,
-    opposites: HashMap<ValueSet, ValueSet>,
+    /// The results of earlier unions (true) and intersections (false) of two sets.
+    combined: HashMap<(bool, ValueSet, ValueSet), ValueSet>,
+    complements: HashMap<ValueSet, ValueSet>,
 }
 
 impl ValueSets {
     pub(crate) fn new() -> Self {
-        // The two decided sets have places of their own, which nobody looks into.
-        let decided = |set| Node { bit: 0, zero: set, one: set };
+        // The contents of the nodes of the two constant sets are never used.
+        let constant = |set| Node { bit: 0, zero: set, one: set };
         Self {
-            nodes: vec![decided(ValueSet::NONE), decided(ValueSet::ALL)],
+            nodes: vec![constant(ValueSet::NONE), constant(ValueSet::ALL)],
             known: HashMap::new(),
-            joined: HashMap::new(),
-            opposites: HashMap::new(),
+            combined: HashMap::new(),
+            complements: HashMap::new(),
         }
     }
 
-    /// The values of the set whose `bit` is 0, and those where it is 1. No higher bit may decide over the set.
+    /// The subsets of the values in which `bit` is 0 and in which it is 1. The set's diagram must not test a higher
+    /// bit.
     pub(crate) fn halves(&self, set: ValueSet, bit: u8) -> (ValueSet, ValueSet) {
         match self.nodes.get(usize::try_from(set.0).unwrap_or(usize::MAX)) {
-            Some(node) if !set.is_decided() && node.bit == bit => (node.zero, node.one),
+            Some(node) if !set.is_constant() && node.bit == bit => (node.zero, node.one),
             _ => (set, set),
         }
     }
@@ -70,6 +76,7 @@ impl ValueSets {
         self.nodes[usize::try_from(set.0).unwrap_or(0)]
     }
 
+    /// The set that consists of `zero` where `bit` is 0 and of `one` where it is 1.
     fn make(
         &mut self,
         bit: u8,
@@ -90,8 +97,8 @@ impl ValueSets {
         Ok(set)
     }
 
-    /// The originals for which a test of the computed number against `k` holds. `bits` are the number's, lowest first, each of a
-    /// higher bit of the original than the one before.
+    /// The set of originals for which a test of the computed number against `k` holds. `bits` are the bits of the
+    /// computed number, lowest first. Each comes from a higher bit of the original than the bit before it.
     pub(crate) fn test(
         &mut self,
         test: Test,
@@ -99,7 +106,8 @@ impl ValueSets {
         k: u32,
         budget: &mut LookupBudget,
     ) -> Result<ValueSet, Exceeded> {
-        // What holds where all bits looked at so far are those of k.
+        // The originals for which the test holds, judged by the bits so far. At the start there are no bits: the
+        // numbers are equal.
         let mut set = match test {
             Test::Eq | Test::Ge => ValueSet::ALL,
             Test::Gt | Test::Set => ValueSet::NONE,
@@ -128,75 +136,76 @@ impl ValueSets {
         Ok(set)
     }
 
-    /// The values that are in both.
+    /// The intersection of two sets.
     pub(crate) fn and(
         &mut self,
         a: ValueSet,
         b: ValueSet,
         budget: &mut LookupBudget,
     ) -> Result<ValueSet, Exceeded> {
-        self.join(false, a, b, budget)
+        self.combine(false, a, b, budget)
     }
 
-    /// The values that are in one or both.
+    /// The union of two sets.
     pub(crate) fn or(
         &mut self,
         a: ValueSet,
         b: ValueSet,
         budget: &mut LookupBudget,
     ) -> Result<ValueSet, Exceeded> {
-        self.join(true, a, b, budget)
+        self.combine(true, a, b, budget)
     }
 
-    fn join(
+    /// The union (`is_union`) or intersection of two sets.
+    fn combine(
         &mut self,
-        or: bool,
+        is_union: bool,
         a: ValueSet,
         b: ValueSet,
         budget: &mut LookupBudget,
     ) -> Result<ValueSet, Exceeded> {
-        let (neutral, winner) =
-            if or { (ValueSet::NONE, ValueSet::ALL) } else { (ValueSet::ALL, ValueSet::NONE) };
+        let (neutral, absorbing) =
+            if is_union { (ValueSet::NONE, ValueSet::ALL) } else { (ValueSet::ALL, ValueSet::NONE) };
         if a == b || b == neutral {
             return Ok(a);
         }
         if a == neutral {
             return Ok(b);
         }
-        if a == winner || b == winner {
-            return Ok(winner);
+        if a == absorbing || b == absorbing {
+            return Ok(absorbing);
         }
-        let key = (or, a.min(b), a.max(b));
-        if let Some(&set) = self.joined.get(&key) {
+        let key = (is_union, a.min(b), a.max(b));
+        if let Some(&set) = self.combined.get(&key) {
             return Ok(set);
         }
         budget.spend(1)?;
-        // 32 deep at most: one for each bit.
+        // At most 32 levels deep: one for each bit.
         let bit = self.node(a).bit.max(self.node(b).bit);
         let ((a0, a1), (b0, b1)) = (self.halves(a, bit), self.halves(b, bit));
-        let zero = self.join(or, a0, b0, budget)?;
-        let one = self.join(or, a1, b1, budget)?;
+        let zero = self.combine(is_union, a0, b0, budget)?;
+        let one = self.combine(is_union, a1, b1, budget)?;
         let set = self.make(bit, zero, one, budget)?;
-        self.joined.insert(key, set);
+        self.combined.insert(key, set);
         Ok(set)
     }
 
-    /// The values that are not in it.
+    /// The complement of a set.
     pub(crate) fn not(&mut self, set: ValueSet, budget: &mut LookupBudget) -> Result<ValueSet, Exceeded> {
-        if set.is_decided() {
+        if set.is_constant() {
             return Ok(if set == ValueSet::NONE { ValueSet::ALL } else { ValueSet::NONE });
         }
-        if let Some(&opposite) = self.opposites.get(&set) {
-            return Ok(opposite);
+        if let Some(&complement) = self.complements.get(&set) {
+            return Ok(complement);
         }
         budget.spend(1)?;
         let Node { bit, zero, one } = self.node(set);
         let zero = self.not(zero, budget)?;
         let one = self.not(one, budget)?;
-        let opposite = self.make(bit, zero, one, budget)?;
-        self.opposites.insert(set, opposite);
-        self.opposites.insert(opposite, set);
-        Ok(opposite)
+        let complement = self.make(bit, zero, one, budget)?;
+        self.complements.insert(set, complement);
+        self.complements.insert(complement, set);
+        Ok(complement)
     }
 }
 
@@ -228,7 +237,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sets_hold_what_they_should(test in any_test(), other in any_test(), k in number(), l in number(), value in number()) {
+        fn sets_contain_exactly_the_values_that_satisfy_their_tests(test in any_test(), other in any_test(), k in number(), l in number(), value in number()) {
             let (mut values, mut budget) = (ValueSets::new(), LookupBudget::new(100_000));
             let a = values.test(test, &plain(), k, &mut budget).unwrap();
             let b = values.test(other, &plain(), l, &mut budget).unwrap();
@@ -242,7 +251,7 @@ mod tests {
                 prop_assert_eq!(contains(&values, or, value), in_a || in_b);
                 prop_assert_eq!(contains(&values, not, value), !in_a);
             }
-            // Equal sets have equal numbers.
+            // Equal sets have equal identifiers.
             prop_assert_eq!(values.or(a, not, &mut budget).unwrap(), ValueSet::ALL);
             prop_assert_eq!(values.not(not, &mut budget).unwrap(), a);
         }

@@ -1,13 +1,13 @@
-//! The joined filters accept what each of them accepts alone, for any programs and packets; and nothing panics.
+//! Properties: the joined filters accept what each accepts alone, for any programs and packets, and nothing panics.
 
 use proptest::prelude::*;
 use std::sync::Arc;
 use weir_demux::{
     ChannelSet, Demux, FilterProgram, Filters, Instruction, JoinError, JoinLimits, Joiner, MoreBytes, Packet,
-    whole,
+    join_all,
 };
 
-/// An instruction of a program of which `left` instructions follow; the last one always returns.
+/// An instruction that `left` instructions follow; the last one always returns.
 fn instruction(left: u8) -> impl Strategy<Value = Instruction> {
     let plain = |code: u16, k: u32| Instruction { code, jt: 0, jf: 0, k };
     let near = prop_oneof![Just(12_u32), Just(14), 0..24_u32];
@@ -55,13 +55,13 @@ fn program() -> impl Strategy<Value = FilterProgram> {
         })
 }
 
-/// Bytes of which many are what the programs ask for, how many of them were captured, and the length on the link.
+/// A packet: captured bytes, many with values that the programs test for, and the length on the link.
 fn packet() -> impl Strategy<Value = (Vec<u8>, u32)> {
     let byte = prop_oneof![0..4_u8, Just(8), Just(0xff), any::<u8>()];
     (prop::collection::vec(byte, 0..40), prop_oneof![0..4_u32, any::<u32>()])
 }
 
-/// Asks until there are enough bytes, beginning with `first` of them.
+/// Repeats a call until it has enough bytes, beginning with `first` of them.
 fn ask<T>(bytes: &[u8], wire_len: u32, first: usize, ask: impl Fn(&Packet<'_>) -> Result<T, MoreBytes>) -> T {
     let cap_len = u32::try_from(bytes.len()).unwrap();
     let mut have = first.min(bytes.len());
@@ -89,7 +89,7 @@ fn wanted_by(
     channels: impl Fn(&Packet<'_>, &mut ChannelSet) -> Result<(), MoreBytes>,
 ) -> ChannelSet {
     ask(bytes, wire_len, first, |packet| {
-        // What was in the set before is gone.
+        // Earlier contents of the set must not remain.
         let mut set: ChannelSet = (0..1024).collect();
         channels(packet, &mut set).map(|()| set)
     })
@@ -105,9 +105,9 @@ proptest! {
         first in 0..20_usize,
         limits in prop_oneof![
             4 => Just(JoinLimits::default()),
-            // Some or all of them have to be interpreted.
-            1 => (0..300_u64, 0..3_usize, 0..2000_u64, 0..8000_usize).prop_map(|(filter_work, filter_ways, work, memory)| JoinLimits {
-                filter_work, filter_ways, work, memory, ..JoinLimits::default()
+            // Limits with which some or all filters are interpreted.
+            1 => (0..300_u64, 0..3_usize, 0..2000_u64, 0..8000_usize).prop_map(|(filter_work, filter_paths, work, memory)| JoinLimits {
+                filter_work, filter_paths, work, memory, ..JoinLimits::default()
             }),
         ],
     ) {
@@ -125,9 +125,9 @@ proptest! {
     }
 
     #[test]
-    fn filters_that_come_and_go_accept_what_each_accepts_alone(
+    fn added_and_removed_filters_accept_what_each_accepts_alone(
         programs in prop::collection::vec(program(), 1..6),
-        // At which channel, which program comes there or none, and whether all are joined afterwards.
+        // Each step: the channel, its new program or none, and true if all filters are joined afterwards.
         steps in prop::collection::vec((0..60_usize, prop::option::weighted(0.8, 0..6_usize), prop::bool::weighted(0.1)), 1..60),
         together in 0..60_usize,
         packets in prop::collection::vec(packet(), 1..4),
@@ -143,7 +143,7 @@ proptest! {
             filters[channel] = program.map(|number| Arc::clone(&programs[number % programs.len()]));
             joiner.change(filters.clone()).unwrap();
             if settles {
-                let all = whole(&filters, &JoinLimits::default()).unwrap();
+                let all = join_all(&filters, &JoinLimits::default()).unwrap();
                 prop_assert!(all.is_settled() && joiner.settle(&filters, all));
             }
             for (bytes, wire_len) in &packets {
@@ -182,7 +182,8 @@ fn plain(code: u16, jt: u8, jf: u8, k: u32) -> Instruction {
     Instruction { code, jt, jf, k }
 }
 
-/// Bit by bit, whether an odd number of bytes is odd: the ways to that are exponentially many, and no two can be put together.
+/// Computes bit by bit if an odd number of bytes is odd. The accepting paths are exponentially many, and no two can be
+/// merged.
 fn parity(bytes: u32) -> FilterProgram {
     let mut all = vec![plain(0x00, 0, 0, 0), plain(0x02, 0, 0, 0)];
     for at in 0..bytes {
@@ -200,7 +201,7 @@ fn parity(bytes: u32) -> FilterProgram {
 }
 
 #[test]
-fn a_filter_with_exponentially_many_ways_is_interpreted_after_a_bounded_effort() {
+fn a_filter_with_exponentially_many_paths_is_interpreted_after_bounded_work() {
     let (odd, port) = (
         parity(40),
         FilterProgram::new(&[
@@ -224,7 +225,7 @@ fn too_much_to_interpret_is_refused_with_the_channel() {
     let (odd, small) = (parity(700), parity(2));
     let filters: Vec<Option<&FilterProgram>> = [&small, &odd, &odd, &odd, &odd, &odd].map(Some).to_vec();
     let error = Demux::new(&filters, &JoinLimits::default()).unwrap_err();
-    let instructions = 5 * odd.longest();
+    let instructions = 5 * odd.longest_path();
     assert!(
         matches!(error, JoinError::TooMuchToInterpret { channel: 1..=5, instructions: n, limit: 16_384 } if n == instructions),
         "{error}"
@@ -236,8 +237,8 @@ fn too_much_to_interpret_is_refused_with_the_channel() {
 }
 
 #[test]
-fn where_all_together_are_too_much_the_heaviest_are_interpreted_and_the_rest_is_joined() {
-    // Each asks for a value of its own at two places: ((0) = n and (4) = n) or (8) = n.
+fn where_the_tables_exceed_a_limit_the_heaviest_filters_are_interpreted() {
+    // Each tests for its own value at two places: ((0) = n and (4) = n) or (8) = n.
     let one = |n: u32| {
         FilterProgram::new(&[
             plain(0x20, 0, 0, 0),
@@ -269,7 +270,7 @@ fn where_all_together_are_too_much_the_heaviest_are_interpreted_and_the_rest_is_
 }
 
 #[test]
-fn bytes_far_inside_are_asked_for_only_where_they_matter() {
+fn later_bytes_are_requested_only_where_they_matter() {
     // (0) = 1, and the byte at 30 is 5.
     let program = FilterProgram::new(&[
         plain(0x30, 0, 0, 0),

@@ -7,32 +7,32 @@ use crate::value::ValueId;
 use crate::word::Proto;
 use weir_demux::{Alu, LoadWidth};
 
-/// A number, and the condition under which it has a meaning.
+/// A number, and the condition under which it is defined.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Number {
     pub(crate) value: ValueId,
-    /// The packet has the header that the number is from.
-    pub(crate) given: Option<ConditionId>,
+    /// The condition that the packet has the header that the number is read from.
+    pub(crate) required: Option<ConditionId>,
 }
 
 impl Number {
     pub(crate) fn constant(code: &mut Conditions, number: u32) -> Result<Self, FilterFault> {
-        Ok(Self { value: code.values.constant(number)?, given: None })
+        Ok(Self { value: code.values.constant(number)?, required: None })
     }
 }
 
-/// `a operator b`. As in libpcap, only the header of the left operand is asked for.
+/// `a operator b`. As in libpcap, the packet must have the header of the left operand, but not that of the right one.
 pub(crate) fn compute(
     code: &mut Conditions,
     operator: Alu,
     a: Number,
     b: Number,
 ) -> Result<Number, FilterFault> {
-    Ok(Number { value: code.values.compute(operator, a.value, b.value)?, given: a.given })
+    Ok(Number { value: code.values.compute(operator, a.value, b.value)?, required: a.required })
 }
 
-/// Both conditions, the first one first, where they are there.
-pub(crate) fn both(
+/// The conjunction of two optional conditions, evaluated in order.
+pub(crate) fn and_optional(
     code: &mut Conditions,
     a: Option<ConditionId>,
     b: Option<ConditionId>,
@@ -44,7 +44,7 @@ pub(crate) fn both(
 }
 
 impl Layers {
-    /// `protocol[index:size]`.
+    /// `protocol[index:size]`: `size` bytes of the packet, from `index` on in the header of `protocol`.
     pub(crate) fn bytes(
         &self,
         code: &mut Conditions,
@@ -58,8 +58,8 @@ impl Layers {
             4 => LoadWidth::Word,
             other => return Err(FilterFault::Width(other)),
         };
-        let (place, given) = match protocol {
-            Proto::Link => (self.header, index.given),
+        let (header, required) = match protocol {
+            Proto::Link => (self.header, index.required),
             Proto::Ip
             | Proto::Arp
             | Proto::Rarp
@@ -71,7 +71,7 @@ impl Layers {
             | Proto::Mopdl
             | Proto::Ip6 => {
                 let carried = self.named(code, protocol)?;
-                (self.network(), both(code, index.given, Some(carried))?)
+                (self.network(), and_optional(code, index.required, Some(carried))?)
             }
             Proto::Sctp
             | Proto::Tcp
@@ -83,29 +83,29 @@ impl Layers {
             | Proto::Vrrp
             | Proto::Carp => {
                 let is_ip = self.carries(code, IP)?;
-                let is_it = self.named(code, protocol)?;
+                let is_protocol = self.named(code, protocol)?;
                 let is_first = self.is_first_fragment(code)?;
-                let given = both(code, Some(is_ip), index.given)?;
-                let rest = code.and(is_it, is_first)?;
-                (self.above_ip4(code)?, both(code, given, Some(rest))?)
+                let required = and_optional(code, Some(is_ip), index.required)?;
+                let rest = code.and(is_protocol, is_first)?;
+                (self.above_ip4(code)?, and_optional(code, required, Some(rest))?)
             }
             Proto::Icmp6 => {
                 let is_ip6 = self.carries(code, IP6)?;
-                let is_it = code.load_equals(self.network().plus(6), LoadWidth::Byte, 58)?;
-                let rest = code.and(is_ip6, is_it)?;
-                (self.network().plus(40), both(code, index.given, Some(rest))?)
+                let is_protocol = code.load_equals(self.network().plus(6), LoadWidth::Byte, 58)?;
+                let rest = code.and(is_ip6, is_protocol)?;
+                (self.network().plus(40), and_optional(code, index.required, Some(rest))?)
             }
-            Proto::Radio => return Err(self.no("`radio[...]`")),
+            Proto::Radio => return Err(self.unsupported("`radio[...]`")),
             _ => return Err(FilterFault::Qualifier("the bytes of this protocol cannot be indexed")),
         };
-        let value = match (code.values.constant_of(index.value), place.base) {
-            (Some(index), base) => code.values.load(base, place.constant.wrapping_add(index), width)?,
-            (None, None) => code.values.load(Some(index.value), place.constant, width)?,
+        let value = match (code.values.constant_of(index.value), header.base) {
+            (Some(index), base) => code.values.load(base, header.constant.wrapping_add(index), width)?,
+            (None, None) => code.values.load(Some(index.value), header.constant, width)?,
             (None, Some(base)) => {
                 let base = code.values.compute(Alu::Add, index.value, base)?;
-                code.values.load(Some(base), place.constant, width)?
+                code.values.load(Some(base), header.constant, width)?
             }
         };
-        Ok(Number { value, given })
+        Ok(Number { value, required })
     }
 }

@@ -1,34 +1,36 @@
-//! Conditions on a packet, as the text combines them.
+//! Conditions on a packet, combined as in the filter's text.
 
 use crate::error::FilterFault;
 use crate::ranges::Ranges;
 use crate::value::{FilterValues, ValueId};
 use weir_demux::{Alu, LoadWidth};
 
-/// Conditions of one filter, at most.
+/// The most conditions of one filter.
 const CONDITIONS_MAX: usize = 40_000;
-/// Words of scratch memory for offsets that depend on the packet; the others are for arithmetic.
-const STORED_WORDS: u8 = 8;
-/// The words of scratch memory of the machine.
+/// The most words of scratch memory that hold offsets which depend on the packet. Arithmetic uses the other words.
+const OFFSET_WORDS_MAX: u8 = 8;
+/// The number of words of scratch memory that the machine has.
 pub(crate) const WORDS: u8 = 16;
 const _: () = assert!(WORDS as usize == weir_demux::SCRATCH);
 
-/// An index into [`Conditions`].
+/// The identifier of a condition in its [`Conditions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConditionId(usize);
 
-/// A condition. Operands are evaluated from left to right, and only as far as needed: a load behind the packet's end rejects the packet.
+/// A condition. Operands are evaluated from left to right, and only as far as needed. The order matters, because a load
+/// beyond the packet's end rejects the packet.
 #[derive(Clone, Debug)]
 pub(crate) enum Condition {
+    /// A condition that always holds (true) or never holds.
     Always(bool),
     /// The value is one of these numbers.
     Test(ValueId, Ranges),
     Not(ConditionId),
     And(ConditionId, ConditionId),
     Or(ConditionId, ConditionId),
-    /// The second one where the first one holds, else the third one.
+    /// The second condition where the first one holds, else the third one.
     If(ConditionId, ConditionId, ConditionId),
-    /// Stores a value, and holds.
+    /// Stores a value in a word of scratch memory. The condition always holds.
     Store {
         word: u8,
         value: ValueId,
@@ -40,8 +42,10 @@ pub(crate) enum Condition {
 pub(crate) struct Conditions {
     all: Vec<Condition>,
     pub(crate) values: FilterValues,
-    stored: u8,
-    stored_most: u8,
+    /// The number of words that are reserved now.
+    reserved: u8,
+    /// The most words that were reserved at once.
+    reserved_most: u8,
 }
 
 impl Conditions {
@@ -57,6 +61,7 @@ impl Conditions {
         Ok(ConditionId(self.all.len() - 1))
     }
 
+    /// The truth of a condition, if it is constant.
     fn constant_of(&self, id: ConditionId) -> Option<bool> {
         match self.all.get(id.0) {
             Some(Condition::Always(holds)) => Some(*holds),
@@ -113,7 +118,7 @@ impl Conditions {
         }
     }
 
-    /// One of several conditions, the first one first.
+    /// The disjunction of several conditions, evaluated in order.
     pub(crate) fn any(&mut self, all: &[ConditionId]) -> Result<ConditionId, FilterFault> {
         let mut any = self.always(false)?;
         for &one in all {
@@ -122,7 +127,7 @@ impl Conditions {
         Ok(any)
     }
 
-    /// All of several conditions, the first one first.
+    /// The conjunction of several conditions, evaluated in order.
     pub(crate) fn all(&mut self, all: &[ConditionId]) -> Result<ConditionId, FilterFault> {
         let mut every = self.always(true)?;
         for &one in all {
@@ -147,33 +152,33 @@ impl Conditions {
         self.equals(masked, number)
     }
 
-    /// A word of scratch memory that nothing else uses.
-    pub(crate) fn word(&mut self) -> Result<u8, FilterFault> {
-        if self.stored >= STORED_WORDS {
+    /// Reserves a word of scratch memory and returns its index.
+    pub(crate) fn reserve_word(&mut self) -> Result<u8, FilterFault> {
+        if self.reserved >= OFFSET_WORDS_MAX {
             return Err(FilterFault::Complex);
         }
-        self.stored += 1;
-        self.stored_most = self.stored_most.max(self.stored);
-        Ok(WORDS - self.stored)
+        self.reserved += 1;
+        self.reserved_most = self.reserved_most.max(self.reserved);
+        Ok(WORDS - self.reserved)
     }
 
-    /// Takes the last words back: what was stored in them is not used any more.
+    /// Releases the words that were reserved last. Their contents must not be used any more.
     pub(crate) fn release_words(&mut self, words: u8) {
-        self.stored = self.stored.saturating_sub(words);
+        self.reserved = self.reserved.saturating_sub(words);
     }
 
-    /// The words that [`Self::word`] has never given away.
-    pub(crate) fn words_left(&self) -> u8 {
-        WORDS - self.stored_most
+    /// The number of words that [`Self::reserve_word`] has never reserved.
+    pub(crate) fn never_reserved_words(&self) -> u8 {
+        WORDS - self.reserved_most
     }
 
-    /// Stores a value in a word.
+    /// A condition that always holds and stores a value in a word.
     pub(crate) fn store(&mut self, word: u8, value: ValueId) -> Result<ConditionId, FilterFault> {
         self.make(Condition::Store { word, value })
     }
 }
 
-/// A place in a packet: a constant, and for some encapsulations a number that depends on the packet.
+/// An offset in the packet: a constant, plus a base that depends on the packet for some encapsulations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PacketOffset {
     pub(crate) constant: u32,
@@ -185,7 +190,7 @@ impl PacketOffset {
         Self { constant, base: None }
     }
 
-    /// The place so many bytes further on.
+    /// The offset moved by this many bytes.
     pub(crate) const fn plus(self, bytes: u32) -> Self {
         Self { constant: self.constant.wrapping_add(bytes), base: self.base }
     }
@@ -217,25 +222,26 @@ impl Conditions {
         self.masked(value, mask, number)
     }
 
-    /// A run of bytes, compared in words from its end, as libpcap does.
+    /// Tests that the packet has these bytes at an offset. They are compared in words, the last word first, as in
+    /// libpcap.
     pub(crate) fn load_bytes(
         &mut self,
         place: PacketOffset,
         bytes: &[u8],
     ) -> Result<ConditionId, FilterFault> {
-        let (mut all, mut left) = (self.always(true)?, bytes);
-        while !left.is_empty() {
-            let (width, size) = match left.len() {
+        let (mut all, mut remaining) = (self.always(true)?, bytes);
+        while !remaining.is_empty() {
+            let (width, size) = match remaining.len() {
                 4.. => (LoadWidth::Word, 4),
                 2 | 3 => (LoadWidth::Half, 2),
                 _ => (LoadWidth::Byte, 1),
             };
-            let (rest, last) = left.split_at(left.len() - size);
+            let (rest, last) = remaining.split_at(remaining.len() - size);
             let number = last.iter().fold(0, |number, &byte| number << 8 | u32::from(byte));
             let offset = u32::try_from(rest.len()).unwrap_or(u32::MAX);
             let one = self.load_equals(place.plus(offset), width, number)?;
             all = self.and(all, one)?;
-            left = rest;
+            remaining = rest;
         }
         Ok(all)
     }

@@ -1,4 +1,5 @@
-//! Code generation: the graph becomes instructions. A register keeps its value at a node where all paths to the node agree on it.
+//! Code generation from the decision graph. At a node, a register's content is reused if all paths to the node leave
+//! the same value in the register.
 
 use crate::error::FilterFault;
 use crate::graph::{DecisionNode, Graph, NodeId};
@@ -7,37 +8,42 @@ use crate::ranges::Ranges;
 use crate::value::{FilterValues, PacketValue, Relation, ValueId};
 use weir_demux::{Alu, code};
 
-/// Numbers that are compared one after the other; more are searched by halves.
-const ROW_MAX: usize = 4;
+/// The most numbers that a value is compared with one by one. With more numbers, a binary search is used.
+const COMPARED_SINGLY_MAX: usize = 4;
 
-/// The values in the registers.
+/// The values in the accumulator and the index register; `None` if a register's content is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Registers {
     a: Option<ValueId>,
     x: Option<ValueId>,
 }
 
+/// The state of code generation.
 struct Emitter<'a> {
     values: &'a FilterValues,
     layout: Layout,
     registers: Registers,
-    /// The values in the registers at each node's entry, as far as all paths agree.
+    /// For each node, the values in the registers when it is reached, as far as they are the same on all paths to it.
+    /// `None` if no path has been seen yet.
     entry: Vec<Option<Registers>>,
-    row_max: usize,
+    /// As [`COMPARED_SINGLY_MAX`].
+    compared_singly_max: usize,
+    /// The number of words of scratch memory for temporary values.
     words: u8,
 }
 
-/// The instructions of a graph. An accepted packet is accepted with `snap` bytes.
+/// Generates the instructions of a graph. `snap` is the value that the program returns for an accepted packet. `words`
+/// is the number of words of scratch memory for temporary values.
 pub(crate) fn emit(
     graph: &Graph,
     values: &FilterValues,
     (words, snap): (u8, u32),
 ) -> Result<Vec<weir_demux::Instruction>, FilterFault> {
-    let searched = emit_with(graph, values, words, ROW_MAX)?.instructions(snap);
-    if searched.len() <= weir_demux::INSTRUCTIONS_MAX {
-        return Ok(searched);
+    let with_search = emit_with(graph, values, words, COMPARED_SINGLY_MAX)?.instructions(snap);
+    if with_search.len() <= weir_demux::INSTRUCTIONS_MAX {
+        return Ok(with_search);
     }
-    // Searching by halves takes more instructions.
+    // A binary search takes more instructions than single comparisons.
     let instructions = emit_with(graph, values, words, usize::MAX)?.instructions(snap);
     if instructions.len() > weir_demux::INSTRUCTIONS_MAX {
         return Err(FilterFault::Instructions(instructions.len()));
@@ -45,20 +51,25 @@ pub(crate) fn emit(
     Ok(instructions)
 }
 
-fn emit_with(graph: &Graph, values: &FilterValues, words: u8, row_max: usize) -> Result<Layout, FilterFault> {
+fn emit_with(
+    graph: &Graph,
+    values: &FilterValues,
+    words: u8,
+    compared_singly_max: usize,
+) -> Result<Layout, FilterFault> {
     let mut emitter = Emitter {
         values,
         layout: Layout::new(graph.len()),
         registers: Registers::default(),
         entry: vec![None; graph.len()],
-        row_max,
+        compared_singly_max,
         words,
     };
     let order = graph.order();
     if let Some(&root) = order.first()
         && matches!(graph.get(root), DecisionNode::Accept | DecisionNode::Reject)
     {
-        emitter.layout.go(label(root));
+        emitter.layout.push_jump(label(root));
         return Ok(emitter.layout);
     }
     for id in order {
@@ -69,14 +80,14 @@ fn emit_with(graph: &Graph, values: &FilterValues, words: u8, row_max: usize) ->
                 emitter.layout.bind(label(id));
                 emitter.load_a(*value, 0)?;
                 emitter.layout.push(code::ST, u32::from(*word));
-                emitter.reaches(*next);
-                emitter.layout.go(label(*next));
+                emitter.merge_registers(*next);
+                emitter.layout.push_jump(label(*next));
             }
             DecisionNode::Branch { value, numbers, yes, no } => {
                 emitter.layout.bind(label(id));
                 emitter.branch(*value, numbers, (label(*yes), label(*no)))?;
-                emitter.reaches(*yes);
-                emitter.reaches(*no);
+                emitter.merge_registers(*yes);
+                emitter.merge_registers(*no);
             }
         }
     }
@@ -92,20 +103,21 @@ fn label(id: NodeId) -> CodeLabel {
 }
 
 impl Emitter<'_> {
-    /// Records an edge to a node, with the registers' present values.
-    fn reaches(&mut self, id: NodeId) {
+    /// Records that an edge leads to a node with the current contents of the registers.
+    fn merge_registers(&mut self, id: NodeId) {
         let here = self.registers;
         if let Some(entry) = self.entry.get_mut(id.index()) {
             *entry = Some(match *entry {
                 None => here,
-                Some(there) => Registers {
-                    a: there.a.filter(|_| there.a == here.a),
-                    x: there.x.filter(|_| there.x == here.x),
+                Some(other) => Registers {
+                    a: other.a.filter(|_| other.a == here.a),
+                    x: other.x.filter(|_| other.x == here.x),
                 },
             });
         }
     }
 
+    /// Checks that a word of scratch memory can hold a temporary value.
     fn temporary(&self, word: u8) -> Result<u32, FilterFault> {
         if word < self.words { Ok(u32::from(word)) } else { Err(FilterFault::Complex) }
     }
@@ -158,7 +170,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Computes a value into the index register.
+    /// Computes a value into the index register. Words of scratch memory from `word` on are free.
     fn load_x(&mut self, id: ValueId, word: u8) -> Result<(), FilterFault> {
         if self.registers.x == Some(id) {
             return Ok(());
@@ -177,14 +189,15 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Computes one value into the accumulator and another one into the index register.
+    /// Computes `a` into the accumulator and `b` into the index register. Words of scratch memory from `word` on are
+    /// free.
     fn load_both(&mut self, a: ValueId, b: ValueId, word: u8) -> Result<(), FilterFault> {
         if self.values.fits_x(b) {
             self.load_a(a, word)?;
             return self.load_x(b, word);
         }
         let temporary = self.temporary(word)?;
-        // What takes more words comes first, while all of them are free.
+        // The operand that needs more words is computed first, when all words are free.
         let (first, second) = if self.values.words(a) > self.values.words(b) { (a, b) } else { (b, a) };
         self.load_a(first, word)?;
         self.layout.push(code::ST, temporary);
@@ -199,7 +212,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Goes to the first label where a value is one of these numbers, else to the second one.
+    /// Jumps to `yes` if a value is one of these numbers, else to `no`.
     fn branch(
         &mut self,
         value: ValueId,
@@ -215,7 +228,7 @@ impl Emitter<'_> {
             };
             let (true_to, false_to) =
                 (if numbers.contains(1) { yes } else { no }, if numbers.contains(0) { yes } else { no });
-            self.layout.jump(jump | code::BY_X, 0, true_to, false_to);
+            self.layout.push_test(jump | code::BY_X, 0, true_to, false_to);
             return Ok(());
         }
         let max = self.values.max(value);
@@ -234,7 +247,7 @@ impl Emitter<'_> {
             && self.registers.a != Some(value)
         {
             self.load_a(of, 0)?;
-            self.layout.jump(code::JSET, mask, other_to, zero_to);
+            self.layout.push_test(code::JSET, mask, other_to, zero_to);
             return Ok(());
         }
         self.load_a(value, 0)?;
@@ -254,29 +267,33 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Finds the piece in which the accumulator is: each begins at a number, and the last one ends at `max`.
+    /// Jumps to `yes` or `no` according to the piece that contains the accumulator's value. A piece is a range of
+    /// numbers, given by its first number, and true if `yes` is the target. It ends where the next piece begins, the
+    /// last one at `max`.
     fn search(&mut self, pieces: &[(u32, bool)], max: u32, (yes, no): (CodeLabel, CodeLabel)) {
         let to = |is_in: bool| if is_in { yes } else { no };
         let end = |i: usize| pieces.get(i + 1).map_or(max, |&(start, _)| start.saturating_sub(1));
-        let [first, rest @ ..] = pieces else { return self.layout.go(no) };
-        let Some(last) = rest.last() else { return self.layout.go(to(first.1)) };
+        let [first, rest @ ..] = pieces else { return self.layout.push_jump(no) };
+        let Some(last) = rest.last() else { return self.layout.push_jump(to(first.1)) };
         for wanted in [true, false] {
-            let mine = || pieces.iter().enumerate().filter(move |(_, (_, is_in))| *is_in == wanted);
-            if mine().count() <= self.row_max && mine().all(|(i, &(start, _))| start == end(i)) {
-                let singles: Vec<u32> = mine().map(|(_, &(start, _))| start).collect();
+            let matching = || pieces.iter().enumerate().filter(move |(_, (_, is_in))| *is_in == wanted);
+            if matching().count() <= self.compared_singly_max
+                && matching().all(|(i, &(start, _))| start == end(i))
+            {
+                let singles: Vec<u32> = matching().map(|(_, &(start, _))| start).collect();
                 if let Some((last, others)) = singles.split_last() {
                     for &number in others {
                         let next = self.layout.label();
-                        self.layout.jump(code::JEQ, number, to(wanted), next);
+                        self.layout.push_test(code::JEQ, number, to(wanted), next);
                         self.layout.bind(next);
                     }
-                    self.layout.jump(code::JEQ, *last, to(wanted), to(!wanted));
+                    self.layout.push_test(code::JEQ, *last, to(wanted), to(!wanted));
                     return;
                 }
             }
         }
         if rest.len() == 1 {
-            self.layout.jump(code::JGE, last.0, to(last.1), to(first.1));
+            self.layout.push_test(code::JGE, last.0, to(last.1), to(first.1));
             return;
         }
         let (left, right) = pieces.split_at(pieces.len() / 2);
@@ -286,7 +303,7 @@ impl Emitter<'_> {
             [(_, is_in)] => to(*is_in),
             _ => otherwise,
         };
-        self.layout.jump(code::JGE, middle, only(right, right_at), only(left, left_at));
+        self.layout.push_test(code::JGE, middle, only(right, right_at), only(left, left_at));
         if right.len() > 1 {
             self.layout.bind(right_at);
             self.search(right, max, (yes, no));

@@ -1,18 +1,18 @@
-//! Faults of filter texts.
+//! Errors of filter texts.
 
-/// A text that is no filter, and the place in it that says so.
+/// An invalid filter text: the fault and its place in the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("at byte {at}: {fault}")]
 pub struct FilterError {
-    /// The first byte of the faulty part of the text, counted from 0.
+    /// The offset of the faulty part of the text, in bytes from 0.
     pub at: usize,
-    /// The length of that part in bytes. It is 0 where something is missing.
+    /// The length of the faulty part in bytes; 0 if something is missing at the offset.
     pub len: usize,
     /// The fault.
     pub fault: FilterFault,
 }
 
-/// The kinds of faults.
+/// A fault of a filter text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterFault {
     /// The text is too long.
@@ -24,7 +24,7 @@ pub enum FilterFault {
     /// The filter has too many tests or values.
     #[error("the filter has too many tests; write a shorter one, or several")]
     Complex,
-    /// The program does not fit into the machine.
+    /// The program has more instructions than the machine allows.
     #[error("the filter compiles to {0} instructions; {max} are the limit", max = weir_demux::INSTRUCTIONS_MAX)]
     Instructions(usize),
     /// No packet of the link type can pass.
@@ -33,74 +33,74 @@ pub enum FilterFault {
     /// A character that the language does not use.
     #[error("syntax error: `{}` cannot be in a filter", .0.escape_debug())]
     Character(char),
-    /// Another word or sign than the language allows at this place.
+    /// A word or sign that the grammar does not allow at this place.
     #[error("syntax error: expected {expected}, found {found}")]
     Expected {
-        /// The words or signs that can stand there.
+        /// The words or signs that are allowed at this place.
         expected: &'static str,
-        /// The text there, shortened, or "the end".
+        /// The text at this place, shortened, or "the end".
         found: String,
     },
-    /// A number that is none, or too large.
+    /// An invalid number, or one that is too large.
     #[error("`{text}` is not a number: {why}")]
     Number {
-        /// The text.
+        /// The faulty text.
         text: String,
-        /// The reason.
+        /// The reason, worded as a main clause.
         why: &'static str,
     },
-    /// A number over its limit.
+    /// A number that is too large for its use.
     #[error("{what} {value} is over the limit {max}")]
     Limit {
-        /// The field.
+        /// The field or parameter.
         what: &'static str,
-        /// Its value.
+        /// The given value.
         value: u32,
-        /// The greatest value of the field.
+        /// The greatest allowed value.
         max: u32,
     },
-    /// An address that is none.
+    /// An invalid address.
     #[error("`{text}` is not {what}")]
     Address {
-        /// The text.
+        /// The faulty text.
         text: String,
         /// The kind of address.
         what: &'static str,
     },
-    /// Bits of an address outside of its network mask.
+    /// An address with bits outside its network mask.
     #[error("`{0}` has bits outside of its mask: write zeros there")]
     HostBits(String),
     /// A name that has no known number.
     #[error("`{name}` is not a known {kind}; names are not looked up: write the address or the number")]
     Name {
-        /// The name.
+        /// The name in the text.
         name: String,
         /// The kind of name.
         kind: &'static str,
     },
-    /// A name of a port of another protocol.
+    /// The name of a port that belongs to another protocol.
     #[error("port `{name}` is not one of {protocol}")]
     PortProtocol {
-        /// The name.
+        /// The name in the text.
         name: String,
         /// The protocol that the filter names.
         protocol: &'static str,
     },
-    /// Qualifiers that do not go together, or not with what follows.
+    /// Qualifiers that cannot be combined with each other or with the operand after them.
     #[error("{0}")]
     Qualifier(&'static str),
-    /// A part of the language that weir does not have.
+    /// A part of the language that weir does not support.
     #[error("`{word}` is not supported: {why}")]
     Unsupported {
-        /// The word.
+        /// The unsupported word.
         word: &'static str,
-        /// The reason.
+        /// The reason, as a clause.
         why: &'static str,
     },
-    /// A test that packets of the link type cannot answer.
-    #[error("{what} makes no sense for {link} packets")]
+    /// A test that does not apply to packets of the link type.
+    #[error("{what} does not apply to {link} packets")]
     Link {
-        /// The test.
+        /// The test in words.
         what: &'static str,
         /// The link type or inner protocol.
         link: &'static str,
@@ -111,7 +111,7 @@ pub enum FilterFault {
     /// A shift by too many bits.
     #[error("shift by {0} bits; 31 are the limit")]
     Shift(u32),
-    /// A load of another width than the machine has.
+    /// A load of a width that the machine does not have.
     #[error("{0} bytes cannot be loaded: write 1, 2 or 4")]
     Width(u32),
 }

@@ -1,4 +1,4 @@
-//! Conditions as a graph of decisions: each node tests one value and leads to one of two others, never back.
+//! The decision graph: each node tests one value and leads to one of two later nodes.
 
 use crate::condition::{Condition, ConditionId, Conditions};
 use crate::error::FilterFault;
@@ -6,26 +6,26 @@ use crate::ranges::Ranges;
 use crate::value::ValueId;
 use std::collections::HashMap;
 
-/// Nodes of one filter, at most.
+/// The most nodes of one filter.
 const NODES_MAX: usize = 40_000;
 
-/// An index into [`Graph`].
+/// The identifier of a node in its [`Graph`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NodeId(usize);
 
-/// A step of the decision.
+/// A node of the decision graph.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum DecisionNode {
     Reject,
     Accept,
-    /// To `yes` where the value is one of the numbers, else to `no`.
+    /// Leads to `yes` where the value is one of the numbers, else to `no`.
     Branch {
         value: ValueId,
         numbers: Ranges,
         yes: NodeId,
         no: NodeId,
     },
-    /// Stores a value, and goes on.
+    /// Stores a value and leads to `next`.
     Store {
         word: u8,
         value: ValueId,
@@ -33,7 +33,7 @@ pub(crate) enum DecisionNode {
     },
 }
 
-/// The decisions of a filter, each one once.
+/// The decision graph of a filter, without duplicate nodes.
 #[derive(Debug)]
 pub(crate) struct Graph {
     nodes: Vec<DecisionNode>,
@@ -49,7 +49,7 @@ impl NodeId {
     }
 }
 
-/// Makes a graph in which no node stands twice.
+/// Builds a graph without duplicate nodes.
 struct Builder {
     nodes: Vec<DecisionNode>,
     known: HashMap<DecisionNode, NodeId>,
@@ -73,7 +73,8 @@ impl Builder {
         Ok(id)
     }
 
-    /// The decisions of a condition that lead to `yes` where it holds, and else to `no`.
+    /// Makes the nodes that evaluate a condition. They lead to `yes` if the condition holds, else to `no`. `done` holds
+    /// the results of earlier calls.
     fn lower(
         &mut self,
         code: &Conditions,
@@ -109,6 +110,7 @@ impl Builder {
 }
 
 impl Graph {
+    /// Lowers a condition to a graph that accepts the packets for which it holds.
     pub(crate) fn new(code: &Conditions, condition: ConditionId) -> Result<Self, FilterFault> {
         let mut builder = Builder::new();
         let root = builder.lower(code, (condition, NodeId::ACCEPT, NodeId::REJECT), &mut HashMap::new())?;
@@ -124,13 +126,13 @@ impl Graph {
     }
 
     pub(crate) fn set(&mut self, id: NodeId, node: DecisionNode) {
-        if let Some(place) = self.nodes.get_mut(id.0) {
-            *place = node;
+        if let Some(old) = self.nodes.get_mut(id.0) {
+            *old = node;
         }
     }
 
-    /// The nodes that a node leads to; `no` first.
-    pub(crate) fn after(&self, id: NodeId) -> [Option<NodeId>; 2] {
+    /// The successors of a node, `no` before `yes`.
+    pub(crate) fn successors(&self, id: NodeId) -> [Option<NodeId>; 2] {
         match *self.get(id) {
             DecisionNode::Branch { yes, no, .. } => [Some(no), Some(yes)],
             DecisionNode::Store { next, .. } => [Some(next), None],
@@ -138,7 +140,7 @@ impl Graph {
         }
     }
 
-    /// All reachable nodes in topological order. `yes` comes right behind its node where that is possible.
+    /// All reachable nodes in topological order. `yes` comes directly after its node where possible.
     pub(crate) fn order(&self) -> Vec<NodeId> {
         let (mut seen, mut order) = (vec![false; self.nodes.len()], Vec::new());
         let mut stack = vec![(self.root, 0)];
@@ -146,7 +148,7 @@ impl Graph {
             *seen = true;
         }
         while let Some((id, i)) = stack.pop() {
-            match self.after(id).get(i) {
+            match self.successors(id).get(i) {
                 None => order.push(id),
                 Some(next) => {
                     stack.push((id, i + 1));
@@ -179,8 +181,8 @@ impl Graph {
                     builder.node(DecisionNode::Store { word, value, next: to(next) })?
                 }
             };
-            if let Some(place) = new.get_mut(id.0) {
-                *place = node;
+            if let Some(new_id) = new.get_mut(id.0) {
+                *new_id = node;
             }
         }
         let root = new.get(self.root.0).copied().unwrap_or(NodeId::REJECT);

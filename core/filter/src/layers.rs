@@ -1,4 +1,5 @@
-//! The headers below IP: where they lie, which protocol they say follows, and encapsulations that move what follows.
+//! The headers before IP: their offsets, their protocol fields, and the encapsulations that shift the headers after
+//! them.
 
 use crate::condition::{ConditionId, Conditions, PacketOffset};
 use crate::error::FilterFault;
@@ -26,19 +27,19 @@ const PPPOE_SESSION: u32 = 0x8864;
 const TRANSPARENT_ETHERNET: u32 = 0x6558;
 const GENEVE_PORT: u32 = 6081;
 
-/// Service access points of IEEE 802.2, which share the numbers below 1,501 with lengths.
+/// Service access points of IEEE 802.2. They are all below the smallest EtherType, so one number can stand for either.
 pub(crate) const SAP_ISO: u32 = 0xfe;
 pub(crate) const SAP_STP: u32 = 0x42;
 pub(crate) const SAP_IPX: u32 = 0xe0;
 pub(crate) const SAP_NETBEUI: u32 = 0xf0;
 const SAP_IP: u32 = 0x06;
-/// Up to here the EtherType is a length.
+/// The largest value of the EtherType field that is a length.
 pub(crate) const LENGTH_MAX: u32 = 1500;
-/// The protocols of a cooked capture for IEEE 802.3 without and with an 802.2 header.
+/// The protocol numbers in cooked captures for IEEE 802.3 frames without and with an 802.2 header.
 const COOKED_802_3: u32 = 1;
 const COOKED_802_2: u32 = 4;
 
-/// The kinds of link headers, and PPP inside of PPPoE.
+/// The kinds of link headers, and PPP inside PPPoE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkHeader {
     Ethernet,
@@ -68,29 +69,31 @@ impl LinkHeader {
     }
 }
 
-/// The offsets of a packet's headers. `vlan`, `mpls`, `pppoes` and `geneve` change them for everything behind them in the text.
+/// The offsets of a packet's headers. The words `vlan`, `mpls`, `pppoes` and `geneve` change them for all of the
+/// filter's text after the word.
 #[derive(Clone, Debug)]
 pub(crate) struct Layers {
     pub(crate) link: LinkHeader,
-    /// The link header.
+    /// The offset of the link header.
     pub(crate) header: PacketOffset,
-    /// The protocol field of the link header, where there is one.
+    /// The offset of the link header's protocol field, if the header has one.
     pub(crate) protocol: Option<PacketOffset>,
-    /// The payload of the link header.
+    /// The offset of the link header's payload.
     pub(crate) payload: PacketOffset,
-    /// Bytes from the payload to the network header.
+    /// The number of bytes from the payload to the network header.
     pub(crate) network: u32,
-    /// The same, where an 802.2 header follows the link header.
-    pub(crate) behind_llc: u32,
-    /// MPLS labels so far.
+    /// The number of bytes from the payload to the network header in a packet with an 802.2 header.
+    pub(crate) network_after_llc: u32,
+    /// The number of MPLS labels so far.
     pub(crate) labels: u32,
-    /// Inside of Geneve: a packet may have no inner Ethernet header.
+    /// Inside Geneve, the offsets of the inner header and of its payload. They are equal if the packet has no inner
+    /// Ethernet header.
     pub(crate) inner: Option<(ValueId, ValueId)>,
 }
 
 impl Layers {
     pub(crate) fn new(link_type: LinkType) -> Self {
-        let (link, protocol, payload, behind_llc) = match link_type {
+        let (link, protocol, payload, network_after_llc) = match link_type {
             LinkType::Ethernet => (LinkHeader::Ethernet, Some(12), 14, 3),
             LinkType::Null => (LinkHeader::Null, Some(0), 4, 0),
             LinkType::Loop => (LinkHeader::Loop, Some(0), 4, 0),
@@ -106,22 +109,24 @@ impl Layers {
             protocol: protocol.map(PacketOffset::at),
             payload: PacketOffset::at(payload),
             network: 0,
-            behind_llc,
+            network_after_llc,
             labels: 0,
             inner: None,
         }
     }
 
-    /// The network header, or what is taken for it.
+    /// The offset of the network header, whether or not the packet has one.
     pub(crate) fn network(&self) -> PacketOffset {
         self.payload.plus(self.network)
     }
 
-    pub(crate) fn no(&self, what: &'static str) -> FilterFault {
+    /// The fault of a test that does not apply to packets of the link type.
+    pub(crate) fn unsupported(&self, what: &'static str) -> FilterFault {
         FilterFault::Link { what, link: self.link.name() }
     }
 
-    /// The packet carries this protocol: an EtherType, or below 1,501 an 802.2 service access point.
+    /// Tests that the packet carries this protocol above the link header. A number up to [`LENGTH_MAX`] is an 802.2
+    /// service access point; a higher one is an EtherType.
     pub(crate) fn carries(&self, code: &mut Conditions, protocol: u32) -> Result<ConditionId, FilterFault> {
         if self.labels > 0 {
             return self.carried_by_mpls(code, protocol);
@@ -140,7 +145,7 @@ impl Layers {
             LinkHeader::Ipv4 => code.always(protocol == IP),
             LinkHeader::Ipv6 => code.always(protocol == IP6),
             LinkHeader::Null | LinkHeader::Loop => {
-                // AF_INET is 2 everywhere. AF_INET6 is 10 on Linux, 24, 28 and 30 on NetBSD, FreeBSD and macOS.
+                // AF_INET is 2 on every system. AF_INET6 is 10 on Linux, 24 on NetBSD, 28 on FreeBSD and 30 on macOS.
                 let families: &[u32] = match protocol {
                     IP => &[2],
                     IP6 => &[10, 24, 28, 30],
@@ -148,7 +153,7 @@ impl Layers {
                 };
                 let mut words = families.to_vec();
                 if self.link == LinkHeader::Null {
-                    // In the byte order of the capturing machine.
+                    // The field has the byte order of the capturing machine.
                     words.extend(families.iter().map(|family| family.swap_bytes()));
                 }
                 let family = code.load(self.header, LoadWidth::Word)?;
@@ -164,9 +169,9 @@ impl Layers {
             _ => return Err(FilterFault::Link { what: "a protocol other than IPv4 and IPv6", link: "MPLS" }),
         };
         let network = self.network();
-        let bottom = code.load_masked(network.plus(2_u32.wrapping_neg()), LoadWidth::Byte, 1, 1)?;
+        let is_last_label = code.load_masked(network.plus(2_u32.wrapping_neg()), LoadWidth::Byte, 1, 1)?;
         let is_version = code.load_masked(network, LoadWidth::Byte, 0xf0, version)?;
-        code.and(bottom, is_version)
+        code.and(is_last_label, is_version)
     }
 
     fn carried_by_ethernet(
@@ -180,13 +185,13 @@ impl Layers {
         if protocol != SAP_IPX {
             return self.carried_by_type_or_llc(code, protocol, (number, has_llc), field.plus(2));
         }
-        let is_it = code.equals(number, IPX)?;
+        let is_protocol = code.equals(number, IPX)?;
         let snap = self.snap(code, 0, IPX)?;
         let sap = code.load_equals(self.payload, LoadWidth::Byte, SAP_IPX)?;
-        let bare = code.load_equals(self.payload, LoadWidth::Half, 0xffff)?;
-        let any = code.any(&[snap, sap, bare])?;
+        let is_raw_ipx = code.load_equals(self.payload, LoadWidth::Half, 0xffff)?;
+        let any = code.any(&[snap, sap, is_raw_ipx])?;
         let in_802_3 = code.and(has_llc, any)?;
-        code.or(is_it, in_802_3)
+        code.or(is_protocol, in_802_3)
     }
 
     fn carried_by_cooked(
@@ -201,15 +206,16 @@ impl Layers {
             let sap = self.header.plus(self.payload.constant);
             return self.carried_by_type_or_llc(code, protocol, (number, has_llc), sap);
         }
-        let is_it = code.test(number, Ranges::of(&[IPX, COOKED_802_3]))?;
+        let is_protocol = code.test(number, Ranges::of(&[IPX, COOKED_802_3]))?;
         let snap = self.snap(code, 0, IPX)?;
         let sap = code.load_equals(self.payload, LoadWidth::Byte, SAP_IPX)?;
         let either = code.or(sap, snap)?;
         let in_802_2 = code.and(has_llc, either)?;
-        code.or(is_it, in_802_2)
+        code.or(is_protocol, in_802_2)
     }
 
-    /// The packet carries a protocol other than IPX. The EtherType `number` names it, or where `has_llc` holds an 802.2 header, whose service access point is at `sap`.
+    /// Tests that the packet carries a protocol other than IPX. `number` is the EtherType, `has_llc` the condition that
+    /// the packet has an 802.2 header, and `sap` the offset of the service access point.
     fn carried_by_type_or_llc(
         &self,
         code: &mut Conditions,
@@ -223,20 +229,20 @@ impl Layers {
                 code.and(has_llc, both)
             }
             ATALK | AARP => {
-                let is_it = code.equals(number, protocol)?;
+                let is_protocol = code.equals(number, protocol)?;
                 let snap = self.snap(code, if protocol == ATALK { 0x0008_0007 } else { 0 }, protocol)?;
                 let in_llc = code.and(has_llc, snap)?;
-                code.or(is_it, in_llc)
+                code.or(is_protocol, in_llc)
             }
             0..=LENGTH_MAX => {
-                let is_it = code.load_equals(sap, LoadWidth::Byte, protocol)?;
-                code.and(has_llc, is_it)
+                let is_protocol = code.load_equals(sap, LoadWidth::Byte, protocol)?;
+                code.and(has_llc, is_protocol)
             }
             _ => code.equals(number, protocol),
         }
     }
 
-    /// An 802.2 header with SNAP, of this organisation and protocol.
+    /// Tests for an 802.2 SNAP header with this organisation and protocol.
     fn snap(
         &self,
         code: &mut Conditions,
@@ -248,7 +254,8 @@ impl Layers {
         code.load_bytes(self.payload, &[0xaa, 0xaa, 0x03, a, b, c, d, e])
     }
 
-    /// An IEEE 802.1Q tag: three EtherTypes. What follows lies four bytes further on.
+    /// Tests for an IEEE 802.1Q tag, optionally with this VLAN identifier, and moves the following headers by four
+    /// bytes. Three EtherTypes count as tags.
     pub(crate) fn vlan(
         &mut self,
         code: &mut Conditions,
@@ -258,11 +265,11 @@ impl Layers {
             return Err(FilterFault::Link { what: "`vlan`", link: "MPLS" });
         }
         if self.link != LinkHeader::Ethernet {
-            return Err(self.no("`vlan`"));
+            return Err(self.unsupported("`vlan`"));
         }
         let field = code.load(self.protocol.unwrap_or_default(), LoadWidth::Half)?;
         let mut is_tagged = code.test(field, Ranges::of(&[0x8100, 0x88a8, 0x9100]))?;
-        if let Some(id) = within("VLAN", id, 0xfff)? {
+        if let Some(id) = check_limit("VLAN", id, 0xfff)? {
             let is_id = code.load_masked(self.network(), LoadWidth::Half, 0xfff, id)?;
             is_tagged = code.and(is_tagged, is_id)?;
         }
@@ -271,7 +278,7 @@ impl Layers {
         Ok(is_tagged)
     }
 
-    /// An MPLS label. What follows lies four bytes further on.
+    /// Tests for an MPLS label, optionally this one, and moves the following headers by four bytes.
     pub(crate) fn mpls(
         &mut self,
         code: &mut Conditions,
@@ -279,35 +286,35 @@ impl Layers {
     ) -> Result<ConditionId, FilterFault> {
         let network = self.network();
         let mut has_label = if self.labels > 0 {
-            // The label before was not the last one.
+            // The previous label was not the last one.
             code.load_masked(network.plus(2_u32.wrapping_neg()), LoadWidth::Byte, 1, 0)?
         } else {
             match self.link {
                 LinkHeader::Ethernet => self.carries(code, MPLS)?,
                 LinkHeader::Ppp => self.carries(code, 0x0281)?,
-                _ => return Err(self.no("`mpls`")),
+                _ => return Err(self.unsupported("`mpls`")),
             }
         };
-        if let Some(label) = within("MPLS label", label, 0xf_ffff)? {
-            let is_it = code.load_masked(network, LoadWidth::Word, 0xffff_f000, label << 12)?;
-            has_label = code.and(has_label, is_it)?;
+        if let Some(label) = check_limit("MPLS label", label, 0xf_ffff)? {
+            let is_protocol = code.load_masked(network, LoadWidth::Word, 0xffff_f000, label << 12)?;
+            has_label = code.and(has_label, is_protocol)?;
         }
         self.network += 4;
-        self.behind_llc += 4;
+        self.network_after_llc += 4;
         self.labels += 1;
         Ok(has_label)
     }
 
-    /// A PPPoE session. PPP follows.
+    /// Tests for a PPPoE session, optionally this one. The following headers are those of PPP.
     pub(crate) fn pppoe(
         &mut self,
         code: &mut Conditions,
         session: Option<u32>,
     ) -> Result<ConditionId, FilterFault> {
         let mut is_session = self.carries(code, PPPOE_SESSION)?;
-        if let Some(session) = within("PPPoE session", session, 0xffff)? {
-            let is_it = code.load_masked(self.network(), LoadWidth::Word, 0xffff, session)?;
-            is_session = code.and(is_session, is_it)?;
+        if let Some(session) = check_limit("PPPoE session", session, 0xffff)? {
+            let is_protocol = code.load_masked(self.network(), LoadWidth::Word, 0xffff, session)?;
+            is_session = code.and(is_session, is_protocol)?;
         }
         let ppp = self.network().plus(6);
         *self = Self {
@@ -316,21 +323,22 @@ impl Layers {
             protocol: Some(ppp),
             payload: ppp.plus(2),
             network: 0,
-            behind_llc: 0,
+            network_after_llc: 0,
             labels: self.labels,
             inner: None,
         };
         Ok(is_session)
     }
 
-    /// A Geneve tunnel over IPv4 or IPv6. An Ethernet frame follows, or the protocol of the tunnel's EtherType.
+    /// Tests for a Geneve tunnel over IPv4 or IPv6, optionally with this network identifier. The following headers are
+    /// those of the inner Ethernet frame, or of the protocol that the EtherType in the Geneve header names.
     pub(crate) fn geneve(
         &mut self,
         code: &mut Conditions,
         network: Option<u32>,
     ) -> Result<ConditionId, FilterFault> {
-        let network = within("Geneve network", network, 0xff_ffff)?;
-        let words = [code.word()?, code.word()?, code.word()?, code.word()?];
+        let network = check_limit("Geneve network", network, 0xff_ffff)?;
+        let words = [code.reserve_word()?, code.reserve_word()?, code.reserve_word()?, code.reserve_word()?];
         let [start_word, header_word, protocol_word, payload_word] = words;
         let mut either = Vec::new();
         for (udp, protocol) in [(self.above_ip4(code)?, IP), (self.network().plus(40), IP6)] {
@@ -342,7 +350,7 @@ impl Layers {
             if let Some(network) = network {
                 all.push(code.load_masked(udp.plus(12), LoadWidth::Word, 0xffff_ff00, network << 8)?);
             }
-            let start = place_value(code, udp.plus(8))?;
+            let start = offset_value(code, udp.plus(8))?;
             all.push(code.store(start_word, start)?);
             either.push(code.all(&all)?);
         }
@@ -365,33 +373,33 @@ impl Layers {
         let (inner_protocol, inner_payload) =
             (compute(code, Alu::Add, header, 12)?, compute(code, Alu::Add, header, 14)?);
         let ethernet = store(inner_protocol, inner_payload, code)?;
-        let own_protocol = compute(code, Alu::Add, start, 2)?;
-        let other = store(own_protocol, header, code)?;
-        let places = code.if_else(is_ethernet, ethernet, other)?;
+        let outer_protocol = compute(code, Alu::Add, start, 2)?;
+        let other = store(outer_protocol, header, code)?;
+        let store_inner = code.if_else(is_ethernet, ethernet, other)?;
         let payload = code.values.stored(payload_word)?;
         let protocol = code.values.stored(protocol_word)?;
-        let behind = |base| PacketOffset { constant: 0, base: Some(base) };
+        let at_base = |base| PacketOffset { constant: 0, base: Some(base) };
         *self = Self {
             link: LinkHeader::Ethernet,
-            header: behind(header),
-            protocol: Some(behind(protocol)),
-            payload: behind(payload),
+            header: at_base(header),
+            protocol: Some(at_base(protocol)),
+            payload: at_base(payload),
             network: 0,
-            behind_llc: self.behind_llc,
+            network_after_llc: self.network_after_llc,
             labels: self.labels,
             inner: Some((header, payload)),
         };
-        code.all(&[is_geneve, store_header, places])
+        code.all(&[is_geneve, store_header, store_inner])
     }
 
-    /// The packet has an Ethernet header. Inside of Geneve it may have none.
+    /// Tests that the packet has an Ethernet header. Inside Geneve, the header can be missing.
     pub(crate) fn has_header(&self, code: &mut Conditions) -> Result<ConditionId, FilterFault> {
         let Some((header, payload)) = self.inner else { return code.always(true) };
-        let (value, same) = code.values.relate(crate::value::Relation::Equal, header, payload)?;
-        code.test(value, same.not())
+        let (value, equal) = code.values.relate(crate::value::Relation::Equal, header, payload)?;
+        code.test(value, equal.not())
     }
 
-    /// The place behind an IPv4 header.
+    /// The offset of the first byte after the IPv4 header.
     pub(crate) fn above_ip4(&self, code: &mut Conditions) -> Result<PacketOffset, FilterFault> {
         let network = self.network();
         let length = match network.base {
@@ -407,11 +415,11 @@ impl Layers {
     }
 }
 
-/// A place as a number.
-fn place_value(code: &mut Conditions, place: PacketOffset) -> Result<ValueId, FilterFault> {
-    match place.base {
-        Some(base) => compute(code, Alu::Add, base, place.constant),
-        None => code.values.constant(place.constant),
+/// An offset in the packet as a value.
+fn offset_value(code: &mut Conditions, offset: PacketOffset) -> Result<ValueId, FilterFault> {
+    match offset.base {
+        Some(base) => compute(code, Alu::Add, base, offset.constant),
+        None => code.values.constant(offset.constant),
     }
 }
 
@@ -426,15 +434,15 @@ pub(crate) fn compute(
     code.values.compute(operator, value, number)
 }
 
-/// A number that is checked against its limit, where there is a number.
-fn within(what: &'static str, value: Option<u32>, max: u32) -> Result<Option<u32>, FilterFault> {
+/// Checks an optional number against its limit.
+fn check_limit(what: &'static str, value: Option<u32>, max: u32) -> Result<Option<u32>, FilterFault> {
     match value {
         Some(value) if value > max => Err(FilterFault::Limit { what, value, max }),
         _ => Ok(value),
     }
 }
 
-/// The number that PPP has for an EtherType (IANA, PPP DLL protocol numbers).
+/// The PPP protocol number for an EtherType (IANA, PPP DLL protocol numbers).
 const fn ppp_protocol(protocol: u32) -> u32 {
     match protocol {
         IP => 0x21,

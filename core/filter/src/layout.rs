@@ -1,36 +1,42 @@
-//! Places of instructions. A test jumps over 255 instructions at most; further jumps take an instruction of their own.
+//! The layout of instructions. A test can jump over at most 255 instructions. For a longer jump, the test leads to a
+//! separate jump instruction.
 
 use std::collections::HashMap;
 use weir_demux::{Instruction, code};
 
-/// Rounds in which jumps become long, at most; then all are.
+/// The most rounds in which jumps are lengthened. In the last round all jumps become long.
 const ROUNDS_MAX: usize = 32;
 
-/// A place in the program.
+/// The target of a jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CodeLabel {
     Reject,
     Accept,
+    /// The place where the label with this number is bound.
     At(usize),
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Item {
+enum LayoutItem {
+    /// An instruction that does not jump.
     Plain { code: u16, k: u32 },
+    /// A test. A far target takes a separate jump instruction.
     Test { code: u16, k: u32, yes: CodeLabel, no: CodeLabel, is_yes_far: bool, is_no_far: bool },
-    Go(CodeLabel),
+    /// A jump.
+    Jump(CodeLabel),
+    /// Binds a label to the next instruction.
     Bind(CodeLabel),
 }
 
 /// Instructions whose jumps lead to labels.
 #[derive(Debug)]
 pub(crate) struct Layout {
-    items: Vec<Item>,
+    items: Vec<LayoutItem>,
     labels: usize,
 }
 
 impl Layout {
-    /// With so many labels that are given away already.
+    /// Creates a layout in which the first `labels` labels are already in use.
     pub(crate) fn new(labels: usize) -> Self {
         Self { items: Vec::new(), labels }
     }
@@ -41,40 +47,44 @@ impl Layout {
         CodeLabel::At(self.labels - 1)
     }
 
+    /// Adds an instruction that does not jump.
     pub(crate) fn push(&mut self, code: u16, k: u32) {
-        self.items.push(Item::Plain { code, k });
+        self.items.push(LayoutItem::Plain { code, k });
     }
 
-    pub(crate) fn jump(&mut self, code: u16, k: u32, yes: CodeLabel, no: CodeLabel) {
+    /// Adds a test that leads to `yes` or `no`.
+    pub(crate) fn push_test(&mut self, code: u16, k: u32, yes: CodeLabel, no: CodeLabel) {
         if yes == no {
-            return self.go(yes);
+            return self.push_jump(yes);
         }
-        self.items.push(Item::Test { code, k, yes, no, is_yes_far: false, is_no_far: false });
+        self.items.push(LayoutItem::Test { code, k, yes, no, is_yes_far: false, is_no_far: false });
     }
 
-    pub(crate) fn go(&mut self, to: CodeLabel) {
-        self.items.push(Item::Go(to));
+    /// Adds a jump.
+    pub(crate) fn push_jump(&mut self, to: CodeLabel) {
+        self.items.push(LayoutItem::Jump(to));
     }
 
+    /// Binds a label to the next instruction.
     pub(crate) fn bind(&mut self, label: CodeLabel) {
-        self.items.push(Item::Bind(label));
+        self.items.push(LayoutItem::Bind(label));
     }
 
-    /// The instructions that an item takes.
+    /// The number of instructions of an item.
     fn size(&self, i: usize) -> usize {
         match self.items.get(i) {
-            Some(Item::Plain { .. }) => 1,
-            Some(&Item::Test { is_yes_far, is_no_far, .. }) => {
+            Some(LayoutItem::Plain { .. }) => 1,
+            Some(&LayoutItem::Test { is_yes_far, is_no_far, .. }) => {
                 1 + usize::from(is_yes_far) + usize::from(is_no_far)
             }
-            Some(&Item::Go(to)) => usize::from(!self.is_here(i + 1, to)),
-            Some(Item::Bind(_)) | None => 0,
+            Some(&LayoutItem::Jump(to)) => usize::from(!self.is_here(i + 1, to)),
+            Some(LayoutItem::Bind(_)) | None => 0,
         }
     }
 
-    /// Returns true if a label is bound at item `i`, with no instruction before it.
+    /// Returns true if a label is bound to the first instruction from item `i` on.
     fn is_here(&self, mut i: usize, label: CodeLabel) -> bool {
-        while let Some(Item::Bind(bound)) = self.items.get(i) {
+        while let Some(LayoutItem::Bind(bound)) = self.items.get(i) {
             if *bound == label {
                 return true;
             }
@@ -83,25 +93,25 @@ impl Layout {
         false
     }
 
-    /// The place of each label, and of each item.
-    fn places(&self) -> (HashMap<CodeLabel, usize>, Vec<usize>) {
-        let (mut labels, mut places, mut at) = (HashMap::new(), Vec::with_capacity(self.items.len()), 0);
+    /// The index of the instruction that each label is bound to, and of the first instruction of each item.
+    fn positions(&self) -> (HashMap<CodeLabel, usize>, Vec<usize>) {
+        let (mut labels, mut positions, mut at) = (HashMap::new(), Vec::with_capacity(self.items.len()), 0);
         for (i, item) in self.items.iter().enumerate() {
-            if let Item::Bind(label) = item {
+            if let LayoutItem::Bind(label) = item {
                 labels.insert(*label, at);
             }
-            places.push(at);
+            positions.push(at);
             at += self.size(i);
         }
         let uses = |label| {
             self.items.iter().any(|item| match *item {
-                Item::Test { yes, no, is_yes_far, is_no_far, .. } => {
+                LayoutItem::Test { yes, no, is_yes_far, is_no_far, .. } => {
                     yes == label && !is_yes_far || no == label && !is_no_far
                 }
                 _ => false,
             })
         };
-        // The two returns come last, where something leads to them.
+        // The two return instructions come last. Each exists only if a test leads to it directly.
         if uses(CodeLabel::Accept) {
             labels.insert(CodeLabel::Accept, at);
             at += 1;
@@ -109,19 +119,19 @@ impl Layout {
         if uses(CodeLabel::Reject) {
             labels.insert(CodeLabel::Reject, at);
         }
-        (labels, places)
+        (labels, positions)
     }
 
-    /// Makes jumps long that are too far for a test, until none is left.
-    fn stretch(&mut self) {
+    /// Makes targets of tests far that are out of reach, until all others are in reach.
+    fn lengthen_jumps(&mut self) {
         for round in 0..=ROUNDS_MAX {
-            let (labels, places) = self.places();
+            let (labels, positions) = self.positions();
             let mut is_done = true;
-            for (item, place) in self.items.iter_mut().zip(&places) {
-                let Item::Test { yes, no, is_yes_far, is_no_far, .. } = item else { continue };
+            for (item, position) in self.items.iter_mut().zip(&positions) {
+                let LayoutItem::Test { yes, no, is_yes_far, is_no_far, .. } = item else { continue };
                 for (to, is_far) in [(*yes, is_yes_far), (*no, is_no_far)] {
-                    // Two more, for long jumps that are between the test and what follows it.
-                    let distance = labels.get(&to).map_or(0, |to| to.saturating_sub(*place));
+                    // The limit is 255, less two jump instructions that may stand between the test and the next item.
+                    let distance = labels.get(&to).map_or(0, |to| to.saturating_sub(*position));
                     if !*is_far && (distance > 253 || round == ROUNDS_MAX) {
                         (*is_far, is_done) = (true, false);
                     }
@@ -133,12 +143,12 @@ impl Layout {
         }
     }
 
-    /// The instructions.
+    /// The instructions of the program. `snap` is the value that it returns for an accepted packet.
     pub(crate) fn instructions(mut self, snap: u32) -> Vec<Instruction> {
-        self.stretch();
-        let (labels, _) = self.places();
+        self.lengthen_jumps();
+        let (labels, _) = self.positions();
         let mut all: Vec<Instruction> = Vec::new();
-        let far = |all: &mut Vec<Instruction>, to: CodeLabel| {
+        let push_far_jump = |all: &mut Vec<Instruction>, to: CodeLabel| {
             let next = all.len() + 1;
             let distance = labels.get(&to).map_or(0, |to| to.saturating_sub(next));
             all.push(match to {
@@ -154,10 +164,10 @@ impl Layout {
         };
         for (i, item) in self.items.iter().enumerate() {
             match *item {
-                Item::Plain { code, k } => all.push(Instruction { code, jt: 0, jf: 0, k }),
-                Item::Go(to) if self.size(i) > 0 => far(&mut all, to),
-                Item::Go(_) | Item::Bind(_) => {}
-                Item::Test { code, k, yes, no, is_yes_far, is_no_far } => {
+                LayoutItem::Plain { code, k } => all.push(Instruction { code, jt: 0, jf: 0, k }),
+                LayoutItem::Jump(to) if self.size(i) > 0 => push_far_jump(&mut all, to),
+                LayoutItem::Jump(_) | LayoutItem::Bind(_) => {}
+                LayoutItem::Test { code, k, yes, no, is_yes_far, is_no_far } => {
                     let next = all.len() + 1;
                     let near = |to: CodeLabel| {
                         let distance = labels.get(&to).map_or(0, |to| to.saturating_sub(next));
@@ -171,10 +181,10 @@ impl Layout {
                     };
                     all.push(Instruction { code, jt, jf, k });
                     if is_yes_far {
-                        far(&mut all, yes);
+                        push_far_jump(&mut all, yes);
                     }
                     if is_no_far {
-                        far(&mut all, no);
+                        push_far_jump(&mut all, no);
                     }
                 }
             }

@@ -1,7 +1,7 @@
 //! Compiler for packet filters in the language of pcap-filter(7).
 //!
-//! [`compile`] makes a [`FilterProgram`] of the classic BPF machine of a text, for packets of one link type. It reads no file, asks no name server, and its work
-//! and memory are bounded: texts of strangers are compiled like any others.
+//! [`compile`] translates a filter's text to a [`FilterProgram`] for the classic BPF machine, for packets of one link
+//! type. It reads no file and asks no name server. Its work and memory are bounded, so untrusted texts can be compiled.
 //!
 //! ```
 //! use weir_demux::Packet;
@@ -15,29 +15,34 @@
 //!
 //! # Steps
 //!
-//! 1. The text becomes tokens, and these become conditions on values of the packet.
-//! 2. The conditions become a graph of decisions.
-//! 3. Decisions that facts already decide are left out, and tests of one value are put together.
-//! 4. The graph becomes instructions.
+//! 1. The text is split into tokens, and parsed to conditions on values of the packet.
+//! 2. The conditions are lowered to a graph of decisions.
+//! 3. Decisions that follow from earlier decisions are removed, and consecutive tests of one value are merged.
+//! 4. The graph is translated to instructions.
 //!
 //! # Differences from libpcap
 //!
-//! A filter selects what libpcap 1.10 selects with the same text, and is refused where libpcap refuses it, but for these differences.
+//! A filter selects the same packets as in libpcap 1.10, and is refused where libpcap refuses it, except for these
+//! differences:
 //!
-//! - Host names are not looked up, and names of ports are those of a fixed table, unless a [`Names`] says more.
-//! - `protochain` follows eight headers, where libpcap goes on without end. Behind an authentication header it goes on where that ends; libpcap goes on
-//!   at a wrong place.
-//! - For NULL and LOOP captures, IPv6 is any of the numbers that Linux, NetBSD, FreeBSD and macOS have for it, and NULL captures may be of either byte order.
-//! - `inbound`, `outbound` and `ifindex` are refused where the link type has no such field. libpcap compiles them for live captures by the kernel.
+//! - Host names are not looked up, and port names come from a fixed table, unless a [`Names`] provides more.
+//! - `protochain` follows up to eight headers; libpcap has no limit. After an authentication header, weir continues at the
+//!   end of that header, and libpcap at a wrong offset.
+//! - In NULL and LOOP captures, all numbers that Linux, NetBSD, FreeBSD and macOS use for IPv6 count as IPv6. NULL captures
+//!   may have either byte order.
+//! - `inbound`, `outbound` and `ifindex` are refused if the link type has no field for them. libpcap compiles them for live
+//!   captures, where the kernel knows the values.
 //! - `byte N & M` and `byte N | M` test the byte; libpcap forgets to load it.
-//! - A division by 0 and a shift by more than 31 bits are refused wherever the number is constant.
-//! - Port numbers over 65,535 are refused in names too (`portrange 1-70000`).
-//! - libpcap's optimiser removes some tests whose result does not count. Where such a test reads bytes that were not captured, libpcap's unoptimised
-//!   program rejects the packet, and so does weir's.
-//! - A filter that selects no packet is refused where the compiler can show that. libpcap does the same, but shows it of other filters.
-//! - libpcap wrongly refuses some divisions and shifts by constants that are computed (`x << (40 - 39)`), and runs out of registers earlier.
-//! - libpcap ignores letters behind the ports of a range (`portrange 80-90abc`). They are an error here.
-//! - Filters for 802.11, ATM, SS7 and pf captures are refused: weir does not read those.
+//! - A division by 0 and a shift by more than 31 bits are refused if the right operand is constant.
+//! - Port numbers over 65,535 are refused in ranges too (`portrange 1-70000`).
+//! - libpcap's optimiser removes some tests whose result does not matter. If such a test reads bytes that were not captured,
+//!   the program rejects the packet in weir, as libpcap's program does without the optimiser.
+//! - A filter is refused if the compiler can prove that it selects no packet. libpcap does the same, but its compiler proves
+//!   it for other filters than weir's.
+//! - libpcap wrongly refuses some divisions and shifts by computed constants (`x << (40 - 39)`), and runs out of
+//!   registers earlier.
+//! - libpcap ignores letters after the ports of a range (`portrange 80-90abc`); weir refuses them.
+//! - Filters for 802.11, ATM, SS7 and pf captures are refused, because weir does not read such captures.
 
 #![forbid(unsafe_code)]
 
@@ -70,14 +75,15 @@ use weir_wire::LinkType;
 
 /// The longest text of a filter, in bytes.
 pub const TEXT_BYTES_MAX: usize = 4096;
-/// Levels of parentheses, brackets and `not`, at most.
+/// The most nested levels of parentheses, brackets and `not`.
 pub const DEPTH_MAX: usize = 100;
 
-/// Compiles a filter for packets of a link type. The program accepts packets with `snap` bytes, which is at least 1.
+/// Compiles a filter for packets of a link type. `snap` is the value that the program returns for an accepted packet:
+/// the number of bytes to capture. 0 counts as 1.
 ///
 /// # Errors
 ///
-/// [`FilterError`] says what is wrong, and where in the text.
+/// [`FilterError`] names the fault and its place in the text.
 pub fn compile(
     text: &str,
     link_type: LinkType,
@@ -96,6 +102,7 @@ pub fn compile(
     if !graph.order().contains(&NodeId::ACCEPT) {
         return Err(whole(FilterFault::Nothing));
     }
-    let instructions = emit::emit(&graph, &code.values, (code.words_left(), snap.max(1))).map_err(whole)?;
+    let instructions =
+        emit::emit(&graph, &code.values, (code.never_reserved_words(), snap.max(1))).map_err(whole)?;
     FilterProgram::new(&instructions).map_err(|_| whole(FilterFault::Instructions(instructions.len())))
 }

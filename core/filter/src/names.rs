@@ -1,14 +1,14 @@
-//! Names for numbers: a fixed table, so that one filter means the same on every machine, and an optional resolver.
+//! Names for numbers: a fixed table, so that a filter has the same meaning on every machine, and an optional resolver.
 
 use crate::{layers, network};
 use core::net::IpAddr;
 
-/// A port by name: its number, and the protocol, where the name belongs to one only.
+/// The port that a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortName {
     /// The port number.
     pub port: u16,
-    /// The protocol.
+    /// The protocol that the name belongs to; `None` if it belongs to all protocols.
     pub protocol: Option<Transport>,
 }
 
@@ -41,9 +41,9 @@ impl Transport {
     }
 }
 
-/// A source of names besides the fixed table. The compiler itself reads no file and asks no server.
+/// A source of names besides the fixed table. The compiler itself reads no file and asks no name server.
 pub trait Names {
-    /// The addresses of a host; none where the name is unknown.
+    /// The addresses of a host; an empty list if the name is unknown.
     fn host(&self, name: &str) -> Vec<IpAddr>;
 
     /// The port of a service that is not in the fixed table.
@@ -64,19 +64,19 @@ impl Names for FixedNames {
     }
 }
 
-/// The port that the fixed table has for a name.
+/// The port of a service name in the fixed table.
 pub(crate) fn service(name: &str) -> Option<PortName> {
-    let both = |list: &[(&str, u16)]| list.iter().find(|(known, _)| *known == name).map(|&(_, port)| port);
-    if let Some(port) = both(BOTH) {
+    let port_in = |list: &[(&str, u16)]| list.iter().find(|(known, _)| *known == name).map(|&(_, port)| port);
+    if let Some(port) = port_in(BOTH) {
         return Some(PortName { port, protocol: None });
     }
-    if let Some(port) = both(TCP) {
+    if let Some(port) = port_in(TCP) {
         return Some(PortName { port, protocol: Some(Transport::Tcp) });
     }
-    both(UDP).map(|port| PortName { port, protocol: Some(Transport::Udp) })
+    port_in(UDP).map(|port| PortName { port, protocol: Some(Transport::Udp) })
 }
 
-/// Names for one port of TCP and of UDP.
+/// Names of ports that are the same for all protocols.
 const BOTH: &[(&str, u16)] = &[
     ("echo", 7),
     ("discard", 9),
@@ -140,7 +140,7 @@ const UDP: &[(&str, u16)] = &[
     ("mdns", 5353),
 ];
 
-/// Protocols above IP, as IANA numbers them.
+/// IANA's numbers of protocols above IP.
 const PROTOCOLS: &[(&str, u32)] = &[
     ("ip", 0),
     ("hopopt", 0),
@@ -199,7 +199,8 @@ const PROTOCOLS: &[(&str, u32)] = &[
     ("rohc", 142),
 ];
 
-/// Protocols above the link layer: EtherTypes, and below 1,500 service access points of IEEE 802.2.
+/// Protocols above the link layer. Numbers up to 1,500 are service access points of IEEE 802.2; higher ones are
+/// EtherTypes.
 const LINK_PROTOCOLS: &[(&str, u32)] = &[
     ("aarp", layers::AARP),
     ("arp", layers::ARP),
@@ -219,9 +220,11 @@ const LINK_PROTOCOLS: &[(&str, u32)] = &[
     ("netbeui", layers::SAP_NETBEUI),
 ];
 
+/// OSI network protocols.
 const OSI_PROTOCOLS: &[(&str, u32)] =
     &[("clnp", network::CLNP), ("esis", network::ESIS), ("isis", network::ISIS)];
 
+/// The number of a name in a list.
 fn number(list: &[(&str, u32)], name: &str) -> Option<u32> {
     list.iter().find(|(known, _)| *known == name).map(|&(_, number)| number)
 }

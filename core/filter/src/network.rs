@@ -1,4 +1,4 @@
-//! Hosts, ports and protocols: IPv4, IPv6, ARP, DECnet, OSI.
+//! Tests of hosts, ports and protocols: IPv4, IPv6, ARP, DECnet, OSI.
 
 use crate::condition::{ConditionId, Conditions};
 use crate::error::FilterFault;
@@ -13,13 +13,13 @@ use crate::word::Proto;
 use core::net::Ipv6Addr;
 use weir_demux::{Alu, LoadWidth};
 
-/// Headers that `protochain` follows, at most. libpcap follows them without end.
+/// The most headers that `protochain` follows; libpcap has no limit.
 const CHAIN_MAX: u32 = 8;
-/// Extension headers of IPv6 that name the next header: hop-by-hop options, routing, fragment, destination options.
+/// IPv6 extension headers with a next-header field: hop-by-hop options, routing, fragment, destination options.
 const EXTENSIONS: [u32; 4] = [0, 43, 44, 60];
 const AUTHENTICATION: u32 = 51;
 const FRAGMENT: u32 = 44;
-/// OSI network protocols.
+/// The numbers of OSI network protocols.
 pub(crate) const ESIS: u32 = 0x82;
 pub(crate) const ISIS: u32 = 0x83;
 pub(crate) const CLNP: u32 = 0x81;
@@ -34,24 +34,26 @@ pub(crate) enum AddressSide {
 }
 
 impl Layers {
-    /// Applies a condition to the source, the destination, either or both.
+    /// The condition that `test` holds for the source, the destination, either or both. `test` gets true for the
+    /// source.
     fn directed(
         &self,
         code: &mut Conditions,
         direction: AddressSide,
-        one: &mut dyn FnMut(&mut Conditions, bool) -> Result<ConditionId, FilterFault>,
+        test: &mut dyn FnMut(&mut Conditions, bool) -> Result<ConditionId, FilterFault>,
     ) -> Result<ConditionId, FilterFault> {
         match direction {
-            AddressSide::Src => one(code, true),
-            AddressSide::Dst => one(code, false),
+            AddressSide::Src => test(code, true),
+            AddressSide::Dst => test(code, false),
             AddressSide::Either | AddressSide::Both => {
-                let (src, dst) = (one(code, true)?, one(code, false)?);
+                let (src, dst) = (test(code, true)?, test(code, false)?);
                 if direction == AddressSide::Both { code.and(src, dst) } else { code.or(src, dst) }
             }
         }
     }
 
-    /// An IPv4 address and mask in an IPv4, ARP or RARP packet, as the protocol says; in any of them where none is said.
+    /// Tests for an IPv4 address under a mask, in packets of one protocol: IPv4, ARP or RARP. Without a protocol,
+    /// packets of all three are tested.
     pub(crate) fn host4(
         &self,
         code: &mut Conditions,
@@ -59,7 +61,7 @@ impl Layers {
         direction: AddressSide,
         (address, mask): (u32, u32),
     ) -> Result<ConditionId, FilterFault> {
-        let within = |code: &mut Conditions, number, src, dst| {
+        let address_in = |code: &mut Conditions, number, src, dst| {
             let carried = self.carries(code, number)?;
             let hosts = self.directed(code, direction, &mut |code, is_src| {
                 let place = self.network().plus(if is_src { src } else { dst });
@@ -69,16 +71,16 @@ impl Layers {
         };
         match protocol {
             None => {
-                let ip = within(code, IP, 12, 16)?;
+                let ip = address_in(code, IP, 12, 16)?;
                 if self.labels > 0 {
                     return Ok(ip);
                 }
-                let (arp, rarp) = (within(code, ARP, 14, 24)?, within(code, RARP, 14, 24)?);
+                let (arp, rarp) = (address_in(code, ARP, 14, 24)?, address_in(code, RARP, 14, 24)?);
                 code.any(&[ip, arp, rarp])
             }
-            Some(Proto::Ip) => within(code, IP, 12, 16),
-            Some(Proto::Arp) => within(code, ARP, 14, 24),
-            Some(Proto::Rarp) => within(code, RARP, 14, 24),
+            Some(Proto::Ip) => address_in(code, IP, 12, 16),
+            Some(Proto::Arp) => address_in(code, ARP, 14, 24),
+            Some(Proto::Rarp) => address_in(code, RARP, 14, 24),
             Some(Proto::Ip6) => Err(FilterFault::Qualifier("`ip6` does not go with an IPv4 address")),
             Some(_) => {
                 Err(FilterFault::Qualifier("only `ip`, `arp` and `rarp` go with an IPv4 address or network"))
@@ -86,7 +88,7 @@ impl Layers {
         }
     }
 
-    /// An IPv6 address and the length of its prefix.
+    /// Tests for an IPv6 address, of which the first `prefix` bits are compared.
     pub(crate) fn host6(
         &self,
         code: &mut Conditions,
@@ -113,7 +115,8 @@ impl Layers {
         code.and(carried, hosts)
     }
 
-    /// A DECnet address, whose place depends on the kind of header, and on a byte of padding before it.
+    /// Tests for a DECnet address. The offset of the address depends on the kind of header (short or long), and on
+    /// whether a byte of padding precedes the header.
     pub(crate) fn decnet(
         &self,
         code: &mut Conditions,
@@ -142,7 +145,8 @@ impl Layers {
         code.and(is_decnet, hosts)
     }
 
-    /// Ports from the first to the last one, of one transport protocol or of all, above IPv`version`. Later fragments have none.
+    /// Tests for a range of ports in packets of IPv4 or IPv6, according to `version`. Without a transport protocol,
+    /// those of all protocols with ports are tested. Later fragments have no ports.
     pub(crate) fn port(
         &self,
         code: &mut Conditions,
@@ -173,12 +177,13 @@ impl Layers {
         code.all(&all)
     }
 
-    /// An IPv4 packet that is not a later fragment.
+    /// Tests that an IPv4 packet is not a later fragment.
     pub(crate) fn is_first_fragment(&self, code: &mut Conditions) -> Result<ConditionId, FilterFault> {
         code.load_masked(self.network().plus(6), LoadWidth::Half, 0x1fff, 0)
     }
 
-    /// `proto`: a header names this protocol as the next one.
+    /// The primitive `proto`: tests that the header of the protocol `below` says that this protocol follows. Without
+    /// `below`, the headers of IPv4 and IPv6 are tested.
     pub(crate) fn protocol(
         &self,
         code: &mut Conditions,
@@ -197,30 +202,30 @@ impl Layers {
             Some(Proto::Link) => self.carries(code, number),
             Some(Proto::Ip) => {
                 let is_ip = self.carries(code, IP)?;
-                let is_it = code.load_equals(network.plus(9), LoadWidth::Byte, number)?;
-                code.and(is_ip, is_it)
+                let is_protocol = code.load_equals(network.plus(9), LoadWidth::Byte, number)?;
+                code.and(is_ip, is_protocol)
             }
             Some(Proto::Ip6) => {
                 let is_ip6 = self.carries(code, IP6)?;
                 let next = code.load(network.plus(6), LoadWidth::Byte)?;
-                let is_it = code.equals(next, number)?;
+                let is_protocol = code.equals(next, number)?;
                 let is_fragment = code.equals(next, FRAGMENT)?;
                 let in_fragment = code.load_equals(network.plus(40), LoadWidth::Byte, number)?;
                 let in_fragment = code.and(is_fragment, in_fragment)?;
-                let either = code.or(is_it, in_fragment)?;
+                let either = code.or(is_protocol, in_fragment)?;
                 code.and(is_ip6, either)
             }
             Some(Proto::Iso) => {
                 let is_iso = self.carries(code, SAP_ISO)?;
-                let place = self.payload.plus(self.behind_llc);
-                let is_it = code.load_equals(place, LoadWidth::Byte, number)?;
-                code.and(is_iso, is_it)
+                let place = self.payload.plus(self.network_after_llc);
+                let is_protocol = code.load_equals(place, LoadWidth::Byte, number)?;
+                code.and(is_iso, is_protocol)
             }
             Some(Proto::Isis) => {
                 let is_isis = self.protocol(code, Some(Proto::Iso), ISIS)?;
-                let place = self.payload.plus(self.behind_llc + 4);
-                let is_it = code.load_equals(place, LoadWidth::Byte, number)?;
-                code.and(is_isis, is_it)
+                let place = self.payload.plus(self.network_after_llc + 4);
+                let is_protocol = code.load_equals(place, LoadWidth::Byte, number)?;
+                code.and(is_isis, is_protocol)
             }
             Some(_) => {
                 Err(FilterFault::Qualifier("only `ether`, `ip`, `ip6`, `iso` and `isis` go with `proto`"))
@@ -228,7 +233,7 @@ impl Layers {
         }
     }
 
-    /// One of several IS-IS messages.
+    /// Tests for one of several kinds of IS-IS messages.
     fn isis(&self, code: &mut Conditions, kinds: &[u32]) -> Result<ConditionId, FilterFault> {
         let mut any = code.always(false)?;
         for &kind in kinds {
@@ -238,7 +243,7 @@ impl Layers {
         Ok(any)
     }
 
-    /// A protocol by its name.
+    /// Tests for a protocol by its name.
     pub(crate) fn named(&self, code: &mut Conditions, protocol: Proto) -> Result<ConditionId, FilterFault> {
         let ip4 = Some(Proto::Ip);
         match protocol {
@@ -271,7 +276,7 @@ impl Layers {
             Proto::Esis => self.protocol(code, Some(Proto::Iso), ESIS),
             Proto::Isis => self.protocol(code, Some(Proto::Iso), ISIS),
             Proto::Clnp => self.protocol(code, Some(Proto::Iso), CLNP),
-            // ISO/IEC 10589: the kinds of messages.
+            // The numbers are kinds of messages in ISO/IEC 10589.
             Proto::L1 => self.isis(code, &[26, 24, 18, 15, 17]),
             Proto::L2 => self.isis(code, &[27, 25, 20, 16, 17]),
             Proto::Iih => self.isis(code, &[17, 15, 16]),
@@ -280,13 +285,14 @@ impl Layers {
             Proto::Csnp => self.isis(code, &[24, 25]),
             Proto::Psnp => self.isis(code, &[26, 27]),
             Proto::Link => {
-                Err(FilterFault::Qualifier("`ether` alone says nothing: add `host`, `proto` or `[...]`"))
+                Err(FilterFault::Qualifier("`ether` alone is not a test: add `host`, `proto` or `[...]`"))
             }
-            Proto::Radio => Err(FilterFault::Qualifier("`radio` alone says nothing")),
+            Proto::Radio => Err(FilterFault::Qualifier("`radio` alone is not a test")),
         }
     }
 
-    /// `protochain`: the protocol is that of a header in the chain of extension headers.
+    /// The primitive `protochain`: tests that the IP header, or a header in the chain of extension headers after it,
+    /// says that this protocol follows.
     pub(crate) fn chain(
         &self,
         code: &mut Conditions,
@@ -307,22 +313,23 @@ impl Layers {
                 let is_ip = self.carries(code, IP)?;
                 let protocol = code.load(network.plus(9), LoadWidth::Byte)?;
                 let offset = code.values.header_length(network.constant)?;
-                let chain = self.links(code, &[], (protocol, offset), number)?;
+                let chain = self.chain_headers(code, &[], (protocol, offset), number)?;
                 code.and(is_ip, chain)
             }
             Some(Proto::Ip6) => {
                 let is_ip6 = self.carries(code, IP6)?;
                 let protocol = code.load(network.plus(6), LoadWidth::Byte)?;
                 let offset = code.values.constant(40)?;
-                let chain = self.links(code, &EXTENSIONS, (protocol, offset), number)?;
+                let chain = self.chain_headers(code, &EXTENSIONS, (protocol, offset), number)?;
                 code.and(is_ip6, chain)
             }
             Some(_) => Err(FilterFault::Qualifier("only `ip` and `ip6` go with `protochain`")),
         }
     }
 
-    /// The headers of a chain, from the first one, at `offset` behind the network header's begin.
-    fn links(
+    /// Tests the headers of a chain. `first` is the protocol of the first header after the IP header, and the offset of
+    /// that header from the network header.
+    fn chain_headers(
         &self,
         code: &mut Conditions,
         extensions: &[u32],
@@ -330,19 +337,20 @@ impl Layers {
         number: u32,
     ) -> Result<ConditionId, FilterFault> {
         let base = self.network().constant;
-        let (protocol_word, offset_word) = (code.word()?, code.word()?);
+        let (protocol_word, offset_word) = (code.reserve_word()?, code.reserve_word()?);
         let mut headers = vec![first];
         for _ in 0..CHAIN_MAX {
             headers.push((code.values.stored(protocol_word)?, code.values.stored(offset_word)?));
         }
-        // From the last one, which leads no further, to the first one.
+        // The condition is built backwards, from the last header that is followed to the first one.
         let mut rest = code.always(false)?;
         for (i, &(protocol, offset)) in headers.iter().enumerate().rev() {
-            let is_it = code.equals(protocol, number)?;
-            let yes = code.always(true)?;
-            let mut no = code.always(false)?;
+            let is_protocol = code.equals(protocol, number)?;
+            let found = code.always(true)?;
+            let mut otherwise = code.always(false)?;
             if i + 1 < headers.len() {
-                // The authentication header counts in words, less two (RFC 4302); the others in eight bytes, less one (RFC 8200).
+                // The authentication header counts its length in words, minus two (RFC 4302); the others in units of
+                // eight bytes, minus one (RFC 8200).
                 for (kinds, unit, more) in
                     [(Ranges::one(AUTHENTICATION), 4, 2), (Ranges::of(extensions), 8, 1)]
                 {
@@ -355,10 +363,10 @@ impl Layers {
                     let store_protocol = code.store(protocol_word, next)?;
                     let store_offset = code.store(offset_word, end)?;
                     let further = code.all(&[store_protocol, store_offset, rest])?;
-                    no = code.if_else(is_kind, further, no)?;
+                    otherwise = code.if_else(is_kind, further, otherwise)?;
                 }
             }
-            rest = code.if_else(is_it, yes, no)?;
+            rest = code.if_else(is_protocol, found, otherwise)?;
         }
         code.release_words(2);
         Ok(rest)
@@ -366,7 +374,7 @@ impl Layers {
 }
 
 impl Layers {
-    /// An Ethernet address.
+    /// Tests for an Ethernet address.
     pub(crate) fn mac(
         &self,
         code: &mut Conditions,
@@ -374,7 +382,7 @@ impl Layers {
         address: [u8; 6],
     ) -> Result<ConditionId, FilterFault> {
         if self.link != LinkHeader::Ethernet {
-            return Err(self.no("an Ethernet address"));
+            return Err(self.unsupported("an Ethernet address"));
         }
         let has_header = self.has_header(code)?;
         let hosts = self.directed(code, direction, &mut |code, is_src| {

@@ -1,8 +1,9 @@
-//! Decisions that are not made twice.
+//! The optimiser: removes decisions that earlier decisions imply.
 //!
-//! Facts along a path decide later tests of the same values, so edges skip these tests (jump threading, as in A. Begel,
-//! S. McCanne, S. L. Graham: "BPF+", SIGCOMM 1999). Tests in a row that lead to one node are grouped by value and become tests of sets. Neither changes
-//! which packets are accepted: a test moves or goes only where all bytes that it reads are known to be there.
+//! Two kinds of passes alternate. The first one is jump threading (A. Begel, S. McCanne, S. L. Graham: "BPF+", SIGCOMM
+//! 1999): the tests along a path decide later tests of the same values, so edges skip the later tests. The second one
+//! merges consecutive tests of one value that lead to the same node, into one test for a set of numbers. Neither
+//! changes the accepted packets: a test is moved or removed only if all bytes that it reads are known to exist.
 
 use crate::error::FilterFault;
 use crate::graph::{DecisionNode, Graph, NodeId};
@@ -10,25 +11,28 @@ use crate::ranges::Ranges;
 use crate::value::{Demand, FilterValues, ValueId};
 use std::collections::HashMap;
 
-/// Rounds over the graph, at most.
+/// The most rounds over the graph.
 const ROUNDS_MAX: usize = 8;
-/// Values that are remembered at one place, at most. The first ones stay: they decide the most.
+/// The most values with facts at one node. Facts about further values are ignored: tests of values that come first
+/// decide the most.
 const KNOWN_MAX: usize = 48;
-/// Units of work for one filter; a unit is about the comparison of two ranges. An unfinished optimisation makes the program longer, and nothing else.
+/// The units of work for one filter; a unit is about the time to compare two ranges. If they do not suffice, the
+/// program only becomes longer.
 const WORK_MAX: usize = 4_000_000;
 
 /// Facts about a packet at a node of the graph.
 #[derive(Clone, Debug, Default)]
-struct Facts {
-    /// The numbers that values can have. Sorted by value.
+struct PathFacts {
+    /// The possible numbers of values, sorted by value.
     known: Vec<(ValueId, Ranges)>,
-    /// The bytes that are there, behind bases. Sorted by base.
+    /// The number of bytes known to exist after each base, sorted by base.
     bytes: Vec<(Option<ValueId>, u64)>,
-    /// Quotients that were computed. Sorted.
+    /// The values that are quotients with a divisor which is known to be nonzero, sorted.
     quotients: Vec<ValueId>,
 }
 
-impl Facts {
+impl PathFacts {
+    /// Returns true if a demand is known to be met.
     fn has(&self, demand: &Demand) -> bool {
         match demand {
             Demand::Bytes { base, end } => {
@@ -39,6 +43,7 @@ impl Facts {
         }
     }
 
+    /// Adds the fact that a demand is met.
     fn add(&mut self, demand: &Demand) {
         match *demand {
             Demand::Bytes { base, end } => match self.bytes.binary_search_by_key(&base, |&(base, _)| base) {
@@ -57,12 +62,14 @@ impl Facts {
         }
     }
 
+    /// The possible numbers of a value, if there is a fact about it.
     fn numbers(&self, value: ValueId) -> Option<&Ranges> {
         let at = self.known.binary_search_by_key(&value, |&(value, _)| value).ok()?;
         self.known.get(at).map(|(_, numbers)| numbers)
     }
 
-    fn learn(&mut self, value: ValueId, numbers: Ranges) {
+    /// Sets the possible numbers of a value.
+    fn restrict(&mut self, value: ValueId, numbers: Ranges) {
         match self.known.binary_search_by_key(&value, |&(value, _)| value) {
             Ok(at) => {
                 if let Some((_, known)) = self.known.get_mut(at) {
@@ -74,8 +81,8 @@ impl Facts {
         }
     }
 
-    /// Keeps the facts that hold on both of two paths.
-    fn meet(&mut self, other: &Self) {
+    /// Keeps the facts that hold on both paths.
+    fn intersect(&mut self, other: &Self) {
         self.known.retain_mut(|(value, numbers)| match other.numbers(*value) {
             Some(others) => {
                 *numbers = numbers.or(others);
@@ -95,6 +102,7 @@ impl Facts {
         self.quotients.retain(|id| other.quotients.binary_search(id).is_ok());
     }
 
+    /// The units of work for handling these facts.
     fn weight(&self) -> usize {
         1 + self.bytes.len() + self.known.iter().map(|(_, numbers)| 1 + numbers.len()).sum::<usize>()
     }
@@ -102,14 +110,14 @@ impl Facts {
 
 /// Makes the graph smaller and its paths shorter.
 pub(crate) fn optimise(graph: &mut Graph, values: &FilterValues) -> Result<(), FilterFault> {
-    let mut optimiser = Optimiser { values, demands: HashMap::new(), left: WORK_MAX };
+    let mut optimiser = Optimiser { values, demands: HashMap::new(), remaining: WORK_MAX };
     for _ in 0..ROUNDS_MAX {
         let before = graph.len();
         let threaded = optimiser.pass(graph, Pass::Thread);
         graph.tidy()?;
-        let sorted = optimiser.pass(graph, Pass::Sort);
+        let merged = optimiser.pass(graph, Pass::Merge);
         graph.tidy()?;
-        if !threaded && !sorted && graph.len() == before {
+        if !threaded && !merged && graph.len() == before {
             break;
         }
     }
@@ -118,14 +126,18 @@ pub(crate) fn optimise(graph: &mut Graph, values: &FilterValues) -> Result<(), F
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pass {
+    /// Jump threading.
     Thread,
-    Sort,
+    /// Merges consecutive tests of one value.
+    Merge,
 }
 
 struct Optimiser<'a> {
     values: &'a FilterValues,
+    /// The demands of each value, computed on first use.
     demands: HashMap<ValueId, Vec<Demand>>,
-    left: usize,
+    /// The remaining units of work.
+    remaining: usize,
 }
 
 impl Optimiser<'_> {
@@ -133,37 +145,37 @@ impl Optimiser<'_> {
         self.demands.entry(value).or_insert_with(|| self.values.demands(value))
     }
 
-    /// Takes units of the work that is left; false where there are none.
+    /// Takes units of the remaining work; returns false where too few are left.
     fn spend(&mut self, units: usize) -> bool {
-        let left = self.left.checked_sub(units);
-        self.left = left.unwrap_or(0);
-        left.is_some()
+        let remaining = self.remaining.checked_sub(units);
+        self.remaining = remaining.unwrap_or(0);
+        remaining.is_some()
     }
 
-    /// Visits each node once, with the facts that hold there. Returns true if it changed the graph.
+    /// Visits each node once, with the facts that hold at it. Returns true if the graph has changed.
     fn pass(&mut self, graph: &mut Graph, pass: Pass) -> bool {
         let order = graph.order();
-        let mut facts: Vec<Option<Facts>> = Vec::new();
+        let mut facts: Vec<Option<PathFacts>> = Vec::new();
         facts.resize_with(graph.len(), || None);
         if let Some(root) = facts.get_mut(graph.root.index()) {
-            *root = Some(Facts::default());
+            *root = Some(PathFacts::default());
         }
-        let mut before = vec![0_u32; graph.len()];
+        let mut predecessors = vec![0_u32; graph.len()];
         for id in &order {
-            for next in graph.after(*id).into_iter().flatten() {
-                if let Some(count) = before.get_mut(next.index()) {
+            for next in graph.successors(*id).into_iter().flatten() {
+                if let Some(count) = predecessors.get_mut(next.index()) {
                     *count += 1;
                 }
             }
         }
-        let (mut changed, mut sorted) = (false, vec![false; graph.len()]);
+        let (mut changed, mut is_merged) = (false, vec![false; graph.len()]);
         for id in order {
             let Some(here) = facts.get_mut(id.index()).and_then(Option::take) else { continue };
             if !self.spend(here.weight()) {
                 break;
             }
-            if pass == Pass::Sort && !sorted.get(id.index()).copied().unwrap_or(true) {
-                changed |= self.sort(graph, id, &here, &before, &mut sorted);
+            if pass == Pass::Merge && !is_merged.get(id.index()).copied().unwrap_or(true) {
+                changed |= self.merge_tests(graph, id, &here, &predecessors, &mut is_merged);
             }
             let mut edges = Vec::new();
             match graph.get(id).clone() {
@@ -175,8 +187,8 @@ impl Optimiser<'_> {
                     let all = Ranges::between(0, self.values.max(value));
                     let possible = there.numbers(value).unwrap_or(&all).clone();
                     let mut otherwise = there.clone();
-                    otherwise.learn(value, possible.and(&numbers.not()));
-                    there.learn(value, possible.and(&numbers));
+                    otherwise.restrict(value, possible.and(&numbers.not()));
+                    there.restrict(value, possible.and(&numbers));
                     if !self.spend(numbers.len() + possible.len()) {
                         break;
                     }
@@ -201,7 +213,7 @@ impl Optimiser<'_> {
                 DecisionNode::Accept | DecisionNode::Reject => {}
             }
             for (to, known) in edges {
-                // An edge that is never taken adds no fact.
+                // An edge that is never taken does not weaken the facts at its target.
                 if known.known.iter().any(|(_, numbers)| numbers.is_empty())
                     && facts.get(to.index()).is_some_and(Option::is_some)
                 {
@@ -209,8 +221,8 @@ impl Optimiser<'_> {
                 }
                 match facts.get_mut(to.index()) {
                     Some(Some(there)) => {
-                        self.left = self.left.saturating_sub(there.weight() + known.weight());
-                        there.meet(&known);
+                        self.remaining = self.remaining.saturating_sub(there.weight() + known.weight());
+                        there.intersect(&known);
                     }
                     Some(none) => *none = Some(known),
                     None => {}
@@ -220,8 +232,8 @@ impl Optimiser<'_> {
         changed
     }
 
-    /// The target of an edge, behind all tests at its end that facts decide.
-    fn thread(&mut self, graph: &Graph, mut to: NodeId, facts: &Facts) -> NodeId {
+    /// The target of an edge behind all tests that the facts decide.
+    fn thread(&mut self, graph: &Graph, mut to: NodeId, facts: &PathFacts) -> NodeId {
         while let DecisionNode::Branch { value, numbers, yes, no } = graph.get(to) {
             if !self.demands(*value).iter().all(|demand| facts.has(demand)) {
                 break;
@@ -233,7 +245,7 @@ impl Optimiser<'_> {
             }
             to = if possible.is_within(numbers) || yes == no {
                 *yes
-            } else if !possible.meets(numbers) {
+            } else if !possible.intersects(numbers) {
                 *no
             } else {
                 break;
@@ -242,32 +254,35 @@ impl Optimiser<'_> {
         to
     }
 
-    /// Groups by value a row of tests that begins here. Each of them leads to one common node, or else to the next test. Returns true if it changed the graph.
-    fn sort(
+    /// Merges the tests of the same value in the row of tests that begins with `first`. Each test of a row leads to one
+    /// common node or to the next test. Returns true if the graph has changed.
+    fn merge_tests(
         &mut self,
         graph: &mut Graph,
         first: NodeId,
-        here: &Facts,
-        before: &[u32],
-        sorted: &mut [bool],
+        here: &PathFacts,
+        predecessors: &[u32],
+        is_merged: &mut [bool],
     ) -> bool {
         let DecisionNode::Branch { yes, no, .. } = *graph.get(first) else { return false };
-        let (by_yes, by_no) = (row(graph, first, yes, before), row(graph, first, no, before));
+        let (by_yes, by_no) =
+            (test_row(graph, first, yes, predecessors), test_row(graph, first, no, predecessors));
         let (to, (tests, end)) = if by_no.0.len() > by_yes.0.len() { (no, by_no) } else { (yes, by_yes) };
         for (id, ..) in &tests {
-            if let Some(sorted) = sorted.get_mut(id.index()) {
-                *sorted = true;
+            if let Some(is_merged) = is_merged.get_mut(id.index()) {
+                *is_merged = true;
             }
         }
         let mut facts = here.clone();
         let mut kept: Vec<(NodeId, ValueId, Ranges)> = Vec::new();
-        let (mut place_of, mut last_new) = (HashMap::new(), 0);
+        let (mut index_of, mut last_new) = (HashMap::new(), 0);
         let count = tests.len();
         for (id, value, numbers) in tests {
-            let is_new = !self.demands(value).iter().all(|demand| facts.has(demand));
-            let same = place_of.get(&value).copied().filter(|&place| place >= last_new);
-            match same.and_then(|place: usize| kept.get_mut(place)) {
-                // Every test between them looks at bytes that are there.
+            let reads_new_bytes = !self.demands(value).iter().all(|demand| facts.has(demand));
+            let same = index_of.get(&value).copied().filter(|&index| index >= last_new);
+            match same.and_then(|index: usize| kept.get_mut(index)) {
+                // All tests since the earlier test of the value read bytes that are known to exist, so this test can
+                // move.
                 Some((.., all)) => {
                     if !self.spend(all.len() + numbers.len()) {
                         return false;
@@ -275,8 +290,8 @@ impl Optimiser<'_> {
                     *all = all.or(&numbers);
                 }
                 None => {
-                    place_of.insert(value, kept.len());
-                    if is_new {
+                    index_of.insert(value, kept.len());
+                    if reads_new_bytes {
                         last_new = kept.len();
                         for demand in self.demands(value) {
                             facts.add(demand);
@@ -298,8 +313,14 @@ impl Optimiser<'_> {
     }
 }
 
-/// Tests from `first` on, each with the numbers that lead to `to`, and the node behind the last one. Nothing else leads to any but the first.
-fn row(graph: &Graph, first: NodeId, to: NodeId, before: &[u32]) -> (Vec<(NodeId, ValueId, Ranges)>, NodeId) {
+/// The row of tests from `first` on that lead to `to` or to the next test: the node, the value, and the numbers that
+/// lead to `to`; and the node after the last test. All tests but the first one have only one predecessor.
+fn test_row(
+    graph: &Graph,
+    first: NodeId,
+    to: NodeId,
+    predecessors: &[u32],
+) -> (Vec<(NodeId, ValueId, Ranges)>, NodeId) {
     let (mut tests, mut id) = (Vec::new(), first);
     loop {
         let (value, numbers, next) = match graph.get(id) {
@@ -308,7 +329,7 @@ fn row(graph: &Graph, first: NodeId, to: NodeId, before: &[u32]) -> (Vec<(NodeId
             _ => return (tests, id),
         };
         tests.push((id, value, numbers));
-        if next == to || before.get(next.index()) != Some(&1) {
+        if next == to || predecessors.get(next.index()) != Some(&1) {
             return (tests, next);
         }
         id = next;

@@ -1,5 +1,6 @@
-//! The grammar, with libpcap's precedence: `and` and `or` bind equally and from the left, `not` binds to one primitive, and an identifier alone has the
-//! qualifiers of the primitive before it. Headers move (`vlan`, `mpls`, ...) in the order of the text.
+//! The parser. It has the rules of libpcap: `and` and `or` have the same precedence and associate to the left, `not`
+//! applies to the next primitive, and an identifier without qualifiers has those of the primitive before it. An
+//! encapsulation (`vlan`, `mpls`, ...) shifts the header offsets for all text after it.
 
 use crate::arithmetic::{self, Number};
 use crate::condition::{ConditionId, Conditions};
@@ -7,46 +8,51 @@ use crate::error::{FilterError, FilterFault};
 use crate::layers::Layers;
 use crate::names::Names;
 use crate::network::AddressSide;
-use crate::qualified::{Identifiers, Qualifier, Qualifiers};
+use crate::qualified::{IdentifierCompiler, Qualifiers, TypeQualifier};
 use crate::ranges::Ranges;
 use crate::token::{Token, TokenKind, shown, tokens};
 use crate::value::Relation;
 use crate::word::{Proto, Word};
 use weir_demux::{Alu, LoadWidth};
 
-/// The binding of operators: a greater number binds closer.
-const UNARY: u8 = 6;
+/// The precedence of unary operators. Operators with a higher number bind more tightly.
+const UNARY_PRECEDENCE: u8 = 6;
 
 /// A parsed part of the text.
-enum Item {
-    /// A number alone: an identifier, or arithmetic.
-    Plain(u32),
+enum ParsedItem {
+    /// A literal number. It can be an identifier or an operand.
+    Literal(u32),
+    /// An arithmetic expression.
     Arithmetic(Number),
-    Condition(Parsed),
+    Condition(ParsedCondition),
 }
 
+/// A condition, and what the text after it depends on.
 #[derive(Clone, Copy)]
-struct Parsed {
+struct ParsedCondition {
     condition: ConditionId,
-    /// For an identifier behind it.
+    /// The qualifiers that an identifier without qualifiers has after this condition.
     qualifiers: Option<Qualifiers>,
     kind: ParsedKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ParsedKind {
-    /// A primitive, or several in parentheses.
+    /// A primitive, or several primitives in parentheses.
     Primitive,
-    /// An identifier without qualifiers of its own.
+    /// An identifier without qualifiers.
     Identifier,
-    /// Several of them in parentheses.
-    Identifiers,
+    /// Identifiers without qualifiers, in parentheses.
+    ParenthesisedIdentifiers,
 }
 
+/// The state of parsing a text.
 pub(crate) struct Parser<'a> {
     text: &'a str,
     tokens: Vec<Token>,
+    /// The index of the next token.
     next: usize,
+    /// The number of levels of nesting around the next token.
     depth: usize,
     layers: Layers,
     names: &'a dyn Names,
@@ -59,7 +65,7 @@ impl<'a> Parser<'a> {
         Ok(Self { text, tokens, next: 0, depth: 0, layers, names, code: Conditions::default() })
     }
 
-    /// The condition of the whole text. An empty text holds for every packet.
+    /// The condition of the whole text. An empty text matches every packet.
     pub(crate) fn parse(&mut self) -> Result<ConditionId, FilterError> {
         if self.tokens.is_empty() {
             return self.code.always(true).map_err(|fault| FilterError { at: 0, len: 0, fault });
@@ -69,8 +75,10 @@ impl<'a> Parser<'a> {
             return Err(self.expected("`and`, `or` or the end"));
         }
         match item {
-            Item::Condition(Parsed { condition, kind: ParsedKind::Primitive, .. }) => Ok(condition),
-            // An address or number alone.
+            ParsedItem::Condition(ParsedCondition { condition, kind: ParsedKind::Primitive, .. }) => {
+                Ok(condition)
+            }
+            // A number or an address without a test.
             _ => {
                 Err(self.expected("a comparison, or `host`, `port` or the like before an address or number"))
             }
@@ -81,6 +89,7 @@ impl<'a> Parser<'a> {
         self.peek_at(0)
     }
 
+    /// The token that is `more` tokens after the next one.
     fn peek_at(&self, more: usize) -> Option<&TokenKind> {
         self.tokens.get(self.next + more).map(|token| &token.kind)
     }
@@ -89,17 +98,19 @@ impl<'a> Parser<'a> {
         self.peek() == Some(kind)
     }
 
-    fn take(&mut self, kind: &TokenKind) -> bool {
+    /// Takes the next token if it is of this kind. Returns true if it was.
+    fn take_if(&mut self, kind: &TokenKind) -> bool {
         let is_next = self.is_next(kind);
         self.next += usize::from(is_next);
         is_next
     }
 
-    /// The place of the next token.
+    /// The offset and length of the next token.
     fn place(&self) -> (usize, usize) {
         self.tokens.get(self.next).map_or((self.text.len(), 0), |token| (token.at, token.len))
     }
 
+    /// The error that the next token is not as expected.
     fn expected(&self, expected: &'static str) -> FilterError {
         let (at, len) = self.place();
         let found = match self.text.get(at..at + len) {
@@ -109,8 +120,8 @@ impl<'a> Parser<'a> {
         FilterError { at, len, fault: FilterFault::Expected { expected, found } }
     }
 
-    /// An error about the text from token `first` up to the next one.
-    fn at<T>(&self, first: usize, result: Result<T, FilterFault>) -> Result<T, FilterError> {
+    /// Gives a fault its place: the text from the token `first` up to the last token that was taken.
+    fn with_place<T>(&self, first: usize, result: Result<T, FilterFault>) -> Result<T, FilterError> {
         result.map_err(|fault| {
             let start = self.tokens.get(first).map_or(self.text.len(), |token| token.at);
             let last = self.tokens.get(self.next.saturating_sub(1).max(first));
@@ -119,7 +130,8 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn deeper(&mut self) -> Result<(), FilterError> {
+    /// Checks that one more level of nesting is allowed.
+    fn enter_level(&mut self) -> Result<(), FilterError> {
         self.depth += 1;
         if self.depth > crate::DEPTH_MAX {
             let (at, len) = self.place();
@@ -128,8 +140,9 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Primitives or identifiers with `and` and `or` between them, or one item alone.
-    fn sequence(&mut self, inherited: Option<Qualifiers>) -> Result<Item, FilterError> {
+    /// Parses primitives or identifiers with `and` and `or` between them, or a single item. `inherited` are the
+    /// qualifiers of an identifier without qualifiers.
+    fn sequence(&mut self, inherited: Option<Qualifiers>) -> Result<ParsedItem, FilterError> {
         let start = self.next;
         let first = self.item(inherited)?;
         let is_combined =
@@ -138,24 +151,24 @@ impl<'a> Parser<'a> {
             return Ok(first);
         }
         let mut left = match first {
-            Item::Plain(number) => self.identifier(start, number, inherited)?,
-            Item::Arithmetic(_) => return Err(self.expected("an operator or a comparison")),
-            Item::Condition(parsed) => parsed,
+            ParsedItem::Literal(number) => self.identifier(start, number, inherited)?,
+            ParsedItem::Arithmetic(_) => return Err(self.expected("an operator or a comparison")),
+            ParsedItem::Condition(parsed) => parsed,
         };
-        if left.kind == ParsedKind::Identifiers {
+        if left.kind == ParsedKind::ParenthesisedIdentifiers {
             return Err(self.expected("`)`"));
         }
-        let of_identifiers = left.kind == ParsedKind::Identifier;
+        let is_of_identifiers = left.kind == ParsedKind::Identifier;
         while is_combined(self) {
             let is_and = self.is_next(&TokenKind::Word(Word::And));
             self.next += 1;
             let start = self.next;
             let right = match self.item(left.qualifiers)? {
-                Item::Plain(number) => self.identifier(start, number, left.qualifiers)?,
-                Item::Arithmetic(_) => return Err(self.expected("an operator or a comparison")),
-                Item::Condition(parsed) => parsed,
+                ParsedItem::Literal(number) => self.identifier(start, number, left.qualifiers)?,
+                ParsedItem::Arithmetic(_) => return Err(self.expected("an operator or a comparison")),
+                ParsedItem::Condition(parsed) => parsed,
             };
-            if of_identifiers && right.kind == ParsedKind::Primitive {
+            if is_of_identifiers && right.kind == ParsedKind::Primitive {
                 self.next = start;
                 return Err(self.expected("an address, number or name, as before"));
             }
@@ -164,88 +177,94 @@ impl<'a> Parser<'a> {
             } else {
                 self.code.or(left.condition, right.condition)
             };
-            left = Parsed {
-                condition: self.at(start, condition)?,
+            left = ParsedCondition {
+                condition: self.with_place(start, condition)?,
                 kind: left.kind,
                 qualifiers: right.qualifiers,
             };
         }
-        Ok(Item::Condition(left))
+        Ok(ParsedItem::Condition(left))
     }
 
-    /// A number that stands for a port, an address or the like.
+    /// Compiles a number as an identifier: a port, an address or the like.
     fn identifier(
         &mut self,
         start: usize,
         number: u32,
         inherited: Option<Qualifiers>,
-    ) -> Result<Parsed, FilterError> {
-        self.identify(start, inherited, |of, qualifiers| of.number(number, qualifiers))
+    ) -> Result<ParsedCondition, FilterError> {
+        self.compile_identifier(start, inherited, |compiler, qualifiers| compiler.number(number, qualifiers))
     }
 
-    fn identify(
+    /// Compiles an identifier, which begins with the token `start`, by `make`.
+    fn compile_identifier(
         &mut self,
         start: usize,
         inherited: Option<Qualifiers>,
-        make: impl FnOnce(&mut Identifiers<'_>, Qualifiers) -> Result<ConditionId, FilterFault>,
-    ) -> Result<Parsed, FilterError> {
+        make: impl FnOnce(&mut IdentifierCompiler<'_>, Qualifiers) -> Result<ConditionId, FilterFault>,
+    ) -> Result<ParsedCondition, FilterError> {
         let Some(qualifiers) = inherited else {
             self.next = start;
             return Err(self.expected("`host`, `net`, `port` or the like before an address, number or name"));
         };
-        let mut of = Identifiers { layers: &self.layers, names: self.names, code: &mut self.code };
-        let condition = make(&mut of, qualifiers);
-        let condition = self.at(start, condition)?;
-        Ok(Parsed { condition, qualifiers: inherited, kind: ParsedKind::Identifier })
+        let mut compiler =
+            IdentifierCompiler { layers: &self.layers, names: self.names, code: &mut self.code };
+        let condition = make(&mut compiler, qualifiers);
+        let condition = self.with_place(start, condition)?;
+        Ok(ParsedCondition { condition, qualifiers: inherited, kind: ParsedKind::Identifier })
     }
 
-    /// One primitive, identifier or number, or several in parentheses.
-    fn item(&mut self, inherited: Option<Qualifiers>) -> Result<Item, FilterError> {
+    /// Parses a primitive, identifier, number or comparison, or several items in parentheses.
+    fn item(&mut self, inherited: Option<Qualifiers>) -> Result<ParsedItem, FilterError> {
         let start = self.next;
         let item = match self.peek() {
             Some(TokenKind::Word(Word::Not)) => {
                 self.next += 1;
-                self.deeper()?;
+                self.enter_level()?;
                 let inner = self.item(inherited)?;
                 self.depth -= 1;
                 let inner = match inner {
-                    Item::Plain(number) => self.identifier(start, number, inherited)?,
-                    Item::Arithmetic(_) => return Err(self.expected("an operator or a comparison")),
-                    Item::Condition(parsed) => parsed,
+                    ParsedItem::Literal(number) => self.identifier(start, number, inherited)?,
+                    ParsedItem::Arithmetic(_) => return Err(self.expected("an operator or a comparison")),
+                    ParsedItem::Condition(parsed) => parsed,
                 };
                 let condition = self.code.not(inner.condition);
-                let condition = self.at(start, condition)?;
+                let condition = self.with_place(start, condition)?;
                 let kind = match inner.kind {
                     ParsedKind::Primitive => ParsedKind::Primitive,
-                    ParsedKind::Identifier | ParsedKind::Identifiers => ParsedKind::Identifier,
+                    ParsedKind::Identifier | ParsedKind::ParenthesisedIdentifiers => ParsedKind::Identifier,
                 };
-                return Ok(Item::Condition(Parsed { condition, kind, ..inner }));
+                return Ok(ParsedItem::Condition(ParsedCondition { condition, kind, ..inner }));
             }
             Some(TokenKind::Open) => {
                 self.next += 1;
-                self.deeper()?;
+                self.enter_level()?;
                 let inner = self.sequence(inherited)?;
                 self.depth -= 1;
-                if !self.take(&TokenKind::Close) {
+                if !self.take_if(&TokenKind::Close) {
                     return Err(self.expected("`)`"));
                 }
                 match inner {
-                    Item::Condition(Parsed { condition, kind, .. }) => {
+                    ParsedItem::Condition(ParsedCondition { condition, kind, .. }) => {
                         let kind = match kind {
                             ParsedKind::Primitive => ParsedKind::Primitive,
-                            ParsedKind::Identifier => ParsedKind::Identifiers,
-                            ParsedKind::Identifiers => {
+                            ParsedKind::Identifier => ParsedKind::ParenthesisedIdentifiers,
+                            ParsedKind::ParenthesisedIdentifiers => {
                                 self.next = start;
                                 return Err(self.expected("one pair of parentheses around addresses"));
                             }
                         };
-                        return Ok(Item::Condition(Parsed { condition, qualifiers: inherited, kind }));
+                        return Ok(ParsedItem::Condition(ParsedCondition {
+                            condition,
+                            qualifiers: inherited,
+                            kind,
+                        }));
                     }
                     arithmetic => arithmetic,
                 }
             }
             Some(TokenKind::Name(_) | TokenKind::Dotted(_) | TokenKind::Ip6(_) | TokenKind::Mac(_)) => {
-                return self.address(inherited).map(Item::Condition);
+                return self.address(inherited).map(ParsedItem::Condition);
             }
             Some(TokenKind::Number(_) | TokenKind::Minus | TokenKind::Word(Word::Length)) => {
                 self.operand()?
@@ -253,16 +272,16 @@ impl<'a> Parser<'a> {
             Some(TokenKind::Word(Word::Proto(_))) if self.peek_at(1) == Some(&TokenKind::OpenIndex) => {
                 self.operand()?
             }
-            Some(TokenKind::Word(_)) => return self.primitive().map(Item::Condition),
+            Some(TokenKind::Word(_)) => return self.primitive().map(ParsedItem::Condition),
             _ => return Err(self.expected("a primitive, such as `tcp port 80`")),
         };
         self.relation(start, item)
     }
 
-    /// The rest of an arithmetic expression, and a comparison.
-    fn relation(&mut self, start: usize, left: Item) -> Result<Item, FilterError> {
+    /// Parses the operators and the comparison after `left`, if there are any.
+    fn relation(&mut self, start: usize, left: ParsedItem) -> Result<ParsedItem, FilterError> {
         let left = self.operators(start, left, 0)?;
-        let (relation, is_reversed) = match self.peek() {
+        let (relation, is_negated) = match self.peek() {
             Some(TokenKind::Greater) => (Relation::Greater, false),
             Some(TokenKind::GreaterOrEqual) => (Relation::GreaterOrEqual, false),
             Some(TokenKind::Equal) => (Relation::Equal, false),
@@ -276,106 +295,121 @@ impl<'a> Parser<'a> {
         let right_start = self.next;
         let right = self.expression(0)?;
         let right = self.number(right_start, right)?;
-        let condition = self.compare(relation, is_reversed, left, right);
-        let condition = self.at(start, condition)?;
-        Ok(Item::Condition(Parsed { condition, qualifiers: None, kind: ParsedKind::Primitive }))
+        let condition = self.compare(relation, is_negated, left, right);
+        let condition = self.with_place(start, condition)?;
+        Ok(ParsedItem::Condition(ParsedCondition {
+            condition,
+            qualifiers: None,
+            kind: ParsedKind::Primitive,
+        }))
     }
 
+    /// The condition that a relation of two numbers holds, or does not hold if `is_negated`.
     fn compare(
         &mut self,
         relation: Relation,
-        is_reversed: bool,
+        is_negated: bool,
         a: Number,
         b: Number,
     ) -> Result<ConditionId, FilterFault> {
         let (value, numbers) = self.code.values.relate(relation, a.value, b.value)?;
-        let test = self.code.test(value, if is_reversed { numbers.not() } else { numbers })?;
-        match arithmetic::both(&mut self.code, a.given, b.given)? {
-            Some(given) => self.code.and(given, test),
+        let test = self.code.test(value, if is_negated { numbers.not() } else { numbers })?;
+        match arithmetic::and_optional(&mut self.code, a.required, b.required)? {
+            Some(required) => self.code.and(required, test),
             None => Ok(test),
         }
     }
 
-    fn number(&mut self, start: usize, item: Item) -> Result<Number, FilterError> {
+    /// An item as a number.
+    fn number(&mut self, start: usize, item: ParsedItem) -> Result<Number, FilterError> {
         match item {
-            Item::Plain(number) => {
+            ParsedItem::Literal(number) => {
                 let number = Number::constant(&mut self.code, number);
-                self.at(start, number)
+                self.with_place(start, number)
             }
-            Item::Arithmetic(number) => Ok(number),
-            Item::Condition(_) => {
+            ParsedItem::Arithmetic(number) => Ok(number),
+            ParsedItem::Condition(_) => {
                 self.next = start;
                 Err(self.expected("a number"))
             }
         }
     }
 
-    /// Arithmetic whose operators bind at least as closely as `binding`.
-    fn expression(&mut self, binding: u8) -> Result<Item, FilterError> {
-        self.deeper()?;
+    /// Parses an arithmetic expression whose operators have at least this precedence.
+    fn expression(&mut self, precedence: u8) -> Result<ParsedItem, FilterError> {
+        self.enter_level()?;
         let start = self.next;
         let left = self.operand()?;
-        let all = self.operators(start, left, binding)?;
+        let whole = self.operators(start, left, precedence)?;
         self.depth -= 1;
-        Ok(all)
+        Ok(whole)
     }
 
-    /// Operators behind `left`. `%` and `^` have no precedence in libpcap: all that follows is their right operand.
-    fn operators(&mut self, start: usize, mut left: Item, binding: u8) -> Result<Item, FilterError> {
-        if matches!(left, Item::Condition(_)) {
+    /// Parses the operators of at least this precedence after `left`, with their right operands. As in libpcap,
+    /// everything after `%` and `^` is their right operand.
+    fn operators(
+        &mut self,
+        start: usize,
+        mut left: ParsedItem,
+        precedence: u8,
+    ) -> Result<ParsedItem, FilterError> {
+        if matches!(left, ParsedItem::Condition(_)) {
             return Ok(left);
         }
         loop {
-            let (operator, binds, right) = match self.peek() {
+            let (operator, own_precedence, right_precedence) = match self.peek() {
                 Some(TokenKind::Bar) => (Alu::Or, 1, 2),
                 Some(TokenKind::Ampersand) => (Alu::And, 2, 3),
                 Some(TokenKind::ShiftLeft) => (Alu::Lsh, 3, 4),
                 Some(TokenKind::ShiftRight) => (Alu::Rsh, 3, 4),
                 Some(TokenKind::Plus) => (Alu::Add, 4, 5),
                 Some(TokenKind::Minus) => (Alu::Sub, 4, 5),
-                Some(TokenKind::Times) => (Alu::Mul, 5, UNARY),
-                Some(TokenKind::Slash) => (Alu::Div, 5, UNARY),
+                Some(TokenKind::Times) => (Alu::Mul, 5, UNARY_PRECEDENCE),
+                Some(TokenKind::Slash) => (Alu::Div, 5, UNARY_PRECEDENCE),
                 Some(TokenKind::Percent) => (Alu::Mod, u8::MAX, 0),
                 Some(TokenKind::Caret) => (Alu::Xor, u8::MAX, 0),
                 _ => return Ok(left),
             };
-            if binds < binding {
+            if own_precedence < precedence {
                 return Ok(left);
             }
             self.next += 1;
             let a = self.number(start, left)?;
             let right_start = self.next;
-            let b = self.expression(right)?;
+            let b = self.expression(right_precedence)?;
             let b = self.number(right_start, b)?;
             let number = arithmetic::compute(&mut self.code, operator, a, b);
-            left = Item::Arithmetic(self.at(start, number)?);
+            left = ParsedItem::Arithmetic(self.with_place(start, number)?);
         }
     }
 
-    /// One operand of arithmetic.
-    fn operand(&mut self) -> Result<Item, FilterError> {
+    /// Parses one operand of an arithmetic expression.
+    fn operand(&mut self) -> Result<ParsedItem, FilterError> {
         let start = self.next;
         match self.peek() {
             Some(&TokenKind::Number(number)) => {
                 self.next += 1;
-                Ok(Item::Plain(number))
+                Ok(ParsedItem::Literal(number))
             }
             Some(TokenKind::Minus) => {
                 self.next += 1;
-                let of = self.expression(UNARY)?;
+                let of = self.expression(UNARY_PRECEDENCE)?;
                 let of = self.number(start + 1, of)?;
                 let value = self.code.values.negate(of.value);
-                Ok(Item::Arithmetic(Number { value: self.at(start, value)?, given: of.given }))
+                Ok(ParsedItem::Arithmetic(Number {
+                    value: self.with_place(start, value)?,
+                    required: of.required,
+                }))
             }
             Some(TokenKind::Word(Word::Length)) => {
                 self.next += 1;
                 let value = self.code.values.length();
-                Ok(Item::Arithmetic(Number { value: self.at(start, value)?, given: None }))
+                Ok(ParsedItem::Arithmetic(Number { value: self.with_place(start, value)?, required: None }))
             }
             Some(TokenKind::Open) => {
                 self.next += 1;
                 let inner = self.expression(0)?;
-                if !self.take(&TokenKind::Close) {
+                if !self.take_if(&TokenKind::Close) {
                     return Err(self.expected("an operator or `)`"));
                 }
                 Ok(inner)
@@ -388,21 +422,21 @@ impl<'a> Parser<'a> {
                 let index = self.expression(0)?;
                 let index = self.number(index_start, index)?;
                 let mut size = 1;
-                if self.take(&TokenKind::Colon) {
-                    size = self.plain("1, 2 or 4")?;
+                if self.take_if(&TokenKind::Colon) {
+                    size = self.literal("1, 2 or 4")?;
                 }
-                if !self.take(&TokenKind::CloseIndex) {
+                if !self.take_if(&TokenKind::CloseIndex) {
                     return Err(self.expected("an operator, `:` or `]`"));
                 }
                 let bytes = self.layers.bytes(&mut self.code, protocol, index, size);
-                Ok(Item::Arithmetic(self.at(start, bytes)?))
+                Ok(ParsedItem::Arithmetic(self.with_place(start, bytes)?))
             }
             _ => Err(self.expected("a number, `len` or bytes such as `ip[0]`")),
         }
     }
 
-    /// A number that is written out.
-    fn plain(&mut self, expected: &'static str) -> Result<u32, FilterError> {
+    /// Parses a literal number. `expected` describes it for the error.
+    fn literal(&mut self, expected: &'static str) -> Result<u32, FilterError> {
         match self.peek() {
             Some(&TokenKind::Number(number)) => {
                 self.next += 1;
@@ -412,8 +446,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A number behind a word, where there is one, perhaps in parentheses.
-    fn optional(&mut self) -> Result<Option<u32>, FilterError> {
+    /// Parses an optional number, which may be in parentheses.
+    fn optional_number(&mut self) -> Result<Option<u32>, FilterError> {
         let mut open = 0;
         while self.peek_at(open) == Some(&TokenKind::Open) {
             open += 1;
@@ -423,42 +457,44 @@ impl<'a> Parser<'a> {
         };
         self.next += open + 1;
         for _ in 0..open {
-            if !self.take(&TokenKind::Close) {
+            if !self.take_if(&TokenKind::Close) {
                 return Err(self.expected("`)`"));
             }
         }
         Ok(Some(number))
     }
 
-    /// An address or name with the qualifiers of the primitive before it.
-    fn address(&mut self, inherited: Option<Qualifiers>) -> Result<Parsed, FilterError> {
+    /// Parses an address or name, with the qualifiers of the primitive before it.
+    fn address(&mut self, inherited: Option<Qualifiers>) -> Result<ParsedCondition, FilterError> {
         let start = self.next;
         let Some(kind) = self.peek().cloned() else {
             return Err(self.expected("an address, number or name"));
         };
         self.next += 1;
-        if matches!(kind, TokenKind::Dotted(_) | TokenKind::Ip6(_)) && self.take(&TokenKind::Slash) {
-            let length = self.plain("the length of a prefix")?;
-            return self.identify(start, inherited, |of, qualifiers| match kind {
-                TokenKind::Ip6(address) => of.ip6(address, Some(length), qualifiers),
-                TokenKind::Dotted(text) => of.network4(&text, length, qualifiers),
-                _ => of.token(&kind, qualifiers),
+        if matches!(kind, TokenKind::Dotted(_) | TokenKind::Ip6(_)) && self.take_if(&TokenKind::Slash) {
+            let length = self.literal("the length of a prefix")?;
+            return self.compile_identifier(start, inherited, |compiler, qualifiers| match kind {
+                TokenKind::Ip6(address) => compiler.ip6(address, Some(length), qualifiers),
+                TokenKind::Dotted(text) => compiler.network4(&text, length, qualifiers),
+                _ => compiler.token(&kind, qualifiers),
             });
         }
         if let TokenKind::Dotted(text) = &kind
-            && self.take(&TokenKind::Word(Word::Mask))
+            && self.take_if(&TokenKind::Word(Word::Mask))
         {
             let Some(TokenKind::Dotted(mask)) = self.peek().cloned() else {
                 return Err(self.expected("a mask such as 255.255.0.0"));
             };
             self.next += 1;
-            return self.identify(start, inherited, |of, qualifiers| of.netmask4(text, &mask, qualifiers));
+            return self.compile_identifier(start, inherited, |compiler, qualifiers| {
+                compiler.netmask4(text, &mask, qualifiers)
+            });
         }
-        self.identify(start, inherited, |of, qualifiers| of.token(&kind, qualifiers))
+        self.compile_identifier(start, inherited, |compiler, qualifiers| compiler.token(&kind, qualifiers))
     }
 
-    /// A primitive that begins with a word.
-    fn primitive(&mut self) -> Result<Parsed, FilterError> {
+    /// Parses a primitive that begins with a word.
+    fn primitive(&mut self) -> Result<ParsedCondition, FilterError> {
         let start = self.next;
         let protocol = match self.peek() {
             Some(&TokenKind::Word(Word::Proto(protocol))) => {
@@ -470,14 +506,14 @@ impl<'a> Parser<'a> {
         if let Some(qualifiers) = self.qualifiers(protocol)? {
             let start = self.next;
             let parsed = match self.item(Some(qualifiers))? {
-                Item::Plain(number) => self.identifier(start, number, Some(qualifiers))?,
-                Item::Condition(parsed) if parsed.kind != ParsedKind::Primitive => parsed,
+                ParsedItem::Literal(number) => self.identifier(start, number, Some(qualifiers))?,
+                ParsedItem::Condition(parsed) if parsed.kind != ParsedKind::Primitive => parsed,
                 _ => {
                     self.next = start;
                     return Err(self.expected("an address, number or name"));
                 }
             };
-            return Ok(Parsed { kind: ParsedKind::Primitive, ..parsed });
+            return Ok(ParsedCondition { kind: ParsedKind::Primitive, ..parsed });
         }
         let (layers, code) = (&mut self.layers, &mut self.code);
         let condition = match (protocol, self.tokens.get(self.next).map(|token| &token.kind)) {
@@ -491,20 +527,20 @@ impl<'a> Parser<'a> {
             }
             (_, Some(&TokenKind::Word(Word::Foreign(word, why)))) => {
                 self.next += 1;
-                return self.at(self.next - 1, Err(FilterFault::Unsupported { word, why }));
+                return self.with_place(self.next - 1, Err(FilterFault::Unsupported { word, why }));
             }
             (Some(protocol), _) => layers.named(code, protocol),
             (None, Some(&TokenKind::Word(word))) => {
                 self.next += 1;
-                return self.word(start, word);
+                return self.word_primitive(start, word);
             }
             (None, _) => return Err(self.expected("a primitive, such as `tcp port 80`")),
         };
-        let condition = self.at(start, condition)?;
-        Ok(Parsed { condition, qualifiers: None, kind: ParsedKind::Primitive })
+        let condition = self.with_place(start, condition)?;
+        Ok(ParsedCondition { condition, qualifiers: None, kind: ParsedKind::Primitive })
     }
 
-    /// The qualifiers at this place, where there are any besides the protocol.
+    /// Parses the qualifiers after an optional protocol; `None` if there are none.
     fn qualifiers(&mut self, protocol: Option<Proto>) -> Result<Option<Qualifiers>, FilterError> {
         let direction = match self.peek() {
             Some(TokenKind::Word(word @ (Word::Src | Word::Dst))) => {
@@ -521,7 +557,7 @@ impl<'a> Parser<'a> {
                 };
                 if both.is_some() {
                     self.next += 1;
-                    if !self.take(&TokenKind::Word(other)) {
+                    if !self.take_if(&TokenKind::Word(other)) {
                         return Err(self.expected("`src` or `dst`, the other one"));
                     }
                 }
@@ -529,26 +565,28 @@ impl<'a> Parser<'a> {
             }
             _ => None,
         };
-        let thing = match self.peek() {
-            Some(TokenKind::Word(Word::Host)) => Some(Qualifier::Host),
-            Some(TokenKind::Word(Word::Net)) => Some(Qualifier::Net),
-            Some(TokenKind::Word(Word::Port)) => Some(Qualifier::Port),
-            Some(TokenKind::Word(Word::PortRange)) => Some(Qualifier::PortRange),
-            Some(TokenKind::Word(Word::ProtoNumber)) if direction.is_none() => Some(Qualifier::Protocol),
-            Some(TokenKind::Word(Word::ProtoChain)) if direction.is_none() => Some(Qualifier::ProtocolChain),
-            Some(TokenKind::Word(Word::Gateway)) if direction.is_none() => Some(Qualifier::Gateway),
+        let kind = match self.peek() {
+            Some(TokenKind::Word(Word::Host)) => Some(TypeQualifier::Host),
+            Some(TokenKind::Word(Word::Net)) => Some(TypeQualifier::Net),
+            Some(TokenKind::Word(Word::Port)) => Some(TypeQualifier::Port),
+            Some(TokenKind::Word(Word::PortRange)) => Some(TypeQualifier::PortRange),
+            Some(TokenKind::Word(Word::ProtoNumber)) if direction.is_none() => Some(TypeQualifier::Protocol),
+            Some(TokenKind::Word(Word::ProtoChain)) if direction.is_none() => {
+                Some(TypeQualifier::ProtocolChain)
+            }
+            Some(TokenKind::Word(Word::Gateway)) if direction.is_none() => Some(TypeQualifier::Gateway),
             _ => None,
         };
-        self.next += usize::from(thing.is_some());
-        let is_some = direction.is_some() || thing.is_some();
-        Ok(is_some.then_some(Qualifiers { protocol, direction, thing }))
+        self.next += usize::from(kind.is_some());
+        let is_some = direction.is_some() || kind.is_some();
+        Ok(is_some.then_some(Qualifiers { protocol, direction, kind }))
     }
 
-    /// A primitive of one word, which has been read, and perhaps numbers behind it.
-    fn word(&mut self, start: usize, word: Word) -> Result<Parsed, FilterError> {
+    /// Parses the rest of a primitive that consists of one word and perhaps an argument. The word has been taken.
+    fn word_primitive(&mut self, start: usize, word: Word) -> Result<ParsedCondition, FilterError> {
         let condition = match word {
             Word::Less | Word::Greater => {
-                let length = self.plain("a length")?;
+                let length = self.literal("a length")?;
                 let numbers = if word == Word::Less {
                     Ranges::between(0, length)
                 } else {
@@ -556,27 +594,27 @@ impl<'a> Parser<'a> {
                 };
                 self.layers.length(&mut self.code, numbers)
             }
-            Word::Byte => return self.byte(start),
+            Word::Byte => return self.byte_primitive(start),
             Word::Inbound | Word::Outbound => self.layers.outbound(&mut self.code, word == Word::Outbound),
             Word::IfIndex => {
-                let number = self.plain("the number of an interface")?;
+                let number = self.literal("the number of an interface")?;
                 self.layers.interface(&mut self.code, number)
             }
             Word::Vlan => {
-                let id = self.optional()?;
+                let id = self.optional_number()?;
                 self.layers.vlan(&mut self.code, id)
             }
             Word::Mpls => {
-                let label = self.optional()?;
+                let label = self.optional_number()?;
                 self.layers.mpls(&mut self.code, label)
             }
             Word::PppoeDiscovery => self.layers.carries(&mut self.code, 0x8863),
             Word::PppoeSession => {
-                let session = self.optional()?;
+                let session = self.optional_number()?;
                 self.layers.pppoe(&mut self.code, session)
             }
             Word::Geneve => {
-                let network = self.optional()?;
+                let network = self.optional_number()?;
                 self.layers.geneve(&mut self.code, network)
             }
             Word::Llc => {
@@ -593,13 +631,13 @@ impl<'a> Parser<'a> {
                 return Err(self.expected("a primitive, such as `tcp port 80`"));
             }
         };
-        let condition = self.at(start, condition)?;
-        Ok(Parsed { condition, qualifiers: None, kind: ParsedKind::Primitive })
+        let condition = self.with_place(start, condition)?;
+        Ok(ParsedCondition { condition, qualifiers: None, kind: ParsedKind::Primitive })
     }
 
-    /// `byte OFFSET OPERATOR NUMBER`.
-    fn byte(&mut self, start: usize) -> Result<Parsed, FilterError> {
-        let offset = self.plain("the offset of a byte")?;
+    /// Parses the rest of `byte OFFSET OPERATOR NUMBER`, after `byte`.
+    fn byte_primitive(&mut self, start: usize) -> Result<ParsedCondition, FilterError> {
+        let offset = self.literal("the offset of a byte")?;
         let operator = self.peek().cloned();
         self.next += 1;
         let number = match operator {
@@ -609,18 +647,19 @@ impl<'a> Parser<'a> {
                 | TokenKind::Less
                 | TokenKind::Greater
                 | TokenKind::Equal,
-            ) => self.plain("a number")?,
+            ) => self.literal("a number")?,
             _ => {
                 self.next -= 1;
                 return Err(self.expected("`=`, `<`, `>`, `&` or `|`"));
             }
         };
-        let condition = self.byte_is(offset, operator, number);
-        let condition = self.at(start, condition)?;
-        Ok(Parsed { condition, qualifiers: None, kind: ParsedKind::Primitive })
+        let condition = self.byte_condition(offset, operator, number);
+        let condition = self.with_place(start, condition)?;
+        Ok(ParsedCondition { condition, qualifiers: None, kind: ParsedKind::Primitive })
     }
 
-    fn byte_is(
+    /// The condition of a `byte` primitive.
+    fn byte_condition(
         &mut self,
         offset: u32,
         operator: Option<TokenKind>,

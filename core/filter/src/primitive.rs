@@ -1,4 +1,4 @@
-//! Tests that are a word: `broadcast`, `multicast`, `llc rr`, `inbound`.
+//! Primitives of one word: `broadcast`, `multicast`, `llc rr`, `inbound`.
 
 use crate::condition::{ConditionId, Conditions};
 use crate::error::FilterFault;
@@ -8,10 +8,10 @@ use crate::ranges::Ranges;
 use crate::word::Proto;
 use weir_demux::LoadWidth;
 
-/// Packets that the capturing machine sent, in a cooked capture.
+/// The packet type in cooked captures of packets that the capturing machine sent.
 const OUTGOING: u32 = 4;
 
-/// Kinds of 802.2 frames: the name, the mask and the value of the control field.
+/// Kinds of 802.2 frames: the name, and the mask and value of the control field.
 const LLC_KINDS: &[(&str, u32, u32)] = &[
     ("i", 0x01, 0x00),
     ("s", 0x03, 0x01),
@@ -29,6 +29,7 @@ const LLC_KINDS: &[(&str, u32, u32)] = &[
 ];
 
 impl Layers {
+    /// Tests for a packet to a broadcast address.
     pub(crate) fn broadcast(
         &self,
         code: &mut Conditions,
@@ -38,9 +39,10 @@ impl Layers {
             None | Some(Proto::Link) if self.link == LinkHeader::Ethernet => {
                 self.mac(code, AddressSide::Dst, [0xff; 6])
             }
-            None | Some(Proto::Link) => Err(self.no("`broadcast`")),
+            None | Some(Proto::Link) => Err(self.unsupported("`broadcast`")),
             Some(Proto::Ip) => {
-                // The mask of the network is not known, so these are the broadcast addresses of all networks.
+                // The network mask is unknown. So the broadcast address of a single network is not recognised, only the
+                // two addresses that are broadcast addresses in every network.
                 let is_ip = self.carries(code, IP)?;
                 let address = code.load(self.network().plus(16), LoadWidth::Word)?;
                 let all = code.test(address, Ranges::of(&[0, u32::MAX]))?;
@@ -50,6 +52,7 @@ impl Layers {
         }
     }
 
+    /// Tests for a packet to a multicast address.
     pub(crate) fn multicast(
         &self,
         code: &mut Conditions,
@@ -61,7 +64,7 @@ impl Layers {
                 let is_group = code.load_masked(self.header, LoadWidth::Byte, 1, 1)?;
                 return code.and(has_header, is_group);
             }
-            None | Some(Proto::Link) => return Err(self.no("`multicast`")),
+            None | Some(Proto::Link) => return Err(self.unsupported("`multicast`")),
             Some(Proto::Ip) => {
                 (self.carries(code, IP)?, self.network().plus(16), Ranges::between(224, u32::MAX))
             }
@@ -75,22 +78,22 @@ impl Layers {
         code.and(carried, is_group)
     }
 
-    /// `less`, `greater` and the like: the length on the link is one of these.
+    /// Tests that the packet's length on the link is one of these numbers.
     pub(crate) fn length(&self, code: &mut Conditions, numbers: Ranges) -> Result<ConditionId, FilterFault> {
         let length = code.values.length()?;
         code.test(length, numbers)
     }
 
-    /// A frame with an 802.2 header, perhaps of one kind.
+    /// Tests for a frame with an 802.2 header, optionally of one kind.
     pub(crate) fn llc(&self, code: &mut Conditions, kind: Option<&str>) -> Result<ConditionId, FilterFault> {
         if self.link != LinkHeader::Ethernet {
-            return Err(self.no("`llc`"));
+            return Err(self.unsupported("`llc`"));
         }
         let field = code.load(self.protocol.unwrap_or_default(), LoadWidth::Half)?;
         let has_length = code.test(field, Ranges::between(0, LENGTH_MAX))?;
         let saps = code.load(self.payload, LoadWidth::Half)?;
-        let is_not_bare = code.test(saps, Ranges::one(0xffff).not())?;
-        let is_llc = code.and(has_length, is_not_bare)?;
+        let is_not_raw_ipx = code.test(saps, Ranges::one(0xffff).not())?;
+        let is_llc = code.and(has_length, is_not_raw_ipx)?;
         let Some(kind) = kind else { return Ok(is_llc) };
         let Some(&(_, mask, value)) = LLC_KINDS.iter().find(|(name, _, _)| name.eq_ignore_ascii_case(kind))
         else {
@@ -100,21 +103,21 @@ impl Layers {
         code.and(is_llc, is_kind)
     }
 
-    /// Packets that the capturing machine sent, or all others.
+    /// Tests for packets that the capturing machine sent (`is_out`), or for all other packets.
     pub(crate) fn outbound(&self, code: &mut Conditions, is_out: bool) -> Result<ConditionId, FilterFault> {
         let is_outgoing = match self.link {
             LinkHeader::Cooked => code.load_equals(self.header, LoadWidth::Half, OUTGOING)?,
             LinkHeader::Cooked2 => code.load_equals(self.header.plus(10), LoadWidth::Byte, OUTGOING)?,
-            _ => return Err(self.no(if is_out { "`outbound`" } else { "`inbound`" })),
+            _ => return Err(self.unsupported(if is_out { "`outbound`" } else { "`inbound`" })),
         };
         if is_out { Ok(is_outgoing) } else { code.not(is_outgoing) }
     }
 
-    /// The number of the interface.
+    /// Tests the index of the interface.
     pub(crate) fn interface(&self, code: &mut Conditions, number: u32) -> Result<ConditionId, FilterFault> {
         match self.link {
             LinkHeader::Cooked2 => code.load_equals(self.header.plus(4), LoadWidth::Word, number),
-            _ => Err(self.no("`ifindex`")),
+            _ => Err(self.unsupported("`ifindex`")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Addresses, ports and protocols with the qualifiers before them: `tcp dst port 80`.
+//! Identifiers, which are addresses, ports and protocols, with the qualifiers before them: `tcp dst port 80`.
 
 use crate::condition::{ConditionId, Conditions};
 use crate::error::FilterFault;
@@ -9,9 +9,9 @@ use crate::token::{TokenKind, shown};
 use crate::word::Proto;
 use core::net::IpAddr;
 
-/// The kinds of things that an identifier can be.
+/// The type qualifier of an identifier, which says what kind of thing it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Qualifier {
+pub(crate) enum TypeQualifier {
     Host,
     Net,
     Port,
@@ -21,12 +21,12 @@ pub(crate) enum Qualifier {
     Gateway,
 }
 
-/// Qualifiers. An identifier without any has those of the primitive before it.
+/// The qualifiers of an identifier. An identifier without qualifiers has those of the primitive before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Qualifiers {
     pub(crate) protocol: Option<Proto>,
     pub(crate) direction: Option<AddressSide>,
-    pub(crate) thing: Option<Qualifier>,
+    pub(crate) kind: Option<TypeQualifier>,
 }
 
 const NOT_A_HOST: FilterFault =
@@ -37,11 +37,12 @@ const GATEWAY: FilterFault = FilterFault::Unsupported {
 };
 
 impl Qualifiers {
+    /// The addresses or ports that are tested; either if the filter does not say.
     fn direction(&self) -> AddressSide {
         self.direction.unwrap_or(AddressSide::Either)
     }
 
-    /// The transport protocol that ports are of; all, where none is said.
+    /// The transport protocol of a port; `None` for all protocols.
     fn transport(&self) -> Result<Option<Transport>, FilterFault> {
         match self.protocol {
             None => Ok(None),
@@ -53,48 +54,50 @@ impl Qualifiers {
     }
 }
 
-/// Makes conditions of identifiers.
-pub(crate) struct Identifiers<'a> {
+/// Compiles identifiers to conditions.
+pub(crate) struct IdentifierCompiler<'a> {
     pub(crate) layers: &'a Layers,
     pub(crate) names: &'a dyn Names,
     pub(crate) code: &'a mut Conditions,
 }
 
-impl Identifiers<'_> {
-    /// A number.
-    pub(crate) fn number(&mut self, number: u32, of: Qualifiers) -> Result<ConditionId, FilterFault> {
-        match of.thing {
-            None | Some(Qualifier::Host | Qualifier::Net) => {
-                if of.protocol == Some(Proto::Decnet) {
-                    return self.layers.decnet(self.code, of.direction(), number);
+impl IdentifierCompiler<'_> {
+    /// The condition for a number, which is a host, port or protocol according to its qualifiers.
+    pub(crate) fn number(&mut self, number: u32, qualifiers: Qualifiers) -> Result<ConditionId, FilterFault> {
+        match qualifiers.kind {
+            None | Some(TypeQualifier::Host | TypeQualifier::Net) => {
+                if qualifiers.protocol == Some(Proto::Decnet) {
+                    return self.layers.decnet(self.code, qualifiers.direction(), number);
                 }
                 let (mut address, mut mask) = (number, u32::MAX);
-                if of.thing == Some(Qualifier::Net) {
+                if qualifiers.kind == Some(TypeQualifier::Net) {
                     while address != 0 && address & 0xff00_0000 == 0 {
                         (address, mask) = (address << 8, mask << 8);
                     }
                 }
-                self.host4((address, mask), of)
+                self.host4((address, mask), qualifiers)
             }
-            Some(Qualifier::Port | Qualifier::PortRange) => {
-                let transport = of.transport()?;
-                self.ports((number, number), transport, of)
+            Some(TypeQualifier::Port | TypeQualifier::PortRange) => {
+                let transport = qualifiers.transport()?;
+                self.ports((number, number), transport, qualifiers)
             }
-            Some(Qualifier::Protocol) => self.layers.protocol(self.code, of.protocol, number),
-            Some(Qualifier::ProtocolChain) => self.layers.chain(self.code, of.protocol, number),
-            Some(Qualifier::Gateway) => Err(GATEWAY),
+            Some(TypeQualifier::Protocol) => self.layers.protocol(self.code, qualifiers.protocol, number),
+            Some(TypeQualifier::ProtocolChain) => self.layers.chain(self.code, qualifiers.protocol, number),
+            Some(TypeQualifier::Gateway) => Err(GATEWAY),
         }
     }
 
-    fn host4(&mut self, address: (u32, u32), of: Qualifiers) -> Result<ConditionId, FilterFault> {
-        self.layers.host4(self.code, of.protocol, of.direction(), address)
+    /// The condition for an IPv4 address and mask.
+    fn host4(&mut self, address: (u32, u32), qualifiers: Qualifiers) -> Result<ConditionId, FilterFault> {
+        self.layers.host4(self.code, qualifiers.protocol, qualifiers.direction(), address)
     }
 
+    /// The condition for a range of ports, over IPv4 and IPv6.
     fn ports(
         &mut self,
         ports: (u32, u32),
         transport: Option<Transport>,
-        of: Qualifiers,
+        qualifiers: Qualifiers,
     ) -> Result<ConditionId, FilterFault> {
         let value = ports.0.max(ports.1);
         if value > 0xffff {
@@ -102,77 +105,85 @@ impl Identifiers<'_> {
         }
         let mut either = Vec::new();
         for version in [6, 4] {
-            either.push(self.layers.port(self.code, version, transport, of.direction(), ports)?);
+            either.push(self.layers.port(self.code, version, transport, qualifiers.direction(), ports)?);
         }
         self.code.any(&either)
     }
 
-    /// Two to four numbers with dots: an IPv4 address, or the beginning of one.
-    pub(crate) fn dotted(&mut self, text: &str, of: Qualifiers) -> Result<ConditionId, FilterFault> {
-        if !matches!(of.thing, None | Some(Qualifier::Host | Qualifier::Net | Qualifier::Gateway)) {
+    /// The condition for two to four numbers with dots: an IPv4 address or the first bytes of one, or a DECnet address.
+    pub(crate) fn dotted(&mut self, text: &str, qualifiers: Qualifiers) -> Result<ConditionId, FilterFault> {
+        if !matches!(
+            qualifiers.kind,
+            None | Some(TypeQualifier::Host | TypeQualifier::Net | TypeQualifier::Gateway)
+        ) {
             return Err(NOT_A_HOST);
         }
-        if of.thing == Some(Qualifier::Gateway) {
+        if qualifiers.kind == Some(TypeQualifier::Gateway) {
             return Err(GATEWAY);
         }
-        if of.protocol == Some(Proto::Decnet) {
+        if qualifiers.protocol == Some(Proto::Decnet) {
             let mut parts = text.split('.').map(str::parse::<u32>);
             let (Some(Ok(area)), Some(Ok(node))) = (parts.next(), parts.next()) else {
                 return Err(FilterFault::Address { text: shown(text), what: "a DECnet address" });
             };
             let address = area << 10 & 0xfc00 | node & 0x3ff;
-            return self.layers.decnet(self.code, of.direction(), address);
+            return self.layers.decnet(self.code, qualifiers.direction(), address);
         }
         let (address, bits) = ip4(text)?;
-        self.host4((address, prefix(bits)), of)
+        self.host4((address, prefix_mask(bits)), qualifiers)
     }
 
-    /// A network with the length of its prefix.
+    /// The condition for a network with a prefix length.
     pub(crate) fn network4(
         &mut self,
         text: &str,
         length: u32,
-        of: Qualifiers,
+        qualifiers: Qualifiers,
     ) -> Result<ConditionId, FilterFault> {
         if length > 32 {
             return Err(FilterFault::Limit { what: "length of an IPv4 prefix", value: length, max: 32 });
         }
-        self.masked4(text, prefix(length), of)
+        self.network_with_mask(text, prefix_mask(length), qualifiers)
     }
 
-    /// A network with its mask.
+    /// The condition for a network with a mask.
     pub(crate) fn netmask4(
         &mut self,
         text: &str,
         mask: &str,
-        of: Qualifiers,
+        qualifiers: Qualifiers,
     ) -> Result<ConditionId, FilterFault> {
         let (mask, _) = ip4(mask)?;
-        self.masked4(text, mask, of)
+        self.network_with_mask(text, mask, qualifiers)
     }
 
-    fn masked4(&mut self, text: &str, mask: u32, of: Qualifiers) -> Result<ConditionId, FilterFault> {
+    fn network_with_mask(
+        &mut self,
+        text: &str,
+        mask: u32,
+        qualifiers: Qualifiers,
+    ) -> Result<ConditionId, FilterFault> {
         let (address, _) = ip4(text)?;
         if address & !mask != 0 {
             return Err(FilterFault::HostBits(shown(text)));
         }
-        match of.thing {
-            Some(Qualifier::Net) => {
-                if of.protocol == Some(Proto::Decnet) {
-                    return self.layers.decnet(self.code, of.direction(), address);
+        match qualifiers.kind {
+            Some(TypeQualifier::Net) => {
+                if qualifiers.protocol == Some(Proto::Decnet) {
+                    return self.layers.decnet(self.code, qualifiers.direction(), address);
                 }
-                self.host4((address, mask), of)
+                self.host4((address, mask), qualifiers)
             }
             _ => Err(FilterFault::Qualifier("a mask goes with `net` only")),
         }
     }
 
-    /// An IPv6 address, perhaps with the length of its prefix.
+    /// The condition for an IPv6 address, optionally with a prefix length.
     pub(crate) fn ip6(
         &mut self,
         address: core::net::Ipv6Addr,
         length: Option<u32>,
-        of: Qualifiers,
+        qualifiers: Qualifiers,
     ) -> Result<ConditionId, FilterFault> {
         let length = length.unwrap_or(128);
         if length > 128 {
@@ -181,67 +192,73 @@ impl Identifiers<'_> {
         if address.to_bits() & !u128::MAX.checked_shl(128 - length).unwrap_or(0) != 0 {
             return Err(FilterFault::HostBits(address.to_string()));
         }
-        match of.thing {
-            None | Some(Qualifier::Host) if length != 128 => {
+        match qualifiers.kind {
+            None | Some(TypeQualifier::Host) if length != 128 => {
                 Err(FilterFault::Qualifier("the length of a prefix goes with `net` only"))
             }
-            None | Some(Qualifier::Host | Qualifier::Net) => {
-                self.layers.host6(self.code, of.protocol, of.direction(), (address, length))
+            None | Some(TypeQualifier::Host | TypeQualifier::Net) => {
+                self.layers.host6(self.code, qualifiers.protocol, qualifiers.direction(), (address, length))
             }
             Some(_) => Err(NOT_A_HOST),
         }
     }
 
-    /// An Ethernet address.
-    pub(crate) fn mac(&mut self, address: [u8; 6], of: Qualifiers) -> Result<ConditionId, FilterFault> {
-        if !matches!(of.thing, None | Some(Qualifier::Host)) || of.protocol != Some(Proto::Link) {
+    /// The condition for an Ethernet address.
+    pub(crate) fn mac(
+        &mut self,
+        address: [u8; 6],
+        qualifiers: Qualifiers,
+    ) -> Result<ConditionId, FilterFault> {
+        if !matches!(qualifiers.kind, None | Some(TypeQualifier::Host))
+            || qualifiers.protocol != Some(Proto::Link)
+        {
             return Err(FilterFault::Qualifier("an Ethernet address goes with `ether host` only"));
         }
-        self.layers.mac(self.code, of.direction(), address)
+        self.layers.mac(self.code, qualifiers.direction(), address)
     }
 
-    /// A name.
-    pub(crate) fn name(&mut self, name: &str, of: Qualifiers) -> Result<ConditionId, FilterFault> {
+    /// The condition for a name.
+    pub(crate) fn name(&mut self, name: &str, qualifiers: Qualifiers) -> Result<ConditionId, FilterFault> {
         let unknown = |kind| FilterFault::Name { name: shown(name), kind };
-        match of.thing {
-            None | Some(Qualifier::Host) => match of.protocol {
+        match qualifiers.kind {
+            None | Some(TypeQualifier::Host) => match qualifiers.protocol {
                 Some(Proto::Link) => Err(unknown("Ethernet host")),
                 Some(Proto::Decnet) => Err(unknown("DECnet host")),
-                _ => self.host(name, of),
+                _ => self.host(name, qualifiers),
             },
-            Some(Qualifier::Net) => Err(unknown("network")),
-            Some(Qualifier::Port) => {
+            Some(TypeQualifier::Net) => Err(unknown("network")),
+            Some(TypeQualifier::Port) => {
                 let service = self.service(name).ok_or(unknown("port"))?;
-                let transport = of_protocol(name, service.protocol, of.transport()?)?;
-                self.ports((u32::from(service.port), u32::from(service.port)), transport, of)
+                let transport = port_transport(name, service.protocol, qualifiers.transport()?)?;
+                self.ports((u32::from(service.port), u32::from(service.port)), transport, qualifiers)
             }
-            Some(Qualifier::PortRange) => {
+            Some(TypeQualifier::PortRange) => {
                 let (first, last) = name.split_once('-').ok_or(unknown("range of ports"))?;
                 let port = |name| self.service(name).ok_or(unknown("port"));
                 let (first, last) = (port(first)?, port(last)?);
                 let named = if first.protocol == last.protocol { first.protocol } else { None };
-                let transport = of_protocol(name, named, of.transport()?)?;
-                self.ports((u32::from(first.port), u32::from(last.port)), transport, of)
+                let transport = port_transport(name, named, qualifiers.transport()?)?;
+                self.ports((u32::from(first.port), u32::from(last.port)), transport, qualifiers)
             }
-            Some(Qualifier::Protocol | Qualifier::ProtocolChain) => {
-                let number = match of.protocol {
+            Some(TypeQualifier::Protocol | TypeQualifier::ProtocolChain) => {
+                let number = match qualifiers.protocol {
                     None | Some(Proto::Ip | Proto::Ip6) => names::protocol(name),
                     Some(Proto::Link) => names::link_protocol(name),
                     Some(Proto::Iso) => names::osi_protocol(name),
                     Some(_) => None,
                 };
                 let number = number.ok_or(unknown("protocol"))?;
-                if of.thing == Some(Qualifier::Protocol) {
-                    self.layers.protocol(self.code, of.protocol, number)
+                if qualifiers.kind == Some(TypeQualifier::Protocol) {
+                    self.layers.protocol(self.code, qualifiers.protocol, number)
                 } else {
-                    self.layers.chain(self.code, of.protocol, number)
+                    self.layers.chain(self.code, qualifiers.protocol, number)
                 }
             }
-            Some(Qualifier::Gateway) => Err(GATEWAY),
+            Some(TypeQualifier::Gateway) => Err(GATEWAY),
         }
     }
 
-    /// A port by its number or name.
+    /// Looks up a port by its number or name.
     fn service(&self, name: &str) -> Option<PortName> {
         if name.bytes().all(|byte| byte.is_ascii_digit()) {
             return name.parse().ok().map(|port| PortName { port, protocol: None });
@@ -249,22 +266,30 @@ impl Identifiers<'_> {
         names::service(name).or_else(|| self.names.service(name))
     }
 
-    fn host(&mut self, name: &str, of: Qualifiers) -> Result<ConditionId, FilterFault> {
-        let kind = if of.protocol == Some(Proto::Ip6) { "IPv6 host" } else { "host" };
-        let (mut any, is_bare) =
+    /// The condition for the addresses of a host name.
+    fn host(&mut self, name: &str, qualifiers: Qualifiers) -> Result<ConditionId, FilterFault> {
+        let kind = if qualifiers.protocol == Some(Proto::Ip6) { "IPv6 host" } else { "host" };
+        let (mut any, is_raw_ip) =
             (Vec::new(), matches!(self.layers.link, LinkHeader::Raw | LinkHeader::Ipv4 | LinkHeader::Ipv6));
         for address in self.names.host(name) {
-            let own = |family| if is_bare && of.protocol.is_none() { Some(family) } else { of.protocol };
+            let protocol_of = |family| {
+                if is_raw_ip && qualifiers.protocol.is_none() { Some(family) } else { qualifiers.protocol }
+            };
             match address {
-                IpAddr::V4(_) if of.protocol == Some(Proto::Ip6) => {}
-                IpAddr::V6(_) if of.protocol == Some(Proto::Ip) => {}
+                IpAddr::V4(_) if qualifiers.protocol == Some(Proto::Ip6) => {}
+                IpAddr::V6(_) if qualifiers.protocol == Some(Proto::Ip) => {}
                 IpAddr::V4(address) => {
-                    let of = Qualifiers { protocol: own(Proto::Ip), ..of };
-                    any.push(self.host4((address.to_bits(), u32::MAX), of)?);
+                    let qualifiers = Qualifiers { protocol: protocol_of(Proto::Ip), ..qualifiers };
+                    any.push(self.host4((address.to_bits(), u32::MAX), qualifiers)?);
                 }
                 IpAddr::V6(address) => {
-                    let protocol = own(Proto::Ip6);
-                    any.push(self.layers.host6(self.code, protocol, of.direction(), (address, 128))?);
+                    let protocol = protocol_of(Proto::Ip6);
+                    any.push(self.layers.host6(
+                        self.code,
+                        protocol,
+                        qualifiers.direction(),
+                        (address, 128),
+                    )?);
                 }
             }
         }
@@ -274,44 +299,51 @@ impl Identifiers<'_> {
         self.code.any(&any)
     }
 
-    /// The identifier of one token, with what is behind its slash or `mask`.
-    pub(crate) fn token(&mut self, kind: &TokenKind, of: Qualifiers) -> Result<ConditionId, FilterFault> {
+    /// The condition for an identifier of one token, without prefix length or mask.
+    pub(crate) fn token(
+        &mut self,
+        kind: &TokenKind,
+        qualifiers: Qualifiers,
+    ) -> Result<ConditionId, FilterFault> {
         match kind {
-            TokenKind::Number(number) => self.number(*number, of),
-            TokenKind::Name(name) => self.name(name, of),
-            TokenKind::Dotted(text) => self.dotted(text, of),
-            TokenKind::Ip6(address) => self.ip6(*address, None, of),
-            TokenKind::Mac(address) => self.mac(*address, of),
+            TokenKind::Number(number) => self.number(*number, qualifiers),
+            TokenKind::Name(name) => self.name(name, qualifiers),
+            TokenKind::Dotted(text) => self.dotted(text, qualifiers),
+            TokenKind::Ip6(address) => self.ip6(*address, None, qualifiers),
+            TokenKind::Mac(address) => self.mac(*address, qualifiers),
             _ => Err(NOT_A_HOST),
         }
     }
 }
 
-/// The protocol of a named port, which has to be the one that the filter names.
-fn of_protocol(
+/// The transport protocol of a named port. The protocol that the name belongs to and the one in the filter must not
+/// differ.
+fn port_transport(
     name: &str,
     of_name: Option<Transport>,
     of_filter: Option<Transport>,
 ) -> Result<Option<Transport>, FilterFault> {
     match (of_name, of_filter) {
-        (Some(named), Some(asked)) if named != asked => {
-            Err(FilterFault::PortProtocol { name: shown(name), protocol: asked.name() })
+        (Some(of_name), Some(of_filter)) if of_name != of_filter => {
+            Err(FilterFault::PortProtocol { name: shown(name), protocol: of_filter.name() })
         }
-        (named, asked) => Ok(asked.or(named)),
+        (of_name, of_filter) => Ok(of_filter.or(of_name)),
     }
 }
 
-fn prefix(length: u32) -> u32 {
+/// The IPv4 mask of a prefix length.
+fn prefix_mask(length: u32) -> u32 {
     u32::MAX.checked_shl(32 - length).unwrap_or(0)
 }
 
-/// One to four decimal numbers up to 255, as the first bytes of an address, and how many bits they are.
+/// Parses one to four decimal numbers up to 255 as the first bytes of an IPv4 address. Returns the address, with zeros
+/// for the other bytes, and the number of bits that the text gives.
 fn ip4(text: &str) -> Result<(u32, u32), FilterFault> {
-    let bogus = || FilterFault::Address { text: shown(text), what: "an IPv4 address" };
+    let invalid = || FilterFault::Address { text: shown(text), what: "an IPv4 address" };
     let (mut address, mut bits) = (0_u32, 0);
     for part in text.split('.') {
         let is_decimal = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-        let byte: u8 = if is_decimal { part.parse().map_err(|_| bogus())? } else { return Err(bogus()) };
+        let byte: u8 = if is_decimal { part.parse().map_err(|_| invalid())? } else { return Err(invalid()) };
         (address, bits) = (address << 8 | u32::from(byte), bits + 8);
     }
     Ok((address.checked_shl(32 - bits).unwrap_or(0), bits))

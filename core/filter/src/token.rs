@@ -1,18 +1,21 @@
-//! Words, numbers, addresses and signs of a filter's text.
+//! The lexer: splits a filter's text into words, numbers, addresses and signs.
 //!
-//! As in libpcap the longest token wins, so `len-1` is a name and `len - 1` a difference. Of equally long ones the more special kind wins.
+//! As in libpcap, the longest token wins, so `len-1` is a name and `len - 1` a difference. Among equally long tokens
+//! the more specific kind wins.
 
 use crate::error::{FilterError, FilterFault};
 use crate::word::{Word, named_number, word};
 use core::net::Ipv6Addr;
 
-/// The longest address in a text: six groups of hexadecimal digits, and four octets written as long numbers.
+/// The longest address in a text, in bytes. An IPv6 address can end in four decimal numbers with many leading zeros.
 const ADDRESS_BYTES_MAX: usize = 96;
 
-/// A piece of the text.
+/// A token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
+    /// The offset in the text, in bytes.
     pub(crate) at: usize,
+    /// The length in bytes.
     pub(crate) len: usize,
     pub(crate) kind: TokenKind,
 }
@@ -22,7 +25,7 @@ pub(crate) struct Token {
 pub(crate) enum TokenKind {
     Word(Word),
     Number(u32),
-    /// A name.
+    /// A name that is not a reserved word.
     Name(String),
     /// Two to four numbers with dots between them.
     Dotted(String),
@@ -51,7 +54,7 @@ pub(crate) enum TokenKind {
     GreaterOrEqual,
 }
 
-/// Signs, longer ones first.
+/// The signs of the language, longer ones first.
 const SIGNS: &[(&str, TokenKind)] = &[
     ("&&", TokenKind::Word(Word::And)),
     ("||", TokenKind::Word(Word::Or)),
@@ -80,7 +83,7 @@ const SIGNS: &[(&str, TokenKind)] = &[
     (">", TokenKind::Greater),
 ];
 
-/// Splits a text.
+/// Splits a text into tokens.
 pub(crate) fn tokens(text: &str) -> Result<Vec<Token>, FilterError> {
     let mut tokens = Vec::new();
     let mut at = 0;
@@ -97,7 +100,8 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<Token>, FilterError> {
     Ok(tokens)
 }
 
-/// The first token of a text that begins with `first`.
+/// The first token of a text, and its length. `first` is the text's first character. An error has the length of the
+/// faulty text.
 fn token(rest: &str, first: char) -> Result<(TokenKind, usize), (FilterFault, usize)> {
     if !first.is_ascii_alphanumeric()
         && let Some((sign, kind)) = SIGNS.iter().find(|(sign, _)| rest.starts_with(sign))
@@ -113,11 +117,11 @@ fn token(rest: &str, first: char) -> Result<(TokenKind, usize), (FilterFault, us
         };
     }
     if first == '$' {
-        let why = "it begins the address of an ARCnet host, and weir does not read such captures";
+        let why = "it begins the address of an ARCnet host, and weir does not read ARCnet captures";
         return Err((FilterFault::Unsupported { word: "$", why }, 1));
     }
     let name = name_len(rest);
-    // Addresses first where they are as long: they are the more special kind.
+    // An Ethernet address is preferred to a name of the same length, because it is more specific.
     let head: &str = rest.get(..rest.len().min(ADDRESS_BYTES_MAX)).unwrap_or_else(|| ascii_head(rest));
     if let Some((mac, len)) = mac(head)
         && len >= name
@@ -126,7 +130,7 @@ fn token(rest: &str, first: char) -> Result<(TokenKind, usize), (FilterFault, us
         return Ok((TokenKind::Mac(mac), len));
     }
     let (number, dotted, ip6) = (number_len(rest), dotted_len(rest), ip6_len(head));
-    let colons = bogus_mac_len(head);
+    let colons = invalid_mac_len(head);
     let longest = name.max(number).max(dotted).max(ip6).max(colons);
     let text = rest.get(..longest).unwrap_or_default();
     if longest == 0 {
@@ -141,8 +145,8 @@ fn token(rest: &str, first: char) -> Result<(TokenKind, usize), (FilterFault, us
         return Ok((TokenKind::Dotted(text.to_owned()), longest));
     }
     if ip6 == longest {
-        let bogus = FilterFault::Address { text: text.to_owned(), what: "an IPv6 address" };
-        return text.parse().map(|address| (TokenKind::Ip6(address), longest)).map_err(|_| (bogus, longest));
+        let fault = FilterFault::Address { text: text.to_owned(), what: "an IPv6 address" };
+        return text.parse().map(|address| (TokenKind::Ip6(address), longest)).map_err(|_| (fault, longest));
     }
     if colons == longest {
         let what = "an Ethernet address; it has six bytes";
@@ -157,17 +161,19 @@ fn token(rest: &str, first: char) -> Result<(TokenKind, usize), (FilterFault, us
     ))
 }
 
-/// The ASCII characters that a text begins with, as many as an address can have.
+/// The ASCII prefix of a text, at most as long as an address.
 fn ascii_head(rest: &str) -> &str {
     let end = rest.bytes().take(ADDRESS_BYTES_MAX).take_while(u8::is_ascii).count();
     rest.get(..end).unwrap_or_default()
 }
 
-fn count(text: &[u8], is: impl Fn(&u8) -> bool) -> usize {
-    text.iter().take_while(|byte| is(byte)).count()
+/// The number of bytes at the begin of a text that all satisfy a condition.
+fn count(text: &[u8], condition: impl Fn(&u8) -> bool) -> usize {
+    text.iter().take_while(|byte| condition(byte)).count()
 }
 
-/// A name begins with a letter or digit, and ends with one or with a dot.
+/// The length of the name at the begin of a text; 0 if there is none. A name begins with a letter or digit, and ends
+/// with a letter, a digit or a dot.
 fn name_len(rest: &str) -> usize {
     let bytes = rest.as_bytes();
     if !bytes.first().is_some_and(u8::is_ascii_alphanumeric) {
@@ -178,6 +184,7 @@ fn name_len(rest: &str) -> usize {
     kept.map_or(0, |last| last + 1)
 }
 
+/// The length of the number at the begin of a text; 0 if there is none.
 fn number_len(rest: &str) -> usize {
     let bytes = rest.as_bytes();
     if let [b'0', b'x' | b'X', digits @ ..] = bytes {
@@ -189,7 +196,7 @@ fn number_len(rest: &str) -> usize {
     count(bytes, u8::is_ascii_digit)
 }
 
-/// Two to four numbers with dots between them.
+/// The length of the two to four numbers with dots between them at the begin of a text; 0 if there are none.
 fn dotted_len(rest: &str) -> usize {
     let (mut at, mut numbers, mut end) = (0, 0, 0);
     while numbers < 4 {
@@ -209,13 +216,14 @@ fn dotted_len(rest: &str) -> usize {
     end
 }
 
-/// The longest beginning that has the form of an IPv6 address.
+/// The length of the longest prefix of a text that has the form of an IPv6 address; 0 if there is none.
 fn ip6_len(head: &str) -> usize {
     let run = count(head.as_bytes(), |&b| b.is_ascii_hexdigit() || b":.xX".contains(&b));
     (2..=run).rev().find(|&len| head.get(..len).is_some_and(is_ip6)).unwrap_or(0)
 }
 
-/// Returns true if a text has the form of an IPv6 address: up to eight groups, `::` once, and perhaps four numbers at the end.
+/// Returns true if a text has the form of an IPv6 address: up to eight groups, `::` at most once, and optionally four
+/// decimal numbers at the end.
 fn is_ip6(text: &str) -> bool {
     let groups = |text: &str, may_end_in_ip4: bool| -> Option<(usize, bool)> {
         if text.is_empty() {
@@ -248,11 +256,12 @@ fn is_ip6(text: &str) -> bool {
     }
 }
 
-/// The longest beginning that is an Ethernet address: six bytes with `:`, `-` or `.` between them, three groups of four digits with dots, or twelve digits.
+/// The longest prefix of a text that is an Ethernet address, and its length. The address is written as six bytes with
+/// `:`, `-` or `.` between them, as three groups of four digits with dots between them, or as twelve digits.
 fn mac(head: &str) -> Option<([u8; 6], usize)> {
     let bytes = head.as_bytes();
     let mut best: Option<([u8; 6], usize)> = None;
-    let mut offer = |found: Option<([u8; 6], usize)>| {
+    let mut keep_longest = |found: Option<([u8; 6], usize)>| {
         if let Some((mac, len)) = found
             && best.is_none_or(|(_, longest)| len > longest)
         {
@@ -260,18 +269,19 @@ fn mac(head: &str) -> Option<([u8; 6], usize)> {
         }
     };
     for separator in [b':', b'-', b'.'] {
-        offer(six_bytes(bytes, separator));
+        keep_longest(six_bytes(bytes, separator));
     }
-    offer(digits(bytes, 4, true));
-    offer(digits(bytes, 12, false));
+    keep_longest(digits(bytes, 4, true));
+    keep_longest(digits(bytes, 12, false));
     best
 }
 
+/// The value of a hexadecimal digit.
 fn hex(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
-/// Six bytes of one or two digits each.
+/// Parses six bytes of one or two hexadecimal digits each.
 fn six_bytes(bytes: &[u8], separator: u8) -> Option<([u8; 6], usize)> {
     let (mut mac, mut at) = ([0; 6], 0);
     for (i, byte) in mac.iter_mut().enumerate() {
@@ -289,7 +299,7 @@ fn six_bytes(bytes: &[u8], separator: u8) -> Option<([u8; 6], usize)> {
     Some((mac, at))
 }
 
-/// Twelve digits, in groups of `group`.
+/// Parses twelve hexadecimal digits; if `with_dots` is true, with a dot after every `group` digits.
 fn digits(bytes: &[u8], group: usize, with_dots: bool) -> Option<([u8; 6], usize)> {
     let (mut mac, mut at) = ([0; 6], 0);
     for i in 0..12 {
@@ -304,8 +314,9 @@ fn digits(bytes: &[u8], group: usize, with_dots: bool) -> Option<([u8; 6], usize
     Some((mac, at))
 }
 
-/// Bytes with colons behind each of them, at least two.
-fn bogus_mac_len(head: &str) -> usize {
+/// The length of the longest prefix that looks like an unfinished Ethernet address: at least two bytes in hexadecimal,
+/// each followed by colons.
+fn invalid_mac_len(head: &str) -> usize {
     let bytes = head.as_bytes();
     let (mut at, mut groups, mut end) = (0, 0, 0);
     loop {
@@ -321,7 +332,7 @@ fn bogus_mac_len(head: &str) -> usize {
     }
 }
 
-/// A decimal number, an octal one that begins with 0, or a hexadecimal one that begins with 0x.
+/// Parses a decimal number, an octal one that begins with 0, or a hexadecimal one that begins with 0x.
 fn parse_number(text: &str) -> Result<u32, FilterFault> {
     let (digits, radix) = match text.as_bytes() {
         [b'0', b'x' | b'X', ..] => (text.get(2..).unwrap_or_default(), 16),
@@ -336,7 +347,7 @@ fn parse_number(text: &str) -> Result<u32, FilterFault> {
     u32::from_str_radix(digits, radix).map_err(|_| FilterFault::Number { text: shown(text), why })
 }
 
-/// A text as errors show it.
+/// A part of a filter's text for error messages, escaped and shortened.
 pub(crate) fn shown(text: &str) -> String {
     let mut shown: String = text.chars().take(40).flat_map(char::escape_debug).collect();
     if text.chars().nth(40).is_some() {
@@ -358,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_token_wins_and_then_the_more_special_one() {
+    fn the_longest_token_wins_and_then_the_more_specific_one() {
         let dotted = |text: &str| TokenKind::Dotted(text.to_owned());
         assert_eq!(kinds("10"), [TokenKind::Number(10)]);
         assert_eq!(kinds("0x1F 017"), [TokenKind::Number(31), TokenKind::Number(15)]);
@@ -385,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_an_error_at_its_place() {
+    fn an_invalid_token_is_an_error_at_its_place() {
         for (text, at, len) in [("udp \u{e9}", 4, 2), ("1:2:3", 0, 4), ("ip \\ ", 3, 1), ("port 089", 5, 3)] {
             let error = tokens(text).unwrap_err();
             assert_eq!((error.at, error.len), (at, len), "{text}: {error}");

@@ -1,20 +1,20 @@
-//! Values that tests look at: numbers computed from a packet, each kept once.
+//! The values that tests use: numbers computed from a packet, without duplicates.
 
 use crate::error::FilterFault;
 use crate::ranges::Ranges;
 use std::collections::HashMap;
 use weir_demux::{Alu, LoadWidth};
 
-/// Values of one filter, at most. A filter of 4,096 bytes has a few thousand.
+/// The most values of one filter. A filter of 4,096 bytes has a few thousand.
 const VALUES_MAX: usize = 16_384;
-/// Operators between a value and its deepest operand, at most: values are computed recursively.
+/// The most nested operators of a value: values are computed recursively.
 const DEPTH_MAX: u16 = 700;
 
-/// An index into [`FilterValues`].
+/// The identifier of a value in its [`FilterValues`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ValueId(usize);
 
-/// Comparisons of the machine, unsigned.
+/// The machine's comparisons, unsigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Relation {
     Equal,
@@ -36,11 +36,14 @@ pub(crate) enum PacketValue {
     },
     /// Four times the lower half of the byte at the offset: the length of an IPv4 header.
     HeaderLength(u32),
+    /// The result of an operation on two values.
     Compute(Alu, ValueId, ValueId),
+    /// The value times -1, modulo 2^32.
     Negate(ValueId),
     /// 1 where the relation holds, else 0.
     Compare(Relation, ValueId, ValueId),
-    /// A word of scratch memory. The version tells apart what is stored there one after the other.
+    /// The content of a word of scratch memory. The version distinguishes the values that are stored in the word one
+    /// after another.
     Scratch {
         word: u8,
         version: u32,
@@ -52,10 +55,12 @@ pub(crate) enum PacketValue {
 pub(crate) struct FilterValues {
     all: Vec<PacketValue>,
     known: HashMap<PacketValue, ValueId>,
+    /// For each value, the nesting of its operators.
     depths: Vec<u16>,
-    /// Words of scratch memory that computing it takes.
+    /// For each value, the words of scratch memory that its computation needs.
     words: Vec<u8>,
-    stored: u32,
+    /// The last version of a word of scratch memory.
+    last_version: u32,
 }
 
 impl FilterValues {
@@ -63,7 +68,8 @@ impl FilterValues {
         self.all.get(id.0).copied().unwrap_or(PacketValue::Constant(0))
     }
 
-    /// The words of scratch memory that computing a value takes, as Sethi and Ullman count registers.
+    /// The words of scratch memory that the computation of a value needs (R. Sethi, J. D. Ullman: "The Generation of
+    /// Optimal Code for Arithmetic Expressions", Journal of the ACM, 1970).
     pub(crate) fn words(&self, id: ValueId) -> u8 {
         self.words.get(id.0).copied().unwrap_or(0)
     }
@@ -75,6 +81,7 @@ impl FilterValues {
         }
     }
 
+    /// The identifier of a value, which is added if it is new.
     fn make(&mut self, value: PacketValue) -> Result<ValueId, FilterFault> {
         if let Some(&id) = self.known.get(&value) {
             return Ok(id);
@@ -108,7 +115,7 @@ impl FilterValues {
         Ok(id)
     }
 
-    /// A value that goes straight into the index register, and leaves the accumulator as it is.
+    /// Returns true for a value that can be loaded into the index register without changing the accumulator.
     pub(crate) fn fits_x(&self, id: ValueId) -> bool {
         matches!(
             self.get(id),
@@ -146,10 +153,10 @@ impl FilterValues {
         }
     }
 
-    /// A new version of a word of scratch memory.
+    /// The content of a word of scratch memory after the next store to it: a new version.
     pub(crate) fn stored(&mut self, word: u8) -> Result<ValueId, FilterFault> {
-        self.stored += 1;
-        self.make(PacketValue::Scratch { word, version: self.stored })
+        self.last_version += 1;
+        self.make(PacketValue::Scratch { word, version: self.last_version })
     }
 
     pub(crate) fn negate(&mut self, of: ValueId) -> Result<ValueId, FilterFault> {
@@ -159,7 +166,7 @@ impl FilterValues {
         }
     }
 
-    /// `a operator b`. Where a constant decides the result alone, nothing else is computed, as in libpcap.
+    /// `a operator b`. If a constant operand decides the result, the other operand is not computed, as in libpcap.
     pub(crate) fn compute(&mut self, operator: Alu, a: ValueId, b: ValueId) -> Result<ValueId, FilterFault> {
         use Alu::{Add, And, Div, Lsh, Mod, Mul, Or, Rsh, Sub, Xor};
         let (left, right) = (self.constant_of(a), self.constant_of(b));
@@ -180,7 +187,7 @@ impl FilterValues {
         if let (Some(a), Some(b)) = (left, right) {
             return self.constant(operator.compute(a, b).unwrap_or(0));
         }
-        // A constant on the right is part of the instruction.
+        // A constant is made the right operand, where it is a part of the instruction.
         let commutes = matches!(operator, Add | Mul | And | Or | Xor);
         if commutes && left.is_some() {
             return self.make(PacketValue::Compute(operator, b, a));
@@ -188,7 +195,8 @@ impl FilterValues {
         self.make(PacketValue::Compute(operator, a, b))
     }
 
-    /// A value, and the numbers that it has if the relation holds.
+    /// Writes a relation of two values as a test of one value: returns that value, and the numbers for which the
+    /// relation holds.
     pub(crate) fn relate(
         &mut self,
         relation: Relation,
@@ -218,7 +226,7 @@ impl FilterValues {
         })
     }
 
-    /// The greatest number that it can be.
+    /// The greatest number that the value can be.
     pub(crate) fn max(&self, id: ValueId) -> u32 {
         match self.get(id) {
             PacketValue::Load { width, .. } => width.max(),
@@ -233,18 +241,18 @@ impl FilterValues {
         }
     }
 
-    /// The parts of a value that can reject a packet: bytes that have to be there, and divisions.
+    /// The demands of a value on the packet, from its loads and divisions.
     pub(crate) fn demands(&self, id: ValueId) -> Vec<Demand> {
-        let (mut demands, mut left) = (Vec::new(), vec![id]);
+        let (mut demands, mut pending) = (Vec::new(), vec![id]);
         let mut seen = std::collections::HashSet::new();
-        while let Some(id) = left.pop() {
+        while let Some(id) = pending.pop() {
             if !seen.insert(id) {
                 continue;
             }
             match self.get(id) {
                 PacketValue::Load { base, offset, width } => {
                     demands.push(Demand::Bytes { base, end: u64::from(offset) + u64::from(width.bytes()) });
-                    left.extend(base);
+                    pending.extend(base);
                 }
                 PacketValue::HeaderLength(offset) => {
                     demands.push(Demand::Bytes { base: None, end: u64::from(offset) + 1 });
@@ -253,10 +261,10 @@ impl FilterValues {
                     if matches!(operator, Alu::Div | Alu::Mod) && self.constant_of(b).is_none() {
                         demands.push(Demand::Quotient(id));
                     }
-                    left.extend([a, b]);
+                    pending.extend([a, b]);
                 }
-                PacketValue::Compare(_, a, b) => left.extend([a, b]),
-                PacketValue::Negate(of) => left.push(of),
+                PacketValue::Compare(_, a, b) => pending.extend([a, b]),
+                PacketValue::Negate(of) => pending.push(of),
                 PacketValue::Constant(_) | PacketValue::Length | PacketValue::Scratch { .. } => {}
             }
         }
@@ -264,11 +272,11 @@ impl FilterValues {
     }
 }
 
-/// A condition without which a packet is rejected.
+/// A condition that a value needs to be computed. A packet that does not meet it is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Demand {
-    /// The packet has the bytes before `base + end`.
+    /// The packet has all bytes before `base + end`.
     Bytes { base: Option<ValueId>, end: u64 },
-    /// The divisor is not 0.
+    /// The divisor of this quotient is not 0.
     Quotient(ValueId),
 }

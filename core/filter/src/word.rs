@@ -1,6 +1,6 @@
 //! Reserved words of the language.
 
-/// A protocol that a filter can name.
+/// A protocol, or a kind of IS-IS message, that a filter can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proto {
     Link,
@@ -76,14 +76,14 @@ pub(crate) enum Word {
     PppoeSession,
     Geneve,
     Llc,
-    /// A word for captures that weir does not read, and the reason in words.
+    /// A word for captures that weir does not read: its usual spelling, and the reason why it is refused.
     Foreign(&'static str, &'static str),
 }
 
-const WLAN: &str = "it is of IEEE 802.11 captures, which weir does not read";
-const ATM: &str = "it is of ATM captures, which weir does not read";
-const SS7: &str = "it is of SS7 captures, which weir does not read";
-const PF: &str = "it is of captures of the packet filter pf, which weir does not read";
+const WLAN: &str = "it applies only to IEEE 802.11 captures, which weir does not read";
+const ATM: &str = "it applies only to ATM captures, which weir does not read";
+const SS7: &str = "it applies only to SS7 captures, which weir does not read";
+const PF: &str = "it applies only to captures of the packet filter pf, which weir does not read";
 
 /// The reserved words, each with its spellings.
 const WORDS: &[(&[&str], Word)] = &[
@@ -198,7 +198,7 @@ const WORDS: &[(&[&str], Word)] = &[
     (&["hsls"], Word::Foreign("hsls", SS7)),
 ];
 
-/// Offsets and values of header fields that have names.
+/// The named offsets and values of header fields.
 const NUMBERS: &[(&str, u32)] = &[
     ("icmptype", 0),
     ("icmpcode", 1),
@@ -259,12 +259,12 @@ const NUMBERS: &[(&str, u32)] = &[
     ("tcp-cwr", 0x80),
 ];
 
-/// The reserved word that is spelt so.
+/// The reserved word with this spelling.
 pub(crate) fn word(text: &str) -> Option<Word> {
     WORDS.iter().find(|(spellings, _)| spellings.contains(&text)).map(|&(_, word)| word)
 }
 
-/// The number that is named so.
+/// The number with this name.
 pub(crate) fn named_number(text: &str) -> Option<u32> {
     NUMBERS.iter().find(|(name, _)| *name == text).map(|&(_, number)| number)
 }

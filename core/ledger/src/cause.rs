@@ -1,59 +1,60 @@
-//! Why something was not delivered: every loss has a named counter.
+//! Causes of loss. Every packet, record or message of a session that is not delivered is counted under one cause.
+//!
+//! Packets that the kernel drops before weir reads them belong to no session: they are counted for the interface. Ticks
+//! are not lost: a late tick tells the module the number of periods that have passed. A call that a full service refuses
+//! returns the error to its caller, and counts among the session's refused calls.
 
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a cause of loss counts.
+/// The unit in which a cause counts losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LostUnit {
-    /// Packets, in or out.
+    /// Packets, received or to be sent.
     Packet,
-    /// Rows that a module emitted.
+    /// Records that a module emitted.
     Record,
     /// Calls of a service, and their answers.
     Message,
-    /// Ticks and alarms.
-    Event,
 }
 
 impl LostUnit {
-    /// In the plural, as a unit.
+    /// Returns the plural name, as a unit.
     pub const fn unit(self) -> &'static str {
         match self {
             Self::Packet => "packets",
             Self::Record => "records",
             Self::Message => "messages",
-            Self::Event => "events",
         }
     }
 }
 
-/// The causes, once: their names in ledgers and tables, what they count, and what they mean.
+/// Defines the causes: for each the name in ledgers and tables, the unit, and the meaning.
 macro_rules! causes {
-    ($($(#[doc = $doc:literal])+ $cause:ident = $name:literal, $thing:ident;)+) => {
-        /// Why something was not delivered. Each loss is counted under exactly one cause, for the session that lost it.
+    ($($(#[doc = $doc:literal])+ $cause:ident = $name:literal, $unit:ident;)+) => {
+        /// The cause of a loss. Each loss is counted under exactly one cause, for the session that lost it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum DropCause {
             $($(#[doc = $doc])+ $cause,)+
         }
 
         impl DropCause {
-            /// All causes, in the order in which they are written.
+            /// All causes, in the order of their definitions.
             pub const ALL: &'static [DropCause] = &[$(Self::$cause,)+];
 
-            /// As ledgers, tables and metrics name it.
+            /// Returns the name that ledgers, tables and metrics use.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$cause => $name,)+
                 }
             }
 
-            /// What it counts.
-            pub const fn thing(self) -> LostUnit {
+            /// Returns the unit in which the cause counts.
+            pub const fn lost_unit(self) -> LostUnit {
                 match self {
-                    $(Self::$cause => LostUnit::$thing,)+
+                    $(Self::$cause => LostUnit::$unit,)+
                 }
             }
         }
@@ -61,64 +62,57 @@ macro_rules! causes {
 }
 
 causes! {
-    /// The kernel or the device dropped the packet before it could be read: the receive ring was full.
-    Kernel = "kernel", Packet;
     /// The interface was down or gone.
     InterfaceDown = "interface-down", Packet;
     /// The channel's queue was full.
     QueueFull = "queue-full", Packet;
-    /// The reader lagged further behind the head than its allowance, and by policy lost packets.
+    /// The reader of a queue was further behind than it may be, and its policy is to lose packets.
     Lagged = "lagged", Packet;
-    /// The reader lagged, and by policy was ended: what was still in its queue.
+    /// The reader of a queue was further behind than it may be, and its policy is to end: the packets left in the queue.
     ReaderEnded = "reader-ended", Packet;
-    /// Left in a queue of a session or module that was closed or unloaded.
+    /// The packet was in a queue when the session was closed or the module was unloaded.
     Closed = "closed", Packet;
-    /// Not handled under overload: modules are shed in the order of their priority.
+    /// The core was overloaded: modules lose packets in the order of their shed priority.
     Shed = "shed", Packet;
-    /// There was no memory for it: no free frame, or the session's reservation was used up.
+    /// There was no memory for the packet: no free frame, or the session's reservation was used up.
     NoMemory = "no-memory", Packet;
     /// A packet could not be kept: the module already holds as many frames as it may.
     FrameLimit = "frame-limit", Packet;
-    /// A fragment whose packet never became whole.
+    /// The packet is a fragment of a datagram that was never completed.
     Reassembly = "reassembly", Packet;
-    /// A wrong checksum, where the channel asked for validation.
+    /// The packet has a wrong checksum, and the channel asked for validation.
     BadChecksum = "bad-checksum", Packet;
-    /// The module handled it and trapped.
+    /// The module trapped while it handled the packet.
     ModuleFault = "module-fault", Packet;
-    /// The call was over its limit and was abandoned.
+    /// The call for the packet was aborted without a trap: it reached its limit, the memory of its packets was needed for
+    /// newer packets, or the module was stopped.
     OverLimit = "over-limit", Packet;
-    /// The module itself said so. Not a loss to complain of, but where the packet went.
+    /// The module's own verdict was to drop the packet. It is no fault; the cause accounts for the packet.
     Verdict = "verdict", Packet;
-    /// Not sent: the session has no right to send such a packet, or to send there.
+    /// Not sent: the session has no right to send such a packet, or to send on this interface.
     Refused = "refused", Packet;
-    /// Not sent: longer than the interface takes.
+    /// Not sent: the packet is longer than the interface takes.
     TooLong = "too-long", Packet;
-    /// Not sent: the queue of the link was full.
+    /// Not sent: the queue of the link was full, for instance because the channel exceeded its cap for long.
     LinkQueueFull = "link-queue-full", Packet;
-    /// Not sent: over the cap of the channel's share of the link.
-    Cap = "cap", Packet;
-    /// Not sent: the kernel or the device refused it.
+    /// Not sent: the kernel or the device refused the packet.
     SendFailed = "send-failed", Packet;
-    /// More records than the packet or the call may emit.
+    /// The call emitted more records than are allowed for a packet, or for a call.
     RecordLimit = "record-limit", Record;
-    /// More records than the session may have taken in a second.
+    /// The session emitted more records per second than it may.
     RecordRate = "record-rate", Record;
-    /// More bytes of records than the session may have taken in a second.
+    /// The session emitted more bytes of records per second than it may.
     RecordBytes = "record-bytes", Record;
-    /// Emitted by a call that was then lost, and taken back with it.
+    /// The call that emitted the record was lost, so the record was removed.
     RecordOfLostCall = "record-of-lost-call", Record;
-    /// The disk was full.
+    /// The disk or its quota was full.
     DiskFull = "disk-full", Record;
-    /// The file could not be written, for another reason than a full disk.
+    /// The file could not be written for another reason than a full disk, or the records thread was too far behind.
     WriteFailed = "write-failed", Record;
-    /// A service's queue was full.
-    ServiceQueueFull = "service-queue-full", Message;
     /// A service did not answer by the caller's deadline.
     Deadline = "deadline", Message;
     /// The service was closed before it answered.
     ServiceGone = "service-gone", Message;
-    /// A tick or an alarm was due, and the one before it had not been handled.
-    TickMissed = "tick-missed", Event;
 }
 
 impl fmt::Display for DropCause {
@@ -127,48 +121,48 @@ impl fmt::Display for DropCause {
     }
 }
 
-/// How much was lost, by cause.
+/// Losses, counted by cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DropCounts([u64; DropCause::ALL.len()]);
 
 impl DropCounts {
-    /// What was lost for this cause.
+    /// Returns the losses under a cause.
     pub fn get(&self, cause: DropCause) -> u64 {
         self.0.get(cause as usize).copied().unwrap_or(0)
     }
 
-    /// Counts losses; the counter stops at its largest value.
+    /// Counts losses; the counter saturates.
     pub fn add(&mut self, cause: DropCause, count: u64) {
         if let Some(counter) = self.0.get_mut(cause as usize) {
             *counter = counter.saturating_add(count);
         }
     }
 
-    /// All causes for which something was lost.
+    /// Returns the causes that have losses, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (DropCause, u64)> + '_ {
         DropCause::ALL.iter().copied().zip(self.0).filter(|(_, count)| *count > 0)
     }
 
-    /// The sum over all causes that count the same thing.
-    pub fn of(&self, thing: LostUnit) -> u64 {
+    /// Returns the sum over all causes that count in this unit.
+    pub fn total(&self, unit: LostUnit) -> u64 {
         self.iter()
-            .filter(|(cause, _)| cause.thing() == thing)
+            .filter(|(cause, _)| cause.lost_unit() == unit)
             .fold(0, |sum: u64, (_, count)| sum.saturating_add(count))
     }
 
-    /// Whether nothing was lost.
+    /// Returns true if nothing was lost.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|count| *count == 0)
     }
 
-    /// Adds the other's counters.
+    /// Adds the counters of `other`.
     pub fn merge(&mut self, other: &DropCounts) {
         for (sum, more) in self.0.iter_mut().zip(&other.0) {
             *sum = sum.saturating_add(*more);
         }
     }
 
-    /// What was added to `before`; nothing for a counter that is not higher than it was.
+    /// Returns the growth since `before`; zero for a counter that has not grown.
     #[must_use]
     pub fn since(&self, before: &DropCounts) -> DropCounts {
         let mut added = DropCounts::default();
@@ -210,10 +204,10 @@ mod tests {
         for (n, cause) in (1..).zip(DropCause::ALL) {
             drops.add(*cause, n);
         }
-        assert_eq!(drops.iter().map(|(_, n)| n).collect::<Vec<_>>(), (1..=29).collect::<Vec<u64>>());
+        assert_eq!(drops.iter().map(|(_, n)| n).collect::<Vec<_>>(), (1..=25).collect::<Vec<u64>>());
         let names: std::collections::BTreeSet<_> = DropCause::ALL.iter().map(|cause| cause.name()).collect();
         assert_eq!(names.len(), DropCause::ALL.len());
         assert!(names.iter().all(|name| weir_admission::Name::new(name).is_ok()));
-        assert_eq!(drops.of(LostUnit::Record), 20 + 21 + 22 + 23 + 24 + 25);
+        assert_eq!(drops.total(LostUnit::Record), 18 + 19 + 20 + 21 + 22 + 23);
     }
 }

@@ -1,12 +1,12 @@
-//! Lines, and how each holds the one before it.
+//! Lines of the ledger. Each line contains the hash of the line before it.
 
 use super::{Digest, EntryRef, LedgerEntry};
 use serde::{Deserialize, Serialize};
 
-/// The most bytes of a line, with its end. No entry needs more.
+/// The maximum length of a line in bytes, with its line feed. No entry needs more.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// What stands between a line's content and its hash.
+/// The text between a line's content and its hash.
 const BEFORE_HASH: &[u8] = b",\"hash\":\"";
 const AFTER_HASH: &[u8] = b"\"}";
 const HASH_DIGITS: usize = 64;
@@ -25,32 +25,32 @@ struct OwnedBody {
     prev: Digest,
 }
 
-/// A line as an entry. Its own hash is right; whether it follows the line before is for the [`super::Verifier`] to say.
+/// A parsed line of a ledger. Its own hash was checked; [`super::Verifier`] checks that it follows the line before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerLine {
-    /// What it says.
+    /// The entry.
     pub entry: LedgerEntry,
-    /// The hash of the line before, as it says.
+    /// The hash of the line before, as this line states it.
     pub prev: Digest,
-    /// Its own.
+    /// The hash of this line.
     pub hash: Digest,
 }
 
-/// Why bytes are no line of a ledger.
+/// The reason why bytes are not a line of a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerLineError {
-    /// It does not end with a hash.
+    /// The line does not end with a hash.
     #[error("it does not end with a hash")]
     NoHash,
-    /// The hash is not that of the line.
+    /// The hash does not match the line.
     #[error("its hash is not that of its bytes")]
     Hash,
-    /// The hash is right, and the content not as weir writes it: another field, another order, a space.
+    /// The hash matches, but weir writes such an entry differently: with other fields, in another order, without a space.
     #[error("its hash is right, but it is not as weir writes a line")]
     Foreign,
 }
 
-/// Writes an entry as the line after the one with hash `prev`, with its end, behind whatever `lines` holds. Returns the line's own hash.
+/// Appends an entry to `lines` as a line. `prev` is the hash of the line before. Returns the hash of the new line.
 pub fn seal(entry: EntryRef<'_>, prev: Digest, lines: &mut Vec<u8>) -> Digest {
     let begin = lines.len();
     write_body(entry, prev, lines);
@@ -62,10 +62,10 @@ pub fn seal(entry: EntryRef<'_>, prev: Digest, lines: &mut Vec<u8>) -> Digest {
     hash
 }
 
-/// Reads a line, without its end.
+/// Reads a line, without its line feed.
 ///
 /// # Errors
-/// See [`LedgerLineError`]. Any bytes may be given.
+/// Fails with [`LedgerLineError`] for any bytes that are not a line of a ledger.
 pub fn unseal(line: &[u8]) -> Result<LedgerLine, LedgerLineError> {
     let line = line.strip_suffix(AFTER_HASH).ok_or(LedgerLineError::NoHash)?;
     let (content, digits) = line
@@ -74,14 +74,14 @@ pub fn unseal(line: &[u8]) -> Result<LedgerLine, LedgerLineError> {
         .and_then(|at| line.split_at_checked(at))
         .ok_or(LedgerLineError::NoHash)?;
     let content = content.strip_suffix(BEFORE_HASH).ok_or(LedgerLineError::NoHash)?;
-    let said: Option<Digest> = std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok());
+    let stated: Option<Digest> = std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok());
     let hash = Digest::of(content);
-    if said.ok_or(LedgerLineError::NoHash)? != hash {
+    if stated.ok_or(LedgerLineError::NoHash)? != hash {
         return Err(LedgerLineError::Hash);
     }
     let text = [content, b"}"].concat();
     let OwnedBody { entry, prev } = serde_json::from_slice(&text).map_err(|_| LedgerLineError::Foreign)?;
-    // One entry has one line: what jq or a person reads in it cannot differ from what weir does.
+    // Each entry has only one text, so that people and programs such as jq read exactly what weir reads.
     let mut written = Vec::with_capacity(content.len() + 1);
     write_body(EntryRef::from(&entry), prev, &mut written);
     if written != content || entry.end < entry.begin {
@@ -93,7 +93,8 @@ pub fn unseal(line: &[u8]) -> Result<LedgerLine, LedgerLineError> {
 /// Writes the content of a line: the JSON object without its closing brace.
 fn write_body(entry: EntryRef<'_>, prev: Digest, lines: &mut Vec<u8>) {
     let begin = lines.len();
-    // Writing into memory cannot fail, and all keys are texts. Were it to fail, the line would be empty, and every reader would see that.
+    // Writing into memory cannot fail, and all keys are texts. After an error the line would be empty, and every reader
+    // would detect that.
     match serde_json::to_writer(&mut *lines, &Body { entry, prev }) {
         Ok(()) => _ = lines.pop(),
         Err(_) => lines.truncate(begin),

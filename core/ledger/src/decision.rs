@@ -1,4 +1,4 @@
-//! Who asked for what, and what came of it.
+//! Decisions on requests: the requester, the request and the outcome.
 
 use super::{
     CloseReason, LedgerCell, LedgerColumn, LedgerEntry, LedgerEvent, LedgerTable, LedgerText, show_time, wire,
@@ -6,20 +6,20 @@ use super::{
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DecisionOutcome {
-    /// It was permitted, and done.
+    /// The request was permitted, and carried out.
     Allowed,
-    /// Whoever asked may not.
+    /// The requester lacks the right.
     Refused,
-    /// It was permitted, and could not be done.
+    /// The request was permitted, but failed.
     Failed,
 }
 
 impl DecisionOutcome {
-    /// In a word.
+    /// Returns the outcome in one word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
@@ -35,38 +35,39 @@ impl fmt::Display for DecisionOutcome {
     }
 }
 
-/// A decision on a request. What was decided again and again in a while is one with its count.
+/// A decision on a request. Equal decisions within a short time share one entry with a count.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
-    /// The key of who asked; nothing where it was the operator, on the node itself.
+    /// The requester's key; `None` for the operator on the node itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<LedgerText>,
-    /// By what right: the identifiers of all prefixes of the credential's chain, the operator's block first. None of the operator, and of a credential that was worth nothing.
+    /// The requester's right: the identifiers of the blocks of the credential, the operator's block first. Empty for the
+    /// operator, and for a credential that was not valid.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub credentials: Vec<LedgerText>,
-    /// The identifiers that a credential says of itself which was worth nothing here: anybody can write them.
+    /// The identifiers of the blocks of a credential that is not valid on this node. They prove nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<LedgerText>,
-    /// What was asked for.
+    /// The request.
     pub request: LedgerText,
-    /// Which session it is about, by the node's name for it, or by the one that was given where there is none.
+    /// The session, by the node's name for it, or by the name in the request if there is no such session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<LedgerText>,
-    /// What whoever asked calls that session, where that is another name.
+    /// The requester's own name for the session, if it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub called: Option<LedgerText>,
-    /// What came of it.
+    /// The outcome.
     pub outcome: DecisionOutcome,
-    /// Why, where it was not done.
+    /// The reason, unless the request was carried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<LedgerText>,
-    /// How often.
+    /// The number of equal requests that share the entry.
     #[serde(default = "wire::one", skip_serializing_if = "wire::is_one")]
     pub count: u64,
 }
 
 impl Decision {
-    /// What was asked for, by the operator, and what came of it. To be filled in.
+    /// Makes a decision on a request of the operator. All fields but `request` and `outcome` are empty, and the count is 1.
     pub fn new(request: &str, outcome: DecisionOutcome) -> Self {
         Self {
             key: None,
@@ -82,7 +83,8 @@ impl Decision {
     }
 }
 
-/// Whether a [`DecisionList`] has something to say about it: what was decided, and ends of sessions that nobody asked for. What somebody asked for stands there already.
+/// Returns true if a [`DecisionList`] has a row for the event: for decisions, and for the end of a session without a
+/// request. A session that ended by request has a decision for the request.
 pub fn is_decision(event: &LedgerEvent) -> bool {
     match event {
         LedgerEvent::Decision(_) | LedgerEvent::Unlisted { .. } | LedgerEvent::Revoked { .. } => true,
@@ -91,7 +93,7 @@ pub fn is_decision(event: &LedgerEvent) -> bool {
     }
 }
 
-/// Decisions of a ledger as a table: a row for each entry, in their order.
+/// The decisions of a ledger as a table, in the order of the ledger.
 #[derive(Clone, Debug, Default)]
 pub struct DecisionList {
     rows: Vec<Vec<LedgerCell>>,
@@ -110,7 +112,7 @@ const COLUMNS: [LedgerColumn; 9] = [
 ];
 
 impl DecisionList {
-    /// Takes an entry; those of which there is [nothing to say](is_decision) are passed over.
+    /// Adds an entry. Entries that are [no decision](is_decision) are skipped.
     pub fn add(&mut self, entry: &LedgerEntry) {
         if !is_decision(&entry.event) {
             return;
@@ -173,7 +175,7 @@ impl DecisionList {
         }
     }
 
-    /// As a table: always the same columns.
+    /// Returns the table, always with the same columns.
     pub fn table(&self) -> LedgerTable {
         LedgerTable::new(COLUMNS.to_vec(), self.rows.clone())
     }

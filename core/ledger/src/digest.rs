@@ -1,4 +1,4 @@
-//! Hashes, and the head of a chain of them.
+//! SHA-256 hashes, and the head of a hash chain.
 
 use super::wire::Ascii;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -6,20 +6,20 @@ use sha2::Digest as _;
 use std::fmt;
 use std::str::FromStr;
 
-/// A SHA-256 (FIPS 180-4).
+/// A SHA-256 hash (FIPS 180-4).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
-    /// What stands before the first line of a ledger.
+    /// The hash before the first line of a ledger.
     pub const NONE: Digest = Digest([0; 32]);
 
-    /// Of these bytes.
+    /// Returns the hash of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self(sha2::Sha256::digest(bytes).into())
     }
 
-    /// As text: 64 lower-case hexadecimal digits, as `sha256sum` writes them.
+    /// Returns 64 lower-case hexadecimal digits, as `sha256sum` writes them.
     pub(super) fn digits(&self) -> Ascii<64> {
         let digit = |half: u8| if half < 10 { b'0' + half } else { b'a' + half - 10 };
         let mut digits = [0; 64];
@@ -31,7 +31,7 @@ impl Digest {
 }
 
 impl fmt::Display for Digest {
-    /// 64 lower-case hexadecimal digits, as `sha256sum` writes them.
+    /// Writes 64 lower-case hexadecimal digits, as `sha256sum` writes them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.digits().as_str())
     }
@@ -72,7 +72,8 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// The last line of a ledger. Kept elsewhere, it proves later that all up to it is still as it was.
+/// The number and hash of the last line of a ledger. A copy that is kept elsewhere proves later that all lines up to this
+/// line are unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LedgerHead {
     /// The line's sequence number.
@@ -81,13 +82,13 @@ pub struct LedgerHead {
     pub hash: Digest,
 }
 
-/// A text that is no head or no hash.
+/// The error for a text that is neither a head nor a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a ledger's head: write it as it was printed, a number, a colon and 64 hexadecimal digits")]
 pub struct HeadError;
 
 impl fmt::Display for LedgerHead {
-    /// As `17:5f3c…`.
+    /// Writes the head as `17:5f3c…`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.sequence, self.hash)
     }
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_read_as_it_was_printed() {
+    fn a_printed_head_is_read_again() {
         let head = LedgerHead { sequence: 17, hash: Digest::of(b"abc") };
         let text = "17:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!((head.to_string().as_str(), text.parse()), (text, Ok(head)));

@@ -1,4 +1,4 @@
-//! What stands in a ledger.
+//! The entries of a ledger.
 
 use super::{Decision, Digest, Idle, LedgerText, Reserved, Usage, wire};
 use serde::{Deserialize, Serialize, Serializer};
@@ -6,40 +6,41 @@ use std::fmt;
 use weir_admission::{Name, Tier};
 use weir_units::{BitsPerSecond, Nanos, Timestamp};
 
-/// The format of the lines, in the first line of each segment. Segments of all formats from 1 on are read; new ones are written in this one, and nothing is
-/// added to one of an earlier format.
+/// The format of the lines that this version writes, stated in the first line of each segment. Segments of earlier
+/// formats can be read, and are never extended.
 ///
-/// | format | |
-/// |---|---|
-/// | 1 | a line for each session and interval ([`LedgerEvent::Usage`]) |
-/// | 2 | the same, and one line for several sessions that were idle ([`LedgerEvent::Idle`]) |
-/// | 3 | the same, with records that were lost for their rate ([`DropCause::RecordRate`](super::DropCause::RecordRate)); decisions ([`LedgerEvent::Decision`],
-/// [`LedgerEvent::Unlisted`], [`LedgerEvent::Revoked`]); whose a session is ([`CredentialHolder`]); sessions that end with their parent's ([`CloseReason::Parent`]), or because their right was taken back ([`CloseReason::Revoked`]) |
-/// | 4 | the same, with what requests of holders took ([`LedgerEvent::Requests`]) |
-/// | 5 | the same, with the bytes of records ([`DropCause::RecordBytes`](super::DropCause::RecordBytes), and counters of [`Usage`]) |
+/// - 1: a line for each session and interval ([`LedgerEvent::Usage`]).
+/// - 2: also one line for several idle sessions ([`LedgerEvent::Idle`]).
+/// - 3: also losses by [`DropCause::RecordRate`](super::DropCause::RecordRate); decisions ([`LedgerEvent::Decision`],
+///   [`LedgerEvent::Unlisted`], [`LedgerEvent::Revoked`]); holders of sessions ([`CredentialHolder`]);
+///   [`CloseReason::Parent`] and [`CloseReason::Revoked`].
+/// - 4: also the cost of holders' requests ([`LedgerEvent::Requests`]).
+/// - 5: also the bytes of records ([`DropCause::RecordBytes`](super::DropCause::RecordBytes), and counters of
+///   [`Usage`]).
 pub const FORMAT: u64 = 5;
 
-/// One entry: what happened on a node, and when.
+/// One entry: an event on a node, and its time.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct LedgerEntry {
-    /// The first is 1, and each one after it one more, over all segments and restarts of the node.
+    /// The sequence number. The first entry has 1; numbers continue over all segments and restarts of the node.
     #[serde(rename = "seq")]
     pub sequence: u64,
-    /// Whose ledger it is.
+    /// The node that writes the ledger.
     #[serde(with = "wire::name")]
     pub node: Name,
-    /// When the interval began; for what has no duration, when it happened.
+    /// The beginning of the interval; for an event without duration, its time.
     #[serde(with = "wire::time")]
     pub begin: Timestamp,
-    /// When it ended, never before `begin`. Entries are in the order of their ends, but where a [`LedgerEvent::ClockSet`] says that the clock was set back.
+    /// The end of the interval, never before `begin`. Entries are in the order of their ends, except where a
+    /// [`LedgerEvent::ClockSet`] says that the clock was set back.
     #[serde(with = "wire::time")]
     pub end: Timestamp,
-    /// What it was.
+    /// The event.
     #[serde(flatten)]
     pub event: LedgerEvent,
 }
 
-/// An entry whose parts are somebody else's: what it takes to write one.
+/// An entry with a borrowed event, for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct EntryRef<'a> {
     /// See [`LedgerEntry`].
@@ -72,87 +73,89 @@ impl Serialize for LedgerEntry {
     }
 }
 
-/// A session: whom something is charged to.
+/// The identity of a session, to which usage is charged.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionId {
-    /// As its owner calls it.
+    /// The node's name for the session.
     #[serde(with = "wire::name")]
     pub name: Name,
-    /// Tells two sessions of one name apart, one after the other.
+    /// A number that tells successive sessions with the same name apart.
     pub id: u64,
 }
 
 impl fmt::Display for SessionId {
-    /// As `alice#3`.
+    /// Writes the identity as `alice#3`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}#{}", self.name, self.id)
     }
 }
 
-/// Whose a session is that was not made by the node's operator.
+/// The holder of a session that was created with a credential.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CredentialHolder {
-    /// What he calls it. [`SessionId::name`] is the node's name for it.
+    /// The holder's own name for the session. [`SessionId::name`] is the node's name for it.
     #[serde(with = "wire::name")]
     pub called: Name,
-    /// His key.
+    /// The holder's key.
     pub key: LedgerText,
-    /// By what right: the identifiers of all prefixes of his credential's chain, the operator's block first.
+    /// The holder's right: the identifiers of the blocks of the credential, the operator's block first.
     pub credentials: Vec<LedgerText>,
 }
 
-/// What an entry is about.
+/// The event that an entry records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum LedgerEvent {
     /// The first line of a segment.
     Segment {
-        /// How the lines are written: [`FORMAT`].
+        /// The format of the lines: [`FORMAT`].
         format: u64,
         /// The segment's number, as in the name of its file. The first is 1.
         segment: u64,
     },
-    /// The node began.
+    /// The node started.
     NodeStart {
         /// The version of weir.
         version: LedgerText,
-        /// The configuration that it runs with.
+        /// The hash of the configuration.
         configuration: Digest,
     },
-    /// The node took another configuration while it ran.
+    /// The node loaded another configuration while running.
     NodeReconfigured {
-        /// The new one.
+        /// The hash of the new configuration.
         configuration: Digest,
     },
-    /// A link got another rate, or another part of it can be reserved.
+    /// The rate of a link, or its reservable part, was changed.
     LinkChanged {
-        /// Its interface.
+        /// The link's interface.
         link: LedgerText,
-        /// Bits on the wire per second from now on.
+        /// The new rate.
         #[serde(rename = "rate_bits_per_s", with = "wire::rate")]
         rate: BitsPerSecond,
-        /// How much of that can be reserved from now on, in percent.
+        /// The new reservable part of the rate, in percent.
         #[serde(rename = "reservable_percent")]
         reservable: u8,
     },
-    /// The node ended in order. What begins after another entry than this one comes after a crash.
+    /// The node stopped without a crash. If this entry is missing before a [`NodeStart`](Self::NodeStart), the node crashed.
     NodeStop,
-    /// The node began after a crash. Of what was not yet synced, at most an interval, nothing may be left.
+    /// The node started after a crash. Entries that were not yet synced, at most those of one interval, may be missing.
     Recovered {
-        /// What was cut off after the last whole line, and put aside beside the ledger; 0 where the ledger ended with a whole line.
+        /// The number of bytes after the last whole line. They were cut off, and saved beside the ledger; 0 if the ledger
+        /// ended with a whole line.
         torn_bytes: u64,
     },
-    /// The clock was set back. Times begin anew here.
+    /// The clock was set back, so the times of later entries are earlier.
     ClockSet {
         /// The end of the entry before this one.
         #[serde(with = "wire::time")]
         before: Timestamp,
     },
-    /// The ledger could not be written for a while, and more came together than could be held in memory.
+    /// The ledger could not be written for a while, and more entries were due than fit into memory.
     Backlog {
-        /// Intervals' usages of sessions that were added to others of the same session: their sums are right, their intervals are gone.
+        /// Usage entries that were added to other entries of the same session: the sums are right, but the intervals are no
+        /// longer separate.
         merged: u64,
-        /// Entries other than usage for which there was no room, and which are lost.
+        /// Other entries that were lost because there was no room.
         lost: u64,
         /// The usage of sessions for which there was no room.
         #[serde(default, skip_serializing_if = "is_empty")]
@@ -160,215 +163,214 @@ pub enum LedgerEvent {
     },
     /// A session was created.
     SessionCreated {
-        /// Which.
+        /// The session.
         session: SessionId,
-        /// What it is promised.
+        /// The reservations of the session.
         reserved: Reserved,
-        /// Whose it is; nobody's but the operator's where nothing is said.
+        /// The holder; `None` for the operator's own sessions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         holder: Option<Box<CredentialHolder>>,
     },
     /// A session's reservation was changed.
     SessionChanged {
-        /// Which.
+        /// The session.
         session: SessionId,
-        /// What it is promised from now on.
+        /// The new reservations.
         reserved: Reserved,
     },
     /// A session was closed.
     SessionClosed {
-        /// Which.
+        /// The session.
         session: SessionId,
-        /// Why.
+        /// The reason.
         reason: CloseReason,
     },
     /// A module was loaded.
     ModuleLoaded {
-        /// For whom.
+        /// The session.
         session: SessionId,
-        /// What it is called there.
+        /// The module's name in the session.
         #[serde(with = "wire::name")]
         module: Name,
-        /// Of its bytes.
+        /// The hash of the module's bytes.
         code: Digest,
-        /// How it is kept within its limits.
+        /// The tier in which the module runs.
         #[serde(with = "wire::tier")]
         tier: Tier,
     },
     /// A module was unloaded.
     ModuleUnloaded {
-        /// From whom.
+        /// The session.
         session: SessionId,
-        /// What it was called there.
+        /// The module's name in the session.
         #[serde(with = "wire::name")]
         module: Name,
-        /// Why.
-        reason: Unloaded,
+        /// The reason.
+        reason: UnloadReason,
     },
     /// A module was not loaded.
     ModuleRefused {
-        /// For whom it would have been.
+        /// The session.
         session: SessionId,
-        /// What it would have been called; it may be no legal name.
+        /// The requested name, which may not be legal.
         module: LedgerText,
-        /// Of its bytes.
+        /// The hash of the module's bytes.
         code: Digest,
-        /// What was wrong.
+        /// The refusal.
         reason: LedgerText,
     },
-    /// What a session used from `begin` to `end`.
+    /// The usage of a session from `begin` to `end`.
     Usage {
-        /// Which.
+        /// The session.
         session: SessionId,
-        /// How many intervals were added up: more than one where the ledger could not be written for a while.
+        /// The number of intervals in the sum: more than one if the ledger could not be written for a while.
         #[serde(default = "wire::one", skip_serializing_if = "wire::is_one")]
         intervals: u64,
-        /// What it used.
+        /// The usage.
         usage: Box<Usage>,
     },
-    /// Sessions that from `begin` to `end` used nothing but the memory that they have reserved, each of them for one interval. A session that used
-    /// more, or whose intervals were added up, has a [`LedgerEvent::Usage`].
+    /// Sessions that used nothing but their reserved memory from `begin` to `end`, each for one interval. A session
+    /// that used more, or whose intervals were added up, has a [`LedgerEvent::Usage`].
     Idle {
-        /// Which, and their memory x time.
+        /// The sessions, with their memory x time.
         idle: Idle,
     },
-    /// Somebody asked for something. Requests of one kind, by one and the same, with the same outcome, between `begin` and `end`, can be one entry.
+    /// A decision on a request. Requests of one kind, by one requester, with the same outcome, between `begin` and `end`,
+    /// can share an entry.
     Decision(Box<Decision>),
-    /// What was decided from `begin` to `end` and stands in no entry of its own, because there was too much of it.
+    /// Numbers of decisions from `begin` to `end` that have no entries, because there were too many.
     Unlisted {
         /// Requests that were permitted.
         #[serde(default, skip_serializing_if = "wire::is_zero")]
         allowed: u64,
-        /// Requests that were not, or that could not be done.
+        /// Requests that were refused or failed.
         #[serde(default, skip_serializing_if = "wire::is_zero")]
         refused: u64,
-        /// Handshakes of strangers that came to nothing: who they were is not known.
+        /// Failed handshakes with unauthenticated peers.
         #[serde(default, skip_serializing_if = "wire::is_zero")]
         handshakes: u64,
     },
-    /// The processor time that requests of a holder took from `begin` to `end`, allowed or refused: connecting, reading, deciding and answering. Work on the bill of a session
-    /// is not in it. The holder pays for it as for compiling.
+    /// The processor time that a holder's requests took from `begin` to `end`, allowed or refused: connecting, reading,
+    /// deciding and answering. Work that is charged to a session is not included. The holder is charged for this
+    /// time, as for compiling.
     Requests {
-        /// The holder's key. None for the sum over several holders, where there were too many of them.
+        /// The holder's key. `None` for the sum over several holders, if there were too many.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<LedgerText>,
-        /// The identifiers of all prefixes of the credential's chain, the operator's block first. Several holders have the prefixes that they have in common.
+        /// The identifiers of the blocks of the credential, the operator's block first. For several holders, the
+        /// identifiers that all of them have.
         credentials: Vec<LedgerText>,
-        /// Requests, and connections.
+        /// The number of requests and connections.
         count: u64,
-        /// The requests among them that were refused or failed.
+        /// The number of these that were refused or failed.
         #[serde(default, skip_serializing_if = "wire::is_zero")]
         refused: u64,
-        /// Their processor time.
+        /// The processor time of these requests and connections.
         #[serde(rename = "cpu_ns", with = "wire::nanos")]
         cpu: Nanos,
     },
-    /// A newer list of what a root of trust has taken back holds.
+    /// The node has a newer revocation list of a root of trust.
     Revoked {
         /// The root's key.
         root: LedgerText,
-        /// The list's number.
+        /// The sequence number of the list.
         list: u64,
-        /// How many chains stand on it.
+        /// The number of identifiers on the list.
         ids: u64,
     },
 }
 
-/// Why a session was closed.
+/// The reason why a session was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CloseReason {
-    /// Somebody asked for it.
+    /// A request closed it.
     Asked,
-    /// Its right ended.
+    /// The holder's right expired.
     Expired,
-    /// Its right was taken back.
+    /// The holder's right was revoked.
     Revoked,
-    /// It did what ends a session by policy.
+    /// The session did something that ends a session by policy.
     Misbehaved,
-    /// The node ended, or its configuration no longer has it.
+    /// The node stopped, or its configuration no longer contains the session.
     Node,
-    /// The last session of somebody from whom its owner has his right was closed.
+    /// The last session of a key earlier in the holder's delegation chain was closed.
     Parent,
 }
 
 impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Asked => "somebody asked for it",
-            Self::Expired => "its owner has no right any more",
-            Self::Revoked => "its owner's right was taken back",
-            Self::Misbehaved => "it did what ends a session",
-            Self::Node => "the node ended, or its configuration no longer has it",
-            Self::Parent => "the last session of somebody from whom its owner has his right was closed",
+            Self::Asked => "a request closed it",
+            Self::Expired => "its holder's right expired",
+            Self::Revoked => "its holder's right was revoked",
+            Self::Misbehaved => "it did something that ends a session by policy",
+            Self::Node => "the node stopped, or its configuration no longer contains it",
+            Self::Parent => "the last session of a key earlier in its delegation chain was closed",
         })
     }
 }
 
-/// Why a module was unloaded.
+/// The reason why a module was unloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Unloaded {
-    /// Somebody asked for it.
+pub enum UnloadReason {
+    /// A request unloaded it.
     Asked,
-    /// It used more than it may, too often.
+    /// The module exceeded its limits too often.
     Strikes,
-    /// It could not be started, or its start trapped.
+    /// The module could not be started, or its start trapped.
     StartFailed,
-    /// It lagged further behind than its allowance.
+    /// The module was further behind than it may be.
     Lagged,
-    /// The process that it had of its own has ended, or did not do what such a process does.
+    /// The module's sandbox process ended, or broke the protocol.
     ProcessEnded,
-    /// Its session was closed.
+    /// The session was closed.
     SessionClosed,
     /// The node ended.
     NodeStop,
 }
 
-impl LedgerEvent {
-    /// The session that it is about; nothing where it is about the node, or about [several](Self::Idle).
-    pub fn session(&self) -> Option<&SessionId> {
-        match self {
-            Self::SessionCreated { session, .. }
-            | Self::SessionChanged { session, .. }
-            | Self::SessionClosed { session, .. }
-            | Self::ModuleLoaded { session, .. }
-            | Self::ModuleUnloaded { session, .. }
-            | Self::ModuleRefused { session, .. }
-            | Self::Usage { session, .. } => Some(session),
-            Self::Segment { .. }
-            | Self::NodeStart { .. }
-            | Self::NodeReconfigured { .. }
-            | Self::LinkChanged { .. }
-            | Self::NodeStop
-            | Self::Recovered { .. }
-            | Self::ClockSet { .. }
-            | Self::Backlog { .. }
-            | Self::Decision(_)
-            | Self::Unlisted { .. }
-            | Self::Requests { .. }
-            | Self::Revoked { .. }
-            | Self::Idle { .. } => None,
+/// Returns the session of an event, by shared or mutable reference as the event is given.
+macro_rules! session_of {
+    ($event:expr) => {
+        match $event {
+            LedgerEvent::SessionCreated { session, .. }
+            | LedgerEvent::SessionChanged { session, .. }
+            | LedgerEvent::SessionClosed { session, .. }
+            | LedgerEvent::ModuleLoaded { session, .. }
+            | LedgerEvent::ModuleUnloaded { session, .. }
+            | LedgerEvent::ModuleRefused { session, .. }
+            | LedgerEvent::Usage { session, .. } => Some(session),
+            LedgerEvent::Segment { .. }
+            | LedgerEvent::NodeStart { .. }
+            | LedgerEvent::NodeReconfigured { .. }
+            | LedgerEvent::LinkChanged { .. }
+            | LedgerEvent::NodeStop
+            | LedgerEvent::Recovered { .. }
+            | LedgerEvent::ClockSet { .. }
+            | LedgerEvent::Backlog { .. }
+            | LedgerEvent::Decision(_)
+            | LedgerEvent::Unlisted { .. }
+            | LedgerEvent::Requests { .. }
+            | LedgerEvent::Revoked { .. }
+            | LedgerEvent::Idle { .. } => None,
         }
-    }
-
-    /// The same, for whoever is told of it by another name.
-    pub fn session_mut(&mut self) -> Option<&mut SessionId> {
-        match self {
-            Self::SessionCreated { session, .. }
-            | Self::SessionChanged { session, .. }
-            | Self::SessionClosed { session, .. }
-            | Self::ModuleLoaded { session, .. }
-            | Self::ModuleUnloaded { session, .. }
-            | Self::ModuleRefused { session, .. }
-            | Self::Usage { session, .. } => Some(session),
-            _ => None,
-        }
-    }
+    };
 }
 
 impl LedgerEvent {
-    /// The first format in which there is such an entry.
+    /// Returns the session of the event; `None` for events of the node, and of [several sessions](Self::Idle).
+    pub fn session(&self) -> Option<&SessionId> {
+        session_of!(self)
+    }
+
+    /// Returns the session of the event for changes; `None` in the cases of [`Self::session`].
+    pub fn session_mut(&mut self) -> Option<&mut SessionId> {
+        session_of!(self)
+    }
+
+    /// Returns the earliest [format](FORMAT) that has such an event.
     pub(super) fn format(&self) -> u64 {
         match self {
             Self::Requests { .. } => 4,

@@ -1,24 +1,24 @@
-//! Sessions that did nothing.
+//! Entries of idle sessions.
 
 use super::{ByteSeconds, SessionId};
 use serde::{Deserialize, Deserializer, Serialize};
 use weir_admission::Name;
 
-/// The most sessions of one entry: it has to stay a line.
+/// The most idle sessions in one entry, so that the entry fits into a line.
 pub const IDLE_MAX: usize = 400;
 
-/// Sessions that in an interval used nothing but the memory that they have reserved. Most sessions of a node do nothing most of the time, and share an
-/// entry, in which a session takes little more than its name.
+/// Sessions that used nothing but their reserved memory in an interval. Most sessions of a node are idle most of the
+/// time. They share an entry, in which a session takes little more than its name.
 ///
-/// There is at least one and there are at most [`IDLE_MAX`], in rising order of their memory x time, and of themselves where that is the same. So the same
-/// sessions are always written alike.
+/// An entry has 1 to [`IDLE_MAX`] sessions, in ascending order of memory x time, and then of identity. So the same
+/// sessions always give the same entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
-pub struct Idle(Vec<Alike>);
+pub struct Idle(Vec<MemoryGroup>);
 
-/// Sessions with the same memory x time.
+/// Idle sessions with the same memory x time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Alike {
+struct MemoryGroup {
     #[serde(flatten)]
     memory: ByteSeconds,
     #[serde(with = "pairs")]
@@ -26,58 +26,60 @@ struct Alike {
 }
 
 impl Idle {
-    /// These sessions, each with its memory x time, as so many entries as they need: none for none.
-    pub fn of(sessions: impl IntoIterator<Item = (SessionId, ByteSeconds)>) -> Vec<Idle> {
+    /// Returns the entries for these sessions, each given with its memory x time. Each entry has at most [`IDLE_MAX`]
+    /// sessions; without sessions there is no entry.
+    pub fn entries(sessions: impl IntoIterator<Item = (SessionId, ByteSeconds)>) -> Vec<Idle> {
         let (mut sessions, mut entries) = (sessions.into_iter(), Vec::new());
         loop {
-            let mut some: Vec<_> = sessions.by_ref().take(IDLE_MAX).collect();
-            if some.is_empty() {
+            let mut chunk: Vec<_> = sessions.by_ref().take(IDLE_MAX).collect();
+            if chunk.is_empty() {
                 return entries;
             }
-            some.sort_by(|(a, of_a), (b, of_b)| (of_a, a).cmp(&(of_b, b)));
-            let mut groups: Vec<Alike> = Vec::new();
-            for (session, memory) in some {
+            chunk.sort_by(|(a, of_a), (b, of_b)| (of_a, a).cmp(&(of_b, b)));
+            let mut groups: Vec<MemoryGroup> = Vec::new();
+            for (session, memory) in chunk {
                 match groups.last_mut() {
                     Some(group) if group.memory == memory => group.sessions.push(session),
-                    _ => groups.push(Alike { memory, sessions: vec![session] }),
+                    _ => groups.push(MemoryGroup { memory, sessions: vec![session] }),
                 }
             }
             entries.push(Idle(groups));
         }
     }
 
-    /// How many sessions there are.
+    /// Returns the number of sessions.
     pub fn count(&self) -> usize {
         self.0.iter().map(|group| group.sessions.len()).sum()
     }
 
-    /// Each session with its memory x time.
+    /// Returns each session with its memory x time.
     pub fn iter(&self) -> impl Iterator<Item = (&SessionId, ByteSeconds)> {
         self.0.iter().flat_map(|group| group.sessions.iter().map(|session| (session, group.memory)))
     }
 
-    /// The same, of whoever wants to keep them.
+    /// Returns each session with its memory x time, by value.
     pub fn into_sessions(self) -> impl DoubleEndedIterator<Item = (SessionId, ByteSeconds)> {
-        let of = |group: Alike| group.sessions.into_iter().map(move |session| (session, group.memory));
+        let of = |group: MemoryGroup| group.sessions.into_iter().map(move |session| (session, group.memory));
         self.0.into_iter().flat_map(of)
     }
 
-    /// Those of this name alone; nothing where there are none.
+    /// Keeps only the sessions with this name; `None` if there are none.
     #[must_use]
     pub fn named(self, name: &Name) -> Option<Idle> {
-        self.told(|session| (session.name == *name).then_some(session))
+        self.map_sessions(|session| (session.name == *name).then_some(session))
     }
 
-    /// Those of which something is said, as that is; nothing where there are none.
+    /// Maps each session's identity, and drops those that map to `None`. Returns `None` if none are left.
     #[must_use]
-    pub fn told(self, told: impl Fn(SessionId) -> Option<SessionId>) -> Option<Idle> {
-        // There are no more of them than before.
-        Self::of(self.into_sessions().filter_map(|(session, memory)| Some((told(session)?, memory)))).pop()
+    pub fn map_sessions(self, map: impl Fn(SessionId) -> Option<SessionId>) -> Option<Idle> {
+        // Mapping adds no sessions, so they fit into one entry.
+        Self::entries(self.into_sessions().filter_map(|(session, memory)| Some((map(session)?, memory))))
+            .pop()
     }
 
-    /// Whether it is as it is written.
+    /// Returns true if number and order of the sessions are as written by [`Idle::entries`].
     fn is_legal(&self) -> bool {
-        let is_full = |group: &Alike| !group.sessions.is_empty() && group.sessions.is_sorted();
+        let is_full = |group: &MemoryGroup| !group.sessions.is_empty() && group.sessions.is_sorted();
         (1..=IDLE_MAX).contains(&self.count())
             && self.0.iter().all(is_full)
             && self.0.is_sorted_by(|a, b| a.memory < b.memory)
@@ -92,7 +94,7 @@ impl<'de> Deserialize<'de> for Idle {
     }
 }
 
-/// Sessions as `["alice",3]`: there are many of them in a line.
+/// Writes and reads a session as `["alice",3]`. This form is short, because a line has many sessions.
 mod pairs {
     use super::{Name, SessionId};
     use serde::de::{Deserialize, Deserializer, Error as _};
@@ -125,11 +127,11 @@ mod tests {
     }
 
     #[test]
-    fn the_same_sessions_are_written_alike_and_read_again() {
+    fn the_same_sessions_give_the_same_entry_which_is_read_again() {
         let one = [session("b", 2, 8), session("a", 1, 8), session("c", 3, 1)];
         let mut other = one.clone();
         other.reverse();
-        let (one, other) = (Idle::of(one), Idle::of(other));
+        let (one, other) = (Idle::entries(one), Idle::entries(other));
         assert_eq!((one.len(), &one), (1, &other));
         let text = serde_json::to_string(&one[0]).unwrap();
         assert_eq!(
@@ -140,21 +142,21 @@ mod tests {
         let all: Vec<_> = one[0].iter().map(|(session, memory)| (session.clone(), memory)).collect();
         assert_eq!(all, [session("c", 3, 1), session("a", 1, 8), session("b", 2, 8)]);
         assert_eq!(one[0].clone().into_sessions().collect::<Vec<_>>(), all);
-        assert_eq!(one[0].clone().named(&Name::new("a").unwrap()), Idle::of([session("a", 1, 8)]).pop());
+        assert_eq!(one[0].clone().named(&Name::new("a").unwrap()), Idle::entries([session("a", 1, 8)]).pop());
         assert_eq!(one[0].clone().named(&Name::new("d").unwrap()), None);
     }
 
     #[test]
-    fn there_are_as_many_entries_as_sessions_need() {
+    fn each_entry_has_at_most_the_maximum_of_sessions() {
         for (sessions, entries) in [(0, 0), (1, 1), (IDLE_MAX, 1), (IDLE_MAX + 1, 2), (3 * IDLE_MAX, 3)] {
-            let all = Idle::of((0..sessions as u64).map(|id| session("a", id, id % 7)));
+            let all = Idle::entries((0..sessions as u64).map(|id| session("a", id, id % 7)));
             assert_eq!((all.len(), all.iter().map(Idle::count).sum()), (entries, sessions));
             assert!(all.iter().all(Idle::is_legal));
         }
     }
 
     #[test]
-    fn what_is_not_written_so_is_refused() {
+    fn another_order_of_idle_sessions_is_refused() {
         let group =
             |memory: u64, sessions: &str| format!(r#"{{"memory_byte_s":{memory},"sessions":[{sessions}]}}"#);
         let (a, b) = (r#"["a",1]"#, r#"["b",2]"#);

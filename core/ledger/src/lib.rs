@@ -1,18 +1,21 @@
-//! The ledger: what each session used, and what happened on the node, in lines that are chained by their hashes.
+//! The ledger: the usage of each session and the events on a node, in lines that are chained by their hashes.
 //!
-//! A ledger is a row of files (segments) of lines. A line is one [`LedgerEntry`] as JSON with its fields in one fixed order, the hash of the line before
-//! it, and last its own hash: SHA-256 over the line's bytes up to, but not including, `,"hash"`. So the hash of a line also holds for all lines before it, and
+//! A ledger is a sequence of files (segments) of lines. A line has one [`LedgerEntry`] as JSON with its fields in a fixed
+//! order, the hash of the line before it (`prev`), and its own hash. This is the SHA-256 of the line's bytes up to, but not
+//! including, `,"hash"`. So the hash of a line also covers all lines before it. The following command prints the hash of
+//! line 7, which stands at the end of line 7, and as `prev` in line 8:
 //!
 //! ```sh
 //! sed -n 7p ledger-000001.jsonl | sed 's/,"hash":"[0-9a-f]*"}$//' | tr -d '\n' | sha256sum
 //! ```
 //!
-//! is what line 7 says at its end, and line 8 as `prev`. What a session used in an interval is a line ([`LedgerEvent::Usage`]), but those that used nothing but their
-//! memory share one ([`LedgerEvent::Idle`]). The chain goes on from one segment to the next: the first line of each is an [`LedgerEvent::Segment`].
-//! Whoever keeps a [`LedgerHead`] elsewhere can tell later that nothing before it was changed or cut off ([`Verifier`]); without one, a chain that was
-//! computed anew from some line on, or that ends earlier, cannot be told from a true one.
+//! The usage of a session in an interval is a line ([`LedgerEvent::Usage`]). Sessions that used only their reserved memory
+//! share a line ([`LedgerEvent::Idle`]). The chain continues from one segment to the next; the first line of each segment
+//! is a [`LedgerEvent::Segment`]. A [`LedgerHead`] that is kept elsewhere proves later that no line up to it was changed or
+//! cut off ([`Verifier`]). Without a kept head, a verifier cannot detect that lines were cut off at the end, or that all
+//! hashes were recomputed after a change.
 //!
-//! Pure: the files are those of `weir-ledger-files`.
+//! Pure: `weir-ledger-files` reads and writes the files.
 
 #![forbid(unsafe_code)]
 
@@ -36,7 +39,7 @@ pub use chain::{LINE_BYTES_MAX, LedgerLine, LedgerLineError, seal, unseal};
 pub use decision::{Decision, DecisionList, DecisionOutcome, is_decision};
 pub use digest::{Digest, HeadError, LedgerHead};
 pub use entry::{
-    CloseReason, CredentialHolder, EntryRef, FORMAT, LedgerEntry, LedgerEvent, SessionId, Unloaded,
+    CloseReason, CredentialHolder, EntryRef, FORMAT, LedgerEntry, LedgerEvent, SessionId, UnloadReason,
 };
 pub use idle::{IDLE_MAX, Idle};
 pub use memory::ByteSeconds;
@@ -46,6 +49,6 @@ pub use table::{LedgerCell, LedgerColumn, LedgerTable};
 pub use text::LedgerText;
 pub use usage::{Usage, UsageCounter};
 pub use verify::{
-    ChainStart, Damage, Fed, LedgerCheck, LedgerProblem, LinePosition, Torn, VerifiedLedger, Verifier,
+    ChainStart, Damage, LedgerCheck, LedgerProblem, LinePosition, LineResult, Torn, VerifiedLedger, Verifier,
 };
 pub use weir_units::{TimeError, parse_time, show_time};

@@ -1,4 +1,4 @@
-//! Memory x time.
+//! Amounts of memory x time, which are billed.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -7,8 +7,8 @@ use weir_units::{Bytes, Nanos};
 const PER_SECOND: u128 = 1_000_000_000;
 const MIB_HOUR: u128 = (1 << 20) * 3_600 * PER_SECOND;
 
-/// An amount of memory held for a time. Exact to the byte and nanosecond, so that an interval that is split adds up to the same; stops at
-/// 2^64 byte-seconds, which are 544 years of 1 GiB.
+/// An amount of memory held for a time. It is exact to the byte and nanosecond, so the parts of a split interval add up
+/// to the whole. It saturates at 2^64 byte-seconds, which are 544 years of 1 GiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "Pair", into = "Pair")]
 pub struct ByteSeconds {
@@ -16,27 +16,27 @@ pub struct ByteSeconds {
 }
 
 impl ByteSeconds {
-    /// The most that can be counted.
+    /// The largest amount: 2^64 byte-seconds, less a byte-nanosecond.
     pub const MAX: ByteSeconds = ByteSeconds { byte_nanos: (u64::MAX as u128) * PER_SECOND + PER_SECOND - 1 };
 
-    /// So much memory, held for so long.
+    /// Returns `memory` held for `time`.
     pub fn of(memory: Bytes, time: Nanos) -> Self {
         Self::at_most(u128::from(memory.0) * u128::from(time.0))
     }
 
-    /// Their sum, at most [`Self::MAX`].
+    /// Returns the sum, at most [`Self::MAX`].
     #[must_use]
     pub fn saturating_add(self, other: Self) -> Self {
         Self::at_most(self.byte_nanos.saturating_add(other.byte_nanos))
     }
 
-    /// In millionths of a MiB·h, rounded down.
+    /// Returns millionths of a MiB·h, rounded down.
     pub fn micro_mib_hours(self) -> u128 {
         // At most 2^64 * 10^9 * 10^6 < 2^114.
         self.byte_nanos * 1_000_000 / MIB_HOUR
     }
 
-    /// Whole byte-seconds, rounded down.
+    /// Returns whole byte-seconds, rounded down.
     pub fn whole(self) -> u64 {
         u64::try_from(self.byte_nanos / PER_SECOND).unwrap_or(u64::MAX)
     }
@@ -47,14 +47,14 @@ impl ByteSeconds {
 }
 
 impl fmt::Display for ByteSeconds {
-    /// In MiB·h with six decimals, rounded down.
+    /// Writes MiB·h with six decimals, rounded down.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let micros = self.micro_mib_hours();
         write!(f, "{}.{:06} MiB·h", micros / 1_000_000, micros % 1_000_000)
     }
 }
 
-/// As it is written: whole byte-seconds, and what is left in byte-nanoseconds, both small enough for JSON's numbers.
+/// The form in a line: whole byte-seconds and the remainder in byte-nanoseconds, both small enough for JSON's numbers.
 #[derive(Serialize, Deserialize)]
 struct Pair {
     #[serde(rename = "memory_byte_s", default, skip_serializing_if = "super::wire::is_zero")]
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_are_exact_and_stop_at_the_most() {
+    fn amounts_are_exact_and_saturate() {
         let hour = ByteSeconds::of(Bytes(1 << 20), Nanos(3_600_000_000_000));
         assert_eq!((hour.to_string().as_str(), hour.whole()), ("1.000000 MiB·h", 3_600 << 20));
         let odd = ByteSeconds::of(Bytes(3), Nanos(500_000_001));

@@ -1,14 +1,15 @@
-//! What a session is promised, as the ledger keeps it.
+//! The reservations of a session, as the ledger records them.
 
 use super::{LedgerText, wire};
 use serde::{Deserialize, Deserializer, Serialize};
 use weir_admission::Name;
 use weir_units::{Bytes, Nanos};
 
-/// The most virtual processors, and the most links, of one session in the ledger: an entry has to stay a line.
+/// The most virtual processors and the most shares of links of one session in the ledger, so that an entry fits into a
+/// line.
 pub const RESERVED_MAX: usize = 64;
 
-/// What a session is promised.
+/// The reservations of a session: virtual processors, memory and shares of links.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Reserved {
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -22,46 +23,46 @@ pub struct Reserved {
 /// A virtual processor: a slice in every period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReservedProcessor {
-    /// The core that it is placed on.
+    /// The core on which the virtual processor runs.
     pub core: u32,
-    /// How often.
+    /// The period.
     #[serde(rename = "period_ns", with = "wire::nanos")]
     pub period: Nanos,
-    /// How much of each period.
+    /// The guaranteed processor time in each period.
     #[serde(rename = "slice_ns", with = "wire::nanos")]
     pub slice: Nanos,
-    /// Whether it takes spare time as well.
+    /// True if the session may also use spare time of the core.
     pub spare: bool,
 }
 
-/// A share of a link: so much in every period (virtual clock).
+/// A share of a link: a number of bytes in every period (virtual clock).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReservedLink {
-    /// The channel that sends.
+    /// The output channel.
     #[serde(with = "wire::name")]
     pub channel: Name,
-    /// The interface that it sends on.
+    /// The interface of the link.
     pub interface: LedgerText,
-    /// How often.
+    /// The period.
     #[serde(rename = "period_ns", with = "wire::nanos")]
     pub period: Nanos,
-    /// How much in each period.
+    /// The guaranteed bytes in each period.
     #[serde(rename = "limit_bytes", with = "wire::bytes")]
     pub limit: Bytes,
-    /// Whether the limit is also a cap, so that the channel does not take what others leave.
+    /// True if the limit is also a cap: then the channel gets no spare bandwidth.
     pub capped: bool,
 }
 
-/// More than the ledger keeps of one session.
+/// The error for more reservations than the ledger records for one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a session has at most {RESERVED_MAX} virtual processors and {RESERVED_MAX} links")]
 pub struct TooManyReserved;
 
 impl Reserved {
-    /// A promise.
+    /// Checks the reservations of a session.
     ///
     /// # Errors
-    /// More than [`RESERVED_MAX`] processors or links.
+    /// Fails for more than [`RESERVED_MAX`] processors or links.
     pub fn new(
         processors: Vec<ReservedProcessor>,
         memory: Bytes,
@@ -73,17 +74,17 @@ impl Reserved {
         Ok(Self { processors, memory, links })
     }
 
-    /// Its virtual processors.
+    /// Returns the virtual processors.
     pub fn processors(&self) -> &[ReservedProcessor] {
         &self.processors
     }
 
-    /// Its memory.
+    /// Returns the reserved memory.
     pub fn memory(&self) -> Bytes {
         self.memory
     }
 
-    /// Its shares of links.
+    /// Returns the shares of links.
     pub fn links(&self) -> &[ReservedLink] {
         &self.links
     }

@@ -1,4 +1,4 @@
-//! What sessions used over a time: for a bill.
+//! The usage of sessions over a time range, for a bill.
 
 use super::{
     DropCause, LedgerCell, LedgerColumn, LedgerEntry, LedgerEvent, LedgerTable, LedgerText, LostUnit,
@@ -7,10 +7,10 @@ use super::{
 use std::collections::BTreeMap;
 use weir_units::Timestamp;
 
-/// Usage by session over a range of time.
+/// Usage by session over a time range.
 ///
-/// An interval belongs to the range in which it ends: after `since`, and not after `until`. So ranges that follow one another, months for instance,
-/// add up to the whole, and no interval is billed twice.
+/// An interval belongs to the range in which it ends: after `since`, and not after `until`. So successive ranges, for
+/// instance months, add up to the whole, and no interval is billed twice.
 #[derive(Clone, Debug)]
 pub struct UsageSummary {
     since: Timestamp,
@@ -18,54 +18,54 @@ pub struct UsageSummary {
     rows: BTreeMap<SessionId, SummaryRow>,
     /// The cost of requests, by the holders' keys.
     requests: BTreeMap<Option<LedgerText>, RequestsRow>,
-    /// What could not be told apart.
+    /// Usage that cannot be assigned to a session.
     others: Option<SummaryRow>,
 }
 
-/// What one session used.
+/// The usage of one session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SummaryRow {
-    /// Where its first interval begins.
+    /// The beginning of the first interval.
     pub begin: Timestamp,
-    /// Where its last interval ends.
+    /// The end of the last interval.
     pub end: Timestamp,
-    /// How many intervals there are; those that were merged count.
+    /// The number of intervals, including merged ones.
     pub intervals: u64,
-    /// What it used.
+    /// The usage.
     pub usage: Usage,
 }
 
-/// The cost of one holder's requests; of several holders', where there are too many for a row each.
+/// The cost of the requests of one holder, or of several holders together if there are too many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestsRow {
-    /// The chain of credentials of the last request.
+    /// The identifiers of the blocks of the last request's credential, the operator's block first.
     pub credentials: Vec<LedgerText>,
     /// The number of requests.
     pub count: u64,
-    /// Their processor time, including refused requests.
+    /// The time range, and the processor time of these requests, including refused ones.
     pub row: SummaryRow,
 }
 
-/// Holders whose requests have a row of their own.
+/// The most holders whose requests have a row of their own.
 const HOLDERS_MAX: usize = 4096;
 
 impl Default for UsageSummary {
-    /// Over all time.
+    /// Makes a summary over all time.
     fn default() -> Self {
         Self::new(Timestamp(0), Timestamp(u64::MAX))
     }
 }
 
 impl UsageSummary {
-    /// Over what ends after `since` (0: from the beginning) and not after `until`.
+    /// Makes a summary over entries that end after `since` (0: from the beginning) and not after `until`.
     pub fn new(since: Timestamp, until: Timestamp) -> Self {
         Self { since, until, rows: BTreeMap::new(), requests: BTreeMap::new(), others: None }
     }
 
-    /// Takes an entry of a ledger, in any order.
+    /// Adds an entry of a ledger. The order of entries does not matter.
     pub fn add(&mut self, entry: &LedgerEntry) {
-        let is_late = entry.end > self.since || self.since == Timestamp(0);
-        if !is_late || entry.end > self.until {
+        let is_after_since = entry.end > self.since || self.since == Timestamp(0);
+        if !is_after_since || entry.end > self.until {
             return;
         }
         match &entry.event {
@@ -82,7 +82,7 @@ impl UsageSummary {
                 self.add_requests(entry, (key, credentials), *count, &usage);
             }
             LedgerEvent::Backlog { others, .. } if !others.is_empty() => {
-                let row = self.others.get_or_insert_with(|| SummaryRow::before(entry));
+                let row = self.others.get_or_insert_with(|| SummaryRow::for_first(entry));
                 row.add(entry, 1);
                 row.usage.merge(others);
             }
@@ -99,7 +99,7 @@ impl UsageSummary {
     ) {
         let row = match self.rows.get_mut(session) {
             Some(row) => row,
-            None => self.rows.entry(session.clone()).or_insert_with(|| SummaryRow::before(entry)),
+            None => self.rows.entry(session.clone()).or_insert_with(|| SummaryRow::for_first(entry)),
         };
         row.add(entry, intervals);
         add(&mut row.usage);
@@ -114,54 +114,55 @@ impl UsageSummary {
     ) {
         let has_room = self.requests.len() < HOLDERS_MAX || self.requests.contains_key(key);
         let key = key.clone().filter(|_| has_room);
-        let there = self.requests.entry(key).or_insert_with(|| RequestsRow {
+        let row = self.requests.entry(key).or_insert_with(|| RequestsRow {
             credentials: Vec::new(),
             count: 0,
-            row: SummaryRow::before(entry),
+            row: SummaryRow::for_first(entry),
         });
-        there.credentials.clone_from(credentials);
-        there.count = there.count.saturating_add(count);
-        there.row.add(entry, 1);
-        there.row.usage.merge(usage);
+        row.credentials.clone_from(credentials);
+        row.count = row.count.saturating_add(count);
+        row.row.add(entry, 1);
+        row.row.usage.merge(usage);
     }
 
-    /// The cost of requests, in the order of the holders' keys. It is on no session's bill.
+    /// Returns the cost of requests, in the order of the holders' keys. No session's bill includes it.
     pub fn requests(&self) -> impl Iterator<Item = (Option<&LedgerText>, &RequestsRow)> {
         self.requests.iter().map(|(key, row)| (key.as_ref(), row))
     }
 
-    /// Takes these rows out of the summary.
+    /// Removes the rows of requests, and returns them.
     pub fn take_requests(&mut self) -> impl Iterator<Item = (Option<LedgerText>, RequestsRow)> {
         std::mem::take(&mut self.requests).into_iter()
     }
 
-    /// The rows in the order of their names. Under no session stands what could not be told apart while the ledger could not be written.
+    /// Returns the rows in the order of the sessions' names. A row without a session has usage that could not be assigned
+    /// to one, because the ledger could not be written.
     pub fn rows(&self) -> impl Iterator<Item = (Option<&SessionId>, &SummaryRow)> {
         let others = self.others.iter().map(|row| (None, row));
         others.chain(self.rows.iter().map(|(session, row)| (Some(session), row)))
     }
 
-    /// How many sessions there are.
+    /// Returns the number of sessions.
     pub fn count(&self) -> usize {
         self.rows.len()
     }
 
-    /// The row of a session, which is gone then.
+    /// Removes the row of a session, and returns it.
     pub fn take(&mut self, session: &SessionId) -> Option<SummaryRow> {
         self.rows.remove(session)
     }
 
-    /// All rows of sessions, which are gone then, in the order of their names.
+    /// Removes all rows of sessions, and returns them in the order of the sessions' names.
     pub fn take_all(&mut self) -> impl Iterator<Item = (SessionId, SummaryRow)> {
         std::mem::take(&mut self.rows).into_iter()
     }
 
-    /// All sessions together.
+    /// Returns the sum over all sessions.
     pub fn total(&self) -> Usage {
         self.rows().map(|(_, row)| &row.usage).sum()
     }
 
-    /// As a table: always the same columns, a row for each session, and one for the requests of each holder.
+    /// Returns a table, always with the same columns: a row for each session, and one for the requests of each holder.
     pub fn table(&self) -> LedgerTable {
         let mut columns = COLUMNS.to_vec();
         columns.extend(Usage::columns());
@@ -179,12 +180,12 @@ impl UsageSummary {
 }
 
 impl SummaryRow {
-    /// Before the first entry, which is this one.
-    fn before(entry: &LedgerEntry) -> Self {
+    /// Makes an empty row with the time range of its first entry.
+    fn for_first(entry: &LedgerEntry) -> Self {
         Self { begin: entry.begin, end: entry.end, intervals: 0, usage: Usage::default() }
     }
 
-    /// So many intervals of this entry.
+    /// Extends the time range by an entry, and counts its intervals.
     fn add(&mut self, entry: &LedgerEntry, intervals: u64) {
         self.begin = self.begin.min(entry.begin);
         self.end = self.end.max(entry.end);
@@ -192,7 +193,7 @@ impl SummaryRow {
     }
 }
 
-/// The columns before those of [`Usage::columns`]. [`cells`] has the same order.
+/// The columns before those of [`Usage::columns`], in the order of [`cells`].
 const COLUMNS: &[LedgerColumn] = &[
     LedgerColumn { key: "session", title: "session", unit: "" },
     LedgerColumn { key: "id", title: "id", unit: "" },
@@ -219,7 +220,7 @@ fn cells(session: Option<&SessionId>, row: &SummaryRow) -> Vec<LedgerCell> {
     cells.push(LedgerCell::Decimal { scaled: usage.memory.micro_mib_hours(), decimals: 6 });
     cells.extend(behind_memory.iter().map(amount));
     cells.push(LedgerCell::Count(usage.records_lost()));
-    cells.push(LedgerCell::Count(usage.drops.of(LostUnit::Packet)));
+    cells.push(LedgerCell::Count(usage.drops.total(LostUnit::Packet)));
     cells.extend(DropCause::ALL.iter().map(|cause| LedgerCell::Count(usage.drops.get(*cause))));
     cells
 }

@@ -1,28 +1,28 @@
-//! A table with units, as CSV and JSON.
+//! Tables with units, as CSV and JSON.
 
 use std::fmt::Write as _;
 
-/// A column.
+/// A column of a [`LedgerTable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LedgerColumn {
-    /// Its name, with its unit where it has one, as programs read it: `cpu_s`.
+    /// The name that programs read, with its unit: `cpu_s`.
     pub key: &'static str,
-    /// Its name, as people read it: `CPU time`.
+    /// The title that people read: `CPU time`.
     pub title: &'static str,
-    /// Its unit, as people read it; empty for texts.
+    /// The unit that people read; empty for texts.
     pub unit: &'static str,
 }
 
-/// A value in a table.
+/// A cell of a [`LedgerTable`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LedgerCell {
-    /// There is none.
+    /// No value.
     None,
     /// A text of plain characters.
     Text(String),
     /// A whole number.
     Count(u64),
-    /// A number with `decimals` digits after the point, in units of its last digit: exact.
+    /// An exact number with `decimals` digits after the point.
     Decimal {
         /// The value, in units of the last digit.
         scaled: u128,
@@ -32,7 +32,7 @@ pub enum LedgerCell {
 }
 
 impl LedgerCell {
-    /// Whether it is nothing, zero or no text.
+    /// Returns true for no value, zero and empty text.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::None => true,
@@ -67,27 +67,28 @@ pub struct LedgerTable {
 }
 
 impl LedgerTable {
-    /// A table of these columns. A row that is too short is filled up, one that is too long is cut off.
+    /// Makes a table. A row that is too short is filled with empty cells; a row that is too long is cut off.
     pub fn new(columns: Vec<LedgerColumn>, mut rows: Vec<Vec<LedgerCell>>) -> Self {
         rows.iter_mut().for_each(|row| row.resize(columns.len(), LedgerCell::None));
         Self { columns, rows }
     }
 
-    /// Its columns.
+    /// Returns the columns.
     pub fn columns(&self) -> &[LedgerColumn] {
         &self.columns
     }
 
-    /// Its rows.
+    /// Returns the rows.
     pub fn rows(&self) -> &[Vec<LedgerCell>] {
         &self.rows
     }
 
-    /// Without the columns in which no row says anything: for people. Programs want the same columns always.
+    /// Returns the table without columns that are empty in every row: for people, while programs always get all columns.
     #[must_use]
     pub fn without_empty_columns(&self) -> LedgerTable {
-        let says = |at: usize| self.rows.iter().any(|row| row.get(at).is_some_and(|cell| !cell.is_empty()));
-        let kept: Vec<bool> = (0..self.columns.len()).map(says).collect();
+        let has_values =
+            |at: usize| self.rows.iter().any(|row| row.get(at).is_some_and(|cell| !cell.is_empty()));
+        let kept: Vec<bool> = (0..self.columns.len()).map(has_values).collect();
         let keep = |at: usize| kept.get(at).copied().unwrap_or(false);
         let pick = |row: &Vec<LedgerCell>| {
             row.iter().enumerate().filter(|(at, _)| keep(*at)).map(|(_, cell)| cell.clone()).collect()
@@ -98,7 +99,7 @@ impl LedgerTable {
         }
     }
 
-    /// As CSV with a line of names (RFC 4180, but with `\n`).
+    /// Returns CSV with a line of names (RFC 4180, but with `\n`).
     pub fn to_csv(&self) -> String {
         let mut text = self.columns.iter().map(|column| column.key).collect::<Vec<_>>().join(",");
         text.push('\n');
@@ -110,7 +111,7 @@ impl LedgerTable {
         text
     }
 
-    /// As a JSON list with an object for each row, a line each. All digits of a number are written.
+    /// Returns a JSON list with an object for each row, in a line of its own. Numbers have all their digits.
     pub fn to_json(&self) -> String {
         let mut text = String::from("[");
         for (at, row) in self.rows.iter().enumerate() {
@@ -142,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_is_the_same_in_every_form() {
+    fn csv_and_json_of_a_table_have_the_same_values() {
         let column = |key| LedgerColumn { key, title: key, unit: "" };
         let decimal = |scaled| LedgerCell::Decimal { scaled, decimals: 9 };
         let table = LedgerTable::new(

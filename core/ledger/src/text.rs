@@ -1,23 +1,25 @@
-//! Short texts that people read.
+//! Short texts for people.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 use weir_units::{escaped, is_plain};
 
-/// A short text that shows as itself in every terminal: what is not plain was escaped, what is too long was cut off.
+/// A short text that is safe on every terminal: characters that are not [plain](is_plain) are escaped, and a long text is
+/// cut off.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct LedgerText(String);
 
-/// What stands where a text was cut off.
+/// The mark at the end of a text that was cut off.
 const CUT: &str = "…";
-/// A word longer than that is cut, too.
+/// The longest word that is left out at the end of a text that was cut off. A longer word is cut in the middle.
 const WORD_BYTES_MAX: usize = 40;
 
 impl LedgerText {
-    /// The most bytes of a text.
+    /// The maximum length in bytes.
     pub const MAX: usize = 320;
 
-    /// Takes anybody's text. Of one that is too long the beginning is kept, up to the end of a word where there is one soon, and `…` says so.
+    /// Escapes and shortens untrusted text. Of a text that is too long the beginning is kept, up to the end of a word if
+    /// possible, with `…` after it.
     pub fn new(text: &str) -> Self {
         let mut text = escaped(text, Self::MAX + 1);
         if text.len() > Self::MAX {
@@ -30,7 +32,7 @@ impl LedgerText {
         Self(text)
     }
 
-    /// As text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -57,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_short_and_plain_and_stays_what_it_is() {
+    fn a_text_is_short_and_plain_and_is_read_again() {
         for (given, taken) in [("a\nb", "a\\nb"), ("é", "é"), ("\u{202e}x", "\\u{202e}x")] {
             assert_eq!(LedgerText::new(given).as_str(), taken);
         }

@@ -1,25 +1,25 @@
-//! The usage of a session: one table of counters, from which bills, ledgers, metrics and status follow.
+//! The usage of a session: one table of counters. Bills, ledger lines, metrics and status follow from it.
 
 use super::{ByteSeconds, DropCause, DropCounts, LedgerColumn, LostUnit, wire};
 use serde::{Deserialize, Serialize};
 use weir_units::{Bytes, Nanos};
 
-/// A counter of [`Usage`], as it is shown.
+/// A counter of [`Usage`]: its names, unit and meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsageCounter {
-    /// Its field in a line of the ledger: `cpu_ns`.
+    /// The field in a line of the ledger: `cpu_ns`.
     pub field: &'static str,
-    /// Its column in a bill.
+    /// The column in a bill.
     pub column: LedgerColumn,
-    /// Its family of metrics without the prefix and the unit: `billed`.
+    /// The name of the metric family, without prefix and unit: `billed`.
     pub metric: &'static str,
-    /// The unit of that family: `seconds`; empty for plain numbers. Times are counted in nanoseconds.
+    /// The unit of the metric family: `seconds`; empty for plain numbers. The counter itself counts times in nanoseconds.
     pub metric_unit: &'static str,
-    /// Its meaning, in one line.
+    /// The meaning, in one line.
     pub help: &'static str,
 }
 
-/// A quantity that is counted in whole units.
+/// A type of counters, which count in whole units.
 trait Amount {
     fn whole(&self) -> u64;
     fn whole_mut(&mut self) -> &mut u64;
@@ -55,7 +55,8 @@ impl Amount for Bytes {
     }
 }
 
-/// The counters, once: the field and its type, then names, titles, units and meanings. Memory stands between the two groups in each line of a ledger.
+/// Defines the counters: for each the field and type, then names, title, units and meaning. In each line of a ledger,
+/// memory stands between the two groups.
 macro_rules! counters {
     (@group $name:ident: $($field:literal, $key:literal, $title:literal, $unit:literal, $metric:literal, $metric_unit:literal, $help:literal;)+) => {
         const $name: &[UsageCounter] = &[$(UsageCounter {
@@ -71,13 +72,14 @@ macro_rules! counters {
         --
         $($(#[$last_attribute:meta])* $last:ident: $last_type:ty = [$($last_text:literal),+];)+
     ) => {
-        /// The usage of one session in one interval. Adding up intervals in any order and grouping gives the same: all is counted in whole units, and
-        /// a counter that reaches its largest value stays there.
+        /// The usage of one session in one interval. Counters count in whole units, and saturate. So the sum of several
+        /// usages does not depend on their order or grouping.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(default)]
         pub struct Usage {
             $($(#[$first_attribute])* pub $first: $first_type,)+
-            /// Memory that was reserved, x how long: what a session keeps from others, whether it uses it or not ("The Price of Safety", section VI).
+            /// Reserved memory x time. A session pays for reserved memory even if it does not use it, because no other
+            /// session can ("The Price of Safety", section VI).
             #[serde(flatten)]
             pub memory: ByteSeconds,
             $($(#[$last_attribute])* pub $last: $last_type,)+
@@ -90,7 +92,7 @@ macro_rules! counters {
         counters!(@group BEHIND_MEMORY: $($($last_text),+;)+);
 
         impl Usage {
-            /// The values of all counters but memory and losses, in the order of [`Usage::counters`].
+            /// Returns the values of all counters except memory and losses, in the order of [`Usage::counters`].
             fn values(&self) -> impl Iterator<Item = u64> {
                 [$(self.$first.whole(),)+ $(self.$last.whole(),)+].into_iter()
             }
@@ -103,39 +105,39 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Processor time of all work that was done for the session: receiving and demultiplexing its packets, running its modules, encoding and
-    /// writing its records. This is billed.
+    /// Processor time of all work for the session: receiving and demultiplexing its packets, running its modules,
+    /// encoding and writing its records. This is billed.
     #[serde(rename = "cpu_ns", with = "wire::nanos", skip_serializing_if = "is_no_time")]
     cpu: Nanos = ["cpu_ns", "cpu_s", "CPU time", "s", "billed", "seconds",
         "Processor time of all work for the session, as its bill has it"];
-    /// Of that, on analysing and compiling its modules and filters.
+    /// The part of the processor time for analysing and compiling modules and filters.
     #[serde(rename = "compile_ns", with = "wire::nanos", skip_serializing_if = "is_no_time")]
     compile: Nanos = ["compile_ns", "compile_s", "of it compiling", "s", "compile", "seconds",
         "Of the billed time, on analysing and compiling modules and filters"];
-    /// Of the processor time, on receiving and demultiplexing its packets.
+    /// The part of the processor time for receiving and demultiplexing packets.
     #[serde(rename = "receive_ns", with = "wire::nanos", skip_serializing_if = "is_no_time")]
     receive: Nanos = ["receive_ns", "receive_s", "of it receiving", "s", "receive", "seconds",
         "Of the billed time, on receiving and demultiplexing packets"];
-    /// Time that passed while the session had work, and that the hypervisor or the kernel gave to others. Not billed.
+    /// Time in which the session had work while the hypervisor or the kernel gave its core to others. Not billed.
     #[serde(rename = "stolen_ns", with = "wire::nanos", skip_serializing_if = "is_no_time")]
     stolen: Nanos = ["stolen_ns", "stolen_s", "stolen (not billed)", "s", "stolen", "seconds",
         "Time in which the session had work and others outside of the node had its core; not billed"];
-    /// Packets that the session's channels received, and that reached a module or a reader.
+    /// Packets of the session's channels that reached a module, or went on without one.
     #[serde(skip_serializing_if = "wire::is_zero")]
     packets_in: u64 = ["packets_in", "packets_in", "in", "packets", "received", "packets",
         "Packets that reached a module, or went on without one"];
-    /// Their bytes, as captured.
+    /// Captured bytes of the packets in `packets_in`.
     #[serde(with = "wire::bytes", skip_serializing_if = "is_no_bytes")]
     bytes_in: Bytes = ["bytes_in", "bytes_in", "in", "B", "received", "bytes", "Bytes of these packets"];
-    /// Packets that the session sent, and that left on a link.
+    /// Packets that the session sent and that left on a link.
     #[serde(skip_serializing_if = "wire::is_zero")]
     packets_out: u64 = ["packets_out", "packets_out", "out", "packets", "sent", "packets",
         "Packets that the session sent, and that left on a link"];
-    /// Their bytes.
+    /// Bytes of the packets in `packets_out`.
     #[serde(with = "wire::bytes", skip_serializing_if = "is_no_bytes")]
     bytes_out: Bytes = ["bytes_out", "bytes_out", "out", "B", "sent", "bytes", "Bytes of these packets"];
     --
-    /// Records that the session's modules emitted, written or lost.
+    /// Records that the session's modules emitted, whether written or lost.
     #[serde(skip_serializing_if = "wire::is_zero")]
     records_emitted: u64 = ["records_emitted", "records_emitted", "emitted", "records", "emitted", "records",
         "Records that its modules emitted"];
@@ -143,26 +145,26 @@ counters! {
     #[serde(skip_serializing_if = "wire::is_zero")]
     records_written: u64 = ["records_written", "records_written", "written", "records", "written", "records",
         "Records that were written"];
-    /// Bytes of the records that were taken, as its modules emitted them.
+    /// Bytes of the accepted records, as the modules emitted them.
     #[serde(with = "wire::bytes", skip_serializing_if = "is_no_bytes")]
     record_bytes: Bytes = ["record_bytes", "record_bytes", "of records", "B", "recorded", "bytes",
         "Bytes of the records that were taken, as its modules emitted them"];
-    /// Record files that were deleted because the session kept as many bytes as it may.
+    /// Record files that were deleted because the session reached its limit of stored bytes.
     #[serde(skip_serializing_if = "wire::is_zero")]
     record_files_deleted: u64 = ["record_files_deleted", "record_files_deleted", "deleted", "files", "deleted", "files",
         "Record files that were deleted for newer ones"];
-    /// Their bytes.
+    /// Bytes of the deleted record files.
     #[serde(with = "wire::bytes", skip_serializing_if = "is_no_bytes")]
     record_bytes_deleted: Bytes = ["record_bytes_deleted", "record_bytes_deleted", "deleted", "B", "deleted", "bytes",
         "Bytes of these files"];
-    /// Calls that trapped.
+    /// Aborted calls: they trapped, or exceeded a limit.
     #[serde(skip_serializing_if = "wire::is_zero")]
     faults: u64 = ["faults", "faults", "faults", "", "faults", "", "Calls of its modules that were lost"];
-    /// Calls that were over their limit.
+    /// Calls that exceeded their limit.
     #[serde(skip_serializing_if = "wire::is_zero")]
     strikes: u64 = ["strikes", "strikes", "strikes", "", "strikes", "",
         "Calls of its modules that were over their limit"];
-    /// Periods in which the session had work all through and did not get its slice.
+    /// Periods in which the session had work all the time and did not get its slice.
     #[serde(skip_serializing_if = "wire::is_zero")]
     periods_missed: u64 = ["periods_missed", "periods_missed", "missed", "periods", "missed", "periods",
         "Periods in which it had work all the time and did not get its slice"];
@@ -172,24 +174,24 @@ counters! {
 }
 
 impl Usage {
-    /// All counters but memory and losses.
+    /// Returns the definitions of all counters except memory and losses.
     pub fn counters() -> impl Iterator<Item = &'static UsageCounter> {
         BEFORE_MEMORY.iter().chain(BEHIND_MEMORY)
     }
 
-    /// All counters but memory and losses, with their values: nanoseconds, bytes or plain numbers.
+    /// Returns all counters except memory and losses, with their values: nanoseconds, bytes or plain numbers.
     pub fn counts(&self) -> impl Iterator<Item = (&'static UsageCounter, u64)> {
         Self::counters().zip(self.values())
     }
 
-    /// The same, those that a bill has before memory, and those that it has behind it.
+    /// Returns the counters as [`Self::counts`] does, in two groups: those before and those after memory in a bill.
     pub(super) fn groups(&self) -> [Vec<(&'static UsageCounter, u64)>; 2] {
         let mut first: Vec<_> = self.counts().collect();
         let last = first.split_off(BEFORE_MEMORY.len());
         [first, last]
     }
 
-    /// The columns of a bill for what is used, with memory in its place.
+    /// Returns the columns of a bill: the first group of counters, memory, the second group, and losses.
     pub(super) fn columns() -> Vec<LedgerColumn> {
         let memory = LedgerColumn { key: "memory_mib_h", title: "memory", unit: "MiB·h" };
         let lost = LedgerColumn { key: "records_lost", title: "lost", unit: LostUnit::Record.unit() };
@@ -203,13 +205,13 @@ impl Usage {
         let cause = |cause: &DropCause| LedgerColumn {
             key: cause.name(),
             title: cause.name(),
-            unit: cause.thing().unit(),
+            unit: cause.lost_unit().unit(),
         };
         columns.extend(DropCause::ALL.iter().map(cause));
         columns
     }
 
-    /// Adds another interval or another session.
+    /// Adds the usage of another interval or session.
     pub fn merge(&mut self, other: &Usage) {
         for (sum, more) in self.values_mut().zip(other.values()) {
             *sum = sum.saturating_add(more);
@@ -218,7 +220,7 @@ impl Usage {
         self.drops.merge(&other.drops);
     }
 
-    /// The growth since `before`, without memory; nothing of a counter that is not higher than it was.
+    /// Returns the growth since `before`, without memory; zero for a counter that has not grown.
     #[must_use]
     pub fn since(&self, before: &Usage) -> Usage {
         let drops = self.drops.since(&before.drops);
@@ -229,24 +231,24 @@ impl Usage {
         grown
     }
 
-    /// Raises each counter to that of `before`, memory too, since counters never go back.
+    /// Raises each counter, memory included, to at least its value in `before`. Counters never go back.
     pub fn raise_to(&mut self, before: &Usage) {
         let missing = before.since(self);
         self.merge(&missing);
         self.memory = self.memory.max(before.memory);
     }
 
-    /// Records that were emitted and not written, for all causes.
+    /// Returns the number of records that were emitted and not written, for all causes together.
     pub fn records_lost(&self) -> u64 {
-        self.drops.of(LostUnit::Record)
+        self.drops.total(LostUnit::Record)
     }
 
-    /// True if nothing was used but memory.
+    /// Returns true if nothing but memory was used.
     pub fn is_idle(&self) -> bool {
         *self == Usage { memory: self.memory, ..Usage::default() }
     }
 
-    /// True if nothing was used.
+    /// Returns true if nothing was used.
     pub fn is_empty(&self) -> bool {
         *self == Usage::default()
     }
@@ -276,7 +278,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Each counter has another value.
+    /// A usage in which each counter has another value.
     fn numbered(by: u64) -> Usage {
         let mut usage = Usage { memory: ByteSeconds::of(Bytes(by), Nanos(7)), ..Usage::default() };
         (1..).zip(usage.values_mut()).for_each(|(n, value)| *value = n * by);
@@ -285,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn each_counter_is_in_lines_bills_and_metrics_by_one_name_each() {
+    fn each_counter_has_one_name_in_lines_in_bills_and_in_metrics() {
         let usage = numbered(1);
         let line = serde_json::to_value(&usage).unwrap();
         for (n, (counter, value)) in (1_u64..).zip(usage.counts()) {
@@ -301,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_added_and_taken_away_counter_by_counter() {
+    fn usage_is_added_and_subtracted_counter_by_counter() {
         let (mut sum, seven) = (numbered(3), numbered(7));
         sum.merge(&seven);
         assert_eq!(sum.since(&numbered(3)), Usage { memory: ByteSeconds::default(), ..numbered(7) });

@@ -1,39 +1,40 @@
-//! Whether a ledger is whole, and where it is not.
+//! Verification of a ledger: finds the first damage, or shows that there is none.
 
 use super::chain::{LINE_BYTES_MAX, LedgerLine, LedgerLineError, unseal};
 use super::{Digest, FORMAT, LedgerEntry, LedgerEvent, LedgerHead, show_time};
 use std::fmt;
 use weir_units::Timestamp;
 
-/// Where the chain has to begin.
+/// The required first line of a ledger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChainStart {
-    /// With the first line of the first segment.
+    /// The first line of the first segment.
     #[default]
     Beginning,
-    /// With the line after this one, whose segments were archived elsewhere.
+    /// The line after this head, which is the last line of earlier segments that are archived elsewhere.
     After(LedgerHead),
-    /// Wherever the first line says. What came before it is not looked at.
+    /// Any line. Lines before it are not checked.
     Anywhere,
 }
 
-/// What a ledger is held against.
+/// The conditions of a verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LedgerCheck {
-    /// Where it has to begin.
+    /// The required beginning.
     pub from: ChainStart,
-    /// A line that it has to contain, kept elsewhere. Without one, nobody can tell whether lines were cut off at the end.
+    /// A head that was kept elsewhere: the ledger has to contain this line. With `None`, missing lines at the end of the
+    /// ledger are not detected.
     pub contains: Option<LedgerHead>,
 }
 
-/// A line's place.
+/// The position of a line in a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinePosition {
-    /// The segment's number; 0 before the first.
+    /// The segment's number; 0 before the first segment.
     pub segment: u64,
-    /// The line in it. The first is 1.
+    /// The number of the line in the segment, from 1.
     pub line: u64,
-    /// Where the line begins, in bytes from the segment's beginning.
+    /// The offset of the line in the segment, in bytes.
     pub offset: u64,
 }
 
@@ -43,148 +44,150 @@ impl fmt::Display for LinePosition {
     }
 }
 
-/// The first thing that is wrong with a ledger.
+/// The first damage in a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {what}")]
 pub struct LedgerProblem {
-    /// Where.
+    /// The position of the damaged line.
     pub place: LinePosition,
-    /// What.
+    /// The damage.
     pub what: Damage,
 }
 
-/// What can be wrong with a ledger.
+/// A kind of damage to a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// The line is not as it was written.
+    /// The line is not as weir wrote it.
     #[error("the line was changed: {0}")]
     Changed(LedgerLineError),
-    /// The line is longer than any that weir writes.
+    /// The line is longer than every line that weir writes.
     #[error("the line is longer than {LINE_BYTES_MAX} bytes: weir did not write it")]
     TooLong,
-    /// The line has no end, and is not the last one. (At the end of a ledger that is what a crash leaves.)
+    /// The line has no line feed and is not the last one. (A crash leaves such a line at the end of a ledger.)
     #[error("the line is cut off in the middle, though more lines come after it")]
     Cut,
-    /// Entries are not there.
+    /// Entries are missing.
     #[error("entries {from} to {to} are missing here")]
     Missing {
-        /// The first of them.
+        /// The first missing entry.
         from: u64,
-        /// The last of them.
+        /// The last missing entry.
         to: u64,
     },
     /// Entries are in another order.
     #[error("entry {found} stands where entry {expected} should, which comes later")]
     Reordered {
-        /// What should be here.
+        /// The sequence number that the entry should have.
         expected: u64,
-        /// What is.
+        /// The sequence number that the entry has.
         found: u64,
     },
-    /// There is a second entry of a number.
+    /// Two entries have the same sequence number.
     #[error("a second entry {sequence}: one of the two was inserted or moved")]
     Duplicate {
-        /// The number.
+        /// The sequence number.
         sequence: u64,
     },
-    /// Both lines are right by themselves, but do not belong together.
+    /// The line and the line before it have right hashes, but the line does not contain the hash of the line before it.
     #[error(
         "the line does not follow the one before it: one of the two was replaced, and its hash computed anew"
     )]
     Unlinked,
-    /// An entry ends before the one before it, and none says that the clock was set.
+    /// An entry ends earlier than the entry before it, and no entry says that the clock was set back.
     #[error("time goes backwards, from {} to {}", show_time(*before), show_time(*found))]
     Time {
         /// The end of the entry before.
         before: Timestamp,
-        /// The end of this one.
+        /// The end of this entry.
         found: Timestamp,
     },
-    /// A segment does not begin as it should.
+    /// The first line of a segment does not state the segment's number.
     #[error("the file does not begin with the first line of segment {expected}")]
     Segment {
-        /// The number in its name.
+        /// The number in the file's name.
         expected: u64,
     },
-    /// The first line of a segment inside another.
-    #[error("the first line of a segment stands inside of another")]
+    /// The first line of a segment stands inside another segment.
+    #[error("the first line of a segment stands inside another segment")]
     SegmentInside,
-    /// Written by a later weir.
+    /// The segment was written by a later version of weir.
     #[error("the segment is written in format {0}; this weir reads formats up to {FORMAT}")]
     Format(u64),
-    /// The segment is of an earlier format, which has no such entries.
+    /// The segment is of an earlier format, which has no such entry.
     #[error("the segment is written in format {0}, which has no such entry")]
     NotInFormat(u64),
-    /// The entry that was kept elsewhere is another one here.
+    /// The entry differs from the head that was kept elsewhere.
     #[error("this entry {} is not the one that was kept: it was {}", .kept.sequence, .kept.hash)]
     OtherHead {
-        /// What was kept.
+        /// The head that was kept.
         kept: LedgerHead,
     },
     /// The ledger ends before the entry that was kept elsewhere.
     #[error("the ledger ends with entry {last}, but it had an entry {}: the rest was cut off", .kept.sequence)]
     Truncated {
-        /// The last entry; 0 where there is none.
+        /// The last entry; 0 if there is none.
         last: u64,
-        /// What was kept.
+        /// The head that was kept.
         kept: LedgerHead,
     },
 }
 
-/// A last line that was not written to its end. A crash leaves one, and the node puts it aside when it starts again.
+/// An incomplete last line, as a crash leaves it. When the node starts again, it saves the line beside the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Torn {
-    /// Where it begins.
+    /// The position of the line.
     pub place: LinePosition,
-    /// What there is of it.
+    /// The number of bytes of the line that were written.
     pub bytes: u64,
 }
 
-/// What a line was.
+/// The result of reading one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fed {
-    /// A whole one.
+pub enum LineResult {
+    /// A whole line.
     Entry(Box<LedgerEntry>),
-    /// The beginning of one, with which the ledger has to end.
+    /// An incomplete line, which has to be the last one.
     Torn(Torn),
 }
 
-/// A ledger in which nothing is wrong.
+/// A summary of a ledger without damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerifiedLedger {
-    /// The number of the first entry; 0 where there is none.
+    /// The number of the first entry; 0 if there is none.
     pub first: u64,
-    /// The last one, to be kept elsewhere.
+    /// The last entry; an operator can keep it elsewhere. `None` for a ledger without entries.
     pub head: Option<LedgerHead>,
-    /// How many there are.
+    /// The number of entries.
     pub entries: u64,
-    /// How many segments.
+    /// The number of segments.
     pub segments: u64,
-    /// How often a node began after a crash.
+    /// The number of starts after a crash.
     pub recoveries: u64,
-    /// What a crash, or a node that is writing just now, left after the last entry.
+    /// An incomplete line after the last entry, left by a crash, or by a node that is writing.
     pub torn: Option<Torn>,
-    /// Whether the last entry says that the node ended in order.
+    /// True if the last entry is [`LedgerEvent::NodeStop`].
     pub stopped: bool,
 }
 
-/// Reads a ledger line by line. Memory and time per line are bounded.
+/// Verifies a ledger line by line, with bounded memory and a bounded time per line.
 #[derive(Clone, Debug)]
 pub struct Verifier {
     check: LedgerCheck,
-    /// The hash that the next line has to name, and the number that it has to have; nothing where any will do.
+    /// The sequence number and the previous hash that the next line has to have; `None` if any line may follow.
     next: Option<(u64, Digest)>,
-    /// Where the next line begins.
+    /// The position of the next line.
     place: LinePosition,
+    /// The end of the last entry.
     end: Timestamp,
     /// The format of the present segment; 0 before its first line.
     format: u64,
     found: VerifiedLedger,
-    wrong: Option<LedgerProblem>,
+    /// The first damage.
+    first_damage: Option<LedgerProblem>,
 }
 
 impl Verifier {
-    /// Before the first segment.
+    /// Makes a verifier that has read nothing.
     pub fn new(check: LedgerCheck) -> Self {
         let next = match check.from {
             ChainStart::Beginning => Some((1, Digest::NONE)),
@@ -206,63 +209,63 @@ impl Verifier {
                 torn: None,
                 stopped: false,
             },
-            wrong: None,
+            first_damage: None,
         }
     }
 
-    /// The next lines are those of this segment, by the name of its file.
+    /// Begins a segment. `number` is the number in the name of its file.
     pub fn segment(&mut self, number: u64) {
         self.place = LinePosition { segment: number, line: 1, offset: 0 };
         self.format = 0;
         self.found.segments += 1;
     }
 
-    /// Takes the next line: all bytes up to and with the next `\n`, or all to the segment's end. Of a line longer than [`LINE_BYTES_MAX`] the first
-    /// `LINE_BYTES_MAX + 1` bytes are enough.
+    /// Verifies the next line: all bytes up to and including the next `\n`, or up to the segment's end. Of a line longer
+    /// than [`LINE_BYTES_MAX`], its first `LINE_BYTES_MAX + 1` bytes are enough.
     ///
     /// # Errors
-    /// The first thing that is wrong, again for each further line. Lines that follow one are still looked at, for [`Self::finish`] to
-    /// say whether entries are missing or stand elsewhere.
-    pub fn feed(&mut self, line: &[u8]) -> Result<Fed, LedgerProblem> {
+    /// Fails with the first damage, again for each line after it. These lines still matter: they show whether entries are
+    /// missing or only in another order.
+    pub fn feed(&mut self, line: &[u8]) -> Result<LineResult, LedgerProblem> {
         let place = self.place;
         self.place.line += 1;
         self.place.offset = self.place.offset.saturating_add(line.len() as u64);
-        if let Some(wrong) = self.wrong {
+        if let Some(wrong) = self.first_damage {
             return Err(self.look_for_missing(wrong, line));
         }
-        self.judge(place, line).map_err(|(place, what)| {
+        self.check_line(place, line).map_err(|(place, what)| {
             let wrong = LedgerProblem { place, what };
-            self.wrong = Some(wrong);
+            self.first_damage = Some(wrong);
             wrong
         })
     }
 
-    /// The last entry so far.
+    /// Returns the last entry so far.
     pub fn head(&self) -> Option<LedgerHead> {
         self.found.head
     }
 
-    /// The end of the last entry so far.
+    /// Returns the end of the last entry so far.
     pub fn end(&self) -> Timestamp {
         self.end
     }
 
-    /// The format of the last segment; 0 where there is no whole line in it.
+    /// Returns the format of the last segment; 0 if it has no whole line.
     pub fn format(&self) -> u64 {
         self.format
     }
 
-    /// What was found so far. It is not the last word, which is that of [`Self::finish`].
+    /// Returns the summary so far. Only [`Self::finish`] says whether the ledger is undamaged.
     pub fn found(&self) -> &VerifiedLedger {
         &self.found
     }
 
-    /// After the last line of the last segment.
+    /// Ends the verification after the last line of the last segment.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first damage.
     pub fn finish(&self) -> Result<VerifiedLedger, LedgerProblem> {
-        if let Some(wrong) = self.wrong {
+        if let Some(wrong) = self.first_damage {
             return Err(wrong);
         }
         if let Some(kept) = self.check.contains {
@@ -277,7 +280,8 @@ impl Verifier {
         Ok(self.found)
     }
 
-    fn judge(&mut self, place: LinePosition, line: &[u8]) -> Result<Fed, (LinePosition, Damage)> {
+    /// Checks the line at `place`. Fails with the position of the damage, which can be an earlier line.
+    fn check_line(&mut self, place: LinePosition, line: &[u8]) -> Result<LineResult, (LinePosition, Damage)> {
         let here = |what| (place, what);
         if let Some(torn) = self.found.torn {
             return Err((torn.place, Damage::Cut));
@@ -286,13 +290,13 @@ impl Verifier {
             return Err(here(Damage::TooLong));
         }
         let Some(content) = line.strip_suffix(b"\n") else {
-            // A whole line with another byte in the place of its end was not cut off.
+            // A whole line that has another byte in place of its line feed was changed, not cut off.
             if line.split_last().is_some_and(|(_, content)| unseal(content).is_ok()) {
                 return Err(here(Damage::Changed(LedgerLineError::NoHash)));
             }
             let torn = Torn { place, bytes: line.len() as u64 };
             self.found.torn = Some(torn);
-            return Ok(Fed::Torn(torn));
+            return Ok(LineResult::Torn(torn));
         };
         let line = unseal(content).map_err(|error| here(Damage::Changed(error)))?;
         self.follows(&line).and_then(|()| self.fits(place, &line)).map_err(here)?;
@@ -309,10 +313,10 @@ impl Verifier {
         found.head = Some(LedgerHead { sequence: entry.sequence, hash });
         found.recoveries += u64::from(matches!(entry.event, LedgerEvent::Recovered { .. }));
         found.stopped = entry.event == LedgerEvent::NodeStop;
-        Ok(Fed::Entry(Box::new(entry)))
+        Ok(LineResult::Entry(Box::new(entry)))
     }
 
-    /// Whether the line is the next link of the chain.
+    /// Checks that the line is the next line of the hash chain.
     fn follows(&self, line: &LedgerLine) -> Result<(), Damage> {
         let found = line.entry.sequence;
         if let Some((expected, prev)) = self.next {
@@ -332,7 +336,7 @@ impl Verifier {
         }
     }
 
-    /// Whether the entry may stand there.
+    /// Checks that the entry is allowed at this position.
     fn fits(&self, place: LinePosition, line: &LedgerLine) -> Result<(), Damage> {
         match line.entry.event {
             LedgerEvent::Segment { format, .. } if !(1..=FORMAT).contains(&format) => {
@@ -352,7 +356,7 @@ impl Verifier {
         }
     }
 
-    /// After entries were missing: do they come later?
+    /// Corrects a report of missing entries: if the first missing entry comes later, entries are only in another order.
     fn look_for_missing(&mut self, mut wrong: LedgerProblem, line: &[u8]) -> LedgerProblem {
         if let Damage::Missing { from, to } = wrong.what
             && let Some(content) = line.strip_suffix(b"\n")
@@ -360,7 +364,7 @@ impl Verifier {
             && unseal(content).is_ok_and(|line| line.entry.sequence == from)
         {
             wrong.what = Damage::Reordered { expected: from, found: to.saturating_add(1) };
-            self.wrong = Some(wrong);
+            self.first_damage = Some(wrong);
         }
         wrong
     }

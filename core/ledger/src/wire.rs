@@ -1,11 +1,11 @@
-//! How this crate's types stand in a line of JSON.
+//! The JSON forms of values in a line.
 
 use serde::de::{Deserialize, Deserializer, Error};
 use serde::ser::{Serialize, Serializer};
 use weir_admission::{Name, Tier};
 use weir_units::{BitsPerSecond, Bytes, Nanos, Timestamp, parse_time, time_text};
 
-/// A text of so many ASCII characters.
+/// A text of exactly `N` ASCII characters.
 pub(super) struct Ascii<const N: usize>(pub(super) [u8; N]);
 
 impl<const N: usize> Ascii<N> {
@@ -20,13 +20,13 @@ impl<const N: usize> Serialize for Ascii<N> {
     }
 }
 
-/// Counters of zero are left out: most of a session's are.
+/// Returns true for zero. Lines leave out counters of zero, as most counters of a session are.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
 pub(super) fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Most entries are for one interval, and do not say so.
+/// Returns true for one. Lines leave out a count of one, as most counts are.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
 pub(super) fn is_one(count: &u64) -> bool {
     *count == 1
@@ -36,7 +36,7 @@ pub(super) fn one() -> u64 {
     1
 }
 
-/// A module for `#[serde(with = …)]`: how a type is written, and how it is read again.
+/// Defines a module for `#[serde(with = …)]`, with the functions that write and read a type.
 macro_rules! with {
     ($name:ident, $type:ty, $raw:ty, $write:expr, $read:expr) => {
         pub(super) mod $name {

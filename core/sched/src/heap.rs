@@ -1,14 +1,14 @@
-//! A binary heap that also knows where each of its members is, so that any of them can be taken out or moved.
+//! A binary heap that tracks the position of each member, so that any member can be removed or moved.
 
-/// A member that is not in the heap.
+/// The position of a member that is not in the heap.
 const NOWHERE: u32 = u32::MAX;
 
-/// Members are small numbers (places in a table), the least key is on top, and equal keys go by number, so that the order never depends on
-/// history.
+/// A min-heap. Members are small numbers (indices of a table). Equal keys are ordered by member, so the order never
+/// depends on history.
 #[derive(Clone, Debug)]
 pub(crate) struct Heap<K> {
     items: Vec<(K, u32)>,
-    /// Where in `items` each member is.
+    /// The index in `items` of each member.
     places: Vec<u32>,
 }
 
@@ -19,14 +19,14 @@ impl<K> Default for Heap<K> {
 }
 
 impl<K: Copy + Ord> Heap<K> {
-    /// A heap with room for `members`.
+    /// Creates a heap with space for `members`.
     pub(crate) fn new(members: usize) -> Self {
         let mut heap = Self::default();
         heap.grow(members);
         heap
     }
 
-    /// Makes room for `members`, so that nothing below allocates.
+    /// Makes space for `members`, so that the methods below do not allocate.
     pub(crate) fn grow(&mut self, members: usize) {
         if self.places.len() < members {
             self.places.resize(members, NOWHERE);
@@ -34,16 +34,17 @@ impl<K: Copy + Ord> Heap<K> {
         self.items.reserve(members.saturating_sub(self.items.len()));
     }
 
-    /// The least key and whose it is.
+    /// The least key and its member.
     pub(crate) fn peek(&self) -> Option<(K, usize)> {
         self.items.first().map(|&(key, member)| (key, member as usize))
     }
 
+    /// Returns true if `member` is in the heap.
     pub(crate) fn contains(&self, member: usize) -> bool {
         self.places.get(member).is_some_and(|&place| place != NOWHERE)
     }
 
-    /// Puts `member` in, or moves it to where its new key belongs. Room for it has been made by [`Heap::grow`].
+    /// Inserts `member`, or changes its key. [`Heap::grow`] must have made space for it.
     pub(crate) fn set(&mut self, member: usize, key: K) {
         let Ok(number) = u32::try_from(member) else { return };
         let place = match self.places[member] {
@@ -59,7 +60,7 @@ impl<K: Copy + Ord> Heap<K> {
         self.settle(place);
     }
 
-    /// Takes `member` out, if it is in.
+    /// Removes `member`, if it is present.
     pub(crate) fn remove(&mut self, member: usize) {
         let Some(&place) = self.places.get(member) else { return };
         if place == NOWHERE {
@@ -72,7 +73,7 @@ impl<K: Copy + Ord> Heap<K> {
         }
     }
 
-    /// Moves what is at `place` up or down until the order holds.
+    /// Moves the item at `place` up or down until the heap is ordered.
     fn settle(&mut self, mut place: usize) {
         let item = self.items[place];
         while place > 0 {
@@ -110,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_top_is_the_least_whatever_was_put_in_moved_and_taken_out(
+        fn the_top_is_the_least_member_after_any_insertions_moves_and_removals(
             acts in prop::collection::vec((0..20_usize, prop::option::of(0..9_u8)), 0..200)
         ) {
             let mut heap = Heap::new(20);

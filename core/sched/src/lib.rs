@@ -1,6 +1,7 @@
-//! Who runs next on a core, and who sends next on a link.
+//! The CPU scheduler of a core and the packet scheduler of a link.
 //!
-//! Pure: `now` is an argument, so that what is decided can be proved in simulated time, and a recorded run replays to the same decisions.
+//! Both are pure: `now` is an argument. So decisions can be tested in simulated time, and a recorded run replays to
+//! the same decisions.
 
 #![forbid(unsafe_code)]
 

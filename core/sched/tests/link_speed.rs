@@ -1,4 +1,5 @@
-//! How long a decision about a link takes. By hand: `cargo test --release -p weir-sched --test sched link_speed -- --ignored --nocapture`.
+//! The time of a link decision. By hand: `cargo test --release -p weir-sched --test sched link_speed -- --ignored
+//! --nocapture`.
 
 use std::time::Instant;
 use weir_sched::link::{
@@ -8,10 +9,11 @@ use weir_units::{BitsPerSecond, Bytes, Nanos};
 
 /// Packets in a round.
 const PACKETS: u64 = 20_000;
-/// The quickest round is what counts: the others were disturbed.
+/// The fastest round counts, as other rounds were disturbed.
 const ROUNDS: usize = 50;
 
-/// One packet in and one out, all channels backlogged, half of them with a reservation, on a link that is always saturated.
+/// One packet is queued and one sent, with all channels backlogged, half of them with a reservation, on a saturated
+/// link.
 #[test]
 #[ignore = "measures time: wants a quiet machine"]
 fn a_decision_is_quick() {

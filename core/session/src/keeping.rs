@@ -1,45 +1,46 @@
-//! How many packets all modules of a session together may keep at once.
+//! The limit on packets that all modules of a session together keep at once.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The packets that the modules of a session keep, on however many cores. What is kept is counted until it is let go of, whatever becomes of its module.
+/// The count of packets that the modules of a session keep, on any number of cores. A kept packet counts until it is
+/// released, even after its module is gone.
 #[derive(Debug, Default)]
 pub struct KeptPackets {
     state: Mutex<KeptState>,
 }
 
-/// How things are with them.
+/// The limit on kept packets, and its use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeptState {
-    /// So many may be kept; as many as each module may for itself where there is no number.
+    /// The limit. With `None`, each module may keep as many packets as its own limit allows.
     pub most: Option<u64>,
-    /// So many are.
+    /// The packets that are kept now.
     pub kept: u64,
-    /// So often one more was wanted, and not kept.
+    /// The number of packets that were not kept because the limit was reached.
     pub refused: u64,
 }
 
-/// One of them, until it is dropped.
+/// The count of one kept packet. Dropping it releases the packet.
 #[derive(Debug)]
 pub struct KeptPacket(Arc<KeptPackets>);
 
-/// More are kept than there are to be: let go of some first. To blame is whoever asks.
+/// The error for a new limit below the number of kept packets. The modules have to release packets first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("its modules keep {kept} packets now, and {most} is less")]
+#[error("its modules keep {kept} packets now, which is more than the new limit, {most}")]
 pub struct StillKept {
-    /// So many are kept.
+    /// The packets that are kept now.
     pub kept: u64,
-    /// So many were to be allowed.
+    /// The requested limit.
     pub most: u64,
 }
 
 impl KeptPackets {
-    /// This many at most.
+    /// Makes the count of a session that keeps no packet, with this limit.
     pub fn new(most: Option<u64>) -> Arc<Self> {
         Arc::new(Self { state: Mutex::new(KeptState { most, ..KeptState::default() }) })
     }
 
-    /// One more; nothing where that is one too many.
+    /// Keeps one more packet. Returns `None` if the limit is reached.
     pub fn keep(self: &Arc<Self>) -> Option<KeptPacket> {
         let mut state = self.lock();
         if state.most.is_some_and(|most| state.kept >= most) {
@@ -50,11 +51,11 @@ impl KeptPackets {
         Some(KeptPacket(Arc::clone(self)))
     }
 
-    /// From now on it is this many.
+    /// Changes the limit.
     ///
     /// # Errors
     ///
-    /// More are kept: those who share what there is would have more together than that.
+    /// Fails if more packets are kept now. Otherwise sessions that share a limit could keep more packets than it allows.
     pub fn change(&self, most: Option<u64>) -> Result<(), StillKept> {
         let mut state = self.lock();
         if let Some(most) = most.filter(|most| *most < state.kept) {
@@ -64,7 +65,7 @@ impl KeptPackets {
         Ok(())
     }
 
-    /// How things are now.
+    /// Returns the present limit and use.
     pub fn state(&self) -> KeptState {
         *self.lock()
     }
@@ -86,14 +87,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_are_kept_at_once_and_each_counts_until_it_is_let_go_of() {
+    fn kept_packets_are_limited_and_each_counts_until_it_is_released() {
         let packets = KeptPackets::new(Some(2));
         let (one, two) = (packets.keep().unwrap(), packets.keep().unwrap());
         assert!(packets.keep().is_none());
         drop(one);
         let three = packets.keep().unwrap();
         assert_eq!(packets.state(), KeptState { most: Some(2), kept: 2, refused: 1 });
-        // Fewer only when there are no more.
+        // A limit below the number of kept packets is refused.
         assert_eq!(packets.change(Some(1)), Err(StillKept { kept: 2, most: 1 }));
         assert_eq!(packets.state().most, Some(2));
         drop(two);

@@ -1,4 +1,4 @@
-//! What a session has: reserved memory, services, records and kept packets.
+//! The accounts of a session: memory reservation, services, record rate, records and kept packets.
 
 #![forbid(unsafe_code)]
 
@@ -11,4 +11,4 @@ pub mod services;
 pub use keeping::{KeptPacket, KeptPackets, KeptState, StillKept};
 pub use record_rate::RecordRate;
 pub use records::{Record, RecordOrder, Records};
-pub use reservation::{Holding, MemoryReservation, MemoryState, NodeMemory, ReservationError};
+pub use reservation::{HeldMemory, MemoryReservation, MemoryState, NodeMemory, ReservationError};

@@ -1,55 +1,60 @@
-//! How many records may be taken in a second: a token bucket over whatever time its holder says it is.
+//! A limit on records per second: a token bucket on the clock of its holder.
 
 use weir_units::Nanos;
 
-/// What one record takes of the credit. So much comes in a second for each record of the rate, and no rounding loses any.
+/// The credit for one record: the credit that a rate of one record per second earns in one second. Credit is counted in
+/// units so small that rounding loses none.
 const RECORD: u128 = Nanos::SECOND.0 as u128;
 
-/// Counts records, or their bytes, against a rate. A [new](Self::new) one begins empty and holds what a second brings: however a rate is divided among several, and however often one of
-/// them begins anew, in `t` seconds no more are taken than the rate allows in `t + 1`.
+/// A limit on records, or on their bytes, per second.
+///
+/// A [new](Self::new) limiter begins without credit, and holds at most the credit of one second. So a limit holds even if
+/// its rate is divided among several limiters that begin anew any number of times: in `t` seconds they accept no more
+/// records than the rate allows in `t + 1` seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordRate {
-    /// Records in a second; as many as come where there is none.
+    /// Records per second; `None` is no limit.
     per_second: Option<u64>,
-    /// What has come and was not taken, in parts of [`RECORD`].
+    /// The credit that is left; a record takes [`RECORD`].
     credit: u128,
-    /// When it was reckoned last.
+    /// The time of the last update.
     at: Nanos,
 }
 
 impl RecordRate {
-    /// This many records in a second, from `now` on; without a number as many as come.
+    /// Makes a limiter that begins at `now` without credit. Without a rate it accepts everything.
     pub fn new(per_second: Option<u64>, now: Nanos) -> Self {
         Self { per_second, credit: 0, at: now }
     }
 
-    /// A rate that begins with the credit of one second, for a session that cannot be created again at will.
+    /// Makes a limiter that begins with the credit of one second, for a session whose holder cannot create it again and
+    /// again.
     pub fn full(per_second: Option<u64>, now: Nanos) -> Self {
         let empty = Self::new(per_second, now);
         Self { credit: empty.room(), ..empty }
     }
 
-    /// The rate.
+    /// Returns the rate.
     pub fn per_second(&self) -> Option<u64> {
         self.per_second
     }
 
-    /// From `now` on it is this many. What was not taken stays, as far as the new rate has room for it.
+    /// Changes the rate from `now` on. Unused credit stays, up to the credit of one second at the new rate.
     pub fn change(&mut self, per_second: Option<u64>, now: Nanos) {
         self.gain(now);
-        // Without a rate there was no credit, and none is made up for afterwards.
+        // After a time without a rate there is no credit.
         self.per_second = per_second;
         self.credit = self.credit.min(self.room());
     }
 
-    /// How many may be taken `now`; as many as come where there is no rate.
+    /// Returns the number of records that would be accepted `now`; `None` without a rate.
     pub fn room_now(&mut self, now: Nanos) -> Option<u64> {
         self.per_second?;
         self.gain(now);
         Some(u64::try_from(self.credit / RECORD).unwrap_or(u64::MAX))
     }
 
-    /// Of `wanted` records, how many may be taken `now`. Time that goes backwards brings nothing.
+    /// Accepts up to `wanted` records `now`, and returns the number accepted. A clock that goes backwards earns no credit.
     pub fn take(&mut self, wanted: u64, now: Nanos) -> u64 {
         if self.per_second.is_none() {
             return wanted;
@@ -63,12 +68,12 @@ impl RecordRate {
     fn gain(&mut self, now: Nanos) {
         let passed = now.0.saturating_sub(self.at.0);
         self.at = self.at.max(now);
-        // Of 64 bits each, so their product has room.
+        // Both factors have 64 bits, so the product fits.
         let gained = u128::from(self.per_second.unwrap_or(0)) * u128::from(passed);
         self.credit = self.credit.saturating_add(gained).min(self.room());
     }
 
-    /// The most that it holds.
+    /// Returns the maximum credit.
     fn room(&self) -> u128 {
         u128::from(self.per_second.unwrap_or(0)) * RECORD
     }
@@ -84,21 +89,21 @@ mod tests {
     }
 
     #[test]
-    fn in_each_second_so_many_are_taken_and_no_more() {
+    fn each_second_accepts_exactly_the_rate() {
         let mut rate = RecordRate::new(Some(10), seconds(0));
         assert_eq!(rate.take(5, seconds(0)), 0, "nothing has come yet");
         assert_eq!(rate.take(5, seconds(3)), 3);
         assert_eq!(rate.take(1, seconds(4)), 1);
-        // What nobody takes for long is a second's at most.
+        // Unused credit is at most that of a second.
         assert_eq!(rate.take(100, seconds(500)), 10);
         assert_eq!(rate.take(100, seconds(500)), 0);
-        // Time that goes backwards brings nothing, neither then nor when it has come back.
+        // A clock that goes backwards earns nothing, neither then nor when it has caught up.
         assert_eq!(rate.take(100, seconds(400)), 0);
         assert_eq!(rate.take(100, seconds(501)), 1);
     }
 
     #[test]
-    fn a_full_one_begins_with_what_a_second_brings() {
+    fn a_full_limiter_begins_with_the_credit_of_a_second() {
         let mut rate = RecordRate::full(Some(10), seconds(5));
         assert_eq!(rate.room_now(seconds(5)), Some(10));
         assert_eq!((rate.take(4, seconds(5)), rate.room_now(seconds(5))), (4, Some(6)));
@@ -114,19 +119,19 @@ mod tests {
     }
 
     #[test]
-    fn without_a_rate_all_are_taken_and_with_none_in_a_second_not_one() {
+    fn without_a_rate_all_records_are_accepted_and_at_a_rate_of_zero_none() {
         let mut rate = RecordRate::new(None, Nanos(0));
         assert_eq!(rate.take(u64::MAX, Nanos(0)), u64::MAX);
         rate.change(Some(0), seconds(10));
         assert_eq!(rate.take(1, seconds(10_000)), 0);
-        // A limit that comes later is one from then on, and what comes of the highest of all has room.
+        // A limit set later holds from then on, and the highest rate does not overflow.
         rate.change(Some(u64::MAX), seconds(10_000));
         assert_eq!(rate.take(1, seconds(10_000)), 0);
         assert_eq!(rate.take(u64::MAX, Nanos(u64::MAX)), u64::MAX);
     }
 
     #[test]
-    fn a_lower_rate_leaves_what_it_has_room_for() {
+    fn a_lower_rate_keeps_as_much_credit_as_fits() {
         let mut rate = RecordRate::new(Some(100), seconds(0));
         rate.change(Some(5), seconds(10));
         assert_eq!((rate.per_second(), rate.take(100, seconds(10))), (Some(5), 5));
@@ -135,10 +140,10 @@ mod tests {
     }
 
     proptest! {
-        /// A rate that is divided among several, each of which begins anew again and again and asks when it likes: what they take
-        /// together is what the whole rate brings from the beginning on.
+        /// A rate is divided among several limiters. Each begins anew at any time and asks at any time. Together they
+        /// take no more than the whole rate earns from the beginning on.
         #[test]
-        fn however_it_is_divided_and_begun_anew_it_is_no_more(
+        fn a_divided_rate_that_begins_anew_takes_no_more_than_the_whole_rate(
             parts in prop::collection::vec(0..50u64, 1..5),
             asked in prop::collection::vec((0..5usize, 0..300_000_000u64, 0..200u64, 0..5u8), 1..200),
         ) {

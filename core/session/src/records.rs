@@ -1,27 +1,27 @@
-//! Records between the call that emitted them and the file that they go to.
+//! Records on the way from the call that emits them to the file.
 
-/// Where in a block a record was emitted: before its first packet, at packet i, or in a tick before packet i. Records are written in
-/// this order, whatever thread ran the module.
+/// The position in a block at which a record was emitted: at packet i, or in a tick before packet i. Records are written
+/// in this order, whichever thread ran the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RecordOrder(u32);
 
 impl RecordOrder {
-    /// Emitted in a tick that comes before packet `index` of the block.
+    /// Returns the position of records emitted in a tick before packet `index` of the block.
     pub const fn tick(index: u32) -> Self {
         Self(index * 2)
     }
 
-    /// Emitted while packet `index` of the block was processed.
+    /// Returns the position of records emitted while packet `index` of the block was processed.
     pub const fn packet(index: u32) -> Self {
         Self(index * 2 + 1)
     }
 
-    /// The packet, or the one that the tick comes before.
+    /// Returns the index of the packet, or of the packet after the tick.
     pub const fn index(self) -> usize {
         (self.0 / 2) as usize
     }
 
-    /// Whether this is a packet's record, not a tick's.
+    /// Returns true for a packet's record, false for a tick's.
     pub const fn is_packet(self) -> bool {
         self.0 % 2 == 1
     }
@@ -31,8 +31,11 @@ impl RecordOrder {
 struct Entry {
     order: RecordOrder,
     stream: u16,
+    /// The length of the row, in bytes.
     row: u32,
+    /// The length of row and tail, in bytes.
     end: u32,
+    /// The offset of the row in [`Records::bytes`].
     start: usize,
 }
 
@@ -41,25 +44,25 @@ struct Entry {
 pub struct Records {
     entries: Vec<Entry>,
     bytes: Vec<u8>,
-    /// How many of them no lost call takes back.
+    /// The number of records from earlier calls, which stay if the present call is lost.
     settled: usize,
 }
 
 /// One record.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// Where in the block it was emitted.
+    /// The position in the block at which the record was emitted.
     pub order: RecordOrder,
-    /// Index of its stream in the manifest.
+    /// The index of the stream in the manifest.
     pub stream: u16,
-    /// The row as declared; string fields hold (offset, length) into the tail.
+    /// The row as declared. String fields hold an offset into the tail, and a length.
     pub row: &'a [u8],
     /// The bytes of the string fields.
     pub tail: &'a [u8],
 }
 
 impl Records {
-    /// Begins a record with its fixed row; [`Self::tail`] appends to it.
+    /// Begins a record with its row. [`Self::tail`] then appends the bytes of its string fields.
     pub fn begin(&mut self, order: RecordOrder, stream: u16, row: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(row);
@@ -67,7 +70,7 @@ impl Records {
         self.entries.push(Entry { order, stream, row, end: row, start });
     }
 
-    /// Makes bytes of the last record's row zero: rows that say the same are then the same.
+    /// Sets byte ranges of the last record's row to zero, so that rows with equal fields have equal bytes.
     pub fn blank(&mut self, gaps: &[std::ops::Range<usize>]) {
         let Some(entry) = self.entries.last() else { return };
         let row = &mut self.bytes[entry.start..entry.start + entry.row as usize];
@@ -78,7 +81,7 @@ impl Records {
         }
     }
 
-    /// Appends the bytes of an indirect field of the last record, and writes their place into its row at `offset`.
+    /// Appends the bytes of an indirect field of the last record. Writes their offset and length into the row, at `offset`.
     pub fn tail(&mut self, offset: usize, bytes: &[u8]) {
         let Some(entry) = self.entries.last_mut() else { return };
         let place = entry.end - entry.row;
@@ -92,21 +95,25 @@ impl Records {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// A call begins. What was emitted before it stays, whatever becomes of it: another block can have records of the same order.
+    /// Marks the beginning of a call. Records from before stay if the call is lost, even if records of another block have
+    /// the same [`RecordOrder`].
     pub fn settle(&mut self) {
         self.settled = self.entries.len();
     }
 
-    /// Takes back what a lost call emitted: the last records since it [began](Self::settle), as long as they are of `order`.
-    pub fn abandon(&mut self, order: RecordOrder) {
+    /// Removes the records of a lost call: the records with this `order` at the end, back to [`Self::settle`] at most.
+    /// Returns their number.
+    pub fn abandon(&mut self, order: RecordOrder) -> u64 {
+        let before = self.entries.len();
         while self.entries.len() > self.settled
             && let Some(entry) = self.entries.pop_if(|entry| entry.order == order)
         {
             self.bytes.truncate(entry.start);
         }
+        (before - self.entries.len()) as u64
     }
 
-    /// Leaves the first ones, and forgets all from the one at `len` on.
+    /// Keeps the first `len` records and removes the rest.
     pub fn truncate(&mut self, len: usize) {
         if let Some(first) = self.entries.get(len) {
             self.bytes.truncate(first.start);
@@ -115,36 +122,36 @@ impl Records {
         }
     }
 
-    /// Puts others behind them.
+    /// Appends the records of `others`.
     pub fn append(&mut self, others: &Self) {
         let from = self.bytes.len();
         self.bytes.extend_from_slice(&others.bytes);
         self.entries.extend(others.entries.iter().map(|entry| Entry { start: from + entry.start, ..*entry }));
     }
 
-    /// How many there are.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no records.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Bytes held.
+    /// Returns the number of bytes of all rows and tails.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Forgets all, keeps the memory.
+    /// Removes all records, and keeps the allocated memory.
     pub fn clear(&mut self) {
         self.entries.clear();
         self.bytes.clear();
         self.settled = 0;
     }
 
-    /// All of them, in the order of emission.
+    /// Returns all records, in the order of emission.
     pub fn iter(&self) -> impl Iterator<Item = Record<'_>> {
         self.entries.iter().map(|entry| {
             let all = &self.bytes[entry.start..entry.start + entry.end as usize];
@@ -159,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_keeps_its_row_and_what_its_strings_point_to() {
+    fn a_record_keeps_its_row_and_the_bytes_of_its_strings() {
         let mut records = Records::default();
         records.begin(RecordOrder::packet(3), 1, &[7; 12]);
         records.blank(&[1..3, 11..13]);
@@ -181,15 +188,15 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_call_takes_back_what_it_emitted_and_nothing_else() {
+    fn a_lost_call_removes_its_own_records_and_no_others() {
         let mut records = Records::default();
         records.begin(RecordOrder::packet(0), 0, b"first block");
         records.settle();
         records.begin(RecordOrder::packet(0), 0, b"second block");
         records.begin(RecordOrder::packet(1), 0, b"lost");
         records.tail(0, b"with it");
-        records.abandon(RecordOrder::packet(1));
-        records.abandon(RecordOrder::packet(1));
+        assert_eq!(records.abandon(RecordOrder::packet(1)), 1);
+        assert_eq!(records.abandon(RecordOrder::packet(1)), 0);
         let rows = |records: &Records| records.iter().map(|r| r.row.to_vec()).collect::<Vec<_>>();
         assert_eq!(rows(&records), [b"first block".to_vec(), b"second block".to_vec()]);
         records.abandon(RecordOrder::packet(0));
@@ -206,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_left_are_whole_and_others_can_follow() {
+    fn records_left_after_a_truncation_are_whole_and_others_can_follow() {
         let mut records = Records::default();
         for row in [b"one", b"two", b"six"] {
             records.begin(RecordOrder::packet(0), 0, row);

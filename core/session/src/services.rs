@@ -1,79 +1,78 @@
-//! Calls between sessions: messages with bounded queues, deadlines, and somebody who pays.
+//! Calls of services between sessions: messages with bounded queues, deadlines, and a payer.
 //!
-//! A session offers services of its modules to sessions that it names ("The price of safety in an active network", section VI.A: services are called
-//! across sessions, on an account that is agreed upon). A call is a message; the answer is another one, which comes as a call of its own. Nobody waits:
+//! A session offers services of its modules to sessions that it names ("The price of safety in an active network",
+//! section VI.A: sessions call services of other sessions, and agree on the payer). A call is a message, and so is the
+//! answer, which weir passes to the caller by calling `weir_answer`. No module blocks:
 //!
-//! - Each call that was accepted is answered exactly once: by the callee, or, at the caller's deadline, by nobody ([`Status::Late`]). What the callee says
-//!   after that is discarded.
-//! - Each session has its own bounded queue before a service, and these are served in turn; a caller has a bounded number of calls without an answer.
-//! - Messages are taken from the memory that the calling session has reserved.
+//! - Each accepted call has exactly one outcome ([`CallOutcome`]): the callee's answer, or a failure, at the latest at the
+//!   caller's deadline. A later answer is discarded.
+//! - Each calling session has a bounded queue of its own at a callee, and the queues take turns. A caller has a bounded
+//!   number of unanswered calls.
+//! - Messages take memory from the calling session's reservation.
 //!
-//! `now` is on any clock that all calls share. A module is a *party*, by a number that is never given twice.
+//! `now` can be read from any clock, as long as all functions get times of the same clock.
 
+use crate::{HeldMemory, MemoryReservation};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use weir_abi::{answer, limit};
-use weir_units::{Bytes, Nanos};
-use {
-    crate::{Holding, MemoryReservation},
-    weir_units::Name,
-};
+use weir_units::{Bytes, Name, Nanos};
 
-/// A module that calls or is called.
+/// The identity of a module that calls or serves. It is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Party(pub u64);
+pub struct EndpointId(pub u64);
 
-/// Who pays for the time that a call takes.
+/// The payer of the processor time that a call takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Payer {
-    /// Who is called.
+    /// The callee pays.
     #[default]
     Callee,
-    /// Who calls, up to what it agreed to for each call; the rest is the callee's.
+    /// The caller pays, up to the maximum for each call that it has agreed to. The callee pays the rest.
     Caller,
 }
 
-/// A service as it is offered.
+/// A service, with the conditions under which its session offers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer {
-    /// The sessions that may call it.
+pub struct ServiceOffer {
+    /// The sessions that may call the service.
     pub callers: Vec<Name>,
-    /// Calls of each of them that wait at most.
+    /// The most waiting calls of each calling session.
     pub queue: u32,
-    /// The longest message that it takes, in bytes.
+    /// The longest request, in bytes.
     pub request: u32,
-    /// The longest that it answers.
+    /// The longest answer, in bytes.
     pub answer: u32,
-    /// Who pays.
+    /// The payer of a call's time.
     pub payer: Payer,
 }
 
-/// A service that a session uses.
+/// A service of another session that a session uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceUse {
-    /// The session that offers it.
+    /// The session that offers the service.
     pub of: Name,
-    /// What it is called there.
+    /// The name of the service in that session.
     pub service: Name,
-    /// What a call may cost who calls, where who calls pays.
+    /// The most processor time that the caller pays for each call; `None` if the caller does not agree to pay.
     pub pays: Option<Nanos>,
 }
 
-/// How a call was answered.
+/// The outcome of an accepted call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// By the callee.
+pub enum CallOutcome {
+    /// The callee has answered.
     Answered,
-    /// Not before the deadline.
+    /// The deadline passed before an answer.
     Late,
-    /// The callee is there no longer.
+    /// The callee no longer exists.
     Gone,
-    /// The callee's own call was lost.
+    /// The `weir_serve` in which the callee was to answer was a fault.
     Failed,
 }
 
-impl Status {
-    /// As a module is told.
+impl CallOutcome {
+    /// Returns the code that the module gets (`weir_abi::answer`).
     pub const fn code(self) -> i32 {
         match self {
             Self::Answered => answer::ANSWERED,
@@ -84,75 +83,75 @@ impl Status {
     }
 }
 
-/// Why a call is not accepted. Nothing has changed.
+/// The reason for refusing a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallRefusal {
-    /// The session does not use such a service, may not, or has not agreed to pay for it.
+    /// The caller's session does not use the service, may not call it, or has not agreed to pay for it.
     Denied,
-    /// The queue is full, there are too many calls without an answer, or no memory for the message.
+    /// The queue is full, too many calls are unanswered, or there is no memory for the message.
     Full,
     /// The message is too long, or the deadline out of range.
     Range,
-    /// Nobody offers it now.
+    /// No module offers the service at present.
     Absent,
 }
 
-/// Why an answer is not accepted.
+/// The reason for refusing an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyRefusal {
-    /// There is no such call, or it is answered already, be it by its deadline.
+    /// There is no call with this number, or it is answered already or past its deadline.
     Unknown,
     /// The message is too long.
     Range,
 }
 
-/// A call that the callee is to serve.
+/// A call, as the callee gets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceCall {
-    /// Its number, for the callee's answer.
+    /// The call's number, for the callee's answer.
     pub call: u64,
-    /// Which of the callee's services.
+    /// The number of the service, as the callee knows it.
     pub service: u32,
     /// The message.
     pub message: Vec<u8>,
-    /// Who pays for the time that it takes, and how much at most; nobody but the callee where there is none.
-    pub paid: Option<(Party, Nanos)>,
+    /// The caller and the most time that it pays for; `None` if the callee pays for everything.
+    pub paid: Option<(EndpointId, Nanos)>,
 }
 
-/// What became of a call.
+/// The outcome of a call, as the caller gets it.
 #[derive(Debug)]
 pub struct ServiceReply {
-    /// The number that the caller was given.
+    /// The call's number, as the caller got it.
     pub ticket: u64,
-    /// How it was answered.
-    pub status: Status,
-    /// The message; empty where it was not answered.
+    /// The outcome.
+    pub status: CallOutcome,
+    /// The answer; empty if the callee has not answered.
     pub message: Vec<u8>,
-    /// Its memory, until the caller has it.
-    _holding: Holding,
+    /// The answer's memory, taken from the caller's reservation until this value is dropped.
+    _holding: HeldMemory,
 }
 
-/// What a party did. Counters only grow.
+/// Counters of a module's calls. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceCounters {
-    /// Calls that it made and that were accepted.
+    /// Calls by the module that were accepted.
     pub calls: u64,
-    /// Calls that were not.
+    /// Calls by the module that were refused.
     pub refused: u64,
-    /// Its calls that were answered by the callee.
+    /// Calls by the module that the callee answered.
     pub answered: u64,
-    /// Its calls whose deadline passed.
+    /// Calls by the module whose deadline passed.
     pub late: u64,
-    /// Its calls whose callee went, or failed.
+    /// Calls by the module whose callee disappeared or failed.
     pub failed: u64,
-    /// Calls that it was given to serve.
+    /// Calls that the module got to serve.
     pub served: u64,
-    /// Its answers that were not taken: too late, too long, or to no call.
+    /// Answers by the module that were refused: too late, too long, or to no call.
     pub discarded: u64,
 }
 
 impl ServiceCounters {
-    /// Adds what another did.
+    /// Adds the counters of another module.
     pub fn merge(&mut self, other: &Self) {
         let Self { calls, refused, answered, late, failed, served, discarded } = other;
         self.calls += calls;
@@ -165,57 +164,67 @@ impl ServiceCounters {
     }
 }
 
+/// A module that can call and serve, with its calls.
 #[derive(Debug)]
 struct Member {
     session: Name,
     memory: Arc<MemoryReservation>,
-    /// What waits for it, by calling session; the one to be served next first.
+    /// Calls that wait for this module, by calling session. The session to be served next is the first.
     inbox: VecDeque<(Name, VecDeque<u64>)>,
-    /// Its calls that have no answer yet, by ticket.
+    /// The keys in [`ServiceExchange::pending`] of the module's unanswered calls, by ticket.
     calls: BTreeMap<u64, u64>,
     next_ticket: u64,
-    /// What it was given to serve and has not answered, by number.
+    /// The keys in [`ServiceExchange::pending`] of the calls that the module got to serve and has not answered, by number.
     serving: BTreeMap<u64, u64>,
     next_call: u64,
+    /// Outcomes that the module has not got yet.
     answers: VecDeque<ServiceReply>,
-    tally: ServiceCounters,
+    counters: ServiceCounters,
 }
 
+/// An accepted call without an outcome.
 #[derive(Debug)]
-struct Flight {
-    caller: Party,
+struct PendingCall {
+    caller: EndpointId,
+    /// The call's number at the caller.
     ticket: u64,
-    callee: Party,
+    callee: EndpointId,
+    /// The callee's own number for the service.
     service: u32,
     request: Vec<u8>,
     answer_max: u32,
     deadline: Nanos,
+    /// The most processor time that the caller pays for; `None` if the callee pays.
     paid: Option<Nanos>,
-    /// For the message, and for the longest answer.
-    holding: Holding,
-    /// Its number at the callee, once it was given to it.
+    /// The caller's memory for the message and the longest answer.
+    holding: HeldMemory,
+    /// The call's number at the callee, once the callee has it.
     call: Option<u64>,
 }
 
+/// A service that a module offers at present.
 #[derive(Debug)]
-struct Offered {
-    party: Party,
+struct OfferEntry {
+    module: EndpointId,
+    /// The module's own number for the service.
     service: u32,
-    offer: Offer,
+    offer: ServiceOffer,
 }
 
 /// All services of a node, and the calls under way.
 #[derive(Debug, Default)]
-pub struct Exchange {
-    members: BTreeMap<Party, Member>,
-    offers: BTreeMap<(Name, Name), Offered>,
-    flights: BTreeMap<u64, Flight>,
-    next: u64,
+pub struct ServiceExchange {
+    members: BTreeMap<EndpointId, Member>,
+    /// The offered services, by session and name.
+    offers: BTreeMap<(Name, Name), OfferEntry>,
+    /// The calls without an outcome, by a key that is never reused.
+    pending: BTreeMap<u64, PendingCall>,
+    last_key: u64,
 }
 
-impl Exchange {
-    /// A module of a session can call and be called from now on.
-    pub fn enter(&mut self, party: Party, session: &Name, memory: &Arc<MemoryReservation>) {
+impl ServiceExchange {
+    /// Adds a module of a session. It can call and be called from now on.
+    pub fn enter(&mut self, module: EndpointId, session: &Name, memory: &Arc<MemoryReservation>) {
         let member = Member {
             session: session.clone(),
             memory: Arc::clone(memory),
@@ -225,68 +234,69 @@ impl Exchange {
             serving: BTreeMap::new(),
             next_call: 1,
             answers: VecDeque::new(),
-            tally: ServiceCounters::default(),
+            counters: ServiceCounters::default(),
         };
-        self.members.insert(party, member);
+        self.members.insert(module, member);
     }
 
-    /// It offers a service of this name, which it knows by this number. False where another module of its session does already.
-    pub fn offer(&mut self, party: Party, name: &Name, service: u32, offer: Offer) -> bool {
-        let Some(member) = self.members.get(&party) else { return false };
+    /// Offers a service of a module under a name; `service` is the module's own number for the service. Returns false if a
+    /// module of the same session offers this name already.
+    pub fn offer(&mut self, module: EndpointId, name: &Name, service: u32, offer: ServiceOffer) -> bool {
+        let Some(member) = self.members.get(&module) else { return false };
         let key = (member.session.clone(), name.clone());
         if self.offers.contains_key(&key) {
             return false;
         }
-        self.offers.insert(key, Offered { party, service, offer });
+        self.offers.insert(key, OfferEntry { module, service, offer });
         true
     }
 
-    /// It offers these services from now on, and none beside, as far as no other module of its session does. Calls that were accepted before stay as they
-    /// were.
-    pub fn offer_only(&mut self, party: Party, offers: Vec<(Name, u32, Offer)>) {
-        self.offers.retain(|_, offered| offered.party != party);
+    /// Replaces the offers of a module. Names that another module of its session offers are skipped. Calls that were
+    /// accepted before are not affected.
+    pub fn offer_only(&mut self, module: EndpointId, offers: Vec<(Name, u32, ServiceOffer)>) {
+        self.offers.retain(|_, offered| offered.module != module);
         for (name, service, offer) in offers {
-            self.offer(party, &name, service, offer);
+            self.offer(module, &name, service, offer);
         }
     }
 
-    /// It is there no longer. Gives those who have an answer now, and what it did.
-    pub fn leave(&mut self, party: Party) -> (BTreeSet<Party>, ServiceCounters) {
-        self.offers.retain(|_, offered| offered.party != party);
-        let called: Vec<u64> = self.of(|flight| flight.callee == party);
-        let mut told = BTreeSet::new();
+    /// Removes a module. Returns the callers that now have an outcome to get, and the counters of the removed module.
+    pub fn leave(&mut self, module: EndpointId) -> (BTreeSet<EndpointId>, ServiceCounters) {
+        self.offers.retain(|_, offered| offered.module != module);
+        let called: Vec<u64> = self.calls_where(|pending_call| pending_call.callee == module);
+        let mut informed = BTreeSet::new();
         for id in called {
-            told.extend(self.end(id, Status::Gone, Vec::new()));
+            informed.extend(self.end(id, CallOutcome::Gone, Vec::new()));
         }
-        for id in self.of(|flight| flight.caller == party) {
+        for id in self.calls_where(|pending_call| pending_call.caller == module) {
             self.forget(id);
         }
-        told.remove(&party);
-        let tally = self.members.remove(&party).map(|member| member.tally);
-        (told, tally.unwrap_or_default())
+        informed.remove(&module);
+        let counters = self.members.remove(&module).map(|member| member.counters);
+        (informed, counters.unwrap_or_default())
     }
 
-    fn of(&self, is_wanted: impl Fn(&Flight) -> bool) -> Vec<u64> {
-        self.flights.iter().filter(|(_, flight)| is_wanted(flight)).map(|(id, _)| *id).collect()
+    fn calls_where(&self, is_wanted: impl Fn(&PendingCall) -> bool) -> Vec<u64> {
+        self.pending.iter().filter(|(_, pending_call)| is_wanted(pending_call)).map(|(id, _)| *id).collect()
     }
 
-    /// A call. Gives its ticket, and who is to serve it.
+    /// Calls a service. Returns the call's ticket, and the callee.
     ///
     /// # Errors
     /// [`CallRefusal`].
     pub fn call(
         &mut self,
         now: Nanos,
-        from: Party,
+        from: EndpointId,
         what: Option<&ServiceUse>,
         message: &[u8],
         within: Nanos,
-    ) -> Result<(u64, Party), CallRefusal> {
+    ) -> Result<(u64, EndpointId), CallRefusal> {
         let result = self.accept(now, from, what, message, within);
         if let Some(member) = self.members.get_mut(&from) {
             match result {
-                Ok(_) => member.tally.calls += 1,
-                Err(_) => member.tally.refused += 1,
+                Ok(_) => member.counters.calls += 1,
+                Err(_) => member.counters.refused += 1,
             }
         }
         result
@@ -295,38 +305,38 @@ impl Exchange {
     fn accept(
         &mut self,
         now: Nanos,
-        from: Party,
+        from: EndpointId,
         what: Option<&ServiceUse>,
         message: &[u8],
         within: Nanos,
-    ) -> Result<(u64, Party), CallRefusal> {
+    ) -> Result<(u64, EndpointId), CallRefusal> {
         let what = what.ok_or(CallRefusal::Denied)?;
         let caller = self.members.get(&from).ok_or(CallRefusal::Absent)?;
         let key = (what.of.clone(), what.service.clone());
-        let Offered { party, service, offer } = self.offers.get(&key).ok_or(CallRefusal::Absent)?;
+        let OfferEntry { module, service, offer } = self.offers.get(&key).ok_or(CallRefusal::Absent)?;
         let paid = what.pays.filter(|_| offer.payer == Payer::Caller);
         if !offer.callers.contains(&caller.session) || (offer.payer == Payer::Caller && paid.is_none()) {
             return Err(CallRefusal::Denied);
         }
-        let is_fair = (limit::DEADLINE_MIN_NS..=limit::DEADLINE_NS).contains(&within.0);
-        if message.len() > offer.request as usize || !is_fair {
+        let is_legal_time = (limit::DEADLINE_MIN_NS..=limit::DEADLINE_NS).contains(&within.0);
+        if message.len() > offer.request as usize || !is_legal_time {
             return Err(CallRefusal::Range);
         }
         if caller.calls.len() >= limit::CALLS as usize {
             return Err(CallRefusal::Full);
         }
-        let callee = self.members.get(party).ok_or(CallRefusal::Absent)?;
+        let callee = self.members.get(module).ok_or(CallRefusal::Absent)?;
         let waiting = callee.inbox.iter().find(|(session, _)| *session == caller.session);
         if waiting.is_some_and(|(_, waiting)| waiting.len() >= offer.queue as usize) {
             return Err(CallRefusal::Full);
         }
         let room = Bytes(message.len() as u64 + u64::from(offer.answer));
-        let holding = Holding::of(&caller.memory, room).ok_or(CallRefusal::Full)?;
-        let (party, session) = (*party, caller.session.clone());
-        let flight = Flight {
+        let holding = HeldMemory::take(&caller.memory, room).ok_or(CallRefusal::Full)?;
+        let (module, session) = (*module, caller.session.clone());
+        let pending_call = PendingCall {
             caller: from,
             ticket: caller.next_ticket,
-            callee: party,
+            callee: module,
             service: *service,
             request: message.to_vec(),
             answer_max: offer.answer,
@@ -335,156 +345,166 @@ impl Exchange {
             holding,
             call: None,
         };
-        let ticket = flight.ticket;
-        self.next += 1;
-        self.flights.insert(self.next, flight);
+        let ticket = pending_call.ticket;
+        self.last_key += 1;
+        self.pending.insert(self.last_key, pending_call);
         if let Some(caller) = self.members.get_mut(&from) {
-            caller.calls.insert(ticket, self.next);
+            caller.calls.insert(ticket, self.last_key);
             caller.next_ticket += 1;
         }
-        if let Some(callee) = self.members.get_mut(&party) {
+        if let Some(callee) = self.members.get_mut(&module) {
             match callee.inbox.iter_mut().find(|(waits, _)| *waits == session) {
-                Some((_, waiting)) => waiting.push_back(self.next),
-                None => callee.inbox.push_back((session, VecDeque::from([self.next]))),
+                Some((_, waiting)) => waiting.push_back(self.last_key),
+                None => callee.inbox.push_back((session, VecDeque::from([self.last_key]))),
             }
         }
-        Ok((ticket, party))
+        Ok((ticket, module))
     }
 
-    /// Whether a party has anything to be told.
-    pub fn has_news(&self, party: Party) -> bool {
-        let member = self.members.get(&party);
+    /// Returns true if a module has calls to serve or outcomes to get.
+    pub fn has_pending(&self, module: EndpointId) -> bool {
+        let member = self.members.get(&module);
         member.is_some_and(|member| !member.inbox.is_empty() || !member.answers.is_empty())
     }
 
-    /// What a party is to serve next, of the sessions in turn. What nobody waits for any more is not served.
-    pub fn take(&mut self, now: Nanos, party: Party) -> Option<ServiceCall> {
-        let member = self.members.get_mut(&party)?;
+    /// Returns the next call for a module to serve; calling sessions take turns. Calls past their deadline are skipped.
+    pub fn take(&mut self, now: Nanos, module: EndpointId) -> Option<ServiceCall> {
+        let member = self.members.get_mut(&module)?;
         while let Some((session, mut waiting)) = member.inbox.pop_front() {
             let id = waiting.pop_front();
             if !waiting.is_empty() {
                 member.inbox.push_back((session, waiting));
             }
             let Some(id) = id else { continue };
-            let Some(flight) = self.flights.get_mut(&id).filter(|flight| now < flight.deadline) else {
-                // The caller hears of it by itself.
+            let Some(pending_call) =
+                self.pending.get_mut(&id).filter(|pending_call| now < pending_call.deadline)
+            else {
+                // `expire` gives the caller the outcome.
                 continue;
             };
             let call = member.next_call;
             member.next_call += 1;
             member.serving.insert(call, id);
-            member.tally.served += 1;
-            flight.call = Some(call);
+            member.counters.served += 1;
+            pending_call.call = Some(call);
             return Some(ServiceCall {
                 call,
-                service: flight.service,
-                message: std::mem::take(&mut flight.request),
-                paid: flight.paid.map(|most| (flight.caller, most)),
+                service: pending_call.service,
+                message: std::mem::take(&mut pending_call.request),
+                paid: pending_call.paid.map(|most| (pending_call.caller, most)),
             });
         }
         None
     }
 
-    /// A party answers a call that it was given to serve. Gives who has the answer now.
+    /// Answers a call that a module got to serve. Returns the caller, which now has an outcome to get.
     ///
     /// # Errors
     /// [`ReplyRefusal`].
     pub fn reply(
         &mut self,
         now: Nanos,
-        party: Party,
+        module: EndpointId,
         call: u64,
         message: &[u8],
-    ) -> Result<Party, ReplyRefusal> {
-        let result = self.answered(now, party, call, message);
-        if let (Err(_), Some(member)) = (&result, self.members.get_mut(&party)) {
-            member.tally.discarded += 1;
+    ) -> Result<EndpointId, ReplyRefusal> {
+        let result = self.accept_reply(now, module, call, message);
+        if let (Err(_), Some(member)) = (&result, self.members.get_mut(&module)) {
+            member.counters.discarded += 1;
         }
         result
     }
 
-    fn answered(
+    fn accept_reply(
         &mut self,
         now: Nanos,
-        party: Party,
+        module: EndpointId,
         call: u64,
         message: &[u8],
-    ) -> Result<Party, ReplyRefusal> {
-        let id = self.members.get(&party).and_then(|member| member.serving.get(&call)).copied();
+    ) -> Result<EndpointId, ReplyRefusal> {
+        let id = self.members.get(&module).and_then(|member| member.serving.get(&call)).copied();
         let id = id.ok_or(ReplyRefusal::Unknown)?;
-        let flight = self.flights.get(&id).ok_or(ReplyRefusal::Unknown)?;
-        if now >= flight.deadline {
+        let pending_call = self.pending.get(&id).ok_or(ReplyRefusal::Unknown)?;
+        if now >= pending_call.deadline {
             return Err(ReplyRefusal::Unknown);
         }
-        if message.len() > flight.answer_max as usize {
+        if message.len() > pending_call.answer_max as usize {
             return Err(ReplyRefusal::Range);
         }
-        self.end(id, Status::Answered, message.to_vec()).ok_or(ReplyRefusal::Unknown)
+        self.end(id, CallOutcome::Answered, message.to_vec()).ok_or(ReplyRefusal::Unknown)
     }
 
-    /// The call in which a party was to serve this was lost, so nobody waits for its answer. Gives who hears of it, where it was not answered before.
-    pub fn fail(&mut self, party: Party, call: u64) -> Option<Party> {
-        let id = *self.members.get(&party)?.serving.get(&call)?;
-        self.end(id, Status::Failed, Vec::new())
+    /// Ends a call with [`CallOutcome::Failed`], because the `weir_serve` that served it was a fault. Returns the caller,
+    /// or `None` if the call is answered already.
+    pub fn fail(&mut self, module: EndpointId, call: u64) -> Option<EndpointId> {
+        let id = *self.members.get(&module)?.serving.get(&call)?;
+        self.end(id, CallOutcome::Failed, Vec::new())
     }
 
-    /// The calls of a party whose deadline has passed are answered.
-    pub fn expire(&mut self, now: Nanos, party: Party) {
-        let Some(member) = self.members.get(&party) else { return };
-        let is_late = |id: &&u64| self.flights.get(id).is_some_and(|flight| flight.deadline <= now);
+    /// Ends the calls by a module whose deadline has passed, with [`CallOutcome::Late`].
+    pub fn expire(&mut self, now: Nanos, module: EndpointId) {
+        let Some(member) = self.members.get(&module) else { return };
+        let is_late =
+            |id: &&u64| self.pending.get(id).is_some_and(|pending_call| pending_call.deadline <= now);
         let late: Vec<u64> = member.calls.values().filter(is_late).copied().collect();
         for id in late {
-            self.end(id, Status::Late, Vec::new());
+            self.end(id, CallOutcome::Late, Vec::new());
         }
     }
 
-    /// When the next deadline of a party's calls is.
-    pub fn next_deadline(&self, party: Party) -> Option<Nanos> {
-        let calls = self.members.get(&party)?.calls.values();
-        calls.filter_map(|id| self.flights.get(id)).map(|flight| flight.deadline).min()
+    /// Returns the earliest deadline of the calls by a module; `None` without calls.
+    pub fn next_deadline(&self, module: EndpointId) -> Option<Nanos> {
+        let calls = self.members.get(&module)?.calls.values();
+        calls.filter_map(|id| self.pending.get(id)).map(|pending_call| pending_call.deadline).min()
     }
 
-    /// The next answer that a party has not been told.
-    pub fn answer(&mut self, party: Party) -> Option<ServiceReply> {
-        let member = self.members.get_mut(&party)?;
+    /// Returns the next outcome for a module; `None` if there is none yet.
+    pub fn answer(&mut self, module: EndpointId) -> Option<ServiceReply> {
+        let member = self.members.get_mut(&module)?;
         let answer = member.answers.pop_front()?;
         member.calls.remove(&answer.ticket);
         Some(answer)
     }
 
-    /// What a party did so far.
-    pub fn tally(&self, party: Party) -> ServiceCounters {
-        self.members.get(&party).map(|member| member.tally).unwrap_or_default()
+    /// Returns the counters of a module.
+    pub fn counters(&self, module: EndpointId) -> ServiceCounters {
+        self.members.get(&module).map(|member| member.counters).unwrap_or_default()
     }
 
-    /// How many calls wait for a party.
-    pub fn waiting(&self, party: Party) -> usize {
-        self.members.get(&party).map_or(0, |member| member.inbox.iter().map(|(_, waits)| waits.len()).sum())
+    /// Returns the number of calls that wait for a module to serve them.
+    pub fn waiting(&self, module: EndpointId) -> usize {
+        self.members.get(&module).map_or(0, |member| member.inbox.iter().map(|(_, waits)| waits.len()).sum())
     }
 
-    /// A call is over, and its caller has an answer.
-    fn end(&mut self, id: u64, status: Status, message: Vec<u8>) -> Option<Party> {
-        let flight = self.forget(id)?;
-        let caller = self.members.get_mut(&flight.caller)?;
-        let tally = &mut caller.tally;
+    /// Ends a call, and queues the outcome for the caller.
+    fn end(&mut self, id: u64, status: CallOutcome, message: Vec<u8>) -> Option<EndpointId> {
+        let pending_call = self.forget(id)?;
+        let caller = self.members.get_mut(&pending_call.caller)?;
+        let counters = &mut caller.counters;
         match status {
-            Status::Answered => tally.answered += 1,
-            Status::Late => tally.late += 1,
-            Status::Gone | Status::Failed => tally.failed += 1,
+            CallOutcome::Answered => counters.answered += 1,
+            CallOutcome::Late => counters.late += 1,
+            CallOutcome::Gone | CallOutcome::Failed => counters.failed += 1,
         }
-        let mut holding = flight.holding;
-        // Less than it holds is always there.
+        let mut holding = pending_call.holding;
+        // Giving memory back always succeeds.
         _ = holding.set(Bytes(message.len() as u64));
-        // It has no answer until it has heard of it: so answers are bounded as calls are.
-        caller.answers.push_back(ServiceReply { ticket: flight.ticket, status, message, _holding: holding });
-        Some(flight.caller)
+        // The call counts as unanswered until the caller has got the outcome. So the limit on unanswered calls bounds the
+        // number of queued outcomes, too.
+        caller.answers.push_back(ServiceReply {
+            ticket: pending_call.ticket,
+            status,
+            message,
+            _holding: holding,
+        });
+        Some(pending_call.caller)
     }
 
-    /// A call is over; the callee has nothing of it any more.
-    fn forget(&mut self, id: u64) -> Option<Flight> {
-        let flight = self.flights.remove(&id)?;
-        if let Some(callee) = self.members.get_mut(&flight.callee) {
-            match flight.call {
+    /// Removes a call, also from the callee, without an outcome for the caller.
+    fn forget(&mut self, id: u64) -> Option<PendingCall> {
+        let pending_call = self.pending.remove(&id)?;
+        if let Some(callee) = self.members.get_mut(&pending_call.callee) {
+            match pending_call.call {
                 Some(call) => _ = callee.serving.remove(&call),
                 None => {
                     callee.inbox.iter_mut().for_each(|(_, waiting)| waiting.retain(|waits| *waits != id));
@@ -492,6 +512,6 @@ impl Exchange {
                 }
             }
         }
-        Some(flight)
+        Some(pending_call)
     }
 }

@@ -4,16 +4,18 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_abi::limit;
-use weir_session::services::{CallRefusal, Exchange, Offer, Party, Payer, ReplyRefusal, ServiceUse, Status};
+use weir_session::services::{
+    CallOutcome, CallRefusal, EndpointId, Payer, ReplyRefusal, ServiceExchange, ServiceOffer, ServiceUse,
+};
 use weir_units::{Bytes, Nanos};
 use {
     weir_admission::Name,
     weir_session::{MemoryReservation, NodeMemory},
 };
 
-const CALLEE: Party = Party(1);
-const ALICE: Party = Party(2);
-const BOB: Party = Party(3);
+const CALLEE: EndpointId = EndpointId(1);
+const ALICE: EndpointId = EndpointId(2);
+const BOB: EndpointId = EndpointId(3);
 const QUEUE: u32 = 4;
 const MS: Nanos = Nanos(1_000_000);
 
@@ -25,9 +27,9 @@ fn memory() -> Arc<MemoryReservation> {
     MemoryReservation::new(&NodeMemory::new(Bytes(1 << 20)), Bytes(1 << 20), Bytes(1 << 20)).unwrap()
 }
 
-fn offer() -> Offer {
+fn offer() -> ServiceOffer {
     let callers = vec![name("alice"), name("bob")];
-    Offer { callers, queue: QUEUE, request: 16, answer: 32, payer: Payer::Callee }
+    ServiceOffer { callers, queue: QUEUE, request: 16, answer: 32, payer: Payer::Callee }
 }
 
 fn lookup() -> ServiceUse {
@@ -35,8 +37,8 @@ fn lookup() -> ServiceUse {
 }
 
 /// `asn` offers `lookup` to alice and bob.
-fn exchange(offer: Offer) -> (Exchange, Arc<MemoryReservation>) {
-    let mut it = Exchange::default();
+fn exchange(offer: ServiceOffer) -> (ServiceExchange, Arc<MemoryReservation>) {
+    let mut it = ServiceExchange::default();
     let memory = memory();
     it.enter(CALLEE, &name("asn"), &memory);
     it.enter(ALICE, &name("alice"), &memory);
@@ -45,7 +47,7 @@ fn exchange(offer: Offer) -> (Exchange, Arc<MemoryReservation>) {
     (it, memory)
 }
 
-fn status(it: &mut Exchange, party: Party) -> Vec<(u64, Status)> {
+fn status(it: &mut ServiceExchange, party: EndpointId) -> Vec<(u64, CallOutcome)> {
     std::iter::from_fn(|| it.answer(party)).map(|answer| (answer.ticket, answer.status)).collect()
 }
 
@@ -53,7 +55,7 @@ fn status(it: &mut Exchange, party: Party) -> Vec<(u64, Status)> {
 fn a_call_is_served_and_answered_and_leaves_nothing_behind() {
     let (mut it, memory) = exchange(offer());
     let (ticket, callee) = it.call(Nanos(0), ALICE, Some(&lookup()), b"10.0.0.1", MS).unwrap();
-    assert_eq!((callee, it.has_news(CALLEE), it.has_news(ALICE)), (CALLEE, true, false));
+    assert_eq!((callee, it.has_pending(CALLEE), it.has_pending(ALICE)), (CALLEE, true, false));
     assert_eq!(memory.state().used, Bytes(8 + 32));
     let request = it.take(Nanos(1), CALLEE).unwrap();
     assert_eq!((request.service, request.message.as_slice(), request.paid), (7, &b"10.0.0.1"[..], None));
@@ -61,20 +63,23 @@ fn a_call_is_served_and_answered_and_leaves_nothing_behind() {
     let answer = it.answer(ALICE).unwrap();
     assert_eq!(
         (answer.ticket, answer.status, answer.message.as_slice()),
-        (ticket, Status::Answered, &b"AS64496"[..])
+        (ticket, CallOutcome::Answered, &b"AS64496"[..])
     );
     drop(answer);
     assert_eq!(memory.state().used, Bytes(0));
-    assert!(!it.has_news(ALICE) && !it.has_news(CALLEE) && it.next_deadline(ALICE).is_none());
+    assert!(!it.has_pending(ALICE) && !it.has_pending(CALLEE) && it.next_deadline(ALICE).is_none());
     // A second answer to the same call goes nowhere.
     assert_eq!(it.reply(Nanos(3), CALLEE, request.call, b"again"), Err(ReplyRefusal::Unknown));
-    assert_eq!((it.tally(ALICE).answered, it.tally(CALLEE).served, it.tally(CALLEE).discarded), (1, 1, 1));
+    assert_eq!(
+        (it.counters(ALICE).answered, it.counters(CALLEE).served, it.counters(CALLEE).discarded),
+        (1, 1, 1)
+    );
 }
 
 #[test]
-fn who_is_not_named_asks_for_too_much_or_does_not_pay_is_refused() {
-    let (mut it, memory) = exchange(Offer { payer: Payer::Caller, ..offer() });
-    let eve = Party(9);
+fn a_caller_that_is_not_named_asks_for_too_much_or_does_not_pay_is_refused() {
+    let (mut it, memory) = exchange(ServiceOffer { payer: Payer::Caller, ..offer() });
+    let eve = EndpointId(9);
     it.enter(eve, &name("eve"), &memory);
     let free = lookup();
     let paying = ServiceUse { pays: Some(MS), ..lookup() };
@@ -82,7 +87,7 @@ fn who_is_not_named_asks_for_too_much_or_does_not_pay_is_refused() {
         it.call(Nanos(0), from, what, &vec![0; len], within).map(|(ticket, _)| ticket)
     };
     assert_eq!(call(eve, Some(&paying), 1, MS), Err(CallRefusal::Denied));
-    assert_eq!(call(ALICE, None, 1, MS), Err(CallRefusal::Denied), "her session uses none");
+    assert_eq!(call(ALICE, None, 1, MS), Err(CallRefusal::Denied), "the session uses none");
     assert_eq!(call(ALICE, Some(&free), 1, MS), Err(CallRefusal::Denied), "it has not agreed to pay");
     assert_eq!(call(ALICE, Some(&paying), 17, MS), Err(CallRefusal::Range));
     assert_eq!(call(ALICE, Some(&paying), 1, Nanos(0)), Err(CallRefusal::Range));
@@ -90,17 +95,17 @@ fn who_is_not_named_asks_for_too_much_or_does_not_pay_is_refused() {
     assert_eq!(call(ALICE, Some(&paying), 1, Nanos(limit::DEADLINE_NS + 1)), Err(CallRefusal::Range));
     let absent = ServiceUse { service: name("other"), ..paying.clone() };
     assert_eq!(call(ALICE, Some(&absent), 1, MS), Err(CallRefusal::Absent));
-    assert_eq!(call(Party(77), Some(&paying), 1, MS), Err(CallRefusal::Absent), "it is not on the node");
+    assert_eq!(call(EndpointId(77), Some(&paying), 1, MS), Err(CallRefusal::Absent), "it is not on the node");
     assert_eq!(call(ALICE, Some(&paying), 16, Nanos(limit::DEADLINE_NS)), Ok(1));
     assert_eq!(it.take(Nanos(0), CALLEE).unwrap().paid, Some((ALICE, MS)));
-    assert_eq!(it.tally(ALICE).refused, 7);
+    assert_eq!(it.counters(ALICE).refused, 7);
     // Nobody else of the session can take the service over.
-    it.enter(Party(10), &name("asn"), &memory);
-    assert!(!it.offer(Party(10), &name("lookup"), 0, offer()));
+    it.enter(EndpointId(10), &name("asn"), &memory);
+    assert!(!it.offer(EndpointId(10), &name("lookup"), 0, offer()));
 }
 
 #[test]
-fn a_callee_that_never_answers_makes_nobody_wait_longer_than_the_deadline() {
+fn a_callee_that_never_answers_delays_no_caller_beyond_the_deadline() {
     let (mut it, memory) = exchange(offer());
     let ms = |count: u64| Nanos(count * MS.0);
     for within in [3, 1, 2] {
@@ -109,18 +114,18 @@ fn a_callee_that_never_answers_makes_nobody_wait_longer_than_the_deadline() {
     let first = it.take(Nanos(0), CALLEE).unwrap();
     assert_eq!(it.next_deadline(ALICE), Some(ms(1)));
     it.expire(ms(2), ALICE);
-    assert_eq!(status(&mut it, ALICE), [(2, Status::Late), (3, Status::Late)]);
+    assert_eq!(status(&mut it, ALICE), [(2, CallOutcome::Late), (3, CallOutcome::Late)]);
     // What nobody waits for is not even served.
     assert!(it.take(ms(2), CALLEE).is_none());
     // An answer that comes too late is discarded, also where the caller has not looked yet.
     assert_eq!(it.reply(ms(3), CALLEE, first.call, b"late"), Err(ReplyRefusal::Unknown));
     it.expire(ms(3), ALICE);
-    assert_eq!(status(&mut it, ALICE), [(1, Status::Late)]);
-    assert_eq!((memory.state().used, it.tally(ALICE).late), (Bytes(0), 3));
+    assert_eq!(status(&mut it, ALICE), [(1, CallOutcome::Late)]);
+    assert_eq!((memory.state().used, it.counters(ALICE).late), (Bytes(0), 3));
 }
 
 #[test]
-fn a_caller_that_floods_fills_its_own_queue_and_nobody_elses() {
+fn a_caller_that_floods_fills_only_its_own_queue() {
     let (mut it, memory) = exchange(offer());
     for _ in 0..QUEUE {
         it.call(Nanos(0), ALICE, Some(&lookup()), b"a", MS).unwrap();
@@ -150,7 +155,7 @@ fn a_caller_that_floods_fills_its_own_queue_and_nobody_elses() {
 
 #[test]
 fn messages_are_taken_from_the_callers_memory() {
-    let mut it = Exchange::default();
+    let mut it = ServiceExchange::default();
     let poor = MemoryReservation::new(&NodeMemory::new(Bytes(100)), Bytes(100), Bytes(100)).unwrap();
     it.enter(CALLEE, &name("asn"), &memory());
     it.enter(ALICE, &name("alice"), &poor);
@@ -165,7 +170,7 @@ fn messages_are_taken_from_the_callers_memory() {
 }
 
 #[test]
-fn numbers_that_were_not_given_answer_nothing() {
+fn numbers_of_no_call_answer_nothing() {
     let (mut it, _) = exchange(offer());
     it.call(Nanos(0), ALICE, Some(&lookup()), b"x", MS).unwrap();
     // Not given to it yet.
@@ -183,7 +188,7 @@ fn numbers_that_were_not_given_answer_nothing() {
 }
 
 #[test]
-fn a_callee_that_fails_or_goes_is_told_of_at_once() {
+fn callers_are_answered_at_once_when_a_callee_fails_or_leaves() {
     let (mut it, memory) = exchange(offer());
     for _ in 0..3 {
         it.call(Nanos(0), ALICE, Some(&lookup()), b"x", MS).unwrap();
@@ -195,7 +200,7 @@ fn a_callee_that_fails_or_goes_is_told_of_at_once() {
     let (told, tally) = it.leave(CALLEE);
     assert_eq!((told.into_iter().collect::<Vec<_>>(), tally.served), (vec![ALICE], 2));
     let [_, (_, two), (_, three)] = status(&mut it, ALICE)[..] else { panic!("three calls, three answers") };
-    assert_eq!((two, three, it.tally(ALICE).failed), (Status::Gone, Status::Gone, 3));
+    assert_eq!((two, three, it.counters(ALICE).failed), (CallOutcome::Gone, CallOutcome::Gone, 3));
     assert_eq!(it.call(Nanos(0), ALICE, Some(&lookup()), b"x", MS), Err(CallRefusal::Absent));
     assert_eq!(memory.state().used, Bytes(0));
 }
@@ -209,7 +214,7 @@ proptest! {
         let (mut it, memory) = exchange(offer());
         let callers = [ALICE, BOB];
         let mut now = 0;
-        let mut open: BTreeMap<(Party, u64), ()> = BTreeMap::new();
+        let mut open: BTreeMap<(EndpointId, u64), ()> = BTreeMap::new();
         let mut given = Vec::new();
         for (what, who, number, time) in steps {
             let party = callers[who];
@@ -246,12 +251,12 @@ proptest! {
 }
 
 #[test]
-fn what_is_offered_changes_and_calls_that_were_accepted_are_answered() {
+fn offers_can_change_and_accepted_calls_are_still_answered() {
     let (mut it, _memory) = exchange(offer());
     it.call(Nanos(0), ALICE, Some(&lookup()), b"a", MS).unwrap();
     it.call(Nanos(0), BOB, Some(&lookup()), b"b", MS).unwrap();
     // Bob may not call any more, and alice pays.
-    let dearer = Offer { callers: vec![name("alice")], payer: Payer::Caller, ..offer() };
+    let dearer = ServiceOffer { callers: vec![name("alice")], payer: Payer::Caller, ..offer() };
     it.offer_only(CALLEE, vec![(name("lookup"), 8, dearer)]);
     let agreed = ServiceUse { pays: Some(MS), ..lookup() };
     assert_eq!(it.call(Nanos(1), BOB, Some(&agreed), b"b", MS), Err(CallRefusal::Denied));
@@ -267,7 +272,7 @@ fn what_is_offered_changes_and_calls_that_were_accepted_are_answered() {
     // It is offered by nobody, and then by another module of the same session.
     it.offer_only(CALLEE, Vec::new());
     assert_eq!(it.call(Nanos(4), ALICE, Some(&agreed), b"a", MS), Err(CallRefusal::Absent));
-    let (other, memory) = (Party(9), memory());
+    let (other, memory) = (EndpointId(9), memory());
     it.enter(other, &name("asn"), &memory);
     it.offer_only(other, vec![(name("lookup"), 0, offer())]);
     assert_eq!(it.call(Nanos(5), BOB, Some(&lookup()), b"b", MS).map(|(_, callee)| callee), Ok(other));

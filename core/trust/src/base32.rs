@@ -1,9 +1,9 @@
-//! Base 32 as in RFC 4648, in lower case and without padding: 5 bits a character, nothing that a shell, a file system or a double click
-//! stops at, and no letters that differ only in their case.
+//! Base 32 as in RFC 4648, in lower case and without padding: 5 bits a character. No character is special to a shell or
+//! a file system, or ends a double-click selection. No two characters differ only in case.
 
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// Bytes as text.
+/// Returns bytes as text.
 pub(crate) fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(5) * 8);
     let (mut held, mut bits) = (0_u32, 0_u32);
@@ -26,8 +26,8 @@ fn digit(value: u32) -> char {
     char::from(ALPHABET[(value & 31) as usize])
 }
 
-/// The bytes of a text; `None` for other characters, for lengths that no bytes have, and for bits in the last character that mean nothing:
-/// every sequence of bytes has exactly one text.
+/// Returns the bytes of a text. `None` for characters outside the alphabet, for impossible lengths, and if unused bits
+/// of the last character are set: every byte sequence has exactly one text.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() * 5 / 8);
     let (mut held, mut bits) = (0_u32, 0_u32);

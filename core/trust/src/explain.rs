@@ -1,6 +1,6 @@
-//! Credentials and decisions in words.
+//! Explanations of credentials and decisions in words.
 
-use crate::credential::{Credential, CredentialRefusal, DatedId, PrefixId, VerifiedCredential};
+use crate::credential::{Credential, CredentialRefusal, DatedId, DelegationId, VerifiedCredential};
 use crate::grant::{Grant, GrantExcess, GrantPart, GrantRequest, PacketView, Resource, list};
 use crate::key::PublicKey;
 use std::fmt::{self, Display, Write};
@@ -9,7 +9,8 @@ mod sentences;
 
 pub use sentences::sentences;
 
-/// What a grant allows, part by part, in the order in which people ask: what, of what, how much, where and when. With `all` also what it does not restrict.
+/// Returns the parts of a grant in words: modules, packets, amounts of resources, nodes and times, in this order. With
+/// `all`, also parts without restriction.
 pub fn grant(grant: &Grant, all: bool) -> Vec<(GrantPart, String)> {
     let any = |what: &str| all.then(|| what.to_owned());
     let names = |names: &Option<_>, otherwise: &str| match names {
@@ -24,12 +25,12 @@ pub fn grant(grant: &Grant, all: bool) -> Vec<(GrantPart, String)> {
     let interfaces = grant.interfaces.as_ref().map(list);
     let writes = names(&grant.writes, "any that can be written");
     let amounts = Resource::ALL.iter().map(|resource| {
-        let row = resource.row();
+        let definition = resource.definition();
         let most = grant
             .ceilings
             .get(*resource)
-            .map(|most| format!("at most {}{}", row.unit.show(most, &[]), row.of));
-        (GrantPart::Of(*resource), most.or_else(|| any("no ceiling")))
+            .map(|most| format!("at most {}{}", definition.unit.show(most, &[]), definition.amount_suffix));
+        (GrantPart::Resource(*resource), most.or_else(|| any("no ceiling")))
     });
     let times = |times: u32| match times {
         0 => "none".to_owned(),
@@ -38,10 +39,7 @@ pub fn grant(grant: &Grant, all: bool) -> Vec<(GrantPart, String)> {
     };
     let what = [
         (GrantPart::Profile, profile.or_else(|| any("any of the node's"))),
-        (
-            GrantPart::Modules,
-            modules.or_else(|| any("any, whoever wrote them: this is an administrator's right")),
-        ),
+        (GrantPart::Modules, modules.or_else(|| any("any, by any author: this is an administrator's right"))),
         (GrantPart::Traffic, traffic.or_else(|| any("every packet"))),
         (GrantPart::Interfaces, interfaces.or_else(|| any("all"))),
         (GrantPart::View, grant.view.as_ref().map(PacketView::in_words).or_else(|| any("everything"))),
@@ -62,19 +60,19 @@ pub fn grant(grant: &Grant, all: bool) -> Vec<(GrantPart, String)> {
     what.into_iter().chain(amounts).chain(when).filter_map(|(part, words)| Some((part, words?))).collect()
 }
 
-/// A credential in words: whose, through whom, and what each block says. It is what the credential says of itself; whether its signatures hold is said in the
-/// first line, and whether it is worth anything somewhere only [`Credential::verify`] says.
+/// Returns a credential in words: its holder, its chain, and each block. These are the credential's claims. The first
+/// line says whether the signatures are valid; only [`Credential::verify`] says whether a node accepts the credential.
 pub fn credential(credential: &Credential) -> String {
     let mut text = String::new();
     let signatures = match credential.check_signatures() {
         Ok(()) => "its signatures hold",
         Err(_) => "FORGED OR DAMAGED: its signatures do not hold",
     };
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = writeln!(text, "A credential for {}; {signatures}.", credential.claimed_holder());
     let mut from = *credential.claimed_root();
-    let ids = DatedId::of_chain(credential.claimed_links());
-    for (block, (link, id)) in credential.claimed_links().iter().zip(ids).enumerate() {
+    let ids = DatedId::of_chain(credential.claimed_blocks());
+    for (block, (link, id)) in credential.claimed_blocks().iter().zip(ids).enumerate() {
         let who = if block == 0 { "the operator" } else { "" };
         let space = if who.is_empty() { "" } else { " " };
         let _ = writeln!(text, "\nBlock {block}, {id}:\n  {who}{space}{from}\n  gives {}", link.holder);
@@ -93,35 +91,35 @@ pub fn credential(credential: &Credential) -> String {
     text
 }
 
-/// Why a request is allowed, or refused.
+/// The reason why a request is allowed or refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GrantExplanation {
-    /// It asks for no more than the credential gives.
+    /// The request is within the credential.
     Allowed {
-        /// The chain that allows it.
-        id: PrefixId,
-        /// Whose it is.
+        /// The identifier of the credential.
+        id: DelegationId,
+        /// The holder.
         holder: PublicKey,
     },
-    /// The credential is worth nothing here and now.
-    Worthless(CredentialRefusal),
-    /// It asks for more.
+    /// The credential is not valid, or exceeds the node's limit for its root.
+    InvalidCredential(CredentialRefusal),
+    /// The request exceeds the credential.
     Refused(Vec<Objection>),
 }
 
-/// One thing in which a request asks for more than a credential gives.
+/// One part in which a request exceeds a credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Objection {
-    /// The first block that refuses it.
+    /// The index of the first block that refuses the request, from 0.
     pub block: usize,
-    /// Its identifier.
-    pub id: PrefixId,
-    /// What it refuses.
+    /// The identifier of that block.
+    pub id: DelegationId,
+    /// The part of the request that exceeds the block's grant.
     pub excess: GrantExcess,
 }
 
 impl VerifiedCredential {
-    /// Whether a request is allowed, and if not which block refuses what, or that the node lets its root grant less.
+    /// Decides a request. A refusal names the blocks that refuse it, or the node's limit for the root.
     pub fn answer(&self, request: &GrantRequest<'_>) -> GrantExplanation {
         let mut objections: Vec<Objection> = Vec::new();
         for (block, link) in self.chain().iter().enumerate() {
@@ -133,7 +131,10 @@ impl VerifiedCredential {
         }
         let beyond = self.limit().refuses(request).into_iter().next();
         if let Some(excess) = beyond.filter(|_| objections.is_empty()) {
-            return GrantExplanation::Worthless(CredentialRefusal::Limited { root: *self.root(), excess });
+            return GrantExplanation::InvalidCredential(CredentialRefusal::Limited {
+                root: *self.root(),
+                excess,
+            });
         }
         if objections.is_empty() {
             GrantExplanation::Allowed { id: self.id(), holder: *self.holder() }
@@ -147,7 +148,7 @@ impl Display for GrantExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Allowed { id, holder } => write!(f, "allowed, under {id}, held by {holder}"),
-            Self::Worthless(refusal) => write!(f, "refused: {refusal}"),
+            Self::InvalidCredential(refusal) => write!(f, "refused: {refusal}"),
             Self::Refused(objections) => {
                 f.write_str("refused")?;
                 let mut between = ": ";

@@ -1,15 +1,15 @@
-//! Who may do what: keys, credentials, key establishment.
+//! Trust: keys, credentials and key establishment.
 //!
-//! - [`key`]: identities are Ed25519 keys; how they are written, kept in files and sign.
-//! - [`grant`]: what is allowed, as a type; of two grants there is what both allow.
-//! - [`credential`]: grants that were signed and passed on from key to key, as Biscuit tokens.
-//! - [`revocation`]: signed lists of revoked credentials, and the union of them that a node keeps.
-//! - [`signature`]: who vouches for a module.
-//! - [`explain`]: all of that in words.
-//! - [`association`]: key establishment between two identities; [`transport`]: what they say to each other afterwards.
-//! - [`gate`]: how much is done for strangers before they are known.
+//! - [`key`]: identities, which are Ed25519 keys; their texts, files and signatures.
+//! - [`grant`]: rights as a type, and the rights that two grants have in common (their meet).
+//! - [`credential`]: grants that are signed and delegated from key to key, as Biscuit tokens.
+//! - [`revocation`]: signed lists of revoked credentials, and the union of all lists that a node keeps.
+//! - [`signature`]: signatures of modules.
+//! - [`explain`]: explanations of credentials and decisions in words.
+//! - [`association`]: key establishment between two identities; [`transport`]: encrypted messages between them.
+//! - [`gate`]: limits on the work for peers that are not authenticated yet.
 //!
-//! Pure: bytes and text in, values out. Time and randomness are arguments; strangers' bytes give errors, never panics.
+//! Pure: bytes and text in, values out. Time and randomness are arguments. Untrusted bytes give errors, never panics.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Signatures of modules: who vouches for one, in a text beside it.
+//! Signatures of modules, as text files beside the modules.
 //!
 //! ```text
 //! weir module signature 1
@@ -7,8 +7,9 @@
 //! signature …
 //! ```
 //!
-//! What is signed are all lines before the last one, in a context of their own; the signature is in base 32. The module is named by the SHA-256 of its bytes, so that a
-//! new version of it takes a new signature, and no new credential where that names the signer.
+//! The lines before `signature` are signed, in a context of their own; the signature is in base 32. The text names the
+//! module by the SHA-256 of its bytes. So a new version of a module needs a new signature. It needs no new credential if
+//! the credential names the signer.
 
 use crate::base32;
 use crate::grant::ModuleHash;
@@ -16,15 +17,16 @@ use crate::key::{Identity, PublicKey, Signature, SignatureContext};
 use std::fmt;
 use std::str::FromStr;
 
-/// The longest text of a signature, in bytes; each has one that is shorter.
+/// The maximum length of a signature's text, in bytes.
 pub const SIGNATURE_BYTES_MAX: usize = 512;
-/// The most signatures that are looked at for one module.
+/// The most signatures that are verified for one module.
 pub const SIGNATURES_MAX: usize = 8;
 
 const SIGNED: SignatureContext = SignatureContext::new("module");
 const FIRST_LINE: &str = "weir module signature 1";
 
-/// That a key has signed a module: it can only be made by [`ModuleSignature::sign`], or read from a text whose signature holds.
+/// A key's signature of a module. It is made by [`ModuleSignature::sign`], or read from a text with a valid signature;
+/// there is no other way to get one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleSignature {
     module: ModuleHash,
@@ -32,45 +34,45 @@ pub struct ModuleSignature {
     signature: Signature,
 }
 
-/// Why a text is no signature of a module. To blame is who gives it.
+/// The reason for refusing a signature of a module.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
-    /// Too long.
+    /// A text longer than [`SIGNATURE_BYTES_MAX`].
     #[error("the signature has {0} bytes; {SIGNATURE_BYTES_MAX} is the most")]
     TooLong(usize),
-    /// Too many of them.
+    /// More signatures than [`SIGNATURES_MAX`].
     #[error("there are {0} signatures; {SIGNATURES_MAX} is the most for one module")]
     TooMany(usize),
-    /// Something else, or of a later version.
+    /// A text that is not a signature of a module, or one of a later version.
     #[error("this is no signature of a module: one begins with `{FIRST_LINE}`, and `weir sign` makes it")]
     NotASignature,
-    /// A line that is not what it should be.
+    /// A line with an illegal content.
     #[error("line {line} of the signature should be {wanted}: was it copied whole?")]
     Line {
-        /// Line, from 1.
+        /// The line, from 1.
         line: usize,
-        /// What should be there.
+        /// The legal content.
         wanted: &'static str,
     },
-    /// It does not hold.
+    /// A signature that is not valid.
     #[error("the signature is forged or damaged: it was not made by {0}")]
     Forged(PublicKey),
-    /// It is of other bytes.
+    /// A signature of another module.
     #[error(
         "the signature by {signer} is of another module, {signed}, not of {module}: sign this one with `weir sign`, or leave the signature out"
     )]
     Another {
-        /// Who has signed,
+        /// The signer.
         signer: PublicKey,
-        /// what,
+        /// The module that was signed.
         signed: ModuleHash,
-        /// and what it was given for.
+        /// The module for which the signature was supplied.
         module: ModuleHash,
     },
 }
 
 impl ModuleSignature {
-    /// Signs a module, by its bytes.
+    /// Signs a module, given as its bytes.
     pub fn sign(signer: &Identity, module: &[u8]) -> Self {
         let module = ModuleHash::of(module);
         let mut this = Self { module, signer: signer.public(), signature: Signature([0; 64]) };
@@ -78,12 +80,12 @@ impl ModuleSignature {
         this
     }
 
-    /// Which module was signed.
+    /// Returns the hash of the signed module.
     pub fn module(&self) -> &ModuleHash {
         &self.module
     }
 
-    /// By whom.
+    /// Returns the key that has signed.
     pub fn signer(&self) -> &PublicKey {
         &self.signer
     }
@@ -93,11 +95,12 @@ impl ModuleSignature {
     }
 }
 
-/// Those who have signed a module, by the texts that are given for it.
+/// Verifies the signatures that were supplied for a module, and returns the signers.
 ///
 /// # Errors
 ///
-/// Too many texts, one that is no signature, and one that is of another module. A key that nobody trusts is none: what it is worth says the grant.
+/// Fails for too many texts, a text that is not a valid signature, and a signature of another module. Keys are not
+/// checked for trust here: the grant decides about them.
 pub fn signers<T: AsRef<str>>(module: &ModuleHash, texts: &[T]) -> Result<Vec<PublicKey>, SignatureError> {
     if texts.len() > SIGNATURES_MAX {
         return Err(SignatureError::TooMany(texts.len()));
@@ -145,7 +148,7 @@ impl FromStr for ModuleSignature {
         let bytes = base32::decode(after(4, "signature ", wanted)?).and_then(|bytes| bytes.try_into().ok());
         let signature = Signature(bytes.ok_or(wrong(4, wanted))?);
         let this = Self { module, signer, signature };
-        // One signature has one text: what people read in it cannot differ from what weir does.
+        // Each signature has only one text, so that people read exactly what weir verifies.
         if this.to_string() != text {
             return Err(SignatureError::Forged(signer));
         }
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_signature_of_this_module_is_refused_with_its_reason() {
+    fn a_text_that_is_no_signature_of_this_module_is_refused_with_a_reason() {
         let text = ModuleSignature::sign(&person(1), b"module").to_string();
         let other = ModuleSignature::sign(&person(1), b"other").to_string();
         let line = |text: &str, number: usize| text.lines().nth(number).unwrap().to_owned();
@@ -192,7 +195,7 @@ mod tests {
         let by_other = text.replace(&line(&text, 2), &format!("signer {}", person(2).public()));
         assert_eq!(read(&by_other), Err(SignatureError::Forged(person(2).public())));
         assert_eq!(read(&text.replace(&line(&text, 3), &line(&other, 3))), Err(forged.clone()));
-        // The same in other words.
+        // The same content in other words.
         for changed in
             [format!("{text}\n"), format!("{text}more"), text.replace('\n', "\r\n"), text.trim().to_owned()]
         {
@@ -221,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_signed_for_something_else_is_no_signature_of_a_module() {
+    fn a_signature_for_another_purpose_is_refused() {
         let mut signature = ModuleSignature::sign(&person(1), b"module");
         signature.signature =
             person(1).sign(SignatureContext::new("revocation list"), signature.signed_text().as_bytes());
@@ -231,7 +234,7 @@ mod tests {
     proptest! {
         /// Cut, changed or other bytes: an error, and never a panic.
         #[test]
-        fn no_bytes_panic_and_no_changed_ones_are_a_signature(
+        fn no_text_causes_a_panic_and_no_changed_signature_is_valid(
             at in 0..300usize,
             with in any::<char>(),
             cut in any::<bool>(),

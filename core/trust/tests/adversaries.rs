@@ -1,4 +1,4 @@
-//! Credentials that somebody has made to get more than he was given. Each test is one way to try.
+//! Attempts to get more rights by a crafted credential. Each test is one attempt.
 
 use crate::people::*;
 use biscuit_auth::builder::{Algorithm, BlockBuilder};
@@ -11,7 +11,7 @@ use weir_trust::grant::{Grant, GrantPart, PacketView, Resource};
 use weir_trust::revocation::{Reception, RevocationList, Revocations};
 use weir_units::Bytes;
 
-/// A chain of three: the researcher's, the student's, the friend's.
+/// A chain of three credentials: the researcher's, the student's and the friend's.
 fn three() -> [Credential; 3] {
     let first = granted(|grant| {
         grant.view = Some(PacketView::ANONYMISED);
@@ -19,7 +19,7 @@ fn three() -> [Credential; 3] {
     });
     let second = delegated(&first, |grant| grant.ceilings.sessions = Some(2));
     let third =
-        second.delegate(&STUDENT.identity(), FRIEND.key(), Grant::default(), &mut Counting(9)).unwrap();
+        second.delegate(&STUDENT.identity(), FRIEND.key(), Grant::default(), None, &mut Counting(9)).unwrap();
     assert!(show(&third, FRIEND, &Revocations::default()).is_ok());
     [first, second, third]
 }
@@ -50,9 +50,9 @@ fn no_part_of_a_credential_is_one() {
 }
 
 #[test]
-fn nothing_can_be_put_behind_a_credential() {
+fn nothing_can_be_appended_to_a_credential() {
     let [_, _, third] = three();
-    // A field that no version has; an empty one; a second proof, which a decoder takes in place of the first.
+    // A field of no version; an empty one; a second proof, which a decoder takes in place of the first.
     for more in [&[0xfa, 0x01, 0x00][..], &[0x08, 0x00], &[0x22, 0x00]] {
         let bytes = [third.as_bytes(), more].concat();
         assert!(
@@ -78,7 +78,8 @@ fn blocks_cannot_be_reordered_removed_or_doubled() {
     refused(&rewritten(third.as_bytes(), |token| token.blocks.insert(1, token.blocks[0].clone())));
     refused(&rewritten(third.as_bytes(), |token| token.blocks.push(token.blocks[1].clone())));
     refused(&rewritten(third.as_bytes(), |token| token.authority = token.blocks.remove(0)));
-    // Cut off, with the throw-away key of the whole one, and with those of earlier ones, which belong to other blocks.
+    // Blocks cut off, with the ephemeral key of the whole token, and with those of earlier tokens, which belong to
+    // other blocks.
     let proofs = [&first, &second, &third]
         .map(|credential| schema::Biscuit::decode(credential.as_bytes()).unwrap().proof);
     for (kept, proof) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
@@ -115,9 +116,14 @@ fn without_its_last_block_a_credential_is_the_earlier_holders() {
 fn a_block_of_another_credential_fits_nowhere() {
     let [first, second, _] = three();
     // The same people, another chain: wider, and granted a moment later.
-    let wider =
-        Credential::mint(&OPERATOR.identity(), RESEARCHER.key(), until_2027(|_| ()), &mut Counting(500))
-            .unwrap();
+    let wider = Credential::mint(
+        &OPERATOR.identity(),
+        RESEARCHER.key(),
+        until_2027(|_| ()),
+        None,
+        &mut Counting(500),
+    )
+    .unwrap();
     let wider_second = delegated(&wider, |_| ());
     let (of_second, of_wider) = (
         schema::Biscuit::decode(second.as_bytes()).unwrap(),
@@ -127,7 +133,7 @@ fn a_block_of_another_credential_fits_nowhere() {
     assert_eq!(show_bytes(&spliced, STUDENT), Err(CredentialRefusal::Forged));
     let spliced = rewritten(second.as_bytes(), |token| token.blocks = of_wider.blocks.clone());
     assert_eq!(show_bytes(&spliced, STUDENT), Err(CredentialRefusal::Forged));
-    // Even whoever has the throw-away key of the other chain, and so can append to it, needs a holder's signature for it.
+    // A party with the ephemeral key of the other chain can append to it, but still needs a holder's signature for it.
     let moved = UnverifiedBiscuit::from(wider.as_bytes()).unwrap();
     let external = of_second.blocks[0].external_signature.clone().unwrap();
     let contents = schema::ThirdPartyBlockContents {
@@ -141,20 +147,21 @@ fn a_block_of_another_credential_fits_nowhere() {
 }
 
 #[test]
-fn a_root_that_nobody_trusts_signs_for_nobody() {
-    let own = Credential::mint(&THIEF.identity(), THIEF.key(), until_2027(|_| ()), &mut Counting(0)).unwrap();
+fn a_root_that_is_not_trusted_grants_nothing() {
+    let own =
+        Credential::mint(&THIEF.identity(), THIEF.key(), until_2027(|_| ()), None, &mut Counting(0)).unwrap();
     assert_eq!(show(&own, THIEF, &Revocations::default()), Err(CredentialRefusal::UnknownRoot(THIEF.key())));
     // In the operator's name, with the thief's signature; and with another trusted root's.
     for signer in [THIEF, OTHER_OPERATOR] {
         let forged = raw_token(signer, block(&authority(THIEF)));
         assert_eq!(show_bytes(&forged, THIEF), Err(CredentialRefusal::Forged));
     }
-    // The same with the operator's signature is one: the tests above and below are not refused for another reason.
+    // The same token with the operator's signature is valid: the other tests do not fail for another reason.
     assert!(show_bytes(&raw_token(OPERATOR, block(&authority(THIEF))), THIEF).is_ok());
 }
 
 #[test]
-fn only_the_holder_of_the_last_block_passes_it_on() {
+fn only_the_holder_of_the_last_block_delegates_it() {
     let [first, ..] = three();
     let mine = || block(&preamble(THIEF));
     for signer in [THIEF, STUDENT, OPERATOR] {
@@ -164,7 +171,7 @@ fn only_the_holder_of_the_last_block_passes_it_on() {
             Err(CredentialRefusal::Signer { block: 1, signer: signer.key(), holder: RESEARCHER.key() })
         );
     }
-    // With her name over somebody else's signature.
+    // With the holder's name over another signature.
     let stolen = rewritten(&raw_append(first.as_bytes(), &THIEF.private(), mine(), 5), |token| {
         if let Some(external) = &mut token.blocks[0].external_signature {
             external.public_key.key = RESEARCHER.key().as_bytes().to_vec();
@@ -181,7 +188,7 @@ fn a_block_without_a_holders_signature_is_refused() {
     for datalog in [preamble(THIEF), "operation(\"read\");".to_owned()] {
         let next = KeyPair::new_with_rng(Algorithm::Ed25519, &mut Counting(3));
         let appended = token.append_with_keypair(&next, block(&datalog)).unwrap().to_vec().unwrap();
-        // Whatever it says: what is not one of the templates is found first.
+        // The missing signature is found before any content that is not one of the templates.
         assert!(
             matches!(
                 show_bytes(&appended, THIEF),
@@ -195,10 +202,11 @@ fn a_block_without_a_holders_signature_is_refused() {
 }
 
 #[test]
-fn a_revoked_holder_cannot_append_his_block_anew() {
+fn a_revoked_holder_cannot_append_the_same_block_again() {
     let [first, second, _] = three();
-    let id = second.claimed_links()[1].id;
-    // The student has got hold of the researcher's own credential, and so of the throw-away key, and appends what she has signed for him once more.
+    let id = second.claimed_blocks()[1].id;
+    // The student has the researcher's own credential, and so the ephemeral key, and appends the researcher's signed
+    // block once more.
     let token = schema::Biscuit::decode(second.as_bytes()).unwrap();
     let contents = schema::ThirdPartyBlockContents {
         payload: token.blocks[0].block.clone(),
@@ -210,7 +218,7 @@ fn a_revoked_holder_cannot_append_his_block_anew() {
     let again = Credential::parse(&again.to_vec().unwrap()).unwrap();
     assert_ne!(again.as_bytes(), second.as_bytes());
     let mut revocations = Revocations::default();
-    // It is a credential, under the same name: so it is charged and revoked as the one that he had.
+    // The result is a valid credential with the same identifier, so it is charged and revoked as before.
     assert_eq!(show(&again, STUDENT, &revocations).unwrap().id(), id);
     let list = RevocationList::sign(&OPERATOR.identity(), 1, now(), [id].into()).unwrap();
     revocations.accept(&list, &Reception::new(&[OPERATOR.key()], now())).unwrap();
@@ -225,7 +233,7 @@ fn a_block_that_asks_for_more_is_refused() {
         show_bytes(&raw_append(first.as_bytes(), &RESEARCHER.private(), block, 5), THIEF)
     };
     for (datalog, part) in [
-        ("memory(1048577);", GrantPart::Of(Resource::Memory)),
+        ("memory(1048577);", GrantPart::Resource(Resource::Memory)),
         ("view(\"all\");", GrantPart::View),
         ("view(\"payload=none\");", GrantPart::View),
         ("expires(2027-01-01T00:00:01Z);", GrantPart::Expires),
@@ -241,13 +249,13 @@ fn a_block_that_asks_for_more_is_refused() {
 }
 
 #[test]
-fn a_chain_that_is_too_long_or_in_a_circle_is_refused() {
+fn a_chain_that_is_too_long_or_circular_is_refused() {
     let twice = granted(|grant| grant.delegations = Some(1));
     let second = raw_append(twice.as_bytes(), &RESEARCHER.private(), block(&preamble(STUDENT)), 5);
     assert!(show_bytes(&second, STUDENT).is_ok());
     let third = raw_append(&second, &STUDENT.private(), block(&preamble(FRIEND)), 6);
     assert_eq!(show_bytes(&third, FRIEND), Err(CredentialRefusal::OverDelegated { block: 2 }));
-    // Whoever was given one more cannot give himself more of them.
+    // A holder with one delegation left cannot grant more of them.
     let more = block(&format!("{} delegations(1);", preamble(STUDENT)));
     let more = raw_append(twice.as_bytes(), &RESEARCHER.private(), more, 5);
     assert!(matches!(show_bytes(&more, STUDENT), Err(CredentialRefusal::Widened { block: 1, .. })));
@@ -280,7 +288,7 @@ fn a_chain_that_is_too_long_or_in_a_circle_is_refused() {
 #[test]
 fn nothing_in_a_block_is_evaluated() {
     let [first, ..] = three();
-    // What the Datalog engine would join 24^5 times.
+    // A rule for which a Datalog engine would join 24^5 facts.
     let bomb: String = (0..24).map(|number| format!("n({number});")).collect();
     let bomb = format!("{bomb} b($a, $b, $c, $d, $e) <- n($a), n($b), n($c), n($d), n($e);");
     for (datalog, what) in [
@@ -298,7 +306,7 @@ fn nothing_in_a_block_is_evaluated() {
             Err(CredentialRefusal::Block { block: 1, error: error.clone() }),
             "{datalog}"
         );
-        // Not even an operator's.
+        // Not even an operator's block is evaluated.
         let token = raw_token(OPERATOR, block(&format!("{} {datalog}", authority(THIEF))));
         assert_eq!(show_bytes(&token, THIEF), Err(CredentialRefusal::Block { block: 0, error }), "{datalog}");
     }
@@ -310,7 +318,7 @@ fn nothing_in_a_block_is_evaluated() {
     );
 }
 
-/// What is wrong with an authority that also says this.
+/// The error for an authority that also has this content.
 fn wrong(datalog: &str) -> BlockError {
     match show_bytes(&raw_token(OPERATOR, block(&format!("{} {datalog}", authority(THIEF)))), THIEF) {
         Err(CredentialRefusal::Block { block: 0, error }) => error,
@@ -319,7 +327,7 @@ fn wrong(datalog: &str) -> BlockError {
 }
 
 #[test]
-fn facts_that_are_none_of_a_credentials_are_refused() {
+fn facts_that_no_credential_has_are_refused() {
     for (datalog, name) in
         [("right(\"all\");", "right"), ("memory_max(1);", "memory_max"), ("Memory(1);", "Memory")]
     {
@@ -333,7 +341,7 @@ fn facts_that_are_none_of_a_credentials_are_refused() {
 }
 
 #[test]
-fn values_that_cannot_be_are_refused() {
+fn values_that_are_not_legal_are_refused() {
     for datalog in [
         "memory(-1);",
         "memory(\"1\");",
@@ -381,7 +389,7 @@ fn values_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn blocks_say_what_they_are_and_whose() {
+fn blocks_state_their_kind_and_their_holder() {
     let of = |datalog: &str| match show_bytes(&raw_token(OPERATOR, block(datalog)), THIEF) {
         Err(CredentialRefusal::Block { block: 0, error }) => error,
         other => panic!("{datalog}: {other:?}"),
@@ -400,7 +408,7 @@ fn blocks_say_what_they_are_and_whose() {
     assert_eq!(of(&whole.replace(&root, "")), BlockError::Missing("root"));
     let weak = format!("holder(hex:01{});", "00".repeat(31));
     assert!(matches!(of(&whole.replace(&holder, &weak)), BlockError::Value { fact: "holder", .. }));
-    // A delegate does not speak for the operator.
+    // A delegator does not speak for the operator.
     let [first, ..] = three();
     let evil = block(&format!("{} {root}", preamble(THIEF)));
     let evil = raw_append(first.as_bytes(), &RESEARCHER.private(), evil, 5);
@@ -415,7 +423,7 @@ fn blocks_say_what_they_are_and_whose() {
     );
 }
 
-/// A block that the researcher has signed, changed before she did.
+/// A block that was changed before the researcher signed it.
 fn with_payload(change: impl FnOnce(&mut schema::Block)) -> Result<(), CredentialRefusal> {
     let [first, ..] = three();
     let honest = raw_append(first.as_bytes(), &RESEARCHER.private(), block(&preamble(THIEF)), 5);
@@ -448,7 +456,7 @@ fn blocks_that_no_builder_makes_are_refused() {
         with_payload(|block| block.public_keys.push(key)),
         Err(CredentialRefusal::Block { block: 1, error: BlockError::Evaluated(_) })
     ));
-    // And none of these was refused because the signature is over other bytes: what is unchanged is not forged.
+    // None of these was refused because the signature is over other bytes: the unchanged block is not forged.
     assert_eq!(with_payload(|_| ()), Ok(()));
 }
 
@@ -456,7 +464,7 @@ fn blocks_that_no_builder_makes_are_refused() {
 fn other_algorithms_are_refused() {
     let p256 = KeyPair::new_with_rng(Algorithm::Secp256r1, &mut Counting(1));
     let algorithm = |block| Err(CredentialRefusal::Algorithm { block });
-    // The throw-away key, of the authority and of a later block; the holder's signature; the root's.
+    // The ephemeral key, of the authority and of a later block; the holder's signature; the root's.
     let next = BiscuitBuilder::new().merge(block(&authority(THIEF)));
     let next =
         next.build_with_key_pair(&KeyPair::from(&OPERATOR.private()), SymbolTable::new(), &p256).unwrap();
@@ -490,7 +498,7 @@ fn other_algorithms_are_refused() {
 }
 
 #[test]
-fn sealed_tokens_and_tokens_without_an_end_are_refused() {
+fn sealed_tokens_and_tokens_without_a_proof_are_refused() {
     let [first, ..] = three();
     let sealed = UnverifiedBiscuit::from(first.as_bytes()).unwrap().seal().unwrap().to_vec().unwrap();
     assert_eq!(show_bytes(&sealed, RESEARCHER), Err(CredentialRefusal::Sealed));
@@ -504,7 +512,7 @@ fn tokens_that_are_made_to_be_large_are_refused_before_they_are_read() {
     assert_eq!(Credential::parse(&huge), Err(CredentialRefusal::TooLong(huge.len())));
     let text = format!("weir-credential:{}", "a".repeat(CREDENTIAL_BYTES_MAX * 2));
     assert!(matches!(text.parse::<Credential>(), Err(CredentialRefusal::TooLong(_))));
-    // As many empty blocks as fit, and lists in lists.
+    // As many empty blocks as fit, and nested lists.
     let [first, ..] = three();
     let blocks = rewritten(first.as_bytes(), |token| {
         let mut empty = token.authority.clone();
@@ -528,7 +536,7 @@ fn tokens_that_are_made_to_be_large_are_refused_before_they_are_read() {
 }
 
 #[test]
-fn bytes_that_are_anything_are_no_credential() {
+fn arbitrary_bytes_are_no_credential() {
     let mut random = Counting(4);
     for len in (0..300).chain([1000, 10_000]) {
         let mut bytes = vec![0; len];

@@ -1,4 +1,4 @@
-//! Credentials as they are meant: granted, passed on, shown, taken back.
+//! Credentials in honest use: granted, delegated, shown, revoked.
 
 use crate::people;
 use crate::people::*;
@@ -16,7 +16,8 @@ fn nothing_revoked() -> Revocations {
     Revocations::default()
 }
 
-/// The operator gives a researcher anonymised packets of two interfaces; she gives her student one of them, less memory, and three weeks.
+/// The operator grants a researcher anonymised packets of two interfaces. The researcher delegates one of them to a
+/// student, with less memory, for three weeks.
 fn research() -> (Credential, Credential) {
     let first = granted(|grant| {
         grant.profiles = Some([Name::new("research").unwrap()].into());
@@ -38,7 +39,7 @@ fn research() -> (Credential, Credential) {
 }
 
 #[test]
-fn a_credential_that_was_passed_on_gives_what_all_blocks_give() {
+fn a_delegated_credential_gives_the_meet_of_all_blocks() {
     let (first, second) = research();
     let verified = show(&second, STUDENT, &nothing_revoked()).unwrap();
     let grant = verified.grant();
@@ -52,10 +53,10 @@ fn a_credential_that_was_passed_on_gives_what_all_blocks_give() {
     assert_eq!((verified.root(), verified.holder()), (&OPERATOR.key(), &STUDENT.key()));
     let holders: Vec<_> = verified.chain().iter().map(|link| link.holder).collect();
     assert_eq!(holders, [RESEARCHER.key(), STUDENT.key()]);
-    // Both are charged under the name of the researcher's.
-    let hers = show(&first, RESEARCHER, &nothing_revoked()).unwrap();
-    assert_eq!(verified.chain()[0].id, hers.id());
-    assert_ne!(verified.id(), hers.id());
+    // Both are charged to the identifier of the researcher's credential.
+    let researchers = show(&first, RESEARCHER, &nothing_revoked()).unwrap();
+    assert_eq!(verified.chain()[0].id, researchers.id());
+    assert_ne!(verified.id(), researchers.id());
 }
 
 #[test]
@@ -109,14 +110,15 @@ fn every_part_of_a_grant_is_kept() {
     let plain = Grant { expires: Second::new(1), ..Grant::default() };
     for grant in [everything, nothing, plain] {
         let credential =
-            Credential::mint(&OPERATOR.identity(), FRIEND.key(), grant.clone(), &mut Counting(0)).unwrap();
-        assert_eq!(credential.claimed_links()[0].grant, grant);
+            Credential::mint(&OPERATOR.identity(), FRIEND.key(), grant.clone(), None, &mut Counting(0))
+                .unwrap();
+        assert_eq!(credential.claimed_blocks()[0].grant, grant);
         assert_eq!(credential.check_signatures(), Ok(()));
     }
 }
 
 #[test]
-fn a_credential_is_worth_something_only_to_its_holder() {
+fn a_credential_is_valid_only_for_its_holder() {
     let (first, second) = research();
     for (credential, thief, holder) in
         [(&first, STUDENT, RESEARCHER), (&second, RESEARCHER, STUDENT), (&second, THIEF, STUDENT)]
@@ -124,12 +126,12 @@ fn a_credential_is_worth_something_only_to_its_holder() {
         let refused = show(credential, thief, &nothing_revoked());
         assert_eq!(refused, Err(CredentialRefusal::NotHolder { holder: holder.key(), peer: thief.key() }));
     }
-    let stolen = second.delegate(&THIEF.identity(), THIEF.key(), Grant::default(), &mut Counting(0));
+    let stolen = second.delegate(&THIEF.identity(), THIEF.key(), Grant::default(), None, &mut Counting(0));
     assert_eq!(stolen, Err(MintError::NotHolder { holder: STUDENT.key(), key: THIEF.key() }));
 }
 
 #[test]
-fn a_credential_holds_from_its_beginning_to_its_end() {
+fn a_credential_is_valid_from_its_beginning_to_its_end() {
     let first = granted(|grant| grant.not_before = Some(second("2026-11-01")));
     let credential = delegated(&first, |grant| {
         grant.not_before = Some(second("2026-11-10"));
@@ -149,7 +151,7 @@ fn a_credential_holds_from_its_beginning_to_its_end() {
     assert_eq!(at("2026-11-10"), Ok(()));
     assert_eq!(at("2026-11-30T23:59:59Z"), Ok(()));
     assert_eq!(at("2026-12-01"), expired("2026-12-01"));
-    // What the operator gave ends what was made of it, too.
+    // The end of the operator's grant ends its delegations too.
     let credential =
         delegated(&granted(|grant| grant.expires = Some(second("2026-11-21T12:00:00Z"))), |_| ());
     let refused = show(&credential, STUDENT, &nothing_revoked());
@@ -157,7 +159,7 @@ fn a_credential_holds_from_its_beginning_to_its_end() {
 }
 
 #[test]
-fn a_credential_holds_at_its_nodes() {
+fn a_credential_is_valid_at_its_nodes() {
     let (_, credential) = research();
     let elsewhere = "edge-1.example.net".parse().unwrap();
     let refused = show_at(&credential, STUDENT, &nothing_revoked(), now(), &elsewhere).unwrap_err();
@@ -168,9 +170,9 @@ fn a_credential_holds_at_its_nodes() {
 }
 
 #[test]
-fn what_is_revoked_is_worth_nothing_and_neither_is_what_was_made_of_it() {
+fn a_revoked_credential_is_invalid_with_all_its_delegations() {
     let (first, second) = research();
-    let chain: Vec<_> = second.claimed_links().iter().map(|link| link.id).collect();
+    let chain: Vec<_> = second.claimed_blocks().iter().map(|link| link.id).collect();
     let revoke = |by: people::Person, id| {
         let list = RevocationList::sign(&by.identity(), 1, now(), [id].into()).unwrap();
         let mut known = Revocations::default();
@@ -184,14 +186,14 @@ fn what_is_revoked_is_worth_nothing_and_neither_is_what_was_made_of_it() {
     assert_eq!(show(&first, RESEARCHER, &both), Err(CredentialRefusal::Revoked { block: 0, id: chain[0] }));
     assert_eq!(show(&second, STUDENT, &both), Err(CredentialRefusal::Revoked { block: 0, id: chain[0] }));
     assert!(show(&second, STUDENT, &revoke(OTHER_OPERATOR, chain[0])).is_ok(), "another operator's list");
-    // Whoever uses it while it is revoked finds out with the next list.
+    // A holder that uses it while it is revoked is told with the next list.
     let live = show(&second, STUDENT, &nothing_revoked()).unwrap();
     assert_eq!(live.revoked_by(&nothing_revoked()), None);
     assert_eq!(live.revoked_by(&both), Some(CredentialRefusal::Revoked { block: 0, id: chain[0] }));
 }
 
 #[test]
-fn nobody_passes_on_more_than_he_has() {
+fn no_holder_delegates_more_than_it_has() {
     let first = granted(|grant| {
         grant.view = Some(PacketView::ANONYMISED);
         grant.ceilings.memory = Some(Bytes(1 << 20));
@@ -199,7 +201,7 @@ fn nobody_passes_on_more_than_he_has() {
     let delegate = |change: fn(&mut Grant)| {
         let mut grant = Grant::default();
         change(&mut grant);
-        first.delegate(&RESEARCHER.identity(), STUDENT.key(), grant, &mut Counting(0))
+        first.delegate(&RESEARCHER.identity(), STUDENT.key(), grant, None, &mut Counting(0))
     };
     assert!(delegate(|grant| grant.ceilings.memory = Some(Bytes(1 << 20))).is_ok());
     let refused = delegate(|grant| grant.ceilings.memory = Some(Bytes(2 << 20))).unwrap_err();
@@ -216,38 +218,45 @@ fn nobody_passes_on_more_than_he_has() {
 }
 
 #[test]
-fn a_credential_is_passed_on_as_often_as_it_says() {
+fn a_credential_is_delegated_as_often_as_it_says() {
     let (_, second) = research();
-    let third = second.delegate(&STUDENT.identity(), FRIEND.key(), Grant::default(), &mut Counting(0));
+    let third = second.delegate(&STUDENT.identity(), FRIEND.key(), Grant::default(), None, &mut Counting(0));
     assert_eq!(third, Err(MintError::Refused(CredentialRefusal::OverDelegated { block: 2 })));
-    // And never further than a chain is long.
+    // Never beyond the longest chain.
     let person = |number: usize| Identity::from_seed(&[100 + u8::try_from(number).unwrap(); 32]);
-    let mut credential =
-        Credential::mint(&OPERATOR.identity(), person(0).public(), until_2027(|_| ()), &mut Counting(0))
-            .unwrap();
+    let mut credential = Credential::mint(
+        &OPERATOR.identity(),
+        person(0).public(),
+        until_2027(|_| ()),
+        None,
+        &mut Counting(0),
+    )
+    .unwrap();
     for number in 1..BLOCKS_MAX {
         let next = person(number).public();
         credential =
-            credential.delegate(&person(number - 1), next, Grant::default(), &mut Counting(0)).unwrap();
+            credential.delegate(&person(number - 1), next, Grant::default(), None, &mut Counting(0)).unwrap();
     }
-    assert_eq!(credential.claimed_links().len(), BLOCKS_MAX);
+    assert_eq!(credential.claimed_blocks().len(), BLOCKS_MAX);
     let longer =
-        credential.delegate(&person(BLOCKS_MAX - 1), THIEF.key(), Grant::default(), &mut Counting(0));
+        credential.delegate(&person(BLOCKS_MAX - 1), THIEF.key(), Grant::default(), None, &mut Counting(0));
     assert_eq!(longer, Err(MintError::Refused(CredentialRefusal::Blocks(BLOCKS_MAX + 1))));
 }
 
 #[test]
-fn nobody_is_in_a_chain_twice() {
+fn no_key_is_in_a_chain_twice() {
     let (_, second) = research_twice();
     for holder in [RESEARCHER, STUDENT, OPERATOR] {
-        let circle = second.delegate(&STUDENT.identity(), holder.key(), Grant::default(), &mut Counting(0));
+        let circle =
+            second.delegate(&STUDENT.identity(), holder.key(), Grant::default(), None, &mut Counting(0));
         assert_eq!(
             circle,
             Err(MintError::Refused(CredentialRefusal::Circular { block: 2, holder: holder.key() }))
         );
     }
-    // An operator may grant himself something: that is no circle yet.
-    let own = Credential::mint(&OPERATOR.identity(), OPERATOR.key(), until_2027(|_| ()), &mut Counting(0));
+    // An operator may grant itself something: that is no circle.
+    let own =
+        Credential::mint(&OPERATOR.identity(), OPERATOR.key(), until_2027(|_| ()), None, &mut Counting(0));
     assert!(show(&own.unwrap(), OPERATOR, &nothing_revoked()).is_ok());
 }
 
@@ -258,8 +267,8 @@ fn research_twice() -> (Credential, Credential) {
 }
 
 #[test]
-fn what_holds_for_ever_or_never_is_not_granted() {
-    let mint = |grant| Credential::mint(&OPERATOR.identity(), FRIEND.key(), grant, &mut Counting(0));
+fn a_grant_without_an_end_or_that_is_never_valid_is_refused() {
+    let mint = |grant| Credential::mint(&OPERATOR.identity(), FRIEND.key(), grant, None, &mut Counting(0));
     assert_eq!(mint(Grant::default()), Err(MintError::Endless));
     let never = until_2027(|grant| grant.not_before = Some(second("2028-01-01")));
     assert!(matches!(mint(never), Err(MintError::Grant(GrantError::Never { .. }))));
@@ -271,22 +280,22 @@ fn what_holds_for_ever_or_never_is_not_granted() {
 }
 
 #[test]
-fn the_name_of_a_resource_is_its_makers() {
+fn the_name_of_a_resource_belongs_to_its_creator() {
     let (first, second) = research();
-    let hers = show(&first, RESEARCHER, &nothing_revoked()).unwrap();
-    let his = show(&second, STUDENT, &nothing_revoked()).unwrap();
+    let researchers = show(&first, RESEARCHER, &nothing_revoked()).unwrap();
+    let students = show(&second, STUDENT, &nothing_revoked()).unwrap();
     let name = Name::new("rtt").unwrap();
     let of = |verified: &weir_trust::credential::VerifiedCredential| {
         resource_name(verified.id(), verified.holder(), &name)
     };
-    assert_ne!(of(&hers), of(&his));
-    assert_eq!(of(&his), of(&show(&second, STUDENT, &nothing_revoked()).unwrap()));
-    // A student who calls his the name that hers has does not get it.
-    assert_ne!(resource_name(his.id(), his.holder(), &of(&hers)), of(&hers));
+    assert_ne!(of(&researchers), of(&students));
+    assert_eq!(of(&students), of(&show(&second, STUDENT, &nothing_revoked()).unwrap()));
+    // A student that gives its resource the researcher's name does not get the researcher's.
+    assert_ne!(resource_name(students.id(), students.holder(), &of(&researchers)), of(&researchers));
 }
 
 #[test]
-fn a_credential_and_what_it_refuses_are_said_in_words() {
+fn a_credential_and_its_refusals_are_explained_in_words() {
     let (_, second) = research();
     let words = explain::credential(&second);
     for part in [
@@ -294,7 +303,7 @@ fn a_credential_and_what_it_refuses_are_said_in_words() {
         &format!("the operator {}", OPERATOR.key()),
         &format!("gives {}", RESEARCHER.key()),
         "profile:             research",
-        "modules:             any, whoever wrote them: this is an administrator's right",
+        "modules:             any, by any author: this is an administrator's right",
         "traffic:             packets that `port 443` selects",
         "view:                headers only, IP addresses anonymised (prefixes stay), without MAC addresses",
         "processor time:      at most 20% of a core",
@@ -321,35 +330,35 @@ fn a_credential_and_what_it_refuses_are_said_in_words() {
         GrantRequest { interface: Some(&eth1), view: Some(PacketView::ALL), ..GrantRequest::default() };
     request.ceilings.memory = Some(Bytes(32 << 20));
     let GrantExplanation::Refused(objections) = verified.answer(&request) else {
-        panic!("it is more than he has")
+        panic!("it is more than the holder has")
     };
     let found: Vec<_> = objections.iter().map(|objection| (objection.block, objection.excess.part)).collect();
     assert_eq!(
         found,
-        [(0, GrantPart::View), (1, GrantPart::Interfaces), (1, GrantPart::Of(Resource::Memory))]
+        [(0, GrantPart::View), (1, GrantPart::Interfaces), (1, GrantPart::Resource(Resource::Memory))]
     );
     let answer = verified.answer(&request).to_string();
     assert!(answer.contains("memory: asked for 32 MiB, given is 16 MiB by block 1, weir-id:"), "{answer}");
 }
 
-/// Bytes of a credential that an earlier weir has made: what was granted once has to be read as long as it holds.
+/// A credential of an earlier version of weir, byte by byte: it has to be readable as long as it is valid.
 #[test]
 fn a_credential_of_version_1_is_read() {
     let text = include_str!("credential-1.txt");
-    assert_eq!(research().1.to_string(), text.trim(), "made anew it is the same");
+    assert_eq!(research().1.to_string(), text.trim(), "made again it is the same");
     let credential: Credential = text.parse().unwrap();
     let verified = show(&credential, STUDENT, &nothing_revoked()).unwrap();
     assert_eq!(verified.grant().ceilings.memory, Some(Bytes(16 << 20)));
 }
 
 #[test]
-fn a_node_can_let_a_root_grant_less_than_it_says() {
+fn a_node_can_limit_a_roots_grants() {
     let (first, second) = research();
-    let (hers, his) = (
+    let (researchers, students) = (
         show(&first, RESEARCHER, &nothing_revoked()).unwrap(),
         show(&second, STUDENT, &nothing_revoked()).unwrap(),
     );
-    assert_eq!(hers.limit(), &Grant::default());
+    assert_eq!(researchers.limit(), &Grant::default());
     let mut limit = Grant {
         profiles: Some(["research", "strict"].map(|name| Name::new(name).unwrap()).into()),
         interfaces: Some(["eth1".parse().unwrap()].into()),
@@ -361,23 +370,23 @@ fn a_node_can_let_a_root_grant_less_than_it_says() {
     let within = |credential: &weir_trust::credential::VerifiedCredential, limit: &Grant| {
         credential.within(limit, &people::node(), people::now())
     };
-    // What both allow, and his own where that is less.
-    let (here, below) = (within(&hers, &limit).unwrap(), within(&his, &limit).unwrap());
-    assert_eq!(here.grant(), &Grant { delegations: Some(1), ..hers.grant().meet(&limit) });
+    // The meet of both, and the credential's own ceiling where that is lower.
+    let (here, below) = (within(&researchers, &limit).unwrap(), within(&students, &limit).unwrap());
+    assert_eq!(here.grant(), &Grant { delegations: Some(1), ..researchers.grant().meet(&limit) });
     assert_eq!(here.grant().ceilings.memory, Some(Bytes(32 << 20)));
     assert_eq!(here.grant().profiles, Some([Name::new("research").unwrap()].into()));
     assert_eq!(below.grant().ceilings.memory, Some(Bytes(16 << 20)));
     assert_eq!(below.grant().interfaces, Some(BTreeSet::new()));
-    assert_eq!((here.limit(), here.id(), below.grant().delegations), (&limit, hers.id(), Some(0)));
-    // Another limit takes the place of the last one, and none gives all back.
-    assert_eq!(within(&here, &Grant::default()).unwrap().grant(), hers.grant());
+    assert_eq!((here.limit(), here.id(), below.grant().delegations), (&limit, researchers.id(), Some(0)));
+    // Another limit replaces the last one, and the default one restores all rights.
+    assert_eq!(within(&here, &Grant::default()).unwrap().grant(), researchers.grant());
     let soon = people::second("2026-11-30");
-    let earlier = within(&hers, &Grant { expires: Some(soon), ..Grant::default() }).unwrap();
+    let earlier = within(&researchers, &Grant { expires: Some(soon), ..Grant::default() }).unwrap();
     assert_eq!(
         (earlier.expires(), within(&earlier, &Grant::default()).unwrap().expires()),
-        (soon, hers.expires())
+        (soon, researchers.expires())
     );
-    // What is left may be nothing.
+    // The limit may leave nothing.
     let elsewhere = Some(["*.net".parse().unwrap()].into_iter().collect());
     for (limit, part) in [
         (Grant { delegations: Some(0), ..Grant::default() }, "further delegations: asked for 1, given is 0"),
@@ -385,7 +394,7 @@ fn a_node_can_let_a_root_grant_less_than_it_says() {
         (Grant { expires: Some(people::now()), ..Grant::default() }, "end: "),
         (Grant { not_before: Some(soon), ..Grant::default() }, "beginning: "),
     ] {
-        let refused = within(&his, &limit).unwrap_err();
+        let refused = within(&students, &limit).unwrap_err();
         assert!(
             matches!(&refused, CredentialRefusal::Limited { root, .. } if *root == OPERATOR.key()),
             "{refused:?}"

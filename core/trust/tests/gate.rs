@@ -1,4 +1,5 @@
-//! What is done for strangers, in simulated time: a few who send a lot, many who send a little, and an honest one among them.
+//! The work for unauthenticated peers, in simulated time: a few that send much, many that send little, and an honest
+//! one among them.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use proptest::prelude::{ProptestConfig, any, proptest};
@@ -18,16 +19,17 @@ fn honest() -> IpAddr {
     Ipv4Addr::new(192, 0, 2, 1).into()
 }
 
-/// Honest ones who know nothing of each other.
+/// Honest peers of different networks.
 fn honest_number(number: usize) -> IpAddr {
     Ipv4Addr::new(192, 0, u8::try_from(number).unwrap(), 1).into()
 }
 
-/// A handshake among attackers' connections: each of its messages takes a round trip of 50 ms. A peer that is closed tries again, as `weir` does.
+/// A handshake among attackers' connections: each of its messages takes a round trip of 50 ms. A peer that is closed
+/// tries again, as `weir` does.
 struct Try {
     from: IpAddr,
     begin: u64,
-    /// The peer's source has shown a valid credential before.
+    /// True if the peer's source has shown a valid credential before.
     is_known: bool,
 }
 
@@ -36,7 +38,7 @@ const ROUND_TRIP: u64 = 50 * MS;
 const PATIENCE: u64 = 10_000 * MS;
 const PAUSES: [u64; 3] = [200 * MS, 400 * MS, 800 * MS];
 
-/// The course of one peer's tries.
+/// The step of one peer's try.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Begins { at: u64 },
@@ -47,7 +49,8 @@ enum Step {
     GivenUp,
 }
 
-/// An attack: connections at `every` ns, from where `from` says. Of each `asks` connections one sends its first message, and nothing else.
+/// An attack: connections every `every` ns, from the addresses of `from`. Of each `asks` connections one sends its
+/// first message, and nothing else.
 struct Attack<F> {
     every: u64,
     count: u32,
@@ -55,7 +58,7 @@ struct Attack<F> {
     from: F,
 }
 
-/// Has peers come while an attack goes on. The time that each took, or `None`; and the gate's counters.
+/// Simulates peers during an attack. Returns the time that each took, or `None`, and the gate's counters.
 fn simulate<F: Fn(u32) -> IpAddr>(
     limits: GateLimits,
     attack: &Attack<F>,
@@ -80,7 +83,7 @@ fn simulate<F: Fn(u32) -> IpAddr>(
                     *step = Step::Connects { ticket: admission.ticket, at: now + ROUND_TRIP };
                 }
                 Step::Connects { ticket, at } if at <= now => {
-                    *step = match gate.first(ticket, Nanos(now)) {
+                    *step = match gate.first_message_arrived(ticket, Nanos(now)) {
                         Ok(()) => Step::Waits { ticket },
                         Err(_) => Step::Begins { at: now + PAUSES[(*tries - 1).min(2)] },
                     };
@@ -99,7 +102,7 @@ fn simulate<F: Fn(u32) -> IpAddr>(
         let admission = gate.admit((attack.from)(number), Nanos(now));
         gone.extend(admission.evicted);
         if number % attack.asks == 0 {
-            _ = gate.first(admission.ticket, Nanos(now));
+            _ = gate.first_message_arrived(admission.ticket, Nanos(now));
         }
         while let Some(turn) = gate.next(Nanos(now)) {
             for (step, _) in &mut steps {
@@ -125,7 +128,7 @@ fn simulate<F: Fn(u32) -> IpAddr>(
     (steps.iter().map(through).collect(), gate.counters())
 }
 
-/// Peers that come one after the other, each from a network of its own.
+/// Peers that connect one after the other, each from a network of its own.
 fn new_peers(count: usize, every: u64) -> Vec<Try> {
     let peer = |number| Try { from: honest_number(number), begin: number as u64 * every, is_known: false };
     (0..count).map(peer).collect()
@@ -133,12 +136,12 @@ fn new_peers(count: usize, every: u64) -> Vec<Try> {
 
 #[test]
 fn an_honest_handshake_gets_through_ten_thousand_half_open_ones_of_a_few_sources() {
-    // 10,000 in a second, from one to two hundred sources of as many networks; an honest one begins every 40 ms.
+    // 10,000 in a second, from one to two hundred sources in as many networks; an honest one begins every 40 ms.
     for sources in [1, 2, 8, 200] {
         let attack =
             Attack { every: MS / 10, count: 12_000, asks: 4, from: |number| v4(number % sources, 1) };
         let (through, _) = simulate(GateLimits::default(), &attack, &new_peers(20, 40 * MS));
-        // Within its own round trips and the time between two answers: attackers do not delay it by more.
+        // Within its own round trips and the time between two answers: attackers delay it no more than that.
         assert!(
             through.iter().all(|age| age.is_some_and(|age| age <= 3 * ROUND_TRIP + 25 * MS)),
             "{sources}: {through:?}"
@@ -157,7 +160,8 @@ fn a_flood_of_first_messages_is_answered_at_a_fixed_rate_and_new_sources_come_be
             through.iter().all(|age| age.is_some_and(|age| age <= 3 * ROUND_TRIP + 45 * MS)),
             "{in_one}: {through:?}"
         );
-        // The burst, and 50 a second; nothing else costs arithmetic on the curve. Valid peers have the proven sources' rate only later.
+        // The burst, and 50 a second; nothing else costs arithmetic on the curve. Valid peers get the rate of proven
+        // sources only later.
         assert!((3_000..=250 + 3_000 + 1).contains(&counters.answered), "{counters:?}");
         assert_eq!(counters.proven, 60);
         assert!(counters.unanswered > 50_000, "{counters:?}");
@@ -165,14 +169,14 @@ fn a_flood_of_first_messages_is_answered_at_a_fixed_rate_and_new_sources_come_be
 }
 
 #[test]
-fn a_proven_source_is_answered_at_once_though_new_sources_without_end_use_up_the_rate_for_others() {
+fn a_proven_source_is_answered_at_once_while_new_sources_use_up_their_rate() {
     // A new source for each message, none of which comes again: 200,000 networks, 2,000 a second.
     let attack = Attack { every: MS / 2, count: 40_000, asks: 1, from: |number| v4(number, 1) };
     let known = |number: usize| Try { is_known: true, ..new_peers(number + 1, 200 * MS).pop().unwrap() };
     let peers: Vec<Try> = (0..40).map(known).collect();
     let (through, counters) = simulate(GateLimits::default(), &attack, &peers);
     assert!(through.iter().all(|age| age.is_some_and(|age| age <= 3 * ROUND_TRIP + 5 * MS)), "{through:?}");
-    // What proven sources had was not taken from the rate for the others.
+    // The answers to proven sources did not count against the rate for others.
     assert!((1_000 + 40..=250 + 1_000 + 40 + 1).contains(&counters.answered), "{counters:?}");
 }
 
@@ -209,7 +213,7 @@ fn a_network_counts_as_one_however_many_addresses_it_has() {
 const GENEROUS: RateLimit = RateLimit { every: Nanos(1_000), burst: 100_000 };
 
 #[test]
-fn attackers_with_more_networks_than_places_can_push_out_peers_that_are_not_proven_and_no_more_is_promised() {
+fn attackers_with_more_networks_than_places_can_evict_unproven_peers() {
     let limits = GateLimits { unproven: GENEROUS, ..GateLimits::default() };
     // 256 places, and 10,000 connections in a second from different networks each: all 256 are new within 26 ms.
     let mut gate = HandshakeGate::new(limits);
@@ -219,12 +223,12 @@ fn attackers_with_more_networks_than_places_can_push_out_peers_that_are_not_prov
             gate.admit(v4(*number, 1), Nanos(u64::from(*number) * MS / 10)).evicted == Some(first)
         })
         .collect();
-    assert_eq!(evicted, [255], "not before all others are newer");
-    // A proven one stays.
+    assert_eq!(evicted, [255], "only after all others are newer");
+    // A proven source stays.
     gate.prove(honest(), Nanos(0));
     let proven = gate.admit(honest(), Nanos(0)).ticket;
     assert!((1000..2000).all(|number| gate.admit(v4(number, 1), Nanos(0)).evicted != Some(proven)));
-    // Where they come more slowly than an honest handshake takes, it gets through.
+    // If they connect more slowly than an honest handshake takes, it gets through.
     let attack = Attack { every: MS, count: 2_000, asks: 4, from: |number| v4(number, 1) };
     let (through, _) = simulate(limits, &attack, &new_peers(20, 40 * MS));
     assert!(through.iter().all(Option::is_some), "{through:?}");
@@ -234,7 +238,7 @@ fn attackers_with_more_networks_than_places_can_push_out_peers_that_are_not_prov
 fn a_proven_source_keeps_a_few_places_and_no_more() {
     let mut gate = HandshakeGate::new(GateLimits { half_open: 32, ..GateLimits::default() });
     gate.prove(honest(), Nanos(0));
-    // A flood from the proven source itself: it is treated as any other beyond its few.
+    // A flood from the proven source itself: beyond its few places it is treated as any other.
     let flood: Vec<HalfOpenTicket> = (0..32).map(|_| gate.admit(honest(), Nanos(0)).ticket).collect();
     let evicted: Vec<Option<HalfOpenTicket>> =
         (0..64).map(|number| gate.admit(v4(number, 1), Nanos(0)).evicted).collect();
@@ -243,57 +247,57 @@ fn a_proven_source_keeps_a_few_places_and_no_more() {
 }
 
 #[test]
-fn who_has_most_gives_way_and_of_those_the_oldest() {
+fn the_source_with_the_most_handshakes_gives_way_and_of_those_the_oldest() {
     let mut gate = HandshakeGate::new(GateLimits { half_open: 4, ..GateLimits::default() });
     let mut admit = |from| gate.admit(from, Nanos(0));
     let alone = admit(v4(1, 1));
     let few = [admit(v4(2, 1)), admit(v4(2, 2)), admit(v4(2, 1))];
     assert!([alone, few[0], few[1], few[2]].iter().all(|admission| admission.evicted.is_none()));
-    // Of network 2 host 1 has two.
+    // In network 2, host 1 has two handshakes.
     let third = admit(v4(3, 1));
     assert_eq!(third.evicted, Some(few[0].ticket));
-    // Now both have one: the older one goes.
+    // Now both hosts have one: the older one is evicted.
     assert_eq!(admit(v4(4, 1)).evicted, Some(few[1].ticket));
-    // All have one: the oldest goes. And who is there already takes a place of his own.
+    // All have one: the oldest is evicted. A host that is there already takes another place.
     let again = admit(v4(3, 1));
     assert_eq!(again.evicted, Some(third.ticket));
     assert_eq!(admit(v4(5, 1)).evicted, Some(alone.ticket));
 }
 
 #[test]
-fn among_equals_a_source_gives_way_whose_handshakes_came_to_nothing() {
+fn among_equals_the_source_whose_handshakes_failed_gives_way() {
     let mut gate = HandshakeGate::new(GateLimits { half_open: 2, ..GateLimits::default() });
     let bad = gate.admit(v4(1, 1), Nanos(0)).ticket;
-    assert_eq!(gate.first(bad, Nanos(0)), Ok(()));
+    assert_eq!(gate.first_message_arrived(bad, Nanos(0)), Ok(()));
     assert_eq!(gate.next(Nanos(0)).map(|turn| turn.ticket), Some(bad));
     assert!(gate.leave(bad, Nanos(1)));
-    // Both have one connection, and the other's is the older one.
+    // Both have one connection, and the other's is older.
     let (other, again) = (gate.admit(v4(2, 1), Nanos(2)).ticket, gate.admit(v4(1, 1), Nanos(3)).ticket);
     assert_eq!(gate.admit(v4(3, 1), Nanos(4)).evicted, Some(again));
-    // After ten minutes it is as any other.
+    // After ten minutes it is as any other source.
     let mut gate_later = |from| gate.admit(from, Nanos(700_000 * MS));
     assert_eq!(gate_later(v4(1, 1)).evicted, Some(other));
 }
 
 #[test]
-fn a_handshake_is_over_when_its_time_is() {
+fn a_handshake_ends_at_its_deadline() {
     let limits = GateLimits { deadline: Nanos(100 * MS), ..GateLimits::default() };
     let mut gate = HandshakeGate::new(limits);
     let [one, two, three] = [0, 10, 20].map(|ms| gate.admit(honest(), Nanos(ms * MS)).ticket);
     assert_eq!(gate.next_event(Nanos(20 * MS)), Some(Nanos(100 * MS)));
-    assert_eq!(gate.first(two, Nanos(50 * MS)), Ok(()));
-    // An answer gives it its time once more.
+    assert_eq!(gate.first_message_arrived(two, Nanos(50 * MS)), Ok(()));
+    // An answer extends its deadline.
     let turn = gate.next(Nanos(50 * MS)).unwrap();
     assert_eq!((turn.ticket, turn.until), (two, Nanos(150 * MS)));
     assert_eq!(gate.expire(Nanos(99 * MS)), []);
     assert_eq!(gate.expire(Nanos(110 * MS)), [one]);
-    assert_eq!(gate.first(one, Nanos(110 * MS)), Err(HandshakeRefusal::Gone));
+    assert_eq!(gate.first_message_arrived(one, Nanos(110 * MS)), Err(HandshakeRefusal::Gone));
     assert_eq!(gate.expire(Nanos(150 * MS)), [two, three]);
-    // Whoever was on the way with them is told.
+    // The caller learns which handshakes are over.
     assert!(!gate.leave(two, Nanos(150 * MS)));
-    // Also where nobody has looked.
+    // Also without a call of `expire`.
     let late = gate.admit(honest(), Nanos(200 * MS)).ticket;
-    assert_eq!(gate.first(late, Nanos(300 * MS)), Err(HandshakeRefusal::Late));
+    assert_eq!(gate.first_message_arrived(late, Nanos(300 * MS)), Err(HandshakeRefusal::Late));
     let late = gate.admit(honest(), Nanos(200 * MS)).ticket;
     assert!(!gate.leave(late, Nanos(300 * MS)));
     assert_eq!((gate.half_open(), gate.next_event(Nanos(0))), (0, None));
@@ -304,7 +308,7 @@ fn a_handshake_is_over_when_its_time_is() {
 }
 
 #[test]
-fn one_source_is_answered_so_often_and_takes_nothing_from_others() {
+fn one_source_is_answered_at_its_rate_and_takes_nothing_from_others() {
     let limits = GateLimits {
         source: RateLimit { every: Nanos(100 * MS), burst: 3 },
         waiting: 0,
@@ -314,15 +318,15 @@ fn one_source_is_answered_so_often_and_takes_nothing_from_others() {
     let mut gate = HandshakeGate::new(limits);
     let mut ask = |from, now| {
         let ticket = gate.admit(from, Nanos(now)).ticket;
-        let first = gate.first(ticket, Nanos(now));
+        let first = gate.first_message_arrived(ticket, Nanos(now));
         let answered = gate.next(Nanos(now)).map(|turn| turn.ticket);
-        assert_eq!(gate.leave(ticket, Nanos(now)), first.is_ok(), "who is refused is out");
+        assert_eq!(gate.leave(ticket, Nanos(now)), first.is_ok(), "a refused handshake is over");
         (first, answered == Some(ticket))
     };
     let flood: Vec<_> = (0..1000).map(|_| ask(v4(1, 1), 0)).collect();
     assert_eq!(flood.iter().filter(|answer| **answer == (Ok(()), true)).count(), 3);
     assert!(flood[3..].iter().all(|answer| *answer == (Err(HandshakeRefusal::Source), false)));
-    // Of the ten for all, seven are left, whatever that one did.
+    // Of the common burst of ten, seven are left, whatever that source did.
     let others: Vec<_> = (2..20).map(|number| ask(v4(number, 1), 0)).collect();
     assert_eq!(others.iter().filter(|answer| answer.1).count(), 7);
     assert_eq!(others[7], (Ok(()), false));
@@ -334,10 +338,11 @@ fn one_source_is_answered_so_often_and_takes_nothing_from_others() {
 #[test]
 fn a_peer_behind_the_address_of_attackers_has_its_turn_after_those_that_wait() {
     let mut gate = HandshakeGate::new(GateLimits::default());
-    // Seven attackers are behind one address, and each comes again as soon as it was answered. The address has used up its burst, and asks for all of its rate.
+    // Seven attackers share an address, and each connects again as soon as it was answered. The address has used up its
+    // burst, and asks for all of its rate.
     let come = |gate: &mut HandshakeGate, now| {
         let ticket = gate.admit(honest(), Nanos(now)).ticket;
-        assert_eq!(gate.first(ticket, Nanos(now)), Ok(()));
+        assert_eq!(gate.first_message_arrived(ticket, Nanos(now)), Ok(()));
         ticket
     };
     let mut attackers: Vec<HalfOpenTicket> = (0..7).map(|_| come(&mut gate, 0)).collect();
@@ -351,7 +356,7 @@ fn a_peer_behind_the_address_of_attackers_has_its_turn_after_those_that_wait() {
                     waits.push(now - since);
                     valid = None;
                 }
-                (None, None) => unreachable!("only these come"),
+                (None, None) => unreachable!("only these connect"),
             }
         }
         if now % (500 * MS) == 0 && now > 5_000 * MS {
@@ -365,7 +370,7 @@ fn a_peer_behind_the_address_of_attackers_has_its_turn_after_those_that_wait() {
     while gate.next(Nanos(20_000 * MS)).is_some() {}
     let flood = (0..100).filter(|_| {
         let ticket = gate.admit(honest(), Nanos(20_000 * MS)).ticket;
-        gate.first(ticket, Nanos(20_000 * MS)).is_err()
+        gate.first_message_arrived(ticket, Nanos(20_000 * MS)).is_err()
     });
     assert!(flood.count() > 60);
 }
@@ -375,28 +380,28 @@ fn a_first_message_is_answered_once() {
     let mut gate = HandshakeGate::new(GateLimits::default());
     let ticket = gate.admit(honest(), Nanos(0)).ticket;
     assert_eq!(gate.next(Nanos(0)), None);
-    assert_eq!(gate.first(ticket, Nanos(0)), Ok(()));
+    assert_eq!(gate.first_message_arrived(ticket, Nanos(0)), Ok(()));
     assert_eq!(gate.next(Nanos(0)).map(|turn| turn.ticket), Some(ticket));
     assert_eq!(gate.next(Nanos(0)), None);
-    assert_eq!(gate.first(ticket, Nanos(0)), Err(HandshakeRefusal::Again));
+    assert_eq!(gate.first_message_arrived(ticket, Nanos(0)), Err(HandshakeRefusal::Again));
     assert_eq!(gate.half_open(), 0);
 }
 
 #[test]
-fn sources_without_end_take_no_memory_without_end_and_cost_a_newcomer_nothing() {
+fn unlimited_sources_take_bounded_memory_and_cost_a_new_source_nothing() {
     let limits = GateLimits { unproven: GENEROUS, sources: 64, half_open: 8, ..GateLimits::default() };
     let mut gate = HandshakeGate::new(limits);
     for number in 0..10_000 {
         let ticket = gate.admit(v4(number / 200, number % 200), Nanos(u64::from(number))).ticket;
-        assert_eq!(gate.first(ticket, Nanos(u64::from(number))), Ok(()));
+        assert_eq!(gate.first_message_arrived(ticket, Nanos(u64::from(number))), Ok(()));
         assert_eq!(gate.next(Nanos(u64::from(number))).map(|turn| turn.ticket), Some(ticket));
     }
-    // Of each their rate and their debt.
+    // Two entries for each source: its rate and its debt.
     assert_eq!(gate.counters().forgotten, 2 * (10_000 - 64));
 }
 
 #[test]
-fn limits_of_nothing_still_let_somebody_in() {
+fn limits_of_zero_still_admit_one_handshake() {
     let never = RateLimit { every: Nanos(0), burst: 0 };
     let nothing = GateLimits {
         half_open: 0,
@@ -412,7 +417,7 @@ fn limits_of_nothing_still_let_somebody_in() {
     let mut gate = HandshakeGate::new(nothing);
     let now = Nanos(u64::MAX - 1);
     let ticket = gate.admit(honest(), now).ticket;
-    assert_eq!(gate.first(ticket, now), Ok(()));
+    assert_eq!(gate.first_message_arrived(ticket, now), Ok(()));
     assert_eq!(gate.next(now).map(|turn| turn.ticket), Some(ticket));
     assert!(gate.leave(ticket, now));
     gate.prove(honest(), now);
@@ -421,9 +426,10 @@ fn limits_of_nothing_still_let_somebody_in() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Against a model: nobody is lost, nobody is there twice, and who is evicted was of the source and the network that had most.
+    /// Against a model: no handshake is lost or duplicate, and an evicted one was of the source and the network that
+    /// had most.
     #[test]
-    fn everybody_is_let_in_gives_way_is_late_or_leaves(steps in proptest::collection::vec((any::<u8>(), 0..5_u8), 1..300)) {
+    fn every_handshake_is_admitted_evicted_late_or_left(steps in proptest::collection::vec((any::<u8>(), 0..5_u8), 1..300)) {
         let limits = GateLimits { half_open: 8, deadline: Nanos(50), source: GENEROUS, unproven: GENEROUS, ..GateLimits::default() };
         let mut gate = HandshakeGate::new(limits);
         let mut open: BTreeMap<HalfOpenTicket, (u32, u64)> = BTreeMap::new();
@@ -453,9 +459,10 @@ proptest! {
                 3 => {
                     if let Some(ticket) = open.keys().nth(usize::from(choice) % 8).copied() {
                         let (_, since) = open[&ticket];
-                        match gate.first(ticket, Nanos(now)) {
+                        match gate.first_message_arrived(ticket, Nanos(now)) {
                             Ok(()) => {
-                                // Rates are generous: what waits is answered at once, and has its time once more.
+                                // Rates are generous: a waiting handshake is answered at once, which extends its
+                                // deadline.
                                 let turn = gate.next(Nanos(now)).unwrap();
                                 assert_eq!(turn.ticket, ticket);
                                 open.insert(ticket, (open[&ticket].0, now));

@@ -1,4 +1,4 @@
-//! All integration tests of `weir-trust`, in one program: each program links the same libraries once more.
+//! All integration tests of `weir-trust` in one program, so that the libraries are linked once.
 
 #![forbid(unsafe_code)]
 
@@ -8,3 +8,4 @@ mod chains;
 mod gate;
 mod people;
 mod revocation;
+mod wire;

@@ -1,40 +1,41 @@
-//! Amounts that stand in one message.
+//! Display of amounts that appear together in one message.
 
 use std::fmt::Display;
 
-/// The most decimals to try before an amount is shown in its smallest unit.
+/// The highest number of decimals to try before an amount is shown in its smallest unit.
 const DECIMALS_MAX: usize = 6;
 
-/// A quantity that is rounded where it is shown.
+/// A quantity that is rounded for display.
 ///
-/// The precision of a format (`{:.4}`) is the most decimals that are shown of it.
+/// The precision of a format (`{:.4}`) is the maximum number of decimals.
 pub trait Amount: Copy + Eq + Display {
-    /// The whole amount, in its smallest unit.
+    /// Returns the whole amount, in its smallest unit.
     fn exact(self) -> String;
 }
 
-/// Shows an amount beside others in the same message, with enough digits that different amounts never read the same.
+/// Returns an amount as text, for a message with other amounts. It has enough digits for different amounts to have
+/// different texts.
 pub fn beside<T: Amount>(amount: T, others: &[T]) -> String {
     let all = || std::iter::once(&amount).chain(others);
-    let are_told_apart = |show: &dyn Fn(T) -> String| {
+    let are_distinct = |show: &dyn Fn(T) -> String| {
         all()
             .enumerate()
             .all(|(index, one)| all().skip(index + 1).all(|other| one == other || show(*one) != show(*other)))
     };
-    if are_told_apart(&|one| one.to_string()) {
+    if are_distinct(&|one| one.to_string()) {
         return amount.to_string();
     }
-    let enough = (1..=DECIMALS_MAX).find(|decimals| are_told_apart(&|one| format!("{one:.decimals$}")));
+    let enough = (1..=DECIMALS_MAX).find(|decimals| are_distinct(&|one| format!("{one:.decimals$}")));
     match enough {
         Some(decimals) => format!("{amount:.decimals$}"),
         None => amount.exact(),
     }
 }
 
-/// Shows an amount of at least 1,000 (or 1,024) of the smallest unit, without zeros at its end.
+/// Writes an amount in a larger unit, without zeros at the end of its decimals.
 #[expect(
     clippy::cast_precision_loss,
-    reason = "for people to read; `beside` looks whether it is precise enough"
+    reason = "for people to read; `beside` checks that it is precise enough"
 )]
 pub(crate) fn rounded(
     f: &mut std::fmt::Formatter<'_>,
@@ -52,7 +53,7 @@ mod tests {
     use crate::{BitsPerSecond, Bytes, Nanos};
 
     #[test]
-    fn different_amounts_in_one_message_never_read_the_same() {
+    fn different_amounts_in_one_message_have_different_texts() {
         const MIB: u64 = 1 << 20;
         for (one, other, texts) in [
             (64 * MIB, 32 * MIB, ["64 MiB", "32 MiB"]),
@@ -69,14 +70,14 @@ mod tests {
         assert_eq!([beside(slice, &[largest]), beside(largest, &[slice])], ["2.000001 ms", "2 ms"]);
         let [wanted, left] = [BitsPerSecond(1_000_000_001), BitsPerSecond(1_000_000_000)];
         assert_eq!(beside(wanted, &[left]), "1000000001 bit/s");
-        // Of several, all are shown alike.
+        // All of several amounts get the same number of decimals.
         let three = [Bytes(MIB + 1), Bytes(MIB), Bytes(2 * MIB)];
         let shown: Vec<_> = three.iter().map(|one| beside(*one, &three)).collect();
         assert_eq!(shown, ["1.000001 MiB", "1 MiB", "2 MiB"]);
     }
 
     #[test]
-    fn neighbours_of_every_size_are_told_apart() {
+    fn amounts_that_differ_by_one_have_different_texts() {
         for power in 0..64 {
             let amount = 1u64 << power;
             for other in [amount - 1, amount.saturating_add(1), amount + amount / 1_000, amount / 2] {

@@ -1,5 +1,5 @@
-//! Quantities as types, so that no signature takes a bare number whose unit has to be guessed; names and points in time as text; and what
-//! strangers' text becomes before anybody reads it.
+//! Quantities as types, so that no function takes a bare number with an unstated unit; names; points in time as text; and
+//! the escaping of untrusted text for display.
 
 #![forbid(unsafe_code)]
 
@@ -19,12 +19,12 @@ pub use rate::BitsPerSecond;
 pub use text::{Escaped, Shown, escaped, is_plain, shown, shown_lines};
 pub use time::{TimeError, parse_time, show_time, time_text};
 
-/// A quantity that could not be read.
+/// The error for a text that is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
-    /// What was given.
+    /// The text that was given.
     pub given: String,
-    /// What would have been right, with an example.
+    /// A description of legal texts, with an example.
     pub wanted: &'static str,
 }
 

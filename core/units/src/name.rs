@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
-/// Why a text is no name.
+/// The error for a text that is not a legal name; holds its first 80 characters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is not a name: use lower-case letters, digits, `-` and `_`, beginning with a letter, at most {} characters", .0.escape_debug(), Name::MAX)]
 pub struct NameError(pub String);
@@ -16,7 +16,10 @@ impl Name {
     /// The most characters of a name.
     pub const MAX: usize = 48;
 
-    /// Checks a name.
+    /// Makes a name from a text.
+    ///
+    /// # Errors
+    /// Fails for a text that is not a legal name.
     pub fn new(text: &str) -> Result<Self, NameError> {
         let starts = text.bytes().next().is_some_and(|b| b.is_ascii_lowercase());
         let legal =
@@ -28,12 +31,12 @@ impl Name {
         }
     }
 
-    /// As text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// As a C or Rust identifier: `table-size` is `table_size`.
+    /// Returns the name as a C or Rust identifier: `table-size` becomes `table_size`.
     pub fn identifier(&self) -> String {
         self.0.replace('-', "_")
     }
@@ -64,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_cannot_leave_its_folder_or_break_a_line() {
+    fn names_with_slashes_line_feeds_or_other_characters_are_refused() {
         for good in ["rtt", "syn-flood", "a", "x_1"] {
             assert_eq!(Name::new(good).map(|n| n.to_string()), Ok(good.to_owned()));
         }

@@ -1,12 +1,20 @@
-//! Time.
+//! Durations and points in time, in nanoseconds.
 
 use crate::amount::rounded;
 use crate::{Amount, ParseError, scaled, split_unit};
 use std::fmt;
+use std::time::Duration;
 
 /// A length of time in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
+
+impl From<Duration> for Nanos {
+    /// Converts a duration. More than 584 years give the maximum.
+    fn from(time: Duration) -> Self {
+        Self(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
 
 impl Nanos {
     /// One second.
@@ -14,7 +22,7 @@ impl Nanos {
     /// One millisecond.
     pub const MILLISECOND: Nanos = Nanos(1_000_000);
 
-    /// In seconds.
+    /// Returns the duration in seconds.
     #[expect(clippy::cast_precision_loss, reason = "for people to read")]
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
@@ -26,7 +34,7 @@ impl Nanos {
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// Time since `earlier`; zero where `earlier` is the later one.
+    /// Returns the time since `earlier`; zero if `earlier` is later than this time.
     pub fn since(self, earlier: Timestamp) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }
@@ -35,7 +43,8 @@ impl Timestamp {
 impl std::str::FromStr for Nanos {
     type Err = ParseError;
 
-    /// Reads "250ns", "10us", "1.5ms", "2s", "5m", "1h". A bare number is refused: it would have to be guessed.
+    /// Reads "250ns", "10us", "1.5ms", "2s", "5m", "1h". A bare number is refused, because its unit would have to be
+    /// guessed.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let wrong = || ParseError { given: text.to_owned(), wanted: "a duration such as 250us, 1.5s or 10m" };
         let (number, unit) = split_unit(text);
@@ -53,7 +62,8 @@ impl std::str::FromStr for Nanos {
 }
 
 impl fmt::Display for Nanos {
-    /// The largest unit in which the value is at least 1, with at most three decimals, or as many as the precision says.
+    /// Writes the value in the largest unit in which it is at least 1, with at most three decimals. The precision of the format changes
+    /// the number of decimals.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scale, unit) = match self.0 {
             0..1_000 => return write!(f, "{} ns", self.0),

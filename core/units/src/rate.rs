@@ -1,24 +1,17 @@
-//! Rates of data.
+//! Data rates.
 
 use crate::amount::rounded;
 use crate::{Amount, ParseError, scaled, split_unit};
 use std::fmt;
 
-/// A number of bits per second. Prefixes are powers of ten, as everywhere on links: 1 Mbit/s is 10^6 bit/s.
+/// A rate in bits per second. Prefixes are powers of ten, as is usual for links: 1 Mbit/s is 10^6 bit/s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitsPerSecond(pub u64);
-
-impl BitsPerSecond {
-    /// 10^6 bits per second.
-    pub const MEGABIT: BitsPerSecond = BitsPerSecond(1_000_000);
-    /// 10^9 bits per second.
-    pub const GIGABIT: BitsPerSecond = BitsPerSecond(1_000_000_000);
-}
 
 impl std::str::FromStr for BitsPerSecond {
     type Err = ParseError;
 
-    /// Reads "9600bit/s", "64 kbit/s", "40Mbit/s", "1.5Gbit/s". A bare number is refused: it might mean bytes.
+    /// Reads "9600bit/s", "64 kbit/s", "40Mbit/s", "1.5Gbit/s". A bare number is refused, because it might mean bytes.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let wrong = || ParseError {
             given: text.to_owned(),
@@ -37,7 +30,8 @@ impl std::str::FromStr for BitsPerSecond {
 }
 
 impl fmt::Display for BitsPerSecond {
-    /// The largest unit in which the value is at least 1, with at most three decimals, or as many as the precision says.
+    /// Writes the value in the largest unit in which it is at least 1, with at most three decimals. The precision of the format changes
+    /// the number of decimals.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scale, unit) = match self.0 {
             0..1_000 => return write!(f, "{} bit/s", self.0),

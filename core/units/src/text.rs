@@ -1,12 +1,12 @@
-//! Text that a stranger wrote, in messages and on terminals.
+//! Escaping of untrusted text for messages and terminals.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
 use std::path::Path;
 
-/// Whether a character shows as itself and changes nothing around it: no control character, and none of the invisible ones that hide, reorder
-/// or break text (Unicode categories Cc, Cf, Zl and Zp).
+/// Returns true for a character that does not affect the display of the text around it. Control characters, and invisible
+/// characters that hide, reorder or break text, are not plain (Unicode categories Cc, Cf, Zl and Zp).
 pub fn is_plain(c: char) -> bool {
     let is_format = matches!(c,
         '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
@@ -14,24 +14,24 @@ pub fn is_plain(c: char) -> bool {
     !c.is_control() && !is_format
 }
 
-/// A stranger's text in a message: at most 200 characters, what is not plain escaped.
+/// Returns the first 200 characters of an untrusted text, with every character that is not plain escaped.
 pub fn shown(text: &str) -> String {
     escaped(text, 200)
 }
 
-/// The first characters of a stranger's text, at most so many, what is not plain escaped.
+/// Returns the first `most` characters of an untrusted text, with every character that is not plain escaped.
 pub fn escaped(text: &str, most: usize) -> String {
     let escape = |c: char| if is_plain(c) { String::from(c) } else { c.escape_default().collect() };
     text.chars().take(most).map(escape).collect()
 }
 
-/// Text, or a file's name, as messages, summaries and terminals show it: whole, what is not plain escaped.
+/// Untrusted text, or a file name, that can be displayed with every character escaped that is not [plain](is_plain).
 pub trait Shown {
-    /// The text to print. What a program reads takes the text itself.
+    /// Returns the text to show to people. Output for programs uses the original text.
     fn shown(&self) -> Escaped<'_>;
 }
 
-/// Displays a text with what is not plain escaped. See [`Shown`].
+/// Displays a text with every character that is not plain escaped. See [`Shown`].
 #[derive(Clone, Debug)]
 pub struct Escaped<'a>(Cow<'a, str>);
 
@@ -61,7 +61,8 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// A text of several lines, as a compiler writes it: line feeds and tabs stay, what else is not plain is escaped.
+/// Returns a text of several lines, such as a compiler's output. Line feeds and tabs stay; other characters that are
+/// not plain are escaped.
 pub fn shown_lines(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_shown_whole_and_commands_no_terminal() {
+    fn a_name_is_shown_whole_without_control_characters() {
         let name = format!("a\u{1b}]0;t\u{7}\r\n\u{9b}1mé\u{202e}{}", "x".repeat(300));
         let shown = format!(r"a\u{{1b}}]0;t\u{{7}}\r\n\u{{9b}}1mé\u{{202e}}{}", "x".repeat(300));
         assert_eq!(name.shown().to_string(), shown);
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_command_a_terminal_is_escaped() {
+    fn control_characters_for_a_terminal_are_escaped() {
         assert_eq!(shown("a\u{1b}[31m é\u{202e}\n"), r"a\u{1b}[31m é\u{202e}\n");
         assert_eq!(shown(&"x".repeat(300)).len(), 200);
     }

@@ -1,23 +1,23 @@
-//! Points in time as people and jq read them (RFC 3339): as text they sort by time, and no digit is lost in a floating-point number.
+//! Points in time as RFC 3339 text. The texts sort by time, and are exact to the nanosecond.
 
 use crate::Timestamp;
 
 const SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 86_400;
 
-/// A text that is no point in time.
+/// The error for a text that is not a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "not a time between 1970 and 2554: write a day, 2026-11-21, or a time of day as well, 2026-11-21T12:30:00Z"
 )]
 pub struct TimeError;
 
-/// As `2026-11-21T12:30:00.000000000Z`, always 30 characters.
+/// Returns a time as `2026-11-21T12:30:00.000000000Z`, always 30 characters.
 pub fn show_time(at: Timestamp) -> String {
     time_text(at).iter().copied().map(char::from).collect()
 }
 
-/// The same without an allocation, in ASCII: each line of a ledger has two.
+/// Returns a time as [`show_time`] does, in ASCII and without an allocation: each line of a ledger has two times.
 pub fn time_text(at: Timestamp) -> [u8; 30] {
     let (seconds, nanos) = (at.0 / SECOND, at.0 % SECOND);
     let (year, month, day) = civil(seconds / DAY);
@@ -41,10 +41,11 @@ pub fn time_text(at: Timestamp) -> [u8; 30] {
     text
 }
 
-/// Reads a day (its beginning) or a day and a time in UTC, with up to nine decimals of a second.
+/// Reads a date, which means its beginning, or a date and a time in UTC with up to nine decimals of a second.
 ///
 /// # Errors
-/// Any other text, days that the calendar does not have, and times that do not fit into a [`Timestamp`].
+/// Fails for any other text, for days that the calendar does not have, and for times that do not fit into a
+/// [`Timestamp`].
 pub fn parse_time(text: &str) -> Result<Timestamp, TimeError> {
     read(text).ok_or(TimeError)
 }
@@ -81,8 +82,8 @@ fn number(text: &str, digits: usize) -> Option<u64> {
     plain.then(|| text.parse().ok()).flatten()
 }
 
-/// Year, month and day of a day since 1970-01-01, counting eras of 400 years from 0000-03-01 (Howard Hinnant, "chrono-Compatible Low-Level
-/// Date Algorithms").
+/// Returns year, month and day of a day counted from 1970-01-01. It counts eras of 400 years from 0000-03-01 (Howard
+/// Hinnant, "chrono-Compatible Low-Level Date Algorithms").
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);
@@ -94,7 +95,8 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
-/// The same backwards; nothing where there is no such day since 1970.
+/// Returns the number of days from 1970-01-01 to a date: the inverse of [`civil`]. `None` if there is no such day since
+/// 1970.
 fn days_of(year: u64, month: u64, day: u64) -> Option<u64> {
     if year < 1970 || !(1..=12).contains(&month) || day == 0 {
         return None;

@@ -1,7 +1,7 @@
-//! What `classify_into` and `patch::apply` cost: `cargo run -p weir-wire --release --example cost`.
+//! The cost of `classify_into` and `patch::apply`: `cargo run -p weir-wire --release --example cost`.
 //!
-//! 4096 packets of different flows in turn, their descriptors written to a ring of 64 as a source does it. The median
-//! of 41 rounds, so that an interrupted round does not count.
+//! Classifies 4096 packets of different flows in turn and writes their descriptors to a ring of 64, as a source does.
+//! Prints the median of 41 rounds, so that interrupted rounds do not count.
 
 #![allow(clippy::print_stdout, reason = "that is its output")]
 

@@ -1,15 +1,17 @@
-//! The Internet checksum (RFC 1071), and how it is updated by what changed.
+//! The Internet checksum (RFC 1071), and its incremental update.
 
-/// Collects what changes in the bytes that a checksum covers, and corrects the checksum by it: RFC 1624, equation 3,
-/// HC' = ~(~HC + ~m + m'). So a right checksum stays right, and a wrong one stays wrong by as much.
+/// A collector of changes in the bytes that a checksum covers. It updates the checksum by RFC 1624, equation 3, HC' =
+/// ~(~HC + ~m + m'), so a right checksum stays right, and a wrong one stays wrong by the same amount.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Update {
-    /// Sum of all ~m + m', not yet folded; 0 exactly if nothing changed, since ~m + m' is 0 for no change of a byte.
+    /// The sum of all ~m + m', not yet folded. It is 0 exactly if nothing changed, since ~m + m' is 0 for an
+    /// unchanged byte.
     sum: u64,
 }
 
 impl Update {
-    /// The byte `distance` bytes into what is covered changes: the even ones are the upper halves of the words.
+    /// Adds a change of the byte that is `distance` bytes after the beginning of the covered range. Bytes at even
+    /// distances are the upper halves of words.
     pub(crate) fn byte(&mut self, distance: usize, old: u8, new: u8) {
         if old == new {
             return;
@@ -20,8 +22,8 @@ impl Update {
         self.sum += u64::from(!word(old)) + u64::from(word(new));
     }
 
-    /// Whether nothing has changed, so that the checksum has to stay, down to the last bit.
-    pub(crate) fn is_nothing(self) -> bool {
+    /// Returns true if nothing has changed, so that the checksum must stay as it is, to the last bit.
+    pub(crate) fn is_empty(self) -> bool {
         self.sum == 0
     }
 
@@ -31,17 +33,17 @@ impl Update {
     }
 }
 
-/// Adds bytes, as 16-bit numbers of which the last one may lack its lower half, to a sum that is yet to be folded. There is room for some
-/// gigabytes.
+/// Adds bytes, as 16-bit words of which the last one may lack its lower half, to an unfolded sum. The sum cannot
+/// overflow below some gigabytes.
 pub(crate) fn add(sum: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
     let mut last = [0; 4];
     last.iter_mut().zip(rest).for_each(|(to, byte)| *to = *byte);
-    // 32 bits at a time: 2^16 counts as one.
+    // Adding 32 bits at a time is valid because 2^16 counts as one.
     words.iter().chain([&last]).fold(sum, |sum, word| sum + u64::from(u32::from_be_bytes(*word)))
 }
 
-/// The 16-bit sum, with carries added at its end (RFC 1071).
+/// Folds a sum to 16 bits, with end-around carry (RFC 1071).
 pub(crate) fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum >> 16) + (sum & 0xffff);
@@ -63,13 +65,13 @@ mod tests {
     }
 
     #[test]
-    fn writing_what_is_there_already_is_no_change() {
+    fn an_unchanged_byte_does_not_change_the_checksum() {
         let mut update = Update::default();
         update.byte(3, 7, 7);
-        assert!(update.is_nothing());
+        assert!(update.is_empty());
         update.byte(3, 0, 0xff);
         update.byte(5, 0xff, 0);
-        assert!(!update.is_nothing());
+        assert!(!update.is_empty());
         assert_eq!(update.apply(0x1234), 0x1234, "two changes that cancel each other");
     }
 }

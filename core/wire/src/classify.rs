@@ -1,21 +1,24 @@
-//! From the first bytes of a packet to its descriptor.
+//! Classification: from the first bytes of a packet to its descriptor.
 
 use crate::flow_hash;
 use crate::fragment::FragmentInfo;
 use crate::link::ETHERNET_HEADER;
 use crate::meta::{LinkType, Meta};
 use crate::tunnel;
-use crate::upper::Upper;
+use crate::upper::UpperHeader;
 use weir_abi::{Descriptor, flag};
 
-/// Bytes that are enough for nearly all packets: Ethernet, IPv4 and a TCP header with all options are 94.
+/// The number of leading bytes of a packet that suffices to classify nearly all packets: Ethernet, IPv4 and a TCP
+/// header with all options have 94.
 pub const PEEK: usize = 96;
 
-/// Bytes that are always enough: of a longer chain of headers the rest is not looked at, and the packet is `MALFORMED`.
-/// This is also what bounds every loop of the parser. With it the counts of tags and labels fit their fields.
+/// The number of leading bytes of a packet that always suffices to classify it. Headers beyond it are not parsed, and
+/// the packet is `MALFORMED`. This bounds every loop of the parser, and keeps the counts of tags and labels within
+/// their fields.
 pub const PEEK_MAX: usize = 1024;
 
-/// The headers are longer than the bytes that were given: call again with `min(cap_len, PEEK_MAX)` bytes.
+/// The error that a packet's headers are longer than the given bytes. The caller repeats the call with the first
+/// `min(cap_len, PEEK_MAX)` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the packet's headers are longer than the bytes given; give the first {PEEK_MAX} bytes, or all if there are fewer"
@@ -24,88 +27,95 @@ pub struct MoreHeader;
 
 /// Describes a packet.
 ///
-/// `head` is a private copy of the first bytes of the packet, normally `min(cap_len, PEEK)` of them: it is read more than once,
-/// so nobody may change it meanwhile. More bytes never change the answer.
+/// `head` is a private copy of the first bytes of the packet, normally `min(cap_len, PEEK)` of them. It is read more
+/// than once, so it must not change meanwhile. More bytes never change the result.
 ///
 /// # Errors
 ///
-/// [`MoreHeader`] asks to be called again with `min(cap_len, PEEK_MAX)` bytes; with that many, or more, it is never returned.
+/// [`MoreHeader`] requests another call with `min(cap_len, PEEK_MAX)` bytes. With that many, or more, it is never
+/// returned.
 ///
-/// # What is decided here
+/// # Decisions
 ///
-/// - An IPv4 header with an impossible version or length, and an IPv6 header with an impossible version, is no IP: the packet
-///   has neither flag, is `MALFORMED`, and its flow hash is that of the link header.
-/// - An IPv4 total length of 0 (segmentation offload), and an IPv6 payload length of 0 with something after it (jumbogram, BIG
-///   TCP), mean that the packet reaches as far as the link says.
-/// - Ports and TCP flags are filled in as soon as they are captured, also where the rest of the header is not (no `L4` then).
+/// - An IPv4 header with an impossible version or length, and an IPv6 header with an impossible version, do not count
+///   as IP. The packet has neither flag, is `MALFORMED`, and its flow hash is that of the link header.
+/// - An IPv4 total length of 0 (segmentation offload), and an IPv6 payload length of 0 with data behind it
+///   (jumbogram, BIG TCP), mean that the packet ends where the link says.
+/// - Ports and TCP flags are set if they are captured, even if the rest of the header is not (`L4` is then unset).
 /// - `payload_len` of UDP ends where the UDP length says, if that is inside the packet.
-/// - An IPv6 fragment header that says "offset 0, no more fragments" is no fragment (RFC 6946).
-/// - The fields about tunnels are those of the innermost IP header that is found within [`TUNNELS_MAX`](crate::TUNNELS_MAX) tunnels and the first
-///   [`PEEK_MAX`] bytes. A tunnel over UDP is one by its port, and by a consistent packet in it.
+/// - An IPv6 fragment header with offset 0 and no more fragments does not make a fragment (RFC 6946).
+/// - The fields about tunnels describe the innermost IP header that is found within
+///   [`TUNNELS_MAX`](crate::TUNNELS_MAX) tunnels and the first [`PEEK_MAX`] bytes. A tunnel over UDP is recognised by
+///   its port and by a consistent packet inside.
 /// - Fields that are not valid are 0.
 pub fn classify(head: &[u8], meta: &Meta) -> Result<Descriptor, MoreHeader> {
     let mut out = Descriptor::default();
     classify_into(head, meta, &mut out).map(|()| out)
 }
 
-/// [`classify`], straight into where the descriptor has to go: this is the faster of the two, since nothing is copied.
+/// Classifies as [`classify`] does, but directly into `out`. This is faster, since nothing is copied.
 ///
 /// # Errors
 ///
-/// As [`classify`]; `out` then holds nothing of use.
+/// As [`classify`]; `out` is then undefined.
 pub fn classify_into(head: &[u8], meta: &Meta, out: &mut Descriptor) -> Result<(), MoreHeader> {
     walk(head, meta, out, &mut ())?;
-    // No other packet pays for the way into tunnels.
+    // Only packets that may carry others pay for following tunnels.
     if tunnel::may_carry(out) {
         return tunnel::follow(head, meta, out);
     }
     Ok(())
 }
 
-/// What the parser tells whoever wants to know which bytes decided how it went on. For `()`, this costs nothing.
-pub(crate) trait Marks {
-    /// These bytes must stay as they are.
+/// A visitor to which the parser reports the headers that it finds, and the bytes that decide how it continues. The
+/// visitor `()` ignores all reports and costs nothing.
+pub(crate) trait HeaderVisitor {
+    /// Reports bytes that decide how the packet is parsed, or that a checksum unknown to weir covers. A patch must not
+    /// change them.
     fn fixed(&mut self, at: usize, len: usize);
-    /// These bits of this byte must stay as they are.
+    /// Reports bits of a byte that a patch must not change.
     fn fixed_bits(&mut self, at: usize, mask: u8);
-    /// The header above IP has its checksum at `field`, over `from..end` and, but for ICMP, the addresses.
+    /// Reports the checksum of the header above IP, at `field`. It covers `from..end` and, except for ICMP, the
+    /// addresses.
     fn checksum(&mut self, field: usize, from: usize, end: usize);
-    /// From here on nothing is understood.
+    /// Reports the offset from which nothing is parsed.
     fn unknown_from(&mut self, at: usize);
-    /// The destination address of the IP header is not the last one: a routing header has that.
+    /// Reports that the final destination address is in a routing header, and not in the IP header.
     fn routed(&mut self);
-    /// The packet is part of a datagram.
+    /// Reports that the packet is a fragment of a datagram.
     #[inline(always)]
     fn fragment(&mut self, _: FragmentInfo) {}
-    /// A part of the link layer, of so many bytes, all of which are there.
+    /// Reports a part of the link layer, of `len` bytes, all of which are captured.
     #[inline(always)]
     fn link(&mut self, _: LinkPart, _at: usize, _len: usize) {}
-    /// Behind MPLS labels, at `at` of a packet that had `wire` bytes, is what begins as IP does, and nothing else says that it is. Whether it counts as IP.
+    /// Decides whether the bytes behind MPLS labels, at `at` of a packet of `wire` bytes, count as IP. Their first
+    /// four bits are those of IP, and nothing else indicates IP.
     #[inline(always)]
     fn is_ip_behind_labels(&mut self, _at: usize, _wire: usize) -> bool {
         true
     }
-    /// What follows the link layer is neither IPv4 nor IPv6.
+    /// Reports the offset of a network layer that is neither IPv4 nor IPv6.
     #[inline(always)]
     fn other(&mut self, _at: usize) {}
-    /// The IPv4 header at `at`, with options up to `data`, of a packet up to `end`. Its fixed part is there, and consistent.
+    /// Reports the IPv4 header at `at`, with options up to `data`, of a packet up to `end`. The header's fixed part is
+    /// captured and consistent.
     #[inline(always)]
     fn ipv4(&mut self, _at: usize, _data: usize, _end: usize) {}
-    /// The IPv6 header at `at`, of a packet up to `end`. It is there.
+    /// Reports the IPv6 header at `at`, of a packet up to `end`. The header is captured.
     #[inline(always)]
     fn ipv6(&mut self, _at: usize, _end: usize) {}
-    /// An IPv6 extension header, inside the packet.
+    /// Reports an IPv6 extension header inside the packet.
     #[inline(always)]
     fn extension(&mut self, _protocol: u8, _at: usize, _len: usize) {}
-    /// What is above IP; that of a later fragment too.
+    /// Reports the header above IP, or the data of a later fragment.
     #[inline(always)]
-    fn upper(&mut self, _: Upper) {}
+    fn upper(&mut self, _: UpperHeader) {}
 }
 
 /// A part of the link layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkPart {
-    /// What a packet of its link type begins with.
+    /// The first header of the link type.
     Header,
     /// A VLAN tag.
     Tag,
@@ -117,7 +127,7 @@ pub(crate) enum LinkPart {
     Snap,
 }
 
-impl Marks for () {
+impl HeaderVisitor for () {
     #[inline(always)]
     fn fixed(&mut self, _: usize, _: usize) {}
     #[inline(always)]
@@ -130,70 +140,71 @@ impl Marks for () {
     fn routed(&mut self) {}
 }
 
-/// The header that begins at `at` would have to reach to `end`, and the bytes end before.
-pub(crate) struct Short {
+/// The error that the header from `at` to `end` extends beyond the given bytes.
+pub(crate) struct IncompleteHeader {
     pub(crate) at: usize,
     pub(crate) end: usize,
 }
 
-/// What comes after the link-layer headers, and where.
+/// The kind of the network layer, with the offset of its beginning.
 pub(crate) enum NetworkLayer {
     Ipv4(usize),
     Ipv6(usize),
     Other(usize),
 }
 
-/// One packet while it is walked through.
+/// A walk over the headers of one packet.
 pub(crate) struct Walk<'a, M> {
-    /// The bytes that can be looked at: at most `cap` and at most [`PEEK_MAX`].
+    /// The given bytes: at most `cap` and at most [`PEEK_MAX`].
     pub(crate) head: &'a [u8],
-    /// Bytes captured.
+    /// The number of captured bytes.
     pub(crate) cap: usize,
-    /// Bytes on the link; not less than `cap`.
+    /// The number of bytes on the link; at least `cap`.
     pub(crate) wire: usize,
     pub(crate) out: &'a mut Descriptor,
-    pub(crate) marks: &'a mut M,
+    pub(crate) visitor: &'a mut M,
 }
 
-/// What a packet, or one inside it, begins with.
+/// The first header of a packet, or of a packet inside one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NetworkKind {
+pub(crate) enum FirstHeader {
     /// A header of this link layer.
     Link(LinkType),
     /// The header that an EtherType names.
     Type(u16),
 }
 
-/// The bytes of a packet, or of one inside it.
+/// The bytes of a packet, or of a packet inside one.
 #[derive(Clone, Copy)]
 pub(crate) struct ByteRange<'a> {
-    /// The first of the captured bytes, or all of them.
+    /// The first captured bytes, or all of them.
     pub(crate) head: &'a [u8],
-    /// Bytes captured.
+    /// The number of captured bytes.
     pub(crate) cap: usize,
-    /// Bytes that the packet may have had; less than `cap` counts as `cap`.
+    /// The number of bytes up to the end of the packet, captured or not; less than `cap` counts as `cap`.
     pub(crate) wire: usize,
 }
 
-/// Walks through a packet that another one carries. The result goes into `out`, with offsets from the packet's beginning.
+/// Walks over a packet that another one carries. The result goes into `out`, with offsets from the inner packet's
+/// beginning.
 ///
 /// # Errors
 ///
-/// [`MoreHeader`] where the headers are longer than `part.head`, and that is shorter than the captured bytes.
-pub(crate) fn walk_inside<M: Marks>(
+/// [`MoreHeader`] if the headers are longer than `part.head`, and more bytes were captured.
+pub(crate) fn walk_inside<M: HeaderVisitor>(
     part: ByteRange<'_>,
-    kind: NetworkKind,
+    kind: FirstHeader,
     out: &mut Descriptor,
-    marks: &mut M,
+    visitor: &mut M,
 ) -> Result<(), MoreHeader> {
     let enough = part.cap.min(PEEK_MAX);
     let head = part.head.get(..enough).unwrap_or(part.head);
     *out = Descriptor::default();
-    let mut walk = Walk { head, cap: part.cap, wire: part.wire.max(part.cap), out, marks };
+    let mut walk = Walk { head, cap: part.cap, wire: part.wire.max(part.cap), out, visitor };
     let walked = match kind {
-        NetworkKind::Type(ether_type) => walk.inside(ether_type),
-        NetworkKind::Link(link_type) if walk.is_plain_ipv4(link_type) => walk.ipv4(ETHERNET_HEADER),
-        NetworkKind::Link(link_type) => walk.any(link_type),
+        FirstHeader::Type(ether_type) => walk.inside(ether_type),
+        FirstHeader::Link(link_type) if walk.is_plain_ipv4(link_type) => walk.ipv4(ETHERNET_HEADER),
+        FirstHeader::Link(link_type) => walk.any(link_type),
     };
     if let Err(short) = walked {
         if head.len() < enough {
@@ -201,7 +212,7 @@ pub(crate) fn walk_inside<M: Marks>(
         }
         walk.ends_early(&short);
     }
-    if let NetworkKind::Link(link_type) = kind
+    if let FirstHeader::Link(link_type) = kind
         && walk.out.flags & (flag::IPV4 | flag::IPV6) == 0
     {
         walk.out.flow_hash = walk.link_hash(link_type);
@@ -209,13 +220,13 @@ pub(crate) fn walk_inside<M: Marks>(
     Ok(())
 }
 
-/// [`classify`], with somebody listening.
+/// Classifies as [`classify`] does, and reports to a visitor.
 #[inline(always)]
-pub(crate) fn walk<M: Marks>(
+pub(crate) fn walk<M: HeaderVisitor>(
     head: &[u8],
     meta: &Meta,
     out: &mut Descriptor,
-    marks: &mut M,
+    visitor: &mut M,
 ) -> Result<(), MoreHeader> {
     let cap = size(meta.cap_len);
     let enough = cap.min(PEEK_MAX);
@@ -231,8 +242,8 @@ pub(crate) fn walk<M: Marks>(
         number: low_half(meta.number),
         ..Descriptor::default()
     };
-    let mut walk = Walk { head, cap, wire: size(meta.wire_len).max(cap), out, marks };
-    // What most packets are goes through in a straight line; both ways lead through the same code.
+    let mut walk = Walk { head, cap, wire: size(meta.wire_len).max(cap), out, visitor };
+    // Most packets take a direct path; both paths run the same code.
     let walked = if walk.is_plain_ipv4(meta.link_type) {
         walk.ipv4(ETHERNET_HEADER)
     } else {
@@ -250,26 +261,28 @@ pub(crate) fn walk<M: Marks>(
     Ok(())
 }
 
-impl<'a, M: Marks> Walk<'a, M> {
+impl<'a, M: HeaderVisitor> Walk<'a, M> {
+    /// Walks over a packet that begins with a header of any link layer.
     #[inline(never)]
-    fn any(&mut self, link_type: LinkType) -> Result<(), Short> {
+    fn any(&mut self, link_type: LinkType) -> Result<(), IncompleteHeader> {
         let network = self.link(link_type)?;
         self.network(network)
     }
 
+    /// Walks over a packet that begins with the header that an EtherType names.
     #[inline(never)]
-    fn inside(&mut self, ether_type: u16) -> Result<(), Short> {
+    fn inside(&mut self, ether_type: u16) -> Result<(), IncompleteHeader> {
         let network = self.ether_type(ether_type, 0)?;
         self.network(network)
     }
 
     #[inline(always)]
-    fn network(&mut self, network: NetworkLayer) -> Result<(), Short> {
+    fn network(&mut self, network: NetworkLayer) -> Result<(), IncompleteHeader> {
         match network {
             NetworkLayer::Ipv4(at) => self.ipv4(at),
             NetworkLayer::Ipv6(at) => self.ipv6(at),
             NetworkLayer::Other(at) => {
-                self.marks.other(at);
+                self.visitor.other(at);
                 Ok(())
             }
         }
@@ -277,28 +290,28 @@ impl<'a, M: Marks> Walk<'a, M> {
 
     /// The `N` bytes of a header at `at`.
     #[inline(always)]
-    pub(crate) fn need<const N: usize>(&self, at: usize) -> Result<&'a [u8; N], Short> {
+    pub(crate) fn need<const N: usize>(&self, at: usize) -> Result<&'a [u8; N], IncompleteHeader> {
         match self.head.get(at..).and_then(|rest| rest.first_chunk()) {
             Some(bytes) => Ok(bytes),
-            None => Err(Short { at, end: at + N }),
+            None => Err(IncompleteHeader { at, end: at + N }),
         }
     }
 
-    /// The header at `at` contradicts itself or the packet's length, and what comes after it is not looked at.
+    /// Stops at the header at `at`, which contradicts itself or the packet's length. Nothing behind it is parsed.
     #[cold]
     pub(crate) fn stop(&mut self, at: usize) {
         self.out.flags |= flag::MALFORMED;
-        self.marks.unknown_from(at);
+        self.visitor.unknown_from(at);
     }
 
-    /// A header that the snapshot length cut off is nobody's fault; one that the packet itself cuts off, or that lies
-    /// beyond what is looked at, is malformed.
+    /// Handles a header that ends beyond the given bytes. If the snapshot length cut it off, the packet is valid; if
+    /// the packet itself ends before, or the header lies beyond the parsing limit, the packet is malformed.
     #[cold]
-    fn ends_early(&mut self, short: &Short) {
+    fn ends_early(&mut self, short: &IncompleteHeader) {
         if short.end > self.wire || self.cap > PEEK_MAX {
             self.out.flags |= flag::MALFORMED;
         }
-        self.marks.unknown_from(short.at);
+        self.visitor.unknown_from(short.at);
     }
 
     #[cold]
@@ -307,20 +320,20 @@ impl<'a, M: Marks> Walk<'a, M> {
             (LinkType::Ethernet, Some(&[a, b, c, d, e, f, g, h, i, j, k, l])) => {
                 (u64::from_be_bytes([0, 0, g, h, i, j, k, l]), u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
             }
-            // Cooked headers name the sender only, which is another one in the other direction.
+            // Cooked headers have only the sender's address, which differs between directions.
             _ => (0, 0),
         };
         flow_hash::link(src, dst, self.out.ether_type)
     }
 }
 
-/// A length as an index; exact wherever addresses have at least 32 bits.
+/// Converts a length to an index. Addresses have at least 32 bits, so it is exact.
 #[inline(always)]
 pub(crate) fn size(bytes: u32) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// An offset as the descriptor holds it; offsets are below `PEEK_MAX` plus one header.
+/// Converts an offset to the descriptor's type. Offsets are below `PEEK_MAX` plus one header.
 #[inline(always)]
 pub(crate) fn offset(at: usize) -> u16 {
     u16::try_from(at).unwrap_or(u16::MAX)

@@ -3,28 +3,29 @@
 use crate::checksum::{add, fold};
 use weir_abi::{Descriptor, flag};
 
-/// Computes the checksum of a TCP segment or UDP datagram that has in its place the sum of its pseudo header. So Linux hands packets to a
-/// network card that computes checksums (`CHECKSUM_PARTIAL`); packets from a virtual interface of the same machine are captured like that,
-/// and have to be completed before they can go on. All others stay as they are. Of what looks so by chance, one packet in 65,536, a
-/// right checksum stays right.
+/// Computes the checksum of a TCP segment or UDP datagram whose checksum field holds the sum of its pseudo header.
+/// Linux hands packets in this form to network cards that compute checksums (`CHECKSUM_PARTIAL`). Packets from a
+/// virtual interface of the same machine are captured in this form, and have to be completed before they are
+/// forwarded. Other packets stay unchanged. If a complete checksum happens to equal that sum (one packet in 65,536),
+/// a right checksum stays right.
 ///
-/// `packet` is all of the packet that `descriptor` describes. Says whether anything was computed.
+/// `packet` is the whole packet that `descriptor` describes. Returns true if a checksum was computed.
 pub fn complete(packet: &mut [u8], descriptor: &Descriptor) -> bool {
     let flags = descriptor.flags;
-    let is = |wanted: u32| flags & wanted != 0;
-    // Of a part of a datagram there is nothing to compute; with options the addresses that count may be others.
-    if !is(flag::L4) || is(flag::FRAGMENT | flag::CUT) || (is(flag::IPV6) && is(flag::OPTIONS)) {
+    let has = |wanted: u32| flags & wanted != 0;
+    // The checksum of a part of a datagram cannot be computed. With IPv6 options, it may cover other addresses.
+    if !has(flag::L4) || has(flag::FRAGMENT | flag::CUT) || (has(flag::IPV6) && has(flag::OPTIONS)) {
         return false;
     }
-    let field = if is(flag::TCP) {
+    let field = if has(flag::TCP) {
         16
-    } else if is(flag::UDP) {
+    } else if has(flag::UDP) {
         6
     } else {
         return false;
     };
     let (l3, l4) = (usize::from(descriptor.l3_offset), usize::from(descriptor.l4_offset));
-    let addresses = if is(flag::IPV4) { l3 + 12..l3 + 20 } else { l3 + 8..l3 + 40 };
+    let addresses = if has(flag::IPV4) { l3 + 12..l3 + 20 } else { l3 + 8..l3 + 40 };
     let header = u32::from(descriptor.payload_offset).saturating_sub(u32::from(descriptor.l4_offset));
     let len = header.saturating_add(descriptor.payload_len);
     let Some(end) = usize::try_from(len).ok().and_then(|len| l4.checked_add(len)) else { return false };
@@ -35,10 +36,10 @@ pub fn complete(packet: &mut [u8], descriptor: &Descriptor) -> bool {
     if stored != fold(pseudo) {
         return false;
     }
-    // The stored sum stands for the pseudo header, which is what a card relies on.
+    // The checksum field, which is part of the segment, already holds the sum of the pseudo header.
     let checksum = match !fold(add(0, segment)) {
-        // Of UDP 0 says that there is none (RFC 768).
-        0 if is(flag::UDP) => u16::MAX,
+        // For UDP, zero means no checksum (RFC 768).
+        0 if has(flag::UDP) => u16::MAX,
         checksum => checksum,
     };
     if let Some(place) = packet.get_mut(l4 + field..l4 + field + 2) {
@@ -69,7 +70,7 @@ mod tests {
         classify(packet, &meta).unwrap()
     }
 
-    /// A packet with these bytes above its header, and where its checksum is.
+    /// A packet with these bytes above its header, and the offset of its checksum.
     fn packet(is_v6: bool, is_tcp: bool, payload: &[u8]) -> (Vec<u8>, usize) {
         let link = PacketBuilder::ethernet2([2; 6], [4; 6]);
         let ip = if is_v6 {
@@ -87,10 +88,10 @@ mod tests {
     }
 
     proptest! {
-        /// What etherparse computes, from a packet with only the sum of its pseudo header, with padding behind it or not; and a packet that has its
-        /// checksum stays as it is, a right one and a wrong one.
+        /// The result equals etherparse's, with and without padding behind the packet. A packet with a checksum stays
+        /// unchanged, whether that is right or wrong.
         #[test]
-        fn what_is_left_to_a_card_is_computed(
+        fn an_offloaded_checksum_is_computed(
             is_v6: bool, is_tcp: bool, payload in prop::collection::vec(any::<u8>(), 0..100), padding in 0..8usize, wrong: u16,
         ) {
             let (mut whole, field) = packet(is_v6, is_tcp, &payload);
@@ -118,9 +119,9 @@ mod tests {
             }
         }
 
-        /// Whatever the bytes and the descriptor are: nothing panics, and at most two bytes change.
+        /// For any bytes and any descriptor, nothing panics, and at most two bytes change.
         #[test]
-        fn no_bytes_and_no_descriptor_do_harm(
+        fn arbitrary_bytes_and_descriptors_change_at_most_two_bytes(
             mut bytes in prop::collection::vec(any::<u8>(), 0..120), described in prop::array::uniform32(any::<u8>()), flags: u32,
         ) {
             let mut raw = [0; weir_abi::DESCRIPTOR_BYTES];
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_datagrams_are_left_alone() {
+    fn parts_of_datagrams_stay_unchanged() {
         let (mut bytes, field) = packet(false, false, b"data");
         let mut described = descriptor(&bytes);
         let pseudo = fold(add(17 + 12, &bytes[26..34]));

@@ -1,23 +1,26 @@
-//! Bytes that count as a packet where nothing says that they are one, or only a port does.
+//! Recognition of packets by their bytes, where no header or only a UDP port indicates that there is a packet.
 //!
-//! Behind MPLS labels the first four bits say whether IP follows (RFC 4928), and in GTP-U likewise. But the hardware address that a frame begins with
-//! can begin with the same four: that of Ethernet over MPLS without a control word (RFC 4448, RFC 4385), or of a session of 5G with frames in it.
-//! Taken for IP, such a frame would show what is at the place of IP's fields: hardware addresses, and addresses, checksums and payload of the packet inside.
-//! So what is behind these four bits has to be exactly an IP packet, and must not read as a frame as well: else it is not understood.
+//! Behind MPLS labels, the first four bits state whether IP follows (RFC 4928), and likewise in GTP-U. But a hardware
+//! address can begin with the same bits: that of Ethernet over MPLS without a control word (RFC 4448, RFC 4385), or of
+//! a 5G session that carries frames. If such a frame were taken for IP, a view would show other data at the places of
+//! IP's fields: hardware addresses, and addresses, checksums and payload of the packet inside. So the bytes are parsed
+//! only if they are an IP packet with consistent lengths and, for IPv4, a right header checksum, and cannot also be
+//! read as a frame.
 
 use crate::checksum::{add, fold};
-use crate::classify::{MoreHeader, NetworkKind, be16, walk_inside};
+use crate::classify::{FirstHeader, MoreHeader, be16, walk_inside};
 use crate::link::{ARP, ARP_OF_ETHERNET_AND_IPV4, IPV4, IPV6, MPLS, MPLS_UPSTREAM};
 use crate::meta::LinkType;
 use crate::tunnel::Captured;
 use weir_abi::{Descriptor, flag};
 
 const IPV6_HEADER: usize = 40;
-/// So many bytes Ethernet's shortest frame has behind its header (IEEE 802.3, 3.2.8): where there are less, it is padded. An IPv6 header with
-/// anything above it is longer.
-const PADDED: usize = 46;
+/// The length to which Ethernet pads shorter data of a frame (IEEE 802.3, 3.2.8), in bytes. An IPv6 header with a
+/// header above it is longer.
+const PADDED_MAX: usize = 46;
 
-/// What a frame can carry besides IP, so that a hardware address in front of it is one.
+/// EtherTypes, other than IP's, of protocols that frames carry. One of them indicates that a hardware address
+/// precedes it.
 const NOT_IP: [u16; 20] = [
     ARP,
     0x8035, // RARP
@@ -41,48 +44,51 @@ const NOT_IP: [u16; 20] = [
     0x8915, // RDMA
 ];
 
-/// True if the bytes from `at` to `end`, of which only the first four bits say so, are an IP packet and nothing else. It is as long as it says, but for
-/// the padding of Ethernet's shortest frames.
+/// Returns true if the bytes from `at` to `end` are an IP packet and cannot be read as an Ethernet frame. The packet
+/// must have exactly its stated length, except for the padding of short Ethernet frames.
 pub(crate) fn is_only_ip(captured: Captured<'_>, at: usize, end: usize) -> Result<bool, MoreHeader> {
-    let room = end.saturating_sub(at);
+    let available = end.saturating_sub(at);
     let is_v4 = captured.read(at)?.is_some_and(|[first]: &[u8; 1]| first >> 4 == 4);
-    let is_exact = len_of_ip(captured, at, end)?.is_some_and(|len| len == room || is_v4 && room <= PADDED);
-    Ok(is_exact && !is_frame(captured, at, end)?)
+    let has_stated_len =
+        len_of_ip(captured, at, end)?.is_some_and(|len| len == available || is_v4 && available <= PADDED_MAX);
+    Ok(has_stated_len && !is_frame(captured, at, end)?)
 }
 
-/// True if there is a consistent packet from `at` to `end` at the most.
+/// Returns true if there is a packet at `at` that begins with a header of `kind`, is IP or ARP, and has consistent
+/// lengths up to `end` at most.
 pub(crate) fn is_packet(
     captured: Captured<'_>,
     at: usize,
     end: usize,
-    kind: NetworkKind,
+    kind: FirstHeader,
 ) -> Result<bool, MoreHeader> {
-    let now = described(captured, at, end, kind)?;
-    if now.flags & (flag::IPV4 | flag::IPV6) == 0 {
-        // Only below an Ethernet header without tags is it known where ARP begins.
-        return Ok(now.ether_type == ARP && captured.read(at + 14)? == Some(&ARP_OF_ETHERNET_AND_IPV4));
+    let descriptor = described(captured, at, end, kind)?;
+    if descriptor.flags & (flag::IPV4 | flag::IPV6) == 0 {
+        // The offset of ARP is known only behind an Ethernet header without tags.
+        return Ok(descriptor.ether_type == ARP && captured.read(at + 14)? == Some(&ARP_OF_ETHERNET_AND_IPV4));
     }
-    let ip = at + usize::from(now.l3_offset);
+    let ip = at + usize::from(descriptor.l3_offset);
     match kind {
-        NetworkKind::Type(_) => is_only_ip(captured, ip, end),
-        // Its EtherType names it too, and it may be padded.
-        NetworkKind::Link(_) => Ok(len_of_ip(captured, ip, end)?.is_some()),
+        FirstHeader::Type(_) => is_only_ip(captured, ip, end),
+        // The EtherType confirms IP, and the frame may be padded.
+        FirstHeader::Link(_) => Ok(len_of_ip(captured, ip, end)?.is_some()),
     }
 }
 
-/// True if the bytes can be read as a frame of Ethernet, by what it would carry. What was not captured of that speaks for it.
+/// Returns true if the bytes can be read as an Ethernet frame, judged by the packet that the frame would carry. Bytes
+/// that were not captured count as consistent.
 fn is_frame(captured: Captured<'_>, at: usize, end: usize) -> Result<bool, MoreHeader> {
     const IP: u32 = flag::IPV4 | flag::IPV6;
     let Descriptor { flags, ether_type, .. } =
-        described(captured, at, end, NetworkKind::Link(LinkType::Ethernet))?;
-    let is_no_ip = flags & (IP | flag::MALFORMED) == flag::MALFORMED;
-    Ok(matches!(ether_type, IPV4 | IPV6) && !is_no_ip
+        described(captured, at, end, FirstHeader::Link(LinkType::Ethernet))?;
+    let is_malformed_ip = flags & (IP | flag::MALFORMED) == flag::MALFORMED;
+    Ok(matches!(ether_type, IPV4 | IPV6) && !is_malformed_ip
         || NOT_IP.contains(&ether_type)
         || flags & (flag::MPLS | flag::PPPOE) != 0)
 }
 
-/// The length of the IP packet at `at`, which goes to `end` at the most. Nothing if it contradicts that, or does not say it; nor if an IPv4 header's
-/// checksum is wrong.
+/// The stated length of the IP packet at `at`. `None` if there is no IP header, if the packet would not end at `end` or
+/// before, if the header states no length, or if an IPv4 header has a wrong checksum.
 fn len_of_ip(captured: Captured<'_>, at: usize, end: usize) -> Result<Option<usize>, MoreHeader> {
     let Some(start) = captured.read::<6>(at)? else { return Ok(None) };
     let len = match start[0] >> 4 {
@@ -104,9 +110,9 @@ fn described(
     captured: Captured<'_>,
     at: usize,
     end: usize,
-    kind: NetworkKind,
+    kind: FirstHeader,
 ) -> Result<Descriptor, MoreHeader> {
-    let mut now = Descriptor::default();
-    walk_inside(captured.part(at, end), kind, &mut now, &mut ())?;
-    Ok(now)
+    let mut descriptor = Descriptor::default();
+    walk_inside(captured.part(at, end), kind, &mut descriptor, &mut ())?;
+    Ok(descriptor)
 }

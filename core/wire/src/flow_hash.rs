@@ -1,11 +1,12 @@
-//! The flow hash: symmetric in direction, cheap, and well mixed in its top bits as well as in its low ones.
+//! The flow hash: symmetric in direction, cheap, and well mixed in its top and low bits.
 //!
-//! Built from the folded multiplication of wyhash and its relatives (the high half of a 64x64-bit product, xor the low half):
-//! each half covers the bits that the other mixes badly. The two ends are put in order before they are mixed, which makes
-//! the result the same in both directions. The constants are fixed, so that every run and every machine shards alike;
-//! hence whoever chooses addresses can choose collisions, and a table that must resist that has to add a key of its own.
+//! It is built from the folded multiplication of wyhash and its relatives: the high half of a 64x64-bit product, XORed
+//! with the low half. Each half covers the bits that the other mixes badly. The two endpoints are ordered before they
+//! are mixed, which makes the result the same in both directions. The constants are fixed, so that every run on every
+//! machine assigns flows to the same shards. A sender can therefore choose addresses that collide, and a table that
+//! must resist that needs a key of its own.
 
-// Fractional digits of pi: constants that hide nothing.
+// The fractional digits of pi, as nothing-up-my-sleeve numbers.
 const K0: u64 = 0xa409_3822_299f_31d0;
 const K1: u64 = 0x243f_6a88_85a3_08d3;
 const K2: u64 = 0x1319_8a2e_0370_7344;
@@ -18,32 +19,33 @@ fn fold(a: u64, b: u64) -> u64 {
     low ^ high
 }
 
-/// Mixes two ends, whichever comes first.
+/// Mixes two endpoints. Their order does not change the result.
 #[inline(always)]
 fn mix(a: u64, b: u64) -> u64 {
     fold(fold(a.min(b) ^ K0, a.max(b) ^ K1), K2)
 }
 
-/// IPv4: addresses, ports (0 where they do not count) and protocol.
+/// IPv4: addresses, ports (0 if there are none) and protocol.
 #[inline(always)]
 pub(crate) fn ipv4(src: u32, dst: u32, src_port: u16, dst_port: u16, protocol: u8) -> u64 {
-    // The protocol is the same in both, so it changes nothing in their order. With 56 bits no end can cancel K0, and
-    // so make the product 0.
+    // The protocol is the same in both endpoints, so it does not change their order. With 56 bits, no endpoint can
+    // cancel K0 and so make the product 0.
     let end =
         |address: u32, port: u16| u64::from(protocol) << 48 | u64::from(address) << 16 | u64::from(port);
     mix(end(src, src_port), end(dst, dst_port))
 }
 
-/// IPv6: addresses, ports (0 where they do not count) and protocol.
+/// IPv6: addresses, ports (0 if there are none) and protocol.
 #[inline(always)]
 pub(crate) fn ipv6(src: [u64; 2], dst: [u64; 2], src_port: u16, dst_port: u16, protocol: u8) -> u64 {
-    // K4 spreads port and protocol over the whole word: added as they are, they could stand in for the lower bits of an address.
+    // K4 spreads port and protocol over the whole word. Added unchanged, they could be confused with the lower bits
+    // of an address.
     let rest = |port: u16| (u64::from(port) | u64::from(protocol) << 16 | 1 << 24).wrapping_mul(K4);
     let end = |[high, low]: [u64; 2], port: u16| fold(high ^ K3, low ^ K1).wrapping_add(rest(port));
     mix(end(src, src_port), end(dst, dst_port))
 }
 
-/// No IP: link addresses (0 where the link has none for both ends) and EtherType.
+/// No IP: link addresses (0 if the link does not have both) and EtherType.
 #[inline(always)]
 pub(crate) fn link(src: u64, dst: u64, ether_type: u16) -> u64 {
     mix(src, dst) ^ u64::from(ether_type).wrapping_mul(K4)
@@ -53,7 +55,7 @@ pub(crate) fn link(src: u64, dst: u64, ether_type: u16) -> u64 {
 mod tests {
     use super::*;
 
-    /// A small generator of test input, unrelated to the hash: xorshift64*.
+    /// A small generator of test input that is unrelated to the hash: xorshift64*.
     struct Random(u64);
 
     impl Random {
@@ -65,7 +67,8 @@ mod tests {
         }
     }
 
-    /// Flips each of `inputs` bits and returns the worst deviation from "half of the output bits change", over all output bits.
+    /// Flips each of `inputs` bits and returns the worst deviation from "half of the output bits change", over all
+    /// output bits.
     fn worst_bias(inputs: u32, samples: u32, hash: impl Fn([u64; 5]) -> u64) -> f64 {
         let mut random = Random(7);
         let mut worst: f64 = 0.0;

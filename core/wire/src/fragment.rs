@@ -1,61 +1,63 @@
-//! What a fragment's headers say of the datagram that it belongs to: RFC 791, 3.2, and RFC 8200, 4.5.
+//! Fragments and the datagrams they belong to: RFC 791, 3.2, and RFC 8200, 4.5.
 
-use crate::classify::{Marks, MoreHeader, walk};
+use crate::classify::{HeaderVisitor, MoreHeader, walk};
 use crate::meta::Meta;
 use weir_abi::{Descriptor, flag};
 
-/// A part of a datagram, as its headers describe it.
+/// A fragment of a datagram, as its headers describe it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// To which datagram it belongs.
+    /// The datagram that it belongs to.
     pub datagram: Datagram,
-    /// Where its data belong in the datagram, in bytes.
+    /// The offset of its data in the datagram, in bytes.
     pub offset: u32,
-    /// Whether there is more behind it.
+    /// True if it is not the last fragment.
     pub has_more: bool,
-    /// Where its data begin in the packet …
+    /// The offset in the packet where its data begin.
     pub data: usize,
-    /// … and end, as far as IP knows: that may be beyond what is captured.
+    /// The offset in the packet where its data end according to IP. It may be beyond the captured bytes.
     pub end: usize,
-    /// Where the header begins that says all this: the fragment header of IPv6, or the IPv4 header.
+    /// The offset of the header that describes the fragment: the fragment header of IPv6, or the IPv4 header.
     pub header: usize,
-    /// Where the number of the next header stands that names the fragment header; in IPv4 where the protocol stands.
-    pub named_at: usize,
+    /// The offset of the next-header number that names the fragment header; in IPv4 the offset of the protocol.
+    pub next_header_at: usize,
 }
 
-/// By what the fragments of a datagram are known, on their VLAN.
+/// The identity of a datagram: the fields that its fragments have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Datagram {
-    /// Source address; one of IPv4 in the lowest 32 bits.
+    /// The source address; an IPv4 address is in the lowest 32 bits.
     pub src: u128,
-    /// Destination address, likewise.
+    /// The destination address, in the same form.
     pub dst: u128,
     /// The identification.
     pub id: u32,
     /// The number of the outermost VLAN tag.
     pub vlan: Option<u16>,
-    /// The protocol above IP, or the header that follows the fragment header: all that later fragments know of the rest.
+    /// The protocol above IP, or the header that follows the fragment header. Later fragments contain no more of the
+    /// header chain.
     pub protocol: u8,
-    /// IPv6.
+    /// True for IPv6.
     pub is_v6: bool,
 }
 
 impl Datagram {
-    /// The least in order.
+    /// The least value in the order.
     pub(crate) const LEAST: Self = Self { src: 0, dst: 0, id: 0, vlan: None, protocol: 0, is_v6: false };
 
-    /// Who has to answer for it: an address, or the network that a subscriber has in IPv6, on a VLAN. No two sources have one number.
+    /// The source that is accountable for the datagram: an IPv4 address, or the network of a subscriber in IPv6, on a
+    /// VLAN. Different sources have different numbers.
     pub fn source(&self) -> u128 {
         let source = if self.is_v6 { self.src >> 64 } else { self.src };
         source << 32 | u128::from(self.is_v6) << 24 | self.vlan.map_or(1 << 16, u128::from)
     }
 }
 
-/// What the parser tells of a fragment.
+/// The information about a fragment that the parser reports: see the fields of [`Fragment`].
 #[derive(Clone, Copy)]
 pub(crate) struct FragmentInfo {
     pub(crate) header: usize,
-    pub(crate) named_at: usize,
+    pub(crate) next_header_at: usize,
     pub(crate) data: usize,
     pub(crate) end: usize,
     pub(crate) id: u32,
@@ -64,56 +66,59 @@ pub(crate) struct FragmentInfo {
     pub(crate) has_more: bool,
 }
 
-/// Keeps the first piece: a fragment within a fragment is somebody else's.
-struct Listener(Option<FragmentInfo>);
+/// A visitor that keeps the outermost fragment header. A fragment inside a tunnel belongs to another datagram.
+struct FragmentVisitor(Option<FragmentInfo>);
 
-impl Marks for Listener {
+impl HeaderVisitor for FragmentVisitor {
     fn fixed(&mut self, _: usize, _: usize) {}
     fn fixed_bits(&mut self, _: usize, _: u8) {}
     fn checksum(&mut self, _: usize, _: usize, _: usize) {}
     fn unknown_from(&mut self, _: usize) {}
     fn routed(&mut self) {}
 
-    fn fragment(&mut self, piece: FragmentInfo) {
-        self.0.get_or_insert(piece);
+    fn fragment(&mut self, info: FragmentInfo) {
+        self.0.get_or_insert(info);
     }
 }
 
-/// What a fragment says; nothing for what is no fragment. `head` are the first bytes of the packet that `descriptor` describes.
+/// The fragment in a packet; `None` if the packet is not a fragment. `head` is the first bytes of the packet that
+/// `descriptor` describes.
 ///
 /// # Errors
 ///
-/// [`MoreHeader`] asks to be called again with `min(cap_len, PEEK_MAX)` bytes; with that many, or more, it is never returned.
+/// [`MoreHeader`] requests another call with `min(cap_len, PEEK_MAX)` bytes. With that many, or more, it is never
+/// returned.
 pub fn fragment(head: &[u8], descriptor: &Descriptor) -> Result<Option<Fragment>, MoreHeader> {
     if descriptor.flags & flag::FRAGMENT == 0 {
         return Ok(None);
     }
-    let Some(meta) = Meta::of(descriptor) else { return Ok(None) };
-    // The bytes may have changed since they were described: what counts is what they are now.
-    let (mut now, mut listener) = (Descriptor::default(), Listener(None));
-    walk(head, &meta, &mut now, &mut listener)?;
-    let Some((piece, (src, dst))) = listener.0.zip(addresses(head, &now)) else { return Ok(None) };
+    let Some(meta) = Meta::from_descriptor(descriptor) else { return Ok(None) };
+    // The bytes may have changed since they were described, so they are parsed again.
+    let (mut reparsed, mut visitor) = (Descriptor::default(), FragmentVisitor(None));
+    walk(head, &meta, &mut reparsed, &mut visitor)?;
+    let Some((info, (src, dst))) = visitor.0.zip(addresses(head, &reparsed)) else { return Ok(None) };
     let datagram = Datagram {
         src,
         dst,
-        id: piece.id,
-        vlan: (now.flags & flag::VLAN != 0).then_some(now.vlan_tci & 0xfff),
-        protocol: piece.protocol,
-        is_v6: now.flags & flag::IPV6 != 0,
+        id: info.id,
+        vlan: (reparsed.flags & flag::VLAN != 0).then_some(reparsed.vlan_tci & 0xfff),
+        protocol: info.protocol,
+        is_v6: reparsed.flags & flag::IPV6 != 0,
     };
     Ok(Some(Fragment {
         datagram,
-        offset: piece.offset,
-        has_more: piece.has_more,
-        data: piece.data,
-        end: piece.end,
-        header: piece.header,
-        named_at: piece.named_at,
+        offset: info.offset,
+        has_more: info.has_more,
+        data: info.data,
+        end: info.end,
+        header: info.header,
+        next_header_at: info.next_header_at,
     }))
 }
 
-/// Source and destination address of the outermost IP header, those of IPv4 in the lowest 32 bits. Nothing where there is none, or where
-/// `head`, the first bytes of the packet that `descriptor` describes, ends before.
+/// The source and destination addresses of the outermost IP header; IPv4 addresses are in the lowest 32 bits. `None`
+/// if there is no such header, or `head`, the first bytes of the packet that `descriptor` describes, ends before it
+/// does.
 pub fn addresses(head: &[u8], descriptor: &Descriptor) -> Option<(u128, u128)> {
     let ip = head.get(usize::from(descriptor.l3_offset)..)?;
     match descriptor.flags & (flag::IPV4 | flag::IPV6) {

@@ -1,9 +1,9 @@
 //! IPv4 (RFC 791) and IPv6 (RFC 8200) with its extension headers.
 
-use crate::classify::{Marks, Short, Walk, be16, offset};
+use crate::classify::{HeaderVisitor, IncompleteHeader, Walk, be16, offset};
 use crate::flow_hash;
 use crate::fragment::FragmentInfo;
-use crate::upper::Upper;
+use crate::upper::UpperHeader;
 use weir_abi::flag;
 
 /// IP protocol numbers.
@@ -27,10 +27,10 @@ const IPV6_HEADER: usize = 40;
 const MORE_FRAGMENTS: u16 = 0x2000;
 const FRAGMENT_OFFSET: u16 = 0x1fff;
 
-impl<M: Marks> Walk<'_, M> {
-    /// The IPv4 header at `at` and what is above it.
+impl<M: HeaderVisitor> Walk<'_, M> {
+    /// Parses the IPv4 header at `at` and the headers above it.
     #[inline(always)]
-    pub(crate) fn ipv4(&mut self, at: usize) -> Result<(), Short> {
+    pub(crate) fn ipv4(&mut self, at: usize) -> Result<(), IncompleteHeader> {
         let header: &[u8; 20] = self.need(at)?;
         let (version, header_len) = (header[0] >> 4, usize::from(header[0] & 15) * 4);
         let total_len = usize::from(be16(header, 2));
@@ -52,7 +52,7 @@ impl<M: Marks> Walk<'_, M> {
         self.out.ttl = header[8];
         self.out.ip_proto = protocol;
         self.mark_ipv4(at, header_len, end, protocol);
-        self.marks.ipv4(at, at + header_len, end);
+        self.visitor.ipv4(at, at + header_len, end);
         if header_len > 20 {
             self.out.flags |= flag::OPTIONS;
         }
@@ -62,9 +62,9 @@ impl<M: Marks> Walk<'_, M> {
             } else {
                 flag::FRAGMENT | flag::LATER_FRAGMENT
             };
-            self.marks.fragment(FragmentInfo {
+            self.visitor.fragment(FragmentInfo {
                 header: at,
-                named_at: at + 9,
+                next_header_at: at + 9,
                 data: at + header_len,
                 end,
                 id: be16(header, 4).into(),
@@ -73,7 +73,7 @@ impl<M: Marks> Walk<'_, M> {
                 has_more: fragment & MORE_FRAGMENTS != 0,
             });
         }
-        let upper = self.upper(Upper { protocol, at: at + header_len, end });
+        let upper = self.upper(UpperHeader { protocol, at: at + header_len, end });
         let (src_port, dst_port) =
             if fragment == 0 { (self.out.src_port, self.out.dst_port) } else { (0, 0) };
         let src = u32::from_be_bytes([header[12], header[13], header[14], header[15]]);
@@ -82,24 +82,25 @@ impl<M: Marks> Walk<'_, M> {
         upper
     }
 
+    /// Reports the bytes that a patch must not change because of an IPv4 header.
     #[inline(always)]
     fn mark_ipv4(&mut self, at: usize, header_len: usize, end: usize, protocol: u8) {
-        self.marks.fixed(at, 1);
-        self.marks.fixed(at + 2, 2);
-        self.marks.fixed(at + 6, 2);
-        self.marks.fixed(at + 9, 3);
+        self.visitor.fixed(at, 1);
+        self.visitor.fixed(at + 2, 2);
+        self.visitor.fixed(at + 6, 2);
+        self.visitor.fixed(at + 9, 3);
         if header_len > 20 {
-            // A source route holds the address that the checksum above IP is computed with.
-            self.marks.fixed(at + 16, header_len - 16);
+            // A source route contains the address that the checksum above IP covers.
+            self.visitor.fixed(at + 16, header_len - 16);
         }
         if protocol == protocol::AH {
             self.mark_authenticated(at + 12, 8, at + header_len, end);
         }
     }
 
-    /// The IPv6 header at `at` and what is above it.
+    /// Parses the IPv6 header at `at` and the headers above it.
     #[inline(never)]
-    pub(crate) fn ipv6(&mut self, at: usize) -> Result<(), Short> {
+    pub(crate) fn ipv6(&mut self, at: usize) -> Result<(), IncompleteHeader> {
         let header: &[u8; IPV6_HEADER] = self.need(at)?;
         if header[0] >> 4 != 6 {
             self.stop(at);
@@ -118,10 +119,10 @@ impl<M: Marks> Walk<'_, M> {
         self.out.tos = header[0] << 4 | header[1] >> 4;
         self.out.ttl = header[7];
         self.out.ip_proto = next;
-        self.marks.fixed_bits(at, 0xf0);
-        self.marks.fixed(at + 4, 3);
-        self.marks.ipv6(at, end);
-        let first = Upper { protocol: next, at: at + IPV6_HEADER, end };
+        self.visitor.fixed_bits(at, 0xf0);
+        self.visitor.fixed(at + 4, 3);
+        self.visitor.ipv6(at, end);
+        let first = UpperHeader { protocol: next, at: at + IPV6_HEADER, end };
         let mut fragment_protocol = None;
         let upper = if is_extension(next) {
             self.extensions(at, first, &mut fragment_protocol)
@@ -142,16 +143,17 @@ impl<M: Marks> Walk<'_, M> {
         walked
     }
 
-    /// Follows extension headers to the header above IP; `None` if one of them is malformed. Of a fragment, `fragment_protocol`
-    /// is what the fragment header names next: the only thing that later fragments know of the rest of the chain.
+    /// Follows extension headers to the header above IP; `None` if one of them is malformed. For a fragment, sets
+    /// `fragment_protocol` to the protocol that the fragment header names. Later fragments contain no more of the chain
+    /// of headers.
     fn extensions(
         &mut self,
         ip: usize,
-        first: Upper,
+        first: UpperHeader,
         fragment_protocol: &mut Option<u8>,
-    ) -> Result<Option<Upper>, Short> {
-        let Upper { mut protocol, mut at, end } = first;
-        let mut named_at = ip + 6;
+    ) -> Result<Option<UpperHeader>, IncompleteHeader> {
+        let UpperHeader { mut protocol, mut at, end } = first;
+        let mut next_header_at = ip + 6;
         self.out.flags |= flag::OPTIONS;
         while is_extension(protocol) {
             if end < at + 8 {
@@ -169,20 +171,20 @@ impl<M: Marks> Walk<'_, M> {
                 self.stop(at);
                 return Ok(None);
             }
-            self.marks.extension(protocol, at, len);
+            self.visitor.extension(protocol, at, len);
             let kind = std::mem::replace(&mut protocol, header[0]);
             self.out.ip_proto = protocol;
             let begin = at;
             at += len;
-            let named = std::mem::replace(&mut named_at, begin);
+            let named = std::mem::replace(&mut next_header_at, begin);
             if kind == protocol::FRAGMENT {
                 let (later, more) = (be16(header, 2) >> 3 != 0, header[3] & 1 == 1);
                 if later || more {
                     self.out.flags |= flag::FRAGMENT;
                     *fragment_protocol = Some(protocol);
-                    self.marks.fragment(FragmentInfo {
+                    self.visitor.fragment(FragmentInfo {
                         header: begin,
-                        named_at: named,
+                        next_header_at: named,
                         data: at,
                         end,
                         id: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
@@ -197,9 +199,10 @@ impl<M: Marks> Walk<'_, M> {
                 }
             }
         }
-        Ok(Some(Upper { protocol, at, end }))
+        Ok(Some(UpperHeader { protocol, at, end }))
     }
 
+    /// Reports the bytes that a patch must not change because of an IPv6 extension header.
     #[inline(always)]
     fn mark_extension(
         &mut self,
@@ -210,27 +213,28 @@ impl<M: Marks> Walk<'_, M> {
         len: usize,
         end: usize,
     ) {
-        self.marks.fixed(at, len);
+        self.visitor.fixed(at, len);
         match protocol {
-            protocol::ROUTING if header[3] != 0 => self.marks.routed(),
-            // A home address option (RFC 6275, 6.3) stands in for the source address in checksums.
-            protocol::DESTINATION => self.marks.fixed(ip + 8, 16),
-            // These have checksums of their own, over the addresses too.
-            protocol::MOBILITY | protocol::HIP | protocol::SHIM6 => self.marks.fixed(ip + 8, 32),
+            protocol::ROUTING if header[3] != 0 => self.visitor.routed(),
+            // A home address option (RFC 6275, 6.3) replaces the source address in checksums.
+            protocol::DESTINATION => self.visitor.fixed(ip + 8, 16),
+            // These headers have checksums of their own, which cover the addresses too.
+            protocol::MOBILITY | protocol::HIP | protocol::SHIM6 => self.visitor.fixed(ip + 8, 32),
             protocol::AH => self.mark_authenticated(ip + 8, 32, at + len, end),
             _ => {}
         }
     }
 
-    /// An authentication header covers the addresses and everything above IP, and only its key's holder can renew it.
+    /// Reports the bytes that an authentication header covers: the addresses and everything above IP. Only holders of
+    /// its key can compute a new value.
     #[inline(always)]
     fn mark_authenticated(&mut self, addresses: usize, addresses_len: usize, from: usize, end: usize) {
-        self.marks.fixed(addresses, addresses_len);
-        self.marks.fixed(from, end.saturating_sub(from));
+        self.visitor.fixed(addresses, addresses_len);
+        self.visitor.fixed(from, end.saturating_sub(from));
     }
 }
 
-/// IPv6 headers that name another one after themselves, and their lengths.
+/// IPv6 headers that name a next header and have a length.
 #[inline(always)]
 fn is_extension(next: u8) -> bool {
     matches!(

@@ -1,13 +1,15 @@
-//! The only packet parser of weir.
+//! The packet parser of weir; there is no other.
 //!
-//! [`classify`] turns the first bytes of a packet into the [`Descriptor`](weir_abi::Descriptor) that every module reads.
-//! [`patch`] writes into a packet's private copy without changing how it is parsed, and keeps its checksums as they were:
-//! right ones right, wrong ones wrong. [`verify`] looks whether checksums are right, [`fragment`] says to which datagram a fragment belongs, and a
-//! [`Reassembler`] puts it together. All of them walk the headers with the same code, so they cannot disagree about them.
+//! [`classify`] turns the first bytes of a packet into the [`Descriptor`](weir_abi::Descriptor) that modules read.
+//! [`patch`] writes into a packet's private copy without changing how it is parsed, and updates its checksums so that
+//! right ones stay right and wrong ones wrong. [`verify`] checks checksums, [`fragment`] returns the datagram that a
+//! fragment belongs to, and a [`Reassembler`] reassembles it. All of them walk the headers with the same code, so
+//! they cannot disagree.
 //!
-//! [`complete`] computes checksums that a sender has left to its network card. A [`PacketView`] says what may be seen of a packet.
+//! [`complete`] computes checksums that a sender has left to its network card. A [`PacketView`] defines the visible
+//! part of a packet.
 //!
-//! Everything here is pure: bytes in, values out. No input panics, and no loop runs longer than [`PEEK_MAX`] bytes are many.
+//! The crate is pure: bytes in, values out. No input causes a panic, and no loop exceeds [`PEEK_MAX`] iterations.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! Link layers, tags, labels and PPPoE: everything before the outermost IP header.
 
-use crate::classify::{LinkPart, Marks, NetworkLayer, Short, Walk, be16};
+use crate::classify::{HeaderVisitor, IncompleteHeader, LinkPart, NetworkLayer, Walk, be16};
 use crate::meta::LinkType;
 use weir_abi::flag;
 
@@ -10,41 +10,42 @@ pub(crate) const IPV6: u16 = 0x86dd;
 pub(crate) const ARP: u16 = 0x0806;
 /// ARP for Ethernet and IPv4, with addresses of 6 and 4 bytes (RFC 826).
 pub(crate) const ARP_OF_ETHERNET_AND_IPV4: [u8; 6] = [0, 1, 8, 0, 6, 4];
-/// What GRE calls a whole frame ("transparent Ethernet bridging").
+/// The EtherType of an Ethernet frame in GRE ("transparent Ethernet bridging").
 pub(crate) const ETHERNET_IN_GRE: u16 = 0x6558;
 pub(crate) const MPLS: u16 = 0x8847;
 pub(crate) const MPLS_UPSTREAM: u16 = 0x8848;
 const PPPOE_SESSION: u16 = 0x8864;
-/// What is smaller is the length of an IEEE 802.3 frame, and an LLC header follows.
+/// The smallest EtherType. A smaller number is the length of an IEEE 802.3 frame, and an LLC header follows.
 const SMALLEST_ETHER_TYPE: u16 = 0x0600;
 /// LLC: SNAP, unnumbered information, and the organisation whose protocol numbers are EtherTypes (RFC 1042).
 const SNAP: [u8; 6] = [0xaa, 0xaa, 0x03, 0, 0, 0];
 const PPP_IPV4: u16 = 0x0021;
 const PPP_IPV6: u16 = 0x0057;
-/// ARPHRD_NETLINK: a cooked header's protocol is a netlink family there.
+/// ARPHRD_NETLINK, with which a cooked header's protocol is a netlink family.
 const ARPHRD_NETLINK: u16 = 824;
 
-impl<M: Marks> Walk<'_, M> {
-    /// Whether this is IPv4 directly in Ethernet: then the IP header is at [`ETHERNET_HEADER`], as [`link`](Self::link) would say.
+impl<M: HeaderVisitor> Walk<'_, M> {
+    /// Returns true if an IPv4 header follows the Ethernet header directly, at [`ETHERNET_HEADER`]. Then it has the
+    /// effects of [`link`](Self::link).
     #[inline(always)]
     pub(crate) fn is_plain_ipv4(&mut self, link_type: LinkType) -> bool {
         let Some(header) = self.head.first_chunk::<ETHERNET_HEADER>() else { return false };
-        let is = link_type == LinkType::Ethernet && be16(header, 12) == IPV4;
-        if is {
+        let is_plain = link_type == LinkType::Ethernet && be16(header, 12) == IPV4;
+        if is_plain {
             self.out.ether_type = IPV4;
-            self.marks.fixed(12, 2);
-            self.marks.link(LinkPart::Header, 0, ETHERNET_HEADER);
+            self.visitor.fixed(12, 2);
+            self.visitor.link(LinkPart::Header, 0, ETHERNET_HEADER);
         }
-        is
+        is_plain
     }
 
-    /// Walks through everything before the outermost IP header.
-    pub(crate) fn link(&mut self, link_type: LinkType) -> Result<NetworkLayer, Short> {
+    /// Parses everything before the outermost IP header.
+    pub(crate) fn link(&mut self, link_type: LinkType) -> Result<NetworkLayer, IncompleteHeader> {
         match link_type {
             LinkType::Ethernet => {
                 let header: &[u8; ETHERNET_HEADER] = self.need(0)?;
-                self.marks.fixed(12, 2);
-                self.marks.link(LinkPart::Header, 0, ETHERNET_HEADER);
+                self.visitor.fixed(12, 2);
+                self.visitor.link(LinkPart::Header, 0, ETHERNET_HEADER);
                 self.ether_type(be16(header, 12), ETHERNET_HEADER)
             }
             LinkType::Ipv4 => Ok(NetworkLayer::Ipv4(0)),
@@ -66,29 +67,29 @@ impl<M: Marks> Walk<'_, M> {
             }
             LinkType::Null => {
                 let family = u32::from_le_bytes(*self.need(0)?);
-                // Families are small, so the byte order in which the number is small is the right one.
+                // Families are small numbers, so the byte order in which the number is small is right.
                 Ok(self.address_family(if family > 0xffff { family.swap_bytes() } else { family }))
             }
             LinkType::LinuxSll => {
                 let header: &[u8; 16] = self.need(0)?;
-                self.marks.fixed(0, 6);
-                self.marks.fixed(14, 2);
-                self.marks.link(LinkPart::Header, 0, 16);
+                self.visitor.fixed(0, 6);
+                self.visitor.fixed(14, 2);
+                self.visitor.link(LinkPart::Header, 0, 16);
                 self.cooked(be16(header, 2), be16(header, 14), 16)
             }
             LinkType::LinuxSll2 => {
                 let header: &[u8; 20] = self.need(0)?;
-                self.marks.fixed(0, 12);
-                self.marks.link(LinkPart::Header, 0, 20);
+                self.visitor.fixed(0, 12);
+                self.visitor.link(LinkPart::Header, 0, 20);
                 self.cooked(be16(header, 8), be16(header, 0), 20)
             }
         }
     }
 
-    /// BSD address families; IPv6 has another number on each system.
+    /// Finds the network layer by a BSD address family. IPv6 has a different number on each system.
     fn address_family(&mut self, family: u32) -> NetworkLayer {
-        self.marks.fixed(0, 4);
-        self.marks.link(LinkPart::Header, 0, 4);
+        self.visitor.fixed(0, 4);
+        self.visitor.link(LinkPart::Header, 0, 4);
         match family {
             2 => NetworkLayer::Ipv4(4),
             10 | 23 | 24 | 26 | 28 | 30 => NetworkLayer::Ipv6(4),
@@ -96,7 +97,7 @@ impl<M: Marks> Walk<'_, M> {
         }
     }
 
-    fn cooked(&mut self, hardware: u16, protocol: u16, at: usize) -> Result<NetworkLayer, Short> {
+    fn cooked(&mut self, hardware: u16, protocol: u16, at: usize) -> Result<NetworkLayer, IncompleteHeader> {
         match protocol {
             _ if hardware == ARPHRD_NETLINK => Ok(NetworkLayer::Other(at)),
             // ETH_P_802_2: an LLC header follows, as after an IEEE 802.3 length.
@@ -106,9 +107,13 @@ impl<M: Marks> Walk<'_, M> {
         }
     }
 
-    /// Follows EtherTypes, from one whose header begins at `at`.
+    /// Follows EtherTypes to the network layer. `at` is the offset of the header that the first EtherType names.
     #[inline(never)]
-    pub(crate) fn ether_type(&mut self, mut ether_type: u16, mut at: usize) -> Result<NetworkLayer, Short> {
+    pub(crate) fn ether_type(
+        &mut self,
+        mut ether_type: u16,
+        mut at: usize,
+    ) -> Result<NetworkLayer, IncompleteHeader> {
         loop {
             if ether_type < SMALLEST_ETHER_TYPE {
                 return self.llc(at);
@@ -119,8 +124,8 @@ impl<M: Marks> Walk<'_, M> {
                 IPV6 => return Ok(NetworkLayer::Ipv6(at)),
                 0x8100 | 0x88a8 | 0x9100 | 0x9200 | 0x9300 => {
                     let tag: &[u8; 4] = self.need(at)?;
-                    self.marks.fixed(at + 2, 2);
-                    self.marks.link(LinkPart::Tag, at, 4);
+                    self.visitor.fixed(at + 2, 2);
+                    self.visitor.link(LinkPart::Tag, at, 4);
                     if self.out.flags & flag::VLAN == 0 {
                         self.out.flags |= flag::VLAN;
                         self.out.vlan_tci = be16(tag, 0);
@@ -136,31 +141,32 @@ impl<M: Marks> Walk<'_, M> {
         }
     }
 
-    /// A SNAP header with an EtherType, or some other LLC header, which is not looked into.
-    fn llc(&mut self, at: usize) -> Result<NetworkLayer, Short> {
+    /// Parses a SNAP header with an EtherType. Other LLC headers are not parsed.
+    fn llc(&mut self, at: usize) -> Result<NetworkLayer, IncompleteHeader> {
         self.out.ether_type = 0;
         let llc: &[u8; 3] = self.need(at)?;
-        self.marks.fixed(at, 3);
+        self.visitor.fixed(at, 3);
         if llc[..] != SNAP[..3] {
             return Ok(NetworkLayer::Other(at));
         }
         let snap: &[u8; 8] = self.need(at)?;
-        self.marks.fixed(at, 8);
+        self.visitor.fixed(at, 8);
         let ether_type = be16(snap, 6);
-        // A length here would be LLC in LLC.
+        // A length here would mean LLC inside LLC.
         if snap[..6] != SNAP || ether_type < SMALLEST_ETHER_TYPE {
             return Ok(NetworkLayer::Other(at));
         }
-        self.marks.link(LinkPart::Snap, at, 8);
+        self.visitor.link(LinkPart::Snap, at, 8);
         self.ether_type(ether_type, at + 8)
     }
 
-    /// A stack of MPLS labels (RFC 3032). What follows is not named anywhere: its first four bits tell, as in RFC 4928.
-    fn labels(&mut self, mut at: usize) -> Result<NetworkLayer, Short> {
+    /// Parses a stack of MPLS labels (RFC 3032). No field names the protocol behind the stack. The first four
+    /// bits behind it indicate IP (RFC 4928).
+    fn labels(&mut self, mut at: usize) -> Result<NetworkLayer, IncompleteHeader> {
         loop {
             let label: &[u8; 4] = self.need(at)?;
-            self.marks.fixed_bits(at + 2, 1);
-            self.marks.link(LinkPart::Label, at, 4);
+            self.visitor.fixed_bits(at + 2, 1);
+            self.visitor.link(LinkPart::Label, at, 4);
             self.out.flags |= flag::MPLS;
             self.out.mpls_count = self.out.mpls_count.saturating_add(1);
             at += 4;
@@ -169,9 +175,9 @@ impl<M: Marks> Walk<'_, M> {
             }
         }
         let [first]: &[u8; 1] = self.need(at)?;
-        self.marks.fixed_bits(at, 0xf0);
+        self.visitor.fixed_bits(at, 0xf0);
         match first >> 4 {
-            4 | 6 if !self.marks.is_ip_behind_labels(at, self.wire) => Ok(NetworkLayer::Other(at)),
+            4 | 6 if !self.visitor.is_ip_behind_labels(at, self.wire) => Ok(NetworkLayer::Other(at)),
             4 => {
                 self.out.ether_type = IPV4;
                 Ok(NetworkLayer::Ipv4(at))
@@ -184,17 +190,17 @@ impl<M: Marks> Walk<'_, M> {
         }
     }
 
-    /// A PPPoE session header (RFC 2516) and the PPP protocol.
-    fn pppoe(&mut self, at: usize) -> Result<NetworkLayer, Short> {
+    /// Parses a PPPoE session header (RFC 2516) and the PPP protocol.
+    fn pppoe(&mut self, at: usize) -> Result<NetworkLayer, IncompleteHeader> {
         let header: &[u8; 8] = self.need(at)?;
-        self.marks.fixed(at, 2);
-        self.marks.fixed(at + 4, 4);
+        self.visitor.fixed(at, 2);
+        self.visitor.fixed(at + 4, 4);
         self.out.flags |= flag::PPPOE;
         if header[..2] != [0x11, 0] {
             self.stop(at);
             return Ok(NetworkLayer::Other(at));
         }
-        self.marks.link(LinkPart::Session, at, 8);
+        self.visitor.link(LinkPart::Session, at, 8);
         match be16(header, 6) {
             PPP_IPV4 => {
                 self.out.ether_type = IPV4;

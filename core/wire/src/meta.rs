@@ -1,16 +1,16 @@
-//! What the capture, not the packet, says about a packet.
+//! Capture metadata of a packet.
 
 use weir_abi::Descriptor;
 use weir_units::Timestamp;
 
-/// A link type that weir reads, as the tcpdump group numbers them (<https://www.tcpdump.org/linktypes.html>).
+/// A supported link type, numbered by the tcpdump group (<https://www.tcpdump.org/linktypes.html>).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LinkType {
     /// LINKTYPE_NULL, 0: the address family in four bytes, in the byte order of the capturing machine.
     Null,
     /// LINKTYPE_ETHERNET, 1.
     Ethernet,
-    /// LINKTYPE_RAW, 101 (also DLT_RAW, which is 12 or 14): an IPv4 or IPv6 header, told apart by its version.
+    /// LINKTYPE_RAW, 101 (also DLT_RAW, which is 12 or 14): an IPv4 or IPv6 header, which its version distinguishes.
     Raw,
     /// LINKTYPE_LOOP, 108: the address family in four bytes, in network byte order.
     Loop,
@@ -24,7 +24,7 @@ pub enum LinkType {
     LinuxSll2,
 }
 
-/// A capture has a link type that weir does not read.
+/// An unsupported link type of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "link type {0} is not one that weir reads; it reads Ethernet (1), raw IP (101, 12, 14, 228, 229), NULL (0), LOOP (108), SLL (113) and SLL2 (276)"
@@ -32,7 +32,7 @@ pub enum LinkType {
 pub struct UnknownLinkType(pub u32);
 
 impl LinkType {
-    /// All of them.
+    /// All supported link types.
     pub const ALL: [LinkType; 8] = [
         Self::Null,
         Self::Ethernet,
@@ -44,7 +44,7 @@ impl LinkType {
         Self::LinuxSll2,
     ];
 
-    /// What people call it.
+    /// The usual name of the link type.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Null => "NULL",
@@ -58,7 +58,7 @@ impl LinkType {
         }
     }
 
-    /// Its LINKTYPE_ number; [`Raw`](Self::Raw) is always 101.
+    /// The LINKTYPE_ number; [`Raw`](Self::Raw) is always 101.
     pub const fn number(self) -> u16 {
         match self {
             Self::Null => 0,
@@ -76,7 +76,7 @@ impl LinkType {
 impl TryFrom<u32> for LinkType {
     type Error = UnknownLinkType;
 
-    /// From the link type's number alone: a reader takes the FCS bits of a pcap header (26 to 31) off first.
+    /// Finds a link type by its number. A reader has to remove the FCS bits of a pcap header (26 to 31) first.
     fn try_from(number: u32) -> Result<Self, UnknownLinkType> {
         Ok(match number {
             0 => Self::Null,
@@ -92,28 +92,29 @@ impl TryFrom<u32> for LinkType {
     }
 }
 
-/// What the capture says about one packet.
+/// The metadata that a capture provides for one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// Time stamp.
+    /// The time stamp.
     pub ts: Timestamp,
-    /// Bytes captured.
+    /// The number of bytes captured.
     pub cap_len: u32,
-    /// Bytes that the packet had on the link; less than `cap_len` counts as `cap_len`.
+    /// The number of bytes on the link; less than `cap_len` counts as `cap_len`.
     pub wire_len: u32,
-    /// What the packet begins with.
+    /// The link type of the first header.
     pub link_type: LinkType,
-    /// Number of the capture interface.
+    /// The number of the capture interface.
     pub interface: u16,
-    /// Number of the packet in the capture, from 0.
+    /// The number of the packet in the capture, from 0.
     pub number: u64,
-    /// Guest address of the first captured byte.
+    /// The guest address of the first captured byte.
     pub data: u32,
 }
 
 impl Meta {
-    /// What a descriptor keeps of it; nothing where its link type is none. Of the packet's number only the lower half is left.
-    pub fn of(descriptor: &Descriptor) -> Option<Self> {
+    /// The metadata that a descriptor contains; `None` if its link type is unknown. The packet's number is reduced to
+    /// its lower half.
+    pub fn from_descriptor(descriptor: &Descriptor) -> Option<Self> {
         Some(Self {
             ts: Timestamp(descriptor.ts_ns),
             cap_len: descriptor.cap_len,

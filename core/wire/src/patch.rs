@@ -1,10 +1,11 @@
-//! Checked writes into the private copy of a packet.
+//! Checked writes (patches) into the private copy of a packet.
 //!
-//! A patch may change what a packet says, and not how it is parsed: so the packet's descriptor stays right in its offsets and
-//! flags, for every module, however many patches there are. And weir writes only what it can keep consistent: the checksums over
-//! the written bytes are updated (RFC 1624), and bytes whose checksum it cannot update are not written.
+//! A patch may change the contents of a packet, but not how it is parsed. So the offsets and flags of the packet's
+//! descriptor stay right for every module, however many patches there are. Also, only bytes whose consistency can be
+//! preserved are written: checksums over them are updated (RFC 1624), and bytes whose checksum cannot be updated are
+//! denied.
 //!
-//! | layer | can be written | is denied |
+//! | layer | can be written | denied |
 //! |---|---|---|
 //! | Ethernet, cooked, NULL, LOOP | addresses | type, family and length fields; LLC and SNAP |
 //! | tags, labels, PPPoE | tag control information, label, class and TTL, session | EtherTypes, bottom of stack, version, code, length, protocol |
@@ -17,72 +18,78 @@
 //! | neither IPv4 nor IPv6 | everything above the link layer | |
 //!
 //! Further rules:
-//! - Everything from a header on that is malformed, or cut off before TCP, UDP or ICMP, is denied.
+//! - Everything from a malformed header on is denied, and so is everything if the packet is cut off before TCP, UDP
+//!   or ICMP.
 //! - A field that shares a byte with a denied one can be written if the bits of the denied one keep their values.
-//! - An address also counts in the TCP, UDP or ICMPv6 checksum, except in later fragments: whoever rewrites a fragmented datagram has to
-//!   rewrite all of its fragments. Behind an IPv6 routing header with segments left, the destination address is not the
-//!   one that those checksums cover (RFC 8200, section 8.1), so writing it leaves them alone.
-//! - Addresses are denied where a checksum that weir does not know covers them: below IPv6 destination options (home
-//!   address; the source only), mobility, HIP, shim6 and authentication headers, and below other protocols than IPv4, IPv6, GRE,
-//!   ESP, IGMP, SCTP, MPLS and "no next header".
+//! - An address also counts in the TCP, UDP or ICMPv6 checksum, except in later fragments: a module that rewrites a
+//!   fragmented datagram has to rewrite all of its fragments. Behind an IPv6 routing header with segments left, those
+//!   checksums do not cover the destination address (RFC 8200, section 8.1), so writing it does not update them.
+//! - Addresses are denied if a checksum unknown to weir covers them: below IPv6 destination options (home address;
+//!   the source only), mobility, HIP, shim6 and authentication headers, and below other protocols than IPv4, IPv6,
+//!   GRE, ESP, IGMP, SCTP, MPLS and "no next header".
 //! - A UDP checksum of 0 (none) stays 0. A checksum that is not captured is not updated.
 //!
-//! Who may write only some [fields](WriteFields) writes whole bytes of these, and of a byte that they share with others their bits, while the others keep
-//! theirs. A byte that is of none of them is denied even where it would stay as it is: what stands there need not be what the writer was shown.
+//! A module that may write only some [fields](WriteFields) can write whole bytes of these. Of a byte shared with
+//! other fields it can write their bits, while the others keep theirs. A byte that belongs to none of them is denied
+//! even if the patch does not change it, because the module's view may hide its value.
 
 use crate::checksum::Update;
-use crate::classify::{LinkPart, Marks, PEEK_MAX, size, walk};
+use crate::classify::{HeaderVisitor, LinkPart, PEEK_MAX, size, walk};
 use crate::ip::protocol;
 use crate::meta::Meta;
-use crate::upper::Upper;
+use crate::upper::UpperHeader;
 use crate::write_field::{WriteField, WriteFields};
 use std::ops::Range;
 use weir_abi::{Descriptor, flag, limit};
 
-/// Why a packet was not patched. It is then as it was before.
+/// The reason why a packet was not patched. The packet is unchanged then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
-    /// Not wholly inside the captured bytes.
+    /// The patch is not wholly inside the captured bytes.
     #[error(
         "{len} bytes at offset {offset} are not inside the packet, of which {captured} bytes are captured"
     )]
     Range {
-        /// Where the patch begins.
+        /// The offset of the patch.
         offset: u32,
-        /// How many bytes it writes.
+        /// The length of the patch.
         len: usize,
-        /// How many bytes of the packet there are.
+        /// The number of captured bytes of the packet.
         captured: usize,
     },
-    /// A byte, or a bit of it, that is of none of the fields that may be written.
-    #[error("the byte at offset {at} is of no field that may be written here")]
+    /// A byte of the patch, or a bit of it, belongs to none of the fields that may be written.
+    #[error("the byte at offset {at} belongs to no field that may be written")]
     Withheld {
-        /// A byte of the patch that is not.
+        /// The offset of the byte.
         at: usize,
     },
-    /// A field that says how the packet is parsed, a checksum, or bytes whose checksum cannot be updated.
+    /// A byte of the patch determines how the packet is parsed, is a checksum, or needs a checksum that cannot be
+    /// updated.
     #[error(
-        "the byte at offset {at} cannot be patched: it says how the packet is parsed, or it is or needs a checksum that is not weir's to write"
+        "the byte at offset {at} cannot be patched: it determines how the packet is parsed, is a checksum, or needs a checksum that weir cannot update"
     )]
     Denied {
-        /// A byte of the patch that is denied.
+        /// The offset of the byte.
         at: usize,
     },
 }
 
-/// Says whether [`apply`] would do it, without doing it. `head` is the packet, or at least its first `min(cap_len, PEEK_MAX)` bytes.
+/// Checks whether [`apply`] would succeed. `head` is the packet, or at least its first `min(cap_len, PEEK_MAX)`
+/// bytes.
 ///
-/// Patches that are allowed do not change what is allowed: several can be checked first and then applied in any order.
+/// Applying an allowed patch does not change which patches are allowed. So several patches can be checked first and
+/// then applied in any order.
 ///
 /// # Errors
 ///
-/// See [`PatchError`]. Bytes that are not those of the descriptor are `Denied`.
+/// See [`PatchError`]. If the bytes are not those of the descriptor, the patch is `Denied`.
 pub fn check(head: &[u8], descriptor: &Descriptor, offset: u32, bytes: &[u8]) -> Result<(), PatchError> {
     WriteFields::ALL.check(head, descriptor, offset, bytes)
 }
 
 impl WriteFields {
-    /// [`check`] for somebody who may write these fields only, at most [`limit::PATCH_BYTES`] at once.
+    /// Checks as [`check`] does, for a module that may write these fields only, at most [`limit::PATCH_BYTES`] at
+    /// once.
     ///
     /// # Errors
     ///
@@ -94,10 +101,10 @@ impl WriteFields {
         offset: u32,
         bytes: &[u8],
     ) -> Result<(), PatchError> {
-        guard(head, size(descriptor.cap_len), descriptor, offset, bytes, self).map(|_| ())
+        visit(head, size(descriptor.cap_len), descriptor, offset, bytes, self).map(|_| ())
     }
 
-    /// [`apply`] for somebody who may write these fields only.
+    /// Applies as [`apply`] does, for a module that may write these fields only.
     ///
     /// # Errors
     ///
@@ -110,17 +117,18 @@ impl WriteFields {
         bytes: &[u8],
     ) -> Result<(), PatchError> {
         let captured = packet.len().min(size(descriptor.cap_len));
-        let sums = guard(packet, captured, descriptor, offset, bytes, self)?;
+        let sums = visit(packet, captured, descriptor, offset, bytes, self)?;
         write(packet, descriptor, offset, bytes, &sums);
         Ok(())
     }
 }
 
-/// Writes `bytes` at `offset` of `packet`, all captured bytes of the packet that `descriptor` describes, and updates its checksums.
+/// Writes `bytes` at `offset` of `packet` and updates its checksums. `packet` is all captured bytes of the packet
+/// that `descriptor` describes.
 ///
 /// # Errors
 ///
-/// See [`PatchError`]. A packet that is not the descriptor's is `Denied`.
+/// See [`PatchError`]. If the packet is not the descriptor's, the patch is `Denied`.
 pub fn apply(
     packet: &mut [u8],
     descriptor: &Descriptor,
@@ -130,7 +138,7 @@ pub fn apply(
     WriteFields::ALL.apply(packet, descriptor, offset, bytes)
 }
 
-/// Writes what is allowed.
+/// Writes an allowed patch.
 fn write(packet: &mut [u8], descriptor: &Descriptor, offset: u32, bytes: &[u8], sums: &Sums) {
     let from = size(offset);
     let (mut header, mut upper) = (Update::default(), Update::default());
@@ -154,58 +162,61 @@ fn write(packet: &mut [u8], descriptor: &Descriptor, offset: u32, bytes: &[u8], 
     }
 }
 
-/// Corrects the checksum at `field`, if it is captured.
+/// Updates the checksum at `field`, if it is captured.
 fn update(packet: &mut [u8], field: usize, changes: Update, is_udp: bool) {
     let Some(place) = packet.get_mut(field..).and_then(|rest| rest.first_chunk_mut::<2>()) else { return };
     let old = u16::from_be_bytes(*place);
-    if changes.is_nothing() || is_udp && old == 0 {
+    if changes.is_empty() || is_udp && old == 0 {
         return;
     }
     let new = changes.apply(old);
     *place = if is_udp && new == 0 { [0xff, 0xff] } else { new.to_be_bytes() };
 }
 
-/// Where a packet's checksums are, and the bytes that they cover.
+/// The offsets of a packet's checksums, and the bytes that they cover.
 #[derive(Default)]
 struct Sums {
     header_field: Option<usize>,
     header: Range<usize>,
     upper_field: Option<usize>,
     upper: Range<usize>,
-    /// Those of the addresses that the checksum above IP covers.
+    /// The range of the addresses that the checksum above IP covers.
     addresses: Range<usize>,
 }
 
-/// Listens to the parser for the checksums, and for anything that speaks against a patch.
-struct Guard<'a> {
+/// A visitor that collects the checksums to update, and finds bytes of the patch that must not be written.
+struct PatchVisitor<'a> {
     head: &'a [u8],
     patch: Range<usize>,
     bytes: &'a [u8],
+    /// The offset of a byte of the patch that must not be written.
     denied: Option<usize>,
     routed: bool,
     sums: Sums,
-    /// Where not everything may be written, what may.
+    /// The fields that may be written; `None` if all may be written.
     granted: Option<Granted>,
 }
 
-/// How long a patch can be for whoever may not write everything.
+/// The longest patch of a module that may not write all fields, in bytes.
 const GRANTED_BYTES: usize = limit::PATCH_BYTES as usize;
 
-/// What may be written of the bytes of a patch.
+/// The writable bits of a patch.
 struct Granted {
     fields: WriteFields,
-    /// Of each byte those bits that are of one of the fields.
+    /// For each byte of the patch, the bits that belong to a writable field.
     bits: [u8; GRANTED_BYTES],
 }
 
 const TCP_OPTIONS: usize = 20;
 
-/// What echoes are called, and messages that are like them: echo and its reply, timestamp and its reply.
+/// The ICMP types of echo reply and request.
 const ECHOES: [u8; 2] = [0, 8];
+/// The ICMP types of timestamp request and reply.
 const TIMESTAMPS: [u8; 2] = [13, 14];
+/// The ICMPv6 types of echo request and reply.
 const ECHOES_V6: [u8; 2] = [128, 129];
 
-impl Marks for Guard<'_> {
+impl HeaderVisitor for PatchVisitor<'_> {
     fn fixed(&mut self, at: usize, len: usize) {
         let (from, to) = (at.max(self.patch.start), at.saturating_add(len).min(self.patch.end));
         if from < to {
@@ -223,7 +234,7 @@ impl Marks for Guard<'_> {
     }
 
     fn checksum(&mut self, field: usize, from: usize, end: usize) {
-        // Beyond the end of the IP packet there is padding, and no checksum.
+        // Bytes behind the end of the IP packet are padding, and not a checksum.
         if field + 2 <= end {
             self.fixed(field, 2);
             self.sums.upper_field = Some(field);
@@ -280,14 +291,15 @@ impl Marks for Guard<'_> {
     }
 
     #[inline]
-    fn upper(&mut self, upper: Upper) {
+    fn upper(&mut self, upper: UpperHeader) {
         if self.granted.is_some() {
             self.grant_upper(upper);
         }
     }
 }
 
-fn guard(
+/// Walks over the headers of a packet, and returns the checksums that a patch changes.
+fn visit(
     head: &[u8],
     captured: usize,
     descriptor: &Descriptor,
@@ -299,26 +311,29 @@ fn guard(
     if from > captured || bytes.len() > captured - from {
         return Err(PatchError::Range { offset, len: bytes.len(), captured });
     }
-    let Some(meta) = Meta::of(descriptor) else { return Err(PatchError::Denied { at: from }) };
+    let Some(meta) = Meta::from_descriptor(descriptor) else { return Err(PatchError::Denied { at: from }) };
     let patch = from..from + bytes.len();
     let granted = (fields != WriteFields::ALL).then_some(Granted { fields, bits: [0; GRANTED_BYTES] });
-    let mut guard = Guard { head, patch, bytes, denied: None, routed: false, sums: Sums::default(), granted };
-    // The bytes may have changed since they were described, in a file for instance. Then nothing is known of them.
-    let mut now = Descriptor::default();
-    if walk(head, &meta, &mut now, &mut guard).is_err() || structure(&now) != structure(descriptor) {
+    let mut visitor =
+        PatchVisitor { head, patch, bytes, denied: None, routed: false, sums: Sums::default(), granted };
+    // The bytes may have changed since they were described, for instance in a file. Then they cannot be patched.
+    let mut reparsed = Descriptor::default();
+    if walk(head, &meta, &mut reparsed, &mut visitor).is_err()
+        || structure(&reparsed) != structure(descriptor)
+    {
         return Err(PatchError::Denied { at: from });
     }
-    guard.network(descriptor);
-    match (guard.denied, guard.withheld()) {
+    visitor.network(descriptor);
+    match (visitor.denied, visitor.withheld()) {
         (Some(at), _) => Err(PatchError::Denied { at }),
         (None, Some(at)) => Err(PatchError::Withheld { at }),
-        (None, None) => Ok(guard.sums),
+        (None, None) => Ok(visitor.sums),
     }
 }
 
-/// What may be written by whoever may not write everything.
-impl Guard<'_> {
-    /// These bytes are of this field.
+/// The fields that a restricted module may write.
+impl PatchVisitor<'_> {
+    /// Marks these bytes as belonging to `field`.
     #[inline]
     fn grant(&mut self, field: WriteField, at: usize, len: usize) {
         let Some(granted) = self.granted.as_mut().filter(|granted| granted.fields.has(field)) else { return };
@@ -329,7 +344,7 @@ impl Guard<'_> {
         }
     }
 
-    /// These bits of this byte are.
+    /// Marks these bits of this byte as belonging to `field`.
     #[inline]
     fn grant_bits(&mut self, field: WriteField, at: usize, mask: u8) {
         let Some(granted) = self.granted.as_mut().filter(|granted| granted.fields.has(field)) else { return };
@@ -340,15 +355,16 @@ impl Guard<'_> {
     }
 
     #[inline(never)]
-    fn grant_upper(&mut self, upper: Upper) {
-        let Upper { protocol, at, end } = upper;
-        // As far as the parser looks, however much there is.
+    fn grant_upper(&mut self, upper: UpperHeader) {
+        let UpperHeader { protocol, at, end } = upper;
+        // The parser reads no byte behind these, so the result must not depend on such bytes.
         let head = self.head.get(..PEEK_MAX).unwrap_or(self.head);
         let first = |at: usize| head.get(at).copied();
         match protocol {
             protocol::TCP => {
                 let words = first(at + 12).map_or(0, |byte| usize::from(byte >> 4));
-                // One that says less than there is has none, and what follows is its payload.
+                // A stated length shorter than the fixed header means no options; the payload follows the fixed
+                // header.
                 let payload = (at + words * 4).max(at + TCP_OPTIONS);
                 self.grant(WriteField::Ports, at, 4);
                 self.grant(WriteField::TcpSequence, at + 4, 4);
@@ -381,13 +397,14 @@ impl Guard<'_> {
         }
     }
 
-    /// The first byte of the patch that is of no field that may be written, or changes bits that are not.
+    /// The offset of the first byte of the patch that belongs to no writable field, or changes bits that belong to
+    /// none.
     fn withheld(&self) -> Option<usize> {
         let granted = self.granted.as_ref()?;
         let is_withheld = |place: usize, new: u8| {
             let mask = granted.bits.get(place).copied().unwrap_or(0);
             let old = self.head.get(self.patch.start + place);
-            // Without the byte that is there nobody knows what would change.
+            // If the present byte is not captured, the change of its bits cannot be determined.
             mask == 0 || mask != 0xff && old.is_none_or(|old| (new ^ old) & !mask != 0)
         };
         let mut bytes = self.bytes.iter().enumerate();
@@ -395,8 +412,8 @@ impl Guard<'_> {
     }
 }
 
-impl Guard<'_> {
-    /// What has to be known of the IP header besides what the parser marks.
+impl PatchVisitor<'_> {
+    /// Adds the restrictions of the IP header that the parser does not report.
     fn network(&mut self, descriptor: &Descriptor) {
         let ip = usize::from(descriptor.l3_offset);
         let (addresses, address_len) = match descriptor.flags & (flag::IPV4 | flag::IPV6) {
@@ -419,13 +436,13 @@ impl Guard<'_> {
     }
 }
 
-/// What patches never change.
+/// The part of a descriptor that patches never change.
 fn structure(d: &Descriptor) -> impl PartialEq {
     let lengths = (d.cap_len, d.wire_len, d.payload_len);
     (d.flags, d.l3_offset, d.l4_offset, d.payload_offset, d.ip_proto, d.ether_type, lengths)
 }
 
-/// Whether the checksum above IP, if it covers the addresses, is one that is known here.
+/// Returns true unless a checksum above IP that weir cannot update may cover the addresses.
 fn addresses_can_change(d: &Descriptor) -> bool {
     const IGMP: u8 = 2;
     const IP_IN_IP: u8 = 4;
@@ -439,7 +456,7 @@ fn addresses_can_change(d: &Descriptor) -> bool {
         IGMP | IP_IN_IP | IPV6_IN_IP | GRE | ESP | protocol::NOTHING | SCTP | MPLS_IN_IP => true,
         protocol::ICMP => d.flags & flag::IPV4 != 0,
         protocol::ICMPV6 => d.flags & flag::IPV6 != 0,
-        // The first fragment has the checksum, and it is denied there.
+        // Other protocols may have a checksum over the addresses.
         _ => false,
     }
 }

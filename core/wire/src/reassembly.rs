@@ -1,16 +1,19 @@
-//! Datagrams from their fragments (RFC 791, 3.2; RFC 8200, 4.5), in bounded memory and time.
+//! Reassembly of datagrams from fragments (RFC 791, 3.2; RFC 8200, 4.5), in bounded memory and time.
 //!
-//! Fragments are strangers' input, and have been a way to attack hosts for as long as there are any. So:
+//! Fragments come from untrusted senders and have long been used to attack hosts. So:
 //!
-//! - Fragments that overlap end their datagram: all of it is dropped, and what comes later of it too (RFC 5722; for IPv4 "teardrop" asks for the
-//!   same). One that is repeated, byte by byte, does no harm and is dropped alone (RFC 8200, 4.5).
-//! - What would be longer than an IP packet can be, ends in two places, is empty, or has a length that only a last fragment can have, is dropped.
-//! - Memory is bounded. Where it is full, the source that holds the most loses its oldest datagram, so that whatever one source sends costs no
-//!   other one anything that holds less.
-//! - A datagram that is not whole after a while is given up. Time is packet time, so the same packets always have the same results.
-//! - A packet costs no more than a few look-ups in ordered tables, whatever came before it: it has few datagrams forgotten, and the next ones have the
-//!   rest. What is late is never put together, forgotten or not. A fragment for which that does not make enough room (none of a frame of Ethernet's
-//!   usual length) is lost with its own datagram.
+//! - Overlapping fragments end their datagram: all of it is dropped, including later fragments (RFC 5722; for IPv4
+//!   because of "teardrop"). An exact duplicate is harmless, and is dropped alone (RFC 8200, 4.5).
+//! - A fragment is dropped if it extends beyond the longest IP packet, states another end of the datagram, is empty, or
+//!   has a length that only a last fragment can have.
+//! - Memory is bounded. When it is full, the source that holds the most loses its oldest datagram, so no source can
+//!   harm one that holds less.
+//! - An incomplete datagram is dropped after a timeout. Time is packet time, so the same packets always give the same
+//!   result.
+//! - A packet takes a bounded number of lookups in ordered tables, because it evicts only a few datagrams; later
+//!   packets evict the rest. A datagram that has timed out is never reassembled, even if it has not been evicted yet.
+//!   If the few evictions do not free enough memory for a fragment, the fragment is dropped together with its datagram.
+//!   They always free enough for an Ethernet frame of the usual length.
 
 use crate::checksum::Update;
 use crate::classify::size;
@@ -19,106 +22,113 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_abi::{Descriptor, flag};
 use weir_units::{Bytes, Nanos, Timestamp};
 
-/// The longest IP packet.
+/// The longest IP packet in bytes.
 const LONGEST: usize = 0xffff;
-/// What it takes to remember a datagram or a fragment, besides the bytes in it.
+/// The memory in bytes that is charged for a datagram or a fragment in addition to its data.
 const OVERHEAD: usize = 128;
-/// Late datagrams that are forgotten for one packet, at most. More than one, which is as many as a packet can begin: so all of them go.
+/// The most timed-out datagrams that one packet evicts. A packet begins at most one datagram, so evictions keep up with
+/// arrivals.
 const LATE_MAX: usize = 4;
-/// Datagrams that make room for one fragment, at most.
+/// The most datagrams evicted to make space for one fragment.
 const DISPLACED_MAX: usize = 16;
-/// They are enough for a frame of Ethernet's usual length with two tags, however little is held for each.
+/// Evicting [`DISPLACED_MAX`] datagrams frees enough memory for an Ethernet frame of the usual length with two tags,
+/// even if each of them holds no more than its overhead.
 const _: () = assert!(DISPLACED_MAX * OVERHEAD >= 1522 + OVERHEAD);
 
-/// How much is kept, and for how long.
+/// The limits of reassembly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReassemblyLimits {
-    /// Bytes of fragments that wait for others, with what it takes to remember them.
+    /// The memory for waiting fragments in bytes, overhead included.
     pub bytes: Bytes,
-    /// How long a datagram may take to become whole.
+    /// The longest time for a datagram to become complete.
     pub lifetime: Nanos,
 }
 
 impl Default for ReassemblyLimits {
-    /// 1 MiB, and 30 seconds as Linux waits.
+    /// 1 MiB, and 30 seconds as in Linux.
     fn default() -> Self {
         Self { bytes: Bytes(1 << 20), lifetime: Nanos(30 * Nanos::SECOND.0) }
     }
 }
 
-/// What became of fragments. Each that came is in one of these, or waits.
+/// Counters of the outcomes of fragments. Each fragment is counted in one of them, or waits for others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReassemblyCounters {
-    /// Datagrams that became whole.
+    /// Datagrams that became complete.
     pub datagrams: u64,
-    /// Fragments that they were in.
+    /// Fragments of complete datagrams.
     pub fragments: u64,
-    /// Fragments of datagrams that had overlapping ones, or two ends.
+    /// Fragments of datagrams whose fragments overlap, or state different ends of the datagram.
     pub overlapping: u64,
-    /// Fragments of datagrams that took too long.
+    /// Fragments of datagrams that timed out.
     pub late: u64,
-    /// Fragments of datagrams for which there was no memory.
+    /// Fragments of datagrams that were evicted for lack of memory.
     pub displaced: u64,
-    /// Fragments that cannot be right, or were not captured whole.
+    /// Fragments that are invalid, or were captured only in part.
     pub malformed: u64,
-    /// Fragments that had come before.
+    /// Duplicate fragments.
     pub repeated: u64,
 }
 
 impl ReassemblyCounters {
-    /// Fragments that became part of nothing.
+    /// Fragments that did not become part of a datagram.
     pub fn lost(&self) -> u64 {
         self.overlapping + self.late + self.displaced + self.malformed + self.repeated
     }
 }
 
-/// What a packet led to.
+/// The result of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reassembled {
-    /// It is no fragment.
+    /// The packet is not a fragment.
     NoFragment,
-    /// It waits for others, or is lost and counted.
+    /// The fragment waits for others, or is lost and counted.
     Nothing,
-    /// A datagram is whole: its packet, as it would have been had it not been fragmented, with the link header of the first fragment.
+    /// A datagram is complete: its packet, as if it had not been fragmented, with the link header of the first
+    /// fragment.
     Whole(Vec<u8>),
 }
 
-/// A datagram that is not whole yet.
+/// A datagram that is not complete yet.
 #[derive(Debug)]
-struct Open {
+struct PendingDatagram {
     since: Timestamp,
-    /// By where they belong.
+    /// Fragments by their offset in the datagram.
     parts: BTreeMap<usize, Box<[u8]>>,
-    /// What is in front of the first one's data, and where things are in it.
-    front: Option<Front>,
-    /// Where the last one ends.
+    /// The headers in front of the first fragment's data.
+    front: Option<HeaderPart>,
+    /// The length of the datagram, once its last fragment has arrived.
     total: Option<usize>,
+    /// The sum of the lengths of `parts` in bytes.
     data: usize,
-    /// Bytes that it is charged for.
+    /// The memory charged for the datagram in bytes.
     charged: usize,
-    /// Its fragments overlap.
-    is_spoilt: bool,
+    /// True if fragments of the datagram overlap; further ones are dropped then.
+    is_rejected: bool,
 }
 
+/// The headers of a first fragment.
 #[derive(Debug)]
-struct Front {
+struct HeaderPart {
     bytes: Box<[u8]>,
-    /// Where the IP header begins.
+    /// The offset of the IP header.
     ip: usize,
     header: usize,
-    named_at: usize,
+    next_header_at: usize,
 }
 
-/// Fragments that wait for others.
+/// A reassembler with its waiting fragments.
 #[derive(Debug)]
 pub struct Reassembler {
-    open: BTreeMap<Datagram, Open>,
-    /// The same by age, and by source and age.
-    ages: BTreeSet<(Timestamp, Datagram)>,
-    of_source: BTreeSet<(u128, Timestamp, Datagram)>,
-    /// Bytes that each source is charged for, and the sources by that.
-    held: BTreeMap<u128, usize>,
-    holders: BTreeSet<(usize, u128)>,
+    pending: BTreeMap<Datagram, PendingDatagram>,
+    /// The pending datagrams, the oldest first.
+    by_age: BTreeSet<(Timestamp, Datagram)>,
+    /// The pending datagrams by source, the oldest of each source first.
+    by_source: BTreeSet<(u128, Timestamp, Datagram)>,
+    /// The bytes charged to each source.
+    bytes_by_source: BTreeMap<u128, usize>,
+    /// The sources by the bytes charged to them.
+    sources_by_bytes: BTreeSet<(usize, u128)>,
     charged: usize,
     limits: ReassemblyLimits,
     now: Timestamp,
@@ -126,14 +136,14 @@ pub struct Reassembler {
 }
 
 impl Reassembler {
-    /// One without fragments.
+    /// Creates a reassembler without fragments.
     pub fn new(limits: ReassemblyLimits) -> Self {
         Self {
-            open: BTreeMap::new(),
-            ages: BTreeSet::new(),
-            of_source: BTreeSet::new(),
-            held: BTreeMap::new(),
-            holders: BTreeSet::new(),
+            pending: BTreeMap::new(),
+            by_age: BTreeSet::new(),
+            by_source: BTreeSet::new(),
+            bytes_by_source: BTreeMap::new(),
+            sources_by_bytes: BTreeSet::new(),
             charged: 0,
             limits,
             now: Timestamp(0),
@@ -141,26 +151,26 @@ impl Reassembler {
         }
     }
 
-    /// What became of fragments.
+    /// The counters so far.
     pub fn counters(&self) -> ReassemblyCounters {
         self.counters
     }
 
-    /// Fragments that wait for others.
+    /// The number of fragments that wait.
     pub fn waiting(&self) -> u64 {
-        self.open.values().map(|open| open.parts.len() as u64).sum()
+        self.pending.values().map(|pending| pending.parts.len() as u64).sum()
     }
 
-    /// Bytes of memory that it takes, about.
+    /// The approximate memory in use.
     pub fn memory(&self) -> Bytes {
         Bytes(self.charged as u64)
     }
 
-    /// Takes a packet: all captured bytes of the one that `descriptor` describes.
+    /// Processes a packet: all captured bytes of the packet that `descriptor` describes.
     pub fn put(&mut self, packet: &[u8], descriptor: &Descriptor) -> Reassembled {
-        self.pass(Timestamp(descriptor.ts_ns));
+        self.advance(Timestamp(descriptor.ts_ns));
         let Ok(Some(fragment)) = fragment(packet, descriptor) else {
-            // It says that it is one, and nothing can be found out about it.
+            // The descriptor indicates a fragment, but its header cannot be read.
             let is_fragment = descriptor.flags & flag::FRAGMENT != 0;
             self.counters.malformed += u64::from(is_fragment);
             return if is_fragment { Reassembled::Nothing } else { Reassembled::NoFragment };
@@ -173,33 +183,33 @@ impl Reassembler {
         }
         let key = fragment.datagram;
         let since = self.now;
-        if self.open.get(&key).is_some_and(|open| self.is_late(open.since)) {
+        if self.pending.get(&key).is_some_and(|pending| self.is_late(pending.since)) {
             self.counters.late += self.remove(&key);
         }
-        let open = self.open.entry(key).or_insert_with(|| {
-            self.ages.insert((since, key));
-            self.of_source.insert((key.source(), since, key));
-            Open::new(since)
+        let pending = self.pending.entry(key).or_insert_with(|| {
+            self.by_age.insert((since, key));
+            self.by_source.insert((key.source(), since, key));
+            PendingDatagram::new(since)
         });
-        if open.is_spoilt {
+        if pending.is_rejected {
             self.counters.overlapping += 1;
             return Reassembled::Nothing;
         }
-        let before = open.charged;
-        match open.add(&fragment, data) {
-            Added::Repeated => self.counters.repeated += 1,
-            Added::Overlapping => {
-                self.counters.overlapping += 1 + open.parts.len() as u64;
-                open.spoil();
+        let before = pending.charged;
+        match pending.add(&fragment, data) {
+            AddOutcome::Repeated => self.counters.repeated += 1,
+            AddOutcome::Overlapping => {
+                self.counters.overlapping += 1 + pending.parts.len() as u64;
+                pending.reject();
             }
-            Added::Part => {
+            AddOutcome::Waiting => {
                 if fragment.offset == 0 {
-                    open.lead(packet, &fragment, ip);
+                    pending.set_front(packet, &fragment, ip);
                 }
             }
         }
-        let after = open.charged;
-        let whole = open.whole(&key);
+        let after = pending.charged;
+        let whole = pending.whole(&key);
         self.charge(&key, before, after);
         if let Some((whole, parts)) = whole {
             self.remove(&key);
@@ -218,11 +228,11 @@ impl Reassembler {
         Reassembled::Nothing
     }
 
-    /// Time goes on: some of what has waited for too long is forgotten.
-    pub fn pass(&mut self, now: Timestamp) {
+    /// Advances the time, and evicts some datagrams that have timed out.
+    pub fn advance(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
         for _ in 0..LATE_MAX {
-            let oldest = self.ages.first().filter(|(since, _)| self.is_late(*since));
+            let oldest = self.by_age.first().filter(|(since, _)| self.is_late(*since));
             let Some(&(_, key)) = oldest else { return };
             self.counters.late += self.remove(&key);
         }
@@ -232,15 +242,15 @@ impl Reassembler {
         self.now.since(since) > self.limits.lifetime
     }
 
-    /// There is more than there may be.
+    /// Returns true if the memory limit is exceeded.
     fn is_over(&self) -> bool {
         self.charged as u64 > self.limits.bytes.0
     }
 
-    /// The source that holds the most loses its oldest datagram. False where there is nothing.
+    /// Evicts the oldest datagram of the source that holds the most. Returns false if there is none.
     fn displace(&mut self) -> bool {
-        let Some(&(_, source)) = self.holders.last() else { return false };
-        let mut oldest = self.of_source.range((source, Timestamp(0), Datagram::LEAST)..);
+        let Some(&(_, source)) = self.sources_by_bytes.last() else { return false };
+        let mut oldest = self.by_source.range((source, Timestamp(0), Datagram::LEAST)..);
         let Some(&(_, _, key)) = oldest.next().filter(|(of, ..)| *of == source) else { return false };
         self.counters.displaced += self.remove(&key);
         true
@@ -248,30 +258,30 @@ impl Reassembler {
 
     fn charge(&mut self, key: &Datagram, before: usize, after: usize) {
         let source = key.source();
-        let held = self.held.remove(&source).unwrap_or(0);
-        self.holders.remove(&(held, source));
-        let held = held + after - before;
-        if held > 0 {
-            self.held.insert(source, held);
-            self.holders.insert((held, source));
+        let bytes_by_source = self.bytes_by_source.remove(&source).unwrap_or(0);
+        self.sources_by_bytes.remove(&(bytes_by_source, source));
+        let bytes_by_source = bytes_by_source + after - before;
+        if bytes_by_source > 0 {
+            self.bytes_by_source.insert(source, bytes_by_source);
+            self.sources_by_bytes.insert((bytes_by_source, source));
         }
         self.charged = self.charged + after - before;
     }
 
-    /// Forgets a datagram, and says how many of its fragments had been waiting.
+    /// Removes a datagram. Returns the number of its fragments that were waiting.
     fn remove(&mut self, key: &Datagram) -> u64 {
-        let Some(open) = self.open.remove(key) else { return 0 };
-        self.ages.remove(&(open.since, *key));
-        self.of_source.remove(&(key.source(), open.since, *key));
-        self.charge(key, open.charged, 0);
-        open.parts.len() as u64
+        let Some(pending) = self.pending.remove(key) else { return 0 };
+        self.by_age.remove(&(pending.since, *key));
+        self.by_source.remove(&(key.source(), pending.since, *key));
+        self.charge(key, pending.charged, 0);
+        pending.parts.len() as u64
     }
 }
 
-/// Whether a fragment of so many bytes of data can be part of an IP packet.
+/// Returns true if a fragment with `len` bytes of data can be part of an IP packet.
 fn is_possible(fragment: &Fragment, len: usize, ip: usize) -> bool {
     let headers = if fragment.datagram.is_v6 {
-        // The fixed header does not count, nor will the fragment header be there.
+        // The fixed header does not count, and the fragment header will not be in the datagram.
         fragment.header.saturating_sub(ip + 40)
     } else {
         fragment.data.saturating_sub(ip)
@@ -282,14 +292,14 @@ fn is_possible(fragment: &Fragment, len: usize, ip: usize) -> bool {
         && headers + size(fragment.offset) + len <= LONGEST
 }
 
-/// What adding a fragment led to.
-enum Added {
-    Part,
+/// The result of adding a fragment.
+enum AddOutcome {
+    Waiting,
     Repeated,
     Overlapping,
 }
 
-impl Open {
+impl PendingDatagram {
     fn new(since: Timestamp) -> Self {
         Self {
             since,
@@ -298,17 +308,17 @@ impl Open {
             total: None,
             data: 0,
             charged: 0,
-            is_spoilt: false,
+            is_rejected: false,
         }
     }
 
-    fn add(&mut self, fragment: &Fragment, data: &[u8]) -> Added {
+    fn add(&mut self, fragment: &Fragment, data: &[u8]) -> AddOutcome {
         let begin = size(fragment.offset);
         let end = begin + data.len();
         if self.parts.get(&begin).is_some_and(|part| **part == *data)
             && fragment.has_more != (self.total == Some(end))
         {
-            return Added::Repeated;
+            return AddOutcome::Repeated;
         }
         let before = self.parts.range(..=begin).next_back();
         let after = self.parts.range(begin..).next();
@@ -322,7 +332,7 @@ impl Open {
                 (false, None) => last > end,
             };
         if overlaps {
-            return Added::Overlapping;
+            return AddOutcome::Overlapping;
         }
         if !fragment.has_more {
             self.total = Some(end);
@@ -330,24 +340,25 @@ impl Open {
         self.parts.insert(begin, data.into());
         self.data += data.len();
         self.charged += data.len() + OVERHEAD;
-        Added::Part
+        AddOutcome::Waiting
     }
 
-    /// The first fragment has what comes before the data.
-    fn lead(&mut self, packet: &[u8], fragment: &Fragment, ip: usize) {
+    /// Sets the headers, which the first fragment has.
+    fn set_front(&mut self, packet: &[u8], fragment: &Fragment, ip: usize) {
         let bytes: Box<[u8]> = packet.get(..fragment.data).unwrap_or_default().into();
         self.charged += bytes.len();
-        self.front = Some(Front { bytes, ip, header: fragment.header, named_at: fragment.named_at });
+        self.front =
+            Some(HeaderPart { bytes, ip, header: fragment.header, next_header_at: fragment.next_header_at });
     }
 
-    /// Nothing is kept of it but that it is not to be.
-    fn spoil(&mut self) {
-        (self.is_spoilt, self.charged, self.data) = (true, OVERHEAD, 0);
+    /// Drops the fragments and rejects further ones.
+    fn reject(&mut self) {
+        (self.is_rejected, self.charged, self.data) = (true, OVERHEAD, 0);
         self.parts.clear();
         self.front = None;
     }
 
-    /// The packet, if it is whole, and how many fragments are in it.
+    /// The packet and its number of fragments, if it is complete.
     fn whole(&self, datagram: &Datagram) -> Option<(Vec<u8>, u64)> {
         let (front, total) = self.front.as_ref().zip(self.total)?;
         if self.data != total {
@@ -356,7 +367,7 @@ impl Open {
         let mut packet = Vec::with_capacity(front.bytes.len() + total);
         if datagram.is_v6 {
             packet.extend_from_slice(front.bytes.get(..front.header)?);
-            *packet.get_mut(front.named_at)? = datagram.protocol;
+            *packet.get_mut(front.next_header_at)? = datagram.protocol;
             let len = front.header.checked_sub(front.ip + 40)? + total;
             let field = packet.get_mut(front.ip + 4..)?.first_chunk_mut()?;
             *field = u16::try_from(len).ok()?.to_be_bytes();

@@ -1,18 +1,21 @@
-//! Tunnels: IP in IP (RFC 2003, RFC 2473, RFC 4213), MPLS in IP (RFC 4023), GRE (RFC 2784, RFC 2890), VXLAN (RFC 7348), Geneve (RFC 8926), GTP-U
-//! (3GPP TS 29.281), Teredo (RFC 4380).
+//! Tunnels: IP in IP (RFC 2003, RFC 2473, RFC 4213), MPLS in IP (RFC 4023), GRE (RFC 2784, RFC 2890), VXLAN (RFC
+//! 7348), Geneve (RFC 8926), GTP-U (3GPP TS 29.281), Teredo (RFC 4380).
 //!
-//! The classifier and the views follow tunnels with this code. A port alone says that a datagram is a tunnel's, and what looks like one could be
-//! payload: so a tunnel over UDP is opened only where a consistent packet is inside. GRE of version 1 (PPTP) is not opened.
+//! The classifier and the views follow tunnels with this code. A port alone does not prove a tunnel, as other protocols
+//! can use the same port. So a tunnel over UDP is opened only if there is a consistent packet inside. GRE of version 1
+//! (PPTP) is not opened.
 
-use crate::classify::{ByteRange, Marks, MoreHeader, NetworkKind, PEEK_MAX, offset, size, walk_inside};
+use crate::classify::{
+    ByteRange, FirstHeader, HeaderVisitor, MoreHeader, PEEK_MAX, offset, size, walk_inside,
+};
 use crate::consistent::is_packet;
 use crate::ip::protocol;
 use crate::link::{ETHERNET_IN_GRE, IPV4, IPV6, MPLS, MPLS_UPSTREAM};
 use crate::meta::{LinkType, Meta};
-use crate::upper::Upper;
+use crate::upper::UpperHeader;
 use weir_abi::{Descriptor, flag, tunnel};
 
-/// Tunnels inside each other that are followed; the packet in the innermost of them is not looked into for further ones.
+/// The most nested tunnels that are followed. The packet inside the last of them is not searched for further tunnels.
 pub const TUNNELS_MAX: u8 = 4;
 
 /// IP protocols that carry packets.
@@ -28,18 +31,18 @@ mod port {
     pub(super) const GTP_U: u16 = 2152;
     pub(super) const TEREDO: u16 = 3544;
     pub(super) const VXLAN: u16 = 4789;
-    /// The port of VXLAN before it had one (the Linux kernel's default).
+    /// The port of VXLAN before one was assigned (the Linux kernel's default).
     pub(super) const VXLAN_LINUX: u16 = 8472;
     pub(super) const GENEVE: u16 = 6081;
 }
 
-/// The only message of GTP-U with a packet in it.
+/// The only GTP-U message that contains a packet.
 const G_PDU: u8 = 255;
-/// Extension headers of GTP-U that are followed. A packet with more has none that is known.
+/// The most GTP-U extension headers that are followed. A packet with more is not parsed.
 const GTP_EXTENSIONS_MAX: usize = 4;
-/// Bytes of Teredo's authentication besides identifier and value: kind and lengths, nonce, confirmation.
+/// The bytes of Teredo's authentication beside identifier and value: kind and lengths, nonce, confirmation.
 const TEREDO_AUTHENTICATION: usize = 4 + 8 + 1;
-/// Bytes of Teredo's origin indication.
+/// The bytes of Teredo's origin indication.
 const TEREDO_ORIGIN: usize = 8;
 
 /// A kind of tunnel.
@@ -47,7 +50,7 @@ const TEREDO_ORIGIN: usize = 8;
 pub(crate) enum Tunnel {
     IpInIp,
     MplsInIp,
-    /// GRE of version 0, with IP, MPLS labels or an Ethernet frame in it.
+    /// GRE of version 0, with IP, MPLS labels or an Ethernet frame inside.
     Gre,
     Vxlan,
     Geneve,
@@ -56,7 +59,7 @@ pub(crate) enum Tunnel {
 }
 
 impl Tunnel {
-    /// Its number in descriptors.
+    /// The tunnel's number in descriptors.
     fn number(self) -> u8 {
         match self {
             Self::IpInIp => tunnel::IP_IN_IP,
@@ -70,21 +73,21 @@ impl Tunnel {
     }
 }
 
-/// Bytes of a packet that were captured, of which the first are at hand.
+/// The captured bytes of a packet, of which the first ones are available.
 #[derive(Clone, Copy)]
 pub(crate) struct Captured<'a> {
     head: &'a [u8],
-    /// Bytes that can be asked for.
+    /// The number of bytes that can be requested.
     len: usize,
 }
 
 impl<'a> Captured<'a> {
-    /// All captured bytes, at hand.
+    /// All captured bytes are available.
     pub(crate) fn whole(bytes: &'a [u8]) -> Self {
         Self { head: bytes, len: bytes.len() }
     }
 
-    /// The first of `cap` captured bytes. Bytes beyond [`PEEK_MAX`] are not looked at.
+    /// The first of `cap` captured bytes, `head`, are available. Bytes beyond [`PEEK_MAX`] are not read.
     fn first(head: &'a [u8], cap: usize) -> Self {
         let len = cap.min(PEEK_MAX);
         Self { head: head.get(..len).unwrap_or(head), len }
@@ -117,28 +120,28 @@ impl<'a> Captured<'a> {
     }
 }
 
-/// A tunnel's header, read.
+/// A parsed tunnel header.
 pub(crate) struct TunnelHeader {
     pub(crate) tunnel: Tunnel,
-    /// Where the packet inside begins.
+    /// The offset of the packet inside.
     pub(crate) inner: usize,
-    /// What it begins with; nothing where the header names a protocol that is not known.
-    pub(crate) kind: Option<NetworkKind>,
+    /// The packet's first header; `None` if the tunnel header names an unknown protocol.
+    pub(crate) kind: Option<FirstHeader>,
 }
 
-/// The tunnel over UDP that these ports are for.
+/// The tunnel over UDP that a pair of ports indicates.
 #[derive(Clone, Copy)]
 pub(crate) enum UdpTunnel {
-    /// One that is opened.
+    /// A tunnel whose header is parsed.
     Known(Tunnel),
-    /// One that is not.
-    Closed,
+    /// A tunnel whose header is not parsed.
+    NotOpened,
 }
 
-/// The tunnel that these ports are for, if any.
+/// The tunnel of these ports, if any.
 #[inline(always)]
 pub(crate) fn tunnel_of_ports(src: u16, dst: u16) -> Option<UdpTunnel> {
-    // Few packets get beyond this.
+    // Most packets return here.
     if !is_tunnel_port(src) && !is_tunnel_port(dst) {
         return None;
     }
@@ -147,15 +150,15 @@ pub(crate) fn tunnel_of_ports(src: u16, dst: u16) -> Option<UdpTunnel> {
         port::GENEVE => Some(UdpTunnel::Known(Tunnel::Geneve)),
         port::GTP_U => Some(UdpTunnel::Known(Tunnel::GtpU)),
         _ if src == port::TEREDO || dst == port::TEREDO => Some(UdpTunnel::Known(Tunnel::Teredo)),
-        _ if is_closed_port(src) || is_closed_port(dst) => Some(UdpTunnel::Closed),
+        _ if is_unopened_port(src) || is_unopened_port(dst) => Some(UdpTunnel::NotOpened),
         _ => None,
     }
 }
 
-/// True for ports of tunnels over UDP, opened or not: what follows such a port is no payload.
+/// Returns true for ports of tunnels over UDP, opened or not. Data behind such a port do not count as payload.
 #[inline(always)]
 pub fn is_tunnel_port(port: u16) -> bool {
-    is_open_port(port) || is_closed_port(port)
+    is_open_port(port) || is_unopened_port(port)
 }
 
 #[inline(always)]
@@ -163,13 +166,14 @@ fn is_open_port(port: u16) -> bool {
     matches!(port, port::GTP_U | port::TEREDO | port::VXLAN | port::GENEVE | port::VXLAN_LINUX)
 }
 
-/// Tunnels, and what sets them up, that are not opened: L2TP, GTP-C, LISP, GRE in UDP, VXLAN-GPE, CAPWAP, GUE, MPLS in UDP, TZSP.
+/// Ports of tunnels that are not opened, and of their control protocols: L2TP, GTP-C, LISP, GRE in UDP, VXLAN-GPE,
+/// CAPWAP, GUE, MPLS in UDP, TZSP.
 #[inline(always)]
-fn is_closed_port(port: u16) -> bool {
+fn is_unopened_port(port: u16) -> bool {
     matches!(port, 1701 | 2123 | 4341 | 4342 | 4754 | 4755 | 4790 | 5246 | 5247 | 6080 | 6635 | 37008)
 }
 
-/// True where a packet may be a tunnel's, by what its descriptor says.
+/// Returns true if a packet may carry another packet, judged by its descriptor.
 #[inline(always)]
 pub(crate) fn may_carry(descriptor: &Descriptor) -> bool {
     let Descriptor { flags, src_port, dst_port, ip_proto, .. } = *descriptor;
@@ -186,8 +190,9 @@ fn is_carrying(protocol: u8) -> bool {
     matches!(protocol, carrying::IPV4 | carrying::IPV6 | carrying::GRE | carrying::MPLS)
 }
 
-/// Follows a packet's tunnels to the innermost IP header, through at most [`TUNNELS_MAX`] of them, and writes into `out` where it is. `out` is the
-/// descriptor so far; it stays as it is for a packet without a tunnel, or without an IP packet in it.
+/// Follows a packet's tunnels to the innermost IP header, through at most [`TUNNELS_MAX`] of them, and writes its
+/// location into `out`. `out` is the descriptor so far; it stays unchanged for a packet without a tunnel, or without
+/// an IP packet inside.
 ///
 /// # Errors
 ///
@@ -197,34 +202,37 @@ pub(crate) fn follow(head: &[u8], meta: &Meta, out: &mut Descriptor) -> Result<(
     let cap = size(meta.cap_len);
     let captured = Captured::first(head, cap);
     let (mut at, mut end) = (0, size(meta.wire_len).max(cap));
-    let (mut kind, mut carrier) = (NetworkKind::Link(meta.link_type), None);
+    let (mut kind, mut carrier) = (FirstHeader::Link(meta.link_type), None);
     for depth in 0..=TUNNELS_MAX {
-        let (mut now, mut above) = (Descriptor::default(), Above(None));
-        walk_inside(captured.part(at, end), kind, &mut now, &mut above)?;
-        if now.flags & (flag::IPV4 | flag::IPV6) == 0 {
+        let (mut descriptor, mut above) = (Descriptor::default(), UpperVisitor(None));
+        walk_inside(captured.part(at, end), kind, &mut descriptor, &mut above)?;
+        if descriptor.flags & (flag::IPV4 | flag::IPV6) == 0 {
             break;
         }
         if let Some(tunnel) = carrier {
             (out.tunnel, out.tunnel_count) = (Tunnel::number(tunnel), depth);
-            out.inner_offset = offset(at + usize::from(now.l3_offset));
-            out.inner_flow_hash = now.flow_hash;
+            out.inner_offset = offset(at + usize::from(descriptor.l3_offset));
+            out.inner_flow_hash = descriptor.flow_hash;
         }
-        let Some(upper) = above.0.filter(|_| now.flags & flag::LATER_FRAGMENT == 0 && may_carry(&now)) else {
+        let Some(upper) =
+            above.0.filter(|_| descriptor.flags & flag::LATER_FRAGMENT == 0 && may_carry(&descriptor))
+        else {
             break;
         };
-        let Some((opened, inner_end)) = opened(captured, at, end, upper)? else { break };
+        let Some((opened, inner_end)) = open_tunnel(captured, at, end, upper)? else { break };
         let Some(inner_kind) = opened.kind else { break };
         (at, end, kind, carrier) = (opened.inner, inner_end, inner_kind, Some(opened.tunnel));
     }
     Ok(())
 }
 
-/// Opens a tunnel by the header above the IP header of the packet from `base` to `end`. Returns also where the packet inside ends.
-fn opened(
+/// Parses the tunnel header above the IP header of the packet from `base` to `end`. Also returns the end of the packet
+/// inside the tunnel.
+fn open_tunnel(
     captured: Captured<'_>,
     base: usize,
     end: usize,
-    Upper { protocol, at, end: covered }: Upper,
+    UpperHeader { protocol, at, end: covered }: UpperHeader,
 ) -> Result<Option<(TunnelHeader, usize)>, MoreHeader> {
     let (at, covered) = (base + at, base.saturating_add(covered));
     let end = end.min(covered);
@@ -239,32 +247,32 @@ fn opened(
             let opened = over_udp(captured, tunnel, at + 8, end)?;
             Ok(opened.map(|(inner, kind)| (TunnelHeader { tunnel, inner, kind: Some(kind) }, end)))
         }
-        Some(UdpTunnel::Closed) | None => Ok(None),
+        Some(UdpTunnel::NotOpened) | None => Ok(None),
     }
 }
 
-/// Listens for the header above IP.
-struct Above(Option<Upper>);
+/// A visitor that keeps the header above IP.
+struct UpperVisitor(Option<UpperHeader>);
 
-impl Marks for Above {
+impl HeaderVisitor for UpperVisitor {
     fn fixed(&mut self, _: usize, _: usize) {}
     fn fixed_bits(&mut self, _: usize, _: u8) {}
     fn checksum(&mut self, _: usize, _: usize, _: usize) {}
     fn unknown_from(&mut self, _: usize) {}
     fn routed(&mut self) {}
 
-    fn upper(&mut self, upper: Upper) {
+    fn upper(&mut self, upper: UpperHeader) {
         self.0 = Some(upper);
     }
 }
 
-/// Where the datagram ends whose UDP header is at `at`, in a packet that ends at `covered` by its IP header.
+/// The end of the datagram whose UDP header is at `at`, in a packet that ends at `covered` according to its IP header.
 pub(crate) fn end_of_datagram(&[.., high, low, _, _]: &[u8; 8], at: usize, covered: usize) -> usize {
-    let said = at + usize::from(u16::from_be_bytes([high, low]));
-    if said >= at + 8 && said <= covered { said } else { covered }
+    let stated = at + usize::from(u16::from_be_bytes([high, low]));
+    if stated >= at + 8 && stated <= covered { stated } else { covered }
 }
 
-/// Reads a tunnel's header from `at` to `end`, by the IP protocol that names it; nothing where it is none that is understood.
+/// Parses a tunnel header from `at` to `end` by the IP protocol that names it. `None` if it is not understood.
 pub(crate) fn over_ip(
     captured: Captured<'_>,
     protocol: u8,
@@ -272,7 +280,7 @@ pub(crate) fn over_ip(
     end: usize,
 ) -> Result<Option<TunnelHeader>, MoreHeader> {
     let opened =
-        |tunnel, ether_type| TunnelHeader { tunnel, inner: at, kind: Some(NetworkKind::Type(ether_type)) };
+        |tunnel, ether_type| TunnelHeader { tunnel, inner: at, kind: Some(FirstHeader::Type(ether_type)) };
     match protocol {
         carrying::IPV4 => Ok(Some(opened(Tunnel::IpInIp, IPV4))),
         carrying::IPV6 => Ok(Some(opened(Tunnel::IpInIp, IPV6))),
@@ -282,27 +290,27 @@ pub(crate) fn over_ip(
     }
 }
 
-/// Reads a header of GRE from `at` to `end`.
+/// Parses a GRE header from `at` to `end`.
 fn gre(captured: Captured<'_>, at: usize, end: usize) -> Result<Option<TunnelHeader>, MoreHeader> {
     let Some(&[flags, version, high, low]) = captured.read::<4>(at)? else { return Ok(None) };
     let has = |bit: u8| usize::from(flags & bit != 0);
     // Checksum, key and sequence number.
     let inner = at + 4 + 4 * (has(0x80) + has(0x20) + has(0x10));
-    // Routing (RFC 1701), reserved bits, and other versions.
+    // Routing (RFC 1701), reserved bits, and other versions are not parsed.
     if flags & 0x4f != 0 || version != 0 || inner > end.min(captured.len) {
         return Ok(None);
     }
     Ok(Some(TunnelHeader { tunnel: Tunnel::Gre, inner, kind: kind_of(u16::from_be_bytes([high, low])) }))
 }
 
-/// Reads the header of a tunnel over UDP, from `at` to `end`: where the packet inside begins, and with what. Returns nothing where no consistent
-/// packet is inside.
+/// Parses the header of a tunnel over UDP from `at` to `end`. Returns the packet inside; `None` if there is no
+/// consistent packet.
 pub(crate) fn over_udp(
     captured: Captured<'_>,
     tunnel: Tunnel,
     at: usize,
     end: usize,
-) -> Result<Option<(usize, NetworkKind)>, MoreHeader> {
+) -> Result<Option<(usize, FirstHeader)>, MoreHeader> {
     let read = match tunnel {
         Tunnel::Vxlan => vxlan(captured, at)?,
         Tunnel::Geneve => geneve(captured, at)?,
@@ -316,16 +324,17 @@ pub(crate) fn over_udp(
     }
 }
 
-type Read = Result<Option<(usize, NetworkKind)>, MoreHeader>;
+/// The offset and the first header of the packet inside a tunnel; `None` if the tunnel header is not understood.
+type InnerPacket = Result<Option<(usize, FirstHeader)>, MoreHeader>;
 
-fn vxlan(captured: Captured<'_>, at: usize) -> Read {
+fn vxlan(captured: Captured<'_>, at: usize) -> InnerPacket {
     Ok(match captured.read::<8>(at)? {
-        Some([0x08, 0, 0, 0, _, _, _, 0]) => Some((at + 8, NetworkKind::Link(LinkType::Ethernet))),
+        Some([0x08, 0, 0, 0, _, _, _, 0]) => Some((at + 8, FirstHeader::Link(LinkType::Ethernet))),
         _ => None,
     })
 }
 
-fn geneve(captured: Captured<'_>, at: usize) -> Read {
+fn geneve(captured: Captured<'_>, at: usize) -> InnerPacket {
     let Some(&[first, second, high, low, _, _, _, last]) = captured.read::<8>(at)? else { return Ok(None) };
     if first >> 6 != 0 || second & 0x3f != 0 || last != 0 {
         return Ok(None);
@@ -334,18 +343,18 @@ fn geneve(captured: Captured<'_>, at: usize) -> Read {
     Ok(kind_of(u16::from_be_bytes([high, low])).map(|kind| (inner, kind)))
 }
 
-fn gtp(captured: Captured<'_>, at: usize) -> Read {
+fn gtp(captured: Captured<'_>, at: usize) -> InnerPacket {
     let Some(&[flags, message, ..]) = captured.read::<8>(at)? else { return Ok(None) };
-    // Version 1, GTP and not GTP'.
+    // Version 1, and GTP rather than GTP'.
     if flags & 0xf8 != 0x30 || message != G_PDU {
         return Ok(None);
     }
     let mut inner = at + 8;
-    // With one of the flags there are sequence number, N-PDU number and the kind of the first extension.
+    // If any of these three flags is set, sequence number, N-PDU number and the kind of the first extension follow.
     if flags & 7 != 0 {
         let Some(&[_, _, _, mut next]) = captured.read::<4>(inner)? else { return Ok(None) };
         inner += 4;
-        // Without this flag the number of the next extension says nothing.
+        // Without the extension flag, the kind of the first extension is meaningless.
         if flags & 4 == 0 {
             next = 0;
         }
@@ -362,24 +371,24 @@ fn gtp(captured: Captured<'_>, at: usize) -> Read {
         }
     }
     Ok(match captured.read::<1>(inner)? {
-        Some([first]) if first >> 4 == 4 => Some((inner, NetworkKind::Type(IPV4))),
-        Some([first]) if first >> 4 == 6 => Some((inner, NetworkKind::Type(IPV6))),
+        Some([first]) if first >> 4 == 4 => Some((inner, FirstHeader::Type(IPV4))),
+        Some([first]) if first >> 4 == 6 => Some((inner, FirstHeader::Type(IPV6))),
         _ => None,
     })
 }
 
-fn teredo(captured: Captured<'_>, at: usize) -> Read {
+fn teredo(captured: Captured<'_>, at: usize) -> InnerPacket {
     let mut inner = at + teredo_authentication(captured, at)?;
     if let Some([0, 0]) = captured.read::<2>(inner)? {
         inner += TEREDO_ORIGIN;
     }
     Ok(match captured.read::<1>(inner)? {
-        Some([first]) if first >> 4 == 6 => Some((inner, NetworkKind::Type(IPV6))),
+        Some([first]) if first >> 4 == 6 => Some((inner, FirstHeader::Type(IPV6))),
         _ => None,
     })
 }
 
-/// Bytes of Teredo's authentication at `at` (RFC 4380, 5.1.1), 0 if there is none.
+/// The bytes of Teredo's authentication at `at` (RFC 4380, 5.1.1); 0 if there is none.
 pub(crate) fn teredo_authentication(captured: Captured<'_>, at: usize) -> Result<usize, MoreHeader> {
     Ok(match captured.read::<4>(at)? {
         Some(&[0, 1, identifier, value]) => {
@@ -389,11 +398,11 @@ pub(crate) fn teredo_authentication(captured: Captured<'_>, at: usize) -> Result
     })
 }
 
-/// The beginning of the packet that an EtherType in a tunnel's header names.
-fn kind_of(ether_type: u16) -> Option<NetworkKind> {
+/// The first header of the packet that an EtherType in a tunnel's header names.
+fn kind_of(ether_type: u16) -> Option<FirstHeader> {
     match ether_type {
-        IPV4 | IPV6 | MPLS | MPLS_UPSTREAM => Some(NetworkKind::Type(ether_type)),
-        ETHERNET_IN_GRE => Some(NetworkKind::Link(LinkType::Ethernet)),
+        IPV4 | IPV6 | MPLS | MPLS_UPSTREAM => Some(FirstHeader::Type(ether_type)),
+        ETHERNET_IN_GRE => Some(FirstHeader::Link(LinkType::Ethernet)),
         _ => None,
     }
 }

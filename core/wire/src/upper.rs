@@ -1,33 +1,33 @@
-//! What is above IP: TCP (RFC 9293), UDP (RFC 768), ICMP (RFC 792, 4443), and everything else as plain payload.
+//! Headers above IP: TCP (RFC 9293), UDP (RFC 768), ICMP (RFC 792, 4443). Every other protocol counts as payload.
 
-use crate::classify::{Marks, Short, Walk, be16, offset};
+use crate::classify::{HeaderVisitor, IncompleteHeader, Walk, be16, offset};
 use crate::ip::protocol;
 use weir_abi::flag;
 
 /// The header above IP.
 #[derive(Clone, Copy)]
-pub(crate) struct Upper {
+pub(crate) struct UpperHeader {
     pub(crate) protocol: u8,
-    /// Where it begins.
+    /// The offset of the header.
     pub(crate) at: usize,
-    /// Where the IP packet ends, as far as IP knows; it may be beyond what is captured.
+    /// The end of the IP packet according to IP. It may be beyond the captured bytes.
     pub(crate) end: usize,
 }
 
 const TCP_HEADER: usize = 20;
 const UDP_HEADER: usize = 8;
 const ICMP_HEADER: usize = 8;
-/// What a UDP length can say; a longer datagram has 0 there (RFC 2675, section 4).
+/// The largest UDP length field; a longer datagram has 0 there (RFC 2675, section 4).
 const UDP_LENGTH_MAX: usize = 0xffff;
 
-impl<M: Marks> Walk<'_, M> {
-    /// The header above IP. Only asking for more bytes ends this with an error.
+impl<M: HeaderVisitor> Walk<'_, M> {
+    /// Parses the header above IP. The only error is a request for more bytes.
     #[inline(always)]
-    pub(crate) fn upper(&mut self, upper: Upper) -> Result<(), Short> {
-        let Upper { protocol, at, end } = upper;
-        self.marks.upper(upper);
+    pub(crate) fn upper(&mut self, upper: UpperHeader) -> Result<(), IncompleteHeader> {
+        let UpperHeader { protocol, at, end } = upper;
+        self.visitor.upper(upper);
         if self.out.flags & flag::LATER_FRAGMENT != 0 {
-            self.marks.fixed(at, end.saturating_sub(at));
+            self.visitor.fixed(at, end.saturating_sub(at));
             return Ok(());
         }
         match protocol {
@@ -38,10 +38,10 @@ impl<M: Marks> Walk<'_, M> {
     }
 
     #[inline(always)]
-    fn tcp(&mut self, at: usize, end: usize) -> Result<(), Short> {
+    fn tcp(&mut self, at: usize, end: usize) -> Result<(), IncompleteHeader> {
         self.out.flags |= flag::TCP;
-        self.marks.fixed_bits(at + 12, 0xf0);
-        self.marks.checksum(at + 16, at, end);
+        self.visitor.fixed_bits(at + 12, 0xf0);
+        self.visitor.checksum(at + 16, at, end);
         let Ok(header) = self.need::<TCP_HEADER>(at) else { return self.part(at, end, TCP_HEADER) };
         if at + TCP_HEADER > end {
             return self.part(at, end, TCP_HEADER);
@@ -59,66 +59,70 @@ impl<M: Marks> Walk<'_, M> {
     }
 
     #[inline(always)]
-    fn udp(&mut self, at: usize, end: usize) -> Result<(), Short> {
+    fn udp(&mut self, at: usize, end: usize) -> Result<(), IncompleteHeader> {
         self.out.flags |= flag::UDP;
-        self.marks.fixed(at + 4, 4);
+        self.visitor.fixed(at + 4, 4);
         let Ok(header) = self.need::<UDP_HEADER>(at) else { return self.part(at, end, UDP_HEADER) };
         if at + UDP_HEADER > end {
             return self.part(at, end, UDP_HEADER);
         }
         self.out.src_port = be16(header, 0);
         self.out.dst_port = be16(header, 2);
-        let (said, there) = (usize::from(be16(header, 4)), end - at);
-        let whole = self.out.flags & flag::FRAGMENT == 0;
+        let (stated, available) = (usize::from(be16(header, 4)), end - at);
+        let is_whole = self.out.flags & flag::FRAGMENT == 0;
         let mut end = end;
-        if said >= UDP_HEADER && said <= there {
-            end = at + said;
-        } else if !(said == 0 && there > UDP_LENGTH_MAX || said > there && !whole) {
+        if stated >= UDP_HEADER && stated <= available {
+            end = at + stated;
+        } else if !(stated == 0 && available > UDP_LENGTH_MAX || stated > available && !is_whole) {
             self.out.flags |= flag::MALFORMED;
         }
-        self.marks.checksum(at + 6, at, end);
+        self.visitor.checksum(at + 6, at, end);
         self.header_ends(at, at + UDP_HEADER, end);
         Ok(())
     }
 
     #[inline(never)]
-    fn neither_tcp_nor_udp(&mut self, Upper { protocol, at, end }: Upper) -> Result<(), Short> {
+    fn neither_tcp_nor_udp(
+        &mut self,
+        UpperHeader { protocol, at, end }: UpperHeader,
+    ) -> Result<(), IncompleteHeader> {
         if matches!(protocol, protocol::ICMP | protocol::ICMPV6) {
             self.out.flags |= flag::ICMP;
-            self.marks.checksum(at + 2, at, end);
+            self.visitor.checksum(at + 2, at, end);
             self.header_ends(at, at + ICMP_HEADER, end);
         } else {
-            self.marks.fixed(at, end.saturating_sub(at));
+            self.visitor.fixed(at, end.saturating_sub(at));
             self.header_ends(at, at, end);
         }
         Ok(())
     }
 
-    /// Takes what there is of a TCP or UDP header that is not there as a whole, because the snapshot length, or the IP length,
-    /// ends before it. A first fragment may be that short.
+    /// Parses the available part of a TCP or UDP header that the snapshot length, or the IP length, cuts off. A first
+    /// fragment may be that short.
     #[cold]
     #[inline(never)]
-    fn part(&mut self, at: usize, end: usize, len: usize) -> Result<(), Short> {
-        let there = self.cap.min(end).saturating_sub(at).min(len);
+    fn part(&mut self, at: usize, end: usize, len: usize) -> Result<(), IncompleteHeader> {
+        let captured = self.cap.min(end).saturating_sub(at).min(len);
         let seen = self.head.get(at..).unwrap_or_default();
         if let Some(&[a, b, c, d]) = seen.first_chunk()
-            && there >= 4
+            && captured >= 4
         {
             self.out.src_port = u16::from_be_bytes([a, b]);
             self.out.dst_port = u16::from_be_bytes([c, d]);
         }
         if let Some(&flags) = seen.get(13)
-            && there >= 14
+            && captured >= 14
             && self.out.flags & flag::TCP != 0
         {
             self.out.tcp_flags = flags;
         }
         self.header_ends(at, at + len, end);
-        // Beyond PEEK_MAX, or in a head that is too short, there is something that was not seen.
-        if seen.len() < there { Err(Short { at, end: at + len }) } else { Ok(()) }
+        // Bytes beyond PEEK_MAX, or beyond a short head, exist but were not read.
+        if seen.len() < captured { Err(IncompleteHeader { at, end: at + len }) } else { Ok(()) }
     }
 
-    /// The header above IP goes from `at` to `payload`, and the packet to `end`.
+    /// Writes the location of the header above IP, from `at` to `payload`, into the descriptor. The packet ends at
+    /// `end`.
     #[inline(always)]
     fn header_ends(&mut self, at: usize, payload: usize, end: usize) {
         if payload <= end && payload <= self.cap {

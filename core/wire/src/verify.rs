@@ -1,43 +1,44 @@
-//! Whether a packet's checksums are right: IPv4 (RFC 791), TCP (RFC 9293, 3.1), UDP (RFC 768; RFC 8200, 8.1) and ICMP (RFC 792, RFC 4443, 2.3).
+//! Verification of checksums: IPv4 (RFC 791), TCP (RFC 9293, 3.1), UDP (RFC 768; RFC 8200, 8.1) and ICMP (RFC 792,
+//! RFC 4443, 2.3).
 
 use crate::checksum::{add, fold};
-use crate::classify::{Marks, walk};
+use crate::classify::{HeaderVisitor, walk};
 use crate::fragment::addresses;
 use crate::ip::protocol;
 use crate::meta::Meta;
 use weir_abi::{Descriptor, flag};
 
-/// Which checksum is wrong.
+/// The kind of a checksum that is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadChecksum {
-    /// That of the IPv4 header.
+    /// The checksum of the IPv4 header.
     #[error("the IPv4 header's checksum is wrong")]
     Ipv4,
-    /// TCP.
+    /// The TCP checksum.
     #[error("the TCP checksum is wrong")]
     Tcp,
-    /// UDP; also where it has none over IPv6.
+    /// The UDP checksum, which also counts as wrong if it is missing over IPv6.
     #[error("the UDP checksum is wrong")]
     Udp,
-    /// ICMP or ICMPv6.
+    /// The checksum of ICMP or ICMPv6.
     #[error("the ICMP checksum is wrong")]
     Icmp,
 }
 
-/// Listens to the parser for where the checksum above IP is, and what it covers.
+/// A visitor that keeps the offset of the checksum above IP and its covered range.
 #[derive(Default)]
-struct Listener {
+struct ChecksumVisitor {
     upper: Option<(usize, usize, usize)>,
     routed: bool,
 }
 
-impl Marks for Listener {
+impl HeaderVisitor for ChecksumVisitor {
     fn fixed(&mut self, _: usize, _: usize) {}
     fn fixed_bits(&mut self, _: usize, _: u8) {}
     fn unknown_from(&mut self, _: usize) {}
 
     fn checksum(&mut self, field: usize, from: usize, end: usize) {
-        // Beyond the end of the IP packet there is padding, and no checksum.
+        // Bytes behind the end of the IP packet are padding, and not a checksum.
         if field + 2 <= end {
             self.upper = Some((field, from, end));
         }
@@ -48,63 +49,64 @@ impl Marks for Listener {
     }
 }
 
-/// Looks whether any checksum of a packet is wrong. `packet` are all captured bytes of the packet that `descriptor` describes.
+/// Verifies the checksums of a packet. `packet` is all captured bytes of the packet that `descriptor` describes.
 ///
-/// What cannot be known is not wrong: checksums over bytes that are not captured, those above IP in fragments, those of datagrams that were sent
-/// without one (UDP over IPv4), and those over another destination address than the header has (source routes, routing headers with
-/// segments left).
+/// Checksums that cannot be verified do not count as wrong: those over bytes that are not captured, those above IP in
+/// fragments, those of datagrams sent without one (UDP over IPv4), and those over another destination address than
+/// the header has (source routes, routing headers with segments left).
 ///
 /// # Errors
 ///
-/// The first that is wrong, from the outermost header on.
+/// The first wrong checksum, from the outermost header on.
 pub fn verify(packet: &[u8], descriptor: &Descriptor) -> Result<(), BadChecksum> {
-    let Some(meta) = Meta::of(descriptor) else { return Ok(()) };
-    let (mut now, mut listener) = (Descriptor::default(), Listener::default());
-    // All captured bytes are always enough.
-    if walk(packet, &meta, &mut now, &mut listener).is_err() {
+    let Some(meta) = Meta::from_descriptor(descriptor) else { return Ok(()) };
+    let (mut reparsed, mut visitor) = (Descriptor::default(), ChecksumVisitor::default());
+    // All captured bytes always suffice.
+    if walk(packet, &meta, &mut reparsed, &mut visitor).is_err() {
         return Ok(());
     }
-    let ip = packet.get(usize::from(now.l3_offset)..).unwrap_or_default();
-    let is_v4 = now.flags & flag::IPV4 != 0;
+    let ip = packet.get(usize::from(reparsed.l3_offset)..).unwrap_or_default();
+    let is_v4 = reparsed.flags & flag::IPV4 != 0;
     if is_v4 {
         let header_len = usize::from(ip.first().map_or(0, |first| first & 15)) * 4;
         if let Some(header) = ip.get(..header_len) {
             if fold(add(0, header)) != 0xffff {
                 return Err(BadChecksum::Ipv4);
             }
-            listener.routed |= header.get(20..).is_some_and(has_source_route);
+            visitor.routed |= header.get(20..).is_some_and(has_source_route);
         }
     }
-    let Some((field, from, end)) = listener.upper else { return Ok(()) };
-    let (Some(covered), Some((src, dst))) = (packet.get(from..end), addresses(packet, &now)) else {
+    let Some((field, from, end)) = visitor.upper else { return Ok(()) };
+    let (Some(covered), Some((src, dst))) = (packet.get(from..end), addresses(packet, &reparsed)) else {
         return Ok(());
     };
-    let bad = match now.ip_proto {
+    let bad = match reparsed.ip_proto {
         protocol::TCP => BadChecksum::Tcp,
         protocol::UDP => BadChecksum::Udp,
         protocol::ICMP if is_v4 => BadChecksum::Icmp,
         protocol::ICMPV6 if !is_v4 => BadChecksum::Icmp,
         _ => return Ok(()),
     };
-    if now.flags & flag::FRAGMENT != 0 {
+    if reparsed.flags & flag::FRAGMENT != 0 {
         return Ok(());
     }
     let mut sum = 0;
-    if now.ip_proto != protocol::ICMP {
-        if listener.routed {
+    if reparsed.ip_proto != protocol::ICMP {
+        if visitor.routed {
             return Ok(());
         }
-        if now.ip_proto == protocol::UDP && packet.get(field..field + 2) == Some(&[0, 0]) {
+        if reparsed.ip_proto == protocol::UDP && packet.get(field..field + 2) == Some(&[0, 0]) {
             return if is_v4 { Ok(()) } else { Err(BadChecksum::Udp) };
         }
         sum = add(sum, &src.to_be_bytes());
         sum = add(sum, &dst.to_be_bytes());
-        sum += u64::from(now.ip_proto) + (covered.len() as u64);
+        sum += u64::from(reparsed.ip_proto) + (covered.len() as u64);
     }
     if fold(add(sum, covered)) == 0xffff { Ok(()) } else { Err(bad) }
 }
 
-/// Whether IPv4 options have a source route (RFC 791, 3.1): the header's destination is then not the one that checksums above IP cover.
+/// Returns true if IPv4 options contain a source route (RFC 791, 3.1). Checksums above IP then do not cover the
+/// header's destination.
 pub(crate) fn has_source_route(mut options: &[u8]) -> bool {
     while let Some((&kind, rest)) = options.split_first() {
         options = match kind {
@@ -125,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn source_routes_are_found_among_other_options_and_options_that_do_not_end_are_survived() {
+    fn source_routes_are_found_among_other_options_and_unterminated_options_cause_no_panic() {
         for (options, has) in [
             (&[1, 1, 131, 7, 4, 0, 0, 0, 0][..], true),
             (&[7, 7, 4, 0, 0, 0, 0, 137, 3, 4], true),

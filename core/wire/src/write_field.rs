@@ -1,24 +1,24 @@
-//! The fields of packets that can be written, by name, and sets of them.
+//! Writable fields of packets, by name, and sets of them.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::ops::BitOr;
 use std::str::FromStr;
 
-/// The fields, once: their names in configurations and credentials, and what they are.
+/// Declares the fields with their names in configurations and credentials.
 macro_rules! fields {
     ($($(#[doc = $doc:literal])+ $field:ident = $name:literal;)+) => {
-        /// A field that a patch can write. Whatever [`patch`](crate::patch) can write at all is of one of them.
+        /// A field that a patch can write. Every byte that [`patch`](crate::patch) can write belongs to such a field.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum WriteField {
             $($(#[doc = $doc])+ $field,)+
         }
 
         impl WriteField {
-            /// All of them.
+            /// All fields.
             pub const ALL: &'static [Self] = &[$(Self::$field,)+];
 
-            /// As configurations and credentials name it.
+            /// The field's name in configurations and credentials.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$field => $name,)+
@@ -37,13 +37,13 @@ fields! {
     Mpls = "mpls";
     /// The session of PPPoE.
     Pppoe = "pppoe";
-    /// What is above the link layer where that is neither IPv4 nor IPv6: ARP for instance.
+    /// Everything above the link layer if that is neither IPv4 nor IPv6, for instance ARP.
     OtherProtocols = "other-protocols";
     /// The addresses of IPv4 and IPv6 headers.
     Addresses = "addresses";
     /// The upper six bits of the type of service of IPv4 and of the traffic class of IPv6.
     Dscp = "dscp";
-    /// The lower two of these bits (RFC 3168).
+    /// ECN (RFC 3168): the lower two bits of the type of service of IPv4 and of the traffic class of IPv6.
     Ecn = "ecn";
     /// The identification of IPv4.
     IpId = "ip-id";
@@ -57,7 +57,7 @@ fields! {
     TcpSequence = "tcp-seq";
     /// Acknowledgement number of TCP.
     TcpAcknowledgement = "tcp-ack";
-    /// The flags of TCP, with the bits before them that are reserved.
+    /// The flags of TCP, with the reserved bits before them.
     TcpFlags = "tcp-flags";
     /// Window of TCP.
     TcpWindow = "tcp-window";
@@ -67,9 +67,10 @@ fields! {
     TcpOptions = "tcp-options";
     /// Identifier and sequence number of echoes and timestamps of ICMP and ICMPv6.
     IcmpEcho = "icmp-echo";
-    /// All of ICMP and ICMPv6 but the data of echoes: type, code, and what errors and neighbour discovery say.
+    /// All of ICMP and ICMPv6 except the data of echoes: type, code, and the bodies of errors and neighbour
+    /// discovery.
     Icmp = "icmp";
-    /// What TCP, UDP and echoes carry, and what is behind the end of an IP packet.
+    /// The data of TCP, UDP and echoes, and bytes behind the end of an IP packet.
     Payload = "payload";
 }
 
@@ -79,12 +80,12 @@ impl WriteField {
     }
 }
 
-/// A set of fields that may be written. As text it is `all`, `none`, or names separated by commas, such as `ttl,dscp`; in configurations and messages a
-/// list of names.
+/// A set of fields that may be written. Its text is `all`, `none`, or names separated by commas, such as `ttl,dscp`;
+/// configurations and messages have a list of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WriteFields(u32);
 
-/// A text that names no field.
+/// A text that is not the name of a field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is no field that can be written; there are {}", .0.escape_debug(), names())]
 pub struct WriteFieldError(String);
@@ -94,36 +95,36 @@ fn names() -> String {
 }
 
 impl WriteFields {
-    /// All of them: whatever can be written.
+    /// All fields that can be written.
     pub const ALL: Self = Self((1 << WriteField::ALL.len()) - 1);
-    /// None: nothing.
+    /// No field.
     pub const NONE: Self = Self(0);
 
-    /// Whether this one is among them.
+    /// Returns true if the set contains this field.
     pub const fn has(self, field: WriteField) -> bool {
         self.0 & field.bit() != 0
     }
 
-    /// Each of them, in the order of [`WriteField::ALL`].
+    /// The fields of the set, in the order of [`WriteField::ALL`].
     pub fn iter(self) -> impl Iterator<Item = WriteField> {
         WriteField::ALL.iter().copied().filter(move |field| self.has(*field))
     }
 
-    /// A number for them, to be kept where only a number can be.
+    /// The set as a number, for storage.
     pub const fn bits(self) -> u32 {
         self.0
     }
 
-    /// Those of a number of [`bits`](Self::bits). What stands for no field is left out.
+    /// The set that a number from [`bits`](Self::bits) represents. Bits without a field are ignored.
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits & Self::ALL.0)
     }
 
-    /// The field of this name.
+    /// Finds a field by its name.
     ///
     /// # Errors
     ///
-    /// There is none.
+    /// [`WriteFieldError`] if there is none.
     pub fn named(name: &str) -> Result<WriteField, WriteFieldError> {
         let known = WriteField::ALL.iter().copied().find(|field| field.name() == name);
         known.ok_or_else(|| WriteFieldError(name.chars().take(80).collect()))
@@ -173,7 +174,7 @@ impl FromStr for WriteFields {
 }
 
 impl Serialize for WriteFields {
-    /// As a list of names.
+    /// Serialises a list of names.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.iter().map(WriteField::name))
     }
@@ -192,13 +193,14 @@ mod tests {
     use crate::view::ZeroedField;
 
     #[test]
-    fn each_field_has_a_name_of_its_own_which_is_that_of_what_can_be_hidden() {
+    fn each_field_has_a_unique_name_which_views_use_for_the_same_field() {
         for (place, &field) in WriteField::ALL.iter().enumerate() {
             assert_eq!(WriteFields::from(field).iter().collect::<Vec<_>>(), [field]);
             assert_eq!(field.name().parse(), Ok(WriteFields::from(field)));
             assert!(WriteField::ALL[..place].iter().all(|other| other.name() != field.name()));
         }
-        // What a view hides and cannot be written by itself: options of IP not at all, timestamps with all options of TCP.
+        // Fields that a view can hide and that cannot be written alone: IP options, and timestamps, which are written
+        // with all TCP options.
         let unwritten: Vec<&str> = ZeroedField::ALL.iter().map(|field| field.name()).collect();
         let unwritten: Vec<&str> =
             unwritten.into_iter().filter(|name| WriteFields::named(name).is_err()).collect();
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_are_written_as_they_are_read() {
+    fn sets_are_parsed_from_their_own_text() {
         let some: WriteFields = " dscp , ttl".parse().unwrap();
         assert_eq!((some.to_string().as_str(), some.iter().count()), ("dscp,ttl", 2));
         for set in [some, WriteFields::ALL, WriteFields::NONE] {

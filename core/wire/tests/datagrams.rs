@@ -1,4 +1,4 @@
-//! Checksums and datagrams of packets that somebody else made: etherparse builds them, and knows what is right.
+//! Checksums and datagrams of packets that etherparse builds independently.
 
 use etherparse::PacketBuilder;
 use proptest::prelude::*;
@@ -43,7 +43,7 @@ fn built(is_v6: bool, kind: Kind, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Cuts an Ethernet packet into fragments of so many bytes of data, a multiple of 8.
+/// Divides an Ethernet packet into fragments with `size` bytes of data each, a multiple of 8.
 fn cut(packet: &[u8], id: u8, size: usize) -> Vec<Vec<u8>> {
     let is_v6 = packet[12] == 0x86;
     let headers = if is_v6 { 54 } else { 34 };
@@ -77,7 +77,7 @@ fn cut(packet: &[u8], id: u8, size: usize) -> Vec<Vec<u8>> {
     parts.collect()
 }
 
-/// The checksum that makes an IPv4 header right, by the book.
+/// The checksum of an IPv4 header, computed as specified.
 fn header_sum(header: &[u8]) -> u16 {
     let mut sum: u32 = header.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
     while sum > 0xffff {
@@ -94,7 +94,7 @@ fn put(table: &mut Reassembler, packet: &[u8]) -> Reassembled {
     table.put(packet, &described(packet, 0))
 }
 
-/// IPv4 packets have the identification of their fragments.
+/// Sets the identification that the fragments of an IPv4 packet have.
 fn with_id(mut packet: Vec<u8>, id: u8) -> Vec<u8> {
     if packet[12] == 0x08 {
         packet[18..22].copy_from_slice(&[0, id, 0, 0]);
@@ -106,7 +106,7 @@ fn with_id(mut packet: Vec<u8>, id: u8) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_right_is_right_and_every_flipped_bit_is_found() {
+fn right_checksums_are_right_and_every_flipped_bit_is_found() {
     for (is_v6, kind, bad) in [
         (false, Kind::Tcp, BadChecksum::Tcp),
         (false, Kind::Udp, BadChecksum::Udp),
@@ -120,7 +120,7 @@ fn what_is_right_is_right_and_every_flipped_bit_is_found() {
         let odd = built(is_v6, kind, b"one less, or one more");
         assert_eq!(check(&odd), Ok(()), "{kind:?}");
         let headers = if is_v6 { 54 } else { 34 };
-        // Addresses are covered too, but for ICMP over IPv4, where the header's own checksum finds them.
+        // Addresses are covered too, except for ICMP over IPv4, where the header's own checksum covers them.
         for (at, expected) in [
             (headers - 1, if is_v6 { bad } else { BadChecksum::Ipv4 }),
             (headers + 5, bad),
@@ -128,7 +128,7 @@ fn what_is_right_is_right_and_every_flipped_bit_is_found() {
         ] {
             let mut wrong = packet.clone();
             wrong[at] ^= 4;
-            // The length field of UDP says where it ends.
+            // A changed UDP length changes the end of the datagram.
             if matches!(kind, Kind::Udp) && at == headers + 5 {
                 continue;
             }
@@ -138,7 +138,7 @@ fn what_is_right_is_right_and_every_flipped_bit_is_found() {
 }
 
 #[test]
-fn what_cannot_be_known_is_not_wrong() {
+fn a_checksum_that_cannot_be_verified_is_not_wrong() {
     let mut udp = built(false, Kind::Udp, b"no checksum");
     udp[40..42].copy_from_slice(&[0, 0]);
     assert_eq!(check(&udp), Ok(()));
@@ -160,7 +160,7 @@ fn what_cannot_be_known_is_not_wrong() {
 }
 
 #[test]
-fn fragments_say_what_they_are() {
+fn fragments_are_described_by_their_headers() {
     let whole = built(false, Kind::Udp, &[7; 100]);
     let parts = cut(&whole, 9, 64);
     let second = fragment(&parts[1], &described(&parts[1], 0)).unwrap().unwrap();
@@ -170,7 +170,7 @@ fn fragments_say_what_they_are() {
 }
 
 #[test]
-fn overlapping_fragments_end_their_datagram_and_repeated_ones_do_not() {
+fn overlapping_fragments_end_their_datagram_and_duplicates_do_not() {
     for is_v6 in [false, true] {
         let whole = built(is_v6, Kind::Udp, &[7; 200]);
         let other = built(is_v6, Kind::Udp, &[8; 200]);
@@ -180,7 +180,7 @@ fn overlapping_fragments_end_their_datagram_and_repeated_ones_do_not() {
         put(&mut table, &parts[0]);
         put(&mut table, &parts[1]);
         assert_eq!(table.counters().repeated, 1);
-        // Teardrop, and what RFC 5722 is about: the same place with other bytes.
+        // Teardrop, and the subject of RFC 5722: the same range with other bytes.
         put(&mut table, &others[1]);
         for part in &parts {
             assert_eq!(put(&mut table, part), Reassembled::Nothing);
@@ -197,11 +197,12 @@ fn overlapping_fragments_end_their_datagram_and_repeated_ones_do_not() {
 }
 
 #[test]
-fn what_cannot_be_part_of_a_packet_is_dropped_alone() {
+fn a_fragment_that_cannot_be_part_of_a_packet_is_dropped_alone() {
     let whole = built(false, Kind::Udp, &[7; 200]);
     let parts = cut(&whole, 1, 64);
     let mut table = table();
-    // A length that is no multiple of 8 and not the last one's; nothing in it; beyond the longest packet ("ping of death").
+    // A length that is not a multiple of 8 and not the last fragment's; no data; beyond the longest packet ("ping of
+    // death").
     let mut odd = parts[1].clone();
     odd.truncate(odd.len() - 3);
     odd[17] -= 3;
@@ -213,7 +214,7 @@ fn what_cannot_be_part_of_a_packet_is_dropped_alone() {
     for part in [&odd, &empty, &far] {
         assert_eq!(put(&mut table, part), Reassembled::Nothing);
     }
-    // Not captured whole.
+    // Captured only in part.
     let cut_off = Descriptor { cap_len: 60, ..described(&parts[1], 0) };
     assert_eq!(table.put(&parts[1][..60], &cut_off), Reassembled::Nothing);
     assert_eq!((table.counters().malformed, table.memory()), (4, Bytes(0)));
@@ -223,23 +224,23 @@ fn what_cannot_be_part_of_a_packet_is_dropped_alone() {
 }
 
 #[test]
-fn what_takes_too_long_is_given_up() {
+fn a_datagram_that_takes_too_long_is_dropped() {
     let whole = built(true, Kind::Udp, &[7; 200]);
     let parts = cut(&whole, 1, 64);
     let mut table = table();
     table.put(&parts[0], &described(&parts[0], SECOND));
     table.put(&parts[1], &described(&parts[1], 31 * SECOND));
     assert_eq!(table.counters().late, 0);
-    table.pass(Timestamp(31 * SECOND + 1));
+    table.advance(Timestamp(31 * SECOND + 1));
     assert_eq!((table.counters().late, table.memory()), (2, Bytes(0)));
-    // Time that goes back is none.
+    // A time that goes back has no effect.
     table.put(&parts[2], &described(&parts[2], 0));
-    table.pass(Timestamp(61 * SECOND));
+    table.advance(Timestamp(61 * SECOND));
     assert_eq!((table.counters().late, table.waiting()), (2, 1));
 }
 
 #[test]
-fn however_much_is_late_at_once_a_packet_has_few_of_it_forgotten_and_none_of_it_put_together() {
+fn a_packet_evicts_few_late_datagrams_and_none_of_them_is_reassembled() {
     let whole = built(false, Kind::Udp, &[7; 200]);
     let parts = cut(&whole, 1, 128);
     let mut table = table();
@@ -258,7 +259,7 @@ fn however_much_is_late_at_once_a_packet_has_few_of_it_forgotten_and_none_of_it_
     assert_eq!(table.put(&last, &described(&last, 40 * SECOND)), Reassembled::Nothing);
     let late = table.counters().late;
     assert!(0 < late && late <= 5, "{late}");
-    // More of them go with each packet than can come with it.
+    // More datagrams are evicted with each packet than can come with it.
     let other = built(false, Kind::Udp, b"whole");
     for _ in 0..500 {
         let before = table.counters().late;
@@ -269,7 +270,7 @@ fn however_much_is_late_at_once_a_packet_has_few_of_it_forgotten_and_none_of_it_
 }
 
 #[test]
-fn a_fragment_for_which_there_is_no_room_without_many_others_is_lost_alone() {
+fn a_fragment_that_would_evict_many_datagrams_is_lost_alone() {
     let mut table = table();
     let small = cut(&built(false, Kind::Udp, &[7; 100]), 1, 8).remove(0);
     let held = |table: &mut Reassembler| {
@@ -282,7 +283,7 @@ fn a_fragment_for_which_there_is_no_room_without_many_others_is_lost_alone() {
     };
     assert!(held(&mut table).is_some());
     let (waiting, displaced) = (table.waiting(), table.counters().displaced);
-    // One of a frame's usual length finds room among them, and one of 60,000 bytes does not.
+    // A fragment of a frame's usual length fits after evictions, and one of 60,000 bytes does not.
     let mut usual = cut(&built(false, Kind::Udp, &[7; 3000]), 2, 1480).remove(0);
     usual[29] = 77;
     put(&mut table, &usual);
@@ -297,13 +298,13 @@ fn a_fragment_for_which_there_is_no_room_without_many_others_is_lost_alone() {
 }
 
 #[test]
-fn memory_is_bounded_and_a_flood_costs_nobody_who_holds_less() {
+fn memory_is_bounded_and_a_flood_costs_no_source_that_holds_less() {
     let limits = ReassemblyLimits { bytes: Bytes(20_000), lifetime: Nanos(30 * SECOND) };
     let mut table = Reassembler::new(limits);
     let whole = built(false, Kind::Udp, &[7; 1000]);
     let modest = cut(&whole, 1, 512);
     put(&mut table, &modest[0]);
-    // One that floods, with first fragments of ever other datagrams.
+    // A flooding source, with first fragments of ever new datagrams.
     let mut flood = modest[0].clone();
     flood[29] = 77;
     for id in 0..2000_u16 {
@@ -320,7 +321,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_datagram_is_what_it_was_in_whatever_order_its_fragments_come(
+    fn a_datagram_is_restored_in_whatever_order_its_fragments_come(
         is_v6 in any::<bool>(),
         payload in prop::collection::vec(any::<u8>(), 1..3000),
         size in (1..180_usize).prop_map(|eighths| eighths * 8),
@@ -330,7 +331,7 @@ proptest! {
     ) {
         let mut whole = with_id(built(is_v6, Kind::Udp, &payload), 5);
         if wrong {
-            // A wrong checksum does not become right by this.
+            // A wrong checksum does not become right.
             let last = whole.len() - 1;
             whole[last] ^= 1;
         }
@@ -354,7 +355,7 @@ proptest! {
     }
 
     #[test]
-    fn any_fragments_are_in_one_counter_each_and_memory_stays_bounded(
+    fn each_fragment_is_in_one_counter_and_memory_stays_bounded(
         fragments in prop::collection::vec((0..4_u8, 0..6_u16, any::<bool>(), 0..50_usize, any::<u8>(), 0..40_u64), 0..200),
     ) {
         let limits = ReassemblyLimits { bytes: Bytes(3000), lifetime: Nanos(SECOND) };

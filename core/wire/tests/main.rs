@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod datagrams;
 mod exercise;
 mod oracle;
 mod patches;
@@ -9,5 +10,4 @@ mod properties;
 mod protocols;
 mod traces;
 mod views;
-mod whole;
 mod write_fields;

@@ -1,4 +1,4 @@
-//! Patches, with etherparse to say which checksums are right.
+//! Patches, compared with etherparse's checksums.
 
 use crate::exercise::described;
 use etherparse::{Icmpv4Type, Icmpv6Type, NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
@@ -16,7 +16,7 @@ fn descriptor(packet: &[u8], link_type: LinkType) -> Descriptor {
     )
 }
 
-/// A checksum in a packet, and the one that etherparse computes from scratch.
+/// A checksum in a packet, and the one that etherparse computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sum {
     stored: u16,
@@ -24,7 +24,7 @@ struct Sum {
 }
 
 impl Sum {
-    /// How wrong it is, in one's complement arithmetic, where 0 and 0xffff are the same.
+    /// The error of the checksum in one's complement arithmetic, where 0 and 0xffff are equal.
     fn error(self) -> u32 {
         (u32::from(self.stored) + 0xffff - u32::from(self.right)) % 0xffff
     }
@@ -119,7 +119,7 @@ fn at(offset: usize) -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8192, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The checksums may be wrong before; then they have to be as wrong afterwards.
+    /// A wrong checksum has to be wrong by the same amount after the patch.
     #[test]
     fn every_checksum_stays_as_right_or_wrong_as_it_was(
         (kind, mut packet) in packets(),
@@ -132,7 +132,7 @@ proptest! {
             if d.flags & flag::IPV4 != 0 {
                 packet[24..26].copy_from_slice(&header.to_be_bytes());
             }
-            // 0 in UDP has a test of its own.
+            // A UDP checksum of 0 has a test of its own.
             packet[upper_sum..upper_sum + 2].copy_from_slice(&upper.max(1).to_be_bytes());
         }
         let before = checksums(&packet);
@@ -148,7 +148,7 @@ proptest! {
             let within = offset + bytes.len() <= packet.len();
             prop_assert_eq!(matches!(applied, Err(PatchError::Range { .. })), !within);
         }
-        // Etherparse takes an ICMP timestamp (types 13 and 14) only at its own length.
+        // etherparse accepts an ICMP timestamp (types 13 and 14) only at its own length.
         let is_timestamp = |ty: u8| matches!(kind, Kind::Icmp) && matches!(ty, 13 | 14);
         prop_assume!(!is_timestamp(packet[usize::from(d.l4_offset)]));
         let after = checksums(&packet);
@@ -197,13 +197,13 @@ fn a_udp_checksum_that_becomes_0_is_stored_as_ffff() {
     let mut packet = build(false, Kind::Udp, [1; 32], 0, &[0; 2]);
     let d = descriptor(&packet, LinkType::Ethernet);
     let (_, sum) = checksums(&packet);
-    // What is left to a sum of 0xffff, written into payload that was 0, makes the checksum ~0xffff = 0.
+    // The rest to a sum of 0xffff, written over zeros of the payload, makes the checksum ~0xffff = 0.
     apply(&mut packet, &d, 42, &sum.stored.to_be_bytes()).expect("payload can be written");
     assert_eq!(packet[40..42], [0xff, 0xff]);
     assert_eq!(checksums(&packet).1, Sum { stored: 0xffff, right: 0xffff });
 }
 
-/// Which single bytes of the packet can be changed: every bit of them, some bits, or none.
+/// The changes allowed for each byte of the packet: every bit, some bits, or none.
 fn map(packet: &[u8], link_type: LinkType) -> String {
     let d = descriptor(packet, link_type);
     let changeable = |offset: usize| {
@@ -250,7 +250,7 @@ fn the_denied_bytes_are_exactly_these() {
 }
 
 #[test]
-fn what_weir_could_not_keep_consistent_is_denied() {
+fn bytes_whose_checksum_cannot_be_updated_are_denied() {
     let udp = build(false, Kind::Udp, [1; 32], 0, b"abcdef");
     let (link, fixed, addresses) = ("wwwwwwwwwwww--", "-w--ww--w---", "wwwwwwww");
     let with = |at: usize, value: u8| {
@@ -266,16 +266,16 @@ fn what_weir_could_not_keep_consistent_is_denied() {
     assert_eq!(map(&with(23, 51), LinkType::Ethernet), format!("{link}{fixed}--------{nothing}"));
     // From an impossible header on.
     assert_eq!(map(&with(14, 0x44), LinkType::Ethernet), format!("{link}{}", "-".repeat(34)));
-    // Where the IP packet ends before the checksum, there is padding in its place.
+    // If the IP packet ends before the checksum, there is padding in its place.
     let mut short = build(false, Kind::Tcp, [1; 32], 0, b"");
     short[17] = 37;
     assert_eq!(map(&short, LinkType::Ethernet), format!("{link}{fixed}{addresses}wwwwwwwwwwwwbwwwwwww"));
-    // Options can hold a source route.
+    // Options can contain a source route.
     let mut options = [&udp[..34], &[1, 1, 1, 0], &udp[34..]].concat();
     options[14] = 0x46;
     options[17] += 4;
     assert_eq!(map(&options, LinkType::Ethernet), format!("{link}{fixed}wwww--------wwww----wwwwww"));
-    // Bytes that the UDP length leaves out are in no checksum.
+    // Bytes beyond the UDP length are in no checksum.
     let surplus = with(39, 10);
     assert_eq!(map(&surplus, LinkType::Ethernet), format!("{link}{fixed}{addresses}wwww----wwwwww"));
     let mut patched = surplus.clone();
@@ -329,7 +329,7 @@ fn behind_a_routing_header_the_destination_is_not_in_the_checksum() {
 }
 
 #[test]
-fn a_checksum_that_is_not_captured_is_left_out() {
+fn a_checksum_that_is_not_captured_is_not_updated() {
     let whole = build(false, Kind::Tcp, [1; 32], 0, b"payload");
     let meta = |cap_len: u32| Meta {
         ts: Timestamp(0),
@@ -377,7 +377,7 @@ fn patches_end_at_the_captured_bytes_and_at_other_packets() {
         "not even its own value"
     );
 
-    // The bytes are no longer those that were described: now they say UDP.
+    // The bytes are no longer those that were described: now they are UDP.
     packet[23] = 17;
     assert_eq!(apply(&mut packet, &d, 0, b"x"), Err(PatchError::Denied { at: 0 }));
     assert_eq!(apply(&mut packet[..20], &d, 0, b"x"), Err(PatchError::Denied { at: 0 }));

@@ -1,4 +1,4 @@
-//! What holds for every packet, whatever is in it.
+//! Properties of every packet.
 
 use crate::exercise::{CONTROL_BYTES, described, exercise};
 use crate::oracle;
@@ -13,7 +13,7 @@ fn meta(packet: &[u8], link_type: LinkType) -> Meta {
     Meta { ts: Timestamp(0), cap_len, wire_len: cap_len, link_type, interface: 0, number: 0, data: 0 }
 }
 
-/// A flow's two ends, and what is in its packet.
+/// The two endpoints of a flow, and the contents of its packet.
 #[derive(Clone, Debug)]
 struct Flow {
     v6: bool,
@@ -108,12 +108,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4096, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn arbitrary_bytes_neither_panic_nor_break_a_promise(input in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_neither_panic_nor_break_a_guarantee(input in prop::collection::vec(any::<u8>(), 0..200)) {
         exercise(&input);
     }
 
     #[test]
-    fn damaged_packets_neither_panic_nor_break_a_promise(
+    fn damaged_packets_neither_panic_nor_break_a_guarantee(
         control in any::<[u8; CONTROL_BYTES]>(),
         flow in flows(),
         damage in prop::collection::vec((0..120_usize, any::<u8>()), 0..6),
@@ -127,7 +127,7 @@ proptest! {
         }
         packet.truncate(packet.len().saturating_sub(cut / 2));
         let mut input = control.to_vec();
-        // Mostly Ethernet, and patches that mostly are inside the packet.
+        // Mostly Ethernet, with patches that mostly are inside the packet.
         if control[0] < 220 {
             input[0] = 1;
         }
@@ -192,7 +192,7 @@ proptest! {
 }
 
 #[test]
-fn a_link_type_and_a_length_are_enough_for_an_answer() {
+fn a_link_type_and_a_length_suffice_for_a_descriptor() {
     for link_type in LinkType::ALL {
         let d = classify(&[], &meta(&[], link_type)).expect("there are no more bytes to ask for");
         assert_eq!(d.flags & (flag::IPV4 | flag::IPV6), 0);

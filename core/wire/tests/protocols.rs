@@ -1,4 +1,4 @@
-//! One packet of each kind, byte by byte, and what its descriptor has to say.
+//! One packet of each kind, byte by byte, and its descriptor.
 
 use crate::exercise::described;
 use weir_abi::{Descriptor, flag};
@@ -44,7 +44,7 @@ fn ipv4(protocol: u8, above: u16) -> [u8; 20] {
     [0x45, 0xb8, high, low, 0, 7, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]
 }
 
-/// The same with flags and fragment offset.
+/// An IPv4 header with flags and fragment offset.
 fn fragment(protocol: u8, above: u16, field: u16) -> [u8; 20] {
     let mut header = ipv4(protocol, above);
     header[6..8].copy_from_slice(&field.to_be_bytes());
@@ -213,7 +213,7 @@ fn fragments_of_ipv4_name_their_protocol_and_only_the_first_has_its_header() {
     let tiny = ethernet(&packet(&[&MACS, &[8, 0], &fragment(6, 8, 0x2000), &TCP[..8]]));
     assert_flags(&tiny, flag::IPV4 | flag::TCP | flag::FRAGMENT);
     assert_eq!((tiny.dst_port, tiny.tcp_flags), (80, 0));
-    // What pads it to the shortest Ethernet frame is no header.
+    // Padding to the shortest Ethernet frame is not part of the header.
     let padded = ethernet(&packet(&[&MACS, &[8, 0], &fragment(6, 8, 0x2000), &TCP, &[0; 6]]));
     assert_eq!((padded.flags, padded.dst_port, padded.tcp_flags), (tiny.flags, 80, 0));
 }
@@ -274,7 +274,7 @@ fn offloaded_and_jumbo_packets_reach_as_far_as_the_link_says() {
 }
 
 #[test]
-fn a_snapshot_length_takes_away_what_it_cuts_and_nothing_else() {
+fn a_snapshot_length_removes_the_headers_it_cuts_and_nothing_else() {
     let bytes =
         packet(&[&MACS, &[8, 0], &ipv4(6, 40), &[&TCP[..12], &[0xa0, 0x12], &TCP[14..]].concat(), &[1; 20]]);
     let base = flag::CUT;

@@ -1,4 +1,4 @@
-//! Real captures, against the counts that were made of them with another reader (dpkt, compared with tshark).
+//! Real captures, compared with the counts of another reader (dpkt, checked with tshark).
 
 use crate::exercise;
 use crate::oracle;
@@ -18,7 +18,7 @@ fn traces() -> Option<PathBuf> {
     there.then(|| folder.to_path_buf())
 }
 
-/// One line of the index: packets, TCP, UDP, IPv6, TCP SYN.
+/// A line of the index: packets, TCP, UDP, IPv6, TCP SYN.
 struct Expected {
     file: String,
     link: String,
@@ -35,10 +35,11 @@ fn index(folder: &Path) -> Vec<Expected> {
     text.lines().skip(1).map(line).collect()
 }
 
-/// Names that the index has for the link types that weir reads.
+/// The index's names of supported link types.
 const LINKS: [&str; 6] = ["Ethernet", "raw IP", "raw IPv4", "NULL", "Linux SLL", "Linux SLL2"];
 
-/// Calls `packet` with every packet that libpcap reads from the file; `None` if it is not a capture that both can read.
+/// Calls `packet` with every packet that libpcap reads from the file; `None` if libpcap or weir does not support the
+/// capture.
 fn each_packet(file: &Path, mut packet: impl FnMut(&[u8], &Meta)) -> Option<()> {
     let mut capture = Capture::from_file(file).ok()?;
     let link_type = LinkType::try_from(u32::try_from(capture.get_datalink().0).ok()?).ok()?;
@@ -60,8 +61,8 @@ fn each_packet(file: &Path, mut packet: impl FnMut(&[u8], &Meta)) -> Option<()> 
     Some(())
 }
 
-/// Captures that libpcap refuses: their interfaces have different snapshot lengths, link types or resolutions. (It opens
-/// some of them, and reports the difference at the first packet.)
+/// Captures that libpcap refuses, because their interfaces have different snapshot lengths, link types or
+/// resolutions. (It opens some of them, and reports the difference at the first packet.)
 const NOT_FOR_LIBPCAP: [&str; 4] = [
     "formats/pcapng-11-interfaces.pcapng",
     "formats/pcapng-126-interfaces.pcapng",
@@ -69,7 +70,7 @@ const NOT_FOR_LIBPCAP: [&str; 4] = [
     "formats/pcapng-be.pcapng",
 ];
 
-/// Damaged captures, all in robustness/, that are counted otherwise in the index, and why.
+/// The reason why a damaged capture, all in robustness/, is counted differently in the index.
 fn why_it_differs(file: &str, link: &str) -> Option<&'static str> {
     Some(match file {
         "robustness/PcapPlusPlus/ipv4-malformed.pcap" => {

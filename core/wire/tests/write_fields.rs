@@ -1,4 +1,4 @@
-//! Patches by whoever may write some fields only.
+//! Patches by modules that may write some fields only.
 
 use crate::exercise::described;
 use etherparse::PacketBuilder;
@@ -83,13 +83,13 @@ fn all() -> Vec<(LinkType, Vec<u8>)> {
     ethernet.into_iter().map(|packet| (LinkType::Ethernet, packet)).chain(others()).collect()
 }
 
-/// The fields that alone allow a patch.
+/// The fields each of which alone allows a patch.
 fn allowing(packet: &[u8], d: &Descriptor, offset: u32, bytes: &[u8]) -> Vec<WriteField> {
     let allows = |field: &WriteField| WriteFields::from(*field).check(packet, d, offset, bytes).is_ok();
     WriteField::ALL.iter().copied().filter(allows).collect()
 }
 
-/// Whatever can be written is of a field, whatever cannot is of none, and only of echoes something is of two.
+/// Every writable bit belongs to a field, every other bit to none, and only in echoes do some bits belong to two.
 fn every_bit_has_its_field(packet: &[u8], link_type: LinkType) {
     let d = descriptor(packet, link_type);
     for (offset, old) in (0u32..).zip(packet) {
@@ -113,14 +113,14 @@ fn every_bit_has_its_field(packet: &[u8], link_type: LinkType) {
 }
 
 #[test]
-fn whatever_can_be_written_is_of_one_field() {
+fn every_writable_bit_belongs_to_one_field() {
     for (link_type, packet) in all() {
         every_bit_has_its_field(&packet, link_type);
     }
 }
 
 #[test]
-fn fields_are_where_they_are() {
+fn fields_are_at_their_offsets() {
     let field = |packet: &[u8], offset: u32, bit: u8| {
         let new = [packet[offset as usize] ^ 1 << bit];
         let fields = allowing(packet, &descriptor(packet, LinkType::Ethernet), offset, &new);
@@ -169,21 +169,21 @@ fn whole_bytes_of_other_fields_are_denied_even_unchanged_and_shared_bytes_keep_t
         assert_eq!(applied, fields.check(&packet, &d, offset, bytes));
         applied
     };
-    // Type of service: DSCP 46 with ECN as it was, and with another one.
+    // Type of service: DSCP 46 with the same ECN, and with another one.
     assert_eq!(may("dscp", 19, &[46 << 2]), Ok(()));
     assert_eq!(may("dscp", 19, &[46 << 2 | 1]), Err(PatchError::Withheld { at: 19 }));
     assert_eq!(may("dscp,ecn", 19, &[46 << 2 | 1]), Ok(()));
-    // TTL and the protocol behind it, which nobody may write; identification, where only the TTL may be.
+    // TTL and the protocol behind it, which cannot be written; identification, where only the TTL may be.
     assert_eq!(may("ttl", 26, &[63]), Ok(()));
     assert_eq!(may("all", 26, &[63, 6]), Err(PatchError::Denied { at: 27 }));
     assert_eq!(may("ttl", 22, &packet[22..24]), Err(PatchError::Withheld { at: 22 }));
     assert_eq!(may("none", 26, &[63]), Err(PatchError::Withheld { at: 26 }));
-    // Sequence and acknowledgement numbers belong to two fields, and so does their patch.
+    // A patch of sequence and acknowledgement numbers needs both fields.
     assert_eq!(may("tcp-seq", 42, &[9; 8]), Err(PatchError::Withheld { at: 46 }));
     assert_eq!(may("tcp-seq,tcp-ack", 42, &[9; 8]), Ok(()));
     assert_eq!(may("none", 66, b"x"), Err(PatchError::Withheld { at: 66 }));
     assert_eq!(may("payload", 66, b"x"), Ok(()));
-    // Nothing of nothing can be asked for.
+    // An empty patch needs no field.
     let mut patched = packet.clone();
     assert_eq!(WriteFields::NONE.apply(&mut patched, &d, 66, b""), Ok(()));
     assert!(matches!(may("payload", 76, b"x"), Err(PatchError::Range { .. })));
@@ -203,9 +203,9 @@ fn a_patch_that_is_longer_than_modules_make_them_is_not_granted_in_part() {
 }
 
 proptest! {
-    /// Whatever the bytes are.
+    /// For arbitrary bytes.
     #[test]
-    fn whatever_can_be_written_of_any_bytes_is_of_one_field(
+    fn every_writable_bit_of_any_bytes_belongs_to_one_field(
         link_type in prop::sample::select(&LinkType::ALL[..]),
         which in 0..10usize,
         changes in prop::collection::vec((0..120usize, any::<u8>()), 0..6),

@@ -1,4 +1,4 @@
-//! Loops of the kinds that LLVM emits, and ones that look like them and are wrong.
+//! Loops of the kinds that LLVM emits, and similar loops that are wrong.
 
 use super::pieces::{Maker, Type};
 use super::shapes;
@@ -21,26 +21,27 @@ const IMPORTS: &str = r#"
     (data (i32.const 8) "\09\00\00\00\00\00\00\00\07\00\00\00\00\00\00\00\ff\ff\ff\ff\01\00\00\00")
     (type $helper (func (param i32 i32) (result i32)))"#;
 
-/// Writes bytes that go up by one, and publishes some of them: whoever takes them can see whether they are what was written.
-const TELL: &str = r#"
-    (func $tell (param $first i32) (result i32) (local $i i32)
+/// Writes bytes that go up by one and publishes some of them, so that a reader can verify them.
+const PUBLISH: &str = r#"
+    (func $publish_sequence (param $first i32) (result i32) (local $i i32)
       (loop $next
         (i32.store8 offset=3072 (local.get $i) (i32.add (local.get $first) (local.get $i)))
         (br_if $next (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 48))))
       (call $publish (i32.const 2) (i32.const 3072) (i32.sub (i32.const 48) (i32.and (local.get $first) (i32.const 15)))))
 "#;
 
-/// The table that modules of loops publish by no other way.
-pub const TOLD: u32 = 2;
+/// The table that the modules publish to in this way only.
+pub const PUBLISHED_TABLE: u32 = 2;
 
-/// Whether these bytes are what is published there: as many as the first of them says, each more by one than the one before.
-pub fn is_told(bytes: &[u8]) -> bool {
+/// Returns true if these bytes are a published value: as many as the first of them says, each one more than the one
+/// before.
+pub fn is_published_value(bytes: &[u8]) -> bool {
     let Some(first) = bytes.first() else { return false };
     bytes.len() == 48 - usize::from(first & 15)
         && bytes.windows(2).all(|two| two[1] == two[0].wrapping_add(1))
 }
 
-/// Header, named parameters, and the answer.
+/// An entry point: its header, named parameters, and result.
 type Entry = (&'static str, &'static [(&'static str, Type)], &'static str);
 
 /// The text of a module with loops in all of its entry points.
@@ -52,10 +53,10 @@ pub fn module(input: &[u8]) -> String {
     text += &format!("(global $sp (mut i32) (i32.const {bottom}))\n");
     let names: String = (0..helpers).map(|i| format!(" $helper{i}")).collect();
     text += &format!("(table funcref (elem{names}))\n");
-    text += TELL;
+    text += PUBLISH;
     text += &shapes::data();
-    text += &shapes::lone(&mut choices);
-    text += &shapes::picky(&mut choices);
+    text += &shapes::unlisted(&mut choices);
+    text += &shapes::argument_dependent(&mut choices);
     for i in 0..helpers {
         let params = [("$x", Type::I32), ("$y", Type::I32)];
         text += &function(
@@ -98,7 +99,7 @@ fn function(
 struct Counting {
     ty: Type,
     counter: String,
-    /// How the counter changes.
+    /// The step of the counter.
     step: String,
     /// The condition for another iteration.
     again: String,
@@ -134,7 +135,7 @@ impl Maker<'_, '_> {
         }
     }
 
-    /// A limit: held in a local, or evaluated anew each time.
+    /// A limit: kept in a local, or evaluated each time.
     pub fn limit(&mut self, ty: Type) -> String {
         let value = if self.seldom(5) { self.value(ty, 2) } else { self.small(ty) };
         if self.seldom(4) {
@@ -200,7 +201,7 @@ impl Maker<'_, '_> {
                 self.line(&advance);
                 self.line(&format!("(br {label})"));
             }
-            // Rotated: the test at the bottom, and before the loop a guard, which may be missing or another one.
+            // Rotated: the test at the bottom, and a guard before the loop, which may be missing or a different test.
             1..=3 => {
                 let out = self.open("block");
                 let guard = match self.below(4) {
@@ -214,7 +215,7 @@ impl Maker<'_, '_> {
                 let label = self.open("loop");
                 self.body(&counter, ty);
                 if self.seldom(6) {
-                    // On one way only.
+                    // On one path only.
                     let condition = self.condition(1);
                     self.line(&format!("(if {condition} (then {advance}))"));
                 } else {
@@ -230,7 +231,7 @@ impl Maker<'_, '_> {
                 self.body(&counter, ty);
                 self.line(&format!("(br_if {label} {again})"));
             }
-            // The test in the middle, on the value before the step, as a branch around what ends it.
+            // The test in the middle, on the value before the step, as a branch around the exit.
             _ => {
                 let out = self.open("block");
                 let label = self.open("loop");
@@ -247,7 +248,7 @@ impl Maker<'_, '_> {
         self.close();
     }
 
-    /// What a loop does, which may spoil its counter.
+    /// The statements of a loop, which may overwrite its counter.
     pub fn body(&mut self, counter: &str, ty: Type) {
         self.statements(3);
         if self.seldom(9) {
@@ -261,7 +262,7 @@ impl Maker<'_, '_> {
         }
     }
 
-    /// A pointer that goes from the packet's or a buffer's begin to its end.
+    /// A pointer that goes from the begin to the end of the packet or of a buffer.
     fn pointer(&mut self) {
         let (pointer, end) = (self.local(Type::I32), self.local(Type::I32));
         let in_packet = self.has_packet && !self.seldom(3);
@@ -323,7 +324,7 @@ impl Maker<'_, '_> {
         self.close();
     }
 
-    /// Shifts, divides or doubles until an end.
+    /// Shifts, divides or doubles until a limit.
     fn shifting(&mut self) {
         let ty = self.any_type();
         let t = ty.name();
@@ -352,7 +353,7 @@ impl Maker<'_, '_> {
         self.close();
     }
 
-    /// The counter is an operand that the loop takes and leaves, not a local.
+    /// The counter is an operand that the loop takes and returns, not a local.
     fn on_the_stack(&mut self) {
         let (start, kept) = (self.small(Type::I32), self.local(Type::I32));
         let step = self.step(Type::I32);
@@ -371,7 +372,7 @@ impl Maker<'_, '_> {
         self.line("(drop)");
     }
 
-    /// The counter, the limit, or both live in memory, as at -O0, where stores can alias them.
+    /// The counter, the limit, or both are in memory, as with -O0, where stores can alias them.
     fn through_memory(&mut self) {
         let frame = self.local(Type::I32);
         let at = if self.seldom(2) { "(i32.const 24)" } else { "(i32.sub (global.get $sp) (i32.const 32))" };
@@ -398,7 +399,7 @@ impl Maker<'_, '_> {
         self.close();
     }
 
-    /// Two counters, either of which may end it.
+    /// Two counters, either of which may end the loop.
     fn two_counters(&mut self) {
         let one = self.counting_parts();
         let other = self.counting_parts();
@@ -421,7 +422,7 @@ impl Maker<'_, '_> {
         self.close();
     }
 
-    /// Any statements, and a branch back.
+    /// Any statements, and a back edge.
     fn arbitrary_loop(&mut self) {
         self.open("block");
         let label = self.open("loop");

@@ -1,6 +1,7 @@
 //! Modules made from arbitrary bytes, for tests and fuzz targets: the same bytes give the same module.
 //!
-//! [`loops`] makes functions of the loops that LLVM emits, and of loops that look like them and are wrong; [`smith`] makes any valid module.
+//! [`loops`] generates functions with the loops that LLVM emits, and with loops that look like them and are wrong;
+//! [`smith`] generates any valid module.
 
 #![allow(dead_code, reason = "each user of the generators uses a part")]
 
@@ -10,7 +11,7 @@ pub mod shapes;
 pub mod smith;
 pub mod values;
 
-/// The manifest of all generated modules: what the imports answer depends on it.
+/// The manifest of all generated modules. The answers of the imports depend on it.
 pub const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\nsummary = 's'\nmemory = '1 MiB'\nkeep = 4\ntick = '1s'\n\
     [[parameter]]\nname = 'size'\ntype = 'u64'\ndefault = 9\n\
     [[parameter]]\nname = 'text'\ntype = 'string'\ndefault = 'abc'\n\
@@ -23,7 +24,7 @@ pub const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 2\nlicense = 'MIT'\
     [[table]]\nname = 'shared'\naccess = 'publish'\nbytes = '1 KiB'\n\
     [[table]]\nname = 'told'\naccess = 'publish'\nbytes = '48 B'\n";
 
-/// Appends a manifest to a module, as the custom section that it is.
+/// Appends a manifest to a module, as its custom section.
 pub fn with_manifest(mut module: Vec<u8>, manifest: &str) -> Vec<u8> {
     let name = b"weir.manifest";
     let mut rest = 1 + name.len() + manifest.len();
@@ -47,7 +48,7 @@ pub fn assembled(text: &str) -> Vec<u8> {
     with_manifest(wat::parse_str(text).unwrap_or_else(|error| panic!("{error}\n{text}")), MANIFEST)
 }
 
-/// Bytes that look arbitrary and are always the same for a number (S. Vigna's SplitMix64).
+/// Pseudorandom bytes for a seed (S. Vigna's SplitMix64).
 pub fn bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut out = Vec::with_capacity(len + 8);

@@ -1,4 +1,4 @@
-//! A function under construction: its locals, its labels, and statements that are no loops.
+//! A function under construction: its locals, its labels, and statements other than loops.
 
 use arbitrary::Unstructured;
 use std::fmt::Write as _;
@@ -19,22 +19,22 @@ impl Type {
     }
 }
 
-/// Makes a function's text from choices.
+/// Generates a function's text from choices.
 pub struct Maker<'a, 'b> {
     choices: &'a mut Unstructured<'b>,
-    /// Text of the body so far.
+    /// The text of the body so far.
     pub out: String,
     locals: Vec<(String, Type)>,
-    /// Blocks and loops around the place.
+    /// The blocks and loops around the current place.
     pub labels: Vec<String>,
     made_labels: usize,
-    /// Whether the first parameter, `$d`, is a packet's descriptor.
+    /// True if the first parameter, `$d`, is a packet's descriptor.
     pub has_packet: bool,
-    /// Helper functions that may be called: those before this one, so that nothing is recursive.
+    /// The number of helper functions that may be called: those before this one, so that nothing is recursive.
     pub helpers: usize,
-    /// Loops around the place.
+    /// The number of loops around the current place.
     pub loops: u32,
-    /// Statements that may still be made.
+    /// The statements left to generate.
     budget: usize,
 }
 
@@ -65,7 +65,7 @@ impl<'a, 'b> Maker<'a, 'b> {
         self.choices.choose_index(n).unwrap_or(0)
     }
 
-    /// Once in `n` times.
+    /// True once in `n` times.
     pub fn seldom(&mut self, n: usize) -> bool {
         !self.is_spent() && self.below(n) == 0
     }
@@ -82,21 +82,21 @@ impl<'a, 'b> Maker<'a, 'b> {
         let _ = writeln!(self.out, "  {text}");
     }
 
-    /// A new local.
+    /// Adds a local and returns its name.
     pub fn local(&mut self, ty: Type) -> String {
         let name = format!("$v{}", self.locals.len());
         self.locals.push((name.clone(), ty));
         name
     }
 
-    /// A local that there is; each function has one of each type.
+    /// An existing local of a type; each function has one of each.
     pub fn any_local(&mut self, ty: Type) -> String {
         let known: Vec<String> =
             self.locals.iter().filter(|(_, of)| *of == ty).map(|(name, _)| name.clone()).collect();
         if known.is_empty() {
             return self.local(ty);
         }
-        // Late ones more often: they are the counters at hand.
+        // Recent ones more often: they are the counters in use.
         let choice = if self.below(2) == 0 {
             known.len() - 1 - self.below(known.len().min(3))
         } else {
@@ -119,14 +119,14 @@ impl<'a, 'b> Maker<'a, 'b> {
         self.line(")");
     }
 
-    /// Any label that is in reach.
+    /// Any label that a branch can reach.
     fn any_label(&mut self) -> Option<String> {
         let count = self.labels.len();
         let index = if count == 0 { return None } else { self.below(count) };
         self.labels.get(index).cloned()
     }
 
-    /// Some statements.
+    /// Up to `most` statements.
     pub fn statements(&mut self, most: usize) {
         for _ in 0..self.below(most + 1) {
             self.statement();
@@ -143,7 +143,7 @@ impl<'a, 'b> Maker<'a, 'b> {
             0 | 1 => {
                 let ty = self.any_type();
                 let value = self.value(ty, 2);
-                // A new local, or one that something depends on.
+                // A new local, or one that other code depends on.
                 let local = if self.seldom(3) { self.any_local(ty) } else { self.local(ty) };
                 self.line(&format!("(local.set {local} {value})"));
             }
@@ -204,8 +204,8 @@ impl<'a, 'b> Maker<'a, 'b> {
                 let table = [1, 1, 0, 7][self.below(4)];
                 format!("(drop (call $publish (i32.const {table}) {address} {len}))")
             }
-            9 => format!("(drop (call $tell {len}))"),
-            // It writes into memory.
+            9 => format!("(drop (call $publish_sequence {len}))"),
+            // It writes to memory.
             _ => format!(
                 "(drop (call $param_bytes (i32.const {}) {address} {len}))",
                 [1, 1, 2, 7][self.below(4)]
@@ -251,7 +251,7 @@ impl<'a, 'b> Maker<'a, 'b> {
         let value = self.value(Type::I32, 1);
         self.line(&format!("(i32.store offset=8 (local.get {frame}) {value})"));
         self.statements(3);
-        // Seldom it is forgotten.
+        // Rarely, the frame is not released.
         if !self.seldom(12) {
             self.line(&format!("(global.set $sp (i32.add (local.get {frame}) (i32.const {bytes})))"));
         }
@@ -261,7 +261,7 @@ impl<'a, 'b> Maker<'a, 'b> {
         let index = self.small(Type::I32);
         let labels: Vec<String> = (0..4).filter_map(|_| self.any_label()).collect();
         if !labels.is_empty() && !self.seldom(2) {
-            // As a switch's cases: within blocks of its own, so that the code after it is reached.
+            // As the cases of a switch: within blocks of its own, so that the code after it is reached.
             let outer = self.open("block");
             let inner = self.open("block");
             self.line(&format!("(br_table {inner} {outer} {} {index})", labels[0]));

@@ -1,20 +1,20 @@
-//! Loops that have broken a proof, and their neighbours: what is known differs by the way that was taken, and sums look alike.
+//! Loops that broke an earlier proof, and variants of them: conditions differ by the path taken, and sums look alike.
 
 use super::pieces::{Maker, Type};
 use Type::{I32, I64};
 use arbitrary::Unstructured;
 use weir_abi::{DESCRIPTOR_BYTES, DESCRIPTORS_BASE};
 
-/// An index times the bytes of a descriptor.
+/// The shift that turns an index into a descriptor's offset.
 const SHIFT: usize = DESCRIPTOR_BYTES.ilog2() as usize;
 
-/// Where numbers lie that the analysis cannot know.
+/// The address of numbers that the analysis cannot know.
 const CELLS: u32 = 1024;
-/// Where something lies that looks like a packet's descriptor with a great length.
+/// The address of a forged packet descriptor with a great length.
 const FORGED: u32 = 4096;
 const FORGED_BYTES: usize = 512;
 
-/// The numbers in the cells: those where a limit of the loops below is met or missed, and where arithmetic wraps.
+/// The numbers in the cells: those where a limit of the loops below is reached or missed, and where arithmetic wraps.
 fn cells() -> Vec<i64> {
     let index = (FORGED.wrapping_sub(DESCRIPTORS_BASE) >> DESCRIPTOR_BYTES.ilog2()).into();
     let mut all =
@@ -24,15 +24,15 @@ fn cells() -> Vec<i64> {
     all
 }
 
-/// What lies in memory before anything runs.
+/// The initial contents of memory.
 pub fn data() -> String {
     let cells: String = cells().iter().flat_map(|n| n.to_le_bytes()).map(|b| format!("\\{b:02x}")).collect();
     let forged = "\\ff".repeat(FORGED_BYTES);
     format!("(data (i32.const {CELLS}) \"{cells}\") (data (i32.const {FORGED}) \"{forged}\")\n")
 }
 
-/// A function that only the globals have, until one of them puts it into a table, and the table and globals.
-pub fn lone(choices: &mut Unstructured<'_>) -> String {
+/// A function that only globals refer to, until the module copies it to a table; with the table and the globals.
+pub fn unlisted(choices: &mut Unstructured<'_>) -> String {
     let mut maker = Maker::new(choices, &[("$x", I32), ("$y", I32)], false, 0);
     if maker.seldom(4) {
         maker.line("(loop $ever (br $ever))");
@@ -46,9 +46,9 @@ pub fn lone(choices: &mut Unstructured<'_>) -> String {
 }
 
 /// A function that costs more with some arguments than with others.
-pub fn picky(choices: &mut Unstructured<'_>) -> String {
+pub fn argument_dependent(choices: &mut Unstructured<'_>) -> String {
     let mut maker = Maker::new(choices, &[("$x", I32)], false, 0);
-    let guard = maker.against(I32, "(local.get $x)");
+    let guard = maker.comparison_with(I32, "(local.get $x)");
     maker.line(&format!("(if {guard} (then"));
     maker.long();
     maker.line("))");
@@ -74,19 +74,19 @@ impl Maker<'_, '_> {
             0 => self.two_edges(),
             1 => self.two_ways(),
             2 => self.operands(),
-            3 => self.moved(),
+            3 => self.indirect_counter(),
             4 => self.summed_limits(),
             5 => self.indexed_descriptors(),
             6 => self.coefficients(),
             7 => self.remainders(),
             8 => self.triangular(),
-            9 => self.taking(),
+            9 => self.remainder_parser(),
             10 => self.smaller_limit(),
             11 => self.narrow_counter(),
             12 => self.mixed_widths(),
             13 => self.both_ends(),
             14 => self.guarded_fields(),
-            _ => self.held_function(),
+            _ => self.table_function(),
         }
     }
 
@@ -99,13 +99,13 @@ impl Maker<'_, '_> {
     }
 
     /// A new local with a value.
-    fn held(&mut self, ty: Type, value: &str) -> String {
+    fn local_with(&mut self, ty: Type, value: &str) -> String {
         let local = self.local(ty);
         self.line(&format!("(local.set {local} {value})"));
         local
     }
 
-    /// A number that nothing is known of, or only how wide it is.
+    /// An unknown number, or one of which only the width is known.
     fn unknown(&mut self, ty: Type) -> String {
         let t = ty.name();
         let at = CELLS as usize + 8 * self.below(cells().len());
@@ -120,7 +120,7 @@ impl Maker<'_, '_> {
         }
     }
 
-    /// A sum with a value in it; those that are made of the same one are often equal.
+    /// A sum with a value in it. Sums of the same value are often equal.
     fn sum_of(&mut self, ty: Type, value: &str) -> String {
         let t = ty.name();
         let by = self.some_number(ty, &[1, 1, 1, 2, 3, -1, 16, -16]);
@@ -133,20 +133,20 @@ impl Maker<'_, '_> {
         }
     }
 
-    fn against(&mut self, ty: Type, value: &str) -> String {
+    fn comparison_with(&mut self, ty: Type, value: &str) -> String {
         let cmp = self.one_of(&["lt_u", "ge_u", "lt_s", "ge_s", "gt_u", "le_s", "eq", "ne"]);
         let to = self.some_number(ty, &[10, 10, 10, 0, 1, 20, -1, 256]);
         format!("({}.{cmp} {value} {to})", ty.name())
     }
 
-    /// A test that goes on, with the step in it.
+    /// A test that continues the loop, with the step in it.
     fn stepped(&mut self, ty: Type, counter: &str, limit: &str) -> String {
         let (t, cmp) = (ty.name(), self.one_of(&["lt_u", "lt_u", "lt_s", "ne", "le_u"]));
         let by = self.some_number(ty, &[1, 1, 1, 1, 2, 4]);
         format!("({t}.{cmp} (local.tee {counter} ({t}.add {} {by})) {limit})", get(counter))
     }
 
-    /// What takes long, but ends: who thinks that nothing comes here finds too low a bound.
+    /// A long loop that ends: an analysis that takes it for unreachable finds too low a bound.
     fn long(&mut self) {
         let counter = self.local(I32);
         let label = self.open("loop");
@@ -157,7 +157,7 @@ impl Maker<'_, '_> {
 
     /// A plain loop up to a limit.
     fn up_to(&mut self, ty: Type, limit: &str) {
-        let counter = self.held(ty, &number(ty, 0));
+        let counter = self.local_with(ty, &number(ty, 0));
         let out = self.open("block");
         if self.seldom(3) {
             self.line(&format!("(br_if {out} ({}.eqz {limit}))", ty.name()));
@@ -170,25 +170,25 @@ impl Maker<'_, '_> {
         self.close();
     }
 
-    /// Back edges with like tests, of which more is known on one than on the other, or before than after.
+    /// Back edges with similar tests: more is known on one than on the other, or before than after.
     fn two_edges(&mut self) {
         let ty = self.any_type();
         let value = self.unknown(ty);
-        let base = self.held(ty, &value);
+        let base = self.local_with(ty, &value);
         let start = if self.seldom(2) { get(&base) } else { number(ty, 0) };
-        let counter = self.held(ty, &start);
+        let counter = self.local_with(ty, &start);
         let (mut one, mut other) = (self.sum_of(ty, &get(&base)), self.sum_of(ty, &get(&base)));
         if !self.seldom(3) {
             other.clone_from(&one);
         }
         if self.seldom(4) {
-            one = get(&self.held(ty, &one));
+            one = get(&self.local_with(ty, &one));
         }
         let (out, long) = (self.open("block"), self.open("block"));
         let label = self.open("loop");
         let first = self.stepped(ty, &counter, &one);
         let second = self.stepped(ty, &counter, &other);
-        let guard = self.against(ty, &get(&base));
+        let guard = self.comparison_with(ty, &get(&base));
         match self.below(3) {
             0 => self.line(&format!(
                 "(if {guard} (then (br_if {label} {first})) (else (br_if {label} {second})))"
@@ -200,7 +200,7 @@ impl Maker<'_, '_> {
                 self.line(&format!("(br_if {label} {second})"));
             }
             _ => {
-                let enough = self.against(ty, &get(&counter));
+                let enough = self.comparison_with(ty, &get(&counter));
                 self.line(&format!("(br_if {long} {enough})"));
                 self.line(&format!("(br_if {out} {guard})"));
                 self.line(&format!("(br_if {label} {first})"));
@@ -213,15 +213,15 @@ impl Maker<'_, '_> {
         self.close();
     }
 
-    /// Equal sums that are made on two ways of which one is guarded, and what was compared on one way used after they meet.
+    /// Equal sums from two paths, one of them guarded; and a comparison on one path that is used after they meet.
     fn two_ways(&mut self) {
         let ty = self.any_type();
         let value = self.unknown(ty);
-        let base = self.held(ty, &value);
+        let base = self.local_with(ty, &value);
         let one = self.sum_of(ty, &get(&base));
         let other = if self.seldom(3) { self.sum_of(ty, &get(&base)) } else { one.clone() };
         let (limit, flag) = (self.local(ty), self.local(I32));
-        let (guard, later) = (self.against(ty, &get(&base)), self.against(ty, &one));
+        let (guard, later) = (self.comparison_with(ty, &get(&base)), self.comparison_with(ty, &one));
         let both = [format!("(local.set {limit} {one})"), format!("(local.set {limit} {other})")];
         match self.below(4) {
             0 | 1 => self.line(&format!("(if {guard} (then {}) (else {}))", both[0], both[1])),
@@ -243,7 +243,7 @@ impl Maker<'_, '_> {
         self.up_to(ty, &get(&limit));
     }
 
-    /// Counter and limit are operands of the loop, which may be others in each iteration.
+    /// The counter and the limit are operands of the loop, which may differ in each iteration.
     fn operands(&mut self) {
         let (counter, limit) = (self.local(I32), self.local(I32));
         let (start, end) = (self.constant(I32), self.unknown(I32));
@@ -273,11 +273,11 @@ impl Maker<'_, '_> {
     }
 
     /// The counter goes through other locals, selects and joins.
-    fn moved(&mut self) {
+    fn indirect_counter(&mut self) {
         let ty = self.any_type();
         let t = ty.name();
         let (start, end) = (self.small(ty), self.limit(ty));
-        let (counter, next) = (self.held(ty, &start), self.local(ty));
+        let (counter, next) = (self.local_with(ty, &start), self.local(ty));
         let (c, n) = (get(&counter), get(&next));
         let step = |by: String| format!("({t}.add {c} {by})");
         let by = [1, 1, 2, 3, 0, -1];
@@ -295,7 +295,7 @@ impl Maker<'_, '_> {
             }
             3 => self
                 .line(&format!("(local.set {next} (if (result {t}) {condition} (then {one}) (else {c})))")),
-            // It comes late by one iteration.
+            // The value is one iteration late.
             _ => {
                 self.line(&format!("(local.set {counter} {n})"));
                 self.line(&format!("(local.set {next} {one})"));
@@ -312,7 +312,7 @@ impl Maker<'_, '_> {
         self.close();
     }
 
-    /// The limit is made anew in each iteration, of what the body may have written.
+    /// The limit is computed in each iteration, from values that the body may have written.
     fn summed_limits(&mut self) {
         let ty = self.any_type();
         let t = ty.name();
@@ -323,7 +323,7 @@ impl Maker<'_, '_> {
         if self.seldom(3) {
             limit = format!("({t}.and {limit} {})", self.some_number(ty, &[15, 255]));
         }
-        let counter = self.held(ty, &number(ty, 0));
+        let counter = self.local_with(ty, &number(ty, 0));
         let label = self.open("loop");
         self.body(&counter, ty);
         if !self.seldom(3) {
@@ -361,7 +361,7 @@ impl Maker<'_, '_> {
             "load offset=16",
         ];
         let limit = format!("(i32.{} (i32.add (local.get $d) {scaled}))", self.one_of(&load));
-        let limit = if self.seldom(3) { limit } else { get(&self.held(I32, &limit)) };
+        let limit = if self.seldom(3) { limit } else { get(&self.local_with(I32, &limit)) };
         self.up_to(I32, &limit);
     }
 
@@ -373,7 +373,7 @@ impl Maker<'_, '_> {
         let mut sum = number(ty, 0);
         for _ in 0..=self.below(3) {
             let value = self.unknown(ty);
-            let value = get(&self.held(ty, &value));
+            let value = get(&self.local_with(ty, &value));
             let term = match self.below(4) {
                 0 | 1 => format!(
                     "({t}.shl {value} {})",
@@ -388,13 +388,13 @@ impl Maker<'_, '_> {
             sum = format!("({t}.{} {sum} {term})", self.one_of(&["add", "add", "sub"]));
         }
         if self.seldom(2) {
-            sum = get(&self.held(ty, &sum));
+            sum = get(&self.local_with(ty, &sum));
         }
         let out = self.open("block");
         let guard = match self.below(3) {
             0 => format!("({t}.eqz {sum})"),
             1 => format!("({t}.ne {sum} {})", number(ty, 0)),
-            _ => self.against(ty, &sum),
+            _ => self.comparison_with(ty, &sum),
         };
         self.line(&format!("(br_if {out} {guard})"));
         if self.seldom(2) {
@@ -405,25 +405,27 @@ impl Maker<'_, '_> {
         self.close();
     }
 
-    /// A loop unrolled by a power of two, and one for what is left.
+    /// A loop unrolled by a power of two, and one for the remainder.
     fn remainders(&mut self) {
         let ty = self.any_type();
         let t = ty.name();
         let value = self.unknown(ty);
-        let n = get(&self.held(ty, &value));
+        let n = get(&self.local_with(ty, &value));
         let by = [2, 4, 8][self.below(3)];
         let main = match self.below(3) {
             0 => format!("({t}.and {n} {})", number(ty, -by)),
             1 => format!("({t}.and {n} {})", number(ty, (i64::from(i32::MAX) + 1) - by)),
-            // So many times, as it is counted when the step is two.
+            // The trips, as they are counted when the step is two.
             _ => {
                 let (less, one) = (self.some_number(ty, &[-2, -2, -1, -4]), number(ty, 1));
                 format!("({t}.add ({t}.shr_u ({t}.add {n} {less}) {one}) {one})")
             }
         };
-        let (main, rest) =
-            (self.held(ty, &main), self.held(ty, &format!("({t}.and {n} {})", number(ty, by - 1))));
-        let counter = self.held(ty, &number(ty, 0));
+        let (main, rest) = (
+            self.local_with(ty, &main),
+            self.local_with(ty, &format!("({t}.and {n} {})", number(ty, by - 1))),
+        );
+        let counter = self.local_with(ty, &number(ty, 0));
         let out = self.open("block");
         match self.below(4) {
             0 => {}
@@ -451,21 +453,21 @@ impl Maker<'_, '_> {
         self.close();
     }
 
-    /// Rotated loops within each other: the inner one begins where the outer one is, and only the entry is guarded.
+    /// Nested rotated loops: the inner one begins at the outer one's position, and only the entry is guarded.
     fn triangular(&mut self) {
         let ty = self.any_type();
         let t = ty.name();
         let value = self.unknown(ty);
         let mask = self.some_number(ty, &[15, 31, 255, -1]);
-        let n = get(&self.held(ty, &format!("({t}.and {value} {mask})")));
-        let (outer, inner) = (self.held(ty, &number(ty, 0)), self.local(ty));
+        let n = get(&self.local_with(ty, &format!("({t}.and {value} {mask})")));
+        let (outer, inner) = (self.local_with(ty, &number(ty, 0)), self.local(ty));
         let out = self.open("block");
         match self.below(4) {
             0 => {}
             1 => self.line(&format!("(br_if {out} ({t}.eqz {n}))")),
             2 => self.line(&format!("(br_if {out} ({t}.le_s {n} {}))", number(ty, 0))),
             _ => {
-                let guard = self.against(ty, &n);
+                let guard = self.comparison_with(ty, &n);
                 self.line(&format!("(br_if {out} {guard})"));
             }
         }
@@ -485,12 +487,12 @@ impl Maker<'_, '_> {
         self.close();
     }
 
-    /// Takes from what is left, as a parser does, whether or not so much is left.
-    fn taking(&mut self) {
+    /// Takes amounts from a remainder, as a parser does, whether or not enough is left.
+    fn remainder_parser(&mut self) {
         let ty = self.any_type();
         let t = ty.name();
         let value = if self.has_packet && !self.seldom(3) { self.length(ty) } else { self.unknown(ty) };
-        let (left, taken) = (self.held(ty, &value), self.local(ty));
+        let (left, taken) = (self.local_with(ty, &value), self.local(ty));
         let out = self.open("block");
         if self.seldom(2) {
             self.line(&format!("(br_if {out} ({t}.eqz {}))", get(&left)));
@@ -519,12 +521,13 @@ impl Maker<'_, '_> {
         self.close();
     }
 
-    /// What is left is counted from the start on one way back and from the end on another, and what one takes the other may give back.
+    /// The remainder is counted from the start on one back edge and from the end on another, and one may give back what
+    /// the other takes.
     fn both_ends(&mut self) {
         let ty = self.any_type();
         let t = ty.name();
         let value = self.unknown(ty);
-        let (base, counter) = (self.held(ty, &value), self.held(ty, &number(ty, 0)));
+        let (base, counter) = (self.local_with(ty, &value), self.local_with(ty, &number(ty, 0)));
         let (b, c) = (get(&base), get(&counter));
         let out = self.open("block");
         let label = self.open("loop");
@@ -543,7 +546,7 @@ impl Maker<'_, '_> {
         self.close();
     }
 
-    /// Calls a function with the same sum of a packet's field twice, where more is known of the field than of the sum.
+    /// Calls a function twice with the same sum of a packet's field, where more is known of the field than of the sum.
     fn guarded_fields(&mut self) {
         if !self.has_packet {
             return;
@@ -551,24 +554,24 @@ impl Maker<'_, '_> {
         let load = ["load offset=12", "load offset=12", "load offset=40", "load16_u offset=32"];
         let field = format!("(i32.{} (local.get $d))", self.one_of(&load));
         let sum = self.sum_of(I32, &field);
-        let sum = get(&self.held(I32, &sum));
+        let sum = get(&self.local_with(I32, &sum));
         let most = self.some_number(I32, &[256, 1000, 65_536]);
-        let guard = self.against(I32, &field);
+        let guard = self.comparison_with(I32, &field);
         let call = format!("(call $picky {sum})");
         self.line(&format!("(if (i32.lt_u {sum} {most}) (then (if {guard} (then {call})) {call}))"));
     }
 
-    /// The smaller of two as the limit, or the larger one, or by another comparison than it should be.
+    /// The smaller of two numbers as the limit; or the larger one, or one chosen by a wrong comparison.
     fn smaller_limit(&mut self) {
         let ty = self.any_type();
         let t = ty.name();
         let (one, other) = (self.unknown(ty), if self.seldom(2) { self.unknown(ty) } else { self.small(ty) });
-        let (one, other) = (get(&self.held(ty, &one)), get(&self.held(ty, &other)));
+        let (one, other) = (get(&self.local_with(ty, &one)), get(&self.local_with(ty, &other)));
         let cmp = self.one_of(&["lt_u", "lt_u", "lt_s", "gt_u", "gt_s", "le_u", "ne"]);
         let picked = if self.seldom(2) { (&other, &one) } else { (&one, &other) };
         let limit = format!("(select {} {} ({t}.{cmp} {one} {other}))", picked.0, picked.1);
         let limit = if self.seldom(3) { self.sum_of(ty, &limit) } else { limit };
-        let limit = if self.seldom(2) { limit } else { get(&self.held(ty, &limit)) };
+        let limit = if self.seldom(2) { limit } else { get(&self.local_with(ty, &limit)) };
         self.up_to(ty, &limit);
     }
 
@@ -583,9 +586,9 @@ impl Maker<'_, '_> {
             1 => self.some_number(ty, &[127, 128, 200, 255, 256, 300, 65_536, -1]),
             _ => limit,
         };
-        let limit = get(&self.held(ty, &limit));
+        let limit = get(&self.local_with(ty, &limit));
         let start = self.constant(ty);
-        let counter = self.held(ty, &start);
+        let counter = self.local_with(ty, &start);
         let narrow = |value: &str, way: usize| match way {
             0 => format!("({t}.extend{bits}_s {value})"),
             _ => format!("({t}.and {value} {})", number(ty, mask)),
@@ -596,7 +599,7 @@ impl Maker<'_, '_> {
         let (way, cmp) = (self.below(3), self.one_of(&["lt_u", "lt_s", "ne", "le_u"]));
         let next = format!("({t}.add {} {step})", get(&counter));
         let again = if self.seldom(2) {
-            // Only what is compared has been cut.
+            // Only the compared value is narrowed.
             narrow(&format!("(local.tee {counter} {next})"), way)
         } else {
             format!("(local.tee {counter} {})", narrow(&next, way))
@@ -608,16 +611,16 @@ impl Maker<'_, '_> {
     /// Counter and limit have different widths.
     fn mixed_widths(&mut self) {
         let (short, long) = (self.unknown(I32), self.unknown(I64));
-        let (short, long) = (self.held(I32, &short), self.held(I64, &long));
+        let (short, long) = (self.local_with(I32, &short), self.local_with(I64, &long));
         let sign = self.one_of(&["u", "s"]);
         let extended = |local: &str| format!("(i64.extend_i32_{sign} {})", get(local));
         let wrapped = |local: &str| format!("(i32.wrap_i64 {})", get(local));
         let ty = self.any_type();
-        let counter = self.held(ty, &number(ty, 0));
+        let counter = self.local_with(ty, &number(ty, 0));
         let step = self.some_number(ty, &[1, 1, 1, 2, 1 << 31, 1 << 32]);
         let cmp = self.one_of(&["lt_u", "lt_s", "ne", "le_u"]);
         let end = if ty == I32 { wrapped(&long) } else { extended(&short) };
-        let end = if self.seldom(2) { end } else { get(&self.held(ty, &end)) };
+        let end = if self.seldom(2) { end } else { get(&self.local_with(ty, &end)) };
         let again = match (self.below(3), ty) {
             (0, I32) => format!("(i64.{cmp} {} {})", extended(&counter), get(&long)),
             (0, I64) => format!("(i32.{cmp} {} {})", wrapped(&counter), get(&short)),
@@ -636,8 +639,8 @@ impl Maker<'_, '_> {
         self.close();
     }
 
-    /// Calls a function that came into a table from a global, or from where else a function is had.
-    fn held_function(&mut self) {
+    /// Calls a function that came into a table from a global, or from another reference to a function.
+    fn table_function(&mut self) {
         let slot = self.below(3);
         match self.below(5) {
             0 => self.line(&format!("(table.set $late (i32.const {slot}) (ref.func $lone))")),

@@ -1,4 +1,4 @@
-//! Modules that wasm-smith makes: valid ones that have the imports and exports of weir's interface, and do anything.
+//! Modules from wasm-smith: valid ones with the imports and exports of weir's interface, and arbitrary code.
 
 use super::{MANIFEST, with_manifest};
 use arbitrary::Unstructured;
@@ -7,7 +7,7 @@ use weir_abi::host::{HOST_FUNCTIONS, ValueType};
 
 const MEMORY_BYTES: u64 = 1 << 20;
 
-/// A module with the manifest of all generated modules; nothing if the choices do not suffice.
+/// A module with the manifest of all generated modules; `None` if the choices do not suffice.
 pub fn module(input: &[u8]) -> Option<Vec<u8>> {
     let mut choices = Unstructured::new(input);
     let config = shape(choices.arbitrary().ok()?);
@@ -15,20 +15,20 @@ pub fn module(input: &[u8]) -> Option<Vec<u8>> {
     Some(with_manifest(module.to_bytes(), MANIFEST))
 }
 
-/// Modules that admission has no reason to refuse.
+/// The shape of modules that admission accepts.
 fn shape(choice: u8) -> wasm_smith::Config {
     static OFFERED: OnceLock<Vec<u8>> = OnceLock::new();
     wasm_smith::Config {
         available_imports: Some(OFFERED.get_or_init(offered).clone()),
         exports: Some(wanted(choice)),
-        // The one that is exported comes on top.
+        // The exported one is added to these.
         max_memories: 0,
         max_memory32_bytes: MEMORY_BYTES,
         max_tables: 2,
         max_table_elements: 1000,
         max_instructions: 400,
         bulk_memory_enabled: true,
-        // With them come references to objects, which admission refuses.
+        // They bring references to objects, which admission refuses.
         reference_types_enabled: choice >= 192,
         simd_enabled: true,
         multi_value_enabled: true,
@@ -49,7 +49,7 @@ fn shape(choice: u8) -> wasm_smith::Config {
     }
 }
 
-/// Every import that there is.
+/// A module with every import of the interface.
 fn offered() -> Vec<u8> {
     let name = |ty: ValueType| match ty {
         ValueType::I32 => "i32",
@@ -67,7 +67,8 @@ fn offered() -> Vec<u8> {
     text(&format!("(module {imports})"))
 }
 
-/// What weir calls: one of the two entry points, and others by choice; `weir_start` seldom, for most arbitrary ones end the module.
+/// The entry points: one for packets or batches, and others by choice; `weir_start` rarely, because most arbitrary
+/// start functions end the module.
 fn wanted(choice: u8) -> Vec<u8> {
     let has = |bits: u8| choice & bits == bits;
     let optional = |there, function| if there { function } else { "" };
@@ -81,13 +82,13 @@ fn wanted(choice: u8) -> Vec<u8> {
     let stop = optional(has(32), r#"(func (export "weir_stop") (param i64) unreachable)"#);
     let lost = optional(has(64), r#"(func (export "weir_lost") (param i32) unreachable)"#);
     let low = optional(has(128), r#"(func (export "weir_low_memory") (param i64) unreachable)"#);
-    let news = optional(
+    let messages = optional(
         has(128),
         r#"(func (export "weir_serve") (param i64 i32 i32) unreachable)
            (func (export "weir_answer") (param i64 i32 i32) unreachable)"#,
     );
     text(&format!(
-        r#"(module (memory (export "memory") 1) {entry} {start} {tick} {stop} {lost} {low} {news})"#
+        r#"(module (memory (export "memory") 1) {entry} {start} {tick} {stop} {lost} {low} {messages})"#
     ))
 }
 

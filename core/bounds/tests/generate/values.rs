@@ -1,9 +1,9 @@
-//! Expressions: numbers from everywhere that a module has them.
+//! Expressions over all sources of numbers that a module has.
 
 use super::pieces::{Maker, Type};
 use weir_abi::TABLES_BASE;
 
-/// Numbers at which arithmetic goes wrong.
+/// Numbers at which arithmetic wraps or overflows.
 const EDGES: [i64; 14] = [
     0,
     1,
@@ -22,7 +22,7 @@ const EDGES: [i64; 14] = [
 ];
 
 impl Maker<'_, '_> {
-    /// A constant: mostly small, sometimes where arithmetic wraps.
+    /// A constant: mostly small, sometimes at the edge of a width.
     pub fn constant(&mut self, ty: Type) -> String {
         let value = match self.below(8) {
             0 => EDGES[self.below(EDGES.len())],
@@ -38,7 +38,7 @@ impl Maker<'_, '_> {
         }
     }
 
-    /// A number that is not large, though it is not known which.
+    /// An unknown number that is not large.
     pub fn small(&mut self, ty: Type) -> String {
         let t = ty.name();
         match self.below(11) {
@@ -100,7 +100,7 @@ impl Maker<'_, '_> {
         }
     }
 
-    /// Where a load or store goes: mostly to private memory, often to the same few cells.
+    /// An address for a load or store: mostly in private memory, often one of a few cells.
     pub fn address(&mut self) -> String {
         match self.below(10) {
             0..=3 => format!("(i32.const {})", 8 * self.below(8)),
@@ -114,7 +114,7 @@ impl Maker<'_, '_> {
         }
     }
 
-    /// Somewhere in the window on a table: its version, its length, its bytes, or beyond them.
+    /// An address in the window of a table: its version, its length, its bytes, or beyond them.
     fn in_table(&mut self) -> String {
         let at = |offset: u32| format!("(i32.const {})", (TABLES_BASE + offset).cast_signed());
         match self.below(4) {
@@ -125,7 +125,7 @@ impl Maker<'_, '_> {
         }
     }
 
-    /// Anything.
+    /// Any expression.
     pub fn value(&mut self, ty: Type, deep: u32) -> String {
         let t = ty.name();
         if deep == 0 || self.is_spent() {
@@ -190,7 +190,7 @@ impl Maker<'_, '_> {
         format!("(call $hash (i32.const 0) (i32.and {len} (i32.const 255)) (i64.const 1))")
     }
 
-    /// True or false.
+    /// A condition.
     pub fn condition(&mut self, deep: u32) -> String {
         let ty = self.any_type();
         match self.below(6) {

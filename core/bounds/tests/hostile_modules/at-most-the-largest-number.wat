@@ -1,5 +1,5 @@
 ;; weir_packet: unbounded
-;; Less or equal to the largest number is always true.
+;; A comparison "less or equal" with the largest number is always true.
 (func $walk (export "weir_packet") (param $d i32) (result i32)
   (local $i i32) (local $n i32)
   (local.set $n (i32.or (i32.load (i32.const 64)) (i32.const -4)))

@@ -1,5 +1,5 @@
 ;; weir_packet: unbounded
-;; The limit's cell begins with 9 and is overwritten through a pointer that may go anywhere.
+;; The cell with the limit is initially 9 and is overwritten through an unknown pointer.
 (data (i32.const 64) "\09\00\00\00")
 (func $walk (export "weir_packet") (param $d i32) (result i32)
   (local $i i32)

@@ -1,5 +1,5 @@
 ;; weir_packet: unbounded
-;; The cell is overwritten by packet bytes.
+;; Packet bytes overwrite the cell.
 (func $walk (export "weir_packet") (param $d i32) (result i32)
   (local $i i32)
   (i32.store (i32.const 64) (i32.const 9))

@@ -1,5 +1,5 @@
 ;; weir_packet: unbounded
-;; A store of eight bytes four before the cell.
+;; A store of eight bytes begins four bytes before the cell.
 (data (i32.const 64) "\09\00\00\00")
 (func $walk (export "weir_packet") (param $d i32) (result i32)
   (local $i i32)

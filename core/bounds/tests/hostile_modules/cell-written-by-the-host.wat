@@ -1,5 +1,5 @@
 ;; weir_packet: unbounded
-;; What a string parameter holds is the operator's; here it becomes the limit.
+;; The operator sets a string parameter; here its contents become the limit.
 (func $walk (export "weir_packet") (param $d i32) (result i32)
   (local $i i32)
   (i32.store (i32.const 64) (i32.const 9))

@@ -1,5 +1,5 @@
 ;; weir_packet: unbounded
-;; The inner loop leaves for the head of the outer one, whose counter then stands still.
+;; The inner loop branches to the header of the outer one, whose counter then does not advance.
 (func $walk (export "weir_packet") (param $d i32) (result i32)
   (local $i i32) (local $j i32)
   (loop $outer

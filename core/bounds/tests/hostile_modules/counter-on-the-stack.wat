@@ -1,5 +1,5 @@
 ;; weir_packet: unbounded
-;; The counter is an operand of the loop, and goes down by what memory says.
+;; The counter is an operand of the loop, and decreases by a value from memory.
 (func $walk (export "weir_packet") (param $d i32) (result i32)
   (i32.const 100)
   (loop $l (param i32) (result i32)

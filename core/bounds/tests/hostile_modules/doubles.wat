@@ -1,5 +1,5 @@
 ;; weir_packet: unbounded
-;; Each function calls the next one twice: 2^70 calls, and never deep.
+;; Each function calls the next one twice: 2^70 calls with shallow nesting.
 (func $f0 (call $f1) (call $f1))
 (func $f1 (call $f2) (call $f2))
 (func $f2 (call $f3) (call $f3))

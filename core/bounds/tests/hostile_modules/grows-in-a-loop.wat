@@ -1,5 +1,5 @@
 ;; weir_packet: bounded, at least 640000
-;; Sixteen pages are all that there can be, and each has to be cleared; a refused page costs nothing but the call.
+;; At most sixteen pages can be added, and each has to be cleared; a refused request costs only the call.
 (func $walk (export "weir_packet") (param $d i32) (result i32)
   (local $i i32)
   (loop $l

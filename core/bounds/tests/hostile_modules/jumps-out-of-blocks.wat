@@ -1,5 +1,5 @@
 ;; weir_packet: bounded, at most 100
-;; Out of six blocks and two loops at once: neither comes round again.
+;; One branch leaves six blocks and two loops: neither loop repeats.
 (func $walk (export "weir_packet") (param $d i32) (result i32)
   (block $out
     (loop $a (block (block (block (loop $b (block (block (block

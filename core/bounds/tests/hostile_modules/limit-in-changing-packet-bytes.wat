@@ -1,5 +1,5 @@
 ;; weir_packet: bounded, at least 4080
-;; The byte is looked at once, and found small; what counts is what it is later, up to 255.
+;; The byte is small at the first load; the loop uses a later load, which gives up to 255.
 (func $walk (export "weir_packet") (param $d i32) (result i32)
   (local $p i32) (local $i i32)
   (local.set $p (i32.load offset=8 (local.get $d)))

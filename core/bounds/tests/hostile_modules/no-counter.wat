@@ -1,5 +1,5 @@
 ;; weir_packet: unbounded: walk (byte ..): no counter was found that ends this loop: count it with WEIR_FOR(MAX, ...) in C or .bounded::<MAX>() in Rust, or let a local variable go up to a limit
-;; A list in memory, which may be a ring.
+;; A linked list in memory, which may be circular.
 (func $walk (export "weir_packet") (param $d i32) (result i32)
   (local $node i32)
   (local.set $node (i32.const 64))

@@ -1,5 +1,5 @@
 ;; weir_packet: unbounded: walk (byte ..): the loop's trips times its cost are more than can be counted: make its limit smaller
-;; 2^27 times 2^27 times 2^27.
+;; Three nested loops with 2^27 iterations each.
 (func $walk (export "weir_packet") (param $d i32) (result i32)
   (local $i i32) (local $j i32) (local $k i32)
   (loop $a

@@ -1,5 +1,5 @@
 ;; weir_packet: unbounded
-;; Two loops change one counter, as compilers split a loop. The outer way takes back the step of the inner one.
+;; Two loops change one counter, as compilers split a loop. The outer path takes back the step of the inner one.
 (func $walk (export "weir_packet") (param $d i32) (result i32)
   (local $i i64)
   (block $out

@@ -1,5 +1,5 @@
 ;; weir_packet: unbounded
-;; Two loops advance one counter from 0. The limit of one way is the largest number, so the counter wraps around.
+;; Two loops advance one counter from 0. The limit on one path is the largest number, so the counter wraps around.
 (func $walk (export "weir_packet") (param $d i32) (result i32)
   (local $i i32)
   (block $out

@@ -1,5 +1,5 @@
 ;; weir_packet: bounded, at most 10000
-;; Two loops advance one counter, as compilers split a loop: both ways go up to the same limit.
+;; Two loops advance one counter, as compilers split a loop: both paths go up to the same limit.
 (func $walk (export "weir_packet") (param $d i32) (result i32)
   (local $i i64)
   (block $out

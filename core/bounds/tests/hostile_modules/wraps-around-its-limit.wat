@@ -1,5 +1,5 @@
 ;; weir_packet: unbounded
-;; Steps of 64 below a limit that the last step passes by wrapping.
+;; Steps of 64 towards a limit that the last step passes by wrapping.
 (func $walk (export "weir_packet") (param $d i32) (result i32)
   (local $i i32)
   (local.set $i (i32.const 1))

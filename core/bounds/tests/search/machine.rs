@@ -1,5 +1,5 @@
-//! A small interpreter of WebAssembly's integers and control flow, which counts what it runs by a cost table, and lies as well as it can: what a
-//! module reads of packets is made up anew with each load, mostly from what the module has in its locals.
+//! A small interpreter of WebAssembly's integers and control flow, which counts fuel by a cost table. Each load of
+//! packet data returns an invented value, mostly derived from the module's locals, to provoke the worst case.
 
 use std::collections::HashMap;
 use wasmparser::{
@@ -7,28 +7,28 @@ use wasmparser::{
 };
 use weir_bounds::CostTable;
 
-/// Where what is read is made up.
+/// The address from which on loads return invented values.
 pub const PACKETS: u64 = 0x8000_0000;
-/// Where the descriptor is.
+/// The address of the descriptor.
 pub const DESCRIPTOR: u64 = 0xE000_0000;
-/// What is stored there is shown to whoever looks for what a place can see.
+/// The address where a module stores a value to show it to the test.
 pub const SHOWN: u64 = 61_440;
 /// Bytes of memory.
 const MEMORY: usize = 65_536;
-/// Calls in calls.
-const DEEP: usize = 40;
+/// The deepest nesting of calls.
+const CALL_DEPTH_MAX: usize = 40;
 
 struct Code<'a> {
     ty: FuncType,
     locals: Vec<bool>,
     operators: Vec<Operator<'a>>,
     costs: Vec<u32>,
-    /// For structures: their `end`. For `if`: its `else`, or its end.
+    /// For blocks: the index of their `end`. For `if`: the index of its `else`, or of its end.
     ends: Vec<usize>,
     elses: Vec<usize>,
 }
 
-/// A module that can be run.
+/// A decoded module, ready to run.
 pub struct Program<'a> {
     codes: Vec<Code<'a>>,
     types: Vec<FuncType>,
@@ -38,21 +38,21 @@ pub struct Program<'a> {
     entry: u32,
 }
 
-/// Why a run ended.
+/// The cause of a run's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Halt {
     Returned,
     Trapped,
-    /// It used more than it was given.
+    /// The run used more than its limit.
     Spent,
 }
 
-/// What a run does where it is free to.
+/// One run: its state, and the random choices where the module leaves values open.
 pub struct Machine<'a> {
     program: &'a Program<'a>,
     memory: Vec<u8>,
     globals: Vec<u64>,
-    /// What was used, and what may be.
+    /// The fuel used, and its limit.
     pub used: u64,
     pub most: u64,
     state: u64,
@@ -129,7 +129,7 @@ impl<'a> Program<'a> {
         program
     }
 
-    /// A run that decides by this number.
+    /// Creates a run whose invented values follow from this seed.
     pub fn machine(&self, seed: u64, most: u64) -> Machine<'_> {
         let mut machine = Machine {
             program: self,
@@ -224,7 +224,7 @@ impl Machine<'_> {
         z ^ (z >> 31)
     }
 
-    /// A number that may do harm.
+    /// An invented number, near the edges of ranges or derived from a local.
     fn any(&mut self, locals: &[u64]) -> u64 {
         const EDGES: [u64; 16] = [
             0,
@@ -320,7 +320,7 @@ impl Machine<'_> {
     fn call(&mut self, function: u32, arguments: &[u64]) -> Result<Vec<u64>, Halt> {
         let program = self.program;
         let code = &program.codes[function as usize - program.imports];
-        if self.depth >= DEEP {
+        if self.depth >= CALL_DEPTH_MAX {
             return Err(Halt::Trapped);
         }
         self.depth += 1;
@@ -502,7 +502,7 @@ impl Machine<'_> {
     }
 }
 
-/// The lowest `bits`, with their sign.
+/// The lowest `bits`, sign-extended.
 fn extended(value: u64, bits: u32) -> u64 {
     let shift = 64 - bits;
     ((value << shift).cast_signed() >> shift).cast_unsigned()
@@ -529,7 +529,7 @@ fn unary(operator: &Operator<'_>, a: u64) -> Option<u64> {
     })
 }
 
-/// Nothing where it traps.
+/// `None` where the operation traps.
 fn binary(operator: &Operator<'_>, a: u64, b: u64) -> Option<u64> {
     use Operator as O;
     let (x, y) = (s32(a), s32(b));

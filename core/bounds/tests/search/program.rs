@@ -1,9 +1,9 @@
-//! Makes loops that want to be mistaken for others: few locals, several ways back and out, limits and steps of every kind, near the ends of their
-//! widths.
+//! Generates loops that are easily mistaken for others: few locals, several back edges and exits, limits and steps of
+//! every kind, near the ends of their widths.
 
 use std::fmt::Write as _;
 
-/// The memory and globals that all have.
+/// The memory and globals of all generated modules.
 const HEAD: &str = "(type $unary (func (param i32 i32) (result i32)))
 (memory (export \"memory\") 1)
 (global $g (mut i32) (i32.const 7)) (global $h (mut i64) (i64.const 0))
@@ -11,12 +11,12 @@ const HEAD: &str = "(type $unary (func (param i32 i32) (result i32)))
 
 const COMPARISONS: [&str; 10] = ["lt_u", "lt_s", "gt_u", "ge_u", "le_u", "ne", "eq", "le_s", "gt_s", "ge_s"];
 
-/// What stands where the module shows one of its values.
+/// The code where the module shows one of its values.
 #[derive(Clone, Copy, Debug)]
 pub enum Probe {
-    /// Shows it.
+    /// Stores the value to show it.
     Show,
-    /// Runs for ever if it is this.
+    /// Loops for ever if the value is this.
     Equal(u64),
 }
 
@@ -49,13 +49,14 @@ struct Maker<'a> {
     made: usize,
     loops: usize,
     statements: usize,
-    /// What the module is about: its constants are mostly near these.
+    /// Two base numbers: most constants of the module are near one of them.
     near: [i64; 2],
-    /// After how many statements the probe stands.
+    /// The number of statements before the probe.
     until: usize,
     probe: Probe,
-    /// Whether there is no packet, and whether there are helpers to call.
+    /// True inside a helper function, which has no packet.
     in_helper: bool,
+    /// True if there are helper functions to call.
     has_helpers: bool,
 }
 
@@ -178,7 +179,7 @@ impl Maker<'_> {
         if self.below(4) == 3 { Type::I64 } else { Type::I32 }
     }
 
-    /// What is made up with each load.
+    /// A load whose value the interpreter invents each time.
     fn read(&mut self, ty: Type) -> String {
         let load = match ty {
             Type::I32 => ["load8_u", "load", "load8_u", "load16_u", "load8_s", "load16_s"][self.below(6)],
@@ -321,7 +322,7 @@ impl Maker<'_> {
         self.line(&format!("(local.set {local} {value})"));
     }
 
-    /// Before the loops: locals get their values, and some are looked at.
+    /// The body of a function: locals get values, some are compared, and loops follow.
     fn body(&mut self, loops: usize) {
         match self.below(6) {
             0 | 1 => {}
@@ -366,7 +367,7 @@ impl Maker<'_> {
         self.line(")");
     }
 
-    /// A block, and perhaps a loop in it.
+    /// A block, optionally with a loop in it.
     fn block(&mut self, has_loop: bool) {
         self.open("block");
         if has_loop {
@@ -392,7 +393,7 @@ impl Maker<'_> {
         self.close();
     }
 
-    /// A loop with a few ways around, each of which looks at one counter, and moves it: all in much the same way.
+    /// A loop with a few back edges, each of which tests and moves one counter, all in similar ways.
     fn arms(&mut self) {
         let ty = self.any_type();
         let (t, about, other) = (ty.name(), self.local(ty), self.local(ty));
@@ -425,7 +426,7 @@ impl Maker<'_> {
                     self.line(&format!("(br_if $l{out} ({t}.{cmp} (local.get {taken}) {by}))"));
                 }
             }
-            // Mostly as in the other ways around.
+            // Mostly the same as on the other back edges.
             let kind = if self.below(3) == 0 { self.below(4) } else { kind };
             let cmp = if self.below(4) == 0 { COMPARISONS[self.below(10)] } else { cmp };
             let mut tested = format!("(local.get {about})");
@@ -474,8 +475,8 @@ impl Maker<'_> {
         self.close();
     }
 
-    /// A loop that a compiler split in two by what its paths change: the inner and the outer loop advance one counter, mostly by the same step and up to
-    /// the same limit; or not quite so.
+    /// A loop that a compiler split in two by what its paths change: the inner and the outer loop advance one counter,
+    /// mostly by the same step and up to the same limit; or with a small error.
     fn split(&mut self) {
         let ty = if self.below(2) == 0 { Type::I64 } else { Type::I32 };
         let (t, about, other) = (ty.name(), self.local(ty), self.local(ty));
@@ -554,7 +555,8 @@ impl Maker<'_> {
         self.close();
     }
 
-    /// A loop as compilers unroll it: in steps of a power of two over a number of which the lowest bits were cut off or dealt with before; or not quite so.
+    /// A loop as compilers unroll it: in steps of a power of two, over a number whose lowest bits were masked or
+    /// handled before; or with a small error.
     fn multiples(&mut self) {
         let ty = self.any_type();
         let (t, about, whole) = (ty.name(), self.local(ty), self.local(ty));
@@ -716,7 +718,7 @@ impl Maker<'_> {
                 self.line(&format!("(global.set $g {value})"));
             }
             (19, _) => {
-                // A value that comes by one of two branches.
+                // A value from one of two branches.
                 let (to, first, second, condition) = (
                     self.local(Type::I32),
                     self.value(Type::I32, 1),

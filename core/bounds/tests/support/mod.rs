@@ -1,14 +1,14 @@
-//! What the tests of the analyser need: modules from their text, and what is known beside their bytes.
+//! Helpers for the tests of the analyser: modules from their text, and an environment.
 
 use std::path::Path;
 use weir_bounds::{Analysis, CostTable, Environment, ParamBound, ParsedModule, analyse};
 
-/// All imports, a memory of one page and a shadow stack as LLVM has it; then `body`.
+/// The module text with all imports, a memory of one page and a shadow stack as in LLVM's output, followed by `body`.
 pub fn wat(body: &str) -> String {
     format!("(module {PRELUDE} {body})")
 }
 
-/// See [`wat`].
+/// The text before the body in [`wat`].
 pub const PRELUDE: &str = include_str!("prelude.wat");
 
 /// The module with this body.
@@ -33,7 +33,7 @@ pub fn analysed(body: &str) -> Analysis {
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The modules' texts in a folder beside this one, by name.
+/// The names and texts of the modules in a folder beside this file.
 pub fn texts(folder: &str) -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder);
     let mut texts: Vec<(String, String)> = std::fs::read_dir(&folder)

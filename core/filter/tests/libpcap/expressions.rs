@@ -1,4 +1,4 @@
-//! Hand-written texts, and random ones of the grammar.
+//! Hand-written filter texts, and random ones of the grammar.
 
 use crate::packets::{is_beyond_libpcap, packet, sample, traces};
 use crate::{Outcome, compare, ours, theirs};
@@ -297,7 +297,7 @@ pub(crate) const USUAL: &[&str] = &[
     "udp port 67 or 68 or 546 or 547",
 ];
 
-/// Texts that are no filters.
+/// Invalid filter texts.
 const WRONG: &[&str] = &[
     "and",
     "or",
@@ -436,7 +436,8 @@ const WRONG: &[&str] = &[
     "host 1.2.3.4.5.6",
 ];
 
-/// Texts that only one of the compilers takes, each with the reason: they are the differences that the crate's documentation lists.
+/// Texts that only one of the compilers accepts, with the reasons: the differences that the crate's documentation
+/// lists.
 const DIFFERENT: &[(&str, &str)] = &[
     ("inbound", "libpcap compiles it for live captures by the kernel"),
     ("outbound", "the same"),
@@ -467,7 +468,7 @@ fn usual_filters_select_what_libpcap_selects_on_every_link_type() {
 }
 
 #[test]
-fn what_is_no_filter_for_libpcap_is_none_for_weir() {
+fn a_text_that_libpcap_refuses_is_refused() {
     let mut wrong = Vec::new();
     for text in WRONG {
         for link_type in LinkType::ALL {
@@ -485,7 +486,7 @@ fn what_is_no_filter_for_libpcap_is_none_for_weir() {
 }
 
 #[test]
-fn the_listed_differences_are_the_ones_there_are() {
+fn each_listed_difference_still_exists() {
     for (text, _) in DIFFERENT {
         let differs = LinkType::ALL.into_iter().any(|link_type| {
             let packets = packets_of(link_type, 300);
@@ -496,7 +497,7 @@ fn the_listed_differences_are_the_ones_there_are() {
 }
 
 #[test]
-fn the_sample_capture_is_selected_from_as_libpcap_selects() {
+fn filters_select_from_the_sample_capture_as_libpcap_does() {
     let (packets, mut outcome) = (sample(), Outcome::default());
     for text in USUAL {
         compare(text, LinkType::Ethernet, &packets, &mut outcome).unwrap();
@@ -505,7 +506,7 @@ fn the_sample_capture_is_selected_from_as_libpcap_selects() {
 }
 
 #[test]
-fn shared_captures_are_selected_from_as_libpcap_selects() {
+fn filters_select_from_shared_captures_as_libpcap_does() {
     let traces = traces();
     if traces.is_empty() {
         println!("skipped: there are no captures in ../shared/traces");
@@ -618,8 +619,8 @@ fn expression() -> impl Strategy<Value = String> {
     })
 }
 
-/// Texts that libpcap refuses because it has only 16 words of scratch memory, or because its optimiser takes a byte of the packet for 0. Also divisions by 0 and
-/// shifts that weir finds, and libpcap does not.
+/// Texts that libpcap refuses because it has only 16 words of scratch memory, or because its optimiser takes a byte of
+/// the packet for 0. Also divisions by 0 and shifts that weir detects and libpcap does not.
 fn is_a_listed_difference(text: &str, link_type: LinkType) -> bool {
     if ours(text, link_type)
         .is_err_and(|error| matches!(error.fault, FilterFault::DivisionByZero | FilterFault::Shift(_)))
@@ -664,7 +665,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_compiled_or_refused_at_a_place_in_it(
+    fn any_text_is_compiled_or_refused_with_a_place_in_it(
         text in prop_oneof![
             any::<String>(),
             prop::collection::vec(choose(&[

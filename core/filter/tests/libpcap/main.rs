@@ -1,4 +1,4 @@
-//! A filter selects what libpcap selects with the same text, for every link type, and is refused where libpcap refuses it.
+//! A filter selects the same packets as in libpcap, for every link type, and is refused where libpcap refuses it.
 
 #![forbid(unsafe_code)]
 
@@ -20,7 +20,7 @@ fn ours(text: &str, link_type: LinkType) -> Result<FilterProgram, FilterError> {
 }
 
 fn theirs(text: &str, link_type: LinkType, is_optimised: bool) -> Result<BpfProgram, pcap::Error> {
-    // libpcap's own numbers (DLT_...) are those of link types, but for raw IP.
+    // libpcap's own numbers (DLT_...) equal those of link types, except for raw IP.
     let number = if link_type == LinkType::Raw { 12 } else { i32::from(link_type.number()) };
     Capture::dead(Linktype(number)).and_then(|dead| dead.compile(text, is_optimised))
 }
@@ -30,22 +30,22 @@ fn accepts(program: &FilterProgram, packet: &[u8]) -> bool {
     program.accepts(&Packet { head: packet, cap_len: len, wire_len: len }).unwrap()
 }
 
-/// Outcomes of a comparison.
+/// The outcome of a comparison.
 #[derive(Debug, Default)]
 struct Outcome {
     /// Both accept the text.
     compiled: usize,
-    /// Both refuse it.
+    /// Both refuse the text.
     refused: usize,
-    /// One of them finds out that it selects nothing, and the other one does not.
+    /// Only one of them proves that the filter selects nothing.
     empty: usize,
     selected: usize,
     rejected: usize,
-    /// libpcap's optimised program differs from its own unoptimised one, with which ours agrees.
+    /// libpcap's optimised program differs from its unoptimised one, which agrees with weir's.
     optimised_away: usize,
 }
 
-/// Compares both compilers on one text. An error says what differs.
+/// Compares both compilers on one text. An error describes the difference.
 fn compare(
     text: &str,
     link_type: LinkType,
@@ -59,7 +59,7 @@ fn compare(
             outcome.refused += 1;
             return Ok(());
         }
-        // Which filters select nothing is found out by optimising, and the two optimisers differ.
+        // Optimisation finds the filters that select nothing, and the two optimisers differ.
         (Ok(ours), Err(error)) if error.to_string().contains("rejects all packets") => {
             outcome.empty += 1;
             return match packets.iter().find(|packet| accepts(&ours, packet)) {

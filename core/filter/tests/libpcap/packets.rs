@@ -1,10 +1,10 @@
-//! Packets that are nearly what filters ask for, behind every link header.
+//! Packets that nearly match the filters, with every link header.
 
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 use weir_wire::LinkType;
 
-/// The header that says that `protocol` (an EtherType) follows, for each link type.
+/// A packet with the link header for `protocol` (an EtherType), for each link type.
 pub(crate) fn with_link_header(link_type: LinkType, protocol: u16, rest: &[u8]) -> Vec<u8> {
     let [high, low] = protocol.to_be_bytes();
     let family: u32 = match protocol {
@@ -158,7 +158,7 @@ fn llc() -> impl Strategy<Value = Vec<u8>> {
     (head, prop::collection::vec(any::<u8>(), 0..30)).prop_map(|(head, rest)| [head, rest].concat())
 }
 
-/// A packet of a link type, perhaps cut off, perhaps with a byte changed.
+/// A packet of a link type, sometimes truncated, sometimes with one byte changed.
 pub(crate) fn packet(link_type: LinkType) -> impl Strategy<Value = Vec<u8>> {
     let cut = prop_oneof![3 => Just(usize::MAX), 1 => 0..90_usize];
     let change = prop_oneof![3 => Just(None), 1 => (4..80_usize, any::<u8>()).prop_map(Some)];
@@ -174,7 +174,8 @@ pub(crate) fn packet(link_type: LinkType) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// NULL and LOOP headers that weir accepts and libpcap does not: other systems' numbers of IPv6, and NULL headers of the other byte order.
+/// NULL and LOOP headers that weir accepts and libpcap does not: other systems' numbers of IPv6, and NULL headers in
+/// the other byte order.
 pub(crate) fn is_beyond_libpcap(link_type: LinkType, packet: &[u8]) -> bool {
     let Some(&head) = packet.first_chunk::<4>() else { return false };
     let number = u32::from_be_bytes(head);
@@ -209,7 +210,7 @@ pub(crate) fn sample() -> Vec<Vec<u8>> {
     packets
 }
 
-/// Captures of the shared set, where it is there: their link types and first packets.
+/// The captures of the shared set, if it is present: their link types and first packets.
 pub(crate) fn traces() -> Vec<(PathBuf, LinkType, Vec<Vec<u8>>)> {
     let folder = root().join("../shared/traces");
     let (mut folders, mut found) = (vec![folder], Vec::new());

@@ -1,4 +1,4 @@
-//! The interpreter does what libpcap's does with libpcap's programs.
+//! libpcap's programs give the same results in weir's interpreter as in libpcap's.
 
 use crate::expressions::{USUAL, packets_of};
 use crate::{accepts, theirs};
@@ -6,7 +6,7 @@ use pcap::BpfProgram;
 use weir_demux::{FilterProgram, Instruction};
 use weir_wire::LinkType;
 
-/// The instructions of libpcap's program, by the way that it shows them.
+/// The instructions of libpcap's program, parsed from its printed form.
 pub(crate) fn instructions(program: &BpfProgram) -> Vec<Instruction> {
     let instruction = |shown: String| {
         let fields: Vec<u32> = shown.split_whitespace().map(|field| field.parse().unwrap()).collect();
@@ -22,12 +22,12 @@ pub(crate) fn instructions(program: &BpfProgram) -> Vec<Instruction> {
 }
 
 #[test]
-fn libpcaps_programs_do_in_weirs_interpreter_what_they_do_in_libpcaps() {
+fn libpcaps_programs_give_the_same_result_in_both_interpreters() {
     let mut verdicts = [0_usize; 2];
     for link_type in LinkType::ALL {
         let packets = packets_of(link_type, 300);
         for (text, is_optimised) in USUAL.iter().flat_map(|text| [(text, true), (text, false)]) {
-            // Its programs for Geneve read scratch memory that was never written.
+            // libpcap's programs for Geneve read scratch memory that was never written.
             let Ok(program) = theirs(text, link_type, is_optimised) else { continue };
             if text.contains("geneve") || text.contains("chain") {
                 continue;

@@ -1,4 +1,4 @@
-//! Programs are about as short as libpcap's optimised ones, and take about as few steps.
+//! Programs are about as short as libpcap's optimised ones, and execute about as few instructions.
 
 use crate::expressions::USUAL;
 use crate::packets::sample;
@@ -7,7 +7,7 @@ use crate::{ours, theirs};
 use weir_demux::Instruction;
 use weir_wire::LinkType;
 
-/// The instructions that a program executes for a packet.
+/// The number of instructions that a program executes for a packet.
 fn steps(program: &[Instruction], packet: &[u8]) -> usize {
     let (mut a, mut x, mut words, mut at, mut steps) = (0_u32, 0_u32, [0_u32; 16], 0, 0);
     let load = |at: u32, width: u32| {
@@ -67,7 +67,7 @@ fn steps(program: &[Instruction], packet: &[u8]) -> usize {
     }
 }
 
-/// Filters of many addresses or ports, as lists of hosts to watch are.
+/// Filters with many addresses or ports, such as watch lists.
 fn lists() -> Vec<String> {
     let list =
         |count: usize, one: &dyn Fn(usize) -> String| (0..count).map(one).collect::<Vec<_>>().join(" or ");

@@ -1,4 +1,4 @@
-//! Usage adds up to the same, however it is split.
+//! The sum of usage does not depend on how it is split.
 
 use crate::ledger::make::{any_usage, name, session};
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn sum(parts: &[&Usage]) -> Usage {
 }
 
 fn idle<const N: usize>(sessions: [(SessionId, ByteSeconds); N]) -> LedgerEvent {
-    LedgerEvent::Idle { idle: Idle::of(sessions).pop().unwrap() }
+    LedgerEvent::Idle { idle: Idle::entries(sessions).pop().unwrap() }
 }
 
 fn interval(session: SessionId, begin: u64, end: u64, usage: Usage) -> LedgerEntry {
@@ -82,7 +82,7 @@ fn a_bill_has_a_row_for_each_session_and_exact_numbers() {
         ..Usage::default()
     };
     usage.drops.add(DropCause::Lagged, 4);
-    usage.drops.add(DropCause::Cap, 1);
+    usage.drops.add(DropCause::LinkQueueFull, 1);
     usage.drops.add(DropCause::DiskFull, 2);
     let bob = SessionId { name: name("bob"), id: 2 };
     let mut summary = UsageSummary::default();
@@ -92,7 +92,7 @@ fn a_bill_has_a_row_for_each_session_and_exact_numbers() {
     let mut lost = interval(session(1), 0, 1, Usage::default());
     lost.event = LedgerEvent::Backlog { merged: 1, lost: 0, others: Box::new(usage) };
     summary.add(&lost);
-    // Two of them then did nothing.
+    // Two of the sessions then were idle.
     let half = ByteSeconds::of(Bytes(64 << 20), Nanos(900 * second));
     let mut nothing = interval(session(1), 20 * second, 30 * second, Usage::default());
     nothing.event = idle([(session(1), half), (SessionId { name: name("carol"), id: 3 }, half)]);
@@ -102,7 +102,7 @@ fn a_bill_has_a_row_for_each_session_and_exact_numbers() {
     let csv = table.without_empty_columns().to_csv();
     assert_eq!(
         csv,
-        "session,id,begin,end,intervals,cpu_s,packets_in,memory_mib_h,records_emitted,records_written,records_lost,packets_dropped,lagged,cap,disk-full\n\
+        "session,id,begin,end,intervals,cpu_s,packets_in,memory_mib_h,records_emitted,records_written,records_lost,packets_dropped,lagged,link-queue-full,disk-full\n\
          ,,1970-01-01T00:00:00.000000000Z,1970-01-01T00:00:00.000000001Z,1,1.500000001,10,32.000000,5,3,2,5,4,1,2\n\
          alice,1,1970-01-01T00:00:00.000000000Z,1970-01-01T00:00:30.000000000Z,3,3.000000002,20,80.000000,10,6,4,10,8,2,4\n\
          bob,2,1970-01-01T00:00:10.000000000Z,1970-01-01T00:00:20.000000000Z,1,1.500000001,10,32.000000,5,3,2,5,4,1,2\n\
@@ -110,7 +110,7 @@ fn a_bill_has_a_row_for_each_session_and_exact_numbers() {
     );
     let rows: serde_json::Value = serde_json::from_str(&table.to_json()).unwrap();
     assert_eq!((&rows[1]["session"], &rows[1]["cpu_s"]), (&"alice".into(), &3.000_000_002.into()));
-    assert_eq!((&rows[0]["session"], &rows[2]["kernel"]), (&serde_json::Value::Null, &0.into()));
+    assert_eq!((&rows[0]["session"], &rows[2]["shed"]), (&serde_json::Value::Null, &0.into()));
     // Every column has its own name, and every row a cell for each.
     let keys: std::collections::BTreeSet<_> = table.columns().iter().map(|column| column.key).collect();
     assert_eq!(keys.len(), table.columns().len());
@@ -119,7 +119,7 @@ fn a_bill_has_a_row_for_each_session_and_exact_numbers() {
 }
 
 #[test]
-fn what_requests_took_has_a_row_for_each_holder_beside_those_of_sessions() {
+fn the_cost_of_requests_has_a_row_for_each_holder_beside_those_of_sessions() {
     let requests = |end: u64, key: &str, count: u64, refused: u64, cpu: u64| LedgerEntry {
         sequence: 1,
         node: name("n"),
@@ -142,7 +142,7 @@ fn what_requests_took_has_a_row_for_each_holder_beside_those_of_sessions() {
     ] {
         summary.add(&entry);
     }
-    // Bills of sessions are as they would be without.
+    // Bills of sessions do not change by requests.
     assert_eq!((summary.count(), summary.total().cpu), (1, Nanos(5)));
     let rows: Vec<_> = summary
         .requests()

@@ -1,4 +1,4 @@
-//! Whatever was done to a ledger is found, and where.
+//! Every damage to a ledger is found, and located.
 
 use crate::ledger::make::{head, idle, joined, ledger, name, seal, session, verify};
 use weir_ledger::{
@@ -18,13 +18,13 @@ fn unsealed(line: &[u8]) -> LedgerLine {
     unseal(line.strip_suffix(b"\n").unwrap()).unwrap()
 }
 
-/// Where a line of an untouched ledger is.
+/// The position of a line of an undamaged ledger.
 fn place(segments: &Lines, segment: usize, line: usize) -> LinePosition {
     let offset = segments[segment][..line].iter().map(Vec::len).sum::<usize>();
     LinePosition { segment: segment as u64 + 1, line: line as u64 + 1, offset: offset as u64 }
 }
 
-/// All places but the very first line.
+/// All positions except the first line.
 fn lines(segments: &Lines) -> Vec<(usize, usize)> {
     (0..segments.len())
         .flat_map(|segment| (0..segments[segment].len()).map(move |line| (segment, line)))
@@ -41,7 +41,7 @@ fn every_flipped_bit_is_found_where_it_is() {
             for bit in 0..8 {
                 let mut segments = original.clone();
                 segments[segment][line][at] ^= 1 << bit;
-                // The lines before this one are as they were: enough to look at these two segments from here on.
+                // The lines before this one are unchanged: it is enough to verify these two segments from here on.
                 let mut verifier = Verifier::new(LedgerCheck { from: ChainStart::Anywhere, contains: None });
                 verifier.segment(segment as u64 + 1);
                 let bytes = segments[segment].concat();
@@ -70,7 +70,7 @@ fn removed_lines_are_missing_where_they_were() {
         let mut segments = original.clone();
         segments[segment].remove(line);
         if sequence == last {
-            // Nobody can see that, but who kept the last line's hash.
+            // Only a head kept elsewhere shows that lines at the end are missing.
             assert!(verify(&joined(&segments), LedgerCheck::default()).0.is_ok());
             let kept = head(&original);
             let check = LedgerCheck { contains: Some(kept), ..LedgerCheck::default() };
@@ -79,7 +79,7 @@ fn removed_lines_are_missing_where_they_were() {
             continue;
         }
         let found = wrong(&segments);
-        // After a segment's last line, the next thing that stands somewhere is the next segment's first line.
+        // After a segment's last line, the next line is the next segment's first.
         let at = if line + 1 == original[segment].len() { (segment + 1, 0) } else { (segment, line) };
         assert_eq!(found.place, place(&original, at.0, at.1));
         assert_eq!(found.what, Damage::Missing { from: sequence, to: sequence });
@@ -173,7 +173,7 @@ fn a_line_whose_hash_was_computed_anew_does_not_fit_to_the_next_one() {
         }
         assert!(verify(&joined(&segments), kept).0.is_err());
 
-        // All hashes from there on computed anew: only what was kept elsewhere tells.
+        // All hashes from there on are recomputed: only a head kept elsewhere shows the change.
         let mut prev = prev;
         for (segment, line) in &all[at..] {
             let LedgerLine { mut entry, .. } = unsealed(&segments[*segment][*line]);
@@ -189,7 +189,7 @@ fn a_line_whose_hash_was_computed_anew_does_not_fit_to_the_next_one() {
 }
 
 #[test]
-fn a_ledger_that_is_cut_off_anywhere_is_whole_up_to_there() {
+fn a_ledger_that_is_cut_off_anywhere_is_intact_up_to_there() {
     let original = ledger();
     let bytes = original[1].concat();
     let kept = head(&original);
@@ -216,7 +216,7 @@ fn a_ledger_that_is_cut_off_anywhere_is_whole_up_to_there() {
         assert_eq!(verified.torn.map_or(0, |torn| torn.bytes), torn as u64);
         assert!(matches!(run(check).unwrap_err().what, Damage::Truncated { .. }));
     }
-    // Cut off, though there is more.
+    // Cut off in the middle, with lines after it.
     let mut segments = original.clone();
     let last = segments[0].len() - 1;
     segments[0][last].pop();
@@ -248,11 +248,11 @@ fn time_goes_back_only_where_an_entry_says_so() {
         let segment = LedgerEvent::Segment { format, segment: 1 };
         assert_eq!(wrong(&seal_all(vec![(1, segment)])).what, Damage::Format(format));
     }
-    // What the first format does not have.
+    // An entry that the first format does not have.
     let idle = || LedgerEvent::Idle { idle: idle(&[(1, 1)]) };
     let first = LedgerEvent::Segment { format: 1, segment: 1 };
     assert_eq!(wrong(&seal_all(vec![(1, first), (1, idle())])).what, Damage::NotInFormat(1));
-    // And the second.
+    // An entry that the second format does not have.
     let second = || LedgerEvent::Segment { format: 2, segment: 1 };
     assert!(verify(&joined(&seal_all(vec![(1, second()), (1, idle())])), LedgerCheck::default()).0.is_ok());
     for later in [
@@ -278,7 +278,7 @@ fn a_line_that_does_not_end_is_not_held_in_memory() {
     verifier.segment(1);
     let found = verifier.feed(&vec![b'{'; LINE_BYTES_MAX + 1]).unwrap_err();
     assert_eq!(found.what, Damage::TooLong);
-    // What is wrong first stays what is wrong.
+    // The first damage stays the reported one.
     assert_eq!(verifier.feed(b"x\n"), Err(found));
     assert_eq!(verifier.finish(), Err(found));
     let mut verifier = Verifier::new(LedgerCheck::default());

@@ -1,4 +1,4 @@
-//! One entry is one line, and one line one entry.
+//! Each entry has exactly one line, and each line exactly one entry.
 
 use crate::ledger::make::{any_usage, events, idle, joined, ledger, name, reserved, seal, session, verify};
 use proptest::prelude::*;
@@ -57,7 +57,7 @@ fn idle_sessions_share_a_line_in_which_each_takes_little_more_than_its_name() {
 fn a_thousand_idle_sessions_take_some_15_kb() {
     let memory = ByteSeconds::of(Bytes(1 << 20), Nanos(1_000_000_001));
     let session = |id| (SessionId { name: name(&format!("s{id}")), id }, memory);
-    let idle = Idle::of((0..1_000).map(session));
+    let idle = Idle::entries((0..1_000).map(session));
     let lines =
         idle.into_iter().map(|idle| seal(&entry(LedgerEvent::Idle { idle }), Digest::NONE).line.len());
     let all: usize = lines.sum();
@@ -151,10 +151,10 @@ fn the_longest_entry_is_a_line() {
     assert!((40_000..LINE_BYTES_MAX).contains(&sealed.line.len()), "{}", sealed.line.len());
     assert_eq!(unseal(content(&sealed.line)).unwrap().entry, entry);
 
-    // No two of them with the same memory.
+    // No two of them have the same memory.
     let session = |_| SessionId { name: entry.node.clone(), id: u64::MAX };
     let memory = |less: usize| ByteSeconds::of(Bytes(u64::MAX - less as u64), Nanos(999_999_999));
-    let idle = Idle::of((0..IDLE_MAX).map(|n| (session(n), memory(n)))).pop().unwrap();
+    let idle = Idle::entries((0..IDLE_MAX).map(|n| (session(n), memory(n)))).pop().unwrap();
     assert_eq!(idle.count(), IDLE_MAX);
     let entry = LedgerEntry { event: LedgerEvent::Idle { idle }, ..entry };
     let sealed = seal(&entry, Digest([0xff; 32]));
@@ -163,7 +163,7 @@ fn the_longest_entry_is_a_line() {
 }
 
 #[test]
-fn what_weir_does_not_write_is_refused_though_its_hash_is_right() {
+fn a_line_that_weir_would_not_write_is_refused_though_its_hash_is_right() {
     let event = LedgerEvent::SessionCreated { session: session(1), reserved: reserved(), holder: None };
     let sealed = seal(&entry(event), Digest::NONE);
     let text = String::from_utf8(sealed.line).unwrap();
@@ -233,7 +233,7 @@ proptest! {
     #[test]
     fn any_idle_sessions_are_read_as_they_were_written(sessions in proptest::collection::vec((0..9u64, any::<u64>()), 1..50)) {
         let of = |(id, memory)| (session(id), ByteSeconds::of(Bytes(memory), Nanos(memory)));
-        let idle = Idle::of(sessions.iter().copied().map(of)).pop().unwrap();
+        let idle = Idle::entries(sessions.iter().copied().map(of)).pop().unwrap();
         let mut kept: Vec<_> = idle.iter().map(|(session, memory)| (session.clone(), memory)).collect();
         let mut given: Vec<_> = sessions.iter().copied().map(of).collect();
         kept.sort();
@@ -262,7 +262,7 @@ proptest! {
     }
 }
 
-/// Fields of entries with values that are not theirs.
+/// Fields of entries with values of other fields.
 fn any_json() -> impl Strategy<Value = String> {
     let keys: &'static [&'static str] = &[
         "seq",

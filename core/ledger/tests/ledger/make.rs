@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use weir_admission::{Name, Tier};
 use weir_ledger::{
     ByteSeconds, CloseReason, CredentialHolder, Decision, DecisionOutcome, Digest, DropCause, EntryRef,
-    FORMAT, Fed, Idle, LedgerCheck, LedgerEntry, LedgerEvent, LedgerHead, LedgerProblem, LedgerText,
-    Reserved, ReservedLink, ReservedProcessor, SessionId, Unloaded, Usage, VerifiedLedger, Verifier,
+    FORMAT, Idle, LedgerCheck, LedgerEntry, LedgerEvent, LedgerHead, LedgerProblem, LedgerText, LineResult,
+    Reserved, ReservedLink, ReservedProcessor, SessionId, UnloadReason, Usage, VerifiedLedger, Verifier,
 };
 use weir_units::{BitsPerSecond, Bytes, Nanos, Timestamp};
 
@@ -19,7 +19,7 @@ pub fn session(id: u64) -> SessionId {
 
 /// An entry as a line.
 pub struct Sealed {
-    /// With its end.
+    /// The line with its line feed.
     pub line: Vec<u8>,
     pub hash: Digest,
 }
@@ -30,10 +30,10 @@ pub fn seal(entry: &LedgerEntry, prev: Digest) -> Sealed {
     Sealed { line, hash }
 }
 
-/// Some sessions that were idle, with so many MiB for a second.
+/// Some idle sessions, each with so many MiB for a second.
 pub fn idle(sessions: &[(u64, u64)]) -> Idle {
     let of = |(id, mib): &(u64, u64)| (session(*id), ByteSeconds::of(Bytes(mib << 20), Nanos(1_000_000_001)));
-    Idle::of(sessions.iter().map(of)).pop().unwrap()
+    Idle::entries(sessions.iter().map(of)).pop().unwrap()
 }
 
 pub fn holder() -> CredentialHolder {
@@ -86,7 +86,11 @@ pub fn events() -> Vec<LedgerEvent> {
             reason: LedgerText::new("no \"bound\"\n"),
         },
         LedgerEvent::Usage { session: session(2), intervals: 3, usage: usage.clone() },
-        LedgerEvent::ModuleUnloaded { session: session(1), module: name("rtt"), reason: Unloaded::Strikes },
+        LedgerEvent::ModuleUnloaded {
+            session: session(1),
+            module: name("rtt"),
+            reason: UnloadReason::Strikes,
+        },
         LedgerEvent::SessionClosed { session: session(1), reason: CloseReason::Asked },
         LedgerEvent::NodeReconfigured { configuration: Digest::of(b"other") },
         LedgerEvent::LinkChanged {
@@ -139,7 +143,7 @@ pub fn ledger() -> Vec<Vec<Vec<u8>>> {
     segments
 }
 
-/// What a verifier says of segments that consist of these bytes, and the entries that it took.
+/// The result of verifying segments that consist of these bytes, and the entries that were read.
 pub fn verify(
     segments: &[Vec<u8>],
     check: LedgerCheck,
@@ -148,7 +152,7 @@ pub fn verify(
     for (number, bytes) in (1..).zip(segments) {
         verifier.segment(number);
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-            if let Ok(Fed::Entry(entry)) = verifier.feed(line) {
+            if let Ok(LineResult::Entry(entry)) = verifier.feed(line) {
                 entries.push(*entry);
             }
         }
@@ -165,7 +169,7 @@ pub fn head(segments: &[Vec<Vec<u8>>]) -> LedgerHead {
     verify(&joined(segments), LedgerCheck::default()).0.unwrap().head.unwrap()
 }
 
-/// Any usage; mostly small numbers, some that overflow when they are added.
+/// Any usage: mostly small numbers, some that overflow when added.
 pub fn any_usage() -> impl Strategy<Value = Usage> {
     let count = || prop_oneof![8 => 0..1_000u64, 1 => any::<u64>(), 1 => Just(u64::MAX)];
     let counts = proptest::collection::vec(count(), 14);

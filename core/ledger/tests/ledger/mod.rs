@@ -1,4 +1,4 @@
-//! The ledger's lines: what is written is read, what is changed is found, and usage adds up.
+//! Tests of the ledger's lines: reading, verification, and sums of usage.
 
 mod adding;
 mod damage;

@@ -1,27 +1,30 @@
-//! Whether a core can keep one more promise.
+//! The admission test of a core.
 //!
-//! The test is Baker's for earliest deadline first with blocking ("Stack-Based Scheduling of Realtime Processes", Real-Time Systems 3,
-//! 1991; for pieces that cannot be interrupted see also Jeffay, Stanat and Martel, RTSS 1991), with a term for overruns. With the
-//! reservations in the order of their periods, for each k:
+//! The test is Baker's for earliest deadline first with blocking ("Stack-Based Scheduling of Realtime Processes",
+//! Real-Time Systems 3, 1991; for non-preemptible sections see also Jeffay, Stanat and Martel, RTSS 1991), with a
+//! term for overruns. With the reservations sorted by period, for each k:
 //!
 //! ```text
 //! sum over i <= k of slice_i / period_i  +  (blocking + sum over i <= k of overrun_i) / period_k  <=  cap
 //! ```
 //!
-//! Why: whatever a server runs has a deadline at least its period away ([`super::server`]), so that what is to be done in an interval of
-//! length t comes from servers with period_i <= t, is at most `t * slice_i / period_i + overrun_i` (an overrun is debited from the next
-//! budget, so only the last one of an interval is too much), and waits for at most one run with a later deadline.
+//! The reason: a server schedules all work with a deadline at least one period away ([`super::server`]). So the work
+//! due within an interval of length t comes from servers with period_i <= t. Each contributes at most `t * slice_i /
+//! period_i + overrun_i`, because an overrun is debited from the next budget, and only the last overrun of an
+//! interval is in excess. That work waits for at most one run with a later deadline.
 //!
-//! Each fraction is rounded down to 2^-40 of the core, and the cap up, so that all of the cap can be reserved. The sum of 16,384 of them is too low
-//! by 15 ns in a second, far less than the blocking of one run.
+//! Each fraction is rounded down to 2^-40 of the core, and the cap up, so that all of the cap can be reserved. The
+//! sum of 16,384 fractions is too low by at most 15 ns per second, far less than the blocking of one run.
 
-use super::terms::{CoreConfig, CpuReservation, CpuTerms, Placement, Ppm, ReservationRefusal, VpId};
+use super::reservation::{
+    CoreConfig, CpuAllocation, CpuReservation, CpuTerms, Ppm, ReservationRefusal, VpId,
+};
 use weir_units::Nanos;
 
-/// Utilisation is in fractions of 2^-40.
+/// The whole core. Utilisation is in units of 2^-40.
 const ONE: u128 = 1 << 40;
 
-/// What a reservation takes.
+/// The load that a reservation puts on a core.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     period: u64,
@@ -30,7 +33,7 @@ struct Load {
 }
 
 impl Load {
-    fn of(reservation: &CpuReservation, overrun: Nanos) -> Load {
+    fn new(reservation: &CpuReservation, overrun: Nanos) -> Load {
         let share = u128::from(reservation.slice.0) * ONE / u128::from(reservation.period.0);
         Load {
             period: reservation.period.0,
@@ -39,8 +42,8 @@ impl Load {
         }
     }
 
-    /// Whatever lies between the one and the other takes no more than this.
-    fn or(self, other: Load) -> Load {
+    /// The least load that is at least `self` and at least `other`, and so covers each state of a change between them.
+    fn upper_bound(self, other: Load) -> Load {
         Load {
             period: self.period.min(other.period),
             utilisation: self.utilisation.max(other.utilisation),
@@ -49,17 +52,18 @@ impl Load {
     }
 }
 
+/// The admitted load of a virtual CPU, or of a closed one whose reservation has not ended yet.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// `None`: of one that has been closed, or is best effort now.
+    /// `None` once the virtual CPU is closed, or is best effort.
     owner: Option<VpId>,
     load: Load,
-    /// What it takes from `change_at` on.
-    then: Option<Load>,
+    /// The load from `change_at` on.
+    next: Option<Load>,
     change_at: u64,
 }
 
-/// The promises of a core.
+/// The reservations of a core.
 #[derive(Clone, Debug)]
 pub(super) struct CoreAdmission {
     entries: Vec<Entry>,
@@ -70,14 +74,14 @@ impl CoreAdmission {
         CoreAdmission { entries: Vec::new() }
     }
 
-    /// How much of the core is promised at `now`, without blocking and overruns.
-    pub(super) fn promised(&mut self, now: u64) -> Ppm {
-        self.settle(now);
+    /// The reserved utilisation at `now`, without blocking and overruns.
+    pub(super) fn reserved_share(&mut self, now: u64) -> Ppm {
+        self.apply_due_changes(now);
         let sum: u128 = self.entries.iter().map(|entry| u128::from(entry.load.utilisation)).sum();
         Ppm(u32::try_from((sum * 1_000_000 + ONE / 2) / ONE).unwrap_or(u32::MAX))
     }
 
-    /// Promises `terms` to `owner`, which has had `old` terms until now; what those give holds until `until`, when its period ends.
+    /// Reserves `terms` for `owner`. The load of its old terms, if any, counts until `until`, when their period ends.
     pub(super) fn admit(
         &mut self,
         owner: VpId,
@@ -86,98 +90,99 @@ impl CoreAdmission {
         now: u64,
         config: &CoreConfig,
     ) -> Result<(), ReservationRefusal> {
-        self.settle(now);
+        self.apply_due_changes(now);
         let place = self.entries.iter().position(|entry| entry.owner == Some(owner));
-        let Placement::Reserved(reservation) = terms.share else {
+        let CpuAllocation::Reserved(reservation) = terms.share else {
             self.release(owner, until);
             return Ok(());
         };
-        let asked = Load::of(&reservation, terms.overrun);
+        let requested = Load::new(&reservation, terms.overrun);
         let before = place.map(|place| self.entries[place].load).filter(|_| until > now);
-        let load = before.map_or(asked, |before| before.or(asked));
+        let load = before.map_or(requested, |before| before.upper_bound(requested));
         let others = self.entries.iter().filter(|entry| entry.owner != Some(owner));
-        let room = room(others.map(|entry| entry.load).collect(), &load, config);
-        if u128::from(load.utilisation) > room {
-            // While the old terms last, there is room for no change if they do not fit themselves.
-            let room =
-                if before.is_some_and(|before| u128::from(before.utilisation) > room) { 0 } else { room };
-            return Err(no_room(&reservation, room));
+        let free = free_utilisation(others.map(|entry| entry.load).collect(), &load, config);
+        if u128::from(load.utilisation) > free {
+            // While the old terms last, no change fits if the old terms alone exceed the free utilisation.
+            let free =
+                if before.is_some_and(|before| u128::from(before.utilisation) > free) { 0 } else { free };
+            return Err(refusal(&reservation, free));
         }
-        self.enter(owner, place, load, asked, until);
+        self.insert(owner, place, load, requested, until);
         Ok(())
     }
 
-    fn enter(&mut self, owner: VpId, place: Option<usize>, load: Load, asked: Load, until: u64) {
+    fn insert(&mut self, owner: VpId, place: Option<usize>, load: Load, requested: Load, until: u64) {
         let change_at = place.map_or(until, |place| until.max(self.entries[place].change_at));
-        let entry = Entry { owner: Some(owner), load, then: Some(asked), change_at };
+        let entry = Entry { owner: Some(owner), load, next: Some(requested), change_at };
         match place {
             Some(place) => self.entries[place] = entry,
             None => self.entries.push(entry),
         }
     }
 
-    /// Checks whether all of these fit together when everything that changes has changed, without the promises to `gone` and to those who have been closed. On failure says which of
-    /// them does not fit beside those before it.
+    /// Checks that all of these terms fit together once all changes have taken effect. The reservations of `closed` and
+    /// of virtual CPUs that are closed already do not count. On failure returns the index of the first terms that do
+    /// not fit together with those before them.
     pub(super) fn fits(
         &self,
-        gone: &[VpId],
+        closed: &[VpId],
         terms: &[(Option<VpId>, CpuTerms)],
         config: &CoreConfig,
     ) -> Result<(), (usize, ReservationRefusal)> {
         let changes = |owner: VpId| terms.iter().any(|(vp, _)| *vp == Some(owner));
-        let stays = |owner: VpId| !gone.contains(&owner) && !changes(owner);
+        let stays = |owner: VpId| !closed.contains(&owner) && !changes(owner);
         let others = self.entries.iter().filter(|entry| entry.owner.is_some_and(stays));
-        let mut loads: Vec<Load> = others.map(|entry| entry.then.unwrap_or(entry.load)).collect();
+        let mut loads: Vec<Load> = others.map(|entry| entry.next.unwrap_or(entry.load)).collect();
         for (place, (_, terms)) in terms.iter().enumerate() {
-            let Placement::Reserved(reservation) = terms.share else { continue };
-            let asked = Load::of(&reservation, terms.overrun);
-            let room = room(loads.clone(), &asked, config);
-            if u128::from(asked.utilisation) > room {
-                return Err((place, no_room(&reservation, room)));
+            let CpuAllocation::Reserved(reservation) = terms.share else { continue };
+            let requested = Load::new(&reservation, terms.overrun);
+            let free = free_utilisation(loads.clone(), &requested, config);
+            if u128::from(requested.utilisation) > free {
+                return Err((place, refusal(&reservation, free)));
             }
-            loads.push(asked);
+            loads.push(requested);
         }
         Ok(())
     }
 
-    /// Promises `terms` to `owner` without a check, as [`Self::fits`] has made one. No other one is promised what that needs from now on. Returns when all that is promised now and is to change
-    /// has changed: before that there may be no room to keep it.
+    /// Reserves `terms` for `owner` without a check: the caller has checked them with [`Self::fits`]. Returns the time
+    /// at which all pending changes have taken effect; before that the core may be overcommitted.
     pub(super) fn pledge(&mut self, owner: VpId, terms: &CpuTerms, until: u64, now: u64) -> u64 {
-        self.settle(now);
+        self.apply_due_changes(now);
         match terms.share {
-            Placement::BestEffort(_) => self.release(owner, until),
-            Placement::Reserved(reservation) => {
+            CpuAllocation::BestEffort(_) => self.release(owner, until),
+            CpuAllocation::Reserved(reservation) => {
                 let place = self.entries.iter().position(|entry| entry.owner == Some(owner));
-                let asked = Load::of(&reservation, terms.overrun);
-                let load = place.map_or(asked, |place| self.entries[place].load.or(asked));
-                self.enter(owner, place, load, asked, until);
+                let requested = Load::new(&reservation, terms.overrun);
+                let load = place.map_or(requested, |place| self.entries[place].load.upper_bound(requested));
+                self.insert(owner, place, load, requested, until);
             }
         }
         self.entries.iter().map(|entry| entry.change_at).fold(now, u64::max)
     }
 
-    /// `owner` needs its promise no longer than `until`.
+    /// Ends the reservation of `owner` at `until`.
     pub(super) fn release(&mut self, owner: VpId, until: u64) {
         for entry in self.entries.iter_mut().filter(|entry| entry.owner == Some(owner)) {
-            (entry.owner, entry.then) = (None, None);
+            (entry.owner, entry.next) = (None, None);
             entry.change_at = entry.change_at.max(until);
         }
     }
 
-    /// What changes by `now`.
-    fn settle(&mut self, now: u64) {
+    /// Applies the changes that are due by `now`.
+    fn apply_due_changes(&mut self, now: u64) {
         self.entries.retain_mut(|entry| {
             if entry.change_at > now {
                 return true;
             }
-            entry.then.inspect(|then| entry.load = *then).is_some()
+            entry.next.inspect(|next| entry.load = *next).is_some()
         });
     }
 }
 
-fn no_room(reservation: &CpuReservation, room: u128) -> ReservationRefusal {
-    // The largest whose fraction, rounded down, is no more than the room.
-    let largest = ((room + 1) * u128::from(reservation.period.0)).saturating_sub(1) / ONE;
+fn refusal(reservation: &CpuReservation, free: u128) -> ReservationRefusal {
+    // The largest slice whose fraction, rounded down, is at most `free`.
+    let largest = ((free + 1) * u128::from(reservation.period.0)).saturating_sub(1) / ONE;
     ReservationRefusal::NoRoom {
         period: reservation.period,
         slice: reservation.slice,
@@ -185,23 +190,23 @@ fn no_room(reservation: &CpuReservation, room: u128) -> ReservationRefusal {
     }
 }
 
-/// The utilisation that a reservation of the period and overrun of `new` can have, beside these loads.
-fn room(mut loads: Vec<Load>, new: &Load, config: &CoreConfig) -> u128 {
+/// The utilisation that is free for a reservation with the period and overrun of `new`, beside these loads.
+fn free_utilisation(mut loads: Vec<Load>, new: &Load, config: &CoreConfig) -> u128 {
     loads.push(Load { utilisation: 0, ..*new });
     loads.sort_by_key(|load| load.period);
     let cap = (u128::from(config.cap.0) * ONE).div_ceil(u128::from(Ppm::ONE.0));
-    let (mut taken, mut blocking) = (0, u128::from(config.blocking.0));
-    let mut room = cap;
+    let (mut taken, mut blocking) = (0, u128::from(config.blocking_max.0));
+    let mut free = cap;
     for (place, load) in loads.iter().enumerate() {
         taken += u128::from(load.utilisation);
         blocking += u128::from(load.overrun);
         let is_last_of_its_period = loads.get(place + 1).is_none_or(|next| next.period > load.period);
         if load.period >= new.period && is_last_of_its_period {
             let needed = taken + blocking * ONE / u128::from(load.period);
-            room = room.min(cap.saturating_sub(needed));
+            free = free.min(cap.saturating_sub(needed));
         }
     }
-    room
+    free
 }
 
 #[cfg(test)]
@@ -210,27 +215,28 @@ mod tests {
 
     fn terms(period: u64, slice: u64, overrun: u64) -> CpuTerms {
         let reservation = CpuReservation { period: Nanos(period), slice: Nanos(slice), spare: None };
-        CpuTerms { share: Placement::Reserved(reservation), overrun: Nanos(overrun) }
+        CpuTerms { share: CpuAllocation::Reserved(reservation), overrun: Nanos(overrun) }
     }
 
     fn id(index: u32) -> VpId {
         VpId { index, generation: 0 }
     }
 
-    const CONFIG: CoreConfig = CoreConfig { blocking: Nanos(100), cap: Ppm(900_000), arrears: Nanos(0) };
+    const CONFIG: CoreConfig = CoreConfig { blocking_max: Nanos(100), cap: Ppm(900_000), arrears: Nanos(0) };
 
     #[test]
-    fn a_refusal_says_what_there_is_room_for() {
+    fn a_refusal_states_the_largest_slice_that_fits() {
         let mut admission = CoreAdmission::new();
         assert_eq!(admission.admit(id(0), &terms(4000, 1000, 0), 0, 0, &CONFIG), Ok(()));
-        // 0.9 - 0.25 - 100/4000 = 0.625 is left at 4000, and more at 8000; at 1000 it is 0.9 - 100/1000 = 0.8, but 0.625 counts.
+        // 0.9 - 0.25 - 100/4000 = 0.625 is free at period 4000, and more at 8000. At 1000 it is 0.9 - 100/1000 = 0.8,
+        // but 0.625 limits it.
         for (period, largest) in [(4000, 2500), (8000, 5100), (1000, 625), (200, 80), (100, 0)] {
             let refused = admission.admit(id(1), &terms(period, period, 0), 0, 0, &CONFIG);
-            let Err(ReservationRefusal::NoRoom { largest: room, .. }) = refused else {
+            let Err(ReservationRefusal::NoRoom { largest: free, .. }) = refused else {
                 panic!("{refused:?}")
             };
-            assert!([largest, largest - largest.min(1)].contains(&room.0), "{room}: {largest}, rounded down");
-            let largest = room.0;
+            assert!([largest, largest - largest.min(1)].contains(&free.0), "{free}: {largest}, rounded down");
+            let largest = free.0;
             if largest > 0 {
                 assert!(
                     admission.clone().admit(id(1), &terms(period, largest + 1, 0), 0, 0, &CONFIG).is_err()
@@ -248,9 +254,9 @@ mod tests {
     }
 
     #[test]
-    fn all_that_can_be_reserved_can_be_reserved_by_one_and_by_many() {
-        // 90 % without a blocking of 100 us in each 1 ms.
-        let config = CoreConfig { blocking: Nanos(100_000), ..CONFIG };
+    fn the_whole_cap_can_be_reserved_by_one_and_by_many() {
+        // The cap of 90 % minus a blocking of 100 us in each 1 ms.
+        let config = CoreConfig { blocking_max: Nanos(100_000), ..CONFIG };
         let of_millisecond =
             |slice| CoreAdmission::new().admit(id(0), &terms(1_000_000, slice, 0), 0, 0, &config);
         assert_eq!(of_millisecond(800_000), Ok(()));
@@ -259,27 +265,27 @@ mod tests {
         let (period, slice) = (Nanos(1_000_000), Nanos(800_001));
         assert_eq!(refused, ReservationRefusal::NoRoom { period, slice, largest });
         assert!(refused.to_string().starts_with("800.001 us in each 1 ms"), "{refused}");
-        // In parts that no binary fraction is equal to.
+        // Fractions that have no exact binary representation.
         for (parts, cap) in [(3, 900_000), (7, 700_000), (11, 999_999), (9, 900_000), (1_000, 123_000)] {
-            let config = CoreConfig { blocking: Nanos(0), cap: Ppm(cap), ..CONFIG };
+            let config = CoreConfig { blocking_max: Nanos(0), cap: Ppm(cap), ..CONFIG };
             let mut admission = CoreAdmission::new();
-            // Each has cap / parts of the core.
+            // Each reserves cap / parts of the core.
             let part = terms(u64::from(parts) * 1_000_000, u64::from(cap), 0);
             for index in 0..parts {
                 assert_eq!(admission.admit(id(index), &part, 0, 0, &config), Ok(()), "{index} of {parts}");
             }
             let more = admission.admit(id(parts), &terms(1_000_000_000, 1_000, 0), 0, 0, &config);
-            assert!(more.is_err(), "{parts}: there was room for another millionth");
+            assert!(more.is_err(), "{parts}: another millionth was admitted");
         }
     }
 
     #[test]
-    fn all_changes_together_fit_by_their_result_and_nobody_gets_what_is_pledged() {
+    fn changes_are_checked_by_their_joint_result_and_a_pledge_is_kept_from_others() {
         let mut admission = CoreAdmission::new();
         for (index, slice) in [(0, 1800), (1, 1600)] {
             assert_eq!(admission.admit(id(index), &terms(4000, slice, 0), 0, 0, &CONFIG), Ok(()));
         }
-        // 87.5 % is all that there is at this period. One grows, one shrinks: the order does not matter.
+        // The limit at this period is 87.5 %. One reservation grows and one shrinks, in either order.
         let (grown, shrunk) = (terms(4000, 2800, 0), terms(4000, 600, 0));
         let both = [(Some(id(0)), grown), (Some(id(1)), shrunk)];
         assert_eq!(admission.fits(&[], &both, &CONFIG), Ok(()));
@@ -288,8 +294,12 @@ mod tests {
             admission.fits(&[], &too_much, &CONFIG),
             Err((1, ReservationRefusal::NoRoom { .. }))
         ));
-        assert_eq!(admission.fits(&[id(1)], &[both[0], (None, shrunk)], &CONFIG), Ok(()), "or another comes");
-        // What shrinks does so at 5000; until then there is no room for what grows.
+        assert_eq!(
+            admission.fits(&[id(1)], &[both[0], (None, shrunk)], &CONFIG),
+            Ok(()),
+            "or a new one comes"
+        );
+        // The smaller reservation takes effect at 5000; until then the larger one does not fit.
         assert_eq!(admission.admit(id(1), &shrunk, 5000, 1000, &CONFIG), Ok(()));
         assert!(admission.admit(id(0), &grown, 3000, 1000, &CONFIG).is_err());
         assert_eq!(admission.pledge(id(0), &grown, 3000, 1000), 5000);
@@ -299,16 +309,19 @@ mod tests {
     }
 
     #[test]
-    fn what_was_promised_is_free_only_when_its_period_has_ended() {
+    fn a_reservation_is_free_only_when_its_period_has_ended() {
         let mut admission = CoreAdmission::new();
         let half = terms(4000, 2400, 0);
         assert_eq!(admission.admit(id(0), &half, 0, 0, &CONFIG), Ok(()));
         admission.release(id(0), 5000);
         assert!(admission.admit(id(1), &half, 0, 4999, &CONFIG).is_err());
-        assert_eq!(admission.promised(4999), Ppm(600_000));
+        assert_eq!(admission.reserved_share(4999), Ppm(600_000));
         assert_eq!(admission.admit(id(1), &half, 0, 5000, &CONFIG), Ok(()));
-        // Less from 9000 on: until then the old terms hold.
+        // The smaller reservation takes effect at 9000; until then the old terms count.
         assert_eq!(admission.admit(id(1), &terms(4000, 400, 0), 9000, 6000, &CONFIG), Ok(()));
-        assert_eq!((admission.promised(8999), admission.promised(9000)), (Ppm(600_000), Ppm(100_000)));
+        assert_eq!(
+            (admission.reserved_share(8999), admission.reserved_share(9000)),
+            (Ppm(600_000), Ppm(100_000))
+        );
     }
 }

@@ -2,65 +2,67 @@
 
 use super::admission::CoreAdmission;
 use super::fair::{Fair, Tag};
+use super::reservation::{
+    CoreConfig, CpuAllocation, CpuReservation, CpuTerms, Debt, Ppm, ReservationRefusal, VPS_MAX, VpId,
+};
 use super::server::Server;
 use super::stats::Stats;
-use super::terms::{
-    CoreConfig, CpuReservation, CpuTerms, Debt, Placement, Ppm, ReservationRefusal, VPS_MAX, VpId,
-};
 use crate::heap::Heap;
 use weir_units::Nanos;
 
-/// On whose account a run goes.
+/// The account that a run is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Charged {
-    /// On the virtual processor's guaranteed slice.
+pub enum RunAccount {
+    /// The virtual CPU's guaranteed slice.
     Reserved,
-    /// On time that nobody has reserved, or does not use.
+    /// Time that is not reserved, or reserved and not used.
     Spare,
 }
 
-/// What the core does next.
+/// The next action of the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuDecision {
-    /// Run `vp` for at most `budget` of CPU time, and then [`Core::charge`] it.
+    /// Run `vp` for at most `budget` of CPU time, and then [`CoreScheduler::charge`] it.
     Run {
-        /// Who runs.
+        /// The virtual CPU to run.
         vp: VpId,
-        /// For how much CPU time. With the overrun that its terms allow it is at most [`CoreConfig::blocking`].
+        /// The CPU time to run for. With the overrun of the virtual CPU's terms it is at most
+        /// [`CoreConfig::blocking_max`].
         budget: Nanos,
-        /// Who pays.
-        account: Charged,
+        /// The account that the run is charged to.
+        account: RunAccount,
     },
-    /// Nobody may run before `until`, or, where that is `None`, before somebody wakes up.
+    /// No virtual CPU may run before `until`; `None` means before one is woken.
     Idle {
-        /// When a period begins for which somebody waits.
+        /// The start of the next period for which a virtual CPU with work is waiting.
         until: Option<Nanos>,
     },
 }
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunOutcome {
-    /// There is more to do.
+    /// The virtual CPU has more work.
     Ready,
     /// A call was suspended at the end of its budget, and is to be resumed.
     Suspended,
-    /// There is nothing to do before somebody wakes it up.
+    /// The virtual CPU has no work until it is woken.
     Idle,
 }
 
 /// A period of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Period {
-    /// When it began.
+    /// The start of the period.
     pub begin: Nanos,
-    /// When it ends; in the past where it has ended without its slice having been given, or where its virtual processor sleeps.
+    /// The end of the period. It is in the past if the slice was not provided in time, or if the virtual CPU has had no
+    /// work since.
     pub end: Nanos,
-    /// CPU time that is left of its slice.
+    /// The rest of the period's slice in CPU time.
     pub left: Nanos,
 }
 
-/// Nothing was running that could be charged.
+/// The error that no run is in progress that could be charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("nothing runs on this core")]
 pub struct NotRunning;
@@ -69,7 +71,7 @@ pub struct NotRunning;
 struct Vp {
     generation: u32,
     terms: CpuTerms,
-    /// Terms that hold from the next period on.
+    /// Terms that take effect with the next period.
     pending: Option<CpuTerms>,
     server: Server,
     tag: Tag,
@@ -82,50 +84,52 @@ struct Run {
     index: usize,
     vp: VpId,
     budget: u64,
-    account: Charged,
-    /// By the wall.
+    account: RunAccount,
+    /// The wall time at which the run started.
     since: u64,
-    /// Work came for it meanwhile.
-    woken: bool,
+    /// True if the virtual CPU was woken during the run.
+    has_new_work: bool,
 }
 
 #[derive(Clone, Debug)]
 enum Slot {
     Used(Box<Vp>),
-    /// The generation of the next one here.
+    /// The generation of the next virtual CPU in this slot.
     Free(u32),
 }
 
-/// The virtual processors of one core, and whose turn it is.
+/// The scheduler of the virtual CPUs of one core.
 ///
-/// `now` is wall time on any clock that all calls share; one that goes backwards stands still. CPU time is what the thread really got: what
-/// the hypervisor took is in the first and not in the second. Calls come from the core's own thread: [`Core::next`], the run,
-/// [`Core::charge`], and so on, with the others in between.
+/// `now` is wall time on one clock that all calls share; a time before the last one counts as the last one. CPU time is
+/// what the thread really received: time stolen by the hypervisor is part of wall time only. Calls come from the core's
+/// own thread, in the order [`CoreScheduler::next`], the run, [`CoreScheduler::charge`], with the other calls in
+/// between.
 #[derive(Clone, Debug)]
-pub struct Core {
+pub struct CoreScheduler {
     config: CoreConfig,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Those with work and budget, by deadline.
+    /// Virtual CPUs with work and budget, by deadline.
     ready: Heap<u64>,
-    /// Those with work and no budget, by the beginning of their next period.
+    /// Virtual CPUs with work and no budget, by the start of their next period.
     waiting: Heap<u64>,
-    /// Those who share what is left.
+    /// Virtual CPUs with work that share unreserved time.
     fair: Fair,
     running: Option<Run>,
     admission: CoreAdmission,
-    /// Of all, also of those that were closed.
+    /// The counters of virtual CPUs that were closed.
     totals: Stats,
-    /// By the wall, as the caller tells it.
+    /// The latest wall time passed by the caller.
     now: u64,
-    /// By how much the clock that reservations live by is behind the wall: periods that were forfeited by all. Deadlines are by that clock.
-    lost: u64,
+    /// The time by which the reservation clock lags wall time: periods that all reservations forfeited. Deadlines are
+    /// on the reservation clock.
+    set_back: u64,
 }
 
-impl Core {
-    /// A core with nobody on it. A cap of more than all is all.
-    pub fn new(config: CoreConfig) -> Core {
-        Core {
+impl CoreScheduler {
+    /// Creates a core without virtual CPUs. A cap above 100 % counts as 100 %.
+    pub fn new(config: CoreConfig) -> CoreScheduler {
+        CoreScheduler {
             config: CoreConfig { cap: config.cap.min(Ppm::ONE), ..config },
             slots: Vec::new(),
             free: Vec::new(),
@@ -136,17 +140,17 @@ impl Core {
             admission: CoreAdmission::new(),
             totals: Stats::default(),
             now: 0,
-            lost: 0,
+            set_back: 0,
         }
     }
 
-    /// Admits a virtual processor. It has no work until it is woken.
+    /// Admits a virtual CPU. It has no work until it is woken.
     ///
     /// # Errors
     ///
-    /// What keeps it from being admitted; the core is as it was.
+    /// [`ReservationRefusal`] if the terms cannot be admitted; the core is unchanged then.
     pub fn create(&mut self, terms: CpuTerms, now: Nanos) -> Result<VpId, ReservationRefusal> {
-        let now = self.pass(now);
+        let now = self.advance(now);
         terms.check(&self.config)?;
         let place = self.free.last().map_or(self.slots.len(), |&index| index as usize);
         let generation = match self.slots.get(place) {
@@ -159,8 +163,8 @@ impl Core {
         let vp = VpId { index, generation };
         self.admission.admit(vp, &terms, 0, now, &self.config)?;
         let server = match terms.share {
-            Placement::Reserved(CpuReservation { period, slice, .. }) => Server::new(period.0, slice.0),
-            Placement::BestEffort(_) => Server::new(1, 1),
+            CpuAllocation::Reserved(CpuReservation { period, slice, .. }) => Server::new(period.0, slice.0),
+            CpuAllocation::BestEffort(_) => Server::new(1, 1),
         };
         let slot = Slot::Used(Box::new(Vp {
             generation,
@@ -183,128 +187,132 @@ impl Core {
         Ok(vp)
     }
 
-    /// Gives `vp` other terms. A reservation's old terms hold until its present period ends. Until then it takes from what others may be
-    /// promised the larger utilisation and the shorter period of the old and the new.
+    /// Changes the terms of `vp`. The old terms of a reservation hold until its present period ends. Until then the
+    /// larger utilisation and the shorter period of both count in the admission of others.
     ///
     /// # Errors
     ///
-    /// What keeps it from being admitted; the old terms then hold on.
+    /// [`ReservationRefusal`] if the terms cannot be admitted; the old terms stay in force then.
     pub fn change(&mut self, vp: VpId, terms: CpuTerms, now: Nanos) -> Result<(), ReservationRefusal> {
-        let now = self.pass(now);
+        let now = self.advance(now);
         let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
         terms.check(&self.config)?;
-        let runs = self.running.is_some_and(|run| run.index == index);
-        let one = &self.slots[index];
-        let Slot::Used(one) = one else { return Err(ReservationRefusal::Unknown(vp)) };
-        let (until, waits) = match one.terms.share {
-            Placement::Reserved(_) => (one.server.paid_at_latest(), true),
-            Placement::BestEffort(_) => (0, runs),
+        let is_running = self.running.is_some_and(|run| run.index == index);
+        let vcpu = &self.slots[index];
+        let Slot::Used(vcpu) = vcpu else { return Err(ReservationRefusal::Unknown(vp)) };
+        let (until, must_wait) = match vcpu.terms.share {
+            CpuAllocation::Reserved(_) => (vcpu.server.paid_at_latest(), true),
+            CpuAllocation::BestEffort(_) => (0, is_running),
         };
         self.admission.admit(vp, &terms, until, now, &self.config)?;
-        let Some(one) = self.vp(index) else { return Err(ReservationRefusal::Unknown(vp)) };
-        one.pending = Some(terms);
-        if !waits {
-            self.take_over(index, now);
+        let Some(vcpu) = self.vp(index) else { return Err(ReservationRefusal::Unknown(vp)) };
+        vcpu.pending = Some(terms);
+        if !must_wait {
+            self.apply_pending(index, now);
         }
         Ok(())
     }
 
-    /// Checks whether all of these terms, of virtual processors or of some that are to come, fit together when everything that changes has changed, without those in `gone`. The order does
-    /// not matter, and the present terms of those that change do not, either.
+    /// Checks that all of these terms, of present or future virtual CPUs, fit together once all changes have taken
+    /// effect, without those in `closed`. The result depends neither on their order nor on the present terms of the
+    /// virtual CPUs that change.
     ///
     /// # Errors
     ///
-    /// The place of the first that does not fit beside those before it, and why.
+    /// The index of the first terms that do not fit beside those before them, and the reason.
     pub fn fits(
         &self,
-        gone: &[VpId],
+        closed: &[VpId],
         terms: &[(Option<VpId>, CpuTerms)],
     ) -> Result<(), (usize, ReservationRefusal)> {
         for (place, (_, terms)) in terms.iter().enumerate() {
             terms.check(&self.config).map_err(|refusal| (place, refusal))?;
         }
-        self.admission.fits(gone, terms, &self.config)
+        self.admission.fits(closed, terms, &self.config)
     }
 
-    /// Keeps room for other terms of `vp`, which [fit](Self::fits) when what others give up is free: no other one is promised that. Returns when it is free; a [change](Self::change) to these
-    /// terms is admitted then. Until then the present terms hold.
+    /// Reserves new terms for `vp` that [fit](Self::fits) once others have released theirs. Returns the time from
+    /// which a [change](Self::change) to these terms is admitted. Until then the present terms hold.
     ///
     /// # Errors
     ///
-    /// No virtual processor has this number, or the terms are outside their limits.
+    /// [`ReservationRefusal`] if there is no such virtual CPU, or the terms are out of range.
     pub fn pledge(&mut self, vp: VpId, terms: CpuTerms, now: Nanos) -> Result<Nanos, ReservationRefusal> {
-        let now = self.pass(now);
+        let now = self.advance(now);
         let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
         terms.check(&self.config)?;
-        let Slot::Used(one) = &self.slots[index] else { return Err(ReservationRefusal::Unknown(vp)) };
-        let until = match one.terms.share {
-            Placement::Reserved(_) => one.server.paid_at_latest(),
-            Placement::BestEffort(_) => 0,
+        let Slot::Used(vcpu) = &self.slots[index] else { return Err(ReservationRefusal::Unknown(vp)) };
+        let until = match vcpu.terms.share {
+            CpuAllocation::Reserved(_) => vcpu.server.paid_at_latest(),
+            CpuAllocation::BestEffort(_) => 0,
         };
         let free = self.admission.pledge(vp, &terms, until, now);
-        Ok(self.by_the_wall(free))
+        Ok(self.wall_time(free))
     }
 
-    /// Ends `vp` and gives back all that it has used. What it was guaranteed can be promised to others when its present period has ended.
+    /// Closes `vp` and returns its counters. Its reservation becomes free when its present period has ended.
     ///
     /// # Errors
     ///
-    /// It runs, or there is none such.
+    /// [`ReservationRefusal::Running`] if `vp` is running, [`ReservationRefusal::Unknown`] if there is no such virtual
+    /// CPU.
     pub fn close(&mut self, vp: VpId, now: Nanos) -> Result<Stats, ReservationRefusal> {
-        let now = self.pass(now);
+        let now = self.advance(now);
         let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
         if self.running.is_some_and(|run| run.index == index) {
             return Err(ReservationRefusal::Running(vp));
         }
-        self.rest(index, now);
+        self.suspend_work(index, now);
         let next = Slot::Free(vp.generation.wrapping_add(1));
-        let Slot::Used(one) = std::mem::replace(&mut self.slots[index], next) else {
+        let Slot::Used(vcpu) = std::mem::replace(&mut self.slots[index], next) else {
             return Err(ReservationRefusal::Unknown(vp));
         };
         self.free.push(vp.index);
-        self.admission.release(vp, one.server.paid_at_latest());
-        self.totals.add(&one.stats);
-        Ok(one.stats)
+        self.admission.release(vp, vcpu.server.paid_at_latest());
+        self.totals.add(&vcpu.stats);
+        Ok(vcpu.stats)
     }
 
-    /// There is work for `vp`. One that has some already, or that is running, is not disturbed; the latter has more to do then, however its
-    /// run ends.
+    /// Reports work for `vp`. This has no effect if `vp` has work already. If `vp` is running, it has work after the
+    /// run, whatever the outcome.
     ///
     /// # Errors
     ///
-    /// There is none such.
+    /// [`ReservationRefusal::Unknown`] if there is no such virtual CPU.
     pub fn wake(&mut self, vp: VpId, now: Nanos) -> Result<(), ReservationRefusal> {
-        let now = self.pass(now);
+        let now = self.advance(now);
         let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
         if let Some(run) = self.running.as_mut().filter(|run| run.index == index) {
-            run.woken = true;
+            run.has_new_work = true;
             return Ok(());
         }
-        let Some(one) = self.vp(index).filter(|one| !one.has_work) else { return Ok(()) };
-        one.has_work = true;
-        self.start(index, now);
+        let Some(vcpu) = self.vp(index).filter(|vcpu| !vcpu.has_work) else { return Ok(()) };
+        vcpu.has_work = true;
+        self.start_work(index, now);
         Ok(())
     }
 
-    /// The work of `vp` has gone without having been done. One that is running says so by its outcome.
+    /// Reports that `vp` has no work any more, although it has not run. The outcome of a run reports that for a running
+    /// virtual CPU; for it, this call only withdraws a [wake-up](Self::wake) during the run.
     ///
     /// # Errors
     ///
-    /// There is none such.
+    /// [`ReservationRefusal::Unknown`] if there is no such virtual CPU.
     pub fn sleep(&mut self, vp: VpId, now: Nanos) -> Result<(), ReservationRefusal> {
-        let now = self.pass(now);
+        let now = self.advance(now);
         let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
         match self.running.as_mut().filter(|run| run.index == index) {
-            Some(run) => run.woken = false,
-            None => self.rest(index, now),
+            Some(run) => run.has_new_work = false,
+            None => self.suspend_work(index, now),
         }
         Ok(())
     }
 
-    /// Who runs next, and for how long: of those with work and budget the one with the earliest deadline; where there is none, of those who
-    /// share the rest the one that has had least of it by its weight. The same again until it has been charged.
+    /// Decides on the next run. Of the virtual CPUs with work and budget, the one with the earliest deadline runs. If
+    /// there is none, unreserved time goes to the one that has used the least of it by its weight. The decision stays
+    /// the same until it is charged.
     pub fn next(&mut self, now: Nanos) -> CpuDecision {
-        let now = self.pass(now);
+        let now = self.advance(now);
         if let Some(run) = self.running {
             return run.decision();
         }
@@ -314,63 +322,64 @@ impl Core {
             self.begin_period(index);
         }
         let (index, account) = if let Some((_, index)) = self.ready.peek() {
-            (index, Charged::Reserved)
+            (index, RunAccount::Reserved)
         } else if let Some(index) = self.fair.pick() {
-            (index, Charged::Spare)
+            (index, RunAccount::Spare)
         } else {
-            return CpuDecision::Idle { until: self.waiting.peek().map(|(end, _)| self.by_the_wall(end)) };
+            return CpuDecision::Idle { until: self.waiting.peek().map(|(end, _)| self.wall_time(end)) };
         };
-        let blocking = self.config.blocking.0;
-        let Some(one) = self.vp(index) else { return CpuDecision::Idle { until: None } };
-        let most = blocking.saturating_sub(one.terms.overrun.0);
+        let blocking = self.config.blocking_max.0;
+        let Some(vcpu) = self.vp(index) else { return CpuDecision::Idle { until: None } };
+        let most = blocking.saturating_sub(vcpu.terms.overrun.0);
         let budget = match account {
-            Charged::Reserved => one.server.budget().min(most),
-            Charged::Spare => most,
+            RunAccount::Reserved => vcpu.server.budget().min(most),
+            RunAccount::Spare => most,
         };
-        let vp = VpId { index: u32::try_from(index).unwrap_or(u32::MAX), generation: one.generation };
-        let run = Run { index, vp, budget, account, since: self.now, woken: false };
+        let vp = VpId { index: u32::try_from(index).unwrap_or(u32::MAX), generation: vcpu.generation };
+        let run = Run { index, vp, budget, account, since: self.now, has_new_work: false };
         self.running = Some(run);
         run.decision()
     }
 
-    /// The run that [`Core::next`] decided on has ended, having had `used` of CPU time. Its wall time beyond that is counted as stolen and
-    /// not billed. A run that measures as nothing still moves its virtual processor on by a nanosecond, or it might run for ever.
+    /// Charges the run that [`CoreScheduler::next`] decided on with `used` CPU time. The rest of its wall time counts
+    /// as stolen and is not charged. A run of zero measured time still counts as a nanosecond for scheduling, or its
+    /// virtual CPU could run for ever.
     ///
     /// # Errors
     ///
-    /// Nothing was running.
+    /// [`NotRunning`] if no run is in progress.
     pub fn charge(&mut self, used: Nanos, now: Nanos, outcome: RunOutcome) -> Result<(), NotRunning> {
-        let now = self.pass(now);
+        let now = self.advance(now);
         let run = self.running.take().ok_or(NotRunning)?;
         let Run { index, .. } = run;
-        let took = self.now - run.since;
-        let Slot::Used(one) = &mut self.slots[index] else { return Err(NotRunning) };
-        one.count(&run, used.0, took);
-        let moved = used.0.max(1);
+        let wall_time = self.now - run.since;
+        let Slot::Used(vcpu) = &mut self.slots[index] else { return Err(NotRunning) };
+        vcpu.count(&run, used.0, wall_time);
+        let charged = used.0.max(1);
         match run.account {
-            Charged::Reserved => one.server.spend(moved, now, self.lost, &mut one.stats),
-            Charged::Spare => {
-                let weight = one.terms.weight().map_or(1, super::Weight::get);
-                self.fair.charge(index, &mut one.tag, moved, weight);
+            RunAccount::Reserved => vcpu.server.spend(charged, now, self.set_back, &mut vcpu.stats),
+            RunAccount::Spare => {
+                let weight = vcpu.terms.weight().map_or(1, super::Weight::get);
+                self.fair.charge(index, &mut vcpu.tag, charged, weight);
             }
         }
-        if outcome == RunOutcome::Idle && !run.woken {
-            self.rest(index, now);
-        } else if run.account == Charged::Reserved && !one.server.has_budget() {
+        if outcome == RunOutcome::Idle && !run.has_new_work {
+            self.suspend_work(index, now);
+        } else if run.account == RunAccount::Reserved && !vcpu.server.has_budget() {
             self.ready.remove(index);
-            self.place(index);
+            self.enqueue(index);
         }
         self.adopt_best_effort_change(index, now);
         Ok(())
     }
 
-    /// Takes from `vp` what was spent for it elsewhere: it is missing in its slices as if it had been used here, or in its share of what is left. It is
-    /// counted by itself, and not as time that it had. How much it can come to owe is what kind of [`Debt`] it is. Gives back what is beyond that, which
-    /// nobody takes from it.
+    /// Debits `used`, which was spent for `vp` on another thread, from its slices, or from its share of unreserved
+    /// time. It is counted separately, not as CPU time of this core. The kind of [`Debt`] limits how far the balance
+    /// can go below zero. Returns the part beyond that limit, which is not debited.
     ///
     /// # Errors
     ///
-    /// There is none such.
+    /// [`ReservationRefusal::Unknown`] if there is no such virtual CPU.
     pub fn debit(
         &mut self,
         vp: VpId,
@@ -378,213 +387,216 @@ impl Core {
         debt: Debt,
         now: Nanos,
     ) -> Result<Nanos, ReservationRefusal> {
-        let now = self.pass(now);
+        let now = self.advance(now);
         let index = self.find(vp).ok_or(ReservationRefusal::Unknown(vp))?;
-        let (runs, lost, most) =
-            (self.running.is_some_and(|run| run.index == index), self.lost, self.config.arrears.0);
-        let Slot::Used(one) = &mut self.slots[index] else { return Err(ReservationRefusal::Unknown(vp)) };
-        if !one.has_work {
-            one.take_pending_if_over(now);
+        let (is_running, set_back, most) =
+            (self.running.is_some_and(|run| run.index == index), self.set_back, self.config.arrears.0);
+        let Slot::Used(vcpu) = &mut self.slots[index] else { return Err(ReservationRefusal::Unknown(vp)) };
+        if !vcpu.has_work {
+            vcpu.take_pending_if_over(now);
         }
-        let left = match one.terms.share {
-            Placement::Reserved(_) => one.server.debit(used.0, debt, one.has_work, now, lost, &mut one.stats),
-            Placement::BestEffort(weight) => {
-                let room = match debt {
-                    Debt::Imposed => most.saturating_sub(self.fair.ahead(&one.tag, weight.get())),
+        let left = match vcpu.terms.share {
+            CpuAllocation::Reserved(_) => {
+                vcpu.server.debit(used.0, debt, vcpu.has_work, now, set_back, &mut vcpu.stats)
+            }
+            CpuAllocation::BestEffort(weight) => {
+                let debit_max = match debt {
+                    Debt::Imposed => most.saturating_sub(self.fair.ahead(&vcpu.tag, weight.get())),
                     Debt::Agreed => u64::MAX,
                 };
-                let taken = used.0.min(room);
-                self.fair.charge(index, &mut one.tag, taken, weight.get());
+                let taken = used.0.min(debit_max);
+                self.fair.charge(index, &mut vcpu.tag, taken, weight.get());
                 used.0 - taken
             }
         };
-        one.stats.debited.0 = one.stats.debited.0.saturating_add(used.0 - left);
-        one.stats.undebited.0 = one.stats.undebited.0.saturating_add(left);
-        let is_over = matches!(one.terms.share, Placement::Reserved(_)) && !one.server.has_budget();
-        if is_over && one.has_work && !runs && self.ready.contains(index) {
+        vcpu.stats.debited.0 = vcpu.stats.debited.0.saturating_add(used.0 - left);
+        vcpu.stats.undebited.0 = vcpu.stats.undebited.0.saturating_add(left);
+        let is_over = matches!(vcpu.terms.share, CpuAllocation::Reserved(_)) && !vcpu.server.has_budget();
+        if is_over && vcpu.has_work && !is_running && self.ready.contains(index) {
             self.ready.remove(index);
-            self.place(index);
+            self.enqueue(index);
         }
         Ok(Nanos(left))
     }
 
-    /// What `vp` has used.
+    /// The counters of `vp`.
     pub fn stats(&self, vp: VpId) -> Option<Stats> {
-        let Slot::Used(one) = self.slots.get(self.find(vp)?)? else { return None };
-        Some(one.stats)
+        let Slot::Used(vcpu) = self.slots.get(self.find(vp)?)? else { return None };
+        Some(vcpu.stats)
     }
 
-    /// What all have used since the beginning, those that have been closed included.
+    /// The sum of the counters of all virtual CPUs, closed ones included.
     pub fn totals(&self) -> Stats {
         let mut sum = self.totals;
         for slot in &self.slots {
-            if let Slot::Used(one) = slot {
-                sum.add(&one.stats);
+            if let Slot::Used(vcpu) = slot {
+                sum.add(&vcpu.stats);
             }
         }
         sum
     }
 
-    /// The terms that `vp` has at present. What it was changed to shows when it takes effect.
+    /// The present terms of `vp`. A change shows once it takes effect.
     pub fn terms(&self, vp: VpId) -> Option<CpuTerms> {
-        let Slot::Used(one) = self.slots.get(self.find(vp)?)? else { return None };
-        Some(one.terms)
+        let Slot::Used(vcpu) = self.slots.get(self.find(vp)?)? else { return None };
+        Some(vcpu.terms)
     }
 
     /// The present or last period of `vp`; `None` for best effort.
     pub fn period(&self, vp: VpId) -> Option<Period> {
-        let Slot::Used(one) = self.slots.get(self.find(vp)?)? else { return None };
-        let Placement::Reserved(reservation) = one.terms.share else { return None };
-        let (end, left) = (one.server.end(), one.server.budget());
+        let Slot::Used(vcpu) = self.slots.get(self.find(vp)?)? else { return None };
+        let CpuAllocation::Reserved(reservation) = vcpu.terms.share else { return None };
+        let (end, left) = (vcpu.server.end(), vcpu.server.budget());
         let begin = end.saturating_sub(reservation.period.0);
-        Some(Period { begin: self.by_the_wall(begin), end: self.by_the_wall(end), left: Nanos(left) })
+        Some(Period { begin: self.wall_time(begin), end: self.wall_time(end), left: Nanos(left) })
     }
 
-    /// How much of the core is promised.
-    pub fn promised(&mut self, now: Nanos) -> Ppm {
-        let now = self.pass(now);
-        self.admission.promised(now)
+    /// The reserved part of the core.
+    pub fn reserved_share(&mut self, now: Nanos) -> Ppm {
+        let now = self.advance(now);
+        self.admission.reserved_share(now)
     }
 
-    /// What the core was told about itself.
+    /// The configuration of the core.
     pub fn config(&self) -> &CoreConfig {
         &self.config
     }
 }
 
-impl Core {
-    /// The time by the clock of reservations. It is set back here, before anything else happens, to where the first of them is late by no
-    /// more than the arrears.
-    fn pass(&mut self, now: Nanos) -> u64 {
+impl CoreScheduler {
+    /// Advances to `now` and returns the time on the reservation clock. If the earliest deadline has passed for longer
+    /// than the arrears allow, the reservation clock is set back so that it has passed for just that long.
+    fn advance(&mut self, now: Nanos) -> u64 {
         self.now = self.now.max(now.0);
-        let now = self.now - self.lost;
+        let now = self.now - self.set_back;
         let first = [self.ready.peek(), self.waiting.peek()].into_iter().flatten().map(|(at, _)| at).min();
         let late = first.map_or(0, |first| now.saturating_sub(first));
-        let lost = late.saturating_sub(self.config.arrears.0);
-        self.lost += lost;
-        now - lost
+        let set_back = late.saturating_sub(self.config.arrears.0);
+        self.set_back += set_back;
+        now - set_back
     }
 
-    fn by_the_wall(&self, at: u64) -> Nanos {
-        Nanos(at.saturating_add(self.lost))
+    fn wall_time(&self, at: u64) -> Nanos {
+        Nanos(at.saturating_add(self.set_back))
     }
 
     fn find(&self, vp: VpId) -> Option<usize> {
         let index = vp.index as usize;
         match self.slots.get(index) {
-            Some(Slot::Used(one)) if one.generation == vp.generation => Some(index),
+            Some(Slot::Used(vcpu)) if vcpu.generation == vp.generation => Some(index),
             _ => None,
         }
     }
 
     fn vp(&mut self, index: usize) -> Option<&mut Vp> {
         match self.slots.get_mut(index) {
-            Some(Slot::Used(one)) => Some(one),
+            Some(Slot::Used(vcpu)) => Some(vcpu),
             _ => None,
         }
     }
 
-    /// It has work and had none, or is new under its terms.
-    fn start(&mut self, index: usize, now: u64) {
-        let lost = self.lost;
-        let Some(one) = self.vp(index) else { return };
-        if let Placement::Reserved(_) = one.terms.share {
-            one.take_pending_if_over(now);
-            if let Placement::Reserved(_) = one.terms.share {
-                one.server.wake(now, lost, &mut one.stats);
+    /// Starts work: the virtual CPU had none, or its terms are new.
+    fn start_work(&mut self, index: usize, now: u64) {
+        let set_back = self.set_back;
+        let Some(vcpu) = self.vp(index) else { return };
+        if let CpuAllocation::Reserved(_) = vcpu.terms.share {
+            vcpu.take_pending_if_over(now);
+            if let CpuAllocation::Reserved(_) = vcpu.terms.share {
+                vcpu.server.wake(now, set_back, &mut vcpu.stats);
             }
         }
-        self.place(index);
+        self.enqueue(index);
     }
 
-    /// Where one that has work and does not stand in `ready` belongs.
-    fn place(&mut self, index: usize) {
-        let Slot::Used(one) = &mut self.slots[index] else { return };
-        let is_best_effort = matches!(one.terms.share, Placement::BestEffort(_));
-        if !is_best_effort && one.server.has_budget() {
+    /// Puts a virtual CPU with work, which is not in `ready`, into the queue where it belongs.
+    fn enqueue(&mut self, index: usize) {
+        let Slot::Used(vcpu) = &mut self.slots[index] else { return };
+        let is_best_effort = matches!(vcpu.terms.share, CpuAllocation::BestEffort(_));
+        if !is_best_effort && vcpu.server.has_budget() {
             self.fair.leave(index);
-            self.ready.set(index, one.server.deadline());
+            self.ready.set(index, vcpu.server.deadline());
             return;
         }
         if !is_best_effort {
-            self.waiting.set(index, one.server.end());
+            self.waiting.set(index, vcpu.server.end());
         }
-        match one.terms.weight() {
-            Some(_) => self.fair.enter(index, &mut one.tag),
+        match vcpu.terms.weight() {
+            Some(_) => self.fair.enter(index, &mut vcpu.tag),
             None => self.fair.leave(index),
         }
     }
 
-    /// It has no work.
-    fn rest(&mut self, index: usize, now: u64) {
+    /// Takes a virtual CPU without work out of all queues.
+    fn suspend_work(&mut self, index: usize, now: u64) {
         self.ready.remove(index);
         self.waiting.remove(index);
         self.fair.leave(index);
-        let lost = self.lost;
-        let Some(one) = self.vp(index) else { return };
-        if one.has_work {
-            one.has_work = false;
-            one.server.sleep(now, lost, &mut one.stats);
+        let set_back = self.set_back;
+        let Some(vcpu) = self.vp(index) else { return };
+        if vcpu.has_work {
+            vcpu.has_work = false;
+            vcpu.server.sleep(now, set_back, &mut vcpu.stats);
         }
     }
 
-    /// The period for which it has been waiting.
+    /// Starts the period that a virtual CPU has been waiting for.
     fn begin_period(&mut self, index: usize) {
         self.waiting.remove(index);
-        let lost = self.lost;
-        let Some(one) = self.vp(index) else { return };
-        one.take_pending();
-        if let Placement::Reserved(_) = one.terms.share {
-            one.server.begin(lost, &mut one.stats);
+        let set_back = self.set_back;
+        let Some(vcpu) = self.vp(index) else { return };
+        vcpu.take_pending();
+        if let CpuAllocation::Reserved(_) = vcpu.terms.share {
+            vcpu.server.begin(set_back, &mut vcpu.stats);
         }
-        self.place(index);
+        self.enqueue(index);
     }
 
-    /// Changes of best effort wait for nothing but the end of a run.
+    /// Applies a pending change of a best-effort virtual CPU, which waits only for the end of a run.
     fn adopt_best_effort_change(&mut self, index: usize, now: u64) {
-        let Some(one) = self.vp(index) else { return };
-        if one.pending.is_some() && matches!(one.terms.share, Placement::BestEffort(_)) {
-            self.take_over(index, now);
+        let Some(vcpu) = self.vp(index) else { return };
+        if vcpu.pending.is_some() && matches!(vcpu.terms.share, CpuAllocation::BestEffort(_)) {
+            self.apply_pending(index, now);
         }
     }
 
-    fn take_over(&mut self, index: usize, now: u64) {
-        let Some(one) = self.vp(index) else { return };
-        one.take_pending();
-        if one.has_work {
+    fn apply_pending(&mut self, index: usize, now: u64) {
+        let Some(vcpu) = self.vp(index) else { return };
+        vcpu.take_pending();
+        if vcpu.has_work {
             self.fair.leave(index);
-            self.start(index, now);
+            self.start_work(index, now);
         }
     }
 }
 
 impl Vp {
-    /// The terms that were waiting for the present period to end.
+    /// Applies the pending terms.
     fn take_pending(&mut self) {
         let Some(terms) = self.pending.take() else { return };
         self.terms = terms;
-        if let Placement::Reserved(CpuReservation { period, slice, .. }) = terms.share {
-            self.server.adopt(period.0, slice.0);
+        if let CpuAllocation::Reserved(CpuReservation { period, slice, .. }) = terms.share {
+            self.server.set_terms(period.0, slice.0);
         }
     }
 
-    /// The same where the present period has ended, or what was used in it is paid for.
+    /// Applies the pending terms if the present period has ended, or its use is paid for.
     fn take_pending_if_over(&mut self, now: u64) {
-        let is_reserved = matches!(self.terms.share, Placement::Reserved(_));
+        let is_reserved = matches!(self.terms.share, CpuAllocation::Reserved(_));
         if is_reserved && (self.server.is_paid(now) || self.server.end() <= now && self.pending.is_some()) {
             self.take_pending();
         }
     }
 
-    fn count(&mut self, run: &Run, used: u64, took: u64) {
+    /// Counts a run that used `used` of CPU time in `wall_time`.
+    fn count(&mut self, run: &Run, used: u64, wall_time: u64) {
         let stats = &mut self.stats;
         stats.runs += 1;
         let account = match run.account {
-            Charged::Reserved => &mut stats.reserved,
-            Charged::Spare => &mut stats.spare,
+            RunAccount::Reserved => &mut stats.reserved,
+            RunAccount::Spare => &mut stats.spare,
         };
         account.0 = account.0.saturating_add(used);
-        stats.stolen.0 = stats.stolen.0.saturating_add(took.saturating_sub(used));
+        stats.stolen.0 = stats.stolen.0.saturating_add(wall_time.saturating_sub(used));
         if let Some(over) = used.checked_sub(run.budget).filter(|over| *over > 0) {
             stats.overruns += 1;
             stats.overrun.0 = stats.overrun.0.saturating_add(over);

@@ -1,25 +1,28 @@
-//! Time that nobody has reserved, shared by weight.
+//! Unreserved time, shared by weight.
 //!
-//! Start-time fair queueing: Goyal, Guo and Vin, "A Hierarchical CPU Scheduler for Multimedia Operating Systems" (OSDI 1996). It needs no
-//! knowledge of how long a run will be, nor of how much time there is to share, which changes as the reserved come and go. For any two that
-//! have work throughout an interval, `|used_a / weight_a - used_b / weight_b| <= longest_run_a / weight_a + longest_run_b / weight_b`.
+//! Start-time fair queueing: Goyal, Guo and Vin, "A Hierarchical CPU Scheduler for Multimedia Operating Systems"
+//! (OSDI 1996). It needs to know neither the length of a run nor the amount of time to share, which varies with the
+//! use of reservations. For any two members with work throughout an interval, `|used_a / weight_a - used_b /
+//! weight_b| <= longest_run_a / weight_a + longest_run_b / weight_b`.
 
 use crate::heap::Heap;
 
-/// Makes what a run of a nanosecond costs at the largest weight a large whole number, so that rounding does not count.
+/// The binary digits after the point in virtual time, so that rounding is negligible even for a nanosecond at the
+/// largest weight.
 const SCALE: u32 = 20;
 
-/// Where somebody stands in virtual time: time divided by weight.
+/// A member's position in virtual time: time divided by weight.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tag {
     start: u128,
 }
 
-/// Those who share, least served first.
+/// A fair queue of members with work, least served first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fair {
     queue: Heap<u128>,
-    /// Virtual time of the core: where whoever ran last began. Who comes new begins there, and so has neither credit nor debt.
+    /// The virtual time of the core: the start tag of the last run. A new member starts there, with neither credit
+    /// nor debt.
     now: u128,
 }
 
@@ -32,7 +35,7 @@ impl Fair {
         self.queue.peek().is_none()
     }
 
-    /// `member` has work. One that rests only briefly still has behind it what it used before.
+    /// Adds `member`, which has work. Its earlier use counts until the virtual time of the core has caught up with it.
     pub(super) fn enter(&mut self, member: usize, tag: &mut Tag) {
         if !self.queue.contains(member) {
             tag.start = tag.start.max(self.now);
@@ -44,20 +47,20 @@ impl Fair {
         self.queue.remove(member);
     }
 
-    /// Whoever has been served least.
+    /// The member that was served least.
     pub(super) fn pick(&mut self) -> Option<usize> {
         let (start, member) = self.queue.peek()?;
         self.now = self.now.max(start);
         Some(member)
     }
 
-    /// By how much of its time somebody with this weight is ahead of the core.
+    /// The time by which a member of this weight is ahead of the core, in nanoseconds.
     pub(super) fn ahead(&self, tag: &Tag, weight: u32) -> u64 {
         let ahead = tag.start.saturating_sub(self.now).saturating_mul(u128::from(weight.max(1))) >> SCALE;
         u64::try_from(ahead).unwrap_or(u64::MAX)
     }
 
-    /// `member` ran for `used` nanoseconds, whether or not it is still in the queue.
+    /// Charges `member` with a run of `used` nanoseconds, whether or not it is still in the queue.
     pub(super) fn charge(&mut self, member: usize, tag: &mut Tag, used: u64, weight: u32) {
         tag.start += (u128::from(used) << SCALE) / u128::from(weight.max(1));
         if self.queue.contains(member) {

@@ -1,65 +1,74 @@
-//! Who makes way when a core cannot do everything: FLAME, section 3.5, where modules are shed in the order of their priority.
+//! Load shedding on an overloaded core: FLAME, section 3.5, which sheds modules in the order of their priority.
 //!
-//! Nobody is asked to give up what is reserved for him. Of those who share the rest, the ones with the lowest priority are shed first, and one
-//! more priority whenever that was not enough: whoever has a higher one then has all of the time that is shared.
+//! Reserved time is never taken away. Among virtual CPUs that share unreserved time, the ones with the lowest
+//! priority are shed first, then one more priority at a time until that suffices. The higher priorities then have all
+//! of the unreserved time.
 
-/// Half of a queue, seven eighths, an eighth, and a sixteenth of it: in thousandths.
-const PRESSED: u32 = 500;
+/// The fill level from which a queue sheds lower priorities: half of the queue, in thousandths.
+const HALF_FULL: u32 = 500;
+/// The fill level from which a queue that does not shrink sheds one more priority at each update: seven eighths of the
+/// queue, in thousandths.
 const ALMOST_FULL: u32 = 875;
-const RELIEVED: u32 = 125;
+/// The fill level up to which a queue counts as drained: an eighth of the queue, in thousandths.
+const DRAINED: u32 = 125;
+/// The growth of a queue after which it sheds one more priority: a sixteenth of the queue, in thousandths.
 const STEP: u32 = 62;
 
-/// Somebody with a queue.
+/// A queue and the virtual CPU that serves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLoad {
-    /// The higher, the later shed.
+    /// The shed priority: the lowest is shed first.
     pub priority: u8,
-    /// How full the queue is, in thousandths.
+    /// The fill level of the queue in thousandths.
     pub filled: u32,
-    /// Takes part in what is shared, so more of that would help.
+    /// True if the virtual CPU shares unreserved time, so that it gets more of it when others are shed.
     pub shares: bool,
-    /// Has nothing reserved, and can be shed.
+    /// True if the virtual CPU has no reservation, so it can be shed.
     pub is_best_effort: bool,
 }
 
-/// Below which priority nobody who has nothing reserved is served.
+/// A load shedder, which decides the priority below which best-effort virtual CPUs are not served.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Overload {
+pub struct LoadShedder {
+    /// The priority below which best-effort virtual CPUs are shed; 0 if none is shed.
     below: u8,
-    /// For whom somebody was shed last, by priority, and how full the queue was then.
+    /// The priority of the queue for which load was shed last, and the queue's fill level at that time.
     last: Option<(u8, u32)>,
 }
 
-impl Overload {
-    /// Whether somebody is shed: then it is to be looked again.
-    pub fn is_on(&self) -> bool {
+impl LoadShedder {
+    /// Returns true while load is shed. The caller then has to call [`Self::update`] again.
+    pub fn is_shedding(&self) -> bool {
         self.below > 0
     }
 
-    /// Whether one with this priority is shed.
+    /// Returns true if this virtual CPU is shed.
     pub fn sheds(&self, load: &QueueLoad) -> bool {
         load.is_best_effort && load.priority < self.below
     }
 
-    /// Looks at all who are on a core. Whose queue is half full has those with the lowest priority shed, and those with the next whenever it has
-    /// become longer by a sixteenth all the same, or is almost full; when nobody's queue is more than an eighth full, all are served again.
-    pub fn look(&mut self, loads: &[QueueLoad]) {
+    /// Adapts the shed priorities to the queues of a core.
+    ///
+    /// When a served queue is half full, the lowest priority is shed, if it is below that of the queue. The next
+    /// priority is shed when the queue has grown by a further sixteenth, and at each call while it is almost full and
+    /// does not shrink. Once no served queue is more than an eighth full, all are served again.
+    pub fn update(&mut self, loads: &[QueueLoad]) {
         let served = || loads.iter().filter(|load| !self.sheds(load));
-        let pressed = served().filter(|load| load.shares && load.filled >= PRESSED);
+        let pressed = served().filter(|load| load.shares && load.filled >= HALF_FULL);
         match pressed.max_by_key(|load| (load.priority, load.filled)) {
             Some(pressed) => {
                 let lower = served().filter(|load| load.is_best_effort && load.priority < pressed.priority);
                 let next = lower.map(|load| load.priority).min();
                 let (priority, filled) = (pressed.priority, pressed.filled);
-                let enough = |(of, last): (u8, u32)| {
+                let has_sufficed = |(of, last): (u8, u32)| {
                     of == priority && filled < (last + STEP).min(ALMOST_FULL.max(last))
                 };
-                if let Some(next) = next.filter(|_| !self.last.is_some_and(enough)) {
+                if let Some(next) = next.filter(|_| !self.last.is_some_and(has_sufficed)) {
                     self.below = next.saturating_add(1);
                     self.last = Some((priority, filled));
                 }
             }
-            None if served().all(|load| load.filled <= RELIEVED) => *self = Self::default(),
+            None if served().all(|load| load.filled <= DRAINED) => *self = Self::default(),
             None => {}
         }
     }
@@ -74,44 +83,44 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_go_first_and_one_more_while_that_is_not_enough() {
-        let mut overload = Overload::default();
+    fn the_lowest_priority_is_shed_first_and_one_more_whenever_the_queue_still_grows() {
+        let mut overload = LoadShedder::default();
         let mut loads = [load(3, 400), load(1, 900), load(7, 0), load(1, 100)];
-        // Who is pressed sheds those below, and not himself.
-        overload.look(&loads);
-        assert!(!overload.is_on());
+        // A half-full queue sheds lower priorities, never its own.
+        overload.update(&loads);
+        assert!(!overload.is_shedding());
         loads[0].filled = 600;
-        overload.look(&loads);
+        overload.update(&loads);
         assert_eq!(loads.map(|load| overload.sheds(&load)), [false, true, false, true]);
-        // It helps.
+        // The queue shrinks, so no more is shed.
         loads[0].filled = 550;
-        overload.look(&loads);
+        overload.update(&loads);
         assert_eq!(loads.map(|load| overload.sheds(&load)), [false, true, false, true]);
-        // It does not.
+        // The queue grows by less than a sixteenth.
         loads[0].filled = 662;
-        overload.look(&loads);
+        overload.update(&loads);
         assert_eq!(loads.map(|load| overload.sheds(&load)), [false, true, false, true]);
-        // Who has the highest priority has all others make way.
+        // The highest priority sheds all others.
         loads[2].filled = 600;
-        overload.look(&loads);
+        overload.update(&loads);
         assert_eq!(loads.map(|load| overload.sheds(&load)), [true, true, false, true]);
-        // All are served again when nothing much waits for those who were served.
+        // All are served again once the served queues are nearly empty.
         loads[2].filled = 126;
-        overload.look(&loads);
-        assert!(overload.is_on());
+        overload.update(&loads);
+        assert!(overload.is_shedding());
         loads[2].filled = 125;
-        overload.look(&loads);
-        assert!(!overload.is_on());
+        overload.update(&loads);
+        assert!(!overload.is_shedding());
     }
 
     #[test]
-    fn what_is_reserved_is_not_shed_and_who_takes_no_spare_time_sheds_nobody() {
-        let mut overload = Overload::default();
+    fn reservations_are_not_shed_and_a_queue_that_takes_no_spare_time_sheds_nothing() {
+        let mut overload = LoadShedder::default();
         let reserved = QueueLoad { is_best_effort: false, ..load(0, 100) };
         let alone = QueueLoad { shares: false, is_best_effort: false, ..load(9, 1000) };
-        overload.look(&[reserved, alone, load(1, 0)]);
-        assert!(!overload.is_on());
-        overload.look(&[reserved, alone, load(1, 0), load(2, 500)]);
+        overload.update(&[reserved, alone, load(1, 0)]);
+        assert!(!overload.is_shedding());
+        overload.update(&[reserved, alone, load(1, 0), load(2, 500)]);
         assert!(overload.sheds(&load(1, 0)) && !overload.sheds(&reserved));
     }
 }

@@ -1,62 +1,62 @@
-//! Which event of a virtual processor runs.
+//! The order in which a virtual CPU's events run.
 //!
-//! RCANE's thread pools ("The price of safety in an active network", section IV.C): a pool is where events (packet batches, ticks, alarms,
-//! service calls) wait for a thread. It has as many threads as events may be in execution at once; one that is suspended holds its
-//! thread. All pools of a virtual processor share its time alike, by what they used ([`super::fair`]), however many events wait in
-//! each.
+//! RCANE's thread pools ("The price of safety in an active network", section IV.C): events (packet batches, ticks,
+//! timers, service calls) wait in a pool for one of its threads. A pool has as many threads as events may be in
+//! execution at once; a suspended event holds its thread. All pools of a virtual CPU get equal time
+//! ([`super::fair`]), however many events wait in each.
 
 use super::fair::{Fair, Tag};
 use std::collections::VecDeque;
 use weir_units::Nanos;
 
-/// The most pools of a virtual processor.
+/// The most pools of a virtual CPU.
 pub const POOLS_MAX: usize = 128;
 
-/// Room in a pool.
+/// The depth of a pool: the events that can wait, and the events that can be in execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Depth {
-    /// Events that may wait, at least one.
+pub struct PoolDepth {
+    /// The most events that can wait; at least one.
     pub events: u16,
-    /// Events that may be in execution at once, at least one.
+    /// The most events in execution at once; at least one.
     pub concurrency: u16,
 }
 
-/// A pool of a virtual processor. One that has been closed is never mistaken for a later one.
+/// The identifier of a pool. The identifier of a closed pool is not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolId {
     index: u16,
     generation: u32,
 }
 
-/// A thread of a pool: what keeps the place of an event in execution.
+/// A thread of a pool. It holds the place of an event in execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadId {
-    /// Its pool.
+    /// The pool of the thread.
     pub pool: PoolId,
-    /// From zero to the pool's concurrency.
+    /// The number of the thread, from zero to the pool's concurrency - 1.
     pub number: u16,
 }
 
-/// What a virtual processor does next.
+/// The next work of a virtual CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VcpuWork<E> {
-    /// Begin with `event` on `thread`.
+    /// Start `event` on `thread`.
     Begin {
-        /// Whose place it takes.
+        /// The thread that the event occupies.
         thread: ThreadId,
-        /// What is to be done.
+        /// The event to run.
         event: E,
     },
-    /// Go on with what is suspended on the thread.
+    /// Resume the event that is suspended on this thread.
     Resume(ThreadId),
 }
 
-/// An event that was not accepted; to be counted by whoever has it.
+/// An event that was not accepted, which the caller has to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventRefused<E> {
     /// The event.
     pub event: E,
-    /// The queue is full; else there is no such pool.
+    /// True if the pool's queue is full; false if there is no such pool.
     pub is_full: bool,
 }
 
@@ -73,16 +73,16 @@ struct Pool<E> {
     queue: VecDeque<E>,
     threads: Vec<Thread>,
     free: Vec<u16>,
-    /// Threads to be resumed, the longest suspended first.
+    /// Threads with a suspended event, the longest suspended first.
     suspended: VecDeque<u16>,
     tag: Tag,
 }
 
-/// The pools of one virtual processor, with events of any kind.
+/// The pools of one virtual CPU, with events of type `E`.
 #[derive(Clone, Debug)]
 pub struct Pools<E> {
     pools: Vec<(u32, Option<Pool<E>>)>,
-    /// Those that have something to run.
+    /// Pools that have work to run.
     fair: Fair,
 }
 
@@ -93,8 +93,8 @@ impl<E> Default for Pools<E> {
 }
 
 impl<E> Pools<E> {
-    /// Opens a pool; `None` where there are [`POOLS_MAX`], or where its depth leaves room for no event or no execution.
-    pub fn open(&mut self, depth: Depth) -> Option<PoolId> {
+    /// Opens a pool. `None` if there are [`POOLS_MAX`] already, or a value of `depth` is zero.
+    pub fn open(&mut self, depth: PoolDepth) -> Option<PoolId> {
         if depth.events == 0 || depth.concurrency == 0 {
             return None;
         }
@@ -119,7 +119,7 @@ impl<E> Pools<E> {
         Some(PoolId { index: u16::try_from(place).ok()?, generation: self.pools[place].0 })
     }
 
-    /// Ends a pool. Gives back the events that were waiting, first come first; what was in execution is to be abandoned.
+    /// Closes a pool and returns its waiting events in order. The caller aborts events in execution.
     pub fn close(&mut self, id: PoolId) -> Option<Vec<E>> {
         self.pool(id)?;
         let index = usize::from(id.index);
@@ -133,7 +133,7 @@ impl<E> Pools<E> {
     ///
     /// # Errors
     ///
-    /// The event, where the queue is full or the pool is not there.
+    /// [`EventRefused`] with the event, if the queue is full or there is no such pool.
     pub fn push(&mut self, id: PoolId, event: E) -> Result<(), EventRefused<E>> {
         let Some(pool) = self.pool(id) else { return Err(EventRefused { event, is_full: false }) };
         if pool.queue.len() >= pool.events_max {
@@ -144,12 +144,13 @@ impl<E> Pools<E> {
         Ok(())
     }
 
-    /// Whether there is anything to run: whether the virtual processor is to be awake.
+    /// Returns true if the virtual CPU has work.
     pub fn has_work(&self) -> bool {
         !self.fair.is_empty()
     }
 
-    /// What runs next: of the pools with something to run the one that has used least; in it, what was suspended first, before new events.
+    /// Takes the next work, from the pool with work that has used the least time. In a pool, suspended events come
+    /// before new ones.
     pub fn take(&mut self) -> Option<VcpuWork<E>> {
         let index = self.fair.pick()?;
         let (generation, pool) = self.pools.get_mut(index)?;
@@ -168,12 +169,14 @@ impl<E> Pools<E> {
         Some(work)
     }
 
-    /// What ran on `thread` is done, having had `used` since it was last taken. False where nothing ran there.
+    /// Reports that the event on `thread` is finished, after `used` CPU time since it was taken. Returns false if no
+    /// event ran there.
     pub fn done(&mut self, thread: ThreadId, used: Nanos) -> bool {
         self.stop(thread, used, Thread::Free)
     }
 
-    /// What ran on `thread` was interrupted, and can be resumed at any time. False where nothing ran there.
+    /// Reports that the event on `thread` was suspended, after `used` CPU time since it was taken. Returns false if
+    /// no event ran there.
     pub fn suspend(&mut self, thread: ThreadId, used: Nanos) -> bool {
         self.stop(thread, used, Thread::Suspended)
     }
@@ -200,7 +203,7 @@ impl<E> Pools<E> {
         true
     }
 
-    /// Into the queue of those with something to run, or out of it.
+    /// Adds the pool to the fair queue if it has work to run, and removes it otherwise.
     fn place(&mut self, id: PoolId) {
         let index = usize::from(id.index);
         let Some((_, Some(pool))) = self.pools.get_mut(index) else { return };
@@ -222,8 +225,8 @@ impl<E> Pools<E> {
 mod tests {
     use super::*;
 
-    fn depth(events: u16, concurrency: u16) -> Depth {
-        Depth { events, concurrency }
+    fn depth(events: u16, concurrency: u16) -> PoolDepth {
+        PoolDepth { events, concurrency }
     }
 
     fn begun(work: Option<VcpuWork<u32>>) -> (ThreadId, u32) {
@@ -245,10 +248,10 @@ mod tests {
         assert_eq!(event, 1);
         let (second, event) = begun(pools.take());
         assert_eq!(event, 2);
-        assert!(!pools.has_work(), "two are in execution; that is the most");
+        assert!(!pools.has_work(), "two events are in execution, which is the most");
         assert!(pools.suspend(second, Nanos(5)) && pools.has_work());
         assert!(pools.suspend(first, Nanos(5)));
-        assert_eq!(pools.take(), Some(VcpuWork::Resume(second)), "what is suspended holds its thread");
+        assert_eq!(pools.take(), Some(VcpuWork::Resume(second)), "a suspended event holds its thread");
         assert!(pools.done(second, Nanos(5)));
         assert_eq!(pools.take(), Some(VcpuWork::Resume(first)));
         assert_eq!(begun(pools.take()).1, 3);
@@ -274,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_pool_gives_its_events_back_and_its_name_means_nothing_more() {
+    fn a_closed_pool_returns_its_events_and_its_identifier_is_invalid() {
         let mut pools = Pools::default();
         let old = pools.open(depth(9, 1)).unwrap();
         for event in 0..3 {

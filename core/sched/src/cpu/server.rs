@@ -1,55 +1,59 @@
 //! The constant-bandwidth server of a reservation.
 //!
-//! The hard variant: Abeni and Buttazzo, "Integrating Multimedia Applications in Hard Real-Time Systems" (RTSS 1998), with the budget of an
-//! exhausted server given anew at its deadline and not at once, as in hard reservations (Rajkumar et al., "Resource Kernels", MMCN 1998).
-//! Postponing the deadline at once, as the original does, lets a server run ahead on an idle core until its deadline is so far away that it
-//! gets nothing when others come; here what is beyond the slice is spare time and touches neither budget nor deadline.
+//! This is the hard variant of Abeni and Buttazzo, "Integrating Multimedia Applications in Hard Real-Time Systems"
+//! (RTSS 1998). An exhausted server's budget is replenished at its deadline and not at once, as in hard reservations
+//! (Rajkumar et al., "Resource Kernels", MMCN 1998).
 //!
-//! - **Periods** follow one another without a gap as long as there is work. In each of them the server has the slice, less what earlier
-//!   runs took beyond their budgets.
-//! - **Waking up.** What has been used is paid for, at the reserved rate, until `end - budget * period / slice`. From then on a new period
-//!   with a whole slice begins at once; before, what is left of the budget is kept, and no new one comes before the old period's end (the
-//!   rule of the paper: `budget >= (end - now) * slice / period`). In one point this differs from the paper: the kept budget is scheduled
-//!   by a deadline one period after the wake-up. With the old one, which can be arbitrarily close, somebody else's run that cannot be
-//!   interrupted would make it late, and through it others. So whatever is scheduled has at least a period's time, and [`super::admission`]
-//!   is exact about blocking.
-//! - **Lateness.** A period whose slice has not been used up at its end (time was stolen) is missed, and goes on under its deadline, before
-//!   whoever has a later one, until the slice is used up; the next then begins where it should have begun. When the first is later than
-//!   [`super::CoreConfig::arrears`], the clock by which reservations live is set back for all of them at once ([`super::Core`]): so with long
-//!   stealing everybody gets the same part of its reservation, where forfeiting by server would give more to those with long periods. That
-//!   clock is `now` here, and `lost` is by how much it is behind the wall.
+//! The original postpones the deadline at once. A server alone on a core then moves its deadline so far ahead that it
+//! gets nothing when others come. Here, time beyond the slice is spare time and changes neither budget nor deadline.
+//!
+//! - **Periods** follow one another without a gap as long as there is work. In each period the server has its slice,
+//!   less what earlier runs took beyond their budgets.
+//! - **Waking up.** At the reserved rate, earlier use is paid for at the time `end - budget * period / slice`. A
+//!   wake-up at or after this time starts a new period with a whole slice. A wake-up before it keeps the remaining
+//!   budget, and no new budget comes before the old period's end. This is the paper's rule: `budget >= (end - now) *
+//!   slice / period`. One point differs from the paper: the kept budget gets a deadline one period after the wake-up.
+//!   The old deadline can be arbitrarily close, so that another server's non-preemptible run would make this server
+//!   late, and other servers in turn. With the new deadline, all scheduled work has at least one period's time, so the
+//!   blocking term of [`super::admission`] is exact.
+//! - **Lateness.** A period whose slice is not used up at its end, because time was stolen, is missed. It continues
+//!   under its deadline until the slice is used up; the next period starts where it should have started. If the
+//!   earliest deadline is later than [`super::CoreConfig::arrears`], the reservation clock is set back for all
+//!   servers at once ([`super::CoreScheduler`]). So all servers lose the same fraction of their reservations; if each
+//!   server forfeited time by itself, long periods would be favoured. In this file `now` is the reservation clock, and
+//!   `set_back` is its lag behind wall time.
 
+use super::reservation::Debt;
 use super::stats::Stats;
-use super::terms::Debt;
 
-/// All times in nanoseconds.
+/// A server. All times are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Server {
     period: u64,
     slice: u64,
-    /// What is left of the slice; below zero, what was taken of the next.
+    /// The rest of the slice; if negative, the debt to the next slice.
     budget: i64,
-    /// When the present period ends and the next can begin.
+    /// The end of the present period, when the next can start.
     end: u64,
-    /// By what it is scheduled while there is a budget.
+    /// The deadline while there is budget.
     deadline: u64,
-    /// How much had been lost when the present period began, or went on.
-    lost: u64,
-    /// There was work ever since the present period began.
-    whole: bool,
+    /// The value of `set_back` when the present period started or resumed.
+    set_back: u64,
+    /// True if there was work ever since the present period started.
+    worked_throughout: bool,
 }
 
 impl Server {
-    /// One that has never run.
+    /// Creates a server that has never run.
     pub(super) fn new(period: u64, slice: u64) -> Server {
-        Server { period, slice, budget: 0, end: 0, deadline: 0, lost: 0, whole: false }
+        Server { period, slice, budget: 0, end: 0, deadline: 0, set_back: 0, worked_throughout: false }
     }
 
     pub(super) fn has_budget(&self) -> bool {
         self.budget > 0
     }
 
-    /// What is left of the slice.
+    /// The rest of the slice; zero if there is a debt.
     pub(super) fn budget(&self) -> u64 {
         u64::try_from(self.budget).unwrap_or(0)
     }
@@ -62,123 +66,123 @@ impl Server {
         self.deadline
     }
 
-    /// When all that has been used is paid for, debts included, rounded up to whole periods.
+    /// The latest time at which all use is paid for, debts included, rounded up to whole periods.
     pub(super) fn paid_at_latest(&self) -> u64 {
         let debt = u64::try_from(self.budget.saturating_neg()).unwrap_or(0);
         self.end.saturating_add(debt.div_ceil(self.slice).saturating_mul(self.period))
     }
 
-    /// Takes other terms over. They hold from the next period on.
-    pub(super) fn adopt(&mut self, period: u64, slice: u64) {
+    /// Sets other terms. They take effect with the next period.
+    pub(super) fn set_terms(&mut self, period: u64, slice: u64) {
         (self.period, self.slice) = (period, slice);
         self.budget = self.budget.min(signed(slice));
     }
 
-    /// Whether a new period may begin at once, because the old one's use is paid for.
+    /// Returns true if the old period's use is paid for, so that a new period may start at once.
     pub(super) fn is_paid(&self, now: u64) -> bool {
         let ahead = i128::from(self.end) - i128::from(now);
         i128::from(self.budget) * i128::from(self.period) >= ahead * i128::from(self.slice)
     }
 
-    /// There is work again.
-    pub(super) fn wake(&mut self, now: u64, lost: u64, stats: &mut Stats) {
+    /// Records that there is work, after a time without work.
+    pub(super) fn wake(&mut self, now: u64, set_back: u64, stats: &mut Stats) {
         if self.is_paid(now) {
             self.budget = signed(self.slice);
-            self.open(now, lost, stats);
+            self.open_period(now, set_back, stats);
             return;
         }
         if self.budget <= 0 && self.end <= now {
-            // The debt has partly been slept off.
+            // The time without work has paid a part of the debt.
             let periods = (now - self.end) / self.period + 1;
             self.budget = self.budget.saturating_add(signed(self.slice).saturating_mul(signed(periods)));
             self.end = self.end.saturating_add(periods.saturating_mul(self.period));
             stats.periods += 1;
         }
-        (self.whole, self.lost) = (false, lost);
+        (self.worked_throughout, self.set_back) = (false, set_back);
         self.deadline = now.saturating_add(self.period);
     }
 
-    /// There is no work any more.
-    pub(super) fn sleep(&mut self, now: u64, lost: u64, stats: &mut Stats) {
-        if self.whole && self.has_budget() && self.is_over(now, lost) {
+    /// Records that there is no work any more.
+    pub(super) fn sleep(&mut self, now: u64, set_back: u64, stats: &mut Stats) {
+        if self.worked_throughout && self.has_budget() && self.is_over(now, set_back) {
             stats.periods_missed += 1;
         }
-        // Periods that passed while others had the core. There was work in all of them.
-        let passed = (lost - self.lost) / self.period;
+        // Periods that passed while other virtual CPUs had the core. There was work in all of them.
+        let passed = (set_back - self.set_back) / self.period;
         stats.periods += passed;
         stats.periods_missed += passed;
-        (self.whole, self.lost) = (false, lost);
+        (self.worked_throughout, self.set_back) = (false, set_back);
     }
 
     /// Debits a run that ended at `now`.
-    pub(super) fn spend(&mut self, used: u64, now: u64, lost: u64, stats: &mut Stats) {
+    pub(super) fn spend(&mut self, used: u64, now: u64, set_back: u64, stats: &mut Stats) {
         let had = self.has_budget();
         self.budget = self.budget.saturating_sub(signed(used));
         if !had || self.has_budget() {
             return;
         }
-        // What was taken beyond the budget came after the budget.
+        // Time beyond the budget was used after the budget, so the budget ended that much earlier.
         let beyond = self.budget.unsigned_abs();
-        if !self.is_over(now.saturating_sub(beyond), lost) {
+        if !self.is_over(now.saturating_sub(beyond), set_back) {
             stats.periods_served += 1;
-        } else if self.whole {
+        } else if self.worked_throughout {
             stats.periods_missed += 1;
         }
-        self.whole = false;
+        self.worked_throughout = false;
     }
 
-    /// Takes what was used elsewhere from the present slice, and where that is not enough from the next one, or from all that it takes: as if it had
-    /// been used here. Gives back what is more than that. It is not `awake` while it has no work.
+    /// Debits time used on other threads from the present slice, and the rest from the next one, or from all later
+    /// ones for [`Debt::Agreed`]. Returns the part that is not debited. `awake` is true if there is work.
     pub(super) fn debit(
         &mut self,
         used: u64,
         debt: Debt,
         awake: bool,
         now: u64,
-        lost: u64,
+        set_back: u64,
         stats: &mut Stats,
     ) -> u64 {
         if !awake && self.is_paid(now) {
-            // It wakes up for this, and goes to sleep again.
+            // The server wakes up for the debit and goes back to sleep.
             self.budget = signed(self.slice);
             self.end = now.saturating_add(self.period);
             stats.periods += 1;
         }
-        let room = match debt {
+        let debit_max = match debt {
             Debt::Imposed => u64::try_from(self.budget.saturating_add(signed(self.slice))).unwrap_or(0),
             Debt::Agreed => u64::MAX,
         };
-        let taken = used.min(room);
+        let taken = used.min(debit_max);
         if awake {
-            self.spend(taken, now, lost, stats);
+            self.spend(taken, now, set_back, stats);
         } else {
             self.budget = self.budget.saturating_sub(signed(taken));
         }
         used - taken
     }
 
-    /// Begins the period that is due, having had work all the time. May be called once `end` has passed.
-    pub(super) fn begin(&mut self, lost: u64, stats: &mut Stats) {
-        let meanwhile = lost - self.lost;
+    /// Starts the next period of a server that has had work all the time. May be called once `end` has passed.
+    pub(super) fn begin(&mut self, set_back: u64, stats: &mut Stats) {
+        let meanwhile = set_back - self.set_back;
         let forfeited = u128::from(meanwhile) * u128::from(self.slice) / u128::from(self.period);
         stats.forfeited.0 = stats.forfeited.0.saturating_add(u64::try_from(forfeited).unwrap_or(u64::MAX));
         stats.periods += meanwhile / self.period;
         stats.periods_missed += meanwhile / self.period;
         self.budget = self.budget.saturating_add(signed(self.slice));
-        self.open(self.end, lost, stats);
+        self.open_period(self.end, set_back, stats);
     }
 
-    fn open(&mut self, begin: u64, lost: u64, stats: &mut Stats) {
+    fn open_period(&mut self, begin: u64, set_back: u64, stats: &mut Stats) {
         self.end = begin.saturating_add(self.period);
         self.deadline = self.end;
-        self.lost = lost;
-        self.whole = true;
+        self.set_back = set_back;
+        self.worked_throughout = true;
         stats.periods += 1;
     }
 
-    /// Whether the present period has ended, by the clock that held when it began.
-    fn is_over(&self, now: u64, lost: u64) -> bool {
-        now.saturating_add(lost - self.lost) > self.end
+    /// Returns true if the present period has ended, by the reservation clock as it was when the period started.
+    fn is_over(&self, now: u64, set_back: u64) -> bool {
+        now.saturating_add(set_back - self.set_back) > self.end
     }
 }
 
@@ -192,14 +196,15 @@ mod tests {
     use weir_units::Nanos;
 
     #[test]
-    fn a_wake_up_keeps_the_bandwidth() {
+    fn a_wake_up_does_not_exceed_the_reserved_bandwidth() {
         let mut stats = Stats::default();
         let mut server = Server::new(100, 10);
         server.wake(1000, 0, &mut stats);
         assert_eq!((server.budget, server.end, server.deadline), (10, 1100, 1100));
         server.spend(4, 1004, 0, &mut stats);
         server.sleep(1004, 0, &mut stats);
-        // 4 of 10 are paid for after 40 of 100: until then the rest of the budget is kept, later it is a new period.
+        // 4 of 10 are paid for after 40 of 100: before that the rest of the budget is kept, afterwards a new period
+        // starts.
         let (mut early, mut late) = (server, server);
         early.wake(1039, 0, &mut stats);
         assert_eq!((early.budget, early.end, early.deadline), (6, 1100, 1139));
@@ -208,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_beyond_the_budget_is_missing_in_the_next_and_sleeping_pays_it() {
+    fn time_beyond_the_budget_is_missing_in_the_next_period_and_sleeping_pays_for_it() {
         let mut stats = Stats::default();
         let mut server = Server::new(100, 10);
         server.wake(0, 0, &mut stats);
@@ -222,7 +227,7 @@ mod tests {
         let mut slept_longer = Server { budget: -3, end: 100, ..slept };
         slept_longer.wake(130, 0, &mut stats);
         assert_eq!((slept_longer.budget, slept_longer.end), (10, 230));
-        // A debt of more than a slice is paid by whole periods.
+        // A debt of more than a slice takes whole periods to pay.
         let mut deep = Server { budget: -25, end: 100, ..slept };
         assert_eq!(deep.paid_at_latest(), 400);
         deep.begin(0, &mut stats);
@@ -230,20 +235,20 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_elsewhere_is_missing_here_and_nobody_owes_more_than_a_slice() {
+    fn time_used_elsewhere_is_debited_and_an_imposed_debt_is_at_most_one_slice() {
         let mut stats = Stats::default();
         let mut server = Server::new(100, 10);
         server.wake(0, 0, &mut stats);
         assert_eq!(server.debit(4, Debt::Imposed, true, 1, 0, &mut stats), 0);
         assert_eq!(server.budget, 6);
-        // The rest of this slice and all of the next one; what is more is lost.
+        // The rest of this slice and all of the next one; more is not debited.
         assert_eq!(server.debit(20, Debt::Imposed, true, 2, 0, &mut stats), 4);
         assert_eq!((server.budget, stats.periods_served), (-10, 1));
         server.begin(0, &mut stats);
         assert_eq!((server.budget, server.has_budget()), (0, false));
         server.begin(0, &mut stats);
         assert_eq!((server.budget, server.end), (10, 300));
-        // Asleep, with all paid for: what is used now is paid for by the time that passes from now on.
+        // Asleep, with all use paid for: new use is paid for by the time that passes from now on.
         server.sleep(250, 0, &mut stats);
         assert_eq!(server.debit(5, Debt::Imposed, false, 1000, 0, &mut stats), 0);
         let mut early = server;
@@ -254,19 +259,19 @@ mod tests {
     }
 
     #[test]
-    fn what_was_agreed_to_is_owed_whole_awake_or_asleep() {
+    fn an_agreed_debt_is_debited_in_full_awake_or_asleep() {
         let mut stats = Stats::default();
         let mut server = Server::new(100, 10);
         server.wake(0, 0, &mut stats);
         assert_eq!(server.debit(35, Debt::Agreed, true, 1, 0, &mut stats), 0);
-        // Whoever owes more than a slice is made to owe nothing beside that.
+        // Beyond a debt of one slice, nothing imposed is debited.
         assert_eq!(server.debit(5, Debt::Imposed, true, 2, 0, &mut stats), 5);
         assert_eq!((server.budget, server.paid_at_latest()), (-25, 400));
         for budget in [-15, -5, 5] {
             server.begin(0, &mut stats);
             assert_eq!(server.budget, budget);
         }
-        // It has slept for long, and has others work then: that is not paid for by the time before.
+        // After a long sleep, an agreed debt is not paid by the time that passed before.
         server.sleep(350, 0, &mut stats);
         assert_eq!(server.debit(35, Debt::Agreed, false, 1000, 0, &mut stats), 0);
         assert_eq!((server.budget, server.end, server.paid_at_latest()), (-25, 1100, 1400));
@@ -278,31 +283,35 @@ mod tests {
     }
 
     #[test]
-    fn periods_that_others_took_are_missed_also_where_the_first_of_them_had_begun_without_work() {
+    fn periods_that_others_took_are_missed_also_if_the_first_of_them_started_without_work() {
         let mut stats = Stats::default();
         let mut server = Server::new(100, 10);
         server.wake(0, 0, &mut stats);
         server.spend(4, 4, 0, &mut stats);
         server.sleep(4, 0, &mut stats);
-        // It wakes up in the same period, and runs when 350 have been lost.
+        // The server wakes up in the same period, and runs when the clock has been set back by 350.
         server.wake(20, 0, &mut stats);
         server.spend(1, 50, 350, &mut stats);
         server.sleep(50, 350, &mut stats);
         assert_eq!((stats.periods, stats.periods_missed), (4, 3));
-        // The missed ones are counted once.
+        // Missed periods are counted once.
         server.wake(60, 350, &mut stats);
         server.sleep(61, 350, &mut stats);
-        assert_eq!((stats.periods, stats.periods_missed), (5, 3), "its use was paid for: a period began");
+        assert_eq!(
+            (stats.periods, stats.periods_missed),
+            (5, 3),
+            "its use was paid for, so a period started"
+        );
     }
 
     #[test]
-    fn what_comes_late_is_missed_and_what_the_clock_is_set_back_by_is_forfeited() {
+    fn a_late_slice_is_missed_and_time_that_the_clock_is_set_back_by_is_forfeited() {
         let mut stats = Stats::default();
         let mut server = Server::new(100, 10);
         server.wake(0, 0, &mut stats);
         server.spend(9, 150, 0, &mut stats);
-        assert_eq!(stats.periods_missed, 0, "it is not known before it is over");
-        // At 420 by the wall, 220 were lost.
+        assert_eq!(stats.periods_missed, 0, "a period is missed only once it is over");
+        // At 420 of wall time the clock had been set back by 220.
         server.spend(1, 200, 220, &mut stats);
         assert_eq!((stats.periods_served, stats.periods_missed), (0, 1));
         server.begin(220, &mut stats);

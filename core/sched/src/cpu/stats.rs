@@ -1,46 +1,47 @@
-//! What a virtual processor has used.
+//! Counters of a virtual CPU.
 
 use weir_units::Nanos;
 
-/// Counters of a virtual processor, or of a core: they only grow.
+/// Counters of a virtual CPU, or of a core. They never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Runs that were charged.
     pub runs: u64,
-    /// CPU time on its guaranteed slices.
+    /// CPU time within guaranteed slices.
     pub reserved: Nanos,
-    /// CPU time that nobody had reserved: best effort, and beyond a slice.
+    /// CPU time that was not reserved: of best effort, or beyond a slice.
     pub spare: Nanos,
-    /// CPU time that was spent for it elsewhere, and that is missing in its slices, or in its share of what is left.
+    /// CPU time spent on other threads that was debited from slices, or from the share of unreserved time.
     pub debited: Nanos,
-    /// CPU time that was spent for it elsewhere beyond what can be debited.
+    /// CPU time spent on other threads beyond the limit of the debit.
     pub undebited: Nanos,
-    /// Wall time during its runs that it did not get and does not pay for.
+    /// Wall time during runs in which the hypervisor or other threads had the CPU. It is not counted as use.
     pub stolen: Nanos,
-    /// Periods that began while it had work, here or elsewhere.
+    /// Periods that started while the virtual CPU had work, on this core or on other threads.
     pub periods: u64,
-    /// Of these, in which it had used the whole slice at their end. In what is neither served nor missed it slept with some of its slice
-    /// left, or paid a debt of a whole slice.
+    /// Periods with work in which the whole slice was used before their end. A period is neither served nor missed if
+    /// the virtual CPU slept with budget left, or paid a debt of a whole slice.
     pub periods_served: u64,
-    /// Of these, in which it had work all through and had not received the slice at their end.
+    /// Periods in which the virtual CPU always had work and had not received the slice at their end.
     pub periods_missed: u64,
-    /// CPU time that was guaranteed, would have come later than [`super::CoreConfig::arrears`] allows, and will not be given any more.
+    /// Guaranteed CPU time that would have come later than [`super::CoreConfig::arrears`] allows, and is not provided
+    /// any more.
     pub forfeited: Nanos,
-    /// Runs that took more CPU time than they were given.
+    /// Runs that took more CPU time than their budget.
     pub overruns: u64,
-    /// By how much, all together.
+    /// The sum of all overruns.
     pub overrun: Nanos,
-    /// By how much, the worst.
+    /// The longest overrun.
     pub overrun_max: Nanos,
 }
 
 impl Stats {
-    /// CPU time on this core, guaranteed or not: what is billed, besides what was spent elsewhere.
+    /// CPU time on this core, reserved or not. Time spent on other threads is not included.
     pub fn used(&self) -> Nanos {
         Nanos(self.reserved.0.saturating_add(self.spare.0))
     }
 
-    /// Adds another's counters to these.
+    /// Adds the counters of `other`.
     pub(super) fn add(&mut self, other: &Stats) {
         let sum = |a: &mut Nanos, b: Nanos| a.0 = a.0.saturating_add(b.0);
         self.runs += other.runs;

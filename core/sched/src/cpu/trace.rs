@@ -1,139 +1,139 @@
-//! What a core was told and what it decided, a line an event; and the same again from such a record.
+//! Traces of a core's inputs and decisions, with one line for each event, and their replay.
 //!
-//! [`Traced`] stands between a core and its caller and hands every event to a sink. The text is stable enough to be kept: the first line
-//! tells the configuration, times are in nanoseconds, and what was decided stands behind `->`.
+//! [`TracedCore`] wraps a core and passes every event to a sink. The text format is stable: the first line states the
+//! configuration, times are in nanoseconds, and the decision follows `->`.
 
 use super::{
-    Charged, Core, CoreConfig, CpuDecision, CpuReservation, CpuTerms, Debt, NotRunning, Placement, Ppm,
-    ReservationRefusal, RunOutcome, Stats, VpId, Weight,
+    CoreConfig, CoreScheduler, CpuAllocation, CpuDecision, CpuReservation, CpuTerms, Debt, NotRunning, Ppm,
+    ReservationRefusal, RunAccount, RunOutcome, Stats, VpId, Weight,
 };
 use std::fmt;
 use std::str::{FromStr, SplitAsciiWhitespace};
 use weir_units::Nanos;
 
-/// Something that a core was told.
+/// An input of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceInput {
-    /// [`Core::create`].
+    /// A call of [`CoreScheduler::create`].
     Create(CpuTerms),
-    /// [`Core::change`].
+    /// A call of [`CoreScheduler::change`].
     Change(VpId, CpuTerms),
-    /// [`Core::pledge`].
+    /// A call of [`CoreScheduler::pledge`].
     Pledge(VpId, CpuTerms),
-    /// [`Core::close`].
+    /// A call of [`CoreScheduler::close`].
     Close(VpId),
-    /// [`Core::wake`].
+    /// A call of [`CoreScheduler::wake`].
     Wake(VpId),
-    /// [`Core::sleep`].
+    /// A call of [`CoreScheduler::sleep`].
     Sleep(VpId),
-    /// [`Core::promised`], which lets time pass.
-    Look,
-    /// [`Core::next`].
+    /// A call of [`CoreScheduler::reserved_share`], which advances the clock.
+    ReservedShare,
+    /// A call of [`CoreScheduler::next`].
     Next,
-    /// [`Core::charge`].
+    /// A call of [`CoreScheduler::charge`].
     Charge(Nanos, RunOutcome),
-    /// [`Core::debit`].
+    /// A call of [`CoreScheduler::debit`].
     Debit(VpId, Nanos, Debt),
 }
 
-/// What a core answered.
+/// The result of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceOutput {
-    /// It is done.
+    /// The call succeeded.
     Done,
-    /// It was refused.
+    /// The call was refused.
     Refused,
-    /// A virtual processor was created.
+    /// A virtual CPU was created.
     Created(VpId),
-    /// What to do next.
+    /// The next action was decided.
     Decided(CpuDecision),
-    /// What could not be debited.
-    Left(Nanos),
+    /// The part of a debit that exceeds the limit of the debt, and is not debited.
+    Undebited(Nanos),
 }
 
-/// An input, when it came, and the answer.
+/// An input with its time and its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceEvent {
-    /// When, on the core's clock.
+    /// The time of the input, on the core's clock.
     pub now: Nanos,
-    /// What the core was told.
+    /// The input.
     pub input: TraceInput,
-    /// What it answered.
+    /// The result.
     pub answer: TraceOutput,
 }
 
-/// A core that hands every event to `sink`.
-pub struct Traced<F> {
-    core: Core,
+/// A core that passes every event to `sink`.
+pub struct TracedCore<F> {
+    core: CoreScheduler,
     sink: F,
 }
 
-impl<F: FnMut(TraceEvent)> Traced<F> {
-    /// Records a core from its beginning, with nobody on it.
-    pub fn new(config: CoreConfig, sink: F) -> Traced<F> {
-        Traced { core: Core::new(config), sink }
+impl<F: FnMut(TraceEvent)> TracedCore<F> {
+    /// Creates a core without virtual CPUs, and records it from the beginning.
+    pub fn new(config: CoreConfig, sink: F) -> TracedCore<F> {
+        TracedCore { core: CoreScheduler::new(config), sink }
     }
 
-    /// For what changes nothing.
-    pub fn core(&self) -> &Core {
+    /// The core, for reading.
+    pub fn core(&self) -> &CoreScheduler {
         &self.core
     }
 
-    /// [`Core::create`].
+    /// Calls and records [`CoreScheduler::create`].
     ///
     /// # Errors
     ///
-    /// As there, here and below.
+    /// The error of [`CoreScheduler::create`].
     pub fn create(&mut self, terms: CpuTerms, now: Nanos) -> Result<VpId, ReservationRefusal> {
-        self.tell(TraceInput::Create(terms), now, |core| core.create(terms, now), TraceOutput::created)
+        self.trace(TraceInput::Create(terms), now, |core| core.create(terms, now), TraceOutput::created)
     }
 
-    /// [`Core::change`].
+    /// Calls and records [`CoreScheduler::change`], with the same errors.
     pub fn change(&mut self, vp: VpId, terms: CpuTerms, now: Nanos) -> Result<(), ReservationRefusal> {
-        self.tell(TraceInput::Change(vp, terms), now, |core| core.change(vp, terms, now), TraceOutput::of)
+        self.trace(TraceInput::Change(vp, terms), now, |core| core.change(vp, terms, now), TraceOutput::done)
     }
 
-    /// [`Core::pledge`].
+    /// Calls and records [`CoreScheduler::pledge`], with the same errors.
     pub fn pledge(&mut self, vp: VpId, terms: CpuTerms, now: Nanos) -> Result<Nanos, ReservationRefusal> {
-        self.tell(TraceInput::Pledge(vp, terms), now, |core| core.pledge(vp, terms, now), TraceOutput::of)
+        self.trace(TraceInput::Pledge(vp, terms), now, |core| core.pledge(vp, terms, now), TraceOutput::done)
     }
 
-    /// [`Core::close`].
+    /// Calls and records [`CoreScheduler::close`], with the same errors.
     pub fn close(&mut self, vp: VpId, now: Nanos) -> Result<Stats, ReservationRefusal> {
-        self.tell(TraceInput::Close(vp), now, |core| core.close(vp, now), TraceOutput::of)
+        self.trace(TraceInput::Close(vp), now, |core| core.close(vp, now), TraceOutput::done)
     }
 
-    /// [`Core::wake`].
+    /// Calls and records [`CoreScheduler::wake`], with the same errors.
     pub fn wake(&mut self, vp: VpId, now: Nanos) -> Result<(), ReservationRefusal> {
-        self.tell(TraceInput::Wake(vp), now, |core| core.wake(vp, now), TraceOutput::of)
+        self.trace(TraceInput::Wake(vp), now, |core| core.wake(vp, now), TraceOutput::done)
     }
 
-    /// [`Core::sleep`].
+    /// Calls and records [`CoreScheduler::sleep`], with the same errors.
     pub fn sleep(&mut self, vp: VpId, now: Nanos) -> Result<(), ReservationRefusal> {
-        self.tell(TraceInput::Sleep(vp), now, |core| core.sleep(vp, now), TraceOutput::of)
+        self.trace(TraceInput::Sleep(vp), now, |core| core.sleep(vp, now), TraceOutput::done)
     }
 
-    /// [`Core::promised`].
-    pub fn promised(&mut self, now: Nanos) -> Ppm {
-        self.tell(TraceInput::Look, now, |core| core.promised(now), |_| TraceOutput::Done)
+    /// Calls and records [`CoreScheduler::reserved_share`].
+    pub fn reserved_share(&mut self, now: Nanos) -> Ppm {
+        self.trace(TraceInput::ReservedShare, now, |core| core.reserved_share(now), |_| TraceOutput::Done)
     }
 
-    /// [`Core::next`].
+    /// Calls and records [`CoreScheduler::next`].
     pub fn next(&mut self, now: Nanos) -> CpuDecision {
-        self.tell(TraceInput::Next, now, |core| core.next(now), |decision| TraceOutput::Decided(*decision))
+        self.trace(TraceInput::Next, now, |core| core.next(now), |decision| TraceOutput::Decided(*decision))
     }
 
-    /// [`Core::charge`].
+    /// Calls and records [`CoreScheduler::charge`], with the same errors.
     pub fn charge(&mut self, used: Nanos, now: Nanos, outcome: RunOutcome) -> Result<(), NotRunning> {
-        self.tell(
+        self.trace(
             TraceInput::Charge(used, outcome),
             now,
             |core| core.charge(used, now, outcome),
-            TraceOutput::of,
+            TraceOutput::done,
         )
     }
 
-    /// [`Core::debit`].
+    /// Calls and records [`CoreScheduler::debit`], with the same errors.
     pub fn debit(
         &mut self,
         vp: VpId,
@@ -141,19 +141,19 @@ impl<F: FnMut(TraceEvent)> Traced<F> {
         debt: Debt,
         now: Nanos,
     ) -> Result<Nanos, ReservationRefusal> {
-        self.tell(
+        self.trace(
             TraceInput::Debit(vp, used, debt),
             now,
             |core| core.debit(vp, used, debt, now),
-            TraceOutput::left,
+            TraceOutput::undebited,
         )
     }
 
-    fn tell<T>(
+    fn trace<T>(
         &mut self,
         input: TraceInput,
         now: Nanos,
-        act: impl FnOnce(&mut Core) -> T,
+        act: impl FnOnce(&mut CoreScheduler) -> T,
         answer: impl FnOnce(&T) -> TraceOutput,
     ) -> T {
         let result = act(&mut self.core);
@@ -163,7 +163,7 @@ impl<F: FnMut(TraceEvent)> Traced<F> {
 }
 
 impl TraceOutput {
-    fn of<T, E>(result: &Result<T, E>) -> TraceOutput {
+    fn done<T, E>(result: &Result<T, E>) -> TraceOutput {
         if result.is_ok() { TraceOutput::Done } else { TraceOutput::Refused }
     }
 
@@ -171,48 +171,48 @@ impl TraceOutput {
         result.map_or(TraceOutput::Refused, TraceOutput::Created)
     }
 
-    fn left(result: &Result<Nanos, ReservationRefusal>) -> TraceOutput {
-        result.map_or(TraceOutput::Refused, TraceOutput::Left)
+    fn undebited(result: &Result<Nanos, ReservationRefusal>) -> TraceOutput {
+        result.map_or(TraceOutput::Refused, TraceOutput::Undebited)
     }
 }
 
-/// Why a record was not replayed to its end.
+/// The reason why a trace could not be replayed to its end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CpuReplayError {
-    /// A line is none that is written here.
+    /// A line is not an event of a trace.
     #[error("line {line} of the trace cannot be read")]
     Unreadable {
-        /// From 1.
+        /// The line's number, from 1.
         line: usize,
     },
-    /// The core answers otherwise than it did.
+    /// The core gives another result than the recorded one.
     #[error("line {line} of the trace: the core answers `{answer}`")]
     Diverged {
-        /// From 1.
+        /// The line's number, from 1.
         line: usize,
-        /// What it answers now.
+        /// The result of the replay.
         answer: TraceOutput,
     },
 }
 
-/// The first line of a record of a core.
-pub fn head(config: &CoreConfig) -> String {
-    let CoreConfig { blocking, cap, arrears } = config;
-    format!("weir-cpu-trace 2 blocking {} cap {} arrears {}", blocking.0, cap.0, arrears.0)
+/// The first line of a core's trace, which states the configuration.
+pub fn first_line(config: &CoreConfig) -> String {
+    let CoreConfig { blocking_max, cap, arrears } = config;
+    format!("weir-cpu-trace 2 blocking {} cap {} arrears {}", blocking_max.0, cap.0, arrears.0)
 }
 
-/// Puts what a record says to a new core, line by line, and compares its answers. Gives back the core as it is in the end.
+/// Replays a trace on a new core, line by line, and compares the results. Returns the core after the last line.
 ///
 /// # Errors
 ///
-/// The first line that cannot be read, or that the core answers otherwise.
-pub fn replay<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<Core, CpuReplayError> {
+/// [`CpuReplayError`] for the first line that cannot be read or has another result.
+pub fn replay<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<CoreScheduler, CpuReplayError> {
     let mut lines = lines.into_iter().zip(1..);
     let config = lines.next().and_then(|(line, _)| config(line));
-    let mut core = Core::new(config.ok_or(CpuReplayError::Unreadable { line: 1 })?);
+    let mut core = CoreScheduler::new(config.ok_or(CpuReplayError::Unreadable { line: 1 })?);
     for (text, line) in lines {
         let event = TraceEvent::from_str(text).map_err(|_| CpuReplayError::Unreadable { line })?;
-        let answer = event.input.put_to(&mut core, event.now);
+        let answer = event.input.apply_to(&mut core, event.now);
         if answer != event.answer {
             return Err(CpuReplayError::Diverged { line, answer });
         }
@@ -221,21 +221,21 @@ pub fn replay<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<Core, CpuR
 }
 
 impl TraceInput {
-    fn put_to(self, core: &mut Core, now: Nanos) -> TraceOutput {
+    fn apply_to(self, core: &mut CoreScheduler, now: Nanos) -> TraceOutput {
         match self {
             TraceInput::Create(terms) => TraceOutput::created(&core.create(terms, now)),
-            TraceInput::Change(vp, terms) => TraceOutput::of(&core.change(vp, terms, now)),
-            TraceInput::Pledge(vp, terms) => TraceOutput::of(&core.pledge(vp, terms, now)),
-            TraceInput::Close(vp) => TraceOutput::of(&core.close(vp, now)),
-            TraceInput::Wake(vp) => TraceOutput::of(&core.wake(vp, now)),
-            TraceInput::Sleep(vp) => TraceOutput::of(&core.sleep(vp, now)),
-            TraceInput::Look => {
-                core.promised(now);
+            TraceInput::Change(vp, terms) => TraceOutput::done(&core.change(vp, terms, now)),
+            TraceInput::Pledge(vp, terms) => TraceOutput::done(&core.pledge(vp, terms, now)),
+            TraceInput::Close(vp) => TraceOutput::done(&core.close(vp, now)),
+            TraceInput::Wake(vp) => TraceOutput::done(&core.wake(vp, now)),
+            TraceInput::Sleep(vp) => TraceOutput::done(&core.sleep(vp, now)),
+            TraceInput::ReservedShare => {
+                core.reserved_share(now);
                 TraceOutput::Done
             }
             TraceInput::Next => TraceOutput::Decided(core.next(now)),
-            TraceInput::Charge(used, outcome) => TraceOutput::of(&core.charge(used, now, outcome)),
-            TraceInput::Debit(vp, used, debt) => TraceOutput::left(&core.debit(vp, used, debt, now)),
+            TraceInput::Charge(used, outcome) => TraceOutput::done(&core.charge(used, now, outcome)),
+            TraceInput::Debit(vp, used, debt) => TraceOutput::undebited(&core.debit(vp, used, debt, now)),
         }
     }
 }
@@ -249,13 +249,13 @@ impl fmt::Display for TraceEvent {
 impl fmt::Display for TraceInput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TraceInput::Create(terms) => write!(f, "create {}", Written(terms)),
-            TraceInput::Change(vp, terms) => write!(f, "change {vp} {}", Written(terms)),
-            TraceInput::Pledge(vp, terms) => write!(f, "pledge {vp} {}", Written(terms)),
+            TraceInput::Create(terms) => write!(f, "create {}", TermsText(terms)),
+            TraceInput::Change(vp, terms) => write!(f, "change {vp} {}", TermsText(terms)),
+            TraceInput::Pledge(vp, terms) => write!(f, "pledge {vp} {}", TermsText(terms)),
             TraceInput::Close(vp) => write!(f, "close {vp}"),
             TraceInput::Wake(vp) => write!(f, "wake {vp}"),
             TraceInput::Sleep(vp) => write!(f, "sleep {vp}"),
-            TraceInput::Look => f.write_str("look"),
+            TraceInput::ReservedShare => f.write_str("look"),
             TraceInput::Next => f.write_str("next"),
             TraceInput::Charge(used, outcome) => write!(f, "charge {} {}", used.0, outcome_name(*outcome)),
             TraceInput::Debit(vp, used, debt) => write!(f, "debit {vp} {} {}", used.0, debt_name(*debt)),
@@ -269,11 +269,11 @@ impl fmt::Display for TraceOutput {
             TraceOutput::Done => f.write_str("done"),
             TraceOutput::Refused => f.write_str("refused"),
             TraceOutput::Created(vp) => write!(f, "created {vp}"),
-            TraceOutput::Left(left) => write!(f, "left {}", left.0),
-            TraceOutput::Decided(CpuDecision::Run { vp, budget, account: Charged::Reserved }) => {
+            TraceOutput::Undebited(rest) => write!(f, "left {}", rest.0),
+            TraceOutput::Decided(CpuDecision::Run { vp, budget, account: RunAccount::Reserved }) => {
                 write!(f, "run {vp} {} reserved", budget.0)
             }
-            TraceOutput::Decided(CpuDecision::Run { vp, budget, account: Charged::Spare }) => {
+            TraceOutput::Decided(CpuDecision::Run { vp, budget, account: RunAccount::Spare }) => {
                 write!(f, "run {vp} {} spare", budget.0)
             }
             TraceOutput::Decided(CpuDecision::Idle { until: Some(until) }) => write!(f, "idle {}", until.0),
@@ -282,17 +282,19 @@ impl fmt::Display for TraceOutput {
     }
 }
 
-/// Terms as a record has them.
-struct Written<'a>(&'a CpuTerms);
+/// Terms in the format of a trace.
+struct TermsText<'a>(&'a CpuTerms);
 
-impl fmt::Display for Written<'_> {
+impl fmt::Display for TermsText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.share {
-            Placement::Reserved(CpuReservation { period, slice, spare }) => {
+            CpuAllocation::Reserved(CpuReservation { period, slice, spare }) => {
                 let spare = spare.map_or(0, Weight::get);
                 write!(f, "reserved {} {} {spare} {}", period.0, slice.0, self.0.overrun.0)
             }
-            Placement::BestEffort(weight) => write!(f, "best-effort {} {}", weight.get(), self.0.overrun.0),
+            CpuAllocation::BestEffort(weight) => {
+                write!(f, "best-effort {} {}", weight.get(), self.0.overrun.0)
+            }
         }
     }
 }
@@ -312,7 +314,7 @@ fn debt_name(debt: Debt) -> &'static str {
     }
 }
 
-/// A line that is none of a record.
+/// The error that a line is not an event of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an event of a trace")]
 pub struct NotAnEvent;
@@ -320,7 +322,7 @@ pub struct NotAnEvent;
 impl FromStr for TraceEvent {
     type Err = NotAnEvent;
 
-    /// Reads what its `Display` writes, and nothing else.
+    /// Parses exactly the format that `Display` writes.
     fn from_str(line: &str) -> Result<TraceEvent, NotAnEvent> {
         let mut words = line.split_ascii_whitespace();
         let event = event(&mut words).ok_or(NotAnEvent)?;
@@ -335,12 +337,12 @@ fn config(line: &str) -> Option<CoreConfig> {
     for expected in ["weir-cpu-trace", "2", "blocking"] {
         words.next().filter(|word| *word == expected)?;
     }
-    let blocking = nanos(&mut words)?;
+    let blocking_max = nanos(&mut words)?;
     words.next().filter(|word| *word == "cap")?;
     let cap = Ppm(words.next()?.parse().ok()?);
     words.next().filter(|word| *word == "arrears")?;
     let arrears = nanos(&mut words)?;
-    words.next().is_none().then_some(CoreConfig { blocking, cap, arrears })
+    words.next().is_none().then_some(CoreConfig { blocking_max, cap, arrears })
 }
 
 fn event(words: &mut Words) -> Option<TraceEvent> {
@@ -352,7 +354,7 @@ fn event(words: &mut Words) -> Option<TraceEvent> {
         "close" => TraceInput::Close(vp(words)?),
         "wake" => TraceInput::Wake(vp(words)?),
         "sleep" => TraceInput::Sleep(vp(words)?),
-        "look" => TraceInput::Look,
+        "look" => TraceInput::ReservedShare,
         "next" => TraceInput::Next,
         "charge" => TraceInput::Charge(nanos(words)?, outcome(words)?),
         "debit" => TraceInput::Debit(vp(words)?, nanos(words)?, debt(words)?),
@@ -363,12 +365,12 @@ fn event(words: &mut Words) -> Option<TraceEvent> {
         "done" => TraceOutput::Done,
         "refused" => TraceOutput::Refused,
         "created" => TraceOutput::Created(vp(words)?),
-        "left" => TraceOutput::Left(nanos(words)?),
+        "left" => TraceOutput::Undebited(nanos(words)?),
         "run" => {
             let (vp, budget) = (vp(words)?, nanos(words)?);
             let account = match words.next()? {
-                "reserved" => Charged::Reserved,
-                "spare" => Charged::Spare,
+                "reserved" => RunAccount::Reserved,
+                "spare" => RunAccount::Spare,
                 _ => return None,
             };
             TraceOutput::Decided(CpuDecision::Run { vp, budget, account })
@@ -414,9 +416,9 @@ fn terms(words: &mut Words) -> Option<CpuTerms> {
                 0 => None,
                 weight => Some(Weight::new(weight)?),
             };
-            Placement::Reserved(CpuReservation { period, slice, spare })
+            CpuAllocation::Reserved(CpuReservation { period, slice, spare })
         }
-        "best-effort" => Placement::BestEffort(Weight::new(words.next()?.parse().ok()?)?),
+        "best-effort" => CpuAllocation::BestEffort(Weight::new(words.next()?.parse().ok()?)?),
         _ => return None,
     };
     Some(CpuTerms { share, overrun: nanos(words)? })
@@ -428,7 +430,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_event_is_read_as_it_is_written_and_nothing_else_is_read() {
+    fn an_event_is_parsed_from_its_own_text_and_other_lines_are_refused() {
         let lines = [
             "0 create reserved 4000000 400000 0 0 -> created 0.0",
             "0 create reserved 4000000 400000 100 5000 -> refused",
@@ -481,7 +483,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_line_is_too_strange(
+        fn no_line_causes_a_panic(
             words in prop::collection::vec("create|change|next|charge|->|run|idle|best-effort|[0-9]{1,21}|[0-9]\\.[0-9]|.", 0..12)
         ) {
             let line = words.join(" ");

@@ -1,24 +1,24 @@
-//! A channel: its queue, and its clocks.
+//! A channel of a link: its queue and its clocks.
 
 use super::clock::{ByteTime, VirtualTime};
+use super::config::{ChannelTerms, LinkReservation, QUEUE_PACKETS_MAX};
 use super::counters::{ChannelCounters, LinkDropCause};
-use super::terms::{ChannelTerms, LinkReservation, QUEUE_PACKETS_MAX};
 use std::collections::VecDeque;
 use weir_units::{BitsPerSecond, Nanos};
 
-/// Room that a queue has from the start; a longer one grows, once.
-const QUEUE_ROOM: u32 = 64;
+/// The greatest initial capacity of a queue in packets. A queue grows once it holds more.
+const QUEUE_CAPACITY: u32 = 64;
 
-/// A packet that waits.
+/// A packet in a queue.
 #[derive(Debug)]
 pub struct Queued<P> {
     pub packet: P,
-    /// On the wire.
+    /// The length on the wire in bytes.
     pub length: u32,
     pub arrived: Nanos,
 }
 
-/// When the head of a queue begins and ends in virtual time.
+/// The start and finish of a queue's head in virtual time.
 #[derive(Clone, Copy, Debug)]
 pub struct Tags {
     pub start: VirtualTime,
@@ -31,14 +31,14 @@ pub struct LinkChannel<P> {
     pub terms: ChannelTerms,
     queue: VecDeque<Queued<P>>,
     queued_bytes: u64,
-    /// The virtual clock (auxVC): where the last packet that was sent by the reservation ends in the channel's own time, or when the first
-    /// packet came after there were none, if that is later.
+    /// The virtual clock (auxVC): the finish of the last packet that the reservation sent, or the arrival of the
+    /// first packet after an empty queue, if that is later.
     pub clock: VirtualTime,
-    /// The head's place on the virtual clock; None without a head or a reservation.
+    /// The virtual start and finish of the head; `None` without a head or a reservation.
     pub tags: Option<Tags>,
-    /// When the cap allows the next packet, without its burst.
-    cap: VirtualTime,
-    /// The head's start in the virtual time of the excess.
+    /// The cap's clock: the time from which the cap would allow the next packet if it had no burst.
+    cap_clock: VirtualTime,
+    /// The head's start tag in the virtual time of excess traffic.
     pub excess_start: u128,
     pub counters: ChannelCounters,
 }
@@ -47,31 +47,32 @@ impl<P> LinkChannel<P> {
     pub fn new(terms: ChannelTerms) -> Self {
         LinkChannel {
             terms,
-            queue: VecDeque::with_capacity(terms.queue.packets.min(QUEUE_ROOM) as usize),
+            queue: VecDeque::with_capacity(terms.queue.packets.min(QUEUE_CAPACITY) as usize),
             queued_bytes: 0,
             clock: VirtualTime::default(),
             tags: None,
-            cap: VirtualTime::default(),
+            cap_clock: VirtualTime::default(),
             excess_start: 0,
             counters: ChannelCounters::default(),
         }
     }
 
-    /// What is reserved; zero without a reservation.
+    /// The reserved rate; zero without a reservation.
     pub fn reserved(&self) -> BitsPerSecond {
         self.terms.reservation.map_or(BitsPerSecond(0), LinkReservation::bits_per_second)
     }
 
-    /// How many packets wait.
+    /// The number of packets that wait.
     pub fn waiting(&self) -> usize {
         self.queue.len()
     }
 
-    /// What waits, in bytes on the wire.
+    /// The bytes on the wire that wait.
     pub fn waiting_bytes(&self) -> u64 {
         self.queued_bytes
     }
 
+    /// Appends a packet to the queue. If the queue is full, returns the packet and the cause.
     pub fn push(&mut self, queued: Queued<P>) -> Result<(), (LinkDropCause, P)> {
         let limit = self.terms.queue;
         let cause = if self.queue.len() >= limit.packets.min(QUEUE_PACKETS_MAX) as usize {
@@ -87,7 +88,7 @@ impl<P> LinkChannel<P> {
         Err((cause, queued.packet))
     }
 
-    /// Takes the head, with its tags.
+    /// Takes the head, with its virtual start and finish.
     pub fn pop(&mut self) -> Option<(Queued<P>, Option<Tags>)> {
         let head = self.queue.pop_front()?;
         self.queued_bytes -= u64::from(head.length);
@@ -98,30 +99,34 @@ impl<P> LinkChannel<P> {
         self.queue.into_iter().map(|queued| queued.packet).collect()
     }
 
-    /// From when on the cap allows a packet.
+    /// The time from which the cap allows a packet.
     pub fn allowed_from(&self) -> Nanos {
-        self.terms.cap.map_or(Nanos(0), |cap| Nanos(self.cap.time().0.saturating_sub(cap.tolerance().0)))
+        self.terms
+            .cap
+            .map_or(Nanos(0), |cap| Nanos(self.cap_clock.time().0.saturating_sub(cap.tolerance().0)))
     }
 
-    /// Counts a packet against the cap.
+    /// Charges a packet to the cap.
     pub fn charge_cap(&mut self, length: u32, now: Nanos) {
         if let Some(cap) = self.terms.cap {
-            self.cap = self.cap.no_earlier_than(now).after(length, cap.pace());
+            self.cap_clock = self.cap_clock.no_earlier_than(now).after(length, cap.pace());
         }
     }
 
-    /// A packet came to an empty queue: time in which there was nothing to send is no credit.
+    /// Handles the first packet after an empty queue. Idle time gives no credit.
     pub fn wake(&mut self, now: Nanos) {
         self.clock = self.clock.no_earlier_than(now);
         self.tag_head();
     }
 
-    /// The head's place on the virtual clock: from where the last one ended, or from when the cap allows it, if that is later.
+    /// Sets the head's virtual start and finish. The start is the virtual finish of the packet sent last, or the time
+    /// from which the cap allows the head, if that is later.
     pub fn tag_head(&mut self) {
         let allowed = self.allowed_from();
         self.tags = match (self.terms.reservation, self.queue.front()) {
             (Some(reservation), Some(head)) => {
-                // The clock itself, or what the cap took would be credit once the cap is lifted.
+                // The clock itself is moved. Otherwise the time spent waiting for the cap would become credit once
+                // the cap is lifted.
                 self.clock = self.clock.no_earlier_than(allowed);
                 let start = self.clock;
                 Some(Tags { start, finish: start.after(head.length, reservation.pace()) })
@@ -130,21 +135,23 @@ impl<P> LinkChannel<P> {
         };
     }
 
-    /// From when on the head may be sent by the reservation: not before its start, but that its period's whole limit may go at once.
+    /// The time from which the reservation may send the head: its virtual start, or one period before its virtual
+    /// finish, if that is earlier.
     pub fn conforms_from(&self) -> Option<Nanos> {
         let (reservation, tags) = (self.terms.reservation?, self.tags?);
         let ahead = Nanos(tags.finish.time().0.saturating_sub(reservation.period().0));
         Some(tags.start.time().min(ahead).max(self.allowed_from()))
     }
 
-    /// New terms. Gives back until when the part of the old rate that is given up stays taken, as the virtual clock has gone ahead by it.
+    /// Changes the terms. Returns the time until which the rate that the channel gives up has to be held, because its
+    /// virtual clock is ahead of real time until then.
     pub fn change(&mut self, terms: ChannelTerms, now: Nanos) -> Nanos {
         let old = std::mem::replace(&mut self.terms, terms);
-        self.cap = match (old.cap, terms.cap) {
-            (Some(old), Some(new)) => self.cap.rescaled(now, old.pace(), new.pace()),
+        self.cap_clock = match (old.cap, terms.cap) {
+            (Some(old), Some(new)) => self.cap_clock.rescaled(now, old.pace(), new.pace()),
             _ => VirtualTime::default(),
         };
-        let additional = (terms.queue.packets.min(QUEUE_ROOM) as usize).saturating_sub(self.queue.len());
+        let additional = (terms.queue.packets.min(QUEUE_CAPACITY) as usize).saturating_sub(self.queue.len());
         self.queue.reserve(additional);
         let ahead = self.tags.map_or(self.clock, |tags| tags.start);
         match (old.reservation, terms.reservation) {
@@ -154,7 +161,7 @@ impl<P> LinkChannel<P> {
                 now
             }
             (Some(_), Some(_)) => {
-                // The head keeps its place, and what comes after it counts by the new rate.
+                // The head keeps its tags, and later packets count by the new rate.
                 self.clock = self.clock.rounded_up();
                 self.tags = self
                     .tags
@@ -174,9 +181,9 @@ impl<P> LinkChannel<P> {
         }
     }
 
-    /// A higher rate counts from now on: what the clock is ahead stays the same number of bytes; a head that is due already keeps its
-    /// deadline, or gets the earlier one that the new rate gives it, but none in the past, as that would be due at the new rate for the old
-    /// one's time.
+    /// Applies a higher rate. The clock stays ahead by the same number of bytes. A head whose virtual start has come
+    /// keeps its virtual finish, or gets the earlier one of the new rate. The finish is not before `now`, because the
+    /// new rate must not count for time before the change.
     fn raise(&mut self, old: ByteTime, new: ByteTime, now: Nanos) {
         self.clock = self.clock.rescaled(now, old, new);
         let (Some(tags), Some(head)) = (self.tags, self.queue.front()) else { return };
@@ -190,8 +197,8 @@ impl<P> LinkChannel<P> {
         });
     }
 
-    /// After a change of the cap: the head does not begin before it is allowed.
-    pub fn respect_cap(&mut self) {
+    /// After a change of the cap, moves the head's start to where the cap allows it.
+    pub fn apply_cap(&mut self) {
         let allowed = self.allowed_from();
         if self.tags.is_some_and(|tags| tags.start.time() < allowed) {
             self.tag_head();

@@ -1,9 +1,10 @@
-//! Rates as exact fractions, and clocks that advance by what was sent.
+//! Rates as exact fractions, and clocks that advance with the bytes sent.
 
-use super::terms::FRAME_MAX;
+use super::config::FRAME_MAX;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
-/// How long a byte takes: `nanos` for every `bytes`, an exact fraction, so that a clock that runs for a year is not off by a byte.
+/// The time of a byte: `nanos` for every `bytes`. The fraction is exact, so a clock that runs for a year does not
+/// drift by a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteTime {
     nanos: u64,
@@ -11,18 +12,19 @@ pub struct ByteTime {
 }
 
 impl ByteTime {
-    /// The longest period that a pace may be given by: with it and the longest frame, no product of the two leaves 64 bits.
+    /// The longest period of a fraction. With it and the longest frame, no product exceeds 64 bits.
     pub const PERIOD_MAX: Nanos = Nanos(10_000_000_000);
 
-    /// The highest rate in bits per second, and the most bytes in a period: for the same reason, and far beyond any link.
+    /// The highest rate in bits per second, and the most bytes in a period, so that no product exceeds 64 bits. It is
+    /// far beyond the rate of any link.
     pub const AMOUNT_MAX: u64 = 1 << 60;
 
-    /// At `rate`; None if it is zero or over [`ByteTime::AMOUNT_MAX`].
+    /// The time of a byte at `rate`; `None` if that is zero or over [`ByteTime::AMOUNT_MAX`].
     pub fn of_rate(rate: BitsPerSecond) -> Option<ByteTime> {
         ByteTime::new(8 * Nanos::SECOND.0, rate.0)
     }
 
-    /// At `limit` in each `period`; None if either is zero or over its maximum.
+    /// The time of a byte at `limit` in each `period`; `None` if either is zero or over its maximum.
     pub fn of_period(limit: Bytes, period: Nanos) -> Option<ByteTime> {
         ByteTime::new(period.0, limit.0)
     }
@@ -33,68 +35,69 @@ impl ByteTime {
         is_legal.then_some(ByteTime { nanos, bytes })
     }
 
-    /// Bytes, and how many nanoseconds they take.
+    /// The bytes, and the nanoseconds that they take.
     pub fn parts(self) -> (Bytes, Nanos) {
         (Bytes(self.bytes), Nanos(self.nanos))
     }
 
-    /// The rate, rounded up to a whole bit per second; None if it is no number of 64 bits.
+    /// The rate, rounded up to a whole bit per second; `None` if it exceeds 64 bits.
     pub fn rate(self) -> Option<BitsPerSecond> {
         let bits = u128::from(self.bytes) * 8 * u128::from(Nanos::SECOND.0);
         u64::try_from(bits.div_ceil(u128::from(self.nanos))).ok().map(BitsPerSecond)
     }
 
-    /// How long `bytes` take, rounded down; the longest time there is where that is no number of 64 bits.
+    /// The time that `bytes` take, rounded down and saturated to 64 bits.
     pub fn time(self, bytes: Bytes) -> Nanos {
         let time = u128::from(bytes.0) * u128::from(self.nanos) / u128::from(self.bytes);
         Nanos(u64::try_from(time).unwrap_or(u64::MAX))
     }
 }
 
-/// A point in virtual time: whole nanoseconds, and what the roundings have left over so far.
+/// A point in virtual time: whole nanoseconds, and the remainder of the divisions so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VirtualTime {
     nanos: u64,
-    /// In `1 / pace.bytes` of a nanosecond, always under one nanosecond.
+    /// The remainder in units of `1 / pace.bytes` nanoseconds, always under one nanosecond.
     rest: u64,
 }
 
 impl VirtualTime {
-    /// At a whole nanosecond.
+    /// A point at a whole nanosecond.
     pub fn at(time: Nanos) -> VirtualTime {
         VirtualTime { nanos: time.0, rest: 0 }
     }
 
-    /// The time, rounded down.
+    /// The time in whole nanoseconds, rounded down.
     pub fn time(self) -> Nanos {
         Nanos(self.nanos)
     }
 
-    /// This clock, or `time` where that is later.
+    /// This point, or `time` if that is later.
     pub fn no_earlier_than(self, time: Nanos) -> VirtualTime {
         if time.0 > self.nanos { VirtualTime::at(time) } else { self }
     }
 
-    /// Later by what a frame of `length` on the wire takes at `pace`, which has to be the pace of all the clock's steps since it was last
-    /// set.
+    /// This point plus the time of a frame of `length` bytes on the wire at `pace`. All steps since the clock was
+    /// last set must have the same pace.
     pub fn after(self, length: u32, pace: ByteTime) -> VirtualTime {
-        debug_assert!(length <= FRAME_MAX, "the product below stays in 64 bits");
+        debug_assert!(length <= FRAME_MAX, "the product must fit into 64 bits");
         let product = u64::from(length) * pace.nanos + self.rest;
         VirtualTime { nanos: self.nanos.saturating_add(product / pace.bytes), rest: product % pace.bytes }
     }
 
-    /// At the next whole nanosecond: for a clock whose pace changes.
+    /// The next whole nanosecond. A clock is rounded up before its pace changes, since the remainder is in units of the
+    /// old pace.
     pub fn rounded_up(self) -> VirtualTime {
         VirtualTime::at(Nanos(self.nanos.saturating_add(u64::from(self.rest > 0))))
     }
 
-    /// For a clock that counted by `old` and shall count by `new`: what it is ahead of `now` is the same number of bytes as before.
+    /// Converts a clock from pace `old` to `new`. It stays ahead of `now` by the same number of bytes.
     pub fn rescaled(self, now: Nanos, old: ByteTime, new: ByteTime) -> VirtualTime {
         let ahead = u128::from(self.nanos.saturating_sub(now.0));
         if ahead == 0 {
             return self.rounded_up();
         }
-        // Rounded up to a byte and to a nanosecond: to the others' good.
+        // Rounded up to a byte and to a nanosecond, in favour of other channels.
         let bytes = (ahead * u128::from(old.bytes)).div_ceil(u128::from(old.nanos));
         let ahead = bytes.saturating_mul(u128::from(new.nanos)).div_ceil(u128::from(new.bytes));
         VirtualTime::at(Nanos(now.0.saturating_add(u64::try_from(ahead).unwrap_or(u64::MAX))))
@@ -117,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pace_is_a_rate() {
+    fn a_byte_time_converts_to_a_rate_rounded_up() {
         let third = ByteTime::of_period(Bytes(25_000), Nanos(6_000_000)).expect("a pace");
         assert_eq!(
             third.rate(),

@@ -1,13 +1,13 @@
-//! What a channel did.
+//! Counters of a channel.
 
 use weir_units::{Bytes, Nanos};
 
-/// Packets, and their bytes on the wire.
+/// A number of packets and their bytes on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Volume {
-    /// How many.
+    /// The number of packets.
     pub packets: u64,
-    /// Their length together.
+    /// The sum of their lengths on the wire.
     pub bytes: Bytes,
 }
 
@@ -18,25 +18,26 @@ impl Volume {
     }
 }
 
-/// Why a packet was not queued.
+/// The reason why a packet was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkDropCause {
-    /// The queue holds as many packets as it may.
+    /// The queue is at its limit of packets.
     QueuePackets,
-    /// The queue holds as many bytes as it may.
+    /// The queue is at its limit of bytes.
     QueueBytes,
-    /// Longer than the link's longest frame.
+    /// The packet is longer than the link's longest frame.
     TooLong,
     /// The channel is closed, or never was open.
     NoSuchChannel,
 }
 
-/// Time from a packet's arrival to the beginning of its transmission.
+/// A histogram of the time from a packet's arrival to the start of its transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delays {
-    /// The longest.
+    /// The longest delay.
     pub max: Nanos,
-    /// How many by size: the first under 1,024 ns, each of the others under twice the one before; the last is open (17 s and more).
+    /// The number of delays in each bucket. The first is below 1,024 ns; each bound is twice the one before. The last
+    /// bucket has no upper bound (17 s and more).
     pub counts: [u64; 26],
 }
 
@@ -54,20 +55,20 @@ impl Delays {
     }
 }
 
-/// What a channel did since it was opened.
+/// The counters of a channel since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChannelCounters {
-    /// Sent by the reservation.
+    /// Packets that the reservation sent.
     pub reserved: Volume,
-    /// Sent with what was left.
+    /// Packets sent as excess traffic.
     pub excess: Volume,
-    /// Not queued, as the queue held as many packets as it may.
+    /// Packets not queued because the queue was at its limit of packets.
     pub dropped_queue_packets: Volume,
-    /// Not queued, as the queue held as many bytes as it may.
+    /// Packets not queued because the queue was at its limit of bytes.
     pub dropped_queue_bytes: Volume,
-    /// Not queued, as longer than the link's longest frame.
+    /// Packets not queued because they were longer than the link's longest frame.
     pub dropped_too_long: Volume,
-    /// How long the packets sent have waited.
+    /// The delays of the packets sent.
     pub delays: Delays,
 }
 
@@ -77,7 +78,7 @@ impl ChannelCounters {
             LinkDropCause::QueuePackets => self.dropped_queue_packets.add(length),
             LinkDropCause::QueueBytes => self.dropped_queue_bytes.add(length),
             LinkDropCause::TooLong => self.dropped_too_long.add(length),
-            // There is no channel to count it by: the caller has the packet and the cause.
+            // There is no channel to count it in: the caller has the packet and the cause.
             LinkDropCause::NoSuchChannel => {}
         }
     }

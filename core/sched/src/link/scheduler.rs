@@ -3,16 +3,16 @@
 use super::admission::{ChannelRefused, LinkConfigError, LinkReservations, RateRefused};
 use super::channel::{LinkChannel, Queued};
 use super::clock::{ByteTime, VirtualTime};
+use super::config::{CHANNELS_MAX, ChannelTerms, FRAME_MAX, LinkSchedulerConfig, Pacing};
 use super::counters::{ChannelCounters, LinkDropCause};
-use super::terms::{CHANNELS_MAX, ChannelTerms, FRAME_MAX, LinkSchedulerConfig, Pacing};
 use crate::heap::Heap;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
-/// Virtual time of the excess is in bytes / weight x 2^40: a frame of 2^20 bytes stays in 64 bits, and a weight's reciprocal is off by at
-/// most 2^16 / 2^40.
+/// The scale of virtual time of excess traffic: its unit is bytes / weight x 2^40. So a frame of 2^20 bytes fits into
+/// 64 bits, and the error of a weight's reciprocal is at most 2^16 / 2^40.
 const EXCESS_SHIFT: u32 = 40;
 
-/// A channel of one link. A closed channel's name is never given again.
+/// The identifier of a channel of one link. The identifier of a closed channel is not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId {
     slot: u32,
@@ -20,7 +20,7 @@ pub struct ChannelId {
 }
 
 impl ChannelId {
-    /// The slot and how often it was used before: for traces.
+    /// The slot and its generation, for traces.
     pub(super) fn parts(self) -> (u32, u32) {
         (self.slot, self.generation)
     }
@@ -30,42 +30,42 @@ impl ChannelId {
     }
 }
 
-/// Which of the two schedulers sent a packet.
+/// The scheduler that sent a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkClass {
-    /// The channel's reservation.
+    /// The reservation of the channel.
     Reserved,
-    /// What the reservations left.
+    /// The fair queueing of excess traffic.
     Excess,
 }
 
-/// What to do now.
+/// The next action of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkDecision<P> {
-    /// Send this packet; it is the caller's.
+    /// Send this packet, which the caller now owns.
     Send {
-        /// Whose it is.
+        /// The channel of the packet.
         channel: ChannelId,
         /// The packet.
         packet: P,
-        /// Its length on the wire.
+        /// The packet's length on the wire in bytes.
         length: u32,
-        /// By what.
+        /// The scheduler that selected it.
         class: LinkClass,
     },
     /// Nothing may be sent before `until`, unless a packet arrives or terms change.
     Wait {
-        /// When to ask again, on the caller's clock.
+        /// The time to ask again, on the caller's clock.
         until: Nanos,
     },
     /// No packet waits.
     Idle,
 }
 
-/// A packet that was not queued, given back.
+/// A packet that was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dropped<P> {
-    /// Why.
+    /// The reason.
     pub cause: LinkDropCause,
     /// The packet.
     pub packet: P,
@@ -74,9 +74,9 @@ pub struct Dropped<P> {
 /// A channel that was closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClosedChannel<P> {
-    /// What it did.
+    /// The channel's counters.
     pub counters: ChannelCounters,
-    /// What it had waiting, in order.
+    /// The packets that waited, in order.
     pub unsent: Vec<P>,
 }
 
@@ -85,37 +85,41 @@ struct Slot<P> {
     channel: Option<LinkChannel<P>>,
 }
 
-/// One output link. `P` is what the caller holds a packet by.
+/// The scheduler of one output link. `P` is the caller's handle of a packet.
 ///
-/// All times are on one clock of the caller's, in nanoseconds since any moment; a time before the latest that was given counts as the
-/// latest.
+/// All times are on one clock of the caller, in nanoseconds since an arbitrary instant. A time before the latest one
+/// counts as the latest one.
 pub struct LinkScheduler<P> {
     config: LinkSchedulerConfig,
     pace: ByteTime,
-    ledger: LinkReservations,
+    reservations: LinkReservations,
     slots: Vec<Slot<P>>,
     free: Vec<u32>,
-    /// Heads that will conform, by when.
+    /// Heads that do not conform yet, by the time from which they do.
     pending: Heap<Nanos>,
-    /// Heads that conform, by their finish in virtual time.
+    /// Heads that conform, by their virtual finish.
     conforming: Heap<Nanos>,
-    /// Heads that their cap keeps from the excess, by until when.
+    /// Heads that their cap excludes from excess traffic, by the time until which it does.
     capped: Heap<Nanos>,
-    /// Heads that may be sent as excess, by their start in its virtual time.
+    /// Heads that may be sent as excess traffic, by their start tag.
     excess: Heap<u128>,
-    /// Virtual time of the excess: the start of what was sent last, or after the end of a busy period the last finish in it.
+    /// The virtual time of excess traffic: the start tag of the last packet sent, or the last finish of a busy period
+    /// once that has ended.
     excess_time: u128,
+    /// The latest virtual finish of excess traffic.
     excess_latest: u128,
+    /// The number of packets that wait in all channels.
     waiting: usize,
-    /// Until when the frame under way keeps the link.
-    busy: VirtualTime,
-    /// Until when nothing may be sent although packets wait: no time to catch up with.
-    barred: Option<Nanos>,
+    /// The end of the transmission under way.
+    busy_until: VirtualTime,
+    /// The time until which packets wait but none may be sent. The link does not make up for that time by sending back
+    /// to back.
+    blocked_until: Option<Nanos>,
     now: Nanos,
 }
 
 impl<P> LinkScheduler<P> {
-    /// A link without channels.
+    /// Creates a link without channels.
     pub fn new(config: LinkSchedulerConfig) -> Result<Self, LinkConfigError> {
         let pace = pace_of(config.rate, config.reservable)?;
         let longest = config.framing.on_wire(config.frame_max);
@@ -129,7 +133,7 @@ impl<P> LinkScheduler<P> {
         Ok(LinkScheduler {
             config,
             pace,
-            ledger: LinkReservations::new(config.reservable, count),
+            reservations: LinkReservations::new(config.reservable, count),
             slots: (0..count).map(|_| Slot { generation: 0, channel: None }).collect(),
             free: (0..config.channels_max).rev().collect(),
             pending: Heap::new(count),
@@ -139,41 +143,42 @@ impl<P> LinkScheduler<P> {
             excess_time: 0,
             excess_latest: 0,
             waiting: 0,
-            busy: VirtualTime::default(),
-            barred: None,
+            busy_until: VirtualTime::default(),
+            blocked_until: None,
             now: Nanos(0),
         })
     }
 
-    /// What can still be reserved.
-    pub fn left(&mut self, now: Nanos) -> BitsPerSecond {
+    /// The rate that can be reserved at `now`.
+    pub fn unreserved(&mut self, now: Nanos) -> BitsPerSecond {
         let now = self.advance(now);
-        self.ledger.left(now)
+        self.reservations.unreserved(now)
     }
 
-    /// The same, for those who only look.
-    pub fn left_at(&self, now: Nanos) -> BitsPerSecond {
-        self.ledger.left_at(now)
+    /// The rate that can be reserved at `now`, without advancing the clock.
+    pub fn unreserved_at(&self, now: Nanos) -> BitsPerSecond {
+        self.reservations.unreserved_at(now)
     }
 
-    /// Has so much left to reserve, if it is not reserved: what is held for channels that sent ahead of their clocks is given out. Where one change lowers some channels and raises others.
-    pub fn forgive(&mut self, wanted: BitsPerSecond, now: Nanos) {
+    /// Releases rate that is held for channels that sent early, until `wanted` can be reserved or no hold is left. For
+    /// changes that lower some channels and raise others at once.
+    pub fn release_held(&mut self, wanted: BitsPerSecond, now: Nanos) {
         let now = self.advance(now);
-        self.ledger.forgive(wanted, now);
+        self.reservations.release_held(wanted, now);
     }
 
-    /// What the channels have reserved.
+    /// The rate that channels have reserved.
     pub fn reserved(&self) -> BitsPerSecond {
-        self.ledger.reserved()
+        self.reservations.reserved()
     }
 
-    /// Gives the link another rate from now on, of which so much can be reserved. What is left of the frame under way takes the time that it
-    /// takes at the new rate. Every bound holds with the lowest rate of its interval.
+    /// Changes the link's rate and its reservable part. The rest of the frame under way takes its time at the new
+    /// rate. Every bound holds with the lowest rate of its interval.
     ///
     /// # Errors
     ///
-    /// No link can have this rate, or more is promised, or held for those who were, than could be reserved then: so no change of the rate ever
-    /// breaks a guarantee.
+    /// [`RateRefused`] if the rate is invalid, or more is reserved or held than the new rate allows. So no change of
+    /// the rate breaks a guarantee.
     pub fn set_rate(
         &mut self,
         rate: BitsPerSecond,
@@ -182,63 +187,64 @@ impl<P> LinkScheduler<P> {
     ) -> Result<(), RateRefused> {
         let now = self.advance(now);
         let pace = pace_of(rate, reservable)?;
-        self.ledger.resize(reservable, now)?;
-        self.busy = self.busy.rescaled(now, self.pace, pace);
+        self.reservations.resize(reservable, now)?;
+        self.busy_until = self.busy_until.rescaled(now, self.pace, pace);
         self.pace = pace;
         (self.config.rate, self.config.reservable) = (rate, reservable);
         Ok(())
     }
 
-    /// Opens a channel, if the link has left what it is to be guaranteed.
+    /// Opens a channel if its reservation fits.
     pub fn open(&mut self, terms: ChannelTerms, now: Nanos) -> Result<ChannelId, ChannelRefused> {
         let now = self.advance(now);
-        check(&terms)?;
+        check_terms(&terms)?;
         let Some(slot) = self.free.last().copied() else {
             return Err(ChannelRefused::TooManyChannels { most: self.config.channels_max });
         };
         let channel = LinkChannel::new(terms);
-        self.ledger.exchange(BitsPerSecond(0), channel.reserved(), now)?;
+        self.reservations.exchange(BitsPerSecond(0), channel.reserved(), now)?;
         self.free.pop();
         let entry = &mut self.slots[slot as usize];
         entry.channel = Some(channel);
         Ok(ChannelId { slot, generation: entry.generation })
     }
 
-    /// Gives an open channel new terms, from now on. What waits stays, also where the queue may now hold less. Counters run on.
+    /// Changes the terms of an open channel at once. Waiting packets stay, also beyond a smaller queue limit.
+    /// Counters continue.
     pub fn change(&mut self, id: ChannelId, terms: ChannelTerms, now: Nanos) -> Result<(), ChannelRefused> {
         let now = self.advance(now);
-        check(&terms)?;
+        check_terms(&terms)?;
         let Some(channel) = find(&mut self.slots, id) else { return Err(ChannelRefused::NoSuchChannel) };
         let old = channel.reserved();
         let new = terms.reservation.map_or(BitsPerSecond(0), |reservation| reservation.bits_per_second());
-        self.ledger.exchange(old, new, now)?;
+        self.reservations.exchange(old, new, now)?;
         let until = channel.change(terms, now);
-        channel.respect_cap();
-        self.ledger.hold(BitsPerSecond(old.0.saturating_sub(new.0)), until, now);
-        self.unbar(now);
+        channel.apply_cap();
+        self.reservations.hold(BitsPerSecond(old.0.saturating_sub(new.0)), until, now);
+        self.unblock(now);
         self.place(id.slot as usize, now);
         Ok(())
     }
 
-    /// Closes a channel; what it had waiting is given back. None if there is no such channel.
+    /// Closes a channel and returns its waiting packets. `None` if there is no such channel.
     pub fn close(&mut self, id: ChannelId, now: Nanos) -> Option<ClosedChannel<P>> {
         let now = self.advance(now);
         find(&mut self.slots, id)?;
         let slot = &mut self.slots[id.slot as usize];
         let channel = slot.channel.take()?;
-        // A slot that has used up its generations is not used again, so that no name is given twice.
+        // A slot whose generations are exhausted is not used again, so that no identifier is reused.
         if let Some(generation) = slot.generation.checked_add(1) {
             slot.generation = generation;
             self.free.push(id.slot);
         }
         let ahead = channel.tags.map_or(channel.clock, |tags| tags.start).rounded_up().time();
         let rate = channel.reserved();
-        // Nothing is taken, so there is nothing to refuse.
-        let given_back = self.ledger.exchange(rate, BitsPerSecond(0), now);
+        // A reduction is never refused.
+        let given_back = self.reservations.exchange(rate, BitsPerSecond(0), now);
         debug_assert!(given_back.is_ok());
-        self.ledger.hold(rate, ahead, now);
+        self.reservations.hold(rate, ahead, now);
         self.waiting -= channel.waiting();
-        self.withdraw(id.slot as usize);
+        self.remove_from_heaps(id.slot as usize);
         Some(ClosedChannel { counters: channel.counters, unsent: channel.into_packets() })
     }
 
@@ -258,60 +264,60 @@ impl<P> LinkScheduler<P> {
         channel.push(queued).map_err(|(cause, packet)| Dropped { cause, packet })?;
         let is_head = channel.waiting() == 1;
         if self.waiting == 0 {
-            self.busy = self.busy.no_earlier_than(now);
+            self.busy_until = self.busy_until.no_earlier_than(now);
         }
         self.waiting += 1;
         if is_head {
             channel.wake(now);
-            self.unbar(now);
+            self.unblock(now);
             self.place(id.slot as usize, now);
         }
         Ok(())
     }
 
-    /// What to send now. Where the device paces, to be asked only when the device has room.
+    /// Decides what to send now. If the device paces, it must have space for a frame.
     pub fn next(&mut self, now: Nanos) -> LinkDecision<P> {
         let now = self.advance(now);
         if self.waiting == 0 {
             return LinkDecision::Idle;
         }
         self.promote(now);
-        let is_busy = matches!(self.config.pacing, Pacing::Link { .. }) && now < self.busy.time();
+        let is_busy = matches!(self.config.pacing, Pacing::Link { .. }) && now < self.busy_until.time();
         let choice = match (self.conforming.peek(), self.excess.peek()) {
             (Some((_, slot)), _) => Some((slot, LinkClass::Reserved)),
             (None, Some((_, slot))) => Some((slot, LinkClass::Excess)),
             (None, None) => None,
         };
         match choice {
-            Some(_) if is_busy => LinkDecision::Wait { until: self.busy.time() },
+            Some(_) if is_busy => LinkDecision::Wait { until: self.busy_until.time() },
             Some((slot, class)) => self.send(slot, class, now),
             None => {
                 let times = [self.pending.peek(), self.capped.peek()];
-                // What waits and is in neither of the other heaps is in one of these.
+                // A head that is neither conforming nor excess is in one of these heaps.
                 let until =
                     times.into_iter().flatten().map(|(time, _)| time).min().unwrap_or(Nanos(u64::MAX));
-                self.barred = Some(until);
-                LinkDecision::Wait { until: if is_busy { until.max(self.busy.time()) } else { until } }
+                self.blocked_until = Some(until);
+                LinkDecision::Wait { until: if is_busy { until.max(self.busy_until.time()) } else { until } }
             }
         }
     }
 
-    /// A channel's terms; None if there is no such channel.
+    /// The terms of a channel; `None` if there is no such channel.
     pub fn terms(&self, id: ChannelId) -> Option<&ChannelTerms> {
         self.get(id).map(|channel| &channel.terms)
     }
 
-    /// What a channel did; None if there is no such channel.
+    /// The counters of a channel; `None` if there is no such channel.
     pub fn counters(&self, id: ChannelId) -> Option<&ChannelCounters> {
         self.get(id).map(|channel| &channel.counters)
     }
 
-    /// How many packets a channel has waiting, and their bytes on the wire; None if there is no such channel.
+    /// The number of packets that wait in a channel, and their bytes on the wire; `None` if there is no such channel.
     pub fn waiting(&self, id: ChannelId) -> Option<(usize, Bytes)> {
         self.get(id).map(|channel| (channel.waiting(), Bytes(channel.waiting_bytes())))
     }
 
-    /// How the link was set up.
+    /// The configuration of the link.
     pub fn config(&self) -> &LinkSchedulerConfig {
         &self.config
     }
@@ -326,19 +332,19 @@ impl<P> LinkScheduler<P> {
         self.now
     }
 
-    /// What was barred is not any more: time up to now was lost to the link, and is not caught up with.
-    fn unbar(&mut self, now: Nanos) {
-        if let Some(until) = self.barred.take() {
-            self.busy = self.busy.no_earlier_than(until.min(now));
+    /// Ends a time in which packets waited and none was allowed. The link does not make up for that time.
+    fn unblock(&mut self, now: Nanos) {
+        if let Some(until) = self.blocked_until.take() {
+            self.busy_until = self.busy_until.no_earlier_than(until.min(now));
         }
     }
 
-    /// Moves heads whose time has come.
+    /// Moves heads whose time has come to the heaps they can be sent from.
     fn promote(&mut self, now: Nanos) {
         while let Some((time, slot)) = self.pending.peek()
             && time <= now
         {
-            self.unbar(now);
+            self.unblock(now);
             self.pending.remove(slot);
             if let Some(tags) = self.slots[slot].channel.as_ref().and_then(|channel| channel.tags) {
                 self.conforming.set(slot, tags.finish.time());
@@ -347,16 +353,16 @@ impl<P> LinkScheduler<P> {
         while let Some((time, slot)) = self.capped.peek()
             && time <= now
         {
-            self.unbar(now);
+            self.unblock(now);
             self.capped.remove(slot);
             self.join_excess(slot);
         }
     }
 
-    /// Puts a channel's head where it belongs.
+    /// Puts a channel's head into the heaps it belongs to.
     fn place(&mut self, slot: usize, now: Nanos) {
         let Some(channel) = self.slots[slot].channel.as_ref().filter(|channel| channel.waiting() > 0) else {
-            return self.withdraw(slot);
+            return self.remove_from_heaps(slot);
         };
         match (channel.conforms_from(), channel.tags) {
             (Some(from), _) if from > now => {
@@ -385,15 +391,16 @@ impl<P> LinkScheduler<P> {
         }
     }
 
-    /// Takes a channel out of every heap.
-    fn withdraw(&mut self, slot: usize) {
+    /// Removes a channel from every heap.
+    fn remove_from_heaps(&mut self, slot: usize) {
         self.pending.remove(slot);
         self.conforming.remove(slot);
         self.capped.remove(slot);
         self.leave_excess(slot);
     }
 
-    /// A channel comes to the excess at its virtual time, however long it was away.
+    /// Adds a channel to excess traffic, at its own start tag or at the present virtual time, whichever is later. So
+    /// time without packets gives no credit.
     fn join_excess(&mut self, slot: usize) {
         if let Some(channel) = self.slots[slot].channel.as_mut() {
             if !self.excess.contains(slot) {
@@ -420,7 +427,7 @@ impl<P> LinkScheduler<P> {
         else {
             // Only slots with a head are in the heaps.
             debug_assert!(false, "slot {slot} has nothing to send");
-            self.withdraw(slot);
+            self.remove_from_heaps(slot);
             return LinkDecision::Idle;
         };
         match (class, tags) {
@@ -443,14 +450,14 @@ impl<P> LinkScheduler<P> {
         self.waiting -= 1;
         if let Pacing::Link { catch_up } = self.config.pacing {
             let floor = Nanos(now.0.saturating_sub(catch_up.0));
-            self.busy = self.busy.no_earlier_than(floor).after(sent.length, self.pace);
+            self.busy_until = self.busy_until.no_earlier_than(floor).after(sent.length, self.pace);
         }
         self.place(slot, now);
         LinkDecision::Send { channel: id, packet: sent.packet, length: sent.length, class }
     }
 }
 
-/// The pace of a link of which so much can be reserved.
+/// The time of a byte on a link of this rate, if `reservable` fits.
 fn pace_of(rate: BitsPerSecond, reservable: BitsPerSecond) -> Result<ByteTime, LinkConfigError> {
     let pace = ByteTime::of_rate(rate).ok_or(LinkConfigError::NoRate)?;
     if reservable > rate {
@@ -459,8 +466,8 @@ fn pace_of(rate: BitsPerSecond, reservable: BitsPerSecond) -> Result<ByteTime, L
     Ok(pace)
 }
 
-/// Terms that could be kept on some link.
-fn check(terms: &ChannelTerms) -> Result<(), ChannelRefused> {
+/// Checks that the terms do not contradict each other.
+fn check_terms(terms: &ChannelTerms) -> Result<(), ChannelRefused> {
     match (terms.reservation, terms.cap) {
         (None, _) if terms.weight == 0 => Err(ChannelRefused::NeitherReservationNorWeight),
         (Some(reservation), Some(cap)) if cap.bits_per_second() < reservation.bits_per_second() => {

@@ -1,43 +1,44 @@
-//! What a link was asked and what it decided, as lines of text; a replay decides the same.
+//! Traces of a link's inputs and decisions as lines of text, and their replay.
 //!
-//! A line is a question, ` > `, and the answer. Fields are parted by single spaces, numbers are decimal, `-` is "none". Times are
-//! nanoseconds since the line before; lengths are without framing in questions, on the wire in answers. A channel is `slot.generation`.
+//! A line is a request, ` > `, and the answer. Fields are separated by single spaces, numbers are decimal, and `-`
+//! stands for "none". Times are nanoseconds since the line before. Lengths are without framing in requests, and on
+//! the wire in answers. A channel is `slot.generation`.
 //!
-//! | question | answer |
+//! | request | answer |
 //! |---|---|
-//! | `weir-link 1 RATE RESERVABLE OVERHEAD LEAST FRAME_MAX CATCH_UP CHANNELS_MAX`, the first line; CATCH_UP `-`: the device paces | none, nor ` > ` |
+//! | `weir-link 1 RATE RESERVABLE OVERHEAD LEAST FRAME_MAX CATCH_UP CHANNELS_MAX`, the first line; CATCH_UP `-`: the device paces | none, and no ` > ` |
 //! | `o TIME TERMS`: open | the channel, or `-`: refused |
 //! | `m TIME CHANNEL TERMS`: change | `+`, or `-`: refused |
-//! | `c TIME CHANNEL`: close | how many packets waited, or `-`: no such channel |
-//! | `r TIME RATE RESERVABLE`: another rate of the link | `+`, or `-`: refused |
-//! | `f TIME RATE`: forgive | `+` |
+//! | `c TIME CHANNEL`: close | the number of packets that waited, or `-`: no such channel |
+//! | `r TIME RATE RESERVABLE`: change the link's rate | `+`, or `-`: refused |
+//! | `f TIME RATE`: release held rate | `+` |
 //! | `e TIME CHANNEL LENGTH`: enqueue | `+`, or the cause: `p`, `b` (the queue's packets, bytes), `l` (too long), `n` (no such channel) |
-//! | `n TIME`: next | `r CHANNEL LENGTH` or `x CHANNEL LENGTH` (reserved, excess), `w TIME` (wait; since this line's time), or `i` (idle) |
+//! | `n TIME`: next | `r CHANNEL LENGTH` or `x CHANNEL LENGTH` (reserved, excess), `w TIME` (wait; relative to this line's time), or `i` (idle) |
 //!
-//! TERMS are `LIMIT/PERIOD RATE/BURST WEIGHT PACKETS BYTES`: the reservation (PERIOD 0: LIMIT is a rate in bits per second), the cap, the
-//! weight and the queue.
+//! TERMS are `LIMIT/PERIOD RATE/BURST WEIGHT PACKETS BYTES`: the reservation (with PERIOD 0, LIMIT is a rate in bits
+//! per second), the cap, the weight and the queue limits.
 
 use super::admission::{ChannelRefused, LinkConfigError, RateRefused};
+use super::config::{Cap, ChannelTerms, Framing, LinkReservation, LinkSchedulerConfig, Pacing, QueueLimit};
 use super::counters::LinkDropCause;
 use super::scheduler::{ChannelId, ClosedChannel, Dropped, LinkClass, LinkDecision, LinkScheduler};
-use super::terms::{Cap, ChannelTerms, Framing, LinkReservation, LinkSchedulerConfig, Pacing, QueueLimit};
 use std::fmt::Display;
 use std::str::SplitWhitespace;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
-/// What a trace begins with.
+/// The first fields of a trace.
 const MAGIC: [&str; 2] = ["weir-link", "1"];
 
-/// A link that can write down what it does.
+/// A link scheduler whose calls can be recorded.
 pub struct LinkTraceRecorder<P> {
     link: LinkScheduler<P>,
-    /// The lines; none where nothing is written down.
+    /// The lines not taken yet; `None` if nothing is recorded.
     text: Option<String>,
     last: Nanos,
 }
 
 impl<P> LinkTraceRecorder<P> {
-    /// A link without channels, as [`LinkScheduler::new`].
+    /// Creates a link without channels that records, as [`LinkScheduler::new`] does without recording.
     pub fn new(config: LinkSchedulerConfig) -> Result<Self, LinkConfigError> {
         let LinkSchedulerConfig { rate, reservable, framing, frame_max, pacing, channels_max } = config;
         let catch_up = match pacing {
@@ -52,22 +53,22 @@ impl<P> LinkTraceRecorder<P> {
         Ok(LinkTraceRecorder { text: Some(text), ..Self::silent(config)? })
     }
 
-    /// The same link, of which nothing is written down.
+    /// Creates a link that does not record.
     pub fn silent(config: LinkSchedulerConfig) -> Result<Self, LinkConfigError> {
         Ok(LinkTraceRecorder { link: LinkScheduler::new(config)?, text: None, last: Nanos(0) })
     }
 
-    /// What was written since this was last called: whole lines.
+    /// Takes the whole lines written since the last call.
     pub fn take(&mut self) -> String {
         self.text.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The link.
+    /// The link scheduler, for reading.
     pub fn link(&self) -> &LinkScheduler<P> {
         &self.link
     }
 
-    /// As [`LinkScheduler::open`].
+    /// Calls and records [`LinkScheduler::open`].
     pub fn open(&mut self, terms: ChannelTerms, now: Nanos) -> Result<ChannelId, ChannelRefused> {
         let answer = self.link.open(terms, now);
         self.line(now, |time, _| {
@@ -77,7 +78,7 @@ impl<P> LinkTraceRecorder<P> {
         answer
     }
 
-    /// As [`LinkScheduler::change`].
+    /// Calls and records [`LinkScheduler::change`].
     pub fn change(&mut self, id: ChannelId, terms: ChannelTerms, now: Nanos) -> Result<(), ChannelRefused> {
         let answer = self.link.change(id, terms, now);
         let shown = if answer.is_ok() { '+' } else { '-' };
@@ -85,7 +86,7 @@ impl<P> LinkTraceRecorder<P> {
         answer
     }
 
-    /// As [`LinkScheduler::close`].
+    /// Calls and records [`LinkScheduler::close`].
     pub fn close(&mut self, id: ChannelId, now: Nanos) -> Option<ClosedChannel<P>> {
         let answer = self.link.close(id, now);
         self.line(now, |time, _| {
@@ -96,7 +97,7 @@ impl<P> LinkTraceRecorder<P> {
         answer
     }
 
-    /// As [`LinkScheduler::set_rate`].
+    /// Calls and records [`LinkScheduler::set_rate`].
     pub fn set_rate(
         &mut self,
         rate: BitsPerSecond,
@@ -109,13 +110,13 @@ impl<P> LinkTraceRecorder<P> {
         answer
     }
 
-    /// As [`LinkScheduler::forgive`].
-    pub fn forgive(&mut self, wanted: BitsPerSecond, now: Nanos) {
-        self.link.forgive(wanted, now);
+    /// Calls and records [`LinkScheduler::release_held`].
+    pub fn release_held(&mut self, wanted: BitsPerSecond, now: Nanos) {
+        self.link.release_held(wanted, now);
         self.line(now, |time, _| format!("f {time} {} > +", wanted.0));
     }
 
-    /// As [`LinkScheduler::enqueue`].
+    /// Calls and records [`LinkScheduler::enqueue`].
     pub fn enqueue(&mut self, id: ChannelId, packet: P, length: u32, now: Nanos) -> Result<(), Dropped<P>> {
         let answer = self.link.enqueue(id, packet, length, now);
         let shown = match answer.as_ref().map_err(|dropped| dropped.cause) {
@@ -129,7 +130,7 @@ impl<P> LinkTraceRecorder<P> {
         answer
     }
 
-    /// As [`LinkScheduler::next`].
+    /// Calls and records [`LinkScheduler::next`].
     pub fn next(&mut self, now: Nanos) -> LinkDecision<P> {
         let answer = self.link.next(now);
         self.line(now, |time, last| match &answer {
@@ -143,7 +144,8 @@ impl<P> LinkTraceRecorder<P> {
         answer
     }
 
-    /// Adds a line, made from the time since the last one and the time of this one. A time that goes back counts as the last, as for the link.
+    /// Adds a line, which `line` writes from the time since the previous line and the time of this line. As in the
+    /// link, a time before that of the previous line counts as that of the previous line.
     fn line(&mut self, now: Nanos, line: impl FnOnce(u64, Nanos) -> String) {
         let Some(text) = &mut self.text else { return };
         let time = now.0.saturating_sub(self.last.0);
@@ -153,37 +155,37 @@ impl<P> LinkTraceRecorder<P> {
     }
 }
 
-/// What is wrong with a trace, at the line of this number, from 1.
+/// The reason why a trace could not be replayed. Line numbers start at 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkReplayError {
-    /// Not as this module's documentation says.
-    #[error("line {line} is no line of a link's trace")]
+    /// The line is not in the format of this module's documentation.
+    #[error("line {line} is not a line of a link trace")]
     Malformed {
-        /// Where.
+        /// The line's number.
         line: usize,
     },
-    /// A link that cannot be.
+    /// The trace starts with an invalid configuration of a link.
     #[error("line {line}: {error}")]
     Config {
-        /// Where.
+        /// The line's number.
         line: usize,
-        /// What is wrong with it.
+        /// The reason why the configuration is refused.
         error: LinkConfigError,
     },
-    /// The link decided otherwise.
+    /// The link gives another answer than the recorded one.
     #[error("line {line}: was recorded as `{recorded}`, is now `{replayed}`")]
     Differs {
-        /// Where.
+        /// The line's number.
         line: usize,
-        /// The line.
+        /// The recorded line.
         recorded: String,
-        /// What it would have to be.
+        /// The line of the replay.
         replayed: String,
     },
 }
 
-/// Asks a new link what a trace asked, line by line, and compares the answers. The memory that it takes is what the recorded link took,
-/// without the packets.
+/// A replay of a trace on a new link, line by line, which compares the answers with the recorded ones. It uses as much
+/// memory as the recorded link, without the packets.
 #[derive(Default)]
 pub struct Replay {
     link: Option<LinkTraceRecorder<()>>,
@@ -196,8 +198,8 @@ impl Replay {
     pub fn feed(&mut self, recorded: &str) -> Result<(), LinkReplayError> {
         self.line += 1;
         let line = self.line;
-        let question = recorded.split(" > ").next().unwrap_or_default();
-        let mut fields = Fields(question.split_whitespace());
+        let request = recorded.split(" > ").next().unwrap_or_default();
+        let mut fields = Fields(request.split_whitespace());
         let Some(link) = self.link.as_mut() else {
             let config =
                 fields.config().filter(|_| fields.is_empty()).ok_or(LinkReplayError::Malformed { line })?;
@@ -205,18 +207,18 @@ impl Replay {
                 LinkTraceRecorder::new(config).map_err(|error| LinkReplayError::Config { line, error })?;
             return compare(self.link.insert(link), recorded, line);
         };
-        ask(link, &mut self.now, &mut fields).ok_or(LinkReplayError::Malformed { line })?;
+        apply_line(link, &mut self.now, &mut fields).ok_or(LinkReplayError::Malformed { line })?;
         compare(link, recorded, line)
     }
 
-    /// The link as the lines so far have left it; None before the first.
+    /// The link after the lines so far; `None` before the first line.
     pub fn link(&self) -> Option<&LinkScheduler<()>> {
         self.link.as_ref().map(LinkTraceRecorder::link)
     }
 }
 
-/// Asks what a line asks; the answer is in what the recorder writes. None if the line is no question.
-fn ask(link: &mut LinkTraceRecorder<()>, now: &mut Nanos, fields: &mut Fields<'_>) -> Option<()> {
+/// Makes the request of a line; the recorder writes the answer. `None` if the line is not a request.
+fn apply_line(link: &mut LinkTraceRecorder<()>, now: &mut Nanos, fields: &mut Fields<'_>) -> Option<()> {
     let kind = fields.text()?;
     *now = Nanos(now.0.checked_add(fields.number()?)?);
     match kind {
@@ -230,7 +232,7 @@ fn ask(link: &mut LinkTraceRecorder<()>, now: &mut Nanos, fields: &mut Fields<'_
             let rate = BitsPerSecond(fields.number()?);
             _ = link.set_rate(rate, BitsPerSecond(fields.last(Fields::number)?), *now);
         }
-        "f" => link.forgive(BitsPerSecond(fields.last(Fields::number)?), *now),
+        "f" => link.release_held(BitsPerSecond(fields.last(Fields::number)?), *now),
         "e" => {
             let id = fields.channel()?;
             _ = link.enqueue(id, (), fields.last(Fields::number)?, *now);
@@ -253,7 +255,7 @@ fn compare(link: &mut LinkTraceRecorder<()>, recorded: &str, line: usize) -> Res
     })
 }
 
-/// The fields of a question that are still to be read.
+/// The fields of a request that have not been read yet.
 struct Fields<'a>(SplitWhitespace<'a>);
 
 impl<'a> Fields<'a> {
@@ -269,7 +271,7 @@ impl<'a> Fields<'a> {
         self.0.clone().next().is_none()
     }
 
-    /// What `read` reads, if nothing comes after it.
+    /// Reads one value, and returns it if no field follows.
     fn last<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         read(self).filter(|_| self.is_empty())
     }
@@ -279,7 +281,7 @@ impl<'a> Fields<'a> {
         Some(ChannelId::from_parts(slot.parse().ok()?, generation.parse().ok()?))
     }
 
-    /// `A/B`, made into a value by `make`, or `-`.
+    /// Reads `A/B`, made into a value by `make`, or `-`.
     fn pair<T>(&mut self, make: impl FnOnce(u64, u64) -> Option<T>) -> Option<Option<T>> {
         match self.text()? {
             "-" => Some(None),

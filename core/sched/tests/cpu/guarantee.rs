@@ -1,11 +1,12 @@
-//! What was guaranteed, held against who got the CPU when. Nothing of the scheduler's own state or counters is used.
+//! The guarantees, compared with the CPU time that each virtual CPU received. The scheduler's own state and counters
+//! are not used.
 
 use crate::cpu::random::Random;
-use crate::cpu::simulator::{Life, Outturn, Plan};
+use crate::cpu::simulator::{Life, Outcome, Plan};
 use weir_sched::cpu::{Debt, Weight};
 
-/// All that is not as it was promised, in words.
-pub fn broken(plan: &Plan, out: &Outturn) -> Vec<String> {
+/// All broken guarantees, in words.
+pub fn broken(plan: &Plan, out: &Outcome) -> Vec<String> {
     let mut random = Random(plan.seed ^ 0xfeed);
     let mut broken = Vec::new();
     for life in &out.lives {
@@ -16,7 +17,7 @@ pub fn broken(plan: &Plan, out: &Outturn) -> Vec<String> {
     broken
 }
 
-/// With work, nobody gets less than its slices.
+/// With work, a virtual CPU gets at least its slices.
 fn slices(life: &Life, random: &mut Random, broken: &mut Vec<String>) {
     let Some(reservation) = life.reservation() else { return };
     let (period, slice, overrun) = (reservation.period.0, reservation.slice.0, life.terms.overrun.0);
@@ -26,7 +27,7 @@ fn slices(life: &Life, random: &mut Random, broken: &mut Vec<String>) {
             let end = busy.from + n * period;
             let (all, last) = (life.within(busy.from, end), life.within(end - period, end));
             let debited = life.debited(busy.from, end);
-            // What was owed two periods before this one can be missing in it.
+            // Debts from up to two periods before this one can be missing in it.
             let lately = lately(life, (end.saturating_sub(3 * period), end), 0);
             if all + debited < n * slice {
                 broken
@@ -49,13 +50,13 @@ fn slices(life: &Life, random: &mut Random, broken: &mut Vec<String>) {
     }
 }
 
-/// What was debited from `before` to `to`, and what was owed before, less what is certainly paid when it is looked at: whole slices are paid at the begin
-/// of each period.
+/// The debits from `before` to `to` and the debt before that, less what is certainly paid at the check: whole slices
+/// are paid at the start of each period.
 fn lately(life: &Life, (before, to): (u64, u64), paid: u64) -> u64 {
     life.debited(before, to) + life.owed(before).saturating_sub(paid)
 }
 
-/// Without spare time, nobody gets more than its slices.
+/// Without spare time, a virtual CPU gets at most its slices.
 fn limits(life: &Life, now: u64, random: &mut Random, broken: &mut Vec<String>) {
     let Some(reservation) = life.reservation().filter(|reservation| reservation.spare.is_none()) else {
         return;
@@ -86,8 +87,8 @@ fn limits(life: &Life, now: u64, random: &mut Random, broken: &mut Vec<String>) 
     }
 }
 
-/// Best effort shares by weight, and takes all that is left.
-fn shares(plan: &Plan, out: &Outturn, random: &mut Random, broken: &mut Vec<String>) {
+/// Best-effort virtual CPUs share by weight and use all unreserved time.
+fn shares(plan: &Plan, out: &Outcome, random: &mut Random, broken: &mut Vec<String>) {
     let longest = plan.blocking as f64;
     let all: Vec<(&Life, f64)> = out
         .lives
@@ -102,23 +103,23 @@ fn shares(plan: &Plan, out: &Outturn, random: &mut Random, broken: &mut Vec<Stri
             for (b, weight_b) in &all {
                 let (of_a, of_b) =
                     (a.within(from, to) as f64 / weight_a, b.within(from, to) as f64 / weight_b);
-                // A nanosecond for each of the few thousand runs that measured as nothing at most.
+                // At most a nanosecond for each of the few thousand runs with zero measured time.
                 let error = (longest + 10.0) / weight_a + (longest + 10.0) / weight_b;
-                // Who is debited gets less, and takes it from nobody.
+                // A debited virtual CPU gets less, and takes nothing from others.
                 if of_a - of_b > error && b.debits.is_empty() {
                     broken.push(format!("{} {of_a}, {} {of_b}, error {error}", a.vp, b.vp));
                 }
             }
         }
     }
-    // In the long run it is missing all of it, but for what it still owes.
+    // In the long run it lacks all of the debits, except for its present debt.
     for (a, weight_a) in &all {
         for (b, weight_b) in all.iter().filter(|(b, _)| b.debits.is_empty()) {
             let of_a = (a.within(0, out.now) + a.debited(0, out.now)) as f64 / weight_a;
             let of_b = b.within(0, out.now) as f64 / weight_b;
             let asked: u64 =
                 a.debits.iter().filter(|(.., debt)| *debt == Debt::Agreed).map(|(_, taken, _)| taken).sum();
-            let owed = (plan.told.arrears.0 + asked).min(a.debited(0, out.now)) as f64;
+            let owed = (plan.config.arrears.0 + asked).min(a.debited(0, out.now)) as f64;
             let error = (longest + 10.0 + owed) / weight_a + (longest + 10.0) / weight_b;
             if (of_a - of_b).abs() > error {
                 broken.push(format!("{} {of_a} with debits, {} {of_b}, error {error}", a.vp, b.vp));
@@ -132,7 +133,7 @@ fn shares(plan: &Plan, out: &Outturn, random: &mut Random, broken: &mut Vec<Stri
 
 fn weight(life: &Life) -> Weight {
     match life.terms.share {
-        weir_sched::cpu::Placement::BestEffort(weight) => weight,
-        weir_sched::cpu::Placement::Reserved(_) => Weight::USUAL,
+        weir_sched::cpu::CpuAllocation::BestEffort(weight) => weight,
+        weir_sched::cpu::CpuAllocation::Reserved(_) => Weight::USUAL,
     }
 }

@@ -1,11 +1,11 @@
-//! Virtual processors that change together: terms that fit together are admitted, if only after a while.
+//! Virtual CPUs that change together: terms that fit together are admitted, possibly after a while.
 
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::rc::Rc;
-use weir_sched::cpu::trace::{TraceEvent, Traced, head, replay};
+use weir_sched::cpu::trace::{TraceEvent, TracedCore, first_line, replay};
 use weir_sched::cpu::{
-    CoreConfig, CpuDecision, CpuReservation, CpuTerms, Placement, ReservationRefusal, RunOutcome, VpId,
+    CoreConfig, CpuAllocation, CpuDecision, CpuReservation, CpuTerms, ReservationRefusal, RunOutcome, VpId,
     Weight,
 };
 use weir_units::Nanos;
@@ -14,13 +14,14 @@ fn terms() -> impl Strategy<Value = CpuTerms> {
     let reserved = (1..40u64, 1..60u64, 0..20_000u64).prop_map(|(period, percent, overrun)| {
         let (period, slice) = (period * 1_000_000, period * 10_000 * percent);
         let reservation = CpuReservation { period: Nanos(period), slice: Nanos(slice), spare: None };
-        CpuTerms { share: Placement::Reserved(reservation), overrun: Nanos(overrun) }
+        CpuTerms { share: CpuAllocation::Reserved(reservation), overrun: Nanos(overrun) }
     });
-    let best_effort = CpuTerms { share: Placement::BestEffort(Weight::USUAL), overrun: Nanos(0) };
+    let best_effort = CpuTerms { share: CpuAllocation::BestEffort(Weight::USUAL), overrun: Nanos(0) };
     prop_oneof![5 => reserved, 1 => Just(best_effort)]
 }
 
-/// The fate of a virtual processor: it stays, changes, gives up its reservation, or is closed before the others change.
+/// The change of a virtual CPU: it keeps its terms, changes them, gives up its reservation, or is closed before the
+/// others change.
 #[derive(Clone, Debug)]
 enum Fate {
     Stays,
@@ -38,8 +39,8 @@ fn fate() -> impl Strategy<Value = Fate> {
     ]
 }
 
-/// Runs the next virtual processor for all of its budget.
-fn step(core: &mut Traced<impl FnMut(TraceEvent)>, now: &mut Nanos) {
+/// Runs the next virtual CPU for its whole budget.
+fn step(core: &mut TracedCore<impl FnMut(TraceEvent)>, now: &mut Nanos) {
     match core.next(*now) {
         CpuDecision::Run { budget, .. } => {
             now.0 += budget.0;
@@ -53,16 +54,16 @@ fn step(core: &mut Traced<impl FnMut(TraceEvent)>, now: &mut Nanos) {
 
 proptest! {
     #[test]
-    fn what_fits_in_the_end_is_admitted_and_no_other_one_gets_it(
+    fn terms_that_fit_together_are_admitted_and_kept_from_others(
         present in prop::collection::vec((terms(), fate()), 1..8),
         new in prop::collection::vec(terms(), 0..4),
         greedy in terms(),
         runs in 0..50_000_000u64,
     ) {
         let config = CoreConfig::default();
-        let lines = Rc::new(RefCell::new(vec![head(&config)]));
+        let lines = Rc::new(RefCell::new(vec![first_line(&config)]));
         let sink = Rc::clone(&lines);
-        let mut core = Traced::new(config, move |event| sink.borrow_mut().push(event.to_string()));
+        let mut core = TracedCore::new(config, move |event| sink.borrow_mut().push(event.to_string()));
         let mut there: Vec<(VpId, Fate)> = Vec::new();
         for (terms, fate) in present {
             there.extend(core.create(terms, Nanos(0)).ok().map(|vp| (vp, fate)));
@@ -78,7 +79,7 @@ proptest! {
         for (vp, _) in closed.collect::<Vec<_>>() {
             core.close(*vp, now).unwrap();
         }
-        let spare = CpuTerms { share: Placement::BestEffort(Weight::USUAL), overrun: Nanos(0) };
+        let spare = CpuTerms { share: CpuAllocation::BestEffort(Weight::USUAL), overrun: Nanos(0) };
         let gone: Vec<VpId> =
             there.iter().filter(|(_, fate)| matches!(fate, Fate::Yields)).map(|(vp, _)| *vp).collect();
         let changes = there.iter().filter_map(|(vp, fate)| match fate {
@@ -99,7 +100,7 @@ proptest! {
                 Err(other) => prop_assert!(false, "{other}"),
             }
         }
-        // Another one that takes as much as it can get has no effect on pledged terms.
+        // A newcomer that takes all that is free has no effect on pledged terms.
         let greedy = core.create(greedy, now).ok();
         let mut steps = 0;
         while !pledged.is_empty() {

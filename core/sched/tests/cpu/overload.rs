@@ -1,19 +1,19 @@
-//! More packets than a core can handle, in simulated time.
+//! More packets than a core can process, in simulated time.
 
 use weir_sched::cpu::{
-    Core, CoreConfig, CpuDecision, CpuReservation, CpuTerms, Overload, Placement, QueueLoad, RunOutcome,
-    VpId, Weight,
+    CoreConfig, CoreScheduler, CpuAllocation, CpuDecision, CpuReservation, CpuTerms, LoadShedder, QueueLoad,
+    RunOutcome, VpId, Weight,
 };
 use weir_units::Nanos;
 
 const CAPACITY: u64 = 1000;
-/// What a packet takes.
+/// The CPU time of a packet in nanoseconds.
 const PACKET: u64 = 5_000;
 
 struct Reader {
     vp: VpId,
     load: QueueLoad,
-    /// Time between two packets, and the time of the next one.
+    /// The time between two packets.
     every: u64,
     next: u64,
     waiting: u64,
@@ -21,16 +21,16 @@ struct Reader {
     lost: u64,
 }
 
-/// Who has how much, and at what priority: time between packets, and a reservation of so many microseconds in ten milliseconds.
-fn readers(core: &mut Core, parts: &[(u8, u64, Option<u64>)]) -> Vec<Reader> {
+/// Readers by shed priority, time between packets, and reservation in microseconds per ten milliseconds.
+fn readers(core: &mut CoreScheduler, parts: &[(u8, u64, Option<u64>)]) -> Vec<Reader> {
     let reader = |&(priority, every, reserved): &(u8, u64, Option<u64>)| {
         let share = match reserved {
-            Some(slice) => Placement::Reserved(CpuReservation {
+            Some(slice) => CpuAllocation::Reserved(CpuReservation {
                 period: Nanos(10_000_000),
                 slice: Nanos(slice * 1000),
                 spare: None,
             }),
-            None => Placement::BestEffort(Weight::USUAL),
+            None => CpuAllocation::BestEffort(Weight::USUAL),
         };
         let vp = core.create(CpuTerms { share, overrun: Nanos(0) }, Nanos(0)).unwrap();
         let is_best_effort = reserved.is_none();
@@ -40,11 +40,11 @@ fn readers(core: &mut Core, parts: &[(u8, u64, Option<u64>)]) -> Vec<Reader> {
     parts.iter().map(reader).collect()
 }
 
-/// Three seconds of it, with shedding or without.
+/// Simulates three seconds, with or without shedding.
 fn run(parts: &[(u8, u64, Option<u64>)], sheds: bool) -> Vec<Reader> {
-    let mut core = Core::new(CoreConfig::default());
+    let mut core = CoreScheduler::new(CoreConfig::default());
     let mut readers = readers(&mut core, parts);
-    let (mut overload, mut now) = (Overload::default(), 0);
+    let (mut overload, mut now) = (LoadShedder::default(), 0);
     while now < 3_000_000_000 {
         for reader in &mut readers {
             while reader.next <= now {
@@ -80,7 +80,7 @@ fn run(parts: &[(u8, u64, Option<u64>)], sheds: bool) -> Vec<Reader> {
         }
         let loads: Vec<QueueLoad> = readers.iter().map(|reader| reader.load).collect();
         if sheds {
-            overload.look(&loads);
+            overload.update(&loads);
         }
         for reader in readers.iter_mut().filter(|reader| overload.sheds(&reader.load)) {
             reader.lost += std::mem::take(&mut reader.waiting);
@@ -89,23 +89,24 @@ fn run(parts: &[(u8, u64, Option<u64>)], sheds: bool) -> Vec<Reader> {
     readers
 }
 
-/// Two hundred thousand packets a second would be all that it can do.
+/// The core can process 200,000 packets a second.
 #[test]
 fn under_overload_the_highest_loses_nothing_and_the_lowest_loses_most() {
-    // 120,000 packets a second with the highest priority, 60,000 each with lower ones: more than there is time for, and more than a third.
+    // 120,000 packets a second arrive at the highest priority and 60,000 at each lower one: more than the core can
+    // process, and more than a third each.
     let parts = [(0, 16_667, None), (1, 16_667, None), (2, 8_334, None)];
     let with = run(&parts, true);
     assert_eq!(with[2].lost, 0);
     assert!(with[0].lost > 4 * with[1].lost, "{} and {}", with[0].lost, with[1].lost);
     assert!(with[1].seen > 100_000, "there is time for some of them: {}", with[1].seen);
-    // All of the time is used, as it is where nobody is shed. There the highest loses.
+    // All CPU time is used, as without shedding; but without shedding the highest priority loses packets.
     let without = run(&parts, false);
     assert!(without[2].lost > 100_000, "{}", without[2].lost);
 }
 
 #[test]
-fn what_is_reserved_is_given_whatever_the_priority() {
-    // The lowest has reserved a tenth, and that is what it needs.
+fn reservations_are_kept_whatever_the_priority() {
+    // The lowest priority has reserved a tenth of the core, which is what it needs.
     let parts = [(0, 60_000, Some(1000)), (1, 16_667, None), (9, 7_000, None)];
     let readers = run(&parts, true);
     assert_eq!((readers[0].lost, readers[2].lost), (0, 0));
@@ -113,7 +114,7 @@ fn what_is_reserved_is_given_whatever_the_priority() {
 }
 
 #[test]
-fn nobody_is_shed_where_there_is_time_for_all() {
+fn nothing_is_shed_if_there_is_time_for_all() {
     let parts = [(0, 20_000, None), (1, 20_000, None), (2, 20_000, None)];
     for reader in run(&parts, true) {
         assert_eq!(reader.lost, 0);

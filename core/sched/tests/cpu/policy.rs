@@ -1,12 +1,12 @@
-//! Who decides in the simulator: the scheduler, or what it has to be better than.
+//! Policies for the simulator: the scheduler, and one without guarantees to compare it with.
 
-use weir_sched::cpu::trace::{TraceEvent, Traced};
+use weir_sched::cpu::trace::{TraceEvent, TracedCore};
 use weir_sched::cpu::{
-    Charged, CoreConfig, CpuDecision, CpuTerms, Debt, ReservationRefusal, RunOutcome, Stats, VpId,
+    CoreConfig, CpuDecision, CpuTerms, Debt, ReservationRefusal, RunAccount, RunOutcome, Stats, VpId,
 };
 use weir_units::Nanos;
 
-/// What the simulator asks of a scheduler. Virtual processors have the names that the scheduler gives them.
+/// A scheduling policy. Virtual CPUs are named by the identifiers that the scheduler under test assigns.
 pub trait Policy {
     fn create(&mut self, terms: CpuTerms, now: Nanos) -> Result<VpId, ReservationRefusal>;
     fn change(&mut self, vp: VpId, terms: CpuTerms, now: Nanos) -> Result<(), ReservationRefusal>;
@@ -14,20 +14,20 @@ pub trait Policy {
     fn wake(&mut self, vp: VpId, now: Nanos);
     fn next(&mut self, now: Nanos) -> CpuDecision;
     fn charge(&mut self, used: Nanos, now: Nanos, outcome: RunOutcome);
-    /// Work that was done elsewhere: how much of it is missing here.
+    /// Debits work done on other threads. Returns the part that was debited.
     fn debit(&mut self, vp: VpId, used: Nanos, debt: Debt, now: Nanos) -> Nanos;
     fn stats(&self, vp: VpId) -> Stats;
     fn totals(&self) -> Stats;
 }
 
-/// The scheduler that is tested, with a record of all that it is told.
+/// The scheduler under test, with a trace of its inputs.
 pub struct Real {
-    pub core: Traced<Box<dyn FnMut(TraceEvent)>>,
+    pub core: TracedCore<Box<dyn FnMut(TraceEvent)>>,
 }
 
 impl Real {
     pub fn new(config: CoreConfig, sink: impl FnMut(TraceEvent) + 'static) -> Real {
-        Real { core: Traced::new(config, Box::new(sink)) }
+        Real { core: TracedCore::new(config, Box::new(sink)) }
     }
 }
 
@@ -61,7 +61,7 @@ impl Policy for Real {
     }
 }
 
-/// Admits as the scheduler does, and then lets everybody with work run in turn: what there is without guarantees.
+/// Admits like the scheduler, and then runs all virtual CPUs with work in turn, without guarantees.
 pub struct RoundRobin {
     admits: Real,
     blocking: Nanos,
@@ -70,7 +70,11 @@ pub struct RoundRobin {
 
 impl RoundRobin {
     pub fn new(config: CoreConfig) -> RoundRobin {
-        RoundRobin { admits: Real::new(config, |_| ()), blocking: config.blocking, awake: Default::default() }
+        RoundRobin {
+            admits: Real::new(config, |_| ()),
+            blocking: config.blocking_max,
+            awake: Default::default(),
+        }
     }
 }
 
@@ -92,7 +96,7 @@ impl Policy for RoundRobin {
     }
     fn next(&mut self, _: Nanos) -> CpuDecision {
         match self.awake.front() {
-            Some(&vp) => CpuDecision::Run { vp, budget: self.blocking, account: Charged::Spare },
+            Some(&vp) => CpuDecision::Run { vp, budget: self.blocking, account: RunAccount::Spare },
             None => CpuDecision::Idle { until: None },
         }
     }

@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same for the same seed (SplitMix64).
+//! Pseudorandom numbers from a seed (SplitMix64).
 
 pub struct Random(pub u64);
 
@@ -10,7 +10,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From `least` to `most`.
+    /// A number from `least` to `most`.
     pub fn within(&mut self, least: u64, most: u64) -> u64 {
         least + self.any() % (most.max(least) - least + 1)
     }

@@ -1,24 +1,24 @@
-//! What a core does in situations that are named, where everybody always has work and takes all that it is given.
+//! Named situations of a core in which virtual CPUs always have work and use all of their budget.
 
 use std::collections::BTreeMap;
 use weir_sched::cpu::{
-    Charged, Core, CoreConfig, CpuDecision, CpuReservation, CpuTerms, Debt, Depth, Placement, Pools, Ppm,
-    ReservationRefusal, RunOutcome, VcpuWork, VpId, Weight,
+    CoreConfig, CoreScheduler, CpuAllocation, CpuDecision, CpuReservation, CpuTerms, Debt, PoolDepth, Pools,
+    Ppm, ReservationRefusal, RunAccount, RunOutcome, VcpuWork, VpId, Weight,
 };
 use weir_units::Nanos;
 
 const MS: u64 = 1_000_000;
 
-/// A core with a clock, and who had how much of it.
+/// A core with a clock, and the CPU time that each virtual CPU received.
 struct Machine {
-    core: Core,
+    core: CoreScheduler,
     now: u64,
     got: BTreeMap<VpId, u64>,
 }
 
 impl Machine {
     fn new(config: CoreConfig) -> Machine {
-        Machine { core: Core::new(config), now: 0, got: BTreeMap::new() }
+        Machine { core: CoreScheduler::new(config), now: 0, got: BTreeMap::new() }
     }
 
     fn create(&mut self, terms: CpuTerms) -> Result<VpId, ReservationRefusal> {
@@ -27,7 +27,8 @@ impl Machine {
         Ok(vp)
     }
 
-    /// Everybody takes what it is given, but at most `piece` at once. Gives back what each had.
+    /// Runs until `end`; each virtual CPU uses its budget, but at most `piece` per run. Returns the time that each
+    /// received.
     fn run_until(&mut self, end: u64, piece: u64) -> BTreeMap<VpId, u64> {
         let before = self.got.clone();
         while self.now < end {
@@ -47,18 +48,18 @@ impl Machine {
 
 fn reserved(period: u64, slice: u64) -> CpuTerms {
     let share =
-        Placement::Reserved(CpuReservation { period: Nanos(period), slice: Nanos(slice), spare: None });
+        CpuAllocation::Reserved(CpuReservation { period: Nanos(period), slice: Nanos(slice), spare: None });
     CpuTerms { share, overrun: Nanos(0) }
 }
 
 fn taking_spare(period: u64, slice: u64, weight: u32) -> CpuTerms {
     let spare = Weight::new(weight);
-    let share = Placement::Reserved(CpuReservation { period: Nanos(period), slice: Nanos(slice), spare });
+    let share = CpuAllocation::Reserved(CpuReservation { period: Nanos(period), slice: Nanos(slice), spare });
     CpuTerms { share, overrun: Nanos(0) }
 }
 
 fn best_effort(weight: u32) -> CpuTerms {
-    CpuTerms { share: Placement::BestEffort(Weight::new(weight).unwrap()), overrun: Nanos(0) }
+    CpuTerms { share: CpuAllocation::BestEffort(Weight::new(weight).unwrap()), overrun: Nanos(0) }
 }
 
 /// Figure 11 of "The price of safety in an active network".
@@ -84,7 +85,7 @@ fn each_of_four_gets_its_share_in_every_period_and_best_effort_the_rest() {
 
 #[test]
 fn a_share_is_changed_while_it_runs_and_holds_from_the_next_period_on() {
-    let mut machine = Machine::new(CoreConfig { blocking: Nanos(50_000), ..CoreConfig::default() });
+    let mut machine = Machine::new(CoreConfig { blocking_max: Nanos(50_000), ..CoreConfig::default() });
     let rest = machine.create(best_effort(1)).unwrap();
     let other = machine.create(reserved(6 * MS, 6 * MS / 5)).unwrap();
     let vp = machine.create(reserved(6 * MS, 6 * MS / 4)).unwrap();
@@ -95,7 +96,7 @@ fn a_share_is_changed_while_it_runs_and_holds_from_the_next_period_on() {
             assert_eq!((got[&vp], got[&other]), (6 * MS * percent / 100, 6 * MS / 5));
             assert_eq!(got[&rest], 6 * MS * (80 - percent) / 100);
         }
-        // In the middle of a period, of which the old slice is given.
+        // In the middle of a period, the old slice is still provided.
         let first = machine.run_until(machine.now + MS, 20_000)[&vp];
         let terms = reserved(6 * MS, 6 * MS * next / 100);
         machine.core.change(vp, terms, Nanos(machine.now)).unwrap();
@@ -107,7 +108,7 @@ fn a_share_is_changed_while_it_runs_and_holds_from_the_next_period_on() {
     }
     let too_much = machine.core.change(vp, reserved(6 * MS, 6 * MS * 7 / 10), Nanos(machine.now));
     let Err(ReservationRefusal::NoRoom { largest, .. }) = too_much else { panic!("{too_much:?}") };
-    // 90 % less 20 %, less 50 us of 6 ms.
+    // The limit is 90 % less 20 %, less a blocking of 50 us in 6 ms.
     assert!(largest.0.abs_diff(6 * MS * 7 / 10 - 50_000) <= 1, "{largest}");
     assert_eq!(machine.core.terms(vp), Some(reserved(6 * MS, 6 * MS / 4)), "a refusal changes nothing");
     machine.core.change(vp, best_effort(3), Nanos(machine.now)).unwrap();
@@ -119,7 +120,7 @@ fn a_share_is_changed_while_it_runs_and_holds_from_the_next_period_on() {
 }
 
 #[test]
-fn what_was_promised_to_one_that_is_closed_is_free_when_its_period_has_ended() {
+fn a_closed_reservation_is_free_when_its_period_has_ended() {
     let mut machine = Machine::new(CoreConfig::default());
     let vp = machine.create(reserved(10 * MS, 5 * MS)).unwrap();
     machine.run_until(5 * MS, 100_000);
@@ -136,19 +137,19 @@ fn what_was_promised_to_one_that_is_closed_is_free_when_its_period_has_ended() {
 }
 
 #[test]
-fn nobody_saves_up_for_later_nor_pays_for_having_been_alone() {
+fn idle_time_gives_no_credit_and_running_alone_costs_nothing_later() {
     let mut machine = Machine::new(CoreConfig::default());
     let first = machine.create(best_effort(100)).unwrap();
     let greedy = machine.create(taking_spare(10 * MS, MS, 100)).unwrap();
     machine.run_until(1000 * MS, 100_000);
     let new = machine.create(best_effort(200)).unwrap();
     let got = machine.run_until(1400 * MS, 100_000);
-    // 10 % of 400 ms are reserved; of the rest it is a quarter, a quarter and half.
+    // 10 % of 400 ms are reserved; the rest is divided into a quarter, a quarter and half.
     let expected = [(first, 90), (greedy, 40 + 90), (new, 180)];
     for (vp, ms) in expected {
         assert!(got[&vp].abs_diff(ms * MS) <= 300_000, "{vp}: {} and not {ms} ms", got[&vp]);
     }
-    // One that has run ahead on a core that was otherwise idle still has its slice in each period when others come.
+    // A virtual CPU that ran ahead on an idle core still gets its slice in each period when others come.
     machine.core.sleep(first, Nanos(machine.now)).unwrap();
     machine.core.sleep(new, Nanos(machine.now)).unwrap();
     machine.run_until(2000 * MS, 100_000);
@@ -162,19 +163,19 @@ fn nobody_saves_up_for_later_nor_pays_for_having_been_alone() {
 }
 
 #[test]
-fn one_that_wakes_up_with_little_time_left_does_not_make_another_late() {
-    let mut machine = Machine::new(CoreConfig { blocking: Nanos(400_000), ..CoreConfig::default() });
+fn a_virtual_cpu_that_wakes_up_late_in_its_period_does_not_delay_another() {
+    let mut machine = Machine::new(CoreConfig { blocking_max: Nanos(400_000), ..CoreConfig::default() });
     let slow = machine.create(reserved(10 * MS, 4_050_000)).unwrap();
     let fast = machine.core.create(reserved(MS, 450_000), Nanos(0)).unwrap();
     let rest = machine.core.create(best_effort(1), Nanos(0)).unwrap();
-    // It sleeps with 360 us of its slice left, and wakes up 900 us before the end of its period, just after a run that cannot be
-    // interrupted.
+    // It sleeps with 360 us of its slice left. It wakes up 900 us before the end of its period, just after a
+    // non-preemptible run has started.
     machine.run_until(3_690_000, 400_000);
     machine.core.sleep(slow, Nanos(machine.now)).unwrap();
     machine.core.wake(rest, Nanos(machine.now)).unwrap();
     machine.run_until(9_100_000, 400_000);
     let decision = machine.core.next(Nanos(machine.now));
-    assert_eq!(decision, CpuDecision::Run { vp: rest, budget: Nanos(400_000), account: Charged::Spare });
+    assert_eq!(decision, CpuDecision::Run { vp: rest, budget: Nanos(400_000), account: RunAccount::Spare });
     machine.core.wake(slow, Nanos(machine.now)).unwrap();
     machine.core.wake(fast, Nanos(machine.now)).unwrap();
     assert_eq!(machine.core.next(Nanos(machine.now)), decision, "the same until it is charged");
@@ -188,7 +189,7 @@ fn one_that_wakes_up_with_little_time_left_does_not_make_another_late() {
 fn work_that_comes_while_a_run_ends_is_not_forgotten() {
     let mut machine = Machine::new(CoreConfig::default());
     let vp = machine.create(reserved(10 * MS, MS)).unwrap();
-    let run = CpuDecision::Run { vp, budget: Nanos(100_000), account: Charged::Reserved };
+    let run = CpuDecision::Run { vp, budget: Nanos(100_000), account: RunAccount::Reserved };
     assert_eq!(machine.core.next(Nanos(0)), run);
     assert_eq!(machine.core.close(vp, Nanos(0)), Err(ReservationRefusal::Running(vp)));
     machine.core.wake(vp, Nanos(1000)).unwrap();
@@ -202,9 +203,9 @@ fn work_that_comes_while_a_run_ends_is_not_forgotten() {
 }
 
 #[test]
-fn terms_that_cannot_be_kept_say_why() {
+fn a_refusal_of_terms_states_the_reason() {
     let mut machine =
-        Machine::new(CoreConfig { blocking: Nanos(1000), cap: Ppm::ONE, ..CoreConfig::default() });
+        Machine::new(CoreConfig { blocking_max: Nanos(1000), cap: Ppm::ONE, ..CoreConfig::default() });
     let mut refusal = |terms| machine.create(terms).unwrap_err().to_string();
     assert_eq!(
         refusal(reserved(4 * MS, 4 * MS)),
@@ -218,24 +219,25 @@ fn terms_that_cannot_be_kept_say_why() {
     );
     assert_eq!(
         refusal(CpuTerms { overrun: Nanos(1000), ..reserved(MS, 1) }),
-        "a run that may take 1 us more than it is given does not fit into the blocking time of 1 us"
+        "an overrun of 1 us does not fit into the blocking time of 1 us"
     );
 }
 
 #[test]
-fn an_overrun_of_any_size_is_paid_back_and_disturbs_nobody_for_long() {
+fn an_overrun_of_any_size_is_paid_back_and_disturbs_others_only_briefly() {
     let mut machine = Machine::new(CoreConfig::default());
     let (bad, good) =
         (machine.create(reserved(4 * MS, MS)).unwrap(), machine.create(reserved(4 * MS, MS)).unwrap());
-    let CpuDecision::Run { vp, .. } = machine.core.next(Nanos(0)) else { panic!("somebody has work") };
+    let CpuDecision::Run { vp, .. } = machine.core.next(Nanos(0)) else { panic!("a virtual CPU has work") };
     assert_eq!(vp, bad);
-    // Fifty periods' slices in one run that nothing stopped.
+    // One run that took fifty slices.
     machine.core.charge(Nanos(50 * MS), Nanos(50 * MS), RunOutcome::Ready).unwrap();
     machine.now = 50 * MS;
     let got = machine.run_until(202 * MS, 100_000);
-    assert_eq!(got.get(&bad), None, "it has had all that was for it until 200 ms and more");
+    assert_eq!(got.get(&bad), None, "it has used all of its slices until 200 ms and more");
     assert!(got[&good] >= 37 * MS, "{got:?}");
-    // The reservations' clock was set back by 36 ms: 50 ms, less the first period, less 10 ms of arrears. So the debt is paid at 236 ms.
+    // The reservation clock was set back by 36 ms: 50 ms, less the first period, less 10 ms of arrears. So the debt
+    // is paid at 236 ms.
     let got = machine.run_until(402 * MS, 100_000);
     assert!(got[&good] >= 49 * MS && (41 * MS..=42 * MS).contains(&got[&bad]), "{got:?}");
     let stats = machine.core.stats(bad).unwrap();
@@ -244,12 +246,13 @@ fn an_overrun_of_any_size_is_paid_back_and_disturbs_nobody_for_long() {
 
 #[test]
 fn a_call_that_is_longer_than_its_slice_is_resumed_in_the_next_period_and_holds_up_only_its_own_pool() {
-    let mut core = Core::new(CoreConfig::default());
+    let mut core = CoreScheduler::new(CoreConfig::default());
     let vp = core.create(reserved(10 * MS, MS), Nanos(0)).unwrap();
     let mut pools = Pools::default();
-    let (calls, packets) = (Depth { events: 4, concurrency: 1 }, Depth { events: 100, concurrency: 1 });
+    let (calls, packets) =
+        (PoolDepth { events: 4, concurrency: 1 }, PoolDepth { events: 100, concurrency: 1 });
     let (calls, packets) = (pools.open(calls).unwrap(), pools.open(packets).unwrap());
-    // A call that needs 2.5 ms, another behind it, and 20 batches that need 50 us each.
+    // A call that needs 2.5 ms, another one behind it, and 20 batches that need 50 us each.
     pools.push(calls, 2_500_000_u64).unwrap();
     pools.push(calls, 1000).unwrap();
     (0..20).for_each(|_| pools.push(packets, 50_000).unwrap());
@@ -287,7 +290,7 @@ fn a_call_that_is_longer_than_its_slice_is_resumed_in_the_next_period_and_holds_
     }
     let ends =
         |pool| done.iter().filter(|(of, _)| *of == pool).map(|(_, at)| (at - 1) / MS).collect::<Vec<_>>();
-    // 3.501 ms at 1 ms in 10 ms; the batches have their half from the beginning.
+    // 3.501 ms at 1 ms in 10 ms; the batches get their half from the beginning.
     assert_eq!(ends(calls), [30, 30]);
     let batches = ends(packets);
     assert_eq!((batches.len(), batches[0], batches[9], batches[19]), (20, 0, 0, 10));
@@ -295,7 +298,7 @@ fn a_call_that_is_longer_than_its_slice_is_resumed_in_the_next_period_and_holds_
 }
 
 #[test]
-fn a_core_that_stood_still_goes_on_as_if_nothing_had_been() {
+fn after_a_standstill_a_core_continues_with_its_guarantees() {
     let mut machine = Machine::new(CoreConfig::default());
     let busy = machine.create(reserved(4 * MS, MS)).unwrap();
     let quiet = machine.core.create(reserved(4 * MS, 2 * MS), Nanos(0)).unwrap();
@@ -304,11 +307,11 @@ fn a_core_that_stood_still_goes_on_as_if_nothing_had_been() {
     machine.core.wake(quiet, Nanos(machine.now)).unwrap();
     let period = machine.core.period(quiet).unwrap();
     assert_eq!((period.begin, period.end), (Nanos(1101 * MS), Nanos(1105 * MS)));
-    // The arrears of the one come first, 10 ms at most; then everybody has had its slices.
+    // The arrears of one virtual CPU come first, 10 ms at most; then all have had their slices.
     let got = machine.run_until(machine.now + 40 * MS, 100_000);
     assert_eq!(got[&quiet], 20 * MS);
     assert!((12 * MS..=13 * MS).contains(&got[&busy]), "{got:?}");
-    // Of the second, 10 ms less than all was too late to be given, and half a period at each end.
+    // Of that second, all but 10 ms was too late to be provided, plus half a period at each end.
     let stats = machine.core.stats(busy).unwrap();
     assert!(stats.forfeited.0.abs_diff(250 * MS) < 4 * MS, "{stats:?}");
     assert!(stats.periods_missed.abs_diff(250) <= 4, "{stats:?}");
@@ -316,7 +319,7 @@ fn a_core_that_stood_still_goes_on_as_if_nothing_had_been() {
 }
 
 #[test]
-fn what_others_worked_for_one_is_taken_from_its_next_slices_and_nobody_elses() {
+fn work_done_for_one_virtual_cpu_is_debited_from_its_next_slices_only() {
     let mut machine = Machine::new(CoreConfig::default());
     let (a, b) = (
         machine.create(reserved(10 * MS, 2 * MS)).unwrap(),
@@ -331,9 +334,9 @@ fn what_others_worked_for_one_is_taken_from_its_next_slices_and_nobody_elses() {
     assert_eq!(had(a).iter().sum::<u64>(), 3 * MS, "{:?}", had(a));
     assert_eq!(had(b), [2 * MS; 4]);
     assert_eq!(had(rest).iter().sum::<u64>(), 40 * MS - 8 * MS - 3 * MS);
-    // It is not billed as time that it had.
+    // The debit is not billed as CPU time of this core.
     assert_eq!(machine.core.stats(a).unwrap().used(), Nanos(machine.got[&a]));
-    // Whoever shares the rest is behind the others by what was done for it.
+    // A best-effort virtual CPU falls behind the others by the debit.
     let mut machine = Machine::new(CoreConfig::default());
     let (c, d) = (machine.create(best_effort(100)).unwrap(), machine.create(best_effort(100)).unwrap());
     machine.core.debit(c, Nanos(4 * MS), Debt::Agreed, Nanos(0)).unwrap();
@@ -346,12 +349,15 @@ fn what_others_worked_for_one_is_taken_from_its_next_slices_and_nobody_elses() {
 }
 
 #[test]
-fn those_with_work_use_the_core_up_and_those_without_never_run() {
+fn virtual_cpus_with_work_use_the_whole_core_and_those_without_never_run() {
     let mut machine = Machine::new(CoreConfig { cap: Ppm(950_000), ..CoreConfig::default() });
     let terms = |number: u64| {
         let spare = Weight::new(100).filter(|_| number.is_multiple_of(2));
         let (period, slice) = (Nanos(10 * MS + number * 7919 % (10 * MS)), Nanos(10 * MS / 1010 * 9 / 10));
-        CpuTerms { share: Placement::Reserved(CpuReservation { period, slice, spare }), overrun: Nanos(0) }
+        CpuTerms {
+            share: CpuAllocation::Reserved(CpuReservation { period, slice, spare }),
+            overrun: Nanos(0),
+        }
     };
     let busy: Vec<VpId> = (0..10).map(|number| machine.create(terms(number)).unwrap()).collect();
     let idle: Vec<VpId> =

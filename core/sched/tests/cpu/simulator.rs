@@ -1,13 +1,15 @@
-//! A core in simulated time: what virtual processors do, what the machine does to them, and who got the CPU when.
+//! A core in simulated time: the work of virtual CPUs, the disturbances of the machine, and the CPU time that each
+//! received.
 //!
-//! It knows the scheduler only by its interface. Runs are not interrupted, use less or more than their budgets, and are made longer by
-//! stolen time; deciding takes time; work that comes is noticed at the next decision; the core wakes up late from idling.
+//! It uses only the scheduler's interface. Runs are not interrupted, use less or more than their budgets, and are
+//! prolonged by stolen time. Scheduling takes time, new work is noticed at the next decision, and the core wakes up
+//! late from idling.
 
 use crate::cpu::policy::Policy;
 use crate::cpu::random::Random;
 use std::collections::BTreeMap;
 use weir_sched::cpu::{
-    Charged, CoreConfig, CpuDecision, CpuReservation, CpuTerms, Debt, Placement, ReservationRefusal,
+    CoreConfig, CpuAllocation, CpuDecision, CpuReservation, CpuTerms, Debt, ReservationRefusal, RunAccount,
     RunOutcome, Stats, VpId, Weight,
 };
 use weir_units::Nanos;
@@ -15,47 +17,48 @@ use weir_units::Nanos;
 /// The shortest period of any reservation.
 pub const PERIOD_MIN: u64 = 1_000_000;
 
-/// What is simulated.
+/// The parameters of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub seed: u64,
-    /// What the scheduler is told.
-    pub told: CoreConfig,
-    /// How long runs and late wake-ups really may take.
+    /// The scheduler's configuration.
+    pub config: CoreConfig,
+    /// The real maximum of runs and late wake-ups.
     pub blocking: u64,
-    /// How much of the allowance for deciding and stolen time is taken, in percent: more than 100 breaks the conditions of the guarantee.
+    /// The part of the allowance for scheduling and stolen time that is used, in percent. Above 100 the conditions of
+    /// the guarantee are violated.
     pub taken: u64,
-    /// How many reservations are asked for in the beginning.
+    /// The number of reservations requested at the start.
     pub reserved: u64,
-    /// How many best-effort virtual processors there are.
+    /// The number of best-effort virtual CPUs.
     pub best_effort: u64,
-    /// All who have a reservation always have work, and none comes or goes.
+    /// True if all reservations always have work and none comes or goes.
     pub steady: bool,
-    /// Work is done for them elsewhere too, whether they asked for it or not, and debited.
+    /// True if time on other threads is debited, with and without consent.
     pub debits: bool,
     pub duration: u64,
 }
 
-/// A time with work, under the same terms.
+/// A time with work under the same terms.
 #[derive(Clone, Copy, Debug)]
 pub struct Busy {
     pub from: u64,
     pub to: u64,
-    /// All that was used before is certainly paid for.
+    /// True if all earlier use is certainly paid for.
     pub fresh: bool,
 }
 
-/// A virtual processor under the same terms all the time.
+/// A virtual CPU during one set of terms.
 #[derive(Clone, Debug)]
 pub struct Life {
     pub vp: VpId,
     pub terms: CpuTerms,
     pub busy: Vec<Busy>,
-    /// When it was on the CPU: from, to, and how much until then in total.
+    /// Its times on the CPU: start, end, and the total until then.
     pub got: Vec<(u64, u64, u64)>,
-    /// What was done for it elsewhere: when, how much of it was debited, and whether it had asked for it.
+    /// Debits for work on other threads: the time, the debited amount, and the kind.
     pub debits: Vec<(u64, u64, Debt)>,
-    /// Always has work from its beginning to its end.
+    /// True if it has work from its beginning to its end.
     pub greedy: bool,
     pub begin: u64,
     pub end: u64,
@@ -73,12 +76,12 @@ impl Life {
         self.until(to) - self.until(from)
     }
 
-    /// What was debited from `from` to `to`.
+    /// The debits from `from` to `to`.
     pub fn debited(&self, from: u64, to: u64) -> u64 {
         self.debits.iter().filter(|(at, ..)| (from..=to).contains(at)).map(|(_, taken, _)| taken).sum()
     }
 
-    /// How much it owed at `at` of what it had asked for, at the most, where it pays by nothing but the time that passes.
+    /// An upper limit of its agreed debt at `at`, if only the passing of time pays it.
     pub fn owed(&self, at: u64) -> u64 {
         let Some(reservation) = self.reservation() else { return 0 };
         let (mut owed, mut since) = (0u64, self.begin);
@@ -97,28 +100,28 @@ impl Life {
 
     pub fn reservation(&self) -> Option<CpuReservation> {
         match self.terms.share {
-            Placement::Reserved(reservation) => Some(reservation),
-            Placement::BestEffort(_) => None,
+            CpuAllocation::Reserved(reservation) => Some(reservation),
+            CpuAllocation::BestEffort(_) => None,
         }
     }
 }
 
-/// What came of it.
-pub struct Outturn {
+/// The outcome of a simulation.
+pub struct Outcome {
     pub lives: Vec<Life>,
-    /// Of those that were there to the end, and of those that were closed.
+    /// The counters of all virtual CPUs, closed ones included.
     pub stats: Vec<Stats>,
     pub totals: Stats,
-    /// Time in which nobody ran because nobody was to.
+    /// The time in which no virtual CPU ran because none was due.
     pub idle: u64,
     pub stolen_in_runs: u64,
     pub now: u64,
     pub refused: u64,
 }
 
-struct Actor {
+struct SimulatedVp {
     life: usize,
-    /// CPU time until it has nothing to do.
+    /// The CPU time until it has no more work.
     work: u64,
     greedy: bool,
     busy_since: Option<(u64, bool)>,
@@ -130,16 +133,16 @@ pub struct Simulator<'a, P> {
     policy: &'a mut P,
     random: Random,
     now: u64,
-    actors: BTreeMap<VpId, Actor>,
-    /// Work that comes: when, and for whom.
+    vps: BTreeMap<VpId, SimulatedVp>,
+    /// Work to come, by its time and virtual CPU.
     coming: BTreeMap<(u64, VpId), u64>,
     slot: (u64, u64),
-    out: Outturn,
+    out: Outcome,
 }
 
 impl<'a, P: Policy> Simulator<'a, P> {
-    pub fn run(plan: Plan, policy: &'a mut P) -> Outturn {
-        let out = Outturn {
+    pub fn run(plan: Plan, policy: &'a mut P) -> Outcome {
+        let out = Outcome {
             lives: Vec::new(),
             stats: Vec::new(),
             totals: Stats::default(),
@@ -153,7 +156,7 @@ impl<'a, P: Policy> Simulator<'a, P> {
             policy,
             random: Random(plan.seed),
             now: 0,
-            actors: BTreeMap::new(),
+            vps: BTreeMap::new(),
             coming: BTreeMap::new(),
             slot: (0, 0),
             out,
@@ -165,7 +168,7 @@ impl<'a, P: Policy> Simulator<'a, P> {
         for _ in 0..plan.best_effort {
             let weight = Weight::new(u32::try_from(simulator.random.within(1, 400)).unwrap()).unwrap();
             let overrun = simulator.any_overrun();
-            simulator.create(CpuTerms { share: Placement::BestEffort(weight), overrun });
+            simulator.create(CpuTerms { share: CpuAllocation::BestEffort(weight), overrun });
         }
         while simulator.now < plan.duration {
             simulator.step();
@@ -201,12 +204,12 @@ impl<'a, P: Policy> Simulator<'a, P> {
         }
     }
 
-    /// Somebody's packets have been received on another core, or it has called somebody.
+    /// Debits a virtual CPU for packets received on another core, or for a service call.
     fn debit(&mut self) {
-        let place = usize::try_from(self.random.any()).unwrap() % self.actors.len().max(1);
-        let Some((&vp, actor)) = self.actors.iter_mut().nth(place) else { return };
-        let is_best_effort = self.out.lives[actor.life].reservation().is_none();
-        // One of those who share the rest, so that it can be told from the others.
+        let place = usize::try_from(self.random.any()).unwrap() % self.vps.len().max(1);
+        let Some((&vp, vp_state)) = self.vps.iter_mut().nth(place) else { return };
+        let is_best_effort = self.out.lives[vp_state.life].reservation().is_none();
+        // A best-effort virtual CPU keeps its debits separate, so that its share can be told from the others'.
         if is_best_effort
             && self.out.lives.iter().find(|life| life.reservation().is_none()).map(|one| one.vp) != Some(vp)
         {
@@ -214,9 +217,9 @@ impl<'a, P: Policy> Simulator<'a, P> {
         }
         let most = if self.random.one_in(20) { 3_000_000 } else { 50_000 };
         let (used, asked) = (self.random.within(0, most), self.random.one_in(4));
-        let life = &mut self.out.lives[actor.life];
+        let life = &mut self.out.lives[vp_state.life];
         let (used, debt) = match life.reservation().filter(|_| asked) {
-            // So that it gets to work again.
+            // Limited, so that it gets to work again.
             Some(reservation) => (used.min(4 * reservation.slice.0), Debt::Agreed),
             None if asked => (used, Debt::Agreed),
             None => (used, Debt::Imposed),
@@ -224,33 +227,33 @@ impl<'a, P: Policy> Simulator<'a, P> {
         let taken = self.policy.debit(vp, Nanos(used), debt, Nanos(self.now)).0;
         assert!(debt == Debt::Imposed || taken == used, "what was agreed to is owed");
         life.debits.push((self.now, taken, debt));
-        if actor.busy_since.is_none() {
-            // As if it had worked until now.
-            actor.slept_at = actor.slept_at.max(self.now);
+        if vp_state.busy_since.is_none() {
+            // The debit counts as work until now.
+            vp_state.slept_at = vp_state.slept_at.max(self.now);
         }
     }
 
-    fn perform(&mut self, vp: VpId, budget: u64, account: Charged) {
-        let actor = self.actors.get_mut(&vp).expect("only who is there runs");
-        let Life { terms, .. } = self.out.lives[actor.life];
-        // A batch may be short of its budget; what cannot be cut to fit takes more.
+    fn perform(&mut self, vp: VpId, budget: u64, account: RunAccount) {
+        let vp_state = self.vps.get_mut(&vp).expect("only who is there runs");
+        let Life { terms, .. } = self.out.lives[vp_state.life];
+        // A batch may use less than its budget; a packet that cannot be split uses more.
         let wanted = match self.random.within(0, 9) {
             0 => self.random.within(1, budget.max(1)),
             1..6 => budget + self.random.within(0, terms.overrun.0),
-            6 if account == Charged::Spare => self.plan.blocking,
+            6 if account == RunAccount::Spare => self.plan.blocking,
             6 => budget + terms.overrun.0,
             _ => budget,
         };
-        let used = if actor.greedy { wanted } else { wanted.min(actor.work) };
+        let used = if vp_state.greedy { wanted } else { wanted.min(vp_state.work) };
         let used = used.min(self.plan.blocking);
-        actor.work -= if actor.greedy { 0 } else { used };
-        let is_done = !actor.greedy && actor.work == 0;
+        vp_state.work -= if vp_state.greedy { 0 } else { used };
+        let is_done = !vp_state.greedy && vp_state.work == 0;
         let stolen = self.disturbance();
         self.out.stolen_in_runs += stolen;
         let from = self.now + if self.random.one_in(2) { stolen } else { 0 };
         self.now += used + stolen;
-        let actor = self.actors.get_mut(&vp).expect("it is there");
-        let life = &mut self.out.lives[actor.life];
+        let vp_state = self.vps.get_mut(&vp).expect("it is there");
+        let life = &mut self.out.lives[vp_state.life];
         let before = life.got.last().map_or(0, |(.., total)| *total);
         life.got.push((from, from + used, before + used));
         let outcome = if is_done { RunOutcome::Idle } else { RunOutcome::Ready };
@@ -262,16 +265,16 @@ impl<'a, P: Policy> Simulator<'a, P> {
                 _ => self.random.within(0, 60_000_000),
             };
             let work = self.some_work(&terms);
-            self.rest(vp);
+            self.put_to_sleep(vp);
             self.coming.insert((self.now + gap, vp), work);
         }
     }
 
-    /// Time that nobody gets, within what the guarantee allows: in any interval of the shortest period or longer at most `1 - cap` of it,
-    /// since it is an eighth of that in each quarter of the shortest period.
+    /// Time that no virtual CPU gets, within the guarantee's limit: at most `1 - cap` of any interval of the shortest
+    /// period or longer, as it is an eighth of that in each quarter of the shortest period.
     fn disturbance(&mut self) -> u64 {
         let slot = self.now / (PERIOD_MIN / 4);
-        let allowed = (1_000_000 - u64::from(self.plan.told.cap.0)) * PERIOD_MIN / 1_000_000 / 8;
+        let allowed = (1_000_000 - u64::from(self.plan.config.cap.0)) * PERIOD_MIN / 1_000_000 / 8;
         let allowed = allowed * self.plan.taken / 100;
         if self.slot.0 != slot {
             self.slot = (slot, allowed);
@@ -283,7 +286,7 @@ impl<'a, P: Policy> Simulator<'a, P> {
     }
 
     fn any_overrun(&mut self) -> Nanos {
-        Nanos(self.random.within(0, self.plan.told.blocking.0 / 4))
+        Nanos(self.random.within(0, self.plan.config.blocking_max.0 / 4))
     }
 
     fn any_reservation(&mut self) -> CpuTerms {
@@ -295,20 +298,21 @@ impl<'a, P: Policy> Simulator<'a, P> {
         let slice = self.random.within(1000, period / 2);
         let spare =
             Weight::new(u32::try_from(self.random.within(1, 400)).unwrap()).filter(|_| self.random.one_in(3));
-        let share = Placement::Reserved(CpuReservation { period: Nanos(period), slice: Nanos(slice), spare });
+        let share =
+            CpuAllocation::Reserved(CpuReservation { period: Nanos(period), slice: Nanos(slice), spare });
         CpuTerms { share, overrun: self.any_overrun() }
     }
 
     fn some_work(&mut self, terms: &CpuTerms) -> u64 {
         let usual = match terms.share {
-            Placement::Reserved(reservation) => reservation.slice.0,
-            Placement::BestEffort(_) => 100_000,
+            CpuAllocation::Reserved(reservation) => reservation.slice.0,
+            CpuAllocation::BestEffort(_) => 100_000,
         };
         let most = if self.random.one_in(2) { usual } else { usual * 20 };
         self.random.within(1, most)
     }
 
-    /// Asks for terms, and where there is no room for them for as much as there is: the core is to be as full as it may be.
+    /// Requests terms, and as much as fits if they are refused, so that the core is as full as possible.
     fn asking<T>(
         &mut self,
         terms: CpuTerms,
@@ -318,13 +322,13 @@ impl<'a, P: Policy> Simulator<'a, P> {
             Ok(answer) => Some((answer, terms)),
             Err(ReservationRefusal::NoRoom { largest, .. }) => {
                 self.out.refused += 1;
-                let Placement::Reserved(reservation) = terms.share else {
+                let CpuAllocation::Reserved(reservation) = terms.share else {
                     panic!("best effort needs no room")
                 };
                 if largest.0 == 0 {
                     return None;
                 }
-                let share = Placement::Reserved(CpuReservation { slice: largest, ..reservation });
+                let share = CpuAllocation::Reserved(CpuReservation { slice: largest, ..reservation });
                 let terms = CpuTerms { share, ..terms };
                 let answer =
                     ask(self.policy, terms, Nanos(self.now)).expect("a refusal says what there is room for");
@@ -338,11 +342,11 @@ impl<'a, P: Policy> Simulator<'a, P> {
         let Some((vp, terms)) = self.asking(terms, |policy, terms, now| policy.create(terms, now)) else {
             return;
         };
-        let is_best_effort = matches!(terms.share, Placement::BestEffort(_));
+        let is_best_effort = matches!(terms.share, CpuAllocation::BestEffort(_));
         let greedy = self.plan.steady || is_best_effort || self.random.one_in(2);
         let life = self.born(vp, terms, greedy);
-        let actor = Actor { life, work: 0, greedy, busy_since: None, slept_at: 0 };
-        self.actors.insert(vp, actor);
+        let vp_state = SimulatedVp { life, work: 0, greedy, busy_since: None, slept_at: 0 };
+        self.vps.insert(vp, vp_state);
         let work = self.some_work(&terms);
         if greedy {
             self.arrive(vp, work);
@@ -360,50 +364,50 @@ impl<'a, P: Policy> Simulator<'a, P> {
     }
 
     fn arrive(&mut self, vp: VpId, work: u64) {
-        let Some(actor) = self.actors.get_mut(&vp) else { return };
-        actor.work += work;
-        let life = &self.out.lives[actor.life];
-        // When everything is paid for that can have been used, at the latest.
-        // Who is debited owes a slice at most, and what it has asked for.
+        let Some(vp_state) = self.vps.get_mut(&vp) else { return };
+        vp_state.work += work;
+        let life = &self.out.lives[vp_state.life];
+        // The latest time at which all possible use is paid for.
+        // An imposed debt is at most a slice, beside the agreed debt.
         let owed = u64::from(self.plan.debits);
         let paid = life.reservation().map_or(0, |reservation| {
-            let asked = match life.owed(actor.slept_at) {
+            let asked = match life.owed(vp_state.slept_at) {
                 0 => 0,
                 asked => 1 + asked.div_ceil(reservation.slice.0),
             };
             let periods = 1 + owed + asked + life.terms.overrun.0.div_ceil(reservation.slice.0);
-            actor.slept_at + reservation.period.0 * periods
+            vp_state.slept_at + reservation.period.0 * periods
         });
-        let is_new = life.got.is_empty() && life.begin == 0 || life.busy.is_empty() && actor.slept_at == 0;
+        let is_new = life.got.is_empty() && life.begin == 0 || life.busy.is_empty() && vp_state.slept_at == 0;
         let fresh = is_new && life.debits.is_empty() || self.now >= paid;
-        actor.busy_since = Some((self.now.max(life.begin), fresh));
+        vp_state.busy_since = Some((self.now.max(life.begin), fresh));
         self.policy.wake(vp, Nanos(self.now));
     }
 
-    fn rest(&mut self, vp: VpId) {
-        let Some(actor) = self.actors.get_mut(&vp) else { return };
-        // Under the old terms, it may have used more than the new ones would allow.
-        actor.slept_at = self.now.max(self.out.lives[actor.life].begin);
-        if let Some((from, fresh)) = actor.busy_since.take() {
-            self.out.lives[actor.life].busy.push(Busy { from, to: self.now, fresh });
+    fn put_to_sleep(&mut self, vp: VpId) {
+        let Some(vp_state) = self.vps.get_mut(&vp) else { return };
+        // Under the old terms it may have used more than the new ones allow.
+        vp_state.slept_at = self.now.max(self.out.lives[vp_state.life].begin);
+        if let Some((from, fresh)) = vp_state.busy_since.take() {
+            self.out.lives[vp_state.life].busy.push(Busy { from, to: self.now, fresh });
         }
     }
 
-    /// Somebody comes, goes, or gets other terms.
+    /// Lets a virtual CPU come, go, or change its terms.
     fn churn(&mut self) {
         let reserved: Vec<VpId> = self
-            .actors
+            .vps
             .iter()
-            .filter(|(_, actor)| self.out.lives[actor.life].reservation().is_some())
+            .filter(|(_, vp_state)| self.out.lives[vp_state.life].reservation().is_some())
             .map(|(vp, _)| *vp)
             .collect();
         let any = reserved.get(usize::try_from(self.random.any()).unwrap() % reserved.len().max(1)).copied();
         match (self.random.within(0, 2), any) {
             (0, Some(vp)) => {
-                self.rest(vp);
-                let actor = self.actors.remove(&vp).expect("it is there");
+                self.put_to_sleep(vp);
+                let vp_state = self.vps.remove(&vp).expect("it is there");
                 self.coming.retain(|(_, whose), _| *whose != vp);
-                self.out.lives[actor.life].end = self.now;
+                self.out.lives[vp_state.life].end = self.now;
                 let stats = self.policy.close(vp, Nanos(self.now));
                 self.out.stats.push(stats);
             }
@@ -418,40 +422,40 @@ impl<'a, P: Policy> Simulator<'a, P> {
         }
     }
 
-    /// Under new terms it is a new life, which begins when the old terms have ended at the latest.
+    /// A new life begins with new terms, at the latest time at which the old ones end.
     fn change(&mut self, vp: VpId, terms: CpuTerms) {
         let Some(((), terms)) = self.asking(terms, |policy, terms, now| policy.change(vp, terms, now)) else {
             return;
         };
-        let was_busy = self.actors[&vp].busy_since.is_some();
-        self.rest(vp);
-        let actor = &self.actors[&vp];
-        let old = &mut self.out.lives[actor.life];
+        let was_busy = self.vps[&vp].busy_since.is_some();
+        self.put_to_sleep(vp);
+        let vp_state = &self.vps[&vp];
+        let old = &mut self.out.lives[vp_state.life];
         old.end = self.now;
         let reservation = old.reservation().expect("only reservations are changed");
         let owed = u64::from(self.plan.debits);
         let over = reservation.period.0 * (1 + owed + old.terms.overrun.0.div_ceil(reservation.slice.0));
-        // What it owes under the old terms is paid under the new ones.
-        let Placement::Reserved(new) = terms.share else { panic!("reservations stay reservations") };
+        // The debt under the old terms is paid under the new ones.
+        let CpuAllocation::Reserved(new) = terms.share else { panic!("reservations stay reservations") };
         let most = owed * (3 * reservation.slice.0 + old.owed(self.now));
         let over = over + owed * new.period.0 * (1 + most.div_ceil(new.slice.0));
         let (greedy, begin) = (old.greedy, old.begin);
         let life = self.born(vp, terms, greedy);
         let begin = begin.max(self.now) + over;
         self.out.lives[life].begin = begin;
-        let actor = self.actors.get_mut(&vp).expect("it is there");
-        actor.life = life;
-        actor.slept_at = begin;
+        let vp_state = self.vps.get_mut(&vp).expect("it is there");
+        vp_state.life = life;
+        vp_state.slept_at = begin;
         if was_busy {
-            actor.busy_since = Some((begin, false));
+            vp_state.busy_since = Some((begin, false));
         }
     }
 
-    fn finish(mut self) -> Outturn {
-        let there: Vec<VpId> = self.actors.keys().copied().collect();
+    fn finish(mut self) -> Outcome {
+        let there: Vec<VpId> = self.vps.keys().copied().collect();
         for vp in there {
-            self.rest(vp);
-            self.out.lives[self.actors[&vp].life].end = self.now;
+            self.put_to_sleep(vp);
+            self.out.lives[self.vps[&vp].life].end = self.now;
             self.out.stats.push(self.policy.stats(vp));
         }
         self.out.totals = self.policy.totals();

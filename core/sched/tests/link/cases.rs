@@ -1,4 +1,4 @@
-//! Small stories: one thing each.
+//! Single cases of a link's scheduler.
 
 use crate::link::disciplines::Weir;
 use crate::link::properties::QUEUE;
@@ -29,7 +29,7 @@ fn reserved(rate: u64) -> ChannelTerms {
 const MICROS: u64 = 1_000;
 const SECOND: u64 = 1_000_000_000;
 
-/// Half of the link, idle for a second: then it gets half, and not what it did not use.
+/// A channel with half of the link that was idle for a second gets half of it, and no credit for the idle time.
 #[test]
 fn an_idle_channel_has_saved_no_credit() {
     let mut weir = Weir::new(config());
@@ -47,9 +47,9 @@ fn an_idle_channel_has_saved_no_credit() {
     assert!(after.windows(3).all(|three| three.contains(&1)), "never three in a row: {after:?}");
 }
 
-/// Of two best-effort channels one was idle for a second, or kept from sending by its cap: then each gets half.
+/// Of two best-effort channels, one was idle for a second or was stopped by its cap. Then each gets half.
 #[test]
-fn nor_has_best_effort() {
+fn an_idle_best_effort_channel_has_saved_no_credit() {
     for cap in [None, Cap::strict(BitsPerSecond(1_000))] {
         let mut weir = Weir::new(config());
         let events = [
@@ -66,10 +66,10 @@ fn nor_has_best_effort() {
     }
 }
 
-/// VirtualClock's known fault: a channel that used the whole link while nobody else wanted it would have to wait until real time caught up
-/// with its clock. Here it has its tenth from the first packet on.
+/// The known fault of VirtualClock: a channel that used the whole idle link has to wait until real time has caught up
+/// with its clock. Here it gets its tenth from the first packet on.
 #[test]
-fn who_used_what_was_idle_is_not_punished() {
+fn a_channel_that_used_idle_bandwidth_is_not_punished() {
     let mut weir = Weir::new(config());
     let events = [
         (0, Event::Terms { who: 0, terms: Some(ChannelTerms { weight: 1, ..reserved(800_000) }) }),
@@ -88,9 +88,9 @@ fn who_used_what_was_idle_is_not_punished() {
     assert!((2..=3).contains(&mine(SECOND)), "{} of 20, a tenth and the one of its weight", mine(SECOND));
 }
 
-/// Up to its limit a channel with a period goes before those without a reservation, at once; then at its rate.
+/// Up to its limit, a channel with a period is sent at once, before excess traffic; then at its rate.
 #[test]
-fn a_period_is_how_much_may_go_at_once() {
+fn up_to_a_period_s_limit_is_sent_at_once() {
     let reservation = LinkReservation::per_period(Bytes(3_000), Nanos(10_000 * MICROS));
     let mut link = LinkScheduler::new(config()).expect("a link");
     let greedy = link.open(best_effort(1), Nanos(0)).expect("a channel");
@@ -127,7 +127,7 @@ fn a_period_is_how_much_may_go_at_once() {
 }
 
 #[test]
-fn a_queue_is_bounded_and_what_is_dropped_is_counted() {
+fn a_queue_is_bounded_and_drops_are_counted() {
     let mut link = LinkScheduler::new(config()).expect("a link");
     let queue = QueueLimit { packets: 2, bytes: Bytes(1_500) };
     let id = link.open(ChannelTerms { queue, ..best_effort(1) }, Nanos(0)).expect("a channel");
@@ -141,20 +141,20 @@ fn a_queue_is_bounded_and_what_is_dropped_is_counted() {
     let drops = [counters.dropped_queue_bytes, counters.dropped_queue_packets, counters.dropped_too_long];
     assert_eq!(drops.map(|volume| (volume.packets, volume.bytes.0)), [(1, 501), (1, 1), (1, 1_001)]);
     assert_eq!(link.waiting(id), Some((2, Bytes(1_500))));
-    // A longer queue takes more at once.
+    // A longer queue accepts more packets at once.
     let queue = QueueLimit { packets: 3, bytes: Bytes(2_000) };
     assert_eq!(link.change(id, ChannelTerms { queue, ..best_effort(1) }, Nanos(0)), Ok(()));
     assert_eq!(link.enqueue(id, 'f', 500, Nanos(0)), Ok(()));
     let closed = link.close(id, Nanos(0)).expect("a channel");
-    assert_eq!(closed.unsent, ['a', 'c', 'f'], "what waited is given back");
+    assert_eq!(closed.unsent, ['a', 'c', 'f'], "waiting packets are returned");
     assert_eq!(link.next(Nanos(0)), LinkDecision::Idle);
     let again = link.open(best_effort(1), Nanos(0)).expect("a channel");
-    assert_ne!(again, id, "a closed channel's name is not given again");
+    assert_ne!(again, id, "the identifier of a closed channel is not reused");
     assert_eq!(link.enqueue(id, 'g', 1, Nanos(0)), dropped(LinkDropCause::NoSuchChannel, 'g'));
     assert!(link.close(id, Nanos(0)).is_none() && link.counters(id).is_none());
 }
 
-/// A device that paces is asked whether it has room; the link asks for no time of its own. A cap still does.
+/// If the device paces, the scheduler adds no waits, except for a cap.
 #[test]
 fn the_device_may_pace() {
     let mut link =
@@ -172,7 +172,7 @@ fn the_device_may_pace() {
     assert_eq!(link.next(Nanos(0)), LinkDecision::Wait { until: Nanos(10_000 * MICROS) });
 }
 
-/// A caller that comes late may make up for it, up to what it is allowed, and never for time in which there was nothing to send.
+/// A late caller may catch up as far as configured, but not with time in which nothing waited.
 #[test]
 fn a_late_caller_catches_up() {
     for (catch_up, expected) in [(0, 1), (2_500 * MICROS, 3), (60_000 * MICROS, 5)] {
@@ -194,7 +194,7 @@ fn a_late_caller_catches_up() {
 }
 
 #[test]
-fn a_link_that_cannot_be_is_refused() {
+fn an_invalid_configuration_is_refused() {
     let link = |config: LinkSchedulerConfig| LinkScheduler::<()>::new(config).err();
     assert_eq!(
         link(LinkSchedulerConfig { rate: BitsPerSecond(0), ..config() }),

@@ -1,7 +1,7 @@
-//! Channels come, go and change while others count on theirs.
+//! Channels open, close and change while others rely on their guarantees.
 
 use crate::link::disciplines::Weir;
-use crate::link::judge::{self, Fraction};
+use crate::link::oracle::{self, Fraction};
 use crate::link::properties::{FRAME_MAX, QUEUE};
 use crate::link::simulator::{Event, Log, run};
 use proptest::prelude::*;
@@ -29,7 +29,7 @@ fn longest() -> u32 {
     Framing::ETHERNET.on_wire(FRAME_MAX)
 }
 
-/// What the others do at a moment in microseconds: one of them is closed, or opened or changed to some terms.
+/// A change of another channel at a time in microseconds: it is closed, or opened or changed to new terms.
 #[derive(Clone, Debug)]
 struct Change {
     at: u64,
@@ -58,7 +58,7 @@ fn others(changes: &[Change], lengths: &[u32]) -> Vec<(u64, Event)> {
             ChannelTerms { cap, ..terms }
         });
         events.push((change.at * 1_000, Event::Terms { who: change.who, terms }));
-        // A greedy source whose channel was closed begins anew with the next one.
+        // A greedy source of a closed channel starts again with the next one.
         let length = lengths[change.who % lengths.len()];
         events.push((change.at * 1_000, Event::Greedy { who: change.who, length: 0 }));
         events.push((change.at * 1_000, Event::Greedy { who: change.who, length }));
@@ -69,7 +69,7 @@ fn others(changes: &[Change], lengths: &[u32]) -> Vec<(u64, Event)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever the others open, change and close, in whatever order, greedy all the time: a channel that keeps its terms keeps its
+    /// However the other channels open, change and close, always greedy: a channel that keeps its terms keeps its
     /// guarantee.
     #[test]
     fn a_guarantee_outlives_the_changes_of_others(
@@ -88,15 +88,16 @@ proptest! {
         let mut weir = Weir::new(LinkSchedulerConfig::ethernet(BitsPerSecond(LINK)));
         let log = run(&mut weir, &events, 150 * MILLISECOND);
         let own = u64::from(Framing::ETHERNET.on_wire(length));
-        prop_assert_eq!(judge::lag(&log.sent, 0, rate, longest(), rate_limit(micros, rate).max(own)), Ok(()));
-        prop_assert_eq!(judge::delay(&log.sent, 0, rate, Fraction::of_rate(LINK), longest()), Ok(()));
+        prop_assert_eq!(oracle::lag(&log.sent, 0, rate, longest(), rate_limit(micros, rate).max(own)), Ok(()));
+        prop_assert_eq!(oracle::delay(&log.sent, 0, rate, Fraction::of_rate(LINK), longest()), Ok(()));
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// The same while the link's rate goes up and down too: at whatever rates it accepts, with the lowest of them as the link's.
+    /// The same while the link's rate goes up and down, at any rates that it accepts; the guarantee then counts with
+    /// the lowest of them.
     #[test]
     fn a_guarantee_outlives_changes_of_the_rate(
         changes in prop::collection::vec(change(), 1..40),
@@ -119,15 +120,15 @@ proptest! {
         let lowest = accepted.filter_map(|event| if let Event::Rate(rate) = events[event].1 { Some(rate) } else { None }).min();
         let lowest = Fraction::of_rate(lowest.unwrap_or(LINK).min(LINK));
         let own = u64::from(Framing::ETHERNET.on_wire(length));
-        prop_assert_eq!(judge::lag(&log.sent, 0, rate, longest(), rate_limit(micros, rate).max(own)), Ok(()));
-        prop_assert_eq!(judge::delay(&log.sent, 0, rate, lowest, longest()), Ok(()));
+        prop_assert_eq!(oracle::lag(&log.sent, 0, rate, longest(), rate_limit(micros, rate).max(own)), Ok(()));
+        prop_assert_eq!(oracle::delay(&log.sent, 0, rate, lowest, longest()), Ok(()));
     }
 }
 
-/// A rate at which what is promised could not be kept is refused, also what is promised no more but was used ahead; and what is left of the
-/// frame under way takes its time at the new rate.
+/// A rate is refused if the reservations would not fit, held rates included. The rest of the frame under way takes
+/// its time at the new rate.
 #[test]
-fn a_rate_is_changed_as_far_as_promises_allow() {
+fn a_rate_change_is_limited_by_reservations_and_holds() {
     let config = LinkSchedulerConfig {
         framing: Framing::NONE,
         ..LinkSchedulerConfig::ethernet(BitsPerSecond(8_000_000))
@@ -152,22 +153,22 @@ fn a_rate_is_changed_as_far_as_promises_allow() {
     assert_eq!(rate(&mut link, 1, 2, 0), Err(over.into()));
     assert_eq!(link.config().rate, BitsPerSecond(8_000_000), "nothing has changed");
 
-    // 1,000 bytes take 1 ms of the link and 1.6 ms of the clock; half way the rate is halved.
+    // 1,000 bytes take 1 ms of the link and 1.6 ms of the clock; half way through, the rate is halved.
     for packet in 0..2 {
         assert_eq!(link.enqueue(id, packet, 1_000, Nanos(0)), Ok(()));
     }
     assert!(matches!(link.next(Nanos(0)), LinkDecision::Send { .. }));
     assert_eq!(link.change(id, even(25, 1), Nanos(500_000)), Ok(()));
-    // The second is queued, so it keeps its place: as long is the rest of the old rate taken.
+    // The second packet is queued and keeps its tags, so the rest of the old rate is held as long.
     assert_eq!(rate(&mut link, 4_000_000, 4_000_000, 500_000), promised(2_500_000, 2_500_000, 3_200_000));
     assert_eq!(rate(&mut link, 5_000_000, 5_000_000, 500_000), Ok(()));
     assert_eq!(link.next(Nanos(500_000)), LinkDecision::Wait { until: Nanos(500_000 + 800_000) });
     assert_eq!(rate(&mut link, 10_000_000, 5_000_000, 700_000), Ok(()));
     assert_eq!(link.next(Nanos(700_000)), LinkDecision::Wait { until: Nanos(700_000 + 300_000) });
-    assert_eq!(link.left(Nanos(3_200_000)), BitsPerSecond(2_500_000));
+    assert_eq!(link.unreserved(Nanos(3_200_000)), BitsPerSecond(2_500_000));
     assert_eq!(rate(&mut link, 4_000_000, 4_000_000, 3_200_000), Ok(()));
     assert_eq!(
-        (link.left(Nanos(3_200_000)), link.reserved()),
+        (link.unreserved(Nanos(3_200_000)), link.reserved()),
         (BitsPerSecond(1_500_000), BitsPerSecond(2_500_000))
     );
 }
@@ -176,8 +177,8 @@ fn rate_limit(micros: u64, rate: Fraction) -> u64 {
     if micros == 0 { 0 } else { rate.bytes }
 }
 
-/// A channel that is opened, sends its period's limit at once, is closed and opened again would take the link from others, if a closed
-/// channel's rate were free at once.
+/// If a closed channel's rate were free at once, a channel that is opened, sends its limit, and is closed in a loop
+/// would take the link from others.
 #[test]
 fn reopening_gives_no_credit() {
     let victim = even(500, 0);
@@ -197,13 +198,13 @@ fn reopening_gives_no_credit() {
     }
     let log = run(&mut weir, &events, 200 * MILLISECOND);
     let rate = Fraction::of_rate(LINK / 2);
-    assert_eq!(judge::lag(&log.sent, 0, rate, longest(), u64::from(longest())), Ok(()));
+    assert_eq!(oracle::lag(&log.sent, 0, rate, longest(), u64::from(longest())), Ok(()));
     assert!(reopened.iter().any(|event| log.refused.contains(event)), "some openings had to wait");
     let others: u64 = log.sent.iter().filter(|sent| sent.who == 1).map(|sent| u64::from(sent.length)).sum();
     assert!(others > 500_000, "{others} bytes: it was let in again when its clock was due");
 }
 
-/// A channel whose head its cap kept waiting has saved nothing for the time when the cap is lifted (found by the test above).
+/// A channel whose head waited for its cap has no credit once the cap is lifted (found by the test above).
 #[test]
 fn a_lifted_cap_leaves_no_credit() {
     let change = |at, who, permille, weight, is_capped| Change {
@@ -226,12 +227,12 @@ fn a_lifted_cap_leaves_no_credit() {
     let mut weir = Weir::new(LinkSchedulerConfig::ethernet(BitsPerSecond(LINK)));
     let log = run(&mut weir, &events, 150 * MILLISECOND);
     let rate = Fraction::of_rate(LINK / 1_000 * 50);
-    assert_eq!(judge::delay(&log.sent, 0, rate, Fraction::of_rate(LINK), longest()), Ok(()));
+    assert_eq!(oracle::delay(&log.sent, 0, rate, Fraction::of_rate(LINK), longest()), Ok(()));
 }
 
-/// What is left, to the bit; and when what was given up comes back.
+/// A refusal states the unreserved rate exactly, and when held rate becomes free.
 #[test]
-fn a_refusal_says_what_is_left() {
+fn a_refusal_states_the_unreserved_rate() {
     let mut link = LinkScheduler::new(LinkSchedulerConfig::ethernet(BitsPerSecond(LINK))).expect("a link");
     let id = link.open(even(600, 0), Nanos(0)).expect("60 %");
     let over = |held, until| {
@@ -243,13 +244,13 @@ fn a_refusal_says_what_is_left() {
         })
     };
     assert_eq!(link.open(even(500, 0), Nanos(0)), over(0, 0));
-    // 1,538 bytes at 60 Mbit/s are 205,066.7 ns: one packet is under way, its clock ahead.
+    // 1,538 bytes at 60 Mbit/s are 205,066.7 ns: one packet is under way, and the clock is ahead by it.
     assert!(link.enqueue(id, 0, FRAME_MAX, Nanos(0)).is_ok());
     assert!(matches!(link.next(Nanos(0)), LinkDecision::Send { .. }));
     assert_eq!(link.change(id, even(300, 0), Nanos(0)), Ok(()));
     assert_eq!(link.open(even(500, 0), Nanos(1)), over(30_000_000, 205_067));
     assert!(link.open(even(500, 0), Nanos(205_067)).is_ok());
-    assert_eq!(link.left(Nanos(205_067)), BitsPerSecond(20_000_000));
+    assert_eq!(link.unreserved(Nanos(205_067)), BitsPerSecond(20_000_000));
     let capped = ChannelTerms { cap: Cap::strict(BitsPerSecond(1_000)), ..even(1, 0) };
     let refused =
         ChannelRefused::CapUnderReservation { reserved: BitsPerSecond(100_000), cap: BitsPerSecond(1_000) };
@@ -258,13 +259,13 @@ fn a_refusal_says_what_is_left() {
     assert_eq!(link.open(nothing, Nanos(0)), Err(ChannelRefused::NeitherReservationNorWeight));
 }
 
-/// Bytes that `who` began from `from` on, up to `until`.
+/// The bytes that `who` began to send from `from` to `until`.
 fn begun(log: &Log, who: usize, from: u64, until: u64) -> u64 {
     let within = log.sent.iter().filter(|sent| sent.who == who && (from..until).contains(&sent.begin));
     within.map(|sent| u64::from(sent.length)).sum()
 }
 
-/// From the moment of a change on the new rate holds: also where the old one was so low that its next packet would be due in seconds.
+/// A new rate holds from the change on, also if the old one was so low that its next packet would be due in seconds.
 #[test]
 fn a_new_rate_holds_at_once() {
     for (old, new) in [(1, 500), (500, 100), (250, 650), (0, 400), (400, 0)] {
@@ -281,7 +282,7 @@ fn a_new_rate_holds_at_once() {
         for (permille, from, until) in [(old, 0, changed), (new, changed, 150 * MILLISECOND)] {
             let due = LINK / 8_000 * permille * ((until - from) / MILLISECOND) / 1_000;
             let got = begun(&log, 0, from, until);
-            // One longest frame of lag, one that was ahead, and the one of the weight's part.
+            // One longest frame of lag, one of lead, and one of the weight's share.
             let packets = 3 * u64::from(longest());
             assert!(
                 (due.saturating_sub(packets)..=due + packets).contains(&got),

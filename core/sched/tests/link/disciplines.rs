@@ -1,4 +1,4 @@
-//! The scheduler under test, and two that promise nothing.
+//! The scheduler under test, and two disciplines without guarantees.
 
 use crate::link::simulator::{Discipline, Step};
 use std::collections::{BTreeMap, VecDeque};
@@ -7,7 +7,7 @@ use weir_sched::link::{
 };
 use weir_units::{BitsPerSecond, Nanos};
 
-/// The scheduler under test. Packets are the times at which they arrived.
+/// The scheduler under test. A packet is represented by its arrival time.
 pub struct Weir {
     pub link: LinkScheduler<u64>,
     pub ids: BTreeMap<usize, ChannelId>,
@@ -56,7 +56,7 @@ impl Discipline for Weir {
     }
 }
 
-/// First come first served, or (`turns`) one packet of each channel in turn.
+/// First come first served, or with `turns` one packet of each channel in turn.
 pub struct Plain {
     pub turns: bool,
     config: LinkSchedulerConfig,

@@ -1,7 +1,7 @@
 //! The papers' figures, in simulated time.
 
 use crate::link::disciplines::{Plain, Weir};
-use crate::link::judge;
+use crate::link::oracle;
 use crate::link::properties::QUEUE;
 use crate::link::simulator::{Discipline, Event, Log, run};
 use std::ops::Range;
@@ -25,10 +25,11 @@ fn at(at: u64, event: Event) -> (u64, Event) {
     (at * 1_000_000, event)
 }
 
-/// Every second within the phase (in milliseconds) has a rate within `tolerance` of `expected`, of which both are in Mbit/s.
+/// Checks that the rate of every second within the phase (in milliseconds) is within `tolerance` of `expected`, both
+/// in Mbit/s.
 fn holds(log: &Log, who: usize, phase: Range<u64>, expected: f64, tolerance: f64) -> Result<(), String> {
     let within = (phase.start * 1_000_000, phase.end * 1_000_000);
-    let (low, high) = judge::rates(&log.sent, who, within, SECOND, LINK.0);
+    let (low, high) = oracle::rates(&log.sent, who, within, SECOND, LINK.0);
     let is_within = low >= (expected - tolerance) * 1e6 && high <= (expected + tolerance) * 1e6;
     if is_within {
         Ok(())
@@ -69,8 +70,8 @@ fn figure_12(discipline: &mut dyn Discipline) -> Result<(), String> {
         for who in [E, F] {
             holds(&log, who, phase.clone(), expected[who], 0.02 * expected[who])?;
         }
-        // What is left to the packet: at either end of the second, one of each channel is under way or due; and E's first 25,000 bytes go
-        // at once.
+        // To the packet: at either end of the second, one packet of each channel is under way or due, and the first
+        // 25,000 bytes of E are sent at once.
         holds(&log, D, phase, expected[D], 0.1 + 0.2)?;
     }
     Ok(())
@@ -85,7 +86,8 @@ fn price_of_safety_12() {
     }
 }
 
-/// SQoSH, figure 6: A takes what it can, B is held to and guaranteed 40 Mbit/s, C 10 Mbit/s; they start and stop.
+/// SQoSH, figure 6: A takes all it can, B has a cap and a guarantee of 40 Mbit/s, C of 10 Mbit/s; they start and
+/// stop.
 fn figure_6(discipline: &mut dyn Discipline) -> Result<(), String> {
     const A: usize = 0;
     const B: usize = 1;
@@ -93,7 +95,7 @@ fn figure_6(discipline: &mut dyn Discipline) -> Result<(), String> {
     let config = LinkSchedulerConfig::ethernet(LINK);
     let burst = Bytes(2 * u64::from(config.framing.on_wire(config.frame_max)));
     let both = |rate: u64| {
-        // A weight too, so that it is the cap that holds them.
+        // The channels have a weight too, so that only the cap limits them.
         let cap = Cap::with_burst(BitsPerSecond(rate * 1_000_000), burst);
         ChannelTerms { cap, ..terms(megabits(rate), 1) }
     };
@@ -117,7 +119,7 @@ fn figure_6(discipline: &mut dyn Discipline) -> Result<(), String> {
         (1_000..5_000, [0.0, 40.0, 0.0]),
         (5_000..9_000, [60.0, 40.0, 0.0]),
         (9_000..15_000, [50.0, 40.0, 10.0]),
-        // Two packets of each may still wait when it stops.
+        // Two packets of each channel may still wait when it stops.
         (15_010..20_000, [90.0, 0.0, 10.0]),
         (20_010..29_000, [0.0, 0.0, 10.0]),
         (29_010..31_000, [0.0, 0.0, 0.0]),

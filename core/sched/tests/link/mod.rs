@@ -1,10 +1,10 @@
-//! What a link's scheduler promises, in simulated time.
+//! The guarantees of a link's scheduler, in simulated time.
 
+mod cases;
 mod changes;
 mod disciplines;
 mod figures;
-mod judge;
+mod oracle;
 mod properties;
 mod simulator;
-mod small;
 mod traces;

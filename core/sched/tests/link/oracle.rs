@@ -1,12 +1,12 @@
-//! Judges a log by the promises. Shares nothing with the scheduler but the log: rates are exact fractions here too, of bytes per
-//! nanoseconds, but all sums are taken from the log anew.
+//! Checks a log against the guarantees. It shares only the log with the scheduler: rates are exact fractions here
+//! too, but all sums are recomputed.
 
 use crate::link::simulator::Sent;
 
-/// Rounding: times in the log are whole nanoseconds, and two of them bound an interval.
+/// Times in the log are whole nanoseconds, and an interval has two of them.
 const ROUNDING: i128 = 2;
 
-/// `bytes` per `nanos`.
+/// A rate of `bytes` per `nanos`.
 #[derive(Clone, Copy, Debug)]
 pub struct Fraction {
     pub bytes: u64,
@@ -18,7 +18,7 @@ impl Fraction {
         Fraction { bytes: bits_per_second, nanos: 8_000_000_000 }
     }
 
-    /// Bytes in `time`, times `nanos`, so that it is exact.
+    /// The bytes in `time`, times `nanos`, so that the result is exact.
     fn scaled(self, time: i128) -> i128 {
         i128::from(self.bytes) * time
     }
@@ -28,20 +28,21 @@ impl Fraction {
     }
 }
 
-fn of(sent: &[Sent], who: usize) -> impl Iterator<Item = &Sent> {
+fn sent_by(sent: &[Sent], who: usize) -> impl Iterator<Item = &Sent> {
     sent.iter().filter(move |sent| sent.who == who)
 }
 
-/// From any moment at which the channel begins to have packets it has begun to send at least rate x time - `longest` - what it is ahead of
-/// its clock then; over any interval in the time that it has packets, at least rate x interval - `longest` - `ahead`. The clock: what was
-/// sent by the reservation.
+/// From any instant at which the channel begins to have packets, it has begun to send at least rate x time -
+/// `longest` - its lead over its clock then. Over any interval with packets: at least rate x interval - `longest` -
+/// `ahead`. The clock counts packets sent by the reservation.
 pub fn lag(sent: &[Sent], who: usize, rate: Fraction, longest: u32, ahead: u64) -> Result<(), String> {
     let mut begun: i128 = 0;
     let mut last_begin: Option<u64> = None;
     let (mut floor, mut best, mut clock) = (0, 0, 0);
-    for packet in of(sent, who) {
+    for packet in sent_by(sent, who) {
         let is_new = last_begin.is_none_or(|last| packet.arrived > last);
-        // What has begun beyond the rate, at this packet's begin but without it; and at its arrival, where that begins a backlog.
+        // Bytes beyond the rate at this packet's start, without the packet; and at its arrival, if that starts a
+        // backlog.
         let at = |time: u64| rate.bytes(begun) - rate.scaled(i128::from(time));
         if is_new {
             best = at(packet.arrived);
@@ -68,12 +69,12 @@ pub fn lag(sent: &[Sent], who: usize, rate: Fraction, longest: u32, ahead: u64) 
     Ok(())
 }
 
-/// In any interval the channel begins at most cap x interval + `burst` + one packet.
+/// In any interval the channel begins to send at most cap x interval + `burst` + one packet.
 pub fn cap(sent: &[Sent], who: usize, cap: Fraction, burst: u64) -> Result<(), String> {
     let mut begun: i128 = 0;
     let mut least: Option<i128> = None;
-    for packet in of(sent, who) {
-        // The packet itself is the one.
+    for packet in sent_by(sent, who) {
+        // The packet itself is that one packet.
         let at = cap.bytes(begun) - cap.scaled(i128::from(packet.begin));
         let lowest = *least.insert(least.map_or(at, |least| least.min(at)));
         let over = at - lowest - cap.bytes(i128::from(burst)) - cap.scaled(ROUNDING);
@@ -88,15 +89,15 @@ pub fn cap(sent: &[Sent], who: usize, cap: Fraction, burst: u64) -> Result<(), S
     Ok(())
 }
 
-/// Every packet has left by its guaranteed-rate clock value (max(arrival, that of the packet before) + length / rate) and the time of the
-/// longest frame.
+/// Every packet has left by its guaranteed-rate clock value (max(arrival, value of the packet before) + length /
+/// rate) plus the time of the longest frame.
 pub fn delay(sent: &[Sent], who: usize, rate: Fraction, link: Fraction, longest: u32) -> Result<(), String> {
-    // In 2^-32 nanoseconds, rounded down: to the channel's favour.
+    // In units of 2^-32 nanoseconds, rounded down, in favour of the channel.
     let time = |length: u32, rate: Fraction| {
         i128::from(length) * i128::from(rate.nanos) * (1 << 32) / i128::from(rate.bytes)
     };
     let mut finish = 0;
-    for packet in of(sent, who) {
+    for packet in sent_by(sent, who) {
         finish = finish.max(i128::from(packet.arrived) << 32) + time(packet.length, rate);
         let left = (i128::from(packet.begin) << 32) + time(packet.length, link);
         if left > finish + time(longest, link) + (ROUNDING << 32) {
@@ -108,13 +109,13 @@ pub fn delay(sent: &[Sent], who: usize, rate: Fraction, link: Fraction, longest:
 
 /// The link is never idle while a packet of one of `who` waits, and frames do not overlap.
 pub fn work(sent: &[Sent], who: &[usize], link: Fraction) -> Result<(), String> {
-    // The earliest arrival of what is still to be sent, at each frame.
+    // The earliest arrival among the packets still to be sent, at each frame.
     let mut earliest = vec![u64::MAX; sent.len() + 1];
     for (at, packet) in sent.iter().enumerate().rev() {
         earliest[at] =
             earliest[at + 1].min(if who.contains(&packet.who) { packet.arrived } else { u64::MAX });
     }
-    // Since the link was last idle: from when, and how many bytes, so that roundings do not add up.
+    // The end of the last idle time and the bytes since, so that rounding errors do not add up.
     let (mut from, mut bytes) = (0u64, 0u64);
     for (at, packet) in sent.iter().enumerate() {
         let free = from
@@ -137,12 +138,12 @@ pub fn work(sent: &[Sent], who: &[usize], link: Fraction) -> Result<(), String> 
     Ok(())
 }
 
-/// Channels `a` and `b` (with their weights) both have packets all the time: over any interval their excess per weight differs by at most a
-/// longest packet per weight of each.
+/// Channels `a` and `b`, given with their weights, always have packets: over any interval their excess per weight
+/// differs by at most a longest packet per weight of each.
 pub fn fairness(sent: &[Sent], a: (usize, u16), b: (usize, u16), longest: [u32; 2]) -> Result<(), String> {
     let [weight_a, weight_b] = [i128::from(a.1), i128::from(b.1)];
     let bound = i128::from(longest[0]) * weight_b + i128::from(longest[1]) * weight_a;
-    // The scheduler's reciprocals of weights are off by under 2^-24 each.
+    // The error of the scheduler's reciprocals of weights is below 2^-24 each.
     let slack = |total: i128| total >> 22;
     let (mut difference, mut total, mut low, mut high) = (0i128, 0i128, 0i128, 0i128);
     for packet in sent.iter().filter(|packet| !packet.reserved) {
@@ -161,12 +162,12 @@ pub fn fairness(sent: &[Sent], a: (usize, u16), b: (usize, u16), longest: [u32; 
     Ok(())
 }
 
-/// Bits per second of `who` over every interval of `window` that ends at a frame's begin within `from..to`: the least and the most. A
-/// frame's bits count while they are on the wire of `link`.
+/// The least and the greatest rate of `who`, in bits per second, over the intervals of `window` that end at a frame's
+/// start within `from..to`. A frame's bits count while they are on the wire of `link`.
 pub fn rates(sent: &[Sent], who: usize, (from, to): (u64, u64), window: u64, link: u64) -> (f64, f64) {
-    let mine: Vec<&Sent> = of(sent, who).collect();
+    let mine: Vec<&Sent> = sent_by(sent, who).collect();
     let time = |length: u32| u64::from(length) * 8_000_000_000 / link;
-    // Bits on the wire up to a moment: whole frames, and the part of the one under way.
+    // Bits on the wire up to a time: whole frames, and part of the one under way.
     let mut whole = vec![0u64];
     for packet in &mine {
         whole.push(whole[whole.len() - 1] + u64::from(packet.length) * 8);

@@ -1,7 +1,7 @@
-//! The promises, over random links, channels and traffic; and that without the scheduler they do not hold.
+//! The guarantees over random links, channels and traffic; and counterexamples without the scheduler.
 
 use crate::link::disciplines::{Plain, Weir};
-use crate::link::judge::{self, Fraction};
+use crate::link::oracle::{self, Fraction};
 use crate::link::simulator::{Discipline, Event, Log, run};
 use proptest::prelude::*;
 use weir_sched::link::{Cap, ChannelTerms, Framing, LinkReservation, LinkSchedulerConfig, QueueLimit};
@@ -9,8 +9,8 @@ use weir_units::{BitsPerSecond, Bytes, Nanos};
 
 pub const QUEUE: QueueLimit = QueueLimit { packets: 10_000, bytes: Bytes(1 << 30) };
 
-/// A channel: permille of the link that is reserved, by period in microseconds (0: an even rate), a cap in permille with its burst, a
-/// weight.
+/// A channel: the reserved permille of the link, with a period in microseconds (0: an even rate); a cap in permille
+/// with its burst; a weight.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub reserved: u64,
@@ -20,7 +20,7 @@ pub struct Plan {
     pub traffic: Vec<Traffic>,
 }
 
-/// At a time in microseconds: some packets at once, or a time during which packets always wait.
+/// Traffic at a time in microseconds: some packets at once, or a time during which packets always wait.
 #[derive(Clone, Debug)]
 pub enum Traffic {
     Burst { at: u64, count: usize, length: u32 },
@@ -28,7 +28,7 @@ pub enum Traffic {
 }
 
 #[derive(Clone, Debug)]
-pub struct Scene {
+pub struct Scenario {
     pub rate: u64,
     pub channels: Vec<Plan>,
 }
@@ -51,8 +51,8 @@ fn traffic() -> impl Strategy<Value = Vec<Traffic>> {
     prop::collection::vec(prop_oneof![3 => burst, 1 => greedy], 1..8)
 }
 
-/// Channels whose reservations add up to at most the link, and often to all of it.
-pub fn scene() -> impl Strategy<Value = Scene> {
+/// Channels whose reservations add up to at most the link's rate, and often to all of it.
+pub fn scenario() -> impl Strategy<Value = Scenario> {
     let rate = prop_oneof![Just(100_000_000u64), Just(10_000_000), 5_000_000..300_000_000u64];
     let period = prop_oneof![Just(0u64), 100..20_000u64];
     let cap = prop::option::weighted(
@@ -73,16 +73,16 @@ pub fn scene() -> impl Strategy<Value = Scene> {
                     traffic,
                 }
             };
-        Scene { rate, channels: plans.into_iter().map(channel).collect() }
+        Scenario { rate, channels: plans.into_iter().map(channel).collect() }
     })
 }
 
-impl Scene {
+impl Scenario {
     pub fn config(&self) -> LinkSchedulerConfig {
         LinkSchedulerConfig::ethernet(BitsPerSecond(self.rate))
     }
 
-    /// As the scheduler is told, and as the judge is.
+    /// The reservation in the form of the scheduler, and in that of the oracle.
     pub fn reservation(&self, plan: &Plan) -> Option<(LinkReservation, Fraction, u64)> {
         let rate = self.rate / 1_000 * plan.reserved;
         if plan.period == 0 {
@@ -100,7 +100,7 @@ impl Scene {
         let cap = plan.cap.and_then(|(permille, burst)| {
             Cap::with_burst(BitsPerSecond(self.rate / 1_000 * permille + 10), Bytes(burst))
         });
-        // What is reserved of a slow link can round to nothing.
+        // A reservation on a slow link can round to nothing.
         let weight = if reservation.is_none() { plan.weight.max(1) } else { plan.weight };
         ChannelTerms { reservation, cap, weight, queue: QUEUE }
     }
@@ -135,8 +135,8 @@ impl Scene {
         Framing::ETHERNET.on_wire(FRAME_MAX)
     }
 
-    /// Lag and delay of the channels that have a reservation, and no cap; or one with a burst of two longest frames, and no excess to spend
-    /// it on.
+    /// Lag and delay of channels with a reservation and without a cap; or with a cap whose burst is two longest
+    /// frames, and no weight.
     fn guarantees(&self, log: &Log) -> Result<(), String> {
         let is_loose = |plan: &Plan| {
             plan.cap.is_none_or(|(_, burst)| burst >= 2 * u64::from(self.longest()) && plan.weight == 0)
@@ -145,8 +145,8 @@ impl Scene {
             if let Some((_, rate, limit)) = self.reservation(plan) {
                 let own =
                     log.sent.iter().filter(|sent| sent.who == who).map(|sent| sent.length).max().unwrap_or(0);
-                judge::lag(&log.sent, who, rate, self.longest(), limit.max(u64::from(own)))?;
-                judge::delay(&log.sent, who, rate, Fraction::of_rate(self.rate), self.longest())?;
+                oracle::lag(&log.sent, who, rate, self.longest(), limit.max(u64::from(own)))?;
+                oracle::delay(&log.sent, who, rate, Fraction::of_rate(self.rate), self.longest())?;
             }
         }
         Ok(())
@@ -155,7 +155,7 @@ impl Scene {
     fn caps(&self, log: &Log) -> Result<(), String> {
         for (who, plan) in self.channels.iter().enumerate() {
             if let Some(cap) = self.terms(plan).cap {
-                judge::cap(&log.sent, who, Fraction::of_rate(cap.bits_per_second().0), cap.burst().0)?;
+                oracle::cap(&log.sent, who, Fraction::of_rate(cap.bits_per_second().0), cap.burst().0)?;
             }
         }
         Ok(())
@@ -168,32 +168,32 @@ proptest! {
     /// A virtual clock never lags its reservation by more than one longest frame, whatever others send and however much spare capacity the
     /// channel has used before; and its packets leave in time.
     #[test]
-    fn reservations_are_kept(scene in scene()) {
-        let log = scene.run(&mut Weir::new(scene.config()));
-        prop_assert_eq!(scene.guarantees(&log), Ok(()));
+    fn reservations_are_kept(scenario in scenario()) {
+        let log = scenario.run(&mut Weir::new(scenario.config()));
+        prop_assert_eq!(scenario.guarantees(&log), Ok(()));
     }
 
     #[test]
-    fn caps_are_kept(scene in scene()) {
-        let log = scene.run(&mut Weir::new(scene.config()));
-        prop_assert_eq!(scene.caps(&log), Ok(()));
+    fn caps_are_kept(scenario in scenario()) {
+        let log = scenario.run(&mut Weir::new(scenario.config()));
+        prop_assert_eq!(scenario.caps(&log), Ok(()));
     }
 
     /// The link is never idle while a packet waits that may be sent; and all that came is sent.
     #[test]
-    fn no_time_is_lost(scene in scene()) {
-        let log = scene.run(&mut Weir::new(scene.config()));
-        let terms: Vec<ChannelTerms> = scene.channels.iter().map(|plan| scene.terms(plan)).collect();
+    fn no_time_is_lost(scenario in scenario()) {
+        let log = scenario.run(&mut Weir::new(scenario.config()));
+        let terms: Vec<ChannelTerms> = scenario.channels.iter().map(|plan| scenario.terms(plan)).collect();
         let free: Vec<usize> = (0..terms.len()).filter(|who| terms[*who].weight > 0 && terms[*who].cap.is_none()).collect();
-        prop_assert_eq!(judge::work(&log.sent, &free, Fraction::of_rate(scene.rate)), Ok(()));
+        prop_assert_eq!(oracle::work(&log.sent, &free, Fraction::of_rate(scenario.rate)), Ok(()));
     }
 
-    /// What the reservations leave goes to those with weights, by weight.
+    /// Unreserved time is shared by the channels with weights, by weight.
     #[test]
-    fn the_rest_is_shared_by_weight(
+    fn unreserved_time_is_shared_by_weight(
         lengths in prop::collection::vec((1..=FRAME_MAX, 1..2_000u16, 0..200u64), 2..7),
     ) {
-        let config = LinkSchedulerConfig::ethernet(BitsPerSecond::MEGABIT);
+        let config = LinkSchedulerConfig::ethernet(BitsPerSecond(1_000_000));
         let mut weir = Weir::new(config);
         let mut events = Vec::new();
         for (who, (length, weight, permille)) in lengths.iter().copied().enumerate() {
@@ -206,7 +206,7 @@ proptest! {
         for (a, of_a) in lengths.iter().enumerate() {
             for (b, of_b) in lengths.iter().enumerate().skip(a + 1) {
                 let longest = [of_a.0, of_b.0].map(|length| config.framing.on_wire(length));
-                prop_assert_eq!(judge::fairness(&log.sent, (a, of_a.1), (b, of_b.1), longest), Ok(()));
+                prop_assert_eq!(oracle::fairness(&log.sent, (a, of_a.1), (b, of_b.1), longest), Ok(()));
             }
         }
     }
@@ -222,16 +222,16 @@ fn without_the_scheduler_nothing_is_guaranteed() {
         weight,
         traffic: vec![Traffic::Burst { at: 0, count, length }],
     };
-    let scene = Scene {
+    let scenario = Scenario {
         rate: 100_000_000,
         channels: vec![plan(0, Some((300, 0)), 1, 1_514, 400), plan(600, None, 0, 300, 400)],
     };
-    let log = scene.run(&mut Weir::new(scene.config()));
-    assert_eq!((scene.guarantees(&log), scene.caps(&log)), (Ok(()), Ok(())));
+    let log = scenario.run(&mut Weir::new(scenario.config()));
+    assert_eq!((scenario.guarantees(&log), scenario.caps(&log)), (Ok(()), Ok(())));
     for turns in [false, true] {
-        let log = run(&mut Plain::new(scene.config(), turns), &scene.events(), END);
+        let log = run(&mut Plain::new(scenario.config(), turns), &scenario.events(), END);
         assert_eq!(log.sent.len(), 800);
-        assert!(scene.guarantees(&log).is_err(), "in turns: {turns}");
-        assert!(scene.caps(&log).is_err(), "in turns: {turns}");
+        assert!(scenario.guarantees(&log).is_err(), "in turns: {turns}");
+        assert!(scenario.caps(&log).is_err(), "in turns: {turns}");
     }
 }

@@ -1,17 +1,17 @@
-//! A link in simulated time: sources, a discipline that decides, and a log of what began when.
+//! A link in simulated time: sources, a discipline, and a log of transmissions.
 
 use std::collections::BTreeMap;
 use weir_sched::link::ChannelTerms;
 
-/// What decides: the scheduler under test, or one of those that promise nothing.
+/// A discipline: the scheduler under test, or one without guarantees.
 pub trait Discipline {
-    /// A packet arrives; false: it was dropped.
+    /// Handles the arrival of a packet. Returns false if it was dropped.
     fn arrive(&mut self, who: usize, length: u32, now: u64) -> bool;
-    /// What to do.
+    /// Decides what to do next.
     fn next(&mut self, now: u64) -> Step;
-    /// New terms: the channel is opened, changed or (None) closed. False: refused.
+    /// Opens or changes a channel, or closes it (`None`). Returns false if refused.
     fn terms(&mut self, who: usize, terms: Option<ChannelTerms>, now: u64) -> bool;
-    /// Another rate of the link, all of which can be reserved. False: refused.
+    /// Changes the link's rate, all of which can be reserved. Returns false if refused.
     fn rate(&mut self, rate: u64, now: u64) -> bool;
 }
 
@@ -23,16 +23,16 @@ pub enum Step {
     Idle,
 }
 
-/// What happens at a moment.
+/// An event of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
     /// A packet.
     Packet { who: usize, length: u32 },
-    /// From now on the channel always has packets of this length waiting; 0: no more.
+    /// From now on the channel always has a packet of this length waiting; 0 ends that.
     Greedy { who: usize, length: u32 },
-    /// New terms, as [`Discipline::terms`].
+    /// New terms, as for [`Discipline::terms`].
     Terms { who: usize, terms: Option<ChannelTerms> },
-    /// Another rate, as [`Discipline::rate`].
+    /// Another rate, as for [`Discipline::rate`].
     Rate(u64),
 }
 
@@ -46,18 +46,18 @@ pub struct Sent {
     pub reserved: bool,
 }
 
-/// What a run left behind.
+/// The log of a run.
 pub struct Log {
     pub sent: Vec<Sent>,
-    /// Terms and rates that were refused: which event, of those in order of time.
+    /// The indices of events with terms or rates that were refused, in order of time.
     pub refused: Vec<usize>,
     pub dropped: usize,
 }
 
-/// How many packets a greedy source keeps waiting.
+/// The number of packets that a greedy source keeps waiting.
 const GREEDY_WAITING: usize = 2;
 
-/// Runs `events` (time, event), then until nothing waits or until `end`. The discipline paces itself.
+/// Runs `events` (time, event), and then until nothing waits or until `end`. The discipline paces itself.
 pub fn run(discipline: &mut dyn Discipline, events: &[(u64, Event)], end: u64) -> Log {
     let mut log = Log { sent: Vec::new(), refused: Vec::new(), dropped: 0 };
     let mut greedy: BTreeMap<usize, u32> = BTreeMap::new();

@@ -1,6 +1,6 @@
-//! What is recorded replays to the same decisions.
+//! A recorded trace replays to the same decisions.
 
-use crate::link::properties::scene;
+use crate::link::properties::scenario;
 use crate::link::simulator::{Discipline, Event, Step, run};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ impl Discipline for Recorded {
     }
 
     fn rate(&mut self, rate: u64, now: u64) -> bool {
-        self.link.forgive(BitsPerSecond(rate / 4), Nanos(now));
+        self.link.release_held(BitsPerSecond(rate / 4), Nanos(now));
         self.link.set_rate(BitsPerSecond(rate), BitsPerSecond(rate), Nanos(now)).is_ok()
     }
 }
@@ -58,17 +58,17 @@ fn replay(trace: &str) -> Result<(), LinkReplayError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Also with changes and closings in the middle; and any decision that is altered is found at its line.
+    /// Includes changes and closings in the middle. Any altered decision is detected at its line.
     #[test]
-    fn a_recorded_run_replays(scene in scene(), at in 0..60_000_000u64, (first, second) in (0..7usize, 0..7usize), altered in any::<prop::sample::Index>()) {
-        let link = LinkTraceRecorder::new(scene.config()).expect("a link");
+    fn a_recorded_run_replays(scenario in scenario(), at in 0..60_000_000u64, (first, second) in (0..7usize, 0..7usize), altered in any::<prop::sample::Index>()) {
+        let link = LinkTraceRecorder::new(scenario.config()).expect("a link");
         let mut recorded = Recorded { link, ids: BTreeMap::new() };
-        let mut events = scene.events();
-        let plan = &scene.channels[second % scene.channels.len()];
-        events.push((at, Event::Terms { who: first % scene.channels.len(), terms: None }));
-        events.push((at + 1_000, Event::Terms { who: second % scene.channels.len(), terms: Some(scene.terms(plan)) }));
-        events.push((at / 2, Event::Rate(scene.rate * 2)));
-        events.push((at + 2_000, Event::Rate(scene.rate / 2)));
+        let mut events = scenario.events();
+        let plan = &scenario.channels[second % scenario.channels.len()];
+        events.push((at, Event::Terms { who: first % scenario.channels.len(), terms: None }));
+        events.push((at + 1_000, Event::Terms { who: second % scenario.channels.len(), terms: Some(scenario.terms(plan)) }));
+        events.push((at / 2, Event::Rate(scenario.rate * 2)));
+        events.push((at + 2_000, Event::Rate(scenario.rate / 2)));
         run(&mut recorded, &events, 10_000_000_000);
         let trace = recorded.link.take();
         prop_assert_eq!(replay(&trace), Ok(()));
@@ -86,7 +86,7 @@ proptest! {
         let mut replay = Replay::default();
         replay.feed("weir-link 1 1000000 1000000 24 60 1514 0 4").expect("a link");
         for line in lines {
-            // Whatever it is: an answer or an error.
+            // Any line gives an answer or an error, and never a panic.
             let answer = replay.feed(&line);
             let is_of_link = matches!(answer, Err(LinkReplayError::Config { .. }));
             prop_assert!(!is_of_link, "{answer:?}");

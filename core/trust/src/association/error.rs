@@ -1,16 +1,16 @@
-//! Why a handshake failed.
+//! Errors of the handshake.
 
 use super::Unsigned;
 use super::message::{CREDENTIALS_BYTES_MAX, VERSION};
 use crate::key::PublicKey;
 use std::fmt;
 
-/// Which message.
+/// A message of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeMessage {
-    /// The initiator's first.
+    /// The initiator's offered versions and ephemeral key.
     First,
-    /// The responder's answer.
+    /// The responder's chosen version, keys and identity.
     Second,
     /// The initiator's identity and credentials.
     Third,
@@ -29,69 +29,69 @@ impl fmt::Display for HandshakeMessage {
     }
 }
 
-/// Why there is no association. For one's own log and user: the peer is told nothing.
+/// The reason why there is no association. For the local log and user only: the peer is told nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
-    /// A message that cannot be whole, or that nobody sends.
+    /// A message with a length that this message of the handshake never has.
     #[error("the {message} message of the handshake has {bytes} bytes, which it never has")]
     Length {
-        /// Which.
+        /// The message.
         message: HandshakeMessage,
-        /// How many it has, or says that it has.
+        /// The length in bytes: that of the message as received, or that in the two bytes before the message.
         bytes: usize,
     },
-    /// Something else than weir.
-    #[error("what connects is no weir: its first message begins otherwise")]
+    /// A peer that does not speak weir's protocol.
+    #[error("the peer does not speak weir's protocol: its first message does not begin with `weir`")]
     NotWeir,
-    /// No version that both speak.
+    /// The peers have no common version.
     #[error(
         "the peer speaks versions {lowest} to {highest} of the handshake, and this weir version {VERSION}: update the older one"
     )]
     Versions {
-        /// The lowest that it speaks.
+        /// The lowest version that the peer offers.
         lowest: u8,
-        /// The highest.
+        /// The highest version that the peer offers.
         highest: u8,
     },
-    /// The responder has chosen a version that was not offered.
+    /// The responder chose a version that was not offered.
     #[error("the node answers in version {0} of the handshake, which this weir has not offered")]
     Chosen(u8),
-    /// An X25519 key with which anybody could compute the result.
-    #[error("the {0} message of the handshake has a key that makes no secret")]
+    /// An X25519 key of small order, with which the shared secret is known to everyone.
+    #[error("the {0} message of the handshake has a weak X25519 key, which makes no secret")]
     WeakKey(HandshakeMessage),
-    /// What was encrypted does not open.
+    /// The encrypted part of a message does not decrypt.
     #[error(
-        "the {0} message of the handshake is damaged, or not of this handshake: somebody on the way may be changing it"
+        "the {0} message of the handshake is damaged, or not of this handshake: it may have been changed on the path"
     )]
     Damaged(HandshakeMessage),
-    /// Its identity is no key.
-    #[error("the {0} message of the handshake names an identity that is no key")]
+    /// The identity in a message is not a public key.
+    #[error("the {0} message of the handshake names an identity that is not a public key")]
     NoIdentity(HandshakeMessage),
-    /// The identity did not sign.
-    #[error("{key} has not signed this handshake: somebody else is in its place")]
+    /// The signature was not made by the stated identity.
+    #[error("{key} has not signed this handshake: another party answers in its place")]
     Signature {
-        /// Whose signature it should be.
+        /// The stated identity.
         key: PublicKey,
     },
-    /// Another node than the one that was asked for.
+    /// Another node answers than the expected one.
     #[error(
         "the node that answers is {found}, and {expected} was expected: is the address right, and has the node a new key?"
     )]
     Unexpected {
-        /// The one that was asked for.
+        /// The expected node.
         expected: PublicKey,
-        /// The one that answers.
+        /// The node that answers.
         found: PublicKey,
     },
-    /// One's own credentials do not fit.
+    /// The local credentials are too long.
     #[error(
         "the credentials have {0} bytes, and {CREDENTIALS_BYTES_MAX} is the most that a handshake carries"
     )]
     Credentials(usize),
-    /// One's own private key is kept elsewhere, and is not at hand.
+    /// The key agent, which keeps the local private key, did not sign.
     #[error(transparent)]
     Unsigned(#[from] Unsigned),
-    /// The library refuses something that no peer decides on.
+    /// The Noise library failed for a reason that no peer controls.
     #[error("the handshake cannot be made: {0}")]
     Library(&'static str),
 }

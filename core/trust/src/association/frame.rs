@@ -1,27 +1,28 @@
-//! Messages in a stream of bytes: two bytes of length, and so many bytes of message.
+//! Framing of messages in a byte stream: two bytes of length, then the message.
 
 use super::{FIRST_BYTES, FOURTH_BYTES_MAX, HandshakeError, HandshakeMessage, SECOND_BYTES, THIRD_BYTES_MAX};
 use std::ops::RangeInclusive;
 
-/// Bytes of the length before a message.
+/// The size of the length before a message, in bytes.
 pub const LENGTH_BYTES: usize = 2;
 
-/// Puts its length before a message. Nothing where it has more bytes than can be said.
+/// Returns a message with its length before it. `None` if the length does not fit into two bytes.
 pub fn framed(message: &[u8]) -> Option<Vec<u8>> {
     let length = u16::try_from(message.len()).ok()?;
     Some([&length.to_be_bytes(), message].concat())
 }
 
-/// How many bytes of that message follow: to be asked before room is made for them.
+/// Checks the length before a message, and returns the number of bytes to read. Memory for the message is allocated
+/// only after this check.
 ///
 /// # Errors
-/// That message never has so many.
-pub fn length(message: HandshakeMessage, said: [u8; LENGTH_BYTES]) -> Result<usize, HandshakeError> {
-    let bytes = usize::from(u16::from_be_bytes(said));
+/// Fails if the given message of the handshake never has this length.
+pub fn length(message: HandshakeMessage, length_bytes: [u8; LENGTH_BYTES]) -> Result<usize, HandshakeError> {
+    let bytes = usize::from(u16::from_be_bytes(length_bytes));
     if lengths(message).contains(&bytes) { Ok(bytes) } else { Err(HandshakeError::Length { message, bytes }) }
 }
 
-/// How many bytes a message can have.
+/// Returns the lengths that a message can have.
 pub(super) fn lengths(message: HandshakeMessage) -> RangeInclusive<usize> {
     use super::message::{FOURTH_BYTES_MIN, THIRD_BYTES_MIN};
     match message {
@@ -32,9 +33,9 @@ pub(super) fn lengths(message: HandshakeMessage) -> RangeInclusive<usize> {
     }
 }
 
-/// Refuses a message whose length it never has.
+/// Fails for a message with a length that this message of the handshake never has.
 pub(super) fn check(message: HandshakeMessage, bytes: &[u8]) -> Result<(), HandshakeError> {
-    let said =
+    let bytes_as_u16 =
         u16::try_from(bytes.len()).map_err(|_| HandshakeError::Length { message, bytes: bytes.len() })?;
-    length(message, said.to_be_bytes()).map(drop)
+    length(message, bytes_as_u16.to_be_bytes()).map(drop)
 }

@@ -1,13 +1,15 @@
-//! The library's handshake, and the erasure of what it leaves in memory.
+//! The handshake of the Noise library, and the erasure of its secrets from memory.
 //!
-//! snow erases nothing. The chaining key, from which the keys of an association follow, is in a struct that it moves and drops. Hash and cipher keep their
-//! states on the heap. Its functions leave copies of keys on the stack. So this module erases them:
+//! snow, the Noise library, erases nothing. It moves and drops the struct with the chaining key, from which the keys of
+//! an association follow. Its hash and cipher keep their states on the heap, and its functions leave copies of keys on
+//! the stack. This module erases these secrets:
 //!
-//! - the state stays in one place of the heap, and another state is written over it before that is freed;
+//! - the handshake state stays at one address of the heap, and another state overwrites it before the memory is freed;
 //! - ciphers get another key and hashes another state before they are freed ([`ErasedCipher`], [`ErasedHash`]);
-//! - the stack below is written over after each step.
+//! - the stack that a step has used is overwritten after the step.
 //!
-//! The language gives no guarantee that this erases every copy; `erasure.rs` among the tests of edge/remote looks for them.
+//! The language gives no guarantee that this erases every copy; `erasure.rs` among the tests of edge/remote looks for
+//! them.
 
 use super::error::HandshakeError;
 use snow::types::{Cipher, Hash};
@@ -16,22 +18,22 @@ use std::fmt;
 use std::hint::black_box;
 use zeroize::Zeroizing;
 
-/// Bytes of the stack that are written over: more than a step of a handshake takes.
+/// The bytes of the stack that are overwritten after each step: more than a step uses.
 const STACK_BYTES: usize = 32 << 10;
-/// Bytes of a key of the cipher.
+/// The length of a cipher key.
 const KEY_BYTES: usize = 32;
-/// Bytes of an authentication tag.
+/// The length of an authentication tag.
 const TAG_BYTES: usize = 16;
 
-/// A handshake of the library. Its secrets are erased when it ends, or is dropped.
+/// A handshake of the library snow. Its secrets are erased when it ends or is dropped.
 pub(crate) struct Handshake {
     state: Box<HandshakeState>,
-    /// Makes a state without a secret, to be written over that of an ended handshake.
+    /// Makes a state without secrets, which overwrites that of an ended handshake.
     blank: fn() -> Result<HandshakeState, HandshakeError>,
 }
 
 impl Handshake {
-    /// Takes a state that has exchanged nothing yet.
+    /// Wraps a state that has exchanged nothing yet.
     pub(super) fn new(state: HandshakeState, blank: fn() -> Result<HandshakeState, HandshakeError>) -> Self {
         Self { state: Box::new(state), blank }
     }
@@ -46,17 +48,17 @@ impl Handshake {
         with_erased_stack(|| self.state.write_message(payload, message))
     }
 
-    /// The hash of all that was exchanged.
+    /// Returns the handshake hash over all messages so far.
     pub(super) fn hash(&self) -> &[u8] {
         self.state.get_handshake_hash()
     }
 
-    /// The peer's X25519 key.
+    /// Returns the peer's X25519 key.
     pub(super) fn remote(&self) -> Option<&[u8]> {
         self.state.get_remote_static()
     }
 
-    /// The keys of a handshake whose messages were all exchanged.
+    /// Returns the keys of a completed handshake.
     pub(crate) fn keys(mut self) -> Result<StatelessTransportState, HandshakeError> {
         with_erased_stack(|| {
             let state = std::mem::replace(&mut *self.state, (self.blank)()?);
@@ -79,25 +81,26 @@ impl Drop for Handshake {
 }
 
 impl fmt::Debug for Handshake {
-    /// Without its secrets.
+    /// Writes the name without the secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handshake").finish_non_exhaustive()
     }
 }
 
-/// Does a step, and overwrites its traces on the stack.
+/// Runs a step, and then overwrites the stack that the step has used.
 pub(super) fn with_erased_stack<R>(step: impl FnOnce() -> R) -> R {
-    let result = apart(step);
+    let result = in_own_frame(step);
     erase_stack();
     result
 }
 
-/// Does a step in a frame of its own, so that its traces are below the caller's frame.
+/// Runs a step in a stack frame of its own, so that the step only uses stack below the caller's frame.
 #[inline(never)]
-fn apart<R>(step: impl FnOnce() -> R) -> R {
+fn in_own_frame<R>(step: impl FnOnce() -> R) -> R {
     black_box(step())
 }
 
+/// Overwrites the stack below the caller's frame.
 #[inline(never)]
 fn erase_stack() {
     let mut below = [0_u8; STACK_BYTES];
@@ -130,7 +133,7 @@ impl Cipher for ErasedCipher {
         self.0.decrypt(nonce, authtext, ciphertext, out)
     }
 
-    /// As the library does it (Noise, section 4.2), without leaving the new key behind.
+    /// Derives the next key as the library does (Noise, section 4.2), but without leaving it on the stack.
     fn rekey(&mut self) {
         with_erased_stack(|| {
             let mut sealed = Zeroizing::new([0; KEY_BYTES + TAG_BYTES]);
@@ -143,14 +146,14 @@ impl Cipher for ErasedCipher {
 }
 
 impl Drop for ErasedCipher {
-    /// Another key takes the place of the old one, and of all that was derived from it.
+    /// Overwrites the key, and all that was derived from it, with another key.
     fn drop(&mut self) {
         self.0.set(&[0; KEY_BYTES]);
         black_box(&mut self.0);
     }
 }
 
-/// A hash of the library whose state, from which its last result follows, is erased when it is dropped.
+/// A hash of the library that erases its state when it is dropped. The last result could be computed from the state.
 pub(super) struct ErasedHash(pub(super) Box<dyn Hash>);
 
 impl Hash for ErasedHash {

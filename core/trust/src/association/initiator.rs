@@ -1,7 +1,7 @@
-//! The side that connects.
+//! The initiator: the side that connects.
 
 use super::message::{MessageHeader, PADDING_BYTES, PAYLOAD_BYTES_MAX};
-use super::statement::{KeyStatement, hash, remote};
+use super::statement::{KeyStatement, hash, remote, split_payload};
 use super::{
     Association, CREDENTIALS_BYTES_MAX, FIRST_BYTES, Handshake, HandshakeError, HandshakeMessage,
     HandshakeRole, Peer, THIRD_BYTES_MAX, VERSION, frame, noise,
@@ -10,38 +10,42 @@ use crate::key::{Identity, PublicKey};
 use crate::transport::{MessageKind, TransportKeys};
 use rand_core::{CryptoRng, RngCore};
 
-/// Has sent the first message, and waits for the second.
+/// An initiator that has sent the first message, and waits for the second.
 #[derive(Debug)]
 pub struct Initiator {
     noise: Handshake,
-    own: [u8; 32],
+    /// The initiator's X25519 key, which its identity will sign.
+    own_key: [u8; 32],
+    /// The node that the initiator wants to talk to; `None` for any node.
     expected: Option<PublicKey>,
 }
 
 impl Initiator {
-    /// A handshake with a node: a certain one, or whoever answers. The message is to be sent as it is.
+    /// Begins a handshake with the expected node, or with any node for `None`. Returns the first message, to be sent
+    /// unchanged.
     ///
     /// # Errors
-    /// There is no randomness.
+    /// Fails without randomness.
     pub fn begin(
         expected: Option<PublicKey>,
         random: &mut (impl RngCore + CryptoRng),
     ) -> Result<(Self, Vec<u8>), HandshakeError> {
         let head = MessageHeader::own();
-        let (mut noise, own) = noise::begin(head, true, random)?;
+        let (mut noise, own_key) = noise::begin(head, true, random)?;
         let mut message = vec![0; FIRST_BYTES + 16];
         message[..head.0.len()].copy_from_slice(&head.0);
         let written = noise.write(&[0; PADDING_BYTES], &mut message[head.0.len()..]);
         let written = written.map_err(|_| HandshakeError::Library("the first message cannot be written"))?;
         message.truncate(head.0.len() + written);
-        Ok((Self { noise, own, expected }, message))
+        Ok((Self { noise, own_key, expected }, message))
     }
 
-    /// The second message has come: the node is who it says, and who was expected.
+    /// Reads the second message. Checks that the node has proven the identity that it states, and that it is the expected
+    /// node.
     ///
     /// # Errors
-    /// Anything else. There is no way on then.
-    pub fn second(mut self, message: &[u8]) -> Result<Met, HandshakeError> {
+    /// Fails for any other message, which ends the handshake.
+    pub fn read_second(mut self, message: &[u8]) -> Result<InitiatorKnowingNode, HandshakeError> {
         let which = HandshakeMessage::Second;
         frame::check(which, message)?;
         let (version, message) = message.split_first().ok_or(HandshakeError::Damaged(which))?;
@@ -52,8 +56,8 @@ impl Initiator {
         let mut payload = vec![0; message.len()];
         let read = self.noise.read(message, &mut payload).map_err(|error| noise::fault(which, &error))?;
         payload.truncate(read);
-        let (node, signature, _) = KeyStatement::parse(&payload, which)?;
-        // Cheaper than a signature, and the same end.
+        let (node, signature, _) = split_payload(&payload, which)?;
+        // An unexpected node is refused without the cost of verifying its signature.
         if let Some(expected) = self.expected
             && expected != node
         {
@@ -61,37 +65,38 @@ impl Initiator {
         }
         let theirs = remote(&self.noise, which)?;
         KeyStatement::new(HandshakeRole::Responder, &before, &theirs).verify(node, &signature)?;
-        Ok(Met { noise: self.noise, own: self.own, node })
+        Ok(InitiatorKnowingNode { noise: self.noise, own_key: self.own_key, node })
     }
 }
 
-/// Knows whom it talks to, and has said nothing of itself yet.
+/// An initiator that has verified the node's identity, and has not sent its own identity yet.
 #[derive(Debug)]
-pub struct Met {
+pub struct InitiatorKnowingNode {
     noise: Handshake,
-    own: [u8; 32],
+    /// The initiator's X25519 key, which its identity will sign.
+    own_key: [u8; 32],
     node: PublicKey,
 }
 
-impl Met {
-    /// The node's identity.
+impl InitiatorKnowingNode {
+    /// Returns the node's identity.
     pub fn node(&self) -> PublicKey {
         self.node
     }
 
-    /// Shows one's own identity and credentials to that node. The message is to be sent as it is.
+    /// Makes the third message, which contains the initiator's identity and credentials. It is to be sent unchanged.
     ///
     /// # Errors
-    /// The credentials are too long.
+    /// Fails if the credentials are too long.
     pub fn introduce(
         mut self,
         identity: &Identity,
         credentials: &[u8],
-    ) -> Result<(Confirming, Vec<u8>), HandshakeError> {
+    ) -> Result<(InitiatorAwaitingAccept, Vec<u8>), HandshakeError> {
         if credentials.len() > CREDENTIALS_BYTES_MAX {
             return Err(HandshakeError::Credentials(credentials.len()));
         }
-        let statement = KeyStatement::new(HandshakeRole::Initiator, &hash(&self.noise)?, &self.own);
+        let statement = KeyStatement::new(HandshakeRole::Initiator, &hash(&self.noise)?, &self.own_key);
         let payload = [statement.sign(identity)?.as_slice(), credentials].concat();
         let mut message = vec![0; THIRD_BYTES_MAX];
         let written = self.noise.write(&payload, &mut message);
@@ -99,24 +104,24 @@ impl Met {
             .truncate(written.map_err(|_| HandshakeError::Library("the third message cannot be written"))?);
         let binding = hash(&self.noise)?;
         let keys = TransportKeys::of(self.noise, HandshakeRole::Initiator)?;
-        Ok((Confirming { keys, binding, node: self.node }, message))
+        Ok((InitiatorAwaitingAccept { keys, binding, node: self.node }, message))
     }
 }
 
-/// Has sent the third message, and waits to be accepted.
+/// An initiator that has sent the third message, and waits for the node to accept it.
 #[derive(Debug)]
-pub struct Confirming {
+pub struct InitiatorAwaitingAccept {
     keys: TransportKeys,
     binding: [u8; 32],
     node: PublicKey,
 }
 
-impl Confirming {
-    /// The node has accepted, and shows its credentials.
+impl InitiatorAwaitingAccept {
+    /// Reads the fourth message, with which the node accepts the initiator and sends its own credentials.
     ///
     /// # Errors
-    /// What came is not from that node. There is no way on then.
-    pub fn fourth(mut self, message: &[u8]) -> Result<Association, HandshakeError> {
+    /// Fails for any other message, which ends the handshake.
+    pub fn read_fourth(mut self, message: &[u8]) -> Result<Association, HandshakeError> {
         let which = HandshakeMessage::Fourth;
         frame::check(which, message)?;
         let mut payload = vec![0; PAYLOAD_BYTES_MAX];

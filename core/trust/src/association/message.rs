@@ -1,4 +1,4 @@
-//! What the messages consist of. docs/WIRE.md says the same for those who write another implementation.
+//! The layout of the messages. docs/WIRE.md describes it for other implementations.
 
 use super::HandshakeError;
 use std::ops::RangeInclusive;
@@ -7,57 +7,57 @@ use std::ops::RangeInclusive;
 pub const VERSION: u8 = 1;
 
 const MAGIC: [u8; 4] = *b"weir";
-/// The magic number, the lowest and the highest version.
+/// The length of the head of the first message: the magic number, the lowest and the highest offered version.
 pub(super) const HEAD_BYTES: usize = MAGIC.len() + 2;
 
 const KEY_BYTES: usize = 32;
 const TAG_BYTES: usize = 16;
 const SEALED_KEY_BYTES: usize = KEY_BYTES + TAG_BYTES;
 const SIGNATURE_BYTES: usize = 64;
-/// An identity and its signature.
+/// The bytes of an identity and its signature.
 const PROOF_BYTES: usize = KEY_BYTES + SIGNATURE_BYTES;
 
-/// The longest credentials, in bytes. A delegated one with three blocks has one or two thousand; this is what a stranger can have kept in
-/// memory before anything of him was checked.
+/// The longest credentials, in bytes. A chain of three blocks takes one or two thousand. A node holds this much memory
+/// for a peer that is not authenticated yet.
 pub const CREDENTIALS_BYTES_MAX: usize = 16 << 10;
 
-/// The length of the first message. It has room that nobody reads, so that it is no shorter than its answer.
+/// The length of the first message. It is padded to the length of the second message, which answers it.
 pub const FIRST_BYTES: usize = SECOND_BYTES;
 /// The length of the second message: the version, an ephemeral key, a sealed key, a sealed identity with its signature.
 pub const SECOND_BYTES: usize = 1 + KEY_BYTES + SEALED_KEY_BYTES + PROOF_BYTES + TAG_BYTES;
 pub(super) const THIRD_BYTES_MIN: usize = SEALED_KEY_BYTES + PROOF_BYTES + TAG_BYTES;
 /// The longest third message.
 pub const THIRD_BYTES_MAX: usize = THIRD_BYTES_MIN + CREDENTIALS_BYTES_MAX;
-/// A byte that says what it is, and no credentials.
+/// The shortest fourth message: a byte for its kind, and no credentials.
 pub(super) const FOURTH_BYTES_MIN: usize = 1 + TAG_BYTES;
 /// The longest fourth message.
 pub const FOURTH_BYTES_MAX: usize = FOURTH_BYTES_MIN + CREDENTIALS_BYTES_MAX;
 
-/// What follows the head and the ephemeral key of the first message.
+/// The length of the padding in the first message, after the head and the ephemeral key.
 pub(super) const PADDING_BYTES: usize = FIRST_BYTES - HEAD_BYTES - KEY_BYTES;
-/// The longest payload of a message, with its tag: room for whatever is opened.
+/// The longest payload of a message, with its tag: a buffer of this size fits every message.
 pub(super) const PAYLOAD_BYTES_MAX: usize = PROOF_BYTES + CREDENTIALS_BYTES_MAX + TAG_BYTES;
 
 const _: () = assert!(THIRD_BYTES_MAX <= u16::MAX as usize && FIRST_BYTES >= SECOND_BYTES);
 
-/// What the first message begins with, in the clear; part of the handshake hash.
+/// The head of the first message, in the clear; part of the handshake hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MessageHeader(pub(super) [u8; HEAD_BYTES]);
 
 impl MessageHeader {
-    /// That of this weir.
+    /// Returns the head that this version of weir sends.
     pub(super) fn own() -> Self {
         let [a, b, c, d] = MAGIC;
         Self([a, b, c, d, VERSION, VERSION])
     }
 
-    /// That of a first message, and what follows it.
+    /// Splits a first message into its head and the rest.
     pub(super) fn split(message: &[u8]) -> Option<(Self, &[u8])> {
         let (head, rest) = message.split_first_chunk()?;
         Some((Self(*head), rest))
     }
 
-    /// The version to speak with whoever offers these.
+    /// Returns the version to use with a peer that offers the versions of this head.
     pub(super) fn choose(self) -> Result<u8, HandshakeError> {
         let [magic @ .., lowest, highest] = self.0;
         if magic != MAGIC {
@@ -72,7 +72,7 @@ impl MessageHeader {
     }
 }
 
-/// What everything that is hashed begins with.
+/// Returns the Noise prologue, the first input of the handshake hash.
 pub(super) fn prologue(head: MessageHeader) -> Vec<u8> {
     [b"weir association\0".as_slice(), &head.0].concat()
 }

@@ -1,6 +1,7 @@
-//! The primitives that the handshake is made of: X25519 by x25519-dalek, AES-256-GCM and SHA-256 by ring, and randomness that was given.
+//! The primitives of the handshake: X25519 by x25519-dalek, AES-256-GCM and SHA-256 by ring, and randomness from the
+//! caller.
 //!
-//! snow's own X25519 takes keys of small order as they come. This one refuses them.
+//! snow's own X25519 accepts keys of small order. The X25519 of this module refuses them.
 
 use super::error::{HandshakeError, HandshakeMessage};
 use super::handshake::{ErasedCipher, ErasedHash, Handshake, with_erased_stack};
@@ -16,7 +17,8 @@ use zeroize::Zeroizing;
 const PROTOCOL: &str = "Noise_XX_25519_AESGCM_SHA256";
 const SECRET_BYTES: usize = 32;
 
-/// A handshake's state with two new keys, and the public one of those that are signed.
+/// Begins a handshake with two new X25519 key pairs, an ephemeral and a static one. Returns the public static key, which
+/// the identity signs.
 pub(super) fn begin(
     head: MessageHeader,
     is_initiator: bool,
@@ -28,7 +30,7 @@ pub(super) fn begin(
     })
 }
 
-/// A handshake's state without a secret.
+/// Returns a handshake state without secrets.
 fn blank() -> Result<HandshakeState, HandshakeError> {
     let primitives = Primitives { ephemeral: Zeroizing::default(), own: PublicKey::from([0; SECRET_BYTES]) };
     build(primitives, &[0; SECRET_BYTES], &[], true)
@@ -65,7 +67,7 @@ fn build(
         .map_err(|_| HandshakeError::Library("it cannot be begun"))
 }
 
-/// What the library says of a message that came.
+/// Converts the library's error about a received message.
 pub(super) fn fault(message: HandshakeMessage, error: &snow::Error) -> HandshakeError {
     match error {
         snow::Error::Dh => HandshakeError::WeakKey(message),
@@ -75,13 +77,13 @@ pub(super) fn fault(message: HandshakeMessage, error: &snow::Error) -> Handshake
 
 struct Primitives {
     ephemeral: Zeroizing<[u8; SECRET_BYTES]>,
-    /// The public half of the key that is signed.
+    /// The public static key, which the identity signs.
     own: PublicKey,
 }
 
 impl CryptoResolver for Primitives {
     fn resolve_rng(&self) -> Option<Box<dyn Random>> {
-        Some(Box::new(Once(Some(self.ephemeral.clone()))))
+        Some(Box::new(SingleUseRandom(Some(self.ephemeral.clone()))))
     }
 
     fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
@@ -98,10 +100,10 @@ impl CryptoResolver for Primitives {
     }
 }
 
-/// The randomness of one key: XX needs no more, and asking for more is a fault.
-struct Once(Option<Zeroizing<[u8; SECRET_BYTES]>>);
+/// The randomness for the ephemeral key. Noise XX asks for randomness once; a second request fails.
+struct SingleUseRandom(Option<Zeroizing<[u8; SECRET_BYTES]>>);
 
-impl Random for Once {
+impl Random for SingleUseRandom {
     fn try_fill_bytes(&mut self, into: &mut [u8]) -> Result<(), snow::Error> {
         let bytes = self.0.take().ok_or(snow::Error::Rng)?;
         if into.len() != bytes.len() {
@@ -112,7 +114,7 @@ impl Random for Once {
     }
 }
 
-/// A key pair. It has no secret half until `set` or `generate` gives it one; the library uses it only then.
+/// An X25519 key pair. `set` or `generate` sets the secret half, before the library uses the pair.
 struct X25519 {
     secret: StaticSecret,
     public: PublicKey,
@@ -131,7 +133,7 @@ impl Dh for X25519 {
         SECRET_BYTES
     }
 
-    /// Only the key that is signed is set; its public half is there already, for a multiplication less.
+    /// Sets the secret static key. The public half was computed before, which saves a multiplication.
     fn set(&mut self, secret: &[u8]) {
         if let Ok(secret) = <[u8; SECRET_BYTES]>::try_from(secret) {
             self.secret = StaticSecret::from(secret);

@@ -1,7 +1,8 @@
-//! The side that is connected to: it answers strangers, so what it does for them is to be limited before ([`crate::gate`]).
+//! The responder: the side that accepts connections. It answers unauthenticated peers, so [`crate::gate`] limits its
+//! work.
 
 use super::message::{MessageHeader, PAYLOAD_BYTES_MAX, VERSION};
-use super::statement::{KeyStatement, Signer, hash, remote};
+use super::statement::{KeyStatement, Signer, hash, remote, split_payload};
 use super::{
     Association, CREDENTIALS_BYTES_MAX, Handshake, HandshakeError, HandshakeMessage, HandshakeRole, Peer,
     SECOND_BYTES, frame, noise,
@@ -9,10 +10,11 @@ use super::{
 use crate::transport::{MessageKind, TransportKeys};
 use rand_core::{CryptoRng, RngCore};
 
-/// Checks what can be checked of a first message without any arithmetic on the curve: its length, its beginning, and the versions that it offers.
+/// Checks the length, the magic number and the offered versions of a first message. This needs no arithmetic on the
+/// curve.
 ///
 /// # Errors
-/// It is no first message, or of another version.
+/// Fails if the message is not a first message, or does not offer [`VERSION`].
 pub fn check_first(message: &[u8]) -> Result<(), HandshakeError> {
     let which = HandshakeMessage::First;
     let (head, _) = MessageHeader::split(message)
@@ -21,34 +23,36 @@ pub fn check_first(message: &[u8]) -> Result<(), HandshakeError> {
     frame::check(which, message)
 }
 
-/// Has answered a stranger, and waits for it to show itself.
+/// A responder that has answered an unauthenticated peer, and waits for the peer's identity.
 #[derive(Debug)]
 pub struct Responder {
     noise: Handshake,
 }
 
 impl Responder {
-    /// A stranger's first message has come. The answer is to be sent as it is.
+    /// Reads a peer's first message. Returns the second message, to be sent unchanged.
     ///
-    /// Takes four multiplications on the curve and a signature: [`crate::gate::HandshakeGate::next`] says when.
+    /// This takes four multiplications on the curve and a signature, so [`crate::gate::HandshakeGate::next`] decides
+    /// which first message is answered, and when.
     ///
     /// # Errors
-    /// It is no first message, or of another version; or there is no randomness, or no signature.
+    /// Fails if the message is not a first message, or does not offer [`VERSION`]. Fails also without randomness, and if
+    /// the signer does not sign.
     pub fn begin(
         signer: &dyn Signer,
         message: &[u8],
         random: &mut (impl RngCore + CryptoRng),
     ) -> Result<(Self, Vec<u8>), HandshakeError> {
         let which = HandshakeMessage::First;
-        // The head first: another version may have another length.
+        // The head is checked before the length: the first message of another version may have another length.
         let (head, rest) = MessageHeader::split(message)
             .ok_or(HandshakeError::Length { message: which, bytes: message.len() })?;
         let version = head.choose()?;
         frame::check(which, message)?;
-        let (mut noise, own) = noise::begin(head, false, random)?;
+        let (mut noise, own_key) = noise::begin(head, false, random)?;
         let mut padding = vec![0; rest.len()];
         noise.read(rest, &mut padding).map_err(|error| noise::fault(which, &error))?;
-        let payload = KeyStatement::new(HandshakeRole::Responder, &hash(&noise)?, &own).sign(signer)?;
+        let payload = KeyStatement::new(HandshakeRole::Responder, &hash(&noise)?, &own_key).sign(signer)?;
         let mut answer = vec![version; SECOND_BYTES];
         let written = noise.write(&payload, &mut answer[1..]).map_err(|error| noise::fault(which, &error))?;
         answer.truncate(1 + written);
@@ -56,44 +60,50 @@ impl Responder {
         Ok((Self { noise }, answer))
     }
 
-    /// The third message has come: its sender has the identity that it names.
+    /// Reads the third message, and checks that its sender has proven the identity that it states.
     ///
     /// # Errors
-    /// Anything else. There is no way on then.
-    pub fn third(mut self, message: &[u8]) -> Result<Authenticated, HandshakeError> {
+    /// Fails for any other message, which ends the handshake.
+    pub fn read_third(mut self, message: &[u8]) -> Result<ResponderKnowingPeer, HandshakeError> {
         let which = HandshakeMessage::Third;
         frame::check(which, message)?;
         let before = hash(&self.noise)?;
         let mut payload = vec![0; message.len().min(PAYLOAD_BYTES_MAX)];
         let read = self.noise.read(message, &mut payload).map_err(|error| noise::fault(which, &error))?;
         payload.truncate(read);
-        let (key, signature, credentials) = KeyStatement::parse(&payload, which)?;
+        let (key, signature, credentials) = split_payload(&payload, which)?;
         let theirs = remote(&self.noise, which)?;
         KeyStatement::new(HandshakeRole::Initiator, &before, &theirs).verify(key, &signature)?;
         let peer = Peer { key, credentials: credentials.to_vec() };
         let binding = hash(&self.noise)?;
-        Ok(Authenticated { keys: TransportKeys::of(self.noise, HandshakeRole::Responder)?, binding, peer })
+        Ok(ResponderKnowingPeer {
+            keys: TransportKeys::of(self.noise, HandshakeRole::Responder)?,
+            binding,
+            peer,
+        })
     }
 }
 
-/// Knows who the peer is. Whether that one may do anything is for whoever reads its credentials; to drop this is to say no.
+/// A responder that has verified its peer's identity. The caller checks the peer's credentials. It then calls
+/// [`Self::accept`], or drops this value to refuse the peer.
 #[derive(Debug)]
-pub struct Authenticated {
+pub struct ResponderKnowingPeer {
     keys: TransportKeys,
     binding: [u8; 32],
     peer: Peer,
 }
 
-impl Authenticated {
-    /// Who it is, and what it has shown.
+impl ResponderKnowingPeer {
+    /// Returns the peer's identity and credentials.
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
 
-    /// Lets it in, and shows it one's own credentials. The message is to be sent as it is.
+    /// Accepts the peer. Returns the association, and the fourth message with the responder's credentials, to be sent
+    /// unchanged.
     ///
     /// # Errors
-    /// The credentials are too long.
+    /// Fails if the credentials are too long.
     pub fn accept(mut self, credentials: &[u8]) -> Result<(Association, Vec<u8>), HandshakeError> {
         if credentials.len() > CREDENTIALS_BYTES_MAX {
             return Err(HandshakeError::Credentials(credentials.len()));

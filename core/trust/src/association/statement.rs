@@ -1,4 +1,4 @@
-//! What an identity signs in a handshake, and how that is carried.
+//! The statement that an identity signs in a handshake, and its encoding.
 
 use super::message::VERSION;
 use super::{Handshake, HandshakeError, HandshakeMessage, HandshakeRole};
@@ -9,15 +9,16 @@ const CONTEXT: SignatureContext = SignatureContext::new("association");
 /// The length of a [`KeyStatement`].
 pub const STATEMENT_BYTES: usize = 66;
 
-/// "In this version, in this role, in the handshake that has come so far, this X25519 key is mine."
+/// The statement "In this version, in this role, in this handshake, this X25519 key is mine."
 ///
-/// This is all that a node's identity ever signs. It is made of its parts and of nothing else, so that whoever is asked for a signature under one
-/// signs nothing that could be taken for anything else.
+/// A key agent signs only such statements with a node's identity. The signed bytes contain nothing else, and the
+/// signature's context is that of handshakes, so the signature cannot be used for another purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyStatement([u8; STATEMENT_BYTES]);
 
 impl KeyStatement {
-    /// Of the side that has this role and this key. `handshake` is as it was before the message that carries the statement.
+    /// Makes the statement of the side with this role and X25519 key. `handshake` is the handshake hash before the message
+    /// that carries the statement.
     pub fn new(role: HandshakeRole, handshake: &[u8; 32], key: &[u8; 32]) -> Self {
         let mut bytes = [0; STATEMENT_BYTES];
         bytes[0] = VERSION;
@@ -27,42 +28,42 @@ impl KeyStatement {
         Self(bytes)
     }
 
-    /// The statement that these bytes are; none where they are none of this version, or of another role.
+    /// Reads a statement; `None` for bytes of another length, version or role.
     pub fn read(bytes: &[u8], role: HandshakeRole) -> Option<Self> {
         let bytes: [u8; STATEMENT_BYTES] = bytes.try_into().ok()?;
         (bytes[0] == VERSION && bytes[1] == code(role)).then_some(Self(bytes))
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the statement.
     pub fn as_bytes(&self) -> &[u8; STATEMENT_BYTES] {
         &self.0
     }
 
-    /// The identity and its signature, as a payload begins with them.
+    /// Signs the statement. Returns the identity and its signature, which begin the payload of a message.
     pub(super) fn sign(&self, signer: &dyn Signer) -> Result<Vec<u8>, HandshakeError> {
         let signature = signer.sign_statement(self)?;
         Ok([signer.public().as_bytes().as_slice(), &signature.0].concat())
     }
 
-    /// Whose statement the payload of a message says that it is, and the signature, which nobody has checked yet; and what follows them.
-    pub(super) fn parse(
-        payload: &[u8],
-        message: HandshakeMessage,
-    ) -> Result<(PublicKey, Signature, &[u8]), HandshakeError> {
-        let short = HandshakeError::Length { message, bytes: payload.len() };
-        let (key, rest) = payload.split_first_chunk().ok_or_else(|| short.clone())?;
-        let (signature, rest) = rest.split_first_chunk().ok_or(short)?;
-        let key = PublicKey::from_bytes(*key).map_err(|_| HandshakeError::NoIdentity(message))?;
-        Ok((key, Signature(*signature), rest))
-    }
-
-    /// Whether that identity signed it.
+    /// Checks that the identity signed the statement.
     ///
     /// # Errors
-    /// It did not.
+    /// [`HandshakeError::Signature`] if the signature is not that of the identity over this statement.
     pub fn verify(&self, key: PublicKey, signature: &Signature) -> Result<(), HandshakeError> {
         key.verify(CONTEXT, &self.0, signature).map_err(|_| HandshakeError::Signature { key })
     }
+}
+
+/// Splits the payload of a message into the identity, its signature and the credentials. The signature is not verified.
+pub(super) fn split_payload(
+    payload: &[u8],
+    message: HandshakeMessage,
+) -> Result<(PublicKey, Signature, &[u8]), HandshakeError> {
+    let too_short = HandshakeError::Length { message, bytes: payload.len() };
+    let (key, rest) = payload.split_first_chunk().ok_or_else(|| too_short.clone())?;
+    let (signature, credentials) = rest.split_first_chunk().ok_or(too_short)?;
+    let key = PublicKey::from_bytes(*key).map_err(|_| HandshakeError::NoIdentity(message))?;
+    Ok((key, Signature(*signature), credentials))
 }
 
 fn code(role: HandshakeRole) -> u8 {
@@ -72,20 +73,21 @@ fn code(role: HandshakeRole) -> u8 {
     }
 }
 
-/// The private key is not at hand: nothing can be signed.
+/// The error for a signer that cannot use its private key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("what keeps the private key does not sign")]
+#[error("the key agent does not sign")]
 pub struct Unsigned;
 
-/// Who signs for an identity in handshakes: the identity itself, or whoever keeps its private key elsewhere.
+/// A signer for an identity in handshakes: the identity itself, or a connection to the key agent that keeps the private
+/// key.
 pub trait Signer {
-    /// Whose signatures these are.
+    /// Returns the identity.
     fn public(&self) -> PublicKey;
 
-    /// The identity's signature under a statement.
+    /// Signs a statement.
     ///
     /// # Errors
-    /// [`Unsigned`]: there is no handshake then.
+    /// [`Unsigned`], which ends the handshake.
     fn sign_statement(&self, statement: &KeyStatement) -> Result<Signature, Unsigned>;
 }
 
@@ -99,12 +101,12 @@ impl Signer for Identity {
     }
 }
 
-/// The hash of all that the handshake consisted of until now.
+/// Returns the handshake hash over all messages so far.
 pub(super) fn hash(noise: &Handshake) -> Result<[u8; 32], HandshakeError> {
     noise.hash().try_into().map_err(|_| HandshakeError::Library("its hash has another length"))
 }
 
-/// The peer's X25519 key, as the message that was read last brought it.
+/// Returns the peer's X25519 key from the message that was read last.
 pub(super) fn remote(noise: &Handshake, message: HandshakeMessage) -> Result<[u8; 32], HandshakeError> {
     noise.remote().and_then(|key| key.try_into().ok()).ok_or(HandshakeError::Damaged(message))
 }
@@ -114,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_statement_is_read_as_what_it_is_and_nothing_else_is_one() {
+    fn only_a_statement_of_this_version_and_role_is_read() {
         let own = KeyStatement::new(HandshakeRole::Responder, &[3; 32], &[4; 32]);
         assert_eq!(KeyStatement::read(own.as_bytes(), HandshakeRole::Responder), Some(own));
         assert_eq!(KeyStatement::read(own.as_bytes(), HandshakeRole::Initiator), None);

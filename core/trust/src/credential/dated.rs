@@ -1,27 +1,28 @@
-//! Identifiers with the time at which their credential expires.
+//! Identifiers of credentials with their expiry time.
 
-use super::{ChainBlock, PrefixId, PrefixIdError};
+use super::{ChainBlock, DelegationId, DelegationIdError};
 use crate::grant::Second;
 use std::fmt;
 use std::str::FromStr;
 
-/// The identifier of a credential, and the time at which the credential expires. A revocation needs nothing else. As text it is one token, such as
-/// `weir-id:…@2027-01-01T00:00:00Z`, which `weir credential revoke` takes in place of the credential's file.
+/// The identifier of a credential, and the time at which the credential expires: all that a revocation needs. Its text
+/// is one word such as `weir-id:…@2027-01-01T00:00:00Z`, which `weir credential revoke` takes in place of the
+/// credential's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DatedId {
     /// The identifier.
-    pub id: PrefixId,
-    /// The first second in which the credential does not hold any more; `None` where that is not known.
+    pub id: DelegationId,
+    /// The first second in which the credential is no longer valid; `None` if it is not known.
     pub expires: Option<Second>,
 }
 
-/// A text that is no identifier with a time.
+/// The error for a text that is not an identifier with a time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DatedIdError {
-    /// The identifier.
+    /// The identifier is not legal.
     #[error(transparent)]
-    Id(#[from] PrefixIdError),
-    /// The time.
+    Id(#[from] DelegationIdError),
+    /// The time is not legal; holds its text.
     #[error(
         "`{}` is no time at which a credential expires: write one such as 2027-01-01T00:00:00Z after the `@`, or leave out both", .0.escape_debug()
     )]
@@ -29,7 +30,8 @@ pub enum DatedIdError {
 }
 
 impl DatedId {
-    /// Every link of a chain, root first. A link expires with the first of the blocks up to it.
+    /// Returns the identifier and expiry time of every block of a chain, root first. A block expires no later than the
+    /// blocks before it.
     pub fn of_chain(links: &[ChainBlock]) -> impl Iterator<Item = Self> + '_ {
         links.iter().scan(None, |until: &mut Option<Second>, link| {
             *until = match (*until, link.grant.expires) {
@@ -41,9 +43,9 @@ impl DatedId {
     }
 }
 
-impl From<PrefixId> for DatedId {
-    /// The time is not known.
-    fn from(id: PrefixId) -> Self {
+impl From<DelegationId> for DatedId {
+    /// Makes an identifier whose expiry time is not known.
+    fn from(id: DelegationId) -> Self {
         Self { id, expires: None }
     }
 }
@@ -62,7 +64,7 @@ impl FromStr for DatedId {
 
     fn from_str(text: &str) -> Result<Self, DatedIdError> {
         let Some((id, time)) = text.trim().split_once('@') else {
-            return Ok(text.parse::<PrefixId>()?.into());
+            return Ok(text.parse::<DelegationId>()?.into());
         };
         let wrong = |_| DatedIdError::Time(time.chars().take(80).collect());
         Ok(Self { id: id.parse()?, expires: Some(time.parse().map_err(wrong)?) })
@@ -74,8 +76,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identifier_and_its_time_are_one_token() {
-        let id: PrefixId = format!("weir-id:{}", "a".repeat(32)).parse().unwrap();
+    fn an_identifier_and_its_time_are_one_word() {
+        let id: DelegationId = format!("weir-id:{}", "a".repeat(32)).parse().unwrap();
         let expires = "2027-01-01".parse().ok();
         for (dated, text) in [
             (DatedId { id, expires }, format!("{id}@2027-01-01T00:00:00Z")),

@@ -1,4 +1,4 @@
-//! Names that come from a chain: of the chain itself, and of what was made under it.
+//! Identifiers derived from a delegation chain: those of its delegations, and those of resources created under it.
 
 use crate::base32;
 use crate::key::PublicKey;
@@ -11,41 +11,46 @@ const BYTES: usize = 20;
 const TEXT_PREFIX: &str = "weir-id:";
 const TEXT_CHARACTERS: usize = BYTES * 8 / 5;
 
-/// The name of a credential's beginning up to one of its blocks, and so of that block in it: by it a session is charged, by it the block and all that follow
-/// it are revoked. As text `weir-id:` and 32 letters and digits.
+/// The identifier of a delegation: of one block of a chain with all blocks before it. Sessions are charged to the
+/// identifiers of their chain. Revoking an identifier revokes its block and all blocks that follow. Its text is
+/// `weir-id:` and 32 letters and digits.
 ///
-/// It is a hash of the signatures by which each holder passed the chain on: the root's for the authority, the external signatures for the others. Biscuit's own revocation
-/// identifiers are the signatures by the token's throw-away keys. Those would not do: whoever has a token as it was before a block was appended to it
-/// (from its holder, or from a node that he showed it to) has the throw-away key as well, and can append the same block once more with another identifier. The
-/// signature of a holder nobody else can make, and nobody can make a second one of it. So a holder can neither shed a revocation nor split an account.
+/// The identifier is a hash of the signatures of these blocks: the root's signature of the authority, and the external
+/// signatures of the other blocks. Biscuit's own revocation identifiers are the signatures by the token's ephemeral
+/// keys. They are not suitable: a party that has the token as it was before a block was appended (its holder, or a node
+/// that received it) also has the ephemeral key, and can append the same block again under another identifier. No other
+/// party can make a holder's signature, and Ed25519 signatures are deterministic. So a holder can neither evade a
+/// revocation nor split an account.
 ///
-/// A holder who delegates the same grant to the same key twice within one second makes the same signature, and so the same identifier. A block has the time of its signing.
+/// A block contains its signing time, in seconds. So two delegations of the same grant to the same key have the same
+/// signature and the same identifier only if they are signed within one second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PrefixId([u8; BYTES]);
+pub struct DelegationId([u8; BYTES]);
 
-/// A text that is no identifier.
+/// The error for a text that is not an identifier; holds its first 80 characters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is no identifier: write `weir-id:` and the 32 letters and digits that `weir credential show` prints", .0.escape_debug())]
-pub struct PrefixIdError(String);
+pub struct DelegationIdError(String);
 
-impl PrefixId {
-    /// Of the block that follows `before` and was passed on with this signature.
+impl DelegationId {
+    /// Returns the identifier of the block with this signature that follows the block `before`; `None` for the authority.
     pub(super) fn after(before: Option<Self>, signature: &[u8]) -> Self {
         let mut hash = Sha256::new().chain_update(b"weir credential prefix 1\0");
         if let Some(Self(before)) = before {
-            // The authority's has nothing here; the two differ in their length.
+            // The input for the authority has no identifier, so it is shorter than the input for any other block.
             hash.update(before);
         }
         Self(first(&hash.chain_update(signature).finalize().into()))
     }
 
-    /// Of a root: for what all credentials of one have in common, and none of them alone. Nobody can make a credential that has it.
+    /// Returns the identifier of a root, for accounts that all its credentials share. No credential has this
+    /// identifier.
     pub fn of_root(root: &PublicKey) -> Self {
         let hash = Sha256::new().chain_update(b"weir credential root 1\0").chain_update(root.as_bytes());
         Self(first(&hash.finalize().into()))
     }
 
-    /// Its 20 bytes.
+    /// Returns the 20 bytes.
     pub fn as_bytes(&self) -> &[u8; BYTES] {
         &self.0
     }
@@ -57,26 +62,27 @@ fn first(hash: &[u8; 32]) -> [u8; BYTES] {
     bytes
 }
 
-impl fmt::Display for PrefixId {
+impl fmt::Display for DelegationId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{TEXT_PREFIX}{}", base32::encode(&self.0))
     }
 }
 
-impl FromStr for PrefixId {
-    type Err = PrefixIdError;
+impl FromStr for DelegationId {
+    type Err = DelegationIdError;
 
-    fn from_str(text: &str) -> Result<Self, PrefixIdError> {
+    fn from_str(text: &str) -> Result<Self, DelegationIdError> {
         let digits = text.trim().strip_prefix(TEXT_PREFIX).filter(|digits| digits.len() == TEXT_CHARACTERS);
         let bytes = digits.and_then(base32::decode).and_then(|bytes| bytes.try_into().ok());
-        bytes.map(Self).ok_or_else(|| PrefixIdError(text.chars().take(80).collect()))
+        bytes.map(Self).ok_or_else(|| DelegationIdError(text.chars().take(80).collect()))
     }
 }
 
-/// The name by which a node knows a session, a table or another resource that the holder of a key made under a chain and called `given`: SANE's dynamic resource
-/// naming. It begins with what it was called, cut to what fits, and ends in 160 bits of a hash of all three. So two makers, or two chains, never have a name in common, and
-/// nobody can make a name that another one's resource has or will have; while whoever asks again under the same chain finds what he made.
-pub fn resource_name(chain: PrefixId, holder: &PublicKey, given: &Name) -> Name {
+/// Returns the node's name for a session, a table or another resource that a holder created under a chain and called
+/// `given` (dynamic resource naming, as in SANE). The name begins with `given`, cut to fit, and ends in 160 bits of a
+/// hash of chain, holder and `given`. So resources of two holders or of two chains never have the same name, and a name
+/// cannot be forged. The same three values always give the same name.
+pub fn resource_name(chain: DelegationId, holder: &PublicKey, given: &Name) -> Name {
     let given = given.as_str();
     let hash: [u8; 32] = Sha256::new()
         .chain_update(b"weir resource name 1\0")
@@ -87,9 +93,9 @@ pub fn resource_name(chain: PrefixId, holder: &PublicKey, given: &Name) -> Name 
         .into();
     let digits = base32::encode(&first(&hash));
     let shown: String = given.chars().take(Name::MAX - digits.len() - 1).collect();
-    // A name's beginning, `-`, lower-case letters and digits: a name, of 48 characters at most.
+    // The beginning of a name, `-`, lower-case letters and digits are a legal name of at most 48 characters.
     Name::new(&format!("{shown}-{digits}"))
-        .unwrap_or_else(|_| unreachable!("a name's beginning begins a name"))
+        .unwrap_or_else(|_| unreachable!("the beginning of a legal name, `-` and base 32 are a legal name"))
 }
 
 #[cfg(test)]
@@ -100,22 +106,22 @@ mod tests {
 
     #[test]
     fn identifiers_are_written_and_read_again() {
-        let id = PrefixId::after(None, b"signature");
+        let id = DelegationId::after(None, b"signature");
         assert_eq!(id.to_string().parse(), Ok(id));
-        assert_ne!(PrefixId::after(Some(id), b"signature"), id);
+        assert_ne!(DelegationId::after(Some(id), b"signature"), id);
         for wrong in
             ["", "weir-id:", &id.to_string()[1..], &id.to_string()[..39], &format!("{id}a"), "weir-id:é"]
         {
-            assert!(wrong.parse::<PrefixId>().is_err(), "{wrong}");
+            assert!(wrong.parse::<DelegationId>().is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn resources_of_different_makers_have_different_names() {
         let name = |text: &str| Name::new(text).unwrap();
-        let (a, b) = (PrefixId::after(None, b"a"), PrefixId::after(None, b"b"));
+        let (a, b) = (DelegationId::after(None, b"a"), DelegationId::after(None, b"b"));
         let (me, you) = (Identity::from_seed(&[1; 32]).public(), Identity::from_seed(&[2; 32]).public());
-        // Long names that differ only where they are cut, and one that is another's whole name.
+        // Long names that differ only where they are cut, and one that equals another's whole name.
         let long = "x".repeat(48);
         let mine = resource_name(a, &me, &name("rtt"));
         let given = [name("rtt"), name("rt"), name(&long), name(&long[1..]), mine.clone()];

@@ -1,4 +1,4 @@
-//! Making credentials.
+//! Creation of credentials.
 
 use super::template::Contents;
 use super::{BLOCKS_MAX, Credential, CredentialRefusal};
@@ -9,64 +9,39 @@ use biscuit_auth::datalog::SymbolTable;
 use biscuit_auth::{BiscuitBuilder, KeyPair, PrivateKey, UnverifiedBiscuit};
 use rand_core::{CryptoRng, RngCore};
 
-/// Why no credential was made. To blame is whoever wanted it.
+/// The reason why no credential was made. All but [`MintError::Token`] are errors of the issuer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MintError {
     /// A grant that no block can have.
     #[error(transparent)]
     Grant(#[from] GrantError),
-    /// It would hold for ever.
-    #[error(
-        "an operator's grant has to say until when it holds: what is granted for ever cannot be forgotten"
-    )]
+    /// A root grant without an expiry time.
+    #[error("an operator's grant needs an end: without one a revocation of it could never be forgotten")]
     Endless,
-    /// Somebody else's.
-    #[error(
-        "the credential is held by {holder}, and only with that key it can be passed on; this key is {key}"
-    )]
+    /// The credential belongs to another holder.
+    #[error("the credential is held by {holder}, and only that key can pass it on; this key is {key}")]
     NotHolder {
-        /// Whose it is.
+        /// The holder.
         holder: PublicKey,
-        /// Who wanted to pass it on.
+        /// The key that tried to delegate.
         key: PublicKey,
     },
-    /// What was to be passed on, or what would have been made, would be refused everywhere.
+    /// The credential to be delegated, or the result, would be refused by every node.
     #[error("it would be refused: {0}")]
     Refused(#[from] CredentialRefusal),
-    /// The library for tokens failed.
+    /// The Biscuit library failed.
     #[error("the token could not be made")]
     Token,
 }
 
 impl Credential {
-    /// A credential from an operator, as [`Credential::mint_at`], without the time of its signing: `all-before` in a revocation list revokes it, whatever the time.
+    /// Makes a root credential: `root` grants this to `holder`, at the time `issued`. Without a time, `all-before` in a
+    /// revocation list revokes it at any time. `random` makes the ephemeral key that keeps others from removing blocks.
     ///
     /// # Errors
-    /// As [`Credential::mint_at`].
+    /// Fails for a grant that no block can have, for a grant without an expiry time, and if the credential would be too
+    /// long.
     pub fn mint(
-        root: &Identity,
-        holder: PublicKey,
-        grant: Grant,
-        random: &mut (impl RngCore + CryptoRng),
-    ) -> Result<Self, MintError> {
-        Self::minted(root, holder, grant, None, random)
-    }
-
-    /// A credential from an operator: `root` grants this to `holder`, at the time `issued`. `random` makes the throw-away key that keeps others from cutting blocks off.
-    ///
-    /// # Errors
-    /// A grant that no block can have, or that does not say until when; and lists and filters that make it too long.
-    pub fn mint_at(
-        root: &Identity,
-        holder: PublicKey,
-        grant: Grant,
-        issued: Second,
-        random: &mut (impl RngCore + CryptoRng),
-    ) -> Result<Self, MintError> {
-        Self::minted(root, holder, grant, Some(issued), random)
-    }
-
-    fn minted(
         root: &Identity,
         holder: PublicKey,
         grant: Grant,
@@ -87,36 +62,12 @@ impl Credential {
         Ok(Self::parse(&token)?)
     }
 
-    /// A credential that is passed on, as [`Credential::delegate_at`], without the time of its signing.
+    /// Delegates `grant` from `holder` to `next`, at the time `issued`; see [`Credential::mint`]. Needs no network.
     ///
     /// # Errors
-    /// As [`Credential::delegate_at`].
+    /// Fails if `holder` is not the holder of the credential, if a signature is not valid, if the credential cannot be
+    /// delegated further, and if the grant is more than the holder has.
     pub fn delegate(
-        &self,
-        holder: &Identity,
-        next: PublicKey,
-        grant: Grant,
-        random: &mut (impl RngCore + CryptoRng),
-    ) -> Result<Self, MintError> {
-        self.delegated(holder, next, grant, None, random)
-    }
-
-    /// A credential for `next`, to whom its holder passes on this grant at the time `issued`. Takes no network.
-    ///
-    /// # Errors
-    /// `holder` is not the last holder, the signatures do not hold, or the credential cannot be passed on any more. The grant is more than the holder has.
-    pub fn delegate_at(
-        &self,
-        holder: &Identity,
-        next: PublicKey,
-        grant: Grant,
-        issued: Second,
-        random: &mut (impl RngCore + CryptoRng),
-    ) -> Result<Self, MintError> {
-        self.delegated(holder, next, grant, Some(issued), random)
-    }
-
-    fn delegated(
         &self,
         holder: &Identity,
         next: PublicKey,

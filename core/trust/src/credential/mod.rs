@@ -1,29 +1,32 @@
-//! Credentials: chains of grants, each signed by the holder of the one before it.
+//! Credentials: chains of grants, each signed by the holder of the grant before it.
 //!
-//! A credential is a Biscuit token (<https://doc.biscuitsec.org/reference/specifications>) of at most [`BLOCKS_MAX`] blocks and [`CREDENTIAL_BYTES_MAX`] bytes. The first
-//! block, the *authority*, is signed by an operator's root key and names that key, a grant and the key of its first holder. Each further one is a third-party block
-//! that the holder of the block before it has signed, and names a grant and the next holder. The last holder is the credential's: a credential is of no use to whoever cannot
-//! prove to be him, so it need not be kept secret.
+//! A credential is a Biscuit token (<https://doc.biscuitsec.org/reference/specifications>) of at most [`BLOCKS_MAX`]
+//! blocks and [`CREDENTIAL_BYTES_MAX`] bytes. The first block, the *authority*, is signed by an operator's root key and
+//! names that key, a grant and the key of the first holder. Each further block is a third-party block that the holder
+//! of the block before it has signed, and names a grant and the next holder. The last holder is the holder of the credential. A
+//! credential is useless without the holder's private key, so it need not be kept secret.
 //!
-//! - [`Credential::mint`] and [`Credential::delegate`] make one; neither asks anybody.
-//! - [`Credential::parse`] reads one: a bounded number of bytes against fixed templates (`template.rs`). Nothing in a token is evaluated, and what is not of one of
-//!   those shapes is refused: rules, checks, scopes, unknown or doubled facts, first-party blocks, other algorithms, other versions.
-//! - [`Credential::verify`] says what it is worth to a peer, at a node, at a time; or gives the [`CredentialRefusal`].
+//! - [`Credential::mint`] and [`Credential::delegate`] make credentials; neither needs a network.
+//! - [`Credential::parse`] reads a credential: a bounded number of bytes against fixed templates (`template.rs`). Nothing
+//!   in a token is evaluated. Parts that no template has are refused: rules, checks, scopes, unknown or
+//!   duplicate facts, first-party blocks, other algorithms, other versions.
+//! - [`Credential::verify`] returns the rights of a peer at a node at a time, or a [`CredentialRefusal`].
 //!
-//! A block that asks for more than the one before it gives is refused, not cut down to it: whoever delegates should learn that nobody gets what he wrote, and
-//! whoever holds the credential should be able to go by its last block. What counts is the [meet](crate::grant::Grant::meet) of all blocks all the same.
+//! A block that asks for more than the block before it gives is refused, not cut down. So a delegator learns that its
+//! grant has no effect, and a holder can rely on the last block. The effective rights are the
+//! [meet](crate::grant::Grant::meet) of all blocks in any case.
 
 mod dated;
+mod delegation_id;
 mod mint;
-mod prefix;
 mod read;
 mod refusal;
 mod template;
 mod verify;
 
 pub use dated::{DatedId, DatedIdError};
+pub use delegation_id::{DelegationId, DelegationIdError, resource_name};
 pub use mint::MintError;
-pub use prefix::{PrefixId, PrefixIdError, resource_name};
 pub use refusal::{BlockError, CredentialRefusal};
 pub use verify::{ChainBlock, Situation, VerifiedCredential};
 
@@ -33,14 +36,14 @@ use crate::key::PublicKey;
 use std::fmt;
 use std::str::FromStr;
 
-/// The longest credential, in bytes: as much as a handshake carries.
+/// The longest credential, in bytes. A handshake can carry it.
 pub const CREDENTIAL_BYTES_MAX: usize = 16 << 10;
-/// The most blocks of a credential: an operator, and seven who pass it on.
+/// The most blocks of a credential: an operator's, and seven delegations.
 pub const BLOCKS_MAX: usize = 8;
 
 const PREFIX: &str = "weir-credential:";
 
-/// A credential as it was read: of the right shape, but nothing in it has been verified. As text it is `weir-credential:` and letters and digits.
+/// A credential that was parsed but not verified. Its text is `weir-credential:` and base 32.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential {
     bytes: Vec<u8>,
@@ -49,27 +52,28 @@ pub struct Credential {
 }
 
 impl Credential {
-    /// Its bytes, which [`Credential::parse`] reads.
+    /// Returns the bytes, which [`Credential::parse`] reads.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The root key by which it says that it was signed. Only [`Credential::verify`] shows whether it was.
+    /// Returns the root key that the credential claims. Only [`Credential::verify`] checks the root's signature.
     pub fn claimed_root(&self) -> &PublicKey {
         &self.root
     }
 
-    /// What it says of its chain, from the operator's block on. At least one link; only [`Credential::verify`] shows whether anybody meant it.
-    pub fn claimed_links(&self) -> &[ChainBlock] {
+    /// Returns the claimed chain, from the operator's block on; at least one block. Only [`Credential::verify`] checks
+    /// the signatures.
+    pub fn claimed_blocks(&self) -> &[ChainBlock] {
         &self.links
     }
 
-    /// Whom it says that it is for: the holder of its last block.
+    /// Returns the claimed holder: the holder of the last block.
     pub fn claimed_holder(&self) -> &PublicKey {
         self.links.last().map_or(&self.root, |link| &link.holder)
     }
 
-    /// The grant that all blocks together claim. Only [`Credential::verify`] shows that their holders signed them.
+    /// Returns the meet of the grants of all blocks. Only [`Credential::verify`] checks the signatures.
     ///
     /// # Errors
     /// [`CredentialRefusal::Circular`], [`CredentialRefusal::OverDelegated`], [`CredentialRefusal::Widened`].
@@ -77,7 +81,8 @@ impl Credential {
         self.joined()
     }
 
-    /// What all blocks together say, or what is wrong with how they follow one another: who holds them, how often, and how much each asks for.
+    /// Returns the meet of the grants of all blocks. Checks that each block may follow the blocks before it: its holder is
+    /// new, a further delegation is allowed, and its grant is not wider.
     ///
     /// # Errors
     /// [`CredentialRefusal::Circular`], [`CredentialRefusal::OverDelegated`], [`CredentialRefusal::Widened`].
@@ -125,7 +130,7 @@ impl FromStr for Credential {
 
     fn from_str(text: &str) -> Result<Self, CredentialRefusal> {
         let text = text.trim().strip_prefix(PREFIX).ok_or(CredentialRefusal::Text)?;
-        // Before anything is made of it.
+        // The length is checked before memory is allocated.
         let bytes = text.len() / 8 * 5;
         if bytes > CREDENTIAL_BYTES_MAX {
             return Err(CredentialRefusal::TooLong(bytes));

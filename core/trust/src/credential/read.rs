@@ -1,8 +1,8 @@
-//! From bytes to a credential, as far as that goes without a key.
+//! Parsing of credentials, without keys.
 
 use super::template::Contents;
 use super::{
-    BLOCKS_MAX, BlockError, CREDENTIAL_BYTES_MAX, ChainBlock, Credential, CredentialRefusal, PrefixId,
+    BLOCKS_MAX, BlockError, CREDENTIAL_BYTES_MAX, ChainBlock, Credential, CredentialRefusal, DelegationId,
 };
 use crate::key::PublicKey;
 use biscuit_auth::format::schema::proof;
@@ -11,11 +11,11 @@ use biscuit_auth::format::schema::{Biscuit, Block, SignedBlock};
 use prost::Message;
 
 impl Credential {
-    /// Reads a token's bytes and checks that it is of a credential's shape: nothing more than a bounded walk over them. Nothing that it says is true because
-    /// of that; [`Credential::verify`] is next.
+    /// Parses the bytes of a token, and checks that it has the shape of a credential. The time is bounded by the number of
+    /// bytes. [`Credential::verify`] then checks the signatures and the statements.
     ///
     /// # Errors
-    /// Those [`CredentialRefusal`]s that need neither a key nor a time.
+    /// Fails with a [`CredentialRefusal`] that depends neither on keys nor on the time.
     pub fn parse(bytes: &[u8]) -> Result<Self, CredentialRefusal> {
         if bytes.len() > CREDENTIAL_BYTES_MAX {
             return Err(CredentialRefusal::TooLong(bytes.len()));
@@ -28,10 +28,10 @@ impl Credential {
         match token.proof.content {
             Some(proof::Content::NextSecret(_)) => {}
             Some(proof::Content::FinalSignature(_)) => return Err(CredentialRefusal::Sealed),
-            // A required part that is missing is an empty one to the decoder; this one nothing is without.
+            // The decoder treats a missing part as empty. A token always has a proof.
             None => return Err(CredentialRefusal::NotAToken),
         }
-        // What a decoder passes over, such as fields of later versions, and a second way to write the same.
+        // Refuses parts that the decoder skips, such as fields of later versions, and other encodings of the token.
         if token.root_key_id.is_some() || token.encode_to_vec() != bytes {
             return Err(CredentialRefusal::Form);
         }
@@ -53,7 +53,7 @@ impl Credential {
                 (Some(_), None) => return Err(CredentialRefusal::FirstParty { block }),
             };
             root = root.or(contents.root);
-            let id = PrefixId::after(links.last().map(|before| before.id), signature);
+            let id = DelegationId::after(links.last().map(|before| before.id), signature);
             let Contents { holder, issued, grant, .. } = contents;
             links.push(ChainBlock { holder, issued, grant, id });
         }
@@ -62,7 +62,7 @@ impl Credential {
     }
 }
 
-/// Who has signed a third-party block, and how; nothing for others.
+/// Returns the signer and the signature of a third-party block; `None` for other blocks.
 fn signer(block: usize, signed: &SignedBlock) -> Result<Option<(PublicKey, &Vec<u8>)>, CredentialRefusal> {
     let other = CredentialRefusal::Algorithm { block };
     let is_ed25519 = |algorithm: i32| algorithm == Algorithm::Ed25519 as i32;

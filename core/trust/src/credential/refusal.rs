@@ -1,14 +1,13 @@
-//! Why a credential is worth nothing.
+//! Reasons for refusing a credential.
 
-use super::{BLOCKS_MAX, CREDENTIAL_BYTES_MAX, PrefixId};
+use super::{BLOCKS_MAX, CREDENTIAL_BYTES_MAX, DelegationId};
 use crate::grant::{GrantError, GrantExcess, NodeName, Nodes, Second};
 use crate::key::PublicKey;
 
-/// The reason for which a node refuses a credential of a peer, at a time. Blocks are counted from 0, the operator's. To blame is the peer, or the issuer of the credential.
-/// Only [`CredentialRefusal::UnknownRoot`], [`CredentialRefusal::Node`] and those that [`CredentialRefusal::is_revocation`] names are the node's decisions.
+/// The reason why a node refuses a peer's credential at a time. Blocks are counted from 0, the operator's block.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialRefusal {
-    /// No text of a credential.
+    /// A text that is not the text of a credential.
     #[error("this is no credential: the text of one begins with `weir-credential:` and was copied whole")]
     Text,
     /// Longer than [`CREDENTIAL_BYTES_MAX`].
@@ -16,157 +15,159 @@ pub enum CredentialRefusal {
         "the credential has {0} bytes; {CREDENTIAL_BYTES_MAX} is the most. Grant shorter lists and filters"
     )]
     TooLong(usize),
-    /// No Biscuit token.
+    /// Bytes that are not a Biscuit token.
     #[error("this is no credential: the bytes are those of no Biscuit token, or were cut off")]
     NotAToken,
-    /// More than [`BLOCKS_MAX`].
+    /// More blocks than [`BLOCKS_MAX`].
     #[error(
-        "the credential has {0} blocks; {BLOCKS_MAX} is the most. Ask somebody earlier in its chain for a shorter one"
+        "the credential has {0} blocks; {BLOCKS_MAX} is the most. Ask a holder earlier in its chain for a shorter one"
     )]
     Blocks(usize),
-    /// A token that weir would have written otherwise.
+    /// A token that weir would encode differently.
     #[error(
         "the token has parts that no credential has, or in another form: make it with `weir grant` and `weir delegate`"
     )]
     Form,
-    /// A Biscuit token that was sealed.
-    #[error("the token is sealed: credentials are not, who may pass them on is said in their grants")]
+    /// A sealed Biscuit token.
+    #[error(
+        "the token is sealed, which credentials never are: their grants say how often they can be passed on"
+    )]
     Sealed,
     /// Keys or signatures that are not Ed25519.
     #[error(
         "block {block} is signed with another algorithm than Ed25519, or names a key of one: make it with `weir grant` and `weir delegate`"
     )]
     Algorithm {
-        /// Which block.
+        /// The index of the block.
         block: usize,
     },
-    /// A block that nobody has signed with his key.
+    /// A block without a holder's signature.
     #[error("block {block} was appended without a holder's signature: only `weir delegate`, by the holder of block {}, passes a credential on", block.saturating_sub(1))]
     FirstParty {
-        /// Which block.
+        /// The index of the block.
         block: usize,
     },
-    /// A block that somebody else has signed than the holder of the one before.
-    #[error("block {block} was signed by {signer}, but block {} is held by {holder}: only he can pass it on", block.saturating_sub(1))]
+    /// A block that is not signed by the holder of the block before.
+    #[error("block {block} was signed by {signer}, but block {} is held by {holder}: only that holder can pass it on", block.saturating_sub(1))]
     Signer {
-        /// Which block.
+        /// The index of the block.
         block: usize,
-        /// Who has signed it.
+        /// The signer.
         signer: PublicKey,
-        /// Who should have.
+        /// The holder that should have signed.
         holder: PublicKey,
     },
-    /// A block that does not say what blocks say.
+    /// A block with an illegal content.
     #[error("block {block}: {error}")]
     Block {
-        /// Which block.
+        /// The index of the block.
         block: usize,
-        /// What is wrong with it.
+        /// The error in the block.
         error: BlockError,
     },
-    /// An operator whom the node does not know.
+    /// A root key that the node does not trust.
     #[error(
-        "the credential is of the root {0}, which is no root of trust here: ask this node's operator for one, or to add that root to the policy"
+        "the credential is of the root {0}, which is no root of trust of this node: ask its operator for a credential, or to add that root to the policy"
     )]
     UnknownRoot(PublicKey),
-    /// Signatures that do not hold.
+    /// Signatures that are not valid.
     #[error(
-        "the credential is forged or damaged: its signatures do not hold. Get it again from who gave it to you"
+        "the credential is forged or damaged: its signatures do not hold. Get a new copy from its issuer"
     )]
     Forged,
-    /// A holder who is in the chain already.
+    /// A holder that is in the chain already.
     #[error(
-        "block {block} passes the credential on to {holder}, who is in its chain already: a chain in a circle is refused"
+        "block {block} passes the credential on to {holder}, which is in its chain already: circular chains are refused"
     )]
     Circular {
-        /// Which block.
+        /// The index of the block.
         block: usize,
-        /// Who is in it twice.
+        /// The repeated holder.
         holder: PublicKey,
     },
-    /// Somebody else's.
+    /// A credential of another holder.
     #[error(
         "the credential is for {holder}, but you are {peer}: use the key that it was made for, or have it delegated to yours"
     )]
     NotHolder {
-        /// Whose it is.
+        /// The holder.
         holder: PublicKey,
-        /// Who showed it.
+        /// The peer that showed the credential.
         peer: PublicKey,
     },
-    /// A block that asks for more than the one before it gives.
+    /// A block that asks for more than the block before it gives.
     #[error(
         "widened: block {block} asks for more than its holder was given; {excess}. Delegate again, for no more than that"
     )]
     Widened {
-        /// Which block.
+        /// The index of the block.
         block: usize,
-        /// In what.
+        /// The excess.
         excess: GrantExcess,
     },
-    /// Passed on more often than it may be.
-    #[error("block {block} passes the credential on once more than block {} allows: ask somebody earlier in its chain", block.saturating_sub(1))]
+    /// More delegations than a block allows.
+    #[error("block {block} passes the credential on once more than block {} allows: ask a holder earlier in its chain", block.saturating_sub(1))]
     OverDelegated {
-        /// Which block.
+        /// The index of the block.
         block: usize,
     },
-    /// Too early.
+    /// A block that is not valid yet.
     #[error("not yet valid: block {block} holds from {from} on, and it is {now}")]
     NotYet {
-        /// Which block.
+        /// The index of the block.
         block: usize,
-        /// From when on.
+        /// The first second in which the block is valid.
         from: Second,
-        /// When it was shown.
+        /// The time of verification.
         now: Second,
     },
-    /// Too late.
+    /// A block that has expired.
     #[error("expired: block {block} held until {until}, and it is {now}. Ask for a new credential")]
     Expired {
-        /// Which block.
+        /// The index of the block.
         block: usize,
-        /// Until when.
+        /// The first second in which the block is no longer valid.
         until: Second,
-        /// When it was shown.
+        /// The time of verification.
         now: Second,
     },
-    /// Elsewhere.
+    /// A block that is not valid at this node.
     #[error("block {block} is for the nodes {nodes}, and this one is {node}")]
     Node {
-        /// Which block.
+        /// The index of the block.
         block: usize,
-        /// For which nodes.
+        /// The nodes at which the block is valid.
         nodes: Nodes,
-        /// Where it was shown.
+        /// The node that verifies.
         node: NodeName,
     },
-    /// A root that the node lets grant less.
+    /// A credential beyond the node's limit for the root.
     #[error(
         "{excess}: this node's policy lets {root} grant no more, whatever its credentials say. Ask the node's operator"
     )]
     Limited {
-        /// Whose credential it is.
+        /// The root.
         root: PublicKey,
-        /// In what it is too much.
+        /// The excess.
         excess: GrantExcess,
     },
-    /// Revoked by its identifier.
+    /// A block whose identifier is on a revocation list.
     #[error("revoked: block {block}, {id}, is on a revocation list. Ask for a new credential")]
     Revoked {
-        /// The block.
+        /// The index of the block.
         block: usize,
-        /// Its identifier.
-        id: PrefixId,
+        /// The identifier of the block.
+        id: DelegationId,
     },
-    /// Revoked with everything that its signer signed before a time.
+    /// A block whose signer has revoked everything that it signed before a time.
     #[error(
         "revoked: block {block}, {id}, was signed before {before}, and its signer has revoked everything before that. Ask for a new credential"
     )]
     RevokedBefore {
-        /// The block.
+        /// The index of the block.
         block: usize,
-        /// Its identifier.
-        id: PrefixId,
+        /// The identifier of the block.
+        id: DelegationId,
         /// The time.
         before: Second,
     },
@@ -179,41 +180,41 @@ impl CredentialRefusal {
     }
 }
 
-/// What is wrong with one block of a credential.
+/// An error in one block of a credential.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockError {
-    /// No Biscuit block.
-    #[error("its bytes are no block's")]
+    /// Bytes that are not a Biscuit block.
+    #[error("its bytes are not those of a block")]
     NotABlock,
-    /// A block in other bytes than weir writes.
+    /// A block that weir would encode differently.
     #[error("it has parts that no block of a credential has, or in another form")]
     Form,
-    /// Datalog.
+    /// Datalog that would have to be evaluated.
     #[error("it has {0}: blocks of credentials state facts, and nothing in them is evaluated")]
     Evaluated(&'static str),
-    /// Made for another purpose, or by a later weir.
+    /// A block for another purpose, or by a later version of weir.
     #[error(
         "it is not of version 1 of weir's credentials: make it with this version of weir, or bring the node up to date"
     )]
     Version,
-    /// A fact that is none of a credential's.
-    #[error("it states `{0}`, which is nothing that a credential says")]
+    /// A fact that no credential has.
+    #[error("it states `{0}`, which is not a fact of a credential")]
     UnknownFact(String),
-    /// A fact twice.
+    /// A fact that occurs twice.
     #[error("it states `{0}` twice")]
     Doubled(&'static str),
-    /// A fact that has to be there.
+    /// A required fact is missing.
     #[error("it does not state `{0}`")]
     Missing(&'static str),
-    /// A fact that is of another block.
+    /// A fact that only the operator's block may have, in another block.
     #[error("it states `{0}`, which only the operator's block does")]
     Misplaced(&'static str),
-    /// A fact with other values than it can have.
-    #[error("its fact `{fact}` has another value than it can have: it must be {wanted}")]
+    /// A fact with an illegal value.
+    #[error("its fact `{fact}` has an illegal value: it must be {wanted}")]
     Value {
         /// The fact.
         fact: &'static str,
-        /// The values that it can have, with the unit.
+        /// The legal values, with the unit.
         wanted: &'static str,
     },
     /// A grant that no block can have.

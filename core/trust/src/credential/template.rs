@@ -1,20 +1,21 @@
-//! The facts of a credential's blocks: the only place that knows their shapes, both ways.
+//! The facts of a credential's blocks. Only this file knows the shapes of the facts, for reading and writing.
 //!
-//! | fact | of | what |
+//! | fact | in | value |
 //! |---|---|---|
-//! | `weir("credential", 1, null)` | every block | what it is, and the version of these shapes |
-//! | `root(bytes)` | the authority | the key that has signed it |
-//! | `holder(bytes)` | every block | the key that may use it and pass it on |
-//! | `profile(name)`, `filter(text)`, `view(text)` | | as the types' texts |
+//! | `weir("credential", 1, null)` | every block | the kind of the block, and the version of these shapes |
+//! | `root(bytes)` | the authority | the key that has signed the authority |
+//! | `holder(bytes)` | every block | the key that may use and delegate the credential |
+//! | `profile(name)`, `filter(text)`, `view(text)` | | the texts of the types' `Display` |
 //! | `modules([hash, …], [signer, …])` | | SHA-256 of modules' bytes; keys |
 //! | `interfaces([name, …])`, `writes([name, …])`, `nodes([pattern, …])` | | |
-//! | `cpu(n)`, `memory(n)`, and so each [`Resource`] by its name | | its amount, in its unit |
+//! | `cpu(n)`, `memory(n)`, and a fact for each other [`Resource`] | | the amount, in the resource's unit |
 //! | `issued(date)` | | the time of signing, by the signer's clock; blocks of earlier versions have none |
-//! | `not_before(date)`, `expires(date)` | | `expires` also in the authority, always |
+//! | `not_before(date)`, `expires(date)` | | `expires` is mandatory in the authority |
 //! | `delegations(n)` | | |
 //!
-//! Lists are in ascending order, without repetitions. What is not stated is not restricted. The `null` makes every block one of Biscuit's newest version, which lists
-//! belong to (the library does not see that by the lists alone), and in which what is signed begins with what it is signed for.
+//! Lists are in ascending order, without repetitions. A missing fact restricts nothing. Because of the `null`, the library
+//! encodes every block in Biscuit's newest version. Lists need this version, but do not make the library choose it. In
+//! this version the signed bytes begin with their purpose.
 
 use super::BlockError;
 use crate::grant::{Grant, ModuleHash, ModuleSet, Modules, NodePattern, Nodes, Resource, Second};
@@ -28,18 +29,18 @@ use std::fmt::Display;
 use std::str::FromStr;
 use weir_units::{Name, shown};
 
-/// The version of Biscuit's Datalog that brought lists and `null`, 3.3, as blocks have it.
+/// The number by which blocks encode version 3.3 of Biscuit's Datalog, which introduced lists and `null`.
 const BLOCK_VERSION: u32 = 6;
 const KIND: &str = "credential";
 const VERSION: i64 = 1;
 
-/// All facts but those of [resources](Resource), each with its value in words, and how it is read.
-const FACTS: &[(&str, &str, Read)] = &[
+/// All facts except those of [resources](Resource): name, legal values in words, and the function that reads one.
+const FACTS: &[(&str, &str, ReadFact)] = &[
     ("weir", "\"credential\", the version and `null`", |draft, terms| {
         let [kind, version, nothing] = terms.exactly()?;
         let is_nothing = matches!(nothing.content, Some(Content::Null(_)));
         let is_kind = terms.text(kind)? == KIND && terms.number(version)? == VERSION.unsigned_abs();
-        draft.is_ours = is_kind && is_nothing;
+        draft.has_kind = is_kind && is_nothing;
         Some(())
     }),
     ("root", "a public key: 32 bytes", |draft, terms| set(&mut draft.root, terms.one(Terms::key)?)),
@@ -77,7 +78,7 @@ const FACTS: &[(&str, &str, Read)] = &[
         |draft, terms| {
             let patterns: BTreeSet<NodePattern> = terms.all(Terms::read)?;
             let nodes: Nodes = patterns.iter().cloned().collect();
-            // Patterns that say nothing more than another one are not written.
+            // Patterns that another pattern covers are never written.
             let is_as_written = nodes.iter().len() == patterns.len();
             is_as_written.then(|| draft.grant.nodes = Some(nodes))
         },
@@ -96,13 +97,13 @@ const FACTS: &[(&str, &str, Read)] = &[
     }),
 ];
 
-/// Reads a fact's terms into the draft; nothing where they are not what they should be.
-type Read = fn(&mut Draft, &Terms<'_>) -> Option<()>;
+/// A function that reads a fact's terms into the draft. It returns `None` if they are illegal.
+type ReadFact = fn(&mut Draft, &Terms<'_>) -> Option<()>;
 
-/// What a block says.
+/// The contents of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Contents {
-    /// Who has signed it, in the authority alone.
+    /// The root key, in the authority alone.
     pub(super) root: Option<PublicKey>,
     pub(super) holder: PublicKey,
     /// The time of signing.
@@ -110,9 +111,11 @@ pub(super) struct Contents {
     pub(super) grant: Grant,
 }
 
+/// The contents of a block while its facts are read.
 #[derive(Default)]
 struct Draft {
-    is_ours: bool,
+    /// True if the block states that it is a block of a credential, in this version.
+    has_kind: bool,
     root: Option<PublicKey>,
     holder: Option<PublicKey>,
     issued: Option<Second>,
@@ -120,7 +123,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// Reads a fact. Returns its name and value as the tables have them, and nothing where its terms are not what they should be.
+    /// Reads a fact. Returns its name, its legal values in words, and `None` if its terms are illegal.
     fn take(
         &mut self,
         name: &str,
@@ -129,21 +132,24 @@ impl Draft {
         if let Some((name, wanted, read)) = FACTS.iter().find(|(known, ..)| *known == name) {
             return Ok((name, wanted, read(self, terms)));
         }
-        let resource = Resource::named(name).ok_or_else(|| BlockError::UnknownFact(shown(name)))?;
+        let resource = Resource::of_fact(name).ok_or_else(|| BlockError::UnknownFact(shown(name)))?;
         let amount = terms.one(Terms::number);
         let value = amount.map(|amount| self.grant.ceilings.set(resource, Some(amount)));
-        Ok((resource.row().name, resource.row().fact, value))
+        Ok((resource.definition().fact_name, resource.definition().fact_values, value))
     }
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "what the table's functions end with")]
-fn set<T>(place: &mut Option<T>, value: T) -> Option<()> {
-    *place = Some(value);
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "the table's functions end with a call of this one and return its result"
+)]
+fn set<T>(field: &mut Option<T>, value: T) -> Option<()> {
+    *field = Some(value);
     Some(())
 }
 
 impl Contents {
-    /// As facts, in the order of [`FACTS`], with those of resources before the nodes.
+    /// Returns the facts in the order of [`FACTS`]. The facts of resources come before `nodes`.
     pub(super) fn facts(&self) -> Vec<Fact> {
         let mut facts = Vec::new();
         let mut state = |name: &str, terms: Vec<Term>| facts.push(Fact::new(name.to_owned(), terms));
@@ -170,7 +176,7 @@ impl Contents {
             state("writes", vec![texts(fields)]);
         }
         for (resource, amount) in grant.ceilings.stated() {
-            state(resource.row().name, vec![number(amount)]);
+            state(resource.definition().fact_name, vec![number(amount)]);
         }
         if let Some(nodes) = &grant.nodes {
             state("nodes", vec![texts(nodes.iter())]);
@@ -190,16 +196,16 @@ impl Contents {
         facts
     }
 
-    /// Reads a block: every part of it is looked at, and what is not expected is an error.
+    /// Reads a block, and checks every part. An unexpected part is an error.
     pub(super) fn read(block: &schema::Block, is_authority: bool) -> Result<Self, BlockError> {
         let schema::Block { symbols, context, version, facts, rules, checks, scope, public_keys } = block;
-        for (is_there, what) in [
+        for (is_present, what) in [
             (!rules.is_empty(), "rules"),
             (!checks.is_empty(), "checks"),
             (!scope.is_empty(), "scopes"),
             (!public_keys.is_empty(), "keys to evaluate scopes with"),
         ] {
-            if is_there {
+            if is_present {
                 return Err(BlockError::Evaluated(what));
             }
         }
@@ -213,7 +219,8 @@ impl Contents {
         let distinct: BTreeSet<&String> = symbols.iter().collect();
         let table = SymbolTable::from(symbols.clone()).map_err(|_| BlockError::Form)?;
         if distinct.len() != count || facts.len() > FACTS.len() + Resource::ALL.len() {
-            // More facts than there are: one is there twice, or is none. Which one, the loop would say, but the table would be as long as the token.
+            // With more facts than the tables have, one is duplicate or unknown. The loop below would find it, too, but
+            // the set of names would grow with the token.
             return Err(BlockError::Form);
         }
         let mut draft = Draft::default();
@@ -226,7 +233,7 @@ impl Contents {
                 return Err(BlockError::Doubled(name));
             }
             value.ok_or(BlockError::Value { fact: name, wanted })?;
-            if name == "weir" && !draft.is_ours {
+            if name == "weir" && !draft.has_kind {
                 return Err(BlockError::Version);
             }
         }
@@ -255,7 +262,7 @@ fn texts<T: Display>(values: impl IntoIterator<Item = T>) -> Term {
     Term::Array(values.into_iter().map(text).collect())
 }
 
-/// Grants have no higher amounts: see [`Grant::check`].
+/// Returns an amount as a term. [`Grant::check`] has refused amounts that do not fit.
 fn number(amount: u64) -> Term {
     Term::Integer(i64::try_from(amount).unwrap_or(i64::MAX))
 }
@@ -271,13 +278,13 @@ impl Terms<'_> {
         self.terms.try_into().ok()
     }
 
-    /// What the only term is.
+    /// Reads the only term.
     fn one<T>(&self, read: impl Fn(&Self, &schema::Term) -> Option<T>) -> Option<T> {
         let [term] = self.exactly()?;
         read(self, term)
     }
 
-    /// What the only term lists.
+    /// Reads the items of the only term, which is a list.
     fn all<T: Ord>(&self, read: impl Fn(&Self, &schema::Term) -> Option<T>) -> Option<BTreeSet<T>> {
         let [term] = self.exactly()?;
         self.list(term, read)
@@ -301,7 +308,7 @@ impl Terms<'_> {
         }
     }
 
-    /// What a text says; nothing where it is another one than the value's own.
+    /// Parses a text. `None` if the text is not the one that the value's `Display` writes.
     fn read<T: FromStr + Display>(&self, term: &schema::Term) -> Option<T> {
         let text = self.text(term)?;
         text.parse().ok().filter(|value: &T| value.to_string() == text)

@@ -1,60 +1,64 @@
-//! What a credential is worth.
+//! Verification of credentials.
 
-use super::{Credential, CredentialRefusal, PrefixId};
+use super::{Credential, CredentialRefusal, DelegationId};
 use crate::grant::{Grant, GrantExcess, GrantPart, GrantRequest, NodeName, Second};
 use crate::key::PublicKey;
 use crate::revocation::Revocations;
 use biscuit_auth::builder::Algorithm;
 use biscuit_auth::format::SerializedBiscuit;
+use std::sync::Arc;
 
-/// One block of a chain.
+/// One block of a delegation chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainBlock {
-    /// Who may use the chain up to here, and pass it on.
+    /// The key that may use and delegate the rights of the chain up to this block.
     pub holder: PublicKey,
-    /// What this block alone says.
+    /// The grant of this block alone.
     pub grant: Grant,
-    /// The time at which it was signed, by the signer's clock; `None` in blocks of earlier versions.
+    /// The time at which the block was signed, by the signer's clock; `None` in blocks of earlier versions.
     pub issued: Option<Second>,
-    /// The chain up to here.
-    pub id: PrefixId,
+    /// The identifier of the chain up to this block.
+    pub id: DelegationId,
 }
 
-/// Who shows a credential, where and when.
+/// The circumstances of a verification: the peer, the node, and the time.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
-    /// The operators whom the node trusts.
+    /// The root keys that the node trusts.
     pub roots: &'a [PublicKey],
-    /// What they have taken back.
+    /// The revocations that the node knows.
     pub revocations: &'a Revocations,
     /// The key that the peer has proven to have.
     pub peer: &'a PublicKey,
     /// The node's name.
     pub node: &'a NodeName,
-    /// The time.
+    /// The current time.
     pub now: Second,
 }
 
-/// A credential that holds, for its holder, at this node, now.
+/// A credential that is valid for its holder, at this node, now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedCredential {
+    token: Arc<[u8]>,
     root: PublicKey,
     chain: Vec<ChainBlock>,
-    /// What its blocks say together.
-    said: Grant,
-    /// What the node lets its root grant at most.
+    /// The meet of the grants of all blocks.
+    claimed: Grant,
+    /// The node's limit for the root.
     limit: Grant,
+    /// The meet of `claimed` and `limit`.
     effective: Grant,
     expires: Second,
 }
 
 impl Credential {
-    /// What it is worth.
+    /// Verifies the credential.
     ///
-    /// What costs little is looked at first: two signatures for each block are verified only where it is the peer's own, and of a known root.
+    /// Cheap checks come first: the two signatures of each block are verified only if the peer is the holder and the root
+    /// is trusted.
     ///
     /// # Errors
-    /// The first [`CredentialRefusal`] that holds.
+    /// The first [`CredentialRefusal`] that applies.
     pub fn verify(&self, situation: &Situation<'_>) -> Result<VerifiedCredential, CredentialRefusal> {
         let Situation { roots, revocations, peer, node, now } = *situation;
         if !roots.contains(&self.root) {
@@ -79,50 +83,59 @@ impl Credential {
                 return Err(CredentialRefusal::Node { block, nodes: nodes.clone(), node: node.clone() });
             }
         }
-        // Every authority has an end: see `template.rs`.
+        // Every authority has an expiry time: see `template.rs`.
         let expires = effective.expires.unwrap_or_default();
-        let (said, limit) = (effective.clone(), Grant::default());
-        Ok(VerifiedCredential { root: self.root, chain: self.links.clone(), said, limit, effective, expires })
+        let (claimed, limit) = (effective.clone(), Grant::default());
+        let (token, root, chain) = (Arc::from(self.as_bytes()), self.root, self.links.clone());
+        Ok(VerifiedCredential { token, root, chain, claimed, limit, effective, expires })
     }
 
-    /// Whether every signature holds, from the root that it names down to the throw-away key at its end. Whether anybody trusts that root is another question.
+    /// Checks every signature, from that of the claimed root to that of the last ephemeral key. Does not check that the
+    /// root is trusted.
     ///
     /// # Errors
     /// [`CredentialRefusal::Forged`].
     pub fn check_signatures(&self) -> Result<(), CredentialRefusal> {
         let root = biscuit_auth::PublicKey::from_bytes(self.root.as_bytes(), Algorithm::Ed25519);
         let root = root.map_err(|_| CredentialRefusal::Forged)?;
-        // Neither this nor anything else here runs what the blocks may say.
+        // No function of the library evaluates Datalog here.
         SerializedBiscuit::from_slice(&self.bytes, root).map(|_| ()).map_err(|_| CredentialRefusal::Forged)
     }
 }
 
 impl VerifiedCredential {
-    /// The operator whose grant it is.
+    /// Returns the credential's bytes, which [`Credential::parse`] reads.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.token
+    }
+
+    /// Returns the root key, which signed the first grant.
     pub fn root(&self) -> &PublicKey {
         &self.root
     }
 
-    /// The chain from the operator's block to the holder's, never empty. What the holder uses is charged to each [`PrefixId`] in it.
+    /// Returns the chain from the operator's block to the holder's, never empty. The holder's usage is charged to each
+    /// [`DelegationId`] in it.
     pub fn chain(&self) -> &[ChainBlock] {
         &self.chain
     }
 
-    /// What all blocks together allow, as far as the node lets their root grant it.
+    /// Returns the rights that all blocks together give, within the node's limit for the root.
     pub fn grant(&self) -> &Grant {
         &self.effective
     }
 
-    /// What the node lets its root grant at most, all its credentials together: nothing is restricted where nothing was said by [`VerifiedCredential::within`].
+    /// Returns the node's limit for all credentials of the root together. Before [`VerifiedCredential::within`] the limit
+    /// restricts nothing.
     pub fn limit(&self) -> &Grant {
         &self.limit
     }
 
-    /// The same at a node that lets its root grant this much at most, in the place of whatever limit there was. What its blocks say beyond that is cut off: they were
-    /// signed by people who need not know this node.
+    /// Applies a node's limit for the root, in place of any earlier limit. Rights beyond the limit are cut off and are no
+    /// error, as issuers need not know the limits of each node.
     ///
     /// # Errors
-    /// [`CredentialRefusal::Limited`] where nothing is left: for this node, at this time, or for a chain of this length.
+    /// [`CredentialRefusal::Limited`] if the limit excludes this node, this time, or a chain of this length.
     pub fn within(&self, limit: &Grant, node: &NodeName, now: Second) -> Result<Self, CredentialRefusal> {
         let limited = |excess| CredentialRefusal::Limited { root: self.root, excess };
         let passed_on = u32::try_from(self.chain.len().saturating_sub(1)).unwrap_or(u32::MAX);
@@ -135,27 +148,28 @@ impl VerifiedCredential {
             return Err(limited(excess));
         }
         let left = limit.delegations.map(|given| given.saturating_sub(passed_on));
-        let effective = self.said.meet(&Grant { delegations: left, ..limit.clone() });
+        let effective = self.claimed.meet(&Grant { delegations: left, ..limit.clone() });
         let expires = effective.expires.unwrap_or(self.expires);
         Ok(Self { limit: limit.clone(), effective, expires, ..self.clone() })
     }
 
-    /// The first second in which it does not hold any more.
+    /// Returns the first second in which the credential is no longer valid.
     pub fn expires(&self) -> Second {
         self.expires
     }
 
-    /// Who may use it: the last holder, who is the peer.
+    /// Returns the last holder, which is the peer.
     pub fn holder(&self) -> &PublicKey {
         self.chain.last().map_or(&self.root, |link| &link.holder)
     }
 
-    /// Its name.
-    pub fn id(&self) -> PrefixId {
-        self.chain.last().map_or_else(|| PrefixId::after(None, &[]), |link| link.id)
+    /// Returns the identifier of the whole chain.
+    pub fn id(&self) -> DelegationId {
+        self.chain.last().map_or_else(|| DelegationId::after(None, &[]), |link| link.id)
     }
 
-    /// The first of its blocks that was revoked, if any was by now: whoever has verified it asks this again after each new list.
+    /// Returns the revocation of the first revoked block; `None` if no block is revoked. Callers check again after each new
+    /// revocation list.
     pub fn revoked_by(&self, revocations: &Revocations) -> Option<CredentialRefusal> {
         revocations.find(&self.root, &self.chain).map(CredentialRefusal::from)
     }

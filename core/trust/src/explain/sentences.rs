@@ -1,13 +1,14 @@
-//! A credential in sentences, complete: one for each part of its grant.
+//! A credential in complete sentences, one for each part of its grant.
 
 use crate::credential::{BLOCKS_MAX, Credential};
 use crate::grant::{Grant, ModuleSet, Modules, PacketView, Resource};
 use crate::key::PublicKey;
 use std::fmt::Display;
 
-/// The rights of the last holder, by all blocks together: a line for each sentence. A credential whose blocks contradict each other says so instead.
+/// Returns the rights that all blocks together give the last holder: a line for each sentence. If the blocks contradict
+/// each other, it returns the reason instead.
 ///
-/// These are the credential's claims. Only [`Credential::verify`] says that a node accepts it.
+/// These are the credential's claims. Only [`Credential::verify`] says whether a node accepts the credential.
 pub fn sentences(credential: &Credential) -> String {
     let grant = match credential.claimed_grant() {
         Ok(grant) => grant,
@@ -20,7 +21,7 @@ pub fn sentences(credential: &Credential) -> String {
 
 fn who(credential: &Credential) -> String {
     let (holder, root) = (credential.claimed_holder(), credential.claimed_root());
-    let links = credential.claimed_links();
+    let links = credential.claimed_blocks();
     let through: Vec<&PublicKey> =
         links.iter().take(links.len().saturating_sub(1)).map(|link| &link.holder).collect();
     let through = if through.is_empty() { String::new() } else { format!(", through {}", all_of(through)) };
@@ -56,9 +57,9 @@ fn of_grant(grant: &Grant) -> Vec<String> {
     };
     let sees = view.unwrap_or(PacketView::ALL);
     let memory = if filters.is_empty() && sees == PacketView::ALL {
-        "They may read all of an interface's memory (`sees = \"all\"`)"
+        "They may read all of an interface's memory (`visibility = \"all\"`)"
     } else {
-        "They can read no other packets (`sees = \"all\"` is refused)"
+        "They can read no other packets (`visibility = \"all\"` is refused)"
     };
     let writes = match writes {
         Some(fields) if fields.is_empty() => "may change no field of a packet".to_owned(),
@@ -98,7 +99,7 @@ fn of_modules(modules: &Modules) -> String {
     modules.iter().map(of_set).collect::<Vec<_>>().join(", and of these ")
 }
 
-/// Every entry, as a grant is to be read in full before it is given to anyone; or `none`.
+/// Returns all items as a list, or `none`. None is left out, because a grant should be read in full before it is issued.
 fn all_of<T: Display>(items: impl IntoIterator<Item = T>) -> String {
     let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
     if items.is_empty() { "none".to_owned() } else { items.join(", ") }

@@ -1,25 +1,29 @@
-//! Limits on the work for peers that connect, before any of them has shown a valid credential.
+//! Limits on the work for peers that connect, until they show a valid credential.
 //!
-//! A connection costs memory until its handshake is over, and processor time when its first message is answered. [`HandshakeGate`] limits both, and
-//! divides them so that peers that send much, or never finish, do not keep out a peer with a valid credential:
+//! A connection costs memory until its handshake is over, and processor time when its first message is answered.
+//! [`HandshakeGate`] limits memory and processor time. Peers that send much, or never finish, do not keep out a peer with
+//! a valid credential:
 //!
-//! - **Half-open handshakes** are limited in number. Where there is no room, one gives way: of the network with the most of them, the
-//!   source with the most of them loses one. A *source* is an IPv4 address or an IPv6 /64 (which is what one host or one customer
-//!   has), a *network* is a /24 or a /48. Among equals the source with the larger debt loses one, and then the oldest goes.
-//! - **Time.** The first message is there and answered within [`GateLimits::deadline`], and the third one within as much again.
-//! - **Work.** Answering a first message takes four multiplications on the curve and a signature. First messages wait, and
-//!   [`HandshakeGate::next`] says which one is answered, at a fixed rate. Rates are kept by the generic cell rate algorithm (ITU-T I.371; ATM Forum,
-//!   Traffic Management 4.0).
-//! - **Order.** An answer that does not lead to a valid credential leaves its source in debt for a minute. The source with the smallest debt
-//!   comes first, so a source that comes for the first time does not wait behind sources that come again and again.
-//! - **Proven sources.** A source from which a valid credential has come is proven for [`GateLimits::proven_for`]. Proven sources share a rate of
-//!   their own, which other sources cannot use up, and a few half-open handshakes of each do not give way.
+//! - **Half-open handshakes** are limited in number. When there are too many, one is evicted: one of the network with the
+//!   most half-open handshakes, and in it of the source with the most. Between equal sources, the source with the larger
+//!   debt loses a handshake; between equal handshakes, the oldest is evicted. A *source* is an IPv4 address or an IPv6 /64,
+//!   which one host or one customer has. A *network* is an IPv4 /24 or an IPv6 /48.
+//! - **Time.** The first message has to arrive and be answered within [`GateLimits::deadline`] of the connection. The
+//!   handshake has to end within [`GateLimits::deadline`] of the answer.
+//! - **Work.** Answering a first message takes four multiplications on the curve and a signature. First messages wait,
+//!   and [`HandshakeGate::next`] selects the one to answer, at a fixed rate. Rates are kept by the generic cell rate
+//!   algorithm (ITU-T I.371; ATM Forum, Traffic Management 4.0).
+//! - **Order.** An answer that does not lead to a valid credential leaves its source in debt for a minute. The source
+//!   with the smallest debt is answered first, so a new source does not wait behind sources that connect again and again.
+//! - **Proven sources.** A source from which a peer has shown a valid credential is proven for
+//!   [`GateLimits::proven_for`]. Proven sources share a rate that other sources cannot use up. A few half-open handshakes
+//!   of each proven source are evicted only if there are no others.
 //!
-//! Two attacks remain. Attackers with more networks than there are places can push a handshake out before it is over. Attackers with
-//! new sources all the time can use up the rate for sources that are not proven. The connection of another peer is then closed like theirs,
-//! and the peer tries again.
+//! Two attacks remain. Attackers with more networks than [`GateLimits::half_open`] can have another peer's handshake
+//! evicted before it is over. Attackers that always connect from new sources can use up the rate for unproven sources. The
+//! connection of another peer is then closed, and the peer has to connect again.
 //!
-//! The gate has no clock and no sockets: time is an argument, and its caller closes the connections that give way.
+//! The gate has no clock and no sockets: time is an argument, and the caller closes the connections of evicted handshakes.
 
 mod proven;
 mod rate;
@@ -29,45 +33,49 @@ pub use rate::{RateLimit, RateLimiter};
 pub use source::PeerSource;
 
 use core::net::IpAddr;
-use proven::Proven;
+use proven::ProvenSources;
 use std::cmp::Reverse;
 use weir_units::Nanos;
 
-/// The time for which an answer that came to nothing puts its source behind others.
+/// The debt of a source for an answer: a minute. A valid credential cancels the debts of its source.
 const DEBT: RateLimit = RateLimit { every: Nanos(60 * Nanos::SECOND.0), burst: 1 };
-/// The largest debt of a source: after that long without an answer it is as any other.
+/// The largest debt of a source: after this time without an answer, every source is out of debt.
 const DEBT_MAX: Nanos = Nanos(600 * Nanos::SECOND.0);
-/// Half-open handshakes of a proven source that do not give way to others.
+/// The number of half-open handshakes of a proven source that are protected from eviction.
 const PROTECTED: usize = 8;
-/// The time after which waiting messages are looked at again, where only their sources' own rates hold them back.
-const AGAIN: Nanos = Nanos(5 * Nanos::MILLISECOND.0);
+/// The shortest time until the gate looks at waiting messages again.
+const RETRY: Nanos = Nanos(5 * Nanos::MILLISECOND.0);
 
-/// Limits of what is done for peers before they have shown a valid credential.
+/// Limits on the work for peers before they have shown a valid credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GateLimits {
-    /// Handshakes that can be half open at a time.
+    /// The most handshakes that are half open at a time.
     pub half_open: usize,
     /// The time from the connection to the answer, and from the answer to the end of the handshake.
     pub deadline: Nanos,
-    /// Answers to one source.
+    /// The rate of answers to one source.
     pub source: RateLimit,
-    /// First messages of one source that may wait while the source has no turn. A peer that shares its address with a few attackers has its turn after them.
+    /// The most first messages of one source that wait while the source exceeds its rate. So a peer that shares its
+    /// address with a few attackers is answered after them.
     pub waiting: usize,
-    /// Answers to all sources that are not proven, together.
+    /// The rate of answers to all unproven sources together.
     pub unproven: RateLimit,
-    /// Answers to all proven sources, together.
+    /// The rate of answers to all proven sources together.
     pub proven: RateLimit,
-    /// Sources whose rates and debts are remembered. Beyond that, the one that is nearest to a clean slate is forgotten.
+    /// The most sources whose rates and debts are remembered. For a further source, the one that would be out of debt
+    /// first is forgotten.
     pub sources: usize,
-    /// Proven sources that are remembered. Beyond that, the network with the most of them loses its oldest.
+    /// The most proven sources that are remembered. For a further one, the network with the most proven sources loses its
+    /// oldest.
     pub proven_sources: usize,
     /// The time for which a source stays proven after its last valid credential.
     pub proven_for: Nanos,
 }
 
 impl Default for GateLimits {
-    /// 256 half-open handshakes of twice 5 s at most. 50 answers a second go to one source, 50 to all unproven ones after a burst of 250, and 250
-    /// to proven ones. (`bench handshake` measures the time of one.) 1024 proven sources are remembered for a day.
+    /// Returns the limits of a node: 256 half-open handshakes, each of at most 5 s before and 5 s after the answer. Per
+    /// second 50 answers go to one source, 50 to all unproven sources after a burst of 250, and 250 to all proven sources.
+    /// (`bench handshake` measures the time of an answer.) 1024 proven sources are remembered for a day.
     fn default() -> Self {
         Self {
             half_open: 256,
@@ -83,12 +91,12 @@ impl Default for GateLimits {
     }
 }
 
-/// A half-open handshake: given by [`HandshakeGate::admit`], never given again.
+/// The ticket that [`HandshakeGate::admit`] gives to a half-open handshake. Tickets are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HalfOpenTicket(u64);
 
 impl HalfOpenTicket {
-    /// The ticket as a number.
+    /// Returns the ticket as a number.
     pub fn number(self) -> u64 {
         self.0
     }
@@ -97,62 +105,63 @@ impl HalfOpenTicket {
 /// Permission to begin a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandshakePermit {
-    /// The handshake's name.
+    /// The ticket of the new handshake.
     pub ticket: HalfOpenTicket,
-    /// The handshake that gave way for it: its connection is to be closed.
+    /// The handshake that was evicted for the new one: its connection is to be closed.
     pub evicted: Option<HalfOpenTicket>,
 }
 
 /// Permission to answer a first message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyPermit {
-    /// The handshake.
+    /// The ticket of the handshake.
     pub ticket: HalfOpenTicket,
-    /// The time at which it has to be over.
+    /// The time at which the handshake has to be over.
     pub until: Nanos,
 }
 
-/// The reason for which a handshake ends before there is an association.
+/// The reason why a handshake ends without an association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeRefusal {
-    /// It gave way to others, or is over already.
+    /// The handshake was evicted for others, or is over already.
     #[error("the handshake gave way to others")]
     Gone,
-    /// Its time is over.
+    /// The handshake took too long.
     #[error("the handshake took too long")]
     Late,
-    /// Its first message came before.
+    /// The first message came twice.
     #[error("the first message came twice")]
     Again,
-    /// Its source asks too often.
+    /// The source sends too many first messages.
     #[error("its source asks too often")]
     Source,
 }
 
-/// Counters of a gate, from its beginning on.
+/// Counters of a gate since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GateCounters {
     /// Handshakes that began.
     pub admitted: u64,
-    /// Handshakes that gave way to others.
+    /// Handshakes that were evicted for others.
     pub evicted: u64,
     /// Handshakes that took too long.
     pub late: u64,
     /// First messages that were answered.
     pub answered: u64,
-    /// First messages that were refused because their source asks too often.
+    /// First messages that were refused because their source sends too many.
     pub refused_source: u64,
-    /// First messages that waited for an answer until their handshake was over: it gave way, was late, or the peer left.
+    /// First messages that were never answered: their handshake was evicted or late, or the peer left.
     pub unanswered: u64,
-    /// Valid credentials that were shown.
+    /// Valid credentials that peers have shown.
     pub proven: u64,
-    /// Sources that were forgotten with a debt, or before their burst was whole again.
+    /// Sources that were forgotten while they had a debt or had not regained their whole burst.
     pub forgotten: u64,
 }
 
+/// The stage of a half-open handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The first message has not come as a whole.
+    /// The first message has not arrived completely.
     Silent,
     /// The first message waits for its answer.
     Waiting,
@@ -160,158 +169,170 @@ enum Stage {
     Answered,
 }
 
-/// A handshake that is half open.
+/// A half-open handshake.
 #[derive(Clone, Copy, Debug)]
-struct Open {
+struct HalfOpen {
     ticket: HalfOpenTicket,
     source: PeerSource,
+    /// The time at which the handshake, or its first message, is late.
     until: Nanos,
     stage: Stage,
     is_proven: bool,
-    /// The time at which its source is out of debt, as it was before this handshake.
+    /// The time at which the source is out of debt, as known when the handshake began; zero without a debt.
     debt: Nanos,
-    /// Half-open handshakes of its source, and of its network, this one among them.
-    of_source: usize,
-    of_network: usize,
+    /// The number of half-open handshakes of the same source.
+    same_source: usize,
+    /// The number of half-open handshakes of the same network.
+    same_network: usize,
 }
 
-impl Open {
-    /// The order of eviction: the greatest one goes first.
-    fn weight(&self) -> (bool, usize, usize, Nanos) {
-        let is_protected = self.is_proven && self.of_source <= PROTECTED;
-        (!is_protected, self.of_network, self.of_source, self.debt)
+impl HalfOpen {
+    /// Returns the key by which handshakes are evicted, the greatest first.
+    fn eviction_key(&self) -> (bool, usize, usize, Nanos) {
+        let is_protected = self.is_proven && self.same_source <= PROTECTED;
+        (!is_protected, self.same_network, self.same_source, self.debt)
     }
 }
 
-/// Decides which handshakes may begin, which give way, and which are answered next.
+/// Decides which handshakes are evicted for new ones, and which first message is answered next.
 #[derive(Debug)]
 pub struct HandshakeGate {
     limits: GateLimits,
-    /// Oldest first: tickets ascend.
-    open: Vec<Open>,
-    next: u64,
+    /// The half-open handshakes, oldest first: tickets ascend.
+    open: Vec<HalfOpen>,
+    next_ticket: u64,
+    /// The number of handshakes in [`Stage::Waiting`].
     waiting: usize,
+    /// The rate of answers to each source.
     sources: RateLimiter<PeerSource>,
+    /// The debts of sources, kept as rates: a source that is ahead of its schedule is in debt.
     debts: RateLimiter<PeerSource>,
-    proven: Proven,
+    proven: ProvenSources,
     for_unproven: RateLimiter<()>,
     for_proven: RateLimiter<()>,
     counters: GateCounters,
 }
 
 impl HandshakeGate {
-    /// A gate without handshakes. At least one handshake can be half open, and one source is remembered, whatever the limits say.
+    /// Makes a gate without handshakes. A limit of zero half-open handshakes, or of zero remembered sources, counts as 1.
     pub fn new(limits: GateLimits) -> Self {
         let limits = GateLimits { half_open: limits.half_open.max(1), ..limits };
         Self {
             limits,
             open: Vec::with_capacity(limits.half_open + 1),
-            next: 0,
+            next_ticket: 0,
             waiting: 0,
             sources: RateLimiter::new(limits.source, limits.sources),
             debts: RateLimiter::new(DEBT, limits.sources),
-            proven: Proven::new(limits.proven_sources, limits.proven_for),
+            proven: ProvenSources::new(limits.proven_sources, limits.proven_for),
             for_unproven: RateLimiter::new(limits.unproven, 1),
             for_proven: RateLimiter::new(limits.proven, 1),
             counters: GateCounters::default(),
         }
     }
 
-    /// Takes a new connection. There is always room for it; the answer says which one gives way.
+    /// Admits a new connection. If there are too many half-open handshakes, the permit names the handshake that is evicted
+    /// for it.
     pub fn admit(&mut self, from: IpAddr, now: Nanos) -> HandshakePermit {
         let source = PeerSource::of(from);
-        let ticket = HalfOpenTicket(self.next);
-        self.next += 1;
+        let ticket = HalfOpenTicket(self.next_ticket);
+        self.next_ticket += 1;
         let until = Nanos(now.0.saturating_add(self.limits.deadline.0));
         let (is_proven, debt) = (self.proven.contains(&source, now), self.debt_of(&source, now));
-        let (mut of_source, mut of_network) = (1, 1);
+        let (mut same_source, mut same_network) = (1, 1);
         for other in &mut self.open {
             if other.source == source {
-                other.of_source += 1;
-                of_source = other.of_source;
+                other.same_source += 1;
+                same_source = other.same_source;
             }
             if other.source.network() == source.network() {
-                other.of_network += 1;
-                of_network = other.of_network;
+                other.same_network += 1;
+                same_network = other.same_network;
             }
         }
         let stage = Stage::Silent;
-        let open = Open { ticket, source, until, stage, is_proven, debt, of_source, of_network };
+        let open = HalfOpen { ticket, source, until, stage, is_proven, debt, same_source, same_network };
         self.open.push(open);
         self.counters.admitted += 1;
-        HandshakePermit { ticket, evicted: self.make_room() }
+        HandshakePermit { ticket, evicted: self.evict_if_full() }
     }
 
-    /// Takes note that the first message of a handshake is there as a whole: it waits until [`HandshakeGate::next`] names it.
+    /// Marks the first message of a handshake as complete: it waits until [`HandshakeGate::next`] selects the handshake.
     ///
     /// # Errors
-    /// The handshake is over, and its connection is to be closed without a word.
-    pub fn first(&mut self, ticket: HalfOpenTicket, now: Nanos) -> Result<(), HandshakeRefusal> {
-        let place = self.place(ticket).ok_or(HandshakeRefusal::Gone)?;
-        let Some(open) = self.open.get(place).copied() else { return Err(HandshakeRefusal::Gone) };
+    /// Fails if the handshake is over, or ends with this call. Its connection is to be closed without an answer.
+    pub fn first_message_arrived(
+        &mut self,
+        ticket: HalfOpenTicket,
+        now: Nanos,
+    ) -> Result<(), HandshakeRefusal> {
+        let index = self.index_of(ticket).ok_or(HandshakeRefusal::Gone)?;
+        let Some(open) = self.open.get(index).copied() else { return Err(HandshakeRefusal::Gone) };
         let refusal = if open.until <= now {
             self.counters.late += 1;
             HandshakeRefusal::Late
         } else if open.stage != Stage::Silent {
             HandshakeRefusal::Again
-        } else if !self.sources.has_turn(&open.source, now)
+        } else if !self.sources.may_proceed(&open.source, now)
             && self.waiting_of(&open.source) >= self.limits.waiting
         {
             self.counters.refused_source += 1;
             HandshakeRefusal::Source
         } else {
-            if let Some(open) = self.open.get_mut(place) {
+            if let Some(open) = self.open.get_mut(index) {
                 open.stage = Stage::Waiting;
                 self.waiting += 1;
             }
             return Ok(());
         };
-        self.remove(place);
+        self.remove(index);
         Err(refusal)
     }
 
-    /// Names the handshake whose first message is answered now, if one is: that of the source with the smallest debt, and of equals the oldest.
+    /// Selects the handshake whose first message is to be answered now, among proven sources if their rate allows an
+    /// answer, else among all sources. It is that of the source with the smallest debt, and between equal debts the oldest.
+    /// `None` if no answer is due.
     pub fn next(&mut self, now: Nanos) -> Option<ReplyPermit> {
-        let place = self.choose(now)?;
-        let open = self.open.get_mut(place)?;
+        let index = self.choose(now)?;
+        let open = self.open.get_mut(index)?;
         open.stage = Stage::Answered;
         open.until = Nanos(now.0.saturating_add(self.limits.deadline.0));
-        let (turn, source) = (ReplyPermit { ticket: open.ticket, until: open.until }, open.source);
+        let (permit, source) = (ReplyPermit { ticket: open.ticket, until: open.until }, open.source);
         self.waiting -= 1;
         self.counters.answered += 1;
         self.counters.forgotten += u64::from(self.sources.take(source, now));
         if self.debts.due(&source).0 < now.0.saturating_add(DEBT_MAX.0) {
             self.counters.forgotten += u64::from(self.debts.take(source, now));
         }
-        Some(turn)
+        Some(permit)
     }
 
-    /// The place of the handshake that is answered now. Its class has paid for it then.
+    /// Returns the index of the handshake to answer now, and charges the rate of proven or of unproven sources.
     fn choose(&mut self, now: Nanos) -> Option<usize> {
         if self.waiting == 0 {
             return None;
         }
         for (rate, only_proven) in [(&mut self.for_proven, true), (&mut self.for_unproven, false)] {
-            if !rate.has_turn(&(), now) {
+            if !rate.may_proceed(&(), now) {
                 continue;
             }
             let waiting = self.open.iter().enumerate().filter(|(_, open)| {
                 open.stage == Stage::Waiting
                     && (open.is_proven || !only_proven)
                     && open.until > now
-                    && self.sources.has_turn(&open.source, now)
+                    && self.sources.may_proceed(&open.source, now)
             });
-            let debt = |open: &Open| Some(self.debts.due(&open.source)).filter(|due| *due > now);
+            let debt = |open: &HalfOpen| Some(self.debts.due(&open.source)).filter(|due| *due > now);
             let first = waiting.min_by_key(|(_, open)| (debt(open), open.ticket));
-            if let Some((place, _)) = first {
+            if let Some((index, _)) = first {
                 rate.take((), now);
-                return Some(place);
+                return Some(index);
             }
         }
         None
     }
 
-    /// Takes note that a peer from there has shown a valid credential: its source has no debt, and is proven.
+    /// Marks the source of an address as proven, after a peer there has shown a valid credential. Cancels its debt.
     pub fn prove(&mut self, from: IpAddr, now: Nanos) {
         let source = PeerSource::of(from);
         self.debts.forget(&source);
@@ -322,49 +343,52 @@ impl HandshakeGate {
         }
     }
 
-    /// Ends a handshake: the peer is authenticated, or there will be no association. False where it had given way or taken too long, and so
-    /// must not become an association.
+    /// Removes a handshake that has succeeded or failed. Returns false if it was evicted or late: then it must not become
+    /// an association.
     pub fn leave(&mut self, ticket: HalfOpenTicket, now: Nanos) -> bool {
-        let Some(place) = self.place(ticket) else { return false };
-        let is_late = self.remove(place).is_none_or(|open| open.until <= now);
+        let Some(index) = self.index_of(ticket) else { return false };
+        let is_late = self.remove(index).is_none_or(|open| open.until <= now);
         self.counters.late += u64::from(is_late);
         !is_late
     }
 
-    /// Handshakes that have taken too long: they are over, and their connections are to be closed.
+    /// Removes and returns the handshakes that took too long. Their connections are to be closed.
     pub fn expire(&mut self, now: Nanos) -> Vec<HalfOpenTicket> {
         let late: Vec<HalfOpenTicket> =
             self.open.iter().filter(|open| open.until <= now).map(|open| open.ticket).collect();
         for ticket in &late {
-            if let Some(place) = self.place(*ticket) {
-                self.remove(place);
+            if let Some(index) = self.index_of(*ticket) {
+                self.remove(index);
             }
         }
         self.counters.late += late.len() as u64;
         late
     }
 
-    /// The time of the next answer or late handshake, if nothing new comes.
+    /// Returns the time of the next answer or of the next late handshake, unless a message arrives before. `None` without
+    /// handshakes.
     pub fn next_event(&self, now: Nanos) -> Option<Nanos> {
         let deadline = self.open.iter().map(|open| open.until).min();
-        let of = |rate: &RateLimiter<()>| Nanos(now.0.saturating_add(rate.wait(&(), now).max(AGAIN).0));
-        let is_proven = |open: &Open| open.stage == Stage::Waiting && open.is_proven;
-        let proven = (self.waiting > 0 && self.open.iter().any(is_proven)).then(|| of(&self.for_proven));
-        let unproven = (self.waiting > 0).then(|| of(&self.for_unproven));
+        let turn_of = |rate: &RateLimiter<()>| Nanos(now.0.saturating_add(rate.wait(&(), now).max(RETRY).0));
+        let waits_and_is_proven = |open: &HalfOpen| open.stage == Stage::Waiting && open.is_proven;
+        let proven = (self.waiting > 0 && self.open.iter().any(waits_and_is_proven))
+            .then(|| turn_of(&self.for_proven));
+        let unproven = (self.waiting > 0).then(|| turn_of(&self.for_unproven));
         [deadline, proven, unproven].into_iter().flatten().min()
     }
 
-    /// Handshakes that are half open.
+    /// Returns the number of half-open handshakes.
     pub fn half_open(&self) -> usize {
         self.open.len()
     }
 
-    /// Counters of what became of handshakes.
+    /// Returns the gate's counters.
     pub fn counters(&self) -> GateCounters {
         self.counters
     }
 
-    fn place(&self, ticket: HalfOpenTicket) -> Option<usize> {
+    /// Returns the index of a handshake in `open`; `None` if it is over.
+    fn index_of(&self, ticket: HalfOpenTicket) -> Option<usize> {
         self.open.binary_search_by_key(&ticket, |open| open.ticket).ok()
     }
 
@@ -372,37 +396,37 @@ impl HandshakeGate {
         self.open.iter().filter(|open| open.source == *source && open.stage == Stage::Waiting).count()
     }
 
-    /// The time at which a source is out of debt; zero where it has none.
+    /// Returns the time at which a source is out of debt; zero if it has none.
     fn debt_of(&self, source: &PeerSource, now: Nanos) -> Nanos {
         Some(self.debts.due(source)).filter(|due| *due > now).unwrap_or_default()
     }
 
-    /// Takes a handshake out, and off its source's and its network's counts.
-    fn remove(&mut self, place: usize) -> Option<Open> {
-        if place >= self.open.len() {
+    /// Removes a handshake, and updates the counts of its source and network.
+    fn remove(&mut self, index: usize) -> Option<HalfOpen> {
+        if index >= self.open.len() {
             return None;
         }
-        let gone = self.open.remove(place);
+        let gone = self.open.remove(index);
         if gone.stage == Stage::Waiting {
             self.waiting -= 1;
             self.counters.unanswered += 1;
         }
         for other in &mut self.open {
-            other.of_source -= usize::from(other.source == gone.source);
-            other.of_network -= usize::from(other.source.network() == gone.source.network());
+            other.same_source -= usize::from(other.source == gone.source);
+            other.same_network -= usize::from(other.source.network() == gone.source.network());
         }
         Some(gone)
     }
 
-    /// The handshake that gives way to the newest one, where there are too many.
-    fn make_room(&mut self) -> Option<HalfOpenTicket> {
+    /// Evicts a handshake other than the newest, if there are more than the limit.
+    fn evict_if_full(&mut self) -> Option<HalfOpenTicket> {
         if self.open.len() <= self.limits.half_open {
             return None;
         }
         let others = self.open.len() - 1;
         let candidates = self.open.iter().take(others).enumerate();
-        let (place, _) = candidates.max_by_key(|(_, open)| (open.weight(), Reverse(open.ticket)))?;
+        let (index, _) = candidates.max_by_key(|(_, open)| (open.eviction_key(), Reverse(open.ticket)))?;
         self.counters.evicted += 1;
-        self.remove(place).map(|open| open.ticket)
+        self.remove(index).map(|open| open.ticket)
     }
 }

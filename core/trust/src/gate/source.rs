@@ -1,17 +1,17 @@
-//! Where strangers come from, as far as limits go.
+//! Sources of connections: the units to which limits apply.
 
 use core::net::IpAddr;
 
-/// Who is counted as one: an IPv4 address, or an IPv6 /64. (Whoever has one IPv6 address has the 2^64 beside it.)
+/// The source of a connection: an IPv4 address, or an IPv6 /64, as one host or one customer usually has a whole /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PeerSource {
-    /// An address.
+    /// An IPv4 address.
     V4(u32),
-    /// The upper half of an address.
+    /// The upper half of an IPv6 address.
     V6(u64),
 }
 
-/// Sources that are likely to be one party's: an IPv4 /24, or an IPv6 /48.
+/// A network whose sources probably belong to one party: an IPv4 /24, or an IPv6 /48.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum SourceNetwork {
     V4(u32),
@@ -19,8 +19,8 @@ pub(super) enum SourceNetwork {
 }
 
 impl PeerSource {
-    /// The source that an address belongs to. An IPv4 address in an IPv6 one (::ffff:0:0/96), as sockets for both show it, is an IPv4 address:
-    /// else all of IPv4 were one source.
+    /// Returns the source of an address. An IPv4-mapped IPv6 address (::ffff:0:0/96), as dual-stack sockets report it,
+    /// is an IPv4 address: otherwise all of IPv4 would be one source.
     pub fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Self::V4(address.to_bits()),
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_party_is_one_source_and_ipv4_is_ipv4_however_it_is_written() {
+    fn addresses_of_one_party_are_one_source_and_mapped_ipv4_is_ipv4() {
         let of = |text: &str| PeerSource::of(text.parse().unwrap());
         assert_eq!(of("192.0.2.7"), of("::ffff:192.0.2.7"));
         assert_ne!(of("192.0.2.7"), of("192.0.2.8"));

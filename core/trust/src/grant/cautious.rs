@@ -1,13 +1,13 @@
-//! The block that is signed where a holder passes a credential on and writes nothing else.
+//! The default block of a delegation.
 
 use super::{Grant, PacketView};
 use std::collections::BTreeSet;
 
 impl Grant {
-    /// The block by which the holder of this grant passes it on by default: rights are taken out, amounts are shared.
+    /// Returns the grant of the block with which the holder of this grant delegates by default.
     ///
-    /// Payload, fields to write and further delegation are rights, so the block states that there are none. The next holder uses amounts out of the same ceilings, so the block leaves
-    /// them as they are.
+    /// It denies payload, writing to packets and further delegation. It states no amounts, because the next holder's usage
+    /// counts against the ceilings of this grant anyway.
     #[must_use]
     pub fn passed_on_cautiously(&self) -> Self {
         Self {

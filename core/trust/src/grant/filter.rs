@@ -1,4 +1,4 @@
-//! Texts that say which packets.
+//! Packet filters as texts.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,27 +6,27 @@ use std::str::FromStr;
 /// The longest filter, in bytes.
 pub const FILTER_BYTES_MAX: usize = 4096;
 
-/// Which packets, in the language of pcap-filter(7). Whether it is an expression is found out by whoever compiles it, apart from everything else; here it is
-/// a text that shows as itself.
+/// A filter in the language of pcap-filter(7), as one line of printable ASCII. Its syntax is not checked here. The node
+/// compiles each filter by itself, so that no filter can change the meaning of another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GrantFilter(String);
 
-/// A text that is no filter.
+/// The reason why a text is not a filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GrantFilterError {
-    /// Too long.
+    /// A text longer than [`FILTER_BYTES_MAX`].
     #[error("a filter has at most {FILTER_BYTES_MAX} bytes; this one has {0}")]
     Long(usize),
-    /// Empty.
+    /// An empty text.
     #[error("a filter that selects every packet is not written as an empty one: leave it out")]
     Empty,
-    /// Not printable ASCII.
+    /// A character that is not printable ASCII.
     #[error("`{}` cannot be in a filter: it is one line of printable ASCII characters", .0.escape_debug())]
     Character(char),
 }
 
 impl GrantFilter {
-    /// As text.
+    /// Returns the filter's text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -60,9 +60,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_is_one_line_that_shows_as_itself() {
+    fn a_filter_is_one_line_of_printable_ascii() {
         assert_eq!("tcp port 80 or (udp)".parse::<GrantFilter>().unwrap().as_str(), "tcp port 80 or (udp)");
-        // An attempt to break out of brackets that nobody writes around it: it is a text like any other.
+        // Brackets that do not match are no danger, because filters are never joined as texts.
         assert!(") or (".parse::<GrantFilter>().is_ok());
         assert_eq!("".parse::<GrantFilter>(), Err(GrantFilterError::Empty));
         assert_eq!("  ".parse::<GrantFilter>(), Err(GrantFilterError::Empty));

@@ -1,7 +1,9 @@
-//! What a credential allows: a [`Grant`]. Each block of a credential has one, and what holds for whoever shows it is their [meet](Grant::meet).
+//! Grants: the rights that a credential gives. Each block of a credential has a [`Grant`]. The holder's rights are the
+//! [meet](Grant::meet) of all these grants: what every one of them allows.
 //!
-//! Grants form a meet-semilattice with [`Grant::default`], which restricts nothing, on top: in which order blocks are joined makes no difference, and
-//! joining one more never allows more. The tests of this module hold each part against that.
+//! Grants form a meet-semilattice whose top is [`Grant::default`], which restricts nothing. The order of blocks
+//! makes no difference, and a further block never adds rights. The tests of this module check both properties for each
+//! part of a grant.
 
 mod cautious;
 mod filter;
@@ -17,7 +19,9 @@ pub use module::{ModuleHash, ModuleHashError, ModuleSet, Modules};
 pub use node::{NodeName, NodeNameError, NodePattern, Nodes};
 pub use parts::{BytesPerSecond, CpuShare, CpuShareError, InterfaceError, InterfaceName};
 pub use request::{GrantExcess, GrantPart, GrantRequest};
-pub use resource::{Amounts, Ceilings, Limit, Resource, Row, ShownUsage, UNLIMITED, Unit};
+pub use resource::{
+    Amounts, Ceilings, Resource, ResourceDefinition, SessionLimit, ShownUsage, UNLIMITED, Unit,
+};
 pub use second::Second;
 pub use weir_wire::view::PacketView;
 
@@ -28,73 +32,73 @@ use weir_units::Name;
 
 /// The most entries of one list of a block: hashes, signers, interfaces, fields, nodes.
 pub const ENTRIES_MAX: usize = 64;
-/// The highest amount of anything in a grant: what a signed integer of 64 bits holds.
+/// The highest amount in a grant: the highest signed 64-bit integer.
 pub const AMOUNT_MAX: u64 = i64::MAX as u64;
 
-/// What is allowed. A part that is not stated is not restricted by it.
+/// A set of rights. A part that is not stated is not restricted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
-    /// The operator's profiles by which modules can be admitted: any one of them. A block names one at most.
+    /// The operator's profiles, by any one of which a module can be admitted. A block names at most one.
     pub profiles: Option<BTreeSet<Name>>,
-    /// Which modules may be loaded.
+    /// The modules that may be loaded.
     pub modules: Modules,
-    /// Which packets: those that all these filters select. They are joined as programs; nobody ever joins their texts. A block has one at most.
+    /// Filters, all of which a packet has to pass. They are joined as programs, never as texts. A block has at most one.
     pub filters: BTreeSet<GrantFilter>,
-    /// The interfaces that packets may be from.
+    /// The interfaces that packets may come from.
     pub interfaces: Option<BTreeSet<InterfaceName>>,
-    /// What may be seen of a packet.
+    /// The view of packets.
     pub view: Option<PacketView>,
     /// The fields of packets that may be written, by name.
     pub writes: Option<BTreeSet<Name>>,
-    /// How much may be used.
+    /// The ceilings of resources.
     pub ceilings: Ceilings,
-    /// Where.
+    /// The nodes at which the grant is valid.
     pub nodes: Option<Nodes>,
-    /// From when on.
+    /// The first second in which the grant is valid.
     pub not_before: Option<Second>,
-    /// Until when: it holds in no second from this one on.
+    /// The first second in which the grant is no longer valid.
     pub expires: Option<Second>,
-    /// How many holders it can be passed on through, counted from its own holder on.
+    /// The number of further delegations in a row, counted from the grant's own holder.
     pub delegations: Option<u32>,
 }
 
-/// A grant that no block can have. To blame is who wrote it.
+/// The reason why no block can have a grant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GrantError {
-    /// Several of what a block has one of at most.
+    /// Several profiles, filters or sets of modules, of each of which a block has at most one.
     #[error("{0} profiles, filters or sets of modules: a block names one of each at most")]
     Several(usize),
-    /// Modules could be admitted by none, which cannot be written: it would be read as by any.
+    /// An empty list of profiles. The facts of a block cannot express it: no fact means any profile.
     #[error("no module could be admitted, by no profile: name one, or leave profiles out")]
     NoProfile,
-    /// A long list.
+    /// A list that is too long.
     #[error("{part}: {count} entries; {ENTRIES_MAX} is the most")]
     Entries {
-        /// Of what.
+        /// The part of the grant.
         part: GrantPart,
-        /// So many.
+        /// The number of entries.
         count: usize,
     },
-    /// A high number.
+    /// An amount that is too high.
     #[error("{part}: {amount} is more than can be granted, {AMOUNT_MAX}")]
     Amount {
-        /// Of what.
+        /// The part of the grant.
         part: GrantPart,
-        /// So much.
+        /// The amount.
         amount: u64,
     },
-    /// It never holds.
+    /// A grant that is never valid.
     #[error("it would begin at {not_before} and end at {expires}: it has to end after it begins")]
     Never {
-        /// From when on.
+        /// The beginning of its validity.
         not_before: Second,
-        /// Until when.
+        /// The end of its validity.
         expires: Second,
     },
 }
 
 impl Grant {
-    /// What both allow.
+    /// Returns the rights that both grants give.
     #[must_use]
     pub fn meet(&self, other: &Self) -> Self {
         Self {
@@ -112,12 +116,13 @@ impl Grant {
         }
     }
 
-    /// Whether it allows nothing that `other` does not allow, as far as the texts of filters and the signers of modules tell.
+    /// Returns true if this grant allows nothing that `other` does not allow. Filters are compared as texts, and modules by
+    /// the stated hashes and signers, so false does not prove the opposite.
     pub fn is_at_most(&self, other: &Self) -> bool {
         self.meet(other) == *self
     }
 
-    /// What is left of it for the next holder: it can be passed on once less. Nothing where it cannot be passed on.
+    /// Returns the most that can be delegated: this grant with one delegation less. `None` if it cannot be delegated.
     pub fn passed_on(&self) -> Option<Self> {
         let delegations = match self.delegations {
             None => None,
@@ -126,8 +131,9 @@ impl Grant {
         Some(Self { delegations, ..self.clone() })
     }
 
-    /// The first part in which this grant asks for more than `given`, which a holder got and passes on; nothing where there is none. What it does not
-    /// state it does not ask for. A filter never asks for more, whatever it says: it is one more that packets have to pass.
+    /// Returns the first part in which this grant asks for more than `given`, the grant of the holder that delegates;
+    /// `None` if there is no such part. A part that is not stated asks for nothing. A filter never asks for more, as it is
+    /// a further filter that packets have to pass.
     pub fn excess(&self, given: &Self) -> Option<GrantExcess> {
         let is_within = |asked: &ModuleSet| given.modules.iter().all(|given| asked.is_within(given));
         let modules = !self.modules.iter().all(is_within);
@@ -145,10 +151,10 @@ impl Grant {
         excesses.into_iter().flatten().next().or_else(|| self.ceilings.excesses(&given.ceilings).next())
     }
 
-    /// Checks that a block can have it.
+    /// Checks that a block can have the grant.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// Fails with the first violation.
     pub fn check(&self) -> Result<(), GrantError> {
         let profiles = self.profiles.as_ref().map(BTreeSet::len);
         if profiles == Some(0) {
@@ -172,7 +178,7 @@ impl Grant {
             }
         }
         if let Some((resource, amount)) = self.ceilings.stated().find(|(_, amount)| *amount > AMOUNT_MAX) {
-            return Err(GrantError::Amount { part: GrantPart::Of(resource), amount });
+            return Err(GrantError::Amount { part: GrantPart::Resource(resource), amount });
         }
         match (self.not_before, self.expires) {
             (Some(not_before), Some(expires)) if expires <= not_before => {
@@ -184,13 +190,13 @@ impl Grant {
 }
 
 impl Ceilings {
-    /// The resources of which this asks for more than `given`.
+    /// Returns the resources of which these ceilings ask for more than `given`.
     fn excesses(&self, given: &Self) -> impl Iterator<Item = GrantExcess> {
         self.stated().filter_map(|(resource, asked)| {
-            let (given, unit) = (given.get(resource)?, resource.row().unit);
+            let (given, unit) = (given.get(resource)?, resource.definition().unit);
             let excess = || {
                 GrantExcess::new(
-                    GrantPart::Of(resource),
+                    GrantPart::Resource(resource),
                     unit.show(asked, &[given]),
                     unit.show(given, &[asked]),
                 )
@@ -200,6 +206,7 @@ impl Ceilings {
     }
 }
 
+/// Returns an excess if both values are stated and `holds` is false for them.
 fn where_not<T: Display, G: Display>(
     part: GrantPart,
     asked: Option<&T>,
@@ -223,7 +230,7 @@ fn beyond<T: Ord + Display>(
     (!asked.is_subset(given)).then(|| GrantExcess::new(part, list(asked), list(given)))
 }
 
-/// Where both state something, what they have in common; else what one states.
+/// Returns the meet if both values are stated, else the stated one.
 fn both<T: Clone>(a: Option<&T>, b: Option<&T>, meet: impl FnOnce(&T, &T) -> T) -> Option<T> {
     match (a, b) {
         (Some(a), Some(b)) => Some(meet(a, b)),
@@ -235,7 +242,7 @@ fn in_both<T: Ord + Clone>(a: &BTreeSet<T>, b: &BTreeSet<T>) -> BTreeSet<T> {
     a.intersection(b).cloned().collect()
 }
 
-/// For people: `a, b and 3 more`, or `none`.
+/// Returns a list as text for people: `a, b and 3 more`, or `none`.
 pub(crate) fn list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
     const SHOWN: usize = 8;
     let mut items = items.into_iter();

@@ -1,4 +1,4 @@
-//! Which modules may be loaded.
+//! Sets of modules that may be loaded.
 
 use super::list;
 use crate::key::PublicKey;
@@ -7,17 +7,18 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// The SHA-256 (FIPS 180-4) of a module's bytes, as text in 64 hexadecimal digits: what `sha256sum` prints for the file.
+/// The SHA-256 (FIPS 180-4) of a module's bytes. Its text has 64 hexadecimal digits, as `sha256sum` prints them for the
+/// file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModuleHash(pub [u8; 32]);
 
-/// A text that is no hash of a module.
+/// The error for a text that is not a hash of a module.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is no hash of a module: write the 64 hexadecimal digits that `sha256sum FILE` prints", .0.escape_debug())]
 pub struct ModuleHashError(String);
 
 impl ModuleHash {
-    /// Of these bytes.
+    /// Returns the hash of a module's bytes.
     pub fn of(module: &[u8]) -> Self {
         Self(Sha256::digest(module).into())
     }
@@ -45,56 +46,58 @@ impl FromStr for ModuleHash {
     }
 }
 
-/// What one block says of modules: those with one of these hashes, and those that one of these keys has signed. With neither it is no module.
+/// The modules that one block allows: modules with one of these hashes, and modules that one of these keys has signed. An
+/// empty set contains no module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ModuleSet {
-    /// The SHA-256 of their bytes.
+    /// SHA-256 hashes of modules.
     pub hashes: BTreeSet<ModuleHash>,
-    /// Who vouches for them.
+    /// Keys, whose signature makes a module a member of the set.
     pub signers: BTreeSet<PublicKey>,
 }
 
 impl ModuleSet {
-    /// Whether the module with this hash, which these keys have signed, is in it.
+    /// Returns true if the set contains the module with this hash, which these keys have signed.
     pub fn contains(&self, hash: &ModuleHash, signers: &[PublicKey]) -> bool {
         self.hashes.contains(hash) || signers.iter().any(|signer| self.signers.contains(signer))
     }
 
-    /// Whether it names nothing that `other` does not name.
+    /// Returns true if `other` names all hashes and signers of this set.
     fn is_at_most(&self, other: &Self) -> bool {
         self.hashes.is_subset(&other.hashes) && self.signers.is_subset(&other.signers)
     }
 
-    /// Whether it asks for nothing that `other` may not give: where `other` names signers, a module may be named by its hash, since whether one of them
-    /// has signed it is seen when it is loaded, and both sets have to contain it.
+    /// Returns true if a block may state this set after a block with the set `other`. If `other` names signers, this set
+    /// may name any hash: both sets have to contain a module, so its signature is checked when it is loaded.
     pub(super) fn is_within(&self, other: &Self) -> bool {
         let are_hashes_within = self.hashes.is_subset(&other.hashes) || !other.signers.is_empty();
         are_hashes_within && self.signers.is_subset(&other.signers)
     }
 }
 
-/// Which modules may be loaded: those in each of these sets, one for each block that restricts them. Without any it is every module. A set that contains
-/// another one is left out, as it says nothing more, so that the order in which blocks were joined does not show.
+/// The modules that all blocks of a credential allow: the modules that are in every one of these sets. There is a set for
+/// each block that restricts modules; without sets every module is allowed. A set that contains another one is redundant
+/// and left out, so that the value does not depend on the order of blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Modules(BTreeSet<ModuleSet>);
 
 impl Modules {
-    /// Every module, whoever wrote it: for administrators.
+    /// Returns all modules, by any author: for administrators.
     pub fn any() -> Self {
         Self::default()
     }
 
-    /// Whether it is every module.
+    /// Returns true if all modules are allowed.
     pub fn is_any(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether the module with this hash, which these keys have signed, may be loaded.
+    /// Returns true if the module with this hash, which these keys have signed, may be loaded.
     pub fn contains(&self, hash: &ModuleHash, signers: &[PublicKey]) -> bool {
         self.0.iter().all(|set| set.contains(hash, signers))
     }
 
-    /// The modules that both allow.
+    /// Returns the modules that both values allow.
     #[must_use]
     pub fn meet(&self, other: &Self) -> Self {
         let all: BTreeSet<&ModuleSet> = self.0.union(&other.0).collect();
@@ -102,14 +105,14 @@ impl Modules {
         Self(all.iter().filter(is_needed).map(|set| (*set).clone()).collect())
     }
 
-    /// The sets.
+    /// Returns the sets.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &ModuleSet> {
         self.0.iter()
     }
 }
 
 impl fmt::Display for Modules {
-    /// For people.
+    /// Writes the sets as text for people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_any() {
             return f.write_str("any");

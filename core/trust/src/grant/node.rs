@@ -5,39 +5,39 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// The longest name, in bytes (RFC 1035, section 2.3.4).
+/// The longest name of a node, in bytes (RFC 1035, section 2.3.4).
 const NAME_BYTES_MAX: usize = 253;
 const LABEL_BYTES_MAX: usize = 63;
 
-/// A node's name, as the operator gave it: like a host's, lower-case letters, digits and `-` in parts that dots separate. It is compared and never
-/// looked up.
+/// A node's name, as its operator chose it. It looks like a host name: lower-case letters, digits and `-` in parts that
+/// dots separate. Names are compared, and never resolved.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeName(String);
 
-/// Nodes by name: one, or all below a domain.
+/// A pattern of node names: one node, or all nodes below a domain.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodePattern {
-    /// The node of this name.
+    /// The node with this name.
     Exactly(NodeName),
-    /// Written `*.` and a name: all nodes whose names end in a dot and this one.
+    /// All nodes whose names end in a dot and this name; written `*.` and the name.
     Below(NodeName),
 }
 
-/// A text that names no node.
+/// The error for a text that does not name a node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{}` names no node: write a name such as edge-1.example.org, of lower-case letters, digits and `-`{}", .text.escape_debug(),
     if *.pattern { ", or `*.example.org` for all below it" } else { "" }
 )]
 pub struct NodeNameError {
-    /// What was given, its beginning.
+    /// The beginning of the given text.
     text: String,
-    /// Whether it could have been a pattern.
+    /// True if a pattern was allowed.
     pattern: bool,
 }
 
 impl NodeName {
-    /// As text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -73,7 +73,7 @@ impl fmt::Display for NodeName {
 }
 
 impl NodePattern {
-    /// Whether the node of this name is meant.
+    /// Returns true if the pattern covers the node with this name.
     pub fn matches(&self, node: &NodeName) -> bool {
         match self {
             Self::Exactly(name) => name == node,
@@ -81,7 +81,7 @@ impl NodePattern {
         }
     }
 
-    /// Whether every node that this one means is meant by `other`.
+    /// Returns true if `other` covers every node that this pattern covers.
     pub fn is_at_most(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Exactly(name), _) => other.matches(name),
@@ -112,20 +112,20 @@ impl fmt::Display for NodePattern {
     }
 }
 
-/// A set of nodes. None of its patterns means only nodes that another one means as well, so that of each set there is one form.
+/// A set of nodes, as patterns. A pattern that another one covers is left out, so that equal sets have equal patterns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nodes(BTreeSet<NodePattern>);
 
 impl Nodes {
-    /// Whether the node of this name is in it.
+    /// Returns true if the set contains the node with this name.
     pub fn contains(&self, node: &NodeName) -> bool {
         self.0.iter().any(|pattern| pattern.matches(node))
     }
 
-    /// The nodes in both.
+    /// Returns the nodes in both sets.
     #[must_use]
     pub fn meet(&self, other: &Self) -> Self {
-        // Two patterns mean disjoint nodes, or one means only nodes of the other.
+        // Two patterns have no node in common, or one of them covers all nodes of the other.
         let both = |a: &NodePattern, b: &NodePattern| {
             if a.is_at_most(b) {
                 Some(a.clone())
@@ -138,19 +138,19 @@ impl Nodes {
         self.0.iter().flat_map(|a| other.0.iter().filter_map(move |b| both(a, b))).collect()
     }
 
-    /// Whether all nodes in it are in `other` as well.
+    /// Returns true if `other` contains all nodes of this set.
     pub fn is_at_most(&self, other: &Self) -> bool {
         self.meet(other) == *self
     }
 
-    /// Its patterns.
+    /// Returns the patterns.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &NodePattern> {
         self.0.iter()
     }
 }
 
 impl fmt::Display for Nodes {
-    /// For people.
+    /// Writes the patterns as text for people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&list(self.iter()))
     }

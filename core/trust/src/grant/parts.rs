@@ -1,20 +1,20 @@
-//! Small parts of a grant: interfaces, shares of processors.
+//! Small parts of a grant: interfaces, shares of processors, rates.
 
 use std::fmt;
 use std::str::FromStr;
 use weir_units::{Amount, Bytes, ParseError};
 
-/// A network interface of a node, by name. It is compared and never looked up in a credential's place.
+/// The name of a network interface of a node. The names in a credential are only compared with those of the node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InterfaceName(String);
 
-/// A text that is no interface's name.
+/// The error for a text that is not an interface's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is no interface: write 1 to 15 plain characters without `/` and white space, such as eth0", .0.escape_debug())]
 pub struct InterfaceError(String);
 
 impl InterfaceName {
-    /// As text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -23,7 +23,7 @@ impl InterfaceName {
 impl FromStr for InterfaceName {
     type Err = InterfaceError;
 
-    /// What Linux allows as the name of an interface (`dev_valid_name`), in printable ASCII.
+    /// Reads a name of printable ASCII that Linux allows for an interface (`dev_valid_name`).
     fn from_str(text: &str) -> Result<Self, InterfaceError> {
         let legal = text.bytes().all(|b| b.is_ascii_graphic() && b != b'/' && b != b':');
         if legal && (1..=15).contains(&text.len()) && text != "." && text != ".." {
@@ -40,11 +40,11 @@ impl fmt::Display for InterfaceName {
     }
 }
 
-/// A share of processors, in millionths of one core: 1,000,000 is a whole core, 2,500,000 two and a half.
+/// An amount of processor time, in millionths of one core: 1,000,000 is one core, 2,500,000 two and a half cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CpuShare(pub u64);
 
-/// A text that is no share of processors.
+/// The error for a text that is not a share of processors.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is no share of processors: write percents of a core, such as 5%, 0.25% or 150%", .0.escape_debug())]
 pub struct CpuShareError(String);
@@ -77,7 +77,7 @@ impl fmt::Display for CpuShare {
     }
 }
 
-/// Bytes in a second, shown and written in decimal units: `1 MB/s`.
+/// A rate in bytes per second, read and shown in decimal units: `1 MB/s`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BytesPerSecond(pub u64);
 
@@ -117,7 +117,7 @@ impl fmt::Display for DecimalBytes {
             1_000_000..1_000_000_000 => (1_000_000, "MB"),
             _ => (1_000_000_000_u64, "GB"),
         };
-        // A decimal digit is a tenth of the scale, so this is exact where the precision is the scale's.
+        // A decimal digit is a tenth of the scale, so the result is exact if the precision is the scale's.
         let decimals = f.precision().unwrap_or(1).min(9);
         let parts =
             (u128::from(self.0) * 10_u128.pow(u32::try_from(decimals).unwrap_or(9))) / u128::from(scale);
@@ -136,7 +136,7 @@ impl Amount for DecimalBytes {
     }
 }
 
-/// The lower one, where nothing is no limit.
+/// Returns the lower of two limits, where `None` is no limit.
 pub(super) fn least<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_are_what_linux_calls_so() {
+    fn only_names_that_linux_allows_are_interfaces() {
         for good in ["eth0", "wlp3s0", "br-1234567890ab", "a.7", "x@y"] {
             assert_eq!(good.parse::<InterfaceName>().unwrap().as_str(), good);
         }

@@ -1,4 +1,4 @@
-//! What somebody asks for, held against what is granted.
+//! Requests, compared with a grant.
 
 use super::{
     Ceilings, Grant, InterfaceName, ModuleHash, NodeName, PacketView, Resource, Second, list, where_not,
@@ -17,7 +17,7 @@ pub enum GrantPart {
     Interfaces,
     View,
     Writes,
-    Of(Resource),
+    Resource(Resource),
     Nodes,
     NotBefore,
     Expires,
@@ -33,7 +33,7 @@ impl Display for GrantPart {
             Self::Interfaces => "interfaces",
             Self::View => "view",
             Self::Writes => "fields to write",
-            Self::Of(resource) => resource.row().title,
+            Self::Resource(resource) => resource.definition().title,
             Self::Nodes => "nodes",
             Self::NotBefore => "beginning",
             Self::Expires => "end",
@@ -42,36 +42,36 @@ impl Display for GrantPart {
     }
 }
 
-/// More than is given.
+/// A part of a request that exceeds the grant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{part}: asked for {asked}, given is {given}")]
 pub struct GrantExcess {
-    /// Of what.
+    /// The part.
     pub part: GrantPart,
-    /// What was asked for.
+    /// The requested value.
     pub asked: String,
-    /// What is given.
+    /// The granted value.
     pub given: String,
 }
 
-/// What somebody asks for. What is not stated is not asked for.
+/// A request by a holder. A part that is not stated is not requested.
 #[derive(Clone, Debug, Default)]
 pub struct GrantRequest<'a> {
-    /// Where.
+    /// The node that decides the request.
     pub node: Option<&'a NodeName>,
-    /// When.
+    /// The time of the request.
     pub at: Option<Second>,
-    /// The profile that a module is to be admitted by.
+    /// The profile by which a module is to be admitted.
     pub profile: Option<&'a Name>,
-    /// A module, and the keys that have signed it.
+    /// The module, and the keys that have signed it.
     pub module: Option<(ModuleHash, &'a [PublicKey])>,
-    /// Where packets are to be from.
+    /// The interface that packets come from.
     pub interface: Option<&'a InterfaceName>,
-    /// What is to be seen of them.
+    /// The view of packets.
     pub view: Option<PacketView>,
-    /// Fields that are to be written.
+    /// The fields of packets that the module writes.
     pub writes: &'a [Name],
-    /// What all sessions are to use together, with what they use already.
+    /// The amounts that all sessions of the holder would use together, present use included.
     pub ceilings: Ceilings,
 }
 
@@ -82,8 +82,8 @@ impl GrantExcess {
 }
 
 impl Grant {
-    /// Everything in which a request asks for more than this grant gives; nothing where it may be fulfilled. Packets are not judged: the filters of the grant
-    /// hold whatever is asked for.
+    /// Returns every part in which a request exceeds this grant; empty if the grant allows the request. Filters are not
+    /// compared: the node applies the grant's filters to every packet.
     pub fn refuses(&self, request: &GrantRequest<'_>) -> Vec<GrantExcess> {
         let mut excesses = Vec::new();
         let mut refuse = |excess: Option<GrantExcess>| excesses.extend(excess);

@@ -1,39 +1,40 @@
-//! The resources of a session and of a grant: one record each. Ceilings, the facts of credentials, options, configuration keys, refusals and what people read follow from it.
+//! The resources of a session and of a grant: one definition each. From it follow ceilings, facts of credentials,
+//! options, configuration keys, refusals and explanations.
 
 use super::parts::DecimalBytes;
 use super::{BytesPerSecond, CpuShare};
 use std::fmt::Display;
 use weir_units::{BitsPerSecond, Bytes, beside};
 
-/// No limit, as it is typed.
+/// The word for no limit, as users type it.
 pub const UNLIMITED: &str = "unlimited";
 
-/// A quantity of a resource that is counted in whole units.
+/// The type of a resource's amounts, convertible to and from a number of whole units.
 trait Quantity: Copy {
-    fn whole(self) -> u64;
-    fn of(whole: u64) -> Self;
+    fn to_units(self) -> u64;
+    fn from_units(units: u64) -> Self;
 }
 
 impl Quantity for u64 {
-    fn whole(self) -> u64 {
+    fn to_units(self) -> u64 {
         self
     }
 
-    fn of(whole: u64) -> Self {
-        whole
+    fn from_units(units: u64) -> Self {
+        units
     }
 }
 
-/// Quantities that are a number in a type of their own.
+/// Implements [`Quantity`] for types that wrap a number.
 macro_rules! quantities {
     ($($type:ident),+) => {$(
         impl Quantity for $type {
-            fn whole(self) -> u64 {
+            fn to_units(self) -> u64 {
                 self.0
             }
 
-            fn of(whole: u64) -> Self {
-                Self(whole)
+            fn from_units(units: u64) -> Self {
+                Self(units)
             }
         }
     )+};
@@ -41,25 +42,25 @@ macro_rules! quantities {
 
 quantities!(CpuShare, Bytes, BitsPerSecond, BytesPerSecond, DecimalBytes);
 
-/// The unit of a resource: how an amount is written and shown.
+/// The unit of a resource's amounts, which determines how they are written and shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Millionths of a core, written as percent of a core.
     Share,
-    /// Bytes.
+    /// Bytes of memory, shown in binary units.
     Bytes,
-    /// Bytes on a disk.
+    /// Bytes on a disk, shown in decimal units.
     Stored,
-    /// Bits in a second.
+    /// Bits per second.
     Rate,
-    /// Bytes in a second.
+    /// Bytes per second.
     ByteRate,
     /// A whole number.
     Count,
 }
 
 impl Unit {
-    /// The placeholder of a value in a command's help.
+    /// Returns the placeholder of a value in a command's help.
     pub const fn placeholder(self) -> &'static str {
         match self {
             Self::Share => "SHARE",
@@ -69,32 +70,32 @@ impl Unit {
         }
     }
 
-    /// Reads an amount.
+    /// Reads an amount, in whole units.
     ///
     /// # Errors
-    /// A text that is none, with what would be one.
+    /// Fails for an illegal text, with a description of legal ones.
     pub fn read(self, text: &str) -> Result<u64, String> {
-        fn of<T: Quantity + std::str::FromStr<Err: Display>>(text: &str) -> Result<u64, String> {
-            text.parse().map(T::whole).map_err(|error| error.to_string())
+        fn parse<T: Quantity + std::str::FromStr<Err: Display>>(text: &str) -> Result<u64, String> {
+            text.parse().map(T::to_units).map_err(|error| error.to_string())
         }
         match self {
-            Self::Share => of::<CpuShare>(text),
-            Self::Bytes | Self::Stored => of::<Bytes>(text),
-            Self::Rate => of::<BitsPerSecond>(text),
-            Self::ByteRate => of::<BytesPerSecond>(text),
-            Self::Count => of::<u64>(text),
+            Self::Share => parse::<CpuShare>(text),
+            Self::Bytes | Self::Stored => parse::<Bytes>(text),
+            Self::Rate => parse::<BitsPerSecond>(text),
+            Self::ByteRate => parse::<BytesPerSecond>(text),
+            Self::Count => parse::<u64>(text),
         }
     }
 
-    /// An amount for people, in words that differ from those for the other amounts.
+    /// Returns an amount as text for people, with enough digits to differ from the `others`.
     pub fn show(self, amount: u64, others: &[u64]) -> String {
         fn all<T: Quantity>(others: &[u64]) -> Vec<T> {
-            others.iter().copied().map(T::of).collect()
+            others.iter().copied().map(T::from_units).collect()
         }
         match self {
             Self::Count if amount == u64::MAX => "any number".to_owned(),
             Self::Stored | Self::ByteRate if amount == u64::MAX => "any amount".to_owned(),
-            // To the last digit.
+            // Shares are shown exactly.
             Self::Share => CpuShare(amount).to_string(),
             Self::Bytes => beside(Bytes(amount), &all(others)),
             Self::Stored => beside(DecimalBytes(amount), &all(others)),
@@ -104,7 +105,7 @@ impl Unit {
         }
     }
 
-    /// An amount as text that [reads](Self::read) back to the same; none for numbers that need no unit.
+    /// Returns an amount as text from which [`Self::read`] gets the same amount; `None` for numbers that need no unit.
     pub fn exact(self, amount: u64) -> Option<String> {
         match self {
             Self::Share => Some(CpuShare(amount).to_string()),
@@ -116,23 +117,23 @@ impl Unit {
     }
 }
 
-/// A counter or a level that is shown with a limit of a session.
+/// A counter or a current amount that is shown beside a limit of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShownUsage {
-    /// Its key in a node's status.
+    /// The key in a node's status.
     pub key: &'static str,
-    /// The word behind its number.
+    /// The word after the number.
     pub word: &'static str,
-    /// Its family of metrics, without its unit.
+    /// The name of the metric family, without the unit at its end.
     pub metric: &'static str,
-    /// The unit of that family.
+    /// The unit of the metric family.
     pub metric_unit: &'static str,
-    /// Its meaning, in one line.
+    /// The meaning, in one line.
     pub help: &'static str,
 }
 
 impl ShownUsage {
-    /// A number for people.
+    /// Returns a number as text for people.
     pub fn show(&self, number: u64) -> String {
         match self.metric_unit {
             "bytes" => DecimalBytes(number).to_string(),
@@ -141,51 +142,54 @@ impl ShownUsage {
     }
 }
 
-/// A resource that a session limits by one amount of its own.
+/// The limit of a session on a resource, given as one amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit {
-    /// Its key in a session's configuration and in requests.
+pub struct SessionLimit {
+    /// The key in a session's configuration and in requests.
     pub key: &'static str,
-    /// The amount where none is stated; none for no limit.
+    /// The amount of a session that states none; `None` for no limit.
     pub default: Option<u64>,
-    /// The meaning of its option, in one line.
+    /// The meaning of the option, in one line.
     pub help: &'static str,
-    /// The words behind the amount where it is shown.
+    /// The words after the amount where it is shown.
     pub words: &'static str,
-    /// The amount that is taken now, where it is a level.
-    pub taken: Option<ShownUsage>,
-    /// The amount beyond the limit.
-    pub beyond: ShownUsage,
-    /// The refusal of a session that states no amount, under a grant that does.
+    /// The present use; `None` for a rate, which has no present use.
+    pub present_use: Option<ShownUsage>,
+    /// The counter of use that exceeded the limit.
+    pub excess: ShownUsage,
+    /// The refusal of a session that states no amount although its grant has a ceiling.
     pub unstated: &'static str,
 }
 
-/// A resource's record.
+/// The definition of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
-    /// Its name as it is typed: the option, the key of a policy, the fact of a credential.
+pub struct ResourceDefinition {
+    /// The name that users type: the option of commands, and the key in a policy.
     pub name: &'static str,
-    /// Its unit.
+    /// The name of the fact in credentials. It is signed, so it never changes.
+    pub fact_name: &'static str,
+    /// The unit.
     pub unit: Unit,
-    /// Its name in refusals and lists.
+    /// The name in refusals and lists.
     pub title: &'static str,
-    /// The value of the fact of a credential, in words.
-    pub fact: &'static str,
-    /// The words behind an amount in a list of what is granted.
-    pub of: &'static str,
-    /// The sentences of a credential: for one, for `{}`, and for any amount.
+    /// The legal values of the fact in credentials, in words.
+    pub fact_values: &'static str,
+    /// The words after an amount in a list of granted resources.
+    pub amount_suffix: &'static str,
+    /// The sentences in the explanation of a credential: for an amount of 1 (may be empty), for other amounts in place of
+    /// `{}`, and for no ceiling.
     pub sentences: [&'static str; 3],
-    /// The meaning of the option by which it is granted, and its value where none is given.
+    /// The meaning of the option that grants the resource, and the option's default value.
     pub granted: [&'static str; 2],
-    /// Advice in the refusal of a request for too much.
-    pub less: &'static str,
-    /// The limit of a session, where it is one amount.
-    pub limit: Option<Limit>,
+    /// The advice in the refusal of a request that exceeds the grant.
+    pub advice: &'static str,
+    /// The limit of a session; `None` for a resource that a session does not limit by one amount.
+    pub limit: Option<SessionLimit>,
 }
 
-/// The resources, once: the variant, the field of [`Ceilings`] with its type, and the record.
+/// Defines the resources: for each the variant, the field of [`Ceilings`] with its type, and the definition.
 macro_rules! resources {
-    ($($(#[doc = $doc:literal])+ $resource:ident, $field:ident: $type:ty = $row:expr;)+) => {
+    ($($(#[doc = $doc:literal])+ $resource:ident, $field:ident: $type:ty = $definition:expr;)+) => {
         /// A resource that sessions use and that grants share out.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Resource {
@@ -193,18 +197,19 @@ macro_rules! resources {
         }
 
         impl Resource {
-            /// All resources, in the order in which people ask.
+            /// All resources, in the order in which they are shown.
             pub const ALL: &'static [Self] = &[$(Self::$resource,)+];
 
-            /// Its record.
-            pub const fn row(self) -> &'static Row {
+            /// Returns the definition of the resource.
+            pub const fn definition(self) -> &'static ResourceDefinition {
                 match self {
-                    $(Self::$resource => const { &$row },)+
+                    $(Self::$resource => const { &$definition },)+
                 }
             }
         }
 
-        /// What all sessions of a credential, and of those delegated from it, use together at most. What is not stated is not restricted.
+        /// The ceilings of a grant. All sessions of its holder, and of holders to whom it was delegated, count together. A
+        /// resource without a ceiling is not restricted.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Ceilings {
             $($(#[doc = $doc])+ pub $field: Option<$type>,)+
@@ -214,17 +219,17 @@ macro_rules! resources {
             /// No ceiling for any resource.
             pub const NONE: Self = Self { $($field: None,)+ };
 
-            /// The ceiling of a resource, in its whole units.
+            /// Returns the ceiling of a resource, in whole units.
             pub fn get(&self, of: Resource) -> Option<u64> {
                 match of {
-                    $(Resource::$resource => self.$field.map(Quantity::whole),)+
+                    $(Resource::$resource => self.$field.map(Quantity::to_units),)+
                 }
             }
 
             /// Sets the ceiling of a resource.
             pub fn set(&mut self, of: Resource, amount: Option<u64>) {
                 match of {
-                    $(Resource::$resource => self.$field = amount.map(Quantity::of),)+
+                    $(Resource::$resource => self.$field = amount.map(Quantity::from_units),)+
                 }
             }
         }
@@ -233,117 +238,123 @@ macro_rules! resources {
 
 resources! {
     /// Processor time.
-    Cpu, cpu: CpuShare = Row {
+    Cpu, cpu: CpuShare = ResourceDefinition {
         name: "cpu",
+        fact_name: "cpu",
         unit: Unit::Share,
         title: "processor time",
-        fact: "a whole number of millionths of a core, 0 or more",
-        of: " of a core",
+        fact_values: "a whole number of millionths of a core, 0 or more",
+        amount_suffix: " of a core",
         sentences: ["", "All sessions of the holder and of those below together use at most {} of a core",
             "All sessions of the holder and of those below together use any amount of processor time"],
         granted: ["Processor time, in percent of a core", "10%"],
-        less: "ask for less with `--cpu`",
+        advice: "ask for less with `--cpu`",
         limit: None,
     };
     /// Memory.
-    Memory, memory: Bytes = Row {
+    Memory, memory: Bytes = ResourceDefinition {
         name: "memory",
+        fact_name: "memory",
         unit: Unit::Bytes,
         title: "memory",
-        fact: "a whole number of bytes, 0 or more",
-        of: "",
+        fact_values: "a whole number of bytes, 0 or more",
+        amount_suffix: "",
         sentences: ["", "They use at most {} of memory", "They use any amount of memory"],
         granted: ["Memory", "64MiB"],
-        less: "ask for less with `--memory` and `--memory-max`",
+        advice: "ask for less with `--memory` and `--memory-max`",
         limit: None,
     };
-    /// Bits in a second that sessions send.
-    Bandwidth, bandwidth: BitsPerSecond = Row {
+    /// The rate at which sessions send, in bits per second.
+    Bandwidth, bandwidth: BitsPerSecond = ResourceDefinition {
         name: "bandwidth",
+        fact_name: "bandwidth",
         unit: Unit::Rate,
         title: "bandwidth",
-        fact: "a whole number of bit/s, 0 or more",
-        of: "",
+        fact_values: "a whole number of bit/s, 0 or more",
+        amount_suffix: "",
         sentences: ["", "They send at most {}", "They send at any rate"],
         granted: ["The rate at which sessions may send", "0bit/s"],
-        less: "ask for less with `cap=` in `--output`",
+        advice: "ask for less with `cap=` in `--output`",
         limit: None,
     };
-    /// Records in a second.
-    Records, records_per_second: u64 = Row {
-        name: "records",
+    /// Records per second.
+    Records, records_per_second: u64 = ResourceDefinition {
+        name: "records-per-second",
+        fact_name: "records",
         unit: Unit::Count,
         title: "records per second",
-        fact: "a whole number of records in a second, 0 or more",
-        of: "",
+        fact_values: "a whole number of records in a second, 0 or more",
+        amount_suffix: "",
         sentences: ["", "They write at most {} records a second", "They write any number of records"],
         granted: ["Records in a second", "1000"],
-        less: "ask for less with `--records`",
-        limit: Some(Limit {
+        advice: "ask for less with `--records-per-second`",
+        limit: Some(SessionLimit {
             key: "records_per_second",
             default: None,
-            help: "Records that its modules together may have taken in a second",
+            help: "The most records per second of all its modules together",
             words: "records a second",
-            taken: None,
-            beyond: ShownUsage {
+            present_use: None,
+            excess: ShownUsage {
                 key: "records_over_rate",
                 word: "lost",
                 metric: "over_rate",
                 metric_unit: "records",
                 help: "Records that were not taken because of the session's rate",
             },
-            unstated: "it would have more records taken than is granted: give it `records_per_second`",
+            unstated: "it would write more records than is granted: give it `records_per_second`",
         }),
     };
-    /// Bytes of records in a second.
-    RecordBytes, record_bytes: BytesPerSecond = Row {
+    /// Bytes of records per second.
+    RecordBytes, record_bytes: BytesPerSecond = ResourceDefinition {
         name: "record-bytes",
+        fact_name: "record-bytes",
         unit: Unit::ByteRate,
         title: "bytes of records",
-        fact: "a whole number of bytes in a second, 0 or more",
-        of: "",
+        fact_values: "a whole number of bytes in a second, 0 or more",
+        amount_suffix: "",
         sentences: ["", "Their records have at most {}", "Their records have any number of bytes"],
         granted: ["Bytes of records in a second", "4MB/s"],
-        less: "ask for less with `--record-bytes`",
-        limit: Some(Limit {
+        advice: "ask for less with `--record-bytes`",
+        limit: Some(SessionLimit {
             key: "record_bytes",
             default: Some(1_000_000),
-            help: "Bytes of records that its modules together may have taken in a second [default: 1MB/s]",
+            help: "The most bytes of records per second of all its modules together [default: 1MB/s]",
             words: "of records",
-            taken: None,
-            beyond: ShownUsage {
-                key: "record_bytes_beyond",
+            present_use: None,
+            excess: ShownUsage {
+                key: "record_bytes_over_rate",
                 word: "lost",
                 metric: "over_byte_rate",
                 metric_unit: "bytes",
                 help: "Bytes of records that were not taken because of the session's rate of bytes",
             },
-            unstated: "it would have more bytes of records taken than is granted: give it `record_bytes`",
+            unstated: "it would write more bytes of records than is granted: give it `record_bytes`",
         }),
     };
     /// Bytes of records that are kept on the disk.
-    RecordStorage, record_storage: Bytes = Row {
+    RecordStorage, record_storage: Bytes = ResourceDefinition {
         name: "record-storage",
+        fact_name: "record-storage",
         unit: Unit::Stored,
         title: "kept records",
-        fact: "a whole number of bytes, 0 or more",
-        of: "",
+        fact_values: "a whole number of bytes, 0 or more",
+        amount_suffix: "",
         sentences: ["", "At most {} of the records of their open sessions are kept", "Any amount of their records is kept"],
         granted: ["Bytes of records that are kept; the oldest files are deleted first", "4GB"],
-        less: "ask for less with `--record-storage`",
-        limit: Some(Limit {
+        advice: "ask for less with `--record-storage`",
+        limit: Some(SessionLimit {
             key: "record_storage",
             default: Some(1_000_000_000),
             help: "Bytes of its records that are kept; the oldest files are deleted first [default: 1GB]",
             words: "of kept records",
-            taken: Some(ShownUsage {
-                key: "record_storage_now",
+            present_use: Some(ShownUsage {
+                key: "record_storage_used",
                 word: "now",
                 metric: "kept_records",
                 metric_unit: "bytes",
                 help: "Bytes of its record files, also of those from before",
             }),
-            beyond: ShownUsage {
+            excess: ShownUsage {
                 key: "record_storage_deleted",
                 word: "deleted",
                 metric: "deleted_oldest_records",
@@ -354,29 +365,30 @@ resources! {
         }),
     };
     /// Packets that are kept at once.
-    Kept, kept_packets: u64 = Row {
-        name: "kept",
+    Kept, kept_packets: u64 = ResourceDefinition {
+        name: "kept-packets",
+        fact_name: "kept",
         unit: Unit::Count,
         title: "kept packets",
-        fact: "a whole number of packets, 0 or more",
-        of: "",
+        fact_values: "a whole number of packets, 0 or more",
+        amount_suffix: "",
         sentences: ["", "They keep at most {} packets at a time", "They keep any number of packets"],
         granted: ["Packets that are kept at a time", "64"],
-        less: "ask for less with `--kept`",
-        limit: Some(Limit {
+        advice: "ask for less with `--kept-packets`",
+        limit: Some(SessionLimit {
             key: "kept_packets",
             default: None,
             help: "Packets that its modules together may keep at a time",
             words: "kept packets",
-            taken: Some(ShownUsage {
-                key: "kept_now",
+            present_use: Some(ShownUsage {
+                key: "kept_packets_used",
                 word: "now",
                 metric: "kept",
                 metric_unit: "packets",
                 help: "Packets that its modules keep",
             }),
-            beyond: ShownUsage {
-                key: "keeping_refused",
+            excess: ShownUsage {
+                key: "kept_packets_refused",
                 word: "refused",
                 metric: "not_kept",
                 metric_unit: "packets",
@@ -385,48 +397,54 @@ resources! {
             unstated: "it would keep more packets than is granted: give it `kept_packets`",
         }),
     };
-    /// Sessions at once.
-    Sessions, sessions: u64 = Row {
+    /// Sessions that exist at once.
+    Sessions, sessions: u64 = ResourceDefinition {
         name: "sessions",
+        fact_name: "sessions",
         unit: Unit::Count,
         title: "sessions",
-        fact: "a whole number of sessions, 0 or more",
-        of: "",
-        sentences: ["At most 1 session is there at a time", "At most {} sessions are there at a time",
-            "Any number of sessions are there at a time"],
+        fact_values: "a whole number of sessions, 0 or more",
+        amount_suffix: "",
+        sentences: ["At most 1 session exists at a time", "At most {} sessions exist at a time",
+            "Any number of sessions exist at a time"],
         granted: ["Sessions at a time", "1"],
-        less: "do with those that there are",
+        advice: "use the existing sessions",
         limit: None,
     };
 }
 
 impl Resource {
-    /// The resource of this name.
+    /// Returns the resource with this name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|resource| resource.row().name == name)
+        Self::ALL.iter().copied().find(|resource| resource.definition().name == name)
     }
 
-    /// The resource whose limit has this key in a session's configuration.
+    /// Returns the resource whose fact in a credential has this name.
+    pub fn of_fact(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|resource| resource.definition().fact_name == name)
+    }
+
+    /// Returns the resource whose limit has this key in a session's configuration.
     pub fn with_key(key: &str) -> Option<Self> {
         Self::limits().find(|(_, limit)| limit.key == key).map(|(resource, _)| resource)
     }
 
-    /// The resources that a session limits by one amount each.
-    pub fn limits() -> impl Iterator<Item = (Self, &'static Limit)> {
-        Self::ALL.iter().filter_map(|resource| Some((*resource, resource.row().limit.as_ref()?)))
+    /// Returns the resources that a session limits by one amount, with their limits.
+    pub fn limits() -> impl Iterator<Item = (Self, &'static SessionLimit)> {
+        Self::ALL.iter().filter_map(|resource| Some((*resource, resource.definition().limit.as_ref()?)))
     }
 
     /// Reads the limit of a session: an amount, or `unlimited`.
     ///
     /// # Errors
-    /// A text that is neither, with what would be one.
+    /// Fails for an illegal text, with a description of legal ones.
     pub fn read_limit(self, text: &str) -> Result<u64, String> {
-        if text == UNLIMITED { Ok(u64::MAX) } else { self.row().unit.read(text) }
+        if text == UNLIMITED { Ok(u64::MAX) } else { self.definition().unit.read(text) }
     }
 
-    /// The sentence of a credential.
+    /// Returns the sentence in the explanation of a credential about this resource; `None` as amount is no ceiling.
     pub fn sentence(self, amount: Option<u64>) -> String {
-        let Row { unit, sentences: [one, most, any], .. } = self.row();
+        let ResourceDefinition { unit, sentences: [one, most, any], .. } = self.definition();
         match amount {
             None => (*any).to_owned(),
             Some(1) if !one.is_empty() => (*one).to_owned(),
@@ -436,28 +454,28 @@ impl Resource {
 }
 
 impl Ceilings {
-    /// The lower one of each.
+    /// Returns the lower ceiling of each resource.
     #[must_use]
     pub fn meet(&self, other: &Self) -> Self {
-        let mut least = *self;
+        let mut lower = *self;
         for (resource, amount) in other.stated() {
-            least.set(resource, Some(least.get(resource).map_or(amount, |own| own.min(amount))));
+            lower.set(resource, Some(lower.get(resource).map_or(amount, |own| own.min(amount))));
         }
-        least
+        lower
     }
 
-    /// Those that are stated, in whole units.
+    /// Returns the stated ceilings, in whole units.
     pub fn stated(&self) -> impl Iterator<Item = (Resource, u64)> {
         Resource::ALL.iter().filter_map(|resource| Some((*resource, self.get(*resource)?)))
     }
 }
 
-/// Amounts of resources, where they are stated.
+/// Amounts of resources, as far as they are stated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amounts([Option<u64>; Resource::ALL.len()]);
 
 impl Amounts {
-    /// The amount of a resource.
+    /// Returns the amount of a resource.
     pub fn get(&self, of: Resource) -> Option<u64> {
         self.0.get(of as usize).copied().flatten()
     }
@@ -469,20 +487,20 @@ impl Amounts {
         }
     }
 
-    /// Those that are stated.
+    /// Returns the stated amounts.
     pub fn stated(&self) -> impl Iterator<Item = (Resource, u64)> {
         Resource::ALL.iter().filter_map(|resource| Some((*resource, self.get(*resource)?)))
     }
 
-    /// These, and where one is not stated the other's.
+    /// Returns these amounts, with those of `defaults` where none is stated.
     #[must_use]
-    pub fn or(self, other: Self) -> Self {
-        let mut both = other;
+    pub fn with_defaults(self, defaults: Self) -> Self {
+        let mut both = defaults;
         self.stated().for_each(|(resource, amount)| both.set(resource, Some(amount)));
         both
     }
 
-    /// As ceilings.
+    /// Returns the amounts as ceilings.
     pub fn ceilings(&self) -> Ceilings {
         let mut ceilings = Ceilings::default();
         self.stated().for_each(|(resource, amount)| ceilings.set(resource, Some(amount)));
@@ -506,12 +524,13 @@ mod tests {
 
     #[test]
     fn each_resource_has_names_of_its_own_and_a_ceiling() {
-        let names: BTreeSet<_> = Resource::ALL.iter().map(|resource| resource.row().name).collect();
+        let names: BTreeSet<_> = Resource::ALL.iter().map(|resource| resource.definition().name).collect();
         let keys: BTreeSet<_> = Resource::limits().map(|(_, limit)| limit.key).collect();
         assert_eq!((names.len(), keys.len()), (Resource::ALL.len(), Resource::limits().count()));
         for (at, resource) in Resource::ALL.iter().enumerate() {
-            assert!(Name::new(resource.row().name).is_ok());
-            assert_eq!(Resource::named(resource.row().name), Some(*resource));
+            assert!(Name::new(resource.definition().name).is_ok());
+            assert_eq!(Resource::named(resource.definition().name), Some(*resource));
+            assert_eq!(Resource::of_fact(resource.definition().fact_name), Some(*resource));
             let mut ceilings = Ceilings::default();
             ceilings.set(*resource, Some(7));
             assert_eq!((*resource as usize, ceilings.get(*resource)), (at, Some(7)));
@@ -523,9 +542,9 @@ mod tests {
 
     #[test]
     fn the_operators_table_has_each_resource_as_it_is_typed() {
-        let text = include_str!("../../../../docs/OPERATING.md");
+        let text = include_str!("../../../../docs/reference/NODE.md");
         for resource in Resource::ALL {
-            let Row { name, title, granted: [_, usual], limit, .. } = resource.row();
+            let ResourceDefinition { name, title, granted: [_, usual], limit, .. } = resource.definition();
             let line = text.lines().find(|line| line.starts_with(&format!("| {title} |")));
             let line = line.unwrap_or_else(|| panic!("{title} is missing"));
             let key = limit.map_or_else(String::new, |limit| format!("| `{}` |", limit.key));
@@ -538,7 +557,7 @@ mod tests {
     #[test]
     fn amounts_read_back_as_they_are_written() {
         for resource in Resource::ALL {
-            let Row { unit, granted: [_, usual], .. } = resource.row();
+            let ResourceDefinition { unit, granted: [_, usual], .. } = resource.definition();
             assert!(unit.read(usual).is_ok(), "{usual}");
             assert!(unit.read("much").is_err());
             for amount in [0, 1, 1000, 1_000_001] {

@@ -1,4 +1,4 @@
-//! Points in time as credentials have them.
+//! Points in time in credentials: whole seconds.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,30 +6,31 @@ use weir_units::{TimeError, Timestamp, parse_time, show_time};
 
 const NANOS: u64 = 1_000_000_000;
 
-/// A second since 1970-01-01 00:00 UTC, at its beginning. As text `2026-11-21T12:30:00Z`; a day alone, `2026-11-21`, is its first second.
+/// A point in time, in whole seconds since 1970-01-01 00:00 UTC. Its text is such as `2026-11-21T12:30:00Z`; a date such
+/// as `2026-11-21` is read as the first second of the day.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Second(u64);
 
 impl Second {
-    /// The last one that a [`Timestamp`] can be in, in 2554.
+    /// The last second that fits into a [`Timestamp`], in 2554.
     pub const MAX: Self = Self(u64::MAX / NANOS);
 
-    /// The second of this number; nothing for those after [`Second::MAX`].
+    /// Returns the second with this number since 1970-01-01 00:00 UTC; `None` above [`Second::MAX`].
     pub fn new(number: u64) -> Option<Self> {
         (number <= Self::MAX.0).then_some(Self(number))
     }
 
-    /// Its number.
+    /// Returns the number of seconds since 1970-01-01 00:00 UTC.
     pub fn number(self) -> u64 {
         self.0
     }
 
-    /// The second that a point in time is in.
+    /// Returns the second that contains a point in time.
     pub fn of(at: Timestamp) -> Self {
         Self(at.0 / NANOS)
     }
 
-    /// Its beginning.
+    /// Returns the beginning of the second.
     pub fn timestamp(self) -> Timestamp {
         // At most `MAX`, so it fits.
         Timestamp(self.0.saturating_mul(NANOS))
@@ -46,7 +47,7 @@ impl fmt::Display for Second {
 impl FromStr for Second {
     type Err = TimeError;
 
-    /// A part of a second is cut off.
+    /// Reads a time. Fractions of a second are cut off.
     fn from_str(text: &str) -> Result<Self, TimeError> {
         parse_time(text).map(Self::of)
     }

@@ -1,4 +1,4 @@
-//! Grants as a meet-semilattice, and what is more than another one gives.
+//! Tests of grants as a meet-semilattice, and of excesses over another grant.
 
 use super::*;
 use crate::key::{Identity, PublicKey};
@@ -50,7 +50,7 @@ fn ceilings() -> impl Strategy<Value = Ceilings> {
     })
 }
 
-/// What one block can say.
+/// The grants that one block can have.
 pub(crate) fn grants() -> impl Strategy<Value = Grant> {
     let interfaces = subsequence(vec!["eth0", "eth1", "wlan0"], 0..=3)
         .prop_map(|of| of.into_iter().map(|name| name.parse().unwrap()).collect::<BTreeSet<InterfaceName>>());
@@ -74,7 +74,7 @@ pub(crate) fn grants() -> impl Strategy<Value = Grant> {
     })
 }
 
-/// What several blocks say together.
+/// The meets of several blocks.
 fn joined() -> impl Strategy<Value = Grant> {
     prop::collection::vec(grants(), 1..4)
         .prop_map(|grants| grants.iter().fold(Grant::default(), |all, grant| all.meet(grant)))
@@ -92,7 +92,8 @@ proptest! {
         prop_assert_eq!(a.is_at_most(&b) && b.is_at_most(&a), a == b);
     }
 
-    /// Against what grants mean, one request at a time: both allow it, or their meet does not.
+    /// Compares meets with their meaning, one request at a time: the meet allows a request if and only if both grants
+    /// do.
     #[test]
     fn a_meet_allows_what_both_allow(a in joined(), b in joined(), asked in grants(), signed in subsequence(keys(), 0..3), of in 0..3_u8) {
         let interfaces: Vec<InterfaceName> = asked.interfaces.into_iter().flatten().collect();
@@ -114,10 +115,10 @@ proptest! {
         }
     }
 
-    /// What asks for no more than is given is no more, once it is joined; and what was asked for of what is ordered is what comes out.
+    /// A grant that asks for no more than is given loses nothing by the meet: its ordered parts come out unchanged.
     #[test]
-    fn what_asks_for_no_more_gets_what_it_asks_for(given in joined(), asked in grants()) {
-        prop_assert_eq!(asked.excess(&asked), None, "nobody asks for more than he has by repeating it");
+    fn a_grant_without_excess_gets_all_that_it_asks_for(given in joined(), asked in grants()) {
+        prop_assert_eq!(asked.excess(&asked), None, "a grant never exceeds itself");
         if asked.excess(&given).is_none() {
             let got = given.meet(&asked);
             prop_assert_eq!(&asked.view.or(given.view), &got.view);
@@ -138,7 +139,7 @@ fn grant(change: impl FnOnce(&mut Grant)) -> Grant {
 }
 
 #[test]
-fn what_is_asked_for_too_much_is_said() {
+fn an_excess_is_named_with_both_values() {
     let given = grant(|given| {
         given.ceilings.memory = Some(Bytes(1 << 20));
         given.view = Some(PacketView::ANONYMISED);
@@ -154,7 +155,7 @@ fn what_is_asked_for_too_much_is_said() {
     );
     let headers = excess(|asked| asked.view = Some(PacketView::HEADERS)).unwrap();
     assert!(headers.starts_with("view: asked for payload=none, given is "), "{headers}");
-    // From weaker pseudonyms to stronger ones, and not back.
+    // From weaker pseudonyms to stronger ones, but not back.
     let weak = "addresses=crypto-pan".parse::<PacketView>().unwrap();
     let asked = excess(|asked| asked.view = Some("addresses=crypto-pan".parse().unwrap())).unwrap();
     assert!(
@@ -182,7 +183,7 @@ fn a_module_may_be_named_where_signers_are_given() {
         asked.modules = ModuleSet { hashes: [ModuleHash::of(b"a")].into(), ..ModuleSet::default() }.into();
     });
     assert_eq!(asked.excess(&given), None);
-    // And the signature is still asked for.
+    // The signature is still required.
     let both = given.meet(&asked);
     let (named, signer) = (ModuleHash::of(b"a"), keys()[0]);
     let loads = |signers: &[PublicKey]| {
@@ -193,7 +194,7 @@ fn a_module_may_be_named_where_signers_are_given() {
 }
 
 #[test]
-fn a_grant_is_passed_on_as_often_as_it_says() {
+fn a_grant_is_delegated_as_often_as_it_says() {
     let twice = grant(|grant| grant.delegations = Some(2));
     let left = |grant: &Grant| grant.delegations;
     let once = twice.passed_on().unwrap();
@@ -203,7 +204,7 @@ fn a_grant_is_passed_on_as_often_as_it_says() {
 }
 
 #[test]
-fn what_no_block_can_have_is_said() {
+fn a_grant_that_no_block_can_have_is_refused_with_the_reason() {
     let wrong = |change: fn(&mut Grant)| grant(change).check().unwrap_err().to_string();
     assert!(Grant::default().check().is_ok());
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The file that a private key is kept in: a few lines of text, plain or sealed with a passphrase.
+//! The file of a private key: a few lines of text, plain or sealed with a passphrase.
 //!
 //! ```text
 //! weir private key 1
@@ -7,9 +7,10 @@
 //! sealed …
 //! ```
 //!
-//! or, in place of the last two lines, `plain …`. Bytes are in base 32. A sealed key is encrypted with ChaCha20-Poly1305 (RFC 8439) under the key that
-//! Argon2id (RFC 9106) makes of the passphrase and the salt; all lines before are authenticated with it. Each file has a salt and so a key of its
-//! own, with which one message is encrypted: its nonce is zero.
+//! A file without a passphrase has a line `plain …` in place of the last two lines. Bytes are in base 32. A sealed key is
+//! encrypted with ChaCha20-Poly1305 (RFC 8439), under a key that Argon2id (RFC 9106) derives from the passphrase and the
+//! salt. The lines before `sealed` are authenticated as associated data. Each file has its own salt and so its own
+//! derived key, which encrypts only one message: so the nonce is zero.
 
 use super::{Identity, KeyError, PublicKey};
 use crate::base32;
@@ -22,7 +23,7 @@ use std::ops::RangeInclusive;
 use weir_units::Bytes;
 use zeroize::Zeroizing;
 
-/// The longest file of a private key, in bytes: twice what one has.
+/// The longest file of a private key, in bytes: twice the usual length.
 pub const FILE_BYTES_MAX: usize = 1024;
 /// The longest passphrase, in bytes.
 pub const PASSPHRASE_BYTES_MAX: usize = 1024;
@@ -33,8 +34,8 @@ const SALT_BYTES: usize = 16;
 const MEMORY_KIB: RangeInclusive<u32> = 8 << 10..=1 << 20;
 const PASSES: RangeInclusive<u32> = 1..=16;
 
-/// What trying one passphrase costs: whoever has the file has to pay it for each guess, and its owner for each use. A file cannot ask for more than
-/// 1 GiB of memory and 16 passes over it, nor for less than 8 MiB and one.
+/// The cost of trying one passphrase, in memory and passes over it. An attacker with the file pays it for each guess, and
+/// the owner for each use. A file can ask for 8 MiB to 1 GiB of memory, and for 1 to 16 passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassphraseCost {
     memory_kib: u32,
@@ -42,108 +43,108 @@ pub struct PassphraseCost {
 }
 
 impl PassphraseCost {
-    /// What RFC 9106, section 4, recommends where memory is limited: 64 MiB, three passes (with one lane in place of four: it is one
-    /// person at one machine who waits).
+    /// The recommendation of RFC 9106, section 4, for limited memory: 64 MiB, three passes. It uses one lane instead of
+    /// four, because a single user waits for it.
     pub const USUAL: Self = Self { memory_kib: 64 << 10, passes: 3 };
-    /// The least that a file can ask for.
+    /// The lowest cost that a file can ask for.
     pub const LEAST: Self = Self { memory_kib: *MEMORY_KIB.start(), passes: *PASSES.start() };
 
     fn new(memory_kib: u32, passes: u32) -> Option<Self> {
         (MEMORY_KIB.contains(&memory_kib) && PASSES.contains(&passes)).then_some(Self { memory_kib, passes })
     }
 
-    /// The memory that it takes.
+    /// Returns the memory that deriving the key takes.
     pub fn memory(self) -> Bytes {
         Bytes(u64::from(self.memory_kib) << 10)
     }
 }
 
-/// Why a private key could not be read. To blame is whoever keeps it.
+/// The reason why the file of a private key could not be read or made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyFileError {
-    /// Something else.
+    /// A text that is not the file of a private key.
     #[error(
         "this is not the file of a private key: one begins with `weir private key 1`; `weir key new FILE` makes one"
     )]
     NotAKey,
-    /// Too long to be one.
+    /// A file longer than [`FILE_BYTES_MAX`].
     #[error("the file has {0} bytes; that of a private key has at most {FILE_BYTES_MAX}")]
     TooLong(usize),
-    /// Of a later weir.
+    /// A file of a later version of weir.
     #[error("the file is of version `{}`; this weir reads version {VERSION}", .0.escape_debug())]
     Version(String),
-    /// Its end is missing.
+    /// A file whose end is missing.
     #[error("the file ends where {wanted} should follow, in line {line}: restore it from a copy")]
     Cut {
-        /// Line, from 1.
+        /// The line, from 1.
         line: usize,
-        /// What is missing.
+        /// The missing content.
         wanted: &'static str,
     },
-    /// A line that is not what it should be.
+    /// A line with an illegal content.
     #[error("line {line} should be {wanted}: restore the file from a copy")]
     Line {
-        /// Line, from 1.
+        /// The line, from 1.
         line: usize,
-        /// What should be there.
+        /// The legal content.
         wanted: &'static str,
     },
-    /// Its public key cannot be.
+    /// A public key that is not legal.
     #[error("line 2: {0}")]
     Public(#[from] KeyError),
-    /// More than reading a key may cost, or less than is safe.
+    /// A cost above the maximum, or below the safe minimum.
     #[error(
         "line 3 asks for {} of memory and {passes} passes; from {} to {} and from {} to {} are allowed", Bytes(u64::from(*memory_kib) << 10),
         Bytes(u64::from(*MEMORY_KIB.start()) << 10), Bytes(u64::from(*MEMORY_KIB.end()) << 10), PASSES.start(), PASSES.end()
     )]
     Cost {
-        /// KiB.
+        /// The memory, in KiB.
         memory_kib: u32,
-        /// Passes over it.
+        /// The passes over the memory.
         passes: u32,
     },
-    /// It is sealed.
+    /// The file is sealed, and no passphrase was given.
     #[error("the private key is sealed with a passphrase, and none was given")]
     NoPassphrase,
-    /// It does not open.
+    /// The passphrase does not open the file.
     #[error("the passphrase is wrong, or the file was changed")]
     WrongPassphrase,
-    /// The private key is not that of the public one.
+    /// The private key does not belong to the public key.
     #[error(
         "the private key in line 3 is not that of the public key in line 2: restore the file from a copy"
     )]
     Mismatch,
-    /// Longer than [`PASSPHRASE_BYTES_MAX`].
+    /// A passphrase longer than [`PASSPHRASE_BYTES_MAX`].
     #[error("the passphrase has {0} bytes; {PASSPHRASE_BYTES_MAX} is the most")]
     LongPassphrase(usize),
-    /// There is not so much memory.
-    #[error("deriving the key from the passphrase takes {0} of memory, which there is not")]
+    /// Not enough memory for the derivation.
+    #[error("deriving the key from the passphrase takes {0} of memory, and there is less")]
     Memory(Bytes),
 }
 
-/// The file of a private key, read but not opened.
+/// The file of a private key, parsed but not opened.
 #[derive(Debug)]
 pub struct KeyFile {
     public: PublicKey,
-    kept: Kept,
+    secret: Secret,
 }
 
-enum Kept {
+enum Secret {
     Plain(Zeroizing<Vec<u8>>),
     Sealed { cost: PassphraseCost, salt: Vec<u8>, sealed: Vec<u8>, lines_before: String },
 }
 
-impl std::fmt::Debug for Kept {
+impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(if matches!(self, Self::Plain(_)) { "Plain" } else { "Sealed" })
     }
 }
 
 impl KeyFile {
-    /// Reads a file's text. Costs nothing worth mentioning: it is [`KeyFile::open`] that does.
+    /// Parses a file's text. This is cheap, unlike [`KeyFile::open`], which derives a key.
     ///
     /// # Errors
-    /// A [`KeyFileError`] for the first line that is not as it should be.
+    /// A [`KeyFileError`] for the first illegal line.
     pub fn parse(text: &str) -> Result<Self, KeyFileError> {
         if text.len() > FILE_BYTES_MAX {
             return Err(KeyFileError::TooLong(text.len()));
@@ -159,44 +160,44 @@ impl KeyFile {
         let public = line.strip_prefix("public ").ok_or(KeyFileError::Line { line: 2, wanted })?.parse()?;
         let wanted = "`plain` or `argon2id` with what belongs to it";
         let line = lines.next().ok_or(KeyFileError::Cut { line: 3, wanted })?;
-        let kept = if let Some(secret) = line.strip_prefix("plain ") {
+        let secret_part = if let Some(secret) = line.strip_prefix("plain ") {
             let secret = base32::decode(secret).ok_or(KeyFileError::Line { line: 3, wanted })?;
-            Kept::Plain(Zeroizing::new(secret))
+            Secret::Plain(Zeroizing::new(secret))
         } else {
             let (cost, salt) = read_derivation(line)?;
             let wanted = "`sealed` and the encrypted key";
             let cut = KeyFileError::Cut { line: 4, wanted };
             let sealed = lines.next().ok_or(cut)?.strip_prefix("sealed ").and_then(base32::decode);
             let sealed = sealed.ok_or(KeyFileError::Line { line: 4, wanted })?;
-            Kept::Sealed { cost, sealed, lines_before: lines_before(&public, cost, &salt), salt }
+            Secret::Sealed { cost, sealed, lines_before: lines_before(&public, cost, &salt), salt }
         };
         match lines.next() {
             Some(_) => Err(KeyFileError::Line { line: text.lines().count(), wanted: "the end of the file" }),
-            None => Ok(Self { public, kept }),
+            None => Ok(Self { public, secret: secret_part }),
         }
     }
 
-    /// The public key that the file names; only opening it shows whether the private one is that one's.
+    /// Returns the public key that the file names. Only opening the file proves that the private key belongs to it.
     pub fn public(&self) -> PublicKey {
         self.public
     }
 
-    /// What opening it costs, where it takes a passphrase.
+    /// Returns the cost of opening the file; `None` for a file without a passphrase.
     pub fn cost(&self) -> Option<PassphraseCost> {
-        match &self.kept {
-            Kept::Plain(_) => None,
-            Kept::Sealed { cost, .. } => Some(*cost),
+        match &self.secret {
+            Secret::Plain(_) => None,
+            Secret::Sealed { cost, .. } => Some(*cost),
         }
     }
 
-    /// The identity in it. A passphrase that a plain file does not need is not looked at.
+    /// Opens the file, and returns the identity. The passphrase is ignored for a plain file.
     ///
     /// # Errors
-    /// Where it takes a passphrase and none is given or it does not fit, and where the file was damaged.
+    /// Fails if a passphrase is needed and missing or wrong, and if the file was damaged.
     pub fn open(&self, passphrase: Option<&[u8]>) -> Result<Identity, KeyFileError> {
-        let secret = match &self.kept {
-            Kept::Plain(secret) => secret.clone(),
-            Kept::Sealed { cost, salt, sealed, lines_before } => {
+        let secret = match &self.secret {
+            Secret::Plain(secret) => secret.clone(),
+            Secret::Sealed { cost, salt, sealed, lines_before } => {
                 let passphrase = passphrase.ok_or(KeyFileError::NoPassphrase)?;
                 let payload = Payload { msg: sealed, aad: lines_before.as_bytes() };
                 let opened = cipher(passphrase, salt, *cost)?.decrypt(&Nonce::default(), payload);
@@ -208,7 +209,7 @@ impl KeyFile {
         if identity.public() == self.public { Ok(identity) } else { Err(KeyFileError::Mismatch) }
     }
 
-    /// The text of a file that keeps a private key as it is: whoever can read it has the key.
+    /// Returns the text of a file with the key in plain form: everyone who can read the file has the key.
     pub fn plain(identity: &Identity) -> Zeroizing<String> {
         let secret = Zeroizing::new(base32::encode(identity.seed().as_slice()));
         Zeroizing::new(format!(
@@ -218,10 +219,10 @@ impl KeyFile {
         ))
     }
 
-    /// The text of a file that keeps it sealed.
+    /// Returns the text of a file with the sealed key.
     ///
     /// # Errors
-    /// Passphrases that are too long, and where there is not the memory that it costs.
+    /// Fails for a passphrase that is too long, and if there is not enough memory.
     pub fn sealed(
         identity: &Identity,
         passphrase: &[u8],
@@ -233,7 +234,7 @@ impl KeyFile {
         let mut text = lines_before(&identity.public(), cost, &salt);
         let seed = identity.seed();
         let payload = Payload { msg: seed.as_slice(), aad: text.as_bytes() };
-        // Its only error is a message of more than 256 GiB.
+        // Encryption only fails for a message of more than 256 GiB.
         let sealed = cipher(passphrase, &salt, cost)?.encrypt(&Nonce::default(), payload);
         let sealed = sealed.map_err(|_| KeyFileError::Mismatch)?;
         let _ = writeln!(text, "sealed {}", base32::encode(&sealed));
@@ -280,7 +281,7 @@ mod tests {
     use super::*;
     use rand_core::{Error, impls};
 
-    /// Counts, so that tests are the same every time.
+    /// A counter as a random source, so that tests are repeatable.
     struct Counting(u64);
 
     impl RngCore for Counting {
@@ -315,7 +316,10 @@ mod tests {
         let file = KeyFile::parse(&KeyFile::plain(&identity)).unwrap();
         assert_eq!((file.public(), file.cost()), (identity.public(), None));
         assert_eq!(file.open(None).unwrap().seed(), identity.seed());
-        assert_eq!(format!("{file:?}"), format!("KeyFile {{ public: {}, kept: Plain }}", identity.public()));
+        assert_eq!(
+            format!("{file:?}"),
+            format!("KeyFile {{ public: {}, secret: Plain }}", identity.public())
+        );
     }
 
     #[test]
@@ -362,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_file_is_said() {
+    fn an_error_in_a_file_is_named() {
         let (_, text) = sealed();
         let read = |text: &str| KeyFile::parse(text).unwrap_err();
         assert_eq!(read(""), KeyFileError::NotAKey);
@@ -390,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cut_of_a_sealed_file_opens() {
+    fn no_truncated_sealed_file_opens() {
         let (_, text) = sealed();
         let whole = text.trim_end().len();
         // Cuts within the last line leave a shorter sealed text; those before it leave none.

@@ -1,4 +1,4 @@
-//! The private half: what signs.
+//! Private keys, and signing.
 
 use super::{PublicKey, Signature};
 use ed25519_dalek::{Signer, SigningKey};
@@ -6,27 +6,29 @@ use rand_core::{CryptoRng, RngCore};
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// What a signature is for. It is part of what is signed, so that a signature made for one purpose is none for another.
+/// The purpose of a signature. It is part of the signed bytes, so that a signature made for one purpose is invalid for
+/// another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignatureContext(&'static str);
 
 impl SignatureContext {
-    /// A context of this name, which no other purpose has; at most 255 bytes.
+    /// Makes a context. Its name has at most 255 bytes, and no other context has the same name.
     ///
     /// # Panics
-    /// Where the name is longer: at compile time, as contexts are constants.
+    /// Panics if the name is longer. This happens at compile time, as contexts are constants.
     pub const fn new(name: &'static str) -> Self {
         assert!(name.len() <= 255, "a context has at most 255 bytes");
         Self(name)
     }
 
-    /// The bytes that are signed for a message: they begin as nothing else that an identity signs (the blocks of Biscuit tokens begin with a
-    /// zero), and the context's length stands before it, so that no two pairs of context and message are the same bytes.
+    /// Returns the bytes that are signed for a message: a constant, the length of the context, the context, the message.
+    /// Because of the length, no two pairs of context and message have the same bytes. Because of the constant, they differ
+    /// from the blocks of Biscuit tokens that an identity signs, which begin with a zero.
     pub(super) fn signed(self, message: &[u8]) -> Vec<u8> {
         const BEGIN: &[u8] = b"weir signature 1\0";
         let mut bytes = Vec::with_capacity(BEGIN.len() + 1 + self.0.len() + message.len());
         bytes.extend_from_slice(BEGIN);
-        // It is at most 255: see `new`.
+        // `new` has checked that the length is at most 255.
         bytes.push(u8::try_from(self.0.len()).unwrap_or(u8::MAX));
         bytes.extend_from_slice(self.0.as_bytes());
         bytes.extend_from_slice(message);
@@ -34,7 +36,8 @@ impl SignatureContext {
     }
 }
 
-/// A private key: whoever holds it is who its public key says. It is wiped from memory when it is dropped, and shows nothing of itself.
+/// A private key, with which its holder proves an identity. It is erased from memory when it is dropped, and `Debug`
+/// shows only the public key.
 #[derive(Clone)]
 pub struct Identity {
     key: SigningKey,
@@ -42,39 +45,39 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A new one from 32 random bytes.
+    /// Makes a new key from 32 random bytes.
     pub fn generate(random: &mut (impl RngCore + CryptoRng)) -> Self {
         let mut seed = Zeroizing::new([0; 32]);
         random.fill_bytes(seed.as_mut());
         Self::from_seed(&seed)
     }
 
-    /// The one that these 32 secret bytes (the private key of RFC 8032) give.
+    /// Returns the key with these 32 secret bytes (the private key of RFC 8032).
     pub fn from_seed(seed: &[u8; 32]) -> Self {
         let key = SigningKey::from_bytes(seed);
-        // Made by multiplying the base point, so neither weak nor another encoding.
+        // The public key is a multiple of the base point, so it is neither weak nor a second encoding of a point.
         let public = PublicKey::from_verifying(&key.verifying_key());
         Self { key, public }
     }
 
-    /// The secret bytes: for its file, and for the library that signs tokens.
+    /// Returns the secret bytes, for the key's file and for the library that signs tokens.
     pub(crate) fn seed(&self) -> Zeroizing<[u8; 32]> {
         Zeroizing::new(self.key.to_bytes())
     }
 
-    /// What others know it by.
+    /// Returns the public key.
     pub fn public(&self) -> PublicKey {
         self.public
     }
 
-    /// Signs a message in a context (RFC 8032: without randomness, so the same every time).
+    /// Signs a message in a context. Signatures are deterministic (RFC 8032).
     pub fn sign(&self, context: SignatureContext, message: &[u8]) -> Signature {
         Signature(self.key.sign(&context.signed(message)).to_bytes())
     }
 }
 
 impl fmt::Debug for Identity {
-    /// Its public key.
+    /// Writes the public key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Identity({})", self.public)
     }
@@ -103,12 +106,12 @@ mod tests {
     }
 
     #[test]
-    fn where_the_context_ends_is_part_of_what_is_signed() {
+    fn the_length_of_the_context_is_signed() {
         assert_ne!(SignatureContext::new("ab").signed(b"c"), SignatureContext::new("a").signed(b"bc"));
     }
 
     #[test]
-    fn an_identity_shows_nothing_of_itself() {
+    fn debug_output_of_an_identity_has_no_secret() {
         let shown = format!("{:?}", Identity::from_seed(&[0xab; 32]));
         assert!(shown.starts_with("Identity(weir-key:"), "{shown}");
         assert!(!shown.contains("abab") && !shown.contains("171, 171"), "{shown}");

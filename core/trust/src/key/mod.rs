@@ -1,4 +1,4 @@
-//! Identities: Ed25519 keys (RFC 8032), how they sign, how they are written, and the file that a private one is kept in.
+//! Identities: Ed25519 keys (RFC 8032), their texts and signatures, and the file of a private key.
 
 mod file;
 mod identity;

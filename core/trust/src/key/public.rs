@@ -1,4 +1,4 @@
-//! The public half: what others know an identity by, and check its signatures with.
+//! Public keys, and verification of signatures.
 
 use super::SignatureContext;
 use crate::base32;
@@ -8,39 +8,40 @@ use std::fmt;
 use std::str::FromStr;
 
 const PREFIX: &str = "weir-key:";
-/// With these the key's 32 bytes make 56 characters with no bit left over; one wrong character in 2^24 goes unnoticed.
+/// The length of the checksum. Key and checksum fill exactly 56 characters. The checksum of a wrong key matches with a
+/// probability of 2^-24.
 const CHECKSUM_BYTES: usize = 3;
 const TEXT_CHARACTERS: usize = (32 + CHECKSUM_BYTES) * 8 / 5;
 
-/// A public key: an identity's name for everybody else. As text it is `weir-key:` and 56 lower-case letters and digits, the last of which tell
-/// when it was copied wrongly.
+/// A public key, by which others know an identity. Its text is `weir-key:` and 56 lower-case letters and digits, which
+/// include a checksum against copying errors.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey([u8; 32]);
 
-/// Why bytes or a text are no public key.
+/// The reason why bytes or a text are not a public key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// No [`PublicKey`] begins so.
+    /// A text without the prefix `weir-key:`.
     #[error("a public key begins with `weir-key:`; `weir key show FILE` prints it")]
     Prefix,
-    /// Too short or too long.
+    /// A text that is too short or too long.
     #[error(
         "a public key has {TEXT_CHARACTERS} characters after `weir-key:`, this one has {0}: was it copied whole?"
     )]
     Length(usize),
-    /// A character that does not occur.
+    /// A character that is not in the alphabet.
     #[error("`{}` at character {at} is in no public key: there are only lower-case letters and the digits 2 to 7", .found.escape_debug())]
     Character {
-        /// Which character after `weir-key:`, from 1.
+        /// The position after `weir-key:`, from 1.
         at: usize,
-        /// What is there.
+        /// The character.
         found: char,
     },
-    /// Its checksum is another.
+    /// A checksum that does not match.
     #[error("a character of this public key is wrong or in another's place: copy it again")]
     Checksum,
-    /// Nobody can have made it: for such a key signatures can be found without a private key.
-    #[error("these are not the bytes of an Ed25519 key that anybody could have made")]
+    /// Bytes that are not the public key of a private key. Signatures could be forged for some of them.
+    #[error("these bytes are not a legal Ed25519 public key")]
     Weak,
 }
 
@@ -48,17 +49,17 @@ pub enum KeyError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature(pub [u8; 64]);
 
-/// A signature that is not this key's for this message in this context.
+/// The error for a signature that this key did not make, or not for this message in this context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the signature is not by {0}, or what it signs was changed")]
 pub struct BadSignature(pub PublicKey);
 
 impl PublicKey {
-    /// From its 32 bytes.
+    /// Makes a key from its 32 bytes.
     ///
     /// # Errors
-    /// [`KeyError::Weak`] for what is no point of the curve, for points of small order (for them a signature can be valid for any message),
-    /// and for a second encoding of a point: an identity has one name.
+    /// [`KeyError::Weak`] for bytes that are not a point of the curve, for points of small order (a signature
+    /// for such a key can be valid for any message), and for a second encoding of a point, as an identity has one name.
     pub fn from_bytes(bytes: [u8; 32]) -> Result<Self, KeyError> {
         let key = VerifyingKey::from_bytes(&bytes).map_err(|_| KeyError::Weak)?;
         let is_only_encoding = key.to_edwards().compress().to_bytes() == bytes;
@@ -69,15 +70,16 @@ impl PublicKey {
         Self(key.to_bytes())
     }
 
-    /// Its 32 bytes.
+    /// Returns the 32 bytes.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// Whether a signature is by this key, for this message in this context. Strict: of a key and a message there is no second form of a signature.
+    /// Checks that this key made a signature, for this message in this context. The check is strict: a changed encoding of
+    /// a valid signature is not valid.
     ///
     /// # Errors
-    /// Where it is not.
+    /// [`BadSignature`] if the key did not make the signature, or made it for another message or context.
     pub fn verify(
         &self,
         context: SignatureContext,
@@ -122,7 +124,8 @@ impl FromStr for PublicKey {
         }
         let bytes = base32::decode(text).ok_or(KeyError::Checksum)?;
         let (key, checksum) = bytes.split_first_chunk().ok_or(KeyError::Checksum)?;
-        // The checksum first: what was copied wrongly is mostly no point of the curve either.
+        // The checksum is checked before the point, because a copying error usually makes both illegal, and the user should
+        // read that it is a copying error.
         if checksum != Self(*key).checksum() {
             return Err(KeyError::Checksum);
         }
@@ -146,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_text_is_said() {
+    fn an_error_in_a_text_is_named() {
         let text = Identity::from_seed(&[7; 32]).public().to_string();
         let read = |text: &str| text.parse::<PublicKey>();
         assert_eq!(read(&text[5..]), Err(KeyError::Prefix));
@@ -162,8 +165,9 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_nobody_can_have_made_are_refused() {
-        // The neutral element and the point of order 2; a coordinate that is on no curve; p + 1, the neutral element's second encoding.
+    fn keys_without_a_private_key_are_refused() {
+        // The neutral element and the point of order 2; a coordinate that is on no curve; p + 1, the neutral element's
+        // second encoding.
         let mut order_two = [0xff; 32];
         (order_two[0], order_two[31]) = (0xec, 0x7f);
         let mut one = [0; 32];

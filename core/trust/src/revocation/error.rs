@@ -1,36 +1,36 @@
-//! Reasons why a list is not taken.
+//! Reasons for refusing a revocation list.
 
 use super::list::{FIRST_LINE, LIST_BYTES_MAX};
 use super::{DELEGATED_MAX, IDS_MAX, LIVE_MAX};
-use crate::credential::PrefixId;
+use crate::credential::DelegationId;
 use crate::key::PublicKey;
 
-/// The reason why a list is not taken, or not all of it.
+/// The reason for refusing a list, or a part of it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RevocationError {
-    /// Longer than [`LIST_BYTES_MAX`].
+    /// A list longer than [`LIST_BYTES_MAX`].
     #[error("the revocation list has {0} bytes; {LIST_BYTES_MAX} is the most")]
     TooLong(usize),
-    /// More entries than [`IDS_MAX`].
+    /// A list with more entries than [`IDS_MAX`].
     #[error(
         "the revocation list has {0} entries; {IDS_MAX} is the most. Revoke a credential earlier in the chain, or everything before a time with --all-before"
     )]
     TooMany(usize),
-    /// Something else, or of a later version.
+    /// A text that is not a revocation list, or one of a later version.
     #[error("this is no revocation list: one begins with `{FIRST_LINE}`")]
     NotAList,
-    /// A line that is not as it should be.
+    /// A line with an illegal content.
     #[error("line {line} of the revocation list should be {wanted}")]
     Line {
-        /// Line, from 1.
+        /// The line, from 1.
         line: usize,
-        /// The content that belongs there.
+        /// The legal content.
         wanted: &'static str,
     },
-    /// A signature that does not hold.
+    /// A signature that is not valid.
     #[error("the revocation list is forged or damaged: it was not signed by {0}")]
     Forged(PublicKey),
-    /// A body that is not the signed one.
+    /// A body that does not have the length and hash in the signed header.
     #[error("the revocation list is cut off or damaged: its header, signed by {0}, is of another body")]
     Body(PublicKey),
     /// A list of a root that the node does not trust.
@@ -43,10 +43,10 @@ pub enum RevocationError {
     NotShown {
         /// The signer.
         signer: PublicKey,
-        /// The link beneath which the list revokes.
-        under: PrefixId,
+        /// The block beneath which the list revokes.
+        under: DelegationId,
     },
-    /// A key that is not the signer's of the list before.
+    /// A key that is not the key of the list's signer.
     #[error("the revocation list is of {signer}, and the key is {key}: name the file of that key")]
     OtherSigner {
         /// The list's signer.
@@ -59,7 +59,7 @@ pub enum RevocationError {
         "{left_out} entries of the revocation list found no room, as the node keeps {LIVE_MAX} for this root: revoke everything before a time with `weir credential revoke --all-before TIME`, or wait until entries expire, and deliver the list again"
     )]
     Full {
-        /// Entries that are not held.
+        /// The number of entries that were left out.
         left_out: usize,
     },
     /// No room for some entries of a delegator's list.
@@ -67,17 +67,17 @@ pub enum RevocationError {
         "{left_out} entries of the revocation list found no room in its signer's share of the {DELEGATED_MAX} that the node keeps for delegators of this root: revoke a credential earlier in the chain, or ask the operator to revoke them"
     )]
     ShareFull {
-        /// Entries that are not held.
+        /// The number of entries that were left out.
         left_out: usize,
     },
 }
 
 impl RevocationError {
-    /// The counters of refused lists.
+    /// The names of the counters of refused lists.
     pub const COUNTERS: [&str; 6] =
         ["malformed", "forged", "unknown-signer", "not-shown", "full", "share-full"];
 
-    /// The counter of refused lists that this one belongs to.
+    /// Returns the counter that counts this refusal.
     pub fn counter(&self) -> &'static str {
         match self {
             Self::TooLong(_) | Self::TooMany(_) | Self::NotAList | Self::Line { .. } => "malformed",

@@ -1,4 +1,4 @@
-//! Lists of version 1: identifiers without times, and one signature over the whole text.
+//! Revocation lists of version 1: identifiers without times, and one signature over all lines before it.
 //!
 //! ```text
 //! weir revocation list 1
@@ -9,12 +9,13 @@
 //! signature …
 //! ```
 //!
-//! They are read from files and from a node's folder of state, and no longer made. Their entries have no time, so they are kept until a later list gives one.
+//! weir reads lists of version 1 from files and from a node's state folder, and no longer makes them. Their entries have
+//! no expiry time, so a node keeps them until a later list states one.
 
 use super::list::RevocationList;
 use super::{IDS_MAX, RevocationError, RevokedSet};
 use crate::base32;
-use crate::credential::PrefixId;
+use crate::credential::DelegationId;
 use crate::grant::Second;
 use crate::key::{PublicKey, Signature, SignatureContext};
 
@@ -41,13 +42,13 @@ pub(super) fn read(text: &str) -> Result<RevocationList, RevocationError> {
     let issued: Second = value(4, "issued ", wanted)?.parse().map_err(|_| wrong(4, wanted))?;
     let wanted = "an identifier that follows the one before, or `signature` and the signature";
     let mut revoked = RevokedSet::default();
-    let mut last: Option<PrefixId> = None;
+    let mut last: Option<DelegationId> = None;
     let (line, signature) = loop {
         let (text, line) = lines.next().ok_or(wrong(5 + revoked.len(), wanted))?;
         if let Some(signature) = text.strip_prefix("signature ") {
             break (line, signature);
         }
-        let id: PrefixId = text.parse().map_err(|_| wrong(line, wanted))?;
+        let id: DelegationId = text.parse().map_err(|_| wrong(line, wanted))?;
         if last.is_some_and(|last| last >= id) || revoked.len() >= IDS_MAX {
             return Err(wrong(line, wanted));
         }
@@ -58,7 +59,7 @@ pub(super) fn read(text: &str) -> Result<RevocationList, RevocationError> {
     let signature = Signature(signature.ok_or(wrong(line, "`signature` and the whole signature"))?);
     let ids: String = revoked.iter().map(|entry| format!("{entry}\n")).collect();
     let signed = format!("{FIRST_LINE}\nroot {root}\nsequence {sequence}\nissued {issued}\n{ids}");
-    // One list has one text, so a text in another form, or with more behind it, is none.
+    // Each list has only one text, so a text in another form, or with more text at its end, is refused.
     if text != format!("{signed}signature {}\n", base32::encode(&signature.0)) {
         return Err(RevocationError::Forged(root));
     }

@@ -1,57 +1,57 @@
-//! The state of a node: all that is revoked, of every root.
+//! The revocations that a node knows, for every root.
 
 use super::root::ProvenDelegator;
 use super::{Issuer, ListHeader, RevocationError, RevocationList, RootRevocations};
-use crate::credential::{ChainBlock, CredentialRefusal, DatedId, PrefixId, VerifiedCredential};
+use crate::credential::{ChainBlock, CredentialRefusal, DatedId, DelegationId, VerifiedCredential};
 use crate::grant::Second;
 use crate::key::PublicKey;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The circumstances in which a list comes.
+/// The circumstances in which a list arrives.
 #[derive(Clone, Copy, Debug)]
 pub struct Reception<'a> {
-    /// The roots that are trusted.
+    /// The trusted roots.
     pub roots: &'a [PublicKey],
-    /// The credential that the peer has shown, and that holds.
+    /// The valid credential that the peer has shown; `None` for a file, or for a peer without a credential.
     pub shown: Option<&'a VerifiedCredential>,
-    /// The time.
+    /// The current time.
     pub now: Second,
 }
 
 impl<'a> Reception<'a> {
-    /// From a file, or from a peer that shows no credential.
+    /// Returns the circumstances of a list from a file, or from a peer that has shown no credential.
     pub fn new(roots: &'a [PublicKey], now: Second) -> Self {
         Self { roots, shown: None, now }
     }
 }
 
-/// The use of a list, by its header.
+/// The usefulness of an offered list, judged by its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offered {
-    /// All of it is held already.
+pub enum ListUse {
+    /// The state already holds all entries of the list.
     Known,
-    /// It may have something new.
+    /// The list may have new entries.
     Wanted,
 }
 
-/// The result of taking a list.
+/// The result of accepting a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// True if anything is revoked that was not before, or for longer.
+    /// True if the list revokes a block that was not revoked before, or revokes one for longer.
     pub has_changed: bool,
-    /// Entries that found no room: the rest of the list holds all the same.
+    /// The error for entries that found no room; all other entries take effect. `None` if no entry was left out.
     pub left_out: Option<RevocationError>,
 }
 
-/// The reason why a link of a chain is revoked.
+/// The revocation of a block of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RevokedBy {
-    /// The place of the link in the chain, from 0.
+    /// The index of the block in the chain, from 0.
     pub block: usize,
-    /// Its identifier.
-    pub id: PrefixId,
-    /// The time before which all is revoked, where it is not revoked by its identifier.
+    /// The identifier of the block.
+    pub id: DelegationId,
+    /// The time before which the signer revoked everything; `None` if the block is revoked by its identifier.
     pub before: Option<Second>,
 }
 
@@ -64,47 +64,48 @@ impl From<RevokedBy> for CredentialRefusal {
     }
 }
 
-/// All that is known to be revoked, by root: the union of all lists that were taken, without entries that have expired.
+/// All known revocations, by root: the union of all accepted lists, without entries that have expired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Revocations(BTreeMap<PublicKey, Arc<RootRevocations>>);
 
 impl Revocations {
-    /// Tells from the header of a list if the rest is of use. The signature is verified last, as it costs most.
+    /// Decides from a list's header whether the body is needed. The signature is verified last, as this costs most.
     ///
     /// # Errors
-    /// The list would not be taken, whatever its body.
-    pub fn offered(
+    /// Fails if the list would be refused with any body.
+    pub fn check_header(
         &self,
         header: &ListHeader,
         reception: &Reception<'_>,
-    ) -> Result<Offered, RevocationError> {
-        self.standing(header.issuer(), reception)?;
+    ) -> Result<ListUse, RevocationError> {
+        self.proven_right(header.issuer(), reception)?;
         if self.has_taken(header.issuer(), header.digest()) {
-            return Ok(Offered::Known);
+            return Ok(ListUse::Known);
         }
         header.verify()?;
-        Ok(Offered::Wanted)
+        Ok(ListUse::Wanted)
     }
 
-    /// Adds a list of a trusted root, or of a holder whose right was shown or is known. Entries that find no room are counted; all others hold.
+    /// Adds a list of a trusted root, or of a holder whose right the peer has shown now or earlier. Entries that find no
+    /// room are counted; all others take effect.
     ///
     /// # Errors
-    /// The list is of no trusted root, or the right of its signer was not shown: then nothing changes.
+    /// Fails without a change if the root is not trusted, or if the right of the list's signer was never shown.
     pub fn accept(
         &mut self,
         list: &RevocationList,
         reception: &Reception<'_>,
     ) -> Result<Accepted, RevocationError> {
         let (issuer, now) = (list.issuer(), reception.now);
-        let standing = self.standing(issuer, reception)?;
+        let right = self.proven_right(issuer, reception)?;
         if self.has_taken(issuer, list.digest()) {
             return Ok(Accepted { has_changed: false, left_out: None });
         }
-        let root = Arc::make_mut(self.0.entry(*issuer.of()).or_default());
+        let root = Arc::make_mut(self.0.entry(*issuer.affected_root()).or_default());
         root.forget(now);
-        let (has_changed, left_out, is_own) = match (issuer.under(), standing) {
-            (Some(under), Some(standing)) => {
-                let (has_changed, left_out) = root.add_delegated(*under, standing, list, now);
+        let (has_changed, left_out, is_own) = match (issuer.under(), right) {
+            (Some(under), Some(right)) => {
+                let (has_changed, left_out) = root.add_delegated(*under, right, list, now);
                 (has_changed, left_out, false)
             }
             _ => {
@@ -117,13 +118,13 @@ impl Revocations {
         Ok(Accepted { has_changed, left_out: (left_out > 0).then_some(full) })
     }
 
-    /// The proven right of a delegator; `None` for a root.
-    fn standing(
+    /// Returns the proven right of the list's signer; `None` for a root, which needs no proof.
+    fn proven_right(
         &self,
         issuer: &Issuer,
         reception: &Reception<'_>,
     ) -> Result<Option<ProvenDelegator>, RevocationError> {
-        let (root, signer) = (*issuer.of(), *issuer.signer());
+        let (root, signer) = (*issuer.affected_root(), *issuer.signer());
         if !reception.roots.contains(&root) {
             return Err(RevocationError::UnknownRoot(root));
         }
@@ -131,7 +132,7 @@ impl Revocations {
         let shown = reception.shown.filter(|shown| *shown.root() == root).and_then(|shown| {
             let at = shown.chain().iter().position(|link| link.id == *under && link.holder == signer)?;
             let above = shown.chain().iter().take(at).map(|link| link.id).collect();
-            // Every authority has an end.
+            // Every authority has an expiry time.
             let until = DatedId::of_chain(shown.chain()).nth(at)?.expires.unwrap_or(Second::MAX);
             Some(ProvenDelegator { holder: signer, above, until })
         });
@@ -143,48 +144,49 @@ impl Revocations {
     }
 
     fn has_taken(&self, issuer: &Issuer, digest: &[u8; 32]) -> bool {
-        let Some(root) = self.0.get(issuer.of()) else { return false };
+        let Some(root) = self.0.get(issuer.affected_root()) else { return false };
         match issuer.under() {
             None => root.own.taken.contains(digest),
             Some(under) => root.delegators.get(under).is_some_and(|it| it.issued.taken.contains(digest)),
         }
     }
 
-    /// Adds all that another state has of these roots. Returns the number of entries that found no room.
-    pub fn absorb(&mut self, other: &Self, roots: &[PublicKey], now: Second) -> usize {
+    /// Adds the entries of another state for these roots. Returns the number of entries that found no room.
+    pub fn merge(&mut self, other: &Self, roots: &[PublicKey], now: Second) -> usize {
         let mut left_out = 0;
         for (root, theirs) in other.0.iter().filter(|(root, _)| roots.contains(root)) {
             match self.0.get_mut(root) {
                 Some(mine) if mine == theirs => {}
-                Some(mine) => left_out += Arc::make_mut(mine).absorb(theirs, now),
+                Some(mine) => left_out += Arc::make_mut(mine).merge(theirs, now),
                 None => _ = self.0.insert(*root, Arc::clone(theirs)),
             }
         }
         left_out
     }
 
-    /// Puts in the state of one root, as it was kept.
+    /// Replaces the revocations of one root by stored ones.
     pub fn insert(&mut self, root: PublicKey, revoked: RootRevocations) {
         self.0.insert(root, Arc::new(revoked));
     }
 
-    /// The first link of a chain that is revoked. Lists say nothing of the chains of other roots, and those of a holder nothing of chains that do not pass through their link.
+    /// Returns the first revoked block of a chain. A root's lists do not affect chains of other roots; a holder's lists
+    /// only affect chains through the holder's block.
     pub fn find(&self, root: &PublicKey, chain: &[ChainBlock]) -> Option<RevokedBy> {
         let (block, before) = self.0.get(root)?.find(chain)?;
         Some(RevokedBy { block, id: chain.get(block)?.id, before })
     }
 
-    /// Returns true if this root itself has revoked this identifier.
-    pub fn contains(&self, root: &PublicKey, id: &PrefixId) -> bool {
+    /// Returns true if a list of the root itself has revoked the identifier.
+    pub fn contains(&self, root: &PublicKey, id: &DelegationId) -> bool {
         self.0.get(root).is_some_and(|root| root.own.set.contains(id))
     }
 
-    /// The state of a root.
-    pub fn of(&self, root: &PublicKey) -> Option<&RootRevocations> {
+    /// Returns the revocations of a root.
+    pub fn by_root(&self, root: &PublicKey) -> Option<&RootRevocations> {
         self.0.get(root).map(Arc::as_ref)
     }
 
-    /// Every root of which something is revoked.
+    /// Returns every root that has revocations.
     pub fn roots(&self) -> impl ExactSizeIterator<Item = (&PublicKey, &RootRevocations)> {
         self.0.iter().map(|(root, revoked)| (root, revoked.as_ref()))
     }

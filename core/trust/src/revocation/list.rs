@@ -1,4 +1,4 @@
-//! A revocation list as it is signed, written and read.
+//! Revocation lists: signing, encoding and parsing.
 //!
 //! ```text
 //! weir revocation list 2
@@ -13,12 +13,13 @@
 //! weir-id:…
 //! ```
 //!
-//! The header ends with the line of the signature, which is over all lines before it. `body` gives the body's bytes and their SHA-256. `under` is in lists of holders alone: the
-//! link of the chain beneath which they revoke, and the root of that chain. In the body `all-before` comes first, where there is one; identifiers ascend.
+//! The header ends with the line of the signature, which is over all lines before it. `body` gives the body's bytes and
+//! their SHA-256. Only lists of holders have `under`: the block of the chain beneath which they revoke, and the root of
+//! that chain. In the body `all-before` comes first, if present; identifiers ascend.
 
 use super::{IDS_MAX, RevocationError, RevokedSet, first};
 use crate::base32;
-use crate::credential::{DatedId, PrefixId};
+use crate::credential::{DatedId, DelegationId};
 use crate::grant::{ModuleHash, Second};
 use crate::key::{Identity, PublicKey, Signature, SignatureContext};
 use sha2::{Digest, Sha256};
@@ -27,64 +28,67 @@ use std::str::FromStr;
 
 /// The longest header, in bytes.
 pub const HEADER_BYTES_MAX: usize = 512;
-/// The longest text of a list, in bytes: a header, the line of `all-before`, and as many entries with times as there can be.
+/// The longest text of a list, in bytes: a header, the line of `all-before`, and the most entries with times.
 pub const LIST_BYTES_MAX: usize = HEADER_BYTES_MAX + 64 + IDS_MAX * 62;
 
 const SIGNED: SignatureContext = SignatureContext::new("revocation list header");
 pub(super) const FIRST_LINE: &str = "weir revocation list 2";
 const ALL_BEFORE: &str = "all-before ";
 
-/// The right by which a list revokes: that of a root, or that of the holder of a link in a chain.
+/// The party that signs a list, with its right to revoke: a root, or the holder of a block of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Issuer {
     root: PublicKey,
     signer: PublicKey,
-    under: Option<PrefixId>,
+    under: Option<DelegationId>,
 }
 
 impl Issuer {
-    /// A root, which may revoke every credential that it has signed, and all that was passed on of them.
+    /// Returns the issuer of a root's lists. A root may revoke every credential that it has signed, and all that were
+    /// delegated from these.
     pub fn root(root: PublicKey) -> Self {
         Self { root, signer: root, under: None }
     }
 
-    /// The holder of a link in a chain of this root, who may revoke what was passed on from that link.
-    pub fn delegator(root: PublicKey, holder: PublicKey, under: PrefixId) -> Self {
+    /// Returns the issuer of a delegator's lists: the holder of the block `under`, in a chain of `root`. A delegator may
+    /// revoke blocks that were delegated from its own block.
+    pub fn delegator(root: PublicKey, holder: PublicKey, under: DelegationId) -> Self {
         Self { root, signer: holder, under: Some(under) }
     }
 
-    /// The root of the chains that the list is about.
-    pub fn of(&self) -> &PublicKey {
+    /// Returns the root of the chains that the list affects.
+    pub fn affected_root(&self) -> &PublicKey {
         &self.root
     }
 
-    /// The key that signs.
+    /// Returns the key that signs.
     pub fn signer(&self) -> &PublicKey {
         &self.signer
     }
 
-    /// The delegator's link; `None` for a root.
-    pub fn under(&self) -> Option<&PrefixId> {
+    /// Returns the identifier of the delegator's block; `None` for a root.
+    pub fn under(&self) -> Option<&DelegationId> {
         self.under.as_ref()
     }
 }
 
-/// The header of a list: enough to know whose it is, and whether it is known already.
+/// The header of a list. It suffices to identify the issuer, and to recognise a known list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListHeader {
     issuer: Issuer,
     sequence: u64,
     issued: Second,
-    /// Length and SHA-256 of the body.
+    /// The length and SHA-256 of the body.
     body: (usize, [u8; 32]),
     signature: Signature,
 }
 
 impl ListHeader {
-    /// Reads the header at the beginning of a text, and returns it with what follows it. Nothing in it is true before [`ListHeader::verify`].
+    /// Reads the header at the beginning of a text, and returns the header and the rest. Only [`ListHeader::verify`] checks
+    /// the signature.
     ///
     /// # Errors
-    /// The text does not begin with a header of [`HEADER_BYTES_MAX`] bytes at most.
+    /// Fails if the text does not begin with a header of at most [`HEADER_BYTES_MAX`] bytes.
     pub fn read(text: &str) -> Result<(Self, &str), RevocationError> {
         let mut lines = Lines { rest: text, line: 0 };
         if lines.next() != Some(FIRST_LINE) {
@@ -93,7 +97,7 @@ impl ListHeader {
         let signer = lines.value("signer ", "`signer` and a public key", |text| text.parse().ok())?;
         let issuer = if lines.rest.starts_with("under ") {
             let wanted = "`under`, an identifier, `of` and the public key of a root";
-            let (under, root): (PrefixId, PublicKey) = lines.value("under ", wanted, |text| {
+            let (under, root): (DelegationId, PublicKey) = lines.value("under ", wanted, |text| {
                 let (under, root) = text.split_once(" of ")?;
                 Some((under.parse().ok()?, root.parse().ok()?))
             })?;
@@ -113,7 +117,7 @@ impl ListHeader {
             Some(Signature(base32::decode(text)?.try_into().ok()?))
         })?;
         let this = Self { issuer, sequence, issued, body, signature };
-        // One header has one text: what people read in it is what was signed.
+        // Each header has only one text, so that people read exactly what was signed.
         let len = text.len().saturating_sub(lines.rest.len());
         if len > HEADER_BYTES_MAX || text.get(..len) != Some(this.to_string().as_str()) {
             return Err(RevocationError::Forged(signer));
@@ -131,22 +135,22 @@ impl ListHeader {
         verified.map_err(|_| RevocationError::Forged(signer))
     }
 
-    /// The right by which the list revokes.
+    /// Returns the right by which the list revokes.
     pub fn issuer(&self) -> &Issuer {
         &self.issuer
     }
 
-    /// The number by which its signer tells lists apart.
+    /// Returns the number by which the signer tells its lists apart.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// The SHA-256 of the body.
+    /// Returns the SHA-256 of the body.
     pub fn digest(&self) -> &[u8; 32] {
         &self.body.1
     }
 
-    /// The bytes of the body.
+    /// Returns the length of the body, in bytes.
     pub fn body_len(&self) -> usize {
         self.body.0
     }
@@ -167,9 +171,10 @@ impl fmt::Display for ListHeader {
     }
 }
 
-/// The whole lines of a text, with their numbers.
+/// A reader of the complete lines of a text.
 struct Lines<'a> {
     rest: &'a str,
+    /// The number of lines that were read.
     line: usize,
 }
 
@@ -181,7 +186,7 @@ impl<'a> Lines<'a> {
         Some(line)
     }
 
-    /// The value of the next line, which begins with `key`.
+    /// Reads the value of the next line, which begins with `key`.
     fn value<T>(
         &mut self,
         key: &str,
@@ -194,7 +199,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// A signed list: made by [`RevocationList::sign`], or read from the text of one.
+/// A signed list, made by [`RevocationList::sign`] or read from its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevocationList {
     issuer: Issuer,
@@ -209,7 +214,7 @@ impl RevocationList {
     /// Signs a root's list.
     ///
     /// # Errors
-    /// More than [`IDS_MAX`] entries.
+    /// Fails for more than [`IDS_MAX`] entries.
     pub fn sign(
         root: &Identity,
         sequence: u64,
@@ -219,10 +224,10 @@ impl RevocationList {
         Self::sign_as(root, Issuer::root(root.public()), sequence, issued, revoked)
     }
 
-    /// Signs a list by another right than a root's.
+    /// Signs a list as the given issuer.
     ///
     /// # Errors
-    /// More than [`IDS_MAX`] entries, and a key that is not the issuer's.
+    /// Fails for more than [`IDS_MAX`] entries, and for a key that is not the issuer's.
     pub fn sign_as(
         key: &Identity,
         issuer: Issuer,
@@ -244,7 +249,7 @@ impl RevocationList {
         Ok(Self { issuer, sequence, issued, revoked, digest, text: format!("{header}{body}") })
     }
 
-    /// A list as it was read in version 1.
+    /// Makes a list from a text of version 1.
     pub(super) fn of_version_1(
         root: PublicKey,
         sequence: u64,
@@ -256,10 +261,11 @@ impl RevocationList {
         Self { issuer: Issuer::root(root), sequence, issued, revoked, digest, text: text.to_owned() }
     }
 
-    /// The list that follows this one, with more entries and without those that have expired; the same where it has all of them.
+    /// Returns the signer's next list: with the entries `more`, and without entries that have expired. Returns an equal
+    /// list if this list has all of `more` already.
     ///
     /// # Errors
-    /// A key that is not its signer's, and more than [`IDS_MAX`] entries.
+    /// Fails for a key that is not the signer's, and for more than [`IDS_MAX`] entries.
     pub fn with(&self, key: &Identity, now: Second, more: &RevokedSet) -> Result<Self, RevocationError> {
         let mut revoked = self.revoked.clone();
         if !revoked.join(more) {
@@ -269,32 +275,32 @@ impl RevocationList {
         Self::sign_as(key, self.issuer, self.sequence.saturating_add(1), now, revoked)
     }
 
-    /// The right by which it revokes.
+    /// Returns the right by which the list revokes.
     pub fn issuer(&self) -> &Issuer {
         &self.issuer
     }
 
-    /// The number by which its signer tells lists apart.
+    /// Returns the number by which the signer tells its lists apart.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// The time at which it was signed, by its signer's clock.
+    /// Returns the time of signing, by the signer's clock.
     pub fn issued(&self) -> Second {
         self.issued
     }
 
-    /// Its entries.
+    /// Returns the entries.
     pub fn revoked(&self) -> &RevokedSet {
         &self.revoked
     }
 
-    /// The SHA-256 of its body; in version 1 that of the whole text.
+    /// Returns the SHA-256 of the body; in version 1 the SHA-256 of the whole text.
     pub fn digest(&self) -> &[u8; 32] {
         &self.digest
     }
 
-    /// Its header, as text; `None` in version 1.
+    /// Returns the header as text; `None` in version 1.
     pub fn header(&self) -> Option<String> {
         ListHeader::read(&self.text).ok().map(|(header, _)| header.to_string())
     }
@@ -303,7 +309,7 @@ impl RevocationList {
 fn body_of(revoked: &RevokedSet) -> String {
     let mut body = revoked.all_before().map(|time| format!("{ALL_BEFORE}{time}\n")).unwrap_or_default();
     for entry in revoked.iter() {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(body, "{entry}");
     }
     body
@@ -318,7 +324,7 @@ impl fmt::Display for RevocationList {
 impl FromStr for RevocationList {
     type Err = RevocationError;
 
-    /// Reads a list of either version, and verifies that the key that it names has signed it.
+    /// Reads a list of either version, and verifies the signature of the key that it names.
     fn from_str(text: &str) -> Result<Self, RevocationError> {
         if text.len() > LIST_BYTES_MAX {
             return Err(RevocationError::TooLong(text.len()));
@@ -343,13 +349,13 @@ impl FromStr for RevocationList {
     }
 }
 
-/// The entries of a body that begins after so many lines.
-fn entries(body: &str, before: usize) -> Result<RevokedSet, RevocationError> {
+/// Reads the entries of a body. `header_lines` is the number of lines before the body.
+fn entries(body: &str, header_lines: usize) -> Result<RevokedSet, RevocationError> {
     let wanted = "an identifier that follows the one before, with `@` and a time";
     let mut revoked = RevokedSet::default();
-    let mut last: Option<PrefixId> = None;
+    let mut last: Option<DelegationId> = None;
     for (number, text) in body.lines().enumerate() {
-        let wrong = || RevocationError::Line { line: before + number + 1, wanted };
+        let wrong = || RevocationError::Line { line: header_lines + number + 1, wanted };
         if let Some(time) = text.strip_prefix(ALL_BEFORE).filter(|_| number == 0) {
             revoked.revoke_all_before(time.parse().map_err(|_| wrong())?);
             continue;

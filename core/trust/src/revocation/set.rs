@@ -1,19 +1,20 @@
-//! Revoked identifiers, each with the time at which it can be forgotten.
+//! Revoked identifiers with the expiry times of their credentials.
 
 use super::KEPT_AFTER_SECONDS;
-use crate::credential::{ChainBlock, DatedId, PrefixId};
+use crate::credential::{ChainBlock, DatedId, DelegationId};
 use crate::grant::Second;
 use std::collections::BTreeMap;
 
-/// A set of entries, and the time before which all is revoked. It only grows, but for entries that have expired.
+/// A set of revoked identifiers, and the time before which everything is revoked. Only expired entries are ever removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RevokedSet {
-    ids: BTreeMap<PrefixId, Option<Second>>,
+    ids: BTreeMap<DelegationId, Option<Second>>,
     all_before: Option<Second>,
 }
 
 impl RevokedSet {
-    /// Adds an entry. Of two times the later one holds, and a time holds against none. Returns true if the set changes.
+    /// Adds an entry. Of two expiry times for one identifier the later one applies, and any time replaces a missing one.
+    /// Returns true if the set changes.
     pub fn insert(&mut self, entry: DatedId) -> bool {
         let is_new = !self.ids.contains_key(&entry.id);
         let known = self.ids.entry(entry.id).or_insert(entry.expires);
@@ -23,34 +24,36 @@ impl RevokedSet {
         has_changed
     }
 
-    /// Revokes everything that was signed before this time. Of two times the later one holds. Returns true if the set changes.
+    /// Revokes everything that was signed before this time. Of two times the later one applies. Returns true if the set
+    /// changes.
     pub fn revoke_all_before(&mut self, time: Second) -> bool {
         let later = self.all_before.max(Some(time));
         std::mem::replace(&mut self.all_before, later) != later
     }
 
-    /// Adds all of another set. Returns true if this one changes.
+    /// Adds all entries of another set. Returns true if this set changes.
     pub fn join(&mut self, other: &Self) -> bool {
         let has_changed = other.all_before.is_some_and(|time| self.revoke_all_before(time));
         other.iter().fold(has_changed, |has_changed, entry| self.insert(entry) || has_changed)
     }
 
     /// Returns true if an identifier is in the set.
-    pub fn contains(&self, id: &PrefixId) -> bool {
+    pub fn contains(&self, id: &DelegationId) -> bool {
         self.ids.contains_key(id)
     }
 
-    /// The time at which an entry expires; the outer `None` where there is no entry.
-    pub fn expiry(&self, id: &PrefixId) -> Option<Option<Second>> {
+    /// Returns the expiry time of the entry for an identifier. `None` without an entry; `Some(None)` for an entry without
+    /// an expiry time.
+    pub fn expiry(&self, id: &DelegationId) -> Option<Option<Second>> {
         self.ids.get(id).copied()
     }
 
-    /// The entries, by identifier.
+    /// Returns the entries, by identifier.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = DatedId> + '_ {
         self.ids.iter().map(|(id, expires)| DatedId { id: *id, expires: *expires })
     }
 
-    /// The number of entries, `all-before` not counted.
+    /// Returns the number of entries, without `all-before`.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
@@ -60,12 +63,13 @@ impl RevokedSet {
         self.ids.is_empty() && self.all_before.is_none()
     }
 
-    /// The time before which all is revoked.
+    /// Returns the time before which everything is revoked.
     pub fn all_before(&self) -> Option<Second> {
         self.all_before
     }
 
-    /// The `all-before` time that revokes a link, by the time at which the link was signed. A link without a time was signed before any.
+    /// Returns the `all-before` time if it revokes a block, by the block's signing time. A block without a signing time
+    /// was signed before any time.
     pub(super) fn all_before_of(&self, link: &ChainBlock) -> Option<Second> {
         self.all_before.filter(|before| link.issued.is_none_or(|issued| issued < *before))
     }
@@ -95,16 +99,16 @@ impl FromIterator<DatedId> for RevokedSet {
     }
 }
 
-impl FromIterator<PrefixId> for RevokedSet {
-    /// Entries without a time.
-    fn from_iter<I: IntoIterator<Item = PrefixId>>(ids: I) -> Self {
+impl FromIterator<DelegationId> for RevokedSet {
+    /// Makes entries without a time.
+    fn from_iter<I: IntoIterator<Item = DelegationId>>(ids: I) -> Self {
         ids.into_iter().map(DatedId::from).collect()
     }
 }
 
-impl<const N: usize> From<[PrefixId; N]> for RevokedSet {
-    /// Entries without a time.
-    fn from(ids: [PrefixId; N]) -> Self {
+impl<const N: usize> From<[DelegationId; N]> for RevokedSet {
+    /// Makes entries without a time.
+    fn from(ids: [DelegationId; N]) -> Self {
         ids.into_iter().collect()
     }
 }

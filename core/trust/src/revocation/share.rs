@@ -1,32 +1,37 @@
-//! The delegators' half of a root's entries, divided among them.
+//! The division of the delegators' half of a root's entries among them.
 //!
-//! Delegators can pass their right on to as many keys as they like, so a rule for each key would divide nothing. The rule is for each link of the signer's path instead: of the
-//! entries that its party (the link and all that was passed on from it) has, those by holders `d` or more links beneath it are at most a `2^d`-th of what is still free.
+//! A delegator can delegate to any number of keys of its own, so a limit for each key would be useless. Instead, a rule
+//! applies to each block of the signer's path. A block and all blocks delegated from it form a *party*. The holders that are
+//! `d` or more blocks below the party's first block have together at most a `2^d`-th as many entries as are still free.
 //!
-//! - `d = 0`: a party never has more than is free for others. The first can have a half of all, the next a quarter, and so on: there is always room for one more.
-//! - `d = 1`: those beneath a delegator leave room for the delegator's own entries, and so on down the chain.
+//! - `d = 0`: a party never has more entries than there are free entries. The first can have a half of all, the next a
+//!   quarter, and so on: there is always room for one more.
+//! - `d = 1`: the holders beneath a delegator leave room for the delegator's own entries, and so on down the chain.
 
 use super::root::Delegator;
-use crate::credential::PrefixId;
+use crate::credential::DelegationId;
 
-/// The room that one delegator has.
+/// The quota of one delegator.
 #[derive(Debug)]
 pub(super) struct DelegatorQuota {
+    /// The number of free entries.
     free: usize,
-    /// Entries of the party of each link of the signer's path, the signer's own link first, by holders at the signer's distance or farther.
+    /// For each block of the signer's path, the signer's own block first: the number of entries in its party of holders
+    /// that are at least as many blocks below it as the signer.
     held: Vec<usize>,
 }
 
 impl DelegatorQuota {
-    /// The room of a delegator with this path, its own link last, where `free` entries are left for delegators.
+    /// Returns the quota of a delegator, if `free` entries are left for delegators. The delegator's own block is the last of
+    /// `path`.
     pub(super) fn of<'a>(
-        path: &[PrefixId],
-        others: impl Iterator<Item = (&'a PrefixId, &'a Delegator)> + Clone,
+        path: &[DelegationId],
+        others: impl Iterator<Item = (&'a DelegationId, &'a Delegator)> + Clone,
         free: usize,
     ) -> Self {
-        // An identifier is that of the chain up to it, so it stands at the same place in every path that has it.
-        let of_party = |(at, id): (usize, &PrefixId)| {
-            let is_in = |(under, other): &(&PrefixId, &Delegator)| {
+        // An identifier covers the chain up to its block, so it has the same index in every path that contains it.
+        let of_party = |(at, id): (usize, &DelegationId)| {
+            let is_in = |(under, other): &(&DelegationId, &Delegator)| {
                 other.path(under).nth(at) == Some(id) && other.path(under).count() >= path.len()
             };
             others.clone().filter(is_in).map(|(_, other)| other.entries()).sum()
@@ -36,7 +41,7 @@ impl DelegatorQuota {
         Self { free, held }
     }
 
-    /// Takes room for one more entry; false where there is none.
+    /// Counts one more entry of the delegator. Returns false, and counts nothing, if the quota is used up.
     pub(super) fn take(&mut self) -> bool {
         let Some(left) = self.free.checked_sub(1) else { return false };
         let fits = |(distance, held): (usize, &usize)| {

@@ -1,4 +1,4 @@
-//! The state of a root as a text, in which a node keeps it.
+//! The text in which a node stores the revocations of a root.
 //!
 //! ```text
 //! weir revocations 1
@@ -13,12 +13,13 @@
 //! digest 60303ae22b998861…
 //! ```
 //!
-//! A delegator's line has their key, their link with its end, and the links before it, root first. The last line has the SHA-256 of all lines before it: it tells damage, and is
-//! no signature, as the folder is the node's own.
+//! A delegator's line has its key, its block with the block's expiry time, and the blocks before it, root first. The last
+//! line has the SHA-256 of all lines before it. It detects damage, and is not a signature, as the folder belongs to the
+//! node.
 
 use super::RootRevocations;
 use super::root::{Delegator, Issued, TAKEN_MAX};
-use crate::credential::{BLOCKS_MAX, DatedId, PrefixId};
+use crate::credential::{BLOCKS_MAX, DatedId, DelegationId};
 use crate::grant::{ModuleHash, Second};
 use crate::key::PublicKey;
 use sha2::{Digest, Sha256};
@@ -29,24 +30,24 @@ pub const STATE_BYTES_MAX: usize = 16 << 20;
 
 const FIRST_LINE: &str = "weir revocations 1";
 
-/// The reason why a text is not the state of a root.
+/// The reason why a text is not the stored state of a root.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StateError {
-    /// Something else, or of a later version.
+    /// A text that is not a stored state, or one of a later version.
     #[error("these are no kept revocations: they begin with `{FIRST_LINE}`")]
     Other,
     /// A text that was cut off or changed.
     #[error("the kept revocations are cut off or damaged")]
     Damaged,
-    /// A line that does not belong there.
+    /// A line with an illegal content.
     #[error("line {0} of the kept revocations is not understood")]
     Line(usize),
 }
 
 impl RootRevocations {
-    /// The state as text.
+    /// Returns the state as text.
     pub fn to_text(&self, root: &PublicKey) -> String {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let mut text = format!("{FIRST_LINE}\nroot {root}\n");
         write_issued(&mut text, &self.own);
         for (under, Delegator { holder, above, until, issued }) in &self.delegators {
@@ -59,10 +60,10 @@ impl RootRevocations {
         text
     }
 
-    /// The state that [`RootRevocations::to_text`] wrote, and its root.
+    /// Reads the text of [`RootRevocations::to_text`], and returns the root and its state.
     ///
     /// # Errors
-    /// The text is damaged, or of something else.
+    /// Fails if the text is damaged, or another kind of text.
     pub fn from_text(text: &str) -> Result<(PublicKey, Self), StateError> {
         let body = text.strip_prefix(FIRST_LINE).and_then(|rest| rest.strip_prefix('\n'));
         let (before, digest) = body
@@ -76,7 +77,7 @@ impl RootRevocations {
         let root = lines.next().and_then(|(line, _)| line.strip_prefix("root ")?.parse().ok());
         let root = root.ok_or(StateError::Line(2))?;
         let mut state = Self::default();
-        let mut of: Option<PrefixId> = None;
+        let mut of: Option<DelegationId> = None;
         for (line, number) in lines {
             let wrong = StateError::Line(number);
             if let Some(line) = line.strip_prefix("delegator ") {
@@ -108,12 +109,12 @@ fn write_issued(text: &mut String, Issued { set, sequence, taken }: &Issued) {
     }
 }
 
-fn delegator(line: &str) -> Option<(PrefixId, Delegator)> {
+fn delegator(line: &str) -> Option<(DelegationId, Delegator)> {
     let mut words = line.split(' ');
     let holder = words.next()?.parse().ok()?;
     let DatedId { id, expires } = words.next()?.parse().ok()?;
     let until: Second = expires?;
-    let above: Vec<PrefixId> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
+    let above: Vec<DelegationId> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
     let fits = above.len() < BLOCKS_MAX;
     fits.then(|| (id, Delegator { holder, above, until, issued: Issued::default() }))
 }

@@ -1,34 +1,37 @@
-//! Encrypted datagrams: eight bytes of number, and a message. They may come in any order, or not at all; none is taken twice.
+//! Encrypted datagrams. Each consists of its number in eight bytes, and a message. Datagrams may arrive in any order, or
+//! not at all; none is accepted twice.
 
 use super::keys::OVERHEAD_BYTES;
 use super::{MessageKind, ReplayWindow, TransportKeys};
 
-/// The most bytes that a datagram carries, so that it fits into UDP over IPv6.
+/// The most payload bytes of a datagram, so that it fits into UDP over IPv6.
 pub const DATAGRAM_BYTES_MAX: usize = 65_535 - 8 - NUMBER_BYTES - OVERHEAD_BYTES;
-/// Datagrams of a direction after which the association is used up: another handshake makes another one. (Changing keys while datagrams overtake each
-/// other would need both; with so many of the longest ones AES-GCM keeps within its limits for confidentiality.)
+/// The number of datagrams of a direction after which an association is used up, and a new handshake is needed.
+/// With this many of the longest datagrams, AES-GCM stays within its limits for confidentiality. Keys are not replaced
+/// before, because datagrams that overtake each other would need the old and the new key at once.
 pub const DATAGRAMS_MAX: u64 = 1 << 32;
 
 const NUMBER_BYTES: usize = 8;
 
-/// Why a datagram is not taken, or not sent. Anybody can send one: those that do not open change nothing.
+/// The reason why a datagram is refused, or not sent. A refused datagram changes nothing, because any party can send
+/// datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DatagramError {
-    /// Too short or too long.
-    #[error("a datagram of {0} bytes is none of an association")]
+    /// A datagram that is too short or too long.
+    #[error("a datagram of {0} bytes is too short or too long")]
     Length(usize),
-    /// It came before, or so late that it may have come before.
+    /// A datagram whose number was received before, or is too old to tell.
     #[error("datagram {0} came before, or too late")]
     Again(u64),
-    /// It does not open.
+    /// A datagram that does not decrypt.
     #[error("the datagram is not of this association, or was changed")]
     Damaged,
-    /// There are no numbers left.
+    /// The association has sent [`DATAGRAMS_MAX`] datagrams.
     #[error("the association is used up: another handshake makes another one")]
     UsedUp,
 }
 
-/// One side of an association in datagrams.
+/// One side of an association over datagrams.
 #[derive(Debug)]
 pub struct SealedDatagrams {
     keys: TransportKeys,
@@ -40,7 +43,7 @@ impl SealedDatagrams {
     pub(crate) fn new(keys: TransportKeys) -> Self {
         let (next, opened) = keys.counts();
         let mut window = ReplayWindow::default();
-        // Those of the handshake came.
+        // The first numbers belong to the handshake's messages, so no datagram may have them.
         (0..opened).for_each(|number| _ = window.accept(number));
         Self { keys, next, window }
     }
@@ -48,7 +51,7 @@ impl SealedDatagrams {
     /// Seals a datagram.
     ///
     /// # Errors
-    /// It is too long, or the association is used up.
+    /// Fails if the datagram is too long, or the association is used up.
     pub fn seal(&mut self, data: &[u8]) -> Result<Vec<u8>, DatagramError> {
         if self.next >= DATAGRAMS_MAX {
             return Err(DatagramError::UsedUp);
@@ -61,10 +64,11 @@ impl SealedDatagrams {
         Ok(datagram)
     }
 
-    /// Opens a datagram that came from somewhere.
+    /// Opens a received datagram.
     ///
     /// # Errors
-    /// It is none of the peer's, or was taken before. It is to be counted and forgotten; the association goes on.
+    /// Fails if the datagram is not the peer's, or was received before. The caller counts and drops it; the association
+    /// continues.
     pub fn open(&mut self, datagram: &[u8]) -> Result<Vec<u8>, DatagramError> {
         let wrong = DatagramError::Length(datagram.len());
         let (number, message) = datagram.split_first_chunk::<NUMBER_BYTES>().ok_or(wrong)?;
@@ -75,7 +79,7 @@ impl SealedDatagrams {
         if number >= DATAGRAMS_MAX {
             return Err(DatagramError::Damaged);
         }
-        // Before anything is decrypted for it.
+        // The number is checked before anything is decrypted.
         if !self.window.is_new(number) {
             return Err(DatagramError::Again(number));
         }
@@ -83,7 +87,7 @@ impl SealedDatagrams {
         let Some((MessageKind::Data, data)) = self.keys.open(number, message, &mut plain) else {
             return Err(DatagramError::Damaged);
         };
-        // Only what opened moves the window.
+        // Only a datagram that decrypts moves the window.
         self.window.accept(number);
         Ok(data.to_vec())
     }

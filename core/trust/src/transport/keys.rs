@@ -1,23 +1,23 @@
-//! The keys of an association, and how often each was used.
+//! The encryption keys of an association, and the number of messages that each has encrypted.
 
 use crate::association::{Handshake, HandshakeError, HandshakeRole};
 use snow::StatelessTransportState;
 use std::fmt;
 
-/// Messages of a direction after which it gets a new key (Noise, section 11.3). With the longest messages that is 1 GiB, far from where AES-GCM's
-/// limits begin (RFC 8446, section 5.5: 2^24.5 messages of this length).
+/// The number of messages of a direction after which its key is replaced (Noise, section 11.3). These
+/// are at most 1 GiB, far below the limit of AES-GCM (RFC 8446, section 5.5: 2^24.5 messages of the longest length).
 pub const REKEY_MESSAGES: u64 = 1 << 16;
 
-/// Bytes that a message is longer than what it says: its kind and the tag.
+/// The bytes that a message adds to its payload: its kind and the tag.
 pub(super) const OVERHEAD_BYTES: usize = 1 + TAG_BYTES;
 const TAG_BYTES: usize = 16;
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MessageKind {
-    /// Bytes of the stream, or a datagram.
+    /// Bytes of a stream, or a datagram.
     Data,
-    /// Nothing follows.
+    /// The end of the stream.
     End,
     /// The fourth message of the handshake.
     Accepted,
@@ -37,28 +37,28 @@ impl MessageKind {
     }
 }
 
-/// A key for each direction. The ciphers that the library was given erase both when this is dropped.
+/// The encryption keys of an association, one for each direction. They are erased from memory when this value is dropped.
 pub(crate) struct TransportKeys {
     noise: StatelessTransportState,
     role: HandshakeRole,
-    /// Messages that were sealed one after the other, and that is the number of the next one.
+    /// The number of messages sealed in order, which is the next message's number.
     sealed: u64,
-    /// Messages that were opened one after the other.
+    /// The number of messages opened in order.
     opened: u64,
 }
 
 impl TransportKeys {
-    /// Those of a handshake whose three messages were exchanged.
+    /// Returns the keys of a handshake whose first three messages were exchanged.
     pub(crate) fn of(handshake: Handshake, role: HandshakeRole) -> Result<Self, HandshakeError> {
         Ok(Self { noise: handshake.keys()?, role, sealed: 0, opened: 0 })
     }
 
-    /// How many were sealed, and opened.
+    /// Returns the numbers of messages sealed and opened.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.sealed, self.opened)
     }
 
-    /// Seals the next message. Nothing where it is too long.
+    /// Encrypts the next message. `None` if it is too long.
     pub(crate) fn seal_next(&mut self, kind: MessageKind, data: &[u8]) -> Option<Vec<u8>> {
         let message = self.seal(self.sealed, kind, data)?;
         self.sealed += 1;
@@ -68,7 +68,8 @@ impl TransportKeys {
         Some(message)
     }
 
-    /// Opens the next message, into `into`, which has room for it. Nothing where it is not the next one of the peer's: then there is no way on.
+    /// Decrypts the peer's next message into `into`, which must be as long as the message. Returns its kind and payload.
+    /// `None` if it is not the peer's next message: then the association is over.
     pub(crate) fn open_next<'a>(
         &mut self,
         message: &[u8],
@@ -82,7 +83,7 @@ impl TransportKeys {
         Some(opened)
     }
 
-    /// Seals a message with a number. No number may be used twice.
+    /// Encrypts a message with a number, which must never be used twice.
     pub(super) fn seal(&self, number: u64, kind: MessageKind, data: &[u8]) -> Option<Vec<u8>> {
         let plain = [&[kind.byte()], data].concat();
         let mut message = vec![0; plain.len() + TAG_BYTES];
@@ -91,7 +92,7 @@ impl TransportKeys {
         Some(message)
     }
 
-    /// Opens the message with that number.
+    /// Decrypts the message with this number into `into`. `None` if it does not decrypt.
     pub(super) fn open<'a>(
         &self,
         number: u64,
@@ -105,7 +106,7 @@ impl TransportKeys {
 }
 
 impl fmt::Debug for TransportKeys {
-    /// Without the keys.
+    /// Writes the state without the keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Keys({:?}, {} sealed, {} opened)", self.role, self.sealed, self.opened)
     }

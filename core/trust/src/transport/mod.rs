@@ -1,8 +1,8 @@
-//! What is said in an association: encrypted messages, over a stream of bytes ([`SealedStream`]) or in datagrams ([`SealedDatagrams`]).
+//! Encrypted messages of an association: over a byte stream ([`SealedStream`]) or in datagrams ([`SealedDatagrams`]).
 //!
-//! AES-256-GCM with a key for each direction and the number of the message in it as nonce. The plaintext begins with a byte that says what
-//! kind of message it is. A message is opened once and in its place, so what is changed, left out, repeated, moved or turned round does not
-//! open.
+//! Messages are encrypted with AES-256-GCM and a key for each direction. The nonce is the number of the message in its
+//! direction. The plaintext begins with a byte for the kind of message. A message that was changed, repeated, or sent back
+//! to its sender is not accepted; in a stream, neither is one after a missing message, or out of order.
 
 mod datagrams;
 mod keys;

@@ -1,48 +1,51 @@
-//! Encrypted messages over a stream of bytes: two bytes of length, and so many bytes of message. Numbers are not sent: both sides count.
+//! Encrypted messages over a byte stream: two bytes of length, then the message. Both sides count the messages, so the
+//! numbers are not sent.
 
 use super::keys::OVERHEAD_BYTES;
 use super::{MessageKind, TransportKeys};
 use crate::association::frame::LENGTH_BYTES;
 
-/// The most bytes that one message carries.
+/// The most payload bytes of one message.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 10;
 const SEALED_BYTES_MAX: usize = MESSAGE_BYTES_MAX + OVERHEAD_BYTES;
-/// The most bytes that a [`SealedStream`] keeps of what it was fed: one message.
+/// The most bytes of its input that a [`SealedStream`] buffers: one message with its length.
 pub const BUFFERED_BYTES_MAX: usize = LENGTH_BYTES + SEALED_BYTES_MAX;
 
-/// What came.
+/// An event of the incoming stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamEvent {
-    /// Bytes that the peer has sent: at least one, at most [`MESSAGE_BYTES_MAX`].
+    /// Bytes from the peer: at least one, at most [`MESSAGE_BYTES_MAX`].
     Data(Vec<u8>),
-    /// The peer sends nothing more, and says so.
+    /// The end of the peer's direction.
     End,
 }
 
-/// Why a stream is over before its end.
+/// The reason why a stream fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransportError {
     /// A length that no message has.
-    #[error("a message of {0} bytes was announced, and none is so long or so short")]
+    #[error("the peer announces a message of {0} bytes, which is too short or too long")]
     Length(usize),
-    /// It does not open.
+    /// A message that does not decrypt.
     #[error(
-        "a message is damaged, or not the next one of this association: somebody on the way may be changing it"
+        "a message is damaged, or not the next one of this association: it may have been changed on the path"
     )]
     Damaged,
-    /// It opens, and should not be there.
-    #[error("the peer sends a message that has no place there")]
+    /// A valid message that is not allowed at this point of the stream.
+    #[error("the peer sends a message that is not allowed at this point")]
     Misplaced,
-    /// More after the end.
+    /// Bytes after the end.
     #[error("more follows after the end")]
     AfterEnd,
-    /// The bytes end before the end.
-    #[error("the connection ended in the middle: the peer is gone, or somebody cut it")]
+    /// The connection closed before the end.
+    #[error(
+        "the connection closed before the peer ended the stream: the peer is gone, or the connection was cut"
+    )]
     Cut,
-    /// One's own side has said that nothing follows.
+    /// The local side has ended its direction already.
     #[error("nothing can be sent any more: the end was sent before")]
     Finished,
-    /// An error came before.
+    /// The stream has failed before.
     #[error("the association is over")]
     Over,
 }
@@ -50,10 +53,13 @@ pub enum TransportError {
 /// One side of an encrypted stream. The first error ends it: nothing can be sent or read afterwards.
 #[derive(Debug)]
 pub struct SealedStream {
-    /// Nothing after an error.
+    /// The keys; `None` after an error.
     keys: Option<TransportKeys>,
+    /// The received bytes of an incomplete message.
     incoming: Vec<u8>,
+    /// True if the local side has ended its direction.
     is_finished: bool,
+    /// True if the peer has ended its direction.
     is_ended: bool,
 }
 
@@ -62,11 +68,11 @@ impl SealedStream {
         Self { keys: Some(keys), incoming: Vec::new(), is_finished: false, is_ended: false }
     }
 
-    /// Seals the first [`MESSAGE_BYTES_MAX`] bytes, or as many as there are, and appends what is to be sent to `out`. How many bytes that were;
-    /// for none, nothing is sent.
+    /// Encrypts the first [`MESSAGE_BYTES_MAX`] bytes of `data`, or all if they are fewer, and appends the message to
+    /// `out`. Returns the number of encrypted bytes. Empty `data` makes no message.
     ///
     /// # Errors
-    /// After [`SealedStream::finish`], and after an error.
+    /// Fails after [`SealedStream::finish`], and after an error.
     pub fn send(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<usize, TransportError> {
         let data = data.get(..MESSAGE_BYTES_MAX).unwrap_or(data);
         if !data.is_empty() {
@@ -75,59 +81,61 @@ impl SealedStream {
         Ok(data.len())
     }
 
-    /// Says that nothing follows, and appends what is to be sent to `out`. The other direction stays open.
+    /// Ends the local side's direction, and appends the message that says so to `out`. The peer's direction stays open.
     ///
     /// # Errors
-    /// The second time, and after an error.
+    /// Fails at the second call, and after an error.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), TransportError> {
         self.seal(MessageKind::End, &[], out)?;
         self.is_finished = true;
         Ok(())
     }
 
-    /// Takes bytes off the front of `bytes` until there is something to say or nothing is left of them.
+    /// Consumes received bytes from the front of `bytes` until there is an event or no byte is left.
     ///
     /// # Errors
-    /// What came is not what the peer has sent, or it was not the peer's to send. All that came before was.
+    /// Fails if the bytes are not the peer's next message, or the message is not allowed at this point. All earlier events
+    /// are valid.
     pub fn feed(&mut self, bytes: &mut &[u8]) -> Result<Option<StreamEvent>, TransportError> {
         if self.keys.is_none() {
             return Err(TransportError::Over);
         }
         let event = self.next(bytes);
         if event.is_err() {
-            self.end_at_once();
+            self.fail();
         }
         event
     }
 
-    /// The bytes that carry the messages have ended.
+    /// Handles the end of the connection.
     ///
     /// # Errors
-    /// Before the peer has said so, that is a cut.
-    pub fn cut(&mut self) -> Result<(), TransportError> {
+    /// [`TransportError::Cut`] if the peer has not ended its direction before.
+    pub fn handle_close(&mut self) -> Result<(), TransportError> {
         if self.is_ended && self.incoming.is_empty() {
             return Ok(());
         }
-        self.end_at_once();
+        self.fail();
         Err(TransportError::Cut)
     }
 
-    /// Whether the peer has said that nothing follows.
+    /// Returns true if the peer has ended its direction.
     pub fn is_ended(&self) -> bool {
         self.is_ended
     }
 
-    /// Messages of this association until now, those of its making included: sent, and received.
+    /// Returns the numbers of messages sent and received so far, those of the handshake included.
     pub fn counts(&self) -> (u64, u64) {
         self.keys.as_ref().map_or((0, 0), TransportKeys::counts)
     }
 
-    /// Bytes of a message that is not whole yet.
+    /// Returns the number of buffered bytes of an incomplete message.
     pub fn buffered(&self) -> usize {
         self.incoming.len()
     }
 
-    fn end_at_once(&mut self) {
+    /// Erases the keys and drops the buffer, after an error.
+    fn fail(&mut self) {
         self.keys = None;
         self.incoming = Vec::new();
         self.is_ended = false;
@@ -140,7 +148,7 @@ impl SealedStream {
         let message = self.keys.as_mut().ok_or(TransportError::Over)?.seal_next(kind, data);
         let framed = message.as_deref().and_then(crate::association::frame::framed);
         let Some(framed) = framed else {
-            self.end_at_once();
+            self.fail();
             return Err(TransportError::Over);
         };
         out.extend_from_slice(&framed);
@@ -154,8 +162,8 @@ impl SealedStream {
         if !self.fill(LENGTH_BYTES, bytes) {
             return Ok(None);
         }
-        let said = self.incoming.first_chunk().copied().unwrap_or_default();
-        let length = usize::from(u16::from_be_bytes(said));
+        let length_bytes = self.incoming.first_chunk().copied().unwrap_or_default();
+        let length = usize::from(u16::from_be_bytes(length_bytes));
         if !(OVERHEAD_BYTES..=SEALED_BYTES_MAX).contains(&length) {
             return Err(TransportError::Length(length));
         }
@@ -175,7 +183,7 @@ impl SealedStream {
         Ok(Some(event))
     }
 
-    /// Whether there are so many bytes now.
+    /// Moves received bytes into the buffer until it has `wanted` bytes. Returns true if it has them.
     fn fill(&mut self, wanted: usize, bytes: &mut &[u8]) -> bool {
         let missing = wanted.saturating_sub(self.incoming.len());
         let (now, later) = bytes.split_at(missing.min(bytes.len()));

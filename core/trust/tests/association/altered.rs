@@ -1,11 +1,11 @@
-//! Messages that were changed, cut, lengthened or made up.
+//! Messages that were changed, cut, lengthened or invented.
 
 use super::pair::{CREDENTIALS, Ends, Seeded, guest, handshake, messages, node};
 use proptest::prelude::{ProptestConfig, any, proptest};
 use weir_trust::association::{Initiator, Responder};
 
-/// Nobody has an association of whom the changed message, or the answer to it, says something wrong. The responder has one after the third
-/// message: where the fourth does not arrive as it was, only the initiator can know.
+/// No side has an association if the changed message, or the answer to it, makes a false statement. The responder has
+/// one after the third message: only the initiator can detect a change of the fourth.
 fn assert_none(ends: &Ends, message: usize, what: &str) {
     assert!(ends.initiator.is_err(), "message {message}: {what}");
     let responder_has = ends.responder.as_ref().is_some_and(Result::is_ok);
@@ -32,7 +32,7 @@ fn no_bit_of_any_message_can_be_changed() {
 }
 
 #[test]
-fn messages_that_are_cut_anywhere_or_longer_are_none() {
+fn messages_that_are_cut_or_lengthened_are_refused() {
     for (message, bytes) in messages(11).iter().enumerate() {
         for length in 0..bytes.len() {
             assert_none(
@@ -57,13 +57,13 @@ fn bytes_of_any_length_are_refused_by_every_state() {
             let bytes = vec![filler; length];
             assert!(Responder::begin(&node(), &bytes, &mut Seeded(1)).is_err());
             let (initiator, first) = Initiator::begin(None, &mut Seeded(1)).unwrap();
-            assert!(initiator.second(&bytes).is_err());
+            assert!(initiator.read_second(&bytes).is_err());
             let (responder, second) = Responder::begin(&node(), &first, &mut Seeded(2)).unwrap();
-            assert!(responder.third(&bytes).is_err());
+            assert!(responder.read_third(&bytes).is_err());
             let (initiator, _) = Initiator::begin(None, &mut Seeded(1)).unwrap();
             let (confirming, _) =
-                initiator.second(&second).unwrap().introduce(&guest(), CREDENTIALS).unwrap();
-            assert!(confirming.fourth(&bytes).is_err());
+                initiator.read_second(&second).unwrap().introduce(&guest(), CREDENTIALS).unwrap();
+            assert!(confirming.read_fourth(&bytes).is_err());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is said in datagrams, which come in any order, or twice, or not at all.
+//! Tests of datagrams, which arrive in any order, twice, or not at all.
 
 use super::pair::associated;
 use proptest::prelude::{ProptestConfig, proptest};
@@ -14,7 +14,7 @@ fn datagrams() -> (SealedDatagrams, SealedDatagrams) {
 fn datagrams_arrive_in_any_order_and_once() {
     let (mut here, mut there) = datagrams();
     let sent: Vec<Vec<u8>> = (0..100_u8).map(|number| here.seal(&[number]).unwrap()).collect();
-    // Every third one is lost, the others come in another order.
+    // Every third one is lost, the others arrive in another order.
     let order: Vec<usize> =
         (0..100).map(|number| number * 37 % 100).filter(|number| number % 3 != 0).collect();
     for number in &order {
@@ -32,7 +32,7 @@ fn datagrams_arrive_in_any_order_and_once() {
 }
 
 #[test]
-fn what_anybody_sends_changes_nothing() {
+fn a_datagram_of_another_party_changes_nothing() {
     let (mut here, mut there) = datagrams();
     let genuine = here.seal(b"hello").unwrap();
     for bit in 0..genuine.len() * 8 {
@@ -74,7 +74,7 @@ fn datagrams_have_a_longest_length_and_may_be_empty() {
 }
 
 #[test]
-fn the_handshakes_own_message_is_no_datagram() {
+fn a_message_of_the_handshake_is_no_datagram() {
     let fourth = super::pair::messages(5).swap_remove(3);
     let (mut here, _) = datagrams();
     let forged = [0_u64.to_be_bytes().as_slice(), &fourth].concat();
@@ -91,9 +91,9 @@ fn the_last_number_of_all_is_never_new() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Against the set of all numbers that were taken.
+    /// Compares the window with the set of all numbers that were accepted.
     #[test]
-    fn a_window_remembers_exactly_what_it_took(
+    fn a_window_remembers_exactly_what_it_accepted(
         steps in proptest::collection::vec((0..4_u8, 0..2_500_u64), 1..400),
     ) {
         let mut window = ReplayWindow::default();

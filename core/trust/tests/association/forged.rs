@@ -1,4 +1,4 @@
-//! Parties that speak the protocol, and lie in it.
+//! Parties that follow the protocol, but make false statements in it.
 
 use super::pair::{CREDENTIALS, OFFERS, Seeded, guest, mallory, messages, node};
 use super::raw::{INITIATOR, RESPONDER, Raw, proof, seal, statement};
@@ -24,36 +24,36 @@ const WEAK: [[u8; 32]; 7] = {
     all
 };
 
-/// Answers a guest as a responder that says this of itself.
+/// Answers a guest as a responder with this payload.
 fn answer(says: impl FnOnce(&Raw) -> Vec<u8>) -> HandshakeError {
     let (initiator, first) = Initiator::begin(None, &mut Seeded(1)).unwrap();
     let mut raw = Raw::responder(2);
     raw.read_first(&first);
     let payload = says(&raw);
     let second = raw.second(&payload);
-    initiator.second(&second).unwrap_err()
+    initiator.read_second(&second).unwrap_err()
 }
 
-/// Introduces itself to the node as an initiator that says this of itself.
+/// Introduces an initiator with this payload to the node.
 fn introduce(says: impl FnOnce(&Raw) -> Vec<u8>) -> Result<(), HandshakeError> {
     let mut raw = Raw::initiator(2);
     let (responder, second) = Responder::begin(&node(), &raw.first(), &mut Seeded(1)).unwrap();
     raw.read(&second[1..]);
     let payload = says(&raw);
     let third = raw.write(&payload);
-    responder.third(&third).map(drop)
+    responder.read_third(&third).map(drop)
 }
 
 #[test]
-fn who_says_what_is_so_is_let_in() {
-    // Else the other tests would not show anything.
+fn true_statements_are_accepted() {
+    // Otherwise the other tests would show nothing.
     let as_guest = |raw: &Raw| proof(&guest(), &statement(VERSION, INITIATOR, &raw.hash(), &raw.own));
     assert_eq!(introduce(as_guest), Ok(()));
     let (initiator, first) = Initiator::begin(Some(mallory().public()), &mut Seeded(1)).unwrap();
     let mut raw = Raw::responder(2);
     raw.read_first(&first);
     let payload = proof(&mallory(), &statement(VERSION, RESPONDER, &raw.hash(), &raw.own));
-    assert_eq!(initiator.second(&raw.second(&payload)).unwrap().node(), mallory().public());
+    assert_eq!(initiator.read_second(&raw.second(&payload)).unwrap().node(), mallory().public());
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn an_initiator_that_repeats_itself_gets_other_keys_each_time() {
         raw.read(&second[1..]);
         let payload = proof(&guest(), &statement(VERSION, INITIATOR, &raw.hash(), &raw.own));
         let third = raw.write(&payload);
-        responder.third(&third).unwrap();
+        responder.read_third(&third).unwrap();
         let keys = raw.keys.clone();
         raw.transport();
         let mut keys = keys.lock().unwrap().clone();
@@ -74,12 +74,12 @@ fn an_initiator_that_repeats_itself_gets_other_keys_each_time() {
     let (one, other) = (keys_with(1), keys_with(3));
     assert!(one.len() >= 5, "three keys of the handshake, two of the association: {}", one.len());
     assert!(one.iter().all(|key| !other.contains(key)));
-    assert_eq!(keys_with(1), one, "the responder's randomness alone is another one");
+    assert_eq!(keys_with(1), one, "only the responder's randomness differs");
 }
 
 #[test]
-fn an_x25519_key_that_is_not_the_identitys_is_nobodys() {
-    // The guest's own statement of this very handshake, beside another key than the one that it signed.
+fn an_x25519_key_that_the_identity_did_not_sign_is_refused() {
+    // The guest's own statement of this handshake, beside another key than the one that it signed.
     let other = Raw::initiator(99).own;
     let forged = |identity: Identity, role| {
         move |raw: &Raw| proof(&identity, &statement(VERSION, role, &raw.hash(), &other))
@@ -92,7 +92,7 @@ fn an_x25519_key_that_is_not_the_identitys_is_nobodys() {
 }
 
 #[test]
-fn a_signature_for_the_other_role_is_worth_nothing() {
+fn a_signature_for_the_other_role_is_refused() {
     for role in (0..=u8::MAX).filter(|role| *role != INITIATOR) {
         let says = |raw: &Raw| proof(&guest(), &statement(VERSION, role, &raw.hash(), &raw.own));
         assert_eq!(introduce(says), Err(HandshakeError::Signature { key: guest().public() }), "{role}");
@@ -104,7 +104,7 @@ fn a_signature_for_the_other_role_is_worth_nothing() {
 }
 
 #[test]
-fn a_signature_for_another_version_or_handshake_is_worth_nothing() {
+fn a_signature_for_another_version_or_handshake_is_refused() {
     let bad_guest = Err(HandshakeError::Signature { key: guest().public() });
     let bad_node = HandshakeError::Signature { key: node().public() };
     let other_version = |who: Identity, role| {
@@ -124,21 +124,21 @@ fn a_signature_for_another_version_or_handshake_is_worth_nothing() {
 }
 
 #[test]
-fn what_the_peer_has_signed_in_ones_own_handshake_makes_one_nobody_elsewhere() {
-    // The guest connects to Mallory, who passes on what it says of itself to the node, with keys of his own.
+fn a_peers_signature_from_one_handshake_is_useless_in_another() {
+    // The guest connects to Mallory, who relays its statements to the node, with its own keys.
     let (initiator, first) = Initiator::begin(None, &mut Seeded(1)).unwrap();
     let mut as_node = Raw::responder(2);
     as_node.read_first(&first);
     let payload = proof(&mallory(), &statement(VERSION, RESPONDER, &as_node.hash(), &as_node.own));
     let second = as_node.second(&payload);
-    let (_, third) = initiator.second(&second).unwrap().introduce(&guest(), CREDENTIALS).unwrap();
+    let (_, third) = initiator.read_second(&second).unwrap().introduce(&guest(), CREDENTIALS).unwrap();
     let said = as_node.read(&third);
-    assert!(said.ends_with(CREDENTIALS), "Mallory was trusted with that");
+    assert!(said.ends_with(CREDENTIALS), "the guest has shown them to Mallory");
     assert_eq!(introduce(|_| said.clone()), Err(HandshakeError::Signature { key: guest().public() }));
 }
 
 #[test]
-fn identities_that_nobody_can_have_are_refused() {
+fn identities_without_a_private_key_are_refused() {
     let mut identity = [0; 32];
     identity[0] = 1;
     let says = |raw: &Raw| {
@@ -179,7 +179,7 @@ fn payloads_that_are_cut_anywhere_are_refused() {
 }
 
 #[test]
-fn points_of_small_order_make_no_secret() {
+fn points_of_small_order_are_refused() {
     for (number, key) in WEAK.into_iter().enumerate() {
         // In the clear, as ephemeral keys.
         let mut first = messages(1).swap_remove(0);
@@ -190,18 +190,18 @@ fn points_of_small_order_make_no_secret() {
         let (_, mut second) = Responder::begin(&node(), &first, &mut Seeded(2)).unwrap();
         second[1..33].copy_from_slice(&key);
         assert_eq!(
-            initiator.second(&second).unwrap_err(),
+            initiator.read_second(&second).unwrap_err(),
             HandshakeError::WeakKey(HandshakeMessage::Second),
             "{number}"
         );
-        // Encrypted, as the keys that are signed.
+        // Encrypted, as signed keys.
         let (initiator, first) = Initiator::begin(None, &mut Seeded(1)).unwrap();
         let mut raw = Raw::with_key(2, false, key);
         raw.read_first(&first);
         let payload = proof(&mallory(), &statement(VERSION, RESPONDER, &raw.hash(), &key));
         let second = raw.second(&payload);
         assert_eq!(
-            initiator.second(&second).unwrap_err(),
+            initiator.read_second(&second).unwrap_err(),
             HandshakeError::WeakKey(HandshakeMessage::Second),
             "{number}"
         );
@@ -211,29 +211,30 @@ fn points_of_small_order_make_no_secret() {
         let payload = proof(&mallory(), &statement(VERSION, INITIATOR, &raw.hash(), &key));
         let third = raw.write(&payload);
         assert_eq!(
-            responder.third(&third).unwrap_err(),
+            responder.read_third(&third).unwrap_err(),
             HandshakeError::WeakKey(HandshakeMessage::Third),
             "{number}"
         );
     }
 }
 
-/// An initiator's association with a node that then says what it likes, and that node's keys.
+/// An initiator's association with a node that sends an arbitrary fourth message, and that node's keys.
 fn with_liar(fourth: &[u8]) -> (Result<Association, HandshakeError>, snow::StatelessTransportState) {
     let (initiator, first) = Initiator::begin(None, &mut Seeded(1)).unwrap();
     let mut raw = Raw::responder(2);
     raw.read_first(&first);
     let payload = proof(&mallory(), &statement(VERSION, RESPONDER, &raw.hash(), &raw.own));
     let second = raw.second(&payload);
-    let (confirming, third) = initiator.second(&second).unwrap().introduce(&guest(), CREDENTIALS).unwrap();
+    let (confirming, third) =
+        initiator.read_second(&second).unwrap().introduce(&guest(), CREDENTIALS).unwrap();
     raw.read(&third);
     let keys = raw.transport();
     let fourth = seal(&keys, 0, fourth);
-    (confirming.fourth(&fourth), keys)
+    (confirming.read_fourth(&fourth), keys)
 }
 
 #[test]
-fn only_a_fourth_message_says_that_one_is_accepted() {
+fn only_a_fourth_message_accepts_the_initiator() {
     assert_eq!(with_liar(&[&[2], OFFERS].concat()).0.unwrap().peer().credentials, OFFERS);
     for plain in [b"\x00data".as_slice(), b"\x01", b"\x01end", b"\x03other", b"\xff"] {
         assert_eq!(with_liar(plain).0.unwrap_err(), HandshakeError::Damaged(HandshakeMessage::Fourth));

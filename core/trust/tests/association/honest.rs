@@ -1,4 +1,4 @@
-//! Who is who they say gets an association.
+//! Handshakes of honest parties.
 
 use super::pair::{CREDENTIALS, OFFERS, Seeded, associated, guest, handshake, messages, node};
 use sha2::{Digest, Sha256};
@@ -9,7 +9,7 @@ use weir_trust::association::{
 use weir_trust::transport::StreamEvent;
 
 #[test]
-fn both_sides_know_each_other_and_what_each_says_arrives() {
+fn both_sides_know_each_other_and_their_messages_arrive() {
     let (here, there) = associated(7);
     assert_eq!(here.peer().key, node().public());
     assert_eq!(here.peer().credentials, OFFERS);
@@ -35,7 +35,8 @@ fn each_handshake_has_keys_of_its_own() {
     let bindings: std::collections::BTreeSet<[u8; 32]> =
         (0..20).map(|seed| *associated(seed).0.binding()).collect();
     assert_eq!(bindings.len(), 20);
-    // Nothing in the clear is the same in two of them, but the head of the first message and the version in the second.
+    // Two handshakes have nothing in common in the clear, except the head of the first message and the version in the
+    // second.
     let (one, two) = (messages(1), messages(2));
     assert_eq!(one[0][..6], two[0][..6]);
     assert_eq!(one[1][0], two[1][0]);
@@ -53,11 +54,11 @@ fn each_handshake_has_keys_of_its_own() {
 }
 
 #[test]
-fn a_certain_node_is_found_and_no_other() {
+fn an_expected_node_is_found_and_no_other() {
     let ends = handshake(Some(guest().public()), 3, &mut |_, message| message);
     let unexpected = HandshakeError::Unexpected { expected: guest().public(), found: node().public() };
     assert_eq!(ends.initiator.unwrap_err(), unexpected);
-    assert!(ends.responder.is_none(), "the responder was told nothing");
+    assert!(ends.responder.is_none(), "the initiator sent nothing more");
 }
 
 #[test]
@@ -67,11 +68,11 @@ fn credentials_have_a_longest_length() {
         let (initiator, first) = Initiator::begin(None, &mut Seeded(1)).unwrap();
         let (responder, second) = Responder::begin(&node(), &first, &mut Seeded(2)).unwrap();
         let (confirming, third) =
-            initiator.second(&second).unwrap().introduce(&guest(), &credentials).unwrap();
-        let authenticated = responder.third(&third).unwrap();
+            initiator.read_second(&second).unwrap().introduce(&guest(), &credentials).unwrap();
+        let authenticated = responder.read_third(&third).unwrap();
         assert_eq!(authenticated.peer().credentials, credentials);
         let (_, fourth) = authenticated.accept(&credentials).unwrap();
-        assert_eq!(confirming.fourth(&fourth).unwrap().peer().credentials, credentials);
+        assert_eq!(confirming.read_fourth(&fourth).unwrap().peer().credentials, credentials);
         assert_eq!((first.len(), second.len()), (FIRST_BYTES, SECOND_BYTES));
         if bytes == CREDENTIALS_BYTES_MAX {
             assert_eq!((third.len(), fourth.len()), (THIRD_BYTES_MAX, FOURTH_BYTES_MAX));
@@ -81,17 +82,17 @@ fn credentials_have_a_longest_length() {
     let (initiator, first) = Initiator::begin(None, &mut Seeded(1)).unwrap();
     let (_, second) = Responder::begin(&node(), &first, &mut Seeded(2)).unwrap();
     let too_long = HandshakeError::Credentials(long.len());
-    assert_eq!(initiator.second(&second).unwrap().introduce(&guest(), &long).unwrap_err(), too_long);
+    assert_eq!(initiator.read_second(&second).unwrap().introduce(&guest(), &long).unwrap_err(), too_long);
 }
 
 #[test]
-fn the_answer_to_a_stranger_is_no_longer_than_what_he_sent() {
+fn the_answer_to_an_unauthenticated_peer_is_no_longer_than_its_message() {
     let messages = messages(5);
     assert!(messages[1].len() <= messages[0].len());
 }
 
 #[test]
-fn lengths_are_said_before_the_messages_and_checked_first() {
+fn lengths_are_sent_before_the_messages_and_checked_first() {
     let all = [
         HandshakeMessage::First,
         HandshakeMessage::Second,
@@ -111,7 +112,7 @@ fn lengths_are_said_before_the_messages_and_checked_first() {
     assert_eq!(frame::framed(&vec![0; 1 << 16]), None);
 }
 
-/// What docs/WIRE.md describes: another implementation, given the same randomness, writes the same bytes.
+/// Checks that docs/WIRE.md describes these bytes: another implementation with the same randomness writes the same.
 #[test]
 fn the_bytes_of_a_handshake_are_those_of_version_1() {
     let hash = Sha256::digest(messages(42).concat());

@@ -1,37 +1,38 @@
-//! Somebody on the way, with an identity of his own or none: passes on, keeps, repeats, turns round.
+//! An attacker on the path, with or without an identity, who relays, withholds, replays or reflects messages.
 
 use super::pair::{CREDENTIALS, OFFERS, Seeded, associated, guest, handshake, mallory, messages, node};
 use weir_trust::association::{HandshakeError, HandshakeMessage, Initiator, Responder, VERSION};
 use weir_trust::transport::TransportError;
 
 #[test]
-fn who_relays_with_keys_of_his_own_is_seen_as_himself() {
-    // He answers the guest as himself, and goes to the node as himself.
+fn a_relay_with_its_own_keys_is_seen_as_itself() {
+    // The relay answers the guest under its own identity, and connects to the node under its own identity.
     let (initiator, first) = Initiator::begin(Some(node().public()), &mut Seeded(1)).unwrap();
     let (_, second) = Responder::begin(&mallory(), &first, &mut Seeded(2)).unwrap();
     let unexpected = HandshakeError::Unexpected { expected: node().public(), found: mallory().public() };
     assert_eq!(
-        initiator.second(&second).unwrap_err(),
+        initiator.read_second(&second).unwrap_err(),
         unexpected,
-        "who expects the node says nothing to him"
+        "an initiator that expects the node tells the relay nothing"
     );
 
-    // Who expects nobody in particular finds him, and not the node; its credentials name a key that is not his.
+    // An initiator that expects no certain node finds the relay, not the node; its credentials name another key than
+    // the relay's.
     let (initiator, first) = Initiator::begin(None, &mut Seeded(1)).unwrap();
     let (as_node, second) = Responder::begin(&mallory(), &first, &mut Seeded(2)).unwrap();
-    let met = initiator.second(&second).unwrap();
+    let met = initiator.read_second(&second).unwrap();
     assert_eq!(met.node(), mallory().public());
     let (_, third) = met.introduce(&guest(), CREDENTIALS).unwrap();
-    let stolen = as_node.third(&third).unwrap().peer().credentials.clone();
+    let stolen = as_node.read_third(&third).unwrap().peer().credentials.clone();
     let (as_guest, first) = Initiator::begin(Some(node().public()), &mut Seeded(3)).unwrap();
     let (responder, second) = Responder::begin(&node(), &first, &mut Seeded(4)).unwrap();
-    let (_, third) = as_guest.second(&second).unwrap().introduce(&mallory(), &stolen).unwrap();
-    let peer = responder.third(&third).unwrap().peer().clone();
+    let (_, third) = as_guest.read_second(&second).unwrap().introduce(&mallory(), &stolen).unwrap();
+    let peer = responder.read_third(&third).unwrap().peer().clone();
     assert_eq!((peer.key, peer.credentials.as_slice()), (mallory().public(), CREDENTIALS));
 }
 
 #[test]
-fn a_message_of_another_handshake_is_none_of_this_one() {
+fn a_message_of_another_handshake_is_refused() {
     let recorded = messages(1);
     for message in 0..4 {
         let ends = handshake(None, 2, &mut |number, bytes| {
@@ -43,23 +44,26 @@ fn a_message_of_another_handshake_is_none_of_this_one() {
 }
 
 #[test]
-fn a_recorded_handshake_cannot_be_played_again_to_either_side() {
+fn a_recorded_handshake_cannot_be_replayed_to_either_side() {
     let recorded = messages(1);
-    // To a fresh responder: it answers with keys of its own, and the recorded third message is of other ones.
+    // To a fresh responder: it answers with new keys, and the recorded third message belongs to others.
     let (responder, second) = Responder::begin(&node(), &recorded[0], &mut Seeded(77)).unwrap();
     assert_ne!(second, recorded[1]);
-    assert_eq!(responder.third(&recorded[2]).unwrap_err(), HandshakeError::Damaged(HandshakeMessage::Third));
+    assert_eq!(
+        responder.read_third(&recorded[2]).unwrap_err(),
+        HandshakeError::Damaged(HandshakeMessage::Third)
+    );
     // To a fresh initiator.
     let (initiator, _) = Initiator::begin(None, &mut Seeded(78)).unwrap();
     assert_eq!(
-        initiator.second(&recorded[1]).unwrap_err(),
+        initiator.read_second(&recorded[1]).unwrap_err(),
         HandshakeError::Damaged(HandshakeMessage::Second)
     );
     let (initiator, first) = Initiator::begin(None, &mut Seeded(78)).unwrap();
     let (_, second) = Responder::begin(&node(), &first, &mut Seeded(79)).unwrap();
-    let (confirming, _) = initiator.second(&second).unwrap().introduce(&guest(), CREDENTIALS).unwrap();
+    let (confirming, _) = initiator.read_second(&second).unwrap().introduce(&guest(), CREDENTIALS).unwrap();
     assert_eq!(
-        confirming.fourth(&recorded[3]).unwrap_err(),
+        confirming.read_fourth(&recorded[3]).unwrap_err(),
         HandshakeError::Damaged(HandshakeMessage::Fourth)
     );
 }
@@ -79,25 +83,32 @@ fn messages_in_each_others_places_are_refused() {
 }
 
 #[test]
-fn ones_own_messages_turned_round_are_nobodys() {
+fn reflected_messages_are_refused() {
     // The initiator's first message as its answer.
     let (initiator, first) = Initiator::begin(None, &mut Seeded(1)).unwrap();
-    assert!(matches!(initiator.second(&first), Err(HandshakeError::Chosen(_))));
+    assert!(matches!(initiator.read_second(&first), Err(HandshakeError::Chosen(_))));
     let (initiator, first) = Initiator::begin(None, &mut Seeded(1)).unwrap();
     let mut turned = first.clone();
     turned[0] = VERSION;
-    assert_eq!(initiator.second(&turned).unwrap_err(), HandshakeError::Damaged(HandshakeMessage::Second));
+    assert_eq!(
+        initiator.read_second(&turned).unwrap_err(),
+        HandshakeError::Damaged(HandshakeMessage::Second)
+    );
     // The responder's answer as a first message, and as a third.
     let (_, second) = Responder::begin(&node(), &first, &mut Seeded(2)).unwrap();
     assert_eq!(Responder::begin(&node(), &second, &mut Seeded(3)).unwrap_err(), HandshakeError::NotWeir);
     let (responder, second) = Responder::begin(&node(), &first, &mut Seeded(2)).unwrap();
-    assert!(responder.third(&second).is_err());
+    assert!(responder.read_third(&second).is_err());
     // The initiator's third message as the fourth.
     let (initiator, first) = Initiator::begin(None, &mut Seeded(1)).unwrap();
     let (_, second) = Responder::begin(&node(), &first, &mut Seeded(2)).unwrap();
-    let (confirming, third) = initiator.second(&second).unwrap().introduce(&guest(), CREDENTIALS).unwrap();
-    assert_eq!(confirming.fourth(&third).unwrap_err(), HandshakeError::Damaged(HandshakeMessage::Fourth));
-    // Later: what a side has sent comes back to it.
+    let (confirming, third) =
+        initiator.read_second(&second).unwrap().introduce(&guest(), CREDENTIALS).unwrap();
+    assert_eq!(
+        confirming.read_fourth(&third).unwrap_err(),
+        HandshakeError::Damaged(HandshakeMessage::Fourth)
+    );
+    // After the handshake, a side's messages are reflected to it.
     let (here, there) = associated(4);
     for mut side in [here.into_stream().1, there.into_stream().1] {
         let mut sent = Vec::new();
@@ -107,14 +118,14 @@ fn ones_own_messages_turned_round_are_nobodys() {
 }
 
 #[test]
-fn a_responder_that_talks_to_itself_is_no_other() {
-    // Somebody connects two responders, or two initiators, with each other: neither has anything to answer.
+fn two_responders_or_two_initiators_make_no_association() {
+    // Two responders, or two initiators, are connected with each other: neither has anything to answer.
     let (one, first) = Initiator::begin(None, &mut Seeded(1)).unwrap();
     let (two, other) = Initiator::begin(None, &mut Seeded(2)).unwrap();
-    assert!(one.second(&other).is_err() && two.second(&first).is_err());
+    assert!(one.read_second(&other).is_err() && two.read_second(&first).is_err());
     let (one, second) = Responder::begin(&node(), &first, &mut Seeded(3)).unwrap();
     let (two, other) = Responder::begin(&guest(), &first, &mut Seeded(4)).unwrap();
-    assert!(one.third(&other).is_err() && two.third(&second).is_err());
+    assert!(one.read_third(&other).is_err() && two.read_third(&second).is_err());
 }
 
 #[test]
@@ -128,10 +139,10 @@ fn a_third_message_that_comes_twice_ends_the_association() {
 }
 
 #[test]
-fn versions_cannot_be_changed_on_the_way() {
+fn versions_cannot_be_changed_on_the_path() {
     let (lowest, highest) = (4, 5);
-    // What is offered is made more, or begins lower: the responder still speaks this version, and the initiator finds that something else was
-    // offered.
+    // The offered range is widened: the responder still chooses this version, and the initiator finds that something
+    // else was offered.
     for (byte, value) in [(lowest, 0), (highest, VERSION + 1), (highest, u8::MAX)] {
         let ends = handshake(None, 1, &mut |number, mut bytes| {
             if number == 0 {
@@ -142,7 +153,7 @@ fn versions_cannot_be_changed_on_the_way() {
         assert_eq!(ends.initiator.unwrap_err(), HandshakeError::Damaged(HandshakeMessage::Second));
         assert!(ends.responder.is_none());
     }
-    // What is offered has this version no more: the responder says nothing.
+    // The offered range no longer has this version: the responder does not answer.
     for (low, high) in [(0, 0), (VERSION + 1, VERSION + 1), (VERSION + 1, VERSION), (u8::MAX, u8::MAX)] {
         let ends = handshake(None, 1, &mut |number, mut bytes| {
             if number == 0 {
@@ -154,7 +165,7 @@ fn versions_cannot_be_changed_on_the_way() {
         assert_eq!(ends.responder.unwrap().unwrap_err(), refused);
         assert!(ends.initiator.is_err());
     }
-    // What was chosen.
+    // The chosen version is changed.
     for version in (0..=u8::MAX).filter(|version| *version != VERSION) {
         let ends = handshake(None, 1, &mut |number, mut bytes| {
             if number == 1 {
@@ -164,14 +175,14 @@ fn versions_cannot_be_changed_on_the_way() {
         });
         assert_eq!(ends.initiator.unwrap_err(), HandshakeError::Chosen(version));
     }
-    // A later version may have a longer first message; it is told by its head, whatever follows.
+    // A later version may have a longer first message; its head identifies it, whatever follows.
     let future = [b"weir\x02\x07".as_slice(), &[7; 900]].concat();
     let refused = Responder::begin(&node(), &future, &mut Seeded(1)).unwrap_err();
     assert_eq!(refused, HandshakeError::Versions { lowest: 2, highest: 7 });
 }
 
 #[test]
-fn what_is_no_weir_is_told_by_its_first_bytes() {
+fn a_peer_without_weirs_protocol_is_recognised_by_its_first_bytes() {
     for bytes in [
         b"GET / HTTP/1.1\r\n\r\n".as_slice(),
         b"SSH-2.0-OpenSSH_9\r\n",
@@ -183,7 +194,7 @@ fn what_is_no_weir_is_told_by_its_first_bytes() {
 }
 
 #[test]
-fn who_only_listens_reads_nothing_that_was_shown() {
+fn an_eavesdropper_reads_nothing_that_was_shown() {
     let all = messages(1).concat();
     for hidden in [OFFERS, CREDENTIALS, node().public().as_bytes(), guest().public().as_bytes()] {
         assert!(!all.windows(hidden.len()).any(|part| part == hidden));

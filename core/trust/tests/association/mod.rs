@@ -1,4 +1,4 @@
-//! Key establishment and what follows it, against those who would like to be somebody else.
+//! Tests of key establishment and of the encrypted messages after it, with attackers.
 
 mod altered;
 mod datagrams;

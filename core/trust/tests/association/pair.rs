@@ -1,10 +1,10 @@
-//! Two honest parties, whose messages go where a test sends them.
+//! Two honest parties, and a path that a test controls.
 
 use rand_core::{CryptoRng, Error, RngCore, impls};
-use weir_trust::association::{Association, Confirming, HandshakeError, Initiator, Responder};
+use weir_trust::association::{Association, HandshakeError, Initiator, InitiatorAwaitingAccept, Responder};
 use weir_trust::key::{Identity, PublicKey};
 
-/// Randomness that is the same every time (splitmix64).
+/// Repeatable randomness (splitmix64).
 pub struct Seeded(pub u64);
 
 impl RngCore for Seeded {
@@ -43,11 +43,11 @@ pub fn mallory() -> Identity {
 pub const CREDENTIALS: &[u8] = b"what the guest may do";
 pub const OFFERS: &[u8] = b"what the node is";
 
-/// What may be done to a message on its way.
+/// A change to a message on its path.
 pub type Way<'a> = &'a mut dyn FnMut(usize, Vec<u8>) -> Vec<u8>;
 
-/// Both ends of a handshake whose four messages (0 to 3) went that way: each has an association, or the reason why not. A side that waits
-/// for a message that was not sent has none.
+/// Both ends of a handshake whose four messages (0 to 3) took that path: an association, or the reason why there is
+/// none. A side that waits for a message that was not sent has neither.
 pub struct Ends {
     pub initiator: Result<Association, HandshakeError>,
     pub responder: Option<Result<Association, HandshakeError>>,
@@ -63,7 +63,7 @@ pub fn handshake(expected: Option<PublicKey>, seed: u64, way: Way) -> Ends {
         // The connection is closed, so the initiator reads nothing.
         Err(error) => {
             return Ends {
-                initiator: initiator.second(&[]).map(|_| unreachable!()),
+                initiator: initiator.read_second(&[]).map(|_| unreachable!()),
                 responder: Some(Err(error)),
             };
         }
@@ -72,30 +72,33 @@ pub fn handshake(expected: Option<PublicKey>, seed: u64, way: Way) -> Ends {
         Ok(introduced) => introduced,
         Err(error) => return Ends { initiator: Err(error), responder: None },
     };
-    let accepted = responder.third(&way(2, third)).and_then(|authenticated| {
+    let accepted = responder.read_third(&way(2, third)).and_then(|authenticated| {
         assert_eq!(authenticated.peer().key, guest().public());
         assert_eq!(authenticated.peer().credentials, CREDENTIALS);
         authenticated.accept(OFFERS)
     });
     match accepted {
         Ok((association, fourth)) => {
-            Ends { initiator: confirming.fourth(&way(3, fourth)), responder: Some(Ok(association)) }
+            Ends { initiator: confirming.read_fourth(&way(3, fourth)), responder: Some(Ok(association)) }
         }
-        Err(error) => Ends { initiator: confirming.fourth(&[]), responder: Some(Err(error)) },
+        Err(error) => Ends { initiator: confirming.read_fourth(&[]), responder: Some(Err(error)) },
     }
 }
 
-fn introduce(initiator: Initiator, second: &[u8]) -> Result<(Confirming, Vec<u8>), HandshakeError> {
-    initiator.second(second)?.introduce(&guest(), CREDENTIALS)
+fn introduce(
+    initiator: Initiator,
+    second: &[u8],
+) -> Result<(InitiatorAwaitingAccept, Vec<u8>), HandshakeError> {
+    initiator.read_second(second)?.introduce(&guest(), CREDENTIALS)
 }
 
-/// A handshake that nobody disturbs.
+/// An undisturbed handshake.
 pub fn associated(seed: u64) -> (Association, Association) {
     let ends = handshake(Some(node().public()), seed, &mut |_, message| message);
     (ends.initiator.unwrap(), ends.responder.unwrap().unwrap())
 }
 
-/// The four messages of that.
+/// The four messages of an undisturbed handshake.
 pub fn messages(seed: u64) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     handshake(None, seed, &mut |_, message| {

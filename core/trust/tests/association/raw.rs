@@ -1,5 +1,5 @@
-//! A party that speaks Noise as it should and says in it what it likes: it has its messages' payloads, X25519 keys and later messages of
-//! its own choice.
+//! A party that speaks Noise correctly, with arbitrary payloads, X25519 keys and later
+//! messages.
 
 use super::pair::Seeded;
 use rand_core::RngCore;
@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 use weir_trust::key::{Identity, SignatureContext};
 use x25519_dalek::{PublicKey, StaticSecret};
 
-/// What the first message begins with.
+/// The head of the first message.
 pub const HEAD: [u8; 6] = *b"weir\x01\x01";
-/// What identities sign handshakes in.
+/// The context in which identities sign handshakes.
 pub const CONTEXT: SignatureContext = SignatureContext::new("association");
 pub const INITIATOR: u8 = 1;
 pub const RESPONDER: u8 = 2;
@@ -22,7 +22,7 @@ pub struct Raw {
     pub noise: HandshakeState,
     /// Its X25519 key.
     pub own: [u8; 32],
-    /// All keys that its ciphers were given. The last two are those of the association, the initiator's first.
+    /// All keys that its ciphers got. The last two are those of the association, the initiator's first.
     pub keys: CipherKeys,
 }
 
@@ -37,7 +37,7 @@ impl Raw {
         Self::new(seed, false, None)
     }
 
-    /// Says that its X25519 key is this one.
+    /// A party that claims this X25519 key.
     pub fn with_key(seed: u64, is_initiator: bool, key: [u8; 32]) -> Self {
         Self::new(seed, is_initiator, Some(key))
     }
@@ -85,7 +85,7 @@ impl Raw {
         self.read(&first[HEAD.len()..]);
     }
 
-    /// The second message, with that payload.
+    /// The second message, with this payload.
     pub fn second(&mut self, payload: &[u8]) -> Vec<u8> {
         [&[1], self.write(payload).as_slice()].concat()
     }
@@ -95,7 +95,7 @@ impl Raw {
     }
 }
 
-/// What an identity signs: a version, a role, a handshake's hash, an X25519 key.
+/// The statement that an identity signs: a version, a role, a handshake's hash, an X25519 key.
 pub fn statement(version: u8, role: u8, hash: &[u8; 32], key: &[u8; 32]) -> Vec<u8> {
     [&[version, role], hash.as_slice(), key].concat()
 }
@@ -172,7 +172,7 @@ impl Random for Randomness {
     }
 }
 
-/// Takes keys of small order as they come, and shows another key than its own where it is told to.
+/// A key pair that accepts keys of small order, and can show another public key than its own.
 struct Key {
     secret: [u8; 32],
     public: [u8; 32],

@@ -1,4 +1,4 @@
-//! What is said over a stream of bytes, and what can be done to those bytes.
+//! Tests of byte streams, and of changes to their bytes.
 
 use super::pair::{CREDENTIALS, Seeded, associated, node};
 use super::raw::{INITIATOR, Raw, proof, seal, statement};
@@ -22,7 +22,7 @@ fn sealed(side: &mut SealedStream, mut data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What comes of bytes, and why it ends there.
+/// The data read from these bytes, and the reason for the end.
 fn received(side: &mut SealedStream, mut bytes: &[u8]) -> (Vec<u8>, Result<(), TransportError>) {
     let mut data = Vec::new();
     loop {
@@ -39,7 +39,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 50, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_sent_arrives_whatever_pieces_it_comes_in(
+    fn sent_bytes_arrive_in_whatever_pieces_they_come(
         data in proptest::collection::vec(any::<u8>(), 0..60_000),
         pieces in proptest::collection::vec(1..9_000_usize, 1..20),
     ) {
@@ -57,18 +57,18 @@ proptest! {
         }
         assert_eq!(arrived, data);
         assert!(there.is_ended());
-        assert_eq!(there.cut(), Ok(()));
+        assert_eq!(there.handle_close(), Ok(()));
     }
 }
 
 #[test]
-fn no_bit_can_be_changed_and_nothing_comes_after_one_that_was() {
+fn no_bit_can_be_changed_and_nothing_is_read_after_a_changed_one() {
     for bit in 0..(2 + 1 + 5 + 16) * 8 {
         let (mut here, mut there) = streams();
         let before = sealed(&mut here, b"before");
         let mut bytes = sealed(&mut here, b"hello");
         bytes[bit / 8] ^= 1 << (bit % 8);
-        // So that a longer length has its bytes.
+        // Enough bytes for a longer length.
         let after: Vec<u8> = (0..5).flat_map(|_| sealed(&mut here, &[0; MESSAGE_BYTES_MAX])).collect();
         let (data, result) = received(&mut there, &[before, bytes, after].concat());
         assert_eq!(data, b"before");
@@ -107,7 +107,7 @@ fn messages_of_another_association_do_not_open() {
 }
 
 #[test]
-fn a_stream_that_is_cut_anywhere_is_told_from_one_that_ended() {
+fn a_stream_that_is_cut_anywhere_differs_from_one_that_ended() {
     let (mut here, _) = streams();
     let mut bytes = sealed(&mut here, b"first");
     let first = bytes.len();
@@ -122,36 +122,40 @@ fn a_stream_that_is_cut_anywhere_is_told_from_one_that_ended() {
         assert_eq!(data, whole[usize::from(length >= first) + usize::from(length >= second)]);
         let is_whole = length == bytes.len();
         assert_eq!(there.is_ended(), is_whole);
-        assert_eq!(there.cut(), if is_whole { Ok(()) } else { Err(TransportError::Cut) }, "{length}");
+        assert_eq!(
+            there.handle_close(),
+            if is_whole { Ok(()) } else { Err(TransportError::Cut) },
+            "{length}"
+        );
         if !is_whole {
-            assert_eq!(there.feed(&mut &bytes[length..]), Err(TransportError::Over), "a cut is for ever");
+            assert_eq!(there.feed(&mut &bytes[length..]), Err(TransportError::Over), "a cut is final");
         }
     }
 }
 
 #[test]
-fn after_the_end_there_is_nothing() {
+fn after_the_end_nothing_is_accepted() {
     let (mut here, mut there) = streams();
     let mut bytes = Vec::new();
     here.finish(&mut bytes).unwrap();
     assert_eq!(here.send(b"more", &mut bytes), Err(TransportError::Finished));
     assert_eq!(here.finish(&mut bytes), Err(TransportError::Finished));
     assert_eq!(received(&mut there, &bytes), (Vec::new(), Ok(())));
-    // The other direction is open.
+    // The other direction is still open.
     let answer = sealed(&mut there, b"bye");
     assert_eq!(received(&mut here, &answer), (b"bye".to_vec(), Ok(())));
     assert_eq!(received(&mut there, &bytes).1, Err(TransportError::AfterEnd));
-    assert_eq!(there.cut(), Err(TransportError::Cut), "an error is no end");
+    assert_eq!(there.handle_close(), Err(TransportError::Cut), "an error is no end");
 }
 
 #[test]
-fn lengths_that_no_message_has_are_refused_before_any_of_it_is_kept() {
+fn lengths_that_no_message_has_are_refused_before_anything_is_buffered() {
     for length in (0..17_u16).chain([0x4012, 0x8000, u16::MAX]) {
         let (_, mut there) = streams();
         let bytes = length.to_be_bytes();
         assert_eq!(there.feed(&mut bytes.as_slice()), Err(TransportError::Length(usize::from(length))));
     }
-    // The longest one that there is.
+    // The longest legal one.
     let (mut here, mut there) = streams();
     let bytes = sealed(&mut here, &[1; MESSAGE_BYTES_MAX]);
     assert_eq!(bytes.len(), BUFFERED_BYTES_MAX);
@@ -159,7 +163,7 @@ fn lengths_that_no_message_has_are_refused_before_any_of_it_is_kept() {
 }
 
 #[test]
-fn nothing_is_sent_for_no_bytes() {
+fn empty_input_sends_nothing() {
     let (mut here, _) = streams();
     let mut out = Vec::new();
     assert_eq!(here.send(&[], &mut out), Ok(0));
@@ -190,13 +194,13 @@ fn keys_are_renewed_by_both_sides_at_the_same_message_in_each_direction() {
 }
 
 #[test]
-fn who_does_not_renew_its_key_is_not_understood_any_more() {
+fn a_side_that_does_not_renew_its_key_is_refused() {
     let mut raw = Raw::initiator(2);
     let (responder, second) = Responder::begin(&node(), &raw.first(), &mut Seeded(1)).unwrap();
     raw.read(&second[1..]);
     let mut payload = proof(&super::pair::guest(), &statement(VERSION, INITIATOR, &raw.hash(), &raw.own));
     payload.extend_from_slice(CREDENTIALS);
-    let (association, _) = responder.third(&raw.write(&payload)).unwrap().accept(&[]).unwrap();
+    let (association, _) = responder.read_third(&raw.write(&payload)).unwrap().accept(&[]).unwrap();
     let (_, mut stream) = association.into_stream();
     let mut keys = raw.transport();
     for number in 0..REKEY_MESSAGES {

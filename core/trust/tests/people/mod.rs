@@ -1,4 +1,4 @@
-//! An operator, those whom he lets use his node, and what an attacker can make with the token library itself.
+//! An operator, users of its node, and an attacker with the token library itself.
 
 use biscuit_auth::builder::{Algorithm, BlockBuilder};
 use biscuit_auth::datalog::SymbolTable;
@@ -11,7 +11,7 @@ use weir_trust::grant::{Grant, NodeName, Second};
 use weir_trust::key::{Identity, PublicKey};
 use weir_trust::revocation::Revocations;
 
-/// Somebody with a key.
+/// A person with a key.
 #[derive(Clone, Copy)]
 pub struct Person(u8);
 
@@ -31,7 +31,7 @@ impl Person {
         self.identity().public()
     }
 
-    /// Its key in Datalog.
+    /// The public key in Datalog.
     pub fn datalog(self) -> String {
         format!("hex:{}", self.key().as_bytes().map(|byte| format!("{byte:02x}")).concat())
     }
@@ -41,7 +41,7 @@ impl Person {
     }
 }
 
-/// Randomness that is the same in each run, and different for each seed.
+/// Repeatable randomness, different for each seed.
 pub struct Counting(pub u64);
 
 impl RngCore for Counting {
@@ -67,7 +67,7 @@ pub fn second(text: &str) -> Second {
     text.parse().unwrap()
 }
 
-/// When everything here happens.
+/// The time of all tests.
 pub fn now() -> Second {
     second("2026-11-21T12:00:00Z")
 }
@@ -76,29 +76,30 @@ pub fn node() -> NodeName {
     "edge-1.example.org".parse().unwrap()
 }
 
-/// A grant that restricts what is written in `change`, and ends in 2027.
+/// A grant that restricts the parts set by `change`, and ends in 2027.
 pub fn until_2027(change: impl FnOnce(&mut Grant)) -> Grant {
     let mut grant = Grant { expires: Some(second("2027-01-01")), ..Grant::default() };
     change(&mut grant);
     grant
 }
 
-/// What the operator gives the researcher.
+/// The operator's credential for the researcher.
 pub fn granted(change: impl FnOnce(&mut Grant)) -> Credential {
-    Credential::mint(&OPERATOR.identity(), RESEARCHER.key(), until_2027(change), &mut Counting(0)).unwrap()
+    Credential::mint(&OPERATOR.identity(), RESEARCHER.key(), until_2027(change), None, &mut Counting(0))
+        .unwrap()
 }
 
-/// The same, signed at this time.
+/// The operator's credential for the researcher, signed at this time.
 pub fn granted_at(time: &str, change: impl FnOnce(&mut Grant)) -> Credential {
     let (root, to) = (OPERATOR.identity(), RESEARCHER.key());
-    Credential::mint_at(&root, to, until_2027(change), second(time), &mut Counting(0)).unwrap()
+    Credential::mint(&root, to, until_2027(change), Some(second(time)), &mut Counting(0)).unwrap()
 }
 
-/// What the researcher passes on to the student.
+/// The researcher's delegation to the student.
 pub fn delegated(credential: &Credential, change: impl FnOnce(&mut Grant)) -> Credential {
     let mut grant = Grant::default();
     change(&mut grant);
-    credential.delegate(&RESEARCHER.identity(), STUDENT.key(), grant, &mut Counting(1000)).unwrap()
+    credential.delegate(&RESEARCHER.identity(), STUDENT.key(), grant, None, &mut Counting(1000)).unwrap()
 }
 
 /// Shows a credential at the operator's node.
@@ -121,27 +122,27 @@ pub fn show_at(
     credential.verify(&Situation { roots: &roots, revocations, peer: &peer.key(), node, now })
 }
 
-/// The same with bytes that anybody may have made.
+/// Shows arbitrary bytes at the operator's node.
 pub fn show_bytes(bytes: &[u8], peer: Person) -> Result<VerifiedCredential, CredentialRefusal> {
     Credential::parse(bytes).and_then(|credential| show(&credential, peer, &Revocations::default()))
 }
 
-/// What every block has to say, in Datalog.
+/// The mandatory facts of every block, in Datalog.
 pub fn preamble(holder: Person) -> String {
     format!("weir(\"credential\", 1, null); holder({});", holder.datalog())
 }
 
-/// What an authority has to say.
+/// The mandatory facts of an authority.
 pub fn authority(holder: Person) -> String {
     format!("{} root({}); expires(2027-01-01T00:00:00Z);", preamble(holder), OPERATOR.datalog())
 }
 
-/// A block from Datalog as it is written.
+/// A block of exactly this Datalog.
 pub fn block(datalog: &str) -> BlockBuilder {
     BlockBuilder::new().code(datalog).unwrap()
 }
 
-/// A token whose authority the root signs, whatever it says.
+/// A token whose authority the root signs, with any content.
 pub fn raw_token(root: Person, authority: BlockBuilder) -> Vec<u8> {
     let next = KeyPair::new_with_rng(Algorithm::Ed25519, &mut Counting(77));
     let root = KeyPair::from(&root.private());
@@ -149,7 +150,7 @@ pub fn raw_token(root: Person, authority: BlockBuilder) -> Vec<u8> {
     token.unwrap().to_vec().unwrap()
 }
 
-/// Appends a block that somebody signs, whatever it says.
+/// Appends a signed block with any content.
 pub fn raw_append(token: &[u8], signer: &PrivateKey, block: BlockBuilder, seed: u64) -> Vec<u8> {
     let token = UnverifiedBiscuit::from(token).unwrap();
     let signed = token.third_party_request().unwrap().create_block(signer, block).unwrap();
@@ -165,7 +166,7 @@ pub fn rewritten(token: &[u8], change: impl FnOnce(&mut schema::Biscuit)) -> Vec
     token.encode_to_vec()
 }
 
-/// Appends a block of any bytes that somebody signs: what the library's builders would not make.
+/// Appends a signed block of any bytes, also such that the library's builders would not make.
 pub fn signed_append(token: &[u8], signer: Person, payload: Vec<u8>) -> Vec<u8> {
     rewritten(token, |token| {
         let Some(schema::proof::Content::NextSecret(secret)) = &token.proof.content else { panic!("sealed") };

@@ -1,10 +1,10 @@
-//! Holders revoke what they passed on, within a share of their own.
+//! Revocation by delegators, within their share.
 
 use super::{dated, ids, list, root};
 use crate::people::{
     Counting, FRIEND, OPERATOR, Person, RESEARCHER, STUDENT, THIEF, granted_at, now, second, show, until_2027,
 };
-use weir_trust::credential::{Credential, CredentialRefusal, DatedId, PrefixId, VerifiedCredential};
+use weir_trust::credential::{Credential, CredentialRefusal, DatedId, DelegationId, VerifiedCredential};
 use weir_trust::grant::{Grant, Second};
 use weir_trust::key::Identity;
 use weir_trust::revocation::{
@@ -12,28 +12,28 @@ use weir_trust::revocation::{
     RevokedSet, RootRevocations,
 };
 
-/// A chain of three: the researcher's, what they passed on to the student, and the student to a friend.
+/// A chain of three credentials: the researcher's, the student's and the friend's.
 fn chain() -> [Credential; 3] {
     let first = granted_at("2026-11-01T00:00:00Z", |_| ());
     let at = second("2026-11-02");
     let second = first
-        .delegate_at(&RESEARCHER.identity(), STUDENT.key(), Grant::default(), at, &mut Counting(10))
+        .delegate(&RESEARCHER.identity(), STUDENT.key(), Grant::default(), Some(at), &mut Counting(10))
         .unwrap();
     let third = second
-        .delegate_at(&STUDENT.identity(), FRIEND.key(), Grant::default(), at, &mut Counting(20))
+        .delegate(&STUDENT.identity(), FRIEND.key(), Grant::default(), Some(at), &mut Counting(20))
         .unwrap();
     [first, second, third]
 }
 
-fn last(credential: &Credential) -> PrefixId {
-    credential.claimed_links().last().unwrap().id
+fn last(credential: &Credential) -> DelegationId {
+    credential.claimed_blocks().last().unwrap().id
 }
 
 fn verified(credential: &Credential, peer: Person) -> VerifiedCredential {
     show(credential, peer, &Revocations::default()).unwrap()
 }
 
-fn by(who: &Identity, under: PrefixId, number: u64, revoked: impl Into<RevokedSet>) -> RevocationList {
+fn by(who: &Identity, under: DelegationId, number: u64, revoked: impl Into<RevokedSet>) -> RevocationList {
     let issuer = Issuer::delegator(root(), who.public(), under);
     RevocationList::sign_as(who, issuer, number, now(), revoked.into()).unwrap()
 }
@@ -47,7 +47,7 @@ fn shown(
 }
 
 #[test]
-fn a_holder_revokes_what_they_passed_on_and_nothing_else() {
+fn a_holder_revokes_only_what_it_delegated() {
     let [first, second, third] = chain();
     let mut known = Revocations::default();
     let researchers = verified(&first, RESEARCHER);
@@ -56,14 +56,14 @@ fn a_holder_revokes_what_they_passed_on_and_nothing_else() {
     assert!(shown(&mut known, &list, Some(&researchers)).unwrap().has_changed);
     assert_eq!(show(&third, FRIEND, &known), Err(CredentialRefusal::Revoked { block: 2, id: last(&third) }));
     assert!(show(&second, STUDENT, &known).is_ok() && show(&first, RESEARCHER, &known).is_ok());
-    // Their own block, and those before it, are not theirs to revoke: the entry is there, and counts for no chain.
+    // A holder cannot revoke its own block, or those before it: the entry is kept, but affects no chain.
     let own = by(&STUDENT.identity(), last(&second), 1, [last(&second), last(&first)]);
     shown(&mut known, &own, Some(&verified(&second, STUDENT))).unwrap();
     assert!(show(&second, STUDENT, &known).is_ok() && show(&first, RESEARCHER, &known).is_ok());
-    // What another holder passed on from a credential of their own neither.
+    // Nor the delegation of another holder from another credential.
     let theirs = granted_at("2026-11-05T00:00:00Z", |_| ());
     let others = theirs
-        .delegate_at(&RESEARCHER.identity(), THIEF.key(), Grant::default(), now(), &mut Counting(30))
+        .delegate(&RESEARCHER.identity(), THIEF.key(), Grant::default(), Some(now()), &mut Counting(30))
         .unwrap();
     let stolen = by(&STUDENT.identity(), last(&second), 2, [last(&others), last(&theirs)]);
     shown(&mut known, &stolen, Some(&verified(&second, STUDENT))).unwrap();
@@ -79,24 +79,24 @@ fn a_right_to_revoke_is_shown_by_a_credential_that_has_the_link() {
     assert_eq!(shown(&mut known, &list, None), Err(refused.clone()));
     let other = granted_at("2026-11-05T00:00:00Z", |_| ());
     assert_eq!(shown(&mut known, &list, Some(&verified(&other, RESEARCHER))), Err(refused));
-    // Another holder's link, as which the signer poses.
+    // The signer claims another holder's link.
     let claimed = by(&THIEF.identity(), last(&first), 1, [last(&second)]);
     assert!(matches!(
         shown(&mut known, &claimed, Some(&verified(&first, RESEARCHER))),
         Err(RevocationError::NotShown { .. })
     ));
     assert_eq!(known, Revocations::default());
-    // Any credential whose chain has the link shows it; and what is shown once is known.
+    // Any credential whose chain has the link proves it, and once it is proven it is known.
     assert!(shown(&mut known, &list, Some(&verified(&third, FRIEND))).unwrap().has_changed);
     let more = by(&RESEARCHER.identity(), last(&first), 2, [last(&third)]);
     assert!(shown(&mut known, &more, None).unwrap().has_changed);
 }
 
 #[test]
-fn all_before_of_a_holder_is_for_what_they_passed_on_themselves() {
+fn all_before_of_a_holder_affects_only_its_own_delegations() {
     let [first, second, third] = chain();
     let later = first
-        .delegate_at(&RESEARCHER.identity(), THIEF.key(), Grant::default(), now(), &mut Counting(40))
+        .delegate(&RESEARCHER.identity(), THIEF.key(), Grant::default(), Some(now()), &mut Counting(40))
         .unwrap();
     let mut all = RevokedSet::default();
     all.revoke_all_before(crate::people::second("2026-11-10"));
@@ -117,17 +117,17 @@ fn entries_of_a_delegator_end_with_the_link_and_are_dropped_when_the_link_is_rev
     let [first, second, third] = chain();
     let mut known = Revocations::default();
     let researchers = verified(&first, RESEARCHER);
-    let end = DatedId::of_chain(first.claimed_links()).next().unwrap().expires;
+    let end = DatedId::of_chain(first.claimed_blocks()).next().unwrap().expires;
     let list_1 = by(&RESEARCHER.identity(), last(&first), 1, dated(last(&second), "2500-01-01"));
     shown(&mut known, &list_1, Some(&researchers)).unwrap();
     let students = verified(&second, STUDENT);
     shown(&mut known, &by(&STUDENT.identity(), last(&second), 1, [last(&third)]), Some(&students)).unwrap();
-    let state = known.of(&root()).unwrap();
-    // The student's own link is revoked until it ends, so their entry is dropped.
+    let state = known.by_root(&root()).unwrap();
+    // The student's own link is revoked until it expires, so the student's entries are dropped.
     assert_eq!(state.delegators().map(|(holder, ..)| *holder).collect::<Vec<_>>(), [RESEARCHER.key()]);
     assert_eq!(state.delegators().next().unwrap().2.iter().next().unwrap().expires, end);
     assert!(show(&third, FRIEND, &known).is_err());
-    // An entry that ends before the link does would give back what is dropped: then it stays.
+    // An entry that expires before the link would revive the dropped ones, so they stay.
     let mut known = Revocations::default();
     shown(&mut known, &by(&STUDENT.identity(), last(&second), 1, [last(&third)]), Some(&students)).unwrap();
     let soon = by(&RESEARCHER.identity(), last(&first), 1, dated(last(&second), "2026-11-22"));
@@ -136,16 +136,16 @@ fn entries_of_a_delegator_end_with_the_link_and_are_dropped_when_the_link_is_rev
     known.accept(&long_after, &Reception::new(&[root()], crate::people::second("2026-12-01"))).unwrap();
     assert!(show(&second, STUDENT, &known).is_ok());
     assert_eq!(show(&third, FRIEND, &known), Err(CredentialRefusal::Revoked { block: 2, id: last(&third) }));
-    // The root's entry drops them with its own.
+    // The root's entry drops the holder's entries with its link.
     let whole = list(2, DatedId { id: last(&first), expires: end });
     known.accept(&whole, &Reception::new(&[root()], now())).unwrap();
-    assert_eq!(known.of(&root()).unwrap().delegated(), 0);
+    assert_eq!(known.by_root(&root()).unwrap().delegated(), 0);
     assert!(show(&third, FRIEND, &known).is_err());
-    // After the link's end nothing of it is kept.
+    // After the link has expired, nothing of it is kept.
     let mut known = Revocations::default();
     shown(&mut known, &list_1, Some(&researchers)).unwrap();
     known.accept(&long_after, &Reception::new(&[root()], crate::people::second("2499-01-01"))).unwrap();
-    assert_eq!(known.of(&root()).unwrap().delegated(), 0);
+    assert_eq!(known.by_root(&root()).unwrap().delegated(), 0);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn a_delegators_list_whose_entries_were_skipped_or_forgotten_under_a_wrong_clock
         known.accept(list, &Reception { roots: &roots, shown: Some(&researchers), now: time }).unwrap()
     };
     let mut known = Revocations::default();
-    // The clock is ahead when the list comes, and then when the next one comes.
+    // The clock is ahead when the list arrives, and again when the next one arrives.
     let later = crate::people::second("2026-12-10");
     assert!(at(&mut known, &revoking, later).has_changed);
     assert!(show(&second, STUDENT, &known).is_ok());
@@ -177,7 +177,8 @@ fn party(number: u8) -> (Identity, Credential) {
     let who = Identity::from_seed(&[100 + number; 32]);
     let grant = until_2027(|_| ());
     let random = &mut Counting(u64::from(number) * 1000);
-    let credential = Credential::mint_at(&OPERATOR.identity(), who.public(), grant, now(), random).unwrap();
+    let credential =
+        Credential::mint(&OPERATOR.identity(), who.public(), grant, Some(now()), random).unwrap();
     (who, credential)
 }
 
@@ -194,13 +195,13 @@ fn worth(credential: &Credential) -> VerifiedCredential {
     credential.verify(&situation).unwrap()
 }
 
-/// Entries that a delegator gets in, of as many as a list has.
+/// The number of entries that a delegator gets in, of a longest list.
 fn filled(known: &mut Revocations, who: &Identity, credential: &Credential, from: u32) -> usize {
-    let before = known.of(&root()).map_or(0, RootRevocations::delegated);
+    let before = known.by_root(&root()).map_or(0, RootRevocations::delegated);
     let many = u32::try_from(DELEGATED_MAX).unwrap();
     let list = by(who, last(credential), 1, ids(from, many).collect::<RevokedSet>());
     let accepted = shown(known, &list, Some(&worth(credential))).unwrap();
-    let taken = known.of(&root()).unwrap().delegated() - before;
+    let taken = known.by_root(&root()).unwrap().delegated() - before;
     let left_out = DELEGATED_MAX - taken;
     assert_eq!(accepted.left_out, (left_out > 0).then_some(RevocationError::ShareFull { left_out }));
     taken
@@ -215,15 +216,15 @@ fn one_delegator_never_fills_the_half_of_all_and_the_root_has_the_other_half() {
         .map(|(n, (who, credential))| filled(&mut known, who, credential, n << 16))
         .collect();
     assert_eq!(taken, [4096, 2048, 1024, 512, 256, 128]);
-    // More of the same party finds nothing more; and the root has its half.
+    // The same party gets no more in; the root has its half.
     assert_eq!(filled(&mut known, &parties[0].0, &parties[0].1, 9 << 16), 0);
     let own = u32::try_from(LIVE_MAX - taken.iter().sum::<usize>()).unwrap();
     assert!(own as usize >= LIVE_MAX / 2);
     let mine = list(1, ids(1 << 24, own + 1).collect::<RevokedSet>());
     let accepted = known.accept(&mine, &Reception::new(&[root()], now())).unwrap();
     assert_eq!(accepted.left_out, Some(RevocationError::Full { left_out: 1 }));
-    // A state of this size is kept and read again.
-    let state = known.of(&root()).unwrap();
+    // A state of this size is stored and read again.
+    let state = known.by_root(&root()).unwrap();
     assert_eq!(state.live(), LIVE_MAX);
     assert_eq!(RootRevocations::from_text(&state.to_text(&root())), Ok((root(), state.clone())));
 }
@@ -236,7 +237,7 @@ fn a_delegator_with_many_keys_is_one_party_and_keeps_room_for_itself() {
     for number in 150..180_u8 {
         let next = Identity::from_seed(&[number; 32]);
         let passed_on = credential
-            .delegate_at(&who, next.public(), Grant::default(), now(), &mut Counting(u64::from(number)))
+            .delegate(&who, next.public(), Grant::default(), Some(now()), &mut Counting(u64::from(number)))
             .unwrap();
         all += filled(&mut known, &next, &passed_on, u32::from(number) << 16);
     }
@@ -247,10 +248,10 @@ fn a_delegator_with_many_keys_is_one_party_and_keeps_room_for_itself() {
     let (other, others) = party(1);
     let theirs = filled(&mut known, &other, &others, 41 << 16);
     assert!(theirs > 1_500, "{theirs}");
-    // In the end none of it keeps the root from revoking the party, which makes room.
-    let end = DatedId::of_chain(credential.claimed_links()).next().unwrap();
+    // Finally the root revokes the party, which makes room.
+    let end = DatedId::of_chain(credential.claimed_blocks()).next().unwrap();
     let accepted = known.accept(&list(1, end), &Reception::new(&[root()], now())).unwrap();
     assert_eq!(accepted.left_out, None);
-    assert_eq!(known.of(&root()).unwrap().delegated(), theirs);
+    assert_eq!(known.by_root(&root()).unwrap().delegated(), theirs);
     assert!(end.expires < Some(Second::MAX));
 }

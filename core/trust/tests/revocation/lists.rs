@@ -1,4 +1,4 @@
-//! The text of lists: what was signed, and nothing else.
+//! Tests of the text of lists.
 
 use super::{dated, first_version, id, ids, list};
 use crate::people::{OPERATOR, RESEARCHER, THIEF, now, second};
@@ -36,7 +36,7 @@ fn a_delegators_list_names_its_link() {
     let list = RevocationList::sign_as(&RESEARCHER.identity(), issuer, 1, now(), mixed()).unwrap();
     assert_eq!(read(&list.to_string()), Ok(list.clone()));
     assert!(list.header().unwrap().contains(&format!("\nunder {} of {}\n", id(9), OPERATOR.key())));
-    // Without that line it is nothing that the signer has signed.
+    // Without that line the text is not the signed one.
     let text = list.to_string();
     let without: String =
         text.lines().filter(|line| !line.starts_with("under ")).map(|line| format!("{line}\n")).collect();
@@ -46,7 +46,7 @@ fn a_delegators_list_names_its_link() {
 }
 
 #[test]
-fn a_changed_list_is_forged_and_a_cut_one_is_told() {
+fn a_changed_list_is_forged_and_a_cut_one_is_recognised() {
     let text = list(7, mixed()).to_string();
     let forged = Err(RevocationError::Forged(OPERATOR.key()));
     for changed in [
@@ -129,13 +129,13 @@ fn a_list_of_the_old_format_is_read_and_a_changed_one_is_forged() {
     ] {
         assert_eq!(read(&changed), forged, "{changed}");
     }
-    // A time behind an identifier is none of that format.
+    // That format has no times after identifiers.
     let with_time = text.replace(&id(1).to_string(), &format!("{}@2027-01-01T00:00:00Z", id(1)));
     assert!(matches!(read(&with_time), Err(RevocationError::Line { .. })));
 }
 
 #[test]
-fn a_signature_of_another_purpose_is_none() {
+fn a_signature_for_another_purpose_is_refused() {
     // A header whose signature was made over the same bytes in the old context.
     let text = list(7, []).header().unwrap();
     let (signed, _) = text.split_at(text.find("signature ").unwrap());

@@ -1,24 +1,24 @@
-//! Revocation lists, and the state that a node keeps of them.
+//! Tests of revocation lists, and of a node's state of revocations.
 
 mod delegators;
 mod lists;
 mod union;
 
 use crate::people::{self, OPERATOR, Person, now};
-use weir_trust::credential::{DatedId, PrefixId};
+use weir_trust::credential::{DatedId, DelegationId};
 use weir_trust::grant::Second;
 use weir_trust::key::{Identity, PublicKey, SignatureContext};
 use weir_trust::revocation::{Accepted, Reception, RevocationError, RevocationList, Revocations, RevokedSet};
 
 /// An identifier that no credential has.
-fn id(number: u32) -> PrefixId {
+fn id(number: u32) -> DelegationId {
     let mut seed = [0; 32];
     seed[..4].copy_from_slice(&number.to_be_bytes());
-    PrefixId::of_root(&Identity::from_seed(&seed).public())
+    DelegationId::of_root(&Identity::from_seed(&seed).public())
 }
 
 /// Many identifiers, made cheaply, ascending.
-fn ids(from: u32, count: u32) -> impl Iterator<Item = PrefixId> {
+fn ids(from: u32, count: u32) -> impl Iterator<Item = DelegationId> {
     (from..from + count).map(|number| {
         let digits: String =
             (0..32).map(|at| char::from(b'a' + (number >> (2 * (15 - at / 2)) & 3) as u8)).collect();
@@ -26,7 +26,7 @@ fn ids(from: u32, count: u32) -> impl Iterator<Item = PrefixId> {
     })
 }
 
-fn dated(id: PrefixId, time: &str) -> DatedId {
+fn dated(id: DelegationId, time: &str) -> DatedId {
     DatedId { id, expires: Some(people::second(time)) }
 }
 
@@ -36,7 +36,7 @@ fn list(sequence: u64, revoked: impl Into<RevokedSet>) -> RevocationList {
 }
 
 /// A list of version 1, as weir wrote it.
-fn first_version(by: Person, sequence: u64, ids: &[PrefixId]) -> String {
+fn first_version(by: Person, sequence: u64, ids: &[DelegationId]) -> String {
     let mut ids = ids.to_vec();
     ids.sort();
     let ids: String = ids.iter().map(|id| format!("{id}\n")).collect();

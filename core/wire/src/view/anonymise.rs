@@ -1,19 +1,24 @@
-//! Pseudonyms of addresses, by [ipcrypt-pfx](super::ipcrypt_pfx) or [Crypto-PAn](super::crypto_pan). Tables of precomputed and recent results make them fast.
-//! Addresses that name no host are exceptions.
+//! Pseudonyms of addresses, by [ipcrypt-pfx](super::ipcrypt_pfx) or [Crypto-PAn](super::crypto_pan). Tables of
+//! precomputed and recent results make them fast. Addresses that do not identify a host have rules of their own.
 //!
-//! Addresses that mean the same everywhere are left as they are (RFC 6235, section 7.2, recommends it: what stood for them would be recognised by when it
-//! occurs, and would so tell how the addresses were made that have a prefix in common with them): in IPv4 0.0.0.0, 127.0.0.1, 255.255.255.255 and
-//! 224.0.0.0/24; in IPv6 ::, ::1 and the permanently assigned groups ff0x::0 to ff0x::1:ffff. An IPv6 group stays one of its kind and scope, with
-//! anonymised rest, since groups can have a network's prefix in them; of a solicited-node group the last three bytes, which are those of an address,
-//! become 0. fe80::/64 stays, with anonymised interface. All others are anonymised as they are: private ones, link-local and multicast ones of
-//! IPv4, and those that have another address in them (6to4, Teredo, NAT64, EUI-64). IPv4-mapped addresses of IPv6 (::ffff:0:0/96) become what the IPv4
-//! address becomes under ipcrypt-pfx, which says so; under Crypto-PAn they are like any other.
+//! Addresses with the same meaning everywhere stay unchanged, as RFC 6235, section 7.2, recommends: their pseudonyms
+//! could be recognised by the traffic in which they occur, and would reveal the pseudonyms of addresses with common
+//! prefixes. In IPv4 these are 0.0.0.0, 127.0.0.1, 255.255.255.255 and 224.0.0.0/24; in IPv6 ::, ::1 and the
+//! permanently assigned groups ff0x::0 to ff0x::1:ffff.
 //!
-//! So that no two addresses become one, what would become one of those of IPv4 that stay is anonymised once more. That concerns 259 of 2^32
-//! addresses, and only they have no prefix in common with their neighbours.
+//! An IPv6 multicast group keeps its first 16 bits, which state flags and scope. Its other bits are anonymised, since
+//! groups can contain a network's prefix. In a solicited-node group the last three bytes, which are those of a host's
+//! address, become 0. A link-local address keeps the prefix fe80::/64, and its interface identifier is anonymised. All
+//! other addresses are anonymised as a whole: private ones, link-local and multicast ones of IPv4, and those that
+//! contain another address (6to4, Teredo, NAT64, EUI-64). An IPv4-mapped IPv6 address (::ffff:0:0/96) gets the mapped
+//! pseudonym of the IPv4 address under ipcrypt-pfx, which specifies that; under Crypto-PAn it is anonymised as a whole.
 //!
-//! Places in tables depend on a key. An address that pushes another one out of its place costs time when the other one comes again. Without a key, these
-//! collisions would tell about the addresses.
+//! An IPv4 address whose pseudonym would be one of the unchanged addresses is anonymised once more, so that no two
+//! addresses get the same pseudonym. That concerns 259 of 2^32 addresses. Only these do not preserve the prefixes
+//! that they have in common with their neighbours.
+//!
+//! The slot of an address in a cache depends on a key. Two addresses with the same slot displace each other, so looking
+//! them up in turn takes longer. Without a key, these delays would reveal information about the addresses.
 
 use super::Addresses;
 use super::crypto_pan::CryptoPan;
@@ -21,11 +26,11 @@ use super::ipcrypt_pfx::{IpcryptPfx, MAPPED};
 use super::key::ViewKey;
 use weir_units::Bytes;
 
-/// Addresses of IPv4 that are remembered: 128 KiB.
+/// The number of IPv4 addresses that are cached: 128 KiB.
 const RECENT_V4: usize = 1 << 14;
-/// Addresses of IPv6 that are remembered: 128 KiB.
+/// The number of IPv6 addresses that are cached: 128 KiB.
 const RECENT_V6: usize = 1 << 12;
-/// Upper halves of IPv6 addresses that are remembered: 32 KiB.
+/// The number of upper halves of IPv6 addresses that are cached: 32 KiB.
 const NETWORKS_V6: usize = 1 << 11;
 
 /// The construction that decides which bits are flipped.
@@ -36,6 +41,7 @@ enum Scheme {
 }
 
 impl Scheme {
+    /// The flips of the first 16 bits of every IPv4 address, indexed by these bits.
     fn upper_halves_v4(&self) -> Box<[u16]> {
         match self {
             Self::IpcryptPfx(scheme) => scheme.upper_halves(),
@@ -54,7 +60,7 @@ impl Scheme {
         u16::from_be_bytes([a, b])
     }
 
-    /// The flips of the first 64 bits of an IPv6 address, or of the others.
+    /// The flips of 64 bits of an IPv6 address: of the first ones if `from` is 0, of the last ones if it is 64.
     fn half_v6(&self, address: u128, from: u32) -> u64 {
         low_half(match self {
             Self::IpcryptPfx(scheme) => scheme.flips::<64>(address, from),
@@ -63,36 +69,42 @@ impl Scheme {
     }
 }
 
-/// Anonymises addresses. What it remembers has a fixed size, so that no sequence of addresses makes it grow: see the constants.
+/// An anonymiser of addresses with its caches. The caches have a fixed size, so no sequence of addresses makes them
+/// grow: see the constants.
 #[derive(Clone, Debug)]
 pub(super) struct Anonymiser {
     scheme: Scheme,
     /// The flips of the first 16 bits of IPv4 addresses: 128 KiB.
     upper_v4: Box<[u16]>,
+    /// Recent IPv4 addresses, each with its pseudonym.
     recent_v4: Box<[(u32, u32)]>,
+    /// Recent upper halves of IPv6 addresses, each with its flips.
     networks_v6: Box<[(u64, u64)]>,
+    /// Recent IPv6 addresses, each with its pseudonym.
     recent_v6: Box<[(u128, u128)]>,
-    /// Spreads addresses over the tables; odd.
+    /// The factor that spreads addresses over the slots of the caches; odd.
     spread: u64,
 }
 
 impl Anonymiser {
-    /// The anonymiser of a view that shows addresses like this; none where they are visible or zeroed.
-    pub(super) fn of(addresses: Addresses, key: &ViewKey) -> Option<Self> {
+    /// Creates the anonymiser for a view with this visibility of addresses; `None` if they are visible or zeroed.
+    pub(super) fn for_view(addresses: Addresses, key: &ViewKey) -> Option<Self> {
         match addresses {
-            Addresses::Anonymised => Some(Scheme::IpcryptPfx(IpcryptPfx::new(&key.pfx))),
-            Addresses::CryptoPan => {
-                Some(Scheme::CryptoPan { v4: CryptoPan::new(&key.v4), v6: CryptoPan::new(&key.v6) })
-            }
+            Addresses::Anonymised => Some(Scheme::IpcryptPfx(IpcryptPfx::new(&key.ipcrypt_pfx))),
+            Addresses::CryptoPan => Some(Scheme::CryptoPan {
+                v4: CryptoPan::new(&key.crypto_pan_v4),
+                v6: CryptoPan::new(&key.crypto_pan_v6),
+            }),
             Addresses::Zeroed | Addresses::Visible => None,
         }
         .map(|scheme| Self::new(scheme, key))
     }
 
     fn new(scheme: Scheme, key: &ViewKey) -> Self {
-        // Every place of a table holds a true pair from the start on, so that none has to be marked as empty. 0.0.0.0 and :: are never looked up.
+        // Every slot of a table holds a valid pair from the start, so that none has to be marked as empty. 0.0.0.0
+        // and :: are never looked up.
         let network = (0, scheme.half_v6(0, 0));
-        let spread = key.places.first_chunk().map_or(1, |bytes| u64::from_le_bytes(*bytes));
+        let spread = key.spread.first_chunk().map_or(1, |bytes| u64::from_le_bytes(*bytes));
         Self {
             upper_v4: scheme.upper_halves_v4(),
             recent_v4: vec![(0, 0); RECENT_V4].into_boxed_slice(),
@@ -103,7 +115,7 @@ impl Anonymiser {
         }
     }
 
-    /// What its tables take.
+    /// The memory of the tables.
     pub(super) fn memory(&self) -> Bytes {
         let bytes = size_of_val(&*self.upper_v4)
             + size_of_val(&*self.recent_v4)
@@ -112,7 +124,7 @@ impl Anonymiser {
         Bytes(bytes as u64)
     }
 
-    /// What stands for an IPv4 address.
+    /// The pseudonym of an IPv4 address.
     #[inline(always)]
     pub(super) fn ipv4(&mut self, address: u32) -> u32 {
         let place = slot::<RECENT_V4>(u64::from(address), self.spread);
@@ -126,10 +138,11 @@ impl Anonymiser {
     #[inline(never)]
     fn new_ipv4(&mut self, address: u32, place: usize) -> u32 {
         let mut anonymised = address;
-        if !stays_v4(address) {
+        if !is_unchanged_v4(address) {
             anonymised = self.flipped_v4(address);
-            // No address has two predecessors, so this ends: at the latest where it began, which is none that stays.
-            while stays_v4(anonymised) {
+            // `flipped_v4` is a permutation. So the loop ends at `address` at the latest, which is not one of the
+            // unchanged addresses.
+            while is_unchanged_v4(anonymised) {
                 anonymised = self.flipped_v4(anonymised);
             }
         }
@@ -145,7 +158,7 @@ impl Anonymiser {
         address ^ (u32::from(upper) << 16 | u32::from(self.scheme.lower_half_v4(address)))
     }
 
-    /// What stands for an IPv6 address.
+    /// The pseudonym of an IPv6 address.
     #[inline(always)]
     pub(super) fn ipv6(&mut self, address: u128) -> u128 {
         let mixed = high_half(address).wrapping_mul(self.spread) ^ low_half(address).rotate_left(29);
@@ -194,7 +207,7 @@ impl Anonymiser {
     }
 }
 
-/// A place in a table with `N` places, a power of two.
+/// A slot in a table with `N` slots, a power of two.
 #[inline(always)]
 fn slot<const N: usize>(value: u64, spread: u64) -> usize {
     const { assert!(N.is_power_of_two()) }
@@ -212,23 +225,23 @@ fn low_half(value: u128) -> u64 {
     u64::try_from(value & u128::from(u64::MAX)).unwrap_or(0)
 }
 
-/// Whether an IPv4 address means the same everywhere.
+/// Returns true if an IPv4 address has the same meaning everywhere.
 #[inline(always)]
-fn stays_v4(address: u32) -> bool {
+fn is_unchanged_v4(address: u32) -> bool {
     matches!(address, 0 | 0x7f00_0001 | 0xe000_0000..=0xe000_00ff | u32::MAX)
 }
 
-/// The prefix of the groups that [`KindV6::Solicited`] means, of 104 bits.
+/// The prefix of 104 bits of the groups that [`KindV6::Solicited`] stands for.
 const SOLICITED_NODE: u128 = 0xff02_0000_0000_0000_0000_0001_ff00_0000;
 
 enum KindV6 {
-    /// It means the same everywhere.
+    /// The address has the same meaning everywhere and stays unchanged.
     Stays,
-    /// The group of all whose addresses end in the same three bytes (RFC 4291, 2.7.1).
+    /// The group of all nodes whose addresses end in the same three bytes (RFC 4291, 2.7.1).
     Solicited,
-    /// It has an IPv4 address in it (RFC 4291, 2.5.5.2).
+    /// An IPv4-mapped address (RFC 4291, 2.5.5.2), with its IPv4 address.
     Mapped(u32),
-    /// So many bits say what kind of an address it is.
+    /// This many leading bits state the kind of the address and stay; the other bits are anonymised.
     Keeps(u32),
 }
 
@@ -260,7 +273,7 @@ mod tests {
     const SCHEMES: [Addresses; 2] = [Addresses::Anonymised, Addresses::CryptoPan];
 
     fn anonymiser(addresses: Addresses) -> Anonymiser {
-        Anonymiser::of(addresses, &ViewKey::derive(&[7; 32], b"test")).unwrap()
+        Anonymiser::for_view(addresses, &ViewKey::derive(&[7; 32], b"test")).unwrap()
     }
 
     fn is_mapped(address: u128) -> bool {
@@ -270,8 +283,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Random pairs that have their first bits in common, and pairs that have none: what they have in common is the same afterwards. Each is looked
-        /// at twice, when it is new and when it is remembered.
+        /// Random pairs with some first bits in common, and pairs with none: the pseudonyms have the same number in
+        /// common. Each address is anonymised twice, first uncached and then cached.
         #[test]
         fn prefixes_are_preserved(pairs in prop::collection::vec((any::<u128>(), any::<u128>(), 0..128u32), 200)) {
             for (scheme, mut anonymiser) in SCHEMES.map(|addresses| (addresses, anonymiser(addresses))) {
@@ -280,7 +293,7 @@ mod tests {
                     let other = first ^ (other >> common);
                     let (a, b) = (first >> 96, other >> 96);
                     let (a, b) = (u32::try_from(a).unwrap(), u32::try_from(b).unwrap());
-                    if !stays_v4(a) && !stays_v4(b) {
+                    if !is_unchanged_v4(a) && !is_unchanged_v4(b) {
                         let after = anonymiser.ipv4(a) ^ anonymiser.ipv4(b);
                         prop_assert_eq!(after.leading_zeros(), (a ^ b).leading_zeros());
                     }
@@ -294,25 +307,25 @@ mod tests {
             }
         }
 
-        /// What is remembered changes nothing.
+        /// Caching changes no result.
         #[test]
-        fn it_is_crypto_pan_where_a_view_says_so(v4: u32, v6: u128) {
+        fn crypto_pan_views_use_crypto_pan(v4: u32, v6: u128) {
             let key = ViewKey::derive(&[7; 32], b"test");
             let mut anonymiser = anonymiser(Addresses::CryptoPan);
             let v6 = v6 >> 1;
-            let flips = CryptoPan::new(&key.v6).flips::<128>(v6, 0);
+            let flips = CryptoPan::new(&key.crypto_pan_v6).flips::<128>(v6, 0);
             prop_assert_eq!(anonymiser.ipv6(v6), v6 ^ flips);
-            let flips = CryptoPan::new(&key.v4).flips::<32>(u128::from(v4) << 96, 0);
+            let flips = CryptoPan::new(&key.crypto_pan_v4).flips::<32>(u128::from(v4) << 96, 0);
             let plain = v4 ^ u32::try_from(flips).unwrap();
-            prop_assume!(!stays_v4(v4) && !stays_v4(plain));
+            prop_assume!(!is_unchanged_v4(v4) && !is_unchanged_v4(plain));
             prop_assert_eq!(anonymiser.ipv4(v4), plain);
         }
 
-        /// Another implementation computes the same, and remembered addresses are no exception.
+        /// Results equal those of another implementation, also if cached.
         #[test]
-        fn it_is_ipcrypt_pfx_else(v4: u32, v6: u128) {
+        fn anonymised_views_use_ipcrypt_pfx(v4: u32, v6: u128) {
             let key = ViewKey::derive(&[7; 32], b"test");
-            let oracle = ipcrypt_rs::IpcryptPfx::new(key.pfx);
+            let oracle = ipcrypt_rs::IpcryptPfx::new(key.ipcrypt_pfx);
             let mut anonymiser = anonymiser(Addresses::Anonymised);
             let v6 = v6 >> 1;
             let expected = oracle.encrypt_ipaddr(Ipv6Addr::from(v6).into());
@@ -320,16 +333,16 @@ mod tests {
             for _ in 0..2 {
                 prop_assert_eq!(IpAddr::from(Ipv6Addr::from(anonymiser.ipv6(v6))), expected);
                 let IpAddr::V4(plain) = plain else { panic!("IPv4 stays IPv4") };
-                prop_assume!(!stays_v4(v4) && !stays_v4(plain.into()));
+                prop_assume!(!is_unchanged_v4(v4) && !is_unchanged_v4(plain.into()));
                 prop_assert_eq!(anonymiser.ipv4(v4), u32::from(plain));
-                // In its mapped form it is the same address.
+                // Its mapped form has the mapped pseudonym.
                 prop_assert_eq!(anonymiser.ipv6(MAPPED | u128::from(v4)), MAPPED | u128::from(u32::from(plain)));
             }
         }
     }
 
     #[test]
-    fn addresses_that_name_nobody_stay_and_nothing_becomes_one_of_them() {
+    fn addresses_without_a_host_stay_and_no_pseudonym_is_one_of_them() {
         for mut anonymiser in SCHEMES.map(anonymiser) {
             let flips = |anonymiser: &Anonymiser, address: u32| {
                 let [a, b, ..] = address.to_be_bytes();
@@ -341,12 +354,12 @@ mod tests {
             {
                 let address = u32::from(stays.parse::<Ipv4Addr>().unwrap());
                 assert_eq!(anonymiser.ipv4(address), address, "{stays}");
-                // Whatever would become it becomes something else.
+                // An address whose pseudonym would be this one gets another.
                 let before = (0..32).fold(address, |before, bit| {
                     before ^ (flips(&anonymiser, before) ^ before ^ address) & 1 << (31 - bit)
                 });
                 assert_eq!(before ^ address, flips(&anonymiser, before));
-                assert!(stays_v4(before) || !stays_v4(anonymiser.ipv4(before)), "{stays}");
+                assert!(is_unchanged_v4(before) || !is_unchanged_v4(anonymiser.ipv4(before)), "{stays}");
             }
             for stays in ["::", "::1", "ff02::1", "ff02::fb", "ff05::1:3", "ff02::1:2"] {
                 let address = u128::from(stays.parse::<Ipv6Addr>().unwrap());
@@ -360,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_stay_groups_and_link_local_stays_so_without_what_they_tell_of_a_host() {
+    fn groups_stay_groups_and_link_local_addresses_stay_so_without_revealing_a_host() {
         for mut anonymiser in SCHEMES.map(anonymiser) {
             let mut of =
                 |text: &str| Ipv6Addr::from(anonymiser.ipv6(text.parse::<Ipv6Addr>().unwrap().into()));
@@ -376,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_addresses_become_one() {
+    fn no_two_addresses_get_the_same_pseudonym() {
         for mut anonymiser in SCHEMES.map(anonymiser) {
             let v4: HashSet<u32> =
                 (0..200_000_u32).map(|i| anonymiser.ipv4(i.wrapping_mul(0x9e37_79b1))).collect();
@@ -388,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn another_key_or_label_gives_other_addresses() {
+    fn another_key_or_label_gives_other_pseudonyms() {
         let keys = [
             ViewKey::derive(&[7; 32], b"test"),
             ViewKey::derive(&[8; 32], b"test"),
@@ -398,7 +411,7 @@ mod tests {
             .iter()
             .flat_map(|key| {
                 SCHEMES.map(|addresses| {
-                    let mut anonymiser = Anonymiser::of(addresses, key).unwrap();
+                    let mut anonymiser = Anonymiser::for_view(addresses, key).unwrap();
                     (anonymiser.ipv4(0x0102_0304), anonymiser.ipv6(0x2001_0db8 << 96 | 1))
                 })
             })

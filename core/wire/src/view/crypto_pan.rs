@@ -1,16 +1,17 @@
-//! Crypto-PAn: prefix-preserving anonymisation of addresses (J. Xu, J. Fan, M. H. Ammar, S. B. Moon, "Prefix-preserving IP address anonymization:
-//! measurement-based security evaluation and a new cryptography-based scheme", ICNP 2002), for IPv4 as its authors published it, and for IPv6 by the
-//! same construction over 128 bits.
+//! Crypto-PAn: prefix-preserving anonymisation of addresses (J. Xu, J. Fan, M. H. Ammar, S. B. Moon,
+//! "Prefix-preserving IP address anonymization: measurement-based security evaluation and a new cryptography-based
+//! scheme", ICNP 2002). IPv4 is as published by its authors; IPv6 uses the same construction over 128 bits.
 //!
-//! Each bit of an address is flipped or not, as a pseudo-random function of the bits before it says: the most significant bit of an AES-128
-//! block that begins with them and goes on with a secret pad (section 4.2 of the paper). Two addresses that have exactly their first n bits in common
-//! become two that have exactly their first n bits in common; with the key, and only with it, the way back is found as easily.
+//! Each bit of an address is flipped or not by a pseudo-random function of the bits before it: the most significant
+//! bit of an AES-128 block that begins with them and continues with a secret pad (section 4.2 of the paper). Two
+//! addresses with exactly their first n bits in common get pseudonyms with exactly their first n bits in common. With
+//! the key, and only with it, the address of a pseudonym can be computed.
 
 use aes::Aes128;
 use aes::cipher::{Array, BlockCipherEncrypt, KeyInit};
 use std::fmt;
 
-/// The function that decides about flips.
+/// The keyed function that decides which bits of an address are flipped.
 #[derive(Clone)]
 pub(super) struct CryptoPan {
     cipher: Aes128,
@@ -18,7 +19,7 @@ pub(super) struct CryptoPan {
 }
 
 impl CryptoPan {
-    /// From a key of 32 bytes: 16 for AES, 16 from which the pad is made.
+    /// Takes a key of 32 bytes: 16 for AES, and 16 from which the pad is derived.
     pub(super) fn new(key: &[u8; 32]) -> Self {
         let (cipher, pad) = key.split_at(16);
         let half = |half: &[u8]| Array(std::array::from_fn(|i| half[i]));
@@ -28,8 +29,8 @@ impl CryptoPan {
         Self { cipher, pad: u128::from_be_bytes(pad.0) }
     }
 
-    /// Which of the `N` bits from bit `from` on of an address are flipped; the address begins with the highest bit, and so do they with
-    /// the highest of `N`. The blocks go through the cipher together, so that they share the processor's pipeline.
+    /// The flips of the `N` bits of an address from bit `from` on, as a number of `N` bits. Bit 0 is the highest one.
+    /// The blocks are encrypted together, so that they share the CPU's pipeline.
     #[inline(always)]
     pub(super) fn flips<const N: usize>(&self, address: u128, from: u32) -> u128 {
         let mut blocks = [Array([0; 16]); N];
@@ -40,7 +41,7 @@ impl CryptoPan {
         blocks.iter().fold(0, |flips, block| flips << 1 | u128::from(block.0[0] >> 7))
     }
 
-    /// The flips of the first 16 bits of every address, by these bits.
+    /// The flips of the first 16 bits of every address, indexed by these bits.
     pub(super) fn upper_halves(&self) -> Box<[u16]> {
         let mut flips = vec![0_u16];
         for len in 0..16 {
@@ -57,11 +58,13 @@ impl CryptoPan {
                 })
                 .collect();
         }
-        // The last round has made two of each: one for either value of a bit that does not count.
+        // The flip of the last of the 16 bits depends on the 15 bits before it, so both values of the last bit have the
+        // same entry.
         flips.into_boxed_slice()
     }
 
-    /// What is encrypted to decide about the bit after the first `len`: these, and the rest of the pad.
+    /// The AES block that decides whether the bit after the first `len` bits is flipped: these bits, and then the rest
+    /// of the pad.
     #[inline(always)]
     fn block(&self, address: u128, len: u32) -> [u8; 16] {
         let rest = u128::MAX.checked_shr(len).unwrap_or(0);
@@ -70,7 +73,7 @@ impl CryptoPan {
 }
 
 impl fmt::Debug for CryptoPan {
-    /// Without the key.
+    /// Omits the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CryptoPan").finish_non_exhaustive()
     }
@@ -97,7 +100,8 @@ pub(super) mod tests {
         }
     }
 
-    /// The key and the trace that the authors published with their program (`sample_trace_raw.dat`, `sample_trace_sanitized.dat`).
+    /// The key and the trace published by the authors with their program (`sample_trace_raw.dat`,
+    /// `sample_trace_sanitized.dat`).
     const SAMPLE_KEY: [u8; 32] = [
         21, 34, 23, 141, 51, 164, 207, 128, 19, 10, 91, 22, 73, 144, 125, 16, 216, 152, 143, 131, 121, 121,
         101, 39, 98, 87, 76, 45, 42, 132, 34, 2,
@@ -129,14 +133,15 @@ pub(super) mod tests {
         63.97.7.140 95.97.9.123         64.14.118.196 0.255.183.58      64.34.154.117 0.221.154.117
         64.39.15.238 0.219.7.41";
 
-    /// IPv6 by the same key: as the Go package of Yawning Angel (`cryptopan_test.go`) has it, and the Python package yacryptopan computes it.
+    /// IPv6 with the same key: as in the Go package of Yawning Angel (`cryptopan_test.go`), and as computed by the
+    /// Python package yacryptopan.
     const SAMPLE_IPV6: &str = "
         ::1 78ff:f001:9fc0:20df:8380:b1f1:704:ed            ::2 78ff:f001:9fc0:20df:8380:b1f1:704:ef
         ::ffff 78ff:f001:9fc0:20df:8380:b1f1:704:f838       2001:db8::1 4401:2bc:603f:d91d:27f:ff8e:e6f1:dc1e
         2001:db8::2 4401:2bc:603f:d91d:27f:ff8e:e6f1:dc1c   ff00:: cef0:f003:e03c:700:9c70:5e0e:f6fb:c1ef";
 
     #[test]
-    fn the_published_traces_come_out() {
+    fn the_published_traces_are_reproduced() {
         let words: Vec<IpAddr> = [SAMPLE_TRACE, SAMPLE_IPV6]
             .iter()
             .flat_map(|table| table.split_whitespace())
@@ -166,7 +171,7 @@ pub(super) mod tests {
             prop_assert_eq!(u128::from(scheme.upper_halves()[usize::from(address)]), flips);
         }
 
-        /// A part of the bits alone is what these bits are among all.
+        /// The flips of some bits are the same alone as among all bits.
         #[test]
         fn bits_can_be_flipped_part_by_part(key: [u8; 32], address: u128) {
             let scheme = CryptoPan::new(&key);

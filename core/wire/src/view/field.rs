@@ -1,15 +1,17 @@
-//! Single fields of headers, and sets of them.
+//! Header fields that a view can zero, and sets of them.
 
 use std::ops::BitOr;
 
-/// A field that can be zeroed.
+/// A header field that a view can zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ZeroedField {
-    /// The identification of IPv4 and of the fragment header of IPv6: it tells machines behind one address apart.
+    /// The identification of IPv4 and of the fragment header of IPv6. It distinguishes machines behind one address.
     IpId,
-    /// The time to live of IPv4, the hop limit of IPv6, and the TTL of MPLS labels: they tell operating systems and distances.
+    /// The time to live of IPv4, the hop limit of IPv6, and the TTL of MPLS labels. They reveal operating systems and
+    /// distances.
     Ttl,
-    /// The upper six bits of the type of service of IPv4 and of the traffic class of IPv6, and the traffic class of MPLS labels. ECN stays.
+    /// The upper six bits of the type of service of IPv4 and of the traffic class of IPv6, and the traffic class of
+    /// MPLS labels. ECN stays.
     Dscp,
     /// The flow label of IPv6.
     FlowLabel,
@@ -27,7 +29,7 @@ pub enum ZeroedField {
     TcpAcknowledgement,
     /// Window of TCP.
     TcpWindow,
-    /// Both values of the timestamps option of TCP (RFC 7323): they tell clocks, and so machines.
+    /// Both values of the TCP timestamps option (RFC 7323). They reveal clocks, and so machines.
     TcpTimestamps,
     /// All options of TCP.
     TcpOptions,
@@ -36,7 +38,7 @@ pub enum ZeroedField {
 }
 
 impl ZeroedField {
-    /// All of them.
+    /// All fields.
     pub const ALL: &'static [Self] = &[
         Self::IpId,
         Self::Ttl,
@@ -54,7 +56,7 @@ impl ZeroedField {
         Self::IcmpEcho,
     ];
 
-    /// As a view's text names it.
+    /// The field's name in the text of a view.
     pub const fn name(self) -> &'static str {
         match self {
             Self::IpId => "ip-id",
@@ -74,7 +76,7 @@ impl ZeroedField {
         }
     }
 
-    /// What people call it.
+    /// The field's name in descriptions.
     pub const fn words(self) -> &'static str {
         match self {
             Self::IpId => "IP identifications",
@@ -104,33 +106,33 @@ impl ZeroedField {
 pub struct Fields(u32);
 
 impl Fields {
-    /// None of them.
+    /// No field.
     pub const NONE: Self = Self(0);
 
-    /// So many, the first ones in the order of [`ZeroedField::ALL`].
+    /// The first `count` fields in the order of [`ZeroedField::ALL`].
     pub(super) const fn first(count: usize) -> Self {
         Self((1 << count) - 1)
     }
 
-    /// Whether this one is among them.
+    /// Returns true if the set contains this field.
     #[inline(always)]
     pub const fn has(self, field: ZeroedField) -> bool {
         self.0 & field.bit() != 0
     }
 
-    /// Whether any of these is among them.
+    /// Returns true if the set contains at least one of these fields.
     #[inline(always)]
     pub const fn has_any(self, others: Self) -> bool {
         self.0 & others.0 != 0
     }
 
-    /// Whether there is none.
+    /// Returns true if the set is empty.
     #[inline(always)]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Each of them, in the order of [`ZeroedField::ALL`].
+    /// The fields of the set, in the order of [`ZeroedField::ALL`].
     pub fn iter(self) -> impl Iterator<Item = ZeroedField> {
         ZeroedField::ALL.iter().copied().filter(move |field| self.has(*field))
     }
@@ -161,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_field_is_one_of_its_own() {
+    fn each_field_has_a_bit_and_a_name_of_its_own() {
         for (place, &field) in ZeroedField::ALL.iter().enumerate() {
             let alone = Fields::from(field);
             assert_eq!(alone.iter().collect::<Vec<_>>(), [field]);

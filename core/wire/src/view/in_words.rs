@@ -1,9 +1,10 @@
-//! A view in words.
+//! Descriptions of views in words.
 
 use super::{Addresses, Exposure, PacketView, Payload, ZeroedField};
 
 impl PacketView {
-    /// What it shows, for people, as what could follow "sees": `headers only, IP addresses anonymised (prefixes stay), without MAC addresses`.
+    /// The visible part in words that can follow "sees": `headers only, IP addresses anonymised (prefixes stay),
+    /// without MAC addresses`.
     pub fn in_words(&self) -> String {
         if *self == Self::ALL {
             return "everything".to_owned();
@@ -48,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn views_are_said_in_words() {
+    fn views_are_described_in_words() {
         let words = |text: &str| text.parse::<PacketView>().unwrap().in_words();
         assert_eq!(words("all"), "everything");
         assert_eq!(words("payload=none"), "headers only");

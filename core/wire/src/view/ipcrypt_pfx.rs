@@ -1,16 +1,19 @@
-//! ipcrypt-pfx: prefix-preserving encryption of addresses (F. Denis, "Methods for IP Address Encryption and Obfuscation", draft-denis-ipcrypt).
+//! ipcrypt-pfx: prefix-preserving encryption of addresses (F. Denis, "Methods for IP Address Encryption and
+//! Obfuscation", draft-denis-ipcrypt).
 //!
-//! Each bit of an address is flipped or not by a pseudo-random function of the bits before it. The function encrypts a block under two independent AES-128
-//! keys, and takes the lowest bit of the XOR of both. The block is the prefix as a number with a 1 in front of it, so the prefix length is part of the
-//! block. No two prefixes have the same block, and flips are independent. In [`crypto_pan`](super::crypto_pan) neighbouring flips often have the same block.
+//! Each bit of an address is flipped or not by a pseudo-random function of the bits before it. The function encrypts
+//! a block under two independent AES-128 keys, and takes the lowest bit of the XOR of both. The block is the prefix
+//! as a number with a 1 in front of it, so the prefix length is part of the block. No two prefixes have the same
+//! block, and flips are independent. In [`crypto_pan`](super::crypto_pan), the flips of neighbouring bits
+//! are often computed from the same block.
 //!
-//! An IPv4 address has the prefix ::ffff:0:0/96 in front of it, which stays.
+//! An IPv4 address is treated as an IPv6 address with the prefix ::ffff:0:0/96, and this prefix stays.
 
 use aes::cipher::{Array, BlockCipherEncrypt, KeyInit};
 use aes::{Aes128, Block};
 use std::fmt;
 
-/// The function that decides about flips.
+/// The keyed function that decides which bits of an address are flipped.
 #[derive(Clone)]
 pub(super) struct IpcryptPfx {
     first: Aes128,
@@ -18,7 +21,8 @@ pub(super) struct IpcryptPfx {
 }
 
 impl IpcryptPfx {
-    /// Takes both keys, 16 bytes each. The second one is changed if both are the same: with equal keys no bit would ever be flipped.
+    /// Takes two keys of 16 bytes each. If they are equal the second one is changed: with equal keys no bit would
+    /// ever be flipped.
     pub(super) fn new(key: &[u8; 32]) -> Self {
         let (first, second) = key.split_at(16);
         let half = |half: &[u8]| Array(std::array::from_fn(|i| half[i]));
@@ -29,8 +33,8 @@ impl IpcryptPfx {
         Self { first: Aes128::new(&first), second: Aes128::new(&second) }
     }
 
-    /// The flips of the `N` bits of an address from bit `from` on, bit 0 being the highest one. The blocks go through each cipher together, so that they
-    /// share the processor's pipeline.
+    /// The flips of the `N` bits of an address from bit `from` on, as a number of `N` bits. Bit 0 is the highest one.
+    /// The blocks are encrypted together under each key, so that they share the CPU's pipeline.
     #[inline(always)]
     pub(super) fn flips<const N: usize>(&self, address: u128, from: u32) -> u128 {
         let mut first = [Array([0; 16]); N];
@@ -43,7 +47,7 @@ impl IpcryptPfx {
         first.iter().zip(&second).fold(0, |flips, (first, second)| flips << 1 | flip(first, second))
     }
 
-    /// The flips of the first 16 bits of every IPv4 address, by these bits.
+    /// The flips of the first 16 bits of every IPv4 address, indexed by these bits.
     pub(super) fn upper_halves(&self) -> Box<[u16]> {
         let mut flips = vec![0_u16];
         for len in 0..16 {
@@ -61,15 +65,17 @@ impl IpcryptPfx {
                 })
                 .collect();
         }
-        // The last round has made two of each: one for either value of a bit that does not count.
+        // The flip of the last of the 16 bits depends on the 15 bits before it, so both values of the last bit have the
+        // same entry.
         flips.into_boxed_slice()
     }
 }
 
-/// The prefix that IPv4 addresses have.
+/// The prefix of IPv4-mapped addresses.
 pub(super) const MAPPED: u128 = 0xffff_0000_0000;
 
-/// The block for the bit after the first `len`: these as a number, and a 1 in front of them.
+/// The AES block that decides whether the bit after the first `len` bits is flipped: these bits as a number, with a 1
+/// in front.
 #[inline(always)]
 fn block_of(address: u128, len: u32) -> [u8; 16] {
     (1 << len | address.checked_shr(128 - len).unwrap_or(0)).to_be_bytes()
@@ -81,7 +87,7 @@ fn flip(first: &Block, second: &Block) -> u128 {
 }
 
 impl fmt::Debug for IpcryptPfx {
-    /// Without the keys.
+    /// Omits the keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IpcryptPfx").finish_non_exhaustive()
     }
@@ -111,7 +117,7 @@ mod tests {
         std::array::from_fn(|i| u8::from_str_radix(&text[i * 2..i * 2 + 2], 16).unwrap())
     }
 
-    /// The vectors of the draft: a key, and pairs of an address and its encryption.
+    /// The test vectors of the draft: a key, and pairs of an address and its encryption.
     const VECTORS: [(&str, &str); 2] = [
         (
             "0123456789abcdeffedcba98765432101032547698badcfeefcdab8967452301",
@@ -131,7 +137,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_published_vectors_come_out() {
+    fn the_published_test_vectors_are_reproduced() {
         let mut count = 0;
         for (text, vectors) in VECTORS {
             let scheme = IpcryptPfx::new(&key(text));
@@ -147,9 +153,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Another implementation gives the same.
+        /// Results equal those of another implementation.
         #[test]
-        fn it_is_what_another_implementation_computes(key: [u8; 32], v4: u32, v6: u128) {
+        fn results_equal_those_of_another_implementation(key: [u8; 32], v4: u32, v6: u128) {
             let (scheme, oracle) = (IpcryptPfx::new(&key), ipcrypt_rs::IpcryptPfx::new(key));
             for address in [Ipv4Addr::from(v4).into(), Ipv6Addr::from(v6).into()] {
                 prop_assert_eq!(encrypted(&scheme, address), oracle.encrypt_ipaddr(address));
@@ -163,7 +169,7 @@ mod tests {
             prop_assert_eq!(u128::from(scheme.upper_halves()[usize::from(address)]), flips);
         }
 
-        /// A part of the bits alone is what these bits are among all.
+        /// The flips of some bits are the same alone as among all bits.
         #[test]
         fn bits_can_be_flipped_part_by_part(key: [u8; 32], address: u128) {
             let scheme = IpcryptPfx::new(&key);
@@ -171,7 +177,7 @@ mod tests {
             prop_assert_eq!(upper << 64 | lower, scheme.flips::<128>(address, 0));
         }
 
-        /// Two addresses have as many first bits in common as before, and no more.
+        /// Two pseudonyms have exactly as many first bits in common as their addresses.
         #[test]
         fn prefixes_are_preserved(key: [u8; 32], address: u128, other: u128, common in 0..128u32) {
             let scheme = IpcryptPfx::new(&key);

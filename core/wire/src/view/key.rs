@@ -1,42 +1,50 @@
-//! The keys of a view.
+//! Keys of views.
 
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// What a view's [`Transform`](super::Transform) is keyed by: derived from a secret that only the node has, and a label that says for which view and
-/// for whom. Two labels give two keys that have nothing to do with each other, so what two holders see cannot be joined.
+/// The key of a view's [`Transform`](super::Transform). It is derived from a secret of the node and a label that names
+/// the view and its holder. The keys of two labels are independent, so two holders cannot link their pseudonyms.
 #[derive(Clone)]
 pub struct ViewKey {
     /// The two keys of [`IpcryptPfx`](super::ipcrypt_pfx::IpcryptPfx), for IPv4 and IPv6 addresses.
-    pub(super) pfx: [u8; 32],
-    /// The factor by which addresses are spread over tables.
-    pub(super) places: [u8; 32],
-    /// For IPv4 addresses, as [`CryptoPan`](super::crypto_pan::CryptoPan) takes it.
-    pub(super) v4: [u8; 32],
-    /// For IPv6 addresses: another one, because the pads of both would begin alike.
-    pub(super) v6: [u8; 32],
-    /// For flow hashes.
-    pub(super) flow: [u8; 32],
+    pub(super) ipcrypt_pfx: [u8; 32],
+    /// The factor that spreads addresses over the slots of caches.
+    pub(super) spread: [u8; 32],
+    /// The key of [`CryptoPan`](super::crypto_pan::CryptoPan) for IPv4 addresses.
+    pub(super) crypto_pan_v4: [u8; 32],
+    /// The key of [`CryptoPan`](super::crypto_pan::CryptoPan) for IPv6 addresses. With a common key, the pads of IPv4
+    /// and IPv6 would begin with the same bits.
+    pub(super) crypto_pan_v6: [u8; 32],
+    /// The key for flow hashes.
+    pub(super) flow_hash: [u8; 32],
 }
 
-/// What the hash begins with, so that no other use of a secret gives the same keys.
+/// The prefix of the hashed text, so that other uses of a secret give other keys.
 const CONTEXT: &[u8] = b"weir view 1";
 
 impl ViewKey {
-    /// From a secret of 32 bytes that nobody can guess, and a label of any length. The same two always give the same key, so addresses look the
-    /// same tomorrow; who wants that to end changes either.
+    /// Derives a key from a secret of 32 random bytes and a label of any length. Equal inputs give equal keys, so
+    /// pseudonyms stay the same over time; changing the secret or the label gives new ones.
     pub fn derive(secret: &[u8; 32], label: &[u8]) -> Self {
-        // The secret and the purpose have fixed lengths, so no two (secret, purpose, label) are one text; outputs are never shown.
+        // Secret and purpose have fixed lengths, so different triples of secret, purpose and label give different
+        // texts. Outputs are never revealed.
         let derive = |purpose: u8| {
             let hash = Sha256::new().chain_update(CONTEXT).chain_update([purpose]);
             hash.chain_update(secret).chain_update(label).finalize().into()
         };
-        Self { pfx: derive(2), places: derive(3), v4: derive(4), v6: derive(6), flow: derive(1) }
+        Self {
+            ipcrypt_pfx: derive(2),
+            spread: derive(3),
+            crypto_pan_v4: derive(4),
+            crypto_pan_v6: derive(6),
+            flow_hash: derive(1),
+        }
     }
 }
 
 impl fmt::Debug for ViewKey {
-    /// Without the keys.
+    /// Omits the keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ViewKey").finish_non_exhaustive()
     }

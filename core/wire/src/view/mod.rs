@@ -1,89 +1,93 @@
-//! Views: what the holder of a channel may see of a packet.
+//! Views: the part of a packet that the holder of a channel may see.
 //!
-//! A [`PacketView`] says which parts of a packet are shown, hidden or anonymised. It can be written down, said in words, and held against
-//! another one: of two views there is the most restrictive of both, so what is passed on is never more than what was given. A [`Transform`] applies it
-//! to packets.
+//! A [`PacketView`] defines which parts of a packet are visible, hidden or anonymised. It has a text form and a
+//! description in words, and views can be compared. The *meet* of two views shows only the parts of a packet that both
+//! show. A delegated view is such a meet, so it never shows more than the view of the delegating holder. A
+//! [`Transform`] applies a view to packets.
 
 mod anonymise;
-mod asked;
 mod control;
 mod crypto_pan;
 mod field;
+mod in_words;
 mod ipcrypt_pfx;
 mod key;
 mod multipath;
 mod network;
-mod scene;
+mod packet_rewriter;
+mod requested;
 mod text;
 mod transform;
 mod tunnel;
 mod upper;
-mod words;
 
-pub use asked::RequestedView;
 pub use field::{Fields, ZeroedField};
 pub use key::ViewKey;
+pub use requested::RequestedView;
 pub use text::ViewError;
 pub use transform::{ShownPart, Transform};
 
-/// What may be seen of a packet. Its parts are independent; of each, what is less is smaller.
+/// The visible part of a packet. Its components are independent, and each is ordered from less to more visible.
 ///
-/// As text it is `all`, or a list such as `payload=none,addresses=anonymised,macs=zeroed,ttl=zeroed`: see the implementation of
-/// [`FromStr`](std::str::FromStr).
+/// Its text is `all`, or a list such as `payload=none,addresses=anonymised,macs=zeroed,ttl=zeroed`: see the
+/// implementation of [`FromStr`](std::str::FromStr).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PacketView {
-    /// What is above the last header.
+    /// The bytes above the last header.
     pub payload: Payload,
-    /// IP addresses, wherever there are any in headers.
+    /// IP addresses, wherever headers contain them.
     pub addresses: Addresses,
-    /// Hardware addresses, wherever there are any in headers.
+    /// Hardware addresses, wherever headers contain them.
     pub macs: Exposure,
-    /// TCP and UDP ports, also those that multipath TCP announces.
+    /// TCP and UDP ports, including those that multipath TCP announces.
     pub ports: Exposure,
-    /// Fields of headers that are zeroed.
+    /// Header fields that are zeroed.
     pub zeroed: Fields,
 }
 
-/// What is shown of the payload: of everything above the last header.
+/// The visibility of the payload, which is everything above the last header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Payload {
-    /// At most so many bytes.
+    /// At most this many bytes are visible.
     First(u32),
-    /// All of it.
+    /// All bytes are visible.
     All,
 }
 
 impl Payload {
-    /// Nothing but headers.
+    /// No payload is visible.
     pub const NONE: Self = Self::First(0);
 }
 
-/// What is shown of IP addresses.
+/// The visibility of IP addresses.
 ///
-/// [`CryptoPan`](Self::CryptoPan) shows more than [`Anonymised`](Self::Anonymised): parts of addresses can be computed from it.
+/// [`CryptoPan`](Self::CryptoPan) reveals more than [`Anonymised`](Self::Anonymised): parts of addresses can be
+/// computed from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Addresses {
-    /// Zeros stand for them.
+    /// Addresses are replaced by zeros.
     Zeroed,
-    /// Others stand for them: two that have their first n bits in common have others that have so too (ipcrypt-pfx).
+    /// Addresses are replaced by others, and common prefixes are preserved: two addresses with exactly their first n
+    /// bits in common get replacements with exactly their first n bits in common (ipcrypt-pfx).
     Anonymised,
-    /// The same by an earlier construction, Crypto-PAn, of which eight known addresses reveal the better part of a secret pad.
+    /// Addresses are replaced by the older construction Crypto-PAn, which preserves prefixes, too. Eight addresses that
+    /// are known together with their replacements reveal most of its secret pad.
     CryptoPan,
-    /// They are as they are.
+    /// Addresses stay unchanged.
     Visible,
 }
 
-/// Whether something is shown.
+/// The visibility of a component that is shown or zeroed as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Exposure {
-    /// Zeros stand for it.
+    /// The component is replaced by zeros.
     Zeroed,
-    /// It is as it is.
+    /// The component stays unchanged.
     Visible,
 }
 
 impl PacketView {
-    /// Everything, as it is.
+    /// Everything is visible.
     pub const ALL: Self = Self {
         payload: Payload::All,
         addresses: Addresses::Visible,
@@ -92,16 +96,16 @@ impl PacketView {
         zeroed: Fields::NONE,
     };
 
-    /// Headers as they are, and nothing else.
+    /// All headers are visible, and no payload.
     pub const HEADERS: Self = Self { payload: Payload::NONE, ..Self::ALL };
 
-    /// Headers with other IP addresses and without hardware addresses: what can be given to people who are to learn about traffic, and nothing
-    /// about those who send it.
+    /// Headers with anonymised IP addresses and without hardware addresses: a view for recipients who study traffic,
+    /// but must learn nothing about its senders and receivers.
     pub const ANONYMISED: Self =
         Self { addresses: Addresses::Anonymised, macs: Exposure::Zeroed, ..Self::HEADERS };
 
-    /// The most restrictive of both: what may be seen of a packet by somebody whom both views bind. Which of them comes first, and how
-    /// several are put together, makes no difference.
+    /// The meet of two views, the most restrictive of both: the part of a packet that is visible under both. It is
+    /// commutative and associative.
     #[must_use]
     pub fn meet(&self, other: &Self) -> Self {
         Self {
@@ -113,7 +117,7 @@ impl PacketView {
         }
     }
 
-    /// Whether this view shows nothing that `other` does not show.
+    /// Returns true if this view shows nothing that `other` does not show.
     pub fn is_at_most(&self, other: &Self) -> bool {
         self.meet(other) == *self
     }
@@ -152,9 +156,9 @@ mod tests {
     }
 
     proptest! {
-        /// A meet-semilattice with [`PacketView::ALL`] on top, ordered by `is_at_most`.
+        /// A meet-semilattice with [`PacketView::ALL`] as its top, ordered by `is_at_most`.
         #[test]
-        fn the_most_restrictive_of_both_is_what_mathematics_calls_a_meet(a in views(), b in views(), c in views()) {
+        fn the_meet_of_two_views_is_a_meet_in_the_mathematical_sense(a in views(), b in views(), c in views()) {
             prop_assert_eq!(a.meet(&b), b.meet(&a));
             prop_assert_eq!(a.meet(&b).meet(&c), a.meet(&b.meet(&c)));
             prop_assert_eq!(a.meet(&a), a);
@@ -164,9 +168,9 @@ mod tests {
             prop_assert_eq!(a.is_at_most(&b) && b.is_at_most(&a), a == b);
         }
 
-        /// Each part alone decides.
+        /// Each component alone decides.
         #[test]
-        fn what_shows_more_in_one_part_is_not_at_most_the_other(view in views()) {
+        fn a_view_that_shows_more_in_one_component_is_not_at_most_the_other(view in views()) {
             let wider = [
                 PacketView { payload: Payload::All, ..view },
                 PacketView { addresses: Addresses::Visible, ..view },
@@ -181,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_meet_takes_the_less_of_each_part() {
+    fn a_meet_takes_the_lesser_of_each_component() {
         let both =
             PacketView { payload: Payload::First(64), addresses: Addresses::Zeroed, ..PacketView::ALL }
                 .meet(&PacketView { zeroed: ZeroedField::Ttl.into(), ..PacketView::ANONYMISED });

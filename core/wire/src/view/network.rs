@@ -1,6 +1,6 @@
 //! Views of link layers, IP headers and ARP.
 
-use super::scene::{Ip, PacketRewriter, Rest};
+use super::packet_rewriter::{IpHeader, PacketRewriter, Rest};
 use super::{Exposure, ZeroedField};
 use crate::classify::LinkPart;
 use crate::ip::protocol;
@@ -9,7 +9,7 @@ use crate::link::{ARP, ARP_OF_ETHERNET_AND_IPV4};
 const RARP: u16 = 0x8035;
 const ARPHRD_ETHER: [u8; 2] = [0, 1];
 
-/// The options of IPv4 that are known (RFC 791, 3.1; RFC 2113; RFC 4782).
+/// The known options of IPv4 (RFC 791, 3.1; RFC 2113; RFC 4782).
 mod option_v4 {
     pub(super) const END: u8 = 0;
     pub(super) const NOTHING: u8 = 1;
@@ -22,7 +22,7 @@ mod option_v4 {
     pub(super) const ROUTER_ALERT: u8 = 148;
 }
 
-/// The options of IPv6 that are known (RFC 8200, 4.2; RFC 2473, RFC 2711, RFC 2675, RFC 6275).
+/// The known options of IPv6 (RFC 8200, 4.2; RFC 2473, RFC 2711, RFC 2675, RFC 6275).
 mod option_v6 {
     pub(super) const PAD1: u8 = 0;
     pub(super) const PADN: u8 = 1;
@@ -32,7 +32,7 @@ mod option_v6 {
     pub(super) const HOME_ADDRESS: u8 = 0xc9;
 }
 
-/// The routing headers of IPv6 that are known: source route (RFC 2460), home address (RFC 6275), segment routing (RFC 8754).
+/// The known routing headers of IPv6: source route (RFC 2460), home address (RFC 6275), segment routing (RFC 8754).
 mod routing {
     pub(super) const SOURCE: u8 = 0;
     pub(super) const HOME: u8 = 2;
@@ -40,9 +40,10 @@ mod routing {
 }
 
 impl PacketRewriter<'_> {
+    /// Copies a part of the link layer and hides its fields.
     #[inline(always)]
     pub(super) fn link(&mut self, part: LinkPart, at: usize, len: usize) {
-        self.show(at + len);
+        self.copy_up_to(at + len);
         match part {
             LinkPart::Header => match len {
                 14 => {
@@ -60,14 +61,15 @@ impl PacketRewriter<'_> {
         }
     }
 
-    /// Class and TTL of a label are those of the packet (RFC 3270, RFC 3443: the uniform model), so they are hidden with those.
+    /// Hides fields of an MPLS label. Its class and TTL are also hidden if those of the IP packet are, because in the
+    /// uniform model (RFC 3270, RFC 3443) they are copies of the packet's.
     #[inline(never)]
     fn label(&mut self, at: usize) {
         let is_hidden = self.hides(ZeroedField::Mpls);
         if is_hidden {
             self.zero(at, 2);
         }
-        // The parser has to find the bottom of the stack where it was.
+        // The bottom-of-stack bit stays, as the parser has to find the bottom of the stack in the same place.
         let kept = match (is_hidden, self.hides(ZeroedField::Dscp)) {
             (true, _) => 0x01,
             (false, true) => 0xf1,
@@ -79,7 +81,7 @@ impl PacketRewriter<'_> {
         }
     }
 
-    /// The hardware address in a cooked header, which is an IP address where the hardware is a tunnel.
+    /// Hides the hardware address in a cooked header. For a tunnel interface it is an IP address.
     fn cooked(&mut self, hardware: usize, address: usize) {
         let is_mac = self.read(hardware) == Some(&ARPHRD_ETHER);
         if self.view.macs == Exposure::Zeroed || self.hides_addresses && !is_mac {
@@ -87,9 +89,10 @@ impl PacketRewriter<'_> {
         }
     }
 
+    /// Copies an IPv4 header and hides its fields.
     #[inline(always)]
-    pub(super) fn ipv4(&mut self, at: usize, data: usize) -> Ip {
-        self.show(data);
+    pub(super) fn ipv4(&mut self, at: usize, data: usize) -> IpHeader {
+        self.copy_up_to(data);
         let mut routed = false;
         if data > at + 20 {
             routed = self.options_v4(at + 20, data);
@@ -100,11 +103,11 @@ impl PacketRewriter<'_> {
             }
             self.address_v4(at + 12);
             self.address_v4(at + 16);
-            self.seal_ipv4(at, data);
+            self.finish_ipv4_checksum(at, data);
         } else if data > at + 20 && !self.is_as_captured(at + 20, data) {
-            self.seal_ipv4(at, data);
+            self.finish_ipv4_checksum(at, data);
         }
-        Ip { at, is_v6: false, routed }
+        IpHeader { at, is_v6: false, routed }
     }
 
     fn fields_v4(&mut self, at: usize) {
@@ -119,7 +122,8 @@ impl PacketRewriter<'_> {
         }
     }
 
-    /// Replaces unknown and hidden options by "no operation". Returns true if a source route is left.
+    /// Replaces unknown and hidden options by "no operation". Returns true if the copy contains a
+    /// source route.
     #[inline(never)]
     fn options_v4(&mut self, from: usize, data: usize) -> bool {
         let end = self.limit(data);
@@ -142,7 +146,7 @@ impl PacketRewriter<'_> {
             if self.keeps_option_v4(kind, len, at) {
                 routed |= matches!(kind, option_v4::LOOSE_ROUTE | option_v4::STRICT_ROUTE);
             } else {
-                // Not there any more, in the same place.
+                // The option is replaced in place, so the header keeps its length.
                 self.fill(at, len, option_v4::NOTHING);
             }
             at += len;
@@ -153,7 +157,8 @@ impl PacketRewriter<'_> {
     fn keeps_option_v4(&self, kind: u8, len: usize, at: usize) -> bool {
         match (kind, len) {
             (option_v4::STREAM | option_v4::ROUTER_ALERT, 4) | (option_v4::QUICK_START, 8) => true,
-            // Flags say whether it has addresses; others than 0, 1 and 3 are not defined.
+            // The flags of a timestamp option state whether it contains addresses; other flags than 0, 1 and 3 are
+            // undefined.
             (option_v4::TIMESTAMP, 4..) => match self.read::<4>(at) {
                 Some([.., flags]) if flags & 15 == 0 => true,
                 Some([.., flags]) => matches!(flags & 15, 1 | 3) && !self.hides_addresses,
@@ -166,9 +171,10 @@ impl PacketRewriter<'_> {
         }
     }
 
+    /// Copies an IPv6 header and hides its fields.
     #[inline(always)]
-    pub(super) fn ipv6(&mut self, at: usize) -> Ip {
-        self.show(at + 40);
+    pub(super) fn ipv6(&mut self, at: usize) -> IpHeader {
+        self.copy_up_to(at + 40);
         if self.hides_fields {
             if !self.view.zeroed.is_empty() {
                 self.fields_v6(at);
@@ -176,7 +182,7 @@ impl PacketRewriter<'_> {
             self.address_v6(at + 8);
             self.address_v6(at + 24);
         }
-        Ip { at, is_v6: true, routed: false }
+        IpHeader { at, is_v6: true, routed: false }
     }
 
     fn fields_v6(&mut self, at: usize) {
@@ -193,24 +199,25 @@ impl PacketRewriter<'_> {
         }
     }
 
+    /// Copies an IPv6 extension header and hides its fields.
     #[inline(never)]
     pub(super) fn extension(&mut self, protocol: u8, at: usize, len: usize) {
-        self.show(at + len);
+        self.copy_up_to(at + len);
         match protocol {
             protocol::FRAGMENT if self.hides(ZeroedField::IpId) => self.zero(at + 4, 4),
             protocol::FRAGMENT => {}
             protocol::HOP_BY_HOP | protocol::DESTINATION => self.options_v6(at + 2, at + len),
             protocol::ROUTING => self.routing(at, len),
-            // SPI and sequence number stay; the value that covers everything does not.
+            // SPI and sequence number stay; the integrity check value, which covers everything, is zeroed.
             protocol::AH => self.zero(at + 12, len.saturating_sub(12)),
-            // Others have addresses, checksums and options of their own.
+            // Other extension headers contain addresses, checksums and options of their own.
             _ => self.zero(at + 2, len - 2),
         }
     }
 
-    /// A routing header: its kind stays, and as much else as is known of that kind.
+    /// Hides fields of a routing header. Its kind stays, and so does the part that is known for that kind.
     fn routing(&mut self, at: usize, len: usize) {
-        // What is left has no segments left, so the destination is that of the IPv6 header.
+        // The number of segments left is zeroed, too, so the IPv6 header's destination is the final one.
         if self.hides_addresses {
             return self.zero(at + 3, len - 3);
         }
@@ -228,7 +235,7 @@ impl PacketRewriter<'_> {
     fn options_v6(&mut self, from: usize, to: usize) {
         let end = self.limit(to);
         if self.hides(ZeroedField::IpOptions) {
-            // So many times Pad1.
+            // A sequence of Pad1.
             return self.zero(from, end.saturating_sub(from));
         }
         let mut at = from;
@@ -255,9 +262,9 @@ impl PacketRewriter<'_> {
         }
     }
 
-    /// What is neither IPv4 nor IPv6: ARP is understood, and nothing else.
+    /// Copies a packet that is neither IPv4 nor IPv6, of which only ARP is understood.
     #[inline(never)]
-    pub(super) fn neither(&mut self, at: usize, end: usize, ether_type: u16) {
+    pub(super) fn not_ip(&mut self, at: usize, end: usize, ether_type: u16) {
         if !matches!(ether_type, ARP | RARP)
             || self.read(at) != Some(&ARP_OF_ETHERNET_AND_IPV4)
             || self.read::<28>(at).is_none()
@@ -266,7 +273,7 @@ impl PacketRewriter<'_> {
         {
             return self.finish(&Rest::Unknown { at, end });
         }
-        self.show(at + 28);
+        self.copy_up_to(at + 28);
         self.mac(at + 8);
         self.address_v4(at + 14);
         self.mac(at + 18);

@@ -1,69 +1,78 @@
-//! One packet while it is shown: which bytes have been let through, and what was changed in them.
+//! The packet rewriter: it copies one packet header by header, and hides fields in the copy.
 
 use super::anonymise::Anonymiser;
 use super::{Addresses, Exposure, PacketView, Payload, ZeroedField};
 use crate::checksum::{add, fold};
-use crate::classify::{LinkPart, Marks, NetworkKind, size, walk_inside};
+use crate::classify::{FirstHeader, HeaderVisitor, LinkPart, size, walk_inside};
 use crate::consistent::is_only_ip;
 use crate::ip::protocol;
 use crate::tunnel::{Captured, TUNNELS_MAX};
-use crate::upper::Upper;
+use crate::upper::UpperHeader;
 use weir_abi::{Descriptor, flag};
 
-/// So many hidden addresses are replaced in the lists of one packet; the others are not shown. Replacing one that is new takes up to 128 blocks of AES, and
-/// a report of groups has room for 88 of IPv6 in a frame of the usual length, for thousands in one that was merged.
+/// The most hidden addresses that are replaced in the lists of one packet, such as lists of multicast groups; the rest
+/// of a longer list is not copied. Replacing a new address takes up to 128 blocks of AES. A report of multicast groups
+/// has space for 88 IPv6 addresses in an Ethernet frame of the usual length, and for thousands in frames that a network
+/// card has merged.
 const LISTED_MAX: usize = 64;
 
-/// An IP header, and up to where its packet goes.
+/// The IP header of a packet.
 #[derive(Clone, Copy)]
-pub(super) struct Ip {
+pub(super) struct IpHeader {
     pub(super) at: usize,
     pub(super) is_v6: bool,
-    /// The last destination is another one than the header has.
+    /// True if a source route or routing header names another final destination than this header.
     pub(super) routed: bool,
 }
 
-/// What comes after the last header.
+/// The bytes after the last header.
 pub(super) enum Rest {
-    /// Payload, up to `end`.
+    /// Payload from `at` to `end`.
     Payload { at: usize, end: usize },
-    /// A header of which no more is known than where its checksum is, and its payload, up to `end`.
+    /// A transport header of which at most the offset of the checksum is known, and its payload, from `at` to `end`.
     Transport { at: usize, end: usize },
-    /// Something that is not understood, up to `end`. Headers could be in it, and checksums over all of it.
+    /// Bytes from `at` to `end` that the parser does not understand. They may contain headers, and checksums over all
+    /// of these bytes.
     Unknown { at: usize, end: usize },
 }
 
-/// A checksum over something that was shown, or not.
-pub(super) struct ChecksumState {
+/// A checksum with the range of bytes that it covers.
+pub(super) struct CoveredChecksum {
+    /// The offset of the checksum.
     pub(super) field: usize,
+    /// The beginning of the covered range.
     pub(super) from: usize,
+    /// The end of the covered range.
     pub(super) end: usize,
-    /// It also covers these addresses, and this protocol.
-    pub(super) pseudo: Option<(Ip, u8)>,
-    /// What it covers goes on in other packets.
-    pub(super) in_part: bool,
+    /// The IP header whose addresses the checksum covers, too, and the protocol in its pseudo header; `None` if it has
+    /// no pseudo header.
+    pub(super) pseudo: Option<(IpHeader, u8)>,
+    /// True if the covered data continue in other packets.
+    pub(super) is_partial: bool,
 }
 
-/// A packet that is being shown.
+/// A rewriter of one packet under a view.
 pub(super) struct PacketRewriter<'a> {
     pub(super) view: &'a PacketView,
     anonymiser: Option<&'a mut Anonymiser>,
     /// All captured bytes.
     pub(super) from: &'a [u8],
-    /// As long as `from`.
+    /// The output, as long as `from`.
     to: &'a mut [u8],
     shown: usize,
-    /// The captured end of the present packet. Later bytes belong to the packets around it, or to none.
+    /// The end of the captured bytes of the packet that is being copied, which may be inside another one.
     limit: usize,
-    /// The view hides something besides payload.
+    /// True if the view hides more than payload.
     pub(super) hides_fields: bool,
-    /// It hides IP addresses.
+    /// True if the view hides IP addresses.
     pub(super) hides_addresses: bool,
-    /// What is looked at is quoted by an error message, and goes no further than its headers, as far as anything is understood.
+    /// True inside a packet that an ICMP error message quotes. If the view hides header fields, only the quoted headers
+    /// that the parser understands are copied.
     is_quoted: bool,
-    /// The present packet goes on elsewhere: it is in the first fragment of a datagram, or claims to be longer than the packet around it.
-    pub(super) is_in_part: bool,
-    /// Hidden addresses that stood in lists.
+    /// True if only a part of the packet that is being copied is present: it is the first fragment of a datagram, or
+    /// states a greater length than the packet that carries it.
+    pub(super) is_partial: bool,
+    /// The number of hidden addresses in lists so far.
     listed: usize,
 }
 
@@ -84,19 +93,20 @@ impl<'a> PacketRewriter<'a> {
             hides_fields: PacketView { payload: Payload::All, ..*view } != PacketView::ALL,
             hides_addresses: view.addresses != Addresses::Visible,
             is_quoted: false,
-            is_in_part: false,
+            is_partial: false,
             listed: 0,
         }
     }
 
-    /// How many bytes are shown.
+    /// The number of bytes copied so far.
     pub(super) fn shown(&self) -> usize {
         self.shown
     }
 
-    /// Lets all bytes up to here through, as they are; each header does so for itself, and then hides what has to be hidden.
+    /// Copies all bytes up to `upto` unchanged. The code for each header calls this first, and then hides fields of
+    /// that header in the copy.
     #[inline(always)]
-    pub(super) fn show(&mut self, upto: usize) {
+    pub(super) fn copy_up_to(&mut self, upto: usize) {
         let range = self.shown..upto.min(self.limit);
         if let (Some(from), Some(to)) = (self.from.get(range.clone()), self.to.get_mut(range.clone())) {
             to.copy_from_slice(from);
@@ -104,7 +114,7 @@ impl<'a> PacketRewriter<'a> {
         }
     }
 
-    /// The captured end of a header or message that goes up to `end`.
+    /// The end of the captured bytes of a header or message that ends at `end`.
     #[inline(always)]
     pub(super) fn limit(&self, end: usize) -> usize {
         end.min(self.limit)
@@ -121,7 +131,7 @@ impl<'a> PacketRewriter<'a> {
         Captured::whole(self.from)
     }
 
-    /// Writes over what is shown.
+    /// Overwrites bytes of the copy.
     #[inline(always)]
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
         let room = self.to.get_mut(..self.shown).and_then(|shown| shown.get_mut(at..)).unwrap_or_default();
@@ -131,7 +141,7 @@ impl<'a> PacketRewriter<'a> {
         }
     }
 
-    /// Fills what is shown of `len` bytes.
+    /// Overwrites `len` bytes from `at` with `byte`, as far as they have been copied.
     #[inline(always)]
     pub(super) fn fill(&mut self, at: usize, len: usize, byte: u8) {
         let end = at.saturating_add(len).min(self.shown);
@@ -140,13 +150,13 @@ impl<'a> PacketRewriter<'a> {
         }
     }
 
-    /// Zeros these bytes.
+    /// Zeros these bytes of the copy.
     #[inline(always)]
     pub(super) fn zero(&mut self, at: usize, len: usize) {
         self.fill(at, len, 0);
     }
 
-    /// Keeps these bits of a byte, and zeros the others.
+    /// Keeps these bits of a byte of the copy, and zeros the others.
     #[inline(always)]
     pub(super) fn mask(&mut self, at: usize, kept: u8) {
         if let Some(byte) = self.to.get_mut(..self.shown).and_then(|shown| shown.get_mut(at)) {
@@ -154,31 +164,31 @@ impl<'a> PacketRewriter<'a> {
         }
     }
 
-    /// Whether this field has to be zeroed.
+    /// Returns true if this field is hidden.
     #[inline(always)]
     pub(super) fn hides(&self, field: ZeroedField) -> bool {
         self.view.zeroed.has(field)
     }
 
-    /// What stands for an IPv4 address where addresses are anonymised, else 0.
+    /// The pseudonym of an IPv4 address if addresses are anonymised, otherwise 0.
     #[inline(always)]
-    fn other_v4(&mut self, address: u32) -> u32 {
+    fn substitute_v4(&mut self, address: u32) -> u32 {
         self.anonymiser.as_deref_mut().map_or(0, |anonymiser| anonymiser.ipv4(address))
     }
 
-    /// What stands for an IPv6 address where addresses are anonymised, else 0.
+    /// The pseudonym of an IPv6 address if addresses are anonymised, otherwise 0.
     #[inline(always)]
-    pub(super) fn other_v6(&mut self, address: u128) -> u128 {
+    pub(super) fn substitute_v6(&mut self, address: u128) -> u128 {
         self.anonymiser.as_deref_mut().map_or(0, |anonymiser| anonymiser.ipv6(address))
     }
 
-    /// Hides the IPv4 address at `at` if it has to be.
+    /// Hides the IPv4 address at `at`, if addresses are hidden.
     #[inline(always)]
     pub(super) fn address_v4(&mut self, at: usize) {
         if self.hides_addresses {
             match self.read(at) {
                 Some(&address) => {
-                    let other = self.other_v4(u32::from_be_bytes(address)).to_be_bytes();
+                    let other = self.substitute_v4(u32::from_be_bytes(address)).to_be_bytes();
                     self.write(at, &other);
                 }
                 None => self.zero(at, 4),
@@ -186,13 +196,13 @@ impl<'a> PacketRewriter<'a> {
         }
     }
 
-    /// Hides the IPv6 address at `at` if it has to be.
+    /// Hides the IPv6 address at `at`, if addresses are hidden.
     #[inline(always)]
     pub(super) fn address_v6(&mut self, at: usize) {
         if self.hides_addresses {
             match self.read(at) {
                 Some(&address) => {
-                    let other = self.other_v6(u128::from_be_bytes(address)).to_be_bytes();
+                    let other = self.substitute_v6(u128::from_be_bytes(address)).to_be_bytes();
                     self.write(at, &other);
                 }
                 None => self.zero(at, 16),
@@ -200,17 +210,18 @@ impl<'a> PacketRewriter<'a> {
         }
     }
 
-    /// Whether so many more addresses of lists can be shown, which cost something if addresses are hidden. Those that headers have in their fixed
-    /// places need not ask: there are few, at most [`TUNNELS_MAX`] packets deep.
-    pub(super) fn lists(&mut self, addresses: usize) -> bool {
+    /// Counts further addresses of lists, if addresses are hidden, because replacing them is costly. Returns false if
+    /// the limit is exceeded. Addresses at fixed offsets of headers do not count: a packet has few of them, as at most
+    /// [`TUNNELS_MAX`] packets are nested.
+    pub(super) fn charge_listed(&mut self, addresses: usize) -> bool {
         if self.hides_addresses {
             self.listed += addresses;
         }
         self.listed <= LISTED_MAX
     }
 
-    /// Hides the MAC address at `at` if it has to be. Where IP addresses are hidden, so is what that of a group tells of its IP address
-    /// (RFC 1112, 6.4; RFC 2464, section 7).
+    /// Hides the MAC address at `at`, if hardware addresses are hidden. If only IP addresses are hidden, the part of a
+    /// group's MAC address that is derived from its IP address is zeroed (RFC 1112, 6.4; RFC 2464, section 7).
     #[inline(always)]
     pub(super) fn mac(&mut self, at: usize) {
         if self.view.macs == Exposure::Zeroed {
@@ -224,7 +235,7 @@ impl<'a> PacketRewriter<'a> {
         }
     }
 
-    /// Ends what is shown: all headers have been, and this follows them.
+    /// Copies the visible part of the bytes after the last header.
     pub(super) fn finish(&mut self, rest: &Rest) {
         let most = match self.view.payload {
             _ if self.is_quoted && self.hides_fields => 0,
@@ -235,31 +246,33 @@ impl<'a> PacketRewriter<'a> {
             Rest::Payload { at, end } => (at, end),
             Rest::Transport { .. } | Rest::Unknown { .. } if self.hides_fields => return,
             Rest::Transport { at, end } => (at, end),
-            // Of a part of it nobody could say which checksums are in it. All of it was captured, and is shown; or nothing is.
-            Rest::Unknown { .. } if self.is_in_part => return,
+            // A checksum among unknown bytes cannot be recomputed. So these bytes are copied only if all of them are
+            // captured and visible.
+            Rest::Unknown { .. } if self.is_partial => return,
             Rest::Unknown { at, end } if end > self.from.len() || end > at.saturating_add(most) => return,
             Rest::Unknown { at, end } => (at, end),
         };
-        // Nothing follows what was not shown.
+        // Nothing is copied behind a gap.
         if self.shown == self.limit(at) {
-            self.show(at.saturating_add(most).min(end));
+            self.copy_up_to(at.saturating_add(most).min(end));
         }
     }
 
-    /// Returns true if these bytes are shown as they are in the packet.
+    /// Returns true if these bytes of the copy are unchanged.
     #[inline(always)]
     pub(super) fn is_as_captured(&self, from: usize, end: usize) -> bool {
         self.to.get(from..end.min(self.shown)) == self.from.get(from..end)
     }
 
-    /// Makes a checksum right, or 0 where it would cover hidden bytes. All bytes that it covers have their final form by then.
-    pub(super) fn seal(&mut self, sum: &ChecksumState) {
+    /// Recomputes a checksum, or zeros it if not all bytes that it covers are copied. Must be called after the fields
+    /// in these bytes have been hidden.
+    pub(super) fn finish_checksum(&mut self, sum: &CoveredChecksum) {
         let Some(&stored) = self.read::<2>(sum.field) else { return self.zero(sum.field, 2) };
         let is_udp = matches!(sum.pseudo, Some((_, protocol::UDP)));
         if is_udp && stored == [0, 0] {
             return;
         }
-        let is_shown = !sum.in_part && sum.end <= self.shown && sum.field + 2 <= sum.end;
+        let is_shown = !sum.is_partial && sum.end <= self.shown && sum.field + 2 <= sum.end;
         if is_shown && !self.hides_fields && self.is_as_captured(sum.from, sum.end) {
             return;
         }
@@ -275,16 +288,17 @@ impl<'a> PacketRewriter<'a> {
             total += u64::from(protocol) + covered.len() as u64;
         }
         let checksum = match !fold(total) {
-            // Of UDP 0 says that there is none (RFC 768).
+            // For UDP, zero means no checksum (RFC 768).
             0 if is_udp => u16::MAX,
             checksum => checksum,
         };
         self.write(sum.field, &checksum.to_be_bytes());
     }
 
-    /// Makes the checksum of an IPv4 header right, which goes from `at` to `data`, or 0 where not all of it is captured.
+    /// Recomputes the checksum of the IPv4 header from `at` to `data`, or zeros it if the header is not captured
+    /// completely.
     #[inline(always)]
-    pub(super) fn seal_ipv4(&mut self, at: usize, data: usize) {
+    pub(super) fn finish_ipv4_checksum(&mut self, at: usize, data: usize) {
         self.zero(at + 10, 2);
         if data <= self.shown
             && let Some(header) = self.to.get(at..data)
@@ -294,49 +308,52 @@ impl<'a> PacketRewriter<'a> {
         }
     }
 
-    /// Shows the packet from `at` to `end`, which may be beyond what is captured.
-    pub(super) fn packet(&mut self, at: usize, end: usize, kind: NetworkKind, depth: u8) {
+    /// Copies the packet from `at` to `end`, which may be beyond the captured bytes.
+    pub(super) fn packet(&mut self, at: usize, end: usize, kind: FirstHeader, depth: u8) {
         let outside = self.limit;
         self.limit = self.limit(end);
         self.packet_within(at, end, kind, depth);
         self.limit = outside;
     }
 
-    fn packet_within(&mut self, at: usize, end: usize, kind: NetworkKind, depth: u8) {
+    /// Copies a packet whose end limits the captured bytes already.
+    fn packet_within(&mut self, at: usize, end: usize, kind: FirstHeader, depth: u8) {
         let part = self.captured().part(at, end);
-        let mut now = Descriptor::default();
-        let mut listener = Listener { scene: self, base: at, heard: Heard::default() };
-        if walk_inside(part, kind, &mut now, &mut listener).is_err() {
-            listener.unknown_from(0);
+        let mut descriptor = Descriptor::default();
+        let mut visitor = CopyVisitor { rewriter: self, base: at, parsed: ParsedHeaders::default() };
+        if walk_inside(part, kind, &mut descriptor, &mut visitor).is_err() {
+            visitor.unknown_from(0);
         }
-        listener.end_labels();
-        let heard = listener.heard;
-        // Where addresses are hidden, nothing is left of a routing header.
-        let routed = heard.routed && !self.hides_addresses;
-        match heard {
-            Heard { unknown: Some(at), .. } => self.finish(&Rest::Unknown { at, end }),
-            Heard { upper: Some(upper), ip: Some(ip), .. } => {
-                // A packet can say that it is longer than what carries it.
-                self.is_in_part |= upper.end > end;
+        visitor.end_labels();
+        let parsed = visitor.parsed;
+        // If addresses are hidden, the routing header is zeroed, so the IP header's destination is the final one.
+        let routed = parsed.routed && !self.hides_addresses;
+        match parsed {
+            ParsedHeaders { unknown: Some(at), .. } => self.finish(&Rest::Unknown { at, end }),
+            ParsedHeaders { upper: Some(upper), ip: Some(ip), .. } => {
+                // A packet can state a greater length than the packet that carries it.
+                self.is_partial |= upper.end > end;
                 self.above_ip(
-                    Above {
-                        upper: Upper { end: upper.end.min(end), ..upper },
+                    UpperPart {
+                        upper: UpperHeader { end: upper.end.min(end), ..upper },
                         covered: upper.end,
-                        ip: Ip { routed: ip.routed || routed, ..ip },
-                        payload: (now.flags & flag::L4 != 0).then(|| at + usize::from(now.payload_offset)),
-                        flags: now.flags,
+                        ip: IpHeader { routed: ip.routed || routed, ..ip },
+                        payload: (descriptor.flags & flag::L4 != 0)
+                            .then(|| at + usize::from(descriptor.payload_offset)),
+                        flags: descriptor.flags,
                     },
                     depth,
                 );
             }
-            Heard { other: Some(at), .. } => self.neither(at, end, now.ether_type),
+            ParsedHeaders { other: Some(at), .. } => self.not_ip(at, end, descriptor.ether_type),
             // The packet ends with its last header.
             _ => self.finish(&Rest::Unknown { at: self.shown, end }),
         }
     }
 
-    /// Shows a packet inside another one, if no more than [`TUNNELS_MAX`] packets are around it: tunnels, or messages that quote it.
-    pub(super) fn inside(&mut self, at: usize, end: usize, kind: NetworkKind, depth: u8) {
+    /// Copies a packet inside another one, a tunnel's or one quoted by a message, if it is nested in at most
+    /// [`TUNNELS_MAX`] packets.
+    pub(super) fn inside(&mut self, at: usize, end: usize, kind: FirstHeader, depth: u8) {
         if depth < TUNNELS_MAX {
             self.packet(at, end, kind, depth + 1);
         } else {
@@ -344,8 +361,8 @@ impl<'a> PacketRewriter<'a> {
         }
     }
 
-    /// Shows a packet of which an error message quotes the beginning.
-    pub(super) fn quoted(&mut self, at: usize, end: usize, kind: NetworkKind, depth: u8) {
+    /// Copies a packet whose beginning is quoted by an error message.
+    pub(super) fn quoted(&mut self, at: usize, end: usize, kind: FirstHeader, depth: u8) {
         let before = std::mem::replace(&mut self.is_quoted, true);
         self.inside(at, end, kind, depth);
         self.is_quoted = before;
@@ -353,52 +370,57 @@ impl<'a> PacketRewriter<'a> {
 }
 
 /// The part of an IP packet above its header.
-pub(super) struct Above {
-    /// It ends where the carrying packet ends, at the latest.
-    pub(super) upper: Upper,
-    /// The end of the packet by its own header, up to which checksums go.
+pub(super) struct UpperPart {
+    /// The header above IP. Its `end` is limited to the end of the packet that carries the IP packet.
+    pub(super) upper: UpperHeader,
+    /// The end of the IP packet according to its header, up to which checksums extend.
     pub(super) covered: usize,
-    pub(super) ip: Ip,
-    /// Where the payload begins, if the header above IP is there as a whole.
+    pub(super) ip: IpHeader,
+    /// The offset of the payload, if the header above IP is captured completely.
     pub(super) payload: Option<usize>,
-    /// Those of the descriptor.
+    /// The flags of the packet's descriptor.
     pub(super) flags: u32,
 }
 
-/// What the parser has said of a packet; offsets are those of the outermost.
+/// The headers reported by the parser. Offsets are those of the outermost packet.
 #[derive(Default)]
-struct Heard {
+struct ParsedHeaders {
+    /// The offset from which the parser understands nothing.
     unknown: Option<usize>,
+    /// The offset of a network layer that is not IP.
     other: Option<usize>,
-    ip: Option<Ip>,
-    upper: Option<Upper>,
+    ip: Option<IpHeader>,
+    upper: Option<UpperHeader>,
+    /// True if a routing header has segments left.
     routed: bool,
-    /// A stack of MPLS labels from here to there, of which nothing has been shown yet.
+    /// The range of a stack of MPLS labels that has not been copied yet.
     labels: Option<(usize, usize)>,
 }
 
-/// Listens to the parser, and shows each header as it comes.
-struct Listener<'s, 'a> {
-    scene: &'s mut PacketRewriter<'a>,
+/// A visitor that copies each header as the parser reports it.
+struct CopyVisitor<'s, 'a> {
+    rewriter: &'s mut PacketRewriter<'a>,
+    /// The offset of the parsed packet in the outermost packet.
     base: usize,
-    heard: Heard,
+    parsed: ParsedHeaders,
 }
 
-/// Bytes of an MPLS label.
+/// The length of an MPLS label in bytes.
 const LABEL: usize = 4;
 
-impl Listener<'_, '_> {
-    /// Shows the first label alone of a stack without an IP packet behind it. Another header announces that label, and no other one.
-    /// The next words could be labels, or anything else behind a stack whose bottom is not marked.
+impl CopyVisitor<'_, '_> {
+    /// Copies only the first label of a label stack that no IP packet follows. The header before the stack announces
+    /// only this label. The next words could be further labels, or other data if no label marks the bottom of the
+    /// stack.
     fn end_labels(&mut self) {
-        if let Some((first, _)) = self.heard.labels.take() {
-            self.scene.link(LinkPart::Label, first, LABEL);
-            self.heard = Heard { unknown: Some(first + LABEL), ..Heard::default() };
+        if let Some((first, _)) = self.parsed.labels.take() {
+            self.rewriter.link(LinkPart::Label, first, LABEL);
+            self.parsed = ParsedHeaders { unknown: Some(first + LABEL), ..ParsedHeaders::default() };
         }
     }
 }
 
-impl Marks for Listener<'_, '_> {
+impl HeaderVisitor for CopyVisitor<'_, '_> {
     #[inline(always)]
     fn fixed(&mut self, _: usize, _: usize) {}
     #[inline(always)]
@@ -407,61 +429,62 @@ impl Marks for Listener<'_, '_> {
     fn checksum(&mut self, _: usize, _: usize, _: usize) {}
 
     fn unknown_from(&mut self, at: usize) {
-        self.heard.unknown = Some(self.base + at);
+        self.parsed.unknown = Some(self.base + at);
     }
 
     fn routed(&mut self) {
-        self.heard.routed = true;
+        self.parsed.routed = true;
     }
 
     #[inline(always)]
     fn link(&mut self, part: LinkPart, at: usize, len: usize) {
         let at = self.base + at;
         if part == LinkPart::Label {
-            self.heard.labels.get_or_insert((at, at)).1 = at + len;
+            self.parsed.labels.get_or_insert((at, at)).1 = at + len;
         } else {
-            self.scene.link(part, at, len);
+            self.rewriter.link(part, at, len);
         }
     }
 
     fn is_ip_behind_labels(&mut self, at: usize, wire: usize) -> bool {
         let (at, end) = (self.base + at, self.base.saturating_add(wire));
-        let Some((first, _)) = self.heard.labels else { return false };
-        // Where the stack has no bottom, the packet behind it reads as labels up to a bit that looks like one.
-        let captured = self.scene.captured();
+        let Some((first, _)) = self.parsed.labels else { return false };
+        // If no label marks the bottom of the stack, the parser takes the packet behind it for labels, up to a bit that
+        // looks like the mark. So there must be no IP packet inside the supposed stack.
+        let captured = self.rewriter.captured();
         let is_ip_at = |word| is_only_ip(captured, word, end) == Ok(true);
         let is_in_stack = (first + LABEL..at).step_by(LABEL).any(is_ip_at);
         let is_ip = !is_in_stack && is_ip_at(at);
         if is_ip {
-            self.heard.labels = None;
+            self.parsed.labels = None;
             for label in (first..at).step_by(LABEL) {
-                self.scene.link(LinkPart::Label, label, LABEL);
+                self.rewriter.link(LinkPart::Label, label, LABEL);
             }
         }
         is_ip
     }
 
     fn other(&mut self, at: usize) {
-        self.heard.other = Some(self.base + at);
+        self.parsed.other = Some(self.base + at);
     }
 
     #[inline(always)]
     fn ipv4(&mut self, at: usize, data: usize, _: usize) {
-        self.heard.ip = Some(self.scene.ipv4(self.base + at, self.base + data));
+        self.parsed.ip = Some(self.rewriter.ipv4(self.base + at, self.base + data));
     }
 
     #[inline(always)]
     fn ipv6(&mut self, at: usize, _: usize) {
-        self.heard.ip = Some(self.scene.ipv6(self.base + at));
+        self.parsed.ip = Some(self.rewriter.ipv6(self.base + at));
     }
 
     fn extension(&mut self, protocol: u8, at: usize, len: usize) {
-        self.scene.extension(protocol, self.base + at, len);
+        self.rewriter.extension(protocol, self.base + at, len);
     }
 
     #[inline(always)]
-    fn upper(&mut self, Upper { protocol, at, end }: Upper) {
+    fn upper(&mut self, UpperHeader { protocol, at, end }: UpperHeader) {
         let base = self.base;
-        self.heard.upper = Some(Upper { protocol, at: base + at, end: base.saturating_add(end) });
+        self.parsed.upper = Some(UpperHeader { protocol, at: base + at, end: base.saturating_add(end) });
     }
 }

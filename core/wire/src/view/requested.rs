@@ -1,26 +1,27 @@
-//! A view as somebody asks for it.
+//! Requested views.
 
-use super::text::unnamed;
+use super::text::defaults_for;
 use super::{Addresses, Exposure, Fields, PacketView, Payload, ZeroedField};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
-/// A view as somebody asks for it who may see a part of packets: of a part that is not named, he gets what he may see. So `ports=zeroed` takes the ports away
-/// from whatever view he has, and `payload=all` asks for all payload. As text it is what a [`PacketView`] is.
+/// A view that a session requests, with the same text form as a [`PacketView`]. A component that the request does not
+/// name is as granted; if the request hides addresses, payload and hardware addresses are hidden unless it names them.
+/// So `ports=zeroed` removes the ports from any granted view, and `payload=all` requests all payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RequestedView {
     pub(super) payload: Option<Payload>,
     pub(super) addresses: Option<Addresses>,
     pub(super) macs: Option<Exposure>,
     pub(super) ports: Option<Exposure>,
-    /// Fields that are named, and
+    /// The fields that the request names.
     pub(super) named: Fields,
-    /// of these, what is zeroed.
+    /// The named fields that are zeroed.
     pub(super) zeroed: Fields,
 }
 
 impl RequestedView {
-    /// Every part is named, and visible: `all`.
+    /// Every component is named and visible: `all`.
     pub(super) const EVERYTHING: Self = Self {
         payload: Some(Payload::All),
         addresses: Some(Addresses::Visible),
@@ -30,10 +31,10 @@ impl RequestedView {
         zeroed: Fields::NONE,
     };
 
-    /// What it is for somebody who may see everything.
-    pub fn alone(&self) -> PacketView {
+    /// The view that the request gives a session that may see everything.
+    pub fn unrestricted(&self) -> PacketView {
         let addresses = self.addresses.unwrap_or(Addresses::Visible);
-        let (payload, macs) = unnamed(addresses);
+        let (payload, macs) = defaults_for(addresses);
         PacketView {
             payload: self.payload.unwrap_or(payload),
             addresses,
@@ -43,19 +44,20 @@ impl RequestedView {
         }
     }
 
-    /// What it is for somebody who may see `given`, never more than that; nothing where a part is named that shows more.
-    pub fn under(&self, given: &PacketView) -> Option<PacketView> {
-        let is_more = self.payload.is_some_and(|payload| payload > given.payload)
-            || self.addresses.is_some_and(|addresses| addresses > given.addresses)
-            || self.macs.is_some_and(|macs| macs > given.macs)
-            || self.ports.is_some_and(|ports| ports > given.ports)
-            || given.zeroed.iter().any(|field| self.named.has(field) && !self.zeroed.has(field));
-        (!is_more).then(|| self.alone().meet(given))
+    /// The view that the request gives a session that may see `granted`. It never shows more than `granted`. `None` if
+    /// a named component would show more.
+    pub fn within(&self, granted: &PacketView) -> Option<PacketView> {
+        let exceeds_grant = self.payload.is_some_and(|payload| payload > granted.payload)
+            || self.addresses.is_some_and(|addresses| addresses > granted.addresses)
+            || self.macs.is_some_and(|macs| macs > granted.macs)
+            || self.ports.is_some_and(|ports| ports > granted.ports)
+            || granted.zeroed.iter().any(|field| self.named.has(field) && !self.zeroed.has(field));
+        (!exceeds_grant).then(|| self.unrestricted().meet(granted))
     }
 }
 
 impl From<PacketView> for RequestedView {
-    /// Every part is named.
+    /// Names every component.
     fn from(view: PacketView) -> Self {
         Self {
             payload: Some(view.payload),
@@ -69,7 +71,7 @@ impl From<PacketView> for RequestedView {
 }
 
 impl fmt::Display for RequestedView {
-    /// A text that is this again.
+    /// Writes a text that parses to the same request.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::EVERYTHING {
             return f.write_str("all");
@@ -98,7 +100,7 @@ impl fmt::Display for RequestedView {
 }
 
 impl Serialize for RequestedView {
-    /// As its text.
+    /// Serialises the text.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -111,7 +113,7 @@ impl<'de> Deserialize<'de> for RequestedView {
 }
 
 impl Fields {
-    /// All of them.
+    /// All fields.
     const ALL: Self = Self::first(ZeroedField::ALL.len());
 }
 
@@ -121,7 +123,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn asked() -> impl Strategy<Value = RequestedView> {
+    fn requested() -> impl Strategy<Value = RequestedView> {
         (views(), any::<[bool; 4]>(), prop::collection::vec(prop::sample::select(ZeroedField::ALL), 0..5))
             .prop_map(|(view, [payload, addresses, macs, ports], named)| {
                 let named: Fields = named.into_iter().collect();
@@ -135,43 +137,43 @@ mod tests {
                     zeroed,
                 }
             })
-            .prop_filter("nothing is no text", |asked| *asked != RequestedView::default())
+            .prop_filter("nothing is no text", |requested| *requested != RequestedView::default())
     }
 
     proptest! {
         #[test]
-        fn nobody_gets_more_than_is_given_whatever_is_asked(asked in asked(), given in views()) {
-            match asked.under(&given) {
+        fn a_view_never_exceeds_the_granted_one_whatever_is_requested(requested in requested(), granted in views()) {
+            match requested.within(&granted) {
                 Some(view) => {
-                    prop_assert!(view.is_at_most(&given), "{asked} of {given} is {view}");
-                    prop_assert_eq!(view, asked.alone().meet(&given));
+                    prop_assert!(view.is_at_most(&granted), "{requested} of {granted} is {view}");
+                    prop_assert_eq!(view, requested.unrestricted().meet(&granted));
                 }
-                // Something is named that is not given.
-                None => prop_assert!(!asked.alone().is_at_most(&given), "{asked} of {given}"),
+                // A named component shows more than granted.
+                None => prop_assert!(!requested.unrestricted().is_at_most(&granted), "{requested} of {granted}"),
             }
-            prop_assert_eq!(asked.under(&PacketView::ALL), Some(asked.alone()));
+            prop_assert_eq!(requested.within(&PacketView::ALL), Some(requested.unrestricted()));
         }
 
         #[test]
-        fn a_whole_view_is_refused_where_it_is_more_and_else_is_what_was_asked(view in views(), given in views()) {
-            let whole = RequestedView::from(view).under(&given);
-            prop_assert_eq!(whole, view.is_at_most(&given).then_some(view));
+        fn a_complete_view_is_refused_if_it_shows_more_and_else_is_as_requested(view in views(), granted in views()) {
+            let whole = RequestedView::from(view).within(&granted);
+            prop_assert_eq!(whole, view.is_at_most(&granted).then_some(view));
         }
 
         #[test]
-        fn what_is_asked_is_written_as_it_is_read(asked in asked(), view in views()) {
-            prop_assert_eq!(asked.to_string().parse::<RequestedView>(), Ok(asked));
-            prop_assert_eq!(view.to_string().parse::<RequestedView>().unwrap().alone(), view);
+        fn a_request_is_parsed_from_its_own_text(requested in requested(), view in views()) {
+            prop_assert_eq!(requested.to_string().parse::<RequestedView>(), Ok(requested));
+            prop_assert_eq!(view.to_string().parse::<RequestedView>().unwrap().unrestricted(), view);
             let whole = RequestedView::from(view);
             prop_assert_eq!(whole.to_string().parse::<RequestedView>(), Ok(whole));
         }
     }
 
     #[test]
-    fn what_is_not_named_is_as_it_is_given_and_what_is_named_must_not_be_more() {
-        let given: PacketView = "payload=16,ttl=zeroed".parse().unwrap();
+    fn components_not_named_are_as_granted_and_named_ones_must_not_show_more() {
+        let granted: PacketView = "payload=16,ttl=zeroed".parse().unwrap();
         let under =
-            |text: &str| text.parse::<RequestedView>().unwrap().under(&given).map(|view| view.to_string());
+            |text: &str| text.parse::<RequestedView>().unwrap().within(&granted).map(|view| view.to_string());
         assert_eq!(under("ports=zeroed").as_deref(), Some("payload=16,ports=zeroed,ttl=zeroed"));
         assert_eq!(under("payload=8").as_deref(), Some("payload=8,ttl=zeroed"));
         assert_eq!(

@@ -1,35 +1,35 @@
-//! A view's text, as configurations, credentials and command lines have it.
+//! The text form of views, in configurations, credentials and command lines.
 
-use super::asked::RequestedView;
+use super::requested::RequestedView;
 use super::{Addresses, Exposure, PacketView, Payload, ZeroedField};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// The longest text of a view, in bytes; every view has one that is shorter.
+/// The most bytes of a text that is parsed. The text of every view is shorter.
 const TEXT_MAX: usize = 512;
 
-/// Why a text is no view. To blame is who wrote it.
+/// The reason why a text is not a view.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ViewError {
-    /// Longer than any view is.
+    /// The text is longer than any view's.
     #[error("a view's text has at most {TEXT_MAX} bytes; this one has {0}")]
     TooLong(usize),
-    /// Not a word that a view is made of.
+    /// A part has an unknown name.
     #[error("`{}` is no part of a view; a part is {}", .0.escape_debug(), parts())]
     Unknown(String),
-    /// A value that the part cannot have.
+    /// A part has an invalid value.
     #[error("`{}` cannot be `{}`; it is {}", .part, .given.escape_debug(), .wanted)]
     Value {
         /// The part.
         part: &'static str,
-        /// What was given.
+        /// The given value.
         given: String,
-        /// What it can be.
+        /// The valid values.
         wanted: &'static str,
     },
-    /// The same part more than once.
-    #[error("`{0}` is there twice; say it once")]
+    /// A part is given twice.
+    #[error("`{0}` is given twice; give it once")]
     Twice(&'static str),
 }
 
@@ -53,8 +53,8 @@ fn parts() -> String {
 }
 
 impl fmt::Display for PacketView {
-    /// The shortest text that is this view again, and does not rely on what stands for parts that are not named: `all`, or its parts, separated by
-    /// commas.
+    /// Writes `all`, or the hidden parts, separated by commas. If addresses are hidden, payload and hardware addresses
+    /// are written in any case, as their defaults depend on addresses. The text parses to the same view.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::ALL {
             return f.write_str(ALL);
@@ -96,8 +96,9 @@ impl fmt::Display for PacketView {
 impl FromStr for PacketView {
     type Err = ViewError;
 
-    /// Reads `all`, or a list of parts in any order, separated by commas; there may be spaces around them. What is not named is visible, but
-    /// where addresses are not, there is no payload and there are no hardware addresses unless they are named.
+    /// Parses `all`, or a list of parts in any order, separated by commas; spaces around them are ignored. Parts that
+    /// are not named are visible, except that payload and hardware addresses default to hidden if addresses are not
+    /// visible.
     ///
     /// | part | values |
     /// |---|---|
@@ -109,12 +110,12 @@ impl FromStr for PacketView {
     ///
     /// See [`ViewError`].
     fn from_str(text: &str) -> Result<Self, ViewError> {
-        text.parse::<RequestedView>().map(|asked| asked.alone())
+        text.parse::<RequestedView>().map(|requested| requested.unrestricted())
     }
 }
 
-/// What stands for parts of a view that are not named, where addresses are as they are: payload and hardware addresses.
-pub(super) fn unnamed(addresses: Addresses) -> (Payload, Exposure) {
+/// The defaults of payload and hardware addresses for this visibility of addresses.
+pub(super) fn defaults_for(addresses: Addresses) -> (Payload, Exposure) {
     match addresses {
         Addresses::Visible => (Payload::All, Exposure::Visible),
         Addresses::Anonymised | Addresses::CryptoPan | Addresses::Zeroed => (Payload::NONE, Exposure::Zeroed),
@@ -124,7 +125,7 @@ pub(super) fn unnamed(addresses: Addresses) -> (Payload, Exposure) {
 impl FromStr for RequestedView {
     type Err = ViewError;
 
-    /// Reads what a [`PacketView`] reads.
+    /// Parses the text form of a [`PacketView`].
     ///
     /// # Errors
     ///
@@ -139,14 +140,15 @@ impl FromStr for RequestedView {
         }
         let mut given = Self::default();
         for part in text.split(',') {
-            given.take(part.trim())?;
+            given.parse_part(part.trim())?;
         }
         Ok(given)
     }
 }
 
 impl RequestedView {
-    fn take(&mut self, part: &str) -> Result<(), ViewError> {
+    /// Parses one part of a text, `name=value`.
+    fn parse_part(&mut self, part: &str) -> Result<(), ViewError> {
         let unknown = || ViewError::Unknown(part.to_owned());
         let (name, value) = part.split_once('=').ok_or_else(unknown)?;
         let value = value.trim_start();
@@ -220,7 +222,7 @@ fn value_error(part: &'static str, given: &str) -> ViewError {
 }
 
 impl Serialize for PacketView {
-    /// As its text.
+    /// Serialises the text.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -240,7 +242,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_view_has_a_text_that_is_that_view(view in views()) {
+        fn every_view_is_parsed_from_its_own_text(view in views()) {
             let text = view.to_string();
             prop_assert!(text.len() <= TEXT_MAX);
             prop_assert_eq!(text.parse::<PacketView>(), Ok(view));
@@ -248,7 +250,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics_and_what_is_read_is_written_as_itself(text in "[a-z0-9=, -]{0,60}") {
+        fn no_text_causes_a_panic_and_a_parsed_view_survives_its_text_form(text in "[a-z0-9=, -]{0,60}") {
             if let Ok(view) = text.parse::<PacketView>() {
                 prop_assert_eq!(view.to_string().parse::<PacketView>(), Ok(view));
             }
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_read_as_they_are_meant() {
+    fn texts_are_parsed_as_documented() {
         let read = |text: &str| text.parse::<PacketView>().unwrap();
         assert_eq!(read("all"), PacketView::ALL);
         assert_eq!(read("payload=none"), PacketView::HEADERS);
@@ -297,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_view_is_refused_with_what_would_be_right() {
+    fn an_invalid_text_is_refused_with_the_valid_alternatives() {
         let refused = |text: &str| text.parse::<PacketView>().unwrap_err().to_string();
         assert!(refused("").starts_with("`` is no part of a view; a part is `all` alone, `payload=`"));
         assert!(refused("headers").contains("`headers` is no part of a view"));
@@ -313,8 +315,8 @@ mod tests {
             refused("addresses=hidden").contains("it is `visible`, `anonymised`, `crypto-pan` or `zeroed`")
         );
         assert!(refused("macs=anonymised").contains("it is `visible` or `zeroed`"));
-        assert_eq!(refused("ttl=zeroed,ttl=visible"), "`ttl` is there twice; say it once");
-        assert_eq!(refused("payload=1,payload=1"), "`payload` is there twice; say it once");
+        assert_eq!(refused("ttl=zeroed,ttl=visible"), "`ttl` is given twice; give it once");
+        assert_eq!(refused("payload=1,payload=1"), "`payload` is given twice; give it once");
         assert!(refused("\u{1b}[2J").starts_with("`\\u{1b}[2J` is no part"), "no terminal obeys it");
         assert_eq!(
             refused(&" ".repeat(TEXT_MAX + 1)),
@@ -323,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_configuration_it_is_its_text() {
+    fn a_configuration_contains_the_text_of_a_view() {
         #[derive(Debug, PartialEq, Serialize, Deserialize)]
         struct Profile {
             view: PacketView,

@@ -1,68 +1,79 @@
-//! A view, applied to packets.
+//! The transformation of packets under a view.
 
 use super::anonymise::Anonymiser;
 use super::key::ViewKey;
-use super::scene::PacketRewriter;
+use super::packet_rewriter::PacketRewriter;
 use super::{Addresses, PacketView};
-use crate::classify::{NetworkKind, classify_into, size};
+use crate::classify::{FirstHeader, classify_into, size};
 use crate::meta::{LinkType, Meta};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_abi::{Descriptor, tunnel};
 use weir_units::Bytes;
 
-/// Makes of packets what a [`PacketView`] shows of them.
+/// A transformation of packets under a [`PacketView`].
 ///
-/// Nothing is shown that is not understood: bytes are let through header by header, as the parser comes by, and each header without what the
-/// view hides. Where the parser stops, so does what is shown; a view that hides nothing but payload counts the bytes from there on as payload, and shows them
-/// all or not at all. Behind MPLS labels only what is exactly an IP packet is understood; without one behind them, only the first label. Options and
-/// extension headers that are not known are zeroed, whatever else the view hides.
-/// What is shown keeps its place, so a packet is only ever cut at its end, and lengths say what they said.
+/// Headers are copied one by one as the parser reports them, each without its hidden fields. Unknown options and
+/// extension headers are zeroed under every view but `all`. After the last header:
 ///
-/// Checksums over anything that is hidden are computed anew, also where they were wrong, so that they tell nothing of what was there; those over
-/// bytes that are not shown, or that were not captured, become 0. That goes for the checksums of all packets around what is hidden. A UDP checksum of 0
-/// stays 0.
+/// - Payload is copied as far as the view shows payload.
+/// - Bytes that the parser does not understand are not copied if the view hides header fields, because they may
+///   contain such fields.
+/// - If the view hides only payload, bytes that the parser does not understand count as payload. Behind a known
+///   transport protocol they are copied as far as the view shows payload. Otherwise they are copied only if all of
+///   them are captured and visible, because a checksum among them cannot be recomputed.
 ///
-/// A clone has the same key and shows the same, with a memory of its own.
+/// Bytes behind MPLS labels count as understood only if they are an IP packet with consistent lengths and, for IPv4,
+/// a right header checksum. If they are not, only the first label counts as understood.
+///
+/// Bytes keep their offsets, so a packet is only ever truncated at its end, and length fields keep their values.
+///
+/// A checksum over fields that may have been hidden is recomputed, even if it was wrong, so that it reveals nothing
+/// about them. A checksum over bytes that are not copied, or were not captured, becomes 0. Both rules also apply to
+/// the packets that carry the changed packet in a tunnel. A UDP checksum of 0 stays 0.
+///
+/// A clone has the same key and gives the same results, with caches of its own.
 #[derive(Clone, Debug)]
 pub struct Transform {
     view: PacketView,
     anonymiser: Option<Box<Anonymiser>>,
-    flow: [u64; 3],
+    /// The key of [`flow_hash`](Self::flow_hash); each number is odd.
+    flow_hash_key: [u64; 3],
 }
 
-/// How much of a packet is shown.
+/// The extent of the visible part of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShownPart {
-    /// Bytes that were written, from the first one on.
+    /// The number of bytes that are written to the beginning of the output.
     pub len: usize,
-    /// Bytes that the packet had on the link. A view does not hide lengths.
+    /// The packet's length on the link in bytes. A view does not hide lengths.
     pub wire_len: u32,
 }
 
 impl Transform {
-    /// With a memory of addresses of its own, if it anonymises: see [`memory`](Self::memory).
+    /// Creates a transformation with caches of addresses, if it anonymises: see [`memory`](Self::memory).
     pub fn new(view: PacketView, key: &ViewKey) -> Self {
-        let (words, _) = key.flow.as_chunks::<8>();
-        let flow = std::array::from_fn(|i| words.get(i).copied().map_or(1, u64::from_le_bytes) | 1);
-        Self { view, anonymiser: Anonymiser::of(view.addresses, key).map(Box::new), flow }
+        let (numbers, _) = key.flow_hash.as_chunks::<8>();
+        let flow_hash_key =
+            std::array::from_fn(|i| numbers.get(i).copied().map_or(1, u64::from_le_bytes) | 1);
+        Self { view, anonymiser: Anonymiser::for_view(view.addresses, key).map(Box::new), flow_hash_key }
     }
 
-    /// Shows something else from now on. Addresses have to be shown as before.
+    /// Changes the view. The new view must have the same visibility of addresses, because the anonymiser stays.
     pub fn set_view(&mut self, view: PacketView) {
         self.view = view;
     }
 
-    /// What it shows.
+    /// The view that is applied.
     pub fn view(&self) -> &PacketView {
         &self.view
     }
 
-    /// The memory that it has for addresses: as much from the start on as ever.
+    /// The memory of the caches of addresses, which is constant.
     pub fn memory(&self) -> Bytes {
         self.anonymiser.as_ref().map_or(Bytes(0), |anonymiser| anonymiser.memory())
     }
 
-    /// The address that stands for another one in what is shown.
+    /// The address that replaces `address` in the visible part of packets.
     pub fn address(&mut self, address: IpAddr) -> IpAddr {
         match (self.anonymiser.as_deref_mut(), address) {
             (None, _) if self.view.addresses == Addresses::Visible => address,
@@ -73,11 +84,11 @@ impl Transform {
         }
     }
 
-    /// Writes what may be seen of a packet to the beginning of `out`, and says how much that is. `packet` are all captured bytes of the packet that
-    /// `descriptor` describes; nobody may change them meanwhile.
+    /// Writes the visible part of a packet to the beginning of `out`, and returns its extent. `packet` is all
+    /// captured bytes of the packet that `descriptor` describes; they must not change meanwhile.
     ///
-    /// `out` must not be where the holder can look yet: hidden bytes may stand in it while this runs, though never in what is shown when it
-    /// returns. Where it is shorter than the packet, less is shown.
+    /// `out` must not be accessible to the holder yet: during the call it can contain hidden bytes, though never in
+    /// the returned extent. If `out` is shorter than the packet, less is written.
     pub fn apply(&mut self, packet: &[u8], descriptor: &Descriptor, out: &mut [u8]) -> ShownPart {
         let wire_len = descriptor.wire_len;
         let len = packet.len().min(size(descriptor.cap_len)).min(out.len());
@@ -89,18 +100,18 @@ impl Transform {
         let Ok(link_type) = LinkType::try_from(u32::from(descriptor.link_type)) else {
             return ShownPart { len: 0, wire_len };
         };
-        let mut scene = PacketRewriter::new(&self.view, self.anonymiser.as_deref_mut(), packet, out);
-        scene.packet(0, size(wire_len).max(len), NetworkKind::Link(link_type), 0);
-        ShownPart { len: scene.shown(), wire_len }
+        let mut rewriter = PacketRewriter::new(&self.view, self.anonymiser.as_deref_mut(), packet, out);
+        rewriter.packet(0, size(wire_len).max(len), FirstHeader::Link(link_type), 0);
+        ShownPart { len: rewriter.shown(), wire_len }
     }
 
-    /// Describes what is shown of a packet, from the bytes that are shown and from nothing else; `like` has what is known of it besides: time,
-    /// length on the link, link type, interface, number and guest address.
-    pub fn describe(&self, shown: &[u8], like: &Descriptor) -> Descriptor {
+    /// Describes the visible part of a packet from the visible bytes only. `original`, the descriptor of the whole
+    /// packet, provides the metadata: time, length on the link, link type, interface, number and guest address.
+    pub fn describe(&self, shown: &[u8], original: &Descriptor) -> Descriptor {
         let mut descriptor = Descriptor::default();
         let cap_len = u32::try_from(shown.len()).unwrap_or(u32::MAX);
-        // All bytes are always enough for the parser.
-        if let Some(meta) = Meta::of(&Descriptor { cap_len, ..*like })
+        // The parser has all bytes of the packet, so it requests no more.
+        if let Some(meta) = Meta::from_descriptor(&Descriptor { cap_len, ..*original })
             && classify_into(shown, &meta, &mut descriptor).is_ok()
         {
             descriptor.flow_hash = self.flow_hash(descriptor.flow_hash);
@@ -111,11 +122,11 @@ impl Transform {
         descriptor
     }
 
-    /// The flow hash as this view's holder sees it, of that of the bytes that are shown. Equal ones stay equal, different ones different; two
-    /// views have nothing in common.
+    /// The flow hash that the holder of this view sees, computed from the flow hash of the visible bytes. Different
+    /// hashes stay different, and each key gives another mapping.
     pub fn flow_hash(&self, hash: u64) -> u64 {
-        // Odd factors and shifted bits are undone by others, so this only puts the hashes in another order.
-        let [a, b, c] = self.flow;
+        // Multiplication by odd numbers and XOR with shifted bits are invertible, so this only permutes the hashes.
+        let [a, b, c] = self.flow_hash_key;
         let hash = (hash ^ a).wrapping_mul(b);
         let hash = (hash ^ hash >> 32).wrapping_mul(c);
         hash ^ hash >> 29

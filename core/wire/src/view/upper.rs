@@ -1,16 +1,17 @@
-//! Views of what is above IP: TCP and UDP here, control messages and tunnels in files of their own.
+//! Views of the headers above IP: TCP and UDP here; control messages and tunnels have files of their own.
 
-use super::scene::{Above, ChecksumState, PacketRewriter, Rest};
+use super::packet_rewriter::{CoveredChecksum, PacketRewriter, Rest, UpperPart};
 use super::{Exposure, ZeroedField};
 use crate::ip::protocol;
 use crate::tunnel::{end_of_datagram, tunnel_of_ports};
-use crate::upper::Upper;
+use crate::upper::UpperHeader;
 use weir_abi::flag;
 
 const IGMP: u8 = 2;
 
-/// Where TCP has its options, and how much of its header an error message quotes at least: ports and sequence number.
+/// The offset of TCP's options.
 const TCP_OPTIONS: usize = 20;
+/// The part of a TCP header that an error message always quotes: ports and sequence number.
 const TCP_QUOTED: usize = 8;
 
 /// Options of TCP.
@@ -26,8 +27,8 @@ mod option_tcp {
     pub(super) const FAST_OPEN: u8 = 34;
 }
 
-/// The offset and length of the only checksum of a transport protocol that is not shown, or not there as a whole. None for others: OSPF, PIM, DCCP
-/// and many more have checksums in other places, too.
+/// The offset and length of the checksum of a transport protocol that is not parsed, or not captured completely.
+/// `None` for protocols with checksums in other places too, such as OSPF, PIM and DCCP.
 fn checksum_of(protocol: u8) -> Option<(usize, usize)> {
     const ESP: u8 = 50;
     const SCTP: u8 = 132;
@@ -36,59 +37,84 @@ fn checksum_of(protocol: u8) -> Option<(usize, usize)> {
         protocol::UDP | UDP_LITE => Some((6, 2)),
         protocol::ICMP | protocol::ICMPV6 => Some((2, 2)),
         SCTP => Some((8, 4)),
-        // It has none, but a value at its end that only its keys' holders can compute.
+        // ESP has no checksum, but an integrity check value at its end that only holders of its keys can compute.
         ESP => Some((0, 0)),
         _ => None,
     }
 }
 
 impl PacketRewriter<'_> {
-    /// What an IP header carries.
+    /// Copies the part of an IP packet above its header.
     #[inline(always)]
-    pub(super) fn above_ip(&mut self, above: Above, depth: u8) {
-        let Above { upper: Upper { protocol, at, end }, covered, ip, payload, flags } = above;
+    pub(super) fn above_ip(&mut self, above: UpperPart, depth: u8) {
+        let UpperPart { upper: UpperHeader { protocol, at, end }, covered, ip, payload, flags } = above;
         if flags & flag::LATER_FRAGMENT != 0 {
-            // Without the first fragment nobody knows what these bytes are.
+            // Without the first fragment, the meaning of these bytes is unknown.
             return;
         }
-        let in_part = flags & flag::FRAGMENT != 0;
+        let is_partial = flags & flag::FRAGMENT != 0;
         match (protocol, payload) {
             (protocol::TCP, Some(payload)) => {
                 self.tcp(at, payload);
                 self.finish(&Rest::Payload { at: payload, end });
                 let pseudo = Some((ip, protocol));
-                self.seal(&ChecksumState { field: at + 16, from: at, end: covered, pseudo, in_part });
+                self.finish_checksum(&CoveredChecksum {
+                    field: at + 16,
+                    from: at,
+                    end: covered,
+                    pseudo,
+                    is_partial,
+                });
             }
             (protocol::TCP, None) => self.part_of_tcp(at, end),
-            (protocol::UDP, Some(_)) => self.udp(&above, in_part, depth),
+            (protocol::UDP, Some(_)) => self.udp(&above, is_partial, depth),
             _ => self.other_above_ip(&above, depth),
         }
     }
 
+    /// Copies the part of an IP packet above its header, if that is neither TCP nor complete UDP.
     #[inline(never)]
-    fn other_above_ip(&mut self, above: &Above, depth: u8) {
-        let Above { upper: Upper { protocol, at, end }, covered, ip, payload, flags } = *above;
-        let in_part = flags & flag::FRAGMENT != 0;
-        self.is_in_part |= in_part;
+    fn other_above_ip(&mut self, above: &UpperPart, depth: u8) {
+        let UpperPart { upper: UpperHeader { protocol, at, end }, covered, ip, payload, flags } = *above;
+        let is_partial = flags & flag::FRAGMENT != 0;
+        self.is_partial |= is_partial;
         match (protocol, ip.is_v6, payload) {
             (protocol::ICMP, false, Some(_)) => {
                 self.icmp(at, end, depth);
-                self.seal(&ChecksumState { field: at + 2, from: at, end: covered, pseudo: None, in_part });
+                self.finish_checksum(&CoveredChecksum {
+                    field: at + 2,
+                    from: at,
+                    end: covered,
+                    pseudo: None,
+                    is_partial,
+                });
             }
             (protocol::ICMPV6, true, Some(_)) => {
                 self.icmpv6(at, end, depth);
                 let pseudo = Some((ip, protocol));
-                self.seal(&ChecksumState { field: at + 2, from: at, end: covered, pseudo, in_part });
+                self.finish_checksum(&CoveredChecksum {
+                    field: at + 2,
+                    from: at,
+                    end: covered,
+                    pseudo,
+                    is_partial,
+                });
             }
             (IGMP, false, _) => {
                 self.igmp(at, end);
-                self.seal(&ChecksumState { field: at + 2, from: at, end: covered, pseudo: None, in_part });
+                self.finish_checksum(&CoveredChecksum {
+                    field: at + 2,
+                    from: at,
+                    end: covered,
+                    pseudo: None,
+                    is_partial,
+                });
             }
             _ if self.tunnel_over_ip(above, depth) => {}
             _ => match checksum_of(protocol) {
                 Some((field, len)) => {
                     self.finish(&Rest::Transport { at, end });
-                    // It would tell of what is not shown.
+                    // The checksum would reveal hidden bytes.
                     self.zero(at + field, len);
                 }
                 None => self.finish(&Rest::Unknown { at, end }),
@@ -98,7 +124,7 @@ impl PacketRewriter<'_> {
 
     #[inline(always)]
     fn tcp(&mut self, at: usize, payload: usize) {
-        self.show(payload);
+        self.copy_up_to(payload);
         self.ports(at);
         if !self.view.zeroed.is_empty() {
             for (field, number) in [(ZeroedField::TcpSequence, 4), (ZeroedField::TcpAcknowledgement, 8)] {
@@ -115,18 +141,19 @@ impl PacketRewriter<'_> {
         }
     }
 
-    /// Not all of the header is there, as where an error message quotes it: what is always quoted is understood.
+    /// Copies an incomplete TCP header, as in the quote of an error message. Its first 8 bytes, which every quote
+    /// contains, are understood.
     #[cold]
     fn part_of_tcp(&mut self, at: usize, end: usize) {
-        let there = self.limit(end);
+        let captured_end = self.limit(end);
         let has_options =
             self.read::<13>(at).is_some_and(|header| usize::from(header[12] >> 4) * 4 > TCP_OPTIONS);
-        let is_malformed = there >= at + TCP_OPTIONS && !has_options;
-        if there < at + TCP_QUOTED || is_malformed {
+        let is_malformed = captured_end >= at + TCP_OPTIONS && !has_options;
+        if captured_end < at + TCP_QUOTED || is_malformed {
             self.finish(&Rest::Transport { at, end });
             return self.zero(at + 16, 2);
         }
-        self.show(at + TCP_QUOTED);
+        self.copy_up_to(at + TCP_QUOTED);
         self.ports(at);
         if self.hides(ZeroedField::TcpSequence) {
             self.zero(at + 4, 4);
@@ -164,7 +191,7 @@ impl PacketRewriter<'_> {
             } else if kind == option_tcp::TIMESTAMPS && self.hides(ZeroedField::TcpTimestamps) {
                 self.zero(at + 2, 8);
             } else if kind == option_tcp::MULTIPATH
-                && let Some(sum) = self.sum_of_multipath(len, at)
+                && let Some(sum) = self.checksum_of_multipath(len, at)
             {
                 self.zero(at + sum, 2);
             }
@@ -172,7 +199,7 @@ impl PacketRewriter<'_> {
         }
     }
 
-    /// Returns true if an option is shown. An unknown one could have anything in it, so it is not shown.
+    /// Returns true if an option is copied. Unknown options can contain anything, so they are not copied.
     #[inline(always)]
     fn keeps_option(&self, kind: u8, len: usize, at: usize) -> bool {
         let hides_numbers =
@@ -184,16 +211,16 @@ impl PacketRewriter<'_> {
             | (option_tcp::SACK_PERMITTED, 2)
             | (option_tcp::FAST_OPEN, 2..=18) => true,
             (option_tcp::SACK, 10 | 18 | 26 | 34) => !hides_numbers,
-            // It counts the same bytes once more.
+            // The option counts the same bytes as the sequence number, so it is hidden with that number.
             (option_tcp::MULTIPATH, 3..) => !hides_numbers && self.keeps_multipath(len, at),
             _ => false,
         }
     }
 
     #[inline(always)]
-    fn udp(&mut self, above: &Above, in_part: bool, depth: u8) {
-        let Above { upper: Upper { at, end, .. }, covered, ip, .. } = *above;
-        self.show(at + 8);
+    fn udp(&mut self, above: &UpperPart, is_partial: bool, depth: u8) {
+        let UpperPart { upper: UpperHeader { at, end, .. }, covered, ip, .. } = *above;
+        self.copy_up_to(at + 8);
         self.ports(at);
         let Some(header) = self.read::<8>(at) else { return };
         let &[a, b, c, d, ..] = header;
@@ -202,16 +229,16 @@ impl PacketRewriter<'_> {
         match tunnel_of_ports(u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])) {
             None => self.finish(&Rest::Payload { at: at + 8, end }),
             Some(tunnel) => {
-                self.is_in_part |= in_part;
+                self.is_partial |= is_partial;
                 self.tunnel_over_udp(tunnel, at + 8, end, depth);
             }
         }
-        self.seal(&ChecksumState {
+        self.finish_checksum(&CoveredChecksum {
             field: at + 6,
             from: at,
             end: covered,
             pseudo: Some((ip, protocol::UDP)),
-            in_part,
+            is_partial,
         });
     }
 }

@@ -1,4 +1,4 @@
-//! All work of `weir-wire`, over arbitrary bytes: the entry point of the fuzz targets, and of property tests.
+//! Runs all of `weir-wire` on arbitrary bytes. Entry point of fuzz targets and property tests.
 
 mod view;
 
@@ -11,17 +11,17 @@ use weir_wire::{
 
 pub use view::view;
 
-/// Bytes of the input that say what to do; the rest is the packet.
+/// The bytes of the input that control the run; the rest is the packet.
 pub const CONTROL_BYTES: usize = 16;
 
-/// Classifies a packet that is made of `input`, checks that the descriptor holds together, patches the packet, and checks that
+/// Classifies a packet made of `input`, checks that the descriptor is consistent, patches the packet, and checks that
 /// the patch changed nothing that it must not.
 ///
 /// Input: link type (1 byte), kind of length (1), wire length (4), patch offset (2), patch length (1), patch bytes (7), packet.
 ///
 /// # Panics
 ///
-/// When one of the promises of this crate is broken: that is what it is for.
+/// If a guarantee of this crate is broken, which is the purpose.
 pub fn exercise(input: &[u8]) {
     let Some((control, packet)) = input.split_first_chunk::<CONTROL_BYTES>() else { return };
     let &[link, kind, w0, w1, w2, w3, o0, o1, len, patch_bytes @ ..] = control;
@@ -61,7 +61,7 @@ pub fn exercise(input: &[u8]) {
             ttl: 0,
             tos: 0,
             vlan_tci: 0,
-            // A port, and what is above UDP, can become that of a tunnel.
+            // A patch can change a port, or data above UDP, into those of a tunnel.
             inner_flow_hash: 0,
             inner_offset: 0,
             tunnel: 0,
@@ -70,7 +70,7 @@ pub fn exercise(input: &[u8]) {
         };
         assert_eq!(changeable(after), changeable(descriptor), "a patch changed how the packet is parsed");
     }
-    // Who may write less writes less, and of what is refused nothing.
+    // With fewer writable fields no more is written, and a refused patch writes nothing.
     let fields = WriteFields::from_bits(u32::from_be_bytes([w0, w1, w2, w3]));
     let mut by_fields = packet.to_vec();
     let granted = fields.apply(&mut by_fields, &descriptor, offset, bytes);
@@ -83,13 +83,13 @@ pub fn exercise(input: &[u8]) {
         Ok(()) => assert!(applied.is_ok() && by_fields == patched, "{fields} allow more than all do"),
         Err(_) => assert_eq!(by_fields, packet, "a refused patch changes nothing"),
     }
-    // What else is made of a packet: no input panics, and no more is kept than there may be.
+    // The other functions: no input panics, and memory stays bounded.
     let _ = (verify(packet, &descriptor), fragment(packet, &descriptor), addresses(packet, &descriptor));
     let mut reassembler = Reassembler::new(ReassemblyLimits::default());
     let first = reassembler.put(packet, &descriptor);
     assert_eq!(first == Reassembled::NoFragment, descriptor.flags & flag::FRAGMENT == 0, "{descriptor:?}");
     assert!(!matches!(first, Reassembled::Whole(_)), "no fragment is a datagram");
-    // Bytes that are not those that were described.
+    // Bytes that differ from those described.
     let mut other = packet.to_vec();
     if let Some(first) = other.get_mut(usize::from(w0)) {
         *first ^= w1;
@@ -100,11 +100,11 @@ pub fn exercise(input: &[u8]) {
         (verify(&other, &descriptor), fragment(&other, &descriptor), reassembler.put(&other, &descriptor));
 }
 
-/// The descriptor, taken as a source takes it: from [`PEEK`] bytes, and from more if they are asked for.
+/// The descriptor as a source obtains it: from [`PEEK`] bytes, and from more if requested.
 ///
 /// # Panics
 ///
-/// When more bytes give another answer.
+/// If more bytes give another result.
 pub fn described(packet: &[u8], meta: &Meta) -> Descriptor {
     let whole = classify(packet, meta).expect("all bytes are always enough");
     let most =
@@ -119,11 +119,11 @@ pub fn described(packet: &[u8], meta: &Meta) -> Descriptor {
     whole
 }
 
-/// Checks what the contract says about every descriptor.
+/// Checks the contract of descriptors.
 ///
 /// # Panics
 ///
-/// When it is broken.
+/// If it is broken.
 pub fn assert_consistent(d: &Descriptor, meta: &Meta) {
     let has = |bits: u32| d.flags & bits != 0;
     let implies = |a: bool, b: bool, what: &str| assert!(!a || b, "{what}: {d:?}");

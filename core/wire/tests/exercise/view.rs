@@ -1,4 +1,4 @@
-//! All work of a view, over arbitrary bytes: the entry point of the fuzz target `view`, and of property tests.
+//! Runs a view on arbitrary bytes. Entry point of the fuzz target `view` and of property tests.
 
 use super::{CONTROL_BYTES, assert_consistent, described};
 use std::cell::RefCell;
@@ -7,18 +7,20 @@ use weir_units::Timestamp;
 use weir_wire::view::{Addresses, Exposure, PacketView, Payload, ShownPart, Transform, ViewKey, ZeroedField};
 use weir_wire::{BadChecksum, LinkType, Meta, is_tunnel_port, verify};
 
-/// Bytes of the buffer behind the packet.
+/// The number of bytes of the buffer behind the packet.
 const BEHIND: usize = 16;
 const UNTOUCHED: u8 = 0xd7;
 
-/// Shows a packet that is made of `input` under a view that is made of it, and checks what views promise: no panic, no more bytes than there
-/// are, right checksums, and no planted address or payload in what is shown. The same bytes are put into a pseudowire, of which nothing may be shown.
+/// Applies a view made of `input` to a packet made of `input`, and checks the guarantees of views: no panic, no more
+/// bytes than the packet has, right checksums, and no planted address or payload in the output. The same bytes are
+/// also put into a pseudowire, of which nothing may be shown.
 ///
-/// Input: link type (1 byte), parts of the view (4), fields (2), wire length (1), what the pseudowire is like (3), what is not used (5), packet.
+/// Input: link type (1 byte), components of the view (4), fields (2), wire length (1), kind of pseudowire (3), unused
+/// (5), packet.
 ///
 /// # Panics
 ///
-/// When one of the promises is broken: that is what it is for.
+/// If a guarantee is broken, which is the purpose.
 pub fn view(input: &[u8]) {
     let Some((control, packet)) = input.split_first_chunk::<CONTROL_BYTES>() else { return };
     let &[link, payload, addresses, exposures, bytes, f0, f1, wire, carriage, first, content, ..] = control;
@@ -44,7 +46,7 @@ pub fn view(input: &[u8]) {
             [usize::from(addresses) % 4],
         macs: exposure(0),
         ports: exposure(1),
-        // Half of the inputs zero none of them.
+        // Half of the inputs zero no field.
         zeroed: (ZeroedField::ALL.iter().zip(0..))
             .filter(|(_, bit)| exposures & 4 != 0 && fields >> bit & 1 == 1)
             .map(|(field, _)| *field)
@@ -58,10 +60,10 @@ pub fn view(input: &[u8]) {
     });
 }
 
-/// Precomputing what a transform needs takes a thousand times as long as using it.
+/// Reuses transforms, as precomputing one takes a thousand times as long as using it.
 fn with_transform(view: PacketView, work: impl FnOnce(&mut Transform)) {
     thread_local! {
-        /// One for each kind of addresses.
+        /// A transform for each visibility of addresses.
         static KNOWN: RefCell<[Option<Transform>; 4]> = const { RefCell::new([const { None }; 4]) };
     }
     KNOWN.with_borrow_mut(|[zeroing, anonymising, crypto_pan, plain]| {
@@ -110,7 +112,7 @@ fn show(transform: &mut Transform, packet: &[u8], descriptor: &Descriptor) -> Ve
 struct Place {
     at: usize,
     len: usize,
-    /// Nothing depends on them, so what is shown is the same whatever they are.
+    /// True if nothing depends on the bytes, so that the output is the same whatever they are.
     is_without_trace: bool,
 }
 
@@ -136,8 +138,8 @@ fn places(d: &Descriptor, view: &PacketView) -> Vec<Place> {
     places
 }
 
-/// Puts bytes into a place that are nowhere else in the packet, and looks for them in what is shown. Anonymised bytes can look like anything, but
-/// not twice like what was planted.
+/// Plants bytes that occur nowhere else in the packet, and looks for them in the output. An anonymised value can
+/// equal the planted one by chance, but not twice.
 fn plant(transform: &mut Transform, packet: &[u8], descriptor: &Descriptor, place: &Place) {
     let mut seeds = 1..40_u64;
     let mut shown = Vec::new();
@@ -159,7 +161,7 @@ fn plant(transform: &mut Transform, packet: &[u8], descriptor: &Descriptor, plac
     );
 }
 
-/// The packet with something planted, unless a part of that is somewhere else too.
+/// The packet with planted bytes; `None` if a part of those occurs elsewhere in it.
 fn planted(packet: &[u8], place: &Place, seed: u64) -> Option<(Vec<u8>, Vec<u8>)> {
     let mut secret = Vec::new();
     for word in 1..=place.len.div_ceil(8) as u64 {
@@ -175,10 +177,11 @@ fn planted(packet: &[u8], place: &Place, seed: u64) -> Option<(Vec<u8>, Vec<u8>)
     (!is_elsewhere).then_some((planted, secret))
 }
 
-/// Bytes that a pseudowire's frame has at least, so that it can look like IPv6 with something above it.
+/// The least length of a pseudowire's frame, so that it can look like IPv6 with a header above it.
 const FRAME_LEAST: usize = 60;
 
-/// Shows a frame that a pseudowire carries. That it is one is known here because it is made here: the parser is not asked, so it cannot be wrong twice.
+/// Applies a view to a frame in a pseudowire. The test constructs the frame, so it does not rely on the parser to
+/// recognise it.
 fn check_pseudowire(transform: &mut Transform, input: &[u8], [carriage, first, content]: [u8; 3]) {
     let frame = frame(input, first, content);
     let (packet, begin) = carried(&frame, carriage);
@@ -188,7 +191,7 @@ fn check_pseudowire(transform: &mut Transform, input: &[u8], [carriage, first, c
         Meta { ts, cap_len: captured, wire_len: captured, link_type, interface: 0, number: 0, data: 0 };
     let out = show(transform, &packet, &described(&packet, &meta));
     let view = *transform.view();
-    // What is not understood is shown only where all of it may be.
+    // Data that are not understood are shown only if all of them may be.
     let is_granted = PacketView { payload: Payload::All, ..view } == PacketView::ALL
         && matches!(view.payload, Payload::First(bytes) if usize::try_from(bytes).is_ok_and(|bytes| bytes >= frame.len()));
     assert!(
@@ -197,7 +200,8 @@ fn check_pseudowire(transform: &mut Transform, input: &[u8], [carriage, first, c
     );
 }
 
-/// A frame whose first hardware address begins as IPv4 or IPv6 does, and which is made to look like a whole packet of that, if `first` is odd.
+/// A frame whose first hardware address begins like IPv4 or IPv6. If `first` is odd, the frame looks like a complete
+/// packet.
 fn frame(input: &[u8], first: u8, content: u8) -> Vec<u8> {
     let (macs, rest) = input.split_at(input.len().min(12));
     let mut frame = macs.to_vec();
@@ -211,7 +215,7 @@ fn frame(input: &[u8], first: u8, content: u8) -> Vec<u8> {
         1 => &[0x86, 0xdd, 0x60],
         2 => &[0x08, 0x06],
         3 => &[0x88, 0xe5],
-        // A label, with something behind it.
+        // A label, with data behind it.
         _ => &[0x88, 0x47, 0, 1, 1, 64],
     });
     frame.extend(rest.iter().take(1400));
@@ -222,7 +226,7 @@ fn frame(input: &[u8], first: u8, content: u8) -> Vec<u8> {
     frame
 }
 
-/// Sets lengths, and the checksum, to those of a packet.
+/// Sets lengths and the checksum to those of a packet.
 fn look_like_ip(frame: &mut [u8]) {
     let len = u16::try_from(frame.len()).unwrap_or(u16::MAX);
     if frame[0] >> 4 == 6 {
@@ -233,7 +237,7 @@ fn look_like_ip(frame: &mut [u8]) {
     frame[0] = 0x40 | header;
     frame[2..4].copy_from_slice(&len.to_be_bytes());
     frame[10..12].fill(0);
-    // RFC 1071: the sum of the words, with its carries added.
+    // RFC 1071: the sum of the words with end-around carry.
     let words = frame[..usize::from(header) * 4].chunks_exact(2);
     let sum: u32 = words.map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
     let sum = (sum & 0xffff) + (sum >> 16);
@@ -241,7 +245,7 @@ fn look_like_ip(frame: &mut [u8]) {
     frame[10..12].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// A packet that carries a frame, and where that begins.
+/// A packet that carries a frame, and the offset of the frame.
 fn carried(frame: &[u8], carriage: u8) -> (Vec<u8>, usize) {
     const LABEL: [u8; 4] = [0, 1, 0x21, 63];
     let (protocol, front): (Option<u8>, Vec<u8>) = match carriage % 8 {

@@ -1,16 +1,16 @@
-//! What etherparse, which we did not write, finds in a packet.
+//! The result of etherparse, an independent parser, for a packet.
 
 use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
 use weir_abi::{Descriptor, flag};
 use weir_wire::LinkType;
 
-/// The parts of a descriptor that etherparse can say something about.
+/// The parts of a descriptor that etherparse determines too.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Seen {
     pub kind: u32,
     pub l3_offset: usize,
     pub ttl_tos: (u8, u8),
-    /// Offset of the header above IP, offset and length of what is above that; not for fragments.
+    /// The offset of the header above IP, and the offset and length of its data; `None` for fragments.
     pub upper: Option<(usize, usize, usize)>,
     pub ports: (u16, u16),
     pub tcp_flags: u8,
@@ -18,10 +18,10 @@ pub struct Seen {
 
 const KINDS: u32 = flag::IPV4 | flag::IPV6 | flag::TCP | flag::UDP | flag::ICMP | flag::FRAGMENT;
 
-/// What our descriptor says of the same.
+/// The same parts of our descriptor.
 pub fn ours(d: &Descriptor) -> Seen {
     let has_upper = d.flags & flag::L4 != 0 && d.flags & flag::FRAGMENT == 0;
-    // etherparse does not look above IP in a fragment, so there is nothing to compare there.
+    // etherparse does not parse above IP in a fragment, so these parts cannot be compared.
     let whole = d.flags & flag::FRAGMENT == 0;
     Seen {
         kind: d.flags & if whole { KINDS } else { flag::IPV4 | flag::IPV6 | flag::FRAGMENT },
@@ -39,7 +39,7 @@ pub fn ours(d: &Descriptor) -> Seen {
     }
 }
 
-/// What etherparse says; `None` where it sees no IP.
+/// The parts found by etherparse; `None` if it finds no IP.
 pub fn etherparse(packet: &[u8], link_type: LinkType) -> Option<Seen> {
     let sliced = match link_type {
         LinkType::Ethernet => LaxSlicedPacket::from_ethernet(packet).ok()?,
@@ -83,7 +83,7 @@ pub fn etherparse(packet: &[u8], link_type: LinkType) -> Option<Seen> {
             seen.ports = (udp.source_port(), udp.destination_port());
             (at(udp.slice()), at(udp.payload()), udp.payload().len())
         }
-        // The ICMP header is 8 bytes for us, whatever the type.
+        // The ICMP header counts as 8 bytes here, whatever the type.
         Some(TransportSlice::Icmpv4(icmp)) => {
             seen.kind |= flag::ICMP;
             (at(icmp.slice()), at(icmp.slice()) + 8, icmp.slice().len() - 8)
@@ -97,13 +97,13 @@ pub fn etherparse(packet: &[u8], link_type: LinkType) -> Option<Seen> {
     Some(seen)
 }
 
-/// Whether the two can be expected to agree: both know all headers of the packet, and none of them is damaged or cut off.
+/// Returns true if both parsers should agree: they know all headers of the packet, and none is damaged or cut off.
 pub fn comparable(d: &Descriptor, link_type: LinkType) -> bool {
     const AH: u8 = 51;
     matches!(link_type, LinkType::Ethernet | LinkType::Raw)
         && d.flags & (flag::MALFORMED | flag::CUT | flag::MPLS | flag::PPPOE) == 0
         && d.vlan_count <= 3
         && d.flags & (flag::IPV4 | flag::IPV6) != 0
-        // In IPv4 it takes an authentication header for an extension.
+        // In IPv4, etherparse takes an authentication header for an extension.
         && !(d.flags & flag::IPV4 != 0 && d.ip_proto == AH)
 }

@@ -1,4 +1,4 @@
-//! The sample capture, cut at every length, and all other captures that lie beside the repository.
+//! The sample capture, cut at every length, and all other captures beside the repository.
 
 use crate::exercise::{self, CONTROL_BYTES};
 use pcap::Capture;
@@ -6,10 +6,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use weir_wire::{LinkType, PEEK};
 
-/// Link type, payload, addresses and exposures, as [`exercise::view`] reads them: addresses anonymised and zeroed, with all payload and without.
+/// Link type, payload, addresses and exposures, in the encoding of [`exercise::view`]: addresses anonymised and
+/// zeroed, with and without payload.
 const VIEWS: [[u8; 3]; 4] = [[0, 0, 2], [1, 0, 2], [0, 1, 0], [2, 1, 7]];
 
-/// Calls `work` with each packet, and the place of its link type among all.
+/// Calls `work` with each packet and the index of its link type.
 fn each_packet(file: &Path, mut work: impl FnMut(&[u8], u8)) -> bool {
     let Ok(mut capture) = Capture::from_file(file) else { return false };
     let number = u32::try_from(capture.get_datalink().0).ok();
@@ -34,7 +35,7 @@ fn the_sample_capture_can_be_cut_anywhere() {
     let sample = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../lab/sample/sample.pcap"));
     let mut packets = 0_usize;
     assert!(each_packet(sample, |packet, link_type| {
-        // Every packet as it is; one in a hundred at every length that headers have, and a few more.
+        // Every packet as it is; one in a hundred at every length of its headers, and a few more.
         let lengths = if packets.is_multiple_of(100) { 0..packet.len().min(PEEK * 2) } else { 0..0 };
         for len in lengths.chain([packet.len()]) {
             show(&packet[..len], link_type, VIEWS[(packets + len) % VIEWS.len()]);
@@ -45,7 +46,7 @@ fn the_sample_capture_can_be_cut_anywhere() {
 }
 
 #[test]
-fn captures_tell_nothing_that_is_hidden() {
+fn views_of_captures_reveal_nothing_hidden() {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces"));
     if !folder.join("index.csv").exists() {
         let _ = writeln!(std::io::stderr(), "skipped: {} is not there", folder.display());
@@ -63,7 +64,7 @@ fn captures_tell_nothing_that_is_hidden() {
             }
             let mut number = 0;
             read += u32::from(each_packet(&path, |packet, link_type| {
-                // Of long captures the first packets.
+                // Of long captures only the first packets.
                 if number < 200 {
                     show(packet, link_type, VIEWS[number % VIEWS.len()]);
                 }

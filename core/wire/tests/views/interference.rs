@@ -1,19 +1,20 @@
-//! Hidden values have no influence on what a view shows: two packets that differ only in hidden values, with all checksums right, are shown as the same
-//! bytes. All packets of [`super::nested`] go through this, inside each other as deep as views look, and one deeper.
+//! Hidden values have no influence on the output of a view: two packets that differ only in hidden values, with right
+//! checksums, give the same bytes. The test uses all packets of [`super::nested`], nested as deep as views look, and
+//! one deeper.
 
 use super::nested::{Built, Carrier, Leaf, Values, framed, over};
 use super::{described, shown, transform};
 use weir_wire::LinkType;
 use weir_wire::view::Transform;
 
-/// So many packets around the innermost are tried in all combinations.
+/// The number of packets around the innermost that are tried in all combinations.
 const WHOLE_DEPTH: usize = 2;
-/// Random combinations of so many …
+/// The number of packets in random combinations.
 const DEEP: usize = 6;
-/// … for each leaf.
+/// The number of random combinations for each leaf.
 const DEEP_COUNT: u64 = 300;
 
-/// One packet around another, from the outermost on, and whether each has IPv6.
+/// The packets around the innermost, from the outermost on, each with true for IPv6.
 type Path = Vec<(Carrier, bool)>;
 
 fn build(values: &Values, path: &[(Carrier, bool)], leaf: Leaf, is_v6: bool) -> Option<Built> {
@@ -48,19 +49,20 @@ fn paths() -> Vec<Path> {
     paths
 }
 
-/// Of the combinations of more than one packet around the innermost, one in so many is tried.
+/// The test takes one in this many combinations of more than one packet around the innermost.
 #[derive(Clone, Copy)]
 struct OneIn(usize);
 
-/// Calls `work` with two packets that differ in what `vary` changes, for these combinations; gives how many there were.
+/// Calls `work` with two packets that differ in the values changed by `vary`, for these combinations. Returns the
+/// number of pairs.
 fn each_pair(
     OneIn(step): OneIn,
     vary: impl Fn(&mut Values, &Values),
     mut work: impl FnMut(&Built, &Built, &Path, Leaf),
 ) -> usize {
-    let values = Values::of(1);
+    let values = Values::from_seed(1);
     let mut other = values.clone();
-    vary(&mut other, &Values::of(2));
+    vary(&mut other, &Values::from_seed(2));
     let (mut count, mut number) = (0, 0_usize);
     let paths = paths();
     for leaf in Leaf::ALL {
@@ -84,7 +86,7 @@ fn show(transform: &mut Transform, bytes: &[u8]) -> Vec<u8> {
     shown(transform, bytes, bytes.len(), LinkType::Ethernet).0
 }
 
-/// A view, and the values that it hides: the second packet has those of others.
+/// A view, and a function that replaces the values it hides by those of another packet.
 type Hidden = (&'static str, fn(&mut Values, &Values));
 
 const HIDDEN: [Hidden; 19] = [
@@ -116,7 +118,7 @@ const HIDDEN: [Hidden; 19] = [
 ];
 
 #[test]
-fn what_is_hidden_has_no_influence_on_what_is_shown_however_packets_are_nested() {
+fn hidden_values_have_no_influence_on_the_output_however_packets_are_nested() {
     let mut failures = Vec::new();
     for (number, (view, vary)) in HIDDEN.into_iter().enumerate() {
         let mut transform = transform(view);
@@ -143,9 +145,9 @@ fn what_is_hidden_has_no_influence_on_what_is_shown_however_packets_are_nested()
 }
 
 #[test]
-fn labels_have_no_influence_either() {
+fn hidden_labels_have_no_influence_either() {
     let mut transform = transform("mpls=zeroed");
-    // A label can begin as IP does, and then stays a label: the bottom of the stack says so.
+    // A label can begin like IP, but the bottom of the stack tells that it is a label.
     each_pair(
         OneIn(17),
         |values, other| values.label = other.label,
@@ -155,9 +157,9 @@ fn labels_have_no_influence_either() {
     );
 }
 
-/// The same with captures that end somewhere.
+/// The same with captures that end anywhere.
 #[test]
-fn what_is_hidden_has_no_influence_wherever_the_capture_ends() {
+fn hidden_values_have_no_influence_wherever_the_capture_ends() {
     for (view, vary) in HIDDEN {
         let mut transform = transform(view);
         each_pair(OneIn(797), vary, |one, two, path, _| {
@@ -171,7 +173,7 @@ fn what_is_hidden_has_no_influence_wherever_the_capture_ends() {
     }
 }
 
-/// Each checksum that is shown as a whole is right over what is shown, or 0.
+/// Each checksum that is shown completely is right for the output, or 0.
 #[test]
 fn each_checksum_of_nested_packets_is_right_or_zero() {
     for (view, vary) in HIDDEN {
@@ -203,7 +205,7 @@ fn each_checksum_of_nested_packets_is_right_or_zero() {
     }
 }
 
-/// The headers inside are shown, so the tests above look at something.
+/// The headers inside are shown, so the tests above are not vacuous.
 #[test]
 fn headers_of_nested_packets_are_shown() {
     let mut transform = transform("payload=none");
@@ -224,7 +226,7 @@ fn headers_of_nested_packets_are_shown() {
     assert!(whole > 10_000, "{whole}");
 }
 
-/// The packets are what they are meant to be.
+/// The test packets are well-formed.
 #[test]
 fn nested_packets_have_right_checksums() {
     each_pair(
@@ -241,7 +243,7 @@ fn nested_packets_have_right_checksums() {
                     );
                 }
                 let described = described(&built.bytes, built.bytes.len(), LinkType::Ethernet);
-                // Over IPv6 there is no datagram without a checksum, but here.
+                // Only here does a datagram over IPv6 have no checksum.
                 let has_none = built.name.starts_with("Udp") && built.name.contains("over IPv6");
                 assert!(
                     has_none || weir_wire::verify(&built.bytes, &described).is_ok(),
@@ -254,21 +256,21 @@ fn nested_packets_have_right_checksums() {
     );
 }
 
-/// An error message quotes an IP header and a UDP header. The checksum in the quoted header covers a payload that is hidden, so it is zeroed. From the
-/// message's own original checksum and the bytes that are shown it could be computed.
+/// An error message quotes an IP header and a UDP header. The checksum in the quoted header covers hidden payload, so
+/// it is zeroed. Otherwise it could be computed from the message's own original checksum and the shown bytes.
 #[test]
-fn two_hidden_bytes_cannot_be_computed_from_the_checksum_of_an_error() {
+fn two_hidden_bytes_cannot_be_computed_from_the_checksum_of_an_error_message() {
     let mut transform = transform("payload=none");
     let mut computed = [0; 2];
     for number in 0..200 {
-        let values = Values::of(number);
+        let values = Values::from_seed(number);
         for is_v6 in [false, true] {
             let quoted = Leaf::Udp.build(&values, is_v6).unwrap();
             let error = framed(&values, &Carrier::ErrorCut.wrap(&values, is_v6, &quoted).unwrap());
             let hidden = &error.bytes[error.bytes.len() - 2..];
             let out = show(&mut transform, &error.bytes);
             assert_eq!((out.len(), &out[out.len() - 2..]), (error.bytes.len(), &[0, 0][..]));
-            // The sum over the message with its checksum says what is missing.
+            // The sum over the message, with its checksum, gives the missing part.
             let message = error.sums.iter().rfind(|sum| sum.end == out.len() && sum.from > 18).unwrap();
             let missing = over(&out, message);
             computed[usize::from(is_v6)] += u32::from(missing.to_be_bytes() == hidden);

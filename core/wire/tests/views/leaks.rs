@@ -1,4 +1,4 @@
-//! Nothing that is hidden is shown: not in another place, not in part, not by a checksum.
+//! No hidden bytes are in the output: not elsewhere, not in part, and not in a checksum.
 
 use super::packets::{self, Case, MAC, PAYLOAD, V4, V6};
 use super::{HIDING, key, shown, transform};
@@ -7,12 +7,12 @@ use proptest::prelude::*;
 use weir_wire::PacketView;
 use weir_wire::view::{Exposure, Payload, Transform};
 
-/// Whether four consecutive bytes of `secret` are in `bytes`.
+/// Returns true if four consecutive bytes of `secret` are in `bytes`.
 fn tells(bytes: &[u8], secret: &[u8]) -> bool {
     secret.windows(4).any(|part| bytes.windows(4).any(|window| window == part))
 }
 
-/// Checks one packet, captured up to its end or not, under one view that hides addresses.
+/// Checks one packet, captured completely or not, under one view that hides addresses.
 fn check(transform: &mut Transform, case: &Case, captured: usize, wire_len: usize) {
     let view = *transform.view();
     let packet = &case.bytes[..captured];
@@ -23,7 +23,7 @@ fn check(transform: &mut Transform, case: &Case, captured: usize, wire_len: usiz
         assert!(!tells(&out, &address), "an IPv4 address: {}", what());
     }
     for address in V6 {
-        // The interface identifier of the first one is a MAC address, which may be shown where it stands as such.
+        // The interface identifier of the first address contains a MAC address, which may be shown where it is one.
         let secret = if view.macs == Exposure::Visible { &address[..11] } else { &address };
         assert!(!tells(&out, secret), "an IPv6 address: {}", what());
     }
@@ -38,7 +38,7 @@ fn check(transform: &mut Transform, case: &Case, captured: usize, wire_len: usiz
     // The first link address is not the group's.
     let group = [0xff, 0x33, 0x44, 0x55];
     assert!(!out.windows(4).any(|window| window == group), "the end of an address: {}", what());
-    // That of an echo of IPv4 covers no address, so it stays right where the payload stays.
+    // The checksum of an IPv4 echo covers no address, so it stays if the payload stays.
     let stays = |sum: usize| case.name == "echo" && sum == 36 && view.payload == Payload::All;
     for &sum in case.sums.iter().filter(|sum| **sum + 2 <= out.len() && !stays(**sum)) {
         assert_ne!(out[sum..sum + 2], packet[sum..sum + 2], "a checksum at {sum}: {}", what());
@@ -46,7 +46,7 @@ fn check(transform: &mut Transform, case: &Case, captured: usize, wire_len: usiz
 }
 
 #[test]
-fn no_address_no_payload_and_no_checksum_is_left_wherever_they_stand_and_wherever_the_capture_ends() {
+fn no_address_no_payload_and_no_checksum_is_left_at_any_place_for_any_captured_length() {
     for view in HIDING {
         let mut transform = transform(view);
         for case in packets::cases() {
@@ -59,7 +59,7 @@ fn no_address_no_payload_and_no_checksum_is_left_wherever_they_stand_and_whereve
 }
 
 #[test]
-fn the_packets_have_what_is_looked_for() {
+fn the_packets_contain_the_bytes_that_are_looked_for() {
     for case in packets::cases() {
         let has = |secret: &[u8]| tells(&case.bytes, secret);
         assert!(
@@ -78,7 +78,7 @@ fn hardware_addresses_alone_are_hidden_wherever_they_stand() {
     for case in packets::cases() {
         let (out, _) = shown(&mut transform, &case.bytes, case.bytes.len(), case.link_type);
         for (mac, other) in [(MAC[1], MAC[0]), (MAC[0], MAC[1])] {
-            // As a part of a visible IPv6 address the first one stays.
+            // The first address stays as part of a visible IPv6 address.
             let inside = V6.iter().any(|address| tells(address, &mac[2..]));
             assert!(inside || !tells(&out, &mac), "{}: {other:02x?}", case.name);
             assert!(!out.windows(6).any(|window| window == mac), "{}", case.name);
@@ -96,7 +96,7 @@ fn without_payload_no_byte_of_it_is_shown_and_no_checksum_over_it() {
                 let part = &PAYLOAD[byte..byte + 3];
                 assert!(!out.windows(3).any(|window| window == part), "{}: {out:02x?}", case.name);
             }
-            // The last one covers the payload, where there is any above a header that is understood.
+            // The last checksum covers the payload, if there is any above an understood header.
             if let Some(&sum) =
                 case.sums.get(1).filter(|_| case.inner.is_empty() && case.bytes.ends_with(PAYLOAD))
             {
@@ -107,7 +107,7 @@ fn without_payload_no_byte_of_it_is_shown_and_no_checksum_over_it() {
 }
 
 #[test]
-fn so_much_payload_is_shown_as_was_granted() {
+fn as_much_payload_is_shown_as_was_granted() {
     for case in packets::plain() {
         let Some(begin) = case.bytes.windows(PAYLOAD.len()).position(|part| part == PAYLOAD) else {
             continue;
@@ -126,7 +126,7 @@ fn so_much_payload_is_shown_as_was_granted() {
 }
 
 #[test]
-fn where_there_is_less_room_less_is_shown() {
+fn a_shorter_output_buffer_gets_fewer_bytes() {
     let mut transform = transform("addresses=anonymised,payload=all");
     for case in packets::cases() {
         let descriptor = super::described(&case.bytes, case.bytes.len(), case.link_type);
@@ -145,15 +145,15 @@ fn where_there_is_less_room_less_is_shown() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Arbitrary bytes: no panic, and a planted address is found nowhere.
+    /// With arbitrary bytes nothing panics, and a planted address is found nowhere.
     #[test]
-    fn bytes_that_nobody_would_send_tell_nothing(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn views_of_arbitrary_bytes_reveal_nothing(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         exercise::view(&bytes);
     }
 
-    /// Sensible packets with some bytes changed.
+    /// Well-formed packets with some bytes changed.
     #[test]
-    fn packets_with_changed_bytes_tell_nothing(
+    fn views_of_packets_with_changed_bytes_reveal_nothing(
         which: prop::sample::Index, changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
         control in prop::array::uniform16(any::<u8>()),
     ) {

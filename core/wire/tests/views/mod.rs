@@ -1,4 +1,4 @@
-//! What views show, and what they do not.
+//! Views: the bytes that they show, and those that they do not.
 
 mod captures;
 mod interference;
@@ -16,7 +16,7 @@ use weir_units::Timestamp;
 use weir_wire::view::{Transform, ViewKey};
 use weir_wire::{LinkType, Meta, PacketView, classify};
 
-/// The descriptor of a packet of which so many bytes are captured.
+/// The descriptor of a packet whose captured bytes are given.
 fn described(packet: &[u8], wire_len: usize, link_type: LinkType) -> Descriptor {
     let meta = Meta {
         ts: Timestamp(7),
@@ -38,7 +38,8 @@ fn transform(view: &str) -> Transform {
     Transform::new(view.parse().unwrap(), &key())
 }
 
-/// What is shown of a packet, with its descriptor. The buffer is longer, and what is behind the packet stays as it is.
+/// The visible part of a packet and its descriptor. The buffer is longer than the packet, and the bytes behind it
+/// stay unchanged.
 fn shown(
     transform: &mut Transform,
     packet: &[u8],
@@ -57,7 +58,7 @@ fn shown(
     (out, described)
 }
 
-/// Views that hide addresses, and all that can be with that.
+/// Views that hide addresses, in several combinations.
 const HIDING: [&str; 7] = [
     "addresses=anonymised",
     "addresses=zeroed",
@@ -69,7 +70,7 @@ const HIDING: [&str; 7] = [
 ];
 
 #[test]
-fn what_may_see_everything_sees_everything() {
+fn the_view_all_shows_everything() {
     let mut all = Transform::new(PacketView::ALL, &key());
     for case in packets::cases() {
         let (out, described) = shown(&mut all, &case.bytes, case.bytes.len(), case.link_type);
@@ -77,6 +78,6 @@ fn what_may_see_everything_sees_everything() {
         let plain = self::described(&case.bytes, case.bytes.len(), case.link_type);
         let unhashed = |descriptor| Descriptor { flow_hash: 0, inner_flow_hash: 0, ..descriptor };
         assert_eq!(unhashed(described), unhashed(plain));
-        assert_ne!(described.flow_hash, plain.flow_hash, "a hash by which others could be joined");
+        assert_ne!(described.flow_hash, plain.flow_hash, "an unkeyed hash could be linked with other views");
     }
 }

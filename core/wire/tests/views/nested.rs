@@ -1,11 +1,11 @@
-//! Packets in packets, made of values that a test chooses. Each value can change alone, and all checksums are right.
+//! Packets inside packets, built of given values. Each value can be changed alone, and all checksums are right.
 
 use super::packets::{be, cat, ones_sum};
 
 /// Everything that a view can hide, as one packet has it in all its headers.
 #[derive(Clone, Debug)]
 pub struct Values {
-    /// Payload, and contents of options and messages that the parser does not know.
+    /// The payload, and contents of options and messages that the parser does not know.
     pub secret: [u8; 24],
     pub v4: [[u8; 4]; 2],
     pub v6: [[u8; 16]; 2],
@@ -25,8 +25,8 @@ pub struct Values {
 }
 
 impl Values {
-    /// Values that follow from a seed. No address begins as an EtherType does, and no port is that of a tunnel.
-    pub fn of(seed: u64) -> Self {
+    /// Values derived from a seed. No address begins like an EtherType, and no port is a tunnel's.
+    pub fn from_seed(seed: u64) -> Self {
         let mut state = seed;
         let mut byte = || {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -42,7 +42,7 @@ impl Values {
         let macs = [mac(), mac()];
         let mut word = || u32::from_be_bytes(bytes(4).try_into().unwrap());
         let mut half = || u16::try_from(word() >> 16).unwrap();
-        // From 8224 to 24415, and none of a tunnel's.
+        // Ports from 8224 to 24415, except those of tunnels.
         let ports =
             [half() | 1, half() | 1].map(|port| if port == 8472 { 8471 } else { port & 0x3fff | 0x2001 });
         Self {
@@ -66,13 +66,13 @@ impl Values {
     }
 }
 
-/// A checksum, where it is, and over which bytes.
+/// The offset and the covered range of a checksum.
 #[derive(Clone, Debug)]
 pub struct Sum {
     pub field: usize,
     pub from: usize,
     pub end: usize,
-    /// It also covers the addresses of the IP header that begins there, and this protocol.
+    /// The offset of the IP header whose addresses it also covers, and the protocol.
     pub pseudo: Option<(usize, u8)>,
 }
 
@@ -91,7 +91,7 @@ impl Built {
         self.bytes[0] >> 4 == 6
     }
 
-    /// The same behind other bytes.
+    /// The same packet behind other bytes.
     fn behind(mut self, front: &[u8]) -> Self {
         let by = front.len();
         self.bytes = cat(&[front, &self.bytes]);
@@ -105,7 +105,7 @@ impl Built {
         self
     }
 
-    /// Cut to so many bytes, as in an error message.
+    /// The packet truncated to `len` bytes, as in an error message.
     fn cut(mut self, len: usize) -> Self {
         self.bytes.truncate(len);
         self.sums.retain(|sum| sum.field + 2 <= len);
@@ -114,7 +114,7 @@ impl Built {
     }
 }
 
-/// The checksum over some bytes of a packet, with the field as it is.
+/// The checksum over a range of a packet, with the present value of the field.
 pub fn over(bytes: &[u8], sum: &Sum) -> u16 {
     let covered = &bytes[sum.from..sum.end];
     match sum.pseudo {
@@ -127,12 +127,12 @@ pub fn over(bytes: &[u8], sum: &Sum) -> u16 {
     }
 }
 
-/// An IP header in front of something, whose checksum is written if `field` says where it is, from the beginning of that.
+/// Adds an IP header. If `field` is given, it is the offset of the checksum in the data above, which is then set.
 fn ip(values: &Values, is_v6: bool, protocol: u8, above: Built, field: Option<usize>) -> Built {
     ip_with(values, is_v6, protocol, &[], above, field)
 }
 
-/// Likewise, with IPv4 options or IPv6 extension headers, the first of which `protocol` names then.
+/// Adds an IP header with IPv4 options or IPv6 extension headers; `protocol` then names the first of those.
 fn ip_with(
     values: &Values,
     is_v6: bool,
@@ -184,7 +184,7 @@ fn ip_with(
 /// The protocol behind a chain of IPv6 extension headers.
 fn last_of(mut chain: &[u8]) -> u8 {
     loop {
-        // All of those here count in units of eight bytes; an authentication header is always the only one.
+        // All extension headers used here count in units of eight bytes; an authentication header is always alone.
         let len = (usize::from(chain[1]) + 1) * 8;
         if chain.len() <= len {
             return chain[0];
@@ -274,7 +274,7 @@ impl Leaf {
         Self::Unknown,
     ];
 
-    /// The packet; nothing where the protocol does not have it.
+    /// Builds the packet; `None` if the IP version does not have this kind.
     pub fn build(self, values: &Values, is_v6: bool) -> Option<Built> {
         let secret = &values.secret[..];
         let tcp =
@@ -296,8 +296,8 @@ impl Leaf {
             Self::TcpTimestamps => Some(tcp(&cat(&[&[1, 1, 8, 10], &values.timestamps]), secret)),
             Self::TcpUnknownOption => Some(tcp(&cat(&[&[253, 26], secret, &[1, 1]]), b"")),
             Self::TcpMultipathSum => {
-                // A data sequence signal with acknowledgement, mapping and checksum (RFC 8684, 3.3). The mapped data have
-                // a checksum of their own, which also covers numbers of the option.
+                // A data sequence signal with acknowledgement, mapping and checksum (RFC 8684, 3.3). The mapped data
+                // have a checksum of their own, which also covers numbers of the option.
                 let mapping = cat(&[&[0, 0, 0, 1], &[0, 0, 0, 2], &be(secret.len())]);
                 let sum = ones_sum(&[&[0; 4], &mapping, &[0, 0], secret]).to_be_bytes();
                 Some(tcp(&cat(&[&[30, 20, 0x20, 5, 9, 9, 9, 9], &mapping, &sum]), secret))
@@ -313,7 +313,7 @@ impl Leaf {
             Self::Udp => Some(ip(values, is_v6, 17, datagram(values, secret), Some(6))),
             Self::UdpEmpty => Some(ip(values, is_v6, 17, datagram(values, b""), Some(6))),
             Self::UdpWithoutSum => Some(ip(values, is_v6, 17, datagram(values, secret), None)),
-            // Behind the datagram, where options of UDP are (RFC 9868).
+            // Behind the datagram, where UDP options are (RFC 9868).
             Self::UdpSurplus => {
                 let mut above = datagram(values, b"");
                 above.bytes.extend(secret);
@@ -370,7 +370,7 @@ impl Leaf {
                 built.sums.push(sum);
                 built
             }),
-            // A router's advertisement with a search list for DNS (RFC 8106) and a captive portal (RFC 8910).
+            // A router advertisement with a search list for DNS (RFC 8106) and a captive portal (RFC 8910).
             Self::Advertisement => only_v6(&|| {
                 let fixed = [134, 0, 0, 0, 64, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 2];
                 let options = cat(&[&[31, 4, 0, 0, 0, 0, 0, 9], secret, &[37, 4, 0, 0, 0, 0, 0, 0], secret]);
@@ -420,7 +420,7 @@ fn datagram(values: &Values, data: &[u8]) -> Built {
     plain("", cat(&[&src, &dst, &be(8 + data.len()), &[0, 0], data]), Some(8))
 }
 
-/// A packet around another one.
+/// A kind of packet around another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     Ip,
@@ -473,12 +473,12 @@ impl Carrier {
         Self::RedirectMessage,
     ];
 
-    /// Says whether it is a message that quotes a packet, so that not all of that is shown.
+    /// Returns true for a message that quotes a packet, which is not shown completely.
     pub fn is_message(self) -> bool {
         matches!(self, Self::Error | Self::ErrorCut | Self::ErrorExtended | Self::RedirectMessage)
     }
 
-    /// The packet around another one; nothing where one does not go with the other.
+    /// Builds the packet around another one; `None` if the two cannot be combined.
     pub fn wrap(self, values: &Values, is_v6: bool, inner: &Built) -> Option<Built> {
         let (inner, name) =
             (inner.clone(), format!("{self:?} over IPv{} of {}", if is_v6 { 6 } else { 4 }, inner.name));
@@ -531,7 +531,7 @@ impl Carrier {
                 ip_with(values, is_v6, first, &between, inner, None)
             }
             Self::FirstFragment => fragment(values, is_v6, inner, 0, true),
-            // Nothing says what it is a part of.
+            // Nothing names the datagram that it is a fragment of.
             Self::LaterFragment => {
                 let sums = Vec::new();
                 fragment(values, is_v6, Built { sums, headers: None, ..inner }, 8, false)
@@ -553,7 +553,7 @@ impl Carrier {
             Self::LabelInGeneve => over_udp(6081, &cat(&[&geneve(&[], [0x88, 0x47]), &label]), inner),
             Self::GtpU => over_udp(2152, &[0x30, 255, 0, 0, 1, 2, 3, 4], inner),
             Self::GtpUWithExtension => {
-                // A header of 7 words with the secret, and one that says nothing.
+                // A header of 7 words with the secret, and an empty one.
                 let extension = cat(&[&[7, 1, 2], secret, &[0x85], &[1, 0, 0, 0]]);
                 over_udp(2152, &cat(&[&[0x36, 255, 0, 0, 1, 2, 3, 4, 0, 5, 0, 0xc0], &extension]), inner)
             }
@@ -589,7 +589,7 @@ impl Carrier {
     }
 }
 
-/// A packet of which another one is a part.
+/// A fragment that contains a part of another packet.
 fn fragment(values: &Values, is_v6: bool, inner: Built, offset: u16, has_more: bool) -> Built {
     let protocol = if inner.is_v6() { 41 } else { 4 };
     if is_v6 {
@@ -615,7 +615,7 @@ fn frame(values: &Values, kind: [u8; 2], is_tagged: bool) -> Vec<u8> {
     }
 }
 
-/// An Ethernet frame with a packet in it, behind a VLAN tag.
+/// An Ethernet frame with the packet, behind a VLAN tag.
 pub fn framed(values: &Values, built: &Built) -> Built {
     let kind = if built.is_v6() { [0x86, 0xdd] } else { [8, 0] };
     built.clone().behind(&frame(values, kind, true))

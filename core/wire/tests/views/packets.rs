@@ -1,8 +1,8 @@
-//! Packets with recognisable addresses and payload in every place where headers have any.
+//! Packets with recognisable addresses and payload wherever headers can contain any.
 
 use weir_wire::LinkType;
 
-/// Addresses that occur nowhere else: no four bytes of them are anything else in these packets.
+/// Addresses that occur nowhere else: no four of their bytes occur in other fields of these packets.
 pub const V4: [[u8; 4]; 2] = [[0xc6, 0x33, 0x64, 0x5a], [0xb9, 0x5d, 0xe2, 0x7c]];
 pub const MAC: [[u8; 6]; 2] = [[0x08, 0x11, 0x22, 0x33, 0x44, 0x55], [0x0c, 0x9a, 0xab, 0xbc, 0xcd, 0xde]];
 /// The first one has the first MAC address in its interface identifier (EUI-64).
@@ -10,20 +10,20 @@ pub const V6: [[u8; 16]; 2] = [
     [0x2a, 0x0b, 0xf4, 0xc5, 0x91, 0xe7, 0x6d, 0x38, 0x0a, 0x11, 0x22, 0xff, 0xfe, 0x33, 0x44, 0x55],
     [0x2a, 0x0d, 0x39, 0xe1, 0xa6, 0x5b, 0xc8, 0x74, 0x96, 0xd3, 0x4f, 0xb1, 0x7e, 0xca, 0x85, 0x6f],
 ];
-/// The group of all whose addresses end as the first one does, and its MAC address.
+/// The solicited-node group of the first address; the next constant is its MAC address.
 pub const SOLICITED: [u8; 16] = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, 0x33, 0x44, 0x55];
 pub const SOLICITED_MAC: [u8; 6] = [0x33, 0x33, 0xff, 0x33, 0x44, 0x55];
-/// No four bytes of it are anything else.
+/// A payload of which no four bytes occur elsewhere.
 pub const PAYLOAD: &[u8] = b"<somebody's secret: 4815162342>";
 
-/// A packet, and what is to be known of it.
+/// A packet and the facts about it.
 pub struct Case {
     pub name: &'static str,
     pub link_type: LinkType,
     pub bytes: Vec<u8>,
-    /// Where checksums are.
+    /// The offsets of checksums.
     pub sums: Vec<usize>,
-    /// Where packets begin that are inside it, and with what.
+    /// The offsets and link types of packets inside it.
     pub inner: Vec<(usize, LinkType)>,
 }
 
@@ -52,7 +52,7 @@ pub fn ethernet(ether_type: u16, payload: &[u8]) -> Vec<u8> {
     cat(&[&MAC[0], &MAC[1], &ether_type.to_be_bytes(), payload])
 }
 
-/// An IPv4 packet with options and fragment word.
+/// An IPv4 packet with options and the given fragment word.
 pub fn ipv4_with(protocol: u8, options: &[u8], fragment: u16, payload: &[u8]) -> Vec<u8> {
     let words = 5 + options.len() / 4;
     let mut header = cat(&[
@@ -82,7 +82,7 @@ pub fn ipv6(next: u8, payload: &[u8]) -> Vec<u8> {
     ipv6_to(&V6[1], next, payload)
 }
 
-/// What checksums above IP cover besides.
+/// The pseudo header of checksums above IP.
 #[derive(Clone, Copy)]
 pub enum Over {
     V4,
@@ -90,7 +90,7 @@ pub enum Over {
     Nothing,
 }
 
-/// Puts the right checksum into a header above IP.
+/// Sets the right checksum of a header above IP.
 fn summed(over: Over, protocol: u8, mut segment: Vec<u8>, field: usize) -> Vec<u8> {
     let len = be(segment.len());
     let sum = match over {
@@ -115,7 +115,7 @@ pub fn tcp_with(over: Over, options: &[u8], payload: &[u8]) -> Vec<u8> {
     summed(over, 6, cat(&[&header, options, payload]), 16)
 }
 
-/// With timestamps.
+/// A TCP segment with timestamps.
 pub fn tcp(over: Over) -> Vec<u8> {
     tcp_with(over, &[1, 1, 8, 10, 0xf1, 0xf2, 0xf3, 0xf4, 0xf5, 0xf6, 0xf7, 0xf8], PAYLOAD)
 }
@@ -133,7 +133,7 @@ pub fn icmp(over: Over, kind: u8, body: &[u8]) -> Vec<u8> {
     summed(over, 58, cat(&[&[kind, 0, 0, 0], body]), 2)
 }
 
-/// As many bytes of an address again.
+/// The two addresses, one after the other.
 fn both_v6() -> Vec<u8> {
     cat(&[&V6[0], &V6[1]])
 }
@@ -142,7 +142,7 @@ fn both_v4() -> Vec<u8> {
     cat(&[&V4[0], &V4[1]])
 }
 
-/// Ethernet with IPv4, or with IPv6 by the first four bits.
+/// Ethernet with IPv4, or with IPv6, by the first four bits.
 pub fn framed(ip: &[u8]) -> Vec<u8> {
     ethernet(if ip[0] >> 4 == 4 { 0x0800 } else { 0x86dd }, ip)
 }
@@ -151,7 +151,7 @@ fn case(name: &'static str, bytes: Vec<u8>, sums: &[usize], inner: &[(usize, Lin
     Case { name, link_type: LinkType::Ethernet, bytes, sums: sums.to_vec(), inner: inner.to_vec() }
 }
 
-/// All of them.
+/// All packets.
 pub fn cases() -> Vec<Case> {
     let mut all = plain();
     all.extend(options());
@@ -161,7 +161,7 @@ pub fn cases() -> Vec<Case> {
     all
 }
 
-/// Each link layer, and what goes on above it in most packets.
+/// Each link layer, with the most common headers above it.
 pub fn plain() -> Vec<Case> {
     let v4_tcp = ipv4(6, &tcp(Over::V4));
     let v6_udp = ipv6(17, &udp(TO_V6));
@@ -239,13 +239,13 @@ pub fn options() -> Vec<Case> {
         v4("loose source route", &cat(&[&[131, 7, 4], &V4[1], &[0]])),
         v4("strict source route", &cat(&[&[137, 11, 4], &both_v4(), &[0]])),
         v4("timestamps with addresses", &cat(&[&[68, 12, 5, 1], &V4[1], &[1, 2, 3, 4]])),
-        v4("an option that nobody knows", &cat(&[&[82, 12, 0, 1, 0, 2, 0, 3], &V4[0]])),
+        v4("an option that is unknown", &cat(&[&[82, 12, 0, 1, 0, 2, 0, 3], &V4[0]])),
         v4("options that do not end", &cat(&[&[7, 200, 4, 0], &V4[0]])),
         v4("after the end of options", &cat(&[&[0, 0, 0, 0], &V4[0]])),
         v6("routing header of type 0", 43, &cat(&[&[0, 1, 0, 0, 0, 0], &V6[0]])),
         v6("segment routing", 43, &cat(&[&[4, 1, 1, 0, 0, 0], &both_v6()])),
         v6("home address", 60, &cat(&[&[1, 2, 0, 0, 0xc9, 16], &V6[1]])),
-        v6("an IPv6 option that nobody knows", 0, &cat(&[&[0x1e, 20, 0, 0, 0, 0], &V6[1]])),
+        v6("an IPv6 option that is unknown", 0, &cat(&[&[0x1e, 20, 0, 0, 0, 0], &V6[1]])),
         v6("an IPv6 option that does not end", 0, &cat(&[&[0x1e, 200, 0, 0, 0, 0], &V6[1]])),
         v6("mobility header", 135, &cat(&[&[5, 0, 0xaa, 0xbb, 0, 0], &V6[1]])),
         case(
@@ -307,7 +307,8 @@ pub fn control() -> Vec<Case> {
         case("ARP in a VLAN", ethernet(0x8100, &cat(&[&[0, 100, 8, 6], &arp(2)])), &[], &[]),
         v4("echo", 8, &cat(&[&[0xb1, 0xb2, 0xb3, 0xb4], PAYLOAD]), &[]),
         v4("unreachable", 3, &cat(&[&[0; 4], &quote4]), &[in4]),
-        // A header with a right checksum adds nothing to the sum over it, so that of this message is the same for all addresses.
+        // A header with a right checksum adds nothing to the sum over it, so the checksum of this message is the same
+        // for all addresses.
         Case {
             sums: vec![24],
             ..v4("unreachable, quoting 8 bytes", 3, &cat(&[&[0; 4], &quote4[..28]]), &[in4])
@@ -326,7 +327,7 @@ pub fn control() -> Vec<Case> {
         ),
         v4("redirect", 5, &cat(&[&V4[1], &quote4]), &[in4]),
         v4("router advertisement of IPv4", 9, &cat(&[&[2, 2, 0, 9], &V4[0], &[0; 4], &V4[1], &[0; 4]]), &[]),
-        v4("a message that nobody knows", 40, &cat(&[&V4[0], &V4[1]]), &[]),
+        v4("a message that is unknown", 40, &cat(&[&V4[0], &V4[1]]), &[]),
         v6("too big", 2, &cat(&[&[0, 0, 5, 0], &quote6]), &[in6]),
         v6("unreachable of IPv6", 1, &cat(&[&[0; 4], &quote6[..60]]), &[in6]),
         v6("router solicitation", 133, &cat(&[&[0; 4], &link_option(1)]), &[]),
@@ -368,7 +369,7 @@ pub fn control() -> Vec<Case> {
             &cat(&[&[0, 0, 0, 1, 4, 4, 0, 0], &V6[1], &V6[0]]),
             &[],
         ),
-        v6("a message of IPv6 that nobody knows", 200, &cat(&[&V4[0], &V6[0]]), &[]),
+        v6("a message of IPv6 that is unknown", 200, &cat(&[&V4[0], &V6[0]]), &[]),
         igmp("IGMPv2", &cat(&[&[0x16], &V4[1]])),
         igmp("IGMPv3 query", &cat(&[&[0x11], &V4[1], &[2, 9, 0, 2], &both_v4()])),
         igmp(
@@ -378,12 +379,13 @@ pub fn control() -> Vec<Case> {
     ]
 }
 
-/// Packets in packets.
+/// Packets inside packets.
 pub fn tunnels() -> Vec<Case> {
     let (v4, v6) = (ipv4(6, &tcp(Over::V4)), ipv6(17, &udp(TO_V6)));
     let frame = framed(&v4);
     let (raw4, raw6) = (LinkType::Ipv4, LinkType::Ipv6);
-    // What is inside, with right checksums, adds to the sum over it what the addresses outside take away: it is the same for all addresses.
+    // An inner packet with right checksums compensates the outer addresses in the sum, so the checksum is the same
+    // for all addresses.
     let over_udp = |name, port: u16, header: &[u8], inner: &[u8], link: LinkType| {
         let bytes = framed(&ipv4(17, &udp_to(Over::V4, port, &cat(&[header, inner]))));
         case(name, bytes, &[24], &[(42 + header.len(), link)])
@@ -427,7 +429,7 @@ pub fn tunnels() -> Vec<Case> {
     ]
 }
 
-/// What is not understood, and would have to be.
+/// Data that are not understood, but would have to be.
 pub fn unknown() -> Vec<Case> {
     let inner = cat(&[&both_v4(), &both_v6(), &MAC[0], PAYLOAD]);
     let over_ip = |name, protocol: u8| case(name, framed(&ipv4(protocol, &inner)), &[24], &[]);

@@ -1,4 +1,4 @@
-//! Single parts of views: each is hidden wherever it stands. And how much of what is long is shown.
+//! Single components of views: each is hidden wherever it occurs. Also the limits of long lists.
 
 use super::packets::{
     self, Over, PAYLOAD, TO_V6, be, cat, ethernet, framed, icmp, ipv4, ipv4_with, ipv6, tcp_with,
@@ -6,7 +6,7 @@ use super::packets::{
 use super::{shown, transform};
 use weir_wire::LinkType;
 
-/// What is shown of a frame.
+/// The visible part of a frame.
 fn show(view: &str, bytes: &[u8]) -> Vec<u8> {
     shown(&mut transform(view), bytes, bytes.len(), LinkType::Ethernet).0
 }
@@ -44,10 +44,10 @@ fn the_ttl_and_the_class_of_labels_are_hidden_with_those_of_ip() {
     }
 }
 
-/// Where OSPF, PIM, VRRP, RSVP and EIGRP have checksums over all of them, which would tell of what is behind the first bytes; and protocols of which
-/// nothing is known.
+/// OSPF, PIM, VRRP, RSVP and EIGRP have checksums over all of their data, which would reveal the bytes behind the
+/// first ones. The test also uses unknown protocols.
 #[test]
-fn what_is_not_understood_is_shown_whole_or_not_at_all_so_no_checksum_tells_of_the_rest() {
+fn data_that_are_not_understood_are_shown_completely_or_not_at_all() {
     let body = cat(&[PAYLOAD, PAYLOAD]);
     for protocol in [89, 103, 112, 46, 88, 115, 97, 51, 33, 253] {
         let mut transform = transform("payload=16");
@@ -57,10 +57,10 @@ fn what_is_not_understood_is_shown_whole_or_not_at_all_so_no_checksum_tells_of_t
         for (len, expected) in [(60, 34), (17, 34), (16, 50), (9, 43)] {
             let bytes = framed(&ipv4(protocol, &body[..len]));
             assert_eq!(of(&bytes, bytes.len()), expected, "{protocol}, {len} bytes");
-            // Padding is nobody's.
+            // Padding is not shown.
             let padded = cat(&[&bytes, &[0; 7]]);
             assert_eq!(of(&padded, padded.len()), expected, "{protocol}, {len} bytes and padding");
-            // All that there is could be more than what was captured.
+            // The original data may be longer than the captured ones.
             assert_eq!(of(&bytes[..bytes.len() - 1], bytes.len()), 34, "{protocol}, {len} bytes, cut");
         }
         let first = framed(&ipv4_with(protocol, &[], 0x2000, &body[..16]));
@@ -74,20 +74,21 @@ fn what_is_not_understood_is_shown_whole_or_not_at_all_so_no_checksum_tells_of_t
         assert_eq!(out[34 + field..34 + field + len], vec![0; len], "{protocol}");
         assert_eq!(out[34..34 + field], body[..field], "{protocol}");
     };
-    // UDP-Lite and SCTP have one checksum, in a known place; ESP has none. DCCP can have another one over its data in an option (RFC 4340, 9.3).
+    // UDP-Lite and SCTP have one checksum, at a known offset; ESP has none. DCCP can have another one over its data
+    // in an option (RFC 4340, 9.3).
     for (protocol, field, len) in [(136, 6, 2), (132, 8, 4), (50, 16, 0)] {
         sealed(protocol, field, len);
     }
 }
 
 #[test]
-fn neither_is_what_else_could_have_checksums_in_it() {
+fn data_that_could_contain_checksums_are_not_shown_in_part() {
     let body = cat(&[PAYLOAD, PAYLOAD]);
     let tcp = ipv4(6, &packets::tcp(Over::V4));
     let deep = (0..6).fold(tcp.clone(), |inner, _| ipv4(4, &inner));
     let mut wrong = packets::tcp(Over::V4);
     wrong[12] = 0x40;
-    // So many tags that what is behind them is not looked at.
+    // So many tags that the data behind them are not parsed.
     let tags = [0, 7, 0x81, 0].repeat(300);
     for (name, bytes, expected) in [
         ("another EtherType", ethernet(0x88cc, &body), 14),
@@ -100,7 +101,7 @@ fn neither_is_what_else_could_have_checksums_in_it() {
             42,
         ),
         ("five packets deep", framed(&deep), 14 + 5 * 20),
-        ("a message that nobody knows", framed(&ipv4(1, &icmp(Over::Nothing, 40, &body))), 42),
+        ("a message that is unknown", framed(&ipv4(1, &icmp(Over::Nothing, 40, &body))), 42),
     ] {
         assert_eq!(show("payload=32", &bytes).len(), expected, "{name}");
         let all = show("payload=4000", &bytes).len();
@@ -113,7 +114,8 @@ fn neither_is_what_else_could_have_checksums_in_it() {
     assert!(out.len() <= 1024, "{} bytes behind more tags than are looked at", out.len());
 }
 
-/// Views that hide payload and views that hide anything else: in none of them is an unknown option shown, and the checksum above is right again.
+/// Under views that hide payload or anything else, unknown options are not shown, and the checksum above is right
+/// again.
 #[test]
 fn unknown_options_and_headers_are_zeroed_and_known_ones_stay() {
     let v6 = |first: u8, header: &[u8]| framed(&ipv6(first, &cat(&[header, &tcp_with(TO_V6, &[], b"")])));
@@ -170,7 +172,7 @@ fn unknown_options_and_headers_are_zeroed_and_known_ones_stay() {
     }
 }
 
-/// Source routes, recorded routes and home addresses are known: they stay as long as addresses are visible.
+/// Source routes, recorded routes and home addresses are known, and stay as long as addresses are visible.
 #[test]
 fn options_with_addresses_stay_where_addresses_are_visible() {
     let [a, b] = packets::V4;
@@ -205,7 +207,7 @@ fn options_of_multipath_tcp_stay_without_checksums_over_payload() {
         (signal(0x0f, 26), Some(26)),
         (signal(0x0f, 28), Some(26)),
         (signal(5, 20), Some(18)),
-        // Lengths that its flags do not have.
+        // Lengths that contradict its flags.
         (signal(1, 12), None),
         (signal(1, 10), None),
         (signal(4, 18), None),
@@ -234,7 +236,7 @@ fn options_of_multipath_tcp_stay_without_checksums_over_payload() {
     }
 }
 
-/// A packet inside another one says that it is longer than that: bytes behind the outer one belong to neither.
+/// An inner packet claims to be longer than its outer packet: bytes behind the outer one belong to neither.
 #[test]
 fn a_packet_inside_another_shows_nothing_behind_that() {
     let trailer = cat(&[PAYLOAD, PAYLOAD]);
@@ -253,7 +255,7 @@ fn a_packet_inside_another_shows_nothing_behind_that() {
         let options =
             if is_v6 { ipv6(0, &[6, 0, 5, 2, 0, 0, 1, 0]) } else { ipv4_with(6, &[148, 4, 0, 0], 0, &[]) };
         for (name, mut inner) in [("UDP", udp), ("TCP", tcp), ("unknown", unknown), ("options", options)] {
-            // It claims the trailer: as payload, as its header, and as options.
+            // It claims the trailer as payload, as its header, and as options.
             let claimed = inner.len() + trailer.len() - if is_v6 { 40 } else { 0 };
             let field = if is_v6 { 4 } else { 2 };
             inner[field..field + 2].copy_from_slice(&be(claimed));
@@ -280,7 +282,7 @@ fn a_packet_inside_another_shows_nothing_behind_that() {
                 }
             }
         }
-        // ARP that is cut by the packet around it.
+        // ARP that is cut off by the packet around it.
         let arp = cat(&[&[0, 1, 8, 0, 6, 4, 0, 1], &[7; 12]]);
         let frame = framed(&ipv4(47, &cat(&[&[0, 0, 0x65, 0x58], &ethernet(0x0806, &arp)])));
         let out = show("payload=none", &cat(&[&frame, &trailer]));
@@ -288,7 +290,7 @@ fn a_packet_inside_another_shows_nothing_behind_that() {
     }
 }
 
-/// So many addresses.
+/// A list of `count` addresses.
 fn many<const N: usize>(count: usize) -> Vec<u8> {
     let address = |number: usize| {
         let mut address = [0x5b; N];
@@ -300,7 +302,7 @@ fn many<const N: usize>(count: usize) -> Vec<u8> {
 }
 
 #[test]
-fn of_hidden_addresses_in_lists_the_first_64_are_shown_and_what_follows_is_not() {
+fn the_first_64_hidden_addresses_in_lists_are_shown_and_the_rest_is_not() {
     let query = icmp(Over::Nothing, 0x11, &cat(&[&packets::V4[0], &[2, 9], &be(300), &many::<4>(300)]));
     let report = icmp(Over::Nothing, 0x22, &cat(&[&[0, 0, 0, 1, 4, 0], &be(300), &many::<4>(301)]));
     let reports =
@@ -316,7 +318,7 @@ fn of_hidden_addresses_in_lists_the_first_64_are_shown_and_what_follows_is_not()
         ("a listener report", framed(&ipv6(58, &icmp(TO_V6, 143, &report6))), 54 + 12 + 64 * 16),
         ("a listener query", framed(&ipv6(58, &icmp(TO_V6, 130, &query6))), 54 + 28 + 64 * 16),
         ("routers", framed(&ipv4(1, &routers)), 34 + 8 + 64 * 8),
-        // One list in a packet that another one carries is like one of its own.
+        // A list in a tunnelled packet is like one in an outer packet.
         ("a tunnel", framed(&ipv4(4, &ipv4(2, &report))), 54 + 12 + 64 * 4),
     ] {
         for view in ["addresses=anonymised", "addresses=zeroed", "addresses=anonymised,payload=all"] {
@@ -326,7 +328,7 @@ fn of_hidden_addresses_in_lists_the_first_64_are_shown_and_what_follows_is_not()
     }
 }
 
-/// The options of a router advertisement are shown as long as they can be, with zeros where there would be more addresses.
+/// The options of a router advertisement are shown as far as possible, with zeros for further addresses.
 #[test]
 fn neighbour_discovery_lists_no_more_addresses_than_others() {
     let one = |kind: u8, body: &[u8]| {
@@ -343,7 +345,7 @@ fn neighbour_discovery_lists_no_more_addresses_than_others() {
         assert_eq!(out.len(), bytes.len());
         out[70..].chunks(8).filter(|part| part[0] != 0).count()
     };
-    // Of each option eight bytes are what it is; the ends of the addresses are not zero either.
+    // Eight bytes of each option are its own fields; the ends of the addresses are not zero either.
     assert_eq!(replaced(&[servers(64)]), 1 + 2 * 64);
     assert_eq!(replaced(&[servers(65)]), 1);
     assert_eq!(replaced(&[servers(60), servers(4), servers(1)]), 2 + 2 * 64 + 1);

@@ -1,7 +1,9 @@
-//! Pseudonyms of addresses under attack: an attacker who knows some addresses computes others, under either construction.
+//! Pseudonyms of addresses under attack: an attacker who knows some addresses computes others, under either
+//! construction.
 //!
-//! A flip is the XOR of a bit of an address with the bit that is shown for it. Under Crypto-PAn bits i and i + 1 have the same flip where bit i of the address is
-//! bit i of a secret pad: both are computed from the same block. Under ipcrypt-pfx flips are independent.
+//! A flip is the XOR of a bit of an address with the bit of its pseudonym. Under Crypto-PAn, bits i and i + 1 have
+//! the same flip if bit i of the address equals bit i of a secret pad, because both are computed from the same block.
+//! Under ipcrypt-pfx flips are independent.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_wire::view::{Transform, ViewKey};
@@ -13,7 +15,7 @@ fn transform(view: &str, key: u64) -> Transform {
     Transform::new(view.parse().unwrap(), &ViewKey::derive(&[0x2f; 32], &key.to_be_bytes()))
 }
 
-/// Numbers without a pattern.
+/// A generator of pseudorandom numbers.
 struct Random(u64);
 
 impl Random {
@@ -24,7 +26,8 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// An address of so many bits, the first of which is the highest one. It is no IPv6 group: of these not all is anonymised.
+    /// An address of `bits` bits, the first of which is the highest one. It is not an IPv6 group, as parts of those
+    /// are not anonymised.
     fn address(&mut self, bits: u32) -> u128 {
         let number = u128::from(self.next()) << 64 | u128::from(self.next());
         match bits {
@@ -35,7 +38,7 @@ impl Random {
     }
 }
 
-/// The flips of an address of so many bits, both beginning with the highest bit.
+/// The flips of an address of `bits` bits, from the highest bit on.
 fn flips(transform: &mut Transform, address: u128, bits: u32) -> u128 {
     let given: IpAddr = if bits == 32 {
         Ipv4Addr::from(u32::try_from(address >> 96).unwrap()).into()
@@ -52,8 +55,8 @@ fn bit(bits: u128, at: u32) -> bool {
     bits >> (127 - at) & 1 == 1
 }
 
-/// Chi-squared of the values that pairs of neighbouring flips have, with 3 degrees of freedom, for each pair from bit `from` on. No two addresses have the
-/// first `from` bits in common, so that all flips are independent where the construction is good.
+/// Chi-squared, with 3 degrees of freedom, of the values of neighbouring flips, for each pair from bit `from` on. No
+/// two addresses have the first `from` bits in common, so all flips are independent under a good construction.
 fn chi_squared(view: &str, from: u32) -> Vec<f64> {
     const COUNT: u32 = 1_000_000;
     let mut transform = transform(view, 1);
@@ -76,7 +79,7 @@ fn chi_squared(view: &str, from: u32) -> Vec<f64> {
         .collect()
 }
 
-/// An independent pair exceeds it once in 700,000 tests, of which there are 10 here.
+/// The threshold. An independent pair exceeds it once in 700,000 tests, of which there are 10 here.
 const THRESHOLD: f64 = 30.0;
 
 #[test]
@@ -84,12 +87,12 @@ fn pairs_of_neighbouring_flips_of_a_million_addresses_are_independent() {
     let good = chi_squared(IPCRYPT_PFX, 21);
     assert_eq!(good.len(), 10);
     assert!(good.iter().all(|value| *value < THRESHOLD), "{good:.1?}");
-    // The same test finds Crypto-PAn, for every pair.
+    // The same test detects Crypto-PAn for every pair.
     let weak = chi_squared(CRYPTO_PAN, 21);
     assert!(weak.iter().all(|value| *value > 1000.0 * THRESHOLD), "{weak:.1?}");
 }
 
-/// The part of neighbouring flips that are equal, over many keys.
+/// The proportion of equal neighbouring flips, over many keys.
 fn equal(view: &str, bits: u32, keys: u64, count: u32) -> f64 {
     let mut random = Random(9);
     let (mut equal, mut all) = (0, 0);
@@ -98,7 +101,7 @@ fn equal(view: &str, bits: u32, keys: u64, count: u32) -> f64 {
         for _ in 0..count {
             let flips = flips(&mut transform, random.address(bits), bits);
             let same = !(flips ^ flips << 1) >> (128 - (bits - 1)) << (128 - (bits - 1));
-            // Of the last bit there is no next one.
+            // The last bit has no successor.
             equal += same.count_ones();
             all += bits - 1;
         }
@@ -114,11 +117,13 @@ fn neighbouring_flips_are_equal_in_half_of_the_cases_and_under_crypto_pan_in_thr
     assert!((weak - 0.75).abs() < 0.02, "{weak}");
 }
 
-/// The pad as an attacker has it: for each bit the number of addresses that speak for 0, and for 1; and these addresses.
+/// The pad as recovered by an attacker: for each bit, the number of addresses that indicate 0 and 1; and those
+/// addresses.
 struct Pad(Vec<[u32; 2]>, Vec<u128>);
 
 impl Pad {
-    /// Computes it from so many known addresses. Where two neighbouring flips differ, the bit of the address is not that of the pad.
+    /// Recovers the pad from `known` addresses. If two neighbouring flips differ, the bit of the address differs from
+    /// that of the pad.
     fn from_known(transform: &mut Transform, random: &mut Random, known: u32, bits: u32) -> Self {
         let mut votes = vec![[0; 2]; usize::try_from(bits - 1).unwrap()];
         let mut addresses = Vec::new();
@@ -135,7 +140,7 @@ impl Pad {
         Self(votes, addresses)
     }
 
-    /// A bit, where all that speaks about it says the same.
+    /// A bit of the pad, if all addresses agree on it.
     fn bit(&self, at: u32) -> Option<bool> {
         match self.0.get(usize::try_from(at).unwrap())? {
             [0, 0] => None,
@@ -153,8 +158,9 @@ impl Pad {
         u32::try_from(self.0.iter().filter(|votes| votes.iter().all(|votes| *votes > 0)).count()).unwrap()
     }
 
-    /// In how many cases the recovered pad says of another address that two flips are equal, and how often they are. Behind the bits that it has in
-    /// common with a known one: the flips of these are known under every construction that preserves prefixes.
+    /// The number of times that the recovered pad predicts two equal flips of another address, and the number of
+    /// times that they are equal. Only bits behind the longest prefix in common with a known address count: the flips
+    /// of that prefix are known under every prefix-preserving construction.
     fn predictions(&self, address: u128, flips: u128) -> (u32, u32) {
         let common = self.1.iter().map(|known| (known ^ address).leading_zeros()).max().unwrap_or(0);
         let says = |at: &u32| self.bit(*at) == Some(bit(address, *at));
@@ -163,18 +169,18 @@ impl Pad {
         (u32::try_from(said.len()).unwrap(), u32::try_from(right).unwrap())
     }
 
-    /// The bits of an address that an attacker learns from its pseudonym: all bits less the entropy that is left with the recovered part of the pad. The
-    /// first flip is that of all addresses, and so known.
+    /// The bits of an address that an attacker learns from its pseudonym: all bits less the entropy left by the
+    /// recovered part of the pad. The first flip is the same for all addresses, and so known.
     fn leaked(&self, address: u128, flips: u128, bits: u32) -> f64 {
         let shown = address ^ flips;
-        // The flip of bit i is what is shown, XOR the bit of the address: so that is all that there is to follow.
+        // The flip of bit i is the pseudonym's bit XOR the address's bit, so only these have to be tracked.
         let mut is_one = f64::from(u8::from(bit(address, 0)));
         let mut left = 0.0;
         for at in 0..bits - 1 {
-            // That the next flip is the same means that the next bit of the address changes where what is shown does.
+            // If the next flip is equal, the next bit of the address changes exactly if the pseudonym's does.
             let changes = bit(shown, at) != bit(shown, at + 1);
             let same = |of: bool| if changes { !of } else { of };
-            // How likely the next bit is 1 after 0 and after 1.
+            // The probability that the next bit is 1 after 0 and after 1.
             let next = |of: bool| {
                 let likely = match self.bit(at) {
                     None => 0.75,
@@ -193,7 +199,7 @@ impl Pad {
     }
 }
 
-/// The findings of the attack, as means over many keys.
+/// The results of the attack, as means over many keys.
 #[derive(Debug, Default)]
 struct Found {
     recovered: f64,
@@ -230,7 +236,7 @@ fn eight_known_addresses_reveal_the_pad_of_crypto_pan() {
         let found = attack(CRYPTO_PAN, 8, bits);
         println!("Crypto-PAn, {bits} bits: {found:.1?}");
         assert!(found.contradictions == 0.0, "{found:?}");
-        // Every bit that is recovered is right: what it says of other addresses is so without exception.
+        // Every recovered bit is right: all predictions for other addresses hold.
         assert!(found.predictions > 100_000 && found.right == found.predictions, "{found:?}");
         assert!(recovered.contains(&found.recovered), "{bits}: {found:?}");
         assert!(leaked.contains(&found.leaked), "{bits}: {found:?}");
@@ -242,19 +248,19 @@ fn eight_known_addresses_reveal_nothing_under_ipcrypt_pfx() {
     for bits in [32, 128] {
         let found = attack(IPCRYPT_PFX, 8, bits);
         println!("ipcrypt-pfx, {bits} bits: {found:.1?}");
-        // Most addresses contradict each other. Where they happen to agree, what they say of others is a coin.
+        // Most addresses contradict each other. If they agree by chance, their predictions are random.
         assert!(found.contradictions > 0.7 * f64::from(bits - 1), "{found:?}");
         let right = f64::from(found.right) / f64::from(found.predictions);
         assert!(found.predictions > 10_000 && (right - 0.5).abs() < 0.02, "{right}: {found:?}");
-        // With more addresses there is no agreement left but in the first bits, which all addresses have in common.
+        // With more addresses they agree only on the first bits, which all addresses have in common.
         let more = attack(IPCRYPT_PFX, 100, bits);
         assert!(more.recovered < 3.0 && more.predictions == 0, "{more:?}");
     }
 }
 
-/// The same address looks the same in a packet as where it is asked for alone.
+/// An address has the same pseudonym in a packet as on its own.
 #[test]
-fn an_address_alone_is_that_of_packets() {
+fn the_pseudonym_of_an_address_is_that_in_packets() {
     use super::packets::{self, Over, V4};
     let bytes = packets::framed(&packets::ipv4(17, &packets::udp(Over::V4)));
     for (view, shows) in [

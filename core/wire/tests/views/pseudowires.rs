@@ -1,17 +1,19 @@
-//! Behind labels nothing names what follows: a frame of a pseudowire is not taken for the IP packet that its first four bits could begin.
+//! Behind labels nothing names the protocol: a frame of a pseudowire must not be taken for an IP packet because of
+//! its first four bits.
 
 use super::nested::{Carrier, Leaf, Values};
 use super::packets::{self, MAC, Over, PAYLOAD, be, cat, ethernet, framed, ipv4, ones_sum, udp_to};
 use super::{HIDING, shown, transform};
 use weir_wire::LinkType;
 
-/// Bytes that hardware addresses can begin with; each is the beginning of IPv4 or IPv6.
+/// First bytes of hardware addresses; each is also the beginning of IPv4 or IPv6.
 const FIRST: [u8; 10] = [0x60, 0x64, 0x68, 0x6c, 0x40, 0x46, 0x48, 0x4a, 0x4c, 0x4e];
-/// What stands where the next header of IPv6 does: hop-by-hop options, TCP, UDP, fragment, ICMPv6, destination options, and none.
+/// Values in place of IPv6's next header: hop-by-hop options, TCP, UDP, fragment, ICMPv6, destination options, and
+/// none.
 const NEXT: [u8; 7] = [0x00, 0x06, 0x11, 0x2c, 0x3a, 0x3c, 0x02];
-/// Two labels, of which the second is the last.
+/// Two labels, the second of which is the bottom of the stack.
 const LABELS: [u8; 8] = [1, 2, 0x30, 60, 4, 5, 0x61, 59];
-/// Views that hide something of a frame of more than 40 bytes.
+/// Views that hide a part of a frame of more than 40 bytes.
 const PARTIAL: [&str; 5] =
     ["payload=none", "payload=40", "macs=zeroed", "ttl=zeroed,payload=40", "ports=zeroed,payload=none"];
 
@@ -32,11 +34,12 @@ fn look_like_ip(frame: &mut [u8]) {
     frame[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Frames with everything that the packets have, between addresses that begin like this; as they are, and made to look like a packet of IP.
+/// Frames with all packets, between addresses that begin with these bytes; unchanged, and made to look like an IP
+/// packet.
 fn frames(first: u8, next: u8) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for case in packets::plain().into_iter().filter(|case| case.link_type == LinkType::Ethernet) {
-        // Of SNAP the length alone would say that it is a frame.
+        // For SNAP, the length alone would indicate a frame.
         let mut frame = case.bytes;
         frame[0] = first;
         frame[6] = next;
@@ -54,7 +57,7 @@ fn frames(first: u8, next: u8) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Packets with this inside, each with where it begins.
+/// Packets that carry these bytes, each with their offset.
 fn carriages(inner: &[u8]) -> Vec<(&'static str, Vec<u8>, usize)> {
     let labelled = cat(&[&LABELS, inner]);
     let gtp = cat(&[&[0x30, 255], &be(inner.len()), &[1, 2, 3, 4], inner]);
@@ -88,16 +91,17 @@ fn ethernet_llc(llc: &[u8]) -> Vec<u8> {
     cat(&[&MAC[0], &MAC[1], &be(llc.len()), llc])
 }
 
-/// Over UDP (RFC 7510), which is not opened; with a control word (RFC 4385).
+/// Over UDP (RFC 7510), which is not opened; and with a control word (RFC 4385).
 fn closed(frame: &[u8]) -> Vec<(&'static str, Vec<u8>, usize)> {
     let over_udp = framed(&ipv4(17, &udp_to(Over::V4, 6635, &cat(&[&LABELS, frame]))));
     let with_word = ethernet(0x8847, &cat(&[&LABELS, &[0; 4], frame]));
     vec![("labels over UDP", over_udp, 42), ("a control word", with_word, 22)]
 }
 
-/// Neither bytes of it are shown nor do length and descriptor of what is shown tell anything: they are those of a packet with zeros instead.
+/// Neither bytes of the frame are shown, nor do the length and the descriptor of the output reveal anything: they are
+/// those of a packet with zeros instead.
 #[test]
-fn of_a_frame_behind_labels_nothing_is_shown_whatever_its_addresses_begin_with() {
+fn a_frame_behind_labels_is_not_shown_whatever_its_addresses_begin_with() {
     for view in HIDING.into_iter().chain(PARTIAL) {
         let mut transform = transform(view);
         for (first, next) in FIRST.iter().flat_map(|first| NEXT.map(|next| (*first, next))) {
@@ -138,7 +142,7 @@ fn ip_behind_labels_is_shown() {
             for (name, bytes, begin) in carriages(packet) {
                 let (out, _) = shown(&mut transform, &bytes, bytes.len(), LinkType::Ethernet);
                 assert_eq!(out.len(), bytes.len(), "{view}, {name}");
-                // Its header is enough, where the capture ends behind it.
+                // Its header is shown, if the capture ends behind it.
                 let header = begin + if packet[0] >> 4 == 4 { 20 } else { 40 };
                 let (out, _) = shown(&mut transform, &bytes[..header], bytes.len(), LinkType::Ethernet);
                 assert_eq!(out.len(), header, "{view}, {name}, cut");
@@ -147,18 +151,19 @@ fn ip_behind_labels_is_shown() {
     }
 }
 
-/// What is shown from `begin` on of a packet behind labels.
+/// The number of bytes shown of a packet behind labels.
 fn shown_of(packet: &[u8], behind: usize) -> usize {
     let bytes = ethernet(0x8847, &cat(&[&LABELS, packet, &vec![0; behind]]));
     let mut transform = transform("addresses=anonymised,payload=all");
     let (out, _) = shown(&mut transform, &bytes, bytes.len(), LinkType::Ethernet);
-    // Of labels with something else behind them the first is shown.
+    // With other data behind the labels, only the first label is shown.
     if out.len() == 14 + 4 { 0 } else { out.len() - 14 - LABELS.len() }
 }
 
-/// Without a bottom of the stack the packet behind it reads as labels, up to a bit of an address or a checksum that looks like one.
+/// Without a bottom of the stack, the packet behind it reads as labels, up to a bit of an address or a checksum that
+/// looks like one.
 #[test]
-fn of_a_stack_without_a_bottom_only_the_first_label_is_shown() {
+fn only_the_first_label_of_a_stack_without_a_bottom_is_shown() {
     let mut bottoms = [0; 16];
     for view in HIDING.into_iter().chain(PARTIAL) {
         let mut transform = transform(view);
@@ -169,7 +174,7 @@ fn of_a_stack_without_a_bottom_only_the_first_label_is_shown() {
             out
         };
         for seed in 0..40 {
-            let values = Values::of(seed);
+            let values = Values::from_seed(seed);
             for is_v6 in [false, true] {
                 let inner = Leaf::Tcp.build(&values, is_v6).unwrap();
                 let tunnel = Carrier::Ip.wrap(&values, is_v6, &inner).unwrap();
@@ -179,7 +184,7 @@ fn of_a_stack_without_a_bottom_only_the_first_label_is_shown() {
                     bottoms[bottom.unwrap_or(15).min(15)] += 1;
                     for labels in [&[1, 2, 0x30, 60][..], &[1, 2, 0x30, 60, 4, 5, 0x60, 59]] {
                         let shown = of(labels, packet);
-                        // Neither are length and descriptor those of another packet.
+                        // Length and descriptor are those of another packet, too.
                         assert_eq!(shown, of(labels, &vec![0; packet.len()]), "{view}");
                     }
                 }
@@ -189,9 +194,10 @@ fn of_a_stack_without_a_bottom_only_the_first_label_is_shown() {
     assert!(bottoms.iter().filter(|count| **count > 0).count() > 5, "{bottoms:?}");
 }
 
-/// Labels with a bottom are shown with the packet behind them, though words of the packet look like a bottom as well.
+/// Labels with a bottom are shown with the packet behind them, even if words of the packet look like a bottom as
+/// well.
 #[test]
-fn of_a_stack_with_a_bottom_all_labels_are_shown() {
+fn all_labels_of_a_stack_with_a_bottom_are_shown() {
     let mut transform = transform("payload=none");
     for depth in 1..12 {
         let mut labels = [0x12, 0x34, 0x50, 60].repeat(depth);
@@ -204,7 +210,7 @@ fn of_a_stack_with_a_bottom_all_labels_are_shown() {
 }
 
 #[test]
-fn behind_labels_only_what_is_exactly_a_packet_is_one() {
+fn behind_labels_only_an_exact_packet_counts_as_one() {
     let v4 = ipv4(17, &packets::udp(Over::V4));
     let v6 = packets::ipv6(17, &packets::udp(packets::TO_V6));
     assert_eq!((shown_of(&v4, 0), shown_of(&v6, 0)), (v4.len(), v6.len()));
@@ -220,20 +226,20 @@ fn behind_labels_only_what_is_exactly_a_packet_is_one() {
     for len in [0, v6.len() - 41, v6.len() - 39] {
         assert_eq!(changed(&v6, 4, be(len)), 0, "{len} bytes of IPv6");
     }
-    // Ethernet's shortest frame has 46 bytes behind its header.
+    // The shortest Ethernet frame has 46 bytes behind its header.
     let short = ipv4(17, &udp_to(Over::V4, 53, b"ping"));
     for padding in 0..=46 - short.len() {
         assert_eq!(shown_of(&short, padding), short.len(), "{padding} bytes of padding");
     }
     assert_eq!(shown_of(&short, 47 - short.len()), 0);
-    // A header that names something else than it is.
+    // A header that names another protocol.
     assert_eq!(shown_of(&[0x45, 0], 0), 0);
     assert_eq!(shown_of(&[0x41; 40], 0), 0);
 }
 
-/// From 8.0.69.0 an IPv4 packet reads as a frame with another one in it. To hide one too many is the lesser harm.
+/// From 8.0.69.0 an IPv4 packet reads as a frame with another one inside. Hiding too much is the lesser harm.
 #[test]
-fn what_reads_as_a_frame_and_as_a_packet_is_neither() {
+fn bytes_that_read_as_a_frame_and_as_a_packet_are_neither() {
     let mut packet = ipv4(17, &packets::udp(Over::V4));
     packet[12..16].copy_from_slice(&[8, 0, 69, 7]);
     packet[10..12].fill(0);

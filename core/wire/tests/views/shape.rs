@@ -1,4 +1,5 @@
-//! What is shown is a packet: parsed as before, with right checksums, and everything that is not hidden as it was.
+//! The output of a view is a packet: parsed as before, with right checksums, and everything that is not hidden
+//! unchanged.
 
 use super::packets::{self, Over, PAYLOAD, V4, V6};
 use super::{HIDING, described, key, shown, transform};
@@ -9,7 +10,7 @@ use weir_wire::view::{Addresses, Exposure, Fields, Payload, Transform, ZeroedFie
 use weir_wire::{LinkType, PacketView, verify};
 
 #[test]
-fn what_is_shown_is_parsed_as_before() {
+fn the_visible_part_is_parsed_as_before() {
     for view in HIDING.into_iter().filter(|view| view.contains("payload=all")) {
         let mut transform = transform(view);
         for case in packets::plain().into_iter().chain(packets::control()).chain(packets::tunnels()) {
@@ -54,7 +55,7 @@ fn checksums_are_right_outside_and_inside() {
     }
 }
 
-/// The checksums that are looked at are those of the packets as they were made.
+/// The checksums of the test packets are right before.
 #[test]
 fn checksums_were_right_before() {
     for case in packets::plain().into_iter().chain(packets::tunnels()) {
@@ -64,7 +65,7 @@ fn checksums_were_right_before() {
 }
 
 #[test]
-fn a_packet_with_all_payload_keeps_its_checksums_right_and_not_only_unknown() {
+fn a_packet_with_all_payload_keeps_nonzero_right_checksums() {
     let mut transform = transform("addresses=anonymised,payload=all");
     for case in packets::plain() {
         let (out, after) = shown(&mut transform, &case.bytes, case.bytes.len(), case.link_type);
@@ -76,9 +77,9 @@ fn a_packet_with_all_payload_keeps_its_checksums_right_and_not_only_unknown() {
     }
 }
 
-/// The same address has the same other one in all places, and both ends of a packet have different ones.
+/// An address has the same pseudonym in all places, and the two endpoints of a packet have different ones.
 #[test]
-fn an_address_becomes_the_same_everywhere() {
+fn an_address_has_the_same_pseudonym_everywhere() {
     let mut transform = transform("addresses=anonymised,payload=all");
     let mut show = |bytes: &[u8]| shown(&mut transform, bytes, bytes.len(), LinkType::Ethernet).0;
     let plain = show(&packets::framed(&packets::ipv4(6, &packets::tcp(Over::V4))));
@@ -99,7 +100,7 @@ fn an_address_becomes_the_same_everywhere() {
     assert_eq!(vxlan[50 + 26..50 + 34], [src.clone(), dst].concat());
     let tunnel = show(&cases("IPv6 in IPv4"));
     assert_eq!(tunnel[34 + 8..34 + 40], [src6.clone(), dst6].concat());
-    // A prefix is that of the addresses in it, without their ends.
+    // A prefix becomes that of the addresses' pseudonyms.
     let advertisement = show(&cases("router advertisement"));
     let prefix = advertisement.windows(2).position(|option| option == [3, 4]).unwrap() + 16;
     assert_eq!(advertisement[prefix..prefix + 16], [&src6[..8], &[0; 8]].concat());
@@ -107,9 +108,10 @@ fn an_address_becomes_the_same_everywhere() {
     assert_eq!(report[50..54], src, "the first source of the first record");
 }
 
-/// What names nobody is left as it is: else a holder would learn what became of it, and of its neighbours.
+/// Addresses that do not identify a host stay unchanged. Otherwise a holder would learn their pseudonyms, and those
+/// of their neighbours.
 #[test]
-fn broadcasts_and_probes_stay_what_they_are() {
+fn broadcasts_and_probes_stay_unchanged() {
     let mut transform = transform("addresses=anonymised");
     let mut packet = packets::framed(&packets::ipv4(17, &packets::udp(Over::V4)));
     packet[26..34].copy_from_slice(&[0, 0, 0, 0, 255, 255, 255, 255]);
@@ -119,7 +121,7 @@ fn broadcasts_and_probes_stay_what_they_are() {
 }
 
 #[test]
-fn flow_hashes_follow_what_is_shown_and_differ_from_view_to_view() {
+fn flow_hashes_follow_the_visible_part_and_differ_between_views() {
     let packet = packets::framed(&packets::ipv4(17, &packets::udp(Over::V4)));
     let mut turned = packet.clone();
     turned[26..34].copy_from_slice(&[V4[1], V4[0]].concat());
@@ -134,7 +136,7 @@ fn flow_hashes_follow_what_is_shown_and_differ_from_view_to_view() {
         assert_eq!(hash(view, b"a", &packet), hash(view, b"a", &turned), "both directions: {view}");
         assert_ne!(hash(view, b"a", &packet), hash(view, b"b", &packet), "{view}");
     }
-    // Where addresses and ports are zeroed, other addresses and ports make no other hash.
+    // If addresses and ports are zeroed, they do not change the hash.
     let mut other = packet.clone();
     other[28] ^= 1;
     other[35] ^= 1;
@@ -163,13 +165,13 @@ fn views() -> impl Strategy<Value = PacketView> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
-    /// Packets that etherparse writes, under any view, field by field as etherparse reads them.
+    /// Packets written by etherparse, under any view, compared field by field as etherparse reads them.
     #[test]
-    fn everything_that_is_not_hidden_is_as_it_was(
+    fn everything_that_is_not_hidden_stays_unchanged(
         view in views(), is_v6: bool, is_tcp: bool, tag in prop::option::of(1..4000u16), payload in prop::collection::vec(any::<u8>(), 0..60),
         ports: (u16, u16), ttl in 1u8..,
     ) {
-        // Ports of tunnels say that what follows is no payload: those have tests of their own.
+        // Behind ports of tunnels there is no payload; those have tests of their own.
         let port = |port: u16| if weir_wire::is_tunnel_port(port) { 9 } else { port };
         let ports = (port(ports.0), port(ports.1));
         let link = PacketBuilder::ethernet2([2, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 2]);
@@ -194,7 +196,7 @@ proptest! {
         let granted = match view.payload { Payload::All => payload.len(), Payload::First(n) => payload.len().min(n as usize) };
         prop_assert_eq!(out.len(), bytes.len() - payload.len() + granted);
         prop_assert_eq!(&out[out.len() - granted..], &payload[..granted]);
-        // etherparse wants whole packets.
+        // etherparse requires complete packets.
         let mut whole = out.clone();
         whole.resize(bytes.len(), 0);
         let (seen, original) = (SlicedPacket::from_ethernet(&whole).unwrap(), SlicedPacket::from_ethernet(&bytes).unwrap());
@@ -243,9 +245,9 @@ proptest! {
         }
     }
 
-    /// A view that shows less shows no byte that one which shows more does not show, but for zeros.
+    /// Compared with a view that shows more, a view that shows less gives the same bytes or zeros.
     #[test]
-    fn who_may_see_less_sees_less(a in views(), b in views(), which: prop::sample::Index) {
+    fn a_view_that_shows_less_reveals_no_other_bytes(a in views(), b in views(), which: prop::sample::Index) {
         let cases = packets::plain();
         let case = which.get(&cases);
         let of = |view: PacketView| shown(&mut Transform::new(view, &key()), &case.bytes, case.bytes.len(), case.link_type).0;
@@ -255,7 +257,7 @@ proptest! {
 }
 
 #[test]
-fn a_udp_checksum_that_is_none_stays_none() {
+fn a_missing_udp_checksum_stays_missing() {
     let mut packet = packets::framed(&packets::ipv4(17, &packets::udp(Over::V4)));
     packet[40..42].fill(0);
     for view in HIDING {
@@ -264,7 +266,7 @@ fn a_udp_checksum_that_is_none_stays_none() {
     }
 }
 
-/// A wrong checksum could tell by how much it is wrong.
+/// The error of a wrong checksum could reveal information.
 #[test]
 fn a_wrong_checksum_becomes_right() {
     let mut packet = packets::framed(&packets::ipv4(6, &packets::tcp(Over::V4)));

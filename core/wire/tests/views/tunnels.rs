@@ -1,4 +1,4 @@
-//! Packets in tunnels: the classifier finds those that views show, and no others.
+//! Packets in tunnels: the classifier finds exactly those that views show.
 
 use super::nested::{Built, Carrier, Leaf, Values, framed};
 use super::packets::{be, cat, ones_sum};
@@ -9,7 +9,7 @@ use weir_units::Timestamp;
 use weir_wire::view::Transform;
 use weir_wire::{LinkType, Meta, MoreHeader, PEEK_MAX, TUNNELS_MAX, classify};
 
-/// The tunnel of a carrier that is one.
+/// The tunnel of a carrier, if it is one.
 fn tunnel_of(carrier: Carrier) -> Option<u8> {
     match carrier {
         Carrier::Ip | Carrier::IpWithOptions | Carrier::FirstFragment => Some(tunnel::IP_IN_IP),
@@ -31,7 +31,7 @@ fn meta(packet: &[u8], wire_len: usize) -> Meta {
     Meta { ts: Timestamp(7), cap_len, wire_len, link_type, interface: 3, number: 5, data: 64 }
 }
 
-/// The innermost IP header, as a descriptor has it.
+/// The innermost IP header in a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Inner {
     tunnel: u8,
@@ -52,7 +52,7 @@ impl Inner {
     }
 }
 
-/// The innermost IP header of a packet, from heads of several lengths.
+/// The innermost IP header of a packet, found from heads of several lengths.
 fn inner_of(packet: &[u8]) -> Option<Inner> {
     let meta = meta(packet, packet.len());
     let descriptor = exercise::described(packet, &meta);
@@ -67,7 +67,7 @@ fn hash_of(built: &Built) -> u64 {
 
 #[test]
 fn the_packet_in_every_tunnel_is_found_with_its_own_flow_hash() {
-    let values = Values::of(1);
+    let values = Values::from_seed(1);
     let mut found = Vec::new();
     for leaf in [Leaf::Tcp, Leaf::Udp, Leaf::Echo, Leaf::Esp] {
         for (inner_v6, outer_v6) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -94,7 +94,7 @@ fn the_packet_in_every_tunnel_is_found_with_its_own_flow_hash() {
 
 #[test]
 fn tunnels_are_followed_to_a_fixed_depth_and_no_deeper() {
-    let values = Values::of(3);
+    let values = Values::from_seed(3);
     let leaf = Leaf::Tcp.build(&values, false).unwrap();
     for carrier in [Carrier::Ip, Carrier::GreWithSum, Carrier::Vxlan, Carrier::GtpUWithExtension] {
         let mut built = vec![leaf.clone()];
@@ -113,7 +113,7 @@ fn tunnels_are_followed_to_a_fixed_depth_and_no_deeper() {
 
 #[test]
 fn a_head_of_any_length_gives_the_same_answer_or_asks_for_more() {
-    let values = Values::of(5);
+    let values = Values::from_seed(5);
     let leaf = Leaf::Udp.build(&values, false).unwrap();
     for carrier in Carrier::ALL.into_iter().filter(|carrier| tunnel_of(*carrier).is_some()) {
         let Some(built) = carrier.wrap(&values, true, &leaf) else { continue };
@@ -129,7 +129,7 @@ fn a_head_of_any_length_gives_the_same_answer_or_asks_for_more() {
             }
         }
         assert!(asked > usize::from(whole.inner_offset), "{}", built.name);
-        // A capture that ends anywhere is described by the bytes that are there.
+        // A capture that ends anywhere is described by the bytes that it has.
         for len in 0..packet.len() {
             let cut = meta(&packet[..len], packet.len());
             exercise::assert_consistent(&exercise::described(&packet[..len], &cut), &cut);
@@ -156,7 +156,7 @@ fn udp(src: u16, dst: u16, data: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_port_or_a_protocol_alone_is_no_tunnel() {
-    let values = Values::of(7);
+    let values = Values::from_seed(7);
     let inner = Leaf::Tcp.build(&values, false).unwrap().bytes;
     let gtp = |flags: u8, message: u8, rest: &[u8]| {
         udp(9000, 2152, &cat(&[&[flags, message], &be(inner.len()), &[0, 0, 0, 9], rest, &inner]))
@@ -188,8 +188,8 @@ fn a_port_or_a_protocol_alone_is_no_tunnel() {
 }
 
 #[test]
-fn headers_beyond_those_that_are_looked_at_are_not_followed() {
-    let values = Values::of(9);
+fn headers_beyond_the_parsing_limit_are_not_followed() {
+    let values = Values::from_seed(9);
     let mut built = Leaf::Tcp.build(&values, false).unwrap();
     // Each has up to 1,020 bytes of an extension in front of the packet.
     for _ in 0..2 {
@@ -205,7 +205,7 @@ fn headers_beyond_those_that_are_looked_at_are_not_followed() {
 #[test]
 fn an_authentication_of_teredo_is_followed_and_its_contents_are_never_shown() {
     const SECRET: &[u8] = b"nonce and keyed value!";
-    let values = Values::of(11);
+    let values = Values::from_seed(11);
     let inner = Leaf::Tcp.build(&values, true).unwrap();
     let [port, address] = [&[0x12, 0x34][..], &[203, 0, 113, 77]];
     let authentication = cat(&[&[0, 1, 3, 10], SECRET]);
@@ -228,7 +228,7 @@ fn an_authentication_of_teredo_is_followed_and_its_contents_are_never_shown() {
     }
 }
 
-/// Fuzzing begins with a packet of every tunnel, made by `fuzz/seeds.py`.
+/// Fuzzing starts with a packet of every tunnel, made by `fuzz/seeds.py`.
 #[test]
 fn the_seeds_of_the_fuzzer_have_a_packet_of_every_tunnel() {
     for (name, tunnel, depth) in [
@@ -256,7 +256,7 @@ fn fields(d: &Descriptor) -> (u8, u8, u16, u64) {
     (d.tunnel, d.tunnel_count, d.inner_offset, d.inner_flow_hash)
 }
 
-/// All tunnels with TCP in them, by name.
+/// All tunnels with TCP inside, by name.
 fn tunnelled(values: &Values) -> Vec<(u8, Vec<u8>)> {
     let mut packets = Vec::new();
     for (inner_v6, outer_v6) in [(false, false), (true, true)] {
@@ -271,10 +271,11 @@ fn tunnelled(values: &Values) -> Vec<(u8, Vec<u8>)> {
     packets
 }
 
-/// A holder reads descriptors as well as bytes. With the flow hash as it is, they would test addresses and ports of the packet inside.
+/// A holder reads descriptors as well as bytes. An unkeyed flow hash would let them test guesses of addresses and
+/// ports of the packet inside.
 #[test]
-fn the_hash_of_the_packet_inside_is_keyed_by_view_and_tells_no_hidden_address() {
-    let (values, other) = (Values::of(13), Values::of(14));
+fn the_hash_of_the_packet_inside_is_keyed_by_view_and_reveals_no_hidden_address() {
+    let (values, other) = (Values::from_seed(13), Values::from_seed(14));
     let moved = Values { v4: other.v4, v6: other.v6, ..values.clone() };
     for view in super::HIDING.into_iter().chain(["payload=none", "all"]) {
         let (mut one, mut two) = (
@@ -301,15 +302,16 @@ fn the_hash_of_the_packet_inside_is_keyed_by_view_and_tells_no_hidden_address() 
                 assert_eq!(fields(&seen), fields(&moved), "{view}");
             }
         }
-        // Ports tell of most tunnels, so without them those are not found.
+        // Ports identify most tunnels, so without ports those are not found.
         assert!(found >= if view.contains("ports=zeroed") { 10 } else { 25 }, "{view}: {found}");
     }
 }
 
-/// The descriptor of the whole packet is known where the shown bytes are described, and nothing about tunnels comes from there.
+/// The descriptor of the whole packet is given when the visible bytes are described, but nothing about tunnels is
+/// taken from it.
 #[test]
-fn nothing_is_said_of_a_packet_inside_that_is_not_shown() {
-    let values = Values::of(15);
+fn the_descriptor_reveals_nothing_of_a_packet_inside_that_is_not_shown() {
+    let values = Values::from_seed(15);
     for (kind, packet) in tunnelled(&values) {
         let whole = described(&packet, packet.len(), LinkType::Ethernet);
         assert_eq!(whole.tunnel, kind);
