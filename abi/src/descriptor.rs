@@ -1,10 +1,11 @@
 //! The descriptor that trusted code writes once for each packet, and that every module reads in place.
 
-/// The classifier's findings about one packet: 128 bytes, little-endian, naturally aligned. Most modules need the first 64 alone, a cache line.
+/// The classifier's results for one packet: 128 bytes, little-endian, naturally aligned. Most modules need only the
+/// first 64, a cache line.
 ///
-/// Offsets count from the first captured byte of the packet ([`data`](Self::data)). "Outermost IP" is the first IP header
-/// after any VLAN tags, MPLS labels and PPPoE session header; what is
-/// tunnelled inside it is payload; the fields from `inner_flow_hash` on describe the innermost IP header there.
+/// Offsets count from the first captured byte of the packet ([`data`](Self::data)). "Outermost IP" is the first IP
+/// header after any VLAN tags, MPLS labels and PPPoE session header; headers tunnelled inside it are payload. The
+/// fields from `inner_flow_hash` on describe the innermost IP header of a tunnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Descriptor {
@@ -16,10 +17,10 @@ pub struct Descriptor {
     pub cap_len: u32,
     /// Bytes that the packet had on the link.
     pub wire_len: u32,
-    /// Bits of [`flag`].
+    /// A set of the bits of [`flag`].
     pub flags: u32,
-    /// Hash of the flow: both directions give the same value, all fragments of a datagram give that of its addresses and
-    /// protocol. Taken over addresses, protocol and ports; for other packets over the link header.
+    /// Hash of addresses, protocol and ports, equal in both directions of a flow. The ports are left out for all
+    /// fragments of a datagram. For a packet without IP it is a hash of the link header.
     pub flow_hash: u64,
     /// Offset of the outermost IP header; valid with `IPV4` or `IPV6`.
     pub l3_offset: u16,
@@ -55,19 +56,19 @@ pub struct Descriptor {
     pub mpls_count: u8,
     /// Number of the packet in the capture, from 0; the lower 32 bits.
     pub number: u32,
-    /// Hash of the flow of the innermost packet in tunnels, computed as [`flow_hash`](Self::flow_hash); valid where `tunnel` is not 0.
+    /// The [`flow_hash`](Self::flow_hash) of the innermost IP packet of a tunnel; valid where `tunnel` is not 0.
     pub inner_flow_hash: u64,
     /// Reference to the packet's stream; 0, as there are no streams yet.
     pub stream: u32,
     /// Offset of the packet's annotations in a graph; 0, as there are no graphs yet.
     pub annotation: u32,
-    /// Offset of the innermost IP header in tunnels; valid where `tunnel` is not 0.
+    /// Offset of the innermost IP header of a tunnel; valid where `tunnel` is not 0.
     pub inner_offset: u16,
     /// The tunnel that carries the innermost IP packet: a number of [`tunnel`]; 0 for a packet without a tunnel, or without IP in it.
     pub tunnel: u8,
-    /// Tunnels around the innermost IP packet: 0 to 4, as no more are followed.
+    /// Number of tunnels around the innermost IP packet: 0 to 4. The classifier follows no more.
     pub tunnel_count: u8,
-    /// Zeros.
+    /// Reserved: zeros.
     pub spare: [u32; 11],
 }
 
@@ -125,16 +126,16 @@ pub mod flag {
     pub const IPV4: u32 = 1 << 0;
     /// The outermost IP header is IPv6, its fixed part is captured.
     pub const IPV6: u32 = 1 << 1;
-    /// The protocol is TCP, and this is no later fragment.
+    /// The protocol is TCP, and the packet is not a later fragment.
     pub const TCP: u32 = 1 << 2;
-    /// The protocol is UDP, and this is no later fragment.
+    /// The protocol is UDP, and the packet is not a later fragment.
     pub const UDP: u32 = 1 << 3;
-    /// The protocol is ICMP or ICMPv6, and this is no later fragment.
+    /// The protocol is ICMP or ICMPv6, and the packet is not a later fragment.
     pub const ICMP: u32 = 1 << 4;
     /// The header above IP is captured up to its end (for TCP, with its options; UDP 8 bytes; ICMP 8 bytes; other protocols 0 bytes),
     /// so `l4_offset`, `payload_offset`, `payload_len` and the ports are valid.
     pub const L4: u32 = 1 << 5;
-    /// Part of a fragmented datagram: the first, or a later one.
+    /// A fragment of a datagram: the first, or a later one.
     pub const FRAGMENT: u32 = 1 << 6;
     /// A fragment that is not the first: it carries no header above IP.
     pub const LATER_FRAGMENT: u32 = 1 << 7;
@@ -144,7 +145,7 @@ pub mod flag {
     pub const MPLS: u32 = 1 << 9;
     /// A PPPoE session header.
     pub const PPPOE: u32 = 1 << 10;
-    /// Fewer bytes captured than were on the link.
+    /// Fewer bytes were captured than the packet had on the link.
     pub const CUT: u32 = 1 << 11;
     /// A header contradicts itself or the packet's length.
     pub const MALFORMED: u32 = 1 << 12;

@@ -1,20 +1,22 @@
 //! The entry points: all functions of a module that weir calls.
 //!
-//! Each entry point is one record of [`ENTRY_POINTS`]. The record gives admission's check of exports, the analyser's roots and arguments, and the limits on a
-//! call. It also gives the exports that the loader adds, the declarations of both SDKs and the reference in docs/MODULES.md.
+//! Each entry point has one definition in [`ENTRY_POINTS`]. From it follow admission's check of exports, the functions
+//! that the analyser bounds with their arguments, the limits on a call, the exports that the loader adds, the declarations
+//! in both SDKs, and the reference in docs/reference/MODULE.md.
 //!
-//! To add an entry point, add a variant of [`EntryPoint`] and its record. One that tells a module something between two other calls then needs a variant of
-//! `News` in edge/sandbox, and no more.
+//! To add an entry point, add a variant of [`EntryPoint`] and its definition. An entry point for an event between two
+//! other calls also needs a variant of `ModuleEvent` in edge/sandbox.
 
 use crate::host::{CallPhase, ValueType};
 use crate::{BATCH_PACKETS, RESERVED_PREFIX, limit};
 use core::fmt;
 
-/// An entry point, in the order in which weir calls them. The number of a variant is the place of its record in [`ENTRY_POINTS`].
+/// An entry point. The variants are in the order in which weir calls them; the number of a variant is its index in
+/// [`ENTRY_POINTS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EntryPoint {
     /// The start function of WebAssembly.
-    Begin,
+    StartFunction,
     /// `_initialize`.
     Initialize,
     /// `weir_start`.
@@ -37,27 +39,27 @@ pub enum EntryPoint {
     Stop,
 }
 
-/// The type of a parameter, with its meaning.
+/// The type and meaning of a parameter of an entry point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryType {
     /// Guest address of a packet's descriptor.
     Descriptor,
     /// Guest address of the descriptors of a batch. The [mask](Self::Mask) follows.
     Descriptors,
-    /// The packets of a batch that are for the module, a bit each.
+    /// The packets of a batch that are for the module: bit i stands for packet i.
     Mask,
     /// Packet time, in ns since 1970.
     Time,
-    /// A number of periods, at least 1.
+    /// A number of tick periods, at least 1.
     Periods,
-    /// A number of bytes.
+    /// A number of bytes of memory.
     Bytes,
-    /// The number of a call of a service.
-    Ticket,
-    /// A service, by its place in the manifest.
+    /// The number that identifies a call of a service.
+    CallNumber,
+    /// A service, by its index in the manifest.
     Service,
-    /// Bytes of the message at hand.
-    MessageBytes,
+    /// The length in bytes of the message that comes with the call.
+    MessageLength,
     /// A [`lost`](crate::lost) cause.
     Cause,
     /// An [`answer`](crate::answer) status.
@@ -65,24 +67,24 @@ pub enum EntryType {
 }
 
 impl EntryType {
-    /// The WebAssembly type.
+    /// Returns the WebAssembly type.
     pub const fn value_type(self) -> ValueType {
         match self {
             Self::Descriptor
             | Self::Descriptors
             | Self::Service
-            | Self::MessageBytes
+            | Self::MessageLength
             | Self::Cause
             | Self::Status => ValueType::I32,
-            Self::Mask | Self::Time | Self::Periods | Self::Bytes | Self::Ticket => ValueType::I64,
+            Self::Mask | Self::Time | Self::Periods | Self::Bytes | Self::CallNumber => ValueType::I64,
         }
     }
 
-    /// The least and the largest value, without a sign. The analyser relies on them.
+    /// Returns the least and the largest value, as unsigned numbers. The analyser assumes that no argument is outside.
     pub const fn range(self) -> (u64, u64) {
         match (self, self.value_type()) {
             (Self::Periods, _) => (1, u64::MAX),
-            (Self::MessageBytes, _) => (0, limit::MESSAGE_BYTES as u64),
+            (Self::MessageLength, _) => (0, limit::MESSAGE_BYTES as u64),
             (_, ValueType::I32) => (0, u32::MAX as u64),
             (_, ValueType::I64 | ValueType::F64) => (0, u64::MAX),
         }
@@ -92,18 +94,18 @@ impl EntryType {
 /// A parameter of an entry point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryParameter {
-    /// Its name, for people.
+    /// The name in the SDKs and the reference.
     pub name: &'static str,
-    /// Its type.
+    /// The type.
     pub ty: EntryType,
 }
 
-/// The result of an entry point, with its meaning.
+/// The type and meaning of an entry point's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryResult {
-    /// None.
+    /// No result.
     Nothing,
-    /// 0, or a code of the module's own by which it refuses to run.
+    /// 0 if the module agrees to run; any other number is a refusal.
     Consent,
     /// A [`verdict`](crate::verdict).
     Verdict,
@@ -112,7 +114,7 @@ pub enum EntryResult {
 }
 
 impl EntryResult {
-    /// The WebAssembly type.
+    /// Returns the WebAssembly type; `None` without a result.
     pub const fn value_type(self) -> Option<ValueType> {
         match self {
             Self::Nothing => None,
@@ -125,88 +127,88 @@ impl EntryResult {
 /// The place of an entry point in a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryLocation {
-    /// An export of the record's name.
+    /// An export with the entry point's name.
     Export,
     /// The start section.
     StartSection,
 }
 
-/// The entry points that a module must have.
+/// The rule on whether a module must have an entry point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryPresence {
-    /// A module may have it.
+    /// A module may have the entry point.
     Optional,
-    /// A module has exactly one of the entry points with this presence.
-    Either,
+    /// A module has exactly one of the entry points with this rule.
+    ExactlyOne,
 }
 
-/// The limit on the work of a call, which a profile gives.
+/// The limit of a profile that applies to the fuel of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkLimit {
-    /// The allowance of a call before the first packet.
+    /// The profile's limit `start`, for a call before the first packet.
     Start,
-    /// The allowance of a packet, for each packet of the call.
+    /// The profile's limits `packet` and `per-byte`, for each packet of the call.
     Packet,
-    /// The allowance of a packet without a byte: weir makes the call once for each packet that is lost.
+    /// The profile's limit `packet` without `per-byte`, for a call about one lost packet, whose bytes the call does not get.
     EmptyPacket,
-    /// The allowance of a call between packets.
+    /// The profile's limit `tick`, for a call between packets.
     Tick,
-    /// The allowance of the call after the last packet.
+    /// The profile's limit `stop`, for the call after the last packet.
     Stop,
 }
 
-/// The record of an entry point.
+/// The definition of an entry point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryDefinition {
     /// The entry point.
     pub entry: EntryPoint,
-    /// Its name: that of the export, if it is one.
+    /// The name of the export; for the start function, words in brackets.
     pub name: &'static str,
-    /// Its name without a prefix. `module!` of the SDK for Rust has it.
+    /// The name without a prefix, as in `module!` of the SDK for Rust.
     pub key: &'static str,
-    /// Its place in a module.
-    pub place: EntryLocation,
-    /// Its parameters.
+    /// The location in a module.
+    pub location: EntryLocation,
+    /// The parameters.
     pub parameters: &'static [EntryParameter],
-    /// Its result.
+    /// The result.
     pub result: EntryResult,
     /// The most packets of a call; 0 where the call is for no packet.
     pub packets: u32,
-    /// The limit on the work of a call.
-    pub allowance: WorkLimit,
-    /// The rule on modules without it.
+    /// The profile's limit on the fuel of a call.
+    pub work_limit: WorkLimit,
+    /// The rule on whether a module must have the entry point.
     pub presence: EntryPresence,
-    /// The time of a call, in a line.
+    /// The occasion of a call, as one line of Markdown that follows the word "called".
     pub called: &'static str,
-    /// The return value, in a line; empty where there is none.
+    /// The meaning of the return value, as one line of Markdown; empty without a result.
     pub returns: &'static str,
 }
 
 impl EntryPoint {
-    /// The entry point's record.
+    /// Returns the definition of the entry point.
     pub const fn definition(self) -> &'static EntryDefinition {
         &ENTRY_POINTS[self as usize]
     }
 
-    /// The export's name, or that of the start function.
+    /// Returns the name of the export; for the start function, words in brackets.
     pub const fn name(self) -> &'static str {
         self.definition().name
     }
 
-    /// The entry point that an export of this name is, if it is one.
-    pub fn named(name: &str) -> Option<Self> {
-        let mut exports = ENTRY_POINTS.iter().filter(|known| matches!(known.place, EntryLocation::Export));
+    /// Returns the entry point with this export name; `None` for a name of no entry point.
+    pub fn from_export_name(name: &str) -> Option<Self> {
+        let mut exports = ENTRY_POINTS.iter().filter(|known| matches!(known.location, EntryLocation::Export));
         exports.find(|known| known.name == name).map(|known| known.entry)
     }
 
-    /// The most packets of a call; 0 where the call is for no packet.
+    /// Returns the most packets of a call; 0 where the call is for no packet.
     pub const fn packets(self) -> u32 {
         self.definition().packets
     }
 
-    /// The phase of its calls.
+    /// Returns the phase of a call. The phase decides which host functions the module can use in the call.
     pub const fn phase(self) -> CallPhase {
-        match self.definition().allowance {
+        match self.definition().work_limit {
             WorkLimit::Start => CallPhase::Start,
             WorkLimit::Packet => CallPhase::Packet,
             WorkLimit::EmptyPacket | WorkLimit::Tick | WorkLimit::Stop => CallPhase::Running,
@@ -225,7 +227,7 @@ impl fmt::Display for EntryPoint {
 pub struct EntryPoints(u32);
 
 impl EntryPoints {
-    /// The same set with one more.
+    /// Returns the set with one more entry point.
     #[must_use]
     pub const fn with(self, entry: EntryPoint) -> Self {
         Self(self.0 | 1 << entry as u32)
@@ -236,7 +238,7 @@ impl EntryPoints {
         self.0 >> entry as u32 & 1 == 1
     }
 
-    /// The entry points of the set, in the order in which weir calls them.
+    /// Returns the entry points of the set, in the order in which weir calls them.
     pub fn iter(self) -> impl Iterator<Item = EntryPoint> {
         ENTRY_POINTS.iter().map(|known| known.entry).filter(move |entry| self.has(*entry))
     }
@@ -247,18 +249,18 @@ const fn parameter(name: &'static str, ty: EntryType) -> EntryParameter {
 }
 
 const NOW: EntryParameter = parameter("now", EntryType::Time);
-const MESSAGE: EntryParameter = parameter("len", EntryType::MessageBytes);
+const MESSAGE_LENGTH: EntryParameter = parameter("len", EntryType::MessageLength);
 
-/// The members that most records have.
-const PLAIN: EntryDefinition = EntryDefinition {
-    entry: EntryPoint::Begin,
+/// The field values that most definitions have.
+const DEFAULTS: EntryDefinition = EntryDefinition {
+    entry: EntryPoint::StartFunction,
     name: "",
     key: "",
-    place: EntryLocation::Export,
+    location: EntryLocation::Export,
     parameters: &[],
     result: EntryResult::Nothing,
     packets: 0,
-    allowance: WorkLimit::Tick,
+    work_limit: WorkLimit::Tick,
     presence: EntryPresence::Optional,
     called: "",
     returns: "",
@@ -267,34 +269,34 @@ const PLAIN: EntryDefinition = EntryDefinition {
 /// The number of entry points.
 pub const COUNT: usize = EntryPoint::Stop as usize + 1;
 
-/// The records of all entry points, in the order of [`EntryPoint`].
+/// The definitions of all entry points, in the order of [`EntryPoint`].
 pub static ENTRY_POINTS: [EntryDefinition; COUNT] = [
     EntryDefinition {
-        entry: EntryPoint::Begin,
+        entry: EntryPoint::StartFunction,
         name: "(start function)",
         key: "begin",
-        place: EntryLocation::StartSection,
-        allowance: WorkLimit::Start,
+        location: EntryLocation::StartSection,
+        work_limit: WorkLimit::Start,
         called: "once, first: the start function of WebAssembly",
-        ..PLAIN
+        ..DEFAULTS
     },
     EntryDefinition {
         entry: EntryPoint::Initialize,
         name: "_initialize",
         key: "initialize",
-        allowance: WorkLimit::Start,
+        work_limit: WorkLimit::Start,
         called: "once, next: constructors, as a WASI reactor has them",
-        ..PLAIN
+        ..DEFAULTS
     },
     EntryDefinition {
         entry: EntryPoint::Start,
         name: "weir_start",
         key: "start",
         result: EntryResult::Consent,
-        allowance: WorkLimit::Start,
+        work_limit: WorkLimit::Start,
         called: "once, before the first packet: read parameters, allocate tables, compile patterns",
-        returns: "0; anything else (in Rust: `false`) says that the module does not want to run",
-        ..PLAIN
+        returns: "0; anything else (in Rust: `false`) refuses to run",
+        ..DEFAULTS
     },
     EntryDefinition {
         entry: EntryPoint::Packet,
@@ -303,11 +305,11 @@ pub static ENTRY_POINTS: [EntryDefinition; COUNT] = [
         parameters: &[parameter("p", EntryType::Descriptor)],
         result: EntryResult::Verdict,
         packets: 1,
-        allowance: WorkLimit::Packet,
-        presence: EntryPresence::Either,
+        work_limit: WorkLimit::Packet,
+        presence: EntryPresence::ExactlyOne,
         called: "for every packet, in the order of the capture",
         returns: "`PASS`, or `DROP`",
-        ..PLAIN
+        ..DEFAULTS
     },
     EntryDefinition {
         entry: EntryPoint::Batch,
@@ -316,11 +318,11 @@ pub static ENTRY_POINTS: [EntryDefinition; COUNT] = [
         parameters: &[parameter("p", EntryType::Descriptors), parameter("mask", EntryType::Mask)],
         result: EntryResult::Drops,
         packets: u64::BITS,
-        allowance: WorkLimit::Packet,
-        presence: EntryPresence::Either,
+        work_limit: WorkLimit::Packet,
+        presence: EntryPresence::ExactlyOne,
         called: "instead of `weir_packet`: up to 64 packets at once; bit i of the mask says that `p[i]` is for this module",
         returns: "the mask of the packets to drop",
-        ..PLAIN
+        ..DEFAULTS
     },
     EntryDefinition {
         entry: EntryPoint::Tick,
@@ -328,62 +330,62 @@ pub static ENTRY_POINTS: [EntryDefinition; COUNT] = [
         key: "tick",
         parameters: &[NOW, parameter("periods", EntryType::Periods)],
         called: "when packet time has passed the end of a period, `now`; `periods` have ended since the last call",
-        ..PLAIN
+        ..DEFAULTS
     },
     EntryDefinition {
         entry: EntryPoint::Lost,
         name: "weir_lost",
         key: "lost",
         parameters: &[parameter("cause", EntryType::Cause)],
-        allowance: WorkLimit::EmptyPacket,
+        work_limit: WorkLimit::EmptyPacket,
         called: "before the next call after one that was [lost](#after-a-lost-call), so that the module can clean up",
-        ..PLAIN
+        ..DEFAULTS
     },
     EntryDefinition {
         entry: EntryPoint::LowMemory,
         name: "weir_low_memory",
         key: "low_memory",
         parameters: &[parameter("left", EntryType::Bytes)],
-        called: "between two other calls, when [little is left](#memory-of-a-session) of what its session has reserved",
-        ..PLAIN
+        called: "between two other calls, when [little memory is left](#memory-of-a-session) of its session's reservation",
+        ..DEFAULTS
     },
     EntryDefinition {
         entry: EntryPoint::Serve,
         name: "weir_serve",
         key: "serve",
         parameters: &[
-            parameter("call", EntryType::Ticket),
+            parameter("call", EntryType::CallNumber),
             parameter("service", EntryType::Service),
-            MESSAGE,
+            MESSAGE_LENGTH,
         ],
         called: "when a module of another session calls one of its [services](#services), with a message of `len` bytes",
-        ..PLAIN
+        ..DEFAULTS
     },
     EntryDefinition {
         entry: EntryPoint::Answer,
         name: "weir_answer",
         key: "answer",
         parameters: &[
-            parameter("ticket", EntryType::Ticket),
+            parameter("ticket", EntryType::CallNumber),
             parameter("status", EntryType::Status),
-            MESSAGE,
+            MESSAGE_LENGTH,
         ],
-        called: "when a call of its own has an answer, a message of `len` bytes, or none will come",
-        ..PLAIN
+        called: "when one of its own calls is answered, with a message of `len` bytes, or fails",
+        ..DEFAULTS
     },
     EntryDefinition {
         entry: EntryPoint::Stop,
         name: "weir_stop",
         key: "stop",
         parameters: &[NOW],
-        allowance: WorkLimit::Stop,
+        work_limit: WorkLimit::Stop,
         called: "once, after the last packet, whose time stamp is `now`",
-        ..PLAIN
+        ..DEFAULTS
     },
 ];
 
-/// Returns true if a string consists of these two.
-const fn is_joined(whole: &str, begin: &str, end: &str) -> bool {
+/// Returns true if `whole` is `begin` followed by `end`.
+const fn is_concatenation(whole: &str, begin: &str, end: &str) -> bool {
     let (whole, begin, end) = (whole.as_bytes(), begin.as_bytes(), end.as_bytes());
     let mut at = 0;
     while at < whole.len() && whole.len() == begin.len() + end.len() {
@@ -396,29 +398,32 @@ const fn is_joined(whole: &str, begin: &str, end: &str) -> bool {
     whole.len() == begin.len() + end.len()
 }
 
-/// Refuses to compile a table that does not hold together: a record at another entry point's place, a name or key that is there twice, a limit that does not
-/// fit to the packets of a call.
+/// Compilation fails for an inconsistent table: a definition at the index of another entry point, a duplicate name or
+/// key, or a limit that does not fit the packets of a call.
 const _: () = {
     assert!(COUNT <= u32::BITS as usize && u64::BITS as usize == BATCH_PACKETS);
-    let mut place = 0;
-    while place < COUNT {
-        let known = &ENTRY_POINTS[place];
-        assert!(known.entry as usize == place && !known.key.is_empty() && !known.called.is_empty());
-        let is_export = matches!(known.place, EntryLocation::Export);
-        let is_ours = is_joined(known.name, RESERVED_PREFIX, known.key);
-        assert!(!is_export || is_ours || is_joined(known.name, "_", known.key));
-        assert!(matches!(known.allowance, WorkLimit::Packet) == (known.packets > 0));
-        assert!(matches!(known.presence, EntryPresence::Either) == (known.packets > 0));
+    let mut index = 0;
+    while index < COUNT {
+        let known = &ENTRY_POINTS[index];
+        assert!(known.entry as usize == index && !known.key.is_empty() && !known.called.is_empty());
+        let is_export = matches!(known.location, EntryLocation::Export);
+        let has_prefix = is_concatenation(known.name, RESERVED_PREFIX, known.key);
+        assert!(!is_export || has_prefix || is_concatenation(known.name, "_", known.key));
+        assert!(matches!(known.work_limit, WorkLimit::Packet) == (known.packets > 0));
+        assert!(matches!(known.presence, EntryPresence::ExactlyOne) == (known.packets > 0));
         assert!(matches!(known.result, EntryResult::Nothing) == known.returns.is_empty());
-        // Of the functions that are called for no packet only those of the start can refuse something.
-        let is_start = matches!(known.allowance, WorkLimit::Start);
+        // Of the entry points without packets, only those that are called before the first packet return something.
+        let is_start = matches!(known.work_limit, WorkLimit::Start);
         assert!(known.packets > 0 || matches!(known.result, EntryResult::Nothing) || is_start);
         let mut other = 0;
-        while other < place {
+        while other < index {
             let before = &ENTRY_POINTS[other];
-            assert!(!is_joined(before.name, known.name, "") && !is_joined(before.key, known.key, ""));
+            assert!(
+                !is_concatenation(before.name, known.name, "")
+                    && !is_concatenation(before.key, known.key, "")
+            );
             other += 1;
         }
-        place += 1;
+        index += 1;
     }
 };

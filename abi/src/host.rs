@@ -1,9 +1,11 @@
 //! The host functions: all that a module can import.
 //!
-//! Each function is one record of [`HOST_FUNCTIONS`]. The record gives the analyser's rule, the meter's charge, the check of imports and the arguments that the
-//! loader adds. It also gives the declarations of both SDKs and the reference in docs/MODULES.md. The functions themselves are in edge/sandbox.
+//! Each function has one definition in [`HOST_FUNCTIONS`]. From it follow the analyser's bound, the meter's charge, the
+//! check of imports, the arguments that the loader adds, the declarations in both SDKs, and the reference in
+//! docs/reference/MODULE.md. The implementations are in edge/sandbox.
 //!
-//! To add a function, add a variant of [`HostFunction`] and its record. The compiler then asks for the function in edge/sandbox.
+//! To add a function, add a variant of [`HostFunction`] and its definition. Edge/sandbox then does not compile until it
+//! implements the function.
 
 use crate::limit;
 
@@ -12,15 +14,16 @@ pub const MODULE: &str = "weir";
 
 /// The algorithms of [`digest`](HostFunction::Digest).
 pub mod algorithm {
-    /// SHA-1 (FIPS 180-4), of 20 bytes.
+    /// SHA-1 (FIPS 180-4); the digest has 20 bytes.
     pub const SHA1: u32 = 1;
-    /// SHA-256 (FIPS 180-4), of 32 bytes.
+    /// SHA-256 (FIPS 180-4); the digest has 32 bytes.
     pub const SHA256: u32 = 2;
-    /// The most bytes that one call digests. Without instructions for it, digesting takes ten times the time of hashing.
+    /// The most bytes that one call digests. On a processor without instructions for SHA, a digest takes ten times the
+    /// time of [`hash`](super::HostFunction::Hash).
     pub const BYTES: u32 = 64 * 1024;
 }
 
-/// A host function. The number of a variant is the place of its record in [`HOST_FUNCTIONS`].
+/// A host function. The number of a variant is its index in [`HOST_FUNCTIONS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HostFunction {
     /// Emits a record.
@@ -31,11 +34,11 @@ pub enum HostFunction {
     Send,
     /// Keeps a packet.
     Keep,
-    /// Lets go of a kept packet.
+    /// Releases a kept packet.
     Release,
-    /// Compiles patterns.
+    /// Compiles a set of patterns.
     FindCompile,
-    /// Searches for patterns.
+    /// Searches bytes for the patterns of a set.
     Find,
     /// Hashes bytes.
     Hash,
@@ -53,15 +56,15 @@ pub enum HostFunction {
     Reserve,
     /// Calls a service.
     Call,
-    /// Copies the message at hand.
+    /// Copies the message that came with the call of `weir_serve` or `weir_answer`.
     Message,
-    /// Answers a call.
+    /// Answers a call of a service.
     Reply,
-    /// Publishes a table.
+    /// Publishes the next version of a named table.
     Publish,
 }
 
-/// A WebAssembly value type of a signature.
+/// A WebAssembly value type that occurs in signatures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueType {
     /// 32-bit integer.
@@ -94,7 +97,7 @@ pub enum HostType {
 }
 
 impl HostType {
-    /// The WebAssembly type.
+    /// Returns the WebAssembly type.
     pub const fn value_type(self) -> ValueType {
         match self {
             Self::U32 | Self::I32 | Self::Bytes | Self::Buffer | Self::Descriptor => ValueType::I32,
@@ -107,9 +110,9 @@ impl HostType {
 /// A parameter of a host function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostParameter {
-    /// Its name, for people.
+    /// The name in the SDKs and the reference.
     pub name: &'static str,
-    /// Its type.
+    /// The type.
     pub ty: HostType,
 }
 
@@ -118,147 +121,147 @@ pub struct HostParameter {
 pub enum ResultValue {
     /// Any value of its type.
     Any,
-    /// The integer parameter whose index is the first argument.
+    /// The value of the module's integer parameter whose index is the first argument.
     Integer,
-    /// The float parameter whose index is the first argument.
+    /// The value of the module's float parameter whose index is the first argument.
     Float,
-    /// The length of the parameter whose index is the first argument.
+    /// The length of the module's parameter whose index is the first argument.
     Length,
 }
 
-/// The price of a call, in fuel: at least the time of a call with warm caches.
+/// The fuel of a call. It stands for at least the time that the call takes with warm caches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallCost {
-    /// For each call.
+    /// Fuel for each call.
     pub call: u32,
-    /// For each byte of the length argument, and of the strings of a record.
+    /// Fuel for each byte of the length argument, and of the strings of a record.
     pub per_byte: u32,
 }
 
-/// The largest amount of work for a length argument.
+/// The most bytes that a call works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkMax {
-    /// So many bytes.
+pub enum LengthMax {
+    /// A constant number of bytes.
     Bytes(u32),
-    /// The bytes of the parameter whose index is the first argument.
-    Parameter,
+    /// The length of the module's parameter whose index is the first argument.
+    ModuleParameter,
 }
 
-/// The effect of a length argument beyond [`WorkMax`].
+/// The effect of a length argument over its [`LengthMax`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beyond {
-    /// The call is refused, or traps, before any byte is read.
-    Nothing,
-    /// The allowed part is read or written.
-    Most,
+pub enum OverLength {
+    /// The call returns an error, or traps, before it reads or writes a byte.
+    Refuse,
+    /// The call reads or writes the largest permitted number of bytes.
+    Truncate,
 }
 
 /// The argument that says how many bytes a call works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LengthArgument {
-    /// Its place among the arguments. At most one argument follows it.
-    pub parameter: usize,
-    /// The call never works on more.
-    pub most: WorkMax,
-    /// The effect of a larger argument.
-    pub beyond: Beyond,
+    /// The index of the argument. At most one argument follows.
+    pub index: usize,
+    /// The most bytes that a call works on.
+    pub max: LengthMax,
+    /// The effect of an argument over `max`.
+    pub over_length: OverLength,
 }
 
-/// The allowance that a call takes one from.
+/// The output of a call that counts towards a limit of [`crate::limit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UsedAllowance {
-    /// None.
+pub enum LimitedOutput {
+    /// No output that is limited.
     Nothing,
-    /// A record, with the strings that its row points to.
+    /// One record, with the strings that its row points to.
     Record,
-    /// A patch.
+    /// One patch.
     Patch,
-    /// A frame.
+    /// One frame.
     Frame,
 }
 
-/// The time at which a function can be called. At another time it returns [`code::WHEN`](crate::code::WHEN).
+/// The time at which a function can be called. At any other time it returns [`code::WHEN`](crate::code::WHEN).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallPhase {
     /// Always.
     Any,
-    /// In `_initialize` and `weir_start`.
+    /// In the start function, `_initialize` and `weir_start`.
     Start,
     /// After `weir_start`.
     Running,
-    /// In `weir_packet` and `weir_batch`, for the packet at hand.
+    /// In `weir_packet` and `weir_batch`, for a packet of the call.
     Packet,
 }
 
 /// The right that a module's session must have. Without it the function returns [`code::DENIED`](crate::code::DENIED).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequiredRight {
-    /// None.
+    /// No right.
     Nothing,
     /// To write fields of packets.
     Write,
-    /// To send frames by an output.
+    /// To send frames to an output.
     Send,
     /// To keep packets.
     Keep,
     /// To change the reservation of memory.
     Memory,
-    /// To use a service.
+    /// To call a service.
     Service,
     /// To publish a table.
     Publish,
 }
 
-/// The record of a host function.
+/// The definition of a host function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostDefinition {
     /// The function.
     pub function: HostFunction,
-    /// Its name, in the module [`MODULE`].
+    /// The name, in the module [`MODULE`].
     pub name: &'static str,
-    /// Its parameters.
+    /// The parameters.
     pub parameters: &'static [HostParameter],
-    /// The type of its result.
+    /// The type of the result.
     pub result: HostType,
-    /// The result, as far as it is known before the call.
+    /// The value of the result, as far as the analyser knows it before the call.
     pub value: ResultValue,
-    /// The price of a call.
+    /// The fuel of a call.
     pub cost: CallCost,
-    /// The argument that says how many bytes a call works on, if there is one.
+    /// The argument that says how many bytes a call works on; `None` for a function without such an argument.
     pub length: Option<LengthArgument>,
-    /// The allowance that a call takes one from.
-    pub uses: UsedAllowance,
-    /// True where the loader adds an argument: the mask of packets still to do.
-    pub is_told_packets: bool,
-    /// The time at which it can be called.
+    /// The output of a call that counts towards a limit.
+    pub output: LimitedOutput,
+    /// True if the loader adds an argument: the mask of the packets that the batch still has to handle.
+    pub gets_packet_mask: bool,
+    /// The time at which the function can be called.
     pub phase: CallPhase,
-    /// The right that it needs.
+    /// The right that the function needs.
     pub right: RequiredRight,
-    /// Its effect, in a line.
+    /// The effect, as one line of Markdown.
     pub does: &'static str,
-    /// Its return value, in a line.
+    /// The meaning of the return value, as one line of Markdown.
     pub returns: &'static str,
 }
 
 impl HostFunction {
-    /// The function's record.
+    /// Returns the definition of the function.
     pub const fn definition(self) -> &'static HostDefinition {
         &HOST_FUNCTIONS[self as usize]
     }
 
-    /// The function's name, in the module [`MODULE`].
+    /// Returns the function's name, in the module [`MODULE`].
     pub const fn name(self) -> &'static str {
         self.definition().name
     }
 
-    /// The function of this name, if there is one.
-    pub fn named(name: &str) -> Option<Self> {
+    /// Returns the function with this import name; `None` for an unknown name.
+    pub fn from_import_name(name: &str) -> Option<Self> {
         HOST_FUNCTIONS.iter().find(|known| known.name == name).map(|known| known.function)
     }
 }
 
 impl HostDefinition {
-    /// The WebAssembly types of the parameters.
+    /// Returns the WebAssembly types of the parameters.
     pub fn parameter_types(&self) -> impl Iterator<Item = ValueType> + use<> {
         self.parameters.iter().map(|parameter| parameter.ty.value_type())
     }
@@ -268,8 +271,8 @@ const fn parameter(name: &'static str, ty: HostType) -> HostParameter {
     HostParameter { name, ty }
 }
 
-const fn length(parameter: usize, most: u32, beyond: Beyond) -> Option<LengthArgument> {
-    Some(LengthArgument { parameter, most: WorkMax::Bytes(most), beyond })
+const fn length(index: usize, max: u32, over_length: OverLength) -> Option<LengthArgument> {
+    Some(LengthArgument { index, max: LengthMax::Bytes(max), over_length })
 }
 
 const BYTES: HostParameter = parameter("bytes", HostType::Bytes);
@@ -280,8 +283,8 @@ const DESCRIPTOR: HostParameter = parameter("descriptor", HostType::Descriptor);
 const DESTINATION: HostParameter = parameter("destination", HostType::Buffer);
 const ROOM: HostParameter = parameter("room", HostType::U32);
 
-/// The members that most records have.
-const PLAIN: HostDefinition = HostDefinition {
+/// The field values that most definitions have.
+const DEFAULTS: HostDefinition = HostDefinition {
     function: HostFunction::Emit,
     name: "",
     parameters: &[],
@@ -289,8 +292,8 @@ const PLAIN: HostDefinition = HostDefinition {
     value: ResultValue::Any,
     cost: CallCost { call: 0, per_byte: 0 },
     length: None,
-    uses: UsedAllowance::Nothing,
-    is_told_packets: false,
+    output: LimitedOutput::Nothing,
+    gets_packet_mask: false,
     phase: CallPhase::Any,
     right: RequiredRight::Nothing,
     does: "",
@@ -300,82 +303,80 @@ const PLAIN: HostDefinition = HostDefinition {
 /// The number of host functions.
 pub const COUNT: usize = HostFunction::Publish as usize + 1;
 
-/// The records of all host functions, in the order of [`HostFunction`].
-///
-/// Bytes that are not wholly inside one of the module's areas (private memory, packets, descriptors, tables) end the call. The module loses that packet, and
-/// the summary says why.
+/// The definitions of all host functions, in the order of [`HostFunction`]. An address whose bytes are not wholly inside
+/// one of the module's areas (private memory, packets, descriptors, tables) makes the call of the module a fault.
 pub static HOST_FUNCTIONS: [HostDefinition; COUNT] = [
     HostDefinition {
         function: HostFunction::Emit,
         name: "emit",
         parameters: &[parameter("stream", HostType::U32), parameter("row", HostType::Bytes), LEN],
         cost: CallCost { call: 700, per_byte: 2 },
-        length: length(2, limit::HOST_READ_BYTES, Beyond::Nothing),
-        uses: UsedAllowance::Record,
-        is_told_packets: true,
-        does: "one record; `len` must be the row's size",
+        length: length(2, limit::HOST_READ_BYTES, OverLength::Refuse),
+        output: LimitedOutput::Record,
+        gets_packet_mask: true,
+        does: "emits a record; `len` must be the row's size",
         returns: "0, `FULL`, or `UNKNOWN` for a stream that is not declared",
-        ..PLAIN
+        ..DEFAULTS
     },
     HostDefinition {
         function: HostFunction::Patch,
         name: "patch",
         parameters: &[DESCRIPTOR, parameter("offset", HostType::U32), BYTES, LEN],
         cost: CallCost { call: 600, per_byte: 4 },
-        length: length(3, limit::PATCH_BYTES, Beyond::Nothing),
-        uses: UsedAllowance::Patch,
-        is_told_packets: true,
+        length: length(3, limit::PATCH_BYTES, OverLength::Refuse),
+        output: LimitedOutput::Patch,
+        gets_packet_mask: true,
         phase: CallPhase::Packet,
         right: RequiredRight::Write,
-        does: "changes bytes of the packet at hand",
+        does: "changes bytes of a packet of the call",
         returns: "0, `RANGE`, `DENIED`, `FULL` or `WHEN`",
-        ..PLAIN
+        ..DEFAULTS
     },
     HostDefinition {
         function: HostFunction::Send,
         name: "send",
         parameters: &[parameter("output", HostType::U32), BYTES, LEN],
         cost: CallCost { call: 700, per_byte: 1 },
-        length: length(2, limit::FRAME_BYTES, Beyond::Nothing),
-        uses: UsedAllowance::Frame,
-        is_told_packets: true,
+        length: length(2, limit::FRAME_BYTES, OverLength::Refuse),
+        output: LimitedOutput::Frame,
+        gets_packet_mask: true,
         phase: CallPhase::Running,
         right: RequiredRight::Send,
-        does: "an Ethernet frame of the module's own to an output",
+        does: "sends an Ethernet frame to an output",
         returns: "0, `FULL`, `RANGE`, `DENIED`, `WHEN`, or `UNKNOWN` for an output that is not declared",
-        ..PLAIN
+        ..DEFAULTS
     },
     HostDefinition {
         function: HostFunction::Keep,
         name: "keep",
         parameters: &[DESCRIPTOR],
         cost: CallCost { call: 1_000, per_byte: 0 },
-        is_told_packets: true,
+        gets_packet_mask: true,
         phase: CallPhase::Packet,
         right: RequiredRight::Keep,
-        does: "the bytes of the packet at hand stay where they are",
+        does: "keeps a packet of the call: its bytes stay in place",
         returns: "a handle from 0 on, `FULL`, `DENIED` or `WHEN`",
-        ..PLAIN
+        ..DEFAULTS
     },
     HostDefinition {
         function: HostFunction::Release,
         name: "release",
         parameters: &[HANDLE],
         cost: CallCost { call: 600, per_byte: 0 },
-        does: "lets go of a packet that was kept",
+        does: "releases a kept packet",
         returns: "0 or `UNKNOWN`",
-        ..PLAIN
+        ..DEFAULTS
     },
     HostDefinition {
         function: HostFunction::FindCompile,
         name: "find_compile",
         parameters: &[parameter("list", HostType::Bytes), LEN, parameter("flags", HostType::U32)],
         cost: CallCost { call: 40_000, per_byte: 2_000 },
-        length: length(1, limit::PATTERN_BYTES + 4 * limit::PATTERNS, Beyond::Nothing),
+        length: length(1, limit::PATTERN_BYTES + 4 * limit::PATTERNS, OverLength::Refuse),
         phase: CallPhase::Start,
         does: "compiles patterns, each a u32 length and its bytes; flag 1 ignores ASCII case",
         returns: "a handle from 0 on, `FULL`, `WHEN`, or `RANGE` for a list that is empty, cut, or has an empty pattern",
-        ..PLAIN
+        ..DEFAULTS
     },
     HostDefinition {
         function: HostFunction::Find,
@@ -383,10 +384,10 @@ pub static HOST_FUNCTIONS: [HostDefinition; COUNT] = [
         parameters: &[HANDLE, BYTES, LEN],
         result: HostType::I64,
         cost: CallCost { call: 160, per_byte: 4 },
-        length: length(2, limit::HOST_READ_BYTES, Beyond::Nothing),
-        does: "the leftmost match; of several at one offset the longest",
+        length: length(2, limit::HOST_READ_BYTES, OverLength::Refuse),
+        does: "finds the leftmost match; of several at one offset the longest",
         returns: "(pattern << 32) + offset, or -1 for none",
-        ..PLAIN
+        ..DEFAULTS
     },
     HostDefinition {
         function: HostFunction::Hash,
@@ -394,30 +395,30 @@ pub static HOST_FUNCTIONS: [HostDefinition; COUNT] = [
         parameters: &[BYTES, LEN, parameter("seed", HostType::U64)],
         result: HostType::U64,
         cost: CallCost { call: 100, per_byte: 1 },
-        length: length(1, limit::HOST_READ_BYTES, Beyond::Nothing),
-        does: "XXH3-64",
+        length: length(1, limit::HOST_READ_BYTES, OverLength::Refuse),
+        does: "hashes bytes with XXH3-64",
         returns: "the hash",
-        ..PLAIN
+        ..DEFAULTS
     },
     HostDefinition {
         function: HostFunction::Digest,
         name: "digest",
         parameters: &[parameter("algorithm", HostType::U32), BYTES, LEN, DESTINATION],
         cost: CallCost { call: 1_000, per_byte: 11 },
-        length: length(2, algorithm::BYTES, Beyond::Nothing),
-        does: "SHA-1 (algorithm 1) or SHA-256 (2) of at most 64 KiB; writes 20 or 32 bytes",
-        returns: "the bytes that were written, `RANGE`, or `UNKNOWN` for another algorithm",
-        ..PLAIN
+        length: length(2, algorithm::BYTES, OverLength::Refuse),
+        does: "digests at most 64 KiB with SHA-1 (algorithm 1) or SHA-256 (2); writes 20 or 32 bytes",
+        returns: "the number of bytes written, `RANGE`, or `UNKNOWN` for another algorithm",
+        ..DEFAULTS
     },
     HostDefinition {
         function: HostFunction::Log,
         name: "log",
         parameters: &[parameter("level", HostType::U32), parameter("text", HostType::Bytes), LEN],
         cost: CallCost { call: 2_000, per_byte: 4 },
-        length: length(2, limit::LOG_BYTES, Beyond::Most),
-        does: "a line to the operator; level 0 error, 1 warning, 2 information",
+        length: length(2, limit::LOG_BYTES, OverLength::Truncate),
+        does: "logs a line for the operator; level 0 error, 1 warning, 2 information",
         returns: "0 or `FULL`",
-        ..PLAIN
+        ..DEFAULTS
     },
     HostDefinition {
         function: HostFunction::ParamInt,
@@ -426,9 +427,9 @@ pub static HOST_FUNCTIONS: [HostDefinition; COUNT] = [
         result: HostType::I64,
         value: ResultValue::Integer,
         cost: CallCost { call: 60, per_byte: 0 },
-        does: "an integer, bool (0, 1) or duration (ns)",
+        does: "reads an integer, bool (0, 1) or duration (ns)",
         returns: "the value; 0 if there is no such parameter",
-        ..PLAIN
+        ..DEFAULTS
     },
     HostDefinition {
         function: HostFunction::ParamFloat,
@@ -437,9 +438,9 @@ pub static HOST_FUNCTIONS: [HostDefinition; COUNT] = [
         result: HostType::F64,
         value: ResultValue::Float,
         cost: CallCost { call: 60, per_byte: 0 },
-        does: "an f64",
+        does: "reads an f64",
         returns: "the value; 0 if there is no such parameter",
-        ..PLAIN
+        ..DEFAULTS
     },
     HostDefinition {
         function: HostFunction::ParamBytes,
@@ -447,10 +448,14 @@ pub static HOST_FUNCTIONS: [HostDefinition; COUNT] = [
         parameters: &[INDEX, DESTINATION, ROOM],
         value: ResultValue::Length,
         cost: CallCost { call: 200, per_byte: 1 },
-        length: Some(LengthArgument { parameter: 2, most: WorkMax::Parameter, beyond: Beyond::Most }),
-        does: "copies a string, prefix or list, as much as there is room",
+        length: Some(LengthArgument {
+            index: 2,
+            max: LengthMax::ModuleParameter,
+            over_length: OverLength::Truncate,
+        }),
+        does: "copies a string, prefix or list, as much as fits",
         returns: "its whole length, or `UNKNOWN`",
-        ..PLAIN
+        ..DEFAULTS
     },
     HostDefinition {
         function: HostFunction::Reserve,
@@ -459,9 +464,9 @@ pub static HOST_FUNCTIONS: [HostDefinition; COUNT] = [
         result: HostType::I64,
         cost: CallCost { call: 2_000, per_byte: 0 },
         right: RequiredRight::Memory,
-        does: "has the session's reservation of memory be so much in all; 0 only asks",
-        returns: "what it is now (i64), or `DENIED`",
-        ..PLAIN
+        does: "sets the session's memory reservation; 0 only asks",
+        returns: "the reservation (i64), or `DENIED`",
+        ..DEFAULTS
     },
     HostDefinition {
         function: HostFunction::Call,
@@ -469,47 +474,47 @@ pub static HOST_FUNCTIONS: [HostDefinition; COUNT] = [
         parameters: &[parameter("service", HostType::U32), BYTES, LEN, parameter("deadline", HostType::U64)],
         result: HostType::I64,
         cost: CallCost { call: 8_000, per_byte: 2 },
-        length: length(2, limit::MESSAGE_BYTES, Beyond::Nothing),
+        length: length(2, limit::MESSAGE_BYTES, OverLength::Refuse),
         right: RequiredRight::Service,
-        does: "calls a [service](#services), by its place in the manifest's `calls`; `deadline` is an i64, in ns from now",
+        does: "calls a [service](#services), by its index in the manifest's `calls`; `deadline` is an i64, in ns from now",
         returns: "a ticket above 0 (i64), `DENIED`, `WHEN` (no session offers it now), `FULL`, `RANGE`, or `UNKNOWN`",
-        ..PLAIN
+        ..DEFAULTS
     },
     HostDefinition {
         function: HostFunction::Message,
         name: "message",
         parameters: &[DESTINATION, ROOM],
         cost: CallCost { call: 200, per_byte: 1 },
-        length: length(1, limit::MESSAGE_BYTES, Beyond::Most),
-        does: "copies the message that `weir_serve` or `weir_answer` is about, as much as there is room",
+        length: length(1, limit::MESSAGE_BYTES, OverLength::Truncate),
+        does: "copies the message of this `weir_serve` or `weir_answer`, as much as fits",
         returns: "its whole length",
-        ..PLAIN
+        ..DEFAULTS
     },
     HostDefinition {
         function: HostFunction::Reply,
         name: "reply",
         parameters: &[parameter("call", HostType::U64), BYTES, LEN],
         cost: CallCost { call: 8_000, per_byte: 2 },
-        length: length(2, limit::MESSAGE_BYTES, Beyond::Nothing),
-        does: "answers a call (an i64) that `weir_serve` was given",
+        length: length(2, limit::MESSAGE_BYTES, OverLength::Refuse),
+        does: "answers a call (an i64) of `weir_serve`",
         returns: "0, `RANGE`, or `UNKNOWN` where no caller waits for it",
-        ..PLAIN
+        ..DEFAULTS
     },
     HostDefinition {
         function: HostFunction::Publish,
         name: "publish",
         parameters: &[parameter("table", HostType::U32), BYTES, LEN],
         cost: CallCost { call: 60_000, per_byte: 2 },
-        length: length(2, limit::PUBLISHED_BYTES, Beyond::Nothing),
+        length: length(2, limit::PUBLISHED_BYTES, OverLength::Refuse),
         right: RequiredRight::Publish,
-        does: "these bytes are the next version of a [table](#tables), by its place in the manifest",
-        returns: "0, `FULL`, `RANGE`, `DENIED`, or `UNKNOWN` for a table that is not declared so",
-        ..PLAIN
+        does: "publishes the next version of a [table](#tables), by its index in the manifest",
+        returns: "0, `FULL`, `RANGE`, `DENIED`, or `UNKNOWN` for a table that is not declared as published",
+        ..DEFAULTS
     },
 ];
 
-/// Refuses to compile a table with a record at another function's place. So it does a record that the analyser could not bound: one without a price, or with
-/// an address of bytes but no length.
+/// Compilation fails for a definition at the index of another function. It also fails for definitions that the analyser
+/// could not bound: without fuel for a call, or with an address of bytes but no length.
 const _: () = {
     let mut place = 0;
     while place < COUNT {
@@ -524,8 +529,8 @@ const _: () = {
             index += 1;
         }
         if let Some(length) = known.length {
-            assert!(length.parameter < count && length.parameter + 2 >= count);
-            assert!(matches!(known.parameters[length.parameter].ty, HostType::U32));
+            assert!(length.index < count && length.index + 2 >= count);
+            assert!(matches!(known.parameters[length.index].ty, HostType::U32));
         }
         place += 1;
     }

@@ -1,8 +1,8 @@
-//! How a record lies in memory when a module emits it: a C struct of the stream's fields in their declared order, each
-//! naturally aligned, the size rounded up to the largest alignment. `string` and `bytes` fields are a (guest address, length)
-//! pair of u32; the host copies what they point to.
+//! The layout of a record in a module's memory, called a row: a C struct of the stream's fields in their declared order.
+//! Each field is naturally aligned, and the size is rounded up to the largest alignment. A `string` or `bytes` field is a
+//! (guest address, length) pair of u32; the host copies the bytes at that address.
 
-/// The type of a field of a stream.
+/// The type of a field of a record stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldType {
     /// Unsigned, 8 bits.
@@ -29,7 +29,7 @@ pub enum FieldType {
     Duration,
     /// 16 bytes: an IPv6 address, or an IPv4 address as ::ffff:a.b.c.d. Byte-aligned.
     Ip,
-    /// (address, length): UTF-8 text; what is not UTF-8 is replaced.
+    /// (address, length): UTF-8 text; bytes that are not UTF-8 are replaced.
     String,
     /// (address, length): bytes.
     Bytes,
@@ -54,7 +54,7 @@ impl FieldType {
         Self::Bytes,
     ];
 
-    /// The name that a manifest uses.
+    /// Returns the name that a manifest uses.
     pub const fn name(self) -> &'static str {
         match self {
             Self::U8 => "u8",
@@ -74,7 +74,7 @@ impl FieldType {
         }
     }
 
-    /// Bytes in the row.
+    /// Returns the size in the row, in bytes.
     pub const fn size(self) -> usize {
         match self {
             Self::U8 | Self::Bool => 1,
@@ -86,7 +86,7 @@ impl FieldType {
         }
     }
 
-    /// Alignment in the row.
+    /// Returns the alignment in the row, in bytes.
     pub const fn align(self) -> usize {
         match self {
             Self::Ip => 1,
@@ -95,7 +95,7 @@ impl FieldType {
         }
     }
 
-    /// Whether the row holds an address and a length instead of the value.
+    /// Returns true if the row holds an address and a length instead of the value.
     pub const fn is_indirect(self) -> bool {
         matches!(self, Self::String | Self::Bytes)
     }

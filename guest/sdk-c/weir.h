@@ -14,12 +14,12 @@
  *         return WEIR_PASS;
  *     }
  *
- * weir calls these functions, in this order. weir_packet or weir_batch must be there, the others may be.
+ * weir calls these functions, in this order. weir_packet or weir_batch is mandatory, the others are optional.
  *
  * entry points: begin
  *     int32_t weir_start(void)
  *         once, before the first packet: read parameters, allocate tables, compile patterns
- *         returns 0; anything else (in Rust: false) says that the module does not want to run
+ *         returns 0; anything else (in Rust: false) refuses to run
  *     int32_t weir_packet(const struct weir_packet *p)
  *         for every packet, in the order of the capture
  *         returns PASS, or DROP
@@ -31,22 +31,22 @@
  *     void weir_lost(int32_t cause)
  *         before the next call after one that was lost, so that the module can clean up
  *     void weir_low_memory(uint64_t left)
- *         between two other calls, when little is left of what its session has reserved
+ *         between two other calls, when little memory is left of its session's reservation
  *     void weir_serve(uint64_t call, uint32_t service, uint32_t len)
  *         when a module of another session calls one of its services, with a message of len bytes
  *     void weir_answer(uint64_t ticket, int32_t status, uint32_t len)
- *         when a call of its own has an answer, a message of len bytes, or none will come
+ *         when one of its own calls is answered, with a message of len bytes, or fails
  *     void weir_stop(uint64_t now)
  *         once, after the last packet, whose time stamp is now
  * entry points: end
  *
- * WEIR_EACH goes through the packets of a batch. weir_message() copies the message of weir_serve and weir_answer; weir_reply() answers a call, in
- * weir_serve or later. Where memory is low, grow no more, or ask for more (weir_reserve).
+ * WEIR_EACH iterates over the packets of a batch. weir_message() copies the message of weir_serve and weir_answer; weir_reply() answers a call, in
+ * weir_serve or later. When memory is low, stop growing, or reserve more (weir_reserve).
  *
  * Packets and descriptors are read in place and cannot be written. A bad access ends the call: that packet is lost for this
  * module, and the module goes on with the next. All time is packet time; there is no clock.
  *
- * What is here is what the crate `weir-abi` says; a test holds one against the other.
+ * This header states the same interface as the crate `weir-abi`; a test compares the two.
  *
  * The same source compiles natively, to compare speed (see "Native builds" below).
  */
@@ -59,11 +59,11 @@
 
 #define WEIR_ABI_VERSION 2
 
-/* ---- What the classifier found out about a packet ----------------------------------------------------------------- */
+/* ---- The classifier's results for a packet ------------------------------------------------------------------------ */
 
 /* One packet: 128 bytes, written once by weir, read in place by every module. Offsets count from the first captured byte
  * (weir_bytes). "IP" is the outermost IP header after any VLAN tags, MPLS labels and PPPoE; tunnelled headers are payload,
- * and the fields from inner_flow_hash on describe the innermost IP header in tunnels. Most modules need the first 64 bytes alone, a cache line. */
+ * and the fields from inner_flow_hash on describe the innermost IP header in tunnels. Most modules need only the first 64 bytes, a cache line. */
 struct weir_packet {
     uint64_t ts_ns;          /* time stamp, ns since 1970-01-01 00:00 UTC */
     uint32_t data;           /* address of the first captured byte: use weir_bytes() */
@@ -148,33 +148,33 @@ enum {
     WEIR_TCP_CWR = 0x80,
 };
 
-/* What a module answers for a packet. */
+/* Verdicts of a module on a packet. */
 enum {
     WEIR_PASS = 0, /* the packet goes on */
     WEIR_DROP = 1, /* the packet is not written to the output */
 };
 
-/* Why a call was lost, for weir_lost. */
+/* Causes of a lost call, for weir_lost. */
 enum {
     WEIR_LOST_TRAP = 1,  /* a bad access, a division by 0, a bounded loop past its bound, or any other fault */
-    WEIR_LOST_LIMIT = 2, /* it used more than it may: fuel, or time */
+    WEIR_LOST_LIMIT = 2, /* the call used more than it may: fuel, or time */
 };
 
-/* How a call of a service was answered, for weir_answer. */
+/* Outcomes of a call of a service, for weir_answer. */
 enum {
-    WEIR_ANSWERED = 0, /* by the module that serves it */
-    WEIR_LATE = 1,     /* not before its deadline */
-    WEIR_GONE = 2,     /* the module that serves it is there no longer */
-    WEIR_FAILED = 3,   /* the module that serves it lost its own call */
+    WEIR_ANSWERED = 0, /* the serving module answered */
+    WEIR_LATE = 1,     /* the deadline passed first */
+    WEIR_GONE = 2,     /* the serving module no longer exists */
+    WEIR_FAILED = 3,   /* the serving module lost the call in which it was to answer */
 };
 
-/* What host functions return; anything at or above 0 is a success. */
+/* Codes that host functions return; anything at or above 0 is a success. */
 enum {
     WEIR_OK = 0,
     WEIR_FULL = -1,    /* a limit is reached: the record, frame or message is dropped and counted */
-    WEIR_RANGE = -2,   /* outside the packet, or outside what a patch can reach; a frame that is too long or too short; a table that is too long */
-    WEIR_DENIED = -3,  /* a field that says how the packet is parsed, or a checksum; what the session may not have or use; an output that leads
-                        * nowhere; a packet that cannot be kept; a table that nobody could read */
+    WEIR_RANGE = -2,   /* outside the packet, or outside the range of a patch; a frame that is too long or too short; a table that is too long */
+    WEIR_DENIED = -3,  /* a field that affects parsing, or a checksum; a right that the session lacks; an output that leads
+                        * nowhere; a packet that cannot be kept; a table without readers */
     WEIR_WHEN = -4,    /* not at this time: a pattern compiled after start, a patch outside a packet, a frame sent at start */
     WEIR_UNKNOWN = -5, /* no such parameter, stream, output, table, pattern or kept packet */
 };
@@ -190,8 +190,8 @@ enum {
     WEIR_RECORD_STRING_BYTES = 4096,            /* bytes of all strings of one record */
     WEIR_PATCHES_PER_PACKET = 32,
     WEIR_PATCH_BYTES = 256,
-    WEIR_FRAME_BYTES = 9216,                    /* the longest frame that weir_send takes, */
-    WEIR_FRAME_BYTES_MIN = 14,                  /* and the shortest: an Ethernet header */
+    WEIR_FRAME_BYTES = 9216,                    /* the longest frame that weir_send takes */
+    WEIR_FRAME_BYTES_MIN = 14,                  /* the shortest frame: an Ethernet header */
     WEIR_FRAMES_PER_PACKET = 64,                /* frames that one packet may cause */
     WEIR_FRAME_BYTES_PER_PACKET = 128 * 1024,
     WEIR_FRAMES_PER_CALL = 4096,                /* frames of the stop, or of the ticks between some packets */
@@ -203,13 +203,13 @@ enum {
     WEIR_LOG_BYTES = 512,
     WEIR_LOG_MESSAGES = 100,
     WEIR_MESSAGE_BYTES = 64 * 1024,             /* bytes of a message between sessions */
-    WEIR_CALLS = 64,                            /* calls whose answers the module has not been told */
+    WEIR_CALLS = 64,                            /* calls whose answers the module has not got */
     WEIR_PARAMETERS = 64,
 };
 
-#define WEIR_DEADLINE_NS 60000000000u /* an answer can be waited for so long */
+#define WEIR_DEADLINE_NS 60000000000u /* the longest deadline of a call */
 
-/* Addresses, for the curious: a module's own memory lies below WEIR_ARENA_BASE. */
+/* Addresses, for information: a module's own memory lies below WEIR_ARENA_BASE. */
 #define WEIR_PRIVATE_MAX 0x3FF00000u
 #define WEIR_ARENA_BASE 0x40000000u
 #define WEIR_ARENA_MAX 0x80000000u
@@ -237,8 +237,8 @@ WEIR_INLINE const uint8_t *weir_at(uint32_t address)
 
 /* Native builds: cc -O3 -fPIC -shared -DWEIR_NATIVE. The program that loads the module supplies the functions weir_host_* and
  * weir_native_base, from which addresses in descriptors and in the strings of rows count. Descriptors and rows themselves are
- * passed by pointer. weir_host_address says where, counted from weir_native_base, the bytes (or a copy) can be found.
- * What is a constant in the sandbox, the parameters' values and lengths, stands in weir_native_parameters. */
+ * passed by pointer. weir_host_address returns the offset from weir_native_base of the bytes or a copy.
+ * The parameters' values and lengths, which are constants in the sandbox, are in weir_native_parameters. */
 #ifndef WEIR_NATIVE
 #error "weir.h: compile for wasm32 (weir build does), or define WEIR_NATIVE for a native build"
 #endif
@@ -265,8 +265,8 @@ WEIR_INLINE const uint8_t *weir_at(uint32_t address)
 
 #endif
 
-/* The host functions. The wrappers below, and those in module.h, are easier to use. A pointer and length that are not wholly
- * inside the module's memory, a packet or the descriptors end the call. */
+/* The host functions. The wrappers below, and those in module.h, are easier to use. If bytes are not wholly inside the module's
+ * memory, a packet or the descriptors, the call ends. */
 /* host functions: begin */
 WEIR_IMPORT(emit) int32_t weir_host_emit(uint32_t stream, const void *row, uint32_t len);
 WEIR_IMPORT(patch) int32_t weir_host_patch(const struct weir_packet *descriptor, uint32_t offset, const void *bytes, uint32_t len);
@@ -296,21 +296,21 @@ WEIR_IMPORT(publish) int32_t weir_host_publish(uint32_t table, const void *bytes
 
 /* ---- Bounded loops ------------------------------------------------------------------------------------------------- */
 
-/* weir runs a module without any checks if it can tell before what each call costs at most; so every loop needs a limit that can be
- * seen: a constant, a parameter that is read where it is used, the packet's cap_len or payload_len, a field of 8 or 16 bits.
- * For a loop that has none, as one that follows a list or a chain of headers, these two say one. They go around at most `max`
- * times; beginning once more traps, which loses this packet:
+/* weir runs a module without any checks if it can bound the cost of each call in advance. So every loop needs a visible limit:
+ * a constant, a parameter that is read where it is used, the packet's cap_len or payload_len, or a field of 8 or 16 bits.
+ * A loop without one, such as one that follows a list or a chain of headers, gets one by these two. They iterate at most `max`
+ * times; one more iteration traps, which loses this packet:
  *
  *     WEIR_FOR(64, uint32_t i = first; i != 0; i = next[i]) { ... }
  *     WEIR_WHILE(8, type == EXTENSION) { ... }
  *
- * `break`, `continue` and loops in loops are as usual. `max` is a constant or a parameter; it is evaluated once. */
+ * `break`, `continue` and nested loops work as usual. `max` is a constant or a parameter; it is evaluated once. */
 #define WEIR_FOR(max, ...) WEIR_BOUNDED(__COUNTER__, max, for (__VA_ARGS__))
 #define WEIR_WHILE(max, ...) WEIR_BOUNDED(__COUNTER__, max, while (__VA_ARGS__))
 
 #define WEIR_BOUNDED(number, max, ...) WEIR_BOUNDED_AS(number, max, __VA_ARGS__)
 #define WEIR_BOUNDED_AS(number, max, ...) \
-    if (0) { weir_after_##number:; } /* Left by a jump, and without a condition: nothing comes after a loop that never ends. */ \
+    if (0) { weir_after_##number:; } /* Left by a jump, and without a condition, so that code after an endless loop is unreachable. */ \
     else for (struct weir_trips weir_trips_##number = { 0, (max) };; __extension__({ goto weir_after_##number; })) \
         __VA_ARGS__ if (weir_past(&weir_trips_##number)) __builtin_trap(); else
 
@@ -318,9 +318,9 @@ struct weir_trips {
     uint32_t begun, most;
 };
 
-/* Whether the bound is reached; otherwise one more trip begins. The empty instruction hides the count's value from the compiler: so
- * it stays a number of its own that goes up by 1, whatever becomes of the rest of the loop. (Without optimisation variables are in
- * memory, where nobody can rely on them: the loop still traps, but counts as unbounded. `weir build` optimises.) */
+/* True if the bound is reached; otherwise one more iteration begins. The empty instruction hides the count's value from the compiler: so
+ * it stays a variable of its own that grows by 1, however the compiler changes the rest of the loop. (Without optimisation variables are
+ * in memory, where the analyser cannot rely on them: the loop still traps, but counts as unbounded. `weir build` optimises.) */
 WEIR_INLINE bool weir_past(struct weir_trips *trips)
 {
     uint32_t begun = trips->begun;
@@ -349,7 +349,7 @@ WEIR_INLINE void weir_set_le64(void *at, uint64_t value) { ((struct weir_u64 *)a
 WEIR_INLINE void weir_copy(void *to, const void *from, size_t len) { __builtin_memcpy(to, from, len); }
 WEIR_INLINE void weir_fill(void *to, uint8_t value, size_t len) { __builtin_memset(to, value, len); }
 
-/* Whether two pieces of memory hold the same bytes. The last word may overlap the one before. */
+/* True if two pieces of memory hold the same bytes. The last word may overlap the one before. */
 WEIR_INLINE bool weir_equal(const void *a, const void *b, size_t len)
 {
     const uint8_t *x = (const uint8_t *)a, *y = (const uint8_t *)b;
@@ -367,11 +367,11 @@ WEIR_INLINE bool weir_equal(const void *a, const void *b, size_t len)
     return len == 0 || *x == *y;
 }
 
-/* Memory for the rest of the run, zeroed and aligned to 64 bytes; NULL where the manifest's ceiling does not allow it. Meant
- * for tables whose size is a parameter: call it in weir_start. There is no way to give memory back. */
+/* Allocates memory for the rest of the run, zeroed and aligned to 64 bytes; NULL if the manifest's ceiling does not allow it. Meant
+ * for tables whose size is a parameter: call it in weir_start. Memory cannot be freed. */
 #ifdef __wasm__
 extern uint8_t __heap_base;
-/* Weak: one for all .c files of a module, however many include this. */
+/* Weak: one variable for all .c files of a module. */
 extern uint32_t weir_heap_top;
 __attribute__((weak)) uint32_t weir_heap_top;
 
@@ -384,7 +384,7 @@ __attribute__((noinline, unused)) static void *weir_alloc(uint32_t bytes)
     if (end > WEIR_PRIVATE_MAX)
         return NULL;
     if (end > have) {
-        /* The heap's top lies within the memory, so no more than this is missing: a limit that shows what the call costs at most. */
+        /* The heap's top lies within the memory, so no more than `most` is missing. The analyser bounds the call's cost by this limit. */
         uint64_t missing = end - have, most = (uint64_t)bytes + 63;
         if (__builtin_wasm_memory_grow(0, (uint32_t)(((missing < most ? missing : most) + 0xFFFF) >> 16)) == (size_t)-1)
             return NULL;
@@ -403,14 +403,14 @@ __attribute__((noinline, unused)) static void *weir_alloc(uint32_t bytes)
 }
 #endif
 
-/* Memory for one call, gone when it ends: taken from a room of the module's own that each call begins anew.
+/* Memory for one call, from a buffer of the module that each call reuses from the beginning.
  *
  *     static uint8_t room[4096];
  *     struct weir_scratch scratch = weir_scratch_begin(room, sizeof room);
  *     uint32_t *seen = weir_scratch_take(&scratch, 64 * sizeof *seen);
  *
- * What is taken is zero, whatever an earlier packet has left there, and aligned to 16 bytes if the room is. NULL where there is not so much left. It
- * costs the time of zeroing it, which is part of the module's bounds: so let `bytes` be a constant, or have a limit that can be seen. */
+ * The memory is zeroed, and aligned to 16 bytes if the buffer is. NULL if less is left. Zeroing takes time,
+ * which is part of the module's bounds: so `bytes` should be a constant, or have a visible limit. */
 struct weir_scratch {
     uint8_t *next, *end;
 };
@@ -432,14 +432,14 @@ WEIR_INLINE void *weir_scratch_take(struct weir_scratch *scratch, uint32_t bytes
     return taken;
 }
 
-/* The memory that the module's session has reserved, for all of its modules, is to be `bytes`; 0 changes nothing. What it is then, or
- * WEIR_DENIED: more than the session may have, than the node has left, or less than is in use. Memory itself comes from weir_alloc. */
+/* Sets the memory reservation of the module's session, for all of its modules, to `bytes`; 0 changes nothing. Returns the reservation, or
+ * WEIR_DENIED: more than the session may have or the node has left, or less than is in use. Memory itself comes from weir_alloc. */
 WEIR_INLINE int64_t weir_reserve(int64_t bytes) { return weir_host_reserve(bytes); }
 
 /* ---- Services of other sessions ---------------------------------------------------------------------------------------- */
 
-/* Calls a service, by its place in the manifest's `calls`, to be answered within `deadline` ns. A ticket above 0, which weir_answer is given
- * with the answer; or WEIR_DENIED (the session may not), WEIR_WHEN (nobody offers it now), WEIR_FULL, WEIR_RANGE, WEIR_UNKNOWN. */
+/* Calls a service, by its index in the manifest's `calls`, to be answered within `deadline` ns. Returns a ticket above 0, which weir_answer gets
+ * with the answer; or WEIR_DENIED (no right), WEIR_WHEN (no session offers it now), WEIR_FULL, WEIR_RANGE, WEIR_UNKNOWN. */
 WEIR_INLINE int64_t weir_call(uint32_t service, const void *bytes, uint32_t len, uint64_t deadline)
 {
     return weir_host_call(service, bytes, len, deadline);
@@ -448,7 +448,7 @@ WEIR_INLINE int64_t weir_call(uint32_t service, const void *bytes, uint32_t len,
 /* Copies up to `room` bytes of the message of this weir_serve or weir_answer. Returns its whole length. */
 WEIR_INLINE int32_t weir_message(void *destination, uint32_t room) { return weir_host_message(destination, room); }
 
-/* Answers a call that weir_serve was given. WEIR_OK; WEIR_RANGE: too long; WEIR_UNKNOWN: nobody waits for it any more. */
+/* Answers a call of weir_serve. WEIR_OK; WEIR_RANGE: too long; WEIR_UNKNOWN: no caller waits for it any more. */
 WEIR_INLINE int32_t weir_reply(uint64_t call, const void *bytes, uint32_t len) { return weir_host_reply(call, bytes, len); }
 
 /* ---- The packet -------------------------------------------------------------------------------------------------- */
@@ -506,7 +506,7 @@ WEIR_INLINE struct weir_ip weir_dst(const struct weir_packet *p)
     return (p->flags & WEIR_IPV4) ? weir_ip_v4(ip + 16) : weir_ip_v6(ip + 24);
 }
 
-/* Into a field of type `ip` of a row. */
+/* Writes an address into a field of type `ip` of a row. */
 WEIR_INLINE void weir_ip_store(uint8_t out[16], struct weir_ip ip)
 {
     weir_set_le64(out, ip.first);
@@ -517,7 +517,7 @@ WEIR_INLINE void weir_ip_src(const struct weir_packet *p, uint8_t out[16]) { wei
 WEIR_INLINE void weir_ip_dst(const struct weir_packet *p, uint8_t out[16]) { weir_ip_store(out, weir_dst(p)); }
 
 /* A parameter of type `prefix`: 16 bytes of address (IPv4 as ::ffff:a.b.c.d) and the length counted in 128 bits. A length below
- * 96 is that of an IPv6 prefix. Such a prefix has no IPv4 address, also where its bits are those of ::ffff:0:0/96, as in ::/0. */
+ * 96 is that of an IPv6 prefix. Such a prefix contains no IPv4 address, even if its bits are those of ::ffff:0:0/96, as in ::/0. */
 struct weir_prefix { uint64_t first, last, first_mask, last_mask; bool is_ipv6; };
 
 WEIR_INLINE struct weir_prefix weir_prefix_of(const uint8_t value[17])
@@ -543,7 +543,7 @@ WEIR_INLINE bool weir_prefix_has(const struct weir_prefix *prefix, struct weir_i
 
 /* ---- Records, patches, parameters, messages -------------------------------------------------------------------------- */
 
-/* A field of type `string` or `bytes` of a row: weir copies what it points to while the record is emitted. */
+/* A field of type `string` or `bytes` of a row: weir copies its bytes while the record is emitted. */
 struct weir_str {
     uint32_t ptr;
     uint32_t len;
@@ -558,30 +558,30 @@ WEIR_INLINE struct weir_str weir_string(const void *bytes, uint32_t len)
 #endif
 }
 
-/* One record into a stream. WEIR_OK, WEIR_FULL or WEIR_UNKNOWN. In a module: emit_STREAM(&row) of module.h. */
+/* Emits a record into a stream. WEIR_OK, WEIR_FULL or WEIR_UNKNOWN. In a module: emit_STREAM(&row) of module.h. */
 WEIR_INLINE int32_t weir_emit(uint32_t stream, const void *row, uint32_t len) { return weir_host_emit(stream, row, len); }
 
-/* Changes bytes of the packet from `offset` on, in its private copy that goes to the output; checksums follow. Bytes at
- * weir_bytes() stay as they were captured. WEIR_OK, WEIR_RANGE, WEIR_DENIED, WEIR_FULL or WEIR_WHEN. */
+/* Changes bytes of the packet from `offset` on, in its private copy that goes to the output; weir updates checksums. Bytes at
+ * weir_bytes() stay as captured. WEIR_OK, WEIR_RANGE, WEIR_DENIED, WEIR_FULL or WEIR_WHEN. */
 WEIR_INLINE int32_t weir_patch(const struct weir_packet *p, uint32_t offset, const void *bytes, uint32_t len)
 {
     return weir_host_patch(p, offset, bytes, len);
 }
 
 /* Sends an Ethernet frame, from its header on and without its check sequence, to an output that the manifest declares. weir takes a
- * copy at once, and sends it when the call is over; one that is lost sends nothing. WEIR_OK, WEIR_FULL, WEIR_RANGE, WEIR_DENIED,
+ * copy at once, and sends it when the call is over; a lost call sends nothing. WEIR_OK, WEIR_FULL, WEIR_RANGE, WEIR_DENIED,
  * WEIR_WHEN (at start) or WEIR_UNKNOWN. In a module: send_OUTPUT(frame, len) of module.h. */
 WEIR_INLINE int32_t weir_send(uint32_t output, const void *frame, uint32_t len) { return weir_host_send(output, frame, len); }
 
-/* Keeps the packet at hand: its bytes stay at weir_bytes() as they are, also after this call, until weir_release. Its descriptor does not: copy what
- * is needed of it, first of all weir_bytes() and cap_len. A handle, at or above 0; WEIR_FULL, WEIR_DENIED or WEIR_WHEN. */
+/* Keeps a packet of the call: its bytes stay at weir_bytes(), unchanged, until weir_release. Its descriptor does not stay: copy the needed
+ * fields of it, first of all weir_bytes() and cap_len. Returns a handle, at or above 0; WEIR_FULL, WEIR_DENIED or WEIR_WHEN. */
 WEIR_INLINE int32_t weir_keep(const struct weir_packet *p) { return weir_host_keep(p); }
 
-/* Lets go of a packet. Its bytes are not to be read any more: they become those of others. WEIR_OK, or WEIR_UNKNOWN: it is not kept (any more). */
+/* Releases a kept packet. Do not read its bytes afterwards: weir reuses the memory. WEIR_OK, or WEIR_UNKNOWN: it is not kept (any more). */
 WEIR_INLINE int32_t weir_release(int32_t handle) { return weir_host_release(handle); }
 
 /* Parameters by their number in the manifest, from 0. In a module: param_NAME() of module.h. They are constants of the running
- * module: reading one for each packet costs nothing, and a loop that goes up to one has a limit that weir knows. */
+ * module: reading one for each packet costs nothing, and a loop up to one has a limit that weir knows. */
 #ifdef __wasm__
 WEIR_INLINE int64_t weir_param_int(uint32_t index) { return weir_host_param_int(index); }
 WEIR_INLINE double weir_param_float(uint32_t index) { return weir_host_param_float(index); }
@@ -592,7 +592,7 @@ WEIR_INLINE double weir_param_float(uint32_t index) { return weir_native_paramet
 WEIR_INLINE int32_t weir_param_len(uint32_t index) { return weir_native_parameters[index].len; }
 #endif
 
-/* Copies up to `room` bytes of a string, prefix or list; returns its whole length. With a room of 0 it is a constant, too. */
+/* Copies up to `room` bytes of a string, prefix or list; returns its whole length. With a room of 0 the result is a constant, too. */
 WEIR_INLINE int32_t weir_param_bytes(uint32_t index, void *destination, uint32_t room)
 {
     return room == 0 ? weir_param_len(index) : weir_host_param_bytes(index, destination, room);
@@ -600,7 +600,7 @@ WEIR_INLINE int32_t weir_param_bytes(uint32_t index, void *destination, uint32_t
 
 enum { WEIR_ERROR = 0, WEIR_WARNING = 1, WEIR_INFO = 2 };
 
-/* A line to the operator. */
+/* Logs a line for the operator. */
 WEIR_INLINE int32_t weir_log(uint32_t level, const void *text, uint32_t len) { return weir_host_log(level, text, len); }
 #define WEIR_LOG(level, literal) weir_log((level), (literal), sizeof(literal) - 1)
 
@@ -609,23 +609,23 @@ WEIR_INLINE int32_t weir_log(uint32_t level, const void *text, uint32_t len) { r
 enum { WEIR_FIND_IGNORE_CASE = 1 };
 
 /* Compiles patterns, each a u32 length and its bytes, as a parameter of type string-list holds them. In weir_start only.
- * A handle, or a negative code. */
+ * Returns a handle, or a negative code. */
 WEIR_INLINE int32_t weir_find_compile(const void *list, uint32_t len, uint32_t flags) { return weir_host_find_compile(list, len, flags); }
 
-/* The leftmost match (of several at one place the longest): weir_found_pattern and weir_found_offset take it apart; -1: none. */
+/* Returns the leftmost match (of several at one offset the longest), for weir_found_pattern and weir_found_offset; -1: none. */
 WEIR_INLINE int64_t weir_find(int32_t handle, const void *bytes, uint32_t len) { return weir_host_find(handle, bytes, len); }
 WEIR_INLINE uint32_t weir_found_pattern(int64_t found) { return (uint32_t)((uint64_t)found >> 32); }
 WEIR_INLINE uint32_t weir_found_offset(int64_t found) { return (uint32_t)found; }
 
 /* For one short needle in a short text a call to the host costs more than the search itself: weir_find_short stays in the
- * sandbox. It compares the needle's first and last byte with 16 positions at a time (8 where there is no SIMD), and looks
- * closer only where both fit. Byte by byte, the same search takes twice as long in the sandbox as natively. */
+ * sandbox. It compares the needle's first and last byte with 16 positions at a time (8 where there is no SIMD), and compares
+ * the rest only where both match. Byte by byte, the same search takes twice as long in the sandbox as natively. */
 
 #if defined(WEIR_NAIVE_FIND)
 
 #elif defined(__wasm_simd128__)
 #include <wasm_simd128.h>
-/* Bit i is set where byte i of the 16 at `at` is the one whose copies fill `byte`. */
+/* Returns a mask in which bit i is set if byte i of the 16 at `at` is the one whose copies fill `byte`. */
 typedef v128_t weir_bytes16;
 WEIR_INLINE weir_bytes16 weir_splat16(uint8_t byte) { return wasm_u8x16_splat(byte); }
 WEIR_INLINE weir_bytes16 weir_load16(const uint8_t *at) { return wasm_v128_load(at); }
@@ -732,16 +732,16 @@ WEIR_INLINE int32_t weir_find_short(const uint8_t *text, uint32_t len, const uin
 
 /* ---- Hashing ----------------------------------------------------------------------------------------------------- */
 
-/* XXH3-64 by the host: for long or many bytes. */
+/* Returns the XXH3-64 hash, computed by the host: for long or many bytes. */
 WEIR_INLINE uint64_t weir_hash(const void *bytes, uint32_t len, uint64_t seed) { return weir_host_hash(bytes, len, seed); }
 
-/* Cryptographic digests by the host, of at most WEIR_DIGEST_BYTES: SHA-1 into 20 bytes, SHA-256 into 32. `out` may overlap the bytes. The bytes written,
- * or WEIR_RANGE, which writes none. SHA-1 is for formats that ask for it, as Community ID does; two texts with the same SHA-1 can be made. */
+/* Cryptographic digests by the host, of at most WEIR_DIGEST_BYTES: SHA-1 into 20 bytes, SHA-256 into 32. `out` may overlap the bytes. Returns the number
+ * of bytes written, or WEIR_RANGE. SHA-1 is for formats that require it, such as Community ID; it is not collision-resistant. */
 enum { WEIR_SHA1 = 1, WEIR_SHA256 = 2, WEIR_SHA1_BYTES = 20, WEIR_SHA256_BYTES = 32, WEIR_DIGEST_BYTES = 64 * 1024 };
 WEIR_INLINE int32_t weir_sha1(const void *bytes, uint32_t len, uint8_t out[WEIR_SHA1_BYTES]) { return weir_host_digest(WEIR_SHA1, bytes, len, out); }
 WEIR_INLINE int32_t weir_sha256(const void *bytes, uint32_t len, uint8_t out[WEIR_SHA256_BYTES]) { return weir_host_digest(WEIR_SHA256, bytes, len, out); }
 
-/* One more word into a running hash: multiply, xor-shift. For a few words this is faster than a call to the host, and it gives
+/* Adds a word to a running hash: multiply, xor-shift. For a few words this is faster than a call to the host, and it gives
  * the same natively. Not for keys that an attacker chooses, unless the seed is secret. */
 WEIR_INLINE uint64_t weir_hash_add(uint64_t hash, uint64_t word)
 {
@@ -749,7 +749,7 @@ WEIR_INLINE uint64_t weir_hash_add(uint64_t hash, uint64_t word)
     return hash ^ (hash >> 32);
 }
 
-/* Spreads what has been added over all bits (Stafford's variant 13 of the MurmurHash3 finalizer). */
+/* Spreads the added words over all bits (Stafford's variant 13 of the MurmurHash3 finalizer). */
 WEIR_INLINE uint64_t weir_hash_end(uint64_t hash)
 {
     hash = (hash ^ (hash >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
@@ -764,28 +764,28 @@ WEIR_INLINE uint64_t weir_hash64(uint64_t a, uint64_t b) { return weir_hash_end(
 
 enum {
     WEIR_TABLES = 8,                            /* named tables that a module reads and publishes */
-    WEIR_TABLE_BYTES = 64 * 1024 * 1024,        /* bytes of one, */
-    WEIR_PUBLISHED_BYTES = 1024 * 1024,         /* and of one that a module publishes */
+    WEIR_TABLE_BYTES = 64 * 1024 * 1024,        /* bytes of a table */
+    WEIR_PUBLISHED_BYTES = 1024 * 1024,         /* bytes of a table that a module publishes */
 };
 
 #define WEIR_TABLES_BASE 0xC0000000u
 #define WEIR_TABLES_MAX 0x20000000u
 
-/* What an operator or another session shares, read only. It stays as it is until the call ends; the next call may find another version, whole, or
- * none: so use pointers into it in the call in which they were made. In a module: table_NAME() of module.h. */
+/* A table that an operator or another session shares, read only. It does not change until the call ends. The next call may find another version,
+ * or none, so use pointers into it only in the call in which they were made. In a module: table_NAME() of module.h. */
 struct weir_table {
     const uint8_t *bytes;
-    uint32_t len;     /* 0 where there is none; never more than the manifest's `bytes` */
-    uint64_t version; /* 0 where there is none; another one whenever the bytes are others */
+    uint32_t len;     /* 0 without a table; never more than the manifest's `bytes` */
+    uint64_t version; /* 0 without a table; another number for other bytes */
 };
 
-/* What stands in front of a table's bytes. */
+/* The header before a table's bytes. */
 struct weir_table_header {
     uint64_t version;
     uint32_t len, zero[13];
 };
 
-/* Three loads. That the length is never more than `most` is said so that it can be seen: a loop up to it has a limit that weir knows. */
+/* Three loads. The length is never more than `most`; the comparison gives a loop up to it a limit that weir knows. */
 WEIR_INLINE struct weir_table weir_table_at(uint32_t window, uint32_t most)
 {
     const struct weir_table_header *header = (const struct weir_table_header *)(const void *)weir_at(window);
@@ -793,9 +793,9 @@ WEIR_INLINE struct weir_table weir_table_at(uint32_t window, uint32_t most)
     return (struct weir_table){ (const uint8_t *)(header + 1), len < most ? len : most, header->version };
 }
 
-/* These bytes are the table's next version, for whoever may read it. weir takes a copy at once; who reads moves on to it between two calls. It stays
- * also where this call is lost. WEIR_OK, WEIR_RANGE (more than the manifest's `bytes`), WEIR_FULL (no memory for it), WEIR_DENIED (nobody could
- * read it: there is no session) or WEIR_UNKNOWN. In a module: publish_NAME(bytes, len) of module.h. */
+/* Makes these bytes the table's next version, for all readers. weir takes a copy at once; readers change to it between two calls. It stays
+ * even if this call is lost. WEIR_OK, WEIR_RANGE (more than the manifest's `bytes`), WEIR_FULL (no memory for it), WEIR_DENIED (no readers,
+ * because there is no session) or WEIR_UNKNOWN. In a module: publish_NAME(bytes, len) of module.h. */
 WEIR_INLINE int32_t weir_publish(uint32_t table, const void *bytes, uint32_t len) { return weir_host_publish(table, bytes, len); }
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
  * arm: active reliable multicast (L. Lehman, S. Garland, D. Tennenhouse, "Active Reliable Multicast", INFOCOM 1998). It keeps copies of the
- * packets of a stream that go by, answers requests for those that somebody lost from them, and lets a request go on only where it
- * has no copy, and where nobody has asked for the same lately. Where it answers too few of them, it asks for more memory.
+ * packets of a stream, and answers receivers' requests for lost packets from them. A request goes on only if there is no copy and
+ * no recent request for the same packet. If it answers too few requests, it asks for more memory.
  *
- * README.md says how packets look.
+ * README.md has the layout of packets.
  */
 #include "weir.h"
 #include "module.h"
@@ -13,19 +13,19 @@ enum {
     TYPE_DATA = 1,
     TYPE_NACK = 2,
 
-    /* Type, version, two bytes for nothing, stream, and in data the sequence number, in a NACK the number of those that follow. */
+    /* Type, version, two unused bytes, stream, and in data the sequence number, in a NACK the count of those that follow. */
     HEADER = 12,
     VERSION = 1,
     NACKS_MAX = 32,
 
-    /* A place for a frame, with what is known of it. */
+    /* A slot for a frame, with its length and key. */
     PLACE = 2048,
     FRAME_MAX = PLACE - 16,
 
-    /* Sequence numbers are looked up by their lower bits: of so many in a row no two meet. */
+    /* Sequence numbers are looked up by their lower bits: this many consecutive ones do not collide. */
     INDEX = 4096,
     PLACES_MAX = 4096,
-    /* Memory comes in such portions. */
+    /* Memory is allocated in portions of this many slots. */
     PORTION = 32,
 };
 
@@ -35,13 +35,13 @@ struct place {
 };
 _Static_assert(sizeof(struct place) == PLACE, "a power of two");
 
-/* What is known of a sequence number. */
+/* The state of a sequence number. */
 struct entry {
     uint32_t stream, sequence;
-    /* Number of its place, from 1; 0: none. */
+    /* The number of its slot, from 1; 0: none. */
     uint32_t place;
     uint32_t nothing;
-    /* When a copy was last sent, and when a request last went on, each a nanosecond later: 0 is a time, and here never. */
+    /* The times of the last copy sent and of the last request that went on, each plus 1 ns, so that 0 means never. */
     uint64_t sent, asked;
 };
 
@@ -58,11 +58,11 @@ static struct place *place_of(uint32_t number)
 
 static struct entry *entry_of(uint32_t stream, uint32_t sequence)
 {
-    /* Streams are told apart, so that one that uses the same numbers has other entries. */
+    /* The stream is part of the key, so that streams with the same numbers have different entries. */
     return &entries[(sequence + (uint32_t)weir_hash64(stream, 0)) & (INDEX - 1)];
 }
 
-/* Memory for more copies, if there is any. */
+/* Allocates memory for more copies, if there is any. */
 static bool grow(void)
 {
     if (places >= wanted)
@@ -73,7 +73,7 @@ static bool grow(void)
         return false;
     }
     portions[(places & (PLACES_MAX - 1)) / PORTION] = more;
-    /* What comes next goes there, before what is oldest is overwritten. */
+    /* The next copies use it, before the oldest copy is overwritten. */
     next = places;
     places += PORTION;
     return true;
@@ -105,7 +105,7 @@ static __attribute__((noinline)) void remember(const struct weir_packet *p, uint
     next++;
 }
 
-/* Whether a request for this has to go on. */
+/* Handles one requested packet. Returns true if the request has to go on. */
 static bool ask(uint64_t now, uint32_t stream, uint32_t sequence)
 {
     const uint64_t quiet = (uint64_t)param_quiet();
@@ -113,7 +113,7 @@ static bool ask(uint64_t now, uint32_t stream, uint32_t sequence)
     nacks++;
     interval_nacks++;
     if (entry->stream != stream || entry->sequence != sequence) {
-        /* Nothing is known of it but that somebody wants it. A copy of something else is not forgotten for that. */
+        /* Only a request is known of it. That is no reason to drop the copy of another packet. */
         if (entry->place != 0) {
             forwarded++;
             return true;
@@ -123,7 +123,7 @@ static bool ask(uint64_t now, uint32_t stream, uint32_t sequence)
     if (entry->place != 0) {
         hits++;
         interval_hits++;
-        /* The last copy went to all who are there: others need not have one each. */
+        /* The last copy went to all receivers, so further requests need no copy of their own. */
         if (entry->sent != 0 && now + 1 - entry->sent < quiet) {
             suppressed++;
             return false;
@@ -147,7 +147,7 @@ static bool ask(uint64_t now, uint32_t stream, uint32_t sequence)
     return true;
 }
 
-/* Whether a request has to go on, for anything that it asks for. */
+/* Handles a request. Returns true if it has to go on for any of its packets. */
 static __attribute__((noinline)) bool answer(const struct weir_packet *p, uint32_t stream, const uint8_t *nack)
 {
     const uint32_t given = weir_be32(nack + 8), room = (p->payload_len - HEADER) / 4;
@@ -192,11 +192,11 @@ WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 WEIR_EXPORT(weir_low_memory) void weir_low_memory(int64_t left)
 {
     (void)left;
-    /* What there is has to do, until too few requests are answered again. */
+    /* The present memory has to suffice until too few requests are answered again. */
     wanted = places;
 }
 
-/* Asks for memory for one more portion. The reservation is the session's: what others of it use is in it, too. */
+/* Asks for memory for one more portion. The reservation is the session's, and includes the use of its other modules. */
 static __attribute__((noinline)) void ask_for_more(void)
 {
     const int64_t more = PORTION * sizeof(struct place), now = weir_reserve(0);

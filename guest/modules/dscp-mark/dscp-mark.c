@@ -10,7 +10,7 @@ static struct weir_prefix source;
 static uint32_t dscp;
 static uint64_t matched, marked, already, refused;
 
-/* Out of line, so that packets from elsewhere pass without touching the shadow stack. */
+/* Out of line, so that packets outside the prefix pass without touching the shadow stack. */
 static __attribute__((noinline)) void mark(const struct weir_packet *p)
 {
     matched++;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * flood: sends frames as fast as it may, on one output. A load for experiments, and a neighbour to be protected from.
+ * flood: sends frames as fast as it may, on one output. A load for experiments.
  *
  * A frame is Ethernet with EtherType 0x88B5 (IEEE 802, for local experiments), then a mark and a number, big-endian, 8 bytes each;
  * the rest is zeros.
@@ -36,7 +36,7 @@ static __attribute__((noinline)) void send_so_many(uint32_t wanted)
             full += code == WEIR_FULL;
             denied += code == WEIR_DENIED;
             other += code != WEIR_FULL && code != WEIR_DENIED;
-            /* What is next is refused for the same reason. */
+            /* The next frame would be refused for the same reason. */
             break;
         }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
 // Makes hog.wasm, or the file that is named: the compiler's module, without names, and the manifest as its last section.
-// `npm ci` fetches the compiler, in the version that package-lock.json says.
+// `npm ci` fetches the compiler, in the version of package-lock.json.
 
 import asc from "assemblyscript/asc";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -11,7 +11,7 @@ const here = (name) => new URL(name, import.meta.url);
 const OPTIONS = [
   "hog.ts",
   "--runtime", "incremental",
-  // There is nobody to tell of an abort: it traps.
+  // An abort has no host function to call: it traps.
   "--use", "abort=",
   "--exportStart", "_initialize",
   "-Oz", "--converge", "--noAssert",

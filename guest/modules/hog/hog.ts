@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// hog: makes objects, so many for each packet and each tick, and keeps the last of them: the others are garbage, which the language's own
-// collector finds while the module runs. A load for experiments, and a neighbour to be protected from.
+// hog: makes objects for each packet and each tick, and keeps the last ones. The others are garbage, which the language's own
+// collector frees while the module runs. A load for experiments.
 
 @external("weir", "param_int")
 declare function param_int(index: u32): i64;
@@ -15,7 +15,7 @@ declare function message(destination: usize, room: u32): i32;
 @external("weir", "reply")
 declare function reply(call: u64, bytes: usize, len: u32): i32;
 
-/** Something that refers to what was made before it, so that the collector has a way to go. */
+/** An object that refers to an earlier one, so that the collector has references to follow. */
 class Thing {
   before: Thing | null;
   bytes: StaticArray<u8>;
@@ -35,7 +35,7 @@ class Totals {
   lost: u64;
 }
 
-/** What a call of the service `make` says. */
+/** The request of the service `make`. */
 @unmanaged
 class Wish {
   objects: u32;
@@ -43,21 +43,21 @@ class Wish {
   places: u32;
 }
 
-/** Objects of one call at most. */
+/** The most objects of one call. */
 const OBJECTS_MAX: u32 = 1000000;
 
 const totals = changetype<Totals>(heap.alloc(offsetof<Totals>()));
 let live = new StaticArray<Thing | null>(0);
 let next: i32 = 0;
 const wish = changetype<Wish>(heap.alloc(offsetof<Wish>()));
-/** Those that were made for others. */
+/** The objects that were made for callers. */
 const theirs = new Array<Thing | null>();
 
 function make(wanted: u64): void {
   const size = <i32>param_int(2);
   for (let i: u64 = 0; i < wanted; i++) {
     const place = live[next];
-    // What was in this place is garbage now, but for what it refers to.
+    // The object that was in this slot is garbage now, but not the one that it refers to.
     if (place) place.before = null;
     const last = live[next == 0 ? live.length - 1 : next - 1];
     live[next] = new Thing(last, size);
@@ -66,7 +66,7 @@ function make(wanted: u64): void {
   }
 }
 
-/** Makes objects for somebody else, and keeps each where there was another before. */
+/** Makes objects for a caller, and keeps each in the slot of an earlier one. */
 function makeForOthers(wanted: u32, first: u32, places: u32): void {
   const size = <i32>param_int(2);
   for (let i: u32 = 0; i < wanted; i++) {
@@ -110,5 +110,5 @@ export function weir_stop(now: u64): void {
   emit(0, changetype<usize>(totals), offsetof<Totals>());
 }
 
-// weir puts it back after a call that was lost.
+// weir resets it after a lost call.
 export { __stack_pointer };

@@ -7,7 +7,7 @@
  *
  * and a straight line through y(j1 .. j2), weighted with 1 / Var y(j), has the slope alpha = 2 H - 1.
  *
- * The few functions of the C library that this needs are here, in operations that are the same on every machine.
+ * The few functions of the C library that this needs are here, in operations with the same result on every machine.
  */
 #ifndef LRD_ESTIMATE_H
 #define LRD_ESTIMATE_H
@@ -66,7 +66,7 @@ struct point {
     double log2_energy, variance;
 };
 
-/* From the sum of squares of `count` coefficients; both above 0. */
+/* Makes a point of the sum of squares of `count` coefficients; both above 0. */
 static struct point point_of(double energy, uint64_t count)
 {
     const double n = (double)count;

@@ -9,7 +9,7 @@
 #include "wavelet.h"
 #include "estimate.h"
 
-/* Empty bins that one gap adds to the series; the work of a tick is bounded by it. What exceeds it is skipped and reported. */
+/* The most empty bins that one gap adds to the series, which bounds the work of a tick. Further bins are skipped and reported. */
 enum { GAP_BINS_MAX = 65536 };
 
 /* Coefficients that an octave must have to be used where j2 is chosen automatically. */
@@ -51,7 +51,7 @@ static void report(uint64_t time)
     uint32_t last = 0;
     for (uint32_t j = 1; j <= OCTAVES; j++) {
         const struct octave *o = &octaves[j - 1];
-        /* A series of whole numbers has no details as small as this: what is left is rounding. */
+        /* A series of whole numbers has no details as small as this: the rest is rounding errors. */
         if (o->count == 0 || !(o->energy > 1e-9))
             break;
         points[j] = point_of(o->energy, o->count);
@@ -105,7 +105,7 @@ WEIR_EXPORT(weir_tick) void weir_tick(uint64_t now, uint64_t periods)
         report(now);
 }
 
-/* The last bin is not whole, and does not count. */
+/* The last bin is incomplete, and does not count. */
 WEIR_EXPORT(weir_stop) void weir_stop(uint64_t now)
 {
     report(now);

@@ -22,14 +22,14 @@ static const double scaling[TAPS] = {
 
 struct octave {
     double window[TAPS]; /* the last pairs of samples, oldest first */
-    double first;        /* of a pair whose second has not come */
+    double first;        /* the first sample of an incomplete pair */
     bool has_first;
     uint32_t filled; /* samples in the window, at most TAPS */
     uint64_t count;  /* coefficients so far */
     double energy;   /* sum of their squares */
 };
 
-/* One sample into an octave. Whether there is one for the next octave in its place now. */
+/* Adds a sample to an octave. Returns true if it is replaced by a sample for the next octave. */
 static inline bool octave_push(struct octave *o, double *sample)
 {
     o->has_first = !o->has_first;
@@ -57,8 +57,8 @@ static inline bool octave_push(struct octave *o, double *sample)
     return true;
 }
 
-/* One sample into the series, and so many zeros after it. Each octave takes every second sample at most on to the next: so all
- * samples together take no more than two steps each, and one for each octave. It is one loop so that this can be its bound. */
+/* Adds a sample to the series, and a number of zeros after it. Each octave passes at most every second sample to the next. So all
+ * samples together take at most two steps each, and one for each octave. This is one loop, so that it can have this bound. */
 static void wavelet_push(struct octave octaves[OCTAVES], double sample, uint32_t zeros)
 {
     const uint32_t samples = zeros + 1;

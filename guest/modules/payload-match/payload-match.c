@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
  * payload-match: looks for a string in a range of bytes of each TCP payload (Diet-OKE, section 5: "/bin/" in bytes 2-18).
- * Each packet is looked at alone: a string that is split over two segments is not found.
+ * Each packet is searched alone: a string that is split over two segments is not found.
  */
 #include "weir.h"
 #include "module.h"
@@ -40,7 +40,7 @@ static __attribute__((noinline)) void report(const struct weir_packet *p, uint32
 
 WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 {
-    /* Parameters are constants where they are read, so that what the search costs at most is known. */
+    /* Parameters are constants where they are read, so that the cost of the search is bounded. */
     const uint32_t first = (uint32_t)param_first(), end = (uint32_t)param_last() + 1, needle_len = param_needle(NULL, 0);
     if ((p->flags & (WEIR_TCP | WEIR_L4)) != (WEIR_TCP | WEIR_L4) || p->payload_len < first + needle_len)
         return WEIR_PASS;

@@ -11,7 +11,7 @@
 
 enum { WAYS = 4 };
 
-/* The keys of a set: half a cache line, and all that is read for most packets. */
+/* The keys of a set: half a cache line. For most packets nothing else is read. */
 struct keys {
     uint64_t flow[WAYS]; /* flow hash | 1; 0: free */
 };
@@ -19,10 +19,10 @@ struct keys {
 struct handshake {
     uint64_t syn_ns;
     uint64_t synack_ns;
-    uint64_t client;      /* which side sent the SYN: side() of it */
+    uint64_t client;      /* the side that sent the SYN, by side() */
     uint32_t next;        /* sequence number of the client's first ACK */
     uint32_t synack_next; /* acknowledgement number of the client's first ACK, once the SYN-ACK was seen */
-    uint16_t data_len;    /* bytes that came with the SYN (TCP Fast Open): the server may have taken them or not */
+    uint16_t data_len;    /* bytes in the SYN (TCP Fast Open), which the server may accept or not */
     uint16_t syns;
     bool synack_seen;
 };
@@ -32,7 +32,7 @@ static struct handshake *handshakes; /* WAYS for each set */
 static uint32_t *evicted;            /* one for each set */
 static uint32_t set_shift;
 
-/* An end of a connection in a word: exact for IPv4, a hash for IPv6. */
+/* Returns an end of a connection as a word: exact for IPv4, a hash for IPv6. */
 static inline uint64_t side(const struct weir_packet *p, bool source)
 {
     const uint16_t port = source ? p->src_port : p->dst_port;
@@ -59,7 +59,7 @@ WEIR_EXPORT(weir_start) int32_t weir_start(void)
     return 0;
 }
 
-/* A SYN: a new handshake, or one that is tried again. */
+/* Handles a SYN: a new handshake, or a repeated one. */
 static void opened(const struct weir_packet *p, uint32_t set, uint64_t key)
 {
     struct keys *keys = &sets[set];
@@ -79,7 +79,7 @@ static void opened(const struct weir_packet *p, uint32_t set, uint64_t key)
     }
     uint16_t syns = 1;
     if (way < WAYS) {
-        /* The same sequence number from the same side: sent again. Anything else: the ports are used anew. */
+        /* The same sequence number from the same side is a repeated SYN; otherwise the ports are reused. */
         if (first[way].next == next && first[way].client == client)
             syns = (uint16_t)(first[way].syns + (first[way].syns < 0xFFFF));
     } else if (spare < WAYS) {
@@ -92,7 +92,7 @@ static void opened(const struct weir_packet *p, uint32_t set, uint64_t key)
     first[way] = (struct handshake){ .syn_ns = p->ts_ns, .client = client, .next = next, .data_len = data_len, .syns = syns };
 }
 
-/* Any other packet of a flow whose handshake is pending. */
+/* Handles any other packet of a flow whose handshake is pending. */
 static void continued(const struct weir_packet *p, uint32_t set, uint32_t way)
 {
     struct handshake *h = &handshakes[(size_t)set * WAYS + way];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * spin: burns processor time, so much for each packet and each tick. A load for experiments, and a neighbour to be protected from.
+ * spin: uses processor time for each packet and each tick. A load for experiments.
  *
- * How often its loop goes around is in memory, where everything can change: weir finds no bound, and charges it while it runs.
+ * The number of iterations is in memory, which the analyser cannot bound: so the module is metered.
  */
 #include "weir.h"
 #include "module.h"
@@ -11,7 +11,7 @@ static volatile uint64_t left;
 static uint64_t state = 0x9E3779B97F4A7C15;
 static uint64_t packets, ticks, rounds, lost;
 
-/* Each round is a step of a generator of random numbers (G. Marsaglia, "Xorshift RNGs", 2003): work that cannot be left out. */
+/* Each round is a step of a generator of random numbers (G. Marsaglia, "Xorshift RNGs", 2003): work that no compiler removes. */
 static __attribute__((noinline)) void burn(uint64_t wanted)
 {
     left = wanted;

@@ -6,7 +6,7 @@
  *     x(n) = (opened(n) - closed(n)) / K(n),    y(n) = max(0, y(n-1) + x(n) - a),    alarm: y(n) >= N
  *
  * opened: SYN and SYN-ACK (each direction of a connection opens with one of them and closes with one FIN), closed: FIN and a
- * share of RST. See README.md for what differs from the paper and why.
+ * share of RST. README.md lists the differences from the paper, with reasons.
  */
 #include "weir.h"
 #include "module.h"
@@ -17,7 +17,7 @@ enum { SETS = 256, WAYS = 4 };
 /* The cumulative sum stops at this many thresholds, so that an alarm ends at most LIMIT * N / a intervals after the flood. */
 #define LIMIT 4.0
 
-/* After this many empty intervals, y and K are where they stay. Work on a gap is bounded by it. */
+/* After this many empty intervals, y and K no longer change. It bounds the work on a gap. */
 enum { EMPTY_INTERVALS_MAX = 4096 };
 
 struct destination {
@@ -36,7 +36,7 @@ static struct destination destinations[SETS][WAYS];
 static uint64_t interval_ns;
 static double offset, threshold, past_weight, rst_share, least_mean;
 
-static bool any; /* whether this interval has packets: no time tells, as 0 is one that packets can have */
+static bool any; /* true if this interval has packets; no time can mark that, as 0 is a legal time */
 
 static double mean; /* K before the floor; below 0: no interval yet */
 static double cusum;
@@ -80,7 +80,7 @@ static bool before(const struct destination *a, const struct destination *b)
 {
     if (a->count != b->count)
         return a->count > b->count;
-    /* Equal counts: by address, so that the order is the same everywhere. */
+    /* Equal counts are ordered by address, so that the order is the same on every machine. */
     uint64_t a_first = __builtin_bswap64(a->ip.first), b_first = __builtin_bswap64(b->ip.first);
     if (a_first != b_first)
         return a_first < b_first;
@@ -107,7 +107,7 @@ static void report_top(uint64_t time)
     }
 }
 
-/* One step of the detector, from the closed connections' mean of the past and this interval's counts. */
+/* Computes one step of the detector, from the past mean of closed connections and this interval's counts. */
 static double step(double opened, double closed)
 {
     mean = mean < 0 ? closed : past_weight * mean + (1.0 - past_weight) * closed;

@@ -2,9 +2,9 @@
  *
  * trajectory: trajectory sampling (N. Duffield, M. Grossglauser, "Trajectory sampling for direct traffic observation", IEEE/ACM
  * ToN 9(3), 2001; FLAME, 3.1). A packet is sampled if a hash over its invariant content is below a threshold: so the same
- * packets are sampled at every place where they pass, and the hash tells which they are.
+ * packets are sampled at every place where they pass, and the hash identifies them.
  *
- * Invariant content is what no router changes on the way:
+ * Invariant content is content that no router changes:
  *   IPv4   total length, identification, flags and fragment offset, protocol, addresses
  *          (not: TTL, header checksum, DSCP and ECN, header length and options)
  *   IPv6   payload length, protocol above the extension headers, addresses
@@ -45,8 +45,8 @@ WEIR_EXPORT(weir_start) int32_t weir_start(void)
     return 0;
 }
 
-/* Two running hashes over the IP header, so that a packet's words need not wait for each other; and where the bytes after it begin
- * and end, as offsets in the packet. */
+/* Two running hashes over the IP header, so that a packet's words need not wait for each other; and the begin and the end of the
+ * bytes after it, as offsets in the packet. */
 struct content {
     uint64_t a, b;
     uint32_t begin, end;
@@ -59,7 +59,7 @@ static inline uint64_t end_hash(uint64_t a, uint64_t b, uint32_t len)
     return weir_hash_end(a ^ (b << 16 | b >> 48) ^ len);
 }
 
-/* For words that can overlap the one before: so that a byte is not in the same half of both. */
+/* Rotates words that can overlap the one before, so that a byte is not in the same half of both. */
 static inline uint64_t rotated(uint64_t word)
 {
     return word << 20 | word >> 44;
@@ -78,7 +78,7 @@ static inline uint64_t with_bytes(struct content c, const uint8_t *at, uint32_t 
     return end_hash(c.a, c.b, len);
 }
 
-/* Adds fewer bytes. The last word ends with the last byte; what it holds of the IP header is shifted out. */
+/* Adds fewer bytes. The last word ends with the last byte; its bytes of the IP header are shifted out. */
 static uint64_t with_few_bytes(struct content c, const uint8_t *at, uint32_t len)
 {
     const uint32_t rest = len % 8;
@@ -126,7 +126,7 @@ static inline struct content content_v6(const struct weir_packet *p)
     return c;
 }
 
-/* For all packets but the most frequent kind, which weir_packet does itself: out of line, so that that one stays short. */
+/* For all packets but the most frequent kind, which weir_packet handles itself. Out of line, so that weir_packet stays short. */
 static __attribute__((noinline)) uint64_t hash_of_rare(const struct weir_packet *p)
 {
     struct content c = (p->flags & WEIR_IPV4) ? content_v4(p) : content_v6(p);
@@ -150,7 +150,7 @@ static inline uint64_t hash_of(const struct weir_packet *p)
     return with_bytes(c, weir_bytes(p) + c.begin, all < CONTENT_BYTES ? all : CONTENT_BYTES);
 }
 
-/* Whether the label is new to its set; it is the most recent one afterwards. */
+/* Returns true if the label is new to its set, and makes it the most recent one. */
 static bool is_new(uint64_t label, uint64_t flow_hash)
 {
     uint64_t *set = labels[flow_hash >> set_shift];

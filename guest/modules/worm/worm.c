@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * worm: looks for a list of signatures in TCP payloads and records who sent what to whom (FLAME, 3.1). The search itself is the
- * host's. Each packet is looked at alone: a signature that is split over two segments is not found.
+ * worm: searches TCP payloads for a list of signatures and records sender and receiver of each match (FLAME, 3.1). The search itself
+ * is the host's. Each packet is searched alone: a signature that is split over two segments is not found.
  */
 #include "weir.h"
 #include "module.h"
@@ -45,7 +45,7 @@ WEIR_EXPORT(weir_start) int32_t weir_start(void)
     return 0;
 }
 
-/* Reports the match that was found, and those that follow it without overlap. */
+/* Reports the match, and those that follow it without overlap. */
 static __attribute__((noinline)) void report(const struct weir_packet *p, int64_t found)
 {
     struct hits_row row = { .time = p->ts_ns, .source_port = p->src_port, .destination_port = p->dst_port };

@@ -1,10 +1,11 @@
-//! Loops that say how often they go around.
+//! Loops with a stated bound.
 
-/// For every iterator: `.bounded::<MAX>()`.
+/// Adds `.bounded::<MAX>()` to every iterator.
 ///
-/// weir runs a module without any checks if it can tell before what each call costs at most; so every loop needs a limit that can be
-/// seen: a constant, a parameter that is read where it is used, the length of the packet or of a slice of it, a field of 8 or 16
-/// bits. For a loop that has none, as one that follows a list or a chain of headers, this says one:
+/// weir runs a module without any checks if it can bound the cost of each call in advance. So every loop needs a
+/// visible limit: a constant, a parameter that is read where it is used, the length of the packet or of a slice of it,
+/// or a field of 8 or 16 bits. A loop without one, such as one that follows a list or a chain of headers, gets one
+/// here:
 ///
 /// ```
 /// use weir_guest::BoundedIterator;
@@ -18,7 +19,7 @@
 /// }
 /// ```
 pub trait BoundedIterator: Iterator + Sized {
-    /// The same items, but at most `MAX` of them: one more ends the call, which loses this packet.
+    /// Returns the same items, but at most `MAX` of them. One more ends the call, which loses this packet.
     #[inline(always)]
     fn bounded<const MAX: u32>(self) -> Bounded<Self, MAX> {
         Bounded { items: self, begun: 0 }
@@ -27,7 +28,7 @@ pub trait BoundedIterator: Iterator + Sized {
 
 impl<I: Iterator> BoundedIterator for I {}
 
-/// What [`bounded`](BoundedIterator::bounded) makes of an iterator.
+/// The iterator of [`bounded`](BoundedIterator::bounded).
 #[derive(Clone, Debug)]
 pub struct Bounded<I, const MAX: u32> {
     items: I,
@@ -41,8 +42,8 @@ impl<I: Iterator, const MAX: u32> Iterator for Bounded<I, MAX> {
     fn next(&mut self) -> Option<I::Item> {
         let item = self.items.next();
         let is_past = self.begun >= MAX;
-        // No instruction, but a border for the compiler: without it, it may draw the count out of the loop and turn it into
-        // something else, in which the bound cannot be seen.
+        // No instruction, but a fence for the compiler. Without it, the compiler may move the count out of the loop and
+        // turn it into something else, in which the bound is not visible.
         core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
         self.begun = self.begun.wrapping_add(1);
         if is_past && item.is_some() {

@@ -1,24 +1,24 @@
-//! Numbers in network byte order out of slices.
+//! Numbers in network byte order from slices.
 
-/// The 16-bit number at `offset`, in network order; `None` past the end.
+/// Returns the 16-bit number at `offset`, in network order; `None` past the end.
 #[inline(always)]
 pub fn be16(bytes: &[u8], offset: usize) -> Option<u16> {
     Some(u16::from_be_bytes(at(bytes, offset)?))
 }
 
-/// The 32-bit number at `offset`, in network order; `None` past the end.
+/// Returns the 32-bit number at `offset`, in network order; `None` past the end.
 #[inline(always)]
 pub fn be32(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_be_bytes(at(bytes, offset)?))
 }
 
-/// The 64-bit number at `offset`, in network order; `None` past the end.
+/// Returns the 64-bit number at `offset`, in network order; `None` past the end.
 #[inline(always)]
 pub fn be64(bytes: &[u8], offset: usize) -> Option<u64> {
     Some(u64::from_be_bytes(at(bytes, offset)?))
 }
 
-/// A copy of `N` bytes from `offset` on; `None` where there are fewer.
+/// Returns a copy of `N` bytes from `offset` on; `None` if there are fewer.
 #[inline(always)]
 pub(crate) fn at<const N: usize>(bytes: &[u8], offset: usize) -> Option<[u8; N]> {
     bytes.get(offset..)?.get(..N)?.try_into().ok()

@@ -1,10 +1,11 @@
-//! What weir found out about a packet before the module sees it.
+//! The descriptor of a packet, which weir writes before the module runs.
 
-/// The classifier's findings about one packet: 128 bytes, little-endian, naturally aligned. Most modules need the first 64 alone, a cache line.
+/// The classifier's results for one packet: 128 bytes, little-endian, naturally aligned. Most modules need only the
+/// first 64, a cache line.
 ///
 /// Offsets count from the first captured byte of the packet. "Outermost IP" is the first IP header
-/// after any VLAN tags, MPLS labels and PPPoE session header; what is
-/// tunnelled inside it is payload; the fields from `inner_flow_hash` on describe the innermost IP header there.
+/// after any VLAN tags, MPLS labels and PPPoE session header; headers tunnelled inside it are payload. The fields from
+/// `inner_flow_hash` on describe the innermost IP header there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Descriptor {

@@ -1,9 +1,9 @@
-//! What weir calls.
+//! The entry points that weir calls.
 
 use crate::{Batch, Descriptor, Drops, Packet};
 use core::cell::UnsafeCell;
 
-/// What a module answers for a packet.
+/// A module's verdict on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The packet goes on.
@@ -12,12 +12,12 @@ pub enum Verdict {
     Drop = 1,
 }
 
-/// Why a call was lost.
+/// The cause of a lost call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
     /// A panic, a bad access, a bounded loop past its bound, or any other fault.
     Trap,
-    /// It used more than it may: fuel, or time.
+    /// The call used more than it may: fuel, or time.
     Limit,
     /// A cause that this crate does not know.
     Other(i32),
@@ -82,8 +82,8 @@ impl From<Drops> for u64 {
     }
 }
 
-/// Names the module's state, and the functions that weir calls with it. `packet` or `batch` must be there, the others may be. `start` returns false where
-/// the module does not want to run.
+/// Declares the module's state, and the functions that weir calls with it. `packet` or `batch` is mandatory, the others
+/// are optional. `start` returns false if the module refuses to run.
 ///
 /// ```ignore
 /// weir_guest::module! {
@@ -102,8 +102,8 @@ impl From<Drops> for u64 {
 /// }
 /// ```
 ///
-/// After a panic the state is as the panic left it, and the next call gets it: leave nothing half done where something can panic, or put it
-/// in order in `lost`.
+/// After a panic the next call gets the state as the panic left it. So leave nothing half done where code can panic, or
+/// repair it in `lost`.
 #[macro_export]
 macro_rules! module {
     (state: $state:ty = $initial:expr; $($name:ident: $function:expr;)+) => {

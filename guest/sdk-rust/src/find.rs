@@ -1,32 +1,32 @@
-//! Searching.
+//! Search for byte strings.
 
 use crate::host::{self, Error};
 use crate::{heap, List};
 
-/// Whether upper and lower case of ASCII letters differ.
+/// The treatment of upper and lower case of ASCII letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
-    /// They do.
+    /// Upper and lower case differ.
     Exact = 0,
-    /// They do not.
+    /// Upper and lower case are the same.
     Ignore = 1,
 }
 
-/// Patterns that the host searches for, many at once: for one short needle in a short text [`find_short`] is faster.
+/// Patterns that the host searches for, many at once. For one short needle in a short text [`find_short`] is faster.
 #[derive(Clone, Copy, Debug)]
 pub struct Patterns(i32);
 
-/// A place where a pattern was found.
+/// A match of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Which pattern, from 0.
+    /// The index of the pattern, from 0.
     pub pattern: usize,
-    /// Where it begins.
+    /// The offset of the match.
     pub offset: usize,
 }
 
 impl Patterns {
-    /// No patterns: finds nothing. For a state's first value.
+    /// No patterns, which find nothing: for a state's first value.
     pub const NONE: Patterns = Patterns(-1);
 
     /// Compiles the patterns of a parameter. At start only.
@@ -40,11 +40,11 @@ impl Patterns {
         Error::check(code).map(Patterns)
     }
 
-    /// Compiles patterns that the module brings along. At start only.
+    /// Compiles patterns that are part of the module. At start only.
     ///
     /// # Errors
     ///
-    /// As [`compile`](Self::compile), and [`Error::Full`] where there is no memory for the list.
+    /// The errors of [`compile`](Self::compile), and [`Error::Full`] if there is no memory for the list.
     pub fn of(patterns: &[&[u8]], case: Case) -> Result<Self, Error> {
         let len = patterns.iter().map(|pattern| 4 + pattern.len()).sum();
         let list = heap::alloc(len, 0u8).ok_or(Error::Full)?;
@@ -57,7 +57,7 @@ impl Patterns {
         Self::compile(List(list), case)
     }
 
-    /// The leftmost match, and of several at one place the longest.
+    /// Returns the leftmost match, and of several at one offset the longest.
     #[inline(always)]
     pub fn find(&self, text: &[u8]) -> Option<Found> {
         if self.0 < 0 {
@@ -69,9 +69,9 @@ impl Patterns {
     }
 }
 
-/// Where the needle begins in the text for the first time; for an empty needle 0. It stays in the sandbox: for one short needle in a short
-/// text that is faster than a call to the host. The needle's first and last byte are compared with 16 places at a time, and only
-/// where both fit the rest is looked at.
+/// Returns the offset of the needle's first occurrence in the text; 0 for an empty needle. The search stays in the
+/// sandbox: for one short needle in a short text that is faster than a call to the host. It compares the needle's first
+/// and last byte with 16 places at a time, and the rest only where both match.
 pub fn find_short(text: &[u8], needle: &[u8]) -> Option<usize> {
     let (Some(first), Some(last)) = (needle.first(), needle.last()) else { return Some(0) };
     let places = text.len().checked_sub(needle.len())? + 1;
@@ -94,7 +94,7 @@ pub fn find_short(text: &[u8], needle: &[u8]) -> Option<usize> {
 
 const BLOCK: usize = 16;
 
-/// Bit i is set where byte i of a block is `byte`.
+/// Returns a mask in which bit i is set if byte i of a block is `byte`.
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 #[inline(always)]
 fn same(block: &[u8], byte: u8) -> u32 {

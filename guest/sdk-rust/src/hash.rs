@@ -2,7 +2,7 @@
 
 use crate::host::{self, Error};
 
-/// XXH3-64 by the host: for long or many bytes.
+/// Returns the XXH3-64 hash, computed by the host: for long or many bytes.
 pub fn hash(bytes: &[u8], seed: u64) -> u64 {
     // SAFETY: the address and length are those of a slice, which the host only reads.
     unsafe { host::hash(bytes.as_ptr(), bytes.len() as u32, seed) }
@@ -11,7 +11,8 @@ pub fn hash(bytes: &[u8], seed: u64) -> u64 {
 const SHA1: u32 = 1;
 const SHA256: u32 = 2;
 
-/// SHA-1 by the host, for formats that ask for it, as Community ID does. Two texts with the same SHA-1 can be made.
+/// Returns the SHA-1 digest, computed by the host, for formats that require it, such as Community ID. SHA-1 is not
+/// collision-resistant.
 ///
 /// # Errors
 ///
@@ -20,7 +21,7 @@ pub fn sha1(bytes: &[u8]) -> Result<[u8; 20], Error> {
     digest(SHA1, bytes)
 }
 
-/// SHA-256 by the host.
+/// Returns the SHA-256 digest, computed by the host.
 ///
 /// # Errors
 ///
@@ -36,8 +37,8 @@ fn digest<const LEN: usize>(algorithm: u32, bytes: &[u8]) -> Result<[u8; LEN], E
     Error::check(written).map(|_| out)
 }
 
-/// Hash of a few words, without a call to the host; the same as `weir_hash64` of `weir.h` for two. Not for keys that an attacker
-/// chooses, unless a secret is among the words.
+/// Returns a hash of a few words, without a call to the host; for two words the same as `weir_hash64` of `weir.h`. Not
+/// for keys that an attacker chooses, unless a secret is among the words.
 #[inline(always)]
 pub fn hash_words(words: &[u64]) -> u64 {
     let added = words.iter().fold(0u64, |hash, word| {

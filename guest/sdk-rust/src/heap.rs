@@ -2,8 +2,8 @@
 
 use crate::Error;
 
-/// A slice of `len` copies of `value`, for the rest of the run; `None` where the manifest's ceiling (`memory`) does not allow it.
-/// Call it at start: there is no way to give memory back.
+/// Allocates a slice of `len` copies of `value`, for the rest of the run; `None` if the manifest's ceiling (`memory`)
+/// does not allow it. Call it at start: memory cannot be freed.
 pub fn alloc<T: Copy + 'static>(len: usize, value: T) -> Option<&'static mut [T]> {
     // SAFETY: `room` gives memory of its own to each caller, aligned to 64 bytes and of the size asked for. It is initialised
     // here, before a reference to it exists.
@@ -19,11 +19,13 @@ pub fn alloc<T: Copy + 'static>(len: usize, value: T) -> Option<&'static mut [T]
     }
 }
 
-/// Has the memory that the module's session has reserved, for all of its modules, be `bytes`; 0 changes nothing. What it is then.
+/// Sets the memory reservation of the module's session, for all of its modules, to `bytes`; 0 changes nothing. Returns
+/// the reservation.
 ///
 /// # Errors
 ///
-/// [`Error::Denied`] where that is more than the session may have or the node has left, or less than is in use: nothing has changed.
+/// [`Error::Denied`] if that is more than the session may have or the node has left, or less than is in use. Nothing
+/// has changed then.
 pub fn reserve(bytes: u64) -> Result<u64, Error> {
     let wanted = i64::try_from(bytes).map_err(|_| Error::Denied)?;
     // SAFETY: it takes a number and gives one.
@@ -31,7 +33,7 @@ pub fn reserve(bytes: u64) -> Result<u64, Error> {
     u64::try_from(reserved).map_err(|_| Error::of(i32::try_from(reserved).unwrap_or(i32::MIN)))
 }
 
-/// A cache line.
+/// The alignment of allocations: a cache line.
 const ALIGN: usize = 64;
 
 #[cfg(target_arch = "wasm32")]

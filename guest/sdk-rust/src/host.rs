@@ -1,14 +1,15 @@
-//! The functions that weir offers, as they are.
+//! The host functions, without wrappers.
 
-/// Why weir did not do what was asked.
+/// The reason why a host function failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// A limit is reached, or there is no memory for a table.
     Full,
-    /// Outside the packet, or outside what a patch can reach; a frame that is longer or shorter than one can be; a table that is longer than was declared; in a list of patterns, a length beyond its end.
+    /// Outside the packet, or outside the range of a patch; a frame that is too long or too short; a table that is
+    /// longer than declared; in a list of patterns, a length beyond its end.
     Range,
-    /// A field that says how the packet is parsed, or a checksum; what the module's session may not have or use; an output that leads nowhere; a packet
-    /// that cannot be kept; a table that nobody could read.
+    /// A field that affects parsing, or a checksum; a right that the module's session lacks; an output that leads
+    /// nowhere; a packet that cannot be kept; a table without readers.
     Denied,
     /// Not at this time: a pattern compiled after start, a patch outside a packet, a frame sent at start.
     When,
@@ -19,12 +20,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// What a host function returned: at or above 0 a success.
+    /// Converts the result of a host function: at or above 0 it is a success.
     pub(crate) fn check(code: i32) -> Result<i32, Error> {
         if code >= 0 { Ok(code) } else { Err(Error::of(code)) }
     }
 
-    /// What a code below 0 says.
+    /// Converts a code below 0.
     pub(crate) fn of(code: i32) -> Error {
         match code {
             -1 => Error::Full,
@@ -37,8 +38,8 @@ impl Error {
     }
 }
 
-// The declarations of the host functions, and a host that has nothing: with it modules can be checked, and parts that need no host tested, on the author's
-// own machine. host functions: begin
+// The declarations of the host functions; and stubs of a host without resources, so that modules can be checked, and code
+// without host calls tested, on the author's own machine. host functions: begin
 #[cfg(target_arch = "wasm32")]
 #[link(wasm_import_module = "weir")]
 #[rustfmt::skip]

@@ -2,26 +2,26 @@
 
 use crate::bytes::at;
 
-/// An IPv6 address, or an IPv4 address as ::ffff:a.b.c.d: what a field of type `ip` holds.
+/// An IPv6 address, or an IPv4 address as ::ffff:a.b.c.d: the value of a field of type `ip`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Ip(pub [u8; 16]);
 
 impl Ip {
-    /// From the four bytes of an IPv4 address.
+    /// Makes an address of the four bytes of an IPv4 address.
     #[inline(always)]
     pub const fn v4(address: [u8; 4]) -> Self {
         let [a, b, c, d] = address;
         Self([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d])
     }
 
-    /// From the sixteen bytes of an IPv6 address.
+    /// Makes an address of the sixteen bytes of an IPv6 address.
     #[inline(always)]
     pub const fn v6(address: [u8; 16]) -> Self {
         Self(address)
     }
 
-    /// The four bytes, if it is an IPv4 address.
+    /// Returns the four bytes, if it is an IPv4 address.
     pub fn to_v4(self) -> Option<[u8; 4]> {
         match self.0 {
             [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] => Some([a, b, c, d]),
@@ -29,7 +29,7 @@ impl Ip {
         }
     }
 
-    /// As two words, to hash it: [`hash_words`](crate::hash_words)`(&ip.words())`.
+    /// Returns the address as two words, for hashing: [`hash_words`](crate::hash_words)`(&ip.words())`.
     #[inline(always)]
     pub fn words(self) -> [u64; 2] {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = self.0;
@@ -37,7 +37,8 @@ impl Ip {
     }
 }
 
-/// A parameter of type `prefix`. An IPv6 prefix has no IPv4 address, also where its bits are those of ::ffff:0:0/96, as in ::/0.
+/// A parameter of type `prefix`. An IPv6 prefix contains no IPv4 address, even if its bits are those of ::ffff:0:0/96,
+/// as in ::/0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     address: u128,
@@ -46,11 +47,11 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// All addresses, of IPv4 and IPv6. No parameter says that: `0.0.0.0/0` and `::/0` have one family each.
+    /// All addresses, of IPv4 and IPv6. No parameter has this value: `0.0.0.0/0` and `::/0` have one family each.
     pub const ALL: Prefix = Prefix { address: 0, mask: 0, is_ipv6: false };
 
-    /// The addresses that begin with the first `bits` of 128 bits of `address`; for IPv4, 96 more than one writes after the slash.
-    /// Fewer than 96 bits make an IPv6 prefix.
+    /// The addresses that begin with the first `bits` of 128 bits of `address`; for IPv4, 96 more than the usual prefix
+    /// length. Fewer than 96 bits make an IPv6 prefix.
     pub const fn new(address: Ip, bits: u8) -> Self {
         let mask = if bits == 0 {
             0
@@ -62,14 +63,14 @@ impl Prefix {
         Self { address: u128::from_be_bytes(address.0) & mask, mask, is_ipv6: bits < 96 }
     }
 
-    /// Whether the address is in it.
+    /// Returns true if the prefix contains the address.
     #[inline(always)]
     pub fn contains(&self, ip: Ip) -> bool {
         let ip = u128::from_be_bytes(ip.0);
         ip & self.mask == self.address && !(self.is_ipv6 && ip >> 32 == 0xffff)
     }
 
-    /// From the value of a parameter: 16 bytes of address, and the length in bits.
+    /// Makes a prefix of a parameter's value: 16 bytes of address, and the length in bits.
     pub(crate) fn from_value(value: &[u8; 17]) -> Self {
         Self::new(Ip(at(value, 0).unwrap_or_default()), value[16])
     }
@@ -96,7 +97,7 @@ mod tests {
         for bits in 0..96 {
             let prefix = Prefix::new(mapped, bits);
             assert!(!prefix.contains(Ip::v4([10, 1, 2, 3])), "{bits}");
-            // Beside the mapped addresses, also in the last bit.
+            // Addresses beside the mapped ones, also in the last bit.
             assert!(prefix.contains(Ip::v6([0; 16])) || bits > 80, "{bits}");
             assert!(prefix.contains(Ip(0xfffe_0000_0000u128.to_be_bytes())), "{bits}");
         }

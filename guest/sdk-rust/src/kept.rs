@@ -1,11 +1,12 @@
-//! Packets that stay where they are.
+//! Kept packets.
 
 use crate::host::{self, Error};
 use crate::Packet;
 
-/// A packet that is kept: its bytes stay where they are, as they were, until this is dropped.
+/// A kept packet: its bytes stay in place, unchanged, until this is dropped.
 ///
-/// Where packets come from a file that is larger than what is mapped of it at once, weir lets go by itself when it maps the next part.
+/// If packets come from a file that is larger than its mapping, weir releases kept packets itself when it maps the next
+/// part.
 #[derive(Debug)]
 pub struct Kept {
     handle: i32,
@@ -14,29 +15,31 @@ pub struct Kept {
 }
 
 impl Packet<'_> {
-    /// Keeps the packet at hand beyond this call. The manifest's `keep` says how many at once; their memory counts as the module's.
+    /// Keeps a packet of the call beyond the call. The manifest's `keep` limits how many at once; their memory counts as
+    /// the module's.
     ///
     /// # Errors
-    /// [`Error::Full`] where no more are kept for now, [`Error::Denied`] where none of this source are, [`Error::When`] where it is not the packet
-    /// at hand.
+    /// [`Error::Full`] if no more are kept for now, [`Error::Denied`] if packets of this source cannot be kept,
+    /// [`Error::When`] if it is not a packet of the call.
     pub fn keep(&self) -> Result<Kept, Error> {
-        // SAFETY: the host checks whether the address is that of the packet at hand.
+        // SAFETY: the host checks that the address is that of a packet of the call.
         let handle = Error::check(unsafe { host::keep(&**self) })?;
         Ok(Kept { handle, data: self.data, len: self.cap_len })
     }
 }
 
 impl Kept {
-    /// All captured bytes, from the link header on.
+    /// Returns all captured bytes, from the link header on.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: weir keeps them readable and as they are for as long as this exists. (Where they are a file's, see `Packet::bytes`.)
+        // SAFETY: weir keeps them readable and unchanged for as long as this exists. (For those of a file see
+        // `Packet::bytes`.)
         unsafe { core::slice::from_raw_parts(self.data as usize as *const u8, self.len as usize) }
     }
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // SAFETY: it takes a number. One that is no handle any more changes nothing.
+        // SAFETY: the function takes a number. One that is no longer a handle changes nothing.
         _ = unsafe { host::release(self.handle) };
     }
 }

@@ -1,4 +1,4 @@
-//! For the authors of weir modules in Rust: what `weir.h` is for C, with a safe interface.
+//! The SDK for weir modules in Rust: the counterpart of `weir.h` for C, with a safe interface.
 //!
 //! A module is a state, functions that weir calls with it, and a manifest (`weir.toml`), from which `weir build` makes
 //! `module.rs`: a struct for each stream, a function for each parameter.
@@ -38,7 +38,7 @@
 //! call and is logged with its place in the source: the module loses that packet, keeps its state, and goes on with
 //! the next. All time is packet time; there is no clock.
 //!
-//! What is here is what the crate `weir-abi` says; a test holds one against the other.
+//! This crate states the same interface as the crate `weir-abi`; a test compares the two.
 
 #![no_std]
 
@@ -85,7 +85,7 @@ pub use table::{Published, Table};
 /// The version of the contract between weir and its modules that this crate was written for.
 pub const ABI_VERSION: u32 = 2;
 
-/// For what [`module!`] and the generated `module.rs` expand to; no part of the interface.
+/// Support for [`module!`] and the generated `module.rs`; not part of the interface.
 #[doc(hidden)]
 pub mod generated {
     pub use crate::entry::{batch, packet, State};
@@ -93,7 +93,7 @@ pub mod generated {
     pub use crate::table::{published, table};
 }
 
-/// Limits of the host. What goes beyond them is dropped and counted, or answered with [`Error::Full`].
+/// Limits of the host. Anything beyond them is dropped and counted, or answered with [`Error::Full`].
 pub mod limit {
     /// Packets of one call of a batch function.
     pub const BATCH_PACKETS: usize = 64;
@@ -113,7 +113,7 @@ pub mod limit {
     pub const PATCH_BYTES: u32 = 256;
     /// Bytes of the longest frame that a module sends.
     pub const FRAME_BYTES: u32 = 9_216;
-    /// Bytes of the shortest: an Ethernet header.
+    /// Bytes of the shortest frame that a module sends: an Ethernet header.
     pub const FRAME_BYTES_MIN: u32 = 14;
     /// Frames that one packet may cause.
     pub const FRAMES_PER_PACKET: u32 = 64;
@@ -133,19 +133,19 @@ pub mod limit {
     pub const PATTERN_BYTES: u32 = 64 * 1024;
     /// Bytes that one call of a host function reads.
     pub const HOST_READ_BYTES: u32 = 1 << 20;
-    /// Captured bytes of one packet: none has more.
+    /// The most captured bytes of one packet.
     pub const PACKET_BYTES: u32 = 16 << 20;
-    /// Bytes of one message; the rest is cut.
+    /// Bytes of one log message; the rest is cut.
     pub const LOG_BYTES: u32 = 512;
-    /// Messages in a run.
+    /// Log messages in a run.
     pub const LOG_MESSAGES: u32 = 100;
     /// Bytes of a message between sessions.
     pub const MESSAGE_BYTES: u32 = 64 * 1024;
-    /// Calls of services whose answers the module has not been told.
+    /// Calls of services whose answers the module has not got.
     pub const CALLS: u32 = 64;
-    /// Nanoseconds that an answer can be waited for.
+    /// The longest deadline of a call, in ns.
     pub const DEADLINE_NS: u64 = 60_000_000_000;
-    /// Nanoseconds that an answer is waited for at least.
+    /// The shortest deadline of a call, in ns.
     pub const DEADLINE_MIN_NS: u64 = 100_000;
     /// Named tables that a module reads and publishes.
     pub const TABLES: u32 = 8;

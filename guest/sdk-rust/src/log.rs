@@ -3,54 +3,54 @@
 use crate::{host, limit};
 use core::fmt;
 
-/// How serious a message is.
+/// The severity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// The module cannot do what it is for.
+    /// The module cannot do its task.
     Error = 0,
-    /// Something is wrong, and the module goes on.
+    /// A problem that the module survives.
     Warning = 1,
-    /// Good to know.
+    /// Information.
     Info = 2,
 }
 
-/// A line to the operator, at most [`limit::LOG_BYTES`] bytes of it. Whether it was taken: after [`limit::LOG_MESSAGES`] in a run they are
-/// dropped and counted.
+/// Logs a line for the operator, cut to [`limit::LOG_BYTES`] bytes. Returns true if it was accepted: after
+/// [`limit::LOG_MESSAGES`] in a run messages are dropped and counted.
 pub fn log(level: Level, text: &str) -> bool {
     // SAFETY: the address and length are those of a string, which the host only reads.
     unsafe { host::log(level as u32, text.as_ptr(), text.len() as u32) >= 0 }
 }
 
-/// Formats a message and sends it: `log!(Level::Warning, "{} is too small", size)`. Formatting costs the module some kilobytes of
-/// code; [`fn@log`] with a text costs nothing.
+/// Formats a message and logs it: `log!(Level::Warning, "{} is too small", size)`. Formatting adds some kilobytes of
+/// code to the module; [`fn@log`] with a text adds none.
 #[macro_export]
 macro_rules! log {
     ($level:expr, $($text:tt)+) => {{
         let mut line = $crate::Line::new();
-        // What does not fit is cut, as the host would do.
+        // A message that is too long is cut, as the host would do.
         _ = ::core::fmt::Write::write_fmt(&mut line, ::core::format_args!($($text)+));
         line.send($level)
     }};
 }
 
-/// A message in the making.
+/// A message that is being written.
 pub struct Line {
     bytes: [u8; limit::LOG_BYTES as usize],
     len: usize,
 }
 
 impl Line {
-    /// An empty one.
+    /// An empty message.
     pub const fn new() -> Self {
         Self { bytes: [0; limit::LOG_BYTES as usize], len: 0 }
     }
 
-    /// What was written so far.
+    /// Returns the text so far.
     pub fn text(&self) -> &str {
         self.bytes.get(..self.len).and_then(|bytes| core::str::from_utf8(bytes).ok()).unwrap_or_default()
     }
 
-    /// Sends it. Whether it was taken.
+    /// Logs the message. Returns true if it was accepted.
     pub fn send(&self, level: Level) -> bool {
         log(level, self.text())
     }
@@ -75,8 +75,8 @@ impl fmt::Write for Line {
     }
 }
 
-/// Says where, and ends the call. What the panic's message says is left out: formatting it would make the smallest module ten
-/// times as large.
+/// Logs the panic's place, and ends the call. The panic's message is left out: formatting it would make the smallest
+/// module ten times as large.
 #[cfg(target_arch = "wasm32")]
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {
@@ -92,7 +92,7 @@ fn panic(info: &core::panic::PanicInfo) -> ! {
     core::arch::wasm32::unreachable()
 }
 
-/// A number as text, without the machinery of `core::fmt`.
+/// Returns a number as text, without the code of `core::fmt`.
 #[cfg(any(target_arch = "wasm32", test))]
 fn decimal(number: u32, digits: &mut [u8; 10]) -> &str {
     let mut rest = number;

@@ -1,4 +1,4 @@
-//! Packets, read where they are.
+//! Packets, read in place.
 
 use crate::bytes::{at, be32};
 use crate::host::{self, Error};
@@ -11,7 +11,7 @@ use core::ops::Deref;
 #[repr(transparent)]
 pub struct Packet<'a> {
     descriptor: &'a Descriptor,
-    // The bytes belong to weir for the time of one call.
+    // The bytes belong to weir for the duration of one call.
     only_here: PhantomData<*const u8>,
 }
 
@@ -27,19 +27,21 @@ impl Deref for Packet<'_> {
 impl<'a> Packet<'a> {
     /// # Safety
     ///
-    /// `descriptor` must be the address of a descriptor that weir wrote, for the time of `'a`.
+    /// `descriptor` must be the address of a descriptor that weir wrote, for the duration of `'a`.
     #[inline(always)]
     pub(crate) unsafe fn new(descriptor: *const Descriptor) -> Self {
-        // SAFETY: weir keeps descriptors aligned, whole and unchanged for the time of a call.
+        // SAFETY: weir keeps descriptors aligned, whole and unchanged for the duration of a call.
         Self { descriptor: unsafe { &*descriptor }, only_here: PhantomData }
     }
 
-    /// All captured bytes, from the link header on.
+    /// Returns all captured bytes, from the link header on.
     #[inline(always)]
     pub fn bytes(&self) -> &'a [u8] {
-        // SAFETY: only weir makes what `self.descriptor` refers to, and says there where the packet is and how long. It is mapped, for reading, for
-        // the time of the call. (Where it is a file that somebody else overwrites, its bytes can change: a reader may then see
-        // either value, and the sandbox contains what follows.)
+        // SAFETY: only weir writes the descriptor, with the place and length of the packet. The packet is mapped, for
+        // reading, for
+        // the duration of the call. (If another program overwrites a file that packets come from, bytes can change: a
+        // reader may then see
+        // either value, and the sandbox contains the effects.)
         unsafe {
             core::slice::from_raw_parts(
                 self.descriptor.data as usize as *const u8,
@@ -48,7 +50,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// From the outermost IP header to the end of what was captured.
+    /// Returns the bytes from the outermost IP header to the end of the capture; `None` without IP.
     #[inline(always)]
     pub fn l3(&self) -> Option<&'a [u8]> {
         if self.is_ip() {
@@ -58,7 +60,8 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// From the TCP, UDP, ICMP or other header above IP to the end of what was captured.
+    /// Returns the bytes from the TCP, UDP, ICMP or other header above IP to the end of the capture; `None` without
+    /// `L4`.
     #[inline(always)]
     pub fn l4(&self) -> Option<&'a [u8]> {
         if self.has(flag::L4) {
@@ -68,7 +71,8 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// From the innermost IP header in tunnels to the end of what was captured; nothing for a packet without a tunnel.
+    /// Returns the bytes from the innermost IP header in tunnels to the end of the capture; `None` for a packet without
+    /// a tunnel.
     #[inline(always)]
     pub fn inner(&self) -> Option<&'a [u8]> {
         if self.tunnel != tunnel::NONE {
@@ -78,7 +82,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// What is above the TCP, UDP or ICMP header, without link-layer padding; empty where there is no such header.
+    /// Returns the bytes above the TCP, UDP or ICMP header, without link-layer padding; empty without such a header.
     #[inline(always)]
     pub fn payload(&self) -> &'a [u8] {
         if !self.has(flag::L4) {
@@ -88,25 +92,25 @@ impl<'a> Packet<'a> {
         rest.get(..self.payload_len as usize).unwrap_or_default()
     }
 
-    /// Whether all of these bits of [`flag`] are set.
+    /// Returns true if all of these bits of [`flag`] are set.
     #[inline(always)]
     pub fn has(&self, flags: u32) -> bool {
         self.flags & flags == flags
     }
 
-    /// Whether there is an IP header, of either version.
+    /// Returns true if there is an IP header, of either version.
     #[inline(always)]
     pub fn is_ip(&self) -> bool {
         self.flags & (flag::IPV4 | flag::IPV6) != 0
     }
 
-    /// Source address.
+    /// Returns the source address.
     #[inline(always)]
     pub fn src(&self) -> Option<Ip> {
         self.address(12, 8)
     }
 
-    /// Destination address.
+    /// Returns the destination address.
     #[inline(always)]
     pub fn dst(&self) -> Option<Ip> {
         self.address(16, 24)
@@ -122,25 +126,25 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// TCP's sequence number.
+    /// Returns TCP's sequence number.
     #[inline(always)]
     pub fn tcp_seq(&self) -> Option<u32> {
         self.l4().filter(|_| self.has(flag::TCP)).and_then(|header| be32(header, 4))
     }
 
-    /// TCP's acknowledgement number.
+    /// Returns TCP's acknowledgement number.
     #[inline(always)]
     pub fn tcp_ack(&self) -> Option<u32> {
         self.l4().filter(|_| self.has(flag::TCP)).and_then(|header| be32(header, 8))
     }
 
-    /// Changes bytes from `offset` on, in the packet's private copy that goes to the output; checksums follow. [`bytes`](Self::bytes) stays as it
-    /// was captured.
+    /// Changes bytes from `offset` on, in the packet's private copy that goes to the output; weir updates checksums.
+    /// [`bytes`](Self::bytes) stays as captured.
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] outside the captured bytes, [`Error::Denied`] for a field that says how the packet is parsed or a checksum, [`Error::Full`]
-    /// beyond [`limit`](crate::limit).
+    /// [`Error::Range`] outside the captured bytes, [`Error::Denied`] for a field that affects parsing or a checksum,
+    /// [`Error::Full`] beyond [`limit`](crate::limit).
     pub fn patch(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
         let offset = u32::try_from(offset).map_err(|_| Error::Range)?;
         // SAFETY: the host reads the descriptor and the slice, and writes neither.
@@ -160,7 +164,8 @@ pub struct Batch<'a> {
 impl<'a> Batch<'a> {
     /// # Safety
     ///
-    /// `descriptors` must be the address of 64 descriptors of which weir wrote those whose bit is set in `mask`, for the time of `'a`.
+    /// `descriptors` must be the address of 64 descriptors of which weir wrote those whose bit is set in `mask`, for
+    /// the duration of `'a`.
     #[inline(always)]
     pub(crate) unsafe fn new(descriptors: *const Descriptor, mask: u64) -> Self {
         Self { descriptors, left: mask, packets: PhantomData }
@@ -177,7 +182,7 @@ impl<'a> Iterator for Batch<'a> {
         }
         let index = self.left.trailing_zeros() as usize;
         self.left &= self.left - 1;
-        // SAFETY: `index` is the place of a bit of the mask, so weir wrote this descriptor.
+        // SAFETY: `index` is the index of a bit of the mask, so weir wrote this descriptor.
         Some(unsafe { Packet::new(self.descriptors.add(index)) })
     }
 
@@ -187,15 +192,15 @@ impl<'a> Iterator for Batch<'a> {
     }
 }
 
-/// Which packets of a batch are not to be written to the output.
+/// The packets of a batch that are not written to the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops(pub(crate) u64);
 
 impl Drops {
-    /// None of them.
+    /// No packets.
     pub const NONE: Drops = Drops(0);
 
-    /// This one as well.
+    /// Adds a packet.
     #[inline(always)]
     pub fn add(&mut self, packet: &Packet<'_>) {
         // The 64 descriptors of a batch begin at a multiple of their length.

@@ -1,66 +1,68 @@
-//! Parameters, as the operator set them. `module.rs`, which `weir build` makes from the manifest, has a function for each.
+//! Parameters, as the operator set them. `module.rs`, which `weir build` makes from the manifest, has a function for
+//! each.
 
 use crate::{host, Prefix};
 
-/// A value that does not fit into the room that it was given.
+/// The error for a value that does not fit into the given buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong {
-    /// Bytes or items that it has.
+    /// The length of the value, in bytes or items.
     pub len: usize,
 }
 
-/// A parameter of type `u64`, `i64`, `bool` or `duration` (ns).
+/// Returns a parameter of type `u64`, `i64`, `bool` or `duration` (ns).
 pub fn int(index: u32) -> i64 {
-    // SAFETY: takes and gives numbers only.
+    // SAFETY: the function takes and returns numbers only.
     unsafe { host::param_int(index) }
 }
 
-/// A parameter of type `f64`.
+/// Returns a parameter of type `float`.
 pub fn float(index: u32) -> f64 {
-    // SAFETY: takes and gives numbers only.
+    // SAFETY: the function takes and returns numbers only.
     unsafe { host::param_float(index) }
 }
 
 fn copy(index: u32, destination: *mut u8, room: usize) -> usize {
-    // SAFETY: callers give the address and the length of a slice that they hold exclusively and in which any bytes are valid; the host
+    // SAFETY: callers pass the address and the length of a slice that they hold exclusively and in which any bytes are
+    // valid; the host
     // writes no more than its length.
     let len = unsafe { host::param_bytes(index, destination, u32::try_from(room).unwrap_or(u32::MAX)) };
     usize::try_from(len).unwrap_or(0)
 }
 
-/// A parameter of type `string`, into `room`.
+/// Copies a parameter of type `string` into `room`.
 pub fn bytes(index: u32, room: &mut [u8]) -> Result<&[u8], TooLong> {
     let len = copy(index, room.as_mut_ptr(), room.len());
     room.get(..len).ok_or(TooLong { len })
 }
 
-/// A parameter of type `u64-list`, into `room`.
+/// Copies a parameter of type `u64-list` into `room`.
 pub fn words(index: u32, room: &mut [u64]) -> Result<&[u64], TooLong> {
     let len = copy(index, room.as_mut_ptr().cast(), core::mem::size_of_val(room)) / 8;
     room.get(..len).ok_or(TooLong { len })
 }
 
-/// A parameter of type `prefix`.
+/// Returns a parameter of type `prefix`.
 pub fn prefix(index: u32) -> Prefix {
     let mut value = [0; 17];
     copy(index, value.as_mut_ptr(), value.len());
     Prefix::from_value(&value)
 }
 
-/// A parameter of type `string-list`, into `room`, where it takes 4 bytes more than each string has.
+/// Copies a parameter of type `string-list` into `room`, where each string takes 4 bytes more than its length.
 pub fn list(index: u32, room: &mut [u8]) -> Result<List<'_>, TooLong> {
     bytes(index, room).map(List)
 }
 
-/// Several byte strings: [`Patterns::compile`](crate::Patterns::compile) takes them as they are.
+/// Several byte strings, as [`Patterns::compile`](crate::Patterns::compile) takes them.
 #[derive(Clone, Copy, Debug)]
 pub struct List<'a>(pub(crate) &'a [u8]);
 
 impl<'a> List<'a> {
-    /// One after the other.
+    /// Returns the strings in order.
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> {
         let mut rest = self.0;
-        // Each string takes 4 bytes at least: so many there are at most.
+        // Each string takes at least 4 bytes, which bounds their number.
         (0..self.0.len() / 4).map_while(move |_| {
             let len = crate::bytes::at(rest, 0).map(u32::from_le_bytes)?;
             let item = rest.get(4..)?.get(..len as usize)?;

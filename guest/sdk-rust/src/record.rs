@@ -9,15 +9,17 @@ pub trait Row {
     const STREAM: u32;
 }
 
-/// One record into its stream. Whether it was taken: beyond [`limit`](crate::limit) it is dropped and counted.
+/// Emits a record into its stream. Returns true if it was accepted: beyond [`limit`](crate::limit) records are dropped
+/// and counted.
 #[inline(always)]
 pub fn emit<R: Row>(row: &R) -> bool {
-    // SAFETY: the address and length are those of the row. The host only reads it, checks the length against the manifest, and checks
+    // SAFETY: the address and length are those of the row. The host only reads it, checks the length against the
+    // manifest, and checks
     // every address in it.
     unsafe { host::emit(R::STREAM, core::ptr::from_ref(row).cast(), core::mem::size_of::<R>() as u32) >= 0 }
 }
 
-/// A field of type `string` or `bytes`: weir copies what it points to while the record is emitted.
+/// A field of type `string` or `bytes`: weir copies its bytes while the record is emitted.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Str<'a> {
@@ -27,7 +29,7 @@ pub struct Str<'a> {
 }
 
 impl<'a> Str<'a> {
-    /// Text or bytes: `Str::new("text")`, `Str::new(packet.payload())`.
+    /// A field with this text or these bytes: `Str::new("text")`, `Str::new(packet.payload())`.
     #[inline(always)]
     pub fn new<B: AsRef<[u8]> + ?Sized>(bytes: &'a B) -> Self {
         let bytes = bytes.as_ref();

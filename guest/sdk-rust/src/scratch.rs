@@ -1,16 +1,16 @@
-//! Memory for one call, gone when it ends.
+//! Memory for one call.
 
-/// Room for what a call needs beside its stack. It is part of the module's state, and costs nothing but that until something is taken of it.
+/// Memory for a call beside its stack. It is part of the module's state, and costs no time until some of it is taken.
 #[derive(Clone, Debug)]
 pub struct Scratch<const BYTES: usize>([u8; BYTES]);
 
 impl<const BYTES: usize> Scratch<BYTES> {
-    /// Room for so many bytes.
+    /// Memory of so many bytes.
     pub const fn new() -> Self {
         Self([0; BYTES])
     }
 
-    /// All of it, for this call: nothing that was taken before can still be held.
+    /// Returns all of it, for this call: no reference from an earlier call can still exist.
     pub fn begin(&mut self) -> Free<'_> {
         Free(&mut self.0)
     }
@@ -22,13 +22,13 @@ impl<const BYTES: usize> Default for Scratch<BYTES> {
     }
 }
 
-/// What is left of a [`Scratch`].
+/// The rest of a [`Scratch`].
 #[derive(Debug)]
 pub struct Free<'a>(&'a mut [u8]);
 
 impl<'a> Free<'a> {
-    /// So many bytes, which are zero whatever an earlier call has left there; `None` where so many are not left. It costs the time of zeroing them,
-    /// which is part of the module's bounds: so let `len` be a constant, or have a limit that can be seen.
+    /// Takes `len` bytes, which are zeroed; `None` if fewer are left. Zeroing takes time,
+    /// which is part of the module's bounds: so `len` should be a constant, or have a visible limit.
     pub fn take(&mut self, len: usize) -> Option<&'a mut [u8]> {
         if len > self.0.len() {
             return None;
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_is_zero_and_no_more_than_there_is() {
+    fn taken_memory_is_zero_and_no_more_than_the_scratch_has() {
         let mut scratch = Scratch::<100>::new();
         for _ in 0..3 {
             let mut free = scratch.begin();

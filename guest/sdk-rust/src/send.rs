@@ -1,8 +1,9 @@
-//! Frames of the module's own.
+//! Frames that a module makes.
 
 use crate::host::{self, Error};
 
-/// A way out that the manifest declares. `module.rs`, which `weir build` makes from the manifest, has a constant for each.
+/// An output that the manifest declares. `module.rs`, which `weir build` makes from the manifest, has a constant for
+/// each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Output(u32);
 
@@ -13,12 +14,12 @@ impl Output {
         Self(number)
     }
 
-    /// Sends an Ethernet frame, from its header on and without its check sequence. weir has its own copy when this returns; where the call is lost
-    /// that it was sent in, it is not sent.
+    /// Sends an Ethernet frame, from its header on and without its check sequence. weir has its own copy when this
+    /// returns; if the call is lost later, the frame is not sent.
     ///
     /// # Errors
-    /// [`Error::Full`] beyond [`limit`](crate::limit), [`Error::Range`] for a frame that is too long or too short, [`Error::Denied`] where the
-    /// output leads nowhere, [`Error::When`] at the start.
+    /// [`Error::Full`] beyond [`limit`](crate::limit), [`Error::Range`] for a frame that is too long or too short,
+    /// [`Error::Denied`] if the output leads nowhere, [`Error::When`] at the start.
     #[inline(always)]
     pub fn send<B: AsRef<[u8]> + ?Sized>(self, frame: &B) -> Result<(), Error> {
         let frame = frame.as_ref();

@@ -1,17 +1,17 @@
-//! Services of other sessions, and of this one.
+//! Services: calls between sessions.
 
 use crate::{host, Error};
 
-/// How a call of a service was answered.
+/// The outcome of a call of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// By the module that serves it: [`message`] has what it said.
+    /// The serving module answered: [`message`] has the answer.
     Answered,
-    /// Not before its deadline.
+    /// The deadline passed first.
     Late,
-    /// The module that serves it is there no longer.
+    /// The serving module no longer exists.
     Gone,
-    /// The module that serves it lost its own call.
+    /// The serving module lost the call in which it was to answer.
     Failed,
     /// A status that this crate does not know.
     Other(i32),
@@ -29,11 +29,13 @@ impl From<i32> for Status {
     }
 }
 
-/// Calls a service, by its place in the manifest's `calls`, to be answered within `deadline` ns. The ticket comes back with the answer.
+/// Calls a service, by its index in the manifest's `calls`, with a deadline in ns from now. The answer has the returned
+/// ticket.
 ///
 /// # Errors
 ///
-/// [`Error::Denied`] where the session may not, [`Error::When`] where nobody offers it now, [`Error::Full`] and [`Error::Range`] where a limit is reached.
+/// [`Error::Denied`] if the session may not call it, [`Error::When`] if no session offers it now, [`Error::Full`] and
+/// [`Error::Range`] if a limit is reached.
 pub fn call(service: u32, message: &[u8], deadline: u64) -> Result<u64, Error> {
     let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
     // SAFETY: the address and length are those of a slice.
@@ -41,7 +43,7 @@ pub fn call(service: u32, message: &[u8], deadline: u64) -> Result<u64, Error> {
     u64::try_from(ticket).map_err(|_| Error::of(i32::try_from(ticket).unwrap_or(i32::MIN)))
 }
 
-/// The message of the call or answer that the module is being told of, as much of it as there is room for.
+/// Copies the message of the present call or answer into `room`, as much as fits, and returns it.
 pub fn message(room: &mut [u8]) -> &[u8] {
     let most = u32::try_from(room.len()).unwrap_or(u32::MAX);
     // SAFETY: the address and length are those of a slice that is held exclusively; the host writes no more than its length.
@@ -50,11 +52,11 @@ pub fn message(room: &mut [u8]) -> &[u8] {
     &room[..len]
 }
 
-/// Answers a call that the module was to serve, now or later.
+/// Answers a call that the module got to serve, now or later.
 ///
 /// # Errors
 ///
-/// [`Error::Range`] where the message is too long, [`Error::Unknown`] where nobody waits for it any more.
+/// [`Error::Range`] if the message is too long, [`Error::Unknown`] if no caller waits for it any more.
 pub fn reply(call: u64, message: &[u8]) -> Result<(), Error> {
     let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
     // SAFETY: the address and length are those of a slice.
