@@ -1,120 +1,123 @@
-//! What others' threads do for a module: they receive its packets, and write its records.
+//! CPU time that shared threads spend for a module: they receive its packets and write its records.
 
 use crate::plan::Route;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_demux::ChannelSet;
 use weir_units::Nanos;
 
-/// Processor time that others' threads spent for a module. It is billed to its session, and debited from its virtual processor.
+/// CPU time that shared threads spent for a module. It counts as usage of the module's session, and is debited from the
+/// module's virtual CPU.
 #[derive(Debug, Default)]
 pub struct DeferredCharges {
     total: AtomicU64,
-    /// Of the total, on receiving and demultiplexing.
+    /// The part of the total that receiving and demultiplexing took.
     receiving: AtomicU64,
-    owed: AtomicU64,
+    /// The part of the total that has not been debited yet.
+    uncollected: AtomicU64,
 }
 
 impl DeferredCharges {
-    /// So much was spent.
+    /// Charges `time`.
     pub fn charge(&self, time: Nanos) {
         self.total.fetch_add(time.0, Ordering::Relaxed);
-        self.owed.fetch_add(time.0, Ordering::Relaxed);
+        self.uncollected.fetch_add(time.0, Ordering::Relaxed);
     }
 
-    /// So much was spent on receiving and demultiplexing its packets.
+    /// Charges `time` that receiving and demultiplexing took.
     pub fn charge_receiving(&self, time: Nanos) {
         self.receiving.fetch_add(time.0, Ordering::Relaxed);
         self.charge(time);
     }
 
-    /// The time on receiving and demultiplexing since the beginning. It is part of the [total](Self::total).
+    /// The time charged for receiving and demultiplexing since the start. It is part of the [total](Self::total).
     pub fn receiving(&self) -> Nanos {
         Nanos(self.receiving.load(Ordering::Relaxed))
     }
 
-    /// What was spent since this was asked last.
+    /// Returns the time charged since the last call, and clears it.
     pub fn collect(&self) -> Nanos {
-        if self.owed.load(Ordering::Relaxed) == 0 {
+        if self.uncollected.load(Ordering::Relaxed) == 0 {
             return Nanos(0);
         }
-        Nanos(self.owed.swap(0, Ordering::Relaxed))
+        Nanos(self.uncollected.swap(0, Ordering::Relaxed))
     }
 
-    /// What was spent since the beginning.
+    /// The time charged since the start.
     pub fn total(&self) -> Nanos {
         Nanos(self.total.load(Ordering::Relaxed))
     }
 }
 
-/// What a packet that everybody wants has to divide.
+/// The weight of one packet, which the channels that want it divide among them.
 const WHOLE: u64 = 1 << 16;
 
-/// Divides the time that a block of packets took among those that they are for.
+/// A meter that divides the time that a block of packets took among the channels.
 ///
-/// What is done for all packets of the block (receiving, classifying, looking up all filters) is divided by packets, and a packet's part by the
-/// channels that want it; what nobody wants is nobody's. What is done for some channels is theirs. Time is measured by the processor's
-/// counter, and corrected by the time that the thread really had.
+/// Work for all packets of the block (receiving, classifying, matching filters) is divided equally among the packets,
+/// and each packet's part equally among the channels that want it. The parts of packets that no channel wants are
+/// charged to no channel. Work for some channels only is charged to these. Time is measured by the CPU's cycle counter
+/// and scaled to the thread's CPU time.
 #[derive(Debug, Default)]
 pub struct BlockMeter {
-    /// For each channel, its parts of packets.
-    parts: Vec<u64>,
-    /// For each channel, cycles that were spent for it alone.
-    own: Vec<u64>,
-    /// These together.
-    owned: u64,
+    /// Each channel's share of the packets, where a packet counts as [`WHOLE`].
+    packet_parts: Vec<u64>,
+    /// Each channel's share of the cycles that were spent for some channels only.
+    own_cycles: Vec<u64>,
+    /// The sum of `own_cycles`.
+    own_cycles_sum: u64,
     packets: u64,
 }
 
 impl BlockMeter {
-    /// Before a block, with so many channels.
+    /// Starts measuring a block, for this number of channels.
     pub fn begin(&mut self, channels: usize) {
-        for list in [&mut self.parts, &mut self.own] {
+        for list in [&mut self.packet_parts, &mut self.own_cycles] {
             list.clear();
             list.resize(channels, 0);
         }
-        (self.owned, self.packets) = (0, 0);
+        (self.own_cycles_sum, self.packets) = (0, 0);
     }
 
-    /// A packet, and who wants it.
+    /// Adds a packet and the channels that want it.
     pub fn packet(&mut self, wanted: &ChannelSet) {
         self.packets += 1;
         let Some(part) = WHOLE.checked_div(wanted.len() as u64) else { return };
         for channel in wanted.iter() {
-            if let Some(parts) = self.parts.get_mut(channel) {
+            if let Some(parts) = self.packet_parts.get_mut(channel) {
                 *parts += part;
             }
         }
     }
 
-    /// So many cycles were spent for these channels, each of them alike.
+    /// Divides `cycles` equally among these channels.
     pub fn spent(&mut self, channels: &[usize], cycles: u64) {
         let Some(part) = cycles.checked_div(channels.len() as u64) else { return };
         for channel in channels {
-            if let Some(own) = self.own.get_mut(*channel) {
+            if let Some(own) = self.own_cycles.get_mut(*channel) {
                 *own += part;
-                self.owned += part;
+                self.own_cycles_sum += part;
             }
         }
     }
 
-    /// What a channel has to pay of `time`, in which `cycles` passed.
+    /// A channel's charge for work on the block that took `time` and `cycles`.
     pub fn share(&self, channel: usize, cycles: u64, time: Nanos) -> Nanos {
-        let own = self.own.get(channel).copied().unwrap_or(0);
-        let common = self.common(channel, Nanos(cycles.saturating_sub(self.owned)));
-        let of_it = u128::from(own.saturating_add(common.0));
-        let time = u128::from(time.0) * of_it / u128::from(cycles.max(1));
+        let own = self.own_cycles.get(channel).copied().unwrap_or(0);
+        let common = self.common(channel, Nanos(cycles.saturating_sub(self.own_cycles_sum)));
+        let charged_cycles = u128::from(own.saturating_add(common.0));
+        let time = u128::from(time.0) * charged_cycles / u128::from(cycles.max(1));
         Nanos(u64::try_from(time).unwrap_or(u64::MAX))
     }
 
-    /// What a channel has to pay of time that was spent for all packets.
+    /// A channel's charge for `time` that was spent on all packets.
     pub fn common(&self, channel: usize, time: Nanos) -> Nanos {
-        let parts = self.parts.get(channel).copied().unwrap_or(0);
+        let parts = self.packet_parts.get(channel).copied().unwrap_or(0);
         let whole = u128::from(self.packets.max(1)) * u128::from(WHOLE);
         Nanos(u64::try_from(u128::from(time.0) * u128::from(parts) / whole).unwrap_or(u64::MAX))
     }
 }
 
-/// Divides a channel's part of the time of receiving among its readers. Without a reader the time is the channel's own.
+/// Charges a channel's part of the receive time to its readers, or to the channel itself if it has none.
 pub fn charge(route: &Route, time: Nanos) {
     match time.0.checked_div(route.readers.len() as u64) {
         Some(part) => route.readers.iter().for_each(|reader| reader.account.charge_receiving(Nanos(part))),
@@ -127,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_charged_is_collected_once_and_stays_on_the_bill() {
+    fn charges_are_collected_once_and_stay_in_the_total() {
         let account = DeferredCharges::default();
         account.charge(Nanos(7));
         account.charge(Nanos(5));
@@ -140,27 +143,28 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_is_paid_for_by_those_who_want_it() {
+    fn a_packet_is_charged_to_the_channels_that_want_it() {
         let mut meter = BlockMeter::default();
         meter.begin(4);
         let set = |channels: &[usize]| channels.iter().copied().collect();
-        // Ten packets: four for 0, four for 0 and 1, one for 2, and one for nobody. 400 cycles for 1 alone, 600 for all.
+        // Ten packets: four for 0, four for 0 and 1, one for 2, and one for none. 400 cycles for 1 alone, 600 for
+        // all.
         for wanted in [&[0][..], &[0, 1]].repeat(4) {
             meter.packet(&set(wanted));
         }
         meter.packet(&set(&[2]));
         meter.packet(&set(&[]));
         meter.spent(&[1], 400);
-        // The thread had half of the time that passed.
+        // The thread had a CPU for half of the time that passed.
         let shares = [0, 1, 2, 3].map(|channel| meter.share(channel, 1000, Nanos(500)));
         assert_eq!(shares, [Nanos(180), Nanos(260), Nanos(30), Nanos(0)]);
-        // In the next block nothing is left of it.
+        // A new block starts from zero.
         meter.begin(2);
         assert_eq!(meter.share(0, 0, Nanos(0)), Nanos(0));
     }
 
     #[test]
-    fn what_is_done_for_several_is_divided() {
+    fn work_for_several_channels_is_divided_among_them() {
         let mut meter = BlockMeter::default();
         meter.begin(3);
         meter.spent(&[0, 2], 100);

@@ -1,33 +1,33 @@
-//! Moments by the wall clock, which can be set, and by the monotonic clock.
+//! The wall clock, which can be set, and the monotonic clock.
 
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use weir_units::{Nanos, Timestamp};
 
-/// A moment by both clocks.
+/// A reading of both clocks at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
-    /// The wall clock, which gives packets their time stamps.
+pub struct ClockReading {
+    /// The wall clock, which time stamps of packets follow.
     pub wall: Timestamp,
-    /// The monotonic clock, from an arbitrary time on; the same for all threads of this process.
-    pub steady: Nanos,
+    /// The monotonic clock. Its origin is arbitrary, and the same for all threads of this process.
+    pub monotonic: Nanos,
 }
 
-impl Moment {
-    /// The present moment.
+impl ClockReading {
+    /// Reads both clocks.
     pub fn now() -> Self {
-        Self { wall: wall_clock(), steady: steady_clock() }
+        Self { wall: wall_clock(), monotonic: monotonic_clock() }
     }
 }
 
-/// The monotonic clock: the same for all threads of this process, as modules move between them.
-pub fn steady_clock() -> Nanos {
+/// Reads the monotonic clock. All threads share its origin, as modules move between threads.
+pub fn monotonic_clock() -> Nanos {
     static BEGIN: OnceLock<Instant> = OnceLock::new();
     let elapsed = BEGIN.get_or_init(Instant::now).elapsed();
-    Nanos(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
+    Nanos::from(elapsed)
 }
 
-/// The wall clock.
+/// Reads the wall clock.
 pub fn wall_clock() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))

@@ -1,14 +1,14 @@
-//! A module's instance before the packets of one source: what is mapped for it, and what time it is for it.
+//! The batch driver: it maps a source's packets into a sandbox and calls the module for each batch and tick.
 
-use crate::moment::Moment;
+use crate::clock::ClockReading;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use weir_netio::{Block, DescriptorRing, PacketWindow, PinError, WatchError, WatchGuard};
-use weir_sandbox::{Area, BatchInput, Call, CallStep, FuelSlice, Instance, News, NotPinned, Pinned};
+use weir_sandbox::{Area, BatchInput, Call, CallStep, FuelSlice, Instance, ModuleEvent, NotPinned, Pinned};
 use weir_units::{Nanos, Timestamp};
 
-/// Why an instance could not go on. To blame is the node.
+/// The reason why packets could not be passed to a sandbox.
 #[derive(Debug, thiserror::Error)]
 pub enum BatchError {
     /// The packets could not be mapped into the sandbox.
@@ -16,50 +16,51 @@ pub enum BatchError {
         "packets cannot be mapped into a sandbox: {0}; more address space may help (ulimit -v, vm.max_map_count)"
     )]
     Map(#[from] io::Error),
-    /// The mapping could not be watched.
+    /// The mapping could not be registered with the fault handler.
     #[error(transparent)]
     Watch(#[from] WatchError),
 }
 
-/// What a module has said of the packets of a batch: a bit of each packet's place in it.
+/// A module's verdict on a batch. Bit i stands for packet i of the batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchVerdict {
-    /// They are to be dropped.
+    /// Packets to drop.
     pub dropped: u64,
-    /// It has not seen them to their end.
+    /// Packets that the module did not process completely.
     pub unserved: u64,
 }
 
-/// What a seat is for: a sandbox in this process, or in another.
+/// A sandbox that a [`BatchDriver`] can drive: an instance in this process, or one in a process of its own.
+/// See [`Instance`] for the methods that have the same name there.
 pub trait Sandbox {
-    /// Maps the descriptors of all blocks.
+    /// Maps the descriptors of all blocks read-only.
     ///
     /// # Errors
-    /// They cannot be.
+    /// [`io::Error`] if the mapping fails.
     fn map_descriptors(&mut self, ring: &DescriptorRing) -> io::Result<()>;
 
-    /// Maps a window on the packets in place of the last one. Gives what watches over it, where it is mapped in this process.
+    /// Maps a window of packets in place of the last one. Returns the guard of the mapping, if it is in this process.
     ///
     /// # Errors
-    /// It cannot be.
-    fn face(&mut self, window: &Arc<PacketWindow>) -> Result<Option<WatchGuard>, BatchError>;
+    /// [`BatchError`] if the window cannot be mapped or watched.
+    fn map_window(&mut self, window: &Arc<PacketWindow>) -> Result<Option<WatchGuard>, BatchError>;
 
-    /// As [`Instance::begin`].
+    /// Calls [`Instance::begin`] or its remote counterpart.
     fn begin(&mut self, call: Call, budget: FuelSlice) -> CallStep;
 
-    /// As [`Instance::resume`].
+    /// Calls [`Instance::resume`] or its remote counterpart.
     fn resume(&mut self, budget: FuelSlice) -> CallStep;
 
-    /// As [`Instance::abandon`].
-    fn abandon(&mut self) -> u64;
+    /// Aborts a suspended call and returns the packets that the module had dropped by then.
+    fn abort(&mut self) -> u64;
 
-    /// As [`Instance::is_suspended`].
+    /// Returns true if a call is suspended.
     fn is_suspended(&self) -> bool;
 
-    /// As [`Instance::begin_block`].
+    /// Starts a new record allowance, as [`Instance::begin_block`] does.
     fn begin_block(&mut self);
 
-    /// As [`Instance::take_unserved`].
+    /// Returns and clears the packets that the module did not process completely.
     fn take_unserved(&mut self) -> u64;
 }
 
@@ -69,11 +70,11 @@ impl Sandbox for Instance {
         Self::map_descriptors(self, Area { fd: ring.fd(), offset: 0, len }).map(|_| ())
     }
 
-    fn face(&mut self, window: &Arc<PacketWindow>) -> Result<Option<WatchGuard>, BatchError> {
+    fn map_window(&mut self, window: &Arc<PacketWindow>) -> Result<Option<WatchGuard>, BatchError> {
         let len = usize::try_from(window.len().0).unwrap_or(usize::MAX);
         let addresses = self.map_packets(Area { fd: window.fd(), offset: window.file_offset(), len })?;
         let memory = Arc::clone(window);
-        self.keep_by(Some(Box::new(move |address, len| pin(&memory, address, len))))?;
+        self.set_packet_pinner(Some(Box::new(move |address, len| pin(&memory, address, len))))?;
         Ok(Some(weir_netio::watch(addresses, window)?))
     }
 
@@ -85,8 +86,8 @@ impl Sandbox for Instance {
         Self::resume(self, budget)
     }
 
-    fn abandon(&mut self) -> u64 {
-        Self::abandon(self)
+    fn abort(&mut self) -> u64 {
+        Self::abort(self)
     }
 
     fn is_suspended(&self) -> bool {
@@ -102,65 +103,73 @@ impl Sandbox for Instance {
     }
 }
 
-/// An instance and its source.
+/// A sandbox, the packets mapped into it, and its packet time.
 #[derive(Debug)]
 pub struct BatchDriver<O = Instance> {
-    // Dropped before `instance`: addresses that the sandbox has given back must not be watched.
+    // Declared before `instance`, so it is dropped first: addresses must not be watched after the sandbox has
+    // unmapped them.
     window: Option<(Arc<PacketWindow>, Option<WatchGuard>)>,
     /// The sandbox.
     pub instance: O,
-    /// The ring of the descriptors that it sees. `None` after they could not be mapped: then it sees none.
+    /// The ring whose descriptors are mapped. `None` after mapping failed: the module then has no descriptors.
     ring: Option<DescriptorRing>,
-    clock: Clock,
-    /// What has been [begun](Self::begin) and is not at its end: the calls that are still to make, and the packets that they are for.
+    clock: PacketClock,
+    /// Calls still to be made, in order.
     calls: VecDeque<Call>,
-    under_way: Option<Arc<Block>>,
-    /// Packets of what has been begun that the module drops.
+    block: Option<Arc<Block>>,
+    /// Packets of the present batch that the module dropped.
     dropped: u64,
-    /// Packets of it that the module was not shown, because it was given up.
+    /// Packets of the present batch for which the module was not called, because the batch was aborted.
     skipped: u64,
 }
 
 impl<O: Sandbox> BatchDriver<O> {
-    /// Puts an instance before the source of this ring; ticks come every `tick` nanoseconds of packet time.
+    /// Creates a driver for the source of `ring`. Ticks come every `tick` nanoseconds of packet time.
+    ///
+    /// # Errors
+    ///
+    /// [`BatchError`] if the descriptors cannot be mapped.
     pub fn new(mut instance: O, ring: &DescriptorRing, tick: Option<u64>) -> Result<Self, BatchError> {
         instance.map_descriptors(ring)?;
-        let (clock, calls) = (Clock::new(tick), VecDeque::new());
+        let (clock, calls) = (PacketClock::new(tick), VecDeque::new());
         let ring = Some(ring.clone());
-        Ok(Self { window: None, instance, ring, clock, calls, under_way: None, dropped: 0, skipped: 0 })
+        Ok(Self { window: None, instance, ring, clock, calls, block: None, dropped: 0, skipped: 0 })
     }
 
-    /// Returns true if the module has read zeros in place of bytes that the file of its packets had lost.
-    pub fn has_lost(&self) -> bool {
-        matches!(&self.window, Some((_, Some(guard))) if guard.has_lost())
+    /// Returns true if the module read zeros in place of bytes that the capture file lost while it was mapped.
+    pub fn has_lost_bytes(&self) -> bool {
+        matches!(&self.window, Some((_, Some(guard))) if guard.has_lost_pages())
     }
 
-    /// Makes a block's packets visible to the module. What was visible before is so no longer, where it is in another window.
-    pub fn face(&mut self, block: &Block) -> Result<(), BatchError> {
-        if !self.ring.as_ref().is_some_and(|ring| block.is_of(ring)) {
+    /// Maps the window of a block, unless it is mapped already. The previous window is unmapped.
+    pub fn map_block(&mut self, block: &Block) -> Result<(), BatchError> {
+        if !self.ring.as_ref().is_some_and(|ring| block.is_in_ring(ring)) {
             let ring = block.ring();
             self.ring = None;
             self.instance.map_descriptors(&ring)?;
             self.ring = Some(ring);
         }
         let window = block.window();
-        if self.window.as_ref().is_some_and(|(facing, _)| facing.id() == window.id()) {
+        if self.window.as_ref().is_some_and(|(mapped, _)| mapped.id() == window.id()) {
             return Ok(());
         }
-        // The old mapping is gone with this call, so its watch must not outlive it; and its memory is not given back before.
+        // The call unmaps the old window. Its watch must end before that, and its memory must live until after it.
         let _mapped = self.window.take().map(|(window, _)| window);
-        let guard = self.instance.face(window)?;
+        let guard = self.instance.map_window(window)?;
         self.window = Some((Arc::clone(window), guard));
         Ok(())
     }
 
-    /// The time by the monotonic clock at which the next tick is due, where it is `at` now; nothing where the module has no ticks, or no packet has come yet.
-    pub fn next_tick(&mut self, at: Moment) -> Option<Nanos> {
+    /// The monotonic time at which the next tick is due. `None` if the module has no ticks, or no packet has come
+    /// yet.
+    pub fn next_tick(&mut self, at: ClockReading) -> Option<Nanos> {
         self.clock.due(at)
     }
 
-    /// Has the module see those packets of a batch that are in the mask, with the ticks that come between them: as much of it as the budget allows, where
-    /// the module can be suspended. The block is one that it [faces](Self::face), and its packets stay where they are until all is done. Says whether it is.
+    /// Starts processing the packets of a batch that are in the mask, with the ticks that fall between them.
+    ///
+    /// Runs until the batch is done or the budget is used up, and returns true if it is done. The block must be
+    /// [mapped](Self::map_block); its packets stay in memory until the batch is done or aborted.
     pub fn begin(
         &mut self,
         block: &Arc<Block>,
@@ -168,81 +177,86 @@ impl<O: Sandbox> BatchDriver<O> {
         mask: u64,
         budget: &dyn Fn() -> Option<FuelSlice>,
     ) -> bool {
-        self.call_for(block, batch, mask);
-        self.under_way = Some(Arc::clone(block));
-        self.go_on(budget)
+        self.queue_calls(block, batch, mask);
+        self.block = Some(Arc::clone(block));
+        self.resume_calls(budget)
     }
 
-    /// The same to its end. Returns the packets that the module drops.
+    /// Processes the packets of a batch that are in the mask to completion. Returns the packets that the module
+    /// drops.
     pub fn run(&mut self, block: &Block, batch: usize, mask: u64) -> u64 {
-        self.call_for(block, batch, mask);
+        self.queue_calls(block, batch, mask);
         self.finish();
         self.dropped
     }
 
-    fn call_for(&mut self, block: &Block, batch: usize, mask: u64) {
+    fn queue_calls(&mut self, block: &Block, batch: usize, mask: u64) {
         let Self { clock, calls, .. } = self;
-        clock.cut(block, batch, mask, |call| calls.push_back(call));
+        clock.calls_for(block, batch, mask, |call| calls.push_back(call));
         (self.dropped, self.skipped) = (0, 0);
-        // What was given up before is nothing of these.
+        // An aborted call can have left unserved packets of an earlier batch.
         self.instance.take_unserved();
     }
 
-    /// Does all that has been begun.
+    /// Runs all queued calls to completion.
     fn finish(&mut self) {
-        // Nothing suspends it then; but a process of its own may have to be waited for again.
-        while !self.go_on(&|| Some(FuelSlice::WHOLE)) {}
+        // With this budget no call is suspended, but a remote instance can return before it is done.
+        while !self.resume_calls(&|| Some(FuelSlice::UNLIMITED)) {}
     }
 
-    /// Of packets that have been [begun](Self::begin) and that the module is done with: which it drops, and which it has not seen to their end.
+    /// The verdict on the batch that [`begin`](Self::begin) started, once it is done or aborted.
     pub fn verdict(&mut self) -> BatchVerdict {
         BatchVerdict { dropped: self.dropped, unserved: self.instance.take_unserved() | self.skipped }
     }
 
-    /// Time goes on though no packet says so: begins the tick that is due, in the same way.
-    pub fn begin_pass(&mut self, at: Moment, budget: &dyn Fn() -> Option<FuelSlice>) -> bool {
-        let tick = self.clock.pass(at);
-        self.calls.extend(tick.map(tick_between));
-        self.go_on(budget)
+    /// Starts the tick that is due by the clocks, if any, although no packet has come. Returns true if it is done.
+    pub fn begin_tick(&mut self, at: ClockReading, budget: &dyn Fn() -> Option<FuelSlice>) -> bool {
+        let tick = self.clock.advance_by_clocks(at);
+        self.calls.extend(tick.map(tick_before_packets));
+        self.resume_calls(budget)
     }
 
-    /// The same to its end.
-    pub fn pass(&mut self, at: Moment) {
-        self.begin_pass(at, &|| Some(FuelSlice::WHOLE));
+    /// Runs the tick that is due by the clocks, if any, to completion.
+    pub fn tick(&mut self, at: ClockReading) {
+        self.begin_tick(at, &|| Some(FuelSlice::UNLIMITED));
         self.finish();
     }
 
-    /// A block is at hand that begins at this time. Gives the tick that the module would not get because the wall clock was set back.
-    pub fn catch_up(&mut self, at: Moment, first: Timestamp) {
-        // A module that is behind gets packets of an earlier time than the clock's, and never of a later one.
+    /// Runs the tick that the module would miss because the wall clock was set back. Call it before a block whose
+    /// first time stamp is `first`.
+    pub fn catch_up(&mut self, at: ClockReading, first: Timestamp) {
+        // A module that lags gets packets older than the wall clock, never newer ones.
         let was_set_back = at.wall.0 < self.clock.now;
-        let at = Moment { wall: at.wall.min(first), ..at };
+        let at = ClockReading { wall: at.wall.min(first), ..at };
         let tick = if was_set_back { self.clock.overdue(at) } else { None };
-        self.calls.extend(tick.map(tick_between));
+        self.calls.extend(tick.map(tick_before_packets));
         self.finish();
     }
 
-    /// Begins to tell the module something, where it wants to be told, in the same way.
-    pub fn begin_news(&mut self, news: News, budget: &dyn Fn() -> Option<FuelSlice>) -> bool {
-        // What it emits then has an allowance of its own.
+    /// Starts delivering an event to the module, if the module exports a handler. Returns true if it is done.
+    pub fn begin_event(&mut self, event: ModuleEvent, budget: &dyn Fn() -> Option<FuelSlice>) -> bool {
+        // Records that the handler emits have an allowance of their own.
         self.instance.begin_block();
-        self.calls.push_back(Call::News(news));
-        self.go_on(budget)
+        self.calls.push_back(Call::Event(event));
+        self.resume_calls(budget)
     }
 
-    /// Begins to tell the module that no more packets come, in the same way.
+    /// Starts the module's `stop` entry point, called once no more packets come. Returns true if it is done.
     pub fn begin_stop(&mut self, budget: &dyn Fn() -> Option<FuelSlice>) -> bool {
         self.calls.push_back(Call::Stop { now: Timestamp(self.clock.now) });
-        self.go_on(budget)
+        self.resume_calls(budget)
     }
 
-    /// Goes on with what has been begun. The budget is asked for before each call, and is none when it is used up; at least one call is made.
-    pub fn go_on(&mut self, budget: &dyn Fn() -> Option<FuelSlice>) -> bool {
+    /// Continues with the queued calls and returns true when all are done.
+    ///
+    /// Asks for a budget before each call, and stops when there is none. At least one call is made, with one unit of
+    /// fuel if the budget is used up.
+    pub fn resume_calls(&mut self, budget: &dyn Fn() -> Option<FuelSlice>) -> bool {
         let mut is_first = true;
         loop {
-            // Before the budget: the last call may have ended exactly with it.
+            // Checked before the budget, because the last call may have used up the budget exactly.
             if self.calls.is_empty() && !self.instance.is_suspended() {
-                self.under_way = None;
+                self.block = None;
                 return true;
             }
             let least = is_first.then_some(FuelSlice { fuel: 1, until: None });
@@ -259,69 +273,71 @@ impl<O: Sandbox> BatchDriver<O> {
         }
     }
 
-    /// Whether packets have been begun, and are not at their end.
+    /// Returns true if a batch was started and is neither done nor aborted.
     pub fn has_begun_packets(&self) -> bool {
-        self.under_way.is_some()
+        self.block.is_some()
     }
 
-    /// Gives up what has been begun. Packets of it that the module has not seen are lost, and counted by the instance or returned.
-    pub fn give_up(&mut self) -> u64 {
-        self.dropped |= self.instance.abandon();
+    /// Aborts the suspended call and discards the queued calls. Returns the number of packets for which the module was
+    /// not called.
+    pub fn abort(&mut self) -> u64 {
+        self.dropped |= self.instance.abort();
         let unseen =
             self.calls.drain(..).map(|call| if let Call::Batch(batch) = call { batch.mask } else { 0 });
-        // Of one batch, so no two have a packet in common.
+        // All calls are for one batch, so their masks are disjoint.
         self.skipped = unseen.fold(0, |all, mask| all | mask);
-        self.under_way = None;
+        self.block = None;
         self.skipped.count_ones().into()
     }
 
-    /// The same to its end.
+    /// Runs the module's `stop` entry point to completion.
     pub fn stop(&mut self) {
-        self.begin_stop(&|| Some(FuelSlice::WHOLE));
+        self.begin_stop(&|| Some(FuelSlice::UNLIMITED));
         self.finish();
     }
 }
 
-/// A tick that is before all packets of its block.
-fn tick_between((now, periods): (u64, u64)) -> Call {
+/// A call for a tick that comes before all packets of the next block.
+fn tick_before_packets((now, periods): (u64, u64)) -> Call {
     Call::Tick { now: Timestamp(now), periods, before: 0 }
 }
 
-/// Keeps a packet's memory.
+/// Pins the chunk of memory that holds a packet.
 fn pin(window: &PacketWindow, address: u32, len: u32) -> Result<Pinned, NotPinned> {
     let pin = window.pin(address, len).map_err(|error| match error {
         PinError::Never => NotPinned::Never,
         PinError::Full => NotPinned::Full,
     })?;
-    let (pieces, piece, most) = (pin.pieces(), pin.piece(), pin.most());
+    let (pieces, piece, most) = (pin.pieces(), pin.piece(), pin.pieces_max());
     Ok(Pinned { hold: Box::new(pin), pieces, piece, most })
 }
 
-/// Bits 0 to i - 1.
+/// A mask of bits 0 to `i` - 1.
 fn below(i: usize) -> u64 {
     1u64.checked_shl(u32::try_from(i).unwrap_or(u32::MAX)).map_or(u64::MAX, |bit| bit - 1)
 }
 
-/// Packet time: the latest time stamp so far, and when the next tick is due.
+/// Packet time: the latest time stamp so far, and the time of the next tick.
 ///
-/// Ticks are at multiples of the period by the wall clock. Where that clock was set back, the next multiple can be far away; so a tick comes, too, when a
-/// period has passed by the monotonic clock since the last one, and packet time goes on from the earlier time.
+/// Ticks fall on multiples of the period by the wall clock. After that clock is set back, the next multiple can be
+/// far away. So a tick also comes when a period has passed by the monotonic clock since the last one, and packet time
+/// continues from the earlier time.
 #[derive(Debug)]
-struct Clock {
+struct PacketClock {
     now: u64,
     period: Option<u64>,
     next: u64,
-    /// Ticks so far, those that came between packets too, and the first packet.
+    /// The number of ticks so far, including those between packets and the start with the first packet.
     ticks: u64,
-    /// The number of ticks at the last look, and the time at which the last of them was noticed.
-    noticed: (u64, Nanos),
+    /// The value of `ticks` at the last check, and the monotonic time when its last increment was noticed.
+    last_tick: (u64, Nanos),
 }
 
-impl Clock {
+impl PacketClock {
     fn new(period: Option<u64>) -> Self {
-        // Due at once: the first packet says where the periods begin.
+        // Due at once: the first packet sets the phase of the periods.
         let next = if period.is_some() { 0 } else { u64::MAX };
-        Self { now: 0, period, next, ticks: 0, noticed: (0, Nanos(0)) }
+        Self { now: 0, period, next, ticks: 0, last_tick: (0, Nanos(0)) }
     }
 
     fn is_due(&self, latest: Timestamp) -> bool {
@@ -332,8 +348,8 @@ impl Clock {
         self.now = self.now.max(latest.0);
     }
 
-    /// The calls for those packets of a batch that are in the mask: where packet time passes a period, ticks come between the packets.
-    fn cut(&mut self, block: &Block, batch: usize, mask: u64, mut make: impl FnMut(Call)) {
+    /// Emits the calls for the packets of a batch that are in the mask, split where a tick falls between packets.
+    fn calls_for(&mut self, block: &Block, batch: usize, mask: u64, mut make: impl FnMut(Call)) {
         let batch = block.batch(batch);
         let mask = mask & batch.mask;
         let number = |i: usize| u32::try_from(batch.first + i).unwrap_or(u32::MAX);
@@ -343,7 +359,7 @@ impl Clock {
         if self.is_due(batch.latest) {
             let packets = block.descriptors().iter().skip(batch.first).take(batch.count);
             for (i, descriptor) in packets.enumerate() {
-                let Some((now, periods)) = self.reach(descriptor.ts_ns) else { continue };
+                let Some((now, periods)) = self.advance_to(descriptor.ts_ns) else { continue };
                 make(call(mask & below(i) & !below(from)));
                 make(Call::Tick { now: Timestamp(now), periods, before: number(i) });
                 from = i;
@@ -353,8 +369,9 @@ impl Clock {
         self.advance(batch.latest);
     }
 
-    /// A packet of time `ts`: the tick that comes before it, and how many periods that is.
-    fn reach(&mut self, ts: u64) -> Option<(u64, u64)> {
+    /// Advances to a packet of time `ts`. Returns the tick that comes before it and the number of periods it stands
+    /// for.
+    fn advance_to(&mut self, ts: u64) -> Option<(u64, u64)> {
         let period = self.period?;
         if ts < self.next {
             return None;
@@ -367,43 +384,44 @@ impl Clock {
         (!first).then_some((begun * period, periods))
     }
 
-    /// Notes when the last tick was.
-    fn notice(&mut self, steady: Nanos) {
-        if self.noticed.0 != self.ticks {
-            self.noticed = (self.ticks, steady);
+    /// Records the monotonic time of the last tick.
+    fn note_tick(&mut self, monotonic: Nanos) {
+        if self.last_tick.0 != self.ticks {
+            self.last_tick = (self.ticks, monotonic);
         }
     }
 
-    /// By the monotonic clock, when the next tick is due.
-    fn due(&mut self, at: Moment) -> Option<Nanos> {
+    /// The monotonic time at which the next tick is due.
+    fn due(&mut self, at: ClockReading) -> Option<Nanos> {
         let period = self.period.filter(|_| self.next != 0)?;
-        self.notice(at.steady);
-        let by_the_wall = at.steady.0.saturating_add(self.next.saturating_sub(at.wall.0));
-        let latest = self.noticed.1.0.saturating_add(period).max(at.steady.0);
-        Some(Nanos(by_the_wall.min(latest)))
+        self.note_tick(at.monotonic);
+        let by_wall_clock = at.monotonic.0.saturating_add(self.next.saturating_sub(at.wall.0));
+        let latest = self.last_tick.1.0.saturating_add(period).max(at.monotonic.0);
+        Some(Nanos(by_wall_clock.min(latest)))
     }
 
-    /// Time has come so far, without a packet that says so: the tick that is due, and how many periods that is.
-    fn pass(&mut self, at: Moment) -> Option<(u64, u64)> {
-        self.notice(at.steady);
-        let tick = self.reach(at.wall.0);
-        self.notice(at.steady);
+    /// Advances to the present time without a packet. Returns the tick that is due and the number of periods it
+    /// stands for.
+    fn advance_by_clocks(&mut self, at: ClockReading) -> Option<(u64, u64)> {
+        self.note_tick(at.monotonic);
+        let tick = self.advance_to(at.wall.0);
+        self.note_tick(at.monotonic);
         let tick = tick.or_else(|| self.overdue(at));
         self.advance(at.wall);
         tick
     }
 
-    /// The tick that is due because a period has passed by the monotonic clock, though none has by the wall clock.
-    fn overdue(&mut self, at: Moment) -> Option<(u64, u64)> {
+    /// The tick that is due because a period has passed by the monotonic clock, although none has by the wall clock.
+    fn overdue(&mut self, at: ClockReading) -> Option<(u64, u64)> {
         let period = self.period.filter(|_| self.next != 0)?;
-        self.notice(at.steady);
-        if at.wall.0 >= self.next || at.steady.0.saturating_sub(self.noticed.1.0) < period {
+        self.note_tick(at.monotonic);
+        if at.wall.0 >= self.next || at.monotonic.0.saturating_sub(self.last_tick.1.0) < period {
             return None;
         }
         let begun = at.wall.0 / period;
         (self.now, self.next) = (at.wall.0, (begun + 1).saturating_mul(period));
         self.ticks += 1;
-        self.notice(at.steady);
+        self.note_tick(at.monotonic);
         Some((begun * period, 1))
     }
 }
@@ -414,40 +432,44 @@ mod tests {
 
     #[test]
     fn ticks_come_at_multiples_of_the_period_and_once_for_a_gap() {
-        let mut clock = Clock::new(Some(10));
-        assert_eq!(clock.reach(25), None, "the first packet only says where we are");
-        assert_eq!(clock.reach(29), None);
-        assert_eq!(clock.reach(30), Some((30, 1)));
-        assert_eq!(clock.reach(25), None, "time going backwards does not tick");
-        assert_eq!(clock.reach(71), Some((70, 4)));
-        assert_eq!(clock.reach(79), None);
-        assert_eq!(clock.reach(80), Some((80, 1)));
-        let (now, periods) = clock.reach(u64::MAX).unwrap();
+        let mut clock = PacketClock::new(Some(10));
+        assert_eq!(clock.advance_to(25), None, "the first packet only sets the phase");
+        assert_eq!(clock.advance_to(29), None);
+        assert_eq!(clock.advance_to(30), Some((30, 1)));
+        assert_eq!(clock.advance_to(25), None, "time going backwards does not tick");
+        assert_eq!(clock.advance_to(71), Some((70, 4)));
+        assert_eq!(clock.advance_to(79), None);
+        assert_eq!(clock.advance_to(80), Some((80, 1)));
+        let (now, periods) = clock.advance_to(u64::MAX).unwrap();
         assert_eq!((now, periods), (u64::MAX / 10 * 10, u64::MAX / 10 - 8));
-        assert_eq!(Clock::new(None).reach(u64::MAX), None);
+        assert_eq!(PacketClock::new(None).advance_to(u64::MAX), None);
     }
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// A clock with a period of a second, of which the first packet came at second 1000 by the wall, and 50 by the monotonic clock.
-    fn begun() -> Clock {
-        let mut clock = Clock::new(Some(SECOND));
-        assert_eq!(clock.pass(moment(1000, 50)), None);
+    /// A clock with a period of one second whose first packet came at wall time 1000 s and monotonic time 50 s.
+    fn started_clock() -> PacketClock {
+        let mut clock = PacketClock::new(Some(SECOND));
+        assert_eq!(clock.advance_by_clocks(moment(1000, 50)), None);
         clock
     }
 
-    fn moment(wall: u64, steady: u64) -> Moment {
-        Moment { wall: Timestamp(wall * SECOND), steady: Nanos(steady * SECOND) }
+    fn moment(wall: u64, monotonic: u64) -> ClockReading {
+        ClockReading { wall: Timestamp(wall * SECOND), monotonic: Nanos(monotonic * SECOND) }
     }
 
-    /// Asks at each second of the monotonic clock, where the wall clock has this time; what ticks say, in seconds and periods.
-    fn ticks(clock: &mut Clock, walls: impl IntoIterator<Item = u64>) -> Vec<(u64, u64)> {
-        let ticks = walls.into_iter().zip(51..).filter_map(|(wall, steady)| {
-            let at = moment(wall, steady);
+    /// Advances once for each second of the monotonic clock, to the given wall times. Returns each tick's time in
+    /// seconds and its periods.
+    fn ticks(clock: &mut PacketClock, walls: impl IntoIterator<Item = u64>) -> Vec<(u64, u64)> {
+        let ticks = walls.into_iter().zip(51..).filter_map(|(wall, monotonic)| {
+            let at = moment(wall, monotonic);
             let due = clock.due(at).unwrap();
-            let tick = clock.pass(at);
-            assert_eq!(tick.is_some(), due == at.steady, "it is due when it comes");
-            assert!(clock.due(at).unwrap().0 <= at.steady.0 + SECOND, "the next one is due within a period");
+            let tick = clock.advance_by_clocks(at);
+            assert_eq!(tick.is_some(), due == at.monotonic, "the tick comes when it is due");
+            assert!(
+                clock.due(at).unwrap().0 <= at.monotonic.0 + SECOND,
+                "the next tick is due within a period"
+            );
             tick.map(|(now, periods)| (now / SECOND, periods))
         });
         ticks.collect()
@@ -457,36 +479,38 @@ mod tests {
     fn a_clock_that_is_set_back_takes_no_tick_away() {
         let walls = (1001..1004).chain(400..404);
         let expected = [(1001, 1), (1002, 1), (1003, 1), (400, 1), (401, 1), (402, 1), (403, 1)];
-        assert_eq!(ticks(&mut begun(), walls), expected);
-        // By less than a period, too: no tick is later than a period after the last one.
-        let mut clock = begun();
-        assert_eq!(clock.pass(moment(1001, 51)), Some((1001 * SECOND, 1)));
-        let half =
-            |wall: u64, steady| Moment { wall: Timestamp(wall * SECOND + SECOND / 2), steady: Nanos(steady) };
+        assert_eq!(ticks(&mut started_clock(), walls), expected);
+        // Also when the clock is set back by less than a period: the next tick comes within a period of the last one.
+        let mut clock = started_clock();
+        assert_eq!(clock.advance_by_clocks(moment(1001, 51)), Some((1001 * SECOND, 1)));
+        let half = |wall: u64, monotonic| ClockReading {
+            wall: Timestamp(wall * SECOND + SECOND / 2),
+            monotonic: Nanos(monotonic),
+        };
         assert_eq!(clock.due(half(1000, 51 * SECOND)), Some(Nanos(52 * SECOND)));
-        assert_eq!(clock.pass(half(1001, 52 * SECOND)), Some((1001 * SECOND, 1)));
+        assert_eq!(clock.advance_by_clocks(half(1001, 52 * SECOND)), Some((1001 * SECOND, 1)));
         assert_eq!(clock.due(half(1001, 52 * SECOND)), Some(Nanos(52 * SECOND + SECOND / 2)));
     }
 
     #[test]
     fn a_clock_that_is_set_forward_gives_one_tick_for_all_periods() {
         let walls = [1001, 4602, 4603];
-        assert_eq!(ticks(&mut begun(), walls), [(1001, 1), (4602, 3601), (4603, 1)]);
+        assert_eq!(ticks(&mut started_clock(), walls), [(1001, 1), (4602, 3601), (4603, 1)]);
         // Forward and back again.
         let walls = [1001, 4602, 1003, 1004];
-        assert_eq!(ticks(&mut begun(), walls), [(1001, 1), (4602, 3601), (1003, 1), (1004, 1)]);
+        assert_eq!(ticks(&mut started_clock(), walls), [(1001, 1), (4602, 3601), (1003, 1), (1004, 1)]);
     }
 
     #[test]
     fn a_tick_that_came_between_packets_is_the_last_one() {
-        let mut clock = begun();
-        assert_eq!(clock.reach(1001 * SECOND), Some((1001 * SECOND, 1)));
-        assert_eq!(clock.pass(moment(1001, 51)), None);
+        let mut clock = started_clock();
+        assert_eq!(clock.advance_to(1001 * SECOND), Some((1001 * SECOND, 1)));
+        assert_eq!(clock.advance_by_clocks(moment(1001, 51)), None);
         assert_eq!(clock.due(moment(1001, 51)), Some(Nanos(52 * SECOND)));
-        // Packets go on coming, of times that are before.
-        assert_eq!(clock.reach(500 * SECOND), None);
+        // Further packets have earlier time stamps.
+        assert_eq!(clock.advance_to(500 * SECOND), None);
         assert_eq!(clock.overdue(moment(500, 52)), Some((500 * SECOND, 1)));
-        assert_eq!(clock.reach(501 * SECOND), Some((501 * SECOND, 1)));
+        assert_eq!(clock.advance_to(501 * SECOND), Some((501 * SECOND, 1)));
         assert_eq!(clock.overdue(moment(501, 53)), None);
     }
 

@@ -1,31 +1,32 @@
-//! The effects of modules' verdicts on a packet that goes on: in a private copy, which no module sees.
+//! Effects of modules' verdicts on a forwarded packet. They are applied to a private copy, which no module can
+//! access.
 
-use crate::left;
+use crate::offload;
 use weir_abi::{Descriptor, flag};
 use weir_netio::ChecksumStatus;
 use weir_sandbox::Patch;
 use weir_units::Timestamp;
 use weir_wire::{LinkType, Meta};
 
-/// The patches of a block's packets, found packet by packet.
+/// The patches of a block's packets, retrieved packet by packet.
 #[derive(Debug, Default)]
 pub struct Patches<'a> {
-    /// In the order of the packets.
+    /// Sorted by packet.
     all: Vec<&'a Patch>,
     next: usize,
 }
 
 impl<'a> Patches<'a> {
-    /// These, in the order in which they are made to a packet.
+    /// Collects patches. Patches of one packet are applied in the order given.
     pub fn new(patches: impl Iterator<Item = &'a Patch>) -> Self {
         let mut all: Vec<&Patch> = patches.collect();
-        // Stable: those of one packet stay in their order.
+        // The sort is stable, so patches of one packet keep their order.
         all.sort_by_key(|patch| patch.packet);
         Self { all, next: 0 }
     }
 
-    /// The patches of a packet. Packets are asked for in the order of the block; what was not asked for is left out.
-    pub fn of(&mut self, packet: usize) -> &[&'a Patch] {
+    /// The patches of a packet. The caller must ask for packets in order; patches of skipped packets are dropped.
+    pub fn for_packet(&mut self, packet: usize) -> &[&'a Patch] {
         let left = self.all.get(self.next..).unwrap_or_default();
         let from = left.iter().take_while(|patch| (patch.packet as usize) < packet).count();
         let left = left.get(from..).unwrap_or_default();
@@ -35,19 +36,21 @@ impl<'a> Patches<'a> {
     }
 }
 
-/// What became of a packet's private copy.
+/// The outcome of applying patches to the private copy of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// Patches that could not be made: each was checked when the module made it, so that can only be where the packet's memory has changed since.
-    pub unmade: u64,
-    /// False where a host left the checksum to its network card and it could not be computed: such a packet may not leave.
-    pub is_finished: bool,
+    /// Patches that could not be applied. Each was checked when the module made it, so the packet's memory has
+    /// changed since.
+    pub failed_patches: u64,
+    /// False if the checksum was left to a network card and could not be computed. Such a packet must not leave
+    /// through an interface.
+    pub is_complete: bool,
 }
 
-/// Turns a private copy of a packet into what goes on: with these patches, in their order.
+/// Applies patches to a private copy of a packet, in order, and completes its checksum if necessary.
 ///
-/// A checksum that a host left to its network card is computed where the packet leaves through an interface, as nothing computes it behind
-/// that; and where a patch is to update it, as there is nothing in it to update.
+/// An offloaded checksum is computed in two cases: the packet leaves through an interface, behind which no card
+/// computes it; or a patch has to update it, which needs a complete checksum.
 pub fn apply(
     copy: &mut [u8],
     descriptor: &Descriptor,
@@ -55,18 +58,19 @@ pub fn apply(
     leaves: bool,
     patches: &[&Patch],
 ) -> Applied {
-    let mut is_finished = true;
+    let mut is_complete = true;
     if leaves || patches.iter().any(|patch| is_covered(descriptor, patch)) {
-        is_finished = left::finish(copy, descriptor, checksum);
+        is_complete = offload::finish_checksum(copy, descriptor, checksum);
     }
-    let mut unmade = 0;
+    let mut failed_patches = 0;
     for patch in patches {
-        unmade += u64::from(patch.fields.apply(copy, descriptor, patch.offset, &patch.bytes).is_err());
+        failed_patches +=
+            u64::from(patch.fields.apply(copy, descriptor, patch.offset, &patch.bytes).is_err());
     }
-    Applied { unmade, is_finished }
+    Applied { failed_patches, is_complete }
 }
 
-/// Whether a checksum above IP can cover bytes of the patch: addresses, or anything behind them.
+/// Returns true if a checksum above IP can cover bytes of the patch: addresses, or anything behind them.
 fn is_covered(descriptor: &Descriptor, patch: &Patch) -> bool {
     const IPV4_ADDRESSES: usize = 12;
     const IPV6_ADDRESSES: usize = 8;
@@ -75,21 +79,22 @@ fn is_covered(descriptor: &Descriptor, patch: &Patch) -> bool {
     end > usize::from(descriptor.l3_offset) + addresses
 }
 
-/// Computes the checksum of a frame where there is only what a host leaves to its network card. Of a frame of a module nothing else is known than its bytes.
+/// Completes the checksum of a frame that a module built, if its field holds only the sum of the pseudo header. The
+/// kernel reports nothing about such a frame.
 pub fn complete_frame(frame: &mut [u8], link_type: LinkType) {
-    // All bytes are there, so no more of them are asked for.
+    // The frame is complete, so the classifier does not ask for more bytes.
     if let Ok(descriptor) = weir_wire::classify(frame, &whole(frame, link_type)) {
-        left::finish(frame, &descriptor, ChecksumStatus::Unknown);
+        offload::finish_checksum(frame, &descriptor, ChecksumStatus::Unknown);
     }
 }
 
-/// What is to be known of a packet whose bytes are all there.
+/// The capture metadata of a packet of which all bytes are present.
 pub(crate) fn whole(packet: &[u8], link_type: LinkType) -> Meta {
     let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
     Meta { ts: Timestamp(0), cap_len: len, wire_len: len, link_type, interface: 0, number: 0, data: 0 }
 }
 
-/// Returns true where only a part of the packet was captured: it cannot be sent.
+/// Returns true if only a part of the packet was captured. It cannot be sent.
 pub fn is_cut(descriptor: &Descriptor) -> bool {
     descriptor.flags & flag::CUT != 0
 }
@@ -107,7 +112,8 @@ mod tests {
     fn each_packet_has_its_own_patches_in_their_order() {
         let all = [patch(5, 0), patch(2, 1), patch(5, 2), patch(0, 3), patch(2, 4)];
         let mut patches = Patches::new(all.iter());
-        let mut offsets = |packet| patches.of(packet).iter().map(|patch| patch.offset).collect::<Vec<_>>();
+        let mut offsets =
+            |packet| patches.for_packet(packet).iter().map(|patch| patch.offset).collect::<Vec<_>>();
         assert_eq!(
             [offsets(1), offsets(2), offsets(3), offsets(5), offsets(6)],
             [vec![], vec![1, 4], vec![], vec![0, 2], vec![]]

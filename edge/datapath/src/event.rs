@@ -1,30 +1,30 @@
-//! News of the packet path, for the log and for the owners of channels.
+//! Events of the packet path, for the log and for the owners of channels.
 
-/// News of an interface that is read or sent on, or of a TAP device.
+/// An event of a channel, an interface, a link or a TAP device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObservedEvent {
-    /// A channel's reader lags further behind than it may, and its owner is to be ended.
+    /// A reader of a channel exceeded its lag limit, so the session that owns the channel is to be closed.
     Lagging {
         /// The number of the channel's owner.
         owner: u64,
-        /// The number of the channel: an owner that was changed meanwhile has others.
+        /// The number of the channel. A changed session has channels with new numbers.
         channel: u64,
     },
     /// The state of an interface changed.
     Interface {
-        /// The interface.
+        /// The name of the interface.
         interface: String,
-        /// The change, in words.
+        /// The change, as text for the log.
         what: String,
     },
     /// An interface can no longer be read.
     Failed {
-        /// The interface.
+        /// The name of the interface.
         interface: String,
-        /// The cause.
+        /// The cause, as text for the log.
         what: String,
     },
 }
 
-/// Takes news. It never waits.
-pub type Tell = Box<dyn Fn(ObservedEvent) + Send>;
+/// A handler of events. It never blocks.
+pub type EventSink = Box<dyn Fn(ObservedEvent) + Send>;

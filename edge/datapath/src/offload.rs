@@ -1,4 +1,4 @@
-//! Checksums that a host has left to its network card.
+//! Checksums that the sending host has left to its network card (checksum offload).
 
 use crate::effects::whole;
 use weir_abi::{Descriptor, flag, tunnel};
@@ -6,26 +6,30 @@ use weir_netio::ChecksumStatus;
 use weir_wire::LinkType;
 
 const SCTP: u8 = 132;
-/// Offset of the checksum in the header, and the header's length.
+/// The offset of the checksum in an SCTP header.
 const SCTP_FIELD: usize = 8;
 const SCTP_HEADER: usize = 12;
 
-/// Computes the one checksum that a host leaves to its network card: the packet's own, or that of the packet in its innermost tunnel. The checksums between
-/// them are right when that one is: the host has computed them so. Returns false where the kernel says that it was left, and it cannot be computed.
+/// Completes the one checksum of a packet that a host leaves open for its network card to compute: that of the packet
+/// itself, or that of the packet in its innermost tunnel. The host computes all other checksums for the completed
+/// value.
 ///
-/// A checksum that the kernel calls finished stays as it came. Without the kernel's word, a field that has the sum of its pseudo header counts as left.
-pub(crate) fn finish(packet: &mut [u8], descriptor: &Descriptor, checksum: ChecksumStatus) -> bool {
-    if checksum == ChecksumStatus::Finished {
+/// Returns false if the kernel reports an open checksum and it cannot be computed.
+///
+/// A checksum that the kernel reports as complete stays unchanged. If the kernel reports nothing, a checksum counts as
+/// open if its field holds the sum of the pseudo header.
+pub(crate) fn finish_checksum(packet: &mut [u8], descriptor: &Descriptor, checksum: ChecksumStatus) -> bool {
+    if checksum == ChecksumStatus::Complete {
         return true;
     }
-    let is_left = checksum == ChecksumStatus::Left;
-    // Of a packet that is not whole, the one inside is not either.
+    let is_offloaded = checksum == ChecksumStatus::Offloaded;
+    // If the outer packet is incomplete, so is the inner one.
     let is_whole = descriptor.flags & (flag::CUT | flag::FRAGMENT | flag::MALFORMED) == 0;
     if weir_wire::complete(packet, descriptor) {
         return true;
     }
     if descriptor.tunnel == tunnel::NONE {
-        return !is_left || is_whole && compute(packet, descriptor);
+        return !is_offloaded || is_whole && compute(packet, descriptor);
     }
     if descriptor.flags & (flag::CUT | flag::FRAGMENT) == 0
         && let Some(inside) = packet.get_mut(usize::from(descriptor.inner_offset)..)
@@ -34,31 +38,33 @@ pub(crate) fn finish(packet: &mut [u8], descriptor: &Descriptor, checksum: Check
     {
         let is_part = descriptor.flags & flag::FRAGMENT != 0;
         return weir_wire::complete(inside, &descriptor)
-            || !is_left
+            || !is_offloaded
             || !is_part && compute(inside, &descriptor);
     }
-    !is_left
+    !is_offloaded
 }
 
-/// Computes the checksum above IP of a packet whose host left it to its network card. The field of TCP or UDP has the sum of the pseudo header, by the kernel's
-/// word, also where the header is behind a routing header: the kernel has put the last address into that sum.
+/// Computes the checksum above IP that the kernel reports as open. Returns false if that is impossible.
+///
+/// The TCP or UDP field holds the sum of the pseudo header, also behind a routing header: the kernel has summed the
+/// final address.
 fn compute(packet: &mut [u8], descriptor: &Descriptor) -> bool {
-    let is = |wanted: u32| descriptor.flags & wanted != 0;
-    if !is(flag::L4) {
+    let has = |wanted: u32| descriptor.flags & wanted != 0;
+    if !has(flag::L4) {
         return false;
     }
     let from = usize::from(descriptor.l4_offset);
     let header = usize::from(descriptor.payload_offset.saturating_sub(descriptor.l4_offset));
     let end = usize::try_from(descriptor.payload_len).ok().map(|len| from + header.saturating_add(len));
     let Some(segment) = end.and_then(|end| packet.get_mut(from..end)) else { return false };
-    if is(flag::TCP) {
+    if has(flag::TCP) {
         put_sum(segment, 16, false)
-    } else if is(flag::UDP) {
+    } else if has(flag::UDP) {
         put_sum(segment, 6, true)
     } else if descriptor.ip_proto == SCTP && segment.len() >= SCTP_HEADER {
         let Some(field) = segment.get_mut(SCTP_FIELD..SCTP_HEADER) else { return false };
         field.fill(0);
-        // RFC 9260, appendix A: the least significant byte first.
+        // RFC 9260, appendix A: the least significant byte comes first.
         let crc = crc32c(segment).to_le_bytes();
         segment.get_mut(SCTP_FIELD..SCTP_HEADER).is_some_and(|field| {
             field.copy_from_slice(&crc);
@@ -69,7 +75,8 @@ fn compute(packet: &mut [u8], descriptor: &Descriptor) -> bool {
     }
 }
 
-/// Puts the Internet checksum (RFC 1071) of a segment where its field is, which stands for the pseudo header. Of UDP 0 says that there is none (RFC 768).
+/// Writes the Internet checksum (RFC 1071) of a segment into its field, which holds the sum of the pseudo header. For
+/// UDP a result of zero is written as 0xffff, because zero means no checksum (RFC 768).
 fn put_sum(segment: &mut [u8], field: usize, is_udp: bool) -> bool {
     let words = segment.chunks(2).map(|word| match *word {
         [high, low] => u64::from(u16::from_be_bytes([high, low])),
@@ -89,7 +96,7 @@ fn put_sum(segment: &mut [u8], field: usize, is_udp: bool) -> bool {
     true
 }
 
-/// CRC32c (RFC 9260, appendix A), bit by bit: the kernel leaves it to few interfaces.
+/// The CRC32c of RFC 9260, appendix A. Computed bit by bit: few interfaces offload it, so speed does not matter.
 fn crc32c(bytes: &[u8]) -> u32 {
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     !bytes.iter().fold(u32::MAX, |crc, &byte| {
@@ -102,7 +109,7 @@ mod tests {
     use super::*;
     use weir_wire::classify;
 
-    /// IPv4 or IPv6, the latter behind these extension headers, and this above it.
+    /// An IPv4 packet, or an IPv6 packet with extension headers, that carries `segment`.
     fn packet(is_v6: bool, protocol: u8, extensions: &[u8], segment: &[u8]) -> Vec<u8> {
         let mut packet = if is_v6 {
             let len = u16::try_from(extensions.len() + segment.len()).unwrap().to_be_bytes();
@@ -119,11 +126,11 @@ mod tests {
 
     fn finished(mut packet: Vec<u8>, checksum: ChecksumStatus) -> (bool, Vec<u8>) {
         let descriptor = classify(&packet, &whole(&packet, LinkType::Raw)).unwrap();
-        let is_finished = finish(&mut packet, &descriptor, checksum);
-        (is_finished, packet)
+        let is_complete = finish_checksum(&mut packet, &descriptor, checksum);
+        (is_complete, packet)
     }
 
-    /// Sum of 16-bit words, folded.
+    /// The ones' complement sum of 16-bit words.
     fn sum(words: impl Iterator<Item = u32>) -> u16 {
         let mut sum: u32 = words.sum();
         while sum > 0xffff {
@@ -136,7 +143,7 @@ mod tests {
         bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | word.get(1).map_or(0, |&low| u32::from(low)))
     }
 
-    /// A segment of TCP or UDP whose field has the sum of its pseudo header, and that sum.
+    /// A TCP or UDP segment whose checksum field holds the sum of its pseudo header, and that sum.
     fn open(is_v6: bool, is_tcp: bool) -> (Vec<u8>, u16) {
         let mut segment = vec![7; 33];
         if is_tcp {
@@ -156,12 +163,12 @@ mod tests {
         for (is_v6, is_tcp) in [(false, false), (false, true), (true, false), (true, true)] {
             let (segment, pseudo) = open(is_v6, is_tcp);
             let before = packet(is_v6, if is_tcp { 6 } else { 17 }, &[], &segment);
-            assert_eq!(finished(before.clone(), ChecksumStatus::Finished), (true, before.clone()));
-            for checksum in [ChecksumStatus::Left, ChecksumStatus::Unknown] {
-                let (is_finished, after) = finished(before.clone(), checksum);
+            assert_eq!(finished(before.clone(), ChecksumStatus::Complete), (true, before.clone()));
+            for checksum in [ChecksumStatus::Offloaded, ChecksumStatus::Unknown] {
+                let (is_complete, after) = finished(before.clone(), checksum);
                 let l4 = after.len() - segment.len();
-                // The receiver's rule: all words and the pseudo header are 0xffff together.
-                assert!(is_finished && after != before);
+                // A receiver's check (RFC 1071): all words and the pseudo header sum up to 0xffff.
+                assert!(is_complete && after != before);
                 assert_eq!(
                     sum(words(&after[l4..]).chain([u32::from(pseudo)])),
                     0xffff,
@@ -172,46 +179,46 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_that_was_left_is_computed_behind_extension_headers_of_ipv6() {
+    fn an_offloaded_checksum_is_computed_behind_extension_headers_of_ipv6() {
         for is_tcp in [false, true] {
             let (segment, pseudo) = open(true, is_tcp);
             let protocol = if is_tcp { 6 } else { 17 };
             let options = [protocol, 0, 1, 4, 0, 0, 0, 0];
             let before = packet(true, protocol, &options, &segment);
-            let (is_finished, after) = finished(before.clone(), ChecksumStatus::Left);
-            assert!(is_finished);
+            let (is_complete, after) = finished(before.clone(), ChecksumStatus::Offloaded);
+            assert!(is_complete);
             assert_eq!(after[..48], before[..48]);
             assert_eq!(sum(words(&after[48..]).chain([u32::from(pseudo)])), 0xffff);
-            assert_eq!(finished(before.clone(), ChecksumStatus::Finished), (true, before));
+            assert_eq!(finished(before.clone(), ChecksumStatus::Complete), (true, before));
         }
     }
 
     #[test]
-    fn the_crc_of_sctp_that_was_left_is_computed_and_a_wrong_one_stays() {
-        // The check value of CRC32c.
+    fn an_offloaded_crc_of_sctp_is_computed_and_a_wrong_one_stays() {
+        // The published check value of CRC32c.
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         for is_v6 in [false, true] {
             let segment = [&[0, 1, 0, 2, 0, 0, 0, 9, 0, 0, 0, 0][..], &[3; 20]].concat();
             let before = packet(is_v6, SCTP, &[], &segment);
-            for checksum in [ChecksumStatus::Finished, ChecksumStatus::Unknown] {
+            for checksum in [ChecksumStatus::Complete, ChecksumStatus::Unknown] {
                 assert_eq!(finished(before.clone(), checksum), (true, before.clone()));
             }
-            let (is_finished, after) = finished(before.clone(), ChecksumStatus::Left);
+            let (is_complete, after) = finished(before.clone(), ChecksumStatus::Offloaded);
             let field = before.len() - segment.len() + SCTP_FIELD;
-            assert!(is_finished);
+            assert!(is_complete);
             assert_eq!(after[field..field + 4], crc32c(&segment).to_le_bytes());
         }
     }
 
     #[test]
-    fn a_checksum_that_was_left_and_cannot_be_computed_is_told() {
+    fn an_offloaded_checksum_that_cannot_be_computed_is_reported() {
         // DCCP.
         let before = packet(false, 33, &[], &[0; 40]);
-        assert_eq!(finished(before.clone(), ChecksumStatus::Left), (false, before.clone()));
-        assert_eq!(finished(before.clone(), ChecksumStatus::Finished), (true, before));
+        assert_eq!(finished(before.clone(), ChecksumStatus::Offloaded), (false, before.clone()));
+        assert_eq!(finished(before.clone(), ChecksumStatus::Complete), (true, before));
         let (segment, _) = open(false, true);
         let mut fragment = packet(false, 6, &[], &segment);
         fragment[6] = 0x20;
-        assert!(!finished(fragment, ChecksumStatus::Left).0);
+        assert!(!finished(fragment, ChecksumStatus::Offloaded).0);
     }
 }

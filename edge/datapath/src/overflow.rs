@@ -1,96 +1,99 @@
-//! The memory of a queue, for packets that wait for too long to stay where they arrived.
+//! The memory of a queue, for packets that wait too long to stay where they arrived.
 //!
-//! Packets stay where they arrived as long as they can, so a reader that keeps up costs no copy. Two kinds of memory cannot wait for a slow one:
+//! Packets stay where they arrived as long as possible, so a reader that keeps up costs no copy. Two kinds of memory
+//! cannot wait for a slow reader:
 //!
-//! - The kernel fills the ring of a packet socket in turn: a block that is held for a whole turn stops it.
-//! - The memory of a selection belongs to all of its readers, and a piece of it is in use as long as one of its packets waits.
+//! - The kernel fills the ring of a packet socket in order. A block that is still held when the kernel comes to it
+//!   again stops reception.
+//! - A selection's memory is shared by its readers, and a chunk stays in use while one of its packets waits.
 //!
-//! When a piece is needed again, its waiting packets are copied to memory of the queue.
+//! When a chunk is needed again, its waiting packets are copied to memory of the queue.
 
-use crate::queue::BatchTicket;
+use crate::queue::QueueEntry;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use weir_netio::Selection;
 
-/// The account that the memory of a queue is on.
+/// An allocator of memory for a queue, which takes it from a reservation.
 pub trait QueueMemory: Debug + Send + Sync {
-    /// Makes memory for so many packets; `None` where there is none now. `is_first` is true when it is asked for the first time, so that a fault is told once.
+    /// Allocates memory for `packets` packets; `None` if there is no memory now. `is_first` is true on the first
+    /// request, so that the implementation reports an error only once.
     fn make(&self, packets: u32, is_first: bool) -> Option<Selection>;
 }
 
-/// The memory of one queue, which is mapped when it is first needed, and given back when it is not needed any more.
+/// The memory of one queue. It is mapped when first needed and released when no longer needed.
 #[derive(Debug)]
 pub struct Overflow {
     packets: u32,
-    own: Mutex<Own>,
-    /// There is memory: looked at before the lock is taken.
-    is_made: AtomicBool,
-    budget: Box<dyn QueueMemory>,
+    own: Mutex<OwnMemory>,
+    /// True while memory is mapped. It can be read without the lock of `own`.
+    is_mapped: AtomicBool,
+    allocator: Box<dyn QueueMemory>,
 }
 
 #[derive(Debug, Default)]
-struct Own {
+struct OwnMemory {
     memory: Option<Box<Selection>>,
-    /// The budget has been asked.
-    was_asked: bool,
-    /// The system had no memory, or no descriptors, at this time.
+    /// True once memory was requested.
+    was_requested: bool,
+    /// The time of the last request that the system refused for lack of memory or descriptors.
     failed: Option<Instant>,
 }
 
-/// The time after which memory that the system did not have is asked for again.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The interval after which memory that the system refused is requested again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Overflow {
-    /// Memory for so many packets, made by the budget when it is needed.
-    pub fn new(packets: u32, budget: Box<dyn QueueMemory>) -> Self {
-        Self { packets, own: Mutex::default(), is_made: AtomicBool::new(false), budget }
+    /// Creates the memory of a queue for `packets` packets. `allocator` allocates it when it is first needed.
+    pub fn new(packets: u32, allocator: Box<dyn QueueMemory>) -> Self {
+        Self { packets, own: Mutex::default(), is_mapped: AtomicBool::new(false), allocator }
     }
 
-    /// Returns true where there is memory, needed or not.
-    pub fn is_made(&self) -> bool {
-        self.is_made.load(Ordering::Relaxed)
+    /// Returns true while memory is mapped, in use or not.
+    pub fn is_mapped(&self) -> bool {
+        self.is_mapped.load(Ordering::Relaxed)
     }
 
-    /// Gives the memory back where no packet is in it and no module has it mapped. Returns true if it did.
-    pub fn give_back(&self) -> bool {
-        if !self.is_made() {
+    /// Releases the memory if no packet is in it and no module has it mapped. Returns true if it was released.
+    pub fn release(&self) -> bool {
+        if !self.is_mapped() {
             return false;
         }
         let unused = {
             let mut own = self.lock();
             let unused = own.memory.take_if(|memory| memory.is_unused());
-            self.is_made.store(own.memory.is_some(), Ordering::Relaxed);
+            self.is_mapped.store(own.memory.is_some(), Ordering::Relaxed);
             unused
         };
-        // Without the lock: it takes a while.
+        // Unmapped after the lock is released, because unmapping takes long.
         unused.is_some()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Own> {
+    fn lock(&self) -> MutexGuard<'_, OwnMemory> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Copies a ticket's packets to this memory; `None` where not all of them fit.
-    pub fn copy(&self, ticket: &BatchTicket) -> Option<BatchTicket> {
+    /// Copies the packets of a queue entry to this memory; `None` if they do not all fit.
+    pub fn copy(&self, entry: &QueueEntry) -> Option<QueueEntry> {
         let mut own = self.lock();
-        if own.memory.is_none() && own.failed.is_none_or(|at| at.elapsed() >= AGAIN) {
-            let is_first = !std::mem::replace(&mut own.was_asked, true);
-            own.memory = self.budget.make(self.packets, is_first).map(Box::new);
+        if own.memory.is_none() && own.failed.is_none_or(|at| at.elapsed() >= RETRY_INTERVAL) {
+            let is_first = !std::mem::replace(&mut own.was_requested, true);
+            own.memory = self.allocator.make(self.packets, is_first).map(Box::new);
             own.failed = own.memory.is_none().then(Instant::now);
-            self.is_made.store(own.memory.is_some(), Ordering::Relaxed);
+            self.is_mapped.store(own.memory.is_some(), Ordering::Relaxed);
         }
         let selection = own.memory.as_mut()?;
-        let mut masks = vec![0; ticket.batch + 1];
-        *masks.last_mut()? = ticket.mask;
-        let copied = selection.select(&ticket.block, &masks);
+        let mut masks = vec![0; entry.batch + 1];
+        *masks.last_mut()? = entry.mask;
+        let copied = selection.select(&entry.block, &masks);
         if copied.lost > 0 {
             return None;
         }
         let block = copied.block?;
         let mask = block.batch(0).mask;
-        Some(BatchTicket { block: Arc::new(block), batch: 0, mask, position: ticket.position, is_own: true })
+        Some(QueueEntry { block: Arc::new(block), batch: 0, mask, position: entry.position, is_moved: true })
     }
 
     /// Memory for tests, without a reservation.
@@ -99,11 +102,11 @@ impl Overflow {
         Self::within(packets, None)
     }
 
-    /// Memory for tests, as a part of this room.
+    /// Memory for tests, taken from `room`.
     #[cfg(test)]
-    pub(crate) fn within(packets: u32, room: Option<Arc<weir_netio::PacketBuffers>>) -> Self {
+    pub(crate) fn within(packets: u32, room: Option<Arc<weir_netio::MemoryQuota>>) -> Self {
         #[derive(Debug)]
-        struct Room(Option<Arc<weir_netio::PacketBuffers>>);
+        struct Room(Option<Arc<weir_netio::MemoryQuota>>);
         impl QueueMemory for Room {
             fn make(&self, packets: u32, _: bool) -> Option<Selection> {
                 Selection::of_queue(packets, self.0.as_ref()).ok()

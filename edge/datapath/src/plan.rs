@@ -1,8 +1,8 @@
-//! The plan of an interface: which packets go to which queues.
+//! The forwarding plan of an interface: which packets go to which queues.
 
 use crate::account::DeferredCharges;
 use crate::effects::Patches;
-use crate::egress::{Copies, Egress};
+use crate::egress::{CopyBuffers, Egress};
 use crate::queue::PacketQueue;
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -15,40 +15,41 @@ use weir_demux::{
 use weir_netio::{Block, Selection};
 use weir_wire::{BadChecksum, PEEK, ReassemblyCounters};
 
-/// What a channel got and lost. Counters only grow.
+/// Packets that a channel received and lost. Counters never decrease.
 #[derive(Debug, Default)]
 pub struct ChannelPlanCounters {
-    /// Packets that its filter selected.
+    /// Packets that the channel's filter selected.
     pub packets: AtomicU64,
-    /// Their bytes on the link.
+    /// Bytes on the link of the selected packets.
     pub bytes: AtomicU64,
-    /// Of these, what went on without a module, and its bytes.
+    /// Selected packets that were forwarded without a module.
     pub passed: AtomicU64,
-    /// Bytes on the link of what went on without a module.
+    /// Bytes on the link of the packets that were forwarded without a module.
     pub passed_bytes: AtomicU64,
-    /// Lost because a queue was full.
+    /// Packets lost because a queue was full.
     pub queue_full: AtomicU64,
-    /// Lost because a reader lagged too far behind.
+    /// Packets lost because a reader exceeded its lag limit.
     pub lagged: AtomicU64,
-    /// Lost because the channel's own memory was full.
+    /// Packets lost because the channel's own memory was full.
     pub no_memory: AtomicU64,
-    /// Lost because there was too much for all, and others had a higher priority.
+    /// Packets lost because packet memory ran out and this reader was chosen to lose packets.
     pub shed: AtomicU64,
-    /// Lost because their reader lagged too far behind and was ended.
+    /// Packets lost because their reader exceeded its lag limit and its session was closed.
     pub ended: AtomicU64,
-    /// Lost because their session was closed or their module unloaded, and nothing goes on without it.
+    /// Packets lost because their session was closed or their module unloaded, and the channel does not forward without
+    /// a module.
     pub closed: AtomicU64,
-    /// Lost because a checksum was wrong: of IPv4, TCP, UDP and ICMP.
+    /// Packets lost because a checksum was wrong: of IPv4, TCP, UDP and ICMP, in this order.
     bad_checksums: [AtomicU64; 4],
-    /// What became of fragments that were to be put together.
-    pub reassembly: ReassemblyStatus,
-    /// Not wanted by a filter that looks at what is shown of them.
+    /// Outcomes of reassembly.
+    pub reassembly: ReassemblyTotals,
+    /// Packets whose view was refused by a filter that reads the view.
     pub unwanted: AtomicU64,
 }
 
-/// What became of fragments. Counters only grow.
+/// Outcomes of reassembly, in fragments and datagrams. Counters never decrease.
 #[derive(Debug, Default)]
-pub struct ReassemblyStatus {
+pub struct ReassemblyTotals {
     datagrams: AtomicU64,
     overlapping: AtomicU64,
     late: AtomicU64,
@@ -57,14 +58,14 @@ pub struct ReassemblyStatus {
     repeated: AtomicU64,
 }
 
-impl ReassemblyStatus {
-    /// Fragments that came into no datagram, for whatever cause.
+impl ReassemblyTotals {
+    /// Fragments that were not reassembled into a datagram, for any cause.
     pub fn lost(&self) -> u64 {
         let lost = [&self.overlapping, &self.late, &self.displaced, &self.malformed, &self.repeated];
         lost.into_iter().map(|counter| counter.load(Ordering::Relaxed)).sum()
     }
 
-    /// Counts what was added to `before`.
+    /// Adds the difference between two readings of a reassembler's counters.
     pub fn add(&self, before: &ReassemblyCounters, now: &ReassemblyCounters) {
         for (counter, before, now) in [
             (&self.datagrams, before.datagrams, now.datagrams),
@@ -82,18 +83,18 @@ impl ReassemblyStatus {
 }
 
 impl ChannelPlanCounters {
-    /// Counts packets that came for it.
-    pub fn came(&self, packets: u64, bytes: u64) {
+    /// Counts packets that the channel's filter selected.
+    pub fn count_selected(&self, packets: u64, bytes: u64) {
         self.packets.fetch_add(packets, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Lost because a checksum was wrong, of whatever protocol.
+    /// Packets lost because a checksum was wrong, of any protocol.
     pub fn bad_checksums(&self) -> u64 {
         self.bad_checksums.iter().map(|counter| counter.load(Ordering::Relaxed)).sum()
     }
 
-    /// Packets of which this checksum was wrong.
+    /// The counter of packets whose checksum of this kind is wrong.
     pub fn bad_checksum(&self, which: BadChecksum) -> &AtomicU64 {
         let [ipv4, tcp, udp, icmp] = &self.bad_checksums;
         match which {
@@ -104,8 +105,8 @@ impl ChannelPlanCounters {
         }
     }
 
-    /// What was found out about packets on the way to their modules, by name.
-    pub fn findings(&self) -> [(&'static str, u64); 11] {
+    /// The counters of preprocessing, with the names under which the status shows them.
+    pub fn named_counts(&self) -> [(&'static str, u64); 11] {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let bad = |which| get(self.bad_checksum(which));
         let fragments = &self.reassembly;
@@ -120,107 +121,111 @@ impl ChannelPlanCounters {
             ("fragments-displaced", get(&fragments.displaced)),
             ("fragments-malformed", get(&fragments.malformed)),
             ("fragments-repeated", get(&fragments.repeated)),
-            ("unwanted", get(&self.unwanted)),
+            ("unmatched", get(&self.unwanted)),
         ]
     }
 }
 
-/// The thread that a reader runs on.
+/// A thread that runs modules, as the receive thread sees it.
 pub trait Wake: Debug + Send + Sync {
-    /// Wakes a module for packets.
+    /// Wakes a module because packets have arrived.
     fn wake(&self, module: u64);
 
-    /// Has a module release the packets in hand before this position: others need their memory.
+    /// Makes a module release its in-hand packets before `position`, because their memory is needed.
     fn release(&self, module: u64, position: u64);
 }
 
-/// A module that takes packets of a channel.
+/// A module that reads the packets of a channel.
 #[derive(Clone, Debug)]
 pub struct PlanReader {
     /// The number of the module.
     pub module: u64,
-    /// The queue in which its packets wait.
+    /// The queue that holds the module's packets.
     pub queue: Arc<PacketQueue>,
-    /// The thread that is to be woken.
+    /// The thread that runs the module.
     pub waker: Arc<dyn Wake>,
-    /// What is spent for it.
+    /// The CPU time that the receive thread spends for the module.
     pub account: Arc<DeferredCharges>,
 }
 
-/// How far a reader may lag, and what becomes of it then.
+/// The limit on how far a reader may lag, and the consequence of exceeding it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LagCounters {
-    /// Bytes of traffic.
-    pub most: u64,
-    /// Whether its session is to be closed.
-    pub ends: bool,
+pub struct LagPolicy {
+    /// The greatest lag, in bytes of the interface's traffic.
+    pub lag_max: u64,
+    /// True if exceeding the limit closes the session; false if the packets are lost.
+    pub closes_session: bool,
 }
 
-/// What a channel's readers see.
+/// The packet memory that a channel's readers can access.
 #[derive(Clone, Debug)]
 pub enum Visibility {
     /// The interface's own memory.
-    All(LagCounters),
-    /// A copy of what the filter selects, or of what is shown of that. Channels with one filter and view share it.
+    All(LagPolicy),
+    /// A copy of the packets that the filter selects, or of their view. Channels with the same filter and view share
+    /// it.
     Selected(Arc<Mutex<Selection>>),
-    /// Nothing of a copy of what is selected, which only the node looks at: what it makes of that for each of them, in memory of their own. See
-    /// [`Preprocessor`](crate::preprocess::Preprocessor).
-    Made(Arc<Mutex<Selection>>),
+    /// Memory of each reader, which a [`Preprocessor`](crate::preprocess::Preprocessor) fills from a copy of the
+    /// selected packets. Only the node accesses that copy.
+    Preprocessed(Arc<Mutex<Selection>>),
 }
 
 impl Visibility {
-    /// Where packets are copied, if they are.
+    /// The selection that packets are copied to; `None` for the interface's own memory.
     pub fn selection(&self) -> Option<&Arc<Mutex<Selection>>> {
         match self {
             Self::All(_) => None,
-            Self::Selected(selection) | Self::Made(selection) => Some(selection),
+            Self::Selected(selection) | Self::Preprocessed(selection) => Some(selection),
         }
     }
 
-    /// Whether some of the packets that are selected turn out to be nobody's when they are shown.
-    pub fn is_screened(&self) -> bool {
+    /// Returns true if a filter reads the view, so that only the view decides whether a selected packet belongs to
+    /// the channel.
+    pub fn filters_view(&self) -> bool {
         self.selection()
-            .is_some_and(|selection| selection.lock().unwrap_or_else(PoisonError::into_inner).is_screened())
+            .is_some_and(|selection| selection.lock().unwrap_or_else(PoisonError::into_inner).filters_view())
     }
 }
 
-/// A channel as its interface sees it.
+/// A channel from the viewpoint of its interface.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// Its number on this node, which no other channel ever had.
+    /// The channel's number on this node. Numbers are not reused.
     pub channel: u64,
-    /// The number of its owner, for [`Notice::Lagging`](crate::notice::ObservedEvent::Lagging), which no other owner ever had.
+    /// The owner's number, for [`ObservedEvent::Lagging`](crate::event::ObservedEvent::Lagging). Numbers are not
+    /// reused.
     pub owner: u64,
-    /// That of its owner.
+    /// The owner's shed priority: of several readers, the lowest loses packets first.
     pub priority: u8,
-    /// Which packets.
+    /// The filter that selects the channel's packets.
     pub program: Arc<FilterProgram>,
-    /// What its readers see.
-    pub sight: Visibility,
-    /// Which of the packets that come here are its own is known when they are shown: they are counted then.
-    pub is_screened: bool,
-    /// How its packets are divided.
+    /// The packet memory that the channel's readers can access.
+    pub visibility: Visibility,
+    /// True if a filter reads the view. The channel's packets are then counted after the view is applied.
+    pub filters_view: bool,
+    /// The division of the channel's packets into sub-flows, if any.
     pub flows: Option<SubFlows>,
-    /// Its readers.
+    /// The modules that read the channel.
     pub readers: Vec<PlanReader>,
-    /// The way of its packets while it has no reader: into [`Egress::Nothing`] they are counted as lost. `None` where it then takes no packets.
-    pub unattended: Option<Egress>,
-    /// What it got and lost.
-    pub tally: Arc<ChannelPlanCounters>,
-    /// What is spent for it while there is no reader.
+    /// The egress of the channel's packets while the channel has no reader. With [`Egress::Nothing`] they are counted
+    /// as lost. With `None` the channel then takes no packets.
+    pub on_no_module: Option<Egress>,
+    /// The channel's counters.
+    pub counters: Arc<ChannelPlanCounters>,
+    /// The CPU time that the receive thread spends for the channel while it has no reader.
     pub account: Arc<DeferredCharges>,
 }
 
-/// All channels of an interface, each at a place that it keeps as long as it exists.
+/// All channels of an interface. The place of a channel, its index here, stays the same as long as the channel exists.
 #[derive(Clone, Debug, Default)]
 pub struct ForwardingPlan {
     pub(crate) joined: Arc<Joined>,
     pub(crate) routes: Vec<Option<Route>>,
-    /// Channels that take packets: somebody reads them, or they go on without that.
+    /// Places of channels that take packets, because they have a reader or forward without a module.
     pub(crate) taken: ChannelSet,
-    /// Channels that somebody reads and that see the interface's own memory.
+    /// Places of channels with readers that access the interface's own memory.
     pub(crate) whole: Vec<usize>,
-    /// For each selection, which channels that somebody reads have it.
+    /// Each selection, with the places of the channels that read it.
     pub(crate) selections: Vec<(Arc<Mutex<Selection>>, Vec<usize>)>,
 }
 
@@ -230,9 +235,10 @@ impl ForwardingPlan {
         self.routes.get(place)?.as_ref()
     }
 
-    /// Adds all channels of a selection of which one is there. They have one filter; but a later fragment goes where its first one went, and some of them may
-    /// have come after that.
-    pub(crate) fn complete(&self, wanted: &mut ChannelSet) {
+    /// Adds all channels of a selection if one of them wants the packet, a later fragment. All of them have the same
+    /// filter, but a later fragment goes to the channels that got its first fragment, and some channels may have been
+    /// opened after that.
+    pub(crate) fn add_channels_of_selections(&self, wanted: &mut ChannelSet) {
         for (_, places) in &self.selections {
             if places.iter().any(|place| wanted.contains(*place)) {
                 places.iter().for_each(|place| wanted.insert(*place));
@@ -240,8 +246,8 @@ impl ForwardingPlan {
         }
     }
 
-    /// Places at which there is not the channel any more that an earlier plan has there.
-    pub fn gone_since(&self, earlier: &Self) -> ChannelSet {
+    /// The places of channels of `earlier` that are not in this plan.
+    pub fn removed_since(&self, earlier: &Self) -> ChannelSet {
         let number = |plan: &Self, place| plan.route(place).map(|route| route.channel);
         (0..earlier.routes.len())
             .filter(|&place| {
@@ -251,17 +257,17 @@ impl ForwardingPlan {
     }
 }
 
-/// When no filter has come or gone for so long, all are joined, where some were not.
+/// The period without a new or removed filter after which all filters are joined.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// Makes plans. Joining many filters takes long, so it is done by whoever asks for another plan, with as few of them as can be: packets go where the
-/// present plan says until the next one is there.
+/// A maker of forwarding plans for one interface. Joining filters takes long, so the thread that requests a plan does
+/// it, and joins as few as possible. Packets follow the present plan until the next one is ready.
 #[derive(Clone, Debug)]
 pub struct Planner {
-    /// Which channel is where.
+    /// The channel number at each place.
     places: Vec<Option<u64>>,
     joiner: Joiner,
-    /// When a filter came or went, and all filters have not been joined since.
+    /// The time of the last added or removed filter; `None` once all filters are joined.
     changed: Option<Instant>,
 }
 
@@ -272,11 +278,12 @@ impl Default for Planner {
 }
 
 impl Planner {
-    /// A plan for these channels.
+    /// Makes a plan for these channels.
     ///
     /// # Errors
     ///
-    /// There are too many, or their filters are too much together; the planner is as it was.
+    /// [`JoinError`] if there are too many channels, or their filters are too large together. The planner is
+    /// unchanged then.
     pub fn plan(&mut self, routes: Vec<Route>) -> Result<ForwardingPlan, JoinError> {
         if routes.len() > CHANNELS_MAX {
             return Err(JoinError::TooManyChannels(routes.len()));
@@ -287,44 +294,49 @@ impl Planner {
             .enumerate()
             .filter_map(|(place, channel)| Some(((*channel)?, place)))
             .collect();
-        let mut laid: Vec<Option<Route>> = self.places.iter().map(|_| None).collect();
+        let mut placed: Vec<Option<Route>> = self.places.iter().map(|_| None).collect();
         let mut new = Vec::new();
         for route in routes {
             match known.get(&route.channel) {
-                Some(&place) => laid[place] = Some(route),
+                Some(&place) => placed[place] = Some(route),
                 None => new.push(route),
             }
         }
-        let free: Vec<usize> = (0..laid.len()).filter(|&place| laid[place].is_none()).collect();
+        let free: Vec<usize> = (0..placed.len()).filter(|&place| placed[place].is_none()).collect();
         let mut free = free.into_iter();
         for route in new {
             match free.next() {
-                Some(place) => laid[place] = Some(route),
-                None => laid.push(Some(route)),
+                Some(place) => placed[place] = Some(route),
+                None => placed.push(Some(route)),
             }
         }
         let filters: Filters =
-            laid.iter().map(|route| route.as_ref().map(|route| Arc::clone(&route.program))).collect();
+            placed.iter().map(|route| route.as_ref().map(|route| Arc::clone(&route.program))).collect();
         let before = Arc::clone(self.joiner.joined());
         let joined = Arc::clone(self.joiner.change(filters)?);
         if !Arc::ptr_eq(&before, &joined) {
             self.changed = Some(Instant::now());
         }
-        self.places = laid.iter().map(|route| route.as_ref().map(|route| route.channel)).collect();
-        Ok(ForwardingPlan::new(joined, laid))
+        self.places = placed.iter().map(|route| route.as_ref().map(|route| route.channel)).collect();
+        Ok(ForwardingPlan::new(joined, placed))
     }
 
-    /// The filters, where some are not joined with the others yet, and it has been quiet for a while.
-    pub fn unsettled(&self, now: Instant) -> Option<Filters> {
+    /// The filters to join, if some are not joined yet and the filters have not changed for a while.
+    pub fn filters_to_join(&self, now: Instant) -> Option<Filters> {
         let since = self.changed.filter(|_| !self.joiner.joined().is_settled())?;
         (now.saturating_duration_since(since) >= QUIET).then(|| self.joiner.filters().clone())
     }
 
-    /// What has come of joining them. What says where packets go from now on, where they are still the present ones.
-    pub fn settle(&mut self, filters: &Filters, joined: Result<Joined, JoinError>) -> Option<Arc<Joined>> {
+    /// Adopts the result of joining `filters`, if they are still the present ones. Returns the joined filters to
+    /// publish.
+    pub fn adopt_joined(
+        &mut self,
+        filters: &Filters,
+        joined: Result<Joined, JoinError>,
+    ) -> Option<Arc<Joined>> {
         match joined {
             Ok(joined) => self.joiner.settle(filters, joined).then(|| Arc::clone(self.joiner.joined())),
-            // Together they are too much, and as they are they are not: so they stay, until another comes or goes.
+            // All filters are too large to be joined, so the separate groups stay until a filter is added or removed.
             Err(_) => {
                 self.changed = self.changed.filter(|_| filters != self.joiner.filters());
                 None
@@ -334,20 +346,20 @@ impl Planner {
 }
 
 impl ForwardingPlan {
-    fn new(joined: Arc<Joined>, laid: Vec<Option<Route>>) -> Self {
-        let mut plan = Self { joined, routes: laid, ..Self::default() };
+    fn new(joined: Arc<Joined>, placed: Vec<Option<Route>>) -> Self {
+        let mut plan = Self { joined, routes: placed, ..Self::default() };
         let mut known = HashMap::new();
         for (place, route) in plan.routes.iter().enumerate() {
             let Some(route) = route else { continue };
-            // A channel without a module takes nothing, but for what goes on without one.
+            // A channel without a reader takes packets only if it forwards without a module.
             if route.readers.is_empty() {
-                if route.unattended.is_some() {
+                if route.on_no_module.is_some() {
                     plan.taken.insert(place);
                 }
                 continue;
             }
             plan.taken.insert(place);
-            let Some(selection) = route.sight.selection() else {
+            let Some(selection) = route.visibility.selection() else {
                 plan.whole.push(place);
                 continue;
             };
@@ -361,40 +373,40 @@ impl ForwardingPlan {
         plan
     }
 
-    /// The same with other tables.
-    pub fn with(&self, joined: Arc<Joined>) -> Self {
+    /// Returns this plan with other joined filters.
+    pub fn with_joined(&self, joined: Arc<Joined>) -> Self {
         Self { joined, ..self.clone() }
     }
 }
 
 impl Route {
-    /// Returns true if its packets go on without a module, because it has none.
-    pub fn is_unattended(&self) -> bool {
-        self.unattended.is_some() && self.readers.is_empty()
+    /// Returns true if the channel forwards its packets without a module, because it has no reader.
+    pub fn forwards_without_module(&self) -> bool {
+        self.on_no_module.is_some() && self.readers.is_empty()
     }
 
-    /// Has packets of a block go on that no module decides about.
-    pub fn pass(&self, block: &Block, masks: &[u64], copies: &mut Copies) {
-        let Some(egress) = &self.unattended else { return };
+    /// Forwards packets of a block that no module decides about.
+    pub fn forward(&self, block: &Block, masks: &[u64], copies: &mut CopyBuffers) {
+        let Some(egress) = &self.on_no_module else { return };
         let (mut packets, mut bytes) = (0, 0);
         for (batch, mask) in masks.iter().enumerate().filter(|(_, mask)| **mask != 0) {
             packets += u64::from(mask.count_ones());
             if !matches!(egress, Egress::Nothing) {
-                copies.pass(std::slice::from_ref(egress), block, batch, *mask, &mut Patches::default());
+                copies.forward(std::slice::from_ref(egress), block, batch, *mask, &mut Patches::default());
                 let there = block.descriptors().iter().skip(block.batch(batch).first).enumerate();
                 let passed = there.take(64).filter(|(place, _)| mask >> place & 1 == 1);
                 bytes += passed.map(|(_, descriptor)| u64::from(descriptor.wire_len)).sum::<u64>();
             }
         }
         if matches!(egress, Egress::Nothing) {
-            self.tally.closed.fetch_add(packets, Ordering::Relaxed);
+            self.counters.closed.fetch_add(packets, Ordering::Relaxed);
         } else {
-            self.tally.passed.fetch_add(packets, Ordering::Relaxed);
-            self.tally.passed_bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.counters.passed.fetch_add(packets, Ordering::Relaxed);
+            self.counters.passed_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
-    /// Puts packets of a block into the queues of its readers.
+    /// Puts packets of a block into the queues of the channel's readers.
     pub fn put(
         &self,
         block: &Arc<Block>,
@@ -413,7 +425,7 @@ impl Route {
         }
         for reader in &self.readers {
             let put = reader.queue.put(block, masks, position, flows);
-            self.tally.queue_full.fetch_add(put.lost, Ordering::Relaxed);
+            self.counters.queue_full.fetch_add(put.lost, Ordering::Relaxed);
             if put.wakes {
                 reader.waker.wake(reader.module);
             }
@@ -428,22 +440,22 @@ mod tests {
 
     /// A thread that is never woken.
     #[derive(Debug)]
-    struct Asleep;
+    struct NeverWoken;
 
-    impl Wake for Asleep {
+    impl Wake for NeverWoken {
         fn wake(&self, _: u64) {}
 
         fn release(&self, _: u64, _: u64) {}
     }
 
-    /// A channel for packets that begin with this byte.
+    /// A channel for packets whose first byte is `byte`.
     fn route(channel: u64, byte: u32, readers: usize) -> Route {
         let code = |code, jt, jf, k| Instruction { code, jt, jf, k };
         let program = [code(0x30, 0, 0, 0), code(0x15, 0, 1, byte), code(6, 0, 0, 1), code(6, 0, 0, 0)];
         let reader = PlanReader {
             module: channel,
             queue: Arc::new(PacketQueue::new(1, 1)),
-            waker: Arc::new(Asleep),
+            waker: Arc::new(NeverWoken),
             account: Arc::default(),
         };
         Route {
@@ -451,12 +463,12 @@ mod tests {
             owner: 1,
             priority: 0,
             program: Arc::new(FilterProgram::new(&program).unwrap()),
-            sight: Visibility::All(LagCounters { most: 1, ends: false }),
-            is_screened: false,
+            visibility: Visibility::All(LagPolicy { lag_max: 1, closes_session: false }),
+            filters_view: false,
             flows: None,
             readers: vec![reader; readers],
-            unattended: None,
-            tally: Arc::default(),
+            on_no_module: None,
+            counters: Arc::default(),
             account: Arc::default(),
         }
     }
@@ -469,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_keep_their_places_and_a_place_that_is_given_again_is_known() {
+    fn channels_keep_their_places_and_the_reuse_of_a_place_is_reported() {
         let mut planner = Planner::default();
         let first = planner.plan(vec![route(1, 1, 1), route(2, 2, 1), route(3, 2, 0)]).unwrap();
         assert_eq!((wanted(&first, 1), wanted(&first, 2)), (vec![1], vec![2, 3]));
@@ -478,12 +490,12 @@ mod tests {
         let second = planner.plan(vec![route(9, 1, 1), route(3, 2, 1)]).unwrap();
         assert_eq!((wanted(&second, 1), wanted(&second, 2)), (vec![9], vec![3]));
         assert_eq!(second.route(2).unwrap().channel, 3);
-        assert_eq!(second.gone_since(&first).iter().collect::<Vec<_>>(), [0, 1]);
-        assert!(second.gone_since(&second).is_empty());
+        assert_eq!(second.removed_since(&first).iter().collect::<Vec<_>>(), [0, 1]);
+        assert!(second.removed_since(&second).is_empty());
     }
 
     #[test]
-    fn filters_are_joined_again_only_where_one_came_or_went() {
+    fn only_the_groups_of_added_and_removed_filters_are_joined_again() {
         let mut planner = Planner::default();
         let first = planner.plan(vec![route(1, 1, 0), route(2, 2, 0)]).unwrap();
         let with_a_module = planner.plan(vec![route(1, 1, 1), route(2, 2, 0)]).unwrap();
@@ -495,39 +507,44 @@ mod tests {
     }
 
     #[test]
-    fn all_are_joined_when_it_is_quiet_and_nothing_goes_elsewhere_meanwhile() {
+    fn all_filters_are_joined_after_a_quiet_period_and_no_packet_changes_its_route_meanwhile() {
         let mut planner = Planner::default();
         let later = || Instant::now() + QUIET;
-        assert!(planner.unsettled(later()).is_none(), "there are none");
-        // Those that come later want other packets.
+        assert!(planner.filters_to_join(later()).is_none(), "there are no filters");
+        // Channels from 40 on want other packets.
         let of = |channel: u64| route(channel, u32::from(channel >= 40), 1);
         let many = |range: std::ops::Range<u64>| range.map(of).collect();
         planner.plan(many(0..40)).unwrap();
-        assert!(planner.unsettled(later()).is_none(), "so many that they were joined at once");
+        assert!(planner.filters_to_join(later()).is_none(), "with this many, they were joined at once");
         let plan = planner.plan(many(1..41)).unwrap();
-        assert!(!plan.joined.is_settled() && planner.unsettled(Instant::now()).is_none(), "it is not quiet");
-        let filters = planner.unsettled(later()).unwrap();
-        let whole = weir_demux::whole(&filters, &JoinLimits::default());
-        let quiet = plan.with(planner.settle(&filters, whole).unwrap());
-        assert!(quiet.joined.is_settled() && planner.unsettled(later()).is_none());
+        assert!(
+            !plan.joined.is_settled() && planner.filters_to_join(Instant::now()).is_none(),
+            "the quiet period is not over"
+        );
+        let filters = planner.filters_to_join(later()).unwrap();
+        let whole = weir_demux::join_all(&filters, &JoinLimits::default());
+        let quiet = plan.with_joined(planner.adopt_joined(&filters, whole).unwrap());
+        assert!(quiet.joined.is_settled() && planner.filters_to_join(later()).is_none());
         for plan in [&plan, &quiet] {
             assert_eq!((wanted(plan, 0).len(), wanted(plan, 1)), (39, vec![40]));
         }
-        // What has come while they were being joined is not forgotten.
+        // A filter that was added while the others were being joined is not forgotten.
         planner.plan(many(2..42)).unwrap();
-        let filters = planner.unsettled(later()).unwrap();
+        let filters = planner.filters_to_join(later()).unwrap();
         let newest = planner.plan(many(3..43)).unwrap();
-        let whole = weir_demux::whole(&filters, &JoinLimits::default());
-        assert!(planner.settle(&filters, whole).is_none() && planner.unsettled(later()).is_some());
+        let whole = weir_demux::join_all(&filters, &JoinLimits::default());
+        assert!(
+            planner.adopt_joined(&filters, whole).is_none() && planner.filters_to_join(later()).is_some()
+        );
         assert_eq!((wanted(&newest, 0).len(), wanted(&newest, 1)), (37, vec![40, 41, 42]));
-        // What cannot be joined is not tried again and again.
-        let filters = planner.unsettled(later()).unwrap();
-        assert!(planner.settle(&filters, Err(JoinError::TooManyChannels(0))).is_none());
-        assert!(planner.unsettled(later()).is_none());
+        // Filters that cannot be joined are not tried again.
+        let filters = planner.filters_to_join(later()).unwrap();
+        assert!(planner.adopt_joined(&filters, Err(JoinError::TooManyChannels(0))).is_none());
+        assert!(planner.filters_to_join(later()).is_none());
     }
 
     #[test]
-    fn too_many_are_refused_and_change_nothing() {
+    fn too_many_channels_are_refused_and_change_nothing() {
         let mut planner = Planner::default();
         planner.plan(vec![route(1, 1, 1)]).unwrap();
         let many = (0..=CHANNELS_MAX as u64).map(|channel| route(channel, 1, 0)).collect();

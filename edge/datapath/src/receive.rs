@@ -1,9 +1,10 @@
-//! The thread of one interface: it takes packets, finds the channels that want them, and puts them into queues.
+//! The receive thread of an interface: it takes packets, matches them against the channels' filters, and fills the
+//! queues.
 
 use crate::account::{BlockMeter, charge};
 use crate::delay::RunDelay;
-use crate::egress::Copies;
-use crate::notice::ObservedEvent;
+use crate::egress::CopyBuffers;
+use crate::event::ObservedEvent;
 use crate::plan::{ForwardingPlan, PlanReader, Planner, Route, Visibility};
 use crate::source::{PacketSource, Poll};
 use std::collections::VecDeque;
@@ -20,56 +21,58 @@ use weir_sandbox::{Cycles, thread_time};
 use weir_units::{Bytes, Nanos};
 use weir_wire::{LinkType, PEEK, PEEK_MAX};
 
-/// How long to wait for a packet before looking after everything else.
+/// The longest wait for a packet, after which the thread reports its state and checks whether it is to end.
 const WAIT: Nanos = Nanos(50 * Nanos::MILLISECOND.0);
-/// While the interface's memory is full, readers are given so long before it is looked at again.
+/// The pause while the interface's memory is full, in which readers can release packets.
 const FULL: Duration = Duration::from_micros(200);
-/// Events of an interface that are kept for those who ask.
+/// The number of recent interface events that the state shows.
 const EVENTS_MAX: usize = 16;
-/// Datagrams of which later fragments are expected, and for how long: as Linux waits for them.
+/// The number of datagrams whose later fragments are expected.
 const DATAGRAMS: usize = 4096;
+/// The time for which later fragments of a datagram are expected: the default of Linux (ipfrag_time).
 const DATAGRAM_LIFETIME: Nanos = Nanos(30 * Nanos::SECOND.0);
-/// One block of packets never takes so long: who waits for its end does not wait for ever.
-const LONGEST: Duration = Duration::from_secs(1);
-/// How often readers of a selection are made to give something up for one block of packets, at most.
+/// The longest time for which a change of plan waits for the thread, which may be processing a block.
+const PLAN_CHANGE_WAIT_MAX: Duration = Duration::from_secs(1);
+/// The most rounds of making space for one block, in each of which readers move or lose packets.
 const SHEDS_MAX: usize = 64;
 
-/// What an interface did.
+/// The state of an interface.
 #[derive(Clone, Debug, Default)]
 pub struct ReceiverState {
-    /// Whether it is up.
+    /// True if the interface is up.
     pub is_up: bool,
-    /// Packets that the node got.
+    /// Packets received.
     pub packets: u64,
-    /// Their bytes on the link.
+    /// Bytes on the link of the packets received.
     pub bytes: u64,
-    /// Packets that the kernel had no room for, by cause.
+    /// Packets that the kernel dropped, by cause.
     pub drops: ReceiveDrops,
     /// Packets that no channel wanted.
     pub unwanted: u64,
-    /// What became of fragments.
+    /// Counters of fragment tracking.
     pub fragments: FragmentCounters,
-    /// Time that its thread was ready to run, and others had the processor.
+    /// The time that the receive thread was ready to run but waited for a CPU.
     pub stolen: Nanos,
-    /// Why it is no longer read.
+    /// The error that ended reading, if any.
     pub failed: Option<String>,
-    /// What happened to it last.
+    /// The most recent events, oldest first.
     pub events: VecDeque<String>,
 }
 
 #[derive(Debug)]
 struct Shared {
     plan: Mutex<Arc<ForwardingPlan>>,
-    /// Plans that no longer hold: whoever makes the next one drops them, since that takes long.
-    gone: Mutex<Vec<Arc<ForwardingPlan>>>,
+    /// Plans no longer in use. The thread that publishes the next plan drops them, since that takes long.
+    retired: Mutex<Vec<Arc<ForwardingPlan>>>,
     is_new: AtomicBool,
-    /// How often the thread has begun or ended to do something by its plan: odd while it does.
-    at_work: AtomicU64,
+    /// The number of times that the receive thread has started or finished work by its plan. It is odd while the thread
+    /// works.
+    activity: AtomicU64,
     is_over: AtomicBool,
     state: Mutex<ReceiverState>,
 }
 
-/// The thread that receives the packets of one interface. It ends when this is dropped.
+/// The receive thread of one interface. Dropping this ends the thread.
 #[derive(Debug)]
 pub struct Receiver {
     link_type: LinkType,
@@ -78,64 +81,65 @@ pub struct Receiver {
     planner: Mutex<Planner>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    /// Its memory is filled in turn.
+    /// True if the kernel fills the interface's memory in ring order.
     is_filled_in_turn: bool,
 }
 
-/// A plan that is not followed yet.
+/// A plan that is not in effect yet.
 #[derive(Debug)]
-pub struct Planned {
+pub struct PreparedPlan {
     planner: Planner,
     plan: ForwardingPlan,
 }
 
-/// Why an interface cannot be used.
+/// The reason why an interface cannot be received from.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
-    /// It cannot be opened.
+    /// The interface cannot be opened.
     #[error(transparent)]
     Live(#[from] LiveError),
-    /// There is no thread for it.
-    #[error("there is no thread for interface {interface}: {source}")]
+    /// The receive thread could not be started.
+    #[error("interface {interface}: its receive thread cannot be started: {source}")]
     Thread {
-        /// Which.
+        /// The name of the interface.
         interface: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
 impl Receiver {
-    /// Opens an interface and begins to receive, on a thread that does `first` before anything else. Without a plan no channel wants its packets.
+    /// Opens an interface and starts its receive thread, which runs `first` before anything else. Without routes no
+    /// channel gets packets.
     ///
     /// # Errors
     ///
-    /// See [`ReceiveError`].
+    /// [`ReceiveError`] if the interface cannot be opened or the thread cannot be started.
     pub fn start(
         name: &str,
         options: LiveOptions,
         polls: bool,
         first: impl FnOnce() + Send + 'static,
-        notices: Sender<ObservedEvent>,
+        events: Sender<ObservedEvent>,
     ) -> Result<Self, ReceiveError> {
         let source = PacketSource::interface(name, options)?;
         let shared = Arc::new(Shared {
             plan: Mutex::default(),
-            gone: Mutex::default(),
+            retired: Mutex::default(),
             is_new: AtomicBool::new(true),
-            at_work: AtomicU64::new(0),
+            activity: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
             state: Mutex::default(),
         });
         let ring = source.descriptors().clone();
         let link_type = source.link_types().first().copied().unwrap_or(LinkType::Ethernet);
         let is_filled_in_turn = source.is_filled_in_turn();
-        let theirs = Arc::clone(&shared);
+        let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name(format!("weir-rx-{name}"))
             .spawn(move || {
                 first();
-                Receiving::new(source, theirs, notices, polls).run();
+                Receiving::new(source, of_thread, events, polls).run();
             })
             .map_err(|source| ReceiveError::Thread { interface: name.to_owned(), source })?;
         let planner = Mutex::default();
@@ -143,95 +147,101 @@ impl Receiver {
         Ok(Self { link_type, ring, arena, planner, shared, thread, is_filled_in_turn })
     }
 
-    /// True where the kernel fills its memory in turn, so that packets cannot wait there for long.
+    /// Returns true if the kernel fills the packet memory in ring order, so that packets cannot wait there for long.
     pub fn is_filled_in_turn(&self) -> bool {
         self.is_filled_in_turn
     }
 
-    /// What its packets begin with.
+    /// The link type of the interface's packets.
     pub fn link_type(&self) -> LinkType {
         self.link_type
     }
 
-    /// Where the descriptors of its packets are.
+    /// The ring of the interface's descriptors.
     pub fn descriptors(&self) -> &DescriptorRing {
         &self.ring
     }
 
-    /// Memory for its packets.
+    /// The size of the memory for packets.
     pub fn arena(&self) -> Bytes {
         self.arena
     }
 
-    /// From the next block on packets go to these channels.
+    /// Sets the channels that packets go to, from the next block on.
     ///
     /// # Errors
     ///
-    /// Their filters are too many or too much together; packets then go where they went before.
-    pub fn follow(&self, routes: Vec<Route>) -> Result<(), JoinError> {
+    /// [`JoinError`] if there are too many channels, or their filters are too large together. The present plan then
+    /// stays.
+    pub fn set_routes(&self, routes: Vec<Route>) -> Result<(), JoinError> {
         let mut planner = lock(&self.planner);
         let plan = planner.plan(routes)?;
         self.publish(plan);
         Ok(())
     }
 
-    /// A plan for these channels, which [takes effect](Self::take_up) later, or never.
+    /// Makes a plan for these channels, which can be put [into effect](Self::activate) later.
     ///
     /// # Errors
     ///
-    /// As for [`follow`](Self::follow).
-    pub fn plan(&self, routes: Vec<Route>) -> Result<Planned, JoinError> {
+    /// As for [`set_routes`](Self::set_routes).
+    pub fn plan(&self, routes: Vec<Route>) -> Result<PreparedPlan, JoinError> {
         let mut planner = lock(&self.planner).clone();
         let plan = planner.plan(routes)?;
-        Ok(Planned { planner, plan })
+        Ok(PreparedPlan { planner, plan })
     }
 
-    /// Follows a plan for this interface, if no other one was followed since it was made.
-    pub fn take_up(&self, planned: Planned) {
+    /// Puts a plan into effect. It must be of this interface, and no other plan may have been put into effect since
+    /// it was made.
+    pub fn activate(&self, planned: PreparedPlan) {
         let mut planner = lock(&self.planner);
         *planner = planned.planner;
         self.publish(planned.plan);
     }
 
-    /// Joins all filters where some came or went, and it has been quiet since. That can take long; packets go where they should all the while.
-    pub fn settle(&self) {
-        let Some(filters) = lock(&self.planner).unsettled(Instant::now()) else { return };
-        let joined = weir_demux::whole(&filters, &JoinLimits::default());
+    /// Joins all filters if some changed and none has changed for a while. That can take long; packets keep following
+    /// the present plan meanwhile.
+    pub fn join_filters(&self) {
+        let Some(filters) = lock(&self.planner).filters_to_join(Instant::now()) else { return };
+        let joined = weir_demux::join_all(&filters, &JoinLimits::default());
         let mut planner = lock(&self.planner);
-        if let Some(joined) = planner.settle(&filters, joined) {
-            let plan = lock(&self.shared.plan).with(joined);
+        if let Some(joined) = planner.adopt_joined(&filters, joined) {
+            let plan = lock(&self.shared.plan).with_joined(joined);
             self.publish(plan);
         }
     }
 
-    /// The plan from the next block on. The planner is held meanwhile, so that of two plans the later one stays. When this returns nothing is done by the
-    /// earlier plan any more: what a channel that is gone got or lost is counted, and can be billed.
+    /// Puts a plan into effect from the next block on. The caller holds the planner, so that of two plans the later
+    /// one stays.
+    ///
+    /// On return the thread does not use the earlier plan any more. So the counters of a removed channel are final.
     fn publish(&self, plan: ForwardingPlan) {
         let before = std::mem::replace(&mut *lock(&self.shared.plan), Arc::new(plan));
-        // The thread sees this when it begins something, or is seen to have begun it before.
+        // When the thread starts work, either it sees this flag, or `activity` shows here that it had started before.
         self.shared.is_new.store(true, Ordering::SeqCst);
-        let (at_work, begin) = (self.shared.at_work.load(Ordering::SeqCst), Instant::now());
-        while at_work % 2 == 1
-            && self.shared.at_work.load(Ordering::SeqCst) == at_work
-            && begin.elapsed() < LONGEST
+        let (activity, begin) = (self.shared.activity.load(Ordering::SeqCst), Instant::now());
+        while activity % 2 == 1
+            && self.shared.activity.load(Ordering::SeqCst) == activity
+            && begin.elapsed() < PLAN_CHANGE_WAIT_MAX
         {
             std::thread::sleep(Duration::from_micros(50));
         }
         drop(before);
-        drop(std::mem::take(&mut *lock(&self.shared.gone)));
+        drop(std::mem::take(&mut *lock(&self.shared.retired)));
     }
 
-    /// Lets go of what the receiver has no use for any more, such as memory and devices of sessions that are gone. False while it still goes by an
-    /// earlier plan, and so holds what is only in that.
-    pub fn tidy(&self) -> bool {
-        // It takes the later one up after it has begun something, and leaves the earlier one behind before it ends that.
+    /// Drops retired plans, and with them memory and devices of closed sessions. Returns false while the thread still
+    /// uses an earlier plan.
+    pub fn release_unused(&self) -> bool {
+        // The thread adopts a new plan after it starts work, and retires the earlier plan before it finishes that
+        // work.
         let is_late =
-            self.shared.is_new.load(Ordering::SeqCst) || self.shared.at_work.load(Ordering::SeqCst) % 2 == 1;
-        drop(std::mem::take(&mut *lock(&self.shared.gone)));
+            self.shared.is_new.load(Ordering::SeqCst) || self.shared.activity.load(Ordering::SeqCst) % 2 == 1;
+        drop(std::mem::take(&mut *lock(&self.shared.retired)));
         !is_late
     }
 
-    /// How it is.
+    /// The present state of the interface.
     pub fn state(&self) -> ReceiverState {
         lock(&self.shared.state).clone()
     }
@@ -250,27 +260,27 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread does something by its plan, for as long as this is there.
-struct AtWork(Arc<Shared>);
+/// A guard that marks the receive thread as working by its plan.
+struct BusyGuard(Arc<Shared>);
 
-impl AtWork {
+impl BusyGuard {
     fn begin(shared: &Arc<Shared>) -> Self {
-        shared.at_work.fetch_add(1, Ordering::SeqCst);
+        shared.activity.fetch_add(1, Ordering::SeqCst);
         Self(Arc::clone(shared))
     }
 }
 
-impl Drop for AtWork {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
-        self.0.at_work.fetch_add(1, Ordering::SeqCst);
+        self.0.activity.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-/// The state of the thread.
+/// The state of the receive thread.
 struct Receiving {
     source: PacketSource,
     shared: Arc<Shared>,
-    notices: Sender<ObservedEvent>,
+    events: Sender<ObservedEvent>,
     polls: bool,
     plan: Arc<ForwardingPlan>,
     /// Bytes of traffic so far.
@@ -279,33 +289,34 @@ struct Receiving {
     fragments: Fragments,
     meter: BlockMeter,
     head: Vec<u8>,
-    /// Room for a packet that goes on.
-    copies: Copies,
+    /// Buffers for packets that are forwarded.
+    copies: CopyBuffers,
     flows: Vec<u16>,
-    /// For each channel the masks of the present block's batches, where it is one of those that want some of it.
+    /// The masks of the present block's batches for each channel. They are valid only for channels in `touched` or
+    /// `passed`.
     masks: Vec<Vec<u64>>,
     touched: ChannelSet,
-    /// Channels of which packets of the present block went on without a module.
+    /// Channels for which packets of the present block are forwarded without a module.
     passed: ChannelSet,
     delay: RunDelay,
 }
 
 impl Receiving {
-    fn new(source: PacketSource, shared: Arc<Shared>, notices: Sender<ObservedEvent>, polls: bool) -> Self {
+    fn new(source: PacketSource, shared: Arc<Shared>, events: Sender<ObservedEvent>, polls: bool) -> Self {
         let plan = Arc::clone(&lock(&shared.plan));
         Self {
             source,
             shared,
-            notices,
+            events,
             polls,
             plan,
             position: 0,
             unwanted: 0,
-            // Strangers send the fragments.
+            // Keyed with a random number, because the fragments come from untrusted senders.
             fragments: Fragments::new(DATAGRAMS, DATAGRAM_LIFETIME, RandomState::new().hash_one(DATAGRAMS)),
             meter: BlockMeter::default(),
             head: Vec::new(),
-            copies: Copies::default(),
+            copies: CopyBuffers::default(),
             flows: Vec::new(),
             masks: Vec::new(),
             touched: ChannelSet::NONE,
@@ -320,32 +331,32 @@ impl Receiving {
         while !self.shared.is_over.load(Ordering::Acquire) {
             let asked = thread_time();
             let next = self.source.next(wait);
-            let at_work = AtWork::begin(&self.shared);
-            // After waiting, so that what arrives after a change goes where that says.
+            let activity = BusyGuard::begin(&self.shared);
+            // Checked after waiting, so that packets that arrive after a change follow the new plan.
             if self.shared.is_new.swap(false, Ordering::SeqCst) {
-                self.adopt();
+                self.adopt_plan();
             }
             match next {
                 Ok(Poll::Block(block)) => {
-                    // Waiting takes cycles and no time of the thread.
+                    // Waiting takes cycles but no CPU time of the thread.
                     let (since, begin) = (thread_time(), Cycles::now());
                     self.distribute(&Arc::new(block));
-                    self.settle(Nanos(since.0.saturating_sub(asked.0)), since, begin);
-                    self.mop_up(self.position);
+                    self.charge_block(Nanos(since.0.saturating_sub(asked.0)), since, begin);
+                    self.enforce_lag_limits(self.position);
                     if self.source.is_running_out() {
-                        self.make_way();
+                        self.free_memory();
                     }
                 }
-                Ok(Poll::Event(event)) => self.tell(event.to_string()),
+                Ok(Poll::Event(event)) => self.notify(event.to_string()),
                 Ok(Poll::Full) => {
-                    self.make_way();
+                    self.free_memory();
                     std::thread::sleep(FULL);
                 }
                 Ok(Poll::Quiet(_)) => {}
                 Ok(Poll::End) => break,
                 Err(error) => {
                     lock(&self.shared.state).failed = Some(error.to_string());
-                    _ = self.notices.send(ObservedEvent::Failed {
+                    _ = self.events.send(ObservedEvent::Failed {
                         interface: self.source.name().to_owned(),
                         what: format!("{}: {error}", self.source.name()),
                     });
@@ -354,10 +365,10 @@ impl Receiving {
             }
             let is_due = reported.elapsed() >= Duration::from_millis(50);
             if is_due {
-                // On accounts of this plan, which are billed once it is left behind.
-                self.give_back();
+                // Charged by this plan: the usage of its channels is final once the plan is retired.
+                self.release_queue_memory();
             }
-            drop(at_work);
+            drop(activity);
             if is_due {
                 reported = Instant::now();
                 self.report();
@@ -366,9 +377,9 @@ impl Receiving {
         self.report();
     }
 
-    fn tell(&mut self, event: String) {
+    fn notify(&mut self, event: String) {
         let mut state = lock(&self.shared.state);
-        // With the event: whoever has heard of it and asks is told the same.
+        // Updated together with the event, so that a client that reads the state after the event sees the same.
         state.is_up = self.source.is_up();
         if state.events.len() == EVENTS_MAX {
             state.events.pop_front();
@@ -376,7 +387,7 @@ impl Receiving {
         state.events.push_back(event.clone());
         drop(state);
         _ = self
-            .notices
+            .events
             .send(ObservedEvent::Interface { interface: self.source.name().to_owned(), what: event });
     }
 
@@ -393,27 +404,27 @@ impl Receiving {
         state.stolen = self.delay.total().unwrap_or_default();
     }
 
-    /// Gives memory of queues back that they do not need any more, on their readers' accounts.
-    fn give_back(&self) {
+    /// Releases memory of queues that is no longer needed, and charges the time to the queues' readers.
+    fn release_queue_memory(&self) {
         let readers = self.plan.routes.iter().flatten().flat_map(|route| &route.readers);
-        for reader in readers.filter(|reader| reader.queue.has_made_memory()) {
+        for reader in readers.filter(|reader| reader.queue.has_mapped_memory()) {
             let begin = thread_time();
-            if reader.queue.give_back() {
+            if reader.queue.release_memory() {
                 let took = thread_time().0.saturating_sub(begin.0);
                 reader.account.charge_receiving(Nanos(took));
             }
         }
     }
 
-    /// Goes over to the latest plan.
-    fn adopt(&mut self) {
+    /// Switches to the latest plan.
+    fn adopt_plan(&mut self) {
         let plan = Arc::clone(&lock(&self.shared.plan));
-        let gone = plan.gone_since(&self.plan);
-        if !gone.is_empty() {
-            self.fragments.forget(&gone);
+        let removed = plan.removed_since(&self.plan);
+        if !removed.is_empty() {
+            self.fragments.forget(&removed);
         }
         let before = std::mem::replace(&mut self.plan, plan);
-        lock(&self.shared.gone).push(before);
+        lock(&self.shared.retired).push(before);
     }
 
     /// Puts a block's packets into the queues of the channels that want them.
@@ -423,12 +434,12 @@ impl Receiving {
         self.masks.resize_with(plan.routes.len(), Vec::new);
         (self.touched, self.passed) = (ChannelSet::NONE, ChannelSet::NONE);
         for index in block.lead()..block.len() {
-            self.look_up(&plan, block, index);
+            self.match_packet(&plan, block, index);
         }
         for place in self.passed.iter() {
             let (Some(route), Some(masks)) = (plan.route(place), self.masks.get(place)) else { continue };
             let begin = Cycles::now();
-            route.pass(block, masks, &mut self.copies);
+            route.forward(block, masks, &mut self.copies);
             self.meter.spent(&[place], Cycles::now().0.saturating_sub(begin.0));
         }
         for &place in plan.whole.iter().filter(|place| self.touched.contains(**place)) {
@@ -438,7 +449,7 @@ impl Receiving {
             self.meter.spent(&[place], Cycles::now().0.saturating_sub(begin.0));
         }
         for (selection, places) in &plan.selections {
-            // What one of them wants all want: see `look_up`.
+            // If one of these channels wants a packet, all do: see `match_packet`.
             let Some(place) = places.iter().find(|place| self.touched.contains(**place)) else { continue };
             let Some(masks) = self.masks.get(*place).cloned() else { continue };
             let begin = Cycles::now();
@@ -449,8 +460,8 @@ impl Receiving {
         self.position += packets.map(|packet| u64::from(packet.wire_len)).sum::<u64>();
     }
 
-    /// Finds out who wants a packet.
-    fn look_up(&mut self, plan: &ForwardingPlan, block: &Block, index: usize) {
+    /// Finds the channels that want a packet.
+    fn match_packet(&mut self, plan: &ForwardingPlan, block: &Block, index: usize) {
         let Some(descriptor) = block.descriptors().get(index) else { return };
         let mut wanted = ChannelSet::NONE;
         let mut enough = PEEK;
@@ -465,21 +476,21 @@ impl Receiving {
         }
         if self.fragments.follow(descriptor, &self.head, &mut wanted).is_err() {
             block.copy_head(index, PEEK_MAX, &mut self.head);
-            // That many are always enough.
+            // This many bytes always suffice.
             _ = self.fragments.follow(descriptor, &self.head, &mut wanted);
         }
         wanted.keep(&plan.taken);
         if descriptor.flags & flag::LATER_FRAGMENT != 0 {
-            plan.complete(&mut wanted);
+            plan.add_channels_of_selections(&mut wanted);
         }
         self.meter.packet(&wanted);
         self.unwanted += u64::from(wanted.is_empty());
         for place in wanted.iter() {
             let (Some(masks), Some(route)) = (self.masks.get_mut(place), plan.route(place)) else { continue };
-            if !route.is_screened {
-                route.tally.came(1, descriptor.wire_len.into());
+            if !route.filters_view {
+                route.counters.count_selected(1, descriptor.wire_len.into());
             }
-            let touched = if route.is_unattended() { &mut self.passed } else { &mut self.touched };
+            let touched = if route.forwards_without_module() { &mut self.passed } else { &mut self.touched };
             if !touched.contains(place) {
                 touched.insert(place);
                 masks.clear();
@@ -489,8 +500,11 @@ impl Receiving {
         }
     }
 
-    /// Copies packets into a selection and puts them into the queues of its readers. Where there is no room for all of them, packets that wait move to
-    /// memory of their queue. If that is full, of several readers those who lag lose some: what one has not read yet costs no other one a packet.
+    /// Copies packets into a selection and puts them into the queues of the selection's readers.
+    ///
+    /// If the packets do not all fit, waiting packets are moved to memory of their queues. If that memory is full, too,
+    /// and the selection has several readers, the readers that lag most lose packets. So a slow reader costs the others
+    /// none.
     fn select(
         &mut self,
         plan: &ForwardingPlan,
@@ -500,21 +514,21 @@ impl Receiving {
         mut masks: Vec<u64>,
     ) {
         let routes = || places.iter().filter_map(|place| plan.route(*place));
-        // Where filters look at what is shown, only what they want is anybody's, and only that is counted: also of what is lost.
-        let is_screened = routes().any(|route| route.is_screened);
-        let lost = |masks: &[u64]| match is_screened {
+        // If filters read the view, only the packets that they want are counted, also among lost packets.
+        let filters_view = routes().any(|route| route.filters_view);
+        let lost = |masks: &[u64]| match filters_view {
             true => lock(selection).wanted(block, masks),
             false => (masks.iter().map(|mask| u64::from(mask.count_ones())).sum(), 0),
         };
-        let came = |packets: u64, bytes: u64| {
-            routes().filter(|_| is_screened).for_each(|route| route.tally.came(packets, bytes));
+        let count_selected = |packets: u64, bytes: u64| {
+            routes().filter(|_| filters_view).for_each(|route| route.counters.count_selected(packets, bytes));
         };
         if routes().flat_map(|route| &route.readers).all(|reader| reader.queue.is_full()) {
-            // Not worth a copy.
+            // A copy would be wasted.
             let (packets, bytes) = lost(&masks);
-            came(packets, bytes);
+            count_selected(packets, bytes);
             for route in routes() {
-                route.tally.queue_full.fetch_add(packets * route.readers.len() as u64, Ordering::Relaxed);
+                route.counters.queue_full.fetch_add(packets * route.readers.len() as u64, Ordering::Relaxed);
             }
             return;
         }
@@ -523,11 +537,11 @@ impl Receiving {
             let selected = lock(selection).select(block, &masks);
             if selected.unwanted > 0 {
                 for route in routes() {
-                    route.tally.unwanted.fetch_add(selected.unwanted, Ordering::Relaxed);
+                    route.counters.unwanted.fetch_add(selected.unwanted, Ordering::Relaxed);
                 }
             }
             if let Some(copied) = selected.block.map(Arc::new) {
-                came(copied.packets() as u64, selected.bytes);
+                count_selected(copied.packets() as u64, selected.bytes);
                 let all: Vec<u64> = copied.batches().map(|batch| batch.mask).collect();
                 for route in routes() {
                     route.put(&copied, &all, self.position, &mut self.head, &mut self.flows);
@@ -536,7 +550,7 @@ impl Receiving {
             if selected.lost == 0 {
                 return;
             }
-            // Where moving does not suffice in half of the rounds, those who keep up are not to lose anything.
+            // If moving has not sufficed in half of the rounds, readers that keep up must not lose packets for it.
             let is_late = sheds > SHEDS_MAX / 2 && is_shared;
             let makes_room = || {
                 is_late && shed(routes(), self.position)
@@ -549,9 +563,9 @@ impl Receiving {
                     release_oldest(routes(), self.position);
                 }
                 let (packets, bytes) = lost(&selected.rest);
-                came(packets, bytes);
+                count_selected(packets, bytes);
                 for route in routes() {
-                    route.tally.no_memory.fetch_add(packets, Ordering::Relaxed);
+                    route.counters.no_memory.fetch_add(packets, Ordering::Relaxed);
                 }
                 return;
             }
@@ -559,41 +573,42 @@ impl Receiving {
         }
     }
 
-    /// Has those pay for a block that it was for: what receiving it took, and all that was done with it since `begin`.
-    fn settle(&self, received: Nanos, since: Nanos, begin: Cycles) {
+    /// Charges a block to its channels: the time that receiving it took, and the time since `begin`.
+    fn charge_block(&self, received: Nanos, since: Nanos, begin: Cycles) {
         let cycles = Cycles::now().0.saturating_sub(begin.0);
         let time = Nanos(thread_time().0.saturating_sub(since.0));
         let mut all = self.touched;
         all.insert_all(&self.passed);
         for place in all.iter() {
             let Some(route) = self.plan.route(place) else { continue };
-            // Receiving is for all of them, by packets.
+            // Receiving is done for all channels, so its time is divided by packets.
             let of_receiving = self.meter.common(place, received);
             let rest = self.meter.share(place, cycles, time);
             charge(route, Nanos(of_receiving.0.saturating_add(rest.0)));
         }
     }
 
-    /// Takes from readers what lies too far behind this position, or has them ended.
-    fn mop_up(&self, head: u64) {
+    /// Applies the lag limits when the interface's traffic is at position `head`. A reader that exceeds its limit loses
+    /// the packets beyond it, or its session is closed.
+    fn enforce_lag_limits(&self, head: u64) {
         for route in self.plan.whole.iter().filter_map(|place| self.plan.route(*place)) {
-            let Visibility::All(lag) = route.sight else { continue };
-            let last = head.saturating_sub(lag.most);
+            let Visibility::All(lag) = route.visibility else { continue };
+            let last = head.saturating_sub(lag.lag_max);
             for reader in &route.readers {
                 let lags = |oldest: Option<u64>| oldest.is_some_and(|oldest| oldest < last);
                 let (waits, works) = (lags(reader.queue.oldest()), lags(reader.queue.in_hand()));
-                if lag.ends && (waits || works) {
+                if lag.closes_session && (waits || works) {
                     if let Some(lost) = reader.queue.close() {
-                        route.tally.ended.fetch_add(lost, Ordering::Relaxed);
+                        route.counters.ended.fetch_add(lost, Ordering::Relaxed);
                         let (owner, channel) = (route.owner, route.channel);
-                        _ = self.notices.send(ObservedEvent::Lagging { owner, channel });
+                        _ = self.events.send(ObservedEvent::Lagging { owner, channel });
                     }
                     continue;
                 }
                 if waits {
                     move_before(reader, last);
-                    let lost = reader.queue.give_up_before(last);
-                    route.tally.lagged.fetch_add(lost, Ordering::Relaxed);
+                    let lost = reader.queue.evict_before(last);
+                    route.counters.lagged.fetch_add(lost, Ordering::Relaxed);
                 }
                 if works {
                     reader.waker.release(reader.module, last);
@@ -602,19 +617,22 @@ impl Receiving {
         }
     }
 
-    /// The interface's memory is full, or soon will be, of packets that wait for its readers, or that they work on. Those of queues with memory of their own
-    /// wait there, as far as they fit. Where the kernel fills memory in turn, only those can make room who hold the oldest; else the one with the lowest priority
-    /// does first.
-    fn make_way(&self) {
+    /// Frees packet memory of the interface, which is full or soon will be. Its packets wait for readers or are in
+    /// hand.
+    ///
+    /// Packets of queues with memory of their own are moved there, as far as they fit. If the kernel fills memory in
+    /// ring order, the reader with the oldest packets has to release them; otherwise the reader with the lowest
+    /// priority goes first.
+    fn free_memory(&self) {
         for _ in 0..SHEDS_MAX {
-            if !self.make_some_way() || !self.source.is_running_out() {
+            if !self.free_some_memory() || !self.source.is_running_out() {
                 return;
             }
         }
     }
 
-    /// Says whether packets have been moved, and more can be.
-    fn make_some_way(&self) -> bool {
+    /// Returns true if packets were moved and more can be moved.
+    fn free_some_memory(&self) -> bool {
         let routes = self.plan.whole.iter().filter_map(|place| self.plan.route(*place));
         let readers = routes.flat_map(|route| route.readers.iter().map(move |reader| (route, reader)));
         let holds = readers.filter_map(|(route, reader)| {
@@ -627,34 +645,35 @@ impl Receiving {
         };
         let Some((route, reader, oldest)) = holds.min_by_key(first) else { return false };
         if reader.queue.in_hand() == Some(oldest) {
-            // Nothing has been done with it for a long time; whether it lags too far is another question.
+            // The reader has made no progress for long. Its lag limit is checked elsewhere.
             reader.waker.release(reader.module, oldest.saturating_add(1));
-            // Its packets that wait behind these are not to wait until it has.
+            // Packets that wait behind the in-hand ones are moved at once, as the reader may take a while to release.
             move_before(reader, oldest.saturating_add(1));
             return false;
         }
         if move_before(reader, oldest.saturating_add(1)) > 0 {
             return true;
         }
-        give_up_half(route, reader, oldest, self.position);
+        evict_half(route, reader, oldest, self.position);
         false
     }
 }
 
-/// Memory is full of what its readers have not read: of them, the one that is furthest behind loses the older half of what waits for it, since others hold
-/// what comes after that as well; of several, the one with the lowest priority. False where nothing waits for any of them.
+/// Evicts the older half of the waiting packets of the reader that lags most; its later packets are held by other
+/// readers, too. Of equally lagging readers the one with the lowest priority is taken. Returns false if no packet waits
+/// for any reader.
 fn shed<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) -> bool {
     let waiting = routes.flat_map(|route| {
         route.readers.iter().filter_map(move |reader| Some((route, reader, reader.queue.oldest()?)))
     });
     let first = |(route, _, oldest): &(&Route, &PlanReader, u64)| (*oldest, route.priority);
     let Some((route, reader, oldest)) = waiting.min_by_key(first) else { return false };
-    give_up_half(route, reader, oldest, position);
+    evict_half(route, reader, oldest, position);
     true
 }
 
-/// The memory of a selection is full, and nothing that waits makes room: readers that are suspended have it in hand. The one that has had packets for longest
-/// releases them, so that it costs the others no more than what came meanwhile.
+/// Makes the reader with the oldest in-hand packets release them, because no waiting packet can free the selection's
+/// memory. Taking the oldest costs the other readers only the packets that arrive meanwhile.
 fn release_oldest<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) {
     let readers = routes.flat_map(|route| &route.readers);
     let hold = readers.filter_map(|reader| Some((reader.queue.in_hand()?, reader)));
@@ -664,19 +683,20 @@ fn release_oldest<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) {
     }
 }
 
-/// The memory of a selection is full: the oldest packets that wait for readers whose queues have memory of their own are moved there. A piece of the common memory is free
-/// when all of its readers have left it. Says whether any packets were moved.
+/// Moves the oldest waiting packets of a full selection to memory of their queues, for queues that have such memory.
+/// A chunk is free once all readers have left it. Returns true if packets were moved.
 fn move_oldest<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) -> bool {
     let readers = routes.flat_map(|route| &route.readers).filter(|reader| reader.queue.has_own_memory());
     let readers: Vec<_> = readers.filter_map(|reader| Some((reader.queue.oldest()?, reader))).collect();
     let Some(first) = readers.iter().map(|(oldest, _)| *oldest).min() else { return false };
-    // Enough at a time that pieces of the memory become free, and little enough that receiving goes on soon.
+    // Enough at a time to free chunks, and few enough that receiving goes on soon.
     let last = first.saturating_add(position.saturating_sub(first) / 4 + 1);
     let moved = readers.into_iter().filter(|(oldest, _)| *oldest < last);
     moved.map(|(_, reader)| move_before(reader, last)).sum::<u64>() > 0
 }
 
-/// Copies packets of a reader before this position to memory of its queue, on its account. Says how many.
+/// Copies a reader's packets before `position` to memory of its queue, and charges the reader. Returns the number of
+/// packets moved.
 fn move_before(reader: &PlanReader, position: u64) -> u64 {
     if !reader.queue.has_own_memory() {
         return 0;
@@ -687,12 +707,12 @@ fn move_before(reader: &PlanReader, position: u64) -> u64 {
     moved
 }
 
-/// A reader loses the older half of what waits for it between its oldest packet and this position.
-fn give_up_half(route: &Route, reader: &PlanReader, oldest: u64, position: u64) {
+/// Evicts the older half of a reader's waiting packets between its oldest one and `position`.
+fn evict_half(route: &Route, reader: &PlanReader, oldest: u64, position: u64) {
     let half = oldest + position.saturating_sub(oldest) / 2;
-    // Something goes in any case: what is in one block has one position.
-    let lost = reader.queue.give_up_before(half.max(oldest.saturating_add(1)));
-    route.tally.shed.fetch_add(lost, Ordering::Relaxed);
+    // All packets of a block have the same position, so at least the oldest block's packets are evicted.
+    let lost = reader.queue.evict_before(half.max(oldest.saturating_add(1)));
+    route.counters.shed.fetch_add(lost, Ordering::Relaxed);
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The source of packets: a capture file or a stream of one; a packet socket, an AF_XDP socket or a TAP or TUN device of an interface. Blocks of all are
-//! alike.
+//! Sources of packets: a capture file or stream, a packet socket, an AF_XDP socket, or a TAP or TUN device. All give
+//! the same kind of block.
 
-use crate::moment::Moment;
+use crate::clock::ClockReading;
 use std::time::Duration;
 use weir_netio::{
     Block, Capture, CaptureNext, CaptureReadError, DescriptorRing, LiveError, LiveEvent, LiveOptions,
@@ -10,55 +10,55 @@ use weir_netio::{
 use weir_units::Nanos;
 use weir_wire::LinkType;
 
-/// How long nothing is asked of a source whose memory is full, though nothing is under way that could free it.
+/// The pause before a full source is polled again, if the caller itself holds no block that it could drop.
 const FULL: Duration = Duration::from_millis(1);
 
-/// The cause for which reading ended early.
+/// The reason why a source cannot be read any further.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The capture.
+    /// Reading the capture failed.
     #[error(transparent)]
     Capture(#[from] CaptureReadError),
-    /// The interface.
+    /// Reading the interface failed.
     #[error(transparent)]
     Live(#[from] LiveError),
 }
 
-/// The result of reading on.
+/// The result of polling a source.
 #[derive(Debug)]
 pub enum Poll {
-    /// Packets.
+    /// A block of packets.
     Block(Block),
-    /// Every place for packets is in use.
+    /// All packet memory is in use.
     Full,
-    /// No packet came. All that came before this time have been given.
-    Quiet(Moment),
-    /// The interface changed.
+    /// No packet arrived. All packets that arrived before this time have been returned.
+    Quiet(ClockReading),
+    /// The interface changed state.
     Event(LiveEvent),
-    /// No more packets.
+    /// The end of the source.
     End,
 }
 
 /// A source of packets.
 #[derive(Debug)]
 pub enum PacketSource {
-    /// A file or a stream.
+    /// A capture file or stream.
     Capture(Box<Capture>),
-    /// An interface.
+    /// A network interface.
     Live(Box<LiveSource>),
 }
 
 impl PacketSource {
-    /// An interface, which need not be there yet.
+    /// Opens an interface, which need not exist yet.
     ///
     /// # Errors
     ///
-    /// It cannot be opened.
+    /// [`LiveError`] if the interface cannot be opened.
     pub fn interface(name: &str, options: LiveOptions) -> Result<Self, LiveError> {
         Ok(Self::Live(Box::new(LiveSource::open_or_wait(name, options)?)))
     }
 
-    /// The name of an interface; of a capture there is none.
+    /// The name of the interface; empty for a capture.
     pub fn name(&self) -> &str {
         match self {
             Self::Capture(_) => "",
@@ -66,7 +66,7 @@ impl PacketSource {
         }
     }
 
-    /// Returns true unless its interface is down or gone.
+    /// Returns false if the interface is down or gone. A capture is always up.
     pub fn is_up(&self) -> bool {
         match self {
             Self::Capture(_) => true,
@@ -74,7 +74,8 @@ impl PacketSource {
         }
     }
 
-    /// Returns true where its memory is filled in turn, so that packets cannot wait there for long.
+    /// Returns true if the kernel fills the packet memory in ring order, so that a packet that waits for long blocks
+    /// reception.
     pub fn is_filled_in_turn(&self) -> bool {
         match self {
             Self::Capture(_) => false,
@@ -82,7 +83,7 @@ impl PacketSource {
         }
     }
 
-    /// Returns true where packets that are not dropped soon will keep it from receiving.
+    /// Returns true if reception will stop soon unless packets are released.
     pub fn is_running_out(&self) -> bool {
         match self {
             Self::Capture(_) => false,
@@ -90,11 +91,11 @@ impl PacketSource {
         }
     }
 
-    /// The way into a TAP device, or out through an interface. `None` for a capture.
+    /// Opens a sink that writes into the TAP device or sends through the interface. `None` for a capture.
     ///
     /// # Errors
     ///
-    /// It cannot be opened.
+    /// [`LiveError`] if the sink cannot be opened.
     pub fn sink(&mut self) -> Result<Option<LiveSink>, LiveError> {
         match self {
             Self::Capture(_) => Ok(None),
@@ -102,7 +103,7 @@ impl PacketSource {
         }
     }
 
-    /// Where the descriptors of all blocks are.
+    /// The ring of descriptors that all blocks share.
     pub fn descriptors(&self) -> &DescriptorRing {
         match self {
             Self::Capture(capture) => capture.descriptors(),
@@ -110,7 +111,7 @@ impl PacketSource {
         }
     }
 
-    /// The capture, if it is one.
+    /// The capture, if this source is one.
     pub fn capture(&self) -> Option<&Capture> {
         match self {
             Self::Capture(capture) => Some(capture),
@@ -118,7 +119,7 @@ impl PacketSource {
         }
     }
 
-    /// The link types that are known so far: a pcapng file names its own later.
+    /// The link types seen so far. A pcapng file can declare further interfaces later.
     pub fn link_types(&self) -> Vec<LinkType> {
         match self {
             Self::Capture(capture) => {
@@ -128,7 +129,7 @@ impl PacketSource {
         }
     }
 
-    /// What it gave so far.
+    /// Packets and bytes returned so far.
     pub fn totals(&mut self) -> Totals {
         match self {
             Self::Capture(capture) => capture.totals(),
@@ -136,7 +137,7 @@ impl PacketSource {
         }
     }
 
-    /// What it gave and lost so far, of an interface.
+    /// Packets received and lost so far by an interface; `None` for a capture.
     pub fn live_totals(&mut self) -> Option<LiveTotals> {
         match self {
             Self::Capture(_) => None,
@@ -144,12 +145,14 @@ impl PacketSource {
         }
     }
 
-    /// Reads on. Waits at most so long for a packet of an interface: longer than the kernel gathers packets, where a wait for nothing is to say that all
-    /// that came before it have been given.
+    /// Polls for the next block, and waits for at most `wait` if the source is an interface.
+    ///
+    /// [`Poll::Quiet`] guarantees that all earlier packets were returned only if `wait` is longer than the time for
+    /// which the kernel gathers packets.
     ///
     /// # Errors
     ///
-    /// [`FetchError`]: nothing more comes.
+    /// [`FetchError`] if the source cannot be read any further.
     pub fn next(&mut self, wait: Nanos) -> Result<Poll, FetchError> {
         Ok(match self {
             Self::Capture(capture) => match capture.next_block()? {
@@ -158,7 +161,7 @@ impl PacketSource {
                 CaptureNext::End => Poll::End,
             },
             Self::Live(live) => {
-                let begin = Moment::now();
+                let begin = ClockReading::now();
                 match live.next_block(wait)? {
                     LivePoll::Block(block) => Poll::Block(block),
                     LivePoll::Full => Poll::Full,
@@ -170,7 +173,7 @@ impl PacketSource {
         })
     }
 
-    /// Waits where [`Poll::Full`] came though nothing is under way: the holder of the last block is about to drop it.
+    /// Waits briefly after [`Poll::Full`], for callers that hold no block: another thread is about to drop one.
     pub fn pause(&self) {
         std::thread::sleep(FULL);
     }

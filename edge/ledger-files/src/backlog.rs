@@ -1,35 +1,38 @@
-//! Entries that are not written yet, within a bound.
+//! Entries that have not been written yet, up to a limit.
 
 use std::collections::{HashMap, VecDeque};
 use weir_ledger::{LedgerEvent, SessionId, Usage};
 use weir_units::Timestamp;
 
-/// An entry without its place in the chain, which it gets when it is written.
+/// An entry that waits to be written. It gets its place in the hash chain when it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Waiting {
+pub(crate) struct PendingEntry {
     pub(crate) begin: Timestamp,
     pub(crate) end: Timestamp,
     pub(crate) event: LedgerEvent,
 }
 
-/// Entries in the order in which they will be written. When there are too many, usage of the same session is added up.
+/// Entries in the order in which they will be written. If there are too many, entries with usage of the same session are
+/// merged into their sum.
 #[derive(Debug)]
 pub(crate) struct Backlog {
-    entries: VecDeque<Waiting>,
-    /// How many these count for: one about several idle sessions counts once for each.
+    entries: VecDeque<PendingEntry>,
+    /// The number of entries; an entry about several idle sessions counts once for each.
     weight: usize,
+    /// The most entries, counted as `weight`.
     most: usize,
-    /// Intervals' usages of sessions that were added to others.
+    /// Entries with an interval's usage that were merged into other entries.
     pub(crate) merged: u64,
-    /// Other entries for which there was no room.
+    /// Other entries that were lost, because there were too many.
     pub(crate) lost: u64,
-    /// Usage of sessions for which there was no room, and when it began.
+    /// The summed usage of sessions for which the limit leaves no entry of their own.
     others: Usage,
+    /// The beginning of the earliest interval in `others`.
     others_begin: Option<Timestamp>,
 }
 
 impl Backlog {
-    /// Holds entries that count for at most so many (at least 8).
+    /// Creates an empty backlog for at most `most` entries, or 8 if `most` is less.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             entries: VecDeque::new(),
@@ -42,7 +45,7 @@ impl Backlog {
         }
     }
 
-    pub(crate) fn push(&mut self, waiting: Waiting) {
+    pub(crate) fn push(&mut self, waiting: PendingEntry) {
         self.weight += waiting.weight();
         self.entries.push_back(waiting);
         if self.weight > self.most {
@@ -50,7 +53,7 @@ impl Backlog {
         }
     }
 
-    /// How many entries there are; one about several idle sessions counts once for each.
+    /// Returns the number of entries; an entry about several idle sessions counts once for each.
     pub(crate) fn weight(&self) -> usize {
         self.weight
     }
@@ -59,15 +62,15 @@ impl Backlog {
         self.entries.is_empty()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Waiting> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &PendingEntry> {
         self.entries.iter()
     }
 
-    /// What has to be said of entries that are not as they were pushed; nothing where all are.
-    pub(crate) fn confession(&self) -> Option<Waiting> {
+    /// Returns an entry that records the numbers of merged and lost entries. Returns `None` if there are none.
+    pub(crate) fn loss_entry(&self) -> Option<PendingEntry> {
         let last = self.entries.back()?;
-        let is_whole = self.merged == 0 && self.lost == 0 && self.others.is_empty();
-        (!is_whole).then(|| Waiting {
+        let is_unchanged = self.merged == 0 && self.lost == 0 && self.others.is_empty();
+        (!is_unchanged).then(|| PendingEntry {
             begin: self.others_begin.unwrap_or(last.end).min(last.end),
             end: last.end,
             event: LedgerEvent::Backlog {
@@ -78,28 +81,30 @@ impl Backlog {
         })
     }
 
-    /// All is written.
+    /// Clears the backlog when all entries have been written.
     pub(crate) fn clear(&mut self) {
         *self = Self::new(self.most);
     }
 
-    /// Makes room for half of what may be held: a quarter is left for sums of sessions, a quarter for other entries. The latest stay.
+    /// Shrinks the backlog to at most half of its limit: a quarter for sums of sessions' usage, a quarter for other entries.
+    /// The latest sessions and entries are kept.
     fn compact(&mut self) {
         let quarter = self.most / 4;
-        let mut sums: HashMap<SessionId, Waiting> = HashMap::new();
+        let mut sums: HashMap<SessionId, PendingEntry> = HashMap::new();
         let (mut events, mut kept) = (0, VecDeque::new());
-        // From the latest to the earliest, so that each sum stands where the session's last entry stood, and ends stay in order.
+        // From the latest entry to the earliest: so a sum takes the place of the session's last entry, and the end times
+        // of all entries stay in order.
         let latest_first = std::mem::take(&mut self.entries).into_iter().rev();
-        for Waiting { begin, end, event } in latest_first.flat_map(Waiting::apart) {
+        for PendingEntry { begin, end, event } in latest_first.flat_map(PendingEntry::split_idle) {
             match event {
                 LedgerEvent::Usage { session, intervals, usage } => {
                     if let Some(sum) = sums.get_mut(&session) {
                         sum.add(begin, intervals, &usage);
                         self.merged = self.merged.saturating_add(1);
                     } else if sums.len() < quarter {
-                        kept.push_front(Kept::SumOf(session.clone()));
+                        kept.push_front(KeptPlace::SumOf(session.clone()));
                         let event = LedgerEvent::Usage { session: session.clone(), intervals, usage };
-                        sums.insert(session, Waiting { begin, end, event });
+                        sums.insert(session, PendingEntry { begin, end, event });
                     } else {
                         self.others.merge(&usage);
                         self.others_begin = Some(self.others_begin.map_or(begin, |first| first.min(begin)));
@@ -108,7 +113,7 @@ impl Backlog {
                 }
                 event if events < quarter => {
                     events += 1;
-                    kept.push_front(Kept::Other(Waiting { begin, end, event }));
+                    kept.push_front(KeptPlace::Other(PendingEntry { begin, end, event }));
                 }
                 _ => self.lost = self.lost.saturating_add(1),
             }
@@ -116,28 +121,30 @@ impl Backlog {
         self.entries = kept
             .into_iter()
             .filter_map(|kept| match kept {
-                Kept::SumOf(session) => sums.remove(&session),
-                Kept::Other(waiting) => Some(waiting),
+                KeptPlace::SumOf(session) => sums.remove(&session),
+                KeptPlace::Other(waiting) => Some(waiting),
             })
             .collect();
-        self.weight = self.entries.iter().map(Waiting::weight).sum();
+        self.weight = self.entries.iter().map(PendingEntry::weight).sum();
     }
 }
 
-enum Kept {
+/// A place in the compacted backlog.
+enum KeptPlace {
     SumOf(SessionId),
-    Other(Waiting),
+    Other(PendingEntry),
 }
 
-impl Waiting {
-    /// How many entries it counts for.
+impl PendingEntry {
+    /// Returns the number of entries that this one counts as.
     fn weight(&self) -> usize {
         if let LedgerEvent::Idle { idle } = &self.event { idle.count() } else { 1 }
     }
 
-    /// One about several idle sessions as one for each of them, the last one first; any other as it is.
-    fn apart(self) -> impl Iterator<Item = Waiting> {
-        let Waiting { begin, end, event } = self;
+    /// Splits an entry about several idle sessions into one for each, the last session first. Returns any other entry
+    /// unchanged.
+    fn split_idle(self) -> impl Iterator<Item = PendingEntry> {
+        let PendingEntry { begin, end, event } = self;
         let (idle, other) = match event {
             LedgerEvent::Idle { idle } => (Some(idle), None),
             event => (None, Some(event)),
@@ -147,9 +154,10 @@ impl Waiting {
             let usage = Box::new(Usage { memory, ..Usage::default() });
             LedgerEvent::Usage { session, intervals: 1, usage }
         });
-        other.into_iter().chain(usages).map(move |event| Waiting { begin, end, event })
+        other.into_iter().chain(usages).map(move |event| PendingEntry { begin, end, event })
     }
 
+    /// Adds the usage of further intervals, the earliest of which begins at `from`.
     fn add(&mut self, from: Timestamp, more: u64, other: &Usage) {
         self.begin = self.begin.min(from);
         if let LedgerEvent::Usage { intervals, usage, .. } = &mut self.event {
@@ -176,22 +184,22 @@ mod tests {
         ByteSeconds::of(Bytes(bytes), Nanos(7))
     }
 
-    fn waiting(at: u64, event: LedgerEvent) -> Waiting {
-        Waiting { begin: Timestamp(at), end: Timestamp(at + 1), event }
+    fn waiting(at: u64, event: LedgerEvent) -> PendingEntry {
+        PendingEntry { begin: Timestamp(at), end: Timestamp(at + 1), event }
     }
 
-    fn usage(id: u64, at: u64) -> Waiting {
+    fn usage(id: u64, at: u64) -> PendingEntry {
         let usage = Box::new(Usage { packets_in: 1, memory: memory(id), ..Usage::default() });
         waiting(at, LedgerEvent::Usage { session: session(id), intervals: 1, usage })
     }
 
-    /// Sessions that were idle, from the first to before the last.
-    fn idle(sessions: std::ops::Range<u64>, at: u64) -> Vec<Waiting> {
-        let entries = Idle::of(sessions.map(|id| (session(id), memory(id))));
+    /// Entries about idle sessions with these numbers.
+    fn idle(sessions: std::ops::Range<u64>, at: u64) -> Vec<PendingEntry> {
+        let entries = Idle::entries(sessions.map(|id| (session(id), memory(id))));
         entries.into_iter().map(|idle| waiting(at, LedgerEvent::Idle { idle })).collect()
     }
 
-    /// How many intervals a session has, and what it used in them.
+    /// The number of intervals of each session, and its usage in them.
     type Billed = BTreeMap<SessionId, (u64, Usage)>;
 
     fn add(billed: &mut Billed, of: &SessionId, intervals: u64, usage: &Usage) {
@@ -200,8 +208,8 @@ mod tests {
         used.merge(usage);
     }
 
-    /// What entries say of each session.
-    fn billed<'a>(entries: impl Iterator<Item = &'a Waiting>) -> Billed {
+    /// The usage that entries state for each session.
+    fn billed<'a>(entries: impl Iterator<Item = &'a PendingEntry>) -> Billed {
         let mut billed = Billed::new();
         for waiting in entries {
             match &waiting.event {
@@ -228,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_adds_up_however_long_it_waits_and_whoever_comes() {
+    fn usage_adds_up_however_long_it_waits() {
         for sessions in [1, 3, 7, 1_000] {
             let mut backlog = Backlog::new(32);
             for at in 0..5_000 {
@@ -240,10 +248,10 @@ mod tests {
             let intervals: u64 = billed(backlog.iter()).values().map(|(intervals, _)| intervals).sum();
             assert_eq!(backlog.others.is_empty(), sessions < 8);
             assert!(sessions == 1_000 || intervals == 5_000);
-            let Some(Waiting { event: LedgerEvent::Backlog { merged, lost: 0, others }, end, .. }) =
-                backlog.confession()
+            let Some(PendingEntry { event: LedgerEvent::Backlog { merged, lost: 0, others }, end, .. }) =
+                backlog.loss_entry()
             else {
-                panic!("nothing was confessed")
+                panic!("merged entries are not recorded")
             };
             assert_eq!((end, *others == backlog.others), (Timestamp(5_000), true));
             assert_eq!(merged + backlog.weight() as u64, 5_000);
@@ -251,13 +259,13 @@ mod tests {
     }
 
     #[test]
-    fn idle_sessions_count_for_as_many_as_they_are() {
+    fn idle_sessions_count_once_each() {
         let (sessions, most) = (3 * IDLE_MAX as u64, 20 * IDLE_MAX);
         let mut backlog = Backlog::new(most);
         for at in 0..6 {
             idle(0..sessions, at).into_iter().for_each(|waiting| backlog.push(waiting));
         }
-        // As they came, as long as there is room for all.
+        // Unchanged as long as there is room for all.
         assert_eq!((backlog.weight(), backlog.iter().count(), backlog.merged), (18 * IDLE_MAX, 18, 0));
         for at in 6..1_000 {
             idle(0..sessions, at).into_iter().for_each(|waiting| backlog.push(waiting));
@@ -269,7 +277,7 @@ mod tests {
             let held = ByteSeconds::of(Bytes(session.id), Nanos(7 * 1_000));
             assert_eq!((*intervals, used), (1_000, &Usage { memory: held, ..Usage::default() }));
         }
-        // One that is too large for itself alone leaves sums of those for which there is room.
+        // A single entry beyond the limit leaves sums of the sessions for which there is room.
         let mut small = Backlog::new(32);
         idle(0..100, 0).into_iter().for_each(|waiting| small.push(waiting));
         assert_eq!((small.weight(), small.merged), (8, 92));
@@ -279,7 +287,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sums_of_all_sessions_are_exact_however_little_room_there_is(
+        fn sums_of_all_sessions_are_exact_at_any_limit(
             pushed in proptest::collection::vec((0..3u8, 0..40u64, 0..30u64), 0..200),
             most in 0..200usize,
         ) {
@@ -296,7 +304,7 @@ mod tests {
                 }
                 come.into_iter().for_each(|waiting| backlog.push(waiting));
                 prop_assert!(backlog.weight() <= most.max(8));
-                prop_assert_eq!(backlog.iter().map(Waiting::weight).sum::<usize>(), backlog.weight());
+                prop_assert_eq!(backlog.iter().map(PendingEntry::weight).sum::<usize>(), backlog.weight());
             }
             let found = billed(backlog.iter());
             let mut sum = total(&found);
@@ -318,7 +326,7 @@ mod tests {
     fn the_latest_events_stay_and_the_others_are_counted() {
         let mut backlog = Backlog::new(32);
         for at in 0..1_000 {
-            backlog.push(Waiting {
+            backlog.push(PendingEntry {
                 begin: Timestamp(at),
                 end: Timestamp(at),
                 event: LedgerEvent::ClockSet { before: Timestamp(at) },
@@ -328,6 +336,6 @@ mod tests {
         let first = backlog.iter().next().unwrap().end.0;
         assert_eq!(first + backlog.weight() as u64, 1_000);
         backlog.clear();
-        assert_eq!((backlog.weight(), backlog.confession()), (0, None));
+        assert_eq!((backlog.weight(), backlog.loss_entry()), (0, None));
     }
 }

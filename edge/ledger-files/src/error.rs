@@ -1,4 +1,4 @@
-//! What can go wrong with a ledger.
+//! The errors of ledger files.
 
 use std::fmt;
 use std::io;
@@ -6,46 +6,47 @@ use std::path::PathBuf;
 use weir_ledger::LedgerProblem;
 use weir_units::Shown as _;
 
-/// Why a ledger cannot be opened for writing.
+/// The reason why a ledger cannot be opened for writing.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
-    /// Another process holds it.
+    /// Another process holds the ledger's lock.
     #[error(
         "the ledger in {} is being written by another node: stop that one, or give this node a ledger folder of its own",
         .0.shown()
     )]
     Busy(PathBuf),
-    /// The folder cannot be made, or the lock not taken.
+    /// The folder cannot be created, or the lock cannot be taken.
     #[error("cannot open the ledger in {}: {source}; a node needs a folder that it can write, on a file system with locks", .path.shown())]
     Folder {
-        /// Which.
+        /// The folder.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// A segment cannot be read or written, and not because the disk is full.
+    /// A segment cannot be read or written, for another reason than a full disk.
     #[error("cannot read or write the ledger: {0}")]
     Io(io::Error),
-    /// The ledger is not as it was written, and no crash explains that.
+    /// The ledger was changed after it was written, in a way that no crash explains.
     #[error(
         "the ledger was changed: {0}; keep its folder as evidence under another name, and start the node with a new one"
     )]
     Damaged(LedgerProblem),
-    /// The ledger's last segment is empty and its number is the last one that there can be.
+    /// The ledger's last segment is empty and has the largest possible number.
     #[error("the ledger has no number left for another segment: start a new one")]
     Exhausted,
 }
 
-/// Why entries were not written. They are held, and the next [`crate::LedgerWriter::commit`] tries again.
+/// The reason why entries were not written. They are kept in memory, and the next [`crate::LedgerWriter::commit`]
+/// tries again.
 #[derive(Debug)]
 pub struct CommitError {
-    /// What the system said.
+    /// The system's error.
     pub cause: io::Error,
-    /// Entries that are held in memory; one of several idle sessions counts once for each.
+    /// Entries in memory; an entry about several idle sessions counts once for each.
     pub held: usize,
-    /// Intervals' usages of sessions that were added to others since nothing could be written.
+    /// Entries with an interval's usage that were merged into other entries since the last successful write.
     pub merged: u64,
-    /// Other entries that were lost since nothing could be written.
+    /// Other entries that were lost since the last successful write.
     pub lost: u64,
 }
 
@@ -79,26 +80,26 @@ impl std::error::Error for CommitError {
     }
 }
 
-/// Why a ledger cannot be read.
+/// The reason why a ledger cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerReadError {
-    /// There is no such folder, or no ledger in it.
+    /// The folder does not exist, or has no ledger in it.
     #[error("there is no ledger in {}: a node's configuration says where it keeps its own", .0.shown())]
     None(PathBuf),
     /// A file cannot be read.
     #[error("cannot read {}: {source}", .path.shown())]
     Io {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// The ledger is not as it was written.
+    /// The ledger was changed after it was written.
     #[error("the ledger was changed: {0}")]
     Wrong(LedgerProblem),
 }
 
-/// Whether the system lacks room, which may come back, and nothing else is wrong.
+/// Returns true if an error is a lack of disk space, which may become free.
 pub(crate) fn lacks_room(error: &io::Error) -> bool {
     matches!(
         error.kind(),

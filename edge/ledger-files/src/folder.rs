@@ -1,4 +1,4 @@
-//! Segments as files of a folder.
+//! The storage of a ledger's segments as files of a folder.
 
 use crate::{LedgerError, SegmentStorage, recover};
 use std::fs::{self, File, OpenOptions};
@@ -7,24 +7,24 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use weir_os::{lock::Locked, private};
 
-/// The name of the file on which the writer holds a lock.
+/// The name of the file that the writer locks.
 const LOCK: &str = "lock";
 
-/// A folder of segments, held by one writer at a time. Only its owner reads and writes it.
+/// A folder of segments that is open for writing, by one process at a time. Its mode is 0700.
 #[derive(Debug)]
 pub struct LedgerFolder {
     folder: private::PrivateFolder,
-    /// The current segment, once it is needed.
+    /// The number and the file of the current segment, opened on first use.
     current: Option<(u64, File)>,
-    /// Held as long as this is.
+    /// Held as long as the folder is open.
     _lock: Locked,
 }
 
 impl LedgerFolder {
-    /// Takes a folder for writing; it is made where it is not there.
+    /// Opens a folder for writing, and creates it if missing.
     ///
     /// # Errors
-    /// It cannot be made, another user owns it or a file in it, or another process writes there.
+    /// The folder cannot be created, another user owns it or a file in it, or another process holds its lock.
     pub fn open(path: &Path) -> Result<Self, LedgerError> {
         let refused = |source| LedgerError::Folder { path: path.to_owned(), source };
         let folder = private::PrivateFolder::make(path).map_err(|error| refused(error.into()))?;
@@ -36,10 +36,11 @@ impl LedgerFolder {
         Ok(Self { folder, current: None, _lock: lock })
     }
 
+    /// Returns the file of the current segment.
     fn current(&mut self) -> io::Result<&File> {
         if self.current.is_none() {
             let number = *self.segments()?.last().ok_or(ErrorKind::NotFound)?;
-            let file = named(number, self.folder.open_file(&segment_name(number)))?;
+            let file = with_segment_name(number, self.folder.open_file(&segment_name(number)))?;
             self.current = Some((number, file));
         }
         self.current.as_ref().map(|(_, file)| file).ok_or(ErrorKind::NotFound.into())
@@ -52,12 +53,12 @@ impl SegmentStorage for LedgerFolder {
     }
 
     fn read(&self, segment: u64) -> io::Result<Box<dyn Read + '_>> {
-        Ok(Box::new(named(segment, self.folder.open_file(&segment_name(segment)))?))
+        Ok(Box::new(with_segment_name(segment, self.folder.open_file(&segment_name(segment)))?))
     }
 
     fn create(&mut self, segment: u64) -> io::Result<()> {
-        // One that is there and empty was made just before a crash.
-        let file = named(segment, self.folder.create(&segment_name(segment)))?;
+        // The segment can exist already, and be empty: it was created just before a crash.
+        let file = with_segment_name(segment, self.folder.create(&segment_name(segment)))?;
         if file.metadata()?.len() > 0 {
             return Err(ErrorKind::AlreadyExists.into());
         }
@@ -90,11 +91,12 @@ impl SegmentStorage for LedgerFolder {
     }
 }
 
-/// The folder as [`LedgerFolder::open`] finds it, and whether a node holds it. Nothing is made or changed; there is none where it can be made.
-fn look(path: &Path) -> Result<Option<(private::PrivateFolder, bool)>, LedgerError> {
+/// Opens a ledger's folder without changing it. Returns it, and whether a node holds its lock. Returns `None` if the folder
+/// is missing and can be created.
+fn open_read_only(path: &Path) -> Result<Option<(private::PrivateFolder, bool)>, LedgerError> {
     let refused = |path: PathBuf, source| LedgerError::Folder { path, source };
-    let folder =
-        private::PrivateFolder::look(path).map_err(|error| refused(path.to_owned(), error.into()))?;
+    let folder = private::PrivateFolder::open_read_only(path)
+        .map_err(|error| refused(path.to_owned(), error.into()))?;
     let Some(folder) = folder else { return Ok(None) };
     let is_held = match folder.open_file(LOCK) {
         Err(error) if error.kind() == ErrorKind::NotFound => false,
@@ -104,36 +106,37 @@ fn look(path: &Path) -> Result<Option<(private::PrivateFolder, bool)>, LedgerErr
     Ok(Some((folder, is_held)))
 }
 
-/// Returns true where a node holds the ledger in this folder. Nothing is made or changed.
+/// Returns true if a node holds the ledger in this folder. Changes nothing.
 ///
 /// # Errors
-/// As [`LedgerFolder::open`], but not that it is held.
+/// As [`LedgerFolder::open`], except [`LedgerError::Busy`].
 pub fn is_held(path: &Path) -> Result<bool, LedgerError> {
-    Ok(look(path)?.is_some_and(|(_, is_held)| is_held))
+    Ok(open_read_only(path)?.is_some_and(|(_, is_held)| is_held))
 }
 
-/// Checks that a node can go on with the ledger in this folder, or begin one. Nothing is made or changed.
+/// Checks that a node can continue the ledger in this folder, or begin one. Changes nothing.
 ///
 /// # Errors
 /// As [`Ledger::open`](crate::LedgerWriter::open).
 pub fn check(path: &Path) -> Result<(), LedgerError> {
-    let Some((folder, is_held)) = look(path)? else { return Ok(()) };
+    let Some((folder, is_held)) = open_read_only(path)? else { return Ok(()) };
     if is_held {
         return Err(LedgerError::Busy(path.to_owned()));
     }
     let read = |segment| -> io::Result<Box<dyn Read>> {
-        Ok(Box::new(named(segment, folder.open_file(&segment_name(segment)))?))
+        Ok(Box::new(with_segment_name(segment, folder.open_file(&segment_name(segment)))?))
     };
     let found = recover::find_in(&segments(folder.path()).map_err(LedgerError::Io)?, &read)?;
     found.check_number()
 }
 
-/// An error with the segment that it is about.
-fn named(segment: u64, file: Result<File, private::PrivateError>) -> io::Result<File> {
+/// Adds a segment's name to the error of opening its file.
+fn with_segment_name(segment: u64, file: Result<File, private::PrivateError>) -> io::Result<File> {
     file.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", segment_name(segment))))
 }
 
-/// Opens a segment of a ledger that may be another user's: it is read, and its hashes say whether it was changed. No link is followed.
+/// Opens a segment for reading. It may belong to another user, because the hash chain shows changes of its contents. No
+/// link is followed.
 pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
     if !file.metadata()?.is_file() {
@@ -142,7 +145,7 @@ pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// The numbers of the segments in a folder, in rising order.
+/// Returns the numbers of the segments in a folder, in rising order.
 pub(crate) fn segments(folder: &Path) -> io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -160,9 +163,10 @@ fn segment_name(number: u64) -> String {
     format!("ledger-{number:06}.jsonl")
 }
 
+/// Returns the number of a segment, or `None` if a file of this name is no segment.
 fn segment_number(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("ledger-")?.strip_suffix(".jsonl")?;
     let number = digits.parse().ok()?;
-    // One number has one name.
+    // Each number has only one valid name: `ledger-1.jsonl` is not a segment.
     (segment_name(number) == name).then_some(number)
 }

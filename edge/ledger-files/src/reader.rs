@@ -1,4 +1,4 @@
-//! Reading a ledger, also while a node writes it.
+//! Reading and verifying a ledger, also while a node writes it.
 
 use crate::folder::{open_to_read, segment_path, segments};
 use crate::{LedgerReadError, lines};
@@ -6,32 +6,33 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use weir_admission::Name;
-use weir_ledger::{Fed, LedgerCheck, LedgerEntry, LedgerEvent, VerifiedLedger, Verifier};
+use weir_ledger::{LedgerCheck, LedgerEntry, LedgerEvent, LineResult, VerifiedLedger, Verifier};
 use weir_units::Timestamp;
 
-/// Which entries are wanted.
+/// A filter of entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryFilter {
-    /// Only what is about sessions of this name.
+    /// Only entries about sessions of this name.
     pub session: Option<Name>,
-    /// Only what ends after this (0: from the beginning) …
+    /// Only entries that end after this time; 0 for all.
     pub since: Timestamp,
-    /// … and not after this.
+    /// Only entries that end at this time or before.
     pub until: Timestamp,
 }
 
 impl Default for EntryFilter {
-    /// All.
+    /// All entries.
     fn default() -> Self {
         Self { session: None, since: Timestamp(0), until: Timestamp(u64::MAX) }
     }
 }
 
 impl EntryFilter {
-    /// What is wanted of an entry: all or nothing; of one about several idle sessions, those that are wanted.
+    /// Returns the entry if it matches the filter. Of an entry about several idle sessions, returns the part about matching
+    /// sessions.
     pub fn pick(&self, entry: LedgerEntry) -> Option<LedgerEntry> {
-        let is_late = entry.end > self.since || self.since == Timestamp(0);
-        if !is_late || entry.end > self.until {
+        let ends_after_since = entry.end > self.since || self.since == Timestamp(0);
+        if !ends_after_since || entry.end > self.until {
             return None;
         }
         let Some(name) = &self.session else { return Some(entry) };
@@ -50,90 +51,95 @@ impl EntryFilter {
     }
 }
 
-/// The entries of a ledger, in their order. Everything is verified on the way: after the first thing that is wrong there are no more entries.
+/// An iterator over the entries of a ledger, in order. It verifies all lines that it reads, and ends after the first
+/// error.
 #[derive(Debug)]
 pub struct LedgerReader {
     folder: PathBuf,
-    /// Segments to come, the last one first.
-    to_come: Vec<u64>,
+    /// The numbers of the segments that are not opened yet, the last segment first.
+    unopened: Vec<u64>,
     current: Option<(PathBuf, BufReader<File>)>,
+    /// The last line that was read.
     line: Vec<u8>,
     verifier: Verifier,
     filter: EntryFilter,
     is_over: bool,
-    /// Bytes that were read, and that there were when it was opened.
+    /// Bytes read so far.
     read: u64,
-    of: u64,
+    /// Bytes of all segments when the ledger was opened.
+    total: u64,
 }
 
 impl LedgerReader {
-    /// Opens the ledger in a folder, without holding it.
+    /// Opens the ledger in a folder, without locking it.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no ledger.
     pub fn open(folder: &Path, filter: EntryFilter, check: LedgerCheck) -> Result<Self, LedgerReadError> {
-        let mut to_come = match segments(folder) {
+        let mut unopened = match segments(folder) {
             Ok(numbers) => numbers,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(source) => return Err(LedgerReadError::Io { path: folder.to_owned(), source }),
         };
-        if to_come.is_empty() {
+        if unopened.is_empty() {
             return Err(LedgerReadError::None(folder.to_owned()));
         }
-        to_come.reverse();
+        unopened.reverse();
         let len = |number: &u64| segment_path(folder, *number).metadata().map_or(0, |found| found.len());
-        let of = to_come.iter().map(len).sum();
+        let total = unopened.iter().map(len).sum();
         Ok(Self {
             folder: folder.to_owned(),
-            to_come,
+            unopened,
             current: None,
             line: Vec::new(),
             verifier: Verifier::new(check),
             filter,
             is_over: false,
             read: 0,
-            of,
+            total,
         })
     }
 
-    /// How many bytes were read, and how many there are: as many as there were when it was opened, or more.
+    /// Returns the number of bytes read so far, and the total number. The total is that of the time of opening, unless more
+    /// bytes have been read.
     pub fn progress(&self) -> (u64, u64) {
-        (self.read, self.of.max(self.read))
+        (self.read, self.total.max(self.read))
     }
 
-    /// Reads the rest, and says what the whole ledger is.
+    /// Reads and verifies the remaining lines, and returns the result for the whole ledger.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first error.
     pub fn finish(mut self) -> Result<VerifiedLedger, LedgerReadError> {
         loop {
             match self.step() {
-                Ok(Some(fed)) if !self.is_tail(&fed) => {}
+                Ok(Some(result)) if !self.is_unfinished(&result) => {}
                 Ok(_) => return self.verifier.finish().map_err(LedgerReadError::Wrong),
-                // The verifier may still find that what is missing here comes later.
+                // Reading goes on, because later lines can show the verifier the kind of the change.
                 Err(LedgerReadError::Wrong(_)) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Whether it is what a node is just writing: the rest of that line, when it comes, is none of its own.
-    fn is_tail(&self, fed: &Fed) -> bool {
-        matches!(fed, Fed::Torn(_)) && self.to_come.is_empty()
+    /// Returns true if a line may be one that a node is just writing: an incomplete line at the end of the last segment.
+    /// Reading ends there, because the rest of the line would not be a line by itself.
+    fn is_unfinished(&self, result: &LineResult) -> bool {
+        matches!(result, LineResult::Torn(_)) && self.unopened.is_empty()
     }
 
-    /// The next line; nothing at the end of the ledger.
-    fn step(&mut self) -> Result<Option<Fed>, LedgerReadError> {
+    /// Reads and verifies the next line. Returns `None` at the end of the ledger.
+    fn step(&mut self) -> Result<Option<LineResult>, LedgerReadError> {
         loop {
             if let Some((path, source)) = &mut self.current {
-                let found = lines::next(source, &mut self.line)
+                let found = lines::read_line(source, &mut self.line)
                     .map_err(|source| LedgerReadError::Io { path: path.clone(), source })?;
                 if found {
                     self.read += self.line.len() as u64;
                     return self.verifier.feed(&self.line).map(Some).map_err(LedgerReadError::Wrong);
                 }
             }
-            let Some(number) = self.to_come.pop() else { return Ok(None) };
+            let Some(number) = self.unopened.pop() else { return Ok(None) };
             let path = segment_path(&self.folder, number);
             let file =
                 open_to_read(&path).map_err(|source| LedgerReadError::Io { path: path.clone(), source })?;
@@ -149,12 +155,12 @@ impl Iterator for LedgerReader {
     fn next(&mut self) -> Option<Self::Item> {
         while !self.is_over {
             match self.step() {
-                Ok(Some(Fed::Entry(entry))) => {
+                Ok(Some(LineResult::Entry(entry))) => {
                     if let Some(entry) = self.filter.pick(*entry) {
                         return Some(Ok(entry));
                     }
                 }
-                Ok(Some(fed)) if !self.is_tail(&fed) => {}
+                Ok(Some(result)) if !self.is_unfinished(&result) => {}
                 Ok(_) => {
                     self.is_over = true;
                     return self.verifier.finish().err().map(|wrong| Err(LedgerReadError::Wrong(wrong)));
@@ -169,11 +175,11 @@ impl Iterator for LedgerReader {
     }
 }
 
-/// Reads the ledger in a folder, and says whether it is whole. The head that it returns is what the operator keeps elsewhere, to give it as
+/// Reads and verifies the ledger in a folder. The operator keeps the returned head elsewhere, and passes it as
 /// [`LedgerCheck::contains`] the next time.
 ///
 /// # Errors
-/// There is no ledger, or the first thing that is wrong with it.
+/// There is no ledger, or the first error in it.
 pub fn verify(folder: &Path, check: LedgerCheck) -> Result<VerifiedLedger, LedgerReadError> {
     LedgerReader::open(folder, EntryFilter::default(), check)?.finish()
 }

@@ -1,32 +1,33 @@
-//! What a node finds of its ledger when it starts.
+//! Recovery of a ledger at a node's start: finds the end of its complete lines, and removes what a crash left after them.
 
 use crate::{LedgerError, SegmentStorage, lines};
 use std::io::{self, BufReader};
 use weir_ledger::{
-    ChainStart, Damage, FORMAT, Fed, LINE_BYTES_MAX, LedgerCheck, LedgerHead, LedgerProblem, VerifiedLedger,
-    Verifier, unseal,
+    ChainStart, Damage, FORMAT, LINE_BYTES_MAX, LedgerCheck, LedgerHead, LedgerProblem, LineResult,
+    VerifiedLedger, Verifier, unseal,
 };
 use weir_units::Timestamp;
 
-/// Bytes that are put aside after a crash, at the most. A crash leaves less than an interval; more than this is damage.
+/// The most bytes after the complete lines that count as the rest of a crash, and are put aside. A crash leaves at most an
+/// interval's entries, so more bytes count as damage.
 pub(crate) const TORN_BYTES_MAX: usize = 64 << 20;
 
-/// Where the ledger goes on.
+/// The end of an existing ledger, at which writing continues.
 #[derive(Debug, Default)]
 pub(crate) struct RecoveredEnd {
-    /// The last segment; 0 where there is none.
+    /// The number of the last segment; 0 if there is none.
     pub(crate) segment: u64,
-    /// Whether it is written in an earlier format, in which not all can be said.
+    /// True if the segment has an earlier format, which cannot express all entries.
     pub(crate) is_early: bool,
-    /// The bytes of its whole lines.
+    /// The number of bytes in the segment's complete lines.
     pub(crate) len: u64,
-    /// What is behind them.
+    /// The bytes after the complete lines.
     pub(crate) torn: Vec<u8>,
-    /// The last whole line.
+    /// The last complete line.
     pub(crate) head: Option<LedgerHead>,
-    /// Its end.
+    /// The end time of the last complete line's entry.
     pub(crate) end: Timestamp,
-    /// Whether it says that the node ended in order.
+    /// True if the last complete line records an orderly stop of the node.
     pub(crate) stopped: bool,
 }
 
@@ -37,15 +38,16 @@ impl RecoveredEnd {
     }
 }
 
-/// Looks at the last segment, and at the one before it, whose last line the first one of the last segment has to name.
+/// Examines the last segment and the one before it. The first line of the last segment must have the hash of the last line
+/// of the segment before.
 pub(crate) fn find(storage: &impl SegmentStorage) -> Result<RecoveredEnd, LedgerError> {
     find_in(&storage.segments().map_err(LedgerError::Io)?, &|segment| storage.read(segment))
 }
 
-/// Reads a segment.
+/// A function that opens a segment for reading.
 type Read<'a> = dyn Fn(u64) -> io::Result<Box<dyn io::Read + 'a>> + 'a;
 
-/// The same for these segments.
+/// Examines the last two of the segments `numbers`, as [`find`] does. `read` opens a segment.
 pub(crate) fn find_in(numbers: &[u64], read: &Read<'_>) -> Result<RecoveredEnd, LedgerError> {
     let Some((&last, former)) = numbers.split_last() else { return Ok(RecoveredEnd::default()) };
     let mut verifier = Verifier::new(LedgerCheck {
@@ -54,16 +56,16 @@ pub(crate) fn find_in(numbers: &[u64], read: &Read<'_>) -> Result<RecoveredEnd, 
     });
     if let Some(&former) = former.last() {
         let tail = scan(read, former, &mut verifier)?;
-        if let Some(wrong) = tail.why {
+        if let Some(wrong) = tail.problem {
             return Err(LedgerError::Damaged(wrong));
         }
-        // A segment is begun only behind a whole line.
+        // The writer begins a segment only after complete lines, so no crash leaves torn bytes in an earlier segment.
         if let Some(torn) = verifier.found().torn {
             return Err(LedgerError::Damaged(LedgerProblem { place: torn.place, what: Damage::Cut }));
         }
     }
-    let Tail { len, torn, why } = scan(read, last, &mut verifier)?;
-    if let Some(wrong) = why
+    let Tail { len, torn, problem } = scan(read, last, &mut verifier)?;
+    if let Some(wrong) = problem
         && !is_crash(&wrong, &torn)
     {
         return Err(LedgerError::Damaged(wrong));
@@ -73,23 +75,27 @@ pub(crate) fn find_in(numbers: &[u64], read: &Read<'_>) -> Result<RecoveredEnd, 
     Ok(RecoveredEnd { segment: last, is_early, len, torn, head, end: verifier.end(), stopped })
 }
 
-/// A segment's whole lines, and what comes after the last of them.
+/// The end of a segment.
 struct Tail {
+    /// The number of bytes in complete lines.
     len: u64,
+    /// The bytes after the complete lines.
     torn: Vec<u8>,
-    why: Option<LedgerProblem>,
+    /// The last problem in `torn`, if there is more than an incomplete line.
+    problem: Option<LedgerProblem>,
 }
 
+/// Reads a segment to its end, and feeds its lines to the verifier.
 fn scan(read: &Read<'_>, segment: u64, verifier: &mut Verifier) -> Result<Tail, LedgerError> {
     let mut source = BufReader::new(read(segment).map_err(LedgerError::Io)?);
-    let (mut tail, mut line) = (Tail { len: 0, torn: Vec::new(), why: None }, Vec::new());
+    let (mut tail, mut line) = (Tail { len: 0, torn: Vec::new(), problem: None }, Vec::new());
     verifier.segment(segment);
-    while lines::next(&mut source, &mut line).map_err(LedgerError::Io)? {
+    while lines::read_line(&mut source, &mut line).map_err(LedgerError::Io)? {
         match verifier.feed(&line) {
-            Ok(Fed::Entry(_)) => tail.len += line.len() as u64,
-            Ok(Fed::Torn(_)) => tail.torn.extend_from_slice(&line),
+            Ok(LineResult::Entry(_)) => tail.len += line.len() as u64,
+            Ok(LineResult::Torn(_)) => tail.torn.extend_from_slice(&line),
             Err(wrong) => {
-                tail.why = Some(wrong);
+                tail.problem = Some(wrong);
                 tail.torn.extend_from_slice(&line);
                 if tail.torn.len() > TORN_BYTES_MAX {
                     break;
@@ -100,8 +106,8 @@ fn scan(read: &Read<'_>, segment: u64, verifier: &mut Verifier) -> Result<Tail, 
     Ok(tail)
 }
 
-/// Whether a system that lost its power can have left this: nothing of it is a whole line. (Blocks of a write reach the disk in any order, and those
-/// that did not are zeros.)
+/// Returns true if a power loss can have left these bytes: they contain no valid line. (The blocks of a write reach the
+/// disk in any order, and a missing block is read as zeros.)
 fn is_crash(wrong: &LedgerProblem, torn: &[u8]) -> bool {
     let is_line = |line: &[u8]| line.len() <= LINE_BYTES_MAX && unseal(line).is_ok();
     matches!(wrong.what, Damage::Changed(_) | Damage::TooLong)
@@ -109,7 +115,8 @@ fn is_crash(wrong: &LedgerProblem, torn: &[u8]) -> bool {
         && !torn.split(|byte| *byte == b'\n').any(is_line)
 }
 
-/// The first steps of a node after a crash: what is torn is put aside, and then cut off.
+/// Repairs the current segment after a crash: copies the torn bytes to a separate file, and truncates the segment to `len`
+/// bytes.
 pub(crate) fn repair(storage: &mut impl SegmentStorage, len: u64, torn: &[u8]) -> io::Result<()> {
     storage.put_aside(torn)?;
     storage.truncate(len)?;

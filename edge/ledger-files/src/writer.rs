@@ -1,6 +1,6 @@
 //! Appending to a ledger.
 
-use crate::backlog::{Backlog, Waiting};
+use crate::backlog::{Backlog, PendingEntry};
 use crate::error::lacks_room;
 use crate::recover::{self, RecoveredEnd};
 use crate::{CommitError, LedgerError, LedgerFolder, SegmentStorage};
@@ -10,26 +10,27 @@ use weir_admission::Name;
 use weir_ledger::{Digest, EntryRef, FORMAT, LedgerEvent, LedgerHead, LedgerText, seal};
 use weir_units::{Bytes, Timestamp};
 
-/// What a node says of itself when it opens its ledger.
+/// The facts that a node records when it opens its ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
     /// The node's name, in every entry.
     pub node: Name,
     /// The version of weir.
     pub version: LedgerText,
-    /// The hash of its configuration.
+    /// The hash of the node's configuration.
     pub configuration: Digest,
-    /// When it began.
+    /// The time of the node's start.
     pub at: Timestamp,
 }
 
-/// How a ledger is written.
+/// The settings of a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LedgerOptions {
-    /// A segment that has so many bytes gets no further interval: the next one begins a new segment.
+    /// The size of a segment from which on the next interval begins a new segment.
     pub segment_bytes: Bytes,
-    /// How many entries are held in memory while they cannot be written; one of several idle sessions counts once for each. Up to a quarter as many
-    /// sessions keep sums of their own.
+    /// The most entries in memory while they cannot be written; an entry about several idle sessions counts once for
+    /// each. If there are more, up to a quarter of this number of sessions keep a sum of their usage; the usage of other
+    /// sessions is added up in a common sum.
     pub held_max: usize,
 }
 
@@ -39,25 +40,25 @@ impl Default for LedgerOptions {
     }
 }
 
-/// What was found when a ledger was opened.
+/// The state in which a ledger was found.
 #[derive(Debug)]
 pub struct LedgerRecovery {
-    /// Whether there was a ledger, and it ended without saying that the node had stopped.
+    /// True if the ledger existed, and ended without an orderly stop of the node.
     pub crashed: bool,
-    /// Bytes behind the last whole line, which are put aside.
+    /// The number of bytes after the last complete line, which are moved to a file of their own.
     pub torn: Bytes,
-    /// The last line that was there.
+    /// The last complete line.
     pub head: Option<LedgerHead>,
-    /// Why the first entries are still in memory, where they are: there is no room.
+    /// Set if the first entries are still in memory, because the disk is full.
     pub held: Option<CommitError>,
 }
 
-/// What waits in memory.
+/// Entries in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Entries; one of several idle sessions counts once for each.
+    /// The number of entries; an entry about several idle sessions counts once for each.
     pub entries: usize,
-    /// Intervals' usages of sessions that were added to others, because there were too many.
+    /// Entries with an interval's usage that were merged into others, because there were too many.
     pub merged: u64,
     /// Other entries that were lost, because there were too many.
     pub lost: u64,
@@ -65,24 +66,24 @@ pub struct Held {
 
 /// A ledger that is open for writing.
 ///
-/// A ledger that is dropped without [`LedgerWriter::stop`] looks as after a crash, which it is.
+/// Dropping it without [`LedgerWriter::stop`] counts as a crash.
 #[derive(Debug)]
 pub struct LedgerWriter<S: SegmentStorage = LedgerFolder> {
     storage: S,
     node: Name,
     segment_bytes: u64,
-    /// The current segment; 0 before the first.
+    /// The number of the current segment; 0 before the first.
     segment: u64,
-    /// Whether it gets no more lines, because it is written in an earlier format.
+    /// True if the segment gets no more lines, because it has an earlier format.
     is_early: bool,
-    /// The bytes of it that are synced.
+    /// The number of the segment's bytes that are synced.
     len: u64,
-    /// Whether there may be other bytes behind them.
+    /// True if a failed write may have left other bytes after the first `len`.
     is_dirty: bool,
-    /// What a crash left behind them, to be put aside before anything is written.
+    /// Bytes after the first `len` that a crash left. They are put aside before anything is written.
     torn: Vec<u8>,
     head: Option<LedgerHead>,
-    /// The end of the last entry.
+    /// The end time of the last written entry.
     end: Timestamp,
     backlog: Backlog,
 }
@@ -91,7 +92,7 @@ impl LedgerWriter<LedgerFolder> {
     /// Opens the ledger in a folder, or begins one.
     ///
     /// # Errors
-    /// As [`LedgerWriter::with_storage`], and where another node holds the folder.
+    /// As [`LedgerWriter::with_storage`], and if another node holds the folder.
     pub fn open(
         folder: &Path,
         start: Start,
@@ -102,11 +103,11 @@ impl LedgerWriter<LedgerFolder> {
 }
 
 impl<S: SegmentStorage> LedgerWriter<S> {
-    /// Goes on with the ledger that lies in a storage, or begins one: says whether it recovered from a crash, and that the node started. Both is
-    /// written when this returns, unless there is no room ([`LedgerRecovery::held`]).
+    /// Continues the ledger in a storage, or begins one. Records a recovery from a crash, if there was one, and the start of
+    /// the node. These entries are written when this returns, unless the disk is full ([`LedgerRecovery::held`]).
     ///
     /// # Errors
-    /// The ledger was changed, or cannot be read, or not be written for another reason than a full disk.
+    /// The ledger was changed, cannot be read, or cannot be written for another reason than a full disk.
     pub fn with_storage(
         storage: S,
         start: Start,
@@ -143,20 +144,22 @@ impl<S: SegmentStorage> LedgerWriter<S> {
         Ok((ledger, LedgerRecovery { crashed, torn: Bytes(torn_bytes), head, held }))
     }
 
-    /// Adds something that happened at once. It is in memory until [`Self::commit`].
+    /// Adds an event without duration. It is in memory until [`Self::commit`].
     pub fn push_at(&mut self, at: Timestamp, event: LedgerEvent) {
         self.push(at, at, event);
     }
 
-    /// Adds something that lasted. It is in memory until [`Self::commit`]. An end before the beginning is taken for the beginning.
+    /// Adds an event with duration. It is in memory until [`Self::commit`]. An end before `begin` is replaced by
+    /// `begin`.
     pub fn push(&mut self, begin: Timestamp, end: Timestamp, event: LedgerEvent) {
-        self.backlog.push(Waiting { begin, end: end.max(begin), event });
+        self.backlog.push(PendingEntry { begin, end: end.max(begin), event });
     }
 
-    /// Writes all that was added, and syncs it: for each interval, once. Returns the last line.
+    /// Writes and syncs all added entries. To be called once for each interval. Returns the number and the hash of the last
+    /// line.
     ///
     /// # Errors
-    /// Nothing of it is written, or nobody knows. All stays in memory, within its bound, and the next call tries again.
+    /// The entries could not be written and synced. They stay in memory, within the limit, and the next call tries again.
     pub fn commit(&mut self) -> Result<Option<LedgerHead>, CommitError> {
         self.write().map_err(|cause| {
             let Held { entries: held, merged, lost } = self.held();
@@ -165,25 +168,28 @@ impl<S: SegmentStorage> LedgerWriter<S> {
         Ok(self.head)
     }
 
-    /// Says that the node ends in order, and writes all that is left. The folder is free for another node when the ledger is dropped.
+    /// Records the orderly end of the node, and writes all remaining entries. The folder is free for another node
+    /// when the ledger is dropped.
     ///
     /// # Errors
-    /// As of [`Self::commit`], which can be tried again. What is never written is lost; the ledger on the disk is whole up to there.
+    /// As [`Self::commit`], which the caller can call again. Entries that are never written are lost; the ledger on the disk
+    /// is valid without them.
     pub fn stop(&mut self, at: Timestamp) -> Result<Option<LedgerHead>, CommitError> {
         self.push_at(at, LedgerEvent::NodeStop);
         self.commit()
     }
 
-    /// The last line that is written and synced.
+    /// Returns the number and the hash of the last line that is written and synced.
     pub fn head(&self) -> Option<LedgerHead> {
         self.head
     }
 
-    /// What waits to be written.
+    /// Returns the entries that wait to be written.
     pub fn held(&self) -> Held {
         Held { entries: self.backlog.weight(), merged: self.backlog.merged, lost: self.backlog.lost }
     }
 
+    /// Writes and syncs the backlog, after removing the rest of a crash or a failed write.
     fn write(&mut self) -> io::Result<()> {
         if !self.torn.is_empty() {
             recover::repair(&mut self.storage, self.len, &self.torn)?;
@@ -212,17 +218,18 @@ impl<S: SegmentStorage> LedgerWriter<S> {
         Ok(())
     }
 
-    /// All that waits, as lines that follow the last one.
+    /// Encodes all waiting entries as lines that follow the last written line.
     fn seal_all(&self) -> Batch {
         let mut batch = Batch { bytes: Vec::new(), head: self.head, end: self.end };
-        let confession = self.backlog.confession();
+        let loss_entry = self.backlog.loss_entry();
         let mut begins_segment = self.len == 0;
-        for waiting in self.backlog.iter().chain(confession.as_ref()) {
+        for waiting in self.backlog.iter().chain(loss_entry.as_ref()) {
             if std::mem::take(&mut begins_segment) {
-                // Not before the last entry, so that the clock is set behind the segment's first line.
+                // Not earlier than the last entry: so an entry about a clock that was set back follows the segment's first
+                // line, instead of preceding it.
                 let at = waiting.end.max(batch.end);
-                let first = LedgerEvent::Segment { format: FORMAT, segment: self.segment };
-                batch.add(&self.node, at, at, &first);
+                let first_event = LedgerEvent::Segment { format: FORMAT, segment: self.segment };
+                batch.add(&self.node, at, at, &first_event);
             }
             if waiting.end < batch.end {
                 let before = batch.end;

@@ -1,10 +1,11 @@
-//! Reads a capture and prints what it held and what reading it cost: `cargo run --release --example count FILE [--stream]`.
+//! Reads a capture and prints its totals and the cost of reading: `cargo run --release --example count FILE
+//! [--stream]`.
 
 use std::time::Instant;
 use weir_netio::{Capture, CaptureInput, CaptureNext, CaptureOptions};
 
 fn cpu_seconds() -> f64 {
-    // SAFETY: getrusage fills the struct that it is given; all zeros are a value of it.
+    // SAFETY: getrusage fills the given struct, for which zeros are valid.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_SELF, &mut usage);

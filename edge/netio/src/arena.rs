@@ -1,61 +1,65 @@
-//! The memory for packets that do not lie in a file as they are: a sealed memory file in chunks, of which blocks hold pieces.
+//! Arenas: sealed memory files, divided into chunks, for packets that cannot be read where they arrived.
 
 use crate::memory::sealed;
-use crate::pin::Keeping;
+use crate::pin::PinPolicy;
 use crate::window::PacketWindow;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Bytes of a chunk. Small, so that chunks that come back soon are still in the processor's cache.
+/// The length of a chunk in bytes. It is small, so that a chunk that is soon reused is still in the CPU's cache.
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;
-/// Chunks of an arena: one bit each in a mask.
+/// The number of chunks of an arena, one bit each in a mask.
 pub(crate) const CHUNKS: usize = 64;
-/// The longest chunk.
+/// The longest chunk in bytes.
 pub(crate) const CHUNK_BYTES_MAX: usize = weir_abi::ARENA_MAX as usize / CHUNKS;
-/// Bytes of an arena.
+/// The length of an arena in bytes.
 pub(crate) const ARENA_BYTES: usize = CHUNK_BYTES * CHUNKS;
 
 const _: () = assert!(ARENA_BYTES <= weir_abi::ARENA_MAX as usize);
 
-/// How many hold each chunk.
-pub(crate) type Holders = [AtomicU32; CHUNKS];
+/// The number of holds on each chunk.
+pub(crate) type HoldCounts = [AtomicU32; CHUNKS];
 
-/// Chunks, and how many hold each of them.
+/// An arena, with the number of holds on each of its chunks.
 #[derive(Debug)]
 pub(crate) struct Arena {
     window: Arc<PacketWindow>,
-    holders: Arc<Holders>,
+    hold_counts: Arc<HoldCounts>,
     chunk_bytes: usize,
 }
 
-/// Keeps chunks from being used again, until it is dropped.
+/// A hold on chunks, which keeps them from being reused until it is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Hold {
-    holders: Option<Arc<Holders>>,
+    hold_counts: Option<Arc<HoldCounts>>,
     mask: u64,
 }
 
 impl Arena {
     pub(crate) fn new() -> io::Result<Self> {
-        let holders: Arc<Holders> = Arc::new([const { AtomicU32::new(0) }; CHUNKS]);
-        let keeping = Keeping::Chunks(Arc::clone(&holders));
-        Self::of(CHUNK_BYTES, holders, keeping)
+        let hold_counts: Arc<HoldCounts> = Arc::new([const { AtomicU32::new(0) }; CHUNKS]);
+        let pinning = PinPolicy::Chunks(Arc::clone(&hold_counts));
+        Self::from_parts(CHUNK_BYTES, hold_counts, pinning)
     }
 
-    /// One of chunks of this length, in which no packet is kept after its block is gone.
+    /// Creates an arena with chunks of this length, whose packets cannot be pinned.
     pub(crate) fn with_chunks(chunk_bytes: usize) -> io::Result<Self> {
-        let holders: Arc<Holders> = Arc::new([const { AtomicU32::new(0) }; CHUNKS]);
-        Self::of(chunk_bytes.min(CHUNK_BYTES_MAX), holders, Keeping::Nothing)
+        let hold_counts: Arc<HoldCounts> = Arc::new([const { AtomicU32::new(0) }; CHUNKS]);
+        Self::from_parts(chunk_bytes.min(CHUNK_BYTES_MAX), hold_counts, PinPolicy::Never)
     }
 
-    fn of(chunk_bytes: usize, holders: Arc<Holders>, keeping: Keeping) -> io::Result<Self> {
+    fn from_parts(chunk_bytes: usize, hold_counts: Arc<HoldCounts>, pinning: PinPolicy) -> io::Result<Self> {
         let (file, mapping) = sealed(c"weir-packets", chunk_bytes * CHUNKS)?;
-        Ok(Self { window: Arc::new(PacketWindow::of_memory(file, mapping, keeping)), holders, chunk_bytes })
+        Ok(Self {
+            window: Arc::new(PacketWindow::of_memory(file, mapping, pinning)),
+            hold_counts,
+            chunk_bytes,
+        })
     }
 
-    /// Bytes of a chunk.
+    /// The length of a chunk in bytes.
     pub(crate) fn chunk_bytes(&self) -> usize {
         self.chunk_bytes
     }
@@ -64,13 +68,13 @@ impl Arena {
         &self.window
     }
 
-    /// The lowest `count` chunks in a row that nobody holds, or that only `own` holds and holds once.
+    /// Finds the lowest `count` contiguous chunks that are free, or on which `own_hold` is the only hold.
     ///
-    /// Only the arena's owner takes chunks, so what is free here stays so.
-    pub(crate) fn find(&self, count: usize, own: &Hold) -> Option<Range<usize>> {
-        let free = |i: usize| match self.holders[i].load(Ordering::Acquire) {
+    /// Only the arena's owner takes free chunks, so a free chunk stays free until then.
+    pub(crate) fn find(&self, count: usize, own_hold: &Hold) -> Option<Range<usize>> {
+        let free = |i: usize| match self.hold_counts[i].load(Ordering::Acquire) {
             0 => true,
-            1 => own.mask & (1 << i) != 0,
+            1 => own_hold.mask & (1 << i) != 0,
             _ => false,
         };
         let mut start = 0;
@@ -84,12 +88,12 @@ impl Arena {
         None
     }
 
-    /// Adds `chunks` to what `hold` holds.
+    /// Adds `chunks` to `hold`.
     pub(crate) fn hold(&self, chunks: Range<usize>, hold: &mut Hold) {
-        hold.add(&self.holders, chunks);
+        hold.add(&self.hold_counts, chunks);
     }
 
-    /// Where `chunks` are in memory. What is written there must be held by nobody but the writer.
+    /// The address of a chunk. The caller may write only chunks on which others have no hold.
     pub(crate) fn address(&self, chunk: usize) -> *mut u8 {
         assert!(chunk < CHUNKS);
         // SAFETY: chunks below CHUNKS are inside the mapping.
@@ -98,19 +102,19 @@ impl Arena {
 }
 
 impl Hold {
-    /// Holds chunks that somebody else holds now: those that nobody holds may be about to be used again.
-    pub(crate) fn of(holders: &Arc<Holders>, chunks: Range<usize>) -> Self {
+    /// Creates a hold on chunks that are held already. A chunk without a hold could be reused at any time.
+    pub(crate) fn new(hold_counts: &Arc<HoldCounts>, chunks: Range<usize>) -> Self {
         let mut hold = Self::default();
-        hold.add(holders, chunks);
+        hold.add(hold_counts, chunks);
         hold
     }
 
-    fn add(&mut self, holders: &Arc<Holders>, chunks: Range<usize>) {
-        let holders = self.holders.get_or_insert_with(|| Arc::clone(holders));
+    fn add(&mut self, hold_counts: &Arc<HoldCounts>, chunks: Range<usize>) {
+        let hold_counts = self.hold_counts.get_or_insert_with(|| Arc::clone(hold_counts));
         for i in chunks {
             if self.mask & (1 << i) == 0 {
                 self.mask |= 1 << i;
-                holders[i].fetch_add(1, Ordering::Relaxed);
+                hold_counts[i].fetch_add(1, Ordering::Relaxed);
             }
         }
     }
@@ -118,10 +122,10 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let Some(holders) = &self.holders else { return };
-        for (i, count) in holders.iter().enumerate() {
+        let Some(hold_counts) = &self.hold_counts else { return };
+        for (i, count) in hold_counts.iter().enumerate() {
             if self.mask & (1 << i) != 0 {
-                // Release: what the holder read, it read before the chunk is written again.
+                // Release: the reads under this hold happen before the chunk is written again.
                 count.fetch_sub(1, Ordering::Release);
             }
         }
@@ -133,14 +137,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chunk_is_given_again_when_its_last_holder_is_gone() {
+    fn a_chunk_is_reused_when_its_last_hold_is_dropped() {
         let arena = Arena::new().unwrap();
-        let nobody = Hold::default();
+        let empty = Hold::default();
         let (mut reader, mut block) = (Hold::default(), Hold::default());
         arena.hold(0..3, &mut reader);
         arena.hold(1..2, &mut block);
 
-        assert_eq!(arena.find(1, &nobody), Some(3..4));
+        assert_eq!(arena.find(1, &empty), Some(3..4));
         assert_eq!(arena.find(1, &reader), Some(0..1));
         assert_eq!(arena.find(2, &reader), Some(2..4));
         assert_eq!(arena.find(62, &reader), Some(2..64));
@@ -148,8 +152,8 @@ mod tests {
 
         drop(block);
         assert_eq!(arena.find(64, &reader), Some(0..64));
-        assert_eq!(arena.find(62, &nobody), None);
+        assert_eq!(arena.find(62, &empty), None);
         drop(reader);
-        assert_eq!(arena.find(64, &nobody), Some(0..64));
+        assert_eq!(arena.find(64, &empty), Some(0..64));
     }
 }

@@ -1,7 +1,7 @@
-//! Packets on their way to the modules.
+//! Blocks of packets.
 
 use crate::arena::Hold;
-use crate::left::{ChecksumStatus, Checksums};
+use crate::checksum::{ChecksumStatus, Checksums};
 use crate::live::{FrameHold, RingHold};
 use crate::memory::page_bytes;
 use crate::ring::{DescriptorRing, Slot};
@@ -12,12 +12,12 @@ use weir_abi::{ARENA_BASE, BATCH_PACKETS, Descriptor};
 use weir_os::memory::copy_once;
 use weir_units::Timestamp;
 
-/// How many batches a block has at most.
+/// The most batches of a block.
 pub(crate) const BATCHES: usize = crate::BLOCK_PACKETS / BATCH_PACKETS;
 
-/// What keeps the bytes of a block's packets as they are, until it is dropped.
+/// A hold on the memory of a block's packets, which keeps it from being reused.
 #[derive(Debug)]
-pub(crate) enum Keep {
+pub(crate) enum MemoryHold {
     /// Chunks of an arena.
     Chunks { hold: Hold },
     /// Blocks of a packet socket's ring.
@@ -26,100 +26,103 @@ pub(crate) enum Keep {
     Frames { hold: Box<FrameHold> },
 }
 
-impl From<Hold> for Keep {
+impl From<Hold> for MemoryHold {
     fn from(hold: Hold) -> Self {
         Self::Chunks { hold }
     }
 }
 
-impl From<RingHold> for Keep {
+impl From<RingHold> for MemoryHold {
     fn from(hold: RingHold) -> Self {
         Self::Ring { hold }
     }
 }
 
-impl From<FrameHold> for Keep {
+impl From<FrameHold> for MemoryHold {
     fn from(hold: FrameHold) -> Self {
         Self::Frames { hold: Box::new(hold) }
     }
 }
 
-/// Up to [`crate::BLOCK_PACKETS`] packets in a row, all in one [`PacketWindow`].
+/// Up to [`crate::BLOCK_PACKETS`] contiguous packets, all in one [`PacketWindow`].
 ///
-/// Dropping it gives back the room of its descriptors and packets.
+/// Dropping a block releases the memory of its descriptors and packets.
 #[derive(Debug)]
 pub struct Block {
     pub(crate) slot: Slot,
-    /// Places in the slot of its first packet, and behind its last one; at most [`crate::BLOCK_PACKETS`].
+    /// The index of the block's first packet in the slot.
     pub(crate) start: u16,
+    /// The index behind the block's last packet in the slot; at most [`crate::BLOCK_PACKETS`].
     pub(crate) end: u16,
     pub(crate) window: Arc<PacketWindow>,
-    /// Keeps the packets' bytes as they are, where they are not a file's.
-    pub(crate) _hold: Keep,
+    /// Holds the memory of the packets, unless they are in a mapped file.
+    pub(crate) _hold: MemoryHold,
     pub(crate) number: u64,
     pub(crate) first_packet: u64,
     pub(crate) latest: [Timestamp; BATCHES],
     pub(crate) checksums: Checksums,
 }
 
-/// Up to 64 packets of a block: what one call of a module handles.
+/// Up to 64 packets of a block, which one call of a module handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketBatch {
-    /// Guest address of the first descriptor: the begin of a page.
+    /// The guest address of the first descriptor, which is page-aligned.
     pub guest_address: u32,
-    /// Descriptors in it; only a block's last batch has fewer than 64.
+    /// The number of descriptors. Only the last batch of a block has fewer than 64.
     pub count: usize,
-    /// Bit i: there is a packet i. Of the lowest `count` bits all, but those of a first batch that are of [earlier blocks](Block::lead).
+    /// Bit i is set if packet i belongs to the block. The lowest `count` bits are set, except for the
+    /// [lead](Block::lead) in a first batch.
     pub mask: u64,
-    /// Number of its first packet in the block.
+    /// The index in the block of the batch's first packet.
     pub first: usize,
-    /// The latest time stamp of the capture up to the end of this batch. It never goes backwards.
+    /// The latest time stamp of the capture up to the end of this batch. It never decreases.
     pub latest: Timestamp,
 }
 
 impl Block {
-    /// Number of the block in the capture, from 0.
+    /// The number of the block in the capture, from 0.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Its descriptors, with those of its [lead](Self::lead); at least 1.
+    /// The number of the block's descriptors, including its [lead](Self::lead); at least 1.
     pub fn len(&self) -> usize {
         usize::from(self.end) - self.base()
     }
 
-    /// Place of its first batch in the slot.
+    /// The index in the slot of the first descriptor of the block's first batch.
     fn base(&self) -> usize {
         usize::from(self.start) / BATCH_PACKETS * BATCH_PACKETS
     }
 
-    /// Descriptors before its first packet, of earlier blocks of this source: blocks of few packets share a page of descriptors. None where
-    /// each block has [its own](crate::LiveOptions::dense).
+    /// The number of descriptors at the beginning of the block's first batch that belong to earlier blocks of this
+    /// source, because blocks of few packets can share a page of descriptors. Zero unless the source is a selection, or
+    /// [`LiveOptions::dense`](crate::LiveOptions::dense) is set.
     pub fn lead(&self) -> usize {
         usize::from(self.start) % BATCH_PACKETS
     }
 
-    /// Packets in it; at least 1.
+    /// The number of the block's packets; at least 1.
     pub fn packets(&self) -> usize {
         usize::from(self.end - self.start)
     }
 
-    /// True where its descriptors are in this ring.
-    pub fn is_of(&self, ring: &DescriptorRing) -> bool {
-        self.slot.is_of(ring)
+    /// Returns true if the block's descriptors are in this ring.
+    pub fn is_in_ring(&self, ring: &DescriptorRing) -> bool {
+        self.slot.is_in_ring(ring)
     }
 
-    /// The ring of its descriptors.
+    /// The ring of the block's descriptors.
     pub fn ring(&self) -> DescriptorRing {
         self.slot.ring()
     }
 
-    /// Always false: there are no blocks without packets.
+    /// Always false: every block has a packet.
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
-    /// Keeps its first `len` descriptors, one packet at least: the others are as if they had never come. Nothing that reads it may have begun.
+    /// Drops all descriptors after the first `len`, but keeps one packet at least. The block must not be in use yet.
     pub fn truncate(&mut self, len: usize) {
         let len = len.max(self.lead() + 1);
         if len >= self.len() {
@@ -139,22 +142,22 @@ impl Block {
         }
     }
 
-    /// Number of its first packet in the capture, from 0.
+    /// The number of the block's first packet in the capture, from 0.
     pub fn first_packet(&self) -> u64 {
         self.first_packet
     }
 
-    /// Where its packets' bytes are.
+    /// The window that contains the block's packets.
     pub fn window(&self) -> &Arc<PacketWindow> {
         &self.window
     }
 
-    /// How many batches it has.
+    /// The number of the block's batches.
     pub fn batch_count(&self) -> usize {
         self.len().div_ceil(BATCH_PACKETS)
     }
 
-    /// Batch `i`; an empty one at or beyond [`batch_count`](Self::batch_count).
+    /// Batch `i`; empty if there is no such batch.
     pub fn batch(&self, i: usize) -> PacketBatch {
         let first = i.saturating_mul(BATCH_PACKETS).min(self.len());
         let count = (self.len() - first).min(BATCH_PACKETS);
@@ -170,24 +173,24 @@ impl Block {
         }
     }
 
-    /// Its batches, in order.
+    /// The block's batches, in order.
     pub fn batches(&self) -> impl Iterator<Item = PacketBatch> + '_ {
         (0..self.batch_count()).map(|i| self.batch(i))
     }
 
-    /// What the classifier found out about its packets.
+    /// The descriptors, as the classifier wrote them.
     pub fn descriptors(&self) -> &[Descriptor] {
         self.slot.descriptors(self.base(), self.len())
     }
 
-    /// The kernel's word on the checksum of packet `i`.
+    /// The checksum state of packet `i`, as the kernel reported it.
     pub fn checksum(&self, i: usize) -> ChecksumStatus {
-        self.checksums.of(i)
+        self.checksums.get(i)
     }
 
-    /// The number of its first packets that have all their bytes in the file now. That is all of them, unless the capture is a mapped file that has
-    /// lost bytes since. Others may read as zeros.
-    pub fn whole(&self) -> usize {
+    /// The number of the first packets whose bytes are all in the file at present. It is less than [`len`](Self::len)
+    /// only if a mapped file has lost bytes. Bytes of the other packets may read as zeros.
+    pub fn intact(&self) -> usize {
         let Some(end) = self.window.end() else { return self.len() };
         let last = self.descriptors().last().map(|descriptor| self.file_range(descriptor).end);
         if last.is_none_or(|last| last <= end) {
@@ -196,8 +199,8 @@ impl Block {
         self.descriptors().iter().take_while(|descriptor| self.file_range(descriptor).end <= end).count()
     }
 
-    /// Returns true if one of packets `from..to` has bytes in the file's last page, of which a part is gone. That part reads as zeros, and
-    /// nothing shows that it was read.
+    /// Returns true if one of packets `from..to` has bytes in the file's last page, and the file no longer has all of
+    /// that page. The missing part reads as zeros without a fault, so such reads are not recorded.
     pub fn touches_last_page(&self, from: usize, to: usize) -> bool {
         let Some(end) = self.window.end() else { return false };
         let last_page = end..end.next_multiple_of(page_bytes());
@@ -208,49 +211,53 @@ impl Block {
             .any(|range| range.start < last_page.end && range.end > last_page.start)
     }
 
-    /// The bytes of the window's file that a packet takes.
+    /// The byte range of a packet in the window's file.
     fn file_range(&self, descriptor: &Descriptor) -> Range<u64> {
         let start = self.window.file_offset() + u64::from(descriptor.data.saturating_sub(ARENA_BASE));
         start..start + u64::from(descriptor.cap_len)
     }
 
-    /// Copies the captured bytes of packet `i` into `to`, whose contents are replaced; nothing beyond [`len`](Self::len).
+    /// Replaces the contents of `to` by the captured bytes of packet `i`; by nothing if there is no such packet.
     ///
-    /// The copy is the only one that trusted code should look at: a mapped file can change between two looks.
+    /// Trusted code must look only at this copy, because a mapped file can change between two reads.
     pub fn copy_packet(&self, i: usize, to: &mut Vec<u8>) {
         self.copy_head(i, usize::MAX, to);
     }
 
-    /// Copies at most `most` of the captured bytes of packet `i`, the first ones, as [`copy_packet`](Self::copy_packet) does.
+    /// Replaces the contents of `to` by at most the first `most` captured bytes of packet `i`, as
+    /// [`copy_packet`](Self::copy_packet) does.
     #[inline]
     pub fn copy_head(&self, i: usize, most: usize, to: &mut Vec<u8>) {
         to.clear();
-        let Some((from, len)) = self.place(i) else { return };
+        let Some((from, len)) = self.packet_bytes(i) else { return };
         let len = len.min(most);
         to.reserve(len);
-        // SAFETY: the bytes are inside the window's mapping, as `place` says; `to` has room for them. They are initialised when the length
-        // is set.
+        // SAFETY: `packet_bytes` returns bytes inside the window's mapping; `to` has capacity for them, and they are
+        // initialised when the length is set.
         unsafe {
             copy_once(from, to.as_mut_ptr(), len);
             to.set_len(len);
         }
     }
 
-    /// Copies the captured bytes of packet `i` to `to`, and says how many; nothing where there are more than `room`.
+    /// Copies the captured bytes of packet `i` to `to` and returns their number; `None` if there are more than
+    /// `room`.
     ///
     /// # Safety
     ///
-    /// `to` is writable for `room` bytes, which are none of the packet's.
+    /// `to` must be writable for `room` bytes that do not overlap the packet.
     pub(crate) unsafe fn copy_to(&self, i: usize, to: *mut u8, room: usize) -> Option<usize> {
-        let (from, len) = self.place(i).filter(|(_, len)| *len <= room)?;
-        // SAFETY: the bytes are inside the window's mapping, as `place` says; there is room for them, by the check above.
+        let (from, len) = self.packet_bytes(i).filter(|(_, len)| *len <= room)?;
+        // SAFETY: `packet_bytes` returns bytes inside the window's mapping, and the check above leaves enough space for
+        // them.
         unsafe { copy_once(from, to, len) };
         Some(len)
     }
 
-    /// Where the captured bytes of packet `i` are, and how many: all inside the window's mapping, which the window keeps and watches.
+    /// The address and number of the captured bytes of packet `i`. All are inside the window's mapping, which the
+    /// window keeps and watches.
     #[inline]
-    fn place(&self, i: usize) -> Option<(*const u8, usize)> {
+    fn packet_bytes(&self, i: usize) -> Option<(*const u8, usize)> {
         let descriptor = self.descriptors().get(i)?;
         let mapping = self.window.mapping();
         let from = usize::try_from(descriptor.data.saturating_sub(ARENA_BASE)).ok()?;

@@ -1,11 +1,11 @@
-//! An open capture, and how its packets get into blocks.
+//! Open captures, and the filling of their blocks.
 
 use crate::arena::Hold;
 use crate::block::Block;
 use crate::error::{CaptureReadError, SourceName};
 use crate::file::{Extend, MappedFile};
 use crate::format::AnyFormat;
-use crate::reader::{FillPause, Filling, LARGE_RECORD, PacketReader};
+use crate::reader::{FillPause, LARGE_RECORD, PacketReader, UnfinishedBlock};
 use crate::ring::DescriptorRing;
 use crate::stream::CaptureStream;
 use crate::totals::{EndReason, PacketCounts, Totals, Truncation};
@@ -16,23 +16,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_units::Bytes;
 
-/// What [`Capture::next_block`] finds.
+/// The result of [`Capture::next_block`].
 #[derive(Debug)]
 pub enum CaptureNext {
-    /// Packets.
+    /// A block of packets.
     Block(Block),
-    /// All room is taken by blocks in use: drop some first. Never said while there are none.
+    /// All memory is held by blocks in use, so some have to be dropped first. Never returned if no block is in use.
     Full,
-    /// There are no more packets. [`Capture::totals`] says whether that is the capture's end, or it is truncated.
+    /// The end of the packets. [`Capture::totals`] tells whether the capture is complete or truncated.
     End,
 }
 
-/// How far a capture has been read.
+/// The progress of reading a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaptureProgress {
-    /// Bytes read; of a compressed capture, compressed ones.
+    /// Bytes read; for a compressed capture, compressed bytes.
     pub done: Bytes,
-    /// Bytes there are; unknown for a pipe.
+    /// Bytes in all; `None` for a pipe.
     pub total: Option<Bytes>,
 }
 
@@ -43,24 +43,24 @@ pub struct Capture {
     pub(crate) format: AnyFormat,
     pub(crate) source: CaptureSource,
     pub(crate) total: Option<Bytes>,
-    /// Device and inode number of a file.
+    /// The device and inode number of a file.
     pub(crate) identity: Option<(u64, u64)>,
-    /// Of a pipe: set where its rest was left unread, because the program was interrupted.
+    /// For a pipe: true once its rest was left unread because the program was interrupted.
     pub(crate) pipe: Option<Arc<AtomicBool>>,
     pub(crate) ring: DescriptorRing,
-    /// Offset of the next record.
+    /// The offset of the next record.
     pub(crate) offset: u64,
-    /// Where the last record began that was passed over: that is where a capture is cut whose end is inside it.
+    /// The offset of the last skipped record. If the capture ends inside it, the capture is truncated there.
     pub(crate) skipped: u64,
     pub(crate) blocks: u64,
     pub(crate) counts: PacketCounts,
-    pub(crate) filling: Option<Filling<Hold>>,
+    pub(crate) filling: Option<UnfinishedBlock<Hold>>,
     pub(crate) ended: bool,
     pub(crate) truncated: Option<Truncation>,
     pub(crate) error: Option<CaptureReadError>,
 }
 
-/// Where its bytes are.
+/// The source of a capture's bytes.
 #[derive(Debug)]
 pub(crate) enum CaptureSource {
     File(MappedFile),
@@ -68,33 +68,33 @@ pub(crate) enum CaptureSource {
 }
 
 impl Capture {
-    /// What messages call it.
+    /// The name of the capture for messages.
     pub fn name(&self) -> &SourceName {
         &self.name
     }
 
-    /// Whether `path` is the very file that this capture is read from.
+    /// Returns true if `path` is the file that this capture is read from.
     pub fn reads(&self, path: &Path) -> bool {
         let Ok(there) = std::fs::metadata(path) else { return false };
         there.is_file() && self.identity == Some((there.dev(), there.ino()))
     }
 
-    /// Returns true for a pipe, FIFO, socket or device: its bytes come when its writer gives them.
+    /// Returns true for a pipe, FIFO, socket or device, whose bytes arrive as its writer sends them.
     pub fn is_pipe(&self) -> bool {
         self.pipe.is_some()
     }
 
-    /// Returns true where the rest of a pipe was left unread, because the program was interrupted.
+    /// Returns true if the rest of a pipe was left unread because the program was interrupted.
     pub fn is_cut(&self) -> bool {
         self.pipe.as_ref().is_some_and(|cut| cut.load(Ordering::Relaxed))
     }
 
-    /// Where the descriptors of all blocks are.
+    /// The ring of descriptors that all blocks share.
     pub fn descriptors(&self) -> &DescriptorRing {
         &self.ring
     }
 
-    /// How far it has been read.
+    /// The progress so far.
     pub fn progress(&self) -> CaptureProgress {
         let done = match &self.source {
             CaptureSource::File(file) => self.offset.min(file.size()),
@@ -103,8 +103,8 @@ impl Capture {
         CaptureProgress { done: Bytes(done), total: self.total }
     }
 
-    /// What it held, up to the last block that was handed out. It can become truncated later: a mapped file can lose pages
-    /// for as long as its blocks are in use, so ask again when they are done.
+    /// The totals up to the last block returned. Call this again once all blocks are dropped: a mapped file can lose
+    /// pages while blocks are in use, and the capture then counts as truncated.
     pub fn totals(&self) -> Totals {
         let lost = match &self.source {
             CaptureSource::File(file) => file.faults().lowest(),
@@ -115,20 +115,20 @@ impl Capture {
             (Some(ours), Some(lost)) => Some(if lost.offset < ours.offset { lost } else { ours }),
             (ours, lost) => ours.or(lost),
         };
-        // Packets in a block that is still being filled are not counted yet.
+        // Packets of a block that is still being filled do not count yet.
         let counts = self.filling.as_ref().map_or(&self.counts, |filling| &filling.before);
         counts.totals(self.format.interfaces(), truncated)
     }
 
-    /// Reads on.
+    /// Reads the next block.
     ///
     /// # Errors
     ///
-    /// [`CaptureReadError`], once; afterwards the capture is at its end.
+    /// [`CaptureReadError`], once; then the capture is at its end.
     pub fn next_block(&mut self) -> Result<CaptureNext, CaptureReadError> {
         if self.filling.is_none() && !self.ended {
             let Some(slot) = self.ring.take() else { return Ok(CaptureNext::Full) };
-            self.filling = Some(Filling::new(slot, Hold::default(), self.counts));
+            self.filling = Some(UnfinishedBlock::new(slot, Hold::default(), self.counts));
         }
         if !self.fill_block() {
             return Ok(CaptureNext::Full);
@@ -144,7 +144,7 @@ impl Capture {
         }
     }
 
-    /// Reads until the present block is complete, or the capture has ended; false where the arena has no room.
+    /// Fills the present block, or reaches the end of the capture. Returns false if the arena is full.
     fn fill_block(&mut self) -> bool {
         while !self.ended {
             let Some(filling) = &mut self.filling else { return true };
@@ -152,12 +152,12 @@ impl Capture {
                 file.prepare(self.offset);
             }
             let count = filling.count;
-            let view = match &self.source {
-                CaptureSource::File(file) => file.view(),
-                CaptureSource::Stream(stream) => stream.view(),
+            let mapped = match &self.source {
+                CaptureSource::File(file) => file.mapped(),
+                CaptureSource::Stream(stream) => stream.mapped(),
             };
             let mut reader = PacketReader {
-                view,
+                mapped,
                 offset: self.offset,
                 skipped: self.skipped,
                 counts: self.counts,
@@ -214,21 +214,21 @@ impl Capture {
         true
     }
 
-    /// Whether the record at `offset` would begin after the end of the capture.
+    /// Returns true if a record at `offset` would begin after the end of the capture.
     fn beyond_end(&self, offset: u64) -> bool {
         match &self.source {
             CaptureSource::File(file) => offset > file.size(),
-            CaptureSource::Stream(stream) => offset > stream.view().end(),
+            CaptureSource::Stream(stream) => offset > stream.mapped().end(),
         }
     }
 
-    /// Makes a block of it, unless it is empty.
-    fn finish(&mut self, mut filling: Filling<Hold>) -> Option<Block> {
+    /// Turns `filling` into a block, unless it is empty.
+    fn finish(&mut self, mut filling: UnfinishedBlock<Hold>) -> Option<Block> {
         if let CaptureSource::File(file) = &mut self.source
             && let Some(end) = file.lost_from()
             && end < self.offset
         {
-            // What was read beyond the file's new end were zeros, or may have been.
+            // Bytes beyond the file's new end were read as zeros, or may have been.
             let descriptors = filling.slot.descriptors(0, filling.count);
             let kept = descriptors.iter().take_while(|d| file.packet_end(d) <= end).count();
             self.counts = filling.before;

@@ -1,4 +1,4 @@
-//! Streams, compressed or not.
+//! Streams of capture bytes, compressed or plain.
 
 use crate::gzip::Members;
 use crate::pipe::Pipe;
@@ -8,35 +8,35 @@ use std::io::{self, BufReader, Chain, Cursor, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many bytes it takes to recognise compression.
+/// The number of bytes needed to recognise the compression.
 pub(crate) const MAGIC_BYTES: usize = 4;
 
-/// What is read of compressed data at once.
+/// The size of a read of compressed data.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// How a stream is compressed.
+/// The compression of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compression {
     None,
-    /// RFC 1952, one member or many.
+    /// RFC 1952, one or more members.
     Gzip,
-    /// RFC 8878, one frame or many.
+    /// RFC 8878, one or more frames.
     Zstd,
 }
 
 impl Compression {
-    /// By the first bytes.
+    /// Recognises the compression by the first bytes.
     pub(crate) fn recognise(start: &[u8]) -> Self {
         match start {
             [0x1f, 0x8b, ..] => Self::Gzip,
-            // A frame, or one to be skipped.
+            // A frame, or a skippable frame.
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Self::Zstd,
             _ => Self::None,
         }
     }
 }
 
-/// Where bytes come from.
+/// The source of a stream's bytes.
 pub(crate) enum ByteSource {
     File(File),
     Pipe(Pipe),
@@ -53,7 +53,7 @@ impl Read for ByteSource {
     }
 }
 
-/// Counts what is read through it.
+/// A reader that counts the bytes read.
 struct Counted<R> {
     inner: R,
     done: Arc<AtomicU64>,
@@ -62,16 +62,16 @@ struct Counted<R> {
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(to)?;
-        // A slice is never longer than isize::MAX.
+        // The length of a slice fits into 64 bits.
         self.done.fetch_add(read as u64, Ordering::Relaxed);
         Ok(read)
     }
 }
 
-/// A stream of plain capture bytes.
+/// A stream of decompressed capture bytes.
 pub(crate) struct Decoded {
     reader: Box<dyn Read + Send>,
-    /// Bytes taken from the origin so far.
+    /// Bytes read from the source so far.
     done: Arc<AtomicU64>,
 }
 
@@ -81,7 +81,7 @@ impl std::fmt::Debug for Decoded {
     }
 }
 
-/// Reads until `to` is full or the stream ends; how much there was.
+/// Reads until `to` is full or the stream ends. Returns the number of bytes read.
 pub(crate) fn read_up_to(from: &mut impl Read, to: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < to.len() {
@@ -96,7 +96,7 @@ pub(crate) fn read_up_to(from: &mut impl Read, to: &mut [u8]) -> io::Result<usiz
 }
 
 impl Decoded {
-    /// Looks at the first bytes, and decompresses if they say so.
+    /// Reads the first bytes and sets up the decompression that they indicate.
     pub(crate) fn new(mut origin: ByteSource) -> io::Result<Self> {
         let mut start = [0; MAGIC_BYTES];
         let len = read_up_to(&mut origin, &mut start)?;
@@ -112,12 +112,13 @@ impl Decoded {
         Ok(Self { reader, done })
     }
 
-    /// Bytes taken from the origin so far: compressed ones, where it is compressed.
+    /// The number of bytes read from the source so far, before decompression.
     pub(crate) fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// Reads some bytes; none at the end. Where the data are damaged rather than out of reach, says how.
+    /// Reads some bytes and returns their number; zero at the end. The error distinguishes damaged data from failed
+    /// reads.
     pub(crate) fn read(&mut self, to: &mut [u8]) -> Result<usize, StreamEnd> {
         loop {
             match self.reader.read(to) {
@@ -127,14 +128,14 @@ impl Decoded {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     return Err(StreamEnd::Data(EndReason::CompressedCut));
                 }
-                // What has no system's error number is a decoder's opinion.
+                // An error without a system error number comes from the decoder.
                 Err(_) => return Err(StreamEnd::Data(EndReason::Compressed)),
             }
         }
     }
 }
 
-/// Why a stream gives no more bytes.
+/// The reason why a stream ends early.
 #[derive(Debug)]
 pub(crate) enum StreamEnd {
     Io(io::Error),

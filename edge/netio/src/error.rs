@@ -1,4 +1,4 @@
-//! What can go wrong with a capture as a whole. What is wrong inside it only ends it: see [`crate::Truncation`].
+//! Errors of a capture as a whole. Damage inside a capture only truncates it: see [`crate::Truncation`].
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use weir_units::{Bytes, Shown as _};
 use weir_wire::UnknownLinkType;
 
-/// Where a capture comes from, as messages name it.
+/// The name of a capture in messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceName {
     /// A file, a FIFO or a device.
@@ -27,7 +27,7 @@ impl fmt::Display for SourceName {
     }
 }
 
-/// The first bytes of something, as messages show them.
+/// The first bytes of a file, as messages show them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FirstBytes {
     bytes: [u8; 8],
@@ -53,38 +53,38 @@ impl fmt::Display for FirstBytes {
     }
 }
 
-/// A capture cannot be opened.
+/// The reason why a capture cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The system refuses.
+    /// The system refuses to open it.
     #[error("{file}: cannot be opened: {error}")]
     Open {
         /// The capture.
         file: SourceName,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// The program was told to end before a pipe had a capture's header.
+    /// The program was interrupted before a capture's header arrived on a pipe.
     #[error("{file}: ended by a signal before a capture began there")]
     Interrupted {
         /// The capture.
         file: SourceName,
     },
-    /// A directory.
+    /// The path names a directory.
     #[error("{file} is a directory: name a capture file in it")]
     Directory {
-        /// Which.
+        /// The directory.
         file: SourceName,
     },
-    /// Where somebody types.
+    /// The input is a terminal.
     #[error(
         "{file} is a terminal: give a file, or pipe a capture in, for instance `tcpdump -i eth0 -w - | weir run -r -`"
     )]
     Terminal {
-        /// Which, usually standard input.
+        /// The terminal, usually standard input.
         file: SourceName,
     },
-    /// Nothing in it.
+    /// The capture is empty.
     #[error(
         "{file} is empty: a capture begins with a header even where it has no packets; was its writer stopped too early?"
     )]
@@ -92,17 +92,17 @@ pub enum OpenError {
         /// The capture.
         file: SourceName,
     },
-    /// Something else than a capture.
+    /// The bytes are not a capture.
     #[error(
         "{file} is not a capture: it begins with {start}; pcap, pcapng, and both compressed with gzip or zstd are read"
     )]
     NotACapture {
-        /// Which file.
+        /// The file.
         file: SourceName,
-        /// Its first bytes.
+        /// The first bytes.
         start: FirstBytes,
     },
-    /// The variant of pcap that Kuznetzov's patches to libpcap wrote.
+    /// The variant of pcap written by Kuznetzov's patches to libpcap.
     #[error(
         "{file} is a \"modified\" pcap (magic 0xa1b2cd34): convert it with `editcap -F pcap {file} OUT.pcap`"
     )]
@@ -110,16 +110,16 @@ pub enum OpenError {
         /// The capture.
         file: SourceName,
     },
-    /// A version of the format that nobody has defined.
+    /// An unknown version of the format.
     #[error("{file}: version {major}.{minor} at offset {offset}: pcap 2.0 to 2.4 and pcapng 1.x are read")]
     Version {
         /// The capture.
         file: SourceName,
-        /// Where it says so.
+        /// The offset of the version.
         offset: u64,
-        /// Before the point.
+        /// The major version.
         major: u16,
-        /// After the point.
+        /// The minor version.
         minor: u16,
     },
     /// A pcapng section header without a byte-order magic.
@@ -127,10 +127,10 @@ pub enum OpenError {
     ByteOrder {
         /// The capture.
         file: SourceName,
-        /// What is there.
+        /// The bytes in its place.
         start: FirstBytes,
     },
-    /// Damaged before the capture's header is through.
+    /// The compressed data are damaged before the end of the capture's header.
     #[error(
         "{file}: the compressed data are damaged or end before the capture's header: copy the file again"
     )]
@@ -138,32 +138,32 @@ pub enum OpenError {
         /// The capture.
         file: SourceName,
     },
-    /// It ends inside its first header.
+    /// The capture ends inside its first header.
     #[error("{file} ends inside its header, after {len} bytes: was its writer stopped too early?")]
     Header {
         /// The capture.
         file: SourceName,
-        /// How long it is.
+        /// The length of the capture in bytes.
         len: u64,
     },
-    /// A link type that weir does not read.
+    /// An unsupported link type.
     #[error(
         "{file}, offset {offset}: {unknown}; capture on another interface or with another link type (tcpdump -y)"
     )]
     LinkType {
         /// The capture.
         file: SourceName,
-        /// What it says.
+        /// The link type.
         unknown: UnknownLinkType,
-        /// Where.
+        /// The offset of the link type.
         offset: u64,
     },
-    /// Memory for packets or descriptors cannot be had.
+    /// Memory for packets or descriptors cannot be allocated.
     #[error("cannot set up shared memory of {size}: {error}")]
     Memory {
-        /// How much.
+        /// The amount of memory.
         size: Bytes,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// The first bytes cannot be read.
@@ -171,7 +171,7 @@ pub enum OpenError {
     Read(#[from] CaptureReadError),
 }
 
-/// A capture cannot be read on. What was read before is good.
+/// The reason why reading a capture cannot continue. The packets read before are valid.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureReadError {
     /// The system reports an error.
@@ -179,9 +179,9 @@ pub enum CaptureReadError {
     Io {
         /// The capture.
         file: SourceName,
-        /// Where, in bytes after decompression.
+        /// The offset in bytes, after decompression.
         offset: u64,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// A part of the file cannot be mapped.
@@ -189,27 +189,27 @@ pub enum CaptureReadError {
     Map {
         /// The capture.
         file: SourceName,
-        /// Where.
+        /// The offset of the part.
         offset: u64,
-        /// How much.
+        /// The length of the part.
         len: Bytes,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// A packet of a link type that weir does not read.
+    /// A packet has an unsupported link type.
     #[error(
         "{file}: packet {packet} at offset {offset}, from interface {interface}: {unknown}; leave that interface out, for instance with `tshark -Y 'frame.interface_id != {interface}' -w`"
     )]
     LinkType {
         /// The capture.
         file: SourceName,
-        /// What its interface says.
+        /// The link type of its interface.
         unknown: UnknownLinkType,
         /// The packet's interface, counted through the capture.
         interface: u32,
-        /// The packet's number, from 1 as Wireshark counts.
+        /// The packet's number, from 1 as in Wireshark.
         packet: u64,
-        /// Where the packet's record begins.
+        /// The offset of the packet's record.
         offset: u64,
     },
 }

@@ -1,15 +1,15 @@
 //! Pages that a mapped file has lost.
 //!
-//! Touching a page of a mapping whose file is no longer that long raises SIGBUS, which ends the process. The handler here
-//! puts zeros there instead, remembers which offset of the file it was, and lets the access go on.
+//! Accessing a page of a mapping beyond the end of its file raises SIGBUS, which ends the process. The handler here
+//! maps zeros in its place, records the file offset, and lets the access continue.
 //!
-//! A file that has lost a page has lost all behind it too. So the zeros take the place of everything from the lost page to
-//! the end of the watched range, as one mapping: were it a mapping for each page, whoever touches every second page of a
-//! large file would reach the kernel's limit of mappings (`vm.max_map_count`), and the handler could not help any more.
+//! A file that has lost a page has lost all pages behind it too. So the handler maps zeros from the lost page to the
+//! end of the watched range, as one mapping. With one mapping for each page, a reader that accesses every second page
+//! of a large file would reach the kernel's limit of mappings (`vm.max_map_count`), and the handler would fail.
 //! [`WATCHED_MAX`] ranges of at most two mappings each are far below that limit.
 //!
-//! What is behind the page reads as zeros from then on, also where the file grows again, or where only that one page could
-//! not be read from its disk: the capture counts as truncated at that page in any case.
+//! The range behind the lost page then stays zero, even if the file grows again, or only that page could not be read
+//! from disk. The capture counts as truncated at that page in any case.
 
 use crate::window::PacketWindow;
 use std::cell::UnsafeCell;
@@ -18,10 +18,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Once};
 
-/// How many mappings can be watched at once.
+/// The most mappings that can be watched at once.
 const WATCHED_MAX: usize = 4096;
 
-/// The lowest offset of a file that was found missing.
+/// The lowest file offset that was found missing.
 #[derive(Debug)]
 pub(crate) struct Faults {
     lowest: AtomicU64,
@@ -32,7 +32,7 @@ impl Faults {
         Self { lowest: AtomicU64::new(u64::MAX) }
     }
 
-    /// The lowest offset that could not be read so far: a page's begin.
+    /// The lowest offset that could not be read so far, at the start of a page.
     pub(crate) fn lowest(&self) -> Option<u64> {
         Some(self.lowest.load(Ordering::Acquire)).filter(|&offset| offset != u64::MAX)
     }
@@ -42,21 +42,21 @@ impl Faults {
     }
 }
 
-/// A watched mapping. Written under the lock of `FREE`, read by the signal handler without any lock.
+/// A watched mapping. Written under the lock of `FREE`; the signal handler reads it without a lock.
 ///
-/// `version` is odd while the entry is being changed. The handler runs on a thread that is using the range it looks for,
-/// so that range's entry is complete and stays so; entries that change meanwhile are others, and are passed over.
+/// `version` is odd while the entry is being changed. The handler runs on a thread that uses the range it looks for,
+/// so that range's entry is complete and stays so. Entries that change meanwhile are other ranges, and are skipped.
 struct Entry {
     version: AtomicU32,
     start: AtomicUsize,
     end: AtomicUsize,
     file_offset: AtomicU64,
     faults: AtomicPtr<Faults>,
-    /// From here to `end` there are zeros already. Lowered by the handler, after they are there.
+    /// The address from which to `end` zeros are mapped already. The handler lowers it after it has mapped them.
     zeros_from: AtomicUsize,
 }
 
-/// What an entry says of an address.
+/// The part of an entry that the handler needs for an address.
 struct Found<'a> {
     start: usize,
     end: usize,
@@ -87,7 +87,7 @@ impl Entry {
         self.version.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The range around `address`, what of the file it shows and where to note losses, if this entry covers it.
+    /// The part of this entry that covers `address`, if it does.
     fn find(&self, address: usize) -> Option<Found<'_>> {
         let version = self.version.load(Ordering::SeqCst);
         let (start, end) = (self.start.load(Ordering::SeqCst), self.end.load(Ordering::SeqCst));
@@ -104,15 +104,15 @@ impl Entry {
 }
 
 static WATCHED: [Entry; WATCHED_MAX] = [const { Entry::empty() }; WATCHED_MAX];
-/// Entries below this have been used; those above were never.
+/// The number of entries that were ever used. Entries above are unused.
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// Entries below `USED` that are free.
+/// Free entries below `USED`.
 static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-/// A mapping is not watched.
+/// The reason why a mapping cannot be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
-    /// Too many mappings at once.
+    /// Too many mappings are watched.
     #[error("more than {WATCHED_MAX} mappings of capture files at once: run fewer modules or threads")]
     Full,
     /// The kernel refused the signal handler.
@@ -122,19 +122,19 @@ pub enum WatchError {
     Handler(std::io::Error),
 }
 
-/// Keeps a mapping watched. Drop it when nobody reads the mapping any more, and before its addresses are used for another:
-/// as long as it lives, a lost page has everything from there to the end of the range replaced.
+/// The guard of a watched mapping. Drop it when the mapping is no longer read, and before its addresses are reused:
+/// while the guard lives, a lost page has the rest of the range replaced by zeros.
 #[derive(Debug)]
 pub struct WatchGuard {
-    /// Nothing where the window cannot lose pages.
+    /// The entry; `None` if the window cannot lose pages.
     entry: Option<usize>,
-    /// What the entry points to.
+    /// Keeps the entry's pointer valid.
     _faults: Option<Arc<Faults>>,
 }
 
 impl WatchGuard {
-    /// Returns true if reads of this very mapping saw zeros in place of a page that its file has lost.
-    pub fn has_lost(&self) -> bool {
+    /// Returns true if reads of this mapping saw zeros in place of a lost page.
+    pub fn has_lost_pages(&self) -> bool {
         self.entry.is_some_and(|index| {
             let entry = &WATCHED[index];
             entry.zeros_from.load(Ordering::SeqCst) < entry.end.load(Ordering::SeqCst)
@@ -151,27 +151,27 @@ impl Drop for WatchGuard {
     }
 }
 
-/// Watches another mapping of `window`, such as a sandbox's: `addresses` show the window from its first byte on, and nothing
-/// else; what reaches beyond the window's length is not watched.
+/// Watches another mapping of `window`, such as a sandbox's. `addresses` must map exactly the window, from its first
+/// byte on; addresses beyond the window's length are not watched.
 ///
-/// Where the window's file loses a page, reads in that range see zeros from that page on, also if the file grows again, and
-/// the capture counts as truncated there.
+/// If the window's file loses a page, reads of that range return zeros from that page on, even if the file grows
+/// again. The capture then counts as truncated there.
 ///
 /// # Errors
 ///
-/// [`WatchError`], where too many mappings are watched or the handler cannot be installed.
+/// [`WatchError`] if too many mappings are watched, or the handler cannot be installed.
 pub fn watch(addresses: Range<usize>, window: &PacketWindow) -> Result<WatchGuard, WatchError> {
     match window.faults() {
         Some(faults) => {
             let longest = addresses.start.saturating_add(window.mapping().len());
             register(addresses.start..addresses.end.min(longest), window.file_offset(), faults)
         }
-        // A sealed memory file keeps its pages.
+        // A sealed memory file cannot lose pages.
         None => Ok(WatchGuard { entry: None, _faults: None }),
     }
 }
 
-/// Watches `addresses`, which show a file from `file_offset` on.
+/// Watches `addresses`, which map a file from `file_offset` on.
 pub(crate) fn register(
     addresses: Range<usize>,
     file_offset: u64,
@@ -194,9 +194,9 @@ pub(crate) fn register(
     Ok(WatchGuard { entry: Some(index), _faults: Some(Arc::clone(faults)) })
 }
 
-/// What handled SIGBUS before us. Written once, before our handler is installed.
+/// The previous action of SIGBUS. Written once, before the handler is installed.
 struct Previous(UnsafeCell<Option<libc::sigaction>>);
-// SAFETY: written inside `Once`, before the only reader (the handler) can run; never written again.
+// SAFETY: written inside `Once`, before the only reader (the handler) can run, and never again.
 unsafe impl Sync for Previous {}
 static PREVIOUS: Previous = Previous(UnsafeCell::new(None));
 static PAGE: AtomicUsize = AtomicUsize::new(4096);
@@ -206,8 +206,8 @@ fn install() -> Result<(), WatchError> {
     static FAILED: AtomicU32 = AtomicU32::new(0);
     ONCE.call_once(|| {
         PAGE.store(usize::try_from(crate::memory::page_bytes()).unwrap_or(4096), Ordering::SeqCst);
-        // SAFETY: sigaction is a plain C struct for which all zeros are a value; the first call only reads the present
-        // action into it, the second installs ours. PREVIOUS is written before our handler can run.
+        // SAFETY: sigaction is a plain C struct for which all zeros are valid. The first call only reads the present
+        // action into it, the second installs the handler. PREVIOUS is written before the handler can run.
         let done = unsafe {
             let mut previous: libc::sigaction = std::mem::zeroed();
             let mut ours: libc::sigaction = std::mem::zeroed();
@@ -232,19 +232,19 @@ fn install() -> Result<(), WatchError> {
     }
 }
 
-/// Only async-signal-safe things are done here: atomics, and system calls.
+/// The signal handler. It uses only async-signal-safe operations: atomics and system calls.
 extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    /// "Nonexistent physical address": what the kernel says for a page that a file does not have.
+    /// "Nonexistent physical address": the code for a page beyond the end of a file.
     const BUS_ADRERR: libc::c_int = 2;
-    // SAFETY: the kernel passes a valid siginfo, since we asked for it with SA_SIGINFO.
+    // SAFETY: the kernel passes a valid siginfo, because the handler is installed with SA_SIGINFO.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     if code == BUS_ADRERR && replace_rest(address) {
         return;
     }
-    // SAFETY: written before this handler was installed, and never since.
+    // SAFETY: written before this handler was installed, and never again.
     let previous = unsafe { *PREVIOUS.0.get() };
-    // SAFETY: the previous action is called the way it asked for, with the kernel's arguments; or, where there is none,
-    // the default is put back, and the access that we return to raises the signal again and ends the process.
+    // SAFETY: the previous action is called as it was registered, with the kernel's arguments. If there was none, the
+    // default is restored; the repeated access then raises the signal again and ends the process.
     unsafe {
         match previous {
             Some(action) if action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN => {
@@ -266,9 +266,9 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     }
 }
 
-/// Puts zeros from the page of `address` to the end of the watched mapping that it is in, if it is in one.
+/// Maps zeros from the page of `address` to the end of the watched range that contains it, if there is one.
 ///
-/// Several threads may do this at once, in one range: zeros replace zeros.
+/// Several threads may do this at once in one range, since zeros replace zeros.
 fn replace_rest(address: usize) -> bool {
     let page = address & !(PAGE.load(Ordering::SeqCst) - 1);
     let used = USED.load(Ordering::SeqCst).min(WATCHED_MAX);
@@ -276,12 +276,12 @@ fn replace_rest(address: usize) -> bool {
         return false;
     };
     let distance = u64::try_from(page.saturating_sub(found.start)).unwrap_or(u64::MAX);
-    // Noted before the zeros are there, so that no thread sees zeros of which nothing is known.
-    // SAFETY: the entry covers an address that is in use, so its guard lives, and with it the `Faults`.
+    // Recorded before the zeros are mapped, so that no thread reads zeros that are not recorded yet.
+    // SAFETY: the entry covers an address in use, so its guard lives, and with it the `Faults`.
     unsafe { (*found.faults).record(found.file_offset.saturating_add(distance)) };
-    // Up to the zeros that are there already, with which the kernel merges these: replacing them each time would take time
-    // that is quadratic in the length, where pages are touched from the last to the first. Where they are not merged,
-    // and the limit of mappings is reached, replacing them all is what makes room.
+    // Only up to the zeros that are there already, with which the kernel merges these. Replacing those each time
+    // would take quadratic time if pages are accessed from last to first. If they are not merged and the limit of
+    // mappings is reached, replacing them all frees mappings.
     let zeros_from = found.zeros_from.load(Ordering::SeqCst);
     let upto = if page < zeros_from { zeros_from } else { found.end };
     let replaced = put_zeros(page..upto) || put_zeros(page..found.end);
@@ -291,13 +291,11 @@ fn replace_rest(address: usize) -> bool {
     replaced
 }
 
-/// Puts zeros in `range`, which is part of a watched mapping, and as such begins at a page; its last page is replaced as a
-/// whole.
+/// Maps zeros over `range`, a page-aligned part of a watched mapping. The last page is replaced as a whole.
 fn put_zeros(range: Range<usize>) -> bool {
-    // SAFETY: the range belongs to a watched mapping, whose owner keeps it mapped while it is accessed, as it just was;
-    // read-only private zeros take the place of pages that cannot be read, or are given up with those that cannot: their
-    // readers allow for any change of the bytes. No memory is reserved for pages that nobody can write. errno is kept for
-    // the interrupted code.
+    // SAFETY: the range belongs to a watched mapping, whose owner keeps it mapped during the access. Private
+    // read-only zeros replace pages that cannot be read, and pages behind them; their readers allow for any change of
+    // the bytes. MAP_NORESERVE is safe as the pages are never written. errno is preserved for the interrupted code.
     unsafe {
         let errno = *libc::__errno_location();
         let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -308,9 +306,9 @@ fn put_zeros(range: Range<usize>) -> bool {
     }
 }
 
-/// Has a write past the file-size limit (`ulimit -f`) fail with an error, which says which file and what to do, instead of ending the process
-/// without a word. For programs that write captures or records, at their start.
+/// Makes a write beyond the file-size limit (`ulimit -f`) fail with an error that names the file, instead of ending
+/// the process silently. Programs that write captures or records call this at their start.
 pub fn make_file_size_limit_an_error() {
-    // SAFETY: ignoring a signal installs no handler; no other code of this process waits for this one.
+    // SAFETY: ignoring a signal installs no handler, and no other code of this process waits for this one.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }

@@ -1,34 +1,34 @@
-//! A capture file that is its own arena.
+//! A mapped capture file, whose packets are read in place.
 
 use crate::error::{CaptureReadError, SourceName};
 use crate::faults::Faults;
+use crate::mapped_bytes::MappedBytes;
 use crate::memory::page_bytes;
 use crate::totals::{EndReason, Truncation};
-use crate::view::BytesView;
 use crate::window::PacketWindow;
 use std::fs::File;
 use std::sync::Arc;
 use weir_abi::{ARENA_BASE, ARENA_MAX, Descriptor};
 use weir_units::Bytes;
 
-/// The most bytes of a file that are mapped at once, unless a test says otherwise.
+/// The most bytes of a file that are mapped at once, unless a test sets another limit.
 pub(crate) const WINDOW_BYTES: u64 = 1 << 30;
 
-/// How much is mapped in at once, ahead of the reader: one call for many pages costs less than a fault for each few.
+/// The number of bytes ahead of the reader that are faulted in. One call for many pages costs less than page faults.
 const AHEAD: u64 = 2 << 20;
 
-/// What became of the wish to see more of a capture.
+/// The result of a request for further bytes of a capture.
 #[derive(Debug)]
 pub(crate) enum Extend {
-    /// The view shows it now.
+    /// The bytes are mapped now.
     Ready,
-    /// It is in another window: end the block first.
+    /// The bytes are in another window, so the block has to end first.
     NewWindow,
-    /// There is no room: blocks have to be dropped first.
+    /// Memory is full, so blocks have to be dropped first.
     Full,
-    /// The capture ends exactly there.
+    /// The capture ends exactly at the offset.
     End,
-    /// The capture ends before.
+    /// The capture ends before the bytes requested.
     Truncated(Truncation),
 }
 
@@ -37,13 +37,14 @@ pub(crate) enum Extend {
 pub(crate) struct MappedFile {
     name: SourceName,
     file: Arc<File>,
-    /// As it was when it was opened, or less where the file has been cut since.
+    /// The length of the file when it was opened, or less if it was cut since.
     size: u64,
+    /// True if the file was cut short, or became unreadable, since it was opened.
     lost: bool,
     window_bytes: u64,
     page: u64,
     window: Option<Arc<PacketWindow>>,
-    /// Offset up to which pages are mapped in.
+    /// The offset up to which pages are faulted in.
     populated: u64,
     faults: Arc<Faults>,
 }
@@ -76,22 +77,22 @@ impl MappedFile {
         self.window.as_ref()
     }
 
-    /// What is mapped now.
-    pub(crate) fn view(&self) -> BytesView<'_> {
+    /// The bytes that are mapped now.
+    pub(crate) fn mapped(&self) -> MappedBytes<'_> {
         match &self.window {
             Some(window) => {
                 let start = window.file_offset();
                 let end = start.saturating_add(window.len().0).min(self.size.max(start));
-                // SAFETY: the window's mapping is as long as the window, lives as long as `self.window`, which `self` being
-                // borrowed keeps, and is watched for lost pages.
-                unsafe { BytesView::new(window.mapping().base().as_ptr(), start, end, ARENA_BASE) }
+                // SAFETY: the window's mapping is as long as the window and is watched for lost pages. It lives as
+                // long as `self.window`, which the borrow of `self` keeps.
+                unsafe { MappedBytes::new(window.mapping().base().as_ptr(), start, end, ARENA_BASE) }
             }
-            // SAFETY: no bytes at all.
-            None => unsafe { BytesView::new(std::ptr::null(), 0, 0, ARENA_BASE) },
+            // SAFETY: no bytes are mapped.
+            None => unsafe { MappedBytes::new(std::ptr::null(), 0, 0, ARENA_BASE) },
         }
     }
 
-    /// Makes `offset..need` visible. Without `may_move`, only inside the present window.
+    /// Makes `offset..need` accessible. Without `may_move`, the window does not change.
     pub(crate) fn extend(
         &mut self,
         offset: u64,
@@ -105,7 +106,7 @@ impl MappedFile {
         if need > self.size {
             return Ok(Extend::Truncated(Truncation { offset, reason: reason() }));
         }
-        if self.view().holds(offset, need) {
+        if self.mapped().holds(offset, need) {
             return Ok(Extend::Ready);
         }
         if !may_move {
@@ -124,7 +125,7 @@ impl MappedFile {
         Ok(Extend::Ready)
     }
 
-    /// Maps the pages in that come next after `offset`.
+    /// Faults in the pages after `offset`.
     pub(crate) fn prepare(&mut self, offset: u64) {
         let Some(window) = &self.window else { return };
         if offset.saturating_add(AHEAD / 2) <= self.populated {
@@ -140,7 +141,7 @@ impl MappedFile {
         self.populated = from.saturating_add(AHEAD);
     }
 
-    /// Looks whether the file has lost bytes since it was opened: the offset from which on, if so.
+    /// Checks for bytes that the file has lost since it was opened. Returns the offset of the first one.
     pub(crate) fn lost_from(&mut self) -> Option<u64> {
         let now = self.file.metadata().map_or(u64::MAX, |metadata| metadata.len());
         let end = now.min(self.faults.lowest().unwrap_or(u64::MAX));
@@ -151,7 +152,7 @@ impl MappedFile {
         self.lost.then_some(self.size)
     }
 
-    /// Where in the file a packet of the present window ends.
+    /// The offset in the file of a packet's end, for a packet of the present window.
     pub(crate) fn packet_end(&self, descriptor: &Descriptor) -> u64 {
         let start = self.window.as_ref().map_or(0, |window| window.file_offset());
         let distance = u64::from(descriptor.data.saturating_sub(ARENA_BASE));

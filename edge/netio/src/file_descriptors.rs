@@ -1,13 +1,13 @@
-//! How many descriptors a process may have: arenas, rings, sockets and files each take some.
+//! The process' limit of file descriptors. Arenas, rings, sockets and files each take some.
 
 use std::io;
 
-/// The number of descriptors that this process may have, raised to what the system allows it.
+/// Raises the limit of file descriptors to the hard limit of this process.
 ///
 /// # Errors
 ///
-/// What the system said; the limit is as it was.
-pub fn raise_descriptor_limit() -> io::Result<()> {
+/// The system's error; the limit is unchanged then.
+pub fn raise_file_descriptor_limit() -> io::Result<()> {
     let most = limit()?.rlim_max;
     let raised = libc::rlimit { rlim_cur: most, rlim_max: most };
     // SAFETY: the pointer is to a live local.
@@ -17,12 +17,12 @@ pub fn raise_descriptor_limit() -> io::Result<()> {
     Ok(())
 }
 
-/// The number of descriptors that this process may have now; each is below it.
+/// The present limit of file descriptors. Every descriptor number is below it.
 ///
 /// # Errors
 ///
-/// What the system said.
-pub fn descriptor_limit() -> io::Result<u64> {
+/// The system's error.
+pub fn file_descriptor_limit() -> io::Result<u64> {
     Ok(limit()?.rlim_cur)
 }
 
@@ -40,10 +40,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_is_raised_to_what_is_allowed() {
-        let before = descriptor_limit().unwrap();
-        raise_descriptor_limit().unwrap();
-        let after = descriptor_limit().unwrap();
+    fn the_limit_is_raised_to_the_hard_limit() {
+        let before = file_descriptor_limit().unwrap();
+        raise_file_descriptor_limit().unwrap();
+        let after = file_descriptor_limit().unwrap();
         assert!(before <= after && after == limit().unwrap().rlim_max);
     }
 }

@@ -9,12 +9,12 @@ use weir_demux::{FilterProgram, Packet};
 use weir_filter::{FixedNames, Names};
 use weir_wire::LinkType;
 
-/// The longest expression, in bytes.
+/// The longest expression in bytes.
 pub const EXPRESSION_BYTES_MAX: usize = weir_filter::TEXT_BYTES_MAX;
-/// The characters of an expression that an error repeats.
+/// The most characters of an expression that an error quotes.
 const SHOWN_MAX: usize = 200;
 
-/// A text that is no filter for packets of a link type.
+/// The reason why an expression is not a filter for packets of a link type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "filter expression `{expression}` for link type {} ({}): {error}; man 7 pcap-filter describes the language",
@@ -23,17 +23,17 @@ const SHOWN_MAX: usize = 200;
 pub struct CaptureFilterError {
     /// The beginning of the expression, without control characters.
     pub expression: String,
-    /// The link type for which it was compiled: tests make sense for some only.
+    /// The link type that it was compiled for. Some tests are possible for some link types only.
     pub link_type: LinkType,
-    /// The fault, and its place in the whole expression.
+    /// The error, with its place in the whole expression.
     pub error: weir_filter::FilterError,
 }
 
-/// Compiles an expression for packets of a link type. Names of hosts are refused, and nothing is looked up.
+/// Compiles an expression for packets of a link type. Host names are refused, and nothing is looked up.
 ///
 /// # Errors
 ///
-/// [`CaptureFilterError`], where the expression is none, or makes no sense for such packets.
+/// [`CaptureFilterError`] if the expression is invalid, or tests something that such packets do not have.
 pub fn compile_filter(expression: &str, link_type: LinkType) -> Result<FilterProgram, CaptureFilterError> {
     compile(expression, link_type, &FixedNames)
 }
@@ -50,37 +50,38 @@ fn compile(
     })
 }
 
-/// An expression. For each link type it becomes a program of its own, compiled when the first such packet comes.
+/// A filter expression. It is compiled to one program for each link type, when the first such packet comes.
 #[derive(Debug)]
 pub struct CaptureFilter {
     expression: String,
-    /// Hosts and ports are looked up with the system's resolver.
-    looks_up: bool,
+    /// True if hosts and ports are looked up with the system's resolver.
+    resolves_names: bool,
     programs: [OnceLock<Result<FilterProgram, CaptureFilterError>>; LinkType::ALL.len()],
 }
 
 impl CaptureFilter {
-    /// Checks that the expression makes sense for at least one link type. Names of hosts are refused.
+    /// Creates a filter that can be compiled for at least one link type. Host names are refused.
     ///
     /// # Errors
     ///
-    /// [`CaptureFilterError`] for Ethernet, where it makes sense for none.
+    /// [`CaptureFilterError`] for Ethernet, if the filter can be compiled for no link type.
     pub fn new(expression: &str) -> Result<CaptureFilter, CaptureFilterError> {
         Self::checked(expression, false)
     }
 
-    /// The same for the text of the user who runs weir: the system's resolver looks up names of hosts and ports.
+    /// Creates a filter from the text of the user who runs weir. The system's resolver looks up names of hosts and
+    /// ports.
     ///
     /// # Errors
     ///
     /// As [`Self::new`].
-    pub fn looking_up(expression: &str) -> Result<CaptureFilter, CaptureFilterError> {
+    pub fn with_name_lookup(expression: &str) -> Result<CaptureFilter, CaptureFilterError> {
         Self::checked(expression, true)
     }
 
-    fn checked(expression: &str, looks_up: bool) -> Result<CaptureFilter, CaptureFilterError> {
+    fn checked(expression: &str, resolves_names: bool) -> Result<CaptureFilter, CaptureFilterError> {
         let programs = [const { OnceLock::new() }; LinkType::ALL.len()];
-        let filter = CaptureFilter { expression: expression.to_owned(), looks_up, programs };
+        let filter = CaptureFilter { expression: expression.to_owned(), resolves_names, programs };
         if LinkType::ALL.iter().any(|&link_type| filter.check(link_type).is_ok()) {
             return Ok(filter);
         }
@@ -93,16 +94,17 @@ impl CaptureFilter {
         &self.expression
     }
 
-    /// Compiles it for packets of `link_type`, if that has not been done yet.
+    /// Compiles the filter for packets of `link_type`, if necessary.
     ///
     /// # Errors
     ///
-    /// [`CaptureFilterError`], where the expression makes no sense for them, such as `ether host` without Ethernet.
+    /// [`CaptureFilterError`] if the filter cannot be compiled for this link type, such as `ether host` without
+    /// Ethernet.
     pub fn check(&self, link_type: LinkType) -> Result<(), &CaptureFilterError> {
         self.program(link_type).map(|_| ())
     }
 
-    /// Whether it selects a packet of `wire_len` bytes on the link, of which `bytes` were captured.
+    /// Returns true if the filter selects a packet of `wire_len` bytes on the link, of which `bytes` were captured.
     ///
     /// # Errors
     ///
@@ -115,18 +117,18 @@ impl CaptureFilter {
     ) -> Result<bool, &CaptureFilterError> {
         let program = self.program(link_type)?;
         let cap_len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        // All bytes are at hand, so none is asked for.
+        // All captured bytes are there, so the program cannot ask for more.
         Ok(program.accepts(&Packet { head: bytes, cap_len, wire_len }).unwrap_or(false))
     }
 
-    /// The program for packets of `link_type`: filters are joined as programs.
+    /// The program for packets of `link_type`, for callers that join filters.
     ///
     /// # Errors
     ///
     /// As [`check`](Self::check).
     pub fn program(&self, link_type: LinkType) -> Result<&FilterProgram, &CaptureFilterError> {
         let index = LinkType::ALL.iter().position(|&known| known == link_type).unwrap_or(0);
-        let names: &dyn Names = if self.looks_up { &SystemNames } else { &FixedNames };
+        let names: &dyn Names = if self.resolves_names { &SystemNames } else { &FixedNames };
         self.programs[index].get_or_init(|| compile(&self.expression, link_type, names)).as_ref()
     }
 }
@@ -135,7 +137,7 @@ impl CaptureFilter {
 mod tests {
     use super::*;
 
-    /// 10.0.0.1:1000 -> 10.0.0.2:53, UDP, 8 bytes of payload.
+    /// 10.0.0.1:1000 to 10.0.0.2:53, UDP, 8 bytes of payload.
     const IP: [u8; 36] = [
         0x45, 0, 0, 36, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0x03, 0xe8, 0, 53, 0, 16, 0, 0,
         1, 2, 3, 4, 5, 6, 7, 8,
@@ -193,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_link_type_cannot_answer_is_an_error_for_that_link_type_only() {
+    fn a_test_that_a_link_type_does_not_have_is_an_error_for_that_link_type_only() {
         let filter = CaptureFilter::new("ether host 02:00:00:00:00:02").unwrap();
         assert!(filter.matches(LinkType::Ethernet, 50, &with_link_header(LinkType::Ethernet)).unwrap());
         let error = filter.matches(LinkType::Raw, 36, &IP).unwrap_err().to_string();
@@ -201,12 +203,12 @@ mod tests {
     }
 
     #[test]
-    fn names_of_hosts_are_looked_up_only_where_that_is_wanted() {
+    fn host_names_are_looked_up_only_on_request() {
         assert!(
             CaptureFilter::new("host localhost").unwrap_err().to_string().contains("names are not looked up")
         );
         assert!(compile_filter("host localhost", LinkType::Ethernet).is_err());
-        let filter = CaptureFilter::looking_up("src host localhost").unwrap();
+        let filter = CaptureFilter::with_name_lookup("src host localhost").unwrap();
         let mut packet = with_link_header(LinkType::Ethernet);
         assert!(!filter.matches(LinkType::Ethernet, 50, &packet).unwrap());
         packet[26..30].copy_from_slice(&[127, 0, 0, 1]);

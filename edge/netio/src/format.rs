@@ -1,59 +1,60 @@
-//! Record by record through a capture: what the two file formats have in common.
+//! The records of a capture, and the common part of both file formats.
 
 use crate::error::{FirstBytes, OpenError, SourceName};
+use crate::mapped_bytes::MappedBytes;
 use crate::pcap::Pcap;
 use crate::pcapng::Pcapng;
 use crate::totals::{CaptureInterface, EndReason};
-use crate::view::BytesView;
 use weir_wire::{LinkType, UnknownLinkType};
 
-/// The most captured bytes of a packet that are believed, whatever the capture states as its own limit.
+/// The most captured bytes of a packet that are accepted, whatever limit the capture states.
 pub(crate) const CAP_LEN_MAX: u32 = weir_abi::limit::PACKET_BYTES;
 
-/// What is believed where the capture states no limit, or a small one: libpcap's MAXIMUM_SNAPLEN.
-const CAP_LEN_USUAL: u32 = 262_144;
+/// The limit for a capture that states none, or a smaller one: libpcap's MAXIMUM_SNAPLEN.
+const CAP_LEN_DEFAULT: u32 = 262_144;
 
-/// The most captured bytes of a packet that are believed in a capture with this limit. Writers break their own limit at
-/// times, so a small one is not taken literally.
+/// The most captured bytes of a packet that are accepted in a capture with this limit. Some writers exceed their own
+/// limit, so a small one is not applied.
 pub(crate) fn cap_len_max(snap_len: u32) -> u32 {
-    snap_len.clamp(CAP_LEN_USUAL, CAP_LEN_MAX)
+    snap_len.clamp(CAP_LEN_DEFAULT, CAP_LEN_MAX)
 }
 
 /// A packet as its record describes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CaptureRecord {
-    /// Ns since 1970; nothing where the record has no time.
+    /// The time in ns since 1970; `None` if the record has no time.
     pub(crate) ts: Option<u64>,
     pub(crate) cap_len: u32,
     pub(crate) wire_len: u32,
     pub(crate) link_type: LinkType,
-    /// Counted through the capture.
+    /// The number of the interface, counted over all sections of the capture.
     pub(crate) interface: u16,
-    /// Offset of its first captured byte. All of them are in the view.
+    /// The offset of the first captured byte. All captured bytes are mapped.
     pub(crate) data: u64,
-    /// Offset of the next record.
+    /// The offset of the next record.
     pub(crate) next: u64,
 }
 
-/// What is found at an offset.
+/// The result of parsing at an offset.
 #[derive(Debug)]
 pub(crate) enum FormatStep {
     /// A packet.
     Packet(CaptureRecord),
-    /// Something else; the next record is at this offset, which may be beyond the view.
+    /// A record without a packet. The next record is at this offset, which may be beyond the mapped bytes.
     Skip(u64),
-    /// A record that reaches at least to this offset, beyond the view: come again when it is there.
+    /// A record that extends at least to this offset, beyond the mapped bytes. The caller tries again once the bytes up
+    /// to there are mapped.
     More(u64),
-    /// Nothing that makes sense; reading ends.
+    /// Invalid data; reading ends.
     Corrupt(EndReason),
-    /// A packet whose link type is none of ours.
+    /// A packet of an unsupported link type.
     LinkType { unknown: UnknownLinkType, interface: u32 },
 }
 
-/// One of the formats, with what it has to remember.
+/// A file format and its state.
 pub(crate) trait CaptureFormat {
-    /// What is at `offset`. Calling it again for the same offset gives the same answer, unless the bytes changed.
-    fn step(&mut self, view: &BytesView<'_>, offset: u64) -> FormatStep;
+    /// Parses the record at `offset`. A repeated call gives the same result, unless the bytes changed.
+    fn step(&mut self, mapped: &MappedBytes<'_>, offset: u64) -> FormatStep;
 }
 
 /// The format of an open capture.
@@ -64,12 +65,12 @@ pub(crate) enum AnyFormat {
     Pcapng(Pcapng),
 }
 
-/// The bytes that it takes to tell the formats apart, and to know all about a pcap file.
+/// The number of bytes needed to recognise the format, and to parse the header of a pcap file.
 pub(crate) const HEADER_BYTES: usize = 24;
 
 impl AnyFormat {
-    /// Recognises the format by the capture's first bytes: [`HEADER_BYTES`], or all where there are fewer. Also says where
-    /// the first record is.
+    /// Recognises the format by the first bytes of a capture: [`HEADER_BYTES`], or all if there are fewer. Also
+    /// returns the offset of the first record.
     pub(crate) fn recognise(start: &[u8], file: &SourceName) -> Result<(Self, u64), OpenError> {
         let file = || file.clone();
         let Some(magic) = start.first_chunk::<4>() else {
@@ -91,7 +92,7 @@ impl AnyFormat {
         }
     }
 
-    /// The interfaces named so far.
+    /// The interfaces described so far.
     pub(crate) fn interfaces(&self) -> &[CaptureInterface] {
         match self {
             Self::LittlePcap(pcap) => pcap.interfaces(),

@@ -1,11 +1,12 @@
-//! Gzip streams (RFC 1952) of one member or many.
+//! Gzip streams (RFC 1952) of one or more members.
 
 use flate2::bufread::GzDecoder;
 use std::io::{self, BufRead, Read};
 
-/// Decompresses member after member. Zeros after a member are padding, as on tapes and block devices. The stream ends where nothing follows them.
+/// A reader that decompresses one member after the other. Zeros after a member are padding, as on tapes and block
+/// devices. The stream ends if nothing follows the zeros.
 pub(crate) struct Members<R> {
-    /// The present member; nothing after the last one.
+    /// The present member; `None` after the last one.
     member: Option<GzDecoder<R>>,
 }
 
@@ -26,7 +27,7 @@ impl<R: BufRead> Read for Members<R> {
             if read > 0 {
                 return Ok(read);
             }
-            // Looks ahead before it drops the member, so that it can look again if reading fails.
+            // Checked before the member is dropped, so that the check can be repeated if reading fails.
             if !has_more(member.get_mut())? {
                 self.member = None;
             } else if let Some(member) = self.member.take() {
@@ -63,7 +64,7 @@ mod tests {
 
     fn decompressed(parts: &[&[u8]]) -> (Vec<u8>, Option<io::ErrorKind>) {
         let input = parts.concat();
-        // A buffer that is smaller than the padding.
+        // A buffer smaller than the padding.
         let mut members = Members::new(BufReader::with_capacity(16, input.as_slice()));
         let mut out = Vec::new();
         let error = members.read_to_end(&mut out).err().map(|error| error.kind());
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_and_is_neither_a_member_nor_zeros_is_damage() {
+    fn other_data_after_a_member_are_an_error() {
         let one = member(b"one");
         for rest in [&b"\0\0rest"[..], b"rest of something", &member(b"two")[..9], b"\x1f"] {
             let (out, error) = decompressed(&[&one, rest]);

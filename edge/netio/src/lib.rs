@@ -2,25 +2,26 @@
 //!
 //! # Reading
 //!
-//! [`Capture::open`] takes a pcap or pcapng file, plain or compressed with gzip or zstd, or a stream of either, and
-//! [`Capture::next_block`] hands out its packets in [`Block`]s of up to [`BLOCK_PACKETS`]. For each packet a
-//! [`weir_abi::Descriptor`] is written once, into a [`DescriptorRing`] that sandboxes map read-only; the packet's bytes lie in
-//! the block's [`PacketWindow`], which they map read-only too. Everything that a block refers to stays as it is until the block
-//! is dropped; then its room is used again.
+//! [`Capture::open`] opens a pcap or pcapng file, plain or compressed with gzip or zstd, or a stream of either.
+//! [`Capture::next_block`] returns its packets in [`Block`]s of up to [`BLOCK_PACKETS`]. A [`weir_abi::Descriptor`]
+//! of each packet is written once, into a [`DescriptorRing`] that sandboxes map read-only. The packet's bytes are in
+//! the block's [`PacketWindow`], which sandboxes map read-only too. The memory of a block stays unchanged until the
+//! block is dropped; then it is reused.
 //!
-//! - A plain file is its own arena: a window is a range of the file, mapped. No packet byte is copied, except that the first
-//!   [`weir_wire::PEEK`] bytes of each packet are read once, into trusted memory, for the classifier.
-//! - Anything else is decompressed into a sealed memfd, of which blocks hold pieces.
+//! - A plain file needs no arena: a window is a mapped range of the file. Packets are not copied, except that the
+//!   classifier reads the first [`weir_wire::PEEK`] bytes of each packet once, into trusted memory.
+//! - Other captures are read or decompressed into an *arena*, a sealed memory file. Each block holds some of its
+//!   chunks.
 //!
-//! Where blocks begin and end depends on the packets alone, and at the borders of a large file's windows on their size;
-//! not on how the capture was compressed, nor on timing.
+//! The boundaries of blocks depend only on the packets and, in a large file, on the size of its windows. They do not
+//! depend on compression or timing.
 //!
 //! ```no_run
-//! use weir_netio::{Capture, Input, Next};
-//! let mut capture = Capture::open(Input::File("traffic.pcap".into()))?;
+//! use weir_netio::{Capture, CaptureInput, CaptureNext};
+//! let mut capture = Capture::open(CaptureInput::File("traffic.pcap".into()))?;
 //! // Map capture.descriptors() at weir_abi::DESCRIPTORS_BASE, once for each sandbox.
-//! while let Next::Block(block) = capture.next_block()? {
-//!     // Map block.window() at weir_abi::ARENA_BASE where its id() is another than that of the block before, and `watch` the mapping.
+//! while let CaptureNext::Block(block) = capture.next_block()? {
+//!     // Map block.window() at weir_abi::ARENA_BASE if its id() is a new one, and `watch` the mapping.
 //!     for batch in block.batches() {
 //!         // Call the module with (batch.guest_address, batch.mask).
 //!     }
@@ -29,70 +30,72 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`LiveSource::open`] does the same for an interface: blocks of the same kind, from the kernel's own buffers.
+//! [`LiveSource::open`] opens an interface. It returns blocks of the same kind, whose packets are in the kernel's
+//! buffers.
 //!
 //! # Files that change while they are read
 //!
-//! Mapped bytes can change at any time, and touching a page that a file has lost raises SIGBUS. So trusted code reads
-//! each byte that it decides on exactly once, by a volatile copy; and a signal handler puts zeros where the lost page and
-//! everything behind it was, and remembers the offset, from which on the capture counts as truncated, also if the file grows
-//! again. Whoever maps a window for a sandbox registers that mapping with [`watch`].
+//! Mapped bytes can change at any time, and accessing a page that a file has lost raises SIGBUS. So trusted code
+//! reads each byte that it decides on exactly once, by a volatile copy. A signal handler maps zeros over the lost
+//! page and everything behind it, and records the offset. From there on the capture counts as truncated, even if the
+//! file grows again. Code that maps a window for a sandbox must register that mapping with [`watch`].
 //!
-//! # Writing and choosing
+//! # Writing and filtering
 //!
-//! [`PacketWriter`] writes pcap or pcapng. [`CaptureFilter`] is an expression in tcpdump's language; [`compile_filter`] compiles those of strangers.
+//! [`PacketWriter`] writes pcap or pcapng. [`CaptureFilter`] is an expression in tcpdump's language;
+//! [`compile_filter`] compiles untrusted expressions, without name lookup.
 
 mod arena;
 mod block;
 mod capture;
+mod checksum;
 mod decode;
-mod descriptors;
 mod error;
 #[doc(hidden)]
 mod faults;
 mod file;
+mod file_descriptors;
 mod filter;
 mod format;
 mod gzip;
-mod left;
 mod live;
+mod mapped_bytes;
 mod memory;
 mod open;
 mod pcap;
 mod pcapng;
 mod pin;
 mod pipe;
+mod queue_memory;
+mod quota;
 mod reader;
 mod ring;
-mod room;
-mod screen;
 mod selection;
 mod stream;
 mod totals;
-mod view;
-mod waiting;
+mod view_stage;
 mod window;
 mod writer;
 
 pub use block::{Block, PacketBatch};
 pub use capture::{Capture, CaptureNext, CaptureProgress};
-pub use descriptors::{descriptor_limit, raise_descriptor_limit};
+pub use checksum::ChecksumStatus;
 pub use error::{CaptureReadError, FirstBytes, OpenError, SourceName};
 pub use faults::{WatchError, WatchGuard, make_file_size_limit_an_error, watch};
+pub use file_descriptors::{file_descriptor_limit, raise_file_descriptor_limit};
 pub use filter::{CaptureFilter, CaptureFilterError, EXPRESSION_BYTES_MAX, SystemNames, compile_filter};
-pub use left::ChecksumStatus;
 pub use live::{
     Direction, LiveError, LiveEvent, LiveOptions, LivePoll, LiveSink, LiveSource, LiveTotals, Loss,
     ReceiveDrops, SendResult, SentTotals, SocketKind, link_type_of, try_interface,
 };
 pub use open::{CaptureInput, CaptureOptions};
 pub use pin::{Pin, PinError};
+pub use queue_memory::QUEUE_MAX;
+pub use quota::MemoryQuota;
 pub use ring::DescriptorRing;
-pub use room::PacketBuffers;
-pub use screen::ViewStage;
-pub use selection::{Added, Portion, Selected, Selection};
+pub use selection::{Added, BlockBuilder, Selected, Selection};
 pub use totals::{CaptureInterface, EndReason, Totals, Truncation};
-pub use waiting::QUEUE_MAX;
+pub use view_stage::ViewStage;
 pub use window::PacketWindow;
 pub use writer::{PacketWriter, WriteError, WriteSummary};
 

@@ -1,4 +1,4 @@
-//! Opening a capture: what kind it is, and from where its bytes come.
+//! Opening of captures from files, pipes and memory.
 
 use crate::arena::{ARENA_BYTES, Arena};
 use crate::capture::{Capture, CaptureSource};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_units::Bytes;
 
-/// Where a capture comes from.
+/// The place that a capture is read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CaptureInput {
     /// A file, FIFO or device.
@@ -30,15 +30,15 @@ pub enum CaptureInput {
     Bytes(Vec<u8>),
 }
 
-/// Options of a capture. The defaults suit everything but tests, measurements and programs that catch signals.
+/// Options of a capture. The defaults suit all but tests, measurements and programs that catch signals.
 #[derive(Clone, Debug)]
 pub struct CaptureOptions {
-    /// The most of a file that is mapped at once. Records larger than that get a window of their own size.
+    /// The most bytes of a file that are mapped at once. A longer record gets a window of its own size.
     pub window: Bytes,
-    /// Read files as streams, through an arena.
+    /// True to read files as streams, through an arena.
     pub stream: bool,
-    /// Set when the program is to end. A pipe is then read for two seconds more, as its writer may be about to end, too; after them it is at its end. Files
-    /// end when their reader stops to ask for blocks.
+    /// True once the program is to end. A pipe is then read for two more seconds, in which its writer may end too, and
+    /// counts as ended after that. For other captures this has no effect: the caller just reads no more blocks.
     pub is_interrupted: Arc<AtomicBool>,
 }
 
@@ -53,12 +53,12 @@ impl Capture {
     ///
     /// # Errors
     ///
-    /// [`OpenError`], where it cannot be opened or is no capture that weir reads.
+    /// [`OpenError`] if it cannot be opened, or is not a supported capture.
     pub fn open(input: CaptureInput) -> Result<Capture, OpenError> {
         Self::open_with(input, CaptureOptions::default())
     }
 
-    /// Opens a capture with other than the usual options.
+    /// Opens a capture with the given options.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl Capture {
         match input {
             CaptureInput::File(path) => {
                 let name = SourceName::File(path.clone());
-                // Without waiting: a FIFO may have no writer yet.
+                // Opened without blocking, because a FIFO may have no writer yet.
                 let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
                 let file = opened.map_err(|error| OpenError::Open { file: name.clone(), error })?;
                 Self::open_file(name, file, PipeMode::ByName, options)
@@ -77,10 +77,10 @@ impl Capture {
                 let name = SourceName::Stdin;
                 let file = stdin.as_fd().try_clone_to_owned().map(File::from);
                 let mut file = file.map_err(|error| OpenError::Open { file: name.clone(), error })?;
-                // Somebody may have read from it already; then it is no file to begin at the begin of.
+                // Another program may have read from the file already; then it is read as a stream.
                 let at_begin = file.stream_position().is_ok_and(|position| position == 0);
                 let options = CaptureOptions { stream: options.stream || !at_begin, ..options };
-                Self::open_file(name, file, PipeMode::Before, options)
+                Self::open_file(name, file, PipeMode::Inherited, options)
             }
             CaptureInput::Bytes(bytes) if options.stream => {
                 let total = Some(Bytes(bytes.len() as u64));
@@ -90,7 +90,7 @@ impl Capture {
                 let size = Bytes(bytes.len() as u64);
                 let file =
                     crate::memory::file_of(&bytes).map_err(|error| OpenError::Memory { size, error })?;
-                Self::open_file(SourceName::Memory, file, PipeMode::Before, options)
+                Self::open_file(SourceName::Memory, file, PipeMode::Inherited, options)
             }
         }
     }
@@ -113,7 +113,7 @@ impl Capture {
         if file.is_terminal() {
             return Err(OpenError::Terminal { file: name });
         }
-        let interruption = Interruption { has_come: options.is_interrupted, cut: Arc::default() };
+        let interruption = Interruption { is_requested: options.is_interrupted, cut: Arc::default() };
         let cut = Arc::clone(&interruption.cut);
         let pipe = ByteSource::Pipe(Pipe::new(file, opened, interruption));
         match Self::open_stream(name.clone(), pipe, None) {
@@ -134,7 +134,8 @@ impl Capture {
             return Err(OpenError::Empty { file: name });
         }
         let mut start = [0; HEADER_BYTES];
-        let len = read_up_to(&mut At { file: &file, offset: 0 }, &mut start).map_err(refused)?;
+        let len =
+            read_up_to(&mut PositionedReader { file: &file, offset: 0 }, &mut start).map_err(refused)?;
         let start = &start[..len];
         if options.stream || Compression::recognise(&start[..len.min(MAGIC_BYTES)]) != Compression::None {
             return Self::open_stream(name, ByteSource::File(file), Some(Bytes(size)));
@@ -151,17 +152,17 @@ impl Capture {
         let mut stream = CaptureStream::new(name.clone(), input, arena);
         let mut start = [0; HEADER_BYTES];
         let mut len = HEADER_BYTES;
-        // What does not come of the header is noticed below, with a better message.
+        // A header that is too short is reported by `recognise` below, with a better message.
         match stream.extend(0, HEADER_BYTES as u64)? {
             Extend::Truncated(Truncation {
                 reason: EndReason::Compressed | EndReason::CompressedCut,
                 ..
-            }) if stream.view().end() < HEADER_BYTES as u64 => {
+            }) if stream.mapped().end() < HEADER_BYTES as u64 => {
                 return Err(OpenError::Compressed { file: name });
             }
-            _ => len = len.min(usize::try_from(stream.view().end()).unwrap_or(len)),
+            _ => len = len.min(usize::try_from(stream.mapped().end()).unwrap_or(len)),
         }
-        stream.view().copy(0, &mut start[..len]);
+        stream.mapped().copy(0, &mut start[..len]);
         let (format, offset) = AnyFormat::recognise(&start[..len], &name)?;
         Self::new(name, format, CaptureSource::Stream(stream), offset, total)
     }
@@ -195,13 +196,13 @@ impl Capture {
     }
 }
 
-/// Reads a file without moving its position, which others may share.
-struct At<'a> {
+/// A reader of a file that does not move the file's position, which other processes may share.
+struct PositionedReader<'a> {
     file: &'a File,
     offset: u64,
 }
 
-impl Read for At<'_> {
+impl Read for PositionedReader<'_> {
     fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
         let read = self.file.read_at(to, self.offset)?;
         self.offset += read as u64;

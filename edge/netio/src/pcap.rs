@@ -1,32 +1,33 @@
-//! The classic format: a header of 24 bytes, then packets with 16 bytes before each (draft-ietf-opsawg-pcap).
+//! The pcap format: a header of 24 bytes, then packets with a record header of 16 bytes each
+//! (draft-ietf-opsawg-pcap).
 
 use crate::error::{OpenError, SourceName};
 use crate::format::{CaptureFormat, CaptureRecord, FormatStep, HEADER_BYTES, cap_len_max};
+use crate::mapped_bytes::MappedBytes;
 use crate::totals::{CaptureInterface, EndReason};
-use crate::view::BytesView;
 use weir_wire::LinkType;
 
 const RECORD_HEADER: u64 = 16;
 
-/// A pcap capture, in big-endian byte order or in little-endian.
+/// A pcap capture in big-endian or little-endian byte order.
 #[derive(Debug)]
 pub(crate) struct Pcap<const BIG: bool> {
     interface: [CaptureInterface; 1],
     link_type: LinkType,
-    /// What the second word of a time stamp counts, in ns: 1,000 or 1.
+    /// The unit in ns of a time stamp's second word: 1,000 or 1.
     fraction_ns: u64,
     cap_len_max: u32,
     lengths: Lengths,
 }
 
-/// In which order a record states its two lengths.
+/// The order of the two lengths in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lengths {
-    /// Captured, then on the link: version 2.4.
+    /// Captured length first: version 2.4.
     CapturedFirst,
-    /// The other way round: before version 2.3.
+    /// Length on the link first: before version 2.3.
     WireFirst,
-    /// Version 2.3 was written in both ways; the smaller one is the captured length.
+    /// Version 2.3 was written in both orders, so the smaller one is the captured length.
     Either,
 }
 
@@ -40,7 +41,7 @@ fn word<const BIG: bool>(four: [u8; 4]) -> u32 {
 }
 
 impl<const BIG: bool> Pcap<BIG> {
-    /// Reads the file header in `start`, which begins with a magic number of this byte order.
+    /// Parses the file header in `start`, which begins with a magic number of this byte order.
     pub(crate) fn open(start: &[u8], file: &SourceName) -> Result<(Self, u64), OpenError> {
         let Some(header) = start.first_chunk::<HEADER_BYTES>() else {
             return Err(OpenError::Header { file: file.clone(), len: start.len() as u64 });
@@ -55,8 +56,8 @@ impl<const BIG: bool> Pcap<BIG> {
             (major, minor) => return Err(OpenError::Version { file: file.clone(), offset: 4, major, minor }),
         };
         let snap_len = u32_at(16);
-        // Bits 26 and 28 to 31 are about a frame check sequence at the packets' ends; 16 to 25 are reserved, and not ignored:
-        // what sets them means another link type.
+        // Bits 26 and 28 to 31 describe a frame check sequence at the end of packets. Bits 16 to 25 are reserved, and
+        // not ignored: a file that sets them has another link type.
         let link_type_number = u32_at(20) & 0x03ff_ffff;
         let link_type = LinkType::try_from(link_type_number).map_err(|unknown| OpenError::LinkType {
             file: file.clone(),
@@ -75,9 +76,9 @@ impl<const BIG: bool> Pcap<BIG> {
 
 impl<const BIG: bool> CaptureFormat for Pcap<BIG> {
     #[inline(always)]
-    fn step(&mut self, view: &BytesView<'_>, offset: u64) -> FormatStep {
+    fn step(&mut self, mapped: &MappedBytes<'_>, offset: u64) -> FormatStep {
         let data = offset.saturating_add(RECORD_HEADER);
-        let Some(header) = view.read::<16>(offset) else { return FormatStep::More(data) };
+        let Some(header) = mapped.read::<16>(offset) else { return FormatStep::More(data) };
         let [s0, s1, s2, s3, f0, f1, f2, f3, a0, a1, a2, a3, b0, b1, b2, b3] = header;
         let seconds = u64::from(word::<BIG>([s0, s1, s2, s3]));
         let fraction = u64::from(word::<BIG>([f0, f1, f2, f3]));
@@ -92,7 +93,7 @@ impl<const BIG: bool> CaptureFormat for Pcap<BIG> {
             return FormatStep::Corrupt(EndReason::CapturedLength { stated: cap_len, max: self.cap_len_max });
         }
         let next = data.saturating_add(u64::from(cap_len));
-        if !view.holds(data, next) {
+        if !mapped.holds(data, next) {
             return FormatStep::More(next);
         }
         FormatStep::Packet(CaptureRecord {

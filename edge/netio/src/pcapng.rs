@@ -1,15 +1,15 @@
-//! The newer format: blocks of stated type and length, in sections, with interfaces (draft-ietf-opsawg-pcapng).
+//! The pcapng format: blocks with a type and a length, in sections, with interfaces (draft-ietf-opsawg-pcapng).
 
 use crate::error::{OpenError, SourceName};
 use crate::format::{CAP_LEN_MAX, CaptureFormat, CaptureRecord, FormatStep, cap_len_max};
+use crate::mapped_bytes::MappedBytes;
 use crate::totals::{CaptureInterface, EndReason};
-use crate::view::BytesView;
 use weir_wire::{LinkType, UnknownLinkType};
 
-/// The most interfaces of all sections together: their numbers are 16 bits in a descriptor.
+/// The most interfaces of all sections together: an interface has 16 bits in a descriptor.
 pub(crate) const INTERFACES_MAX: usize = 65_536;
 
-/// The most bytes of a block that is read, not skipped: a packet of the largest size and plenty of options.
+/// The longest block that is parsed rather than skipped: a packet of the largest size and many options.
 const BLOCK_MAX: u32 = CAP_LEN_MAX + (1 << 20);
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
@@ -21,37 +21,37 @@ const ENHANCED_PACKET: u32 = 6;
 /// A pcapng capture.
 #[derive(Debug)]
 pub(crate) struct Pcapng {
-    /// Byte order of the present section.
+    /// The byte order of the present section.
     big: bool,
-    /// Of all sections so far.
+    /// The interfaces of all sections so far.
     interfaces: Vec<CaptureInterface>,
     clocks: Vec<Clock>,
-    /// Number of the present section's first interface.
+    /// The number of the present section's first interface.
     section_start: usize,
 }
 
-/// How an interface counts time.
+/// The time unit and offset of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Clock {
     resolution: Resolution,
-    /// Ns to add.
+    /// The offset in ns.
     offset_ns: i128,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Resolution {
-    /// A tick is this many ns.
+    /// Nanoseconds per tick.
     Multiple(u64),
-    /// This many ticks are a ns; 0 stands for more than 64 bits can say.
+    /// Ticks per nanosecond; 0 stands for more than 64 bits can express.
     Fraction(u64),
-    /// 2^this ticks are a second.
+    /// The binary logarithm of ticks per second.
     Binary(u8),
 }
 
 impl Clock {
     const MICROSECONDS: Clock = Clock { resolution: Resolution::Multiple(1000), offset_ns: 0 };
 
-    /// By the option if_tsresol: 10^-n seconds, or 2^-n where the highest bit is set.
+    /// Parses the option if_tsresol: 10^-n seconds, or 2^-n if the highest bit is set.
     fn resolution(option: u8) -> Resolution {
         let n = option & 0x7f;
         if option & 0x80 != 0 {
@@ -64,7 +64,7 @@ impl Clock {
         }
     }
 
-    /// Ns since 1970, as near as they can be told.
+    /// Converts ticks to ns since 1970, as precisely as possible.
     #[inline(always)]
     fn ns(&self, ticks: u64) -> u64 {
         let ns = match self.resolution {
@@ -72,7 +72,7 @@ impl Clock {
             Resolution::Fraction(0) => 0,
             Resolution::Fraction(ticks_per_ns) => ticks / ticks_per_ns,
             Resolution::Binary(n) => {
-                // Below 2^64 x 2^30.
+                // The product is below 2^64 x 2^30.
                 let scaled = u128::from(ticks) * 1_000_000_000;
                 u64::try_from(scaled.checked_shr(u32::from(n)).unwrap_or(0)).unwrap_or(u64::MAX)
             }
@@ -86,7 +86,7 @@ impl Clock {
 }
 
 impl Pcapng {
-    /// Looks at the first section's header in `start`; [`CaptureFormat::step`] reads it again, in its turn.
+    /// Checks the first section's header in `start`. [`CaptureFormat::step`] parses it again as a record.
     pub(crate) fn open(start: &[u8], file: &SourceName) -> Result<Self, OpenError> {
         let header = start
             .first_chunk::<16>()
@@ -119,19 +119,19 @@ impl Pcapng {
         if self.big { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) }
     }
 
-    /// Whether the block `offset..end` ends with the length that it begins with.
+    /// Checks that the block `offset..end` ends with the same length that it begins with.
     #[inline(always)]
-    fn trailer(&self, view: &BytesView<'_>, end: u64, len: u32) -> Result<(), FormatStep> {
-        let tail = view.read::<4>(end.saturating_sub(4)).ok_or(FormatStep::More(end))?;
+    fn trailer(&self, mapped: &MappedBytes<'_>, end: u64, len: u32) -> Result<(), FormatStep> {
+        let tail = mapped.read::<4>(end.saturating_sub(4)).ok_or(FormatStep::More(end))?;
         match self.u32(tail) {
             tail if tail == len => Ok(()),
             tail => Err(FormatStep::Corrupt(EndReason::BlockTrailer { head: len, tail })),
         }
     }
 
-    /// A section begins: from here on in its byte order, and with interfaces of its own.
-    fn section(&mut self, view: &BytesView<'_>, offset: u64) -> FormatStep {
-        let Some(header) = view.read::<16>(offset) else {
+    /// Starts a section, with its own byte order and interfaces.
+    fn section(&mut self, mapped: &MappedBytes<'_>, offset: u64) -> FormatStep {
+        let Some(header) = mapped.read::<16>(offset) else {
             return FormatStep::More(offset.saturating_add(16));
         };
         let [_, _, _, _, l0, l1, l2, l3, m0, m1, m2, m3, a0, a1, _, _] = header;
@@ -147,10 +147,10 @@ impl Pcapng {
             Some(FormatStep::Corrupt(EndReason::Section))
         } else if len < 28 || !len.is_multiple_of(4) || len > BLOCK_MAX {
             Some(FormatStep::Corrupt(EndReason::BlockLength { stated: len }))
-        } else if !view.holds(offset, end) {
+        } else if !mapped.holds(offset, end) {
             Some(FormatStep::More(end))
         } else {
-            self.trailer(view, end, len).err()
+            self.trailer(mapped, end, len).err()
         };
         if let Some(problem) = problem {
             self.big = before;
@@ -160,10 +160,10 @@ impl Pcapng {
         FormatStep::Skip(end)
     }
 
-    /// An interface of this section, with the options that say how it counts time.
-    fn interface(&mut self, view: &BytesView<'_>, offset: u64, end: u64, len: u32) -> FormatStep {
+    /// Adds an interface of this section, with the options about its time.
+    fn interface(&mut self, mapped: &MappedBytes<'_>, offset: u64, end: u64, len: u32) -> FormatStep {
         let fixed = offset.saturating_add(8);
-        let Some([l0, l1, _, _, s0, s1, s2, s3]) = view.read::<8>(fixed) else {
+        let Some([l0, l1, _, _, s0, s1, s2, s3]) = mapped.read::<8>(fixed) else {
             return FormatStep::More(end);
         };
         if len < 20 {
@@ -177,9 +177,9 @@ impl Pcapng {
         let mut clock = Clock::MICROSECONDS;
         let mut at = offset.saturating_add(16);
         let options_end = end.saturating_sub(4);
-        // Each turn goes on by at least four bytes, inside the block.
+        // Each iteration advances by at least four bytes inside the block.
         while at.saturating_add(4) <= options_end {
-            let Some([c0, c1, l0, l1]) = view.read::<4>(at) else { break };
+            let Some([c0, c1, l0, l1]) = mapped.read::<4>(at) else { break };
             let (code, option_len) = (self.u16([c0, c1]), self.u16([l0, l1]));
             let value = at + 4;
             let next = value + u64::from(option_len).next_multiple_of(4);
@@ -188,12 +188,12 @@ impl Pcapng {
             }
             match (code, option_len) {
                 (9, 1) => {
-                    if let Some([resolution]) = view.read::<1>(value) {
+                    if let Some([resolution]) = mapped.read::<1>(value) {
                         clock.resolution = Clock::resolution(resolution);
                     }
                 }
                 (14, 8) => {
-                    if let Some(bytes) = view.read::<8>(value) {
+                    if let Some(bytes) = mapped.read::<8>(value) {
                         let seconds =
                             if self.big { i64::from_be_bytes(bytes) } else { i64::from_le_bytes(bytes) };
                         clock.offset_ns = i128::from(seconds) * 1_000_000_000;
@@ -209,7 +209,7 @@ impl Pcapng {
         FormatStep::Skip(end)
     }
 
-    /// The interface `number` of this section: what it is, how it counts time, and its number in the capture.
+    /// Finds interface `number` of this section: its description, its clock, and its number in the capture.
     #[inline(always)]
     fn find(&self, number: u32) -> Result<(CaptureInterface, Clock, usize), FormatStep> {
         let unknown = || FormatStep::Corrupt(EndReason::Interface { number });
@@ -223,7 +223,7 @@ impl Pcapng {
         }
     }
 
-    /// A packet whose bytes begin `data` and whose block is `offset..end`.
+    /// Makes the record of a packet whose bytes start at `data`, in a block that ends at `end`.
     #[inline(always)]
     fn packet(
         &self,
@@ -238,7 +238,7 @@ impl Pcapng {
             return FormatStep::LinkType { unknown, interface: u32::try_from(index).unwrap_or(u32::MAX) };
         };
         let max = cap_len_max(interface.snap_len);
-        // What lies between the packet's begin and the block's trailer.
+        // The bytes between the start of the packet and the block's trailer.
         let room = end.saturating_sub(4).saturating_sub(data);
         if fields.cap_len > max || u64::from(fields.cap_len) > room {
             let max = u32::try_from(room).unwrap_or(u32::MAX).min(max);
@@ -255,11 +255,11 @@ impl Pcapng {
         })
     }
 
-    /// An enhanced packet block, or its obsolete predecessor.
+    /// Parses an enhanced packet block, or its obsolete predecessor, the packet block.
     #[inline(always)]
     fn full_packet(
         &self,
-        view: &BytesView<'_>,
+        mapped: &MappedBytes<'_>,
         offset: u64,
         end: u64,
         len: u32,
@@ -268,7 +268,7 @@ impl Pcapng {
         if len < 32 {
             return Err(FormatStep::Corrupt(EndReason::BlockLength { stated: len }));
         }
-        let header = view.read::<20>(offset.saturating_add(8)).ok_or(FormatStep::More(end))?;
+        let header = mapped.read::<20>(offset.saturating_add(8)).ok_or(FormatStep::More(end))?;
         let [i0, i1, i2, i3, h0, h1, h2, h3, l0, l1, l2, l3, c0, c1, c2, c3, w0, w1, w2, w3] = header;
         let number =
             if kind == OBSOLETE_PACKET { u32::from(self.u16([i0, i1])) } else { self.u32([i0, i1, i2, i3]) };
@@ -281,10 +281,10 @@ impl Pcapng {
         Ok(self.packet(fields, offset.saturating_add(28), end, self.find(number)?))
     }
 
-    /// A simple packet block: from the section's first interface, without a time.
+    /// Parses a simple packet block, which belongs to the section's first interface and has no time.
     fn simple_packet(
         &self,
-        view: &BytesView<'_>,
+        mapped: &MappedBytes<'_>,
         offset: u64,
         end: u64,
         len: u32,
@@ -292,20 +292,20 @@ impl Pcapng {
         if len < 16 {
             return Err(FormatStep::Corrupt(EndReason::BlockLength { stated: len }));
         }
-        let wire_len = self.u32(view.read::<4>(offset.saturating_add(8)).ok_or(FormatStep::More(end))?);
+        let wire_len = self.u32(mapped.read::<4>(offset.saturating_add(8)).ok_or(FormatStep::More(end))?);
         let found = self.find(0)?;
         let snap_len = match found.0.snap_len {
             0 => u32::MAX,
             limit => limit,
         };
-        // Padding to four bytes is not told from the packet otherwise.
+        // Nothing else distinguishes the packet from the padding to four bytes.
         let cap_len = wire_len.min(snap_len).min(len - 16);
         let fields = Fields { ticks: None, cap_len, wire_len };
         Ok(self.packet(fields, offset.saturating_add(12), end, found))
     }
 }
 
-/// What a packet's block states.
+/// The fields of a packet's block.
 struct Fields {
     ticks: Option<u64>,
     cap_len: u32,
@@ -314,13 +314,13 @@ struct Fields {
 
 impl CaptureFormat for Pcapng {
     #[inline(always)]
-    fn step(&mut self, view: &BytesView<'_>, offset: u64) -> FormatStep {
-        let Some([t0, t1, t2, t3, l0, l1, l2, l3]) = view.read::<8>(offset) else {
+    fn step(&mut self, mapped: &MappedBytes<'_>, offset: u64) -> FormatStep {
+        let Some([t0, t1, t2, t3, l0, l1, l2, l3]) = mapped.read::<8>(offset) else {
             return FormatStep::More(offset.saturating_add(8));
         };
         let kind = self.u32([t0, t1, t2, t3]);
         if kind == SECTION_HEADER {
-            return self.section(view, offset);
+            return self.section(mapped, offset);
         }
         let len = self.u32([l0, l1, l2, l3]);
         if len < 12 || !len.is_multiple_of(4) {
@@ -333,16 +333,16 @@ impl CaptureFormat for Pcapng {
         if len > BLOCK_MAX {
             return FormatStep::Corrupt(EndReason::BlockLength { stated: len });
         }
-        if !view.holds(offset, end) {
+        if !mapped.holds(offset, end) {
             return FormatStep::More(end);
         }
-        if let Err(step) = self.trailer(view, end, len) {
+        if let Err(step) = self.trailer(mapped, end, len) {
             return step;
         }
         match kind {
-            INTERFACE_DESCRIPTION => self.interface(view, offset, end, len),
-            SIMPLE_PACKET => self.simple_packet(view, offset, end, len).unwrap_or_else(|step| step),
-            _ => self.full_packet(view, offset, end, len, kind).unwrap_or_else(|step| step),
+            INTERFACE_DESCRIPTION => self.interface(mapped, offset, end, len),
+            SIMPLE_PACKET => self.simple_packet(mapped, offset, end, len).unwrap_or_else(|step| step),
+            _ => self.full_packet(mapped, offset, end, len, kind).unwrap_or_else(|step| step),
         }
     }
 }
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_offset_goes_both_ways_and_stops_at_the_ends() {
+    fn a_clock_offset_can_be_negative_and_saturates() {
         let ns = |seconds: i64, ticks| {
             Clock { resolution: Resolution::Multiple(1), offset_ns: i128::from(seconds) * 1_000_000_000 }
                 .ns(ticks)

@@ -1,99 +1,105 @@
-//! Packets that somebody keeps, where they lie, after their block is gone.
+//! Pins: packets whose memory stays unchanged after their block is dropped.
 
-use crate::arena::{CHUNK_BYTES, CHUNKS, Hold, Holders};
-use crate::live::{FramePin, Returned};
+use crate::arena::{CHUNK_BYTES, CHUNKS, Hold, HoldCounts};
+use crate::live::{FramePin, ReturnedFrames};
 use std::ops::Range;
 use std::sync::Arc;
 use weir_abi::ARENA_BASE;
 use weir_units::Bytes;
 
-/// Chunks of an arena that packets can be kept in: the lower half, which is used first. The other half is always there for what comes next,
-/// in one piece, however much is kept.
-const CHUNKS_KEPT: usize = CHUNKS / 2;
+/// The chunks of an arena that can be pinned: the lower half, which is used first. The other half stays available for
+/// new packets as one piece, however much is pinned.
+const CHUNKS_PINNED_MAX: usize = CHUNKS / 2;
 
-/// What of a window's memory can be kept.
+/// The pinning that a window's memory allows.
 #[derive(Clone, Debug)]
-pub(crate) enum Keeping {
-    /// All of it: a file's bytes are there without anybody keeping them.
-    Everything,
-    /// None. A packet socket's ring is filled in turn: one block that is kept would in the end keep all others waiting.
-    Nothing,
-    /// Chunks of an arena.
-    Chunks(Arc<Holders>),
-    /// Frames of an XDP socket.
-    Frames(Arc<Returned>),
+pub(crate) enum PinPolicy {
+    /// Packets need no pin, because a file's bytes stay.
+    Free,
+    /// Packets cannot be pinned. The kernel fills a packet socket's ring in order, so one pinned block would stop
+    /// reception.
+    Never,
+    /// Chunks of an arena can be pinned.
+    Chunks(Arc<HoldCounts>),
+    /// Frames of an XDP socket can be pinned.
+    Frames(Arc<ReturnedFrames>),
 }
 
-/// Why a packet cannot be kept.
+/// The reason why a packet cannot be pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PinError {
-    /// Not in this memory.
-    #[error("packets cannot be kept in this memory: it is filled in turn")]
+    /// This kind of memory cannot be pinned.
+    #[error("packets in this memory cannot be kept: the kernel reuses it in order")]
     Never,
-    /// So much of the memory is kept that the rest is needed for packets to come.
-    #[error("as much of this memory is kept as can be")]
+    /// The limit of pinned memory is reached; the rest is needed for new packets.
+    #[error("the limit of packets kept in this memory is reached")]
     Full,
 }
 
-/// Keeps a packet's memory as it is, until it is dropped: its bytes stay readable where they are, and nothing else is written there.
+/// A pin of a packet's memory: until it is dropped, the bytes stay readable where they are, and are not overwritten.
 ///
-/// Memory is kept in pieces: in a window all have one length, and the pieces of two packets can be the same.
+/// Memory is pinned in pieces. All pieces of a window have one length, and two packets can share a piece.
 #[derive(Debug)]
 pub struct Pin {
     _hold: Held,
     pieces: Range<u32>,
+    /// The length of a piece.
     piece: Bytes,
+    /// The most pieces of the window that can be pinned.
     most: u32,
 }
 
 #[derive(Debug)]
 enum Held {
-    Nothing,
+    Unneeded,
     Chunks { _hold: Hold },
     Frame { _pin: FramePin },
 }
 
 impl Pin {
-    /// Numbers of the pieces of the window that it keeps. None where nothing had to be kept.
+    /// The numbers of the window's pieces that are pinned; empty if no pin was needed.
     pub fn pieces(&self) -> Range<u32> {
         self.pieces.clone()
     }
 
-    /// How long a piece is.
+    /// The length of a piece.
     pub fn piece(&self) -> Bytes {
         self.piece
     }
 
-    /// How many pieces of the window can be kept in all, by everybody.
-    pub fn most(&self) -> u32 {
+    /// The most pieces of the window that all pins together can hold.
+    pub fn pieces_max(&self) -> u32 {
         self.most
     }
 }
 
-impl Keeping {
-    /// Keeps `len` bytes at a guest address, which are of a block that is there now.
+impl PinPolicy {
+    /// Pins `len` bytes at a guest address. They must belong to a block that exists now.
     pub(crate) fn pin(&self, address: u32, len: u32) -> Result<Pin, PinError> {
         let from = address.saturating_sub(ARENA_BASE) as usize;
         let last = from.saturating_add((len as usize).saturating_sub(1));
         let number = |piece: usize| u32::try_from(piece).unwrap_or(u32::MAX);
         match self {
-            Self::Everything => {
-                Ok(Pin { _hold: Held::Nothing, pieces: 0..0, piece: Bytes(0), most: u32::MAX })
-            }
-            Self::Nothing => Err(PinError::Never),
-            Self::Chunks(holders) => {
+            Self::Free => Ok(Pin { _hold: Held::Unneeded, pieces: 0..0, piece: Bytes(0), most: u32::MAX }),
+            Self::Never => Err(PinError::Never),
+            Self::Chunks(hold_counts) => {
                 let chunks = from / CHUNK_BYTES..last / CHUNK_BYTES + 1;
-                if chunks.end > CHUNKS_KEPT {
+                if chunks.end > CHUNKS_PINNED_MAX {
                     return Err(PinError::Full);
                 }
                 let pieces = number(chunks.start)..number(chunks.end);
-                let hold = Held::Chunks { _hold: Hold::of(holders, chunks) };
-                Ok(Pin { _hold: hold, pieces, piece: Bytes(CHUNK_BYTES as u64), most: number(CHUNKS_KEPT) })
+                let hold = Held::Chunks { _hold: Hold::new(hold_counts, chunks) };
+                Ok(Pin {
+                    _hold: hold,
+                    pieces,
+                    piece: Bytes(CHUNK_BYTES as u64),
+                    most: number(CHUNKS_PINNED_MAX),
+                })
             }
             Self::Frames(returned) => {
-                let pin = Returned::pin(returned, from as u64).ok_or(PinError::Full)?;
+                let pin = ReturnedFrames::pin(returned, from as u64).ok_or(PinError::Full)?;
                 let frame = number(usize::try_from(pin.number()).unwrap_or(usize::MAX));
-                let (piece, most) = (Bytes(returned.frame_bytes()), returned.most());
+                let (piece, most) = (Bytes(returned.frame_bytes()), returned.pins_max());
                 Ok(Pin { _hold: Held::Frame { _pin: pin }, pieces: frame..frame + 1, piece, most })
             }
         }

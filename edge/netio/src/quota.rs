@@ -1,101 +1,105 @@
-//! How much memory selections may come to have together.
+//! Memory quotas that selections share.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_units::Bytes;
 
-/// Memory that several selections share. Each takes of it what packets come to lie in that wait for their readers, and gives it back at its end: a page of a
-/// memory file that was written once stays until then.
+/// A quota of memory that several selections share. A selection takes memory as packets come to wait in it, and
+/// returns all of it at its end: once written, a page of a memory file stays in use until then.
 #[derive(Debug)]
-pub struct PacketBuffers {
+pub struct MemoryQuota {
     left: AtomicU64,
-    /// Of what this is a part: what is taken here is taken there as well.
-    of: Option<Arc<Self>>,
+    /// The quota that this quota is a part of. Memory that is taken from the part is taken from the whole, too.
+    whole: Option<Arc<Self>>,
 }
 
-impl PacketBuffers {
-    /// So much, of which nothing is taken.
+impl MemoryQuota {
+    /// Creates a quota of `bytes`, none of it taken.
     pub fn new(bytes: Bytes) -> Arc<Self> {
-        Arc::new(Self { left: AtomicU64::new(bytes.0), of: None })
+        Arc::new(Self { left: AtomicU64::new(bytes.0), whole: None })
     }
 
-    /// At most so much of this, where others have left it.
+    /// Creates a part of this quota. At most `bytes` can be taken from the part, as far as other parts leave them.
     pub fn part(self: &Arc<Self>, bytes: Bytes) -> Arc<Self> {
-        Arc::new(Self { left: AtomicU64::new(bytes.0), of: Some(Arc::clone(self)) })
+        Arc::new(Self { left: AtomicU64::new(bytes.0), whole: Some(Arc::clone(self)) })
     }
 
-    /// What can be taken of it still, as far as it is a part as well.
+    /// The memory that can still be taken, limited by the whole quota if this is a part.
     pub fn left(&self) -> Bytes {
         let left = Bytes(self.left.load(Ordering::Relaxed));
-        self.of.as_ref().map_or(left, |whole| left.min(whole.left()))
+        self.whole.as_ref().map_or(left, |whole| left.min(whole.left()))
     }
 
-    /// Takes so much, or nothing.
+    /// Takes `bytes`, or nothing. Returns true if they were taken.
     fn take(&self, bytes: u64) -> bool {
         let take = |left: u64| left.checked_sub(bytes);
         if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
             return false;
         }
-        let is_taken = self.of.as_ref().is_none_or(|whole| whole.take(bytes));
+        let is_taken = self.whole.as_ref().is_none_or(|whole| whole.take(bytes));
         if !is_taken {
             self.left.fetch_add(bytes, Ordering::Relaxed);
         }
         is_taken
     }
 
+    /// Returns `bytes` that were taken.
     fn give_back(&self, bytes: u64) {
         self.left.fetch_add(bytes, Ordering::Relaxed);
-        if let Some(whole) = &self.of {
+        if let Some(whole) = &self.whole {
             whole.give_back(bytes);
         }
     }
 }
 
-/// Pieces of memory that are used from the first on, so that those that were ever used are the first so many.
+/// The use of a quota for pieces of memory of equal size, such as the chunks of an arena. Pieces with lower numbers are
+/// used first, so one number tells which pieces were ever used.
 #[derive(Debug)]
-pub(crate) struct UsedSlots {
-    room: Option<Arc<PacketBuffers>>,
-    each: u64,
-    pieces: usize,
+pub(crate) struct QuotaUse {
+    quota: Option<Arc<MemoryQuota>>,
+    piece_bytes: u64,
+    /// The number of pieces charged, which are the first ones.
+    charged: usize,
 }
 
-impl UsedSlots {
-    /// None is used yet; there may be as many as there are.
-    pub(crate) fn of(each: usize) -> Self {
-        Self { room: None, each: each as u64, pieces: 0 }
+impl QuotaUse {
+    /// Creates a use without pieces and without a quota.
+    pub(crate) fn new(piece_bytes: usize) -> Self {
+        Self { quota: None, piece_bytes: piece_bytes as u64, charged: 0 }
     }
 
-    /// From now on as many as there is room for, with those that are used already.
-    pub(crate) fn within(&mut self, room: &Arc<PacketBuffers>) -> io::Result<()> {
-        if !room.take(self.each * self.pieces as u64) {
+    /// Charges the pieces to `quota` from now on, including those in use.
+    pub(crate) fn set_quota(&mut self, quota: &Arc<MemoryQuota>) -> io::Result<()> {
+        if !quota.take(self.piece_bytes * self.charged as u64) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        self.room = Some(Arc::clone(room));
+        self.quota = Some(Arc::clone(quota));
         Ok(())
     }
 
-    /// The bytes of all that is used.
+    /// The bytes of all pieces in use.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
-        self.each * self.pieces as u64
+        self.piece_bytes * self.charged as u64
     }
 
-    /// Whether the piece of this number can be used.
-    pub(crate) fn reaches(&mut self, piece: usize) -> bool {
-        let more = (piece + 1).saturating_sub(self.pieces);
-        let is_there = more == 0 || self.room.as_ref().is_none_or(|room| room.take(self.each * more as u64));
-        if is_there {
-            self.pieces += more;
+    /// Charges the pieces up to number `piece`. Returns false if the quota does not suffice.
+    pub(crate) fn charge_up_to(&mut self, piece: usize) -> bool {
+        let more = (piece + 1).saturating_sub(self.charged);
+        let is_charged =
+            more == 0 || self.quota.as_ref().is_none_or(|quota| quota.take(self.piece_bytes * more as u64));
+        if is_charged {
+            self.charged += more;
         }
-        is_there
+        is_charged
     }
 }
 
-impl Drop for UsedSlots {
+impl Drop for QuotaUse {
     fn drop(&mut self) {
-        if let Some(room) = &self.room {
-            room.give_back(self.each * self.pieces as u64);
+        if let Some(quota) = &self.quota {
+            quota.give_back(self.piece_bytes * self.charged as u64);
         }
     }
 }
@@ -105,23 +109,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_of_a_part_is_taken_of_the_whole_and_comes_back() {
-        let whole = PacketBuffers::new(Bytes(100));
+    fn memory_taken_from_a_part_is_taken_from_the_whole_and_comes_back() {
+        let whole = MemoryQuota::new(Bytes(100));
         let (one, other) = (whole.part(Bytes(60)), whole.part(Bytes(60)));
-        let mut first = UsedSlots::of(10);
-        first.within(&one).unwrap();
-        assert!((0..6).all(|piece| first.reaches(piece)) && !first.reaches(6) && first.reaches(5));
+        let mut first = QuotaUse::new(10);
+        first.set_quota(&one).unwrap();
+        assert!(
+            (0..6).all(|piece| first.charge_up_to(piece)) && !first.charge_up_to(6) && first.charge_up_to(5)
+        );
         assert_eq!((one.left(), other.left(), whole.left()), (Bytes(0), Bytes(40), Bytes(40)));
-        let mut second = UsedSlots::of(10);
-        // As many as were used before there was a limit, if there is room for them.
-        assert!(second.reaches(4));
-        assert_eq!(second.within(&other).unwrap_err().kind(), io::ErrorKind::OutOfMemory);
+        let mut second = QuotaUse::new(10);
+        // Four pieces without a quota; they are charged if the quota suffices.
+        assert!(second.charge_up_to(4));
+        assert_eq!(second.set_quota(&other).unwrap_err().kind(), io::ErrorKind::OutOfMemory);
         drop(second);
-        let mut second = UsedSlots::of(10);
-        second.within(&other).unwrap();
-        assert!(second.reaches(3) && !second.reaches(4));
+        let mut second = QuotaUse::new(10);
+        second.set_quota(&other).unwrap();
+        assert!(second.charge_up_to(3) && !second.charge_up_to(4));
         drop(first);
-        assert!(second.reaches(5) && !second.reaches(6));
+        assert!(second.charge_up_to(5) && !second.charge_up_to(6));
         drop(second);
         assert_eq!((one.left(), other.left(), whole.left()), (Bytes(60), Bytes(60), Bytes(100)));
     }

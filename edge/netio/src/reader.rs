@@ -1,54 +1,56 @@
-//! The loop over packets: from a record to a descriptor.
+//! The loop over the records of a capture, which writes a descriptor for each packet.
 
 use crate::BLOCK_PACKETS;
 use crate::arena::Hold;
-use crate::block::{BATCHES, Block, Keep};
+use crate::block::{BATCHES, Block, MemoryHold};
+use crate::checksum::{ChecksumStatus, Checksums};
 use crate::format::{CaptureFormat, CaptureRecord, FormatStep};
-use crate::left::{ChecksumStatus, Checksums};
+use crate::mapped_bytes::{MappedBytes, PacketPrefix};
 use crate::ring::Slot;
 use crate::totals::{EndReason, PacketCounts};
-use crate::view::{BytesView, PacketPrefix};
 use crate::window::PacketWindow;
 use std::sync::Arc;
 use weir_abi::{BATCH_PACKETS, Descriptor, flag};
 use weir_units::Timestamp;
 use weir_wire::{Meta, PEEK, PEEK_MAX, UnknownLinkType, classify_into};
 
-/// The most bytes of records in a block, unless it has one packet only. It keeps the arena from being one block's.
+/// The most bytes of records in a block of several packets, so that one block cannot fill the arena.
 const BLOCK_BYTES: u64 = 4 << 20;
-/// A record larger than this begins a block, so that the arena's chunks in a row that it needs are not in its own block's way.
+/// The length in bytes above which a record starts a new block. Such a record needs contiguous chunks, which must not
+/// be held for packets before it in the same block.
 pub(crate) const LARGE_RECORD: u64 = 256 << 10;
 
-/// How far ahead of the reader memory is fetched into the processor's cache. A record's header has to be there before the next
-/// record can be found, so without this the loop waits for memory once a packet: it cost a third more.
+/// The distance by which memory is prefetched ahead of the reader. The next record is found only by the header of the
+/// present one, so the loop would otherwise wait for memory at each packet and take a third longer.
 const PREFETCH_AHEAD: u64 = 4096;
-/// Cache lines fetched for each record at most. Larger records are mostly payload, which costs memory bandwidth.
+/// The most cache lines prefetched for a record. Larger records are mostly payload, whose prefetch wastes memory
+/// bandwidth.
 const PREFETCH_LINES: u64 = 8;
 const CACHE_LINE: u64 = 64;
 
-/// A block that is being filled, with what keeps its packets' bytes as they are.
+/// A block that is being filled, with a hold on its packets' memory.
 #[derive(Debug)]
-pub(crate) struct Filling<H> {
+pub(crate) struct UnfinishedBlock<H> {
     pub(crate) slot: Slot,
     pub(crate) hold: H,
-    /// Place of its first packet in the slot.
+    /// The index of the block's first packet in the slot.
     start: usize,
-    /// Its packets.
+    /// The number of packets so far.
     pub(crate) count: usize,
     pub(crate) bytes: u64,
     pub(crate) latest: [Timestamp; BATCHES],
     checksums: Checksums,
-    /// As they were before it.
+    /// The counters before this block.
     pub(crate) before: PacketCounts,
 }
 
-impl<H> Filling<H> {
-    /// An empty one, after the packets that `before` counts.
+impl<H> UnfinishedBlock<H> {
+    /// Creates an empty block after the packets that `before` counts.
     pub(crate) fn new(slot: Slot, hold: H, before: PacketCounts) -> Self {
         Self::behind(slot, 0, hold, before)
     }
 
-    /// The same behind descriptors of earlier blocks.
+    /// Creates an empty block behind the descriptors of earlier blocks in a slot.
     pub(crate) fn behind(slot: Slot, start: usize, hold: H, before: PacketCounts) -> Self {
         Self {
             slot,
@@ -62,21 +64,21 @@ impl<H> Filling<H> {
         }
     }
 
-    /// True where no more descriptors fit.
+    /// Returns true if no more descriptors fit.
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
         self.end() >= BLOCK_PACKETS
     }
 
-    /// Place of the next packet in the slot.
+    /// The index of the next packet in the slot.
     #[inline(always)]
     pub(crate) fn end(&self) -> usize {
         self.start + self.count
     }
 
-    /// The next descriptor is written; `latest` is the time up to there.
+    /// Counts a packet whose descriptor was written. `latest` is the latest time stamp up to this packet.
     #[inline(always)]
-    fn noted(&mut self, latest: u64) {
+    fn count_written(&mut self, latest: u64) {
         let batch = self.end() / BATCH_PACKETS - self.start / BATCH_PACKETS;
         if let Some(slot) = self.latest.get_mut(batch) {
             *slot = Timestamp(latest);
@@ -84,22 +86,22 @@ impl<H> Filling<H> {
         self.count += 1;
     }
 
-    /// Notes the kernel's word on the checksum of the packet that was added last.
+    /// Sets the checksum state of the packet that was added last.
     #[inline(always)]
-    pub(crate) fn tell(&mut self, checksum: ChecksumStatus) {
+    pub(crate) fn set_checksum(&mut self, checksum: ChecksumStatus) {
         let base = self.start / BATCH_PACKETS * BATCH_PACKETS;
-        self.checksums.note((self.end() - base).saturating_sub(1), checksum);
+        self.checksums.set((self.end() - base).saturating_sub(1), checksum);
     }
 
-    /// Makes block `number` of it, unless it is empty.
+    /// Turns the unfinished block into block `number`, unless it is empty.
     pub(crate) fn into_block(mut self, window: &Arc<PacketWindow>, number: u64) -> Option<Block>
     where
-        Keep: From<H>,
+        MemoryHold: From<H>,
     {
         if self.count == 0 {
             return None;
         }
-        // What is left of the last batch's page says nothing of packets that were there before.
+        // Clears the rest of the last batch's page, so that it reveals nothing about earlier packets.
         for i in self.end()..self.end().next_multiple_of(BATCH_PACKETS) {
             *self.slot.descriptor(i) = Descriptor::default();
         }
@@ -118,81 +120,88 @@ impl<H> Filling<H> {
         })
     }
 
-    /// Adds the packet of a record whose captured bytes are all in the view. There is room for it.
+    /// Adds the packet of a record whose captured bytes are all mapped. The block must not be full.
     #[inline(always)]
     pub(crate) fn add(
         &mut self,
-        view: &BytesView<'_>,
+        mapped: &MappedBytes<'_>,
         counts: &mut PacketCounts,
         record: &CaptureRecord,
         head: &mut PacketPrefix<PEEK>,
     ) {
         let meta = Meta {
-            // A packet without a time gets that of the packet before it, so that packet time goes on.
+            // A packet without a time gets the time of the packet before it, so that packet time does not jump.
             ts: Timestamp(record.ts.unwrap_or(counts.last)),
             cap_len: record.cap_len,
             wire_len: record.wire_len,
             link_type: record.link_type,
             interface: record.interface,
             number: counts.packets,
-            data: view.guest_address(record.data),
+            data: mapped.guest_address(record.data),
         };
         let wanted = usize::try_from(record.cap_len).unwrap_or(usize::MAX);
-        let len = view.peek(record.data, wanted, head);
+        let len = mapped.peek(record.data, wanted, head);
         let i = self.end();
         let descriptor = self.slot.descriptor(i);
         if classify_into(head.bytes(len), &meta, descriptor).is_err() {
-            long_headers(view, record, &meta, descriptor);
+            long_headers(mapped, record, &meta, descriptor);
         }
         counts.add(descriptor);
-        self.noted(counts.latest);
+        self.count_written(counts.latest);
     }
 
-    /// Adds a packet that is described already. There is room for it.
+    /// Adds a packet that has a descriptor already. The block must not be full.
     pub(crate) fn put(&mut self, descriptor: Descriptor, counts: &mut PacketCounts) {
         counts.add(&descriptor);
         let i = self.end();
         *self.slot.descriptor(i) = descriptor;
-        self.noted(counts.latest);
+        self.count_written(counts.latest);
     }
 }
 
-/// Why filling a block pauses.
+/// The reason why filling a block pauses.
 #[derive(Debug)]
 pub(crate) enum FillPause {
     BlockFull,
+    /// The next record extends at least to this offset, beyond the mapped bytes.
     More(u64),
     Corrupt(EndReason),
-    LinkType { unknown: UnknownLinkType, interface: u32 },
+    /// The next packet has an unsupported link type.
+    LinkType {
+        unknown: UnknownLinkType,
+        interface: u32,
+    },
 }
 
-/// The state of the loop over packets, apart from everything else so that it stays in registers.
+/// The state of the loop over packets, kept apart so that it stays in registers.
 pub(crate) struct PacketReader<'a, 'b> {
-    pub(crate) view: BytesView<'a>,
+    pub(crate) mapped: MappedBytes<'a>,
     pub(crate) offset: u64,
+    /// The offset of the last skipped record.
     pub(crate) skipped: u64,
     pub(crate) counts: PacketCounts,
-    pub(crate) filling: &'b mut Filling<Hold>,
+    pub(crate) filling: &'b mut UnfinishedBlock<Hold>,
 }
 
 impl PacketReader<'_, '_> {
-    /// Reads records until something else has to be done.
+    /// Reads records until another action is needed.
     pub(crate) fn read<F: CaptureFormat>(&mut self, format: &mut F) -> FillPause {
         let mut head = PacketPrefix::<PEEK>::new();
         loop {
-            match format.step(&self.view, self.offset) {
+            match format.step(&self.mapped, self.offset) {
                 FormatStep::Packet(record) => {
                     let bytes = record.next - self.offset;
                     let filling = &*self.filling;
-                    let crowded = bytes > LARGE_RECORD || filling.bytes.saturating_add(bytes) > BLOCK_BYTES;
-                    if filling.count == BLOCK_PACKETS || (crowded && filling.count > 0) {
+                    let is_block_full =
+                        bytes > LARGE_RECORD || filling.bytes.saturating_add(bytes) > BLOCK_BYTES;
+                    if filling.count == BLOCK_PACKETS || (is_block_full && filling.count > 0) {
                         return FillPause::BlockFull;
                     }
                     let ahead = self.offset.saturating_add(PREFETCH_AHEAD);
                     for i in 0..(bytes / CACHE_LINE + 1).min(PREFETCH_LINES) {
-                        self.view.prefetch(ahead.saturating_add(CACHE_LINE * i));
+                        self.mapped.prefetch(ahead.saturating_add(CACHE_LINE * i));
                     }
-                    self.filling.add(&self.view, &mut self.counts, &record, &mut head);
+                    self.filling.add(&self.mapped, &mut self.counts, &record, &mut head);
                     self.filling.bytes += bytes;
                     self.offset = record.next;
                 }
@@ -210,14 +219,15 @@ impl PacketReader<'_, '_> {
     }
 }
 
-/// Classifies a packet whose headers are longer than usual. Its first bytes are read again, and only these count.
+/// Classifies a packet with unusually long headers. Its first bytes are read again, and only this copy counts.
 #[cold]
 #[inline(never)]
-fn long_headers(view: &BytesView<'_>, record: &CaptureRecord, meta: &Meta, descriptor: &mut Descriptor) {
+fn long_headers(mapped: &MappedBytes<'_>, record: &CaptureRecord, meta: &Meta, descriptor: &mut Descriptor) {
     let mut head = PacketPrefix::<PEEK_MAX>::new();
-    let len = view.peek(record.data, usize::try_from(record.cap_len).unwrap_or(usize::MAX), &mut head);
+    let len = mapped.peek(record.data, usize::try_from(record.cap_len).unwrap_or(usize::MAX), &mut head);
     if classify_into(head.bytes(len), meta, descriptor).is_err() {
-        // That many bytes are always enough: the classifier says so. Should it not be true, the packet is one without headers.
+        // The classifier guarantees that this many bytes suffice. If that guarantee were broken, the packet would
+        // count as one without headers.
         *descriptor = Descriptor {
             ts_ns: meta.ts.0,
             data: meta.data,

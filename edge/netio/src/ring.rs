@@ -1,4 +1,4 @@
-//! The memory that holds packet descriptors.
+//! The memory of packet descriptors.
 
 use crate::BLOCK_PACKETS;
 use crate::memory::{Mapping, sealed};
@@ -10,21 +10,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTOR_BYTES, DESCRIPTORS_BASE, DESCRIPTORS_MAX, Descriptor};
 use weir_units::Bytes;
 
-/// How many blocks of a capture can be in use at once.
+/// The number of blocks of a capture that can be in use at once.
 const SLOTS: usize = 16;
-/// How many blocks of live traffic can be in use at once: more, because some have few packets, and readers may lag.
+/// The number of blocks of live traffic that can be in use at once. It is larger, because some have few packets, and
+/// readers may lag.
 const SLOTS_LIVE: usize = 256;
 pub(crate) const SLOT_BYTES: usize = BLOCK_PACKETS * DESCRIPTOR_BYTES;
-/// Slots of which one word says which are in use.
+/// The number of slots whose use one word records.
 const WORD: usize = 64;
 
 const _: () = assert!(SLOTS_LIVE * SLOT_BYTES <= DESCRIPTORS_MAX as usize);
 const _: () = assert!(SLOT_BYTES == BLOCK_PACKETS / BATCH_PACKETS * BATCH_BYTES);
-// A slot begins on a page, however large pages are.
+// A slot is page-aligned, whatever the page size.
 const _: () = assert!(SLOT_BYTES.is_multiple_of(65_536));
 
-/// The descriptors of all blocks in use: a sealed memory file that sandboxes map read-only at
-/// [`weir_abi::DESCRIPTORS_BASE`], whole, once.
+/// The descriptors of all blocks in use: a sealed memory file that sandboxes map read-only, as a whole, at
+/// [`weir_abi::DESCRIPTORS_BASE`].
 #[derive(Clone, Debug)]
 pub struct DescriptorRing {
     shared: Arc<Shared>,
@@ -35,17 +36,17 @@ struct Shared {
     file: File,
     mapping: Mapping,
     slots: usize,
-    /// Bit i % 64 of word i / 64: slot i belongs to a `Slot`.
+    /// Bit i % 64 of word i / 64 is set while slot i is in use.
     in_use: Box<[AtomicU64]>,
 }
 
 impl DescriptorRing {
-    /// Length of a capture's ring.
+    /// The length of a capture's ring.
     pub const SIZE: Bytes = Bytes((SLOTS * SLOT_BYTES) as u64);
-    /// Length of that of live traffic.
+    /// The length of a ring for live traffic.
     pub const SIZE_LIVE: Bytes = Bytes((SLOTS_LIVE * SLOT_BYTES) as u64);
 
-    /// For live traffic.
+    /// Creates a ring for live traffic.
     pub(crate) fn live() -> io::Result<Self> {
         Self::with_slots(SLOTS_LIVE)
     }
@@ -54,7 +55,7 @@ impl DescriptorRing {
         Self::with_slots(SLOTS)
     }
 
-    /// Room for the descriptors of so many blocks. Memory is taken when it is first used, lowest slots first.
+    /// Creates a ring for `slots` blocks. Memory is allocated on first use, lowest slots first.
     pub(crate) fn with_slots(slots: usize) -> io::Result<Self> {
         let (file, mapping) = sealed(c"weir-descriptors", slots * SLOT_BYTES)?;
         let in_use = (0..slots.div_ceil(WORD)).map(|_| AtomicU64::new(0)).collect();
@@ -66,9 +67,9 @@ impl DescriptorRing {
         self.shared.file.as_fd()
     }
 
-    /// Its length.
+    /// The length of the memory file.
     pub fn len(&self) -> Bytes {
-        // usize is not wider than u64 on any platform that this is built for.
+        // usize is at most 64 bits wide on all supported platforms.
         Bytes(u64::try_from(self.shared.mapping.len()).unwrap_or(u64::MAX))
     }
 
@@ -77,12 +78,12 @@ impl DescriptorRing {
         false
     }
 
-    /// How many have this ring: handles, and slots that are in use.
-    pub(crate) fn holders(&self) -> usize {
+    /// The number of handles of this ring, slots in use included.
+    pub(crate) fn handles(&self) -> usize {
         Arc::strong_count(&self.shared)
     }
 
-    /// Takes the lowest free slot, which is the likeliest to be in the processor's cache.
+    /// Takes the lowest free slot, which is the most likely to be in the CPU's cache.
     pub(crate) fn take(&self) -> Option<Slot> {
         for (word, in_use) in self.shared.in_use.iter().enumerate() {
             let mut seen = in_use.load(Ordering::Relaxed);
@@ -92,7 +93,7 @@ impl DescriptorRing {
                 if index >= self.shared.slots {
                     break;
                 }
-                // Acquire: what the slot's last owner read, it read before we write.
+                // Acquire: the reads of the slot's last owner happen before it is written again.
                 match in_use.compare_exchange_weak(
                     seen,
                     seen | 1 << bit,
@@ -111,66 +112,69 @@ impl DescriptorRing {
     }
 }
 
-/// Room for the descriptors of blocks, owned until all of its handles are dropped.
+/// A slot of a [`DescriptorRing`]: memory for the descriptors of one or more blocks. The slot is in use until all of
+/// its handles are dropped.
 ///
-/// One handle fills it, from its beginning on. Blocks have the others, and look at descriptors that are filled.
+/// One handle fills the slot from the beginning. Blocks have the other handles and read filled descriptors.
 #[derive(Debug)]
 pub(crate) struct Slot(Arc<Owned>);
 
 #[derive(Debug)]
+/// The owner of a slot, which frees it when dropped.
 struct Owned {
     shared: Arc<Shared>,
     index: usize,
 }
 
 impl Slot {
-    /// Its number in the ring.
+    /// The slot's number in the ring.
     pub(crate) fn index(&self) -> usize {
         self.0.index
     }
 
-    /// Another handle, for the descriptors that are filled from here on. Until it has come to its end nothing is filled through this one.
+    /// Creates another handle, which fills the rest of the slot. Nothing more may be filled through this handle.
     pub(crate) fn share(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 
-    /// Its ring.
+    /// The ring of the slot.
     pub(crate) fn ring(&self) -> DescriptorRing {
         DescriptorRing { shared: Arc::clone(&self.0.shared) }
     }
 
-    /// True for slots of this ring.
-    pub(crate) fn is_of(&self, ring: &DescriptorRing) -> bool {
+    /// Returns true if the slot belongs to this ring.
+    pub(crate) fn is_in_ring(&self, ring: &DescriptorRing) -> bool {
         Arc::ptr_eq(&self.0.shared, &ring.shared)
     }
 
     fn base(&self) -> *mut Descriptor {
-        // Mappings are page aligned, and so are slots: aligned for a descriptor.
+        // Mappings and slots are page-aligned, so descriptors are aligned.
         let base = self.0.shared.mapping.base().as_ptr();
-        // SAFETY: `take` gives indices below the number of slots only, so the slot is inside the ring.
+        // SAFETY: `take` returns only indices below the number of slots, so the slot is inside the ring.
         unsafe { base.add(self.0.index * SLOT_BYTES).cast() }
     }
 
-    /// Descriptor `i`, which is below [`BLOCK_PACKETS`].
+    /// Descriptor `i`, which must be below [`BLOCK_PACKETS`].
     #[inline(always)]
     pub(crate) fn descriptor(&mut self, i: usize) -> &mut Descriptor {
         assert!(i < BLOCK_PACKETS);
-        // SAFETY: inside the slot, by the assertion, and aligned; a memory file begins as zeros, and any bytes are a Descriptor.
-        // Only the handle that fills the slot writes, behind the descriptors of all blocks: those look at no more of it than was filled
-        // before they were made. Other mappings of the file are read-only, since it is sealed.
+        // SAFETY: inside the slot by the assertion, and aligned. A memory file starts as zeros, and any bytes are a
+        // valid Descriptor. Only the handle that fills the slot writes, behind the descriptors of all blocks; those
+        // read only what was filled before they were made. Other mappings of the file are read-only, since it is
+        // sealed.
         unsafe { &mut *self.base().add(i) }
     }
 
-    /// `len` descriptors from `first` on, which have been filled.
+    /// The `len` descriptors from `first` on, which must be filled.
     pub(crate) fn descriptors(&self, first: usize, len: usize) -> &[Descriptor] {
         let first = first.min(BLOCK_PACKETS);
         let len = len.min(BLOCK_PACKETS - first);
-        // SAFETY: inside the slot; a memory file begins as zeros, and any bytes are a Descriptor. Nothing of it is written any more, as
-        // it has been filled: see `descriptor`.
+        // SAFETY: inside the slot. A memory file starts as zeros, and any bytes are a valid Descriptor. Filled
+        // descriptors are never written again: see `descriptor`.
         unsafe { std::slice::from_raw_parts(self.base().add(first), len) }
     }
 
-    /// Where sandboxes see descriptor `i`.
+    /// The guest address of descriptor `i`.
     pub(crate) fn guest_address(&self, i: usize) -> u32 {
         let offset = self.0.index * SLOT_BYTES + i.min(BLOCK_PACKETS) * DESCRIPTOR_BYTES;
         DESCRIPTORS_BASE.saturating_add(u32::try_from(offset).unwrap_or(u32::MAX))
@@ -206,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_has_as_many_slots_as_it_was_made_for() {
+    fn a_ring_has_the_requested_number_of_slots() {
         for count in [1, 63, 64, 65, SLOTS_LIVE] {
             let ring = DescriptorRing::with_slots(count).unwrap();
             let mut slots: Vec<Slot> = std::iter::from_fn(|| ring.take()).collect();

@@ -1,16 +1,16 @@
-//! Some packets of a source, copied into memory of their own.
+//! Selections: copies of some packets of a source, in memory of their own.
 
 use crate::BLOCK_PACKETS;
 use crate::arena::{Arena, CHUNKS, Hold};
 use crate::block::Block;
 use crate::format::CaptureRecord;
-use crate::reader::Filling;
+use crate::mapped_bytes::{MappedBytes, PacketPrefix};
+use crate::queue_memory::{WAITING_BYTES, chunk_bytes, heap_bytes, slots};
+use crate::quota::{MemoryQuota, QuotaUse};
+use crate::reader::UnfinishedBlock;
 use crate::ring::{DescriptorRing, SLOT_BYTES, Slot};
-use crate::room::{PacketBuffers, UsedSlots};
-use crate::screen::{ViewStage, ViewStages};
 use crate::totals::PacketCounts;
-use crate::view::{BytesView, PacketPrefix};
-use crate::waiting::{WAITING_BYTES, chunk_bytes, heap_bytes, slots};
+use crate::view_stage::{ViewStage, ViewStages};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -18,109 +18,115 @@ use weir_abi::{ARENA_BASE, BATCH_PACKETS, Descriptor};
 use weir_units::Bytes;
 use weir_wire::{LinkType, PEEK};
 
-/// Memory that contains the packets of one selection and has never contained others, so that whoever reads it sees nothing else, wherever
-/// they look. Each packet is copied into it once, for all of its readers, and its descriptor says what is in the copy.
+/// Memory for copies of selected packets of a source. It has never held other packets, so its readers cannot see any
+/// other packet. Each packet is copied once for all readers, and its descriptor describes the copy.
 ///
-/// Where packets are shown through [screens](Self::through), what is hidden of them never comes into this memory: they are transformed elsewhere, and only what is shown is copied.
+/// With [view stages](Self::with_views), hidden bytes never enter this memory: packets are transformed elsewhere, and
+/// only the view is copied.
 ///
-/// Packets are numbered in the order of the selection: that others lie between them cannot be seen.
+/// Packets are numbered within the selection, so the numbers do not reveal other packets.
 #[derive(Debug)]
 pub struct Selection {
     arena: Arena,
     ring: DescriptorRing,
-    /// The chunk that is being filled, and how far.
+    /// The chunk that is being filled.
     chunk: usize,
+    /// The number of used bytes of that chunk.
     filled: usize,
     hold: Hold,
     counts: PacketCounts,
     blocks: u64,
-    /// Through what packets are shown; nothing where they are shown as they are.
-    screens: Option<Box<ViewStages>>,
-    /// Chunks and slots that were used so far: the lowest that are free come first.
-    chunks: UsedSlots,
-    slots: UsedSlots,
-    /// The heap for the blocks of a queue.
-    heap: UsedSlots,
-    /// The packets were described for their readers before: they keep their descriptors.
+    /// The view stages; `None` if packets are copied unchanged.
+    stages: Option<Box<ViewStages>>,
+    /// The quota's memory for chunks. The lowest free chunk is used first.
+    chunks: QuotaUse,
+    /// The quota's memory for descriptor slots. The lowest free slot is used first.
+    slots: QuotaUse,
+    /// The quota's memory for the blocks of a queue, on the heap.
+    heap: QuotaUse,
+    /// True if this is memory of a queue, so that copies keep the descriptors of the packets.
     is_of_queue: bool,
-    /// The slot that the next block goes on with, and how far it is filled: blocks of few packets would soon have used up all slots.
+    /// The slot that the next block continues, and the number of descriptors in it. If each block of few packets had a
+    /// slot of its own, all slots would soon be in use.
     open: Option<(Slot, usize)>,
 }
 
-/// What became of a block's packets.
+/// The outcome of selecting packets of a block.
 #[derive(Debug)]
 pub struct Selected {
-    /// Those that were copied, in their order; none where there are none.
+    /// The copied packets, in order; `None` if there are none.
     pub block: Option<Block>,
-    /// How many were not, because their readers hold all of the memory.
+    /// The number of packets that were not copied because readers hold all of the memory.
     pub lost: u64,
-    /// Which: from the first one on for which there was no room. One mask for each batch; empty where there was room for all.
+    /// The packets that were not copied: from the first one that did not fit. One mask for each batch; empty if all
+    /// fit.
     pub rest: Vec<u64>,
-    /// How many were not, because a filter does not want what is shown of them.
+    /// The number of packets whose view a filter refused.
     pub unwanted: u64,
-    /// How many bytes those that were copied had on the link.
+    /// The bytes on the link of the copied packets.
     pub bytes: u64,
 }
 
-/// What became of a packet.
+/// The outcome of adding a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
-    /// It is there.
-    There,
-    /// A filter does not want what is shown of it.
+    /// The packet was copied.
+    Copied,
+    /// A filter refused the packet's view.
     Unwanted,
-    /// There is no room for it.
-    NoRoom,
+    /// No memory is free for the packet.
+    NoMemory,
 }
 
-/// A block that is put together packet by packet.
+/// A block that is built packet by packet.
 #[derive(Debug)]
-pub struct Portion(Filling<Hold>);
+pub struct BlockBuilder(UnfinishedBlock<Hold>);
 
 impl Selection {
-    /// An empty one, whose packets are shown as they are.
+    /// Creates a selection whose packets are copied unchanged.
     ///
     /// # Errors
     ///
-    /// There is no memory.
+    /// [`io::Error`] if there is no memory.
     pub fn new() -> io::Result<Self> {
-        Self::of(Arena::new()?, DescriptorRing::live()?)
+        Self::from_parts(Arena::new()?, DescriptorRing::live()?)
     }
 
-    /// An empty one for the packets of one queue, so many at most, that lie elsewhere and wait for too long. It has no more memory than
-    /// [`memory`](Self::memory) says, as a part of this room if there is one, and none of it is kept after its block is gone.
+    /// Creates a selection for at most `packets` packets of one queue that wait too long where they arrived. Its
+    /// memory is limited to [`memory`](Self::memory), and taken from `quota` if given. Its packets cannot be pinned.
     ///
     /// # Errors
     ///
-    /// There is no memory.
-    pub fn of_queue(packets: u32, part_of: Option<&Arc<PacketBuffers>>) -> io::Result<Self> {
+    /// [`io::Error`] if there is no memory.
+    pub fn of_queue(packets: u32, quota: Option<&Arc<MemoryQuota>>) -> io::Result<Self> {
         let most = Self::memory(packets);
-        let room = part_of.map_or_else(|| PacketBuffers::new(most), |room| room.part(most));
+        let part = quota.map_or_else(|| MemoryQuota::new(most), |quota| quota.part(most));
         let ring = DescriptorRing::with_slots(slots(packets))?;
-        let selection = Self::of(Arena::with_chunks(chunk_bytes(packets))?, ring)?;
-        let selection = Self { is_of_queue: true, heap: UsedSlots::of(heap_bytes(packets)), ..selection };
-        let mut selection = selection.within(&room)?;
-        selection.heap.within(&room)?;
-        if selection.heap.reaches(0) { Ok(selection) } else { Err(io::ErrorKind::OutOfMemory.into()) }
+        let selection = Self::from_parts(Arena::with_chunks(chunk_bytes(packets))?, ring)?;
+        let selection = Self { is_of_queue: true, heap: QuotaUse::new(heap_bytes(packets)), ..selection };
+        let mut selection = selection.with_quota(&part)?;
+        selection.heap.set_quota(&part)?;
+        if selection.heap.charge_up_to(0) { Ok(selection) } else { Err(io::ErrorKind::OutOfMemory.into()) }
     }
 
-    /// The memory that the packets of a queue take at most, if they are of [`WAITING_BYTES`] on average. Longer ones take as much as they are long.
+    /// The greatest memory of a queue's packets, if their length is [`WAITING_BYTES`] on average. Longer packets need
+    /// more.
     pub fn memory(packets: u32) -> Bytes {
         let (chunk, packets_bytes) = (chunk_bytes(packets), packets as usize * WAITING_BYTES);
-        // The first one and the last one that are in use have room that is not.
+        // The first and the last chunk in use can be partly empty.
         let chunks = (packets_bytes.div_ceil(chunk) + 2).min(CHUNKS);
         Bytes((chunks * chunk + slots(packets) * SLOT_BYTES + heap_bytes(packets)) as u64)
     }
 
-    fn of(arena: Arena, ring: DescriptorRing) -> io::Result<Self> {
+    fn from_parts(arena: Arena, ring: DescriptorRing) -> io::Result<Self> {
         let mut hold = Hold::default();
         arena.hold(0..1, &mut hold);
-        let (mut chunks, slots) = (UsedSlots::of(arena.chunk_bytes()), UsedSlots::of(SLOT_BYTES));
-        chunks.reaches(0);
+        let (mut chunks, slots) = (QuotaUse::new(arena.chunk_bytes()), QuotaUse::new(SLOT_BYTES));
+        chunks.charge_up_to(0);
         Ok(Self {
             chunks,
             slots,
-            heap: UsedSlots::of(0),
+            heap: QuotaUse::new(0),
             arena,
             ring,
             chunk: 0,
@@ -128,45 +134,46 @@ impl Selection {
             hold,
             counts: PacketCounts::new(),
             blocks: 0,
-            screens: None,
+            stages: None,
             open: None,
             is_of_queue: false,
         })
     }
 
-    /// An empty one of packets that all these screens let through. They are shown as the last one shows them; as they are, where there is none.
+    /// Creates a selection of the packets that all of these view stages accept, with the view of the last stage.
+    /// Without stages, packets are copied unchanged.
     ///
     /// # Errors
     ///
-    /// There is no memory.
-    pub fn through(screens: Vec<ViewStage>) -> io::Result<Self> {
-        let screens = if screens.is_empty() { None } else { Some(Box::new(ViewStages::new(screens))) };
-        Ok(Self { screens, ..Self::new()? })
+    /// [`io::Error`] if there is no memory.
+    pub fn with_views(stages: Vec<ViewStage>) -> io::Result<Self> {
+        let stages = if stages.is_empty() { None } else { Some(Box::new(ViewStages::new(stages))) };
+        Ok(Self { stages, ..Self::new()? })
     }
 
-    /// The same, which takes of this room the memory that its packets and their descriptors come to lie in. Where there is none left, packets find no room.
+    /// Takes the memory of packets and descriptors from `quota`. If the quota is used up, packets do not fit.
     ///
     /// # Errors
     ///
-    /// There is none for the first of them.
-    pub fn within(mut self, room: &Arc<PacketBuffers>) -> io::Result<Self> {
-        self.chunks.within(room)?;
-        self.slots.within(room)?;
+    /// [`io::Error`] if the quota does not suffice for the memory in use.
+    pub fn with_quota(mut self, quota: &Arc<MemoryQuota>) -> io::Result<Self> {
+        self.chunks.set_quota(quota)?;
+        self.slots.set_quota(quota)?;
         Ok(self)
     }
 
-    /// Returns true where no packet is in its memory, and nothing else has the memory.
+    /// Returns true if the selection holds no packet, and no other code holds its memory.
     pub fn is_unused(&self) -> bool {
         let open = usize::from(self.open.is_some());
-        Arc::strong_count(self.arena.window()) == 1 && self.ring.holders() == 1 + open
+        Arc::strong_count(self.arena.window()) == 1 && self.ring.handles() == 1 + open
     }
 
-    /// How many packets have been transformed for it so far; nothing where they are shown as they are.
+    /// The counter of transformed packets; `None` without view stages.
     pub fn transformed(&self) -> Option<&Arc<AtomicU64>> {
-        self.screens.as_ref().map(|screens| screens.transformed())
+        self.stages.as_ref().map(|stages| stages.transformed())
     }
 
-    /// Where the descriptors of its blocks are.
+    /// The ring of descriptors that its blocks share.
     pub fn descriptors(&self) -> &DescriptorRing {
         &self.ring
     }
@@ -178,7 +185,7 @@ impl Selection {
         if wanted == 0 {
             return Selected { block: None, lost: 0, rest: Vec::new(), unwanted: 0, bytes: 0 };
         }
-        let Some(mut portion) = self.begin(usize::try_from(wanted).unwrap_or(BLOCK_PACKETS)) else {
+        let Some(mut builder) = self.begin(usize::try_from(wanted).unwrap_or(BLOCK_PACKETS)) else {
             return Selected { block: None, lost: wanted, rest: masks.to_vec(), unwanted: 0, bytes: 0 };
         };
         let (mut rest, mut unwanted, mut bytes) = (Vec::new(), 0, 0);
@@ -186,31 +193,31 @@ impl Selection {
             let mut left = mask & batch.mask;
             while left != 0 {
                 let index = batch.first + left.trailing_zeros() as usize;
-                match self.copy(from, index, &mut portion) {
-                    Added::There => bytes += wire_len(from, index),
+                match self.copy(from, index, &mut builder) {
+                    Added::Copied => bytes += wire_len(from, index),
                     Added::Unwanted => unwanted += 1,
-                    Added::NoRoom => break,
+                    Added::NoMemory => break,
                 }
                 left &= left - 1;
             }
             if left != 0 {
-                // What comes later would have to wait for what has no room.
+                // Later packets are not copied before earlier ones.
                 rest = masks.to_vec();
                 rest.iter_mut().take(number).for_each(|mask| *mask = 0);
                 rest.iter_mut().skip(number).take(1).for_each(|mask| *mask = left);
                 break;
             }
         }
-        Selected { block: self.end(portion), lost: count(&rest), rest, unwanted, bytes }
+        Selected { block: self.end(builder), lost: count(&rest), rest, unwanted, bytes }
     }
 
-    /// Whether there are packets that a filter does not want which looks at what is shown of them.
-    pub fn is_screened(&self) -> bool {
-        self.screens.as_ref().is_some_and(|screens| screens.selects())
+    /// Returns true if a filter reads the view.
+    pub fn filters_view(&self) -> bool {
+        self.stages.as_ref().is_some_and(|stages| stages.has_filter())
     }
 
-    /// How many of these packets filters want that look at what is shown, and how many bytes they have on the link. For what is lost before it could be copied: how many others there
-    /// were is not for everybody to know.
+    /// The number of these packets whose views the filters accept, and their bytes on the link. For packets that are
+    /// lost before they could be copied. Counting all of them would reveal how many a filter refuses.
     pub fn wanted(&mut self, from: &Block, masks: &[u64]) -> (u64, u64) {
         let (mut packets, mut bytes) = (0, 0);
         for (batch, &mask) in from.batches().zip(masks) {
@@ -227,19 +234,20 @@ impl Selection {
     }
 
     fn wants(&mut self, from: &Block, index: usize) -> bool {
-        let (Some(screens), Some(descriptor)) = (&mut self.screens, from.descriptors().get(index)) else {
+        let (Some(stages), Some(descriptor)) = (&mut self.stages, from.descriptors().get(index)) else {
             return true;
         };
-        let mut packet = screens.room();
+        let mut packet = stages.take_buffer();
         from.copy_packet(index, &mut packet);
-        let is_shown = screens.show(&packet, descriptor).is_some();
-        screens.give_back(packet);
+        let is_shown = stages.show(&packet, descriptor).is_some();
+        stages.return_buffer(packet);
         is_shown
     }
 
-    /// Begins a block of packets that are [added](Self::add) one by one, so many at most, and no more than [`BLOCK_PACKETS`]; nothing where blocks in
-    /// use take all the room for descriptors. A block of at most 64 packets is one batch, and a longer one has no [lead](Block::lead).
-    pub fn begin(&mut self, most: usize) -> Option<Portion> {
+    /// Starts a block of at most `most` packets, which are [added](Self::add) one by one; at most [`BLOCK_PACKETS`].
+    /// `None` if blocks in use hold all descriptor slots. A block of at most 64 packets is one batch, and a longer
+    /// one has no [lead](Block::lead).
+    pub fn begin(&mut self, most: usize) -> Option<BlockBuilder> {
         let most = most.min(BLOCK_PACKETS);
         let place = |(slot, filled): (Slot, usize)| {
             let is_split = filled % BATCH_PACKETS + most > BATCH_PACKETS;
@@ -248,143 +256,145 @@ impl Selection {
         };
         let (slot, start) = match self.open.take().and_then(place) {
             Some(open) => open,
-            None => (self.ring.take().filter(|slot| self.slots.reaches(slot.index()))?, 0),
+            None => (self.ring.take().filter(|slot| self.slots.charge_up_to(slot.index()))?, 0),
         };
-        Some(Portion(Filling::behind(slot, start, Hold::default(), self.counts)))
+        Some(BlockBuilder(UnfinishedBlock::behind(slot, start, Hold::default(), self.counts)))
     }
 
-    /// Adds what is shown of a packet of these bytes, with time, interface, link type and length on the link as `like` has them.
-    pub fn add(&mut self, portion: &mut Portion, packet: &[u8], like: &Descriptor) -> Added {
-        // Elsewhere while it is worked with.
-        let Some(mut screens) = self.screens.take() else {
-            return self.put(portion, packet.len(), like, |to, room| {
+    /// Adds a packet of these bytes, or its view. Its time, interface, link type and length on the link are those of
+    /// `original`.
+    pub fn add(&mut self, builder: &mut BlockBuilder, packet: &[u8], original: &Descriptor) -> Added {
+        // Taken out while `self` is borrowed.
+        let Some(mut stages) = self.stages.take() else {
+            return self.put(builder, packet.len(), original, |to, room| {
                 if packet.len() > room {
                     return None;
                 }
-                // SAFETY: there is room, by the check above; what is written belongs to nobody else yet.
+                // SAFETY: there is space by the check above, and no other code reads it yet.
                 unsafe { to.copy_from_nonoverlapping(packet.as_ptr(), packet.len()) };
                 Some(packet.len())
             });
         };
-        let added = self.put_shown(portion, packet, like, &mut screens);
-        self.screens = Some(screens);
+        let added = self.put_shown(builder, packet, original, &mut stages);
+        self.stages = Some(stages);
         added
     }
 
-    /// The block, unless nothing was added.
-    pub fn end(&mut self, portion: Portion) -> Option<Block> {
-        let filling = portion.0;
+    /// Finishes the block; `None` if nothing was added.
+    pub fn end(&mut self, builder: BlockBuilder) -> Option<Block> {
+        let filling = builder.0;
         self.open = (!filling.is_full()).then(|| (filling.slot.share(), filling.end()));
         let block = filling.into_block(self.arena.window(), self.blocks);
         self.blocks += u64::from(block.is_some());
         block
     }
 
-    /// Copies one packet, or what is shown of it.
-    fn copy(&mut self, from: &Block, index: usize, portion: &mut Portion) -> Added {
-        let Some(descriptor) = from.descriptors().get(index) else { return Added::NoRoom };
-        if let Some(mut screens) = self.screens.take() {
-            let mut packet = screens.room();
-            // Private, and read from the source once: what is hidden is decided on these bytes.
+    /// Copies one packet, or its view.
+    fn copy(&mut self, from: &Block, index: usize, builder: &mut BlockBuilder) -> Added {
+        let Some(descriptor) = from.descriptors().get(index) else { return Added::NoMemory };
+        if let Some(mut stages) = self.stages.take() {
+            let mut packet = stages.take_buffer();
+            // A private copy, read once from the source: the view is derived from these bytes only.
             from.copy_packet(index, &mut packet);
-            let added = self.put_shown(portion, &packet, descriptor, &mut screens);
-            screens.give_back(packet);
-            self.screens = Some(screens);
+            let added = self.put_shown(builder, &packet, descriptor, &mut stages);
+            stages.return_buffer(packet);
+            self.stages = Some(stages);
             return added;
         }
         let len = usize::try_from(descriptor.cap_len).unwrap_or(usize::MAX);
         if self.is_of_queue {
-            // SAFETY: `write` gives memory with so much room, of the arena, of which no packet of another window is a part.
-            let written = self.write(portion, len, |to, room| unsafe { from.copy_to(index, to, room) });
-            let Some((start, _)) = written else { return Added::NoRoom };
-            portion.0.put(Descriptor { data: self.guest_address(start), ..*descriptor }, &mut self.counts);
-            portion.0.tell(from.checksum(index));
-            return Added::There;
+            // SAFETY: `write` provides `room` bytes of the arena, which overlap no packet of another window.
+            let written = self.write(builder, len, |to, room| unsafe { from.copy_to(index, to, room) });
+            let Some((start, _)) = written else { return Added::NoMemory };
+            builder.0.put(Descriptor { data: self.guest_address(start), ..*descriptor }, &mut self.counts);
+            builder.0.set_checksum(from.checksum(index));
+            return Added::Copied;
         }
-        // SAFETY: `put` gives memory with so much room, of the arena, of which no packet of another window is a part.
-        let added = self.put(portion, len, descriptor, |to, room| unsafe { from.copy_to(index, to, room) });
-        if matches!(added, Added::There) {
-            portion.0.tell(from.checksum(index));
+        // SAFETY: `put` provides `room` bytes of the arena, which overlap no packet of another window.
+        let added = self.put(builder, len, descriptor, |to, room| unsafe { from.copy_to(index, to, room) });
+        if matches!(added, Added::Copied) {
+            builder.0.set_checksum(from.checksum(index));
         }
         added
     }
 
-    /// Puts what is shown of a packet where its readers are, and describes that. Nothing else is written there, also not for a moment.
+    /// Copies the view of a packet to the readers' memory and describes it. No other bytes are ever written there.
     fn put_shown(
         &mut self,
-        portion: &mut Portion,
+        builder: &mut BlockBuilder,
         packet: &[u8],
-        like: &Descriptor,
-        screens: &mut ViewStages,
+        original: &Descriptor,
+        stages: &mut ViewStages,
     ) -> Added {
-        let Some(shown) = screens.show(packet, like) else { return Added::Unwanted };
-        let Some((start, _)) = self.write(portion, shown.len(), |to, room| {
+        let Some(shown) = stages.show(packet, original) else { return Added::Unwanted };
+        let Some((start, _)) = self.write(builder, shown.len(), |to, room| {
             if shown.len() > room {
                 return None;
             }
-            // SAFETY: there is room, by the check above; what is written belongs to nobody else yet.
+            // SAFETY: there is space by the check above, and no other code reads it yet.
             unsafe { to.copy_from_nonoverlapping(shown.as_ptr(), shown.len()) };
             Some(shown.len())
         }) else {
-            return Added::NoRoom;
+            return Added::NoMemory;
         };
-        let like = Descriptor {
+        let original = Descriptor {
             data: self.guest_address(start),
             number: u32::try_from(self.counts.packets & u64::from(u32::MAX)).unwrap_or(0),
-            ts_ns: like.ts_ns,
-            wire_len: like.wire_len,
-            link_type: like.link_type,
-            interface: like.interface,
+            ts_ns: original.ts_ns,
+            wire_len: original.wire_len,
+            link_type: original.link_type,
+            interface: original.interface,
             ..Descriptor::default()
         };
-        let descriptor = screens.describe(&like);
-        portion.0.put(descriptor, &mut self.counts);
-        Added::There
+        let descriptor = stages.describe(&original);
+        builder.0.put(descriptor, &mut self.counts);
+        Added::Copied
     }
 
-    /// Makes room for `len` bytes, has them written, and describes what was written.
+    /// Allocates space for `len` bytes, has them written, and describes them.
     fn put(
         &mut self,
-        portion: &mut Portion,
+        builder: &mut BlockBuilder,
         len: usize,
-        like: &Descriptor,
+        original: &Descriptor,
         write: impl FnOnce(*mut u8, usize) -> Option<usize>,
     ) -> Added {
-        let Ok(link_type) = LinkType::try_from(u32::from(like.link_type)) else { return Added::NoRoom };
-        let Some((start, len)) = self.write(portion, len, write) else { return Added::NoRoom };
+        let Ok(link_type) = LinkType::try_from(u32::from(original.link_type)) else { return Added::NoMemory };
+        let Some((start, len)) = self.write(builder, len, write) else { return Added::NoMemory };
         let guest = u32::try_from(self.chunk * self.arena.chunk_bytes()).unwrap_or(0);
         let end = (start + len) as u64;
-        // SAFETY: what has been written of a held chunk, inside the arena's mapping, which `self` keeps.
+        // SAFETY: the bytes were written to a held chunk, inside the arena's mapping, which `self` keeps.
         let view = unsafe {
-            BytesView::new(self.arena.address(self.chunk), 0, end, ARENA_BASE.saturating_add(guest))
+            MappedBytes::new(self.arena.address(self.chunk), 0, end, ARENA_BASE.saturating_add(guest))
         };
         let record = CaptureRecord {
-            ts: Some(like.ts_ns),
+            ts: Some(original.ts_ns),
             cap_len: u32::try_from(len).unwrap_or(u32::MAX),
-            wire_len: like.wire_len,
+            wire_len: original.wire_len,
             link_type,
-            interface: like.interface,
+            interface: original.interface,
             data: start as u64,
             next: end,
         };
-        portion.0.add(&view, &mut self.counts, &record, &mut PacketPrefix::<PEEK>::new());
-        Added::There
+        builder.0.add(&view, &mut self.counts, &record, &mut PacketPrefix::<PEEK>::new());
+        Added::Copied
     }
 
-    /// The address at which modules see this byte of the chunk that is being filled.
+    /// The guest address of byte `start` of the chunk that is being filled.
     fn guest_address(&self, start: usize) -> u32 {
         let at = u32::try_from(self.chunk * self.arena.chunk_bytes() + start).unwrap_or(0);
         ARENA_BASE.saturating_add(at)
     }
 
-    /// Makes room for `len` bytes, and has them written: where in the chunk, and how many there are. Nothing where there is no room.
+    /// Allocates space for `len` bytes and has them written. Returns their offset in the chunk and their number;
+    /// `None` if they do not fit.
     fn write(
         &mut self,
-        portion: &mut Portion,
+        builder: &mut BlockBuilder,
         len: usize,
         write: impl FnOnce(*mut u8, usize) -> Option<usize>,
     ) -> Option<(usize, usize)> {
-        let filling = &mut portion.0;
+        let filling = &mut builder.0;
         if filling.is_full()
             || len > self.arena.chunk_bytes()
             || (len > self.arena.chunk_bytes() - self.filled && !self.next_chunk())
@@ -392,18 +402,18 @@ impl Selection {
             return None;
         }
         let (start, base) = (self.filled, self.arena.address(self.chunk));
-        // SAFETY: `start` is in the chunk, which is inside the mapping. This selection holds the chunk and is its only writer, and blocks know
-        // only of bytes below `filled`.
+        // SAFETY: `start` is in the chunk, which is inside the mapping. This selection holds the chunk and is its
+        // only writer, and blocks read only bytes below `filled`.
         let len = write(unsafe { base.add(start) }, self.arena.chunk_bytes() - start)?;
-        // Headers begin at even addresses, as they do in a network card's memory.
+        // Each packet starts in a new cache line.
         self.filled = (start + len).next_multiple_of(64).min(self.arena.chunk_bytes());
         self.arena.hold(self.chunk..self.chunk + 1, &mut filling.hold);
         Some((start, len))
     }
 
-    /// Goes on in a chunk that nobody else holds.
+    /// Continues in a chunk that no other code holds.
     fn next_chunk(&mut self) -> bool {
-        let found = self.arena.find(1, &self.hold).filter(|found| self.chunks.reaches(found.start));
+        let found = self.arena.find(1, &self.hold).filter(|found| self.chunks.charge_up_to(found.start));
         let Some(found) = found else { return false };
         let mut hold = Hold::default();
         self.arena.hold(found.clone(), &mut hold);

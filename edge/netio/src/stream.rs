@@ -1,19 +1,20 @@
-//! A capture that comes in order, through an arena.
+//! A capture that is read in order, through an arena.
 
 use crate::arena::{Arena, CHUNK_BYTES, Hold};
 use crate::decode::{Decoded, StreamEnd};
 use crate::error::{CaptureReadError, SourceName};
 use crate::file::Extend;
+use crate::mapped_bytes::MappedBytes;
 use crate::totals::{EndReason, Truncation};
-use crate::view::BytesView;
 use crate::window::PacketWindow;
 use std::ops::Range;
 use std::sync::Arc;
 use weir_abi::ARENA_BASE;
 
-/// A stream of capture bytes, of which the arena holds what is being read.
+/// A stream of capture bytes. The arena holds the part that is being read.
 ///
-/// Records are read where they are. One that does not end inside the present chunks is moved to the begin of others.
+/// Records are parsed in place. A record that does not end inside the present chunks is moved to the beginning of
+/// other chunks.
 #[derive(Debug)]
 pub(crate) struct CaptureStream {
     name: SourceName,
@@ -22,11 +23,11 @@ pub(crate) struct CaptureStream {
     /// The chunks that are being filled.
     chunks: Range<usize>,
     hold: Hold,
-    /// Offset in the capture of their first byte.
+    /// The offset in the capture of the first byte of `chunks`.
     start: u64,
-    /// How many of their bytes there are.
+    /// The number of bytes read into `chunks` so far.
     filled: usize,
-    /// No more bytes come; why, if that is not the capture's end.
+    /// Set once no more bytes come; the inner reason is `None` at the regular end.
     ended: Option<Option<EndReason>>,
 }
 
@@ -41,12 +42,12 @@ impl CaptureStream {
         self.arena.window()
     }
 
-    /// Bytes taken from where they come from.
+    /// The number of bytes read from the source so far, compressed or not.
     pub(crate) fn done(&self) -> u64 {
         self.input.done()
     }
 
-    /// Keeps the present chunks from being used again while `hold` lives.
+    /// Keeps the present chunks from being reused while `hold` lives.
     pub(crate) fn hold(&self, hold: &mut Hold) {
         self.arena.hold(self.chunks.clone(), hold);
     }
@@ -55,16 +56,16 @@ impl CaptureStream {
         self.start.saturating_add(self.filled as u64)
     }
 
-    /// What is in the present chunks.
-    pub(crate) fn view(&self) -> BytesView<'_> {
+    /// The bytes in the present chunks.
+    pub(crate) fn mapped(&self) -> MappedBytes<'_> {
         let base = self.arena.address(self.chunks.start);
         let guest = u32::try_from(self.chunks.start * CHUNK_BYTES).unwrap_or(0);
-        // SAFETY: `filled` bytes of the held chunks, inside the arena's mapping, which `self` being borrowed keeps. Bytes up to
-        // `filled` are not written again while `self` is borrowed: `fill` and `relocate` take `&mut self`.
-        unsafe { BytesView::new(base, self.start, self.end(), ARENA_BASE.saturating_add(guest)) }
+        // SAFETY: `filled` bytes of the held chunks, inside the arena's mapping, which the borrow of `self` keeps.
+        // They are not written while `self` is borrowed, because `fill` and `relocate` take `&mut self`.
+        unsafe { MappedBytes::new(base, self.start, self.end(), ARENA_BASE.saturating_add(guest)) }
     }
 
-    /// Makes `offset..need` visible; what is before `offset` is no longer needed.
+    /// Makes `offset..need` accessible. Bytes before `offset` are no longer needed.
     pub(crate) fn extend(&mut self, offset: u64, need: u64) -> Result<Extend, CaptureReadError> {
         loop {
             let end = self.end();
@@ -80,7 +81,7 @@ impl CaptureStream {
             }
             let capacity = self.chunks.len() * CHUNK_BYTES;
             let room = capacity - self.filled;
-            // Beyond `end`, bytes are read only to be passed over.
+            // Bytes between `end` and `offset` are read only to be skipped.
             let wanted = if offset > end { end.saturating_add(1) } else { need };
             if room > 0 && wanted.saturating_sub(self.start) <= capacity as u64 {
                 self.fill()?;
@@ -90,11 +91,12 @@ impl CaptureStream {
         }
     }
 
-    /// Reads bytes into the free rest of the present chunks.
+    /// Reads bytes into the rest of the present chunks.
     fn fill(&mut self) -> Result<(), CaptureReadError> {
         let room = self.chunks.len() * CHUNK_BYTES - self.filled;
-        // SAFETY: the rest of the held chunks, inside the mapping. Views and blocks know only of bytes below `filled`, and no
-        // view is alive while `self` is borrowed mutably. A memory file's bytes are initialised.
+        // SAFETY: the rest of the held chunks, inside the mapping. Blocks and `MappedBytes` read only bytes below
+        // `filled`, and no `MappedBytes` is alive while `self` is borrowed mutably. A memory file's bytes are
+        // initialised.
         let rest = unsafe {
             std::slice::from_raw_parts_mut(self.arena.address(self.chunks.start).add(self.filled), room)
         };
@@ -109,8 +111,8 @@ impl CaptureStream {
         Ok(())
     }
 
-    /// Goes on in other chunks that have room for `offset..need`, and takes along what is there from `offset` on; false
-    /// where there are none.
+    /// Continues in other chunks with space for `offset..need`, and moves the bytes from `offset` on there. Returns
+    /// false if no chunks are free.
     fn relocate(&mut self, offset: u64, need: u64) -> bool {
         let Ok(wanted) = usize::try_from(need.saturating_sub(offset)) else { return false };
         let Some(chunks) = self.arena.find(wanted.div_ceil(CHUNK_BYTES).max(1), &self.hold) else {
@@ -120,8 +122,8 @@ impl CaptureStream {
         let from = self.filled - kept;
         let mut hold = Hold::default();
         self.arena.hold(chunks.clone(), &mut hold);
-        // SAFETY: `kept` bytes up to `filled` of the present chunks, to the begin of chunks that have room for `wanted`, which
-        // is at least `kept`, and that nobody but `self` holds. They may overlap.
+        // SAFETY: copies the last `kept` bytes below `filled` of the present chunks to chunks with space for
+        // `wanted`, which is at least `kept`, and which only `self` holds. The ranges may overlap.
         unsafe {
             std::ptr::copy(
                 self.arena.address(self.chunks.start).add(from),

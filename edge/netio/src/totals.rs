@@ -1,47 +1,47 @@
-//! What a capture held.
+//! The totals of a capture.
 
 use std::fmt;
 use weir_abi::{Descriptor, flag};
 use weir_units::{Bytes, Timestamp};
 use weir_wire::LinkType;
 
-/// Counts over the packets read so far.
+/// Counts of the packets read so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Packets.
+    /// The number of packets.
     pub packets: u64,
-    /// What they had on the link.
+    /// The packets' bytes on the link.
     pub bytes: Bytes,
-    /// What of it was captured.
+    /// The packets' captured bytes.
     pub captured: Bytes,
-    /// Time of the first packet of the capture; none without packets, and so the next three.
+    /// The time of the first packet of the capture; `None` without packets.
     pub first: Option<Timestamp>,
-    /// Time of the last packet of the capture.
+    /// The time of the last packet of the capture; `None` without packets.
     pub last: Option<Timestamp>,
-    /// The earliest time.
+    /// The earliest time; `None` without packets.
     pub earliest: Option<Timestamp>,
-    /// The latest time.
+    /// The latest time; `None` without packets.
     pub latest: Option<Timestamp>,
-    /// Packets whose time is before that of the packet before them.
+    /// Packets with a time before that of the previous packet.
     pub out_of_order: u64,
-    /// TCP packets, by the outermost IP header; of a fragmented datagram only the first fragment.
+    /// TCP packets, by the outermost IP header; of a fragmented datagram only the first fragment counts.
     pub tcp: u64,
-    /// UDP packets, counted in the same way.
+    /// UDP packets, by the outermost IP header; of a fragmented datagram only the first fragment counts.
     pub udp: u64,
     /// Packets whose outermost IP header is IPv6.
     pub ipv6: u64,
     /// TCP packets with SYN set and ACK clear.
     pub tcp_syn: u64,
-    /// The interfaces that the capture has named so far.
+    /// The interfaces described by the capture so far.
     pub interfaces: Vec<CaptureInterface>,
-    /// Where and why reading ended before the end of the capture.
+    /// The place and the reason of the truncation, if reading ended before the end of the capture.
     pub truncated: Option<Truncation>,
 }
 
 impl Totals {
-    /// These, and the packets of these descriptors: for who takes only the first ones of a block.
+    /// Adds the packets of these descriptors. For callers that process only the first packets of a block.
     #[must_use]
-    pub fn and(self, descriptors: &[Descriptor]) -> Totals {
+    pub fn plus_packets(self, descriptors: &[Descriptor]) -> Totals {
         let time = |ts: Option<Timestamp>| ts.map_or(0, |ts| ts.0);
         let mut counts = PacketCounts {
             packets: self.packets,
@@ -67,59 +67,59 @@ impl Totals {
 pub struct CaptureInterface {
     /// The link type as the capture states it (LINKTYPE_…).
     pub link_type_number: u32,
-    /// The same, where it is one that weir reads.
+    /// The link type, if it is supported.
     pub link_type: Option<LinkType>,
-    /// The most bytes captured of a packet; 0 where there was no limit.
+    /// The most bytes captured of a packet; 0 without a limit.
     pub snap_len: u32,
 }
 
-/// A capture ends before its end.
+/// The place and reason of a truncation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Truncation {
-    /// Where the first record begins that could not be read whole; in bytes of the capture, after decompression.
+    /// The offset of the first record that could not be read as a whole, in bytes after decompression.
     pub offset: u64,
-    /// What is wrong there.
+    /// The reason.
     pub reason: EndReason,
 }
 
-/// Why a capture ends before its end.
+/// The reason why reading a capture ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndReason {
     /// The file or stream ends inside a record.
     Cut,
-    /// The file was cut short, or became unreadable, while it was being read.
+    /// The file was cut short, or became unreadable, while it was read.
     Lost,
     /// A packet record states more captured bytes than a packet can have.
     CapturedLength {
-        /// What it states.
+        /// The stated length.
         stated: u32,
         /// The most that is accepted.
         max: u32,
     },
-    /// A pcapng block states a total length that it cannot have.
+    /// A pcapng block states an impossible total length.
     BlockLength {
-        /// What it states.
+        /// The stated length.
         stated: u32,
     },
     /// The two lengths of a pcapng block differ.
     BlockTrailer {
-        /// What the block begins with.
+        /// The length at the beginning of the block.
         head: u32,
-        /// What it ends with.
+        /// The length at its end.
         tail: u32,
     },
-    /// A packet is said to come from an interface that no block describes.
+    /// A packet belongs to an interface that no block describes.
     Interface {
-        /// Its number in the section.
+        /// The interface's number in the section.
         number: u32,
     },
-    /// More interfaces than are kept track of.
+    /// There are more interfaces than a descriptor can number.
     Interfaces,
-    /// A section does not begin as a section has to: its byte order or version is none that is known.
+    /// A section's header has an unknown byte order or version.
     Section,
     /// The compressed data are damaged.
     Compressed,
-    /// Compressed data end before their end.
+    /// The compressed data end early.
     CompressedCut,
 }
 
@@ -156,7 +156,7 @@ impl fmt::Display for Truncation {
     }
 }
 
-/// The numbers that change with each packet, small enough to stay in registers and first-level cache.
+/// The counters that change with each packet, small enough for registers and the first-level cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PacketCounts {
     pub(crate) packets: u64,

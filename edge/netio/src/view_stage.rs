@@ -1,4 +1,4 @@
-//! What is shown of packets, and of which.
+//! View stages: the part of a packet that a module may see, and the filter that reads that part.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,8 +6,8 @@ use weir_abi::Descriptor;
 use weir_demux::{FilterProgram, Packet};
 use weir_wire::view::Transform;
 
-/// What somebody is shown of a packet, and which packets of those that he is shown he wants. His filter looks at what is shown and at nothing else: else what it selects would tell
-/// him of what is hidden.
+/// A transformation of packets to a view, followed by a filter. The filter reads only the view, since its result
+/// would otherwise reveal hidden bytes.
 #[derive(Clone, Debug)]
 pub struct ViewStage {
     transform: Transform,
@@ -15,72 +15,75 @@ pub struct ViewStage {
 }
 
 impl ViewStage {
-    /// What this transform shows, as far as this program accepts it; all of it, where there is none.
+    /// Creates a stage that transforms packets, and keeps those whose view `program` accepts; all of them without a
+    /// program.
     pub fn new(transform: Transform, program: Option<Arc<FilterProgram>>) -> Self {
         Self { transform, program }
     }
 }
 
-/// Screens, and private memory to work in, of which nobody ever sees anything.
+/// A sequence of view stages with private buffers, which no module can access.
 #[derive(Debug)]
 pub(crate) struct ViewStages {
     list: Vec<ViewStage>,
-    /// What the source has of a packet.
+    /// The source packet.
     packet: Vec<u8>,
-    /// What the last screen shows of it, from the first byte on, and how much.
+    /// The view of the last stage: the first `len` bytes.
     shown: Vec<u8>,
     len: usize,
     transformed: Arc<AtomicU64>,
 }
 
 impl ViewStages {
-    /// At least one.
+    /// Creates a sequence of at least one stage.
     pub(crate) fn new(list: Vec<ViewStage>) -> Self {
         Self { list, packet: Vec::new(), shown: Vec::new(), len: 0, transformed: Arc::default() }
     }
 
-    /// Whether there are packets that one of them does not let through.
-    pub(crate) fn selects(&self) -> bool {
-        self.list.iter().any(|screen| screen.program.is_some())
+    /// Returns true if a stage has a filter.
+    pub(crate) fn has_filter(&self) -> bool {
+        self.list.iter().any(|stage| stage.program.is_some())
     }
 
+    /// The counter of transformed packets.
     pub(crate) fn transformed(&self) -> &Arc<AtomicU64> {
         &self.transformed
     }
 
-    /// Room for a packet, which is [given back](Self::give_back).
-    pub(crate) fn room(&mut self) -> Vec<u8> {
+    /// Takes the buffer for a packet, to be [returned](Self::return_buffer).
+    pub(crate) fn take_buffer(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.packet)
     }
 
-    pub(crate) fn give_back(&mut self, room: Vec<u8>) {
-        self.packet = room;
+    /// Returns a [taken](Self::take_buffer) buffer.
+    pub(crate) fn return_buffer(&mut self, buffer: Vec<u8>) {
+        self.packet = buffer;
     }
 
-    /// What is shown of a packet; nothing where a filter does not want it.
-    pub(crate) fn show(&mut self, packet: &[u8], like: &Descriptor) -> Option<&[u8]> {
+    /// The view of a packet, described by `original`; `None` if a filter refuses the view.
+    pub(crate) fn show(&mut self, packet: &[u8], original: &Descriptor) -> Option<&[u8]> {
         if self.shown.len() < packet.len() {
             self.shown.resize(packet.len(), 0);
         }
-        // One thread counts.
+        // Only one thread writes the counter.
         self.transformed.store(self.transformed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         for ViewStage { transform, program } in &mut self.list {
-            let shown = transform.apply(packet, like, &mut self.shown);
+            let shown = transform.apply(packet, original, &mut self.shown);
             self.len = shown.len;
             let head = self.shown.get(..shown.len).unwrap_or_default();
             let cap_len = u32::try_from(head.len()).unwrap_or(u32::MAX);
-            let looked_at = Packet { head, cap_len, wire_len: shown.wire_len };
-            // All that is shown is at hand, so it never asks for more.
-            if program.as_ref().is_some_and(|program| program.accepts(&looked_at) != Ok(true)) {
+            let view = Packet { head, cap_len, wire_len: shown.wire_len };
+            // The view is complete, so the filter cannot ask for more.
+            if program.as_ref().is_some_and(|program| program.accepts(&view) != Ok(true)) {
                 return None;
             }
         }
         self.shown.get(..self.len)
     }
 
-    /// Describes what was shown last, with everything besides as `like` has it.
-    pub(crate) fn describe(&self, like: &Descriptor) -> Descriptor {
+    /// Describes the last view. Fields that do not depend on the bytes are those of `original`.
+    pub(crate) fn describe(&self, original: &Descriptor) -> Descriptor {
         let shown = self.shown.get(..self.len).unwrap_or_default();
-        self.list.last().map_or_else(Descriptor::default, |screen| screen.transform.describe(shown, like))
+        self.list.last().map_or_else(Descriptor::default, |stage| stage.transform.describe(shown, original))
     }
 }

@@ -1,8 +1,8 @@
-//! What sandboxes map at [`weir_abi::ARENA_BASE`].
+//! Windows: the file ranges that sandboxes map at [`weir_abi::ARENA_BASE`].
 
 use crate::faults::{Faults, WatchError, WatchGuard, register};
 use crate::memory::Mapping;
-use crate::pin::{Keeping, Pin, PinError};
+use crate::pin::{Pin, PinError, PinPolicy};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,22 +12,23 @@ use weir_units::Bytes;
 
 /// A range of a file that holds packets: of the capture file itself, or of a sealed memory file.
 ///
-/// Map it `PROT_READ`, `MAP_SHARED`, so that its first byte is at [`weir_abi::ARENA_BASE`], and [`crate::watch`] the mapping.
+/// Map it `PROT_READ`, `MAP_SHARED`, so that its first byte is at [`weir_abi::ARENA_BASE`], and [`crate::watch`] the
+/// mapping.
 #[derive(Debug)]
 pub struct PacketWindow {
     id: u64,
     file: Arc<File>,
     file_offset: u64,
-    // Dropped before `mapping`: what is not mapped must not be watched.
+    // Declared before `mapping`, so it is dropped first: addresses must not be watched after they are unmapped.
     watched: Option<(WatchGuard, Arc<Faults>)>,
     mapping: Mapping,
-    keeping: Keeping,
+    pinning: PinPolicy,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl PacketWindow {
-    /// `len` bytes of a file on disk from `file_offset` on (page aligned). Pages that it loses are noted in `faults`.
+    /// Maps `len` bytes of a file on disk from `file_offset` on (page-aligned). Lost pages are recorded in `faults`.
     pub(crate) fn of_file(
         file: &Arc<File>,
         file_offset: u64,
@@ -47,23 +48,23 @@ impl PacketWindow {
             file_offset,
             watched: Some((guard, Arc::clone(faults))),
             mapping,
-            keeping: Keeping::Everything,
+            pinning: PinPolicy::Free,
         })
     }
 
-    /// All of a sealed memory file, which `mapping` shows, and of which so much can be kept.
-    pub(crate) fn of_memory(file: File, mapping: Mapping, keeping: Keeping) -> Self {
+    /// Creates a window of a whole sealed memory file, mapped by `mapping`.
+    pub(crate) fn of_memory(file: File, mapping: Mapping, pinning: PinPolicy) -> Self {
         Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             file: Arc::new(file),
             file_offset: 0,
             watched: None,
             mapping,
-            keeping,
+            pinning,
         }
     }
 
-    /// A number that no other window of this process has.
+    /// A number that is unique among the windows of this process.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -73,32 +74,32 @@ impl PacketWindow {
         self.file.as_fd()
     }
 
-    /// Where in the file to begin, in bytes; a multiple of the page size.
+    /// The offset in the file to map from, in bytes; a multiple of the page size.
     pub fn file_offset(&self) -> u64 {
         self.file_offset
     }
 
-    /// How much to map; at most [`weir_abi::ARENA_MAX`].
+    /// The number of bytes to map; at most [`weir_abi::ARENA_MAX`].
     pub fn len(&self) -> Bytes {
-        // usize is not wider than u64 on any platform that this is built for.
+        // usize is at most 64 bits wide on all supported platforms.
         Bytes(u64::try_from(self.mapping.len()).unwrap_or(u64::MAX))
     }
 
-    /// Always false: there are no windows without bytes.
+    /// Always false: every window has bytes.
     pub fn is_empty(&self) -> bool {
         self.mapping.len() == 0
     }
 
-    /// Keeps `len` bytes at a guest address as they are, after the block that they are of is gone. The block must be there now: else they may have
-    /// become something else already.
+    /// Pins `len` bytes at a guest address, so that they stay unchanged after their block is dropped. The block must
+    /// exist now: otherwise the memory may have been reused already.
     ///
     /// # Errors
-    /// [`PinError`], where this memory cannot be kept, or no more of it.
+    /// [`PinError`] if this memory cannot be pinned, or no more of it.
     pub fn pin(&self, address: u32, len: u32) -> Result<Pin, PinError> {
-        self.keeping.pin(address, len)
+        self.pinning.pin(address, len)
     }
 
-    /// The offset in its file up to which the file has all bytes now; nothing where none can go missing.
+    /// The offset up to which the window's file is complete at present; `None` if it cannot lose pages.
     pub(crate) fn end(&self) -> Option<u64> {
         let faults = self.faults()?;
         let len = self.file.metadata().map_or(u64::MAX, |metadata| metadata.len());
@@ -109,7 +110,7 @@ impl PacketWindow {
         &self.mapping
     }
 
-    /// Where missing pages are noted; nothing where none can go missing.
+    /// The record of lost pages; `None` if the window cannot lose pages.
     pub(crate) fn faults(&self) -> Option<&Arc<Faults>> {
         self.watched.as_ref().map(|(_, faults)| faults)
     }

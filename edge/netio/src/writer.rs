@@ -1,4 +1,4 @@
-//! Writing packets.
+//! Writing captures.
 
 use crate::capture::Capture;
 use std::fs::File;
@@ -9,18 +9,18 @@ use weir_os::private::{self, PrivateFolder};
 use weir_units::{Bytes, Shown as _, Timestamp};
 use weir_wire::LinkType;
 
-/// What is gathered before it is written.
+/// The size of the write buffer.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Packets cannot be written.
+/// The reason why packets cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The file cannot be made.
+    /// The file cannot be created.
     #[error("{}: cannot be created: {error}", .file.shown())]
     Create {
         /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// Another run writes the file.
@@ -35,7 +35,7 @@ pub enum WriteError {
         /// The file.
         file: PathBuf,
     },
-    /// Standard output is where somebody reads.
+    /// Standard output is a terminal.
     #[error(
         "standard output is a terminal: give a file, or pipe the packets on, for instance `weir run … -w - | tcpdump -r -`"
     )]
@@ -48,16 +48,17 @@ pub enum WriteError {
     Write {
         /// The file.
         file: PathBuf,
-        /// How far it was written.
+        /// The offset of the failed write.
         offset: u64,
-        /// How much of it is whole records. The rest has been cut off again, where that is possible.
+        /// The length of the valid part, which ends with a whole record. The rest has been cut off, if that is
+        /// possible.
         valid: Bytes,
-        /// Packets in that.
+        /// The packets in the valid part.
         packets: u64,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// pcap has one link type.
+    /// A second link type in a pcap file, which has one for all packets.
     #[error(
         "{}: a packet has link type {}, and those before it {}: pcap has one for all; give the file the extension .pcapng",
         .file.shown(), .second.number(), .first.number()
@@ -65,33 +66,33 @@ pub enum WriteError {
     LinkType {
         /// The file.
         file: PathBuf,
-        /// That of the packets before.
+        /// The link type of the packets before.
         first: LinkType,
-        /// That of this packet.
+        /// The link type of this packet.
         second: LinkType,
     },
-    /// A packet of a length that no reader takes.
+    /// A packet longer than readers accept.
     #[error("{}: a packet of {len} is longer than a record can be", .file.shown())]
     TooLong {
         /// The file.
         file: PathBuf,
-        /// Its length.
+        /// The length of the packet.
         len: Bytes,
     },
 }
 
-/// Writes packets with time stamps in ns: as pcapng where the file's extension says so, else as classic pcap.
+/// A writer of captures with time stamps in ns: pcapng if the file's extension is .pcapng, otherwise classic pcap.
 ///
-/// Call [`finish`](Self::finish) at the end: only then is all written, and known to be.
+/// [`finish`](Self::finish) must be called at the end; only then is everything written, and errors are reported.
 #[derive(Debug)]
 pub struct PacketWriter {
     file: PathBuf,
     output: File,
     format: Format,
     buffer: Vec<u8>,
-    /// Where records end in `buffer`, and how many packets there are up to there.
+    /// The ends of records in `buffer`, each with the number of packets up to there.
     ends: Vec<(usize, u64)>,
-    /// Bytes of the file that are written.
+    /// The bytes of the file that are written.
     offset: u64,
     packets: u64,
     late: u64,
@@ -101,30 +102,31 @@ pub struct PacketWriter {
 
 #[derive(Debug)]
 enum Format {
-    /// With the link type of all packets, when it is known.
+    /// The link type of all packets, once it is known.
     Pcap(Option<LinkType>),
-    /// With the interfaces described so far: their numbers in the input, and link types.
+    /// The interfaces described so far: their numbers in the input, and link types.
     Pcapng(Vec<(u16, LinkType)>),
 }
 
-/// What was written.
+/// The totals of a written capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteSummary {
-    /// Packets.
+    /// Packets written.
     pub packets: u64,
-    /// Of these, packets with a time after 2106-02-07T06:28:15Z in a file of format pcap, which cannot hold that: they have its last second.
+    /// Packets with a time after 2106-02-07T06:28:15Z in a pcap file, which cannot express it: they have its last
+    /// second.
     pub late: u64,
     /// Bytes of the file.
     pub bytes: Bytes,
 }
 
 impl PacketWriter {
-    /// Creates the file, for its owner alone, or empties it; `-` is standard output. A file that `input` reads, or another run writes, is refused and stays
-    /// as it is.
+    /// Creates the file with mode 0600, or truncates it; `-` is standard output. A file that `input` reads, or that
+    /// another run writes, is refused and stays unchanged.
     ///
     /// # Errors
     ///
-    /// [`WriteError`], where it cannot be created.
+    /// [`WriteError`] if it cannot be created.
     pub fn create(path: &Path, input: Option<&Capture>) -> Result<PacketWriter, WriteError> {
         let file = path.to_owned();
         let failed = |error| WriteError::Create { file: file.clone(), error };
@@ -147,11 +149,12 @@ impl PacketWriter {
         Ok(Self::new(path, output))
     }
 
-    /// Creates the file `name` in a private folder, or empties it. A file that another run writes is refused and stays as it is.
+    /// Creates the file `name` in a private folder, or truncates it. A file that another run writes is refused and
+    /// stays unchanged.
     ///
     /// # Errors
     ///
-    /// [`WriteError`], where it cannot be created.
+    /// [`WriteError`] if it cannot be created.
     pub fn create_in(folder: &PrivateFolder, name: &str) -> Result<PacketWriter, WriteError> {
         let path = folder.path().join(name);
         let failed = |error| WriteError::Create { file: path.clone(), error };
@@ -187,7 +190,7 @@ impl PacketWriter {
     ///
     /// # Errors
     ///
-    /// [`WriteError`]; after a failed write nothing more is written, and all further calls fail.
+    /// [`WriteError`]. After a failed write nothing more is written, and all further calls fail.
     pub fn write(
         &mut self,
         ts: Timestamp,
@@ -208,7 +211,8 @@ impl PacketWriter {
                 if known.replace(link_type).is_none() {
                     self.pcap_header(link_type);
                 }
-                // Classic pcap has 32 bits for seconds: until 2106. A later time becomes the last that it can say, and is counted.
+                // Classic pcap has 32 bits for seconds, which last until 2106. A later time is replaced by the last
+                // one, and counted.
                 let seconds = u32::try_from(ts.0 / 1_000_000_000).unwrap_or_else(|_| {
                     self.late += 1;
                     u32::MAX
@@ -240,14 +244,14 @@ impl PacketWriter {
         if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Writes what is left.
+    /// Writes the buffered rest.
     ///
     /// # Errors
     ///
     /// [`WriteError`].
     pub fn finish(mut self) -> Result<WriteSummary, WriteError> {
         if let Format::Pcap(known @ None) = &mut self.format {
-            // A capture without packets has a link type all the same.
+            // A capture without packets needs a link type, too.
             *known = Some(LinkType::Ethernet);
             self.pcap_header(LinkType::Ethernet);
         }
@@ -255,16 +259,16 @@ impl PacketWriter {
         Ok(WriteSummary { packets: self.packets, late: self.late, bytes: Bytes(self.offset) })
     }
 
-    /// Holds the file's lock beyond [`finish`](Self::finish), until the file has its last name.
+    /// Holds the file's lock beyond [`finish`](Self::finish), until the file has its final name.
     ///
     /// # Errors
-    /// The system gives no descriptor.
+    /// [`io::Error`] if the system provides no descriptor.
     pub fn hold(&self) -> io::Result<impl Drop + use<>> {
         self.output.try_clone().map(OwnedFd::from)
     }
 
     fn pcap_header(&mut self, link_type: LinkType) {
-        /// libpcap's largest.
+        /// libpcap's maximum.
         const SNAP_LEN: u32 = 262_144;
         self.buffer.extend_from_slice(&0xa1b2_3c4du32.to_le_bytes());
         self.buffer.extend_from_slice(&[2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -273,7 +277,7 @@ impl PacketWriter {
         self.ends.push((self.buffer.len(), self.packets));
     }
 
-    /// A pcapng block; the parts together are a multiple of four bytes long.
+    /// Writes a pcapng block; the total length of the parts is a multiple of four bytes.
     fn block(&mut self, kind: u32, parts: &[&[u8]]) {
         let len = parts.iter().map(|part| part.len()).sum::<usize>() + 12;
         let len = u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes();
@@ -310,14 +314,14 @@ impl PacketWriter {
         self.offset = valid;
         let Some(error) = failure else { return Ok(()) };
         if !std::mem::replace(&mut self.failed, true) {
-            // A pipe cannot be shortened; then its reader sees a record that is cut.
+            // A pipe cannot be shortened; its reader then sees a truncated record.
             let _ = self.output.set_len(valid);
         }
         Err(WriteError::Write { file: self.file.clone(), offset, valid: Bytes(valid), packets, error })
     }
 }
 
-/// A file without what an earlier run has left in it. A pipe or a device has nothing to cut off.
+/// Truncates a file. A pipe or a device has nothing to truncate.
 fn emptied(file: File) -> io::Result<File> {
     if file.metadata()?.is_file() {
         file.set_len(0)?;
@@ -326,7 +330,7 @@ fn emptied(file: File) -> io::Result<File> {
 }
 
 impl Drop for PacketWriter {
-    /// What a run that failed has written so far is kept.
+    /// Keeps the packets written so far by a run that failed.
     fn drop(&mut self) {
         if !self.failed {
             let _ = self.flush();

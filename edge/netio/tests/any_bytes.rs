@@ -1,4 +1,4 @@
-//! Whatever the bytes are, reading them ends, does not panic, and gives the same answer in every way to read.
+//! Arbitrary bytes: reading them ends, does not panic, and gives the same result in every way of reading.
 
 use crate::builders::{MICROSECONDS, NANOSECONDS, Order, Pcap, Pcapng, udp};
 use crate::exercise::read_all;
@@ -8,7 +8,7 @@ fn order() -> impl Strategy<Value = Order> {
     prop_oneof![Just(Order::Little), Just(Order::Big)]
 }
 
-/// A well-formed capture of some kind.
+/// A well-formed capture of some format.
 fn capture() -> impl Strategy<Value = Vec<u8>> {
     let sizes = || prop::collection::vec(0u16..1400, 0..30);
     let pcap = (order(), prop_oneof![Just(MICROSECONDS), Just(NANOSECONDS)], 0u16..5, sizes()).prop_map(

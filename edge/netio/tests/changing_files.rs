@@ -1,4 +1,4 @@
-//! Files that change while they are read: the run goes on, and says where it was cut.
+//! Files that change while they are read: the run continues, and reports where the capture was cut.
 
 use crate::builders::many;
 use std::fs;
@@ -10,7 +10,7 @@ use weir_netio::{
 };
 use weir_units::Bytes;
 
-/// Offsets at which the records of a little-endian pcap end.
+/// The offsets at which the records of a little-endian pcap end.
 fn record_ends(bytes: &[u8]) -> Vec<u64> {
     let mut ends = vec![24];
     while let Some(length) = bytes.get(usize::try_from(ends[ends.len() - 1]).unwrap() + 8..) {
@@ -38,7 +38,7 @@ fn a_file_that_is_cut_short_ends_at_the_cut() {
     let ends = record_ends(&bytes);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("shrinks.pcap");
-    // At a page's begin, inside a page, and between two records.
+    // At the start of a page, inside a page, and between two records.
     for cut in [ends[2500] / 4096 * 4096, ends[2500] + 9, ends[2500], 4096, 24] {
         fs::write(&path, &bytes).unwrap();
         let mut capture = open(&path);
@@ -56,7 +56,7 @@ fn a_file_that_is_cut_short_ends_at_the_cut() {
         let Truncation { offset, reason } = totals.truncated.unwrap();
         assert_eq!(reason, EndReason::Lost);
         assert!(offset <= cut.max(ends[1024]), "{offset} for a cut at {cut}");
-        // Bytes of a block handed out before are zeros where they are lost, and nothing worse.
+        // Lost bytes of a block returned before read as zeros.
         let mut copy = Vec::new();
         first.copy_packet(1023, &mut copy);
         assert_eq!(copy.len() as u64, ends[1024] - ends[1023] - 16);
@@ -77,7 +77,7 @@ fn a_sandbox_mapping_that_is_watched_reads_zeros_where_the_file_lost_pages() {
 
     let window: Arc<PacketWindow> = Arc::clone(first.window());
     let len = usize::try_from(window.len().0).unwrap();
-    // SAFETY: a new mapping wherever there is room; unmapped below after its last use.
+    // SAFETY: a new mapping at a free address, unmapped below after its last use.
     let base = unsafe {
         let fd = window.fd().as_raw_fd();
         libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, fd, 0)
@@ -86,21 +86,21 @@ fn a_sandbox_mapping_that_is_watched_reads_zeros_where_the_file_lost_pages() {
     let start = base.addr();
     let guard = watch(start..start + len, &window).unwrap();
     let third_page = base.wrapping_byte_add(3 * 4096 + 5).cast::<u8>();
-    // SAFETY: inside the mapping above, volatile since the file changes.
+    // SAFETY: inside the mapping above; volatile, since the file changes.
     assert_ne!(unsafe { third_page.cast::<[u8; 64]>().read_volatile() }, [0; 64]);
 
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(5000).unwrap();
-    // SAFETY: as above; the page is lost, which the guard takes care of.
+    // SAFETY: as above; the page is lost, which the guard handles.
     assert_eq!(unsafe { third_page.cast::<[u8; 64]>().read_volatile() }, [0; 64]);
     let lost = capture.totals().truncated.unwrap();
     assert_eq!(lost.reason, EndReason::Lost);
     assert_eq!(lost.offset / 4096, 3);
     drop(guard);
-    // SAFETY: the mapping above, of which nothing is used any more.
+    // SAFETY: the mapping above, which is no longer used.
     unsafe { libc::munmap(base, len) };
 }
 
-/// Another mapping of a window, as a sandbox has one.
+/// Another mapping of a window, like a sandbox's.
 struct Watched {
     base: *mut libc::c_void,
     len: usize,
@@ -111,10 +111,10 @@ struct Watched {
 unsafe impl Sync for Watched {}
 
 impl Watched {
-    fn of(window: &PacketWindow) -> Watched {
+    fn map(window: &PacketWindow) -> Watched {
         let len = usize::try_from(window.len().0).unwrap();
         let offset = i64::try_from(window.file_offset()).unwrap();
-        // SAFETY: a new mapping wherever there is room; unmapped when this value is dropped.
+        // SAFETY: a new mapping at a free address, unmapped when this value is dropped.
         let base = unsafe {
             let fd = window.fd().as_raw_fd();
             libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, fd, offset)
@@ -124,7 +124,7 @@ impl Watched {
         Watched { base, len, guard: Some(guard) }
     }
 
-    /// A byte inside this page.
+    /// Reads a byte of this page.
     fn touch(&self, page: usize) -> u8 {
         let at = page * 4096 + 77;
         assert!(at < self.len);
@@ -132,11 +132,11 @@ impl Watched {
         unsafe { self.base.wrapping_byte_add(at).cast::<u8>().read_volatile() }
     }
 
-    fn has_lost(&self) -> bool {
-        self.guard.as_ref().is_some_and(WatchGuard::has_lost)
+    fn has_lost_pages(&self) -> bool {
+        self.guard.as_ref().is_some_and(WatchGuard::has_lost_pages)
     }
 
-    /// How many of the process's mappings lie in this range: one, as it was made.
+    /// The number of the process's mappings in this range; it is one at first.
     fn mappings(&self) -> usize {
         let ours = self.base.addr()..self.base.addr() + self.len;
         let all = fs::read_to_string("/proc/self/maps").unwrap();
@@ -153,12 +153,13 @@ impl Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         self.guard = None;
-        // SAFETY: the mapping made in `of`, of which nothing is used any more.
+        // SAFETY: the mapping made in `map`, which is no longer used.
         unsafe { libc::munmap(self.base, self.len) };
     }
 }
 
-/// A capture of 600 MiB, nearly all of which is a hole, and its first block. The kernel allows a process 65,530 mappings.
+/// A capture of 600 MiB, nearly all of which is a hole, and its first block. The kernel allows a process 65,530
+/// mappings.
 fn large(path: &std::path::Path) -> (Capture, Block, fs::File) {
     fs::write(path, many(2000)).unwrap();
     let file = fs::OpenOptions::new().write(true).open(path).unwrap();
@@ -169,18 +170,18 @@ fn large(path: &std::path::Path) -> (Capture, Block, fs::File) {
     (capture, first, file)
 }
 
-/// In pages.
+/// The length of that capture in pages.
 const LARGE: usize = 153_600;
 
 #[test]
-fn a_lost_file_takes_no_more_mappings_however_its_pages_are_touched() {
+fn a_lost_file_takes_no_more_mappings_in_whatever_order_its_pages_are_read() {
     let folder = tempfile::tempdir().unwrap();
     let (capture, first, file) = large(&folder.path().join("shrinks.pcap"));
-    let [scattered, upwards, downwards, crowded] = [(); 4].map(|()| Watched::of(first.window()));
+    let [scattered, upwards, downwards, crowded] = [(); 4].map(|()| Watched::map(first.window()));
     assert_eq!([&scattered, &upwards, &downwards, &crowded].map(Watched::mappings), [1; 4]);
     file.set_len(4096).unwrap();
 
-    // The lowest page that was missed counts, whichever came first.
+    // The lowest missing page counts, in whatever order they are read.
     for (page, lowest) in [(9000, 9000), (20_000, 9000), (5000, 5000), (7000, 5000)] {
         assert_eq!(scattered.touch(page), 0);
         let lost = capture.totals().truncated.unwrap();
@@ -191,14 +192,14 @@ fn a_lost_file_takes_no_more_mappings_however_its_pages_are_touched() {
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let crowded = &crowded;
-            // Each in another order, so that they meet in the same range.
+            // Each thread uses another order, so that they meet in the same range.
             let step = [1, 7919, 75_011, LARGE - 2][thread];
             scope.spawn(move || assert!((1..9000).all(|i| crowded.touch((i * step) % (LARGE - 1) + 1) == 0)));
         }
     });
-    // What is left of the file, and the zeros.
+    // One mapping for the rest of the file, and one for the zeros.
     for watched in [&scattered, &upwards, &downwards, &crowded] {
-        assert_ne!(watched.touch(0), 0, "a byte that the file still has");
+        assert_ne!(watched.touch(0), 0, "the file still has this byte");
         assert!(watched.mappings() <= 2, "{} mappings", watched.mappings());
     }
     assert_eq!(capture.totals().truncated.unwrap().offset, 4096);
@@ -209,15 +210,15 @@ fn a_file_that_is_cut_and_grows_again_is_truncated_where_it_was_missed_first() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("regrows.pcap");
     let (mut capture, first, file) = large(&path);
-    let watched = Watched::of(first.window());
+    let watched = Watched::map(first.window());
     file.set_len(4096).unwrap();
     // Behind the first block, and before the last packets.
     assert_eq!(watched.touch(300), 0);
     fs::write(&path, many(2000)).unwrap();
     file.set_len(LARGE as u64 * 4096).unwrap();
 
-    assert!((1..300).any(|page| watched.touch(page) != 0), "what the file has again");
-    assert!((300..370).all(|page| watched.touch(page) == 0), "what was given up");
+    assert!((1..300).any(|page| watched.touch(page) != 0), "pages that the file has again");
+    assert!((300..370).all(|page| watched.touch(page) == 0), "pages behind the lost one");
     let mut last = first;
     while let Some(block) = block(&mut capture) {
         last = block;
@@ -229,7 +230,7 @@ fn a_file_that_is_cut_and_grows_again_is_truncated_where_it_was_missed_first() {
 }
 
 #[test]
-fn a_block_knows_which_of_its_packets_are_still_whole() {
+fn a_block_knows_which_of_its_packets_are_still_intact() {
     let bytes = many(1000);
     let ends = record_ends(&bytes);
     let folder = tempfile::tempdir().unwrap();
@@ -238,25 +239,26 @@ fn a_block_knows_which_of_its_packets_are_still_whole() {
         fs::write(&path, &bytes).unwrap();
         let mut capture = open(&path);
         let first = block(&mut capture).unwrap();
-        let watched = Watched::of(first.window());
-        assert_eq!((first.whole(), first.len()), (1000, 1000));
-        assert!(!first.touches_last_page(1000, 1000) && !watched.has_lost());
+        let watched = Watched::map(first.window());
+        assert_eq!((first.intact(), first.len()), (1000, 1000));
+        assert!(!first.touches_last_page(1000, 1000) && !watched.has_lost_pages());
         fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(cut).unwrap();
         let whole = ends[1..].iter().filter(|&&end| end <= cut).count();
-        assert_eq!(first.whole(), whole, "cut at {cut}");
-        // The next packet lies in the page that the file ends in, where it ends inside one; that reads as zeros without a word.
+        assert_eq!(first.intact(), whole, "cut at {cut}");
+        // The next packet is in the file's last page. If the file ends inside that page, the rest of it reads as
+        // zeros without a fault.
         assert_eq!(first.touches_last_page(whole, whole + 1), cut > 0, "cut at {cut}");
         assert!(!first.touches_last_page(whole, whole));
-        assert!(!watched.has_lost(), "nothing was read there");
+        assert!(!watched.has_lost_pages(), "no lost page was read");
         let last_page = usize::try_from(ends[1000] / 4096).unwrap();
         assert_eq!(watched.touch(last_page), 0);
-        assert!(watched.has_lost());
-        assert_eq!(first.whole(), whole);
+        assert!(watched.has_lost_pages());
+        assert_eq!(first.intact(), whole);
     }
 }
 
 #[test]
-fn what_is_appended_after_opening_is_not_read_and_does_no_harm() {
+fn bytes_appended_after_opening_are_not_read_and_do_no_harm() {
     let bytes = many(3000);
     let ends = record_ends(&bytes);
     let folder = tempfile::tempdir().unwrap();
@@ -272,7 +274,7 @@ fn what_is_appended_after_opening_is_not_read_and_does_no_harm() {
 }
 
 #[test]
-fn a_file_that_is_overwritten_ends_somehow_and_no_packet_reaches_out_of_it() {
+fn an_overwritten_file_ends_somewhere_and_no_packet_reaches_out_of_it() {
     let bytes = many(20_000);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("overwritten.pcap");
@@ -300,13 +302,13 @@ fn a_file_that_is_overwritten_ends_somehow_and_no_packet_reaches_out_of_it() {
 }
 
 #[test]
-fn a_sigbus_that_is_not_ours_still_ends_the_process() {
+fn an_unrelated_sigbus_still_ends_the_process() {
     const CHILD: &str = "WEIR_NETIO_TEST_CHILD";
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     if std::env::var_os(CHILD).is_none() {
         let me = std::env::current_exe().unwrap();
-        let test = "changing_files::a_sigbus_that_is_not_ours_still_ends_the_process";
+        let test = "changing_files::an_unrelated_sigbus_still_ends_the_process";
         let status =
             std::process::Command::new(me).args(["--exact", test]).env(CHILD, "1").output().unwrap().status;
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGBUS));
@@ -316,7 +318,7 @@ fn a_sigbus_that_is_not_ours_still_ends_the_process() {
     let mut capture = open(&path);
     let _block = block(&mut capture).unwrap();
     let file = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
-    // SAFETY: a new mapping, which nobody watches, of a file that is then emptied: the read is to raise SIGBUS.
+    // SAFETY: a new mapping, which is not watched, of a file that is then emptied; the read is to raise SIGBUS.
     unsafe {
         let base =
             libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);

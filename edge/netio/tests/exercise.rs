@@ -1,19 +1,19 @@
-//! For fuzzers and tests: a capture read in every way that there is, with all answers compared.
+//! Reads a capture in every way and compares the results. For fuzzers and tests.
 
 use weir_abi::Descriptor;
 use weir_netio::{Capture, CaptureInput, CaptureNext, CaptureOptions, Totals};
 use weir_units::Bytes;
 
-/// What reading a capture gave.
+/// The result of reading a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// Descriptors, without the addresses, and the packets' bytes.
     pub packets: Vec<(Descriptor, Vec<u8>)>,
-    /// Packets of each block.
+    /// The number of packets of each block.
     pub blocks: Vec<usize>,
-    /// What was counted.
+    /// The totals.
     pub totals: Totals,
-    /// The error that ended it.
+    /// The error that ended reading.
     pub error: Option<String>,
 }
 
@@ -21,7 +21,7 @@ pub struct Reading {
 ///
 /// # Errors
 ///
-/// The message of the error that opening it gave.
+/// The message of the error if it cannot be opened.
 pub fn read(input: CaptureInput, options: CaptureOptions) -> Result<Reading, String> {
     let mut capture = Capture::open_with(input, options).map_err(|error| error.to_string())?;
     let (mut packets, mut blocks, mut error) = (Vec::new(), Vec::new(), None);
@@ -51,7 +51,7 @@ pub fn read(input: CaptureInput, options: CaptureOptions) -> Result<Reading, Str
     Ok(Reading { packets, blocks, totals, error })
 }
 
-/// Reads `bytes` as a mapped file, in windows of one page, and as a stream. The answers have to be the same.
+/// Reads `bytes` as a mapped file, in windows of one page, and as a stream. The results have to be equal.
 ///
 /// # Errors
 ///
@@ -59,14 +59,14 @@ pub fn read(input: CaptureInput, options: CaptureOptions) -> Result<Reading, Str
 ///
 /// # Panics
 ///
-/// Where two ways to read it give different answers.
+/// If two ways of reading give different results.
 pub fn read_all(bytes: &[u8]) -> Result<Reading, String> {
     let way = |options| read(CaptureInput::Bytes(bytes.to_vec()), options);
     let mapped = way(CaptureOptions::default());
     let streamed = way(CaptureOptions { stream: true, ..CaptureOptions::default() });
     assert_eq!(mapped, streamed, "mapped and streamed");
     let paged = way(CaptureOptions { window: Bytes(4096), ..CaptureOptions::default() });
-    // Where blocks end depends on windows.
+    // The ends of blocks depend on windows.
     let without_blocks =
         |reading: &Result<Reading, String>| reading.clone().map(|r| Reading { blocks: vec![], ..r });
     assert_eq!(without_blocks(&mapped), without_blocks(&paged), "mapped whole and in pages");

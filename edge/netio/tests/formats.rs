@@ -1,4 +1,4 @@
-//! What is read from well-formed and from damaged captures.
+//! Well-formed and damaged captures.
 
 use crate::builders::{MICROSECONDS, NANOSECONDS, Order, Pcap, Pcapng, many, udp};
 use crate::exercise::{Reading, read_all};
@@ -81,11 +81,11 @@ fn pcapng_with_all_kinds_of_packet_blocks_in_both_byte_orders() {
             .bytes;
         let reading = read_all(&bytes).unwrap();
         assert_eq!(reading.totals.truncated, None, "{order:?}");
-        // A simple packet block has no time: the packet gets that of the one before.
+        // A simple packet block has no time, so the packet gets that of the one before.
         assert_eq!(times(&reading), [1_000_000_000, 2_000_000_000, 2_000_000_000, 3_000_000_000]);
         let what: Vec<_> =
             reading.packets.iter().map(|(d, _)| (d.interface, d.link_type, d.src_port, d.cap_len)).collect();
-        // What is padding in a simple packet block cannot be told where the packet is longer than stated.
+        // Padding in a simple packet block cannot be distinguished if the packet is longer than stated.
         assert_eq!(what, [(0, 1, 1000, 43), (1, 101, 1001, 30), (0, 1, 1002, 48), (0, 1, 1003, 46)]);
         assert_eq!(reading.totals.interfaces.len(), 2);
     }
@@ -98,7 +98,7 @@ fn a_simple_packet_block_ends_where_the_snap_length_says() {
     let reading = read_all(&bytes).unwrap();
     let lengths: Vec<_> = reading.packets.iter().map(|p| (p.0.cap_len, p.0.wire_len)).collect();
     assert_eq!(lengths, [(45, 45), (45, 60)]);
-    // With no packet before it, its time is 0.
+    // Without a packet before it, its time is 0.
     assert_eq!(times(&reading), [0, 0]);
 }
 
@@ -174,7 +174,7 @@ fn time_going_backwards_is_counted_and_nothing_else() {
 }
 
 #[test]
-fn what_is_no_capture_is_refused_with_a_reason() {
+fn a_file_that_is_not_a_capture_is_refused_with_a_reason() {
     let modified = [&0xa1b2_cd34u32.to_le_bytes()[..], &[0; 40]].concat();
     let version = Pcap::with(Order::Little, MICROSECONDS, [2, 5], 0, 1).bytes;
     let link_type = Pcap::new(Order::Little, MICROSECONDS, 105).bytes;
@@ -228,7 +228,7 @@ fn blocks_and_batches_are_numbered_and_addressed_as_the_contract_says() {
 }
 
 #[test]
-fn blocks_in_use_keep_their_bytes_and_their_room() {
+fn blocks_in_use_keep_their_bytes_and_their_memory() {
     let bytes = many(40_000);
     for stream in [false, true] {
         let options = CaptureOptions { stream, ..CaptureOptions::default() };

@@ -1,4 +1,4 @@
-//! The interpreter of weir does with any program what libpcap's does.
+//! weir's interpreter gives the same result as libpcap's for any program.
 
 use crate::oracle::Oracle;
 use proptest::prelude::*;
@@ -33,7 +33,7 @@ fn instruction(left: u8) -> impl Strategy<Value = Instruction> {
     ]
 }
 
-/// Scratch memory is written before anything else: libpcap's begins with whatever is there.
+/// Scratch memory is written first, because libpcap's is not initialised.
 fn program() -> impl Strategy<Value = Vec<Instruction>> {
     (1..30_u8).prop_flat_map(|len| {
         let body: Vec<_> = (0..len).map(|at| instruction(len - 1 - at)).collect();
@@ -51,7 +51,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_programs_accept_what_they_accept_in_libpcap(
+    fn random_programs_accept_the_same_packets_as_in_libpcap(
         instructions in program(),
         packets in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..60), any::<u16>()), 8),
     ) {

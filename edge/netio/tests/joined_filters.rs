@@ -1,4 +1,4 @@
-//! What the joined filters of many channels say of a packet is what libpcap says of it for each of them.
+//! The joined filters of many channels give the same result as libpcap gives for each of them.
 
 use crate::oracle::Oracle;
 use pcap::Linktype;
@@ -23,7 +23,7 @@ fn sample() -> Vec<(u32, Vec<u8>)> {
     packets
 }
 
-/// Addresses of which most are in the sample capture or in the made packets.
+/// Addresses, most of which are in the sample capture or in the generated packets.
 fn host() -> impl Strategy<Value = String> {
     let last = prop_oneof![Just(1_u8), Just(2), any::<u8>()];
     let v4 = (prop::sample::select(vec!["10.0.0", "10.1.1", "192.168.1", "172.16.0"]), last.clone())
@@ -104,7 +104,7 @@ fn expression() -> impl Strategy<Value = String> {
     })
 }
 
-/// Packets that are nearly what the expressions ask for.
+/// Packets close to those that the expressions select.
 fn packet() -> impl Strategy<Value = (u32, Vec<u8>)> {
     let tags = prop::sample::select(vec![vec![], vec![1_u16], vec![2], vec![1, 3]]);
     let transport = prop::sample::select(vec![6_u8, 17, 1, 47, 132, 58]);
@@ -155,16 +155,16 @@ fn packet() -> impl Strategy<Value = (u32, Vec<u8>)> {
     )
 }
 
-/// An expression as libpcap compiles it, and as weir does.
+/// An expression as compiled by libpcap and by weir.
 struct Filter {
     expression: String,
     libpcap: Oracle,
-    /// Without libpcap's optimiser, which lets some loads behind a packet's end go.
+    /// Compiled without libpcap's optimiser, which removes some loads beyond a packet's end.
     unoptimised: Oracle,
     program: FilterProgram,
 }
 
-/// libpcap's instructions for Ethernet, by the way that it shows them.
+/// libpcap's instructions for Ethernet, from its text output.
 fn by_libpcap(expression: &str, is_optimised: bool) -> Option<Vec<Instruction>> {
     let dead = pcap::Capture::dead(Linktype::ETHERNET).unwrap();
     let compiled = dead.compile(expression, is_optimised).ok()?;
@@ -195,7 +195,7 @@ fn compiled(expressions: &[String]) -> Vec<Filter> {
         .collect()
 }
 
-/// What all want, asked with the first 96 bytes, and with more where that is not enough.
+/// The channels that want a packet, given its first 96 bytes, and more on request.
 fn wanted(demux: &Demux, wire_len: u32, bytes: &[u8]) -> ChannelSet {
     let cap_len = u32::try_from(bytes.len()).unwrap();
     let (mut have, mut set) = (bytes.len().min(96), ChannelSet::NONE);
@@ -270,14 +270,14 @@ fn usual_filters_are_joined() {
     let programs: Vec<Option<&FilterProgram>> = filters.iter().map(|filter| Some(&filter.program)).collect();
     let demux = Demux::new(&programs, &JoinLimits::default()).unwrap();
     assert_eq!(demux.interpreted().count(), 0);
-    // libpcap's program for this one has a loop.
+    // libpcap's program for this expression has a loop.
     assert!(FilterProgram::new(&by_libpcap("ip6 protochain 6", true).unwrap()).is_err());
     assert!(compile_filter("ip6 protochain 6", LinkType::Ethernet).is_ok());
 }
 
 #[test]
-fn expressions_that_are_made_to_have_very_many_ways_are_interpreted() {
-    // Each byte may be less than the next: no two of 2^30 ways can be put together.
+fn expressions_with_very_many_paths_are_interpreted() {
+    // Each byte may be less than the next, so none of the 2^30 paths can be merged.
     let hostile = (20..50)
         .map(|at| format!("(ether[{at}] & 1 = 1 and ether[{}] & 2 = 2)", at + 1))
         .collect::<Vec<_>>()

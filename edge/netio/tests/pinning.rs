@@ -1,4 +1,4 @@
-//! Packets that are kept stay as they are, whatever comes after them; and something always can.
+//! Pinned packets stay unchanged, and new packets can always arrive.
 
 use weir_abi::ARENA_BASE;
 use weir_netio::{Block, Capture, CaptureInput, CaptureNext, Pin, PinError, Selection};
@@ -23,7 +23,7 @@ fn pin(block: &Block, packet: usize) -> Result<Pin, PinError> {
     block.window().pin(descriptor.data, descriptor.cap_len)
 }
 
-/// What is at a guest address of a window now.
+/// The present bytes at a guest address of a window.
 fn read(block: &Block, address: u32, len: usize) -> Vec<u8> {
     use std::os::unix::fs::FileExt;
     let file = std::fs::File::from(block.window().fd().try_clone_to_owned().unwrap());
@@ -33,7 +33,7 @@ fn read(block: &Block, address: u32, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_kept_of_a_selection_stays_as_it_is_while_all_the_rest_is_used_again() {
+fn pinned_packets_of_a_selection_stay_unchanged_while_all_other_memory_is_reused() {
     let (_capture, from) = block(1000, 1000);
     let mut selection = Selection::new().unwrap();
     let masks = vec![u64::MAX; from.batch_count()];
@@ -66,7 +66,7 @@ fn what_is_kept_of_a_selection_stays_as_it_is_while_all_the_rest_is_used_again()
 }
 
 #[test]
-fn half_of_the_memory_can_be_kept_and_the_other_half_goes_on() {
+fn half_of_the_memory_can_be_pinned_and_the_other_half_stays_in_use() {
     let (_capture, from) = block(1000, 1000);
     let mut selection = Selection::new().unwrap();
     let masks = vec![u64::MAX; from.batch_count()];
@@ -87,12 +87,12 @@ fn half_of_the_memory_can_be_kept_and_the_other_half_goes_on() {
         }
     }
     let pieces: std::collections::BTreeSet<u32> = pins.iter().flat_map(Pin::pieces).collect();
-    assert_eq!((pieces.len(), pins[0].most()), (32, 32));
+    assert_eq!((pieces.len(), pins[0].pieces_max()), (32, 32));
     assert!(refused > 0);
 }
 
 #[test]
-fn of_a_file_everything_can_be_kept_for_nothing() {
+fn packets_of_a_file_can_be_pinned_without_limit() {
     let (_capture, block) = block(1000, 100);
     let pins: Vec<Pin> = (0..block.len()).map(|packet| pin(&block, packet).unwrap()).collect();
     assert!(pins.iter().all(|pin| pin.pieces().is_empty()));

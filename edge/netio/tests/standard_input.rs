@@ -1,4 +1,5 @@
-//! Standard input: a pipe, a file, or a file of which somebody has read a part. The test runs itself as the reading process.
+//! Standard input: a pipe, a file, or a file that was partly read before. The test runs itself as the reading
+//! process.
 
 use crate::builders::many;
 use crate::exercise::read;

@@ -11,7 +11,7 @@ fn sent<T: Send>() {}
 fn shared<T: Sync>() {}
 
 #[test]
-fn what_crosses_threads_can() {
+fn types_that_cross_threads_are_send_and_sync() {
     sent::<Block>();
     sent::<Capture>();
     sent::<PacketWriter>();
@@ -23,7 +23,7 @@ fn what_crosses_threads_can() {
 }
 
 #[test]
-fn three_threads_see_every_packet_as_it_was_written() {
+fn three_threads_read_every_packet_as_it_was_written() {
     let bytes = many(60_000);
     let streamed = CaptureOptions { stream: true, ..CaptureOptions::default() };
     let windowed = CaptureOptions { window: Bytes(256 * 1024), ..CaptureOptions::default() };

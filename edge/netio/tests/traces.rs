@@ -1,5 +1,5 @@
-//! All captures of the shared set: nothing panics, hangs or is counted otherwise than its index says, and every way to
-//! read them gives the same packets. Skipped where the set is not there.
+//! All captures of the shared set. Nothing panics or hangs, the counts equal the index, and every way of reading
+//! gives the same packets. Skipped if the set is not there.
 
 use crate::exercise::{Reading, read};
 use std::collections::HashMap;
@@ -46,7 +46,7 @@ fn counts(reading: &Reading) -> [u64; 5] {
     [t.packets, t.tcp, t.udp, t.ipv6, t.tcp_syn]
 }
 
-/// Files whose line in the index is wrong, what is right, and how that can be seen.
+/// Files whose line in the index is wrong, with the right counts and the evidence.
 const INDEX_IS_WRONG: &[(&str, [u64; 5], &str)] = &[(
     "formats/pcapng-11-interfaces.pcapng",
     [64, 32, 32, 0, 2],
@@ -54,7 +54,7 @@ const INDEX_IS_WRONG: &[(&str, [u64; 5], &str)] = &[(
 )];
 
 #[test]
-fn every_file_is_counted_as_its_index_says() {
+fn every_file_has_the_counts_of_its_index() {
     let Some(traces) = traces() else { return };
     let index = index(&traces);
     let mut all = Vec::new();
@@ -95,7 +95,7 @@ fn a_file_gives_the_same_packets_however_it_is_read() {
         let plain = read(CaptureInput::File(path.clone()), CaptureOptions::default());
         let name = path.display();
         let same = |other: Result<Reading, String>, how: &str| match (&plain, &other) {
-            // Messages name different files.
+            // The messages name different files.
             (Err(_), Err(_)) => {}
             (Ok(plain), Ok(other)) => {
                 assert!(plain.packets == other.packets, "{name}: {how}");
@@ -157,9 +157,9 @@ fn a_pipe_gives_the_same_packets_as_the_file() {
     }
 }
 
-/// tcpdump reads the files and compiles the filters by itself.
+/// tcpdump reads the files and compiles the filters independently.
 #[test]
-fn filters_select_as_many_packets_as_tcpdump_does() {
+fn filters_select_as_many_packets_as_in_tcpdump() {
     let Some(traces) = traces() else { return };
     if std::process::Command::new("tcpdump").arg("--version").output().is_err() {
         let _ = writeln!(std::io::stderr(), "skipped: tcpdump is not installed");

@@ -1,4 +1,4 @@
-//! What is written can be read, by us and by others, and a full disk costs no whole record.
+//! Written captures can be read by weir and by other programs, and a full disk costs no complete record.
 
 use crate::builders;
 use crate::builders::udp;
@@ -13,7 +13,7 @@ use weir_wire::LinkType;
 const START: u64 = 1_700_000_000_123_456_789;
 
 #[test]
-fn packets_written_as_pcap_or_pcapng_are_read_again_as_they_were() {
+fn packets_written_as_pcap_or_pcapng_are_read_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["out.pcap", "out.pcapng", "out"] {
         let path = folder.path().join(name);
@@ -63,7 +63,7 @@ fn pcapng_keeps_link_types_apart_and_pcap_refuses_the_second() {
 
     let error = write("two.pcap").unwrap_err().to_string();
     assert!(error.contains("link type 101") && error.contains(".pcapng"), "{error}");
-    // What came before is there.
+    // The packets before are there.
     let reading =
         read(CaptureInput::File(folder.path().join("two.pcap")), CaptureOptions::default()).unwrap();
     assert_eq!(reading.totals.packets, 1);
@@ -81,7 +81,7 @@ fn a_capture_without_packets_is_a_capture() {
 }
 
 #[test]
-fn a_time_that_pcap_cannot_say_becomes_the_last_that_it_can_and_is_counted() {
+fn a_time_that_pcap_cannot_express_becomes_its_last_one_and_is_counted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("late.pcap");
     let mut writer = PacketWriter::create(&path, None).unwrap();
@@ -97,7 +97,7 @@ fn a_time_that_pcap_cannot_say_becomes_the_last_that_it_can_and_is_counted() {
 }
 
 #[test]
-fn a_full_disk_is_an_error_that_says_how_much_is_valid() {
+fn a_full_disk_is_an_error_that_states_how_much_is_valid() {
     let mut writer = PacketWriter::create(Path::new("/dev/full"), None).unwrap();
     writer.write(Timestamp(START), 43, LinkType::Ethernet, 0, &udp(0, 1)).unwrap();
     let error = writer.finish().unwrap_err();
@@ -108,12 +108,12 @@ fn a_full_disk_is_an_error_that_says_how_much_is_valid() {
     );
 }
 
-/// A limit on the size of files stands in for a disk that becomes full.
+/// A limit on the size of files simulates a full disk.
 #[test]
 fn after_a_failed_write_the_file_ends_with_a_whole_record() {
     const CHILD: &str = "WEIR_NETIO_TEST_OUTPUT";
     if let Some(path) = std::env::var_os(CHILD) {
-        // SAFETY: only this process, which is a child made for this test, is limited.
+        // SAFETY: the limit applies only to this process, a child made for this test.
         unsafe {
             let limit = libc::rlimit { rlim_cur: 1_000_001, rlim_max: 1_000_001 };
             assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
@@ -142,7 +142,7 @@ fn after_a_failed_write_the_file_ends_with_a_whole_record() {
 }
 
 #[test]
-fn the_capture_that_is_read_is_not_written_over() {
+fn the_capture_that_is_being_read_is_not_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("in.pcap");
     std::fs::write(&path, builders::many(3)).unwrap();

@@ -1,4 +1,4 @@
-//! Which system calls: seccomp with a filter program.
+//! System-call filters: seccomp with a BPF program.
 
 use crate::ConfineError;
 use seccompiler::{
@@ -7,8 +7,8 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
-/// What a program needs that computes: its memory, threads and time, and the files that are open.
-const COMPUTING: &[libc::c_long] = &[
+/// Calls that every computing program needs: memory, threads, time and open files.
+const COMPUTING_CALLS: &[libc::c_long] = &[
     libc::SYS_brk,
     libc::SYS_clock_getres,
     libc::SYS_clock_gettime,
@@ -46,19 +46,21 @@ const COMPUTING: &[libc::c_long] = &[
     libc::SYS_writev,
 ];
 
-/// Further calls of a process that runs modules. It gets memory of others by the first. The second aborts endless calls, and signals to the process itself
-/// alone ([`to_itself`]). The others end the loading of code ([`no_new_code`]).
-const RUNNING: &[libc::c_long] =
-    &[libc::SYS_recvmsg, libc::SYS_tgkill, libc::SYS_prctl, libc::SYS_seccomp, crate::code::SEAL];
-/// Rights to memory that change code, or make it.
-const CODE: u64 = (libc::PROT_WRITE | libc::PROT_EXEC).unsigned_abs() as u64;
-const EXECUTES: u64 = libc::PROT_EXEC.unsigned_abs() as u64;
-const WRITES: u64 = libc::PROT_WRITE.unsigned_abs() as u64;
-/// What makes a thread (clone(2)). Whoever leaves one of these out makes another process: that would have limits of its own, and would not end with the first.
-const THREAD: libc::c_int = libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
+/// Further calls of a process that runs a module. It receives descriptors of shared memory (recvmsg), and sends signals
+/// to its own threads, which end endless calls (tgkill, restricted by [`signals_to_itself`]). The other calls complete
+/// the loading of code ([`forbid_new_code`]).
+const SANDBOX_CALLS: &[libc::c_long] =
+    &[libc::SYS_recvmsg, libc::SYS_tgkill, libc::SYS_prctl, libc::SYS_seccomp, crate::code::MSEAL_CALL];
+/// The protection flags of mmap(2) and mprotect(2) by which memory becomes writable and executable.
+const WRITE_EXECUTE: u64 = (libc::PROT_WRITE | libc::PROT_EXEC).unsigned_abs() as u64;
+const EXECUTE: u64 = libc::PROT_EXEC.unsigned_abs() as u64;
+const WRITE: u64 = libc::PROT_WRITE.unsigned_abs() as u64;
+/// The flags of clone(2) that create a thread. A call that lacks one of them would create another process, which has
+/// limits of its own and outlives the calling process.
+const THREAD_FLAGS: libc::c_int = libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
 
-/// The calls of a program that answers what it is asked through what is open: memory, what is open, and to end.
-const SIGNING: &[libc::c_long] = &[
+/// The calls of a program that answers requests over open descriptors: memory, input, output and exit.
+const SIGNING_CALLS: &[libc::c_long] = &[
     libc::SYS_brk,
     libc::SYS_clock_gettime,
     libc::SYS_close,
@@ -79,8 +81,8 @@ const SIGNING: &[libc::c_long] = &[
     libc::SYS_writev,
 ];
 
-/// What nothing in a node needs, and whoever took it over would.
-const OF_OTHERS: &[libc::c_long] = &[
+/// Calls that no part of a node needs, but that an attacker in the node could use.
+const NODE_DENIED_CALLS: &[libc::c_long] = &[
     // Other processes.
     libc::SYS_kcmp,
     libc::SYS_pidfd_getfd,
@@ -101,11 +103,11 @@ const OF_OTHERS: &[libc::c_long] = &[
     libc::SYS_swapon,
     libc::SYS_syslog,
     libc::SYS_userfaultfd,
-    // A way around this filter.
+    // Calls that bypass this filter.
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
     libc::SYS_io_uring_setup,
-    // Other views of the files.
+    // Other mounts and roots, by which more files could be reached.
     libc::SYS_chroot,
     libc::SYS_fsconfig,
     libc::SYS_fsmount,
@@ -122,7 +124,7 @@ const OF_OTHERS: &[libc::c_long] = &[
     libc::SYS_setns,
     libc::SYS_umount2,
     libc::SYS_unshare,
-    // Memory with rights that no filter sees.
+    // Memory protection that no filter sees.
     libc::SYS_pkey_alloc,
     libc::SYS_pkey_free,
     libc::SYS_pkey_mprotect,
@@ -144,8 +146,8 @@ const OF_OTHERS: &[libc::c_long] = &[
     libc::SYS_settimeofday,
 ];
 
-/// Other programs, and processes beside its own. A node has its [spawner](crate::spawner) start what it needs.
-const PROGRAMS: &[libc::c_long] = &[
+/// Calls that execute programs or create processes, also denied to a node: its [spawner](crate::spawner) starts processes.
+const PROCESS_CALLS: &[libc::c_long] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
     #[cfg(target_arch = "x86_64")]
@@ -154,32 +156,37 @@ const PROGRAMS: &[libc::c_long] = &[
     libc::SYS_vfork,
 ];
 
-/// Calls of a spawner alone: the processes that it starts empty their roots by them.
-const OF_ROOT: &[libc::c_long] = &[libc::SYS_mount, libc::SYS_pivot_root, libc::SYS_umount2];
+/// Calls that are denied to a node, but not to its spawner: the processes that a spawner starts, which inherit its
+/// filter, mount empty roots.
+const MOUNT_CALLS: &[libc::c_long] = &[libc::SYS_mount, libc::SYS_pivot_root, libc::SYS_umount2];
 
-/// Denied calls fail as if a right was missing: programs expect that, and go on or say so. (Killing them would make a fault of weir look like one of
-/// the module that is compiled.)
+/// The action for a denied call: it fails with EPERM, an error that programs handle or report. If the kernel killed the
+/// process instead, a mistake in weir's list of calls would look like a fault of the compiled module.
 fn denied() -> SeccompAction {
     SeccompAction::Errno(libc::EPERM.unsigned_abs())
 }
 
+/// The filter rules of each listed call. A call without rules matches with any arguments.
 type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
 
-fn all_of(listed: &[libc::c_long]) -> Rules {
-    listed.iter().map(|call| (*call, Vec::new())).collect()
+/// Lists calls, with any arguments.
+fn rules_for(calls: &[libc::c_long]) -> Rules {
+    calls.iter().map(|call| (*call, Vec::new())).collect()
 }
 
-fn apply(rules: Rules, listed_are: SeccompAction, others_are: SeccompAction) -> Result<(), ConfineError> {
+/// Applies a filter to the calling thread: one action for calls that match `rules`, another one for all other calls.
+fn apply(rules: Rules, matching: SeccompAction, others: SeccompAction) -> Result<(), ConfineError> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(seccompiler::Error::from)?;
-    let filter = SeccompFilter::new(rules, others_are, listed_are, arch).map_err(seccompiler::Error::from)?;
+    let filter = SeccompFilter::new(rules, others, matching, arch).map_err(seccompiler::Error::from)?;
     let program: BpfProgram = filter.try_into().map_err(seccompiler::Error::from)?;
-    Ok(seccompiler::apply_filter(&[without_x32().to_vec(), program].concat())?)
+    Ok(seccompiler::apply_filter(&[deny_x32().to_vec(), program].concat())?)
 }
 
-/// x86-64 kernels may know a second set of numbers for the same calls, x32, which a list of the first does not have (seccomp(2), notes).
-fn without_x32() -> [sock_filter; 3] {
+/// Returns filter instructions that deny all calls by x32 numbers. x32 is a second numbering of the same calls on x86-64,
+/// which a list of the ordinary numbers does not cover (seccomp(2), notes).
+fn deny_x32() -> [sock_filter; 3] {
     const X32: u32 = 0x4000_0000;
-    let step = |code: u32, jf: u8, k: u32| sock_filter {
+    let instruction = |code: u32, jf: u8, k: u32| sock_filter {
         code: u16::try_from(code).unwrap_or_default(),
         jt: 0,
         jf,
@@ -187,64 +194,71 @@ fn without_x32() -> [sock_filter; 3] {
     };
     let refused = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
     [
-        // The number is what a program is shown first.
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
-        step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 1, X32),
-        step(libc::BPF_RET | libc::BPF_K, 0, refused),
+        // The call's number is the first field of the filter's input.
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        instruction(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 1, X32),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, refused),
     ]
 }
 
-/// Whoever is told that there is no such call makes do with the older one: the flags of this one lie in memory, where no filter sees them.
-fn without_clone3() -> Result<(), ConfineError> {
+/// Makes clone3(2) fail with ENOSYS ("no such call"), so that programs use clone(2). The flags of clone3 are in memory, where no
+/// filter sees them.
+fn deny_clone3() -> Result<(), ConfineError> {
     let missing = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
-    apply(all_of(&[libc::SYS_clone3]), missing, SeccompAction::Allow)
+    apply(rules_for(&[libc::SYS_clone3]), missing, SeccompAction::Allow)
 }
 
-/// A call of which these bits of an argument are to be so.
-fn only_if(argument: u8, is: SeccompCmpOp, value: u64) -> Result<Vec<SeccompRule>, seccompiler::Error> {
-    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Qword, is, value)?;
+/// Returns a rule for calls whose argument of this index satisfies a comparison with `value`.
+fn only_if(
+    argument: u8,
+    comparison: SeccompCmpOp,
+    value: u64,
+) -> Result<Vec<SeccompRule>, seccompiler::Error> {
+    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Qword, comparison, value)?;
     Ok(vec![SeccompRule::new(vec![condition])?])
 }
 
-/// Calls of a program that computes: it has threads, no processes, and no code but its own.
-fn computing() -> Result<Rules, ConfineError> {
-    let thread = u64::from(THREAD.unsigned_abs());
-    let mut rules = all_of(COMPUTING);
-    rules.insert(libc::SYS_clone, only_if(0, SeccompCmpOp::MaskedEq(thread), thread)?);
+/// Returns rules that list the calls of a computing program. It can start threads, but no processes, and load no code.
+fn computing_rules() -> Result<Rules, ConfineError> {
+    let flags = u64::from(THREAD_FLAGS.unsigned_abs());
+    let mut rules = rules_for(COMPUTING_CALLS);
+    rules.insert(libc::SYS_clone, only_if(0, SeccompCmpOp::MaskedEq(flags), flags)?);
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
-        rules.insert(call, only_if(2, SeccompCmpOp::MaskedEq(EXECUTES), 0)?);
+        rules.insert(call, only_if(2, SeccompCmpOp::MaskedEq(EXECUTE), 0)?);
     }
     Ok(rules)
 }
 
-/// Memory whose rights have exactly these of those to write and to execute.
-fn with_rights(rights: u64) -> Result<Vec<SeccompRule>, seccompiler::Error> {
-    only_if(2, SeccompCmpOp::MaskedEq(CODE), rights)
+/// Returns rules for mmap(2) or mprotect(2) calls that request exactly these of the write and execute flags.
+fn with_protection(flags: u64) -> Result<Vec<SeccompRule>, seccompiler::Error> {
+    only_if(2, SeccompCmpOp::MaskedEq(WRITE_EXECUTE), flags)
 }
 
-pub(crate) fn only_computing() -> Result<(), ConfineError> {
-    without_clone3()?;
-    apply(computing()?, SeccompAction::Allow, denied())
+/// Denies a compiler all calls but those of a computing program.
+pub(crate) fn restrict_compiler() -> Result<(), ConfineError> {
+    deny_clone3()?;
+    apply(computing_rules()?, SeccompAction::Allow, denied())
 }
 
-pub(crate) fn only_running() -> Result<(), ConfineError> {
-    without_clone3()?;
-    let mut rules = computing()?;
-    rules.extend(all_of(RUNNING));
-    rules.insert(libc::SYS_tgkill, to_itself()?);
-    // A module's code is written, and then made executable: never both at a time.
-    rules
-        .insert(libc::SYS_mprotect, [with_rights(0)?, with_rights(WRITES)?, with_rights(EXECUTES)?].concat());
-    rules.insert(libc::SYS_prctl, only_if(0, SeccompCmpOp::Eq, crate::code::NO_MORE)?);
+/// Denies a sandbox process all calls but those of a computing program and [`SANDBOX_CALLS`].
+pub(crate) fn restrict_sandbox() -> Result<(), ConfineError> {
+    deny_clone3()?;
+    let mut rules = computing_rules()?;
+    rules.extend(rules_for(SANDBOX_CALLS));
+    rules.insert(libc::SYS_tgkill, signals_to_itself()?);
+    // A module's code is written first and made executable afterwards, so no call needs both flags.
+    let protections = [with_protection(0)?, with_protection(WRITE)?, with_protection(EXECUTE)?];
+    rules.insert(libc::SYS_mprotect, protections.concat());
+    rules.insert(libc::SYS_prctl, only_if(0, SeccompCmpOp::Eq, crate::code::PRCTL_MDWE)?);
     rules.insert(libc::SYS_seccomp, only_if(0, SeccompCmpOp::Eq, libc::SECCOMP_SET_MODE_FILTER.into())?);
     apply(rules, SeccompAction::Allow, denied())
 }
 
-/// Closes what [`only_running`] left open to load code, in all threads.
-pub(crate) fn no_new_code() -> Result<(), ConfineError> {
-    let mut rules = all_of(&[libc::SYS_prctl, libc::SYS_seccomp]);
+/// Denies all threads of a sandbox process the calls by which code is loaded, which [`restrict_sandbox`] allows.
+pub(crate) fn forbid_new_code() -> Result<(), ConfineError> {
+    let mut rules = rules_for(&[libc::SYS_prctl, libc::SYS_seccomp]);
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
-        rules.insert(call, only_if(2, SeccompCmpOp::MaskedEq(EXECUTES), EXECUTES)?);
+        rules.insert(call, only_if(2, SeccompCmpOp::MaskedEq(EXECUTE), EXECUTE)?);
     }
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(seccompiler::Error::from)?;
     let filter =
@@ -253,51 +267,58 @@ pub(crate) fn no_new_code() -> Result<(), ConfineError> {
     let len =
         libc::c_ushort::try_from(program.len()).map_err(std::io::Error::other).map_err(ConfineError::Code)?;
     let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut().cast() };
-    let (mode, all) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
-    // SAFETY: the pointer is to a live program of the length that it says; a filter's instruction is the same in both crates.
-    match unsafe { libc::syscall(libc::SYS_seccomp, mode, all, &raw const program) } {
+    let (mode, all_threads) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
+    // SAFETY: the pointer is to a live filter program of length `len`; `seccompiler` and `libc` lay out an instruction
+    // alike.
+    match unsafe { libc::syscall(libc::SYS_seccomp, mode, all_threads, &raw const program) } {
         0 => Ok(()),
         _ => Err(ConfineError::Code(std::io::Error::last_os_error())),
     }
 }
 
-/// A signal to a thread of this very process: of the same user are the node, the keeper of its key and all its wards.
-fn to_itself() -> Result<Vec<SeccompRule>, seccompiler::Error> {
+/// Returns a rule for signals to threads of this process. Without it, a sandbox process that has the node's user might send
+/// signals to the node, the key agent and other sandbox processes.
+fn signals_to_itself() -> Result<Vec<SeccompRule>, seccompiler::Error> {
     only_if(0, SeccompCmpOp::Eq, u64::from(std::process::id()))
 }
 
-pub(crate) fn only_signing() -> Result<(), ConfineError> {
-    let mut rules = all_of(SIGNING);
-    // New memory and other rights for what there is, but none to execute it.
+/// Denies a key agent all calls but [`SIGNING_CALLS`] and calls for memory that is not executable.
+pub(crate) fn restrict_key_agent() -> Result<(), ConfineError> {
+    let mut rules = rules_for(SIGNING_CALLS);
+    // Memory may be mapped and its protection changed, unless it becomes executable.
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
-        rules.insert(call, only_if(2, SeccompCmpOp::MaskedEq(EXECUTES), 0)?);
+        rules.insert(call, only_if(2, SeccompCmpOp::MaskedEq(EXECUTE), 0)?);
     }
     apply(rules, SeccompAction::Allow, denied())
 }
 
-/// Calls that nothing in a node needs, and memory that is writable and executable at the same time.
-fn of_others() -> Result<Rules, ConfineError> {
-    let mut rules = all_of(OF_OTHERS);
+/// Returns rules that list the calls that no part of a node needs, and calls for memory that is writable and executable
+/// at the same time.
+fn denied_to_node() -> Result<Rules, ConfineError> {
+    let mut rules = rules_for(NODE_DENIED_CALLS);
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
-        rules.insert(call, with_rights(CODE)?);
+        rules.insert(call, with_protection(WRITE_EXECUTE)?);
     }
     Ok(rules)
 }
 
-pub(crate) fn none_of_others() -> Result<(), ConfineError> {
-    let mut rules = of_others()?;
-    rules.extend(all_of(PROGRAMS));
-    // Threads are made, and nothing else: each of these has to be there.
+/// Denies a node the calls that no part of it needs, and calls that create processes.
+pub(crate) fn restrict_node() -> Result<(), ConfineError> {
+    let mut rules = denied_to_node()?;
+    rules.extend(rules_for(PROCESS_CALLS));
+    // A call that lacks one of these flags would not create a thread, and is denied.
     let flags = [libc::CLONE_VM, libc::CLONE_SIGHAND, libc::CLONE_THREAD];
-    let lacks = flags.map(|flag| only_if(0, SeccompCmpOp::MaskedEq(u64::from(flag.unsigned_abs())), 0));
-    rules.insert(libc::SYS_clone, lacks.into_iter().collect::<Result<Vec<_>, _>>()?.concat());
+    let flag_missing =
+        flags.map(|flag| only_if(0, SeccompCmpOp::MaskedEq(u64::from(flag.unsigned_abs())), 0));
+    rules.insert(libc::SYS_clone, flag_missing.into_iter().collect::<Result<Vec<_>, _>>()?.concat());
     apply(rules, denied(), SeccompAction::Allow)?;
-    without_clone3()
+    deny_clone3()
 }
 
-pub(crate) fn none_of_a_spawner() -> Result<(), ConfineError> {
-    let mut rules = of_others()?;
-    for call in OF_ROOT {
+/// Denies a spawner, and the processes that it starts, the calls that no part of a node needs, except [`MOUNT_CALLS`].
+pub(crate) fn restrict_spawner() -> Result<(), ConfineError> {
+    let mut rules = denied_to_node()?;
+    for call in MOUNT_CALLS {
         rules.remove(call);
     }
     apply(rules, denied(), SeccompAction::Allow)

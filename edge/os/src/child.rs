@@ -1,13 +1,14 @@
-//! A process of its own for what a stranger wrote.
+//! A confined child process for untrusted input.
 //!
-//! How long a compiler takes, how much memory it wants and what a flaw in it lets its input do is up to that input. So it works in a child: this same
-//! program with another argument, which reads what it is asked from standard input and writes its answer to standard output. It has limits that the
-//! kernel keeps and a time by which it is killed, and gives up everything else before it reads ([`confined`]). What it answers is as little to be
-//! trusted as what it was asked: whoever takes over a child can answer what they want, until the time is up.
+//! The time and memory of a compiler, and the effect of a flaw in it, depend on its input. It therefore runs in a
+//! child: this same program with another argument, which reads its input from standard input and writes its answer to
+//! standard output. The child has limits that the kernel enforces and a time after which it is killed, and gives up
+//! everything else before it reads ([`confine_or_exit`]). Its answer is as untrusted as its input: an attacker who
+//! takes over a child can answer anything until the time is up.
 
 use crate::launch::{Allotment, CORE_WORDS, Child, Launcher, start_piped};
 use crate::meter::{CpuMeter, MeterOrder};
-use crate::{ConfineError, Files, Isolation};
+use crate::{ConfineError, FileConfinement, Isolation};
 use rustix::thread::CpuSet;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -17,33 +18,33 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 use weir_units::{Bytes, Nanos};
 
-/// How a child ends that could not be confined (EX_OSERR of sysexits.h).
+/// The exit status of a child that could not be confined (EX_OSERR of sysexits.h).
 const NOT_CONFINED: i32 = 71;
-/// What is kept of what a child says on standard error, in bytes.
-const SAID_MAX: usize = 4096;
-/// The longest text that is made of that, in characters.
+/// Bytes of a child's standard error that are kept.
+const STDERR_MAX: usize = 4096;
+/// The longest text made from a child's standard error, in characters.
 const TEXT_MAX: usize = 500;
-/// How much is read at a time.
+/// Bytes read at a time.
 const PORTION: usize = 64 << 10;
-/// A child that has said all it has to say is about to end: how often it is looked whether it has.
-const LOOK: Duration = Duration::from_millis(1);
-/// The interval in which the meter of a child that works is asked.
-const ORDERS: Duration = Duration::from_millis(20);
-/// Added to the nice value of every child: what a stranger has compiled runs behind everything else on its cores.
+/// The polling interval for the end of a child that has closed its streams.
+const END_POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// The interval between two questions to the meter of a running child.
+const METER_INTERVAL: Duration = Duration::from_millis(20);
+/// Added to the nice value of every child, so that compilation for sessions runs behind all other work on its cores.
 const NICE: i32 = 10;
 
-/// What a child may use.
+/// The limits of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChildLimits {
-    /// Processor time, in whole seconds.
+    /// Processor time, rounded up to whole seconds.
     pub processor: Nanos,
-    /// From its start until it has ended, also where it sleeps.
+    /// Wall-clock time from its start to its end, including sleep.
     pub time: Nanos,
     /// Address space.
     pub memory: Bytes,
     /// The longest answer, in bytes.
     pub answer: usize,
-    /// Its cores; those of the calling thread where there are none.
+    /// The cores that the child may run on; `None` for those of the calling thread.
     pub cores: Option<Cores>,
 }
 
@@ -52,7 +53,8 @@ pub struct ChildLimits {
 pub struct Cores(CpuSet);
 
 impl Cores {
-    /// The cores of the calling thread without `taken`. Nothing where none would be left, or the system does not say.
+    /// Returns the cores of the calling thread without `taken`. Returns `None` if no core would be left, or the system
+    /// does not report the thread's cores.
     pub fn without(taken: &[u16]) -> Option<Self> {
         let mut set = rustix::thread::sched_getaffinity(None).ok()?;
         for core in taken.iter().map(|core| usize::from(*core)).filter(|core| *core < CpuSet::MAX_CPU) {
@@ -61,14 +63,14 @@ impl Cores {
         (set.count() > 0).then_some(Self(set))
     }
 
-    /// A bit for each of them.
+    /// The cores as a bit mask.
     fn words(&self) -> [u64; CORE_WORDS] {
         std::array::from_fn(|word| {
             (0..64).filter(|bit| self.0.is_set(word * 64 + bit)).fold(0, |bits, bit| bits | 1 << bit)
         })
     }
 
-    /// Moves the calling thread to them.
+    /// Moves the calling thread to these cores.
     ///
     /// # Errors
     /// The system does not allow it.
@@ -76,7 +78,7 @@ impl Cores {
         Ok(rustix::thread::sched_setaffinity(None, &self.0)?)
     }
 
-    /// Returns true if `core` is one of them.
+    /// Returns true if `core` is in the set.
     pub fn has(&self, core: u16) -> bool {
         usize::from(core) < CpuSet::MAX_CPU && self.0.is_set(usize::from(core))
     }
@@ -89,75 +91,77 @@ impl ChildLimits {
             addresses: self.memory.0,
             memory: 0,
             nice: NICE,
-            descriptors: crate::companion::DESCRIPTORS,
-            // A spawner has cores of its own.
+            descriptors: crate::helper::DESCRIPTORS,
+            // Set explicitly: a process that a spawner starts would otherwise have the spawner's cores.
             cores: self.cores.or_else(|| Cores::without(&[])).map_or([0; CORE_WORDS], |cores| cores.words()),
         }
     }
 }
 
-/// What a child said.
+/// The output of a child.
 #[derive(Debug)]
 pub struct ChildReply {
-    /// On standard output.
+    /// Standard output.
     pub bytes: Vec<u8>,
-    /// On standard error, as text without control characters.
-    pub said: String,
-    /// Whether it ended as one that has done what it was asked.
+    /// Standard error, as text without control characters.
+    pub stderr: String,
+    /// True if the child exited with status 0.
     pub is_done: bool,
 }
 
-/// What became of a question.
+/// The result of [`ask`].
 #[derive(Debug)]
 pub struct ChildPoll {
-    /// What the child said, or why there is nothing.
+    /// The child's output, or the reason why there is none.
     pub answer: Result<ChildReply, ChildError>,
-    /// The processor time that it has had (getrusage(2), user and system), also where there is no answer: somebody pays for it.
+    /// The child's processor time (getrusage(2), user and system), also without an answer, because it is billed.
     pub used: Nanos,
 }
 
-/// Why there is no answer.
+/// The reason why a child gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ChildError {
-    /// It took too long. To blame is what it was asked.
-    #[error("it takes more than {} of processor time, or {} in all, and was given up", .0.processor, .0.time)]
+    /// It took too long. The cause is its input.
+    #[error("it takes more than {} of processor time, or {} in all, and was stopped", .0.processor, .0.time)]
     Time(ChildLimits),
-    /// Somebody has killed it: by what it was asked it came to a state that it cannot be in, or the system had no memory for it.
+    /// It was killed by a signal: its input brought it into an impossible state, or the system had no memory for it.
     #[error("the process that did it was killed by signal {0}")]
     Killed(i32),
-    /// Its meter gave it up for others.
-    #[error("it gave way to others")]
-    GaveWay,
-    /// It says more than there is to say.
+    /// Its meter aborted it in favour of other work.
+    #[error("it was preempted by others")]
+    Preempted,
+    /// Its answer is too long.
     #[error("its answer has more than {0} bytes")]
     Answer(usize),
-    /// To blame is the system.
-    #[error("there is no process to do it in: {0}")]
+    /// The process could not be started: the cause is the system.
+    #[error("the process for it cannot be started: {0}")]
     Process(#[from] io::Error),
 }
 
-/// What a child does first: it gives up what it does not need, and ends where it cannot, before it has read anything.
-pub fn confined(give_up: fn() -> Result<Files, ConfineError>) {
-    if let Err(why) = give_up() {
-        // The parent must not take this for a fault of what it asked.
+/// Confines the calling process, a child, before it reads any input. Exits if it cannot be confined.
+pub fn confine_or_exit(confine: fn() -> Result<FileConfinement, ConfineError>) {
+    if let Err(why) = confine() {
+        // By this status the parent knows that the input is not the cause.
         _ = writeln!(io::stderr(), "{why}");
         std::process::exit(NOT_CONFINED);
     }
 }
 
-/// What a stranger's bytes say, on one line, without control characters, and not for ever.
+/// Converts untrusted bytes to one line of text without control characters, of limited length.
 pub fn plain(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.trim().chars().take(TEXT_MAX).flat_map(char::escape_debug).collect()
 }
 
-/// Starts a process with this argument and nothing of the environment, sends it the question, and waits for the answer. However it goes, there is no
-/// child any more afterwards.
+/// Starts a child with this argument and an empty environment, sends it the question, and waits for the answer. The child
+/// has ended when this returns.
 ///
-/// The child runs with a higher nice value than the caller, on [`ChildLimits::cores`]. `meter` is asked every 20 ms; a child that is to rest is stopped (SIGSTOP), and its
-/// time by the clock does not count meanwhile. The processor time that the child took is taken off the meter.
+/// The child runs with a higher nice value than the caller, on [`ChildLimits::cores`]. `meter` is asked every 20 ms.
+/// A child that must pause is stopped (SIGSTOP), and its wall-clock time is suspended meanwhile. The child's
+/// processor time is charged to the meter.
 ///
-/// The answer is a [`ChildError`] where there is none. A child that ends with a status other than 0 has answered, but is not [done](ChildReply::is_done).
+/// [`ChildPoll::answer`] is an error if the child gave no answer. A child that exits with a status other than 0 has
+/// answered, but is not [done](ChildReply::is_done).
 pub fn ask(
     launcher: &Launcher,
     argument: &str,
@@ -165,13 +169,13 @@ pub fn ask(
     limits: &ChildLimits,
     meter: &mut dyn CpuMeter,
 ) -> ChildPoll {
-    let nothing = |error: ChildError| ChildPoll { answer: Err(error), used: Nanos(0) };
-    // Between two children of one request, too.
+    let no_answer = |error: ChildError| ChildPoll { answer: Err(error), used: Nanos(0) };
+    // One request may start several children, and the meter may pause the request between two of them.
     loop {
         match meter.order(Nanos(0)) {
-            MeterOrder::GoOn => break,
-            MeterOrder::Rest => std::thread::sleep(ORDERS),
-            MeterOrder::GiveUp => return nothing(ChildError::GaveWay),
+            MeterOrder::Continue => break,
+            MeterOrder::Pause => std::thread::sleep(METER_INTERVAL),
+            MeterOrder::Abort => return no_answer(ChildError::Preempted),
         }
     }
     let begun = Instant::now();
@@ -180,11 +184,11 @@ pub fn ask(
             clock: clock(&child),
             child,
             ended: None,
-            until: begun + Duration::from_nanos(limits.time.0),
-            asked: begun,
-            rests: None,
+            deadline: begun + Duration::from_nanos(limits.time.0),
+            meter_asked: begun,
+            paused_since: None,
         },
-        Err(error) => return nothing(error.into()),
+        Err(error) => return no_answer(error.into()),
     };
     let answer = running.answer(question, limits, meter);
     let used = running.used();
@@ -192,7 +196,7 @@ pub fn ask(
     ChildPoll { answer, used }
 }
 
-/// The clock of a child's processor time.
+/// Returns the clock of a child's processor time.
 fn clock(child: &Child) -> Option<libc::clockid_t> {
     let number = libc::pid_t::try_from(child.id()).ok()?;
     let mut clock = 0;
@@ -200,18 +204,18 @@ fn clock(child: &Child) -> Option<libc::clockid_t> {
     (unsafe { libc::clock_getcpuclockid(number, &raw mut clock) } == 0).then_some(clock)
 }
 
-/// A child. It ends with this.
+/// A running child, killed when this value is dropped.
 struct Running {
     child: Child,
     clock: Option<libc::clockid_t>,
-    /// How it has ended, and the processor time that it had. From then on its number may be another process's.
+    /// The child's exit status and processor time, once it has been waited for. Its process id may be reused from then on.
     ended: Option<(ExitStatus, Nanos)>,
-    /// Its time by the clock ends then, if it does not rest.
-    until: Instant,
-    /// When its meter was asked last.
-    asked: Instant,
-    /// It is stopped, since then.
-    rests: Option<Instant>,
+    /// The end of the child's wall-clock time, unless the child is paused.
+    deadline: Instant,
+    /// The time of the last question to the meter.
+    meter_asked: Instant,
+    /// The time since which the child is paused.
+    paused_since: Option<Instant>,
 }
 
 impl Drop for Running {
@@ -220,9 +224,9 @@ impl Drop for Running {
     }
 }
 
-/// What comes out of a child.
+/// An output stream of a child, and the bytes read from it so far.
 struct Stream<S> {
-    /// Nothing after its end.
+    /// `None` after the end of the stream.
     pipe: Option<S>,
     bytes: Vec<u8>,
 }
@@ -233,12 +237,12 @@ impl<S: Read + AsRawFd> Stream<S> {
     }
 
     fn descriptor(&self) -> RawFd {
-        // poll(2) does not look at what is negative.
+        // poll(2) ignores negative descriptors.
         self.pipe.as_ref().map_or(-1, AsRawFd::as_raw_fd)
     }
 
-    /// Takes what is there; something is, or its end.
-    fn take(&mut self) -> io::Result<()> {
+    /// Reads available bytes once, or the end of the stream.
+    fn read_available(&mut self) -> io::Result<()> {
         let Some(pipe) = &mut self.pipe else { return Ok(()) };
         let mut portion = [0; PORTION];
         match pipe.read(&mut portion) {
@@ -252,17 +256,19 @@ impl<S: Read + AsRawFd> Stream<S> {
 }
 
 impl Running {
+    /// Sends the question, waits for the child's end, and returns its output.
     fn answer(
         &mut self,
         question: &[u8],
         limits: &ChildLimits,
         meter: &mut dyn CpuMeter,
     ) -> Result<ChildReply, ChildError> {
-        let (bytes, said) = self.talk(question, limits, meter)?;
+        let (bytes, stderr) = self.exchange(question, limits, meter)?;
         let status = self.end(limits, meter)?;
         match status.signal() {
             Some(libc::SIGXCPU) => return Err(ChildError::Time(*limits)),
-            // The first process of a PID namespace does not get the signal of the first limit.
+            // The kernel does not deliver SIGXCPU, the signal of the soft limit, to the first process of a PID namespace.
+            // The hard limit kills such a process.
             Some(libc::SIGKILL)
                 if self.child.isolation.has(Isolation::NAMESPACES) && self.used() >= limits.processor =>
             {
@@ -271,23 +277,19 @@ impl Running {
             Some(signal) => return Err(ChildError::Killed(signal)),
             None => {}
         }
-        let said = plain(&said);
+        let stderr = plain(&stderr);
         if status.code() == Some(NOT_CONFINED) {
-            return Err(io::Error::other(said).into());
+            return Err(io::Error::other(stderr).into());
         }
-        Ok(ChildReply { bytes, said, is_done: status.success() })
+        Ok(ChildReply { bytes, stderr, is_done: status.success() })
     }
 
-    /// The processor time that it has had so far.
-    fn so_far(&self) -> Nanos {
+    /// Returns the processor time so far.
+    fn time_so_far(&self) -> Nanos {
         let Some(clock) = self.clock.filter(|_| self.ended.is_none()) else { return Nanos(0) };
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the pointer is to a live local. The child has not been waited for, so the clock is still the child's.
-        if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
-            return Nanos(0);
-        }
-        let part = |count: i64| u64::try_from(count).unwrap_or(0);
-        Nanos(part(time.tv_sec).saturating_mul(Nanos::SECOND.0).saturating_add(part(time.tv_nsec)))
+        // The child has not been waited for, so the clock is still the child's.
+        let time = crate::clock_time(clock).unwrap_or_default();
+        Nanos::from(time)
     }
 
     fn signal(&self, signal: libc::c_int) {
@@ -299,49 +301,54 @@ impl Running {
         unsafe { libc::kill(number, signal) };
     }
 
-    /// Asks the meter where it is time for that, and does what it says. The time by the clock that is left for the next wait.
-    fn look(&mut self, limits: &ChildLimits, meter: &mut dyn CpuMeter) -> Result<Duration, ChildError> {
+    /// Asks the meter if [`METER_INTERVAL`] has passed, and applies its order. Returns the longest time for which the
+    /// caller may wait before it calls this again.
+    fn apply_order(
+        &mut self,
+        limits: &ChildLimits,
+        meter: &mut dyn CpuMeter,
+    ) -> Result<Duration, ChildError> {
         let now = Instant::now();
-        if now.saturating_duration_since(self.asked) >= ORDERS {
-            self.asked = now;
-            let so_far = self.so_far();
+        if now.saturating_duration_since(self.meter_asked) >= METER_INTERVAL {
+            self.meter_asked = now;
+            let so_far = self.time_so_far();
             if so_far > limits.processor {
                 return Err(ChildError::Time(*limits));
             }
-            match (meter.order(so_far), self.rests) {
-                (MeterOrder::GiveUp, _) => return Err(ChildError::GaveWay),
-                (MeterOrder::Rest, None) => {
+            match (meter.order(so_far), self.paused_since) {
+                (MeterOrder::Abort, _) => return Err(ChildError::Preempted),
+                (MeterOrder::Pause, None) => {
                     self.signal(libc::SIGSTOP);
-                    self.rests = Some(now);
+                    self.paused_since = Some(now);
                 }
-                (MeterOrder::GoOn, Some(since)) => {
-                    self.until += now.saturating_duration_since(since);
-                    self.rests = None;
+                (MeterOrder::Continue, Some(since)) => {
+                    self.deadline += now.saturating_duration_since(since);
+                    self.paused_since = None;
                     self.signal(libc::SIGCONT);
                 }
-                (MeterOrder::Rest, Some(_)) | (MeterOrder::GoOn, None) => {}
+                (MeterOrder::Pause, Some(_)) | (MeterOrder::Continue, None) => {}
             }
         }
-        if self.rests.is_some() {
-            return Ok(ORDERS);
+        if self.paused_since.is_some() {
+            return Ok(METER_INTERVAL);
         }
-        match self.until.saturating_duration_since(now) {
+        match self.deadline.saturating_duration_since(now) {
             Duration::ZERO => Err(ChildError::Time(*limits)),
-            left => Ok(left.min(ORDERS)),
+            remaining => Ok(remaining.min(METER_INTERVAL)),
         }
     }
 
-    /// The processor time that it had. It has not, any more, from then on.
+    /// Ends the child, and returns its total processor time.
     fn used(&mut self) -> Nanos {
         if self.ended.is_none() {
-            // It has not been waited for, so the number is its own.
+            // The child has not been waited for, so no other process has its id.
             _ = self.child.kill();
             _ = self.wait(0);
         }
         self.ended.map_or(Nanos(0), |(_, used)| used)
     }
 
-    /// How it has ended, if it has; with 0 for `options` (wait4(2)), when it has.
+    /// Returns the child's exit status if it has ended. `options` are those of wait4(2); with 0, waits for the end.
     fn wait(&mut self, options: libc::c_int) -> io::Result<Option<ExitStatus>> {
         if let Some((status, _)) = self.ended {
             return Ok(Some(status));
@@ -349,9 +356,10 @@ impl Running {
         let number = libc::pid_t::try_from(self.child.id()).map_err(io::Error::other)?;
         let mut status = 0;
         loop {
-            // SAFETY: all of it are numbers, for which zero is a value.
+            // SAFETY: a rusage consists of numbers, for which zero is a valid value.
             let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-            // SAFETY: the pointers are to live locals. The child is this process's own, and nobody else waits for it: `child` is not given out.
+            // SAFETY: the pointers are to live locals. The child is this process's own, and no other code waits for
+            // it: `child` is not given out.
             let waited = unsafe { libc::wait4(number, &raw mut status, options, &raw mut usage) };
             if waited == number {
                 let status = ExitStatus::from_raw(status);
@@ -369,58 +377,62 @@ impl Running {
         }
     }
 
-    /// Sends the question and takes what comes, in whatever order the child likes, until it has closed both of its streams.
-    fn talk(
+    /// Sends the question and reads both streams, in any order, until the child has closed both.
+    fn exchange(
         &mut self,
         question: &[u8],
         limits: &ChildLimits,
         meter: &mut dyn CpuMeter,
     ) -> Result<(Vec<u8>, Vec<u8>), ChildError> {
-        let (mut sends, mut rest) = (self.child.stdin.take(), question);
-        sends.as_ref().map_or(Ok(()), never_wait)?;
-        let (mut answer, mut said) =
+        let (mut stdin, mut unsent) = (self.child.stdin.take(), question);
+        stdin.as_ref().map_or(Ok(()), set_nonblocking)?;
+        let (mut answer, mut stderr) =
             (Stream::of(self.child.stdout.take()), Stream::of(self.child.stderr.take()));
-        while answer.pipe.is_some() || said.pipe.is_some() {
-            let left = self.look(limits, meter)?;
-            let to = sends.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-            let [to, from, from_errors] = poll(
-                [(to, libc::POLLOUT), (answer.descriptor(), libc::POLLIN), (said.descriptor(), libc::POLLIN)],
-                left,
+        while answer.pipe.is_some() || stderr.pipe.is_some() {
+            let wait_max = self.apply_order(limits, meter)?;
+            let stdin_descriptor = stdin.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+            let [can_write, has_answer, has_stderr] = poll(
+                [
+                    (stdin_descriptor, libc::POLLOUT),
+                    (answer.descriptor(), libc::POLLIN),
+                    (stderr.descriptor(), libc::POLLIN),
+                ],
+                wait_max,
             )?;
-            if to {
-                match sends.as_mut().map_or(Ok(0), |pipe| pipe.write(rest)) {
-                    Ok(sent) => rest = rest.get(sent..).unwrap_or_default(),
+            if can_write {
+                match stdin.as_mut().map_or(Ok(0), |pipe| pipe.write(unsent)) {
+                    Ok(sent) => unsent = unsent.get(sent..).unwrap_or_default(),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    // It stops reading: how it ends says more than that.
-                    Err(_) => rest = &[],
+                    // The child has closed its standard input; its exit status shows the reason.
+                    Err(_) => unsent = &[],
                 }
             }
-            if rest.is_empty() {
-                sends = None;
+            if unsent.is_empty() {
+                stdin = None;
             }
-            if from {
-                answer.take()?;
+            if has_answer {
+                answer.read_available()?;
             }
-            if from_errors {
-                said.take()?;
+            if has_stderr {
+                stderr.read_available()?;
             }
             if answer.bytes.len() > limits.answer {
                 return Err(ChildError::Answer(limits.answer));
             }
-            // The beginning is enough. It can go on, but nobody keeps it.
-            said.bytes.truncate(SAID_MAX);
+            // Only the beginning is kept; the rest is read and discarded.
+            stderr.bytes.truncate(STDERR_MAX);
         }
-        Ok((answer.bytes, said.bytes))
+        Ok((answer.bytes, stderr.bytes))
     }
 
-    /// How it has ended.
+    /// Waits for the child's end while the meter and the limits allow it to run.
     fn end(&mut self, limits: &ChildLimits, meter: &mut dyn CpuMeter) -> Result<ExitStatus, ChildError> {
         loop {
             if let Some(status) = self.wait(libc::WNOHANG)? {
                 return Ok(status);
             }
-            std::thread::sleep(self.look(limits, meter)?.min(LOOK));
+            std::thread::sleep(self.apply_order(limits, meter)?.min(END_POLL_INTERVAL));
         }
     }
 }
@@ -430,13 +442,15 @@ fn nanos(time: libc::timeval) -> u64 {
     part(time.tv_sec, Nanos::SECOND.0).saturating_add(part(time.tv_usec, 1000))
 }
 
-/// Waits until something can be done with one of these descriptors, or they have come to their end: with which.
-fn poll<const N: usize>(wanted: [(RawFd, libc::c_short); N], left: Duration) -> io::Result<[bool; N]> {
+/// Waits until at least one of these descriptors is ready for its events or closed, for at most `within`. Returns for each
+/// descriptor whether it is.
+fn poll<const N: usize>(wanted: [(RawFd, libc::c_short); N], within: Duration) -> io::Result<[bool; N]> {
     let mut polled = wanted.map(|(fd, events)| libc::pollfd { fd, events, revents: 0 });
-    // Not less than is left, so that it is not looked again and again in the last millisecond.
-    let milliseconds = libc::c_int::try_from(left.as_millis()).unwrap_or(libc::c_int::MAX).saturating_add(1);
+    // Rounded up, to avoid busy polling in the last millisecond.
+    let milliseconds =
+        libc::c_int::try_from(within.as_millis()).unwrap_or(libc::c_int::MAX).saturating_add(1);
     let count = libc::nfds_t::try_from(N).unwrap_or_default();
-    // SAFETY: the pointer is to so many live entries, which nobody else uses.
+    // SAFETY: the pointer is to `N` live entries, which no other code uses.
     let ready = unsafe { libc::poll(polled.as_mut_ptr(), count, milliseconds) };
     if ready < 0 {
         let error = io::Error::last_os_error();
@@ -445,19 +459,21 @@ fn poll<const N: usize>(wanted: [(RawFd, libc::c_short); N], left: Duration) -> 
     Ok(polled.map(|polled| polled.revents != 0))
 }
 
-/// Writes of more than there is room for are cut short: a child that does not read keeps nobody waiting.
-fn never_wait(pipe: &File) -> io::Result<()> {
-    // SAFETY: takes no pointers; the descriptor is open as long as `pipe` is there, and this end of it is nobody else's.
+/// Makes writes to a full pipe fail, so that a child that does not read cannot block its parent.
+fn set_nonblocking(pipe: &File) -> io::Result<()> {
+    // SAFETY: takes no pointers; the descriptor is open as long as `pipe` exists, and this end of it has no other
+    // owner.
     match unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
 }
 
-/// Sets limits of the calling process: what, the one that it is told of, and the one for good. Makes system calls alone, so it can be called after a fork.
+/// Sets limits of the calling process: resource, soft limit and hard limit. Makes only system calls, so it can be
+/// called after a fork.
 pub(crate) fn set_limits(all: &[(libc::__rlimit_resource_t, u64, u64)]) -> io::Result<()> {
-    for &(resource, most, at_last) in all {
-        let limit = libc::rlimit { rlim_cur: most, rlim_max: at_last };
+    for &(resource, soft, hard) in all {
+        let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
         // SAFETY: the pointer is to a live local.
         if unsafe { libc::setrlimit(resource, &raw const limit) } != 0 {
             return Err(io::Error::last_os_error());

@@ -1,15 +1,17 @@
 //! Code in memory: no page is writable and executable at the same time, and code pages cannot be made writable again.
 //!
-//! Seccomp refuses what would break the first rule ([`calls`](crate::calls)). For the second the kernel seals the pages: mseal(2), Linux 6.10 and later.
+//! Seccomp refuses calls that would make a page writable and executable ([`calls`](crate::calls)). Code pages are sealed
+//! by mseal(2), which Linux has since version 6.10; on older kernels they are not sealed.
 
 use std::io;
 use std::ops::Range;
 
-/// The number is the same on all architectures.
+/// The number of mseal(2), the same on all architectures.
 const SYS_MSEAL: libc::c_long = 462;
-/// prctl(2), Linux 6.3 and later.
+/// The option of prctl(2) that refuses executable memory, Linux 6.3 and later.
 const PR_SET_MDWE: libc::c_int = 65;
 const PR_MDWE_REFUSE_EXEC_GAIN: libc::c_ulong = 1;
+/// The page size in bytes, if the system does not report it.
 const PAGE: usize = 4096;
 
 /// Seals the pages of a range: their rights cannot be changed any more, and nothing can be mapped in their place.
@@ -20,7 +22,7 @@ fn seal(range: &Range<usize>) -> io::Result<()> {
     };
     let begin = range.start / page * page;
     let len = range.end.saturating_sub(begin).div_ceil(page) * page;
-    // SAFETY: takes an address that is not looked through. What is mapped there stays as it is.
+    // SAFETY: the kernel does not access the memory at the address, and leaves the mapping as it is.
     match unsafe { libc::syscall(SYS_MSEAL, begin, len, 0) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -34,23 +36,23 @@ fn page_size() -> usize {
 
 /// Returns true if the kernel can seal memory.
 pub(crate) fn can_seal() -> bool {
-    // An empty range is sealed at once.
-    // SAFETY: takes no pointers that are looked at; no page is concerned.
+    // Sealing an empty range has no effect.
+    // SAFETY: the range is empty, so the kernel accesses no memory and seals no page.
     unsafe { libc::syscall(SYS_MSEAL, 0, 0, 0) == 0 }
 }
 
-/// Seals code that was loaded at `range`.
+/// Seals code that was loaded at `range`, if the kernel supports sealing.
 ///
 /// # Errors
-/// The kernel can seal, and does not.
+/// The kernel supports sealing, but refuses to seal this range.
 pub(crate) fn seal_loaded(range: &Range<usize>) -> io::Result<()> {
     if range.is_empty() || !can_seal() { Ok(()) } else { seal(range) }
 }
 
-/// Seals the code of this program and its libraries: each mapping of a file that is executable.
+/// Seals the code of this program and its libraries, if the kernel supports sealing: each executable mapping of a file.
 ///
 /// # Errors
-/// The kernel can seal, and does not; or there is no list of mappings.
+/// The kernel supports sealing, but refuses to seal a mapping; or /proc/self/maps cannot be read.
 pub(crate) fn seal_program() -> io::Result<()> {
     if !can_seal() {
         return Ok(());
@@ -59,11 +61,11 @@ pub(crate) fn seal_program() -> io::Result<()> {
     maps.lines().filter_map(code_of_file).try_for_each(|range| seal(&range))
 }
 
-/// The range of a line of proc_pid_maps(5), if it is code of a file.
+/// Returns the address range of a line of /proc/self/maps (proc_pid_maps(5)), if it is an executable mapping of a file.
 fn code_of_file(line: &str) -> Option<Range<usize>> {
-    let mut words = line.split_whitespace();
-    let (range, rights) = (words.next()?, words.next()?);
-    let file = words.nth(3)?;
+    let mut columns = line.split_whitespace();
+    let (range, rights) = (columns.next()?, columns.next()?);
+    let file = columns.nth(3)?;
     if rights.as_bytes().get(2) != Some(&b'x') || !file.starts_with('/') {
         return None;
     }
@@ -72,16 +74,17 @@ fn code_of_file(line: &str) -> Option<Range<usize>> {
     Some(number(begin)?..number(end)?)
 }
 
-/// Refuses code for the whole process from now on: no memory can become executable. Kernels before 6.3 cannot; seccomp refuses it as well.
-pub(crate) fn no_more() {
+/// Makes the kernel refuse further executable memory in the whole process from now on. This has no effect on kernels
+/// before 6.3, where only the seccomp filter refuses executable memory.
+pub(crate) fn refuse_executable_memory() {
     // SAFETY: takes no pointers.
     unsafe { libc::prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN, 0, 0, 0) };
 }
 
-/// The numbers that seccomp compares prctl(2)'s first argument with.
-pub(crate) const NO_MORE: u64 = PR_SET_MDWE as u64;
-/// The call that seals.
-pub(crate) const SEAL: libc::c_long = SYS_MSEAL;
+/// The first argument of the only prctl(2) call that the seccomp filter of a sandbox process allows.
+pub(crate) const PRCTL_MDWE: u64 = PR_SET_MDWE as u64;
+/// The system call that seals memory.
+pub(crate) const MSEAL_CALL: libc::c_long = SYS_MSEAL;
 
 #[cfg(test)]
 mod tests {

@@ -1,76 +1,82 @@
-//! Open descriptors that go from one process to another, through a socket between them (SCM_RIGHTS in unix(7)).
+//! Passing of open descriptors between processes, through a socket between them (SCM_RIGHTS in unix(7)).
 
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
-/// Descriptors that go with one message at most.
+/// The most descriptors in one message.
 pub(crate) const DESCRIPTORS_MAX: usize = 3;
 
-/// Room for what goes with a message.
+/// The buffer for the ancillary data of a message.
 #[repr(align(8))]
-struct Beside([u8; 32]);
+struct AncillaryBuffer([u8; 32]);
 
+/// The bytes that this many descriptors take in ancillary data.
 const fn bytes_of(descriptors: usize) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "a few bytes")]
     let len = (descriptors * mem::size_of::<RawFd>()) as u32;
     len
 }
 
-/// Sends a byte, and a descriptor with it.
-pub(crate) fn give(through: BorrowedFd<'_>, given: BorrowedFd<'_>) -> io::Result<()> {
-    send(through, &[0], &[given])
+/// Sends one byte, and a descriptor with it.
+pub(crate) fn send_one(socket: BorrowedFd<'_>, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    send(socket, &[0], &[descriptor])
 }
 
-/// Takes a byte, and the descriptor that comes with it.
-pub(crate) fn take(through: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let (_, mut descriptors) = receive(through, &mut [0])?;
+/// Receives a byte, and the descriptor that comes with it.
+pub(crate) fn receive_one(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let (_, mut descriptors) = receive(socket, &mut [0])?;
     descriptors.pop().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no descriptor came"))
 }
 
 /// Sends these bytes, and at most [`DESCRIPTORS_MAX`] descriptors with them.
-pub(crate) fn send(through: BorrowedFd<'_>, bytes: &[u8], given: &[BorrowedFd<'_>]) -> io::Result<()> {
-    send_with(through, bytes, given, libc::MSG_NOSIGNAL)
+pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_with(socket, bytes, descriptors, libc::MSG_NOSIGNAL)
 }
 
-/// Sends as [`send`] does, and fails with [`io::ErrorKind::WouldBlock`] where there is no room.
-pub(crate) fn send_now(through: BorrowedFd<'_>, bytes: &[u8], given: &[BorrowedFd<'_>]) -> io::Result<()> {
-    send_with(through, bytes, given, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
+/// Sends as [`send`] does, and fails with [`io::ErrorKind::WouldBlock`] if the socket is full.
+pub(crate) fn send_now(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    send_with(socket, bytes, descriptors, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
 }
 
 fn send_with(
-    through: BorrowedFd<'_>,
+    socket: BorrowedFd<'_>,
     bytes: &[u8],
-    given: &[BorrowedFd<'_>],
+    descriptors: &[BorrowedFd<'_>],
     flags: libc::c_int,
 ) -> io::Result<()> {
-    if given.len() > DESCRIPTORS_MAX {
+    if descriptors.len() > DESCRIPTORS_MAX {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let mut parts = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    let mut beside = Beside([0; 32]);
-    let mut message = message(&mut parts, &mut beside);
-    if given.is_empty() {
+    let mut ancillary = AncillaryBuffer([0; 32]);
+    let mut message = message(&mut parts, &mut ancillary);
+    if descriptors.is_empty() {
         (message.msg_control, message.msg_controllen) = (ptr::null_mut(), 0);
     } else {
-        let len = bytes_of(given.len());
-        // SAFETY: computes with a number alone.
+        let len = bytes_of(descriptors.len());
+        // SAFETY: only computes with a number.
         message.msg_controllen = unsafe { libc::CMSG_SPACE(len) } as usize;
-        // SAFETY: the message points to live locals with room for the head and as many descriptors, which is what is written.
+        // SAFETY: `msg_control` points to a live local with room for a header and `DESCRIPTORS_MAX` descriptors, and no
+        // more than these are written.
         unsafe {
             let head = libc::CMSG_FIRSTHDR(&raw const message);
             (*head).cmsg_level = libc::SOL_SOCKET;
             (*head).cmsg_type = libc::SCM_RIGHTS;
             (*head).cmsg_len = libc::CMSG_LEN(len) as usize;
             let data = libc::CMSG_DATA(head).cast::<RawFd>();
-            for (at, descriptor) in given.iter().enumerate() {
+            for (at, descriptor) in descriptors.iter().enumerate() {
                 ptr::write_unaligned(data.add(at), descriptor.as_raw_fd());
             }
         }
     }
-    // SAFETY: the message and what it points to are live for the call.
-    let sent = unsafe { libc::sendmsg(through.as_raw_fd(), &raw const message, flags) };
+    // SAFETY: the message and the buffers that it points to are live during the call.
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
     match usize::try_from(sent) {
         Ok(sent) if sent == bytes.len() => Ok(()),
         Ok(_) => Err(io::ErrorKind::WriteZero.into()),
@@ -78,17 +84,17 @@ fn send_with(
     }
 }
 
-/// Takes what has come, as many bytes as there is room for, and the descriptors that come with it.
-pub(crate) fn receive(through: BorrowedFd<'_>, to: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+/// Receives at most `to.len()` bytes of a message, and the descriptors that come with it.
+pub(crate) fn receive(socket: BorrowedFd<'_>, to: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut parts = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
-    let mut beside = Beside([0; 32]);
-    let mut message = message(&mut parts, &mut beside);
-    // SAFETY: the message and what it points to are live for the call, with the lengths that it says.
-    let taken = unsafe { libc::recvmsg(through.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+    let mut ancillary = AncillaryBuffer([0; 32]);
+    let mut message = message(&mut parts, &mut ancillary);
+    // SAFETY: the message and the buffers that it points to are live during the call, and have the lengths given in it.
+    let taken = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
     let Ok(taken) = usize::try_from(taken) else { return Err(io::Error::last_os_error()) };
     let mut descriptors = Vec::new();
-    // SAFETY: the kernel has filled the message in; the head is null or lies in `beside`, and of this kind it is followed by as many descriptors as its length
-    // says, which are new and of no other owner.
+    // SAFETY: the kernel has filled the message in. The header is null or lies in `ancillary`. A header of type SCM_RIGHTS
+    // is followed by descriptors up to its length; the kernel has just created them, so they have no other owner.
     unsafe {
         let head = libc::CMSG_FIRSTHDR(&raw const message);
         if !head.is_null() && (*head).cmsg_level == libc::SOL_SOCKET && (*head).cmsg_type == libc::SCM_RIGHTS
@@ -103,12 +109,13 @@ pub(crate) fn receive(through: BorrowedFd<'_>, to: &mut [u8]) -> io::Result<(usi
     Ok((taken, descriptors))
 }
 
-fn message(bytes: &mut libc::iovec, beside: &mut Beside) -> libc::msghdr {
-    // SAFETY: a structure of numbers and pointers, for which zeros are values.
+/// Returns a message of these bytes, with all of `ancillary` for ancillary data.
+fn message(bytes: &mut libc::iovec, ancillary: &mut AncillaryBuffer) -> libc::msghdr {
+    // SAFETY: a msghdr consists of numbers and pointers, for which zero is a valid value.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_iov = bytes;
     message.msg_iovlen = 1;
-    message.msg_control = beside.0.as_mut_ptr().cast();
-    message.msg_controllen = beside.0.len();
+    message.msg_control = ancillary.0.as_mut_ptr().cast();
+    message.msg_controllen = ancillary.0.len();
     message
 }

@@ -1,42 +1,43 @@
-//! Which files: Landlock (Linux 5.13 and later, each version with more of it).
+//! Access to files, restricted by Landlock (Linux 5.13 and later; newer versions can restrict more).
 
-use crate::{ConfineError, Files};
+use crate::{ConfineError, FileConfinement};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
     RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use std::path::{Path, PathBuf};
 
-/// The newest version that is asked for. Of older kernels only what they have.
+/// The newest Landlock version whose restrictions are requested. An older kernel enforces only those that it knows.
 const NEWEST: ABI = ABI::V6;
-/// Devices that are written to.
+/// Devices that a node may write to.
 const DEVICES: [&str; 2] = ["/dev/null", "/dev/net/tun"];
 
-fn asked() -> Ruleset {
+fn ruleset() -> Ruleset {
     Ruleset::default().set_compatibility(CompatLevel::BestEffort)
 }
 
-fn enforce(rules: RulesetCreated) -> Result<Files, ConfineError> {
+fn enforce(rules: RulesetCreated) -> Result<FileConfinement, ConfineError> {
     Ok(match rules.restrict_self()?.ruleset {
-        RulesetStatus::FullyEnforced => Files::Held,
-        RulesetStatus::PartiallyEnforced => Files::HeldInPart,
-        RulesetStatus::NotEnforced => Files::Open,
+        RulesetStatus::FullyEnforced => FileConfinement::Full,
+        RulesetStatus::PartiallyEnforced => FileConfinement::Partial,
+        RulesetStatus::NotEnforced => FileConfinement::None,
     })
 }
 
-/// Everything is closed: files, TCP, sockets and signals of others.
-pub(crate) fn none() -> Result<Files, ConfineError> {
-    let all = asked()
+/// Denies the calling thread everything that Landlock restricts: files, TCP, abstract sockets and signals to other
+/// processes.
+pub(crate) fn close_all() -> Result<FileConfinement, ConfineError> {
+    let all = ruleset()
         .handle_access(AccessFs::from_all(NEWEST))?
         .handle_access(AccessNet::from_all(NEWEST))?
         .scope(Scope::from_all(NEWEST))?;
     enforce(all.create()?)
 }
 
-/// Whatever can be read can be read still; written is only a node's own, and executed nothing.
-pub(crate) fn own(written: &[&Path]) -> Result<Files, ConfineError> {
+/// Allows the calling thread to read all files, to write only to `written` and [`DEVICES`], and to execute no file.
+pub(crate) fn restrict_writing(written: &[&Path]) -> Result<FileConfinement, ConfineError> {
     let write = AccessFs::from_write(NEWEST) & !AccessFs::IoctlDev;
-    let mut rules = asked().handle_access(write | AccessFs::Execute)?.create()?;
+    let mut rules = ruleset().handle_access(write | AccessFs::Execute)?.create()?;
     for path in written {
         let folder =
             PathFd::new(path).map_err(|source| ConfineError::Folder { path: PathBuf::from(path), source })?;
@@ -48,10 +49,10 @@ pub(crate) fn own(written: &[&Path]) -> Result<Files, ConfineError> {
     enforce(rules)
 }
 
-/// Checks that the system's own rights let this process make files in a folder.
+/// Checks that the file permissions let this process create files in a folder. Landlock is not considered.
 ///
 /// # Errors
-/// The system's error, if they do not.
+/// The system's error if they do not.
 pub fn may_write(folder: &Path) -> std::io::Result<()> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::ffi::CString::new(folder.as_os_str().as_bytes())?;
@@ -63,14 +64,14 @@ pub fn may_write(folder: &Path) -> std::io::Result<()> {
     }
 }
 
-/// What is not there needs no rule.
+/// Adds a rule that allows access to a path, if the path exists.
 fn allow(
     rules: RulesetCreated,
     path: &Path,
     access: BitFlags<AccessFs>,
 ) -> Result<RulesetCreated, ConfineError> {
     match PathFd::new(path) {
-        Ok(there) => Ok(rules.add_rule(PathBeneath::new(there, access))?),
+        Ok(opened) => Ok(rules.add_rule(PathBeneath::new(opened, access))?),
         Err(_) => Ok(rules),
     }
 }

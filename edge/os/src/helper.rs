@@ -1,8 +1,9 @@
-//! A process of its own that stays, and is asked again and again.
+//! A helper process: a long-lived child that answers requests.
 //!
-//! It is this same program with other arguments, as a [child](crate::child) is. Both talk over a socket, in messages behind their lengths; to the companion
-//! it is standard input, and it has no other descriptor that is of any use. It ends when the other end is closed, which is so at the latest when the process
-//! that started it is no more. (The signal that the kernel can send then is no help: it comes when the *thread* ends that has started the child.)
+//! Like a [child](crate::child), it is this same program with other arguments. Parent and helper exchange messages over a
+//! socket; the length of each message, a big-endian 32-bit number, precedes it. The socket is the helper's standard input,
+//! and its only useful descriptor. The helper ends when the parent closes its end of the socket, at the latest by ending
+//! itself. (The kernel's parent-death signal would not do: it is sent when the *thread* that started the child ends.)
 
 use crate::launch::{Allotment, CORE_WORDS, Child, Launcher, Streams, start};
 use crate::{Isolation, descriptors};
@@ -15,202 +16,202 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 use weir_units::Bytes;
 
-/// Descriptors that a child may have open: as many as its start takes.
+/// The bytes_max open descriptors of a helper or a child. The start of the program takes bytes_max of them.
 pub(crate) const DESCRIPTORS: u64 = 64;
-/// Bytes of a message's length, which stands in front of it.
-const HEAD: usize = 4;
-/// How much is read at a time.
+/// Bytes of the length in front of a message.
+const LENGTH_BYTES: usize = 4;
+/// Bytes read at a time.
 const PORTION: usize = 4 << 10;
 
-/// What a companion may have.
+/// The limits of a helper process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HelperLimits {
-    /// Addresses.
+    /// Address space.
     pub addresses: Bytes,
-    /// Memory of its own.
+    /// Private memory.
     pub memory: Bytes,
 }
 
-/// A companion, from outside. It is killed when this is dropped.
+/// The parent's side of a helper process, which is killed when this value is dropped.
 #[derive(Debug)]
 pub struct HelperProcess {
     process: Child,
-    /// Of its processor time.
+    /// The clock of the process's processor time.
     clock: libc::clockid_t,
-    line: UnixStream,
-    /// Of the message that is on its way, what has come.
-    heard: Vec<u8>,
-    /// It has been waited for.
-    is_over: bool,
+    socket: UnixStream,
+    /// The received part of the next message.
+    received: Vec<u8>,
+    /// True if the process has been waited for.
+    has_ended: bool,
 }
 
 impl HelperProcess {
-    /// Starts a process with these arguments and nothing of the environment. It writes no file, and leaves no image of its memory.
+    /// Starts a helper process with these arguments and an empty environment. It can write no files and dump no core.
     ///
     /// # Errors
-    /// There is no process, or no socket.
+    /// The process or the socket cannot be created.
     pub fn start<A: AsRef<OsStr>>(
         launcher: &Launcher,
         arguments: &[A],
-        room: HelperLimits,
+        limits: HelperLimits,
     ) -> io::Result<Self> {
-        let (line, theirs) = UnixStream::pair()?;
+        let (socket, theirs) = UnixStream::pair()?;
         let allotment = Allotment {
             processor: 0,
-            addresses: room.addresses.0,
-            memory: room.memory.0,
+            addresses: limits.addresses.0,
+            memory: limits.memory.0,
             nice: 0,
             descriptors: DESCRIPTORS,
             cores: [0; CORE_WORDS],
         };
         let streams = Streams { input: Some(OwnedFd::from(theirs)), ..Streams::default() };
         let process = start(launcher, arguments, allotment, streams, false)?;
-        let mut this = Self { process, clock: 0, line, heard: Vec::new(), is_over: false };
-        this.clock = this.clock()?;
-        Ok(this)
+        let mut helper = Self { process, clock: 0, socket, received: Vec::new(), has_ended: false };
+        helper.clock = helper.clock()?;
+        Ok(helper)
     }
 
-    /// The clock of its processor time.
+    /// Returns the clock of the process's processor time.
     fn clock(&self) -> io::Result<libc::clockid_t> {
         let id = libc::pid_t::try_from(self.process.id()).map_err(|_| ErrorKind::NotFound)?;
         let mut clock = 0;
-        // SAFETY: the pointer is to a live local. The process has not been waited for, so its number is nobody else's.
+        // SAFETY: the pointer is to a live local. The process has not been waited for, so its id is not reused.
         match unsafe { libc::clock_getcpuclockid(id, &raw mut clock) } {
             0 => Ok(clock),
             code => Err(io::Error::from_raw_os_error(code)),
         }
     }
 
-    /// Sends a message and waits for the answer. Whoever gets an error does not know what the companion does: an answer may still come, and would be taken
-    /// for that to the next question. It is to be dropped then, or to be [heard](Self::hear) until there is one.
+    /// Sends a message and waits for the answer. After an error the state of the helper is unknown: an answer may
+    /// still arrive, and would be taken for the answer to the next question. The caller must then drop the helper, or
+    /// [receive](Self::receive) until that answer has arrived.
     ///
     /// # Errors
-    /// As of [`tell`](Self::tell) and [`hear`](Self::hear).
-    pub fn ask(&mut self, question: &[u8], most: usize, within: Duration) -> io::Result<Vec<u8>> {
+    /// As [`send`](Self::send) and [`receive`](Self::receive).
+    pub fn ask(&mut self, question: &[u8], bytes_max: usize, within: Duration) -> io::Result<Vec<u8>> {
         let until = Instant::now() + within;
-        self.tell(question, within)?;
-        self.hear(most, until)
+        self.send(question, within)?;
+        self.receive(bytes_max, until)
     }
 
     /// Sends a message.
     ///
     /// # Errors
-    /// It has ended, or does not take it in time ([`ErrorKind::TimedOut`]).
-    pub fn tell(&mut self, message: &[u8], within: Duration) -> io::Result<()> {
-        self.line.set_write_timeout(Some(within))?;
-        self.line.write_all(&framed(message)?).map_err(late)
+    /// The process has ended, or does not read the message in time ([`ErrorKind::TimedOut`]).
+    pub fn send(&mut self, message: &[u8], within: Duration) -> io::Result<()> {
+        self.socket.set_write_timeout(Some(within))?;
+        self.socket.write_all(&framed(message)?).map_err(timed_out)
     }
 
-    /// Gives it a descriptor, which it has to [take](HelperChannel::take) after the message before.
+    /// Sends a descriptor, which the helper must [receive](HelperChannel::receive_descriptor) after the preceding
+    /// message.
     ///
     /// # Errors
-    /// It has ended.
-    pub fn give(&mut self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
-        descriptors::give(self.line.as_fd(), descriptor)
+    /// The process has ended.
+    pub fn send_descriptor(&mut self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        descriptors::send_one(self.socket.as_fd(), descriptor)
     }
 
-    /// Waits for what it says. Where that does not come in time, what has come of it is kept for the next time.
+    /// Waits for a message. On a timeout, the received part is kept for the next call.
     ///
     /// # Errors
-    /// It has ended, says nothing in time ([`ErrorKind::TimedOut`]), or has more than `most` bytes to say ([`ErrorKind::InvalidData`]).
-    pub fn hear(&mut self, most: usize, until: Instant) -> io::Result<Vec<u8>> {
+    /// The process has ended, sends nothing in time ([`ErrorKind::TimedOut`]), or sends more than `bytes_max` bytes
+    /// ([`ErrorKind::InvalidData`]).
+    pub fn receive(&mut self, bytes_max: usize, until: Instant) -> io::Result<Vec<u8>> {
         loop {
-            let head = self.heard.first_chunk::<HEAD>();
-            let wanted = head.map_or(Ok(usize::MAX), |head| length(*head, most).map(|len| HEAD + len))?;
-            if wanted == self.heard.len() {
-                return Ok(std::mem::take(&mut self.heard).split_off(HEAD));
+            let head = self.received.first_chunk::<LENGTH_BYTES>();
+            let wanted =
+                head.map_or(Ok(usize::MAX), |head| length(*head, bytes_max).map(|len| LENGTH_BYTES + len))?;
+            if wanted == self.received.len() {
+                return Ok(std::mem::take(&mut self.received).split_off(LENGTH_BYTES));
             }
-            // It is asked one thing at a time, and answers once.
-            if wanted < self.heard.len() {
+            // The helper has sent more than one message: it answers each question once, and gets one at a time.
+            if wanted < self.received.len() {
                 return Err(ErrorKind::InvalidData.into());
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(ErrorKind::TimedOut.into());
             }
-            // No more than comes is made room for.
+            // Memory grows with the received bytes, not with the announced length.
             let mut portion = [0; PORTION];
             match self.read(&mut portion, left) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(len) => self.heard.extend_from_slice(portion.get(..len).unwrap_or_default()),
+                Ok(len) => self.received.extend_from_slice(portion.get(..len).unwrap_or_default()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(late(error)),
+                Err(error) => return Err(timed_out(error)),
             }
         }
     }
 
-    /// Reads what comes, and waits for it by a clock of nanoseconds: a time-out of the socket's own (SO_RCVTIMEO) ends with one of the kernel's ticks, which can be 10 ms
-    /// later. Where nothing comes in time the answer is [`ErrorKind::WouldBlock`].
+    /// Reads available bytes, waiting with nanosecond resolution: a timeout of the socket itself (SO_RCVTIMEO) ends
+    /// with a kernel tick, up to 10 ms late. Returns [`ErrorKind::WouldBlock`] on a timeout.
     fn read(&self, to: &mut [u8], within: Duration) -> io::Result<usize> {
         let seconds = libc::time_t::try_from(within.as_secs()).unwrap_or(libc::time_t::MAX);
         let within = libc::timespec { tv_sec: seconds, tv_nsec: within.subsec_nanos().into() };
-        let mut poll = libc::pollfd { fd: self.line.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: both pointers are to live locals, and there is one of the first.
+        let mut poll = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: both pointers are to live locals; the first is to one entry.
         if unsafe { libc::ppoll(&raw mut poll, 1, &raw const within, std::ptr::null()) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the pointer is to as many bytes, which are live and nobody else's.
+        // SAFETY: the pointer is to `to.len()` live bytes, which no other code uses.
         let len = unsafe { libc::recv(poll.fd, to.as_mut_ptr().cast(), to.len(), libc::MSG_DONTWAIT) };
         usize::try_from(len).map_err(|_| io::Error::last_os_error())
     }
 
-    /// The processor time that it has had, with all its threads, since it was started.
+    /// Returns the processor time of all threads of the process since its start.
     ///
     /// # Errors
-    /// It has ended.
+    /// The process has ended.
     pub fn processor_time(&self) -> io::Result<Duration> {
-        if self.is_over {
+        if self.has_ended {
             return Err(ErrorKind::NotFound.into());
         }
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the pointer is to a live local. The process has not been waited for, so the clock is nobody else's.
-        if unsafe { libc::clock_gettime(self.clock, &raw mut time) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
-        Ok(Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default()))
+        // The process has not been waited for, so the clock is its own.
+        crate::clock_time(self.clock)
     }
 
-    /// Stops it where it is, until it is to [go on](Self::go_on).
-    pub fn halt(&self) {
+    /// Stops the process (SIGSTOP) until it is [resumed](Self::resume).
+    pub fn pause(&self) {
         self.signal(libc::SIGSTOP);
     }
 
-    /// Has it go on.
-    pub fn go_on(&self) {
+    /// Resumes the process (SIGCONT).
+    pub fn resume(&self) {
         self.signal(libc::SIGCONT);
     }
 
     fn signal(&self, signal: libc::c_int) {
-        if self.is_over {
+        if self.has_ended {
             return;
         }
         let Ok(id) = libc::pid_t::try_from(self.process.id()) else { return };
-        // SAFETY: takes no pointers. The process has not been waited for, so its number is nobody else's. One that has ended takes no notice.
+        // SAFETY: takes no pointers. The process has not been waited for, so its id is not reused. A signal to a
+        // process that has ended has no effect.
         unsafe { libc::kill(id, signal) };
     }
 
-    /// The walls around it.
+    /// Returns the isolation of the process.
     pub fn isolation(&self) -> Isolation {
         self.process.isolation
     }
 
-    /// Its number.
+    /// Returns the id of the process.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Kills it, if it has not ended yet, and says how it has ended.
+    /// Kills the process if it has not ended yet, and returns its exit status.
     ///
     /// # Errors
-    /// The system does not say.
+    /// The system's error.
     pub fn end(&mut self) -> io::Result<ExitStatus> {
-        // Only fails where it has been waited for already.
+        // Fails only if the process has been waited for already.
         _ = self.process.kill();
-        let how = self.process.wait();
-        // From here on its number may be another process's.
-        self.is_over = true;
-        how
+        let status = self.process.wait();
+        // The process id may be reused from here on.
+        self.has_ended = true;
+        status
     }
 }
 
@@ -220,75 +221,75 @@ impl Drop for HelperProcess {
     }
 }
 
-/// Has what is open beside the first three be closed when another program is executed: also what this process was started with, by somebody who has left it
-/// open. Kernels before 5.11 cannot; there is no such descriptor of weir's own.
-pub(crate) fn close_what_is_inherited() {
+/// Sets all descriptors after the first three to close on exec, also those that this process has inherited. It has no
+/// effect on kernels before 5.11; descriptors that weir itself opens are close-on-exec anyway.
+pub(crate) fn close_inherited_on_exec() {
     let first: libc::c_uint = 3;
     let (last, flags) = (libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
     // SAFETY: takes no pointers, and closes nothing now.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
 }
 
-/// A wait that was too long, as others call it.
-fn late(error: io::Error) -> io::Error {
+/// Converts the error of a timeout to [`ErrorKind::TimedOut`].
+fn timed_out(error: io::Error) -> io::Error {
     if error.kind() == ErrorKind::WouldBlock { ErrorKind::TimedOut.into() } else { error }
 }
 
-/// A message behind its length: what is sent at once.
+/// Prepends the length to a message, so that both are sent in one write.
 fn framed(message: &[u8]) -> io::Result<Vec<u8>> {
     let len = u32::try_from(message.len()).map_err(|_| ErrorKind::InvalidInput)?;
     Ok([&len.to_be_bytes(), message].concat())
 }
 
-/// The length of a message, where it has no more than that.
-fn length(head: [u8; HEAD], most: usize) -> io::Result<usize> {
+/// Decodes the length of a message of at bytes_max `bytes_max` bytes.
+fn length(head: [u8; LENGTH_BYTES], bytes_max: usize) -> io::Result<usize> {
     let len = usize::try_from(u32::from_be_bytes(head)).unwrap_or(usize::MAX);
-    if len <= most { Ok(len) } else { Err(ErrorKind::InvalidData.into()) }
+    if len <= bytes_max { Ok(len) } else { Err(ErrorKind::InvalidData.into()) }
 }
 
-/// The companion's own end of the line.
+/// The helper's end of the socket.
 #[derive(Debug)]
 pub struct HelperChannel(File);
 
 impl HelperChannel {
-    /// Standard input. To be taken before the process is confined.
+    /// Takes standard input as the channel to the parent. To be called before the process is confined.
     ///
     /// # Errors
-    /// It is closed.
-    pub fn of_standard_input() -> io::Result<Self> {
+    /// Standard input is closed.
+    pub fn from_standard_input() -> io::Result<Self> {
         Ok(Self(io::stdin().as_fd().try_clone_to_owned()?.into()))
     }
 
-    /// The next message; nothing when whoever has started the process is gone.
+    /// Receives the next message. Returns `None` when the parent is gone.
     ///
     /// # Errors
-    /// The line is broken, or the message longer than that.
-    pub fn hear(&mut self, most: usize) -> io::Result<Option<Vec<u8>>> {
-        let mut head = [0; HEAD];
+    /// The connection is broken, or the message is longer than `bytes_max` bytes.
+    pub fn receive(&mut self, bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
+        let mut head = [0; LENGTH_BYTES];
         match self.0.read_exact(&mut head) {
             Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => {
                 return Ok(None);
             }
             read => read?,
         }
-        let mut message = vec![0; length(head, most)?];
+        let mut message = vec![0; length(head, bytes_max)?];
         self.0.read_exact(&mut message)?;
         Ok(Some(message))
     }
 
-    /// The descriptor that was given after the last message.
+    /// Receives the descriptor that the parent sent after its last message.
     ///
     /// # Errors
-    /// There is none.
-    pub fn take(&mut self) -> io::Result<OwnedFd> {
-        descriptors::take(self.0.as_fd())
+    /// No descriptor arrives.
+    pub fn receive_descriptor(&mut self) -> io::Result<OwnedFd> {
+        descriptors::receive_one(self.0.as_fd())
     }
 
-    /// Says something.
+    /// Sends a message.
     ///
     /// # Errors
-    /// Nobody is there any more.
-    pub fn say(&mut self, message: &[u8]) -> io::Result<()> {
+    /// The parent is gone.
+    pub fn send(&mut self, message: &[u8]) -> io::Result<()> {
         self.0.write_all(&framed(message)?)
     }
 }

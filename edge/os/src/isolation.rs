@@ -1,15 +1,16 @@
-//! The level to which one process is isolated from the system and from other processes.
+//! The means by which one process is isolated from the system and from other processes.
 
 use std::fmt;
 
-/// The walls around one process beside seccomp, Landlock and the lack of capabilities, which each process has.
+/// The isolation of one process in addition to seccomp, Landlock and the lack of capabilities, which each process has.
 ///
-/// Its text names them, as in `uid+namespaces+cgroup+sealed`; `seccomp` where there is none of the first three.
+/// The text form names the parts, as in `uid+namespaces+cgroup+sealed`. A group without limits is
+/// `cgroup-without-limits`. A process without a user, namespaces and a group of its own is `seccomp`, or `seccomp+sealed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Isolation(u8);
 
 impl Isolation {
-    /// Seccomp, Landlock and no capabilities: what each process has.
+    /// Only seccomp, Landlock and the lack of capabilities, which each process has.
     pub const NONE: Self = Self(0);
     /// A user of its own, which no other process has.
     pub const UID: Self = Self(1);
@@ -17,20 +18,20 @@ impl Isolation {
     pub const NAMESPACES: Self = Self(2);
     /// A control group of its own.
     pub const GROUP: Self = Self(4);
-    /// Limits of that group on memory and tasks.
+    /// Limits of the control group on memory and tasks.
     pub const LIMITS: Self = Self(8);
     /// Code pages that cannot be made writable again (mseal(2)).
     pub const SEALED: Self = Self(16);
 
     const ALL: u8 = 31;
 
-    /// Both.
+    /// Returns the parts of both.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Returns true if all walls of `other` are there.
+    /// Returns true if all parts of `other` are included.
     pub fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -47,9 +48,9 @@ impl Isolation {
 impl fmt::Display for Isolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let group = if self.has(Self::LIMITS) { "cgroup" } else { "cgroup-without-limits" };
-        let walls = [(Self::UID, "uid"), (Self::NAMESPACES, "namespaces"), (Self::GROUP, group)];
+        let parts = [(Self::UID, "uid"), (Self::NAMESPACES, "namespaces"), (Self::GROUP, group)];
         let mut words: Vec<&str> =
-            walls.into_iter().filter(|(wall, _)| self.has(*wall)).map(|(_, word)| word).collect();
+            parts.into_iter().filter(|(part, _)| self.has(*part)).map(|(_, word)| word).collect();
         if words.is_empty() {
             words.push("seccomp");
         }
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_names_each_wall() {
+    fn the_text_names_each_part() {
         let group = Isolation::GROUP.with(Isolation::LIMITS);
         let all = Isolation::UID.with(Isolation::NAMESPACES).with(group).with(Isolation::SEALED);
         assert_eq!(all.to_string(), "uid+namespaces+cgroup+sealed");

@@ -1,6 +1,6 @@
-//! The way in which a process starts others: by itself, or through its [spawner](crate::spawner).
+//! Starting processes: directly, or through this process's [spawner](crate::spawner).
 
-use crate::companion::close_what_is_inherited;
+use crate::helper::close_inherited_on_exec;
 use crate::spawner::{ProcessRole, Spawner};
 use crate::{Isolation, child};
 use std::ffi::OsStr;
@@ -15,28 +15,27 @@ use std::sync::{Arc, OnceLock};
 /// The spawner of this process, once it has one.
 static SPAWNER: OnceLock<Arc<Spawner>> = OnceLock::new();
 
-/// The way in which a process starts others.
+/// The method by which a process starts others.
 #[derive(Clone, Debug)]
 pub enum Launcher {
-    /// It executes this program itself: such a process has no namespaces of its own.
+    /// Executes the program at this path: the started process has no namespaces of its own.
     Direct(PathBuf),
-    /// It has its spawner do it.
+    /// Requests the process from the spawner.
     Spawner(Arc<Spawner>),
 }
 
 impl Launcher {
-    /// The spawner of this process, or this same program where it has none.
+    /// Returns the spawner of this process, or this same program if there is none.
     pub fn of_process() -> Self {
         match SPAWNER.get() {
             Some(spawner) => Self::Spawner(Arc::clone(spawner)),
-            // The program that runs, also where another one has its name by now.
+            // The running program, even if its path now names another file.
             None => Self::Direct(PathBuf::from("/proc/self/exe")),
         }
     }
 
-    /// Makes `spawner` that of this process, for good.
+    /// Makes `spawner` the spawner of this process, permanently. A second call has no effect.
     pub fn install(spawner: Arc<Spawner>) {
-        // The first one stays.
         _ = SPAWNER.set(spawner);
     }
 }
@@ -47,54 +46,58 @@ impl From<&Path> for Launcher {
     }
 }
 
-/// The resources of a process that is started.
+/// The resources of a process to be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allotment {
-    /// Processor time in seconds, from the limit that it is told of to the one that kills it; none where it is 0.
+    /// Processor time in seconds: the soft limit; the hard limit is a second more. 0 for no limit.
     pub(crate) processor: u64,
-    /// Addresses, in bytes.
+    /// Address space, in bytes.
     pub(crate) addresses: u64,
-    /// Private memory, in bytes; none beside that of addresses where it is 0.
+    /// Private memory, in bytes; 0 for no limit beside `addresses`.
     pub(crate) memory: u64,
-    /// Added to its nice value.
+    /// Added to the process's nice value.
     pub(crate) nice: i32,
-    /// Descriptors; no more than the process has that starts it.
+    /// Descriptors; at most as many as the starting process has.
     pub(crate) descriptors: u64,
-    /// Its cores, a bit each. Where no bit is set it has those of the process that executes it: the spawner's, where there is one.
+    /// Bit mask of the process's cores. If no bit is set, it has the cores of the process that starts it, which is the
+    /// spawner if there is one.
     pub(crate) cores: [u64; CORE_WORDS],
 }
 
-/// Cores are numbered below 64 times that.
+/// The number of 64-bit words in a core mask.
 pub(crate) const CORE_WORDS: usize = 16;
 
 impl Allotment {
+    /// The size of an encoded allotment.
     pub(crate) const BYTES: usize = 8 * (5 + CORE_WORDS);
 
-    /// Its limits as setrlimit(2) takes them.
+    /// Returns the limits as setrlimit(2) takes them: resource, soft limit, hard limit.
     pub(crate) fn limits(&self) -> [(libc::__rlimit_resource_t, u64, u64); 6] {
-        let or_none = |limit: u64| if limit == 0 { libc::RLIM_INFINITY } else { limit };
+        let or_unlimited = |limit: u64| if limit == 0 { libc::RLIM_INFINITY } else { limit };
         let open = self.descriptors;
         [
-            // The first says which limit it was, and a process that does not heed it is killed by the second.
-            (libc::RLIMIT_CPU, or_none(self.processor), or_none(self.processor).saturating_add(1)),
+            // SIGXCPU at the soft limit shows the parent the cause of death; the hard limit kills a process that
+            // ignores SIGXCPU.
+            (libc::RLIMIT_CPU, or_unlimited(self.processor), or_unlimited(self.processor).saturating_add(1)),
             (libc::RLIMIT_AS, self.addresses, self.addresses),
-            (libc::RLIMIT_DATA, or_none(self.memory), or_none(self.memory)),
+            (libc::RLIMIT_DATA, or_unlimited(self.memory), or_unlimited(self.memory)),
             (libc::RLIMIT_CORE, 0, 0),
             (libc::RLIMIT_FSIZE, 0, 0),
             (libc::RLIMIT_NOFILE, open, open),
         ]
     }
 
-    /// Applies all of it to the calling process. Makes system calls alone, so it can be called after a fork.
+    /// Applies limits, nice value and cores to the calling process. Makes only system calls, so it can be called after a fork.
     pub(crate) fn apply(&self) -> io::Result<()> {
-        for (resource, most, at_last) in self.limits() {
-            let mut has = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        for (resource, soft, hard) in self.limits() {
+            let mut inherited = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
             // SAFETY: the pointer is to a live local.
-            if most == libc::RLIM_INFINITY || unsafe { libc::getrlimit(resource, &raw mut has) } != 0 {
+            if soft == libc::RLIM_INFINITY || unsafe { libc::getrlimit(resource, &raw mut inherited) } != 0 {
                 continue;
             }
-            // What it was given less of it does not get by this.
-            child::set_limits(&[(resource, most.min(has.rlim_max), at_last.min(has.rlim_max))])?;
+            // No limit is raised above an inherited hard limit.
+            let most = inherited.rlim_max;
+            child::set_limits(&[(resource, soft.min(most), hard.min(most))])?;
         }
         // SAFETY: takes no pointers.
         unsafe {
@@ -104,12 +107,14 @@ impl Allotment {
             }
         }
         if self.cores != [0; CORE_WORDS] {
-            // SAFETY: the pointer is to as many live bytes. Cores that are gone meanwhile are no reason not to start.
+            // SAFETY: the pointer is to `size_of_val` live bytes. An error, for instance because the cores are offline, does
+            // not prevent the start.
             unsafe { libc::sched_setaffinity(0, size_of_val(&self.cores), self.cores.as_ptr().cast()) };
         }
         Ok(())
     }
 
+    /// Appends the encoded allotment: [`BYTES`](Self::BYTES) bytes.
     pub(crate) fn write(&self, to: &mut Vec<u8>) {
         let nice = u64::from(self.nice.unsigned_abs());
         for number in
@@ -119,6 +124,7 @@ impl Allotment {
         }
     }
 
+    /// Decodes an allotment. Returns `None` if `bytes` has another length.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let (words, []) = bytes.as_chunks::<8>() else { return None };
         let number = |at: usize| words.get(at).copied().map(u64::from_le_bytes);
@@ -139,7 +145,7 @@ impl Allotment {
     }
 }
 
-/// Standard input, output and error of a process that is started; `/dev/null` where there is none.
+/// Standard input, output and error of a process to be started. `None` stands for `/dev/null`.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     pub(crate) input: Option<OwnedFd>,
@@ -147,10 +153,12 @@ pub(crate) struct Streams {
     pub(crate) error: Option<OwnedFd>,
 }
 
-/// A child process, as [`std::process::Child`], however it was started. It is not waited for where this is dropped.
+/// A child process that was started directly or by a spawner. As with [`std::process::Child`], dropping this value does
+/// not wait for the process.
 #[derive(Debug)]
 pub(crate) struct Child {
     id: u32,
+    /// True if the process has been waited for.
     is_over: bool,
     pub(crate) isolation: Isolation,
     pub(crate) stdin: Option<File>,
@@ -159,7 +167,7 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// A child of this process that no other code waits for.
+    /// Takes over the child of this process with this id. No other code may wait for it.
     pub(crate) fn of(id: u32, isolation: Isolation) -> Self {
         Self { id, is_over: false, isolation, stdin: None, stdout: None, stderr: None }
     }
@@ -168,20 +176,20 @@ impl Child {
         self.id
     }
 
-    /// Kills it, unless it has been waited for.
+    /// Kills the child. Fails if it has been waited for.
     pub(crate) fn kill(&self) -> io::Result<()> {
         let id = libc::pid_t::try_from(self.id).map_err(io::Error::other)?;
         if self.is_over {
             return Err(ErrorKind::InvalidInput.into());
         }
-        // SAFETY: takes no pointers. The process has not been waited for, so its number is its own.
+        // SAFETY: takes no pointers. The process has not been waited for, so no other process has its id.
         match unsafe { libc::kill(id, libc::SIGKILL) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// Waits for its end.
+    /// Waits for the child's end, once.
     pub(crate) fn wait(&mut self) -> io::Result<ExitStatus> {
         let id = libc::pid_t::try_from(self.id).map_err(io::Error::other)?;
         if self.is_over {
@@ -202,14 +210,15 @@ impl Child {
     }
 }
 
-/// Starts a process with these arguments, nothing of the environment, and no other descriptors. `dies` has it killed when the *thread* ends that started it,
-/// where it is started directly; a spawner sees to it that no process survives its own parent.
+/// Starts a process with these arguments, an empty environment, and no other descriptors. With
+/// `dies_with_thread`, a process that is started directly is killed when the starting *thread* ends. A process that a
+/// spawner starts never outlives its parent.
 pub(crate) fn start<A: AsRef<OsStr>>(
     launcher: &Launcher,
     arguments: &[A],
     allotment: Allotment,
     streams: Streams,
-    dies: bool,
+    dies_with_thread: bool,
 ) -> io::Result<Child> {
     let program = match launcher {
         Launcher::Direct(program) => program,
@@ -221,16 +230,16 @@ pub(crate) fn start<A: AsRef<OsStr>>(
     };
     let mut command = Command::new(program);
     command.arg0("weir").args(arguments).env_clear();
-    // A terminal's signals are for the program that was started there, and the child's end is its business.
+    // A process group of its own: the terminal's signals must not reach the process, because its parent ends it.
     command.process_group(0);
-    let stream = |given: Option<OwnedFd>| given.map_or_else(Stdio::null, Stdio::from);
+    let stream = |stream: Option<OwnedFd>| stream.map_or_else(Stdio::null, Stdio::from);
     command.stdin(stream(streams.input)).stdout(stream(streams.output)).stderr(stream(streams.error));
-    // SAFETY: between fork and exec only system calls that are safe there are made.
+    // SAFETY: only async-signal-safe system calls are made between fork and exec.
     unsafe {
         command.pre_exec(move || {
-            close_what_is_inherited();
+            close_inherited_on_exec();
             allotment.apply()?;
-            if dies && libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+            if dies_with_thread && libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                 return Err(io::Error::last_os_error());
             }
             Ok(())
@@ -239,14 +248,14 @@ pub(crate) fn start<A: AsRef<OsStr>>(
     Ok(Child::of(command.spawn()?.id(), Isolation::NONE))
 }
 
-/// Starts a process whose streams this one has the other ends of.
+/// Starts a process with its three streams piped to this one.
 pub(crate) fn start_piped(launcher: &Launcher, argument: &str, allotment: Allotment) -> io::Result<Child> {
-    let (input, to) = io::pipe()?;
-    let (from, output) = io::pipe()?;
-    let (says, error) = io::pipe()?;
-    let [to, from, says] = [OwnedFd::from(to), from.into(), says.into()].map(File::from);
+    let (input, stdin) = io::pipe()?;
+    let (stdout, output) = io::pipe()?;
+    let (stderr, error) = io::pipe()?;
+    let [stdin, stdout, stderr] = [OwnedFd::from(stdin), stdout.into(), stderr.into()].map(File::from);
     let streams =
         Streams { input: Some(input.into()), output: Some(output.into()), error: Some(error.into()) };
     let child = start(launcher, &[argument], allotment, streams, true)?;
-    Ok(Child { stdin: Some(to), stdout: Some(from), stderr: Some(says), ..child })
+    Ok(Child { stdin: Some(stdin), stdout: Some(stdout), stderr: Some(stderr), ..child })
 }

@@ -1,32 +1,35 @@
-//! What a process of weir gives up, for good, before it looks at what strangers wrote.
+//! Confinement of weir's processes before they read untrusted input. Also private files, sockets and child processes.
 //!
-//! Two walls of the kernel, which any process may put around itself: Landlock (files, TCP, signals to others) and seccomp (system calls); and the
-//! privileges that root has and it does not need. Whoever finds a fault in the compiler or in the sandbox, and gets native code to run by it, is still inside.
+//! Every process confines itself by two kernel mechanisms: Landlock (files, TCP, signals to other processes) and
+//! seccomp (system calls). It also drops capabilities of root that it does not need. An attacker who gets native code
+//! to run through a flaw in the compiler or the sandbox is still confined.
 //!
 //! | process | files | system calls | capabilities |
 //! |---|---|---|---|
-//! | [`keeper`]: signs with a key that it has read before | none at all; what is open stays open | those for memory, for what is open, and to end; no other thread, no code but its own; others cannot look into its memory | none |
-//! | [`ward`]: runs one module in a process of its own | none at all; what is open stays open | as a compiler, and to take descriptors and signal its own threads; others cannot look into its memory | none |
-//! | [`compiler`]: compiles one module | none at all; what is open stays open | those of a program that computes; all others fail | none |
-//! | [`spawner`]: starts the others for a node | as its user | all but those that neither it nor what it starts needs | those for user namespaces, of what it had |
-//! | [`node`]: runs modules on live traffic | writes only beneath its own folders, and executes nothing | all but those that nothing in a node needs: other processes, their memory, kernel modules, mounts, namespaces, clocks | those for interfaces, of what it had |
+//! | key agent ([`confine_key_agent`]): signs with a key that it has read before | none; open descriptors stay open | memory, open descriptors, exit; no other thread, no new code; its memory is hidden from other processes | none |
+//! | sandbox process ([`confine_sandbox`]): runs one module | none; open descriptors stay open | as a compiler, and receiving descriptors, and signals to its own threads; its memory is hidden from other processes | none |
+//! | compiler ([`confine_compiler`]): compiles one module | none; open descriptors stay open | those of a computing program; all others fail | none |
+//! | [`spawner`]: starts the others for a node | all that its user may access | all but those that neither it nor its children need | those for user namespaces, if it had them at its start |
+//! | node ([`confine_node`]): runs modules on live traffic | writes only beneath its own folders, and executes nothing | all but those that no part of a node needs: other processes, their memory, kernel modules, mounts, namespaces, clocks | those for interfaces, if it had them at its start |
 //!
-//! Both hold for the calling thread and all threads that it starts from then on: so they are put up while there is one. A node executes nothing at all: its
-//! [`spawner`] starts the other processes, in namespaces of their own where the system allows that ([`Isolation`] says which walls a process has).
+//! Both mechanisms apply to the calling thread and all threads that it starts later, so they are applied while there
+//! is one thread. A node executes nothing: its [`spawner`] starts the other processes, in namespaces of their own
+//! where the system allows that ([`Isolation`] describes a process's isolation).
 //!
-//! In none of them can memory be written and executed at the same time. The code of the program, and of a module in a process of its own, cannot be made
-//! writable again where the kernel can seal it.
+//! In none of these processes can memory be writable and executable at the same time. Where the kernel can seal memory,
+//! the code of the program, and of a module in a sandbox process, cannot be made writable again.
 //!
-//! [`private`] is how files and folders are made that only their owner may see, and [`socket`] how a node's socket is.
-//!
-//! [`child`] starts a compiler, with limits, and takes its answer; [`companion`] starts a process that stays, as a keeper does.
+//! [`private`] creates files and folders that only their owner may read; [`socket`] manages a node's socket;
+//! [`child`] runs a compiler with limits and takes its answer; [`helper`] runs a long-lived helper process, such as
+//! the key agent.
 
 mod calls;
 pub mod child;
+mod clock;
 mod code;
-pub mod companion;
 mod descriptors;
 mod files;
+pub mod helper;
 mod isolation;
 mod launch;
 pub mod lock;
@@ -39,6 +42,7 @@ mod signals;
 pub mod socket;
 pub mod spawner;
 
+pub use clock::clock_time;
 pub use files::may_write;
 pub use isolation::Isolation;
 pub use launch::Launcher;
@@ -48,64 +52,65 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use weir_units::Shown as _;
 
-/// How much of what was asked for this kernel can do.
+/// The part of the requested file confinement that this kernel enforces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Files {
+pub enum FileConfinement {
     /// All of it.
-    Held,
-    /// The kernel is older than some of it.
-    HeldInPart,
-    /// It knows no Landlock, or has it switched off. Files are what the system's own rights say.
-    Open,
+    Full,
+    /// A part: the kernel is older than the newest feature requested.
+    Partial,
+    /// Nothing: the kernel has no Landlock, or Landlock is switched off. Only the system's file permissions apply.
+    None,
 }
 
-/// Why a wall could not be put up. To blame is the node, or how its system is set up.
+/// The reason why a process cannot be confined. The cause is the node, or its system's configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfineError {
-    /// A folder that is to be written in.
-    #[error("{}: cannot be opened, to allow that it is written in: {source}", path.shown())]
+    /// A folder in which the process is to write cannot be opened.
+    #[error("{}: cannot be opened, to allow writing in it: {source}", path.shown())]
     Folder {
-        /// Which.
+        /// The folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: landlock::PathFdError,
     },
-    /// Landlock refuses.
+    /// Landlock failed.
     #[error("files cannot be closed to this process: {0}")]
     Files(#[from] landlock::RulesetError),
-    /// Others could look into this process.
+    /// The process cannot be hidden from others.
     #[error("this process cannot be hidden from others: {0}")]
     Hide(std::io::Error),
-    /// Code can be changed.
+    /// The code cannot be sealed.
     #[error("the code of this process cannot be sealed: {0}")]
     Code(std::io::Error),
-    /// The process cannot leave the system's files.
+    /// The process cannot enter an empty root.
     #[error("this process cannot enter an empty root: {0}")]
     Root(std::io::Error),
-    /// Capabilities cannot be given up.
+    /// Capabilities cannot be dropped.
     #[error("privileges cannot be given up: {0}")]
     Privileges(rustix::io::Errno),
-    /// Seccomp refuses.
+    /// Seccomp failed.
     #[error("system calls cannot be closed to this process: {0}")]
     Calls(#[from] seccompiler::Error),
 }
 
-/// Confines the calling thread to computing: from now on it opens nothing, executes nothing and reaches nobody. What is open, as its standard input and
-/// output, stays so.
+/// Confines the calling thread to computing: it can open nothing, execute nothing and connect to nothing. Open
+/// descriptors, such as standard input and output, stay open.
 ///
 /// # Errors
-/// [`ConfineError`]. Some of it may hold already.
-pub fn compiler() -> Result<Files, ConfineError> {
+/// [`ConfineError`]. A part of the confinement may be in effect.
+pub fn confine_compiler() -> Result<FileConfinement, ConfineError> {
     hide()?;
-    let files = leave()?;
-    code::no_more();
-    privileges::none()?;
-    calls::only_computing()?;
+    let files = leave_file_system()?;
+    code::refuse_executable_memory();
+    privileges::drop_all()?;
+    calls::restrict_compiler()?;
     Ok(files)
 }
 
-/// Hides the calling process from others of its user, before it reads what they are not to know: they can neither trace it nor read its memory, and it
-/// leaves no image of that when it ends (PR_SET_DUMPABLE in prctl(2), and RLIMIT_CORE, which holds for what it executes, too).
+/// Hides the calling process from other processes of its user, before it reads secrets. They can neither trace it nor
+/// read its memory, and it dumps no core (PR_SET_DUMPABLE in prctl(2), and RLIMIT_CORE, which programs that it
+/// executes inherit).
 ///
 /// # Errors
 /// [`ConfineError::Hide`].
@@ -118,60 +123,62 @@ pub fn hide() -> Result<(), ConfineError> {
     }
 }
 
-/// Confines the calling thread to what signing takes: what a [`compiler`] may, but it starts no threads and makes no code. The process is [hidden](hide).
+/// Confines the calling thread to signing: as [`confine_compiler`], and it can start no threads and load no code. The process is
+/// [hidden](hide).
 ///
 /// # Errors
-/// [`ConfineError`]. Some of it may hold already.
-pub fn keeper() -> Result<Files, ConfineError> {
+/// [`ConfineError`]. A part of the confinement may be in effect.
+pub fn confine_key_agent() -> Result<FileConfinement, ConfineError> {
     hide()?;
-    let files = leave()?;
-    code::no_more();
-    privileges::none()?;
-    calls::only_signing()?;
+    let files = leave_file_system()?;
+    code::refuse_executable_memory();
+    privileges::drop_all()?;
+    calls::restrict_key_agent()?;
     Ok(files)
 }
 
-/// Confines the calling thread, and those that it starts, to what running a module takes that is given to it through what is open: what a [`compiler`] may,
-/// and to take descriptors. The process is [hidden](hide).
+/// Confines the calling thread, and those that it starts, to running a module that arrives over an open descriptor:
+/// as [`confine_compiler`], but it can receive descriptors and load the module's code. The process is [hidden](hide).
 ///
 /// # Errors
-/// [`ConfineError`]. Some of it may hold already.
-pub fn ward() -> Result<Files, ConfineError> {
+/// [`ConfineError`]. A part of the confinement may be in effect.
+pub fn confine_sandbox() -> Result<FileConfinement, ConfineError> {
     hide()?;
-    let files = leave()?;
-    privileges::none()?;
-    calls::only_running()?;
+    let files = leave_file_system()?;
+    privileges::drop_all()?;
+    calls::restrict_sandbox()?;
     Ok(files)
 }
 
-/// Closes a [`ward`] for good to code beside that which has been loaded at `code`, which is sealed where the kernel can: from now on nothing becomes
-/// executable in any of its threads.
+/// Allows a [sandbox process](confine_sandbox) no further code than that loaded at `code`, permanently: no memory of
+/// the process becomes executable from now on. The code is sealed where the kernel supports that.
 ///
 /// # Errors
 /// [`ConfineError`].
-pub fn code_is_loaded(code: Range<*const u8>) -> Result<(), ConfineError> {
+pub fn seal_loaded_code(code: Range<*const u8>) -> Result<(), ConfineError> {
     code::seal_loaded(&(code.start.addr()..code.end.addr())).map_err(ConfineError::Code)?;
-    code::no_more();
-    calls::no_new_code()
+    code::refuse_executable_memory();
+    calls::forbid_new_code()
 }
 
-/// Seals the program's code, and leaves all files: by an empty root where the process has been given namespaces of its own, and by Landlock.
-fn leave() -> Result<Files, ConfineError> {
+/// Seals the program's code, and gives up access to all files: by Landlock, and in a process with namespaces of its own
+/// also by an empty root.
+fn leave_file_system() -> Result<FileConfinement, ConfineError> {
     code::seal_program().map_err(ConfineError::Code)?;
-    root::enter()?;
-    files::none()
+    root::enter_empty()?;
+    files::close_all()
 }
 
-/// Confines the calling thread, and those that it starts, to what a node does: it writes beneath these folders and to these devices, and starts
-/// no program: for that it has its [`spawner`].
+/// Confines the calling thread, and those that it starts, to the work of a node: it writes only to the
+/// folders and devices `written`, and executes no program, which is the [`spawner`]'s task.
 ///
 /// # Errors
-/// [`ConfineError`]. Some of it may hold already.
-pub fn node(written: &[&Path]) -> Result<Files, ConfineError> {
+/// [`ConfineError`]. A part of the confinement may be in effect.
+pub fn confine_node(written: &[&Path]) -> Result<FileConfinement, ConfineError> {
     hide()?;
     code::seal_program().map_err(ConfineError::Code)?;
-    let files = files::own(written)?;
-    privileges::of_a_node()?;
-    calls::none_of_others()?;
+    let files = files::restrict_writing(written)?;
+    privileges::keep_for_node()?;
+    calls::restrict_node()?;
     Ok(files)
 }

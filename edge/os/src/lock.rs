@@ -1,37 +1,40 @@
-//! Locks on files, which keep a second process from writing what a first one writes.
+//! Locks on files: while one process writes a file, no second process writes it.
 
 use std::fs::{File, TryLockError};
 use std::io;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// How often an exclusive lock is tried before it is refused. A process that looks for a holder has the lock for some microseconds.
-const TRIES: u32 = 40;
-const BETWEEN_TRIES: Duration = Duration::from_millis(5);
+/// The most attempts at an exclusive lock. One attempt can fail although no process writes the file: a process that only
+/// checks for a lock ([`Locked::is_held`]) holds a lock itself for some microseconds.
+const ATTEMPTS: u32 = 40;
+const ATTEMPT_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A file with a lock on it. Dropping it releases the lock at once, even where a program that is just being started has the file open, too:
-/// closing alone leaves the lock to that copy until the program runs.
+/// A locked file. Dropping it releases the lock at once.
+///
+/// Closing the file alone would not release it at once: a child process has a copy of the open file between fork and
+/// exec, and a lock lasts until the last copy is closed.
 #[derive(Debug)]
 pub struct Locked(File);
 
 impl Locked {
-    /// Locks a file for this process. Returns `None` where another process holds a lock.
+    /// Locks a file for this process. Returns `None` if another process holds a lock.
     ///
     /// # Errors
     /// The system or the file system refuses locks.
     pub fn exclusive(file: File) -> io::Result<Option<Self>> {
-        for tried in 1..=TRIES {
+        for attempt in 1..=ATTEMPTS {
             match file.try_lock() {
                 Ok(()) => return Ok(Some(Self(file))),
                 Err(TryLockError::Error(error)) => return Err(error),
-                Err(TryLockError::WouldBlock) if tried < TRIES => sleep(BETWEEN_TRIES),
+                Err(TryLockError::WouldBlock) if attempt < ATTEMPTS => sleep(ATTEMPT_INTERVAL),
                 Err(TryLockError::WouldBlock) => {}
             }
         }
         Ok(None)
     }
 
-    /// Returns true where another process holds an exclusive lock on a file. Changes nothing.
+    /// Returns true if another process holds an exclusive lock on a file. The lock is unchanged afterwards.
     ///
     /// # Errors
     /// As [`Self::exclusive`].
@@ -46,7 +49,7 @@ impl Locked {
         }
     }
 
-    /// The file, which stays locked.
+    /// Returns the file, which stays locked.
     pub fn file(&self) -> &File {
         &self.0
     }
@@ -54,7 +57,7 @@ impl Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // The system releases the lock at the latest when the last copy is closed.
+        // On an error the system releases the lock when the last copy of the open file is closed.
         _ = self.0.unlock();
     }
 }
@@ -68,7 +71,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let open = || File::create(dir.path().join("lock")).unwrap();
         let held = Locked::exclusive(open()).unwrap().unwrap();
-        // As a process has it between fork and exec.
+        // A child process has such a copy between fork and exec.
         let copy = held.file().try_clone().unwrap();
         assert!(Locked::exclusive(open()).unwrap().is_none());
         assert!(Locked::is_held(open()).unwrap());
@@ -79,17 +82,17 @@ mod tests {
     }
 
     #[test]
-    fn a_look_at_the_lock_keeps_no_process_from_taking_it() {
+    fn checking_a_lock_does_not_prevent_taking_it() {
         let dir = tempfile::tempdir().unwrap();
         let open = || File::create(dir.path().join("lock")).unwrap();
-        let looks = open();
-        looks.lock_shared().unwrap();
+        let checking = open();
+        checking.lock_shared().unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                sleep(BETWEEN_TRIES);
-                drop(looks);
+                sleep(ATTEMPT_INTERVAL);
+                drop(checking);
             });
-            // On a machine that is busy with other things, it may take several times as long.
+            // On a busy machine, the other thread may hold the lock for several times as long.
             assert!((0..300).any(|_| Locked::exclusive(open()).unwrap().is_some()));
         });
     }

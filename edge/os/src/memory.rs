@@ -1,4 +1,4 @@
-//! Memory that more than one can see: files of it, and copies of what others may write meanwhile.
+//! Shared memory: memory files, and copies of bytes that another process may write at the same time.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -16,7 +16,8 @@ struct Word(u64);
 #[derive(Clone, Copy)]
 struct Wide(std::arch::x86_64::__m128i);
 
-/// Copies `len` bytes that may change meanwhile, each read once: by volatile reads, which the compiler can neither repeat nor leave out.
+/// Copies `len` bytes that another process may change at the same time. Reads each byte exactly once: by volatile reads,
+/// which the compiler can neither repeat nor omit.
 ///
 /// # Safety
 ///
@@ -29,12 +30,12 @@ pub unsafe fn copy_once(from: *const u8, to: *mut u8, len: usize) {
     let wide = 0;
     #[cfg(target_arch = "x86_64")]
     for i in 0..wide {
-        // SAFETY: bytes 16i..16i+16 are below `len`; `Wide` has no alignment.
+        // SAFETY: bytes 16i..16i+16 are below `len`; `Wide` needs no alignment.
         unsafe { to.cast::<Wide>().add(i).write(from.cast::<Wide>().add(i).read_volatile()) };
     }
     let words = len / 8;
     for i in wide * 2..words {
-        // SAFETY: bytes 8i..8i+8 are below `len`; `Word` has no alignment.
+        // SAFETY: bytes 8i..8i+8 are below `len`; `Word` needs no alignment.
         unsafe { to.cast::<Word>().add(i).write(from.cast::<Word>().add(i).read_volatile()) };
     }
     for i in words * 8..len {
@@ -43,18 +44,18 @@ pub unsafe fn copy_once(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// An empty memory file that can be sealed, with a name for those who look at what a process has open or mapped.
+/// Creates an empty memory file that can be sealed. The name appears in lists of open or mapped files.
 ///
 /// # Errors
 ///
-/// What the system says where it has no memory or no descriptor left.
+/// The system's error if memory or descriptors are exhausted.
 pub fn memory_file(name: &CStr) -> io::Result<File> {
     // SAFETY: the name ends with a zero byte; the call touches no other memory of ours.
     let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a descriptor that was just made for us, owned by nobody else.
+    // SAFETY: a descriptor that was just created, and has no other owner.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_length_is_copied_from_and_to_every_address_and_nothing_beside_it() {
+    fn copies_of_every_length_and_alignment_are_exact() {
         let from: Vec<u8> = (1..=100).collect();
         for len in 0..=70 {
             for (start, to) in [(0, 0), (1, 3), (7, 1), (16, 9)] {

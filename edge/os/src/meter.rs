@@ -1,42 +1,43 @@
-//! Processor time that several pieces of work share: all compilation of one request, for instance.
+//! Processor time shared by several pieces of work, such as all compilation of one request.
 
 use weir_units::Nanos;
 
-/// An order to a child that works.
+/// An order to a running child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MeterOrder {
-    /// It goes on.
-    GoOn,
-    /// It is stopped until the meter says otherwise.
-    Rest,
-    /// It is ended, and nothing comes of it.
-    GiveUp,
+    /// Continue.
+    Continue,
+    /// Pause until a later order.
+    Pause,
+    /// End, without a result.
+    Abort,
 }
 
-/// Processor time that may be used, and an account of what was.
+/// A budget of processor time, and an account of its use.
 pub trait CpuMeter {
-    /// All that there is for the work together.
+    /// Returns the whole budget.
     fn limit(&self) -> Nanos;
 
-    /// The part of [`limit`](Self::limit) that nothing has used yet.
+    /// Returns the unused part of [`limit`](Self::limit).
     fn left(&self) -> Nanos;
 
-    /// Takes off processor time that was used.
+    /// Debits processor time.
     fn spend(&mut self, used: Nanos);
 
-    /// Takes off processor time of the calling thread, so that it is not charged twice.
+    /// Debits processor time that the calling thread itself has used. A budget counts it separately, so that the caller
+    /// can avoid charging it twice.
     fn spend_here(&mut self, used: Nanos) {
         self.spend(used);
     }
 
-    /// Decides on a child that works and has used `so_far`, which is taken off when it has ended.
+    /// Returns the order for a running child that has used `so_far`. That time is debited only when the child has ended.
     fn order(&mut self, so_far: Nanos) -> MeterOrder {
         _ = so_far;
-        MeterOrder::GoOn
+        MeterOrder::Continue
     }
 }
 
-/// A count of processor time without a limit.
+/// A plain count of used processor time, without a limit.
 impl CpuMeter for Nanos {
     fn limit(&self) -> Nanos {
         Nanos(u64::MAX)
@@ -51,7 +52,7 @@ impl CpuMeter for Nanos {
     }
 }
 
-/// The processor time of one request: whatever is compiled for it takes from the same.
+/// The processor-time budget of one request, which all of its compilations share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuBudget {
     limit: Nanos,
@@ -60,17 +61,17 @@ pub struct CpuBudget {
 }
 
 impl CpuBudget {
-    /// So much for all together.
+    /// Creates an unused budget of `limit`.
     pub const fn new(limit: Nanos) -> Self {
         Self { limit, used: Nanos(0), here: Nanos(0) }
     }
 
-    /// The processor time that was used so far, beyond the limit, too.
+    /// Returns the used processor time, including the excess over the limit.
     pub fn used(&self) -> Nanos {
         self.used
     }
 
-    /// The part of [`used`](Self::used) that [`spend_here`](CpuMeter::spend_here) was told of.
+    /// Returns the part of [`used`](Self::used) that was debited by [`spend_here`](CpuMeter::spend_here).
     pub fn here(&self) -> Nanos {
         self.here
     }
@@ -100,13 +101,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_work_takes_from_one_budget_and_what_is_beyond_it_is_known() {
+    fn all_work_shares_one_budget_and_its_excess_is_known() {
         let mut budget = CpuBudget::new(Nanos(10));
         budget.spend(Nanos(4));
         budget.spend_here(Nanos(5));
         assert_eq!((budget.left(), budget.used(), budget.here()), (Nanos(1), Nanos(9), Nanos(5)));
         budget.spend(Nanos(5));
         assert_eq!((budget.left(), budget.used()), (Nanos(0), Nanos(14)));
-        assert_eq!(budget.order(Nanos(0)), MeterOrder::GoOn);
+        assert_eq!(budget.order(Nanos(0)), MeterOrder::Continue);
     }
 }

@@ -1,26 +1,30 @@
-//! Private files and folders: the one place where weir creates and opens them.
+//! Private files and folders: the only module that creates and opens them.
 //!
-//! Files have mode 0600 and folders 0700, independent of the umask. A file or folder is opened without following a link, and checked on the open
-//! descriptor: its type, its owner, its number of links, its mode. A [`PrivateFolder`] is opened once, and what is in it is reached through its descriptor, so
-//! that nothing changes between a check and its use.
+//! Files have mode 0600 and folders 0700, independent of the umask. A file or folder is opened without following a
+//! link, and checked on the open descriptor: its type, its owner, its number of links, its mode. A [`PrivateFolder`]
+//! is opened once, and its contents are reached through its descriptor, so that no file is exchanged between a check and
+//! its use.
 //!
-//! | what | created with | an existing one has to be |
+//! | file or folder | created with | requirements on an existing one |
 //! |---|---|---|
-//! | a folder of weir's own ([`PrivateFolder::make`]) | 0700 | no link; owned by the effective user or root; others lose the right to write, root's must not give it |
+//! | a folder of weir's own ([`PrivateFolder::make`]) | 0700 | no link; owned by the effective user or root; other users have no right to write in it: weir removes such rights from a folder of the effective user, and refuses another one |
 //! | a file in it ([`PrivateFolder::create`], [`PrivateFolder::open_file`]) | 0600 | a regular file with one link, owned by the effective user or root; its mode becomes 0600 |
 //! | a secret that a user names ([`open_secret`]) | | the same, and 0600 or less already |
 //! | an output that a user names ([`create_named`]) | 0600 | anything: links, devices and pipes are the user's choice, and an existing file keeps its mode |
 //!
-//! [`PrivateFolder::look`] and [`check_makeable`] refuse the same, and neither make nor change anything.
+//! [`PrivateFolder::open_read_only`] and [`check_makeable`] apply the same checks, without creating or changing
+//! anything.
 //!
-//! The one link that is followed is to a folder, made by root, where the effective user is not root: service managers make such links.
+//! A link to a folder of weir's own is followed only if root made the link and the effective user is not root: service
+//! managers make such links.
 
-use std::ffi::{CString, OsStr};
+use rustix::fs::{AtFlags, OFlags};
+use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use weir_units::Shown as _;
@@ -29,26 +33,26 @@ use weir_units::Shown as _;
 pub const FILE_MODE: u32 = 0o600;
 /// The mode of a private folder: only its owner lists, enters and changes it.
 pub const FOLDER_MODE: u32 = 0o700;
-/// Rights of a mode that others than the owner have.
-const OF_OTHERS: u32 = 0o077;
-/// Rights to write of a mode that others than the owner have.
-const WRITE_OF_OTHERS: u32 = 0o022;
-/// Added to the name of a file while its replacement is written.
-const NEW: &str = ".new";
+/// The mode bits that give rights to others than the owner.
+const ACCESS_BY_OTHERS: u32 = 0o077;
+/// The mode bits that give write rights to others than the owner.
+const WRITE_BY_OTHERS: u32 = 0o022;
+/// Appended to the name of a file while its replacement is written.
+const NEW_SUFFIX: &str = ".new";
 
-/// Why a private file or folder is not used. The text says what to do, and leaves the path to the caller.
+/// The reason why a private file or folder is refused. The text says what to do; the caller adds the path.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivateError {
-    /// The system refuses.
+    /// The system's error.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// A symbolic link.
     #[error("it is a symbolic link, and links are not followed here: name the {} itself", .0.noun())]
     Link(PrivateKind),
-    /// Something else than a file or a folder.
+    /// Not of the required kind, which this names.
     #[error("it is there and is not a {}", .0.noun())]
     Type(PrivateKind),
-    /// More than one name leads to it: another folder may show it to others.
+    /// A file with several names (hard links): another folder may give access to it.
     #[error(
         "it has {0} links, and must have one: copy it to a new file, and remove the others (`find / -xdev -samefile FILE` lists them)"
     )]
@@ -64,12 +68,12 @@ pub enum PrivateError {
         /// The effective user.
         wanted: u32,
     },
-    /// Others than its owner can read or write a secret.
+    /// A secret is accessible to others than its owner.
     #[error(
         "others than its owner can read it: `chmod 600` it, and if they may have read it make a new one (its mode is {0:o})"
     )]
     Readable(u32),
-    /// Others can write in a folder that weir cannot change.
+    /// Others can write in a folder whose mode weir cannot change.
     #[error(
         "others than its owner can write in it (its mode is {0:o}): `chmod go-w` it, or name another folder"
     )]
@@ -77,7 +81,7 @@ pub enum PrivateError {
 }
 
 impl PrivateError {
-    /// The system's kind of error; [`ErrorKind::PermissionDenied`] for what weir refuses itself.
+    /// Returns the system's kind of error; [`ErrorKind::PermissionDenied`] for refusals by weir.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io(error) => error.kind(),
@@ -95,7 +99,7 @@ impl From<PrivateError> for io::Error {
     }
 }
 
-/// A kind of private thing.
+/// A kind of file-system object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrivateKind {
     /// A regular file.
@@ -113,38 +117,37 @@ impl PrivateKind {
     }
 }
 
-/// The user that weir runs as.
+/// Returns the user that weir runs as.
 pub fn effective_user() -> u32 {
-    // SAFETY: has no preconditions and cannot fail.
-    unsafe { libc::geteuid() }
+    rustix::process::geteuid().as_raw()
 }
 
-/// Refuses what another user than the effective one and root owns.
-fn check_owner(known: &Metadata) -> Result<(), PrivateError> {
-    let (owner, wanted) = (known.uid(), effective_user());
+/// Refuses objects owned by others than the effective user and root.
+fn check_owner(metadata: &Metadata) -> Result<(), PrivateError> {
+    let (owner, wanted) = (metadata.uid(), effective_user());
     if owner == wanted || owner == 0 { Ok(()) } else { Err(PrivateError::Owner { owner, wanted }) }
 }
 
-/// Refuses what is no regular file of one name that belongs to the effective user or root.
-fn check_file(known: &Metadata) -> Result<(), PrivateError> {
-    if !known.is_file() {
+/// Refuses all but regular files with one name that belong to the effective user or root.
+fn check_file(metadata: &Metadata) -> Result<(), PrivateError> {
+    if !metadata.is_file() {
         return Err(PrivateError::Type(PrivateKind::File));
     }
-    check_owner(known)?;
-    // A file that was removed while it was opened has none.
-    if known.nlink() > 1 { Err(PrivateError::Links(known.nlink())) } else { Ok(()) }
+    check_owner(metadata)?;
+    // A file that was removed after it was opened has no name, which is harmless.
+    if metadata.nlink() > 1 { Err(PrivateError::Links(metadata.nlink())) } else { Ok(()) }
 }
 
-/// Gives a file of the effective user the mode of private files, whatever it had.
-fn make_private(file: &File, known: &Metadata) -> io::Result<()> {
-    if known.mode() & 0o7777 != FILE_MODE && known.uid() == effective_user() {
+/// Sets the mode of a file to [`FILE_MODE`], if it belongs to the effective user.
+fn make_private(file: &File, metadata: &Metadata) -> io::Result<()> {
+    if metadata.mode() & 0o7777 != FILE_MODE && metadata.uid() == effective_user() {
         file.set_permissions(Permissions::from_mode(FILE_MODE))?;
     }
     Ok(())
 }
 
-/// Turns the system's refusal to follow a link into ours.
-fn opened(result: io::Result<File>, kind: PrivateKind) -> Result<File, PrivateError> {
+/// Converts the system's refusal to follow a link into an error of weir.
+fn map_link_error(result: io::Result<File>, kind: PrivateKind) -> Result<File, PrivateError> {
     result.map_err(|error| match error.raw_os_error() {
         Some(libc::ELOOP) => PrivateError::Link(kind),
         Some(libc::ENOTDIR) if kind == PrivateKind::Folder => PrivateError::Type(kind),
@@ -157,28 +160,34 @@ fn opened(result: io::Result<File>, kind: PrivateKind) -> Result<File, PrivateEr
 /// Opens a file with a secret, for reading.
 ///
 /// # Errors
-/// It cannot be opened, is a link or no regular file, has another owner or several names, or others can read or write it.
+/// The file cannot be opened, is a link or no regular file, has another owner or several names, or is accessible to
+/// others.
 pub fn open_secret(path: &Path) -> Result<File, PrivateError> {
-    // Without waiting: it may be a pipe without a writer.
+    // O_NONBLOCK, because opening a pipe without a writer would wait.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    secret(opened(OpenOptions::new().read(true).custom_flags(flags).open(path), PrivateKind::File)?)
+    check_secret(map_link_error(
+        OpenOptions::new().read(true).custom_flags(flags).open(path),
+        PrivateKind::File,
+    )?)
 }
 
-fn secret(file: File) -> Result<File, PrivateError> {
-    let known = file.metadata()?;
-    check_file(&known)?;
-    let mode = known.mode() & 0o7777;
-    if mode & OF_OTHERS == 0 { Ok(file) } else { Err(PrivateError::Readable(mode)) }
+/// Checks that an open file is private, and accessible to its owner only.
+fn check_secret(file: File) -> Result<File, PrivateError> {
+    let metadata = file.metadata()?;
+    check_file(&metadata)?;
+    let mode = metadata.mode() & 0o7777;
+    if mode & ACCESS_BY_OTHERS == 0 { Ok(file) } else { Err(PrivateError::Readable(mode)) }
 }
 
-/// Opens a file of weir's own by its path for reading and writing, as [`open_private`] does. It is not made, and keeps its mode.
+/// Opens an existing file of weir's own by its path for reading and writing, as [`open_private`] does, without
+/// changing its mode.
 ///
 /// # Errors
 /// As [`open_private`].
-pub(crate) fn look_at_private(path: &Path) -> Result<File, PrivateError> {
+pub(crate) fn open_existing_private(path: &Path) -> Result<File, PrivateError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let file = opened(options.open(path), PrivateKind::File)?;
+    let file = map_link_error(options.open(path), PrivateKind::File)?;
     check_file(&file.metadata()?)?;
     Ok(file)
 }
@@ -186,41 +195,45 @@ pub(crate) fn look_at_private(path: &Path) -> Result<File, PrivateError> {
 /// Opens a file of weir's own by its path, without following a link or waiting, with these options.
 ///
 /// # Errors
-/// It cannot be opened or created, or is not a private file.
+/// The file cannot be opened or created, or is not a private file.
 pub(crate) fn open_private(options: &mut OpenOptions, path: &Path) -> Result<File, PrivateError> {
-    let file =
-        opened(options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path), PrivateKind::File)?;
-    let known = file.metadata()?;
-    check_file(&known)?;
-    make_private(&file, &known)?;
+    let file = map_link_error(
+        options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path),
+        PrivateKind::File,
+    )?;
+    let metadata = file.metadata()?;
+    check_file(&metadata)?;
+    make_private(&file, &metadata)?;
     Ok(file)
 }
 
 /// Creates a new file with a secret, for writing.
 ///
 /// # Errors
-/// It is there already ([`ErrorKind::AlreadyExists`]), or cannot be created.
+/// The file exists already ([`ErrorKind::AlreadyExists`]), or cannot be created.
 pub fn create_secret(path: &Path) -> Result<File, PrivateError> {
     let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path)?;
-    // Where the umask took rights from the owner.
+    // The umask may have removed rights of the owner.
     file.set_permissions(Permissions::from_mode(FILE_MODE))?;
     Ok(file)
 }
 
-/// Opens an output that the user names, for writing, and creates it private where it is not there. What is there keeps its mode, and its bytes
-/// until they are written over: the path can also be a link, a pipe or a device.
+/// Opens an output that the user names, for writing. A missing file is created private. An existing one keeps its
+/// mode, and its bytes until they are overwritten: the path can also be a link, a pipe or a device.
 ///
 /// # Errors
-/// It cannot be opened or created.
+/// The output cannot be opened or created.
 pub fn create_named(path: &Path) -> io::Result<File> {
-    // With O_CREAT in any case: so the kernel protects files of others in folders that everybody writes (fs.protected_regular).
+    // Always with O_CREAT, so that the kernel protects files of others in world-writable folders
+    // (fs.protected_regular).
     OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(path)
 }
 
-/// Opens an input that the user names, for reading, where it is a regular file, also by a link. Never waits: a FIFO without a writer is refused at once.
+/// Opens an input that the user names, for reading. Links are followed, but the file must be a regular one. Never waits: a
+/// pipe without a writer is refused at once.
 ///
 /// # Errors
-/// It cannot be opened, or is no regular file.
+/// The input cannot be opened, or is not a regular file.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let file = match OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path) {
         // A socket.
@@ -233,39 +246,43 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 fn not_regular() -> io::Error {
     io::Error::new(
         ErrorKind::InvalidInput,
-        "is no regular file: copy its content to a file, and name that one",
+        "is not a regular file: copy its content to a file, and name that one",
     )
 }
 
-/// Locks an open file for this process, so that no second run writes it. Returns false where another process holds the lock. A pipe or a device is not
-/// locked, as several processes may write it; a file system without locks is used without them.
+/// Locks an open file for this process, so that no second process writes it. Returns false if another process holds the
+/// lock.
+///
+/// Returns true without a lock for a pipe or a device, which several processes may write, and for a file on a file system
+/// that has no locks.
 ///
 /// # Errors
-/// The system does not say what the file is.
+/// The system does not report the type of the file.
 pub fn lock(file: &File) -> io::Result<bool> {
     Ok(!file.metadata()?.is_file() || !matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
-/// Makes a folder that the user names, private, with the folders above it that are missing. One that is there stays as it is.
+/// Creates a folder that the user names, private, with missing folders above it. An existing one is unchanged.
 ///
 /// # Errors
-/// It cannot be made.
+/// The folder cannot be created.
 pub fn make_named_folder(path: &Path) -> io::Result<()> {
     make_folders(path, FOLDER_MODE)
 }
 
-/// Makes a folder and those above it that are missing, with this mode whatever the umask.
+/// Creates a folder and missing folders above it, with this mode whatever the umask.
 pub(crate) fn make_folders(path: &Path, mode: u32) -> io::Result<()> {
     let (Some(name), false) = (path.file_name(), path.is_dir()) else {
-        // It is there, or is `/` or ends with `..`: then the system says what is wrong with it.
+        // The path is an existing folder, is `/` or ends with `..`. If it does not exist, the system's error names the
+        // reason.
         return path.metadata().map(drop);
     };
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     make_folders(above, mode)?;
-    let above = place(above)?;
+    let above = open_named_folder(above)?;
     if make_in(&above, name)? {
-        // It was made for its owner alone, and the umask may have taken rights from the owner, too.
-        let made = open_at(&above, name, libc::O_RDONLY | libc::O_DIRECTORY)?;
+        // The folder was created with rights for its owner alone, of which the umask may have removed some.
+        let made = open_at(&above, name, OFlags::RDONLY | OFlags::DIRECTORY)?;
         made.set_permissions(Permissions::from_mode(mode))?;
     } else if !path.is_dir() {
         return Err(ErrorKind::NotADirectory.into());
@@ -273,14 +290,14 @@ pub(crate) fn make_folders(path: &Path, mode: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// A folder that the user names, as a place in which others are made.
-fn place(path: &Path) -> io::Result<OwnedFd> {
-    // It may be one that the user cannot list.
+/// Opens a folder that the user names, to create other folders in it.
+fn open_named_folder(path: &Path) -> io::Result<OwnedFd> {
+    // O_PATH, because this process may lack the right to list the folder.
     let flags = libc::O_PATH | libc::O_DIRECTORY;
     OpenOptions::new().read(true).custom_flags(flags).open(path).map(OwnedFd::from)
 }
 
-/// Checks that a folder is there, or can be made with those above it that are missing. Makes nothing.
+/// Checks that a folder exists, or can be created with missing folders above it. Creates nothing.
 ///
 /// # Errors
 /// As [`make_named_folder`].
@@ -288,11 +305,11 @@ pub fn check_makeable(path: &Path) -> io::Result<()> {
     let mut above = path;
     loop {
         match above.metadata() {
-            Ok(known) if !known.is_dir() => return Err(ErrorKind::NotADirectory.into()),
+            Ok(metadata) if !metadata.is_dir() => return Err(ErrorKind::NotADirectory.into()),
             Ok(_) if above == path => return Ok(()),
             Ok(_) => return crate::may_write(above),
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            // A link to nothing has the name.
+            // A link is there whose target does not exist.
             Err(_) if above.symlink_metadata().is_ok() => return Err(ErrorKind::NotADirectory.into()),
             Err(error) => match above.parent() {
                 Some(parent) if !parent.as_os_str().is_empty() => above = parent,
@@ -303,20 +320,20 @@ pub fn check_makeable(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A private folder, open.
+/// An open private folder.
 #[derive(Debug)]
 pub struct PrivateFolder {
     open: OwnedFd,
     path: PathBuf,
-    /// Nothing in it is made, and no mode is changed.
-    only_looks: bool,
+    /// True if the folder was opened to be read: no file is created in it, and no mode is changed.
+    is_read_only: bool,
 }
 
 impl PrivateFolder {
-    /// Opens a folder of weir's own. Makes it where it is not there, with the folders above it.
+    /// Opens a folder of weir's own. Creates it if missing, with the folders above it.
     ///
     /// # Errors
-    /// It cannot be made or opened, is a link, has another owner, or others can write in it.
+    /// The folder cannot be created or opened, is a link, has another owner, or others can write in it.
     pub fn make(path: &Path) -> Result<Self, PrivateError> {
         make_named_folder(path)?;
         Self::open(path)
@@ -330,11 +347,12 @@ impl PrivateFolder {
         Self::open_as(path, false)
     }
 
-    /// Opens a folder of weir's own to look at it: it and its files keep their modes, and none is made. Returns `None` where it is missing and can be made.
+    /// Opens a folder of weir's own without changing it: modes stay, and no file is created. Returns `None` if it is
+    /// missing and can be created.
     ///
     /// # Errors
     /// As [`make`](Self::make).
-    pub fn look(path: &Path) -> Result<Option<Self>, PrivateError> {
+    pub fn open_read_only(path: &Path) -> Result<Option<Self>, PrivateError> {
         match Self::open_as(path, true) {
             Err(PrivateError::Io(error)) if error.kind() == ErrorKind::NotFound => {
                 check_makeable(path)?;
@@ -344,13 +362,13 @@ impl PrivateFolder {
         }
     }
 
-    fn open_as(path: &Path, only_looks: bool) -> Result<Self, PrivateError> {
+    fn open_as(path: &Path, is_read_only: bool) -> Result<Self, PrivateError> {
         // `folder/` and `folder/.` would follow a link.
         let plain: PathBuf = path.components().collect();
-        let named = |error: PrivateError| match error {
-            // The kernel says the same of a link as of a file.
+        let as_link_error = |error: PrivateError| match error {
+            // The kernel reports a link and a file by the same error.
             PrivateError::Type(PrivateKind::Folder)
-                if plain.symlink_metadata().is_ok_and(|known| known.is_symlink()) =>
+                if plain.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink()) =>
             {
                 PrivateError::Link(PrivateKind::Folder)
             }
@@ -358,17 +376,17 @@ impl PrivateFolder {
         };
         let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
         let open = |path: &Path| {
-            opened(OpenOptions::new().read(true).custom_flags(flags).open(path), PrivateKind::Folder)
+            map_link_error(OpenOptions::new().read(true).custom_flags(flags).open(path), PrivateKind::Folder)
         };
-        match open(&plain).map_err(named) {
+        match open(&plain).map_err(as_link_error) {
             Err(PrivateError::Link(_)) if is_link_of_root(&plain) => {
-                Self::checked(open(&plain.canonicalize()?)?, path, only_looks)
+                Self::checked(open(&plain.canonicalize()?)?, path, is_read_only)
             }
-            other => Self::checked(other?, path, only_looks),
+            other => Self::checked(other?, path, is_read_only),
         }
     }
 
-    /// Opens a folder in this one. Makes it where it is not there.
+    /// Opens the folder `name` in this one. Creates it if missing.
     ///
     /// # Errors
     /// As [`make`](Self::make).
@@ -377,58 +395,67 @@ impl PrivateFolder {
         self.open_in(name)
     }
 
-    /// Opens a folder in this one.
+    /// Opens the folder `name` in this one.
     ///
     /// # Errors
     /// As [`make`](Self::make).
     pub fn open_in(&self, name: &str) -> Result<Self, PrivateError> {
-        open_folder_in(&self.open, name, &self.path.join(name), self.only_looks)
+        open_folder_in(&self.open, name, &self.path.join(name), self.is_read_only)
     }
 
-    /// Takes an open folder, if it is one to put private files into.
-    fn checked(open: File, path: &Path, only_looks: bool) -> Result<Self, PrivateError> {
-        let known = open.metadata()?;
-        check_owner(&known)?;
-        let mode = known.mode() & 0o7777;
-        let is_shared = mode & WRITE_OF_OTHERS != 0;
-        // A folder that all may write in, such as /tmp, is none of weir's own, whichever user runs it.
-        if is_shared && (known.uid() != effective_user() || mode & libc::S_ISVTX != 0) {
+    /// Converts an open folder, after checking that private files may be created in it. `path` is used in messages only.
+    ///
+    /// # Errors
+    /// The folder has another owner, or others can write in it and its mode cannot be changed.
+    pub fn from_open(open: File, path: &Path) -> Result<Self, PrivateError> {
+        Self::checked(open, path, false)
+    }
+
+    /// Checks the owner and the mode of an open folder, and removes the rights of others to write in it.
+    fn checked(open: File, path: &Path, is_read_only: bool) -> Result<Self, PrivateError> {
+        let metadata = open.metadata()?;
+        check_owner(&metadata)?;
+        let mode = metadata.mode() & 0o7777;
+        let is_shared = mode & WRITE_BY_OTHERS != 0;
+        // A world-writable folder, such as /tmp, is never weir's own, whichever user runs it.
+        if is_shared && (metadata.uid() != effective_user() || mode & libc::S_ISVTX != 0) {
             return Err(PrivateError::Writable(mode));
         }
-        let wanted = mode & !WRITE_OF_OTHERS | FOLDER_MODE;
-        if mode != wanted && known.uid() == effective_user() && !only_looks {
+        let wanted = mode & !WRITE_BY_OTHERS | FOLDER_MODE;
+        if mode != wanted && metadata.uid() == effective_user() && !is_read_only {
             open.set_permissions(Permissions::from_mode(wanted))?;
         }
-        Ok(Self { open: open.into(), path: path.to_owned(), only_looks })
+        Ok(Self { open: open.into(), path: path.to_owned(), is_read_only })
     }
 
-    /// The path by which it was opened.
+    /// Returns the path by which the folder was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Opens a file for reading and writing. Creates it where it is not there, and cuts nothing off what is.
+    /// Opens the file `name` for reading and writing. Creates it if missing, and does not truncate it.
     ///
     /// # Errors
-    /// It cannot be created or opened, or is not a private file.
+    /// The file cannot be created or opened, or is not a private file.
     pub fn create(&self, name: &str) -> Result<File, PrivateError> {
-        self.file(name, libc::O_RDWR | libc::O_CREAT)
+        self.file(name, OFlags::RDWR | OFlags::CREATE)
     }
 
-    /// Opens a file as [`create`](Self::create) does, and locks it for this process. Returns `None` where another process holds the lock.
+    /// Opens a file as [`create`](Self::create) does, and locks it for this process. Returns `None` if another
+    /// process holds the lock.
     ///
     /// # Errors
-    /// It cannot be created or opened, or is not a private file.
+    /// The file cannot be created or opened, or is not a private file.
     pub fn create_locked(&self, name: &str) -> Result<Option<File>, PrivateError> {
         loop {
             let file = self.create(name)?;
             if !lock(&file)? {
                 return Ok(None);
             }
-            let known = file.metadata()?;
-            // The process that held the lock before may have given the file another name meanwhile, or removed it.
+            let metadata = file.metadata()?;
+            // The previous holder of the lock may have renamed or removed the file meanwhile.
             match self.create(name)?.metadata()? {
-                now if (now.dev(), now.ino()) == (known.dev(), known.ino()) => return Ok(Some(file)),
+                now if (now.dev(), now.ino()) == (metadata.dev(), metadata.ino()) => return Ok(Some(file)),
                 _ => {}
             }
         }
@@ -437,47 +464,51 @@ impl PrivateFolder {
     /// Creates a new file for reading and writing.
     ///
     /// # Errors
-    /// It is there already ([`ErrorKind::AlreadyExists`]), or cannot be created.
+    /// The file exists already ([`ErrorKind::AlreadyExists`]), or cannot be created.
     pub fn create_new(&self, name: &str) -> Result<File, PrivateError> {
-        self.file(name, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL)
+        self.file(name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
     }
 
     /// Opens a file for reading and writing.
     ///
     /// # Errors
-    /// It cannot be opened, or is not a private file.
+    /// The file cannot be opened, or is not a private file.
     pub fn open_file(&self, name: &str) -> Result<File, PrivateError> {
-        self.file(name, libc::O_RDWR)
+        self.file(name, OFlags::RDWR)
     }
 
-    /// Opens a file with a secret, for reading: others than its owner must not have been able to read it.
+    /// Opens a file with a secret, for reading. It is refused if others than its owner had access.
     ///
     /// # Errors
     /// As [`open_secret`].
     pub fn open_secret(&self, name: &str) -> Result<File, PrivateError> {
-        secret(opened(open_at(&self.open, OsStr::new(name), libc::O_RDONLY), PrivateKind::File)?)
+        check_secret(map_link_error(
+            open_at(&self.open, OsStr::new(name), OFlags::RDONLY),
+            PrivateKind::File,
+        )?)
     }
 
-    fn file(&self, name: &str, flags: libc::c_int) -> Result<File, PrivateError> {
-        // A process that is confined already opens no file to write it.
-        let flags = if self.only_looks { libc::O_RDONLY } else { flags };
-        let file = opened(open_at(&self.open, OsStr::new(name), flags), PrivateKind::File)?;
-        let known = file.metadata()?;
-        check_file(&known)?;
-        if !self.only_looks {
-            make_private(&file, &known)?;
-        } else if effective_user() != 0 && known.mode() & libc::S_IWUSR == 0 {
+    /// Opens a file with these flags, and checks that it is private. In a read-only folder the file is opened for reading.
+    fn file(&self, name: &str, flags: OFlags) -> Result<File, PrivateError> {
+        // A confined process may lack the right to open a file for writing.
+        let flags = if self.is_read_only { OFlags::RDONLY } else { flags };
+        let file = map_link_error(open_at(&self.open, OsStr::new(name), flags), PrivateKind::File)?;
+        let metadata = file.metadata()?;
+        check_file(&metadata)?;
+        if !self.is_read_only {
+            make_private(&file, &metadata)?;
+        } else if effective_user() != 0 && metadata.mode() & libc::S_IWUSR == 0 {
             return Err(io::Error::from(ErrorKind::PermissionDenied).into());
         }
         Ok(file)
     }
 
-    /// Writes a file that appears under its name whole or not at all, in the place of an earlier one. When this returns, it survives a crash.
+    /// Replaces a file atomically by one with these bytes. When this returns, the new file survives a crash.
     ///
     /// # Errors
-    /// It cannot be written; then an earlier one stays.
+    /// The file cannot be written; an earlier one stays.
     pub fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), PrivateError> {
-        let new = format!("{name}{NEW}");
+        let new = format!("{name}{NEW_SUFFIX}");
         match self.remove(&new) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
             _ => {}
@@ -489,30 +520,26 @@ impl PrivateFolder {
         Ok(self.sync()?)
     }
 
-    /// Gives a file another name in this folder, in the place of what has that name.
+    /// Renames a file in this folder, replacing a file of the new name.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system's error.
     pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let (from, to, folder) = (c_string(from)?, c_string(to)?, self.open.as_raw_fd());
-        // SAFETY: an open folder and C strings that outlive the call.
-        done(unsafe { libc::renameat(folder, from.as_ptr(), folder, to.as_ptr()) })
+        Ok(rustix::fs::renameat(&self.open, one_name(from)?, &self.open, one_name(to)?)?)
     }
 
-    /// Removes a file. A link is removed itself.
+    /// Removes a file. A link is removed itself, not its target.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system's error.
     pub fn remove(&self, name: &str) -> io::Result<()> {
-        let name = c_string(name)?;
-        // SAFETY: an open folder and a C string that outlives the call.
-        done(unsafe { libc::unlinkat(self.open.as_raw_fd(), name.as_ptr(), 0) })
+        Ok(rustix::fs::unlinkat(&self.open, one_name(name)?, AtFlags::empty())?)
     }
 
-    /// Has names that were made, changed or removed survive a crash.
+    /// Syncs the folder: files created, renamed and removed in it so far stay so after a crash.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system's error.
     pub fn sync(&self) -> io::Result<()> {
         File::from(self.open.try_clone()?).sync_all()
     }
@@ -524,68 +551,57 @@ impl fmt::Display for PrivateFolder {
     }
 }
 
-/// Opens the folder `name` of weir's own in a folder that the user names, which is followed as it is. Makes both where they are not there.
+/// Opens the folder `name` of weir's own in a folder that the user names. Links in the path of the outer folder are
+/// followed. Creates both if missing.
 ///
 /// # Errors
 /// As [`PrivateFolder::make`], for the inner one.
 pub fn make_inside(named: &Path, name: &str) -> Result<PrivateFolder, PrivateError> {
     make_named_folder(named)?;
-    let outer = place(named)?;
+    let outer = open_named_folder(named)?;
     make_in(&outer, OsStr::new(name))?;
     open_folder_in(&outer, name, &named.join(name), false)
 }
 
-/// Makes a folder where it is not there. Returns whether it was not.
+/// Creates a folder if missing. Returns whether it was missing.
 fn make_in(outer: &OwnedFd, name: &OsStr) -> io::Result<bool> {
-    let name = c_string(name)?;
-    // SAFETY: an open folder and a C string that outlives the call.
-    match done(unsafe { libc::mkdirat(outer.as_raw_fd(), name.as_ptr(), FOLDER_MODE) }) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
-        made => made.map(|()| true),
+    match rustix::fs::mkdirat(outer, one_name(name)?, FOLDER_MODE.into()) {
+        Err(Errno::EXIST) => Ok(false),
+        made => Ok(made.map(|()| true)?),
     }
 }
 
+/// Opens and checks the folder `name` of weir's own in an open folder.
 fn open_folder_in(
     outer: &OwnedFd,
     name: &str,
     path: &Path,
-    only_looks: bool,
+    is_read_only: bool,
 ) -> Result<PrivateFolder, PrivateError> {
-    let flags = libc::O_RDONLY | libc::O_DIRECTORY;
-    let open = opened(open_at(outer, OsStr::new(name), flags), PrivateKind::Folder)?;
-    PrivateFolder::checked(open, path, only_looks)
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let open = map_link_error(open_at(outer, OsStr::new(name), flags), PrivateKind::Folder)?;
+    PrivateFolder::checked(open, path, is_read_only)
 }
 
-/// Opens what has this name in a folder, without following a link or waiting for a pipe's other end.
-fn open_at(folder: &OwnedFd, name: &OsStr, flags: libc::c_int) -> io::Result<File> {
-    let name = c_string(name)?;
-    let flags = flags | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
-    // SAFETY: an open folder and a C string that outlives the call; the mode is there for O_CREAT.
-    let fd = unsafe { libc::openat(folder.as_raw_fd(), name.as_ptr(), flags, FILE_MODE) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: `openat` has just returned this descriptor, and nothing else has it.
-    Ok(unsafe { File::from_raw_fd(fd) })
+/// Opens a file or folder in an open folder, without following a link or waiting for a pipe's other end.
+fn open_at(folder: &OwnedFd, name: &OsStr, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(folder, one_name(name)?, flags, FILE_MODE.into())?.into())
 }
 
-/// A name in a folder: one component, so that it leads nowhere else.
-fn c_string(name: impl AsRef<OsStr>) -> io::Result<CString> {
+/// Checks that a name is a single path component, so that it names nothing outside its folder.
+fn one_name(name: &(impl AsRef<OsStr> + ?Sized)) -> io::Result<&OsStr> {
     let name = name.as_ref();
     let mut parts = Path::new(name).components();
     match (parts.next(), parts.next()) {
-        (Some(std::path::Component::Normal(only)), None) if only == name => {
-            Ok(CString::new(only.as_bytes())?)
-        }
+        (Some(std::path::Component::Normal(only)), None) if only == name => Ok(name),
         _ => Err(ErrorKind::InvalidInput.into()),
     }
 }
 
-fn done(result: libc::c_int) -> io::Result<()> {
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// A link that root made, seen by a process that is not root: root can change all of its files anyway.
+/// Returns true for a link that root owns, in a process of another user. Following it is safe: root can change all of the
+/// user's files anyway.
 fn is_link_of_root(path: &Path) -> bool {
-    effective_user() != 0 && path.symlink_metadata().is_ok_and(|known| known.is_symlink() && known.uid() == 0)
+    effective_user() != 0
+        && path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink() && metadata.uid() == 0)
 }

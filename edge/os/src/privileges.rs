@@ -1,4 +1,6 @@
-//! Privileges: capabilities(7). A process that root has started has all of them, and needs few.
+//! Linux capabilities (capabilities(7)): each process of weir keeps only those that its task needs.
+//!
+//! A process that root started has all capabilities at first.
 
 use crate::ConfineError;
 use rustix::thread::{
@@ -6,37 +8,42 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_capabilities_secure_bits,
 };
 
-/// The capabilities of a node that has them, as long as it runs, with the reason for each.
+/// The capabilities that a node keeps if it has them, with the reason for each.
 ///
-/// It has no right to files of others: whatever it reads and writes belongs to its user, or may be read by all.
-const OF_A_NODE: CapabilitySet = CapabilitySet::NET_RAW // Interfaces come back, and their packet sockets are opened again.
-    .union(CapabilitySet::NET_ADMIN) // Interfaces are made promiscuous, TAP devices are made, XDP programs are attached.
-    .union(CapabilitySet::BPF) // XDP programs and their maps are loaded.
-    .union(CapabilitySet::IPC_LOCK) // Memory that cards write into stays where it is.
-    .union(CapabilitySet::SYS_NICE); // Threads of cores come before others.
+/// A node keeps no capability to access other users' files: the files that it reads and writes belong to its user, or
+/// are readable by every user.
+const NODE_CAPABILITIES: CapabilitySet = CapabilitySet::NET_RAW // To open the packet socket of an interface that has disappeared and come back.
+    .union(CapabilitySet::NET_ADMIN) // To make interfaces promiscuous, create TAP devices and attach XDP programs.
+    .union(CapabilitySet::BPF) // To load XDP programs and their maps.
+    .union(CapabilitySet::IPC_LOCK) // To lock memory into which network cards write.
+    .union(CapabilitySet::SYS_NICE); // To give core threads a higher priority than other threads.
 
-/// The part of its work for which a spawner keeps capabilities.
+/// The phase of a spawner's work, which determines the spawner's capabilities.
+///
+/// A spawner is in [`Trying`](Self::Trying) first, and then permanently in one of the other phases, which depends on the
+/// namespaces that the system allows for the processes that it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OfSpawner {
-    /// It tries what it can do.
+pub(crate) enum SpawnerPhase {
+    /// The spawner tries which namespaces the system allows: it has the capabilities of all other phases.
     Trying,
-    /// It maps users of a range into user namespaces (`SETUID`, `SETGID`), and root itself for the key agent (`SETFCAP`).
+    /// Each process has a user of its own, which the spawner maps to user 0 of the process's user namespace (`SETUID`,
+    /// `SETGID`). For the key agent it maps its own user, which can be root (`SETFCAP`).
     OwnUsers,
-    /// It maps its own user, which can be root (`SETFCAP`).
+    /// Each process has the spawner's user, which can be root, in a user namespace (`SETFCAP`).
     Users,
-    /// It makes namespaces without users of their own (`SYS_ADMIN`).
+    /// Each process has namespaces, but no user namespace (`SYS_ADMIN`).
     Namespaces,
-    /// It starts processes.
+    /// Processes have no namespaces, so that starting them takes no capability.
     Nothing,
 }
 
-impl OfSpawner {
+impl SpawnerPhase {
     fn capabilities(self) -> CapabilitySet {
-        let users = CapabilitySet::SETUID.union(CapabilitySet::SETGID).union(CapabilitySet::SETFCAP);
+        let user_mapping = CapabilitySet::SETUID.union(CapabilitySet::SETGID).union(CapabilitySet::SETFCAP);
         match self {
-            // The last to narrow the bounding set by.
-            Self::Trying => users.union(CapabilitySet::SYS_ADMIN).union(CapabilitySet::SETPCAP),
-            Self::OwnUsers => users,
+            // SETPCAP is for removing capabilities from the bounding set afterwards.
+            Self::Trying => user_mapping.union(CapabilitySet::SYS_ADMIN).union(CapabilitySet::SETPCAP),
+            Self::OwnUsers => user_mapping,
             Self::Users => CapabilitySet::SETFCAP,
             Self::Namespaces => CapabilitySet::SYS_ADMIN,
             Self::Nothing => CapabilitySet::empty(),
@@ -44,9 +51,10 @@ impl OfSpawner {
     }
 }
 
-/// The calling thread keeps these of the capabilities that it has, for good. Root's user is worth no more than another, and what the thread executes has no
-/// more either (`no_new_privs` comes with the filter of calls).
-fn keep(kept: CapabilitySet) -> Result<(), ConfineError> {
+/// Removes all other capabilities than `kept` from the calling thread, permanently. User 0 then has no special rights
+/// either, and programs that the thread executes get no further capabilities (the system-call filter sets
+/// `no_new_privs`).
+fn keep_only(kept: CapabilitySet) -> Result<(), ConfineError> {
     if has(CapabilitySet::SETPCAP)? {
         let locked = CapabilitiesSecureBits::NO_ROOT
             | CapabilitiesSecureBits::NO_ROOT_LOCKED
@@ -60,40 +68,46 @@ fn keep(kept: CapabilitySet) -> Result<(), ConfineError> {
     reduce(kept)
 }
 
+/// Returns true if the calling thread has a capability in its effective set.
 fn has(capability: CapabilitySet) -> Result<bool, ConfineError> {
     Ok(capabilities(None).map_err(ConfineError::Privileges)?.effective.contains(capability))
 }
 
-/// The calling thread has no more capabilities than these, in any of its sets.
+/// Removes all other capabilities than `kept` from every capability set of the calling thread.
 fn reduce(kept: CapabilitySet) -> Result<(), ConfineError> {
     if has(CapabilitySet::SETPCAP)? {
-        // The kernel refuses numbers that it does not know.
+        // The kernel refuses numbers of capabilities that it does not know, which does no harm.
         for capability in (0..u64::BITS).map(|bit| CapabilitySet::from_bits_retain(1 << bit)) {
             if !kept.contains(capability) {
                 _ = remove_capability_from_bounding_set(capability);
             }
         }
     }
-    // Kernels before 4.3 have no such set.
+    // Fails on kernels before 4.3, which have no ambient set.
     _ = clear_ambient_capability_set();
-    let has = capabilities(None).map_err(ConfineError::Privileges)?;
-    let kept = CapabilitySets {
-        effective: has.effective.intersection(kept),
-        permitted: has.permitted.intersection(kept),
+    let present = capabilities(None).map_err(ConfineError::Privileges)?;
+    let reduced = CapabilitySets {
+        effective: present.effective.intersection(kept),
+        permitted: present.permitted.intersection(kept),
         inheritable: CapabilitySet::empty(),
     };
-    set_capabilities(None, kept).map_err(ConfineError::Privileges)
+    set_capabilities(None, reduced).map_err(ConfineError::Privileges)
 }
 
-pub(crate) fn of_a_node() -> Result<(), ConfineError> {
-    keep(OF_A_NODE)
+/// Removes all capabilities that a node does not need.
+pub(crate) fn keep_for_node() -> Result<(), ConfineError> {
+    keep_only(NODE_CAPABILITIES)
 }
 
-/// Root's user stays what it is: what a spawner executes gets by it what mounting an empty root takes.
-pub(crate) fn of_a_spawner(part: OfSpawner) -> Result<(), ConfineError> {
-    reduce(part.capabilities())
+/// Removes all capabilities that a spawner does not need in a phase.
+///
+/// User 0 keeps its special rights here: by them a process that the spawner starts gets the capabilities in its
+/// namespaces that mounting its empty root takes.
+pub(crate) fn keep_for_spawner(phase: SpawnerPhase) -> Result<(), ConfineError> {
+    reduce(phase.capabilities())
 }
 
-pub(crate) fn none() -> Result<(), ConfineError> {
-    keep(CapabilitySet::empty())
+/// Removes all capabilities.
+pub(crate) fn drop_all() -> Result<(), ConfineError> {
+    keep_only(CapabilitySet::empty())
 }

@@ -1,7 +1,7 @@
 //! Signals of this process.
 
-/// Returns true where a signal is ignored: nohup(1) ignores SIGHUP, and a shell ignores SIGINT for its background jobs. A program that catches signals to
-/// end in order leaves such a signal ignored.
+/// Returns true if a signal is ignored: nohup(1) ignores SIGHUP, and a shell ignores SIGINT for its background jobs.
+/// A program that catches signals for a clean exit should leave such a signal ignored.
 pub fn is_ignored(signal: libc::c_int) -> bool {
     // SAFETY: sigaction is a plain C struct for which all zeros are a value.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };

@@ -1,7 +1,8 @@
-//! The socket of a node as a file: bound, replaced where it is stale, and removed, without touching what is another's.
+//! The file of a node's socket: bound, replaced if stale, and removed, without touching files of other programs.
 //!
-//! A lock beside the socket (`PATH.lock`) is held as long as the socket is there, so that of several nodes that start at the same path one goes on.
-//! Only a socket on which nothing answers (ECONNREFUSED) is removed, and only if it is still the one that was asked.
+//! A lock beside the socket (`PATH.lock`) is held as long as the socket exists, so that of several nodes started at
+//! the same path only one continues. Only a socket on which no server answers (ECONNREFUSED) is removed, and only if
+//! it is still the one that was tried.
 
 use crate::lock::Locked;
 use crate::private::{self, PrivateError};
@@ -16,22 +17,22 @@ use weir_units::Shown as _;
 
 /// The mode of the socket: its owner and its group connect.
 const SOCKET_MODE: u32 = 0o660;
-/// The mode of its folder, where that is made: the group has to reach the socket.
+/// The mode of the socket's folder, if weir creates it: the group must reach the socket.
 const FOLDER_MODE: u32 = 0o750;
-/// Added to the socket's path for that of its lock.
+/// Appended to the socket's path for the path of its lock.
 const LOCK: &str = ".lock";
 /// Connections that wait to be accepted.
 const BACKLOG: libc::c_int = 128;
-/// Attempts, where others remove or bind at the same time.
+/// The most attempts to bind or lock, in case other programs bind or remove files at the same path at the same time.
 const ATTEMPTS: usize = 8;
 
-/// Why there is no socket. Nothing was removed.
+/// The reason why there is no socket. Nothing was removed.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// The system refuses.
+    /// The system's error.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// Another node has it.
+    /// Another node holds the lock.
     #[error("another node is running here: it holds {}", .0.shown())]
     Locked(PathBuf),
     /// The lock cannot be used.
@@ -39,27 +40,27 @@ pub enum SocketError {
     Lock {
         /// The lock's file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: PrivateError,
     },
-    /// Something else is there.
+    /// The path is taken by another kind of file, which this names.
     #[error("there is a {0}, not a socket: it was left as it is; move it away, or name another `socket`")]
     Taken(&'static str),
-    /// A server answers there.
+    /// A server accepted a connection to the socket at the path.
     #[error("another node is running here, or another server: a connection to the socket was accepted")]
     Answered,
-    /// A socket is there that is none of a node.
+    /// The path is taken by a socket that is not a node's.
     #[error(
         "there is a socket that cannot be connected to as a node's: it was left as it is; remove it, or name another `socket` ({0})"
     )]
     Foreign(io::Error),
-    /// Others bind and remove sockets there all the time.
+    /// Other programs keep binding and removing sockets at the path.
     #[error("other programs bind sockets to this path at the same time: name another `socket`")]
     Contended,
 }
 
-/// The socket's file. It is removed when this is dropped, if it is still that of this socket. To be dropped before the listener is closed: until then no
-/// other file has its number.
+/// The file of a bound socket. Dropping it removes the file, if the path still names this socket. To be dropped before
+/// the listener is closed: as long as the socket is open, no other file has its inode number.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -69,13 +70,13 @@ pub struct SocketFile {
 }
 
 impl SocketError {
-    /// Returns true where a node or another server has the path.
+    /// Returns true if a node or another server has the path.
     pub fn is_taken_by_a_server(&self) -> bool {
         matches!(self, Self::Locked(_) | Self::Answered)
     }
 
-    /// Returns true where this process lacks the rights to say more.
-    pub fn is_of_rights(&self) -> bool {
+    /// Returns true if this process lacks the rights to examine the socket or its lock.
+    pub fn is_permission_denied(&self) -> bool {
         match self {
             Self::Io(error) | Self::Foreign(error) => error.kind() == ErrorKind::PermissionDenied,
             Self::Lock { source, .. } => source.kind() == ErrorKind::PermissionDenied,
@@ -93,46 +94,47 @@ impl Drop for SocketFile {
     }
 }
 
-/// Makes the folder of a socket where it is missing: its group may enter it.
+/// Creates the folder of a socket if missing; its group may enter it.
 ///
 /// # Errors
-/// It cannot be made.
+/// The folder cannot be created.
 pub fn make_folder(path: &Path) -> io::Result<()> {
     private::make_folders(path, FOLDER_MODE)
 }
 
-/// Checks that [`listen`] would bind a socket at this path. Makes and removes nothing.
+/// Checks that [`listen`] would bind a socket at this path. Creates and removes nothing.
 ///
 /// # Errors
 /// As [`listen`].
 pub fn check(path: &Path) -> Result<(), SocketError> {
     let address = Address::of(path)?;
-    refuse_what_is_no_socket(path)?;
+    refuse_other_files(path)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     private::check_makeable(folder)?;
     if folder.is_dir() {
         crate::may_write(folder)?;
     }
-    Lock::look(path)?;
-    // One that is stale is removed by a node.
-    address.refuse_where_it_answers().map(drop)
+    Lock::check(path)?;
+    // A stale socket is no obstacle: `listen` removes it.
+    address.is_stale().map(drop)
 }
 
-/// Binds a socket to which its owner and group can connect. Makes its folder where that is missing, and removes a stale socket.
+/// Binds a socket to which its owner and group can connect. Creates its folder if missing, and removes a stale
+/// socket.
 ///
 /// # Errors
-/// Another node or server is there, or something else than a socket; or the system refuses.
+/// [`SocketError`] if a node, another server or another kind of file is there, or the system refuses.
 pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile), SocketError> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         make_folder(folder)?;
     }
-    // Told first, so that a mistaken path leaves no lock beside it.
-    refuse_what_is_no_socket(path)?;
+    // Checked first, so that a mistaken path leaves no lock beside it.
+    refuse_other_files(path)?;
     let lock = Lock::take(path)?;
     let address = Address::of(path)?;
     for _ in 0..ATTEMPTS {
         let socket = stream_socket(0)?;
-        if let Err(error) = address.give_to(libc::bind, &socket) {
+        if let Err(error) = address.call(libc::bind, &socket) {
             if error.kind() != ErrorKind::AddrInUse {
                 return Err(error.into());
             }
@@ -140,7 +142,7 @@ pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile), SocketError> {
             continue;
         }
         let identity = identity(path)?;
-        // No client can connect before it listens, whatever mode the umask gave it.
+        // No client can connect before the socket listens, whatever mode the umask has given its file.
         std::fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
         // SAFETY: takes no pointers; the descriptor is open.
         if unsafe { libc::listen(socket.as_raw_fd(), BACKLOG) } != 0 {
@@ -151,22 +153,23 @@ pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile), SocketError> {
     Err(SocketError::Contended)
 }
 
-/// Removes the socket at this path where nothing answers on it.
+/// Removes the socket at this path if no server answers on it.
 fn remove_stale(path: &Path, address: &Address) -> Result<(), SocketError> {
-    let Some(asked) = gone(identity(path))? else { return Ok(()) };
-    refuse_what_is_no_socket(path)?;
-    if !address.refuse_where_it_answers()? {
+    let Some(before) = if_exists(identity(path))? else { return Ok(()) };
+    refuse_other_files(path)?;
+    if !address.is_stale()? {
         return Ok(());
     }
-    if gone(identity(path))? == Some(asked) {
-        _ = gone(std::fs::remove_file(path))?;
+    if if_exists(identity(path))? == Some(before) {
+        _ = if_exists(std::fs::remove_file(path))?;
     }
     Ok(())
 }
 
-fn refuse_what_is_no_socket(path: &Path) -> Result<(), SocketError> {
-    let Some(known) = gone(path.symlink_metadata())? else { return Ok(()) };
-    let found = known.file_type();
+/// Fails if the path exists and is not a socket.
+fn refuse_other_files(path: &Path) -> Result<(), SocketError> {
+    let Some(metadata) = if_exists(path.symlink_metadata())? else { return Ok(()) };
+    let found = metadata.file_type();
     let what = match () {
         () if found.is_socket() => return Ok(()),
         () if found.is_file() => "regular file",
@@ -178,19 +181,20 @@ fn refuse_what_is_no_socket(path: &Path) -> Result<(), SocketError> {
     Err(SocketError::Taken(what))
 }
 
-/// Nothing, where there is no such file any more.
-fn gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+/// Converts the error of a file that does not exist to `None`.
+fn if_exists<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         other => other.map(Some),
     }
 }
 
+/// Returns the device and the inode number of a file.
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    path.symlink_metadata().map(|known| (known.dev(), known.ino()))
+    path.symlink_metadata().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
-/// The lock beside a socket, held.
+/// The lock beside a socket, which this process holds.
 #[derive(Debug)]
 struct Lock {
     path: PathBuf,
@@ -205,9 +209,9 @@ impl Lock {
     }
 
     /// Checks that no node holds the lock, and that it could be taken.
-    fn look(socket: &Path) -> Result<(), SocketError> {
+    fn check(socket: &Path) -> Result<(), SocketError> {
         let path = Self::path_beside(socket);
-        let file = match private::look_at_private(&path) {
+        let file = match private::open_existing_private(&path) {
             Err(PrivateError::Io(error)) if error.kind() == ErrorKind::NotFound => return Ok(()),
             Err(source) => return Err(SocketError::Lock { path, source }),
             Ok(file) => file,
@@ -228,9 +232,9 @@ impl Lock {
             let file = private::open_private(&mut options, &path).map_err(failed)?;
             let held = Locked::exclusive(file).map_err(|error| failed(error.into()))?;
             let Some(file) = held else { return Err(SocketError::Locked(path)) };
-            // A lock file that its last holder has removed meanwhile locks nothing.
-            let held = file.file().metadata().map(|known| (known.dev(), known.ino()))?;
-            if gone(identity(&path))? == Some(held) {
+            // The last holder may have removed the lock file meanwhile: then this lock excludes no other node.
+            let held = file.file().metadata().map(|metadata| (metadata.dev(), metadata.ino()))?;
+            if if_exists(identity(&path))? == Some(held) {
                 return Ok(Self { path, _held: file });
             }
         }
@@ -248,14 +252,14 @@ fn stream_socket(flags: libc::c_int) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `socket` has just returned this descriptor, and nothing else has it.
+    // SAFETY: socket(2) has just returned this descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// bind(2) or connect(2).
 type Call = unsafe extern "C" fn(libc::c_int, *const libc::sockaddr, libc::socklen_t) -> libc::c_int;
 
-/// A path as the system takes it.
+/// The address of a Unix-domain socket: its path in the form that system calls take.
 struct Address {
     bytes: libc::sockaddr_un,
     len: libc::socklen_t,
@@ -266,7 +270,7 @@ impl Address {
         let path = path.as_os_str().as_bytes();
         // SAFETY: all zeros is a value of this plain C struct.
         let mut bytes: libc::sockaddr_un = unsafe { std::mem::zeroed() };
-        // One byte stays, for the zero at the end.
+        // One byte is for the zero at the end.
         if path.is_empty() || path.len() >= bytes.sun_path.len() || path.contains(&0) {
             let most = bytes.sun_path.len() - 1;
             let why = format!("the path of a socket has 1 to {most} bytes, and no zero among them");
@@ -280,13 +284,13 @@ impl Address {
         Ok(Self { bytes, len: libc::socklen_t::try_from(len).map_err(io::Error::other)? })
     }
 
-    /// Returns true where a socket is there on which nothing answers, and false where none is.
+    /// Returns true if the path names a stale socket, on which no server answers, and false if the path does not exist.
     ///
     /// # Errors
-    /// A server answers, or the socket is none of a node.
-    fn refuse_where_it_answers(&self) -> Result<bool, SocketError> {
-        // A server whose queue is full would keep a connection that waits.
-        match self.give_to(libc::connect, &stream_socket(libc::SOCK_NONBLOCK)?) {
+    /// A server answers, or the socket is not a node's.
+    fn is_stale(&self) -> Result<bool, SocketError> {
+        // Non-blocking: connecting to a server whose queue is full would wait.
+        match self.call(libc::connect, &stream_socket(libc::SOCK_NONBLOCK)?) {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(true),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Ok(()) => Err(SocketError::Answered),
@@ -295,7 +299,7 @@ impl Address {
         }
     }
 
-    fn give_to(&self, call: Call, socket: &OwnedFd) -> io::Result<()> {
+    fn call(&self, call: Call, socket: &OwnedFd) -> io::Result<()> {
         let address = (&raw const self.bytes).cast();
         // SAFETY: the address is live for the time of the call and has at least `len` bytes; the descriptor is open.
         match unsafe { call(socket.as_raw_fd(), address, self.len) } {

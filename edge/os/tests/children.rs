@@ -1,11 +1,11 @@
-//! Children that answer, and those that do everything else: each is a script that stands for a program that a stranger has taken over.
+//! Children that answer, and hostile ones: each is a script in place of a program under an attacker's control.
 
 use std::os::unix::fs::PermissionsExt;
 use weir_os::child::{ChildError, ChildLimits, ChildPoll, ChildReply, Cores, ask};
 use weir_os::{CpuMeter, Launcher, MeterOrder};
 use weir_units::{Bytes, Nanos};
 
-/// None of them passes these.
+/// Limits that no script reaches.
 const PATIENT: ChildLimits = ChildLimits {
     processor: Nanos(100 * Nanos::SECOND.0),
     time: Nanos(300 * Nanos::SECOND.0),
@@ -25,7 +25,8 @@ fn asked(script: &str, question: &[u8], limits: &ChildLimits) -> ChildPoll {
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).expect("it is ours");
     loop {
         match ask(&Launcher::from(program.as_path()), "argument", question, limits, &mut Nanos(0)) {
-            // Another test's child was made while this file was open for writing, and has not executed its program yet.
+            // Another test's child was forked while this file was open for writing, and has not executed its program
+            // yet.
             ChildPoll { answer: Err(ChildError::Process(error)), .. }
                 if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
             asked => return asked,
@@ -42,22 +43,22 @@ fn failed(script: &str, limits: &ChildLimits) -> ChildError {
 }
 
 #[test]
-fn an_answer_is_what_it_wrote_however_long_the_question_is() {
+fn an_answer_is_complete_whatever_the_length_of_the_question() {
     let question = vec![b'q'; 10 << 20];
     let echoed = answered("exec cat", &question);
-    assert!(echoed.is_done && echoed.bytes == question && echoed.said.is_empty());
+    assert!(echoed.is_done && echoed.bytes == question && echoed.stderr.is_empty());
     let argument =
         answered("echo \"$1 of $#\"; env | grep -c -v -e ^PATH= -e ^PWD= -e ^_= -e ^SHLVL= -e ^OLDPWD=", b"");
     assert_eq!(argument.bytes, b"argument of 1\n0\n", "nothing of the environment");
-    // It does not have to read it.
+    // It need not read the question.
     assert_eq!(answered("echo no matter", &question).bytes, b"no matter\n");
 }
 
 #[test]
-fn what_others_have_left_open_is_closed_to_it() {
+fn inherited_descriptors_are_closed_for_a_child() {
     let left =
         std::fs::File::create(tempfile::tempdir().expect("a folder").path().join("log")).expect("a file");
-    // As by a service manager, or a shell around the program.
+    // Left open by a service manager, or by a shell around the program.
     rustix::io::fcntl_setfd(&left, rustix::io::FdFlags::empty()).expect("it is open");
     let number = std::os::fd::AsRawFd::as_raw_fd(&left);
     let script =
@@ -66,57 +67,57 @@ fn what_others_have_left_open_is_closed_to_it() {
 }
 
 #[test]
-fn one_that_says_that_it_could_not_has_its_words_taken_without_their_tricks() {
+fn a_failing_childs_error_text_is_escaped() {
     let answer = answered("printf 'a\\033[2J\\nb' >&2; exit 3", b"");
     assert!(!answer.is_done);
-    assert_eq!(answer.said, "a\\u{1b}[2J\\nb");
-    // Whatever it says there beyond that, it keeps nobody from hearing its answer.
+    assert_eq!(answer.stderr, "a\\u{1b}[2J\\nb");
+    // Further output there does not block its answer.
     let answer = answered("yes no | head -c 10000000 >&2; echo yes", b"");
-    assert!(answer.is_done && answer.bytes == b"yes\n" && answer.said.len() < 2000);
+    assert!(answer.is_done && answer.bytes == b"yes\n" && answer.stderr.len() < 2000);
 }
 
 #[test]
-fn one_that_does_not_end_is_ended() {
+fn a_child_that_does_not_end_is_killed() {
     let (short, busy) =
         (ChildLimits { time: Nanos::SECOND, ..PATIENT }, ChildLimits { processor: Nanos::SECOND, ..PATIENT });
     for (script, limits) in [
         ("exec sleep 1000000", &short),
-        // It has said all it has to say.
+        // It has closed its streams.
         ("exec >&- 2>&-; exec sleep 1000000", &short),
-        // It does not read, and its question is longer than what is kept for it; nor does it heed what it is told.
+        // It does not read, and its question is longer than the pipe; nor does it react to signals.
         ("trap '' TERM INT XCPU; while :; do sleep 1; done", &short),
         ("while :; do :; done", &busy),
     ] {
         assert!(matches!(failed(script, limits), ChildError::Time(_)), "{script}");
     }
-    // Nor does it help not to heed the kernel's limit.
+    // Ignoring the kernel's limit does not help either.
     let error = failed("trap '' XCPU; while :; do :; done", &busy);
     assert!(matches!(error, ChildError::Time(_) | ChildError::Killed(9)), "{error}");
 }
 
 #[test]
-fn one_that_is_killed_and_one_that_floods_are_errors() {
+fn a_killed_child_and_a_too_long_answer_are_errors() {
     let error = failed("echo half of it; kill -KILL $$", &PATIENT);
     assert!(matches!(error, ChildError::Killed(9)), "{error}");
     let error = failed("exec yes", &PATIENT);
     assert!(matches!(error, ChildError::Answer(16_777_216)), "{error}");
-    // As if it could not be confined: that is not for whoever asked to mend.
+    // A child that could not be confined: the requester is not to blame.
     let error = failed("echo the kernel has none >&2; exit 71", &PATIENT).to_string();
     assert!(error.contains("the kernel has none"), "{error}");
 }
 
 #[test]
-fn one_gets_no_more_memory_than_its_limit() {
+fn a_child_gets_no_more_memory_than_its_limit() {
     let small = ChildLimits { memory: Bytes(64 << 20), ..PATIENT };
     let tight =
         child("head -c 200000000 /dev/zero | tail -n 1 | wc -c", b"", &small).expect("it ends by itself");
     let plenty = answered("head -c 200000000 /dev/zero | tail -n 1 | wc -c", b"");
     assert_eq!((tight.bytes.as_slice(), plenty.bytes.as_slice()), (&b"0\n"[..], &b"200000000\n"[..]));
-    assert!(!tight.said.is_empty(), "it was told so");
+    assert!(!tight.stderr.is_empty(), "it was told so");
 }
 
 #[test]
-fn what_it_took_is_known_however_it_ended() {
+fn the_processor_time_of_a_child_is_known_however_it_ended() {
     let works = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done";
     let (short, busy) =
         (ChildLimits { time: Nanos::SECOND, ..PATIENT }, ChildLimits { processor: Nanos::SECOND, ..PATIENT });
@@ -130,15 +131,15 @@ fn what_it_took_is_known_however_it_ended() {
         assert!(used.0 > 0, "{script}: {answer:?}");
     }
     let used = asked("while :; do :; done", b"", &busy).used;
-    // The kernel holds the limit by its ticks, and counts time by a better clock.
+    // The kernel enforces the limit by its ticks, and measures time by a better clock.
     assert!(used.0 >= Nanos::SECOND.0 / 10 && used.0 <= 10 * Nanos::SECOND.0, "{used:?}");
-    // Who was never there took nothing.
+    // A program that was not started used nothing.
     let nowhere = Launcher::from(std::path::Path::new("/nowhere/weir"));
     let none = ask(&nowhere, "argument", b"", &PATIENT, &mut Nanos(0));
     assert!(matches!(none, ChildPoll { answer: Err(ChildError::Process(_)), used: Nanos(0) }));
 }
 
-/// Says of each question to it how a child is to go on.
+/// A meter whose orders come from a function.
 struct Script<F>(F, Nanos);
 
 impl<F: FnMut(Nanos) -> MeterOrder> CpuMeter for Script<F> {
@@ -175,47 +176,47 @@ fn metered(script: &str, limits: &ChildLimits, order: impl FnMut(Nanos) -> Meter
 }
 
 #[test]
-fn a_child_that_rests_uses_nothing_and_its_time_does_not_run() {
+fn a_paused_child_uses_no_time_and_its_limit_is_suspended() {
     let short = ChildLimits { time: Nanos(8 * Nanos::SECOND.0), ..PATIENT };
     let begin = std::time::Instant::now();
     let (mut seen, mut rested) = (Vec::new(), 0);
-    // From 100 ms on it rests for 450 questions, at least nine seconds: longer than its time by the clock.
+    // From 100 ms on it pauses for 450 questions, at least nine seconds: longer than its wall-clock time.
     let (ChildPoll { answer, used }, spent) =
         metered("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo done", &short, |so_far| {
             if so_far.0 < 100_000_000 || rested >= 450 {
-                return MeterOrder::GoOn;
+                return MeterOrder::Continue;
             }
             rested += 1;
             seen.push(so_far);
-            MeterOrder::Rest
+            MeterOrder::Pause
         });
     assert_eq!(answer.expect("it was given its time").bytes, b"done\n");
     assert_eq!((rested, used), (450, spent));
     assert!(begin.elapsed() > std::time::Duration::from_secs(8));
-    // It stops within the moment that the signal takes.
+    // It stops as soon as the signal arrives.
     let (first, last) = (seen[1].0, seen[449].0);
     assert!(last - first < 20_000_000, "it used {} ns while it rested", last - first);
 }
 
 #[test]
-fn a_child_that_gives_way_is_ended_and_its_time_is_known() {
+fn a_preempted_child_is_killed_and_its_time_is_known() {
     for resting in [false, true] {
         let (ChildPoll { answer, used }, spent) =
             metered("while :; do :; done", &PATIENT, |so_far| match so_far.0 {
-                0..100_000_000 => MeterOrder::GoOn,
-                _ if resting && so_far.0 < 100_000_001 => MeterOrder::Rest,
-                _ => MeterOrder::GiveUp,
+                0..100_000_000 => MeterOrder::Continue,
+                _ if resting && so_far.0 < 100_000_001 => MeterOrder::Pause,
+                _ => MeterOrder::Abort,
             });
-        assert!(matches!(answer, Err(ChildError::GaveWay)), "{answer:?}");
+        assert!(matches!(answer, Err(ChildError::Preempted)), "{answer:?}");
         assert!(used.0 >= 100_000_000 && used == spent, "{used:?} {spent:?}");
     }
     // It is not even started.
-    let (ChildPoll { answer, used }, _) = metered("echo done", &PATIENT, |_| MeterOrder::GiveUp);
-    assert!(matches!(answer, Err(ChildError::GaveWay)) && used == Nanos(0));
+    let (ChildPoll { answer, used }, _) = metered("echo done", &PATIENT, |_| MeterOrder::Abort);
+    assert!(matches!(answer, Err(ChildError::Preempted)) && used == Nanos(0));
 }
 
 #[test]
-fn a_child_is_ended_when_its_processor_time_is_used_up_and_not_a_second_later() {
+fn a_child_is_killed_as_soon_as_its_processor_time_is_used_up() {
     let tight = ChildLimits { processor: Nanos(200_000_000), ..PATIENT };
     let ChildPoll { answer, used } = asked("while :; do :; done", b"", &tight);
     assert!(matches!(answer, Err(ChildError::Time(_))), "{answer:?}");
@@ -223,12 +224,12 @@ fn a_child_is_ended_when_its_processor_time_is_used_up_and_not_a_second_later() 
 }
 
 #[test]
-fn a_child_runs_behind_others_and_not_on_cores_that_are_taken() {
+fn a_child_runs_with_low_priority_and_not_on_reserved_cores() {
     let own = rustix::thread::sched_getaffinity(None).expect("there are cores");
     let all: Vec<u16> = (0..1024).filter(|core| own.is_set(usize::from(*core))).collect();
-    let said = String::from_utf8(answered("cut -d' ' -f19 /proc/self/stat", b"").bytes).expect("a number");
-    assert_eq!(said.trim().parse::<i32>().expect("a number"), (own_nice() + 10).min(19));
-    // Where no other core is left it runs where its parent does.
+    let text = String::from_utf8(answered("cut -d' ' -f19 /proc/self/stat", b"").bytes).expect("a number");
+    assert_eq!(text.trim().parse::<i32>().expect("a number"), (own_nice() + 10).min(19));
+    // If no other core is left it runs on its parent's.
     assert_eq!(Cores::without(&all), None);
     let Some(cores) = Cores::without(&all[..1]) else { return };
     assert!(!cores.has(all[0]) && all[1..].iter().all(|core| cores.has(*core)));
@@ -239,7 +240,7 @@ fn a_child_runs_behind_others_and_not_on_cores_that_are_taken() {
     assert_eq!(first, Some(all[1].to_string().as_str()), "{list}");
 }
 
-/// This process's nice value.
+/// The nice value of this process.
 fn own_nice() -> i32 {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("it is there");
     let (_, rest) = stat.rsplit_once(')').expect("a name");

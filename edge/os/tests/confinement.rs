@@ -1,19 +1,20 @@
-//! What is closed is closed, and what is needed works: each tried in a process of its own, as nothing of it can be taken back.
+//! Confinement: closed operations fail, and needed ones work. Each is tried in a process of its own, because
+//! confinement is permanent.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use weir_os::Files;
+use weir_os::FileConfinement;
 
 const WHO: &str = "WEIR_CONFINE_TEST";
 const FOLDER: &str = "WEIR_CONFINE_FOLDER";
 
-/// Runs `test` of this file again, in a process of its own, where `in_child` says true.
+/// Runs `test` of this file again in a process of its own, in which `in_child` returns true.
 fn alone(test: &str, folder: &Path) {
     let child = Command::new(std::env::current_exe().expect("this program has a name"))
-        .args(["--exact", &format!("walls::{test}"), "--nocapture", "--test-threads=1"])
+        .args(["--exact", &format!("confinement::{test}"), "--nocapture", "--test-threads=1"])
         .env(WHO, test)
         .env(FOLDER, folder)
         .stdin(Stdio::piped())
@@ -22,9 +23,9 @@ fn alone(test: &str, folder: &Path) {
         .spawn()
         .expect("it can be executed");
     let output = child.wait_with_output().expect("it ends");
-    let said =
+    let text =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("1 passed"), "{}: {said}", output.status);
+    assert!(output.status.success() && text.contains("1 passed"), "{}: {text}", output.status);
 }
 
 fn in_child(test: &str) -> bool {
@@ -39,7 +40,8 @@ fn is_denied<T>(result: std::io::Result<T>) -> bool {
     result.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
 }
 
-/// It starts no process, in whichever way: that would have limits of its own, and live on when the first is killed.
+/// Checks that no process can be created in any way: it would have limits of its own, and survive the first one's
+/// end.
 fn no_other_process() {
     for flags in [
         libc::SIGCHLD,
@@ -56,19 +58,19 @@ fn no_other_process() {
     }
 }
 
-/// How a call fails that is not made; one that is made and comes back twice ends the process.
+/// Returns the error of a refused call. A call that is made and returns twice ends the process.
 fn refused(call: libc::c_long, argument: libc::c_long) -> Option<i32> {
-    // SAFETY: a call that is refused looks at none of its arguments; those that are not are without pointers that are not null.
+    // SAFETY: a refused call reads none of its arguments; those of the others are not pointers, or null.
     let result = unsafe { libc::syscall(call, argument, 0, 0, 0, 0) };
     let errno = std::io::Error::last_os_error().raw_os_error();
     if result == 0 {
-        // SAFETY: ends the child that should not be.
+        // SAFETY: ends the child that should not exist.
         unsafe { libc::_exit(1) };
     }
     (result == -1).then_some(errno).flatten()
 }
 
-/// A page of memory, with what a process that was taken over would do to it.
+/// A page of memory, and an attacker's operations on it.
 struct Memory(*mut libc::c_void);
 
 impl Memory {
@@ -78,23 +80,24 @@ impl Memory {
 
     fn mapped(rights: libc::c_int) -> Self {
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping, wherever there is room for it.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         Self(unsafe { libc::mmap(std::ptr::null_mut(), 4096, rights, kind, -1, 0) })
     }
 
     fn can(&self, rights: libc::c_int) -> bool {
-        // SAFETY: the mapping is this test's own, and nothing looks into it.
+        // SAFETY: the mapping is this test's own, and its contents are not read.
         unsafe { libc::mprotect(self.0, 4096, rights) == 0 }
     }
 
-    /// Three attempts to make code: memory that is mapped writable and executable, memory that becomes so, and written memory that becomes executable.
+    /// Three attempts to create code: memory mapped writable and executable, memory made so later, and written memory
+    /// made executable.
     fn is_made_code(&self) -> [bool; 3] {
         let (read, both) = (libc::PROT_READ, libc::PROT_WRITE | libc::PROT_EXEC);
         [Self::mapped(both).0 != libc::MAP_FAILED, self.can(read | both), self.can(read | libc::PROT_EXEC)]
     }
 }
 
-/// The mappings of this process that are code of files: where each begins.
+/// The start addresses of this process's mappings that are code of files.
 fn code_of_files() -> Vec<*mut libc::c_void> {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("its own");
     let code = maps.lines().filter(|line| line.contains(" r-xp ") && line.contains('/'));
@@ -107,13 +110,13 @@ fn code_of_files() -> Vec<*mut libc::c_void> {
 
 /// Returns true if this kernel can seal pages (mseal(2), the same number everywhere).
 fn can_seal() -> bool {
-    // SAFETY: of no page at all.
+    // SAFETY: concerns no page at all.
     unsafe { libc::syscall(462, 0, 0, 0) == 0 }
 }
 
 #[test]
-fn code_of_a_ward_stays_as_it_was_loaded_and_no_other_comes() {
-    let name = "code_of_a_ward_stays_as_it_was_loaded_and_no_other_comes";
+fn the_code_of_a_sandbox_process_cannot_be_changed_or_extended() {
+    let name = "the_code_of_a_sandbox_process_cannot_be_changed_or_extended";
     if !in_child(name) {
         return alone(name, tempfile::tempdir().expect("a folder").path());
     }
@@ -121,17 +124,17 @@ fn code_of_a_ward_stays_as_it_was_loaded_and_no_other_comes() {
     assert!(of_files.len() > 1, "the program and its libraries");
     let (read, write, execute) = (libc::PROT_READ, libc::PROT_WRITE, libc::PROT_EXEC);
     let loaded = Memory::new();
-    weir_os::ward().expect("the kernel has seccomp");
+    weir_os::confine_sandbox().expect("the kernel has seccomp");
     assert_eq!(Memory::new().is_made_code(), [false, false, true], "a module's code is written before");
     assert!(loaded.can(read | execute), "so it is");
-    // A thread that was there before is closed as well.
+    // A thread that was started before is confined as well.
     let (go, waits) = std::sync::mpsc::channel::<()>();
     let before = std::thread::spawn(move || {
         waits.recv().expect("it is told to go on");
         Memory::new().is_made_code()
     });
     let begin = loaded.0.cast::<u8>().cast_const();
-    weir_os::code_is_loaded(begin..begin.wrapping_add(100)).expect("the kernel has seccomp");
+    weir_os::seal_loaded_code(begin..begin.wrapping_add(100)).expect("the kernel has seccomp");
     go.send(()).expect("it waits");
     assert_eq!(before.join().expect("it ends"), [false; 3], "another thread makes code");
     assert_eq!(Memory::new().is_made_code(), [false; 3], "makes code");
@@ -149,7 +152,7 @@ fn code_of_a_ward_stays_as_it_was_loaded_and_no_other_comes() {
         let code = Memory(code);
         assert!(!code.can(read | write) && !code.can(read), "code that is written");
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        // SAFETY: all of it fails, or this test does.
+        // SAFETY: all of these calls fail, or this test does.
         unsafe {
             let instead = libc::mmap(code.0, 4096, read | write, kind, -1, 0);
             assert_eq!(instead, libc::MAP_FAILED, "other memory in the place of code");
@@ -161,8 +164,8 @@ fn code_of_a_ward_stays_as_it_was_loaded_and_no_other_comes() {
 }
 
 #[test]
-fn a_ward_has_threads_and_signals_to_nobody_but_itself() {
-    let name = "a_ward_has_threads_and_signals_to_nobody_but_itself";
+fn a_sandbox_process_has_threads_and_signals_only_itself() {
+    let name = "a_sandbox_process_has_threads_and_signals_only_itself";
     if !in_child(name) {
         return alone(name, tempfile::tempdir().expect("a folder").path());
     }
@@ -173,7 +176,7 @@ fn a_ward_has_threads_and_signals_to_nobody_but_itself() {
         if result == 0 { None } else { std::io::Error::last_os_error().raw_os_error() }
     };
     assert_eq!(signal(parent, parent, 0), None, "nothing is closed yet");
-    weir_os::ward().expect("the kernel has seccomp");
+    weir_os::confine_sandbox().expect("the kernel has seccomp");
 
     assert_eq!(signal(itself, itself, 0), None, "its own threads it can signal to");
     for number in [0, libc::SIGSTOP, libc::SIGKILL] {
@@ -186,8 +189,8 @@ fn a_ward_has_threads_and_signals_to_nobody_but_itself() {
 }
 
 #[test]
-fn a_compiler_computes_and_reaches_nothing() {
-    let name = "a_compiler_computes_and_reaches_nothing";
+fn a_compiler_can_compute_and_access_nothing() {
+    let name = "a_compiler_can_compute_and_access_nothing";
     if !in_child(name) {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("secret"), "secret").expect("a file");
@@ -197,7 +200,7 @@ fn a_compiler_computes_and_reaches_nothing() {
     let mut open = File::open(&secret).expect("nothing is closed yet");
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("nothing is closed yet");
     let address = listener.local_addr().expect("it has an address");
-    weir_os::compiler().expect("the kernel has seccomp");
+    weir_os::confine_compiler().expect("the kernel has seccomp");
 
     assert!(is_denied(File::open(&secret)), "reads a file");
     assert!(is_denied(File::create(folder().join("new"))), "makes a file");
@@ -222,8 +225,8 @@ fn a_compiler_computes_and_reaches_nothing() {
 }
 
 #[test]
-fn a_key_agent_has_its_memory_and_what_is_open_and_no_more() {
-    let name = "a_key_agent_has_its_memory_and_what_is_open_and_no_more";
+fn a_key_agent_has_only_its_memory_and_open_descriptors() {
+    let name = "a_key_agent_has_only_its_memory_and_open_descriptors";
     if !in_child(name) {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("secret"), "secret").expect("a file");
@@ -231,7 +234,7 @@ fn a_key_agent_has_its_memory_and_what_is_open_and_no_more() {
     }
     let secret = folder().join("secret");
     let mut open = File::open(&secret).expect("nothing is closed yet");
-    weir_os::keeper().expect("the kernel has seccomp");
+    weir_os::confine_key_agent().expect("the kernel has seccomp");
 
     assert!(is_denied(File::open(&secret)), "reads a file");
     assert!(is_denied(std::net::UdpSocket::bind(("127.0.0.1", 0))), "makes a socket");
@@ -252,13 +255,13 @@ fn a_key_agent_has_its_memory_and_what_is_open_and_no_more() {
     assert!(std::thread::Builder::new().spawn(|| ()).is_err(), "starts a thread");
     let page = |rights: libc::c_int| {
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping, wherever there is room for it.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         unsafe { libc::mmap(std::ptr::null_mut(), 4096, rights, kind, -1, 0) }
     };
     assert_eq!(page(libc::PROT_READ | libc::PROT_EXEC), libc::MAP_FAILED, "makes code");
     let data = page(libc::PROT_READ | libc::PROT_WRITE);
     assert_ne!(data, libc::MAP_FAILED, "memory can be had");
-    // SAFETY: the mapping is there, and nobody looks into it.
+    // SAFETY: the mapping exists, and its contents are not read.
     let executes = unsafe { libc::mprotect(data, 4096, libc::PROT_READ | libc::PROT_EXEC) };
     assert_eq!(executes, -1, "makes code of its memory");
 
@@ -285,9 +288,9 @@ fn a_node_writes_beneath_its_folders_and_executes_nothing() {
         return alone(name, folder.path());
     }
     let (state, other) = (folder().join("state"), folder().join("other"));
-    // SAFETY: takes nothing.
+    // SAFETY: takes no pointers.
     let is_root = unsafe { libc::geteuid() } == 0;
-    let files = weir_os::node(&[&state]).expect("the kernel has seccomp");
+    let files = weir_os::confine_node(&[&state]).expect("the kernel has seccomp");
 
     let kept = state.join("ledger");
     std::fs::write(&kept, "line").expect("its folder is its own");
@@ -298,14 +301,14 @@ fn a_node_writes_beneath_its_folders_and_executes_nothing() {
     OpenOptions::new().write(true).open("/dev/null").expect("this is written to");
     let itself = std::env::current_exe().expect("this program has a name");
     assert!(is_denied(Command::new(itself).args(["--list"]).status()), "executes itself");
-    if files != Files::Open {
+    if files != FileConfinement::None {
         assert!(is_denied(std::fs::write(&other, "")), "writes to a file of others");
         let elsewhere = folder().join("new");
         let thread = std::thread::spawn(move || is_denied(File::create(elsewhere)));
         assert!(thread.join().expect("threads can be started"), "a thread makes a file elsewhere");
         assert!(is_denied(std::fs::remove_file(&other)), "removes a file of others");
     }
-    // SAFETY: takes no pointers that are looked at before the right to call it.
+    // SAFETY: takes no pointers that are read before the right is checked.
     let (traced, apart) = unsafe { (libc::ptrace(libc::PTRACE_TRACEME), libc::unshare(libc::CLONE_FS)) };
     assert_eq!((traced, apart), (-1, -1), "looks into others, or gets files of its own");
     no_other_process();
@@ -342,7 +345,7 @@ fn a_node_writes_beneath_its_folders_and_executes_nothing() {
     assert_eq!(sets, [0; 4], "privileges");
     if is_root {
         assert_eq!(has("CapBnd:") & !kept, 0, "privileges that could come back");
-        // No file of another user's that is not for all, as for any user.
+        // No file of another user that is not world-readable, as for any user.
         assert!(is_denied(std::fs::read(folder().join("foreign"))), "reads another user's file");
     }
 }

@@ -1,4 +1,5 @@
-//! All integration tests of `weir-os` that need no program of their own: each program links the same libraries once more.
+//! All integration tests of `weir-os` that need no program of their own, in one program, because each program links
+//! the same libraries again.
 
 mod children;
-mod walls;
+mod confinement;

@@ -1,4 +1,4 @@
-//! Private files, folders and sockets: how they are made, and what is refused. Files of other users take root to make.
+//! Private files, folders and sockets: their creation, and refusals. Files of other users take root to create.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -9,7 +9,7 @@ use std::process::Command;
 use weir_os::private::{self, PrivateError, PrivateFolder, PrivateKind};
 use weir_os::socket::{self, SocketError};
 
-/// A user that is neither root nor who runs the tests.
+/// A user that is neither root nor the tester.
 const OTHER: u32 = 65534;
 
 fn mode(path: &Path) -> u32 {
@@ -20,7 +20,7 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
 }
 
-/// Returns true where tests can make files of other users, and says so where they cannot.
+/// Returns true if the tests can create files of other users; otherwise prints that they cannot.
 fn is_root() -> bool {
     let is_root = fs::metadata("/proc/self/status").expect("procfs is mounted").uid() == 0;
     if !is_root {
@@ -29,7 +29,7 @@ fn is_root() -> bool {
     is_root
 }
 
-/// Makes everything that the module makes, in the folder that the environment names.
+/// Creates every kind of file and folder, in the folder that the environment names.
 #[test]
 #[ignore = "run by another test, as a process with a umask of its own"]
 fn make_everything() {
@@ -61,8 +61,8 @@ fn files_have_mode_600_and_folders_700_whatever_the_umask() {
             .env("WEIR_TEST_FOLDER", dir.path())
             .output()
             .expect("there is a shell");
-        let said = String::from_utf8_lossy(&made.stdout);
-        assert!(made.status.success() && said.contains("1 passed"), "umask {umask}: {said}");
+        let text = String::from_utf8_lossy(&made.stdout);
+        assert!(made.status.success() && text.contains("1 passed"), "umask {umask}: {text}");
         for name in ["above/folder/file", "above/folder/new", "above/folder/whole", "secret", "output"] {
             assert_eq!(mode(&dir.path().join(name)), 0o600, "{name}, umask {umask}");
         }
@@ -88,13 +88,13 @@ fn an_existing_file_of_weirs_own_becomes_private_and_a_named_output_keeps_its_mo
     set_mode(&dir.path().join("old"), 0o640);
     private::create_named(&dir.path().join("old")).expect("it is the user's choice");
     assert_eq!(mode(&dir.path().join("old")), 0o640);
-    // An own folder that others could write in, as older versions made it under some umasks.
+    // An own folder that others could write in, as older versions created it under some umasks.
     let shared = dir.path().join("shared");
     fs::create_dir(&shared).expect("it is made");
     set_mode(&shared, 0o2775);
     PrivateFolder::open(&shared).expect("it is ours");
     assert_eq!(mode(&shared), 0o2755);
-    // One such as /tmp is not taken for an own one.
+    // A folder such as /tmp is not accepted as an own one.
     set_mode(&shared, 0o1777);
     assert!(matches!(PrivateFolder::open(&shared), Err(PrivateError::Writable(0o1777))));
     assert_eq!(mode(&shared), 0o1777);
@@ -123,7 +123,7 @@ fn symbolic_and_hard_links_are_refused() {
     }
     assert!(folder.make_in("folder-link").is_err());
     assert!(private::make_inside(dir.path(), "folder-link").is_err());
-    // A folder that a user names may be a link: the folder in it is what counts.
+    // A folder that a user names may be a link: the checks are on the folder in it.
     private::make_inside(&at("folder-link"), "label").expect("the link is the user's choice");
     assert!(at("real/label").is_dir());
 
@@ -134,7 +134,7 @@ fn symbolic_and_hard_links_are_refused() {
         assert!(matches!(folder.create(name), Err(PrivateError::Links(2))));
         assert!(matches!(folder.open_secret(name), Err(PrivateError::Links(2))));
     }
-    // A replacement is a file of its own, and what else the old one is called stays what it was.
+    // A replacement is a file of its own, and other names of the old file are unchanged.
     folder.replace("second", b"other").expect("it is replaced");
     symlink(at("victim"), at("link2")).expect("a link");
     folder.replace("link2", b"other").expect("it is replaced");
@@ -164,7 +164,7 @@ fn a_secret_that_others_can_read_or_write_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn what_another_user_owns_is_refused() {
+fn files_of_another_user_are_refused() {
     if !is_root() {
         return;
     }
@@ -188,7 +188,7 @@ fn what_another_user_owns_is_refused() {
 }
 
 #[test]
-fn a_name_leads_to_nothing_outside_of_its_folder() {
+fn a_file_name_cannot_lead_outside_its_folder() {
     let dir = tempfile::tempdir().expect("a folder");
     let folder = PrivateFolder::make(&dir.path().join("inner")).expect("it is made");
     for name in ["", ".", "..", "../x", "a/b", "/etc/x", "a/", "a\0b"] {
@@ -199,10 +199,10 @@ fn a_name_leads_to_nothing_outside_of_its_folder() {
 }
 
 #[test]
-fn a_look_refuses_what_a_start_refuses_and_changes_nothing() {
+fn a_check_refuses_what_a_start_refuses_and_changes_nothing() {
     let dir = tempfile::tempdir().expect("a folder");
     let at = |name: &str| dir.path().join(name);
-    assert!(PrivateFolder::look(&at("a/b")).expect("it can be made").is_none());
+    assert!(PrivateFolder::open_read_only(&at("a/b")).expect("it can be made").is_none());
     assert_eq!(fs::read_dir(dir.path()).expect("it is there").count(), 0);
     fs::write(at("file"), "").expect("it is written");
     fs::create_dir(at("real")).expect("it is made");
@@ -211,17 +211,20 @@ fn a_look_refuses_what_a_start_refuses_and_changes_nothing() {
     symlink(at("real"), at("link")).expect("a link");
     symlink(at("nowhere"), at("dangling")).expect("a link");
     for name in ["file", "link", "dangling", "shared"] {
-        let looked = PrivateFolder::look(&at(name)).expect_err(name).to_string();
+        let looked = PrivateFolder::open_read_only(&at(name)).expect_err(name).to_string();
         assert_eq!(looked, PrivateFolder::open(&at(name)).expect_err(name).to_string(), "{name}");
     }
     for name in ["file/inner", "dangling/inner"] {
-        assert!(PrivateFolder::look(&at(name)).is_err() && PrivateFolder::make(&at(name)).is_err(), "{name}");
+        assert!(
+            PrivateFolder::open_read_only(&at(name)).is_err() && PrivateFolder::make(&at(name)).is_err(),
+            "{name}"
+        );
     }
-    // Modes that a start would change, and a file that it would make.
+    // Modes that a start would change, and a file that it would create.
     set_mode(&at("real"), 0o775);
     fs::write(at("real/file"), "").expect("it is written");
     set_mode(&at("real/file"), 0o644);
-    let folder = PrivateFolder::look(&at("real")).expect("it is ours").expect("it is there");
+    let folder = PrivateFolder::open_read_only(&at("real")).expect("it is ours").expect("it is there");
     folder.create("file").expect("it is looked at");
     assert_eq!(folder.create("new").expect_err("it is not made").kind(), ErrorKind::NotFound);
     assert_eq!((mode(&at("real")), mode(&at("real/file"))), (0o775, 0o644));
@@ -229,12 +232,15 @@ fn a_look_refuses_what_a_start_refuses_and_changes_nothing() {
     assert!(matches!(folder.open_file("file"), Err(PrivateError::Links(2))));
     if is_root() {
         chown(at("real"), Some(OTHER), None).expect("root may");
-        assert!(matches!(PrivateFolder::look(&at("real")), Err(PrivateError::Owner { owner: OTHER, .. })));
+        assert!(matches!(
+            PrivateFolder::open_read_only(&at("real")),
+            Err(PrivateError::Owner { owner: OTHER, .. })
+        ));
     }
 }
 
 #[test]
-fn what_is_no_stale_socket_is_left_as_it_is() {
+fn only_a_stale_socket_is_removed() {
     let dir = tempfile::tempdir().expect("a folder");
     let at = |name: &str| dir.path().join(name);
     fs::write(at("file"), "precious").expect("it is written");
@@ -250,7 +256,7 @@ fn what_is_no_stale_socket_is_left_as_it_is() {
     }
     assert_eq!(fs::read_to_string(at("file")).expect("it is there"), "precious");
 
-    // A server that is no node, and so holds no lock.
+    // A server that is not a node, and so holds no lock.
     let server = UnixListener::bind(at("server")).expect("it is bound");
     assert!(matches!(socket::listen(&at("server")), Err(SocketError::Answered)));
     assert!(matches!(socket::check(&at("server")), Err(SocketError::Answered)));
@@ -269,7 +275,7 @@ fn a_stale_socket_is_replaced_and_a_running_nodes_is_not() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("run/node.sock");
     fs::create_dir(dir.path().join("run")).expect("it is made");
-    // As a node that was killed leaves it.
+    // The state after a node was killed.
     drop(UnixListener::bind(&path).expect("it is bound"));
     fs::write(dir.path().join("run/node.sock.lock"), "").expect("it is written");
     socket::check(&path).expect("it is stale");
@@ -287,7 +293,7 @@ fn a_stale_socket_is_replaced_and_a_running_nodes_is_not() {
 }
 
 #[test]
-fn a_socket_that_took_the_place_of_ones_own_is_not_removed() {
+fn a_socket_that_replaced_the_nodes_own_is_not_removed() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("node.sock");
     let (listener, file) = socket::listen(&path).expect("nothing is there");
@@ -299,11 +305,11 @@ fn a_socket_that_took_the_place_of_ones_own_is_not_removed() {
 }
 
 #[test]
-fn of_many_that_start_at_once_one_listens() {
+fn one_of_many_nodes_started_at_once_listens() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("node.sock");
     for round in 0..20 {
-        // Every other time as a node that was killed leaves it.
+        // Every other time in the state after a node was killed.
         if round % 2 == 1 {
             drop(UnixListener::bind(&path).expect("nothing is there"));
         }

@@ -1,6 +1,7 @@
-//! Processes with namespaces of their own: the walls that each has, what is left when one ends or its node is killed, and what a system offers that allows less.
+//! Processes with namespaces of their own: the isolation of each, the state after one ends or its node is killed, and
+//! the behaviour on systems that allow less.
 //!
-//! The processes are this program once more, with the arguments of weir's own.
+//! The processes are this program again, with the arguments of weir's own.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -12,72 +13,73 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_os::child::{self, ChildLimits, Cores, ask};
-use weir_os::companion::{HelperChannel, HelperLimits, HelperProcess};
+use weir_os::helper::{HelperChannel, HelperLimits, HelperProcess};
 use weir_os::spawner::{GroupSetting, SPAWNER, Settings, Spawner, serve};
 use weir_os::{Isolation, Launcher};
 use weir_units::{Bytes, Nanos};
 
-/// No test waits longer for something.
+/// The longest wait of a test.
 const PATIENCE: Duration = Duration::from_secs(120);
-const ROOM: HelperLimits = HelperLimits { addresses: Bytes(1 << 30), memory: Bytes(256 << 20) };
+const LIMITS: HelperLimits = HelperLimits { addresses: Bytes(1 << 30), memory: Bytes(256 << 20) };
 const FIRST_USER: u32 = 1_900_000_000;
-const SPACES: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
+const NAMESPACES: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
 const GROUPS: &str = "WEIR_TEST_GROUPS";
 
 fn main() {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     match arguments.first().and_then(|first| first.to_str()) {
         Some(SPAWNER) => serve(&arguments[1..]).expect("it serves"),
-        Some("ward") => stay(weir_os::ward, b""),
-        Some("keep-key") => {
+        Some("sandbox") => answer_requests(weir_os::confine_sandbox, b""),
+        Some("key-agent") => {
             let key = std::fs::read(&arguments[1]).expect("a key agent reads its file");
-            stay(weir_os::keeper, &key);
+            answer_requests(weir_os::confine_key_agent, &key);
         }
         Some("compile") => compile(),
         Some("node") => node(),
         Some("starts") => starts(),
-        Some("less") => less(),
+        Some("few_namespaces") => few_namespaces(),
         Some("level") => println!("{}", spawner(GroupSetting::None, None).isolation()),
         _ => tests(),
     }
 }
 
-/// A process that stays: it repeats what it is told, with this behind it.
-fn stay(give_up: fn() -> Result<weir_os::Files, weir_os::ConfineError>, more: &[u8]) {
-    let mut line = HelperChannel::of_standard_input().expect("it has one");
-    child::confined(give_up);
-    while let Ok(Some(told)) = line.hear(1 << 20) {
-        let answer = match told.as_slice() {
+/// A long-lived process: it repeats each message, followed by `more`.
+fn answer_requests(confine: fn() -> Result<weir_os::FileConfinement, weir_os::ConfineError>, more: &[u8]) {
+    let mut channel = HelperChannel::from_standard_input().expect("it has one");
+    child::confine_or_exit(confine);
+    while let Ok(Some(message)) = channel.receive(1 << 20) {
+        let answer = match message.as_slice() {
             b"end" => std::process::exit(1),
             b"stop" => {
-                // SAFETY: takes no pointers. It stops by this, where it is not the first of a PID namespace.
+                // SAFETY: takes no pointers. It stops by this signal, unless it is the first of a PID namespace.
                 unsafe { libc::raise(libc::SIGSTOP) };
-                told
+                message
             }
             b"threads" => threads().to_string().into_bytes(),
             b"others" => others().into_bytes(),
-            _ => told,
+            _ => message,
         };
-        if line.say(&[&answer, more].concat()).is_err() {
+        if channel.send(&[&answer, more].concat()).is_err() {
             return;
         }
     }
 }
 
-/// As many threads as there can be: their number.
+/// Starts as many threads as possible. Returns their number.
 fn threads() -> usize {
-    let stay = || std::thread::sleep(PATIENCE);
-    std::iter::from_fn(|| std::thread::Builder::new().stack_size(16 << 10).spawn(stay).ok()).count()
+    let wait = || std::thread::sleep(PATIENCE);
+    std::iter::from_fn(|| std::thread::Builder::new().stack_size(16 << 10).spawn(wait).ok()).count()
 }
 
-/// The attacks of a process that was taken over: it signals, sends a descriptor, makes a process and limits others. Returns those that were not refused.
+/// The attacks of a process under an attacker's control: it sends signals and a descriptor, creates a process and
+/// limits others. Returns the attacks that were not refused.
 fn others() -> String {
     let byte = [0u8; 64];
-    // SAFETY: zeros are values of all of it.
+    // SAFETY: all zeros are values of these structs.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_control = byte.as_ptr().cast_mut().cast();
     let limit = libc::rlimit { rlim_cur: 1, rlim_max: 1 };
-    // SAFETY: the pointers are to live locals, and what would do something fails at the first check.
+    // SAFETY: the pointers are to live locals, and dangerous calls fail at their first check.
     let tried = unsafe {
         [
             ("signals", libc::kill(-1, 0).into()),
@@ -92,9 +94,9 @@ fn others() -> String {
     done.join(" ")
 }
 
-/// A process that answers once; or never.
+/// A process that answers once, or never.
 fn compile() {
-    child::confined(weir_os::compiler);
+    child::confine_or_exit(weir_os::confine_compiler);
     let mut question = Vec::new();
     std::io::stdin().read_to_end(&mut question).expect("it is asked");
     if question == b"spin" {
@@ -108,30 +110,30 @@ fn compile() {
     std::io::stdout().write_all(&question).expect("it answers");
 }
 
-/// A node in a user namespace of its own, in which namespaces run out while it runs.
-fn less() {
+/// A node in a user namespace of its own, whose limit of namespaces is lowered while it runs.
+fn few_namespaces() {
     let spawner = spawner(GroupSetting::None, None);
-    let before = ward(&spawner);
+    let before = sandbox(&spawner);
     let limit = |most: &str| {
         std::fs::write("/proc/sys/user/max_user_namespaces", most).expect("the limit is its own");
     };
     limit("0");
-    let refused = match HelperProcess::start(&Launcher::Spawner(Arc::clone(&spawner)), &["ward"], ROOM) {
-        Ok(ward) => format!("started with {}", ward.isolation()),
+    let refused = match HelperProcess::start(&Launcher::Spawner(Arc::clone(&spawner)), &["sandbox"], LIMITS) {
+        Ok(sandbox) => format!("started with {}", sandbox.isolation()),
         Err(error) => error.to_string(),
     };
     limit("1000");
-    let after = ward(&spawner);
+    let after = sandbox(&spawner);
     println!("{} {} {}\n{refused}", spawner.isolation(), before.isolation(), after.isolation());
 }
 
-/// A node: it has two processes, tells their numbers, and waits.
+/// A node: it has two processes, prints their numbers, and waits.
 fn node() {
     let groups =
         std::env::var_os(GROUPS).map_or(GroupSetting::None, |folder| GroupSetting::At(folder.into()));
     let spawner = spawner(groups, None);
-    let wards = [ward(&spawner), ward(&spawner)];
-    println!("{} {} {}", spawner.id(), wards[0].id(), wards[1].id());
+    let sandboxes = [sandbox(&spawner), sandbox(&spawner)];
+    println!("{} {} {}", spawner.id(), sandboxes[0].id(), sandboxes[1].id());
     std::thread::sleep(PATIENCE);
 }
 
@@ -141,16 +143,16 @@ fn spawner(group: GroupSetting, key: Option<PathBuf>) -> Arc<Spawner> {
     Arc::new(Spawner::start(&program, &settings).expect("it starts on any system"))
 }
 
-fn ward(spawner: &Arc<Spawner>) -> HelperProcess {
-    let mut ward =
-        HelperProcess::start(&Launcher::Spawner(Arc::clone(spawner)), &["ward"], ROOM).expect("it starts");
-    // When it answers it has put up its walls.
-    assert_eq!(ward.ask(b"you", 100, PATIENCE).expect("it answers"), b"you");
-    ward
+fn sandbox(spawner: &Arc<Spawner>) -> HelperProcess {
+    let mut sandbox = HelperProcess::start(&Launcher::Spawner(Arc::clone(spawner)), &["sandbox"], LIMITS)
+        .expect("it starts");
+    // When it answers it is confined.
+    assert_eq!(sandbox.ask(b"you", 100, PATIENCE).expect("it answers"), b"you");
+    sandbox
 }
 
-/// The time from the start of a process to its first answer, directly and through the spawner, in turn: `cargo test -p weir-os --test spawner -- starts`
-/// prints it. No test depends on it.
+/// The time from the start of a process to its first answer, directly and through the spawner, in turn: `cargo test
+/// -p weir-os --test spawner -- starts` prints it. No test depends on it.
 fn starts() {
     let spawner = spawner(GroupSetting::None, None);
     println!("microseconds of a start, isolated by {} and by seccomp alone", spawner.isolation());
@@ -160,8 +162,8 @@ fn starts() {
     for _ in 0..200 {
         for (way, taken) in ways.iter().zip(&mut taken) {
             let begin = Instant::now();
-            let mut ward = HelperProcess::start(way, &["ward"], ROOM).expect("it starts");
-            ward.ask(b"you", 100, PATIENCE).expect("it answers");
+            let mut sandbox = HelperProcess::start(way, &["sandbox"], LIMITS).expect("it starts");
+            sandbox.ask(b"you", 100, PATIENCE).expect("it answers");
             taken.push(begin.elapsed().as_micros());
         }
     }
@@ -178,40 +180,40 @@ fn tests() {
             each_process_has_namespaces_an_empty_root_and_no_rights,
         ),
         (
-            "the_node_halts_kills_and_waits_for_its_processes",
-            the_node_halts_kills_and_waits_for_its_processes,
+            "the_node_pauses_kills_and_waits_for_its_processes",
+            the_node_pauses_kills_and_waits_for_its_processes,
         ),
         (
             "a_process_that_is_asked_once_answers_and_has_its_limits",
             a_process_that_is_asked_once_answers_and_has_its_limits,
         ),
         ("the_key_agent_reads_its_file_and_has_namespaces", the_key_agent_reads_its_file_and_has_namespaces),
-        ("nothing_is_left_of_a_node_that_is_killed", nothing_is_left_of_a_node_that_is_killed),
+        ("no_process_of_a_killed_node_is_left", no_process_of_a_killed_node_is_left),
         (
-            "many_threads_have_processes_started_while_others_of_their_requests_fail",
-            many_threads_have_processes_started_while_others_of_their_requests_fail,
+            "many_threads_start_processes_while_other_requests_fail",
+            many_threads_start_processes_while_other_requests_fail,
         ),
         (
-            "a_spawner_that_is_killed_is_known_to_have_ended_and_its_processes_go_on",
-            a_spawner_that_is_killed_is_known_to_have_ended_and_its_processes_go_on,
+            "the_end_of_a_killed_spawner_is_noticed_and_its_processes_continue",
+            the_end_of_a_killed_spawner_is_noticed_and_its_processes_continue,
         ),
         (
-            "a_process_is_refused_where_it_would_have_less_isolation_than_was_announced",
-            a_process_is_refused_where_it_would_have_less_isolation_than_was_announced,
+            "a_process_is_refused_if_it_would_have_less_isolation_than_announced",
+            a_process_is_refused_if_it_would_have_less_isolation_than_announced,
         ),
         (
             "a_compiler_has_the_cores_of_the_thread_that_asks_for_it",
             a_compiler_has_the_cores_of_the_thread_that_asks_for_it,
         ),
         (
-            "what_a_process_does_to_itself_reaches_neither_the_spawner_nor_other_processes",
-            what_a_process_does_to_itself_reaches_neither_the_spawner_nor_other_processes,
+            "a_process_cannot_affect_the_spawner_or_other_processes",
+            a_process_cannot_affect_the_spawner_or_other_processes,
         ),
-        ("where_the_system_allows_less_the_level_says_so", where_the_system_allows_less_the_level_says_so),
         (
-            "each_process_has_a_control_group_as_long_as_it_is_there",
-            each_process_has_a_control_group_as_long_as_it_is_there,
+            "the_isolation_level_reports_what_the_system_allows",
+            the_isolation_level_reports_what_the_system_allows,
         ),
+        ("each_process_has_a_control_group_until_it_ends", each_process_has_a_control_group_until_it_ends),
     ];
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
@@ -232,7 +234,7 @@ fn is_root() -> bool {
     status.contains("\nUid:\t0\t0")
 }
 
-fn space(process: u32, kind: &str) -> PathBuf {
+fn namespace(process: u32, kind: &str) -> PathBuf {
     std::fs::read_link(format!("/proc/{process}/ns/{kind}")).expect("this may be looked at")
 }
 
@@ -258,12 +260,12 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 fn each_process_has_namespaces_an_empty_root_and_no_rights() {
     let spawner = spawner(GroupSetting::None, None);
-    let wards = [ward(&spawner), ward(&spawner)];
-    let isolation = wards[0].isolation();
+    let sandboxes = [sandbox(&spawner), sandbox(&spawner)];
+    let isolation = sandboxes[0].isolation();
     println!("isolation here: {isolation}");
     assert_eq!(isolation, spawner.isolation());
-    for ward in &wards {
-        let id = ward.id();
+    for sandbox in &sandboxes {
+        let id = sandbox.id();
         for (name, value) in [
             ("CapEff:", "0000000000000000"),
             ("CapPrm:", "0000000000000000"),
@@ -278,38 +280,43 @@ fn each_process_has_namespaces_an_empty_root_and_no_rights() {
         println!("skipped: there are no namespaces here");
         return;
     }
-    for ward in &wards {
-        assert_eq!(field(ward.id(), "NSpid:"), format!("{} 1", ward.id()), "the first of its PID namespace");
-        // It looks as root does, to whom nothing is hidden.
+    for sandbox in &sandboxes {
+        assert_eq!(
+            field(sandbox.id(), "NSpid:"),
+            format!("{} 1", sandbox.id()),
+            "the first of its PID namespace"
+        );
+        // The test reads as root, from whom nothing is hidden.
         if is_root() {
-            let root = std::fs::read_dir(format!("/proc/{}/root/", ward.id())).expect("root may look");
+            let root = std::fs::read_dir(format!("/proc/{}/root/", sandbox.id())).expect("root may look");
             assert_eq!(root.count(), 0, "files in the root");
             let mounts =
-                std::fs::read_to_string(format!("/proc/{}/mounts", ward.id())).expect("root may look");
+                std::fs::read_to_string(format!("/proc/{}/mounts", sandbox.id())).expect("root may look");
             let words: Vec<&str> = mounts.split_whitespace().collect();
             assert_eq!(mounts.lines().count(), 1, "{mounts}");
             assert!(words[2] == "tmpfs" && words[3].starts_with("ro,"), "{mounts}");
         }
     }
     if is_root() {
-        for kind in SPACES.into_iter().filter(|kind| *kind != "user" || isolation.has(Isolation::UID)) {
-            let all = [std::process::id(), wards[0].id(), wards[1].id()].map(|process| space(process, kind));
+        for kind in NAMESPACES.into_iter().filter(|kind| *kind != "user" || isolation.has(Isolation::UID)) {
+            let all = [std::process::id(), sandboxes[0].id(), sandboxes[1].id()]
+                .map(|process| namespace(process, kind));
             assert_eq!(BTreeSet::from(all).len(), 3, "a {kind} namespace of each");
         }
     }
     if isolation.has(Isolation::UID) {
-        let users = [&wards[0], &wards[1]].map(|ward| field(ward.id(), "Uid:"));
+        let users = [&sandboxes[0], &sandboxes[1]].map(|sandbox| field(sandbox.id(), "Uid:"));
         assert_ne!(users[0], users[1]);
         for user in users {
             let first: u32 = user.split(' ').next().and_then(|word| word.parse().ok()).expect("a number");
             assert!(user.split(' ').all(|word| word == first.to_string()), "{user}");
             assert!((FIRST_USER..FIRST_USER + 1024).contains(&first), "{user}");
         }
-        assert_eq!(field(wards[0].id(), "Groups:"), "");
+        assert_eq!(field(sandboxes[0].id(), "Groups:"), "");
     }
-    // Nothing but its line, and nothing twice.
+    // Only its channel, and each descriptor once.
     if is_root() {
-        let open = std::fs::read_dir(format!("/proc/{}/fd", wards[0].id())).expect("root may look");
+        let open = std::fs::read_dir(format!("/proc/{}/fd", sandboxes[0].id())).expect("root may look");
         for entry in open {
             let to = std::fs::read_link(entry.expect("it is there").path()).expect("it is there");
             let to = to.to_string_lossy().into_owned();
@@ -318,19 +325,19 @@ fn each_process_has_namespaces_an_empty_root_and_no_rights() {
     }
 }
 
-fn the_node_halts_kills_and_waits_for_its_processes() {
+fn the_node_pauses_kills_and_waits_for_its_processes() {
     let spawner = spawner(GroupSetting::None, None);
     let open = || std::fs::read_dir(format!("/proc/{}/fd", spawner.id())).map_or(0, Iterator::count);
     let before = open();
     for _ in 0..20 {
-        let mut ward = ward(&spawner);
-        let id = ward.id();
-        ward.halt();
+        let mut sandbox = sandbox(&spawner);
+        let id = sandbox.id();
+        sandbox.pause();
         until("it is halted", || field(id, "State:").starts_with('T'));
-        assert!(ward.processor_time().expect("it is there") > Duration::ZERO);
-        ward.go_on();
-        assert_eq!(ward.ask(b"again", 100, PATIENCE).expect("it answers"), b"again");
-        drop(ward);
+        assert!(sandbox.processor_time().expect("it is there") > Duration::ZERO);
+        sandbox.resume();
+        assert_eq!(sandbox.ask(b"again", 100, PATIENCE).expect("it answers"), b"again");
+        drop(sandbox);
         assert!(!Path::new(&format!("/proc/{id}")).exists(), "it has been waited for");
     }
     until("the spawner has let go of them", || open() <= before);
@@ -351,7 +358,7 @@ fn a_process_that_is_asked_once_answers_and_has_its_limits() {
     };
     let asked = ask(&launcher, "compile", b"a question", &limits, &mut Nanos(0));
     assert_eq!(asked.answer.expect("it answers").bytes, b"a question");
-    // The first process of a PID namespace does not get the signal of the limit.
+    // The first process of a PID namespace does not receive the limit's signal.
     let asked = ask(&launcher, "compile", b"spin", &limits, &mut Nanos(0));
     assert!(matches!(asked.answer, Err(child::ChildError::Time(_))), "{:?}", asked.answer);
     assert!(asked.used.0 > Nanos::SECOND.0 / 2, "{:?}", asked.used);
@@ -365,22 +372,22 @@ fn the_key_agent_reads_its_file_and_has_namespaces() {
     std::fs::write(&file, "secret").expect("a file");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("it is ours");
     let spawner = spawner(GroupSetting::None, Some(file));
-    // Another file is not for the node to name.
-    let arguments = [OsString::from("keep-key"), OsString::from("/etc/shadow")];
+    // The node cannot name another file.
+    let arguments = [OsString::from("key-agent"), OsString::from("/etc/shadow")];
     let launcher = Launcher::Spawner(Arc::clone(&spawner));
-    let mut agent = HelperProcess::start(&launcher, &arguments, ROOM).expect("it starts");
+    let mut agent = HelperProcess::start(&launcher, &arguments, LIMITS).expect("it starts");
     assert_eq!(agent.ask(b"the key: ", 100, PATIENCE).expect("it answers"), b"the key: secret");
-    let has = |wall| spawner.isolation().has(wall) == agent.isolation().has(wall);
+    let has = |part| spawner.isolation().has(part) == agent.isolation().has(part);
     assert!(has(Isolation::NAMESPACES) && !agent.isolation().has(Isolation::UID), "{}", agent.isolation());
     assert_eq!(field(agent.id(), "CapPrm:"), "0000000000000000");
 }
 
-fn nothing_is_left_of_a_node_that_is_killed() {
+fn no_process_of_a_killed_node_is_left() {
     let (mut node, ids) = start_node(None);
     node.kill().expect("it is ours");
     node.wait().expect("it is ours");
     until("all of them end with it", || ids.iter().all(|id| !lives(*id)));
-    // And where its spawner is killed first, too.
+    // Also if its spawner is killed first.
     let (mut node, ids) = start_node(None);
     kill(ids[0]);
     node.kill().expect("it is ours");
@@ -388,7 +395,7 @@ fn nothing_is_left_of_a_node_that_is_killed() {
     until("all of them end with it", || ids.iter().all(|id| !lives(*id)));
 }
 
-fn many_threads_have_processes_started_while_others_of_their_requests_fail() {
+fn many_threads_start_processes_while_other_requests_fail() {
     const THREADS: u32 = 4;
     const EACH: u32 = 8;
     let spawner = spawner(GroupSetting::None, None);
@@ -397,14 +404,14 @@ fn many_threads_have_processes_started_while_others_of_their_requests_fail() {
         for round in 0..EACH {
             if (thread + round).is_multiple_of(2) {
                 // A compiler has three streams, and this is one.
-                assert!(HelperProcess::start(&launcher, &["compile"], ROOM).is_err(), "it is refused");
+                assert!(HelperProcess::start(&launcher, &["compile"], LIMITS).is_err(), "it is refused");
                 continue;
             }
-            let mut ward = HelperProcess::start(&launcher, &["ward"], ROOM).expect("it starts");
+            let mut sandbox = HelperProcess::start(&launcher, &["sandbox"], LIMITS).expect("it starts");
             let question = format!("{thread} {round}");
-            let answer = ward.ask(question.as_bytes(), 100, PATIENCE).expect("it answers");
+            let answer = sandbox.ask(question.as_bytes(), 100, PATIENCE).expect("it answers");
             assert_eq!(answer, question.as_bytes(), "its own line");
-            assert_eq!(field(ward.id(), "PPid:"), std::process::id().to_string());
+            assert_eq!(field(sandbox.id(), "PPid:"), std::process::id().to_string());
         }
     };
     std::thread::scope(|scope| {
@@ -421,43 +428,43 @@ fn many_threads_have_processes_started_while_others_of_their_requests_fail() {
     }
 }
 
-fn a_spawner_that_is_killed_is_known_to_have_ended_and_its_processes_go_on() {
+fn the_end_of_a_killed_spawner_is_noticed_and_its_processes_continue() {
     let spawner = spawner(GroupSetting::None, None);
-    let mut ward = ward(&spawner);
+    let mut sandbox = sandbox(&spawner);
     assert_eq!(spawner.ended(), None);
     kill(spawner.id());
     until("its end is known", || spawner.ended().is_some());
-    // Asking takes nothing away.
+    // Asking has no side effect.
     for _ in 0..2 {
         assert_eq!(spawner.ended().and_then(|status| status.signal()), Some(libc::SIGKILL));
     }
     for count in 1..3 {
-        let refused = HelperProcess::start(&Launcher::Spawner(Arc::clone(&spawner)), &["ward"], ROOM);
+        let refused = HelperProcess::start(&Launcher::Spawner(Arc::clone(&spawner)), &["sandbox"], LIMITS);
         assert_eq!(refused.expect_err("there is no spawner").kind(), std::io::ErrorKind::BrokenPipe);
         assert_eq!(spawner.refused().count, count);
     }
-    assert_eq!(ward.ask(b"still", 100, PATIENCE).expect("it is there"), b"still");
+    assert_eq!(sandbox.ask(b"still", 100, PATIENCE).expect("it is there"), b"still");
 }
 
 fn kill(process: u32) {
     assert!(Command::new("kill").args(["-9", &process.to_string()]).status().expect("kill(1)").success());
 }
 
-fn a_process_is_refused_where_it_would_have_less_isolation_than_was_announced() {
+fn a_process_is_refused_if_it_would_have_less_isolation_than_announced() {
     let program = std::env::current_exe().expect("this program has a name");
     let mut command = Command::new("unshare");
-    let output = command.args(["--user", "--map-root-user"]).arg(program).arg("less").output();
+    let output = command.args(["--user", "--map-root-user"]).arg(program).arg("few_namespaces").output();
     let Some(output) = output.ok().filter(|output| output.status.success()) else {
         println!("skipped: there are no user namespaces here, or their limit cannot be set");
         return;
     };
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let (levels, refused) = said.split_once('\n').expect("two lines");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (levels, refused) = text.split_once('\n').expect("two lines");
     let levels: BTreeSet<&str> = levels.split(' ').collect();
-    assert_eq!(levels.len(), 1, "announced, before and after: {said}");
-    assert!(levels.iter().all(|level| level.contains("namespaces")), "{said}");
+    assert_eq!(levels.len(), 1, "announced, before and after: {text}");
+    assert!(levels.iter().all(|level| level.contains("namespaces")), "{text}");
     for word in ["less isolation than the node announced", "user.max_user_namespaces", "No space left"] {
-        assert!(refused.contains(word), "{word}: {said}");
+        assert!(refused.contains(word), "{word}: {text}");
     }
 }
 
@@ -491,31 +498,31 @@ fn a_compiler_has_the_cores_of_the_thread_that_asks_for_it() {
     });
 }
 
-fn what_a_process_does_to_itself_reaches_neither_the_spawner_nor_other_processes() {
+fn a_process_cannot_affect_the_spawner_or_other_processes() {
     let spawner = spawner(GroupSetting::None, None);
-    let mut other = ward(&spawner);
+    let mut other = sandbox(&spawner);
     let mut is_well = |what: &str| {
         assert_eq!(other.ask(b"there", 100, PATIENCE).expect("it answers"), b"there", "{what}");
-        drop(ward(&spawner));
+        drop(sandbox(&spawner));
         assert_eq!(spawner.ended(), None, "{what}");
     };
-    let mut ends = ward(&spawner);
+    let mut ends = sandbox(&spawner);
     assert!(ends.ask(b"end", 100, PATIENCE).is_err());
     is_well("one has ended");
-    // Not waited for yet, so its number is its own.
+    // It has not been waited for yet, so its process id is its own.
     assert_eq!(ends.end().expect("it is ours").code(), Some(1));
-    let mut stops = ward(&spawner);
-    stops.tell(b"stop", PATIENCE).expect("it is there");
+    let mut stops = sandbox(&spawner);
+    stops.send(b"stop", PATIENCE).expect("it is there");
     is_well("one has stopped itself");
     drop(stops);
-    let mut acts = ward(&spawner);
+    let mut acts = sandbox(&spawner);
     assert_eq!(acts.ask(b"others", 100, PATIENCE).expect("it answers"), b"", "what was not refused");
     is_well("one has tried to reach others");
     if !spawner.isolation().has(Isolation::UID) {
         println!("skipped: without users of their own the tasks of processes are not counted");
         return;
     }
-    let mut grows = ward(&spawner);
+    let mut grows = sandbox(&spawner);
     let count = grows.ask(b"threads", 100, PATIENCE).expect("it answers");
     let count: usize = String::from_utf8(count).expect("text").parse().expect("a number");
     assert!((1..512).contains(&count), "{count}");
@@ -529,19 +536,19 @@ fn start_node(groups: Option<&Path>) -> (std::process::Child, Vec<u32>) {
         command.env(GROUPS, groups);
     }
     let mut node = command.spawn().expect("it starts");
-    let mut said = String::new();
-    BufReader::new(node.stdout.take().expect("it has one")).read_line(&mut said).expect("it says");
-    let ids: Vec<u32> = said.split_whitespace().map(|id| id.parse().expect("a number")).collect();
-    assert!(ids.len() == 3 && ids.iter().all(|id| lives(*id)), "{said}");
+    let mut text = String::new();
+    BufReader::new(node.stdout.take().expect("it has one")).read_line(&mut text).expect("it says");
+    let ids: Vec<u32> = text.split_whitespace().map(|id| id.parse().expect("a number")).collect();
+    assert!(ids.len() == 3 && ids.iter().all(|id| lives(*id)), "{text}");
     (node, ids)
 }
 
-fn where_the_system_allows_less_the_level_says_so() {
+fn the_isolation_level_reports_what_the_system_allows() {
     if !is_root() {
         println!("skipped: needs root");
         return;
     }
-    // Where everybody may execute it.
+    // In a place where everyone may execute it.
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("program");
     std::fs::copy(std::env::current_exe().expect("this program has a name"), &program)
@@ -566,7 +573,7 @@ fn where_the_system_allows_less_the_level_says_so() {
     }
     assert_eq!(level(&["env"], "exec").as_deref(), Some("uid+namespaces"));
     assert_eq!(level(&other, "exec").as_deref(), Some("namespaces"), "by a user");
-    // Limits of a user namespace hold for what is in it.
+    // Limits of a user namespace apply to its contents.
     let none = "echo 0 > /proc/sys/user/max_user_namespaces && exec";
     assert_eq!(
         level(&["unshare", "--user", "--map-root-user"], none).as_deref(),
@@ -578,7 +585,7 @@ fn where_the_system_allows_less_the_level_says_so() {
     assert_eq!(dropped.as_deref(), Some("seccomp"), "without any");
 }
 
-/// The mount of version two of control groups, if it can be written.
+/// The cgroup2 mount, if it is writable.
 fn groups() -> Option<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/mounts").ok()?;
     let mount = mounts.lines().find_map(|line| {
@@ -591,7 +598,7 @@ fn groups() -> Option<PathBuf> {
     Some(folder)
 }
 
-fn each_process_has_a_control_group_as_long_as_it_is_there() {
+fn each_process_has_a_control_group_until_it_ends() {
     let Some(folder) = groups() else {
         println!("skipped: control groups cannot be made here");
         return;
@@ -607,47 +614,47 @@ fn each_process_has_a_control_group_as_long_as_it_is_there() {
     let isolation = spawner.isolation();
     println!("isolation here: {isolation}");
     assert!(isolation.has(Isolation::GROUP), "{isolation}");
-    let wards = [ward(&spawner), ward(&spawner)];
+    let sandboxes = [sandbox(&spawner), sandbox(&spawner)];
     let two: BTreeSet<String> = ["weir-test-0", "weir-test-1"].map(str::to_owned).into();
     assert_eq!(names(), two);
-    for (number, ward) in wards.iter().enumerate() {
+    for (number, sandbox) in sandboxes.iter().enumerate() {
         let procs = std::fs::read_to_string(folder.join(format!("weir-test-{number}/cgroup.procs")))
             .expect("it is there");
-        assert_eq!(procs.trim(), ward.id().to_string());
-        assert!(ward.isolation().has(Isolation::GROUP));
+        assert_eq!(procs.trim(), sandbox.id().to_string());
+        assert!(sandbox.isolation().has(Isolation::GROUP));
         let limit = |file: &str| std::fs::read_to_string(folder.join(format!("weir-test-{number}/{file}")));
         if isolation.has(Isolation::LIMITS) {
             assert_eq!(
                 limit("memory.max").expect("it has one").trim(),
-                (ROOM.memory.0 + (64 << 20)).to_string()
+                (LIMITS.memory.0 + (64 << 20)).to_string()
             );
             assert_eq!(limit("pids.max").expect("it has one").trim(), "512");
         }
         assert!(limit("cpu.stat").expect("it has one").starts_with("usage_usec "));
     }
-    // Where no more groups can be made, a process is not started without one.
+    // If no more groups can be created, a process is not started without one.
     let most = |most: &str| {
         std::fs::write(folder.join("cgroup.max.descendants"), most).expect("the folder is ours");
     };
     most("2");
-    let refused = HelperProcess::start(&Launcher::Spawner(Arc::clone(&spawner)), &["ward"], ROOM);
+    let refused = HelperProcess::start(&Launcher::Spawner(Arc::clone(&spawner)), &["sandbox"], LIMITS);
     let refused = refused.expect_err("it would have no group").to_string();
     assert!(refused.contains("control group") && refused.contains("cgroup.max.descendants"), "{refused}");
     assert_eq!(names(), two);
     most("max");
-    drop(wards);
+    drop(sandboxes);
     until("they go with the processes", || names().is_empty());
-    // Another node's groups stay, and one of this node's that was left gives way.
+    // Another node's groups stay, and one of this node's that was left is removed.
     for left in ["weir-other-0", "weir-test-0"] {
         std::fs::create_dir(folder.join(left)).expect("there is room");
     }
-    let third = ward(&spawner);
+    let third = sandbox(&spawner);
     assert!(third.isolation().has(Isolation::GROUP));
     drop(third);
-    // And where it does not, another number is taken.
+    // If it cannot be removed, another number is used.
     until("it is gone", || !names().contains("weir-test-0"));
     std::fs::create_dir_all(folder.join("weir-test-0/more")).expect("there is room");
-    let third = ward(&spawner);
+    let third = sandbox(&spawner);
     let procs = std::fs::read_to_string(folder.join("weir-test-1/cgroup.procs")).expect("it is there");
     assert_eq!(procs.trim(), third.id().to_string());
     drop(third);
@@ -656,11 +663,11 @@ fn each_process_has_a_control_group_as_long_as_it_is_there() {
     drop(spawner_of());
     assert_eq!(names().len(), 1);
     std::fs::remove_dir(folder.join("weir-other-0")).expect("it is empty");
-    drop(ward(&spawner));
+    drop(sandbox(&spawner));
     until("they go with the processes", || names().is_empty());
     drop(spawner);
 
-    // A node that is killed leaves none either; and where its spawner was killed, the next one removes them with what is in them.
+    // A killed node leaves none either. If its spawner was killed, the next one removes them with their processes.
     let (mut node, ids) = start_node(Some(&folder));
     assert_eq!(names(), two);
     node.kill().and_then(|()| node.wait()).expect("it is ours");

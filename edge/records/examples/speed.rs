@@ -1,4 +1,5 @@
-//! How many rows a second go into a file, in the shape of the module rtt: `cargo run --release -p weir-records --example speed`.
+//! Measures the rows per second written to a file, in the shape of the module rtt: `cargo run --release -p
+//! weir-records --example speed`.
 
 use std::time::Instant;
 use weir_records::{Durability, ModuleFiles};

@@ -1,4 +1,4 @@
-//! Rows become columns.
+//! Conversion of a stream's rows to Arrow columns.
 
 use arrow_array::builder::{
     ArrayBuilder, BinaryBuilder, BooleanBuilder, Float32Builder, Float64Builder, Int32Builder, Int64Builder,
@@ -11,18 +11,19 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_abi::row::FieldType;
 use weir_admission::{DeclaredStream, FieldValue, Name, StreamField};
 
-/// Rows that a batch holds at most.
+/// The most rows of a batch.
 const BATCH_ROWS: usize = 8_192;
-/// Bytes of text that a batch holds at most, give or take a record.
+/// The most text of a batch in bytes, exceeded by at most one record.
 const BATCH_TEXT_BYTES: usize = 1 << 20;
 
-/// The rows that are not yet with the Parquet writer.
+/// The rows that have not been passed to the Parquet writer yet, as columns.
 #[derive(Debug)]
 pub(crate) struct Columns {
     schema: SchemaRef,
     fields: Vec<(StreamField, Column)>,
     rows: usize,
     text_bytes: usize,
+    /// Time values that were replaced because they are too late for a file.
     late: u64,
 }
 
@@ -48,7 +49,7 @@ impl Columns {
         Self { schema, fields, rows: 0, text_bytes: 0, late: 0 }
     }
 
-    /// Appends a row. Returns the field that is not there where the row is too short; nothing is appended then.
+    /// Appends a row. If the row is too short, returns the first missing field and appends nothing.
     pub(crate) fn push(&mut self, row: &[u8], tail: &[u8]) -> Result<(), Name> {
         if let Some((field, _)) = self.fields.iter().find(|(field, _)| field.read(row, tail).is_none()) {
             return Err(field.name.clone());
@@ -64,17 +65,18 @@ impl Columns {
         Ok(())
     }
 
-    /// Times after the last that a file can hold, so far. They became the last.
+    /// Returns the number of time values so far that are too late for a file, and were replaced by the last time that it can
+    /// hold.
     pub(crate) fn late(&self) -> u64 {
         self.late
     }
 
-    /// Whether it is time to hand the rows on.
+    /// Returns whether the batch is full.
     pub(crate) fn is_full(&self) -> bool {
         self.rows >= BATCH_ROWS || self.text_bytes >= BATCH_TEXT_BYTES
     }
 
-    /// Takes the rows out.
+    /// Takes the rows as a batch.
     pub(crate) fn take(&mut self) -> Result<RecordBatch, ArrowError> {
         (self.rows, self.text_bytes) = (0, 0);
         let columns = self.fields.iter_mut().map(|(_, column)| column.finish()).collect();
@@ -100,15 +102,15 @@ impl Column {
         }
     }
 
-    /// Appends a value. A field always reads as the same kind of value, so the last arm is never taken; if it were, the columns'
-    /// lengths would differ, and making the batch would fail.
+    /// Appends a value. A field always has the same kind of value, so the last arm is never taken; if it were, the
+    /// columns' lengths would differ, and making the batch would fail.
     fn push(&mut self, value: FieldValue<'_>) {
         match (self, value) {
             (Self::U8(b), FieldValue::Unsigned(v)) => b.append_value(u8::try_from(v).unwrap_or(u8::MAX)),
             (Self::U16(b), FieldValue::Unsigned(v)) => b.append_value(u16::try_from(v).unwrap_or(u16::MAX)),
             (Self::U32(b), FieldValue::Unsigned(v)) => b.append_value(u32::try_from(v).unwrap_or(u32::MAX)),
             (Self::U64(b), FieldValue::Unsigned(v)) => b.append_value(v),
-            // A time that is late becomes the last: a row is worth more than one of its times, and the times are counted.
+            // A time that is too late is replaced by the last possible one, and counted: losing the row would be worse.
             (Self::Timestamp(b), FieldValue::Unsigned(v)) => {
                 b.append_value(i64::try_from(v).unwrap_or(i64::MAX));
             }
@@ -146,7 +148,7 @@ impl Column {
     }
 }
 
-/// Returns true for a time after the last that Parquet has: its time stamps are signed, and end on 2262-04-11.
+/// Returns true for a time that is too late for Parquet, whose signed time stamps in nanoseconds end on 2262-04-11.
 fn is_late(value: FieldValue<'_>) -> bool {
     matches!(value, FieldValue::Unsigned(ns) if i64::try_from(ns).is_err())
 }
@@ -156,9 +158,9 @@ fn narrow(value: f64) -> f32 {
     value as f32
 }
 
-/// Appends "10.0.0.1" or "2001:db8::1".
+/// Appends an address as text, such as `10.0.0.1` or `2001:db8::1`.
 fn push_address(builder: &mut StringBuilder, address: Ipv6Addr) {
-    // Writing to a builder cannot fail; an empty value ends the text that was written.
+    // Writing to a builder cannot fail. Appending an empty value completes the text.
     let _ = match address.to_ipv4_mapped() {
         Some(v4) => write_v4(builder, v4),
         None => write!(builder, "{address}"),
@@ -166,7 +168,7 @@ fn push_address(builder: &mut StringBuilder, address: Ipv6Addr) {
     builder.append_value("");
 }
 
-/// The standard formatter takes five times as long, and most records have two addresses.
+/// Writes an IPv4 address. The standard formatter takes five times as long, and most records have two addresses.
 fn write_v4(builder: &mut StringBuilder, address: Ipv4Addr) -> std::fmt::Result {
     for (index, octet) in address.octets().into_iter().enumerate() {
         if index > 0 {

@@ -1,4 +1,4 @@
-//! What can go wrong with record files.
+//! Errors of record files.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use weir_admission::Name;
 use weir_units::Shown as _;
 
-/// Why records could not be written.
+/// The reason why records could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordsError {
     /// A label that cannot be a folder's name.
@@ -14,67 +14,68 @@ pub enum RecordsError {
         "`{}` cannot name a folder of records: use lower-case letters, digits, `-` and `_`, at most 64 characters", .0.escape_debug()
     )]
     Label(String),
-    /// The output folder cannot be made.
-    #[error("cannot make the folder {}: {source}; choose another one", .path.shown())]
+    /// The output folder cannot be created.
+    #[error("cannot create the folder {}: {source}; choose another one", .path.shown())]
     Folder {
-        /// Which.
+        /// The folder.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// Something else is where a module's folder should be. Links are not followed there: they could lead anywhere.
+    /// The path of a module's folder is taken by a file of another kind. A link is refused too, because it could lead to
+    /// any folder.
     #[error("{} is there and is not a folder: move it away, or choose another folder", .0.shown())]
     NotAFolder(PathBuf),
-    /// Another run holds the file.
+    /// Another run is writing the file.
     #[error("{} is being written by another run: wait for it, or choose another folder", .0.shown())]
     Busy(PathBuf),
-    /// A file cannot be made or replaced.
+    /// A file cannot be created or replaced.
     #[error("cannot create {}: {source}; choose another folder", .path.shown())]
     Create {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file cannot be written on.
-    #[error("cannot write {}: {cause}; {}", .path.shown(), Kept(*.kept))]
+    /// A file cannot be written any further.
+    #[error("cannot write {}: {cause}; {}", .path.shown(), KeptRows(*.kept))]
     Write {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Rows that can be read from it; none where not even that could be written.
+        /// The number of rows that can be read from the file; `None` if it could not be made readable.
         kept: Option<u64>,
-        /// Why.
+        /// The reason.
         cause: WriteCause,
     },
-    /// What a crashed process left cannot be completed.
+    /// The file of a crashed process cannot be completed.
     #[error(
         "cannot complete {} from its write-ahead log (.wal) after a crash: {cause}; both files stay as they are: mend that and start again, or move them away", .path.shown()
     )]
     Recover {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         cause: WriteCause,
     },
-    /// A row for a file that failed before.
-    #[error("{} was given up after an error: this row is lost", .0.shown())]
+    /// A row of a stream whose file could not be written before. The row is lost.
+    #[error("{} failed before: this row is lost", .0.shown())]
     Stopped(PathBuf),
-    /// The complete file cannot get its name.
+    /// The complete file cannot be renamed.
     #[error("{} is complete, but cannot be renamed to {}: {source}; rename it by hand", .from.shown(), .to.shown())]
     Rename {
-        /// What it is called.
+        /// The file's present path.
         from: PathBuf,
-        /// What it should be called.
+        /// The file's intended path.
         to: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// A record of a stream that the manifest does not have.
+    /// A record of a stream that is not in the manifest.
     #[error("module {module} has no stream {index}: the record was not checked when it was emitted")]
     NoStream {
-        /// Whose record.
+        /// The module.
         module: Name,
-        /// Which stream.
+        /// The index of the stream.
         index: u16,
     },
     /// A row that is too short for its stream.
@@ -82,19 +83,36 @@ pub enum RecordsError {
         "a row of stream {stream} ends before its field `{field}`: the record was not checked when it was emitted"
     )]
     Row {
-        /// Which stream.
+        /// The stream.
         stream: Name,
-        /// Which field.
+        /// The first missing field.
         field: Name,
     },
 }
 
-/// Why a file could not be written.
+impl RecordsError {
+    /// Returns true if the disk or its quota was full.
+    pub fn is_disk_full(&self) -> bool {
+        match self {
+            Self::Folder { source, .. } | Self::Create { source, .. } | Self::Rename { source, .. } => {
+                is_full(source)
+            }
+            Self::Write { cause: WriteCause::Io(error), .. } => is_full(error),
+            _ => false,
+        }
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// The reason why a file could not be written.
 #[derive(Debug)]
 pub enum WriteCause {
-    /// The system refused.
+    /// The system's error.
     Io(io::Error),
-    /// The Parquet writer refused.
+    /// The Parquet writer's error.
     Parquet(parquet::errors::ParquetError),
 }
 
@@ -123,7 +141,7 @@ impl From<io::Error> for WriteCause {
 }
 
 impl From<parquet::errors::ParquetError> for WriteCause {
-    /// Brings an I/O error that the Parquet writer wrapped to light again.
+    /// Converts an I/O error that the Parquet writer has wrapped to [`WriteCause::Io`].
     fn from(error: parquet::errors::ParquetError) -> Self {
         match error {
             parquet::errors::ParquetError::External(inner) => match inner.downcast::<io::Error>() {
@@ -135,9 +153,10 @@ impl From<parquet::errors::ParquetError> for WriteCause {
     }
 }
 
-struct Kept(Option<u64>);
+/// Describes the file of a [`RecordsError::Write`] by its number of readable rows.
+struct KeptRows(Option<u64>);
 
-impl fmt::Display for Kept {
+impl fmt::Display for KeptRows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(rows) => write!(f, "it is a readable Parquet file of the first {rows} rows"),

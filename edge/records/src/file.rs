@@ -1,4 +1,4 @@
-//! One stream's file: row groups, and a footer behind the last.
+//! The Parquet file of one record stream: row groups, and a footer after the last one.
 
 use crate::columns::Columns;
 use crate::error::{RecordsError, WriteCause};
@@ -25,56 +25,62 @@ use {
     weir_session::Record,
 };
 
-/// A row group ends with so many rows …
+/// The most rows of a row group.
 const GROUP_ROWS_MAX: usize = 128 << 10;
-/// … or when so many bytes are held for it.
+/// The most bytes of a row group in memory.
 const GROUP_BYTES_MAX: usize = 4 << 20;
-/// … or, where rows have to survive crashes, is so old. Readers of a `.part` file see the rows from then on.
+/// The age at which a row group ends, with [`Durability::Seconds`]. Readers of a `.part` file see the rows of a row group
+/// when it has ended.
 const GROUP_TIME_MAX: Duration = Duration::from_secs(300);
-/// A footer names all row groups. Up to so many (128 Mi rows) it is written behind each; from then on more rarely, because writing it
-/// would take longer than writing the rows.
-const FOOTERS_EACH: usize = 1024;
+/// The number of row groups up to which a footer is written after each. A footer lists all row groups of the file, so in a
+/// larger file writing it would take longer than writing rows, and it is written more rarely.
+const GROUPS_WITH_FOOTER: usize = 1024;
 
-/// A stream's file while it is written.
+/// The file of a stream during writing.
 #[derive(Debug)]
 pub(crate) struct StreamFile {
     stream: Name,
     folder: Arc<PrivateFolder>,
+    /// The path of the complete file.
     path: PathBuf,
+    /// The path of the file during writing.
     part: PathBuf,
+    /// Rows that the Parquet writer has not got yet.
     columns: Columns,
-    open: Option<Open>,
-    /// Rows that it was given.
+    /// `None` once the file is finished, or writing has failed.
+    open: Option<OpenFile>,
+    /// Rows passed to [`Self::write`].
     rows: u64,
-    /// Of these, what it holds where it was given up.
+    /// The number of rows in the file, once writing has failed.
     kept: u64,
 }
 
+/// An open file with its Parquet writer and its log.
 #[derive(Debug)]
-struct Open {
+struct OpenFile {
     writer: ArrowWriter<File>,
     footer: Footer,
-    /// Where rows have to survive a crash.
+    /// The write-ahead log, with [`Durability::Seconds`].
     log: Option<Log>,
-    /// Rows could not be appended to the log.
-    is_log_short: bool,
-    /// The first row of the current row group came then.
-    begun: Option<Instant>,
+    /// True if rows are missing in the log, because appending them failed.
+    is_log_incomplete: bool,
+    /// The time of the first row in the current row group.
+    group_start: Option<Instant>,
 }
 
-/// What is needed to end the file behind any of its row groups.
+/// Writes the footer of a file, after any of its row groups.
 #[derive(Debug)]
 pub(crate) struct Footer {
     pub(crate) file: File,
     pub(crate) schema: SchemaDescPtr,
     pub(crate) pairs: Vec<KeyValue>,
-    /// Where each row group ends, in bytes; the first entry is where the first begins.
+    /// The offset of the first row group, and of the end of each row group.
     pub(crate) ends: Vec<u64>,
 }
 
 impl StreamFile {
-    /// Begins `folder/STREAM.parquet.part`. An older `STREAM.parquet` stays until a complete one takes its place. Rows that a crash left in the log of an earlier
-    /// `.part` file are recovered first, into a file of their own.
+    /// Creates `folder/STREAM.parquet.part`. An older `STREAM.parquet` stays until a complete file replaces it. Rows
+    /// that a crash left in the log of an earlier `.part` file are recovered first, into a file of their own.
     pub(crate) fn create(
         folder: &Arc<PrivateFolder>,
         label: &str,
@@ -82,16 +88,16 @@ impl StreamFile {
         stream: &DeclaredStream,
         durability: Durability,
     ) -> Result<(Self, Option<Recovered>), RecordsError> {
-        let path = folder.path().join(whole(&stream.name));
-        let part = folder.path().join(partial(&stream.name));
-        // Better now than when the rows are there.
-        if fs::symlink_metadata(&path).is_ok_and(|there| there.is_dir()) {
+        let path = folder.path().join(complete_name(&stream.name));
+        let part = folder.path().join(partial_name(&stream.name));
+        // Such a folder would prevent the final renaming, so it is an error before there are rows.
+        if fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir()) {
             return Err(RecordsError::Create { path, source: ErrorKind::IsADirectory.into() });
         }
-        let (file, recovered) = claim(folder, &stream.name, &part)?;
+        let (file, recovered) = create_exclusive(folder, &stream.name, &part)?;
         let schema = Arc::new(schema::schema(label, manifest, stream));
         let columns = Columns::new(schema.clone(), stream);
-        let open = Open::new(file, &schema)
+        let open = OpenFile::new(file, &schema)
             .and_then(|open| match durability {
                 Durability::AtEnd => Ok(open),
                 Durability::Seconds => open.with_log(folder, &stream.name, &schema),
@@ -101,16 +107,17 @@ impl StreamFile {
         Ok((Self { stream, folder, path, part, columns, open: Some(open), rows: 0, kept: 0 }, recovered))
     }
 
-    /// Times of the rows that are after the last that the file can hold, so far.
+    /// Returns the number of time values in the rows so far that are too late for the file, and were replaced by the last
+    /// time that it can hold.
     pub(crate) fn late(&self) -> u64 {
         self.columns.late()
     }
 
-    /// Has the rows so far survive a crash of the process, where that is asked for.
+    /// Writes the rows so far to the log, if there is one, so that they survive a crash of the process.
     pub(crate) fn flush(&mut self) -> Result<(), RecordsError> {
         match &mut self.open {
             Some(open) if open.log.is_some() => {
-                open.batch(&mut self.columns).map_err(|cause| self.give_up(cause))
+                open.write_batch(&mut self.columns).map_err(|cause| self.fail(cause))
             }
             _ => Ok(()),
         }
@@ -124,47 +131,49 @@ impl StreamFile {
             .map_err(|field| RecordsError::Row { stream: self.stream.clone(), field })?;
         self.rows += 1;
         if self.columns.is_full()
-            && let Err(cause) = open.batch(&mut self.columns)
+            && let Err(cause) = open.write_batch(&mut self.columns)
         {
-            return Err(self.give_up(cause));
+            return Err(self.fail(cause));
         }
         Ok(())
     }
 
-    /// Writes what is left and gives the file its name. Says how many rows it holds, however that went.
+    /// Writes the remaining rows and gives the file its final name. Returns the number of rows in the file, also on an
+    /// error.
     pub(crate) fn finish(mut self) -> (u64, Result<PathBuf, RecordsError>) {
         let Some(open) = &mut self.open else { return (self.kept, Ok(self.part.clone())) };
         let is_durable = open.log.is_some();
         if let Err(cause) = open.end(&mut self.columns) {
-            let error = self.give_up(cause);
+            let error = self.fail(cause);
             return (self.kept, Err(error));
         }
-        // Its lock holds until the file has its name: else another run could take it before.
-        let held = self.open.take();
-        let renamed = self.folder.rename(&partial(&self.stream), &whole(&self.stream));
+        // The open file, and with it the lock, is kept until the file has its final name, so that no other run writes to
+        // the `.part` file before.
+        let locked = self.open.take();
+        let renamed = self.folder.rename(&partial_name(&self.stream), &complete_name(&self.stream));
         let renamed = renamed.map_err(|source| RecordsError::Rename {
             from: self.part.clone(),
             to: self.path.clone(),
             source,
         });
-        drop(held);
+        drop(locked);
         if is_durable {
-            // The name is a convenience: the rows are on the disk.
+            // An error is ignored: the rows are on the disk, at worst under the old name after a crash.
             _ = self.folder.sync();
         }
         (self.rows, renamed.map(|()| self.path.clone()))
     }
 
-    /// Writes what is left, but leaves the file the name that says that it is not complete.
+    /// Writes the remaining rows when `self` is dropped, but keeps the `.part` name. Returns that path.
     pub(crate) fn keep(self) -> PathBuf {
         self.part.clone()
     }
 
-    /// After an error: ends the file behind the last row for which there is room, and writes no more.
-    fn give_up(&mut self, cause: WriteCause) -> RecordsError {
+    /// Ends the file after an error, with as many rows as there is room for, and writes no more.
+    fn fail(&mut self, cause: WriteCause) -> RecordsError {
         let kept = self.open.take().and_then(|mut open| {
-            // Where the log could not grow on a full disk, its rows have room in the file when the log is gone.
-            if open.is_log_short
+            // If the log could not grow on a full disk, removing it makes room for its rows in the file.
+            if open.is_log_incomplete
                 && let Some(log) = open.log.take()
                 && log.remove().is_ok()
                 && open.end(&mut self.columns).is_ok()
@@ -179,7 +188,7 @@ impl StreamFile {
 }
 
 impl Drop for StreamFile {
-    /// A file that nobody finished keeps its rows, and the name that says that it is not complete.
+    /// Writes the remaining rows of a file that was not finished. It keeps its `.part` name.
     fn drop(&mut self) {
         if let Some(mut open) = self.open.take()
             && open.end(&mut self.columns).is_err()
@@ -189,45 +198,47 @@ impl Drop for StreamFile {
     }
 }
 
-/// The name of a stream's complete file.
-pub(crate) fn whole(stream: &Name) -> String {
+/// Returns the name of a stream's complete file.
+pub(crate) fn complete_name(stream: &Name) -> String {
     format!("{stream}.parquet")
 }
 
-/// The name of a stream's file while it is written.
-pub(crate) fn partial(stream: &Name) -> String {
+/// Returns the name of a stream's file while it is written.
+pub(crate) fn partial_name(stream: &Name) -> String {
     format!("{stream}.parquet.part")
 }
 
-/// The name of a stream's write-ahead log.
-pub(crate) fn logged(stream: &Name) -> String {
+/// Returns the name of a stream's write-ahead log.
+pub(crate) fn log_name(stream: &Name) -> String {
     format!("{stream}.parquet.wal")
 }
 
-/// Opens an empty file that no other run writes. Recovers what a crash left in its place.
-fn claim(
+/// Opens and locks an empty `.part` file. If a crashed process has left a `.part` file, that file is completed and renamed
+/// first.
+fn create_exclusive(
     folder: &PrivateFolder,
     stream: &Name,
     path: &Path,
 ) -> Result<(File, Option<Recovered>), RecordsError> {
-    let file = open(folder, stream, path)?;
+    let file = open_exclusive(folder, stream, path)?;
     let recovered = recovery::recover_beside(folder, stream, &file)?;
-    // A file that was recovered has another name now.
-    let file = if recovered.is_some() { open(folder, stream, path)? } else { file };
+    // A completed file has been renamed, so the `.part` file must be created again.
+    let file = if recovered.is_some() { open_exclusive(folder, stream, path)? } else { file };
     file.set_len(0).map_err(|source| RecordsError::Create { path: path.to_owned(), source })?;
     Ok((file, recovered))
 }
 
-/// Opens a file for writing that no other run writes.
-fn open(folder: &PrivateFolder, stream: &Name, path: &Path) -> Result<File, RecordsError> {
-    match folder.create_locked(&partial(stream)) {
+/// Opens and locks a stream's `.part` file. Fails if another run writes it.
+fn open_exclusive(folder: &PrivateFolder, stream: &Name, path: &Path) -> Result<File, RecordsError> {
+    match folder.create_locked(&partial_name(stream)) {
         Ok(Some(file)) => Ok(file),
         Ok(None) => Err(RecordsError::Busy(path.to_owned())),
         Err(error) => Err(RecordsError::Create { path: path.to_owned(), source: error.into() }),
     }
 }
 
-impl Open {
+impl OpenFile {
+    /// Begins a file in an empty one, with a footer.
     fn new(file: File, schema: &Arc<Schema>) -> Result<Self, WriteCause> {
         let mut writer = writer(file.try_clone()?, schema)?;
         writer.sync()?;
@@ -243,9 +254,10 @@ impl Open {
             ends: vec![begin],
         };
         footer.write(&footer.encode(&[])?)?;
-        Ok(Self { writer, footer, log: None, is_log_short: false, begun: None })
+        Ok(Self { writer, footer, log: None, is_log_incomplete: false, group_start: None })
     }
 
+    /// Creates the log of a file without rows.
     fn with_log(
         mut self,
         folder: &Arc<PrivateFolder>,
@@ -253,51 +265,52 @@ impl Open {
         schema: &Arc<Schema>,
     ) -> Result<Self, WriteCause> {
         let base = self.base(self.footer.encode(&[])?);
-        self.log = Some(Log::create(folder, logged(stream), schema, &base)?);
+        self.log = Some(Log::create(folder, log_name(stream), schema, &base)?);
         Ok(self)
     }
 
-    /// Hands the rows to the Parquet writer and to the log, and ends the row group when it is large or old enough.
-    fn batch(&mut self, columns: &mut Columns) -> Result<(), WriteCause> {
+    /// Passes the rows to the Parquet writer and the log, and ends the row group if it is large or old enough.
+    fn write_batch(&mut self, columns: &mut Columns) -> Result<(), WriteCause> {
         self.write(&columns.take().map_err(parquet::errors::ParquetError::from)?)?;
-        let is_old = || self.begun.is_some_and(|begun| begun.elapsed() >= GROUP_TIME_MAX);
+        let is_old = || self.group_start.is_some_and(|group_start| group_start.elapsed() >= GROUP_TIME_MAX);
         let is_large =
             self.writer.in_progress_rows() >= GROUP_ROWS_MAX || self.writer.memory_size() >= GROUP_BYTES_MAX;
         if is_large || self.log.is_some() && is_old() {
-            self.group()?;
+            self.end_group()?;
             let groups = self.writer.flushed_row_groups();
-            if groups.len().is_multiple_of(1 + groups.len() / FOOTERS_EACH) {
-                self.footers()?;
+            if groups.len().is_multiple_of(1 + groups.len() / GROUPS_WITH_FOOTER) {
+                self.complete_groups()?;
             }
         }
         Ok(())
     }
 
+    /// Passes a batch to the Parquet writer and the log.
     fn write(&mut self, batch: &RecordBatch) -> Result<(), WriteCause> {
         if batch.num_rows() > 0 {
             self.writer.write(batch)?;
             if let Some(log) = &mut self.log {
-                log.append(batch).inspect_err(|_| self.is_log_short = true)?;
+                log.append(batch).inspect_err(|_| self.is_log_incomplete = true)?;
             }
-            self.begun.get_or_insert_with(Instant::now);
+            self.group_start.get_or_insert_with(Instant::now);
         }
         Ok(())
     }
 
-    /// Ends the row group.
-    fn group(&mut self) -> Result<(), WriteCause> {
+    /// Ends the current row group, if it has rows.
+    fn end_group(&mut self) -> Result<(), WriteCause> {
         let before = self.writer.flushed_row_groups().len();
         self.writer.flush()?;
         self.writer.sync()?;
-        self.begun = None;
+        self.group_start = None;
         if self.writer.flushed_row_groups().len() > before {
             self.footer.ends.push(position(&self.writer));
         }
         Ok(())
     }
 
-    /// Writes a footer behind the row groups, and begins the log anew: it is for the rows behind them.
-    fn footers(&mut self) -> Result<(), WriteCause> {
+    /// Writes a footer after the complete row groups, and restarts the log, which then holds only later rows.
+    fn complete_groups(&mut self) -> Result<(), WriteCause> {
         let footer = self.footer.encode(self.writer.flushed_row_groups())?;
         self.footer.write(&footer)?;
         if self.log.is_some() {
@@ -310,36 +323,38 @@ impl Open {
         Ok(())
     }
 
-    /// The state that a log begins at.
+    /// Returns the state of the file that a new log begins with.
     fn base(&self, footer: Vec<u8>) -> Base {
         Base { rows: self.rows(), end: self.footer.end(), footer }
     }
 
-    /// Rows in complete row groups.
+    /// Returns the number of rows in complete row groups.
     fn rows(&self) -> u64 {
         rows_of(self.writer.flushed_row_groups())
     }
 
-    /// Ends the file. The log is not needed any more.
+    /// Writes the remaining rows and the footer, and removes the log.
     fn end(&mut self, columns: &mut Columns) -> Result<(), WriteCause> {
-        // Not to the log: a log that cannot grow on a full disk must not keep the file from its end.
+        // The rows are not added to the log: on a full disk, a log that cannot grow must not keep them from the file.
         let batch = columns.take().map_err(parquet::errors::ParquetError::from)?;
         self.writer.write(&batch)?;
-        self.group()?;
+        self.end_group()?;
         self.footer.write(&self.footer.encode(self.writer.flushed_row_groups())?)?;
         if let Some(log) = self.log.take() {
             self.footer.file.sync_data()?;
-            // A log that stays is harmless: its rows are found in the file.
+            // A log that cannot be removed is harmless: recovery finds that its rows are in the file.
             _ = log.remove();
         }
         Ok(())
     }
 
-    /// Ends the file behind the last row group that leaves room for a footer. Returns its rows.
+    /// Writes a footer after as many row groups as leave room for it on the disk. Returns the number of their rows, or `None`
+    /// if there is room for no footer.
     fn salvage(self) -> Option<u64> {
         let Self { writer, mut footer, log, .. } = self;
         let groups = writer.flushed_row_groups().to_vec();
-        // The writer still holds bytes of the row group that failed, and writes them when it goes: before the footer, not over it.
+        // When dropped, the writer writes bytes of the failed row group that it still has in memory. This must happen
+        // before the footer is written.
         drop(writer);
         let most = groups.len().min(footer.ends.len() - 1);
         let kept = (0..=most).rev().find_map(|count| {
@@ -348,7 +363,8 @@ impl Open {
             footer.write(&footer.encode(groups).ok()?).ok()?;
             Some(rows_of(groups))
         });
-        // The rows behind are told to be lost. Without a footer the log stays: a file is made of it later.
+        // Rows that only the log has were reported as lost, so the log is removed. If no footer could be written, the log
+        // stays, so that recovery can complete the file later.
         if let Some(log) = log.filter(|_| kept.is_some()) {
             _ = log.remove();
         }
@@ -356,12 +372,12 @@ impl Open {
     }
 }
 
-/// Rows in these row groups.
+/// Returns the number of rows in these row groups.
 pub(crate) fn rows_of(groups: &[RowGroupMetaData]) -> u64 {
     u64::try_from(groups.iter().map(RowGroupMetaData::num_rows).sum::<i64>()).unwrap_or(0)
 }
 
-/// A Parquet writer that leaves the footer to [`Footer`].
+/// Creates a Parquet writer of row groups. [`Footer`] writes the footer.
 pub(crate) fn writer<W: Write + Send>(to: W, schema: &Arc<Schema>) -> Result<ArrowWriter<W>, WriteCause> {
     let options =
         ArrowWriterOptions::new().with_properties(schema::properties(schema)).with_skip_arrow_metadata(true);
@@ -369,12 +385,12 @@ pub(crate) fn writer<W: Write + Send>(to: W, schema: &Arc<Schema>) -> Result<Arr
 }
 
 impl Footer {
-    /// Where the last row group ends.
+    /// Returns the offset of the end of the last row group.
     fn end(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// The footer behind these row groups.
+    /// Encodes the footer for these row groups.
     pub(crate) fn encode(&self, groups: &[RowGroupMetaData]) -> Result<Vec<u8>, WriteCause> {
         let rows = groups.iter().map(RowGroupMetaData::num_rows).sum();
         let file = FileMetaData::new(
@@ -391,17 +407,17 @@ impl Footer {
         Ok(bytes)
     }
 
-    /// Writes a footer behind the last row group without moving the position at which the next row group goes, and cuts off what
-    /// lies behind it.
+    /// Writes a footer after the last row group, and truncates the file after the footer. The next row group will overwrite
+    /// the footer.
     pub(crate) fn write(&self, footer: &[u8]) -> Result<(), WriteCause> {
-        // Cut first: on a full disk, this makes the room that the footer needs.
+        // Truncated first: on a full disk, this makes the room that the footer needs.
         self.file.set_len(self.end())?;
         self.file.write_all_at(footer, self.end())?;
         Ok(())
     }
 }
 
-/// Where the next byte goes. `usize` is at most 64 bits wide.
+/// Returns the file offset of the next byte that the writer writes. (`usize` has at most 64 bits.)
 fn position(writer: &ArrowWriter<File>) -> u64 {
     u64::try_from(writer.bytes_written()).unwrap_or(u64::MAX)
 }

@@ -1,16 +1,17 @@
-//! The folders and names under which record files lie.
+//! The folders and names of record files.
 
 use crate::RecordsError;
 use std::path::Path;
 use weir_os::private::{self, PrivateError, PrivateFolder};
 
+/// The most characters of a label.
 const LABEL_MAX: usize = 64;
 
-/// Makes `dir`/`label` where it is not there yet, and opens it. `dir` is the user's choice; what lies in it may have been put there by others, a link
-/// for instance.
+/// Creates the folder `dir`/`label` if missing, and opens it. `dir` is the user's choice, and may contain files and links
+/// of other users.
 pub(crate) fn make(dir: &Path, label: &str) -> Result<PrivateFolder, RecordsError> {
-    let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
-    if label.is_empty() || label.len() > LABEL_MAX || !label.bytes().all(legal) {
+    let is_valid = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
+    if label.is_empty() || label.len() > LABEL_MAX || !label.bytes().all(is_valid) {
         return Err(RecordsError::Label(label.chars().take(80).collect()));
     }
     private::make_named_folder(dir)

@@ -1,15 +1,17 @@
-//! Record streams as Parquet files: what modules emit becomes columns, written while the run goes on.
+//! Record streams as Parquet files: the records of modules are written as columns while the run continues.
 //!
-//! A stream is one file, `DIR/LABEL/STREAM.parquet`. While it is written it is called `STREAM.parquet.part`, and it gets its own
-//! name only when it is whole, so a file called `.parquet` is always complete. The `.part` file is kept readable too: after
-//! each row group a footer is written behind it, and overwritten by the next. A run that is killed, or whose disk
-//! fills up, therefore leaves a `.part` file that any Parquet reader opens, with the row groups finished so far.
+//! A record stream is a sequence of records of one type, which a module's manifest declares. Each stream is written to one
+//! file, `DIR/LABEL/STREAM.parquet`. While it is written, the file's name is `STREAM.parquet.part`; it is renamed when it is
+//! complete, so a `.parquet` file is always complete. The `.part` file is readable too: each row group is followed by a
+//! footer, which the next row group overwrites. After a kill or on a full disk, any Parquet reader opens the `.part` file
+//! with the row groups completed so far.
 //!
 //! Records show traffic: files have mode 0600 and folders 0700 ([`weir_os::private`]).
 //!
-//! Files of a node and of a live run survive crashes ([`Durability::Seconds`]): rows that are in no complete row group yet are in a write-ahead log beside the file,
-//! `STREAM.parquet.wal`, at most a second after they came. [`recover`] completes what a crashed process left. After a crash of the machine, files have all complete
-//! row groups: each is synced before the log that holds its rows is replaced.
+//! Files of a node and of a live run survive crashes ([`Durability::Seconds`]): rows outside complete row groups are
+//! in a write-ahead log beside the file, `STREAM.parquet.wal`, within a second. [`recover`] completes the files of a
+//! crashed process. After a crash of the machine, files have all complete row groups: each is synced before the log
+//! with its rows is replaced.
 //!
 //! Memory is bounded: a stream holds at most one row group, whatever the number of rows.
 
@@ -35,16 +37,17 @@ use {
     weir_session::Record,
 };
 
-/// What a crash leaves of the rows so far.
+/// The extent to which rows survive a crash of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Complete row groups: those who can run again lose time, not data.
+    /// Complete row groups survive. For runs that can be repeated.
     AtEnd,
-    /// Rows that [`ModuleFiles::flush`] was called for. Whoever writes calls it each [`FLUSH`].
+    /// All rows before the last [`ModuleFiles::flush`] survive, too. The writer calls it every [`FLUSH`].
     Seconds,
 }
 
-/// How often rows are brought to the log. With the time that they wait for the thread that writes, none is older than five seconds when a crash loses it.
+/// The interval between writes to the log. A row waits for the records thread before. Together the waits take at most five
+/// seconds, so a crash loses no older row.
 pub const FLUSH: Duration = Duration::from_secs(1);
 
 /// The streams of one module, each a Parquet file.
@@ -55,6 +58,7 @@ pub struct ModuleFiles {
     recovered: Vec<Recovered>,
 }
 
+/// A stream during writing.
 #[derive(Debug)]
 struct StreamOut {
     name: Name,
@@ -62,17 +66,18 @@ struct StreamOut {
     file: Option<StreamFile>,
 }
 
-/// What became of a stream.
+/// The result of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamRows {
     /// The stream's name.
     pub name: Name,
-    /// Rows that were given to [`ModuleFiles::write`].
+    /// Rows passed to [`ModuleFiles::write`].
     pub rows: u64,
-    /// Times in these rows that are after 2262-04-11T23:47:16.854775807Z. That is the last time that a file can hold, and the file has it in their place.
+    /// The number of time values in these rows that are after 2262-04-11T23:47:16.854775807Z, the last time that a file
+    /// can hold. The file has that last time in their place.
     pub late: u64,
-    /// The file, where there is one. It is called `.part` where writing failed (the error has been returned, and says how many
-    /// rows it holds), and after [`ModuleFiles::keep`].
+    /// The file, if there is one. Its name ends with `.part` after [`ModuleFiles::keep`], or if writing failed; then
+    /// [`RecordsError::Write`] was returned, which has the number of rows in the file.
     pub path: Option<PathBuf>,
 }
 
@@ -83,13 +88,15 @@ impl StreamOut {
 }
 
 impl ModuleFiles {
-    /// Opens a file for each stream of the manifest in `dir`/`label`, which replaces what is there under its name when it is
-    /// finished. Without a folder, rows are only counted. The label is the module's name, or a name of its own where a module runs twice.
+    /// Creates a file for each stream of the manifest in `dir`/`label`. When a file is finished, it replaces an older
+    /// complete file of the stream. Without `dir`, rows are only counted. The label is the module's name, or another name
+    /// if a module runs twice.
     ///
-    /// Rows that an earlier process left in a log there are [recovered](Self::recovered) into files of their own.
+    /// If a crashed process has left files in the folder, they are first [completed](Self::recovered) under other names.
     ///
     /// # Errors
-    /// The folder or a file cannot be made or is another user's, another run is writing there, the label is not one, or rows of an earlier process cannot be recovered.
+    /// The folder or a file cannot be created or belongs to another user, another run is writing there, the label is
+    /// invalid, or rows of an earlier process cannot be recovered.
     pub fn create(
         dir: Option<&Path>,
         label: &str,
@@ -112,15 +119,16 @@ impl ModuleFiles {
         Ok(Self { module: manifest.name.clone(), streams, recovered })
     }
 
-    /// Files with the rows that an earlier process left where these are written.
+    /// Returns the completed files of a crashed process that [`Self::create`] found in the folder.
     pub fn recovered(&self) -> &[Recovered] {
         &self.recovered
     }
 
-    /// Has the rows so far survive a crash of the process, with [`Durability::Seconds`].
+    /// Writes the rows so far to the logs, so that they survive a crash of the process. Without [`Durability::Seconds`]
+    /// there are no logs, and this does nothing.
     ///
     /// # Errors
-    /// As [`Self::write`]; the first that occurs. The other streams are flushed all the same.
+    /// The first error, as [`Self::write`] returns it. The other streams are flushed anyway.
     pub fn flush(&mut self) -> Result<(), RecordsError> {
         let files = self.streams.iter_mut().flat_map(|stream| &mut stream.file);
         let errors: Vec<RecordsError> = files.filter_map(|file| file.flush().err()).collect();
@@ -130,8 +138,8 @@ impl ModuleFiles {
     /// Appends a record to its stream.
     ///
     /// # Errors
-    /// [`RecordsError::Write`] once for a stream whose file cannot be written on, and says what it holds; later rows of that stream are
-    /// [`RecordsError::Stopped`]. The module's other streams go on.
+    /// [`RecordsError::Write`] once for a stream whose file cannot be written any further; it says how many rows the
+    /// file holds. Later rows of that stream are [`RecordsError::Stopped`]. The module's other streams continue.
     pub fn write(&mut self, record: &Record<'_>) -> Result<(), RecordsError> {
         let Some(stream) = self.streams.get_mut(usize::from(record.stream)) else {
             return Err(RecordsError::NoStream { module: self.module.clone(), index: record.stream });
@@ -143,7 +151,7 @@ impl ModuleFiles {
         }
     }
 
-    /// The rows so far, in the order of the manifest's streams, without the files.
+    /// Returns the rows so far, in the order of the manifest's streams, without the files.
     pub fn so_far(&self) -> Vec<StreamRows> {
         let rows = |stream: &StreamOut| StreamRows {
             name: stream.name.clone(),
@@ -154,7 +162,8 @@ impl ModuleFiles {
         self.streams.iter().map(rows).collect()
     }
 
-    /// Ends every file readable where the run has failed: it stays a `.part`, and an earlier run's complete file stays what it is.
+    /// Ends every file after a failed run. The files are readable, but keep their `.part` names, so the complete files of
+    /// an earlier run are unchanged.
     pub fn keep(self) -> Vec<StreamRows> {
         let kept = |stream: StreamOut| StreamRows {
             late: stream.late(),
@@ -168,34 +177,34 @@ impl ModuleFiles {
     /// Completes every file and gives it its name.
     ///
     /// # Errors
-    /// The first that occurs; the other files are completed all the same.
+    /// The first error; the other files are completed anyway.
     pub fn finish(self) -> Result<Vec<StreamRows>, RecordsError> {
         let FileOutcome { streams, error, .. } = self.end();
         error.map_or(Ok(streams), Err)
     }
 
-    /// The same for whoever goes on with other files: what these hold, whatever happened to them.
+    /// Completes every file, as [`Self::finish`], and returns the result of each together with the error.
     pub fn end(self) -> FileOutcome {
         let (mut streams, mut kept, mut error) = (Vec::new(), 0, None);
         for stream in self.streams {
             let late = stream.late();
             let StreamOut { name, rows, file } = stream;
-            let (held, path) = file.map(StreamFile::finish).unzip();
-            kept += held.unwrap_or(0);
-            let path = path.and_then(|path| path.map_err(|wrong| _ = error.get_or_insert(wrong)).ok());
+            let (kept_in_file, path) = file.map(StreamFile::finish).unzip();
+            kept += kept_in_file.unwrap_or(0);
+            let path = path.and_then(|path| path.map_err(|failed| _ = error.get_or_insert(failed)).ok());
             streams.push(StreamRows { name, rows, late, path });
         }
         FileOutcome { streams, kept, error }
     }
 }
 
-/// What became of a module's files.
+/// The result of a module's files.
 #[derive(Debug)]
 pub struct FileOutcome {
-    /// Each of its streams; without a path where that could not be completed.
+    /// The streams. A stream whose file could not be completed has no path.
     pub streams: Vec<StreamRows>,
-    /// Rows that the files hold, all together. What else was given to [`ModuleFiles::write`] is lost.
+    /// The number of rows in all files together. Other rows passed to [`ModuleFiles::write`] are lost.
     pub kept: u64,
-    /// The first thing that went wrong now. What went wrong before was said then.
+    /// The first error of this call. Earlier errors were returned before.
     pub error: Option<RecordsError>,
 }

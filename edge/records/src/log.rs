@@ -1,10 +1,12 @@
-//! The write-ahead log of a stream: rows that are in no complete row group of its file yet.
+//! The write-ahead log of a stream: rows that are not in a complete row group of its file yet.
 //!
-//! `STREAM.parquet.wal` stands beside `STREAM.parquet.part`. Rows are appended to it at least once a second, so they survive a crash of the process. A new log
-//! replaces it when a row group is complete. [`crate::recover`] brings rows of a log into the file.
+//! `STREAM.parquet.wal` is beside `STREAM.parquet.part`. Rows are appended to it at least once a second, so they
+//! survive a crash of the process. When a row group is complete, a new log replaces it. [`crate::recover`] moves the
+//! rows of a log into the file.
 //!
-//! A log is a sequence of frames: the length of the payload and its CRC-32 (little-endian, 32 bits each), and the payload. The first frame is the [`Base`], the others
-//! together are an Arrow IPC stream, a frame for the schema and one for each record batch. The first frame that is cut off or damaged ends the log.
+//! A log is a sequence of frames: the length of the payload and its CRC-32 (little-endian, 32 bits each), and the
+//! payload. The first frame is the [`Base`]. The others together are an Arrow IPC stream: a frame for the schema and
+//! one for each record batch. The first truncated or damaged frame ends the log.
 
 use crate::error::WriteCause;
 use arrow_array::RecordBatch;
@@ -16,9 +18,9 @@ use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 use weir_os::private::PrivateFolder;
 
-/// Bytes in front of a payload.
-const FRAME_BYTES: usize = 8;
-/// A longer payload is damage: a record batch has at most a few MiB.
+/// The length and the checksum in front of a payload, in bytes.
+const FRAME_HEADER_BYTES: usize = 8;
+/// The largest valid payload, in bytes: a record batch has at most a few MiB.
 const PAYLOAD_BYTES_MAX: u32 = 256 << 20;
 /// Bytes of a base without the footer.
 const BASE_BYTES: usize = 16;
@@ -30,7 +32,8 @@ pub(crate) struct Base {
     pub(crate) rows: u64,
     /// Offset of the first byte after the last complete row group.
     pub(crate) end: u64,
-    /// The footer that belongs there. The next row group is written over it, and a crash while that happens leaves neither.
+    /// The footer at that offset. The file loses it when the next row group overwrites it; after a crash at that time it
+    /// is restored from here.
     pub(crate) footer: Vec<u8>,
 }
 
@@ -47,13 +50,13 @@ impl Base {
     }
 }
 
-/// A log that is written.
+/// A log that is being written.
 pub(crate) struct Log {
     folder: Arc<PrivateFolder>,
     name: String,
     schema: Arc<Schema>,
     file: File,
-    /// Encodes into a buffer with a frame's room in front.
+    /// Encodes into a buffer that begins with a frame's header.
     writer: StreamWriter<Vec<u8>>,
 }
 
@@ -64,7 +67,7 @@ impl fmt::Debug for Log {
 }
 
 impl Log {
-    /// Begins the log of a file that has no rows yet. It need not survive a crash of the machine, because there is nothing to lose.
+    /// Creates the log of a file without rows. The log is not synced, because there are no rows to lose yet.
     pub(crate) fn create(
         folder: &Arc<PrivateFolder>,
         name: String,
@@ -75,13 +78,13 @@ impl Log {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
             _ => {}
         }
-        let (bytes, writer) = beginning(schema, base)?;
+        let (bytes, writer) = encode_start(schema, base)?;
         let mut file = folder.create_new(&name).map_err(io::Error::from)?;
         file.write_all(&bytes)?;
         Ok(Self { folder: Arc::clone(folder), name, schema: Arc::clone(schema), file, writer })
     }
 
-    /// Appends rows.
+    /// Appends rows as one frame.
     pub(crate) fn append(&mut self, batch: &RecordBatch) -> Result<(), WriteCause> {
         self.writer.write(batch).map_err(parquet_error)?;
         let bytes = self.writer.get_mut();
@@ -91,9 +94,10 @@ impl Log {
         Ok(())
     }
 
-    /// Begins anew, because the file has more complete row groups. The file has been synced by then; the new log is when this returns.
+    /// Replaces the log by an empty one with a new base, after more row groups of the file are complete. The caller has
+    /// synced the file. When this returns, the new log is synced too.
     pub(crate) fn restart(&mut self, base: &Base) -> Result<(), WriteCause> {
-        let (bytes, writer) = beginning(&self.schema, base)?;
+        let (bytes, writer) = encode_start(&self.schema, base)?;
         self.folder.replace(&self.name, &bytes).map_err(io::Error::from)?;
         self.file = self.folder.open_file(&self.name).map_err(io::Error::from)?;
         self.file.seek(SeekFrom::End(0))?;
@@ -107,8 +111,9 @@ impl Log {
     }
 }
 
-/// The frames of a base and a schema, and what writes the batches behind them.
-fn beginning(schema: &Schema, base: &Base) -> Result<(Vec<u8>, StreamWriter<Vec<u8>>), WriteCause> {
+/// Encodes the first two frames of a log, with its base and its schema. Returns them, and the writer of the frames that
+/// follow.
+fn encode_start(schema: &Schema, base: &Base) -> Result<(Vec<u8>, StreamWriter<Vec<u8>>), WriteCause> {
     let mut bytes = Vec::new();
     begin_frame(&mut bytes);
     bytes.extend(base.encode());
@@ -123,15 +128,15 @@ fn beginning(schema: &Schema, base: &Base) -> Result<(Vec<u8>, StreamWriter<Vec<
     Ok((bytes, writer))
 }
 
-/// Leaves room for a frame's length and checksum.
+/// Reserves space for a frame's length and checksum.
 fn begin_frame(bytes: &mut Vec<u8>) {
     bytes.clear();
-    bytes.resize(FRAME_BYTES, 0);
+    bytes.resize(FRAME_HEADER_BYTES, 0);
 }
 
-/// Writes the length and the checksum of what stands behind them.
+/// Fills in the length and the checksum of a frame.
 fn seal(bytes: &mut [u8]) -> Result<(), WriteCause> {
-    let Some((front, payload)) = bytes.split_at_mut_checked(FRAME_BYTES) else { return Ok(()) };
+    let Some((front, payload)) = bytes.split_at_mut_checked(FRAME_HEADER_BYTES) else { return Ok(()) };
     let len = u32::try_from(payload.len()).ok().filter(|len| *len <= PAYLOAD_BYTES_MAX);
     let len = len.ok_or_else(|| io::Error::from(ErrorKind::FileTooLarge))?;
     front[..4].copy_from_slice(&len.to_le_bytes());
@@ -143,25 +148,29 @@ fn parquet_error(error: ArrowError) -> WriteCause {
     parquet::errors::ParquetError::from(error).into()
 }
 
-/// The base of a log, and the Arrow IPC stream behind it. None where the base is damaged.
+/// Reads the base of a log. Returns it with a reader of the Arrow IPC stream that follows, or `None` if the base is
+/// truncated or damaged.
 pub(crate) fn read(file: File) -> io::Result<Option<(Base, Frames<BufReader<File>>)>> {
     let mut frames = Frames { source: BufReader::new(file), payload: Vec::new(), at: 0, is_over: false };
-    let is_whole = frames.next()? && frames.payload.len() >= BASE_BYTES;
-    let base = Base::decode(&frames.payload).filter(|_| is_whole);
+    let is_complete = frames.next()? && frames.payload.len() >= BASE_BYTES;
+    let base = Base::decode(&frames.payload).filter(|_| is_complete);
     frames.at = frames.payload.len();
     Ok(base.map(|base| (base, frames)))
 }
 
-/// The payloads of frames, one behind the other.
+/// Reads the payloads of a log's frames as one stream of bytes, up to the first truncated or damaged frame.
 pub(crate) struct Frames<R> {
     source: R,
+    /// The payload of the current frame.
     payload: Vec<u8>,
+    /// The number of bytes of `payload` that have been returned.
     at: usize,
+    /// True if there is no further valid frame.
     is_over: bool,
 }
 
 impl<R: Read> Frames<R> {
-    /// Reads the next payload. Returns whether there is one that is not damaged.
+    /// Reads the next frame. Returns false if there is none, or it is truncated or damaged.
     fn next(&mut self) -> io::Result<bool> {
         self.payload.clear();
         self.at = 0;
@@ -173,24 +182,25 @@ impl<R: Read> Frames<R> {
     }
 
     fn read_payload(&mut self) -> io::Result<bool> {
-        let mut front = [0; FRAME_BYTES];
+        let mut front = [0; FRAME_HEADER_BYTES];
         if !fill(&mut self.source, &mut front)? {
             return Ok(false);
         }
         let [a, b, c, d, crc @ ..] = front;
         let (len, crc) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes(crc));
-        // A frame without a payload is what zeros look like: a file system may leave them after a crash of the machine.
+        // No frame has an empty payload. A length of zero comes from a file system that leaves zeros after a crash of the
+        // machine.
         if len == 0 || len > PAYLOAD_BYTES_MAX {
             return Ok(false);
         }
-        // No more memory than there are bytes.
+        // Memory grows with the bytes that exist, not with the length in the header.
         self.source.by_ref().take(len.into()).read_to_end(&mut self.payload)?;
         Ok(self.payload.len() == len as usize && crc32fast::hash(&self.payload) == crc)
     }
 }
 
 impl<R: Read> Frames<R> {
-    /// Whether there are more bytes.
+    /// Returns true if there are more bytes to read.
     pub(crate) fn has_more(&mut self) -> io::Result<bool> {
         Ok(self.at < self.payload.len() || self.next()?)
     }
@@ -201,14 +211,14 @@ impl<R: Read> Read for Frames<R> {
         if !self.has_more()? {
             return Ok(0);
         }
-        let mut left = &self.payload[self.at..];
-        let read = left.read(into)?;
+        let mut unread = &self.payload[self.at..];
+        let read = unread.read(into)?;
         self.at += read;
         Ok(read)
     }
 }
 
-/// Fills the buffer. Returns false where the source ends before that.
+/// Fills the buffer. Returns false if the source ends before the buffer is full.
 fn fill(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     match source.read_exact(buffer) {
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),

@@ -1,10 +1,11 @@
-//! Completes files that a crashed process left behind: the row groups of the `.part` file, and the rows of the log.
+//! Recovery of the record files of a crashed process: completes a `.part` file with the rows of its write-ahead log.
 //!
-//! Nothing is lost if recovery itself is interrupted, or the disk is full: the log stays until the complete file has its name.
+//! If recovery is interrupted or the disk is full, no row is lost: the log is kept until the completed file has its final
+//! name.
 
 use crate::RecordsError;
 use crate::error::WriteCause;
-use crate::file::{Footer, logged, partial, rows_of, whole, writer};
+use crate::file::{Footer, complete_name, log_name, partial_name, rows_of, writer};
 use crate::log::{self, Base, Frames};
 use arrow_ipc::reader::StreamReader;
 use parquet::errors::ParquetError;
@@ -18,24 +19,29 @@ use std::path::{Path, PathBuf};
 use weir_admission::Name;
 use weir_os::private::PrivateFolder;
 
-/// A Parquet file begins with these bytes.
+/// The first bytes of a Parquet file.
 const MAGIC: &[u8] = b"PAR1";
-/// Files of earlier crashes of which the numbers are tried.
-const NUMBERS_MAX: u32 = 10_000;
+/// The end of the numbers that are tried for the name of a recovered file.
+const NAME_NUMBERS_END: u32 = 10_000;
 
-/// A file that a crashed process left, and that is complete now.
+/// A recovered, complete file of a crashed process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
-    /// Its name now.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Its rows.
+    /// The number of rows in the file.
     pub rows: u64,
 }
 
-/// Completes what a crashed process left in a module's folder of a node, `STREAM.parquet` for each stream. Files that another process is writing stay as they are.
+/// Completes the files of a crashed process in the folder of a node's module.
+///
+/// A module writes each of its record streams, which its manifest declares, to a file of its own. For each stream whose
+/// write-ahead log is in the folder, the completed file is named `STREAM.parquet`, or `STREAM.recovered-N.parquet` if that
+/// name is taken. Files that another process is writing are unchanged.
 ///
 /// # Errors
-/// For each file on its own: the disk is full, or the bytes are damaged. The files stay, and recovery can be tried again.
+/// Each file has its own result. Completing it fails if the disk is full or the bytes are damaged; then its files stay, and
+/// recovery can be repeated.
 pub fn recover(folder: &Path) -> Vec<Result<Recovered, RecordsError>> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut streams: Vec<Name> = entries
@@ -52,18 +58,19 @@ pub fn recover(folder: &Path) -> Vec<Result<Recovered, RecordsError>> {
             return vec![Err(RecordsError::Folder { path: folder.to_owned(), source: error.into() })];
         }
     };
-    let one = |stream: &Name| {
-        let path = folder.path().join(partial(stream));
-        match folder.create_locked(&partial(stream)) {
+    let recover_one = |stream: &Name| {
+        let path = folder.path().join(partial_name(stream));
+        match folder.create_locked(&partial_name(stream)) {
             Ok(Some(part)) => recover_stream(&folder, stream, &part, true),
             Ok(None) => Ok(None),
             Err(error) => Err(RecordsError::Create { path, source: error.into() }),
         }
     };
-    streams.iter().filter_map(|stream| one(stream).transpose()).collect()
+    streams.iter().filter_map(|stream| recover_one(stream).transpose()).collect()
 }
 
-/// Completes what a crashed process left in the place where another file of the stream is about to be written. The recovered file gets a name that no other has.
+/// Completes the file of a crashed process before a new file of the same stream is written in the folder. The completed
+/// file gets the name `STREAM.recovered-N.parquet`, because the new file will be `STREAM.parquet`.
 pub(crate) fn recover_beside(
     folder: &PrivateFolder,
     stream: &Name,
@@ -72,84 +79,88 @@ pub(crate) fn recover_beside(
     recover_stream(folder, stream, part, false)
 }
 
-/// `part` is locked. Returns None where there are no rows to recover.
+/// Completes the file of one stream from its log. The caller has locked `part`, the stream's `.part` file. Returns `None`
+/// if there is no log, or neither file has any rows.
+///
+/// With `gets_plain_name`, the completed file is named `STREAM.parquet` if that name is unused. Without it, that name is for
+/// a new file, which the caller writes to `part` unless `part` is renamed here.
 fn recover_stream(
     folder: &PrivateFolder,
     stream: &Name,
     part: &File,
-    takes_name: bool,
+    gets_plain_name: bool,
 ) -> Result<Option<Recovered>, RecordsError> {
-    let log = match folder.open_file(&logged(stream)) {
+    let log = match folder.open_file(&log_name(stream)) {
         Ok(log) => log,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => {
-            let path = folder.path().join(logged(stream));
+            let path = folder.path().join(log_name(stream));
             return Err(RecordsError::Create { path, source: error.into() });
         }
     };
-    let failed = |cause| RecordsError::Recover { path: folder.path().join(partial(stream)), cause };
+    let failed = |cause| RecordsError::Recover { path: folder.path().join(partial_name(stream)), cause };
     let rows = complete(part, log).map_err(failed)?;
     let finish = || -> io::Result<Option<Recovered>> {
-        let found = if rows > 0 {
+        let recovered = if rows > 0 {
             part.sync_data()?;
-            let name = free_name(folder, stream, takes_name)?;
-            folder.rename(&partial(stream), &name)?;
+            let name = unused_name(folder, stream, gets_plain_name)?;
+            folder.rename(&partial_name(stream), &name)?;
             Some(Recovered { path: folder.path().join(name), rows })
         } else {
-            // Where another file is about to be written, it is this one.
-            if takes_name {
-                folder.remove(&partial(stream))?;
+            if gets_plain_name {
+                folder.remove(&partial_name(stream))?;
             }
             None
         };
         folder.sync()?;
-        folder.remove(&logged(stream))?;
-        Ok(found)
+        folder.remove(&log_name(stream))?;
+        Ok(recovered)
     };
     finish().map_err(|error| failed(error.into()))
 }
 
-/// A name for a recovered file that no file has.
-fn free_name(folder: &PrivateFolder, stream: &Name, takes_name: bool) -> io::Result<String> {
-    let plain = takes_name.then(|| whole(stream));
-    let numbered = (1..NUMBERS_MAX).map(|number| format!("{stream}.recovered-{number}.parquet"));
-    let is_free = |name: &String| folder.path().join(name).symlink_metadata().is_err();
-    plain.into_iter().chain(numbered).find(is_free).ok_or_else(|| ErrorKind::AlreadyExists.into())
+/// Returns an unused name for a recovered file.
+fn unused_name(folder: &PrivateFolder, stream: &Name, gets_plain_name: bool) -> io::Result<String> {
+    let plain = gets_plain_name.then(|| complete_name(stream));
+    let numbered = (1..NAME_NUMBERS_END).map(|number| format!("{stream}.recovered-{number}.parquet"));
+    let is_unused = |name: &String| folder.path().join(name).symlink_metadata().is_err();
+    plain.into_iter().chain(numbered).find(is_unused).ok_or_else(|| ErrorKind::AlreadyExists.into())
 }
 
-/// Brings the rows of a log into the file. Returns the rows that the file has then.
+/// Appends the rows of a log to the `.part` file, except those that its row groups have already. Returns the number of rows
+/// in the file afterwards.
 fn complete(part: &File, log: File) -> Result<u64, WriteCause> {
     let Some((base, rows)) = log::read(log)? else {
-        // The log is cut off in its first bytes, or damaged: then the file is all there is.
+        // The beginning of the log is missing or damaged, so only the rows in the file remain.
         return if part.metadata()?.len() == 0 { Ok(0) } else { Ok(rows_of(metadata(part)?.row_groups())) };
     };
     let metadata = match metadata(part) {
         Ok(metadata) => metadata,
-        // A row group was being written over the footer.
+        // The process crashed while it was writing a row group over the footer.
         Err(_) => {
-            restore(part, &base)?;
+            restore_to_base(part, &base)?;
             metadata(part)?
         }
     };
     let mut groups = metadata.row_groups().to_vec();
-    let there = rows_of(&groups);
-    // A footer is written before the log begins anew.
-    let skipped = there
+    let rows_in_file = rows_of(&groups);
+    // The file can have more rows than at the beginning of the log: a footer is written before the log restarts.
+    let skipped = rows_in_file
         .checked_sub(base.rows)
         .ok_or_else(|| damaged("the log begins after rows that are not there"))?;
     let end = groups.last().map_or(Ok(MAGIC.len() as u64), end_of)?;
     let (bytes, added) = encode(rows, skipped)?;
     if added.is_empty() {
-        return Ok(there);
+        return Ok(rows_in_file);
     }
     let shift = i64::try_from(end).ok().and_then(|end| end.checked_sub(MAGIC.len() as i64));
     let shift = shift.ok_or_else(|| damaged("a row group ends beyond any file"))?;
     for group in added {
         let number = i16::try_from(groups.len()).unwrap_or(i16::MAX);
-        groups.push(moved(group, shift, number)?);
+        groups.push(shifted(group, shift, number)?);
     }
     let last = groups.last().map_or(Ok(end), end_of)?;
-    // From here on the footer is gone, and the log's is still there.
+    // The row groups overwrite the file's footer. After a crash from here on, recovery restores it from the log.
     part.write_all_at(bytes.get(MAGIC.len()..).unwrap_or_default(), end)?;
     let file = metadata.file_metadata();
     let footer = Footer {
@@ -162,12 +173,13 @@ fn complete(part: &File, log: File) -> Result<u64, WriteCause> {
     Ok(rows_of(&groups))
 }
 
+/// Reads the footer of a file.
 fn metadata(part: &File) -> Result<ParquetMetaData, ParquetError> {
     ParquetMetaDataReader::new().parse_and_finish(part)
 }
 
-/// Puts the file back into the state at which the log begins.
-fn restore(part: &File, base: &Base) -> Result<(), WriteCause> {
+/// Restores the file to its state at the beginning of the log: without later row groups, and with its footer.
+fn restore_to_base(part: &File, base: &Base) -> Result<(), WriteCause> {
     let len = part.metadata()?.len();
     if base.rows > 0 && len < base.end {
         return Err(damaged("it is shorter than its complete row groups").into());
@@ -178,7 +190,8 @@ fn restore(part: &File, base: &Base) -> Result<(), WriteCause> {
     Ok(())
 }
 
-/// Encodes the rows of a log behind the first `skipped` as the row groups of a file of their own.
+/// Encodes the rows of a log, without the first `skipped`, as a separate Parquet file without a footer. Returns its bytes
+/// and its row groups, whose offsets are relative to these bytes.
 fn encode(mut rows: Frames<impl Read>, skipped: u64) -> Result<(Vec<u8>, Vec<RowGroupMetaData>), WriteCause> {
     if !rows.has_more()? {
         return Ok((Vec::new(), Vec::new()));
@@ -188,9 +201,9 @@ fn encode(mut rows: Frames<impl Read>, skipped: u64) -> Result<(Vec<u8>, Vec<Row
     let mut skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
     for batch in &mut batches {
         let batch = batch.map_err(ParquetError::from)?;
-        let from = skipped.min(batch.num_rows());
-        skipped -= from;
-        writer.write(&batch.slice(from, batch.num_rows() - from))?;
+        let dropped = skipped.min(batch.num_rows());
+        skipped -= dropped;
+        writer.write(&batch.slice(dropped, batch.num_rows() - dropped))?;
     }
     writer.flush()?;
     writer.sync()?;
@@ -198,8 +211,8 @@ fn encode(mut rows: Frames<impl Read>, skipped: u64) -> Result<(Vec<u8>, Vec<Row
     Ok((writer.inner().clone(), groups))
 }
 
-/// A row group whose bytes are so much further behind.
-fn moved(group: RowGroupMetaData, shift: i64, number: i16) -> Result<RowGroupMetaData, ParquetError> {
+/// Returns a row group with its offsets moved by `shift` bytes, and with `number` as its position among the row groups.
+fn shifted(group: RowGroupMetaData, shift: i64, number: i16) -> Result<RowGroupMetaData, ParquetError> {
     let column = |column: &ColumnChunkMetaData| {
         let dictionary = column.dictionary_page_offset().map(|offset| offset.saturating_add(shift));
         let data = column.data_page_offset().saturating_add(shift);
@@ -220,7 +233,7 @@ fn moved(group: RowGroupMetaData, shift: i64, number: i16) -> Result<RowGroupMet
         .build()
 }
 
-/// Where a row group's bytes end.
+/// Returns the offset of the first byte after a row group.
 fn end_of(group: &RowGroupMetaData) -> Result<u64, ParquetError> {
     let end = |column: &ColumnChunkMetaData| {
         let begin = column.dictionary_page_offset().unwrap_or(i64::MAX).min(column.data_page_offset());

@@ -8,17 +8,19 @@ use std::collections::HashMap;
 use weir_abi::row::FieldType;
 use weir_admission::{DeclaredStream, Manifest, StreamField};
 
-/// The key of a column's unit, and the unit of times that state none.
+/// The metadata key of a column's unit.
 const UNIT: &str = "unit";
+/// The unit of times and durations whose field has no unit.
 const NANOSECONDS: &str = "ns";
 
-/// The columns of a stream, with units and descriptions as metadata. No column has nulls.
+/// Returns the columns of a stream, with units and descriptions as metadata. No column has nulls.
 pub(crate) fn schema(label: &str, manifest: &Manifest, stream: &DeclaredStream) -> Schema {
     let columns: Vec<Column> = stream.fields.iter().map(column).collect();
     Schema::new_with_metadata(columns, metadata(label, manifest, stream))
 }
 
-/// Where the rows come from. It is both in the schema and among the file's key-value pairs.
+/// Returns the metadata of a file: the module, label and stream that its rows come from. It is stored both in the Arrow
+/// schema and among the Parquet file's key-value pairs.
 pub(crate) fn metadata(label: &str, manifest: &Manifest, stream: &DeclaredStream) -> HashMap<String, String> {
     [
         ("weir.module", manifest.name.as_str()),
@@ -40,8 +42,9 @@ fn column(field: &StreamField) -> Column {
         FieldType::U32 => DataType::UInt32,
         FieldType::U64 => DataType::UInt64,
         FieldType::I32 => DataType::Int32,
-        // A duration is a number of nanoseconds: Arrow's Duration comes back as three different types from DuckDB (BIGINT), pandas
-        // (timedelta64) and DataFusion (Duration, which few of its aggregates take), an integer as the same in all.
+        // A duration is an integer number of nanoseconds. Readers map Arrow's Duration to different types: DuckDB to
+        // BIGINT, pandas to timedelta64, DataFusion to a Duration that few of its aggregates accept. They all read an
+        // integer as an integer.
         FieldType::I64 | FieldType::Duration => DataType::Int64,
         FieldType::F32 => DataType::Float32,
         FieldType::F64 => DataType::Float64,
@@ -62,22 +65,23 @@ fn column(field: &StreamField) -> Column {
     Column::new(field.name.as_str(), ty, false).with_metadata(metadata)
 }
 
-/// How the columns are encoded.
+/// Returns the settings of the Parquet writer: compression, statistics, and the encoding of each column.
 pub(crate) fn properties(schema: &Schema) -> WriterProperties {
     let mut properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
-        // Statistics per row group let readers skip; those per page would be held in memory until the end of the run.
+        // By the statistics of row groups readers can skip row groups. Statistics of pages would stay in memory until the
+        // end of the run.
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(true)
         .set_data_page_size_limit(256 << 10)
         .set_dictionary_page_size_limit(256 << 10)
-        // Row groups are ended by the file, which writes a footer behind each.
+        // Not ended by the Parquet writer: `OpenFile` ends row groups, and writes a footer after each.
         .set_max_row_group_row_count(None)
         .set_max_row_group_bytes(None);
     for field in schema.fields() {
         let is_time = field.metadata().get(UNIT).is_some_and(|unit| unit == NANOSECONDS);
         let encoding = match field.data_type() {
-            // Times rise in small steps, and hardly ever repeat.
+            // Times rise in small steps, and rarely repeat.
             DataType::Timestamp(..) => Encoding::DELTA_BINARY_PACKED,
             DataType::Int64 if is_time => Encoding::DELTA_BINARY_PACKED,
             DataType::Float32 | DataType::Float64 => Encoding::PLAIN,

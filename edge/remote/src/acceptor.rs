@@ -1,8 +1,9 @@
-//! A node's side: the acceptor, which takes connections and makes handshakes with them.
+//! The node's side: the acceptor, which accepts connections and performs handshakes.
 //!
-//! One thread, in [`Acceptor::serve`], has all connections whose peer is not known (`rounds.rs`). It reads first messages as they come, answers those that
-//! the gate names, and reads third messages. A connection takes no other thread, and no more memory than a message, before its
-//! third message is there as a whole. Then it is a [`PendingPeer`](crate::PendingPeer).
+//! One thread, in [`Acceptor::serve`], handles all connections whose peer is unknown (`rounds.rs`). It reads first
+//! messages, answers those that the gate selects, and reads third messages. A connection
+//! takes no other thread, and no more memory than one message, until its third message is complete. Then it becomes a
+//! [`PendingPeer`](crate::PendingPeer).
 
 use crate::rounds::Rounds;
 use crate::{AcceptError, PendingPeer};
@@ -16,54 +17,56 @@ use weir_trust::association::{HandshakeError, Signer};
 use weir_trust::gate::{GateCounters, GateLimits, HalfOpenTicket, HandshakeGate};
 use weir_units::Nanos;
 
-/// Counters of an acceptor, from its beginning on.
+/// Counters of an acceptor since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AcceptCounters {
-    /// The gate's.
+    /// Counters of the gate, which selects the first messages to answer.
     pub gate: GateCounters,
     /// Handshakes that are half open now.
     pub half_open: usize,
-    /// Connections that ended because a message of theirs was none of a handshake, or had a wrong signature.
+    /// Connections closed because a message of the handshake was invalid or had a wrong signature.
     pub invalid: u64,
-    /// Connections that the peer closed, or that broke, before the handshake was over.
+    /// Connections that the peer closed, or that broke, during the handshake.
     pub closed: u64,
     /// First messages that could not be answered: the node's key did not sign, or the system failed.
     pub failed: u64,
-    /// Peers that have proven who they are.
+    /// Authenticated peers.
     pub authenticated: u64,
 }
 
 impl AcceptCounters {
-    /// Connections that ended before their peer had proven who it is.
+    /// Returns the number of connections that ended before their peer was authenticated.
     pub fn refused(&self) -> u64 {
         let GateCounters { evicted, late, refused_source, .. } = self.gate;
         [evicted, late, refused_source, self.invalid, self.closed, self.failed].iter().sum()
     }
 }
 
-/// Takes connections for a node, at all of its addresses. A clone is the same acceptor.
+/// Accepts connections for a node, at all of its addresses. Clones share one state.
 #[derive(Clone, Debug)]
 pub struct Acceptor {
     shared: Arc<AcceptorState>,
 }
 
+/// The state that an acceptor, its clones and its peers share.
 #[derive(Debug)]
 pub(crate) struct AcceptorState {
     began: Instant,
-    inside: Mutex<Inside>,
+    inner: Mutex<AcceptorInner>,
 }
 
+/// The part of [`AcceptorState`] that is locked to be used.
 #[derive(Debug)]
-pub(crate) struct Inside {
+pub(crate) struct AcceptorInner {
     pub(crate) gate: HandshakeGate,
-    /// Connections of half-open handshakes that threads of their own go on with.
+    /// Connections of half-open handshakes that other threads have taken over.
     pub(crate) handed_over: BTreeMap<HalfOpenTicket, Arc<TcpStream>>,
     pub(crate) counters: AcceptCounters,
 }
 
-impl Inside {
-    /// Ends the connection of a handshake that a thread of its own goes on with.
-    pub(crate) fn shut(&mut self, ticket: HalfOpenTicket) {
+impl AcceptorInner {
+    /// Shuts down the connection of a handshake that another thread has taken over.
+    pub(crate) fn shut_down(&mut self, ticket: HalfOpenTicket) {
         if let Some(socket) = self.handed_over.remove(&ticket) {
             _ = socket.shutdown(Shutdown::Both);
         }
@@ -71,29 +74,32 @@ impl Inside {
 }
 
 impl AcceptorState {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> MutexGuard<'_, AcceptorInner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the time since the acceptor's creation, by which the gate reckons.
     pub(crate) fn now(&self) -> Nanos {
-        Nanos(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        Nanos::from(self.began.elapsed())
     }
 
+    /// Converts a time of the gate.
     pub(crate) fn instant(&self, at: Nanos) -> Instant {
         self.began + Duration::from_nanos(at.0)
     }
 
-    /// Ends a handshake. Says whether it was still open.
-    pub(crate) fn leave(&self, ticket: HalfOpenTicket) -> bool {
-        let mut inside = self.lock();
-        inside.handed_over.remove(&ticket);
-        inside.gate.leave(ticket, self.now())
+    /// Ends a handshake. Returns false if it was not open any more, because it was evicted or its deadline has passed.
+    pub(crate) fn end_handshake(&self, ticket: HalfOpenTicket) -> bool {
+        let mut inner = self.lock();
+        inner.handed_over.remove(&ticket);
+        inner.gate.leave(ticket, self.now())
     }
 
+    /// Counts the end of a connection by this error.
     pub(crate) fn count(&self, error: &AcceptError) {
         let counters = &mut self.lock().counters;
         match error {
-            // The gate has counted it.
+            // Counted by the gate.
             AcceptError::Refused(_) => {}
             AcceptError::Handshake(HandshakeError::Unsigned(_)) => counters.failed += 1,
             AcceptError::Handshake(_) => counters.invalid += 1,
@@ -103,27 +109,28 @@ impl AcceptorState {
 }
 
 impl Acceptor {
-    /// An acceptor with these limits.
+    /// Creates an acceptor with these limits.
     pub fn new(limits: GateLimits) -> Self {
-        let inside = Inside {
+        let inner = AcceptorInner {
             gate: HandshakeGate::new(limits),
             handed_over: BTreeMap::new(),
             counters: AcceptCounters::default(),
         };
-        Self { shared: Arc::new(AcceptorState { began: Instant::now(), inside: Mutex::new(inside) }) }
+        Self { shared: Arc::new(AcceptorState { began: Instant::now(), inner: Mutex::new(inner) }) }
     }
 
-    /// Counters of what became of connections.
+    /// Returns the counters.
     pub fn counters(&self) -> AcceptCounters {
-        let inside = self.shared.lock();
-        AcceptCounters { gate: inside.gate.counters(), half_open: inside.gate.half_open(), ..inside.counters }
+        let inner = self.shared.lock();
+        AcceptCounters { gate: inner.gate.counters(), half_open: inner.gate.half_open(), ..inner.counters }
     }
 
-    /// Accepts connections until `is_over` says so; shutting the listener down wakes this thread. Each peer whose third message has come is
-    /// handed over: what follows may wait, and so belongs to a thread of its own. `tick` is called after each round of events.
+    /// Accepts connections until `is_over` is true. After setting it, the caller wakes this thread by shutting the listener
+    /// down. Each peer whose third message is complete is passed to `hand_over`, which moves it to another thread, because
+    /// the rest of the handshake may block. `tick` is called after each round of events.
     ///
     /// # Errors
-    /// The system does not let this thread wait for events.
+    /// The listener cannot be polled, or the system fails to wait for events.
     pub fn serve(
         &self,
         listener: TcpListener,

@@ -1,4 +1,4 @@
-//! A client's side.
+//! The client's side of a handshake.
 
 use crate::deadline::{NoMessage, read_message, write_message};
 use crate::error::ConnectionError;
@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use weir_trust::association::{HandshakeMessage, Initiator};
 use weir_trust::key::{Identity, PublicKey};
 
-/// Makes an association with a certain node, or with whoever answers there (who then sees the credentials). It is there when the node has
-/// accepted it. All together takes no longer than `within`.
+/// Connects to a node and authenticates both sides. Returns when the node has accepted the client, at most after `within`.
+///
+/// `expected` is the node's key. Without it, any node that answers is accepted, and gets the credentials.
 ///
 /// # Errors
-/// A [`ConnectError`]: there is no association then, and the connection is closed.
+/// A [`ConnectError`]; the connection is closed then.
 pub fn connect(
     address: SocketAddr,
     identity: &Identity,
@@ -44,9 +45,9 @@ pub fn connect(
 
     let (initiator, first) = Initiator::begin(expected, &mut OsRng)?;
     write_message(&socket, &first, until).map_err(failed)?;
-    let met = initiator.second(&read(&socket, HandshakeMessage::Second)?)?;
-    let (confirming, third) = met.introduce(identity, credentials)?;
+    let knowing_node = initiator.read_second(&read(&socket, HandshakeMessage::Second)?)?;
+    let (confirming, third) = knowing_node.introduce(identity, credentials)?;
     write_message(&socket, &third, until).map_err(failed)?;
-    let association = confirming.fourth(&read(&socket, HandshakeMessage::Fourth)?)?;
+    let association = confirming.read_fourth(&read(&socket, HandshakeMessage::Fourth)?)?;
     Ok(SecureStream::new(Arc::new(socket), association))
 }

@@ -1,4 +1,4 @@
-//! Why there is no association.
+//! The errors of connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,31 +6,31 @@ use std::time::Duration;
 use weir_trust::association::HandshakeError;
 use weir_trust::gate::HandshakeRefusal;
 
-/// Why a client has none.
+/// The reason why a client could not connect.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Nobody answers there.
+    /// No connection to the address is possible.
     #[error("{address} cannot be reached: {source}")]
     Unreachable {
-        /// Where.
+        /// The node's address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It took too long.
-    #[error("{address} did not finish the handshake within {} s: it may be busy, or something on the way holds back what is sent", .within.as_secs_f64())]
+    /// The handshake took too long.
+    #[error("{address} did not finish the handshake within {} s: it may be busy, or the network may lose packets", .within.as_secs_f64())]
     Late {
-        /// Where.
+        /// The node's address.
         address: SocketAddr,
-        /// How long was waited.
+        /// The time after which the client gave up.
         within: Duration,
     },
-    /// The connection was closed. A node says no more than that.
+    /// The node closed the connection. A node gives no reason.
     #[error(
-        "{0} closed the connection: it does not let you in, or is busy. A node tells a peer that it does not know no reason; its operator sees the causes, counted, in the metric `weir_remote_refused_total`"
+        "{0} closed the connection: it does not accept this key, or is busy. A node gives unknown peers no reason; its operator sees the causes, counted, in the metric `weir_remote_refused_total`"
     )]
     Closed(SocketAddr),
-    /// What answers is not who was expected, or somebody is in between.
+    /// The peer is not the expected node, or the connection was tampered with.
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
     /// The connection broke.
@@ -38,13 +38,13 @@ pub enum ConnectError {
     Io(io::Error),
 }
 
-/// The reason for which a node does not let a peer in. For its log: the peer is told nothing.
+/// The reason why a node refused a peer, for the node's log. The peer does not get it.
 #[derive(Debug, thiserror::Error)]
 pub enum AcceptError {
-    /// Its handshake was not answered, took too long, or gave way to others.
+    /// The handshake was not answered, took too long, or was evicted in favour of others.
     #[error(transparent)]
     Refused(#[from] HandshakeRefusal),
-    /// A message of it is none of a handshake, or does not prove what it says.
+    /// A message of the handshake is invalid, or does not prove the peer's identity.
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
     /// The peer closed the connection.
@@ -55,7 +55,7 @@ pub enum AcceptError {
     Io(io::Error),
 }
 
-/// What a broken or silent connection is called.
+/// A failed read or write on a connection, by its kind.
 pub(crate) enum ConnectionError {
     Late,
     Closed,

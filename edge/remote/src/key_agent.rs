@@ -1,19 +1,22 @@
-//! A private key in a process of its own.
+//! The key agent: the node's private key in a process of its own.
 //!
-//! Whoever takes a node over, by a flaw in a sandbox say, can do what the node can and read what is in its memory. Its private key is not: a
-//! [companion](weir_os::companion) reads it from its file, gives everything else up, and signs. Not whatever it is shown: only that an X25519 key is the
-//! node's own, as the side that is connected to, in one handshake ([`KeyStatement`]). So who has the node can be it for as long as he has it; he cannot take its
-//! identity with him, and cannot have it sign a credential, a revocation list, or itself as a client of another node.
+//! An attacker who takes a node over, for instance by a flaw in a sandbox, can do what the node can and read the
+//! node's memory. The private key is not in that memory: a [helper process](weir_os::helper) reads it from its file,
+//! gives up all its other rights, and signs. It signs only one kind of statement: that an X25519 key is the node's own, as
+//! the responder of one handshake ([`KeyStatement`]). An attacker can therefore act as the node while they control
+//! it, but not afterwards. They can have no credential and no revocation list signed, and no handshake as a client of
+//! another node.
 //!
-//! Messages are fixed in length. The keeper begins with the byte [`READY`] and its public key, or with [`FAILED`] and why there is none. A question is a
-//! statement's bytes; the answer is [`READY`] and the signature, or [`FAILED`] alone where it is no statement that this keeper signs.
+//! Messages have a bounded length. The agent's first message is the byte [`READY`] and its public key, or [`FAILED`] and
+//! the reason why it has no key. A question is the bytes of a statement; the answer is [`READY`] and the
+//! signature, or [`FAILED`] alone if the agent does not sign such a statement.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weir_os::child;
-use weir_os::companion::{HelperChannel, HelperLimits, HelperProcess};
+use weir_os::helper::{HelperChannel, HelperLimits, HelperProcess};
 use weir_os::private::{self, PrivateError};
 use weir_os::{Isolation, Launcher};
 use weir_trust::association::{HandshakeRole, KeyStatement, STATEMENT_BYTES, Signer, Unsigned};
@@ -21,37 +24,41 @@ use weir_trust::key::{FILE_BYTES_MAX, Identity, KeyFile, KeyFileError, PublicKey
 use weir_units::Bytes;
 use zeroize::Zeroizing;
 
-/// The argument that makes a process of weir a keeper; the file follows it. It has to answer it with [`keep`].
-pub const KEEPER: &str = "keep-key";
+/// The command-line argument that makes a process of weir a key agent, followed by the key's file. The program must
+/// answer it with [`run_key_agent`].
+pub const KEY_AGENT_ARGUMENT: &str = "key-agent";
 
+/// The first byte of a message of the agent that has succeeded.
 const READY: u8 = 1;
+/// The first byte of a message of the agent that has failed.
 const FAILED: u8 = 0;
-/// Longer than any message.
-const MESSAGE_BYTES: usize = 1024;
-/// What the program itself takes, and room for reading a file.
-const ROOM: HelperLimits = HelperLimits { addresses: Bytes(1 << 30), memory: Bytes(64 << 20) };
-/// How long a keeper may take to begin, on the slowest of machines,
-const BEGINNING: Duration = Duration::from_secs(30);
-/// and to sign. A handshake takes no longer.
-const SIGNING: Duration = Duration::from_secs(5);
-/// Where none could be started it is not tried again for so long: strangers decide on how often somebody asks.
-const PAUSE: Duration = Duration::from_secs(1);
+/// An upper bound on the length of a message, in bytes.
+const MESSAGE_BYTES_MAX: usize = 1024;
+/// The limits of the agent's process: memory for the program itself and for reading a key's file.
+const AGENT_LIMITS: HelperLimits = HelperLimits { addresses: Bytes(1 << 30), memory: Bytes(64 << 20) };
+/// Time limit for the start, on the slowest machines.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time limit for a signature: no longer than a handshake may take.
+const SIGN_TIMEOUT: Duration = Duration::from_secs(5);
+/// The pause after a failed start before the next one. Without it, unknown peers, whose handshakes request signatures, would
+/// determine how often a process is started.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
-/// Why there is no keeper.
+/// The reason why there is no key agent.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// The key cannot be used. To blame is the operator; these are the keeper's words.
+    /// The key cannot be used, with the agent's reason. The cause is the operator's configuration.
     #[error("{0}")]
     Key(String),
-    /// The system gives no process, or it ends.
-    #[error("the process that is to keep the private key cannot be started: {0}")]
+    /// The process cannot be started, or ended.
+    #[error("the key agent cannot be started: {0}")]
     Process(#[from] io::Error),
-    /// Its key is another one than before.
-    #[error("the file has another key now, {0}: a node is who it was until it is started anew")]
+    /// The file has another key than it had when the node started.
+    #[error("the file has another key now, {0}: restart the node to use it")]
     Changed(PublicKey),
 }
 
-/// Why the keeper itself cannot use a file.
+/// The reason why the agent cannot use a file.
 #[derive(Debug, thiserror::Error)]
 enum FileError {
     #[error("{0}")]
@@ -59,7 +66,7 @@ enum FileError {
     #[error("{0}")]
     Private(#[from] PrivateError),
     #[error(
-        "it is sealed with a passphrase, and nobody is there to type one when a node starts: make a node's key without one, with `weir key new`, and let its file be the operator's alone"
+        "it is sealed with a passphrase, which cannot be typed when a node starts: create a node's key without one, with `weir key new`, and make its file readable only by the operator"
     )]
     Sealed,
     #[error(transparent)]
@@ -75,87 +82,88 @@ impl From<KeyFileError> for FileError {
     }
 }
 
-/// Who keeps a node's private key, from the node's side. One that ends is started anew when it is needed next.
+/// The node's side of the key agent. If the agent has ended, another one is started for the next signature.
 #[derive(Debug)]
 pub struct KeyAgent {
     launcher: Launcher,
     arguments: Vec<PathBuf>,
     public: PublicKey,
-    tell: fn(&str),
+    log: fn(&str),
     state: Mutex<State>,
 }
 
+/// The state of the agent's process.
 #[derive(Debug)]
 enum State {
-    Here(HelperProcess),
-    /// There is none, and when to try again.
+    Running(HelperProcess),
+    /// There is no process. None is started before this time.
     Gone(Instant),
 }
 
 impl KeyAgent {
-    /// Starts a process by `launcher`, which answers these arguments with [`keep`]. `tell` is told when a keeper ends, and what becomes of it.
+    /// Starts a key agent by `launcher`. The started program must answer these arguments with [`run_key_agent`]. `log`
+    /// receives log lines about the end of an agent and its restart.
     ///
     /// # Errors
     /// [`AgentError`].
-    pub fn start(launcher: Launcher, arguments: Vec<PathBuf>, tell: fn(&str)) -> Result<Self, AgentError> {
-        let (companion, public) = begin(&launcher, &arguments)?;
-        Ok(Self { launcher, arguments, public, tell, state: Mutex::new(State::Here(companion)) })
+    pub fn start(launcher: Launcher, arguments: Vec<PathBuf>, log: fn(&str)) -> Result<Self, AgentError> {
+        let (agent, public) = begin(&launcher, &arguments)?;
+        Ok(Self { launcher, arguments, public, log, state: Mutex::new(State::Running(agent)) })
     }
 
-    /// The process's number, as long as there is one.
+    /// Returns the process id, if there is a process.
     pub fn id(&self) -> Option<u32> {
         match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
-            State::Here(companion) => Some(companion.id()),
+            State::Running(agent) => Some(agent.id()),
             State::Gone(_) => None,
         }
     }
 
-    /// The walls around the process, as long as there is one.
+    /// Returns the isolation of the process, if there is one.
     pub fn isolation(&self) -> Option<Isolation> {
         match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
-            State::Here(companion) => Some(companion.isolation()),
+            State::Running(agent) => Some(agent.isolation()),
             State::Gone(_) => None,
         }
     }
 
-    /// Another one in the place of one that is gone.
-    fn renew(&self) -> Result<HelperProcess, AgentError> {
-        let (companion, public) = begin(&self.launcher, &self.arguments)?;
-        if public == self.public { Ok(companion) } else { Err(AgentError::Changed(public)) }
+    /// Starts a new agent in place of one that has ended. It must have the same key.
+    fn restart(&self) -> Result<HelperProcess, AgentError> {
+        let (agent, public) = begin(&self.launcher, &self.arguments)?;
+        if public == self.public { Ok(agent) } else { Err(AgentError::Changed(public)) }
     }
 
-    /// Has a statement signed, by another keeper where the first one does not answer.
+    /// Has a statement signed. If the agent does not answer, ends it and has a new agent sign.
     fn ask(&self, state: &mut State, statement: &KeyStatement) -> Result<Signature, Unsigned> {
-        if let State::Here(companion) = state {
-            match sign(companion, statement) {
+        if let State::Running(agent) = state {
+            match sign(agent, statement) {
                 Ok(answered) => return answered,
                 Err(error) => {
-                    let how = companion.end().map_or_else(|error| error.to_string(), |how| how.to_string());
-                    (self.tell)(&format!(
-                        "the process that keeps the node's private key does not sign: {error} ({how})"
-                    ));
+                    let status =
+                        agent.end().map_or_else(|error| error.to_string(), |status| status.to_string());
+                    (self.log)(&format!("the key agent does not sign: {error} ({status})"));
                     *state = State::Gone(Instant::now());
                 }
             }
         }
-        if let State::Gone(until) = state
-            && Instant::now() < *until
+        if let State::Gone(next_start) = state
+            && Instant::now() < *next_start
         {
             return Err(Unsigned);
         }
-        let signed = self.renew().and_then(|mut companion| {
-            let signed = sign(&mut companion, statement)?;
-            *state = State::Here(companion);
+        let signed = self.restart().and_then(|mut agent| {
+            let signed = sign(&mut agent, statement)?;
+            *state = State::Running(agent);
             Ok(signed)
         });
         match signed {
             Ok(signed) => {
-                (self.tell)("the node's private key is kept by another process now");
+                (self.log)("the key agent was restarted");
                 signed
             }
             Err(error) => {
-                *state = State::Gone(Instant::now() + PAUSE);
-                (self.tell)(&format!("nobody new is let in, as there is no private key: {error}"));
+                *state = State::Gone(Instant::now() + RESTART_PAUSE);
+                (self.log)(&format!("no new peer is accepted, because there is no private key: {error}"));
                 Err(Unsigned)
             }
         }
@@ -173,72 +181,73 @@ impl Signer for KeyAgent {
     }
 }
 
-/// Starts a process that keeps the key.
+/// Starts an agent's process, and waits for its public key.
 fn begin(launcher: &Launcher, arguments: &[PathBuf]) -> Result<(HelperProcess, PublicKey), AgentError> {
-    let mut companion = HelperProcess::start(launcher, arguments, ROOM)?;
-    let heard = companion.hear(MESSAGE_BYTES, Instant::now() + BEGINNING).and_then(|message| {
-        let (kind, rest) = message.split_first().ok_or_else(nonsense)?;
+    let mut agent = HelperProcess::start(launcher, arguments, AGENT_LIMITS)?;
+    let started = agent.receive(MESSAGE_BYTES_MAX, Instant::now() + START_TIMEOUT).and_then(|message| {
+        let (kind, rest) = message.split_first().ok_or_else(invalid_answer)?;
         match (*kind, <[u8; 32]>::try_from(rest)) {
-            (READY, Ok(key)) => PublicKey::from_bytes(key).map(Ok).map_err(|_| nonsense()),
+            (READY, Ok(key)) => PublicKey::from_bytes(key).map(Ok).map_err(|_| invalid_answer()),
             (FAILED, _) => Ok(Err(AgentError::Key(child::plain(rest)))),
-            _ => Err(nonsense()),
+            _ => Err(invalid_answer()),
         }
     });
-    let heard = heard.map_err(|error| match companion.end() {
-        Ok(how) => io::Error::other(format!("{error} ({how})")),
+    let started = started.map_err(|error| match agent.end() {
+        Ok(status) => io::Error::other(format!("{error} ({status})")),
         Err(_) => error,
     });
-    Ok((companion, heard??))
+    Ok((agent, started??))
 }
 
-/// A keeper's signature; or that it does not sign this. An error is one after which it is not to be asked any more.
-fn sign(companion: &mut HelperProcess, statement: &KeyStatement) -> io::Result<Result<Signature, Unsigned>> {
-    match companion.ask(statement.as_bytes(), MESSAGE_BYTES, SIGNING)?.split_first() {
+/// Asks the agent for a signature. Returns it, or the agent's refusal. After an error the agent must not be asked again.
+fn sign(agent: &mut HelperProcess, statement: &KeyStatement) -> io::Result<Result<Signature, Unsigned>> {
+    match agent.ask(statement.as_bytes(), MESSAGE_BYTES_MAX, SIGN_TIMEOUT)?.split_first() {
         Some((&READY, signature)) => {
-            signature.try_into().map(|signature| Ok(Signature(signature))).map_err(|_| nonsense())
+            signature.try_into().map(|signature| Ok(Signature(signature))).map_err(|_| invalid_answer())
         }
         Some((&FAILED, [])) => Ok(Err(Unsigned)),
-        _ => Err(nonsense()),
+        _ => Err(invalid_answer()),
     }
 }
 
-fn nonsense() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "what it says is nothing that a keeper says")
+fn invalid_answer() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the key agent's answer is invalid")
 }
 
-/// What a keeper does: hides, reads the private key in this file, gives up everything else, and signs what may be signed until nobody asks any more.
+/// Runs the key agent: hides the process, reads the private key from `file`, confines the process, and signs permitted
+/// statements until the node is gone.
 ///
 /// # Errors
-/// Nobody has started it who could ask.
-pub fn keep(file: &Path) -> io::Result<()> {
-    let mut line = HelperChannel::of_standard_input()?;
-    let failed = |line: &mut HelperChannel, why: &dyn std::fmt::Display| {
+/// Standard input is not a channel to a node.
+pub fn run_key_agent(file: &Path) -> io::Result<()> {
+    let mut channel = HelperChannel::from_standard_input()?;
+    let failed = |channel: &mut HelperChannel, why: &dyn std::fmt::Display| {
         let text = why.to_string();
         let text = text.as_bytes();
-        let most = text.len().min(MESSAGE_BYTES - 1);
-        line.say(&[&[FAILED], text.get(..most).unwrap_or_default()].concat())
+        let most = text.len().min(MESSAGE_BYTES_MAX - 1);
+        channel.send(&[&[FAILED], text.get(..most).unwrap_or_default()].concat())
     };
-    // Before there is anything to see.
+    // Hidden first, before the key is in memory.
     if let Err(error) = weir_os::hide() {
-        return failed(&mut line, &error);
+        return failed(&mut channel, &error);
     }
     let identity = match read(file) {
         Ok(identity) => identity,
-        Err(error) => return failed(&mut line, &error),
+        Err(error) => return failed(&mut channel, &error),
     };
-    if let Err(error) = weir_os::keeper() {
-        return failed(&mut line, &error);
+    if let Err(error) = weir_os::confine_key_agent() {
+        return failed(&mut channel, &error);
     }
-    line.say(&[[READY].as_slice(), identity.public().as_bytes()].concat())?;
-    while let Some(question) = line.hear(MESSAGE_BYTES)? {
-        line.say(&answer(&identity, &question))?;
+    channel.send(&[[READY].as_slice(), identity.public().as_bytes()].concat())?;
+    while let Some(question) = channel.receive(MESSAGE_BYTES_MAX)? {
+        channel.send(&answer(&identity, &question))?;
     }
     Ok(())
 }
 
-/// What a keeper says to a question.
+/// Returns the agent's answer to a question.
 fn answer(identity: &Identity, question: &[u8]) -> Vec<u8> {
-    // A node is connected to: it has nothing to say as the other side.
+    // The node is always the responder, so statements of initiators are refused.
     let statement = KeyStatement::read(question, HandshakeRole::Responder);
     match statement.map(|statement| identity.sign_statement(&statement)) {
         Some(Ok(signature)) => [[READY].as_slice(), signature.0.as_slice()].concat(),
@@ -246,17 +255,17 @@ fn answer(identity: &Identity, question: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The key in a file that is the operator's alone.
+/// Reads the key from a file that only the operator may read.
 fn read(path: &Path) -> Result<Identity, FileError> {
     let file = private::open_secret(path)?;
-    // Where it does not have to grow: what is moved is left behind.
+    // Allocated at full size: a buffer that grows would leave copies of the key in freed memory.
     let mut bytes = Zeroizing::new(Vec::with_capacity(FILE_BYTES_MAX + 1));
     file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
     let text = std::str::from_utf8(&bytes).map_err(|_| KeyFileError::NotAKey)?;
     Ok(KeyFile::parse(text)?.open(None)?)
 }
 
-const _: () = assert!(STATEMENT_BYTES < MESSAGE_BYTES && FILE_BYTES_MAX <= MESSAGE_BYTES);
+const _: () = assert!(STATEMENT_BYTES < MESSAGE_BYTES_MAX && FILE_BYTES_MAX <= MESSAGE_BYTES_MAX);
 
 #[cfg(test)]
 mod tests {
@@ -264,7 +273,7 @@ mod tests {
     use weir_trust::key::SignatureContext;
 
     #[test]
-    fn nothing_is_signed_but_what_a_node_says_of_itself_in_a_handshake() {
+    fn only_a_nodes_own_handshake_statements_are_signed() {
         let identity = Identity::from_seed(&[7; 32]);
         let own = KeyStatement::new(HandshakeRole::Responder, &[1; 32], &[2; 32]);
         let answered = answer(&identity, own.as_bytes());
@@ -272,11 +281,12 @@ mod tests {
         let signature = Signature(signature.try_into().unwrap());
         assert_eq!(own.verify(identity.public(), &signature), Ok(()));
 
-        // In the other role, or of a version that this weir does not know.
+        // In the other role, or of an unknown version.
         let client = KeyStatement::new(HandshakeRole::Initiator, &[1; 32], &[2; 32]);
         let mut later = *own.as_bytes();
         later[0] += 1;
-        // What an identity signs elsewhere: contexts spelt out, a block of a credential, a statement in front of something else or behind it.
+        // Other things that an identity signs: contexts spelt out, a block of a credential, a statement with bytes
+        // before or after it.
         let context = b"weir signature 1\0\x0bassociation".as_slice();
         for other in [
             client.as_bytes().as_slice(),
@@ -287,11 +297,11 @@ mod tests {
             b"weir signature 1\0\x0arevocation",
             &[own.as_bytes(), [0].as_slice()].concat(),
             &own.as_bytes()[1..],
-            &[0xff; MESSAGE_BYTES],
+            &[0xff; MESSAGE_BYTES_MAX],
         ] {
             assert_eq!(answer(&identity, other), [FAILED], "{other:?}");
         }
-        // And what it signs is nothing in any other context.
+        // And its signatures are invalid in any other context.
         let elsewhere = SignatureContext::new("revocation list");
         assert!(identity.public().verify(elsewhere, own.as_bytes(), &signature).is_err());
     }

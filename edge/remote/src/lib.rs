@@ -1,15 +1,16 @@
-//! Associations over TCP.
+//! Authenticated connections over TCP.
 //!
-//! What is said is `weir_trust`'s, here are the sockets, the clock and the system's randomness. A client has [`connect`]. A node has one
-//! [`Acceptor`] for all that connect to it. Its thread makes handshakes up to the third message, and hands each [`PendingPeer`] to a thread of
-//! its own. That thread calls [`PendingPeer::authenticate`], reads the peer's credentials, and calls [`AuthenticatedPeer::accept`]. There are
-//! never more such threads than half-open handshakes ([`weir_trust::gate::GateLimits::half_open`]), peers that are told why they are refused, and
-//! clients.
+//! `weir_trust` defines the protocol; this crate adds sockets, the clock and the system's randomness. A client calls
+//! [`connect`]. A node has one [`Acceptor`] for all clients. Its thread performs handshakes up to the third message,
+//! and passes each [`PendingPeer`] to a thread of its own. That thread calls [`PendingPeer::authenticate`], reads the
+//! peer's credentials, and calls [`AuthenticatedPeer::accept`]. There is one such thread for each
+//! half-open handshake that it has taken over (at most [`weir_trust::gate::GateLimits::half_open`]), for each authenticated
+//! peer that is being sent the reason of a refusal, and for each client.
 //!
 //! The node's private key is not in the node's own process: a [`KeyAgent`] has it, and signs handshakes.
 //!
-//! Everything that waits has a time at which it stops waiting, however slowly bytes come or are taken. Before it is authenticated, a peer
-//! is told nothing but that the connection is closed.
+//! Every wait during a handshake has a deadline, however slowly the peer sends or reads. A peer that is not authenticated
+//! gets no reason: its connection is just closed.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +18,7 @@ mod acceptor;
 mod connect;
 mod deadline;
 mod error;
-mod keeper;
+mod key_agent;
 mod pending;
 mod rounds;
 mod stream;
@@ -25,6 +26,6 @@ mod stream;
 pub use acceptor::{AcceptCounters, Acceptor};
 pub use connect::connect;
 pub use error::{AcceptError, ConnectError};
-pub use keeper::{AgentError, KEEPER, KeyAgent, keep};
+pub use key_agent::{AgentError, KEY_AGENT_ARGUMENT, KeyAgent, run_key_agent};
 pub use pending::{AuthenticatedPeer, PendingPeer};
 pub use stream::{PeerReader, PeerWriter, SecureStream};

@@ -1,4 +1,4 @@
-//! Peers that have sent their third message, and peers that have proven who they are.
+//! Peers whose third message is complete, before and after their authentication.
 
 use crate::acceptor::AcceptorState;
 use crate::deadline::write_message;
@@ -7,10 +7,10 @@ use crate::{AcceptError, SecureStream};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
-use weir_trust::association::{Authenticated, Peer, Responder};
+use weir_trust::association::{Peer, Responder, ResponderKnowingPeer};
 use weir_trust::gate::{HalfOpenTicket, HandshakeRefusal, PeerSource};
 
-/// A half-open handshake in a thread of its own. Dropping it closes the connection.
+/// A half-open handshake that a thread has taken over. Dropping it closes the connection.
 #[derive(Debug)]
 struct HalfOpen {
     shared: Arc<AcceptorState>,
@@ -22,11 +22,12 @@ struct HalfOpen {
 
 impl Drop for HalfOpen {
     fn drop(&mut self) {
-        self.shared.leave(self.ticket);
+        self.shared.end_handshake(self.ticket);
     }
 }
 
-/// A peer whose third message has come: it says who it is, and nothing of that was checked. Dropping it closes the connection.
+/// A peer whose third message is complete. The identity in the message has not been checked yet. Dropping this value closes
+/// the connection.
 #[derive(Debug)]
 pub struct PendingPeer {
     open: HalfOpen,
@@ -46,13 +47,14 @@ impl PendingPeer {
         Self { open: HalfOpen { shared, ticket, socket, from, until }, responder, third }
     }
 
-    /// Checks that the peer is who it says. Takes a multiplication on the curve and a check of a signature, and does not wait.
+    /// Checks the peer's identity. Takes the time of a multiplication on the curve and of a signature check, and does not
+    /// block.
     ///
     /// # Errors
-    /// It is not: the connection is closed without a word.
+    /// The peer does not prove its identity. The connection is closed without a reason.
     pub fn authenticate(self) -> Result<AuthenticatedPeer, AcceptError> {
         let Self { open, responder, third } = self;
-        let authenticated = responder.third(&third).map_err(|error| {
+        let authenticated = responder.read_third(&third).map_err(|error| {
             let error = AcceptError::from(error);
             open.shared.count(&error);
             error
@@ -62,39 +64,40 @@ impl PendingPeer {
     }
 }
 
-/// A peer that has proven who it is. Until it is accepted its handshake is half open, and its time is short. Dropping it closes the connection.
+/// An authenticated peer. Its handshake is half open, with a short deadline, until the peer is accepted. Dropping this
+/// value closes the connection.
 #[derive(Debug)]
 pub struct AuthenticatedPeer {
     open: HalfOpen,
-    authenticated: Authenticated,
+    authenticated: ResponderKnowingPeer,
 }
 
 impl AuthenticatedPeer {
-    /// The peer's key, and the credentials that it has shown, unread.
+    /// Returns the peer's key, and its credentials, which have not been checked yet.
     pub fn peer(&self) -> &Peer {
         self.authenticated.peer()
     }
 
-    /// The source that the peer counts as one of, together with all others from there.
+    /// Returns the source to which the gate assigns the peer, by its address. Several peers can belong to one source.
     pub fn source(&self) -> PeerSource {
         PeerSource::of(self.open.from.ip())
     }
 
-    /// Takes note that the peer has a right to be here: its source comes before others from now on.
-    pub fn is_proven(&self) {
+    /// Records that the peer has valid credentials. Handshakes from its source have priority from now on.
+    pub fn mark_proven(&self) {
         let HalfOpen { shared, from, .. } = &self.open;
         shared.lock().gate.prove(from.ip(), shared.now());
     }
 
-    /// Lets the peer in, and shows it the node's own credentials.
+    /// Accepts the peer, and sends it the node's own credentials.
     ///
     /// # Errors
-    /// The handshake has given way meanwhile, its time is over, or the peer is gone.
+    /// The handshake has been evicted, its deadline has passed, or the peer is gone.
     pub fn accept(self, credentials: &[u8]) -> Result<SecureStream, AcceptError> {
         let Self { open, authenticated } = self;
         let (association, fourth) = authenticated.accept(credentials)?;
-        // It must not have given way: its place is another one's then.
-        if !open.shared.leave(open.ticket) {
+        // An evicted handshake must not be completed, because another one has its place.
+        if !open.shared.end_handshake(open.ticket) {
             return Err(HandshakeRefusal::Gone.into());
         }
         write_message(&open.socket, &fourth, open.until).map_err(ConnectionError::of)?;

@@ -1,4 +1,4 @@
-//! The acceptor's thread: rounds of events.
+//! The work of the acceptor's thread: rounds, in each of which it waits for events and handles them.
 
 use crate::acceptor::AcceptorState;
 use crate::error::ConnectionError;
@@ -16,21 +16,23 @@ use weir_trust::association::frame::{LENGTH_BYTES, framed, length};
 use weir_trust::association::{FIRST_BYTES, HandshakeMessage, Responder, Signer, check_first};
 use weir_trust::gate::HalfOpenTicket;
 
-/// The listener's token: no ticket has that number.
+/// The listener's token. A connection's token is the number of its ticket, which is never this.
 const LISTENER: Token = Token(usize::MAX);
-/// Connections that are accepted before others are looked at.
+/// The most connections that are accepted in a round.
 const ACCEPTED_MAX: usize = 64;
-/// Connections from which on events are gathered for [`GATHERING`], so that a flood does not wake the thread for each of its packets.
+/// The number of connections from which on each round begins with a pause of [`GATHERING`], so that a flood does not wake
+/// the thread for each of its packets.
 const BUSY: usize = 32;
+/// The pause in which events gather.
 const GATHERING: Duration = Duration::from_millis(2);
-/// The pause after which accepting is tried again where the system has no descriptor.
+/// The pause before accepting is tried again when no descriptor is free.
 const PAUSE: Duration = Duration::from_millis(50);
 /// The longest wait for an event.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// Bytes that are read at a time.
+/// Bytes read at a time.
 const READ_BYTES: usize = 4096;
 
-/// A connection whose peer is not known.
+/// A connection whose peer has not been authenticated.
 struct Connection {
     ticket: HalfOpenTicket,
     socket: PolledStream,
@@ -38,46 +40,48 @@ struct Connection {
     state: State,
 }
 
+/// The state of a handshake.
 enum State {
-    /// The first message comes.
+    /// The first message is incomplete.
     First(Input),
-    /// The first message waits for its answer.
+    /// The first message is complete, and waits until the gate selects it to be answered.
     Waiting(Vec<u8>),
-    /// The third message comes, until that time.
+    /// The first message is answered, and the third message is incomplete. It has this deadline.
     Third(Box<Responder>, Input, Instant),
-    /// The connection is over.
+    /// The third message has been taken.
     Over,
 }
 
-/// A message that comes in pieces.
+/// A partly received message.
 #[derive(Default)]
 struct Input {
     bytes: Vec<u8>,
 }
 
 impl Input {
-    /// The message, when it is there as a whole; nothing beyond it is read. Its length is checked before there is room made for it.
+    /// Reads available bytes of the message, and none after it. Returns the message when it is complete. The length is
+    /// checked before memory is allocated.
     fn read(
         &mut self,
         mut socket: &PolledStream,
         which: HandshakeMessage,
     ) -> Result<Option<Vec<u8>>, AcceptError> {
-        let mut piece = [0; READ_BYTES];
+        let mut portion = [0; READ_BYTES];
         loop {
-            let whole = match self.bytes.first_chunk::<LENGTH_BYTES>() {
-                // It has one length: it is read at once, as it comes.
+            let total = match self.bytes.first_chunk::<LENGTH_BYTES>() {
+                // A first message has a fixed length.
                 None if which == HandshakeMessage::First => LENGTH_BYTES + FIRST_BYTES,
                 None => LENGTH_BYTES,
-                Some(said) => LENGTH_BYTES + length(which, *said)?,
+                Some(declared) => LENGTH_BYTES + length(which, *declared)?,
             };
-            let missing = whole - self.bytes.len();
+            let missing = total - self.bytes.len();
             if missing == 0 {
                 return Ok(Some(self.bytes.split_off(LENGTH_BYTES)));
             }
             let most = missing.min(READ_BYTES);
-            match socket.read(piece.get_mut(..most).unwrap_or_default()) {
+            match socket.read(portion.get_mut(..most).unwrap_or_default()) {
                 Ok(0) => return Err(AcceptError::Closed),
-                Ok(count) => self.bytes.extend_from_slice(piece.get(..count).unwrap_or_default()),
+                Ok(count) => self.bytes.extend_from_slice(portion.get(..count).unwrap_or_default()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(error) => return Err(ConnectionError::of(error).into()),
@@ -86,30 +90,30 @@ impl Input {
     }
 }
 
-/// The result of reading what has come.
+/// The result of reading available bytes.
 enum Progress {
-    /// More has to come.
+    /// The message is incomplete.
     None,
-    /// The first message is there.
+    /// The first message is complete.
     First,
-    /// The third message is there.
+    /// The third message is complete.
     Third(Box<Responder>, Vec<u8>, Instant),
 }
 
 impl Connection {
-    /// Reads what has come. `is_closed` where the peer sends no more.
+    /// Reads available bytes. `is_closed` is true if the peer has closed its side of the connection.
     fn read(&mut self, is_closed: bool) -> Result<Progress, AcceptError> {
         match &mut self.state {
             State::First(input) => {
                 let Some(first) = input.read(&self.socket, HandshakeMessage::First)? else {
                     return Ok(Progress::None);
                 };
-                // Only a first message takes a turn.
+                // Checked before the gate, so that an invalid message does not use up one of its answers.
                 check_first(&first)?;
                 self.state = State::Waiting(first);
                 Ok(Progress::First)
             }
-            // An initiator has nothing to say now. One that has gone is not answered.
+            // An initiator sends nothing until it is answered. One that has closed its side is not answered.
             State::Waiting(_) if is_closed => Err(AcceptError::Closed),
             State::Waiting(_) => Ok(Progress::None),
             State::Third(_, input, _) => {
@@ -131,7 +135,7 @@ impl Connection {
         let (responder, second) = Responder::begin(signer, first, &mut OsRng)?;
         let second = framed(&second).ok_or_else(|| AcceptError::Io(ErrorKind::InvalidData.into()))?;
         self.socket.set_nodelay(true).map_err(ConnectionError::of)?;
-        // Nothing was sent before, so there is room for it.
+        // Nothing has been sent on this socket yet, so the message fits into its buffer.
         match (&self.socket).write(&second) {
             Ok(count) if count == second.len() => {}
             Ok(_) => return Err(AcceptError::Io(ErrorKind::WriteZero.into())),
@@ -151,9 +155,9 @@ pub(crate) struct Rounds<'a, F> {
     poll: Poll,
     registry: Registry,
     events: Events,
-    /// By their tickets' numbers.
+    /// The connections, by the numbers of their tickets.
     connections: BTreeMap<u64, Connection>,
-    /// Connections may wait to be accepted.
+    /// True if connections may be waiting to be accepted.
     has_more: bool,
 }
 
@@ -173,25 +177,25 @@ impl<'a, F: FnMut(PendingPeer)> Rounds<'a, F> {
         Ok(Self { shared, signer, hand_over, listener, poll, registry, events, connections, has_more: true })
     }
 
-    /// Waits for events, and does what is to be done then.
+    /// Waits for events, and handles them: reads messages, accepts connections, and answers first messages.
     pub(crate) fn round(&mut self) -> io::Result<()> {
         if self.connections.len() >= BUSY {
             std::thread::sleep(GATHERING);
         }
-        let within = if self.has_more { Duration::ZERO } else { self.next_event() };
+        let within = if self.has_more { Duration::ZERO } else { self.time_to_next_event() };
         match self.poll.poll(&mut self.events, Some(within)) {
             Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
             _ => {}
         }
-        let happened: Vec<(Token, bool)> = self
+        let ready: Vec<(Token, bool)> = self
             .events
             .iter()
             .map(|event| (event.token(), event.is_read_closed() || event.is_error()))
             .collect();
-        self.has_more |= happened.iter().any(|(token, _)| *token == LISTENER);
-        for (token, is_closed) in happened {
+        self.has_more |= ready.iter().any(|(token, _)| *token == LISTENER);
+        for (token, is_closed) in ready {
             if token != LISTENER {
-                self.go_on(token.0 as u64, is_closed);
+                self.advance(token.0 as u64, is_closed);
             }
         }
         if self.has_more {
@@ -202,8 +206,8 @@ impl<'a, F: FnMut(PendingPeer)> Rounds<'a, F> {
         Ok(())
     }
 
-    /// The time until something is due, if nothing comes.
-    fn next_event(&self) -> Duration {
+    /// Returns the time until the gate's next event, such as a deadline or an answer.
+    fn time_to_next_event(&self) -> Duration {
         let now = self.shared.now();
         let next = self.shared.lock().gate.next_event(now);
         // The system waits for whole milliseconds.
@@ -212,6 +216,7 @@ impl<'a, F: FnMut(PendingPeer)> Rounds<'a, F> {
         wait.map_or(WAIT_MAX, |wait| wait.min(WAIT_MAX))
     }
 
+    /// Accepts waiting connections, at most [`ACCEPTED_MAX`].
     fn accept(&mut self) {
         for _ in 0..ACCEPTED_MAX {
             match self.listener.accept() {
@@ -223,7 +228,7 @@ impl<'a, F: FnMut(PendingPeer)> Rounds<'a, F> {
                 Err(error)
                     if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(_) => {
-                    // No descriptor is free. It may be different soon.
+                    // No descriptor is free: the next round tries again.
                     std::thread::sleep(PAUSE);
                     return;
                 }
@@ -231,12 +236,13 @@ impl<'a, F: FnMut(PendingPeer)> Rounds<'a, F> {
         }
     }
 
+    /// Adds a connection. If there are too many, the gate evicts another one.
     fn admit(&mut self, mut socket: PolledStream, from: SocketAddr) {
         let admission = {
-            let mut inside = self.shared.lock();
-            let admission = inside.gate.admit(from.ip(), self.shared.now());
+            let mut inner = self.shared.lock();
+            let admission = inner.gate.admit(from.ip(), self.shared.now());
             if let Some(evicted) = admission.evicted {
-                inside.shut(evicted);
+                inner.shut_down(evicted);
             }
             admission
         };
@@ -249,56 +255,65 @@ impl<'a, F: FnMut(PendingPeer)> Rounds<'a, F> {
             .and_then(|token| self.registry.register(&mut socket, Token(token), Interest::READABLE));
         if let Err(error) = registered {
             self.shared.count(&ConnectionError::of(error).into());
-            self.shared.leave(ticket);
+            self.shared.end_handshake(ticket);
             return;
         }
         let state = State::First(Input::default());
         self.connections.insert(number, Connection { ticket, socket, from, state });
-        // The first message may be there already.
-        self.go_on(number, false);
+        // The first message may have arrived before the socket was registered.
+        self.advance(number, false);
     }
 
-    /// Goes on with a connection as far as what has come allows.
-    fn go_on(&mut self, number: u64, is_closed: bool) {
+    /// Reads available bytes of a connection, and passes it on when a message is complete.
+    fn advance(&mut self, number: u64, is_closed: bool) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         let ticket = connection.ticket;
         let progress = match connection.read(is_closed) {
             Ok(Progress::None) => return,
-            Ok(Progress::First) => {
-                self.shared.lock().gate.first(ticket, self.shared.now()).map_err(AcceptError::from)
-            }
+            Ok(Progress::First) => self
+                .shared
+                .lock()
+                .gate
+                .first_message_arrived(ticket, self.shared.now())
+                .map_err(AcceptError::from),
             Ok(Progress::Third(responder, third, until)) => {
-                self.pass_on(number, responder, third, until);
+                self.hand_over_to_thread(number, responder, third, until);
                 return;
             }
             Err(error) => Err(error),
         };
         if let Err(error) = progress {
-            self.end(number, &error);
+            self.close(number, &error);
         }
     }
 
-    /// Gives a connection whose third message has come to a thread of its own.
-    fn pass_on(&mut self, number: u64, responder: Box<Responder>, third: Vec<u8>, until: Instant) {
+    /// Passes a connection whose third message is complete to `hand_over`.
+    fn hand_over_to_thread(
+        &mut self,
+        number: u64,
+        responder: Box<Responder>,
+        third: Vec<u8>,
+        until: Instant,
+    ) {
         let Some(mut connection) = self.connections.remove(&number) else { return };
         _ = self.registry.deregister(&mut connection.socket);
         let Connection { ticket, socket, from, .. } = connection;
         let socket = Arc::new(TcpStream::from(socket));
         if let Err(error) = socket.set_nonblocking(false) {
             self.shared.count(&ConnectionError::of(error).into());
-            self.shared.leave(ticket);
+            self.shared.end_handshake(ticket);
             return;
         }
         self.shared.lock().handed_over.insert(ticket, Arc::clone(&socket));
         (self.hand_over)(PendingPeer::new(self.shared, ticket, socket, (from, until), (responder, third)));
     }
 
-    /// Ends the handshakes that have taken too long.
+    /// Ends handshakes whose deadline has passed.
     fn expire(&mut self) {
         let late = {
-            let mut inside = self.shared.lock();
-            let late = inside.gate.expire(self.shared.now());
-            late.iter().for_each(|ticket| inside.shut(*ticket));
+            let mut inner = self.shared.lock();
+            let late = inner.gate.expire(self.shared.now());
+            late.iter().for_each(|ticket| inner.shut_down(*ticket));
             late
         };
         for ticket in late {
@@ -306,28 +321,28 @@ impl<'a, F: FnMut(PendingPeer)> Rounds<'a, F> {
         }
     }
 
-    /// Answers the first messages whose turn it is.
+    /// Answers the first messages that the gate selects.
     fn answer(&mut self) {
         loop {
-            let Some(turn) = ({ self.shared.lock().gate.next(self.shared.now()) }) else { return };
-            let number = turn.ticket.number();
+            let Some(selected) = ({ self.shared.lock().gate.next(self.shared.now()) }) else { return };
+            let number = selected.ticket.number();
             let Some(connection) = self.connections.get_mut(&number) else {
-                self.shared.leave(turn.ticket);
+                self.shared.end_handshake(selected.ticket);
                 continue;
             };
-            match connection.answer(self.signer, self.shared.instant(turn.until)) {
-                // An event before the answer was not handled.
-                Ok(()) => self.go_on(number, false),
-                Err(error) => self.end(number, &error),
+            match connection.answer(self.signer, self.shared.instant(selected.until)) {
+                // Bytes that arrived before the answer have not been read: `advance` ignored their event.
+                Ok(()) => self.advance(number, false),
+                Err(error) => self.close(number, &error),
             }
         }
     }
 
-    /// Closes a connection without a word.
-    fn end(&mut self, number: u64, why: &AcceptError) {
+    /// Closes a connection without telling the peer a reason, and counts it.
+    fn close(&mut self, number: u64, why: &AcceptError) {
         if let Some(connection) = self.connections.remove(&number) {
             self.shared.count(why);
-            self.shared.leave(connection.ticket);
+            self.shared.end_handshake(connection.ticket);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! An association as a stream of bytes.
+//! An authenticated connection as a stream of bytes.
 
 use crate::deadline;
 use std::io::{self, Read, Write};
@@ -8,15 +8,16 @@ use std::time::Instant;
 use weir_trust::association::{Association, Peer};
 use weir_trust::transport::{MESSAGE_BYTES_MAX, SealedStream, StreamEvent, TransportError};
 
-/// Bytes that are taken from the system at a time.
+/// Bytes read from the system at a time.
 const READ_BYTES: usize = MESSAGE_BYTES_MAX;
 
-/// Reads and writes what only the peer can have sent, and only the peer can read.
+/// A bidirectional stream that is encrypted and authenticated.
 ///
-/// Each write is a message and a system call of its own: put a `BufWriter` over it where there are many small ones. A read gives zero bytes
-/// when the peer has said that nothing follows ([`PeerWriter::finish`]); where the connection ends without that, it is an error of the kind
-/// `UnexpectedEof`. What was damaged is one of the kind `InvalidData`. One that takes too long is of the kind `TimedOut`; a read can be
-/// tried again then.
+/// Each write sends one message by one system call, so small writes should go through a `BufWriter`. A read returns zero
+/// bytes when the peer has finished its side ([`PeerWriter::finish`]).
+///
+/// The kinds of errors: `UnexpectedEof` if the connection ends although the peer has not finished its side, `InvalidData`
+/// for a damaged message, and `TimedOut` after the deadline, upon which a read can be repeated.
 #[derive(Debug)]
 pub struct SecureStream {
     peer: Peer,
@@ -29,7 +30,7 @@ impl SecureStream {
     pub(crate) fn new(socket: Arc<TcpStream>, association: Association) -> Self {
         let binding = *association.binding();
         let (peer, sealed) = association.into_stream();
-        let shared = Arc::new(Shared { socket, sealed: Mutex::new(sealed) });
+        let shared = Arc::new(SharedStream { socket, sealed: Mutex::new(sealed) });
         let writer =
             PeerWriter { shared: Arc::clone(&shared), until: None, is_broken: false, message: Vec::new() };
         let reader = PeerReader {
@@ -38,37 +39,37 @@ impl SecureStream {
             raw: vec![0; READ_BYTES].into_boxed_slice(),
             raw_from: 0,
             raw_to: 0,
-            ready: Vec::new(),
-            given: 0,
+            decrypted: Vec::new(),
+            returned: 0,
         };
         Self { peer, binding, reader, writer }
     }
 
-    /// Whom it is with, and what it has shown.
+    /// Returns the peer, with its key and credentials.
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
 
-    /// What names this association and no other: the same on both sides.
+    /// Returns the channel binding: bytes that identify this association, the same on both sides.
     pub fn binding(&self) -> &[u8; 32] {
         &self.binding
     }
 
-    /// Until when reading and writing may take, both; without one, as long as the peer likes.
+    /// Sets the deadline of reading and writing. `None` for waiting without limit.
     pub fn set_deadline(&mut self, until: Option<Instant>) {
         self.reader.set_deadline(until);
         self.writer.set_deadline(until);
     }
 
-    /// Says that nothing follows. What the peer says can still be read.
+    /// Finishes the sending side. The peer's messages can still be read.
     ///
     /// # Errors
-    /// It cannot be sent, or was said before.
+    /// The final message cannot be sent, or the side was finished before.
     pub fn finish(&mut self) -> io::Result<()> {
         self.writer.finish()
     }
 
-    /// Both directions apart, for two threads.
+    /// Splits the stream into its receiving and its sending side, for two threads.
     pub fn split(self) -> (Peer, PeerReader, PeerWriter) {
         (self.peer, self.reader, self.writer)
     }
@@ -90,21 +91,22 @@ impl Write for SecureStream {
     }
 }
 
+/// The parts of a stream that both directions use.
 #[derive(Debug)]
-struct Shared {
+struct SharedStream {
     socket: Arc<TcpStream>,
     sealed: Mutex<SealedStream>,
 }
 
-impl Shared {
+impl SharedStream {
     fn lock(&self) -> MutexGuard<'_, SealedStream> {
         self.sealed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What ends an association ends its connection, so that the peer does not go on for nothing.
+    /// Converts an error. If it ends the association, shuts the connection down, so that the peer notices.
     fn end(&self, error: TransportError) -> io::Error {
         let kind = match error {
-            // One's own mistake; the other direction goes on.
+            // The caller writes after it has finished its side. The other direction is not affected.
             TransportError::Finished => return io::Error::new(io::ErrorKind::BrokenPipe, error),
             TransportError::Over => io::ErrorKind::BrokenPipe,
             TransportError::Cut => io::ErrorKind::UnexpectedEof,
@@ -115,45 +117,45 @@ impl Shared {
     }
 }
 
-/// What the peer says.
+/// The receiving side of a [`SecureStream`].
 #[derive(Debug)]
 pub struct PeerReader {
-    shared: Arc<Shared>,
+    shared: Arc<SharedStream>,
     until: Option<Instant>,
-    /// What came and was not opened yet.
+    /// A buffer of received bytes. Those in `raw_from..raw_to` are not decrypted yet.
     raw: Box<[u8]>,
     raw_from: usize,
     raw_to: usize,
-    /// What was opened.
-    ready: Vec<u8>,
-    /// Of that, what was given already.
-    given: usize,
+    /// The decrypted bytes of the current message.
+    decrypted: Vec<u8>,
+    /// The number of decrypted bytes that have been returned to the reader.
+    returned: usize,
 }
 
 impl PeerReader {
-    /// Until when reading may take.
+    /// Sets the deadline of reading.
     pub fn set_deadline(&mut self, until: Option<Instant>) {
         self.until = until;
     }
 
-    /// The next message's bytes; nothing at the end.
+    /// Receives and decrypts the next message. Returns `None` when the peer has finished its side.
     fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
-            let mut waiting = self.raw.get(self.raw_from..self.raw_to).unwrap_or_default();
-            if waiting.is_empty() {
+            let mut encrypted = self.raw.get(self.raw_from..self.raw_to).unwrap_or_default();
+            if encrypted.is_empty() {
                 if self.shared.lock().is_ended() {
                     return Ok(None);
                 }
                 let count = deadline::read(&self.shared.socket, &mut self.raw, self.until)?;
                 (self.raw_from, self.raw_to) = (0, count);
                 if count == 0 {
-                    let cut = self.shared.lock().cut();
-                    return cut.map(|()| None).map_err(|error| self.shared.end(error));
+                    let closed = self.shared.lock().handle_close();
+                    return closed.map(|()| None).map_err(|error| self.shared.end(error));
                 }
                 continue;
             }
-            let event = self.shared.lock().feed(&mut waiting);
-            self.raw_from = self.raw_to - waiting.len();
+            let event = self.shared.lock().feed(&mut encrypted);
+            self.raw_from = self.raw_to - encrypted.len();
             match event.map_err(|error| self.shared.end(error))? {
                 Some(StreamEvent::Data(data)) => return Ok(Some(data)),
                 Some(StreamEvent::End) | None => {}
@@ -167,68 +169,70 @@ impl Read for PeerReader {
         if bytes.is_empty() {
             return Ok(0);
         }
-        if self.given == self.ready.len() {
+        if self.returned == self.decrypted.len() {
             let Some(data) = self.next()? else { return Ok(0) };
-            (self.ready, self.given) = (data, 0);
+            (self.decrypted, self.returned) = (data, 0);
         }
-        let rest = self.ready.get(self.given..).unwrap_or_default();
+        let rest = self.decrypted.get(self.returned..).unwrap_or_default();
         let count = rest.len().min(bytes.len());
         let (into, from) = (bytes.get_mut(..count), rest.get(..count));
         if let (Some(into), Some(from)) = (into, from) {
             into.copy_from_slice(from);
         }
-        self.given += count;
+        self.returned += count;
         Ok(count)
     }
 }
 
-/// What is said to the peer.
+/// The sending side of a [`SecureStream`].
 #[derive(Debug)]
 pub struct PeerWriter {
-    shared: Arc<Shared>,
+    shared: Arc<SharedStream>,
     until: Option<Instant>,
-    /// A message was sent in part: nothing that follows could be read.
+    /// True if only a part of a message was sent: the peer could not decrypt anything after it.
     is_broken: bool,
+    /// A buffer for an encrypted message.
     message: Vec<u8>,
 }
 
 impl PeerWriter {
-    /// Until when writing may take.
+    /// Sets the deadline of writing.
     pub fn set_deadline(&mut self, until: Option<Instant>) {
         self.until = until;
     }
 
-    /// Says that nothing follows.
+    /// Finishes the sending side.
     ///
     /// # Errors
-    /// It cannot be sent, or was said before.
+    /// The final message cannot be sent, or the side was finished before.
     pub fn finish(&mut self) -> io::Result<()> {
-        self.say(|sealed, message| sealed.finish(message))?;
+        self.send(|sealed, message| sealed.finish(message))?;
         self.shared.socket.shutdown(Shutdown::Write)
     }
 
-    fn say<T>(
+    /// Encrypts a message by `seal`, and sends it.
+    fn send<T>(
         &mut self,
-        what: impl FnOnce(&mut SealedStream, &mut Vec<u8>) -> Result<T, TransportError>,
+        seal: impl FnOnce(&mut SealedStream, &mut Vec<u8>) -> Result<T, TransportError>,
     ) -> io::Result<T> {
         if self.is_broken {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         self.message.clear();
-        let said = what(&mut self.shared.lock(), &mut self.message);
-        let said = said.map_err(|error| self.shared.end(error))?;
+        let result = seal(&mut self.shared.lock(), &mut self.message);
+        let result = result.map_err(|error| self.shared.end(error))?;
         if let Err(error) = deadline::write_all(&self.shared.socket, &self.message, self.until) {
             self.is_broken = true;
             _ = self.shared.socket.shutdown(Shutdown::Both);
             return Err(error);
         }
-        Ok(said)
+        Ok(result)
     }
 }
 
 impl Write for PeerWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.say(|sealed, message| sealed.send(bytes, message))
+        self.send(|sealed, message| sealed.send(bytes, message))
     }
 
     fn flush(&mut self) -> io::Result<()> {

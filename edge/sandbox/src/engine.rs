@@ -1,4 +1,4 @@
-//! The engine: how modules are compiled, and what ends a call that runs too long.
+//! The engine: compiles modules and limits the time of their calls.
 
 use crate::load::cache::{Cache, KeyHasher};
 use crate::load::compile::{self, CompileError, CompileLimits};
@@ -8,88 +8,42 @@ use crate::run::fault::Indices;
 use crate::run::host::{self, HostState};
 use crate::run::interrupt::CodeMap;
 use crate::run::space::{Creator, GUARD, RESERVED, Spaces};
-use crate::run::tally::StrikeCounter;
+use crate::run::strikes::StrikeCounter;
 use crate::watchdog::Watchdog;
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use wasmtime::{
-    Config, Inlining, InstanceAllocationStrategy, InstancePre, Linker, Module, OptLevel, RegallocAlgorithm,
-};
+use wasmtime::{Config, Inlining, InstanceAllocationStrategy, InstancePre, Linker, Module, OptLevel};
 use weir_admission::{Admitted, STACK_MAX, Tier};
 use weir_bounds::CostTable;
 use weir_bounds::charge::{self, ChargeRules};
 use weir_os::CpuMeter;
 use weir_units::{Bytes, Nanos, beside};
 
-/// How an engine works.
+/// The settings of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineOptions {
-    /// Processor time after which a call is ended, should its other limits fail. A call of a proved module is given ten times that, or ten times what
-    /// its profile grants it.
+    /// Processor time after which the watchdog ends a call of a charged module. A call of a proved module is ended at ten
+    /// times this time or ten times the time that its profile allows, whichever is more. Both only matter if a call's other
+    /// limits fail.
     pub call_limit: Duration,
-    /// What is checked while a module runs.
-    pub control: Control,
-    /// Compile in a child process with these limits; the program must answer the argument `compile` with [`crate::compile_child`]. Without them
-    /// modules are compiled in this process, however long that takes: for modules that one trusts, and tests.
+    /// The run-time checks of modules.
+    pub check_mode: CheckMode,
+    /// Limits of the compiler child. The program must answer the argument `compile` with [`crate::compile_child`].
+    /// With `None`, modules are compiled in this process without a time limit: only for trusted modules and tests.
     pub compile_in_child: Option<CompileLimits>,
-    /// Have wasmtime put checks of its own into modules, which never end a call: only for measuring what they cost. Not together with
-    /// [`compile_in_child`](Self::compile_in_child), whose compiler does not know of them.
-    pub foreign: Option<Foreign>,
-    /// Compile in another way than the one that is kept: only for measuring. Not together with [`compile_in_child`](Self::compile_in_child).
-    pub compiling: Option<Compiling>,
+    /// wasmtime's own checks, with limits that no call reaches: only for measuring the cost of the checks. They have no
+    /// effect together with [`compile_in_child`](Self::compile_in_child), whose compiler does not apply them.
+    pub wasmtime_check: Option<WasmtimeCheck>,
 }
 
-/// Other ways of compiling. [`config`] has the one that was measured to be the best.
+/// wasmtime's own checks for arbitrary modules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compiling {
-    /// The branch hints of the module and of the loader are not looked at.
-    WithoutHints,
-    /// A function stays a function, also where it is small and called in one place.
-    WithoutInlining,
-    /// Code is kept small too.
-    SmallToo,
-    /// Code is not optimised.
-    NotOptimised,
-    /// Registers are given out in one pass.
-    OnePassRegisters,
-    /// Functions begin at multiples of 64 bytes.
-    Aligned,
-}
-
-impl Compiling {
-    /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::WithoutHints,
-        Self::WithoutInlining,
-        Self::SmallToo,
-        Self::NotOptimised,
-        Self::OnePassRegisters,
-        Self::Aligned,
-    ];
-
-    fn apply(self, config: &mut Config) {
-        match self {
-            Self::WithoutHints => _ = config.wasm_branch_hinting(false),
-            Self::WithoutInlining => _ = config.compiler_inlining(Inlining::No),
-            Self::SmallToo => _ = config.cranelift_opt_level(OptLevel::SpeedAndSize),
-            Self::NotOptimised => _ = config.cranelift_opt_level(OptLevel::None),
-            Self::OnePassRegisters => {
-                _ = config.cranelift_regalloc_algorithm(RegallocAlgorithm::SinglePass);
-            }
-            // SAFETY: it says where code is put, and nothing about what the code does.
-            Self::Aligned => unsafe { _ = config.cranelift_flag_set("log2_min_function_alignment", "6") },
-        }
-    }
-}
-
-/// Checks that wasmtime has for modules that nothing is known about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Foreign {
-    /// Its fuel: each basic block is charged for.
+pub enum WasmtimeCheck {
+    /// wasmtime's fuel: each basic block is charged.
     Fuel,
-    /// Its epochs: a number that another thread counts up is looked at in loops and functions.
+    /// wasmtime's epochs: loops and functions read a number that another thread increments.
     Epochs,
 }
 
@@ -97,30 +51,30 @@ impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             call_limit: Duration::from_millis(200),
-            control: Control::Admitted,
+            check_mode: CheckMode::Admitted,
             compile_in_child: None,
-            foreign: None,
-            compiling: None,
+            wasmtime_check: None,
         }
     }
 }
 
-/// What is checked while a module runs.
+/// The run-time checks of modules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Control {
-    /// What the tier says that it was admitted in.
+pub enum CheckMode {
+    /// The checks of the tier that the module was admitted in.
     #[default]
     Admitted,
-    /// What this tier says, whatever it was admitted in. In the proved one nothing but the watchdog ends an endless loop, after a long time: only for
-    /// measuring what checks cost.
+    /// The checks of this tier, whatever tier the module was admitted in. With the proved tier only the watchdog ends
+    /// an endless loop, after a long time: only for measuring the cost of checks.
     As(Tier),
-    /// Every basic block is charged for by itself, so that [`Instance::fuel_used`](crate::Instance::fuel_used) says to the unit what a call used; and
-    /// any call that uses more than this is abandoned. For tests, and for whoever searches for the dearest packet.
+    /// Charges every basic block separately, so that [`Instance::fuel_used`](crate::Instance::fuel_used) returns the
+    /// exact use of a call. A call that uses more than this much fuel is aborted. For tests, and for the search for
+    /// the most expensive packet.
     Exact(u64),
 }
 
-impl Control {
-    /// What is put into a module that was admitted with these limits. `sliced`: its calls can be suspended.
+impl CheckMode {
+    /// Returns the checks for an admitted module. `sliced` is true if its calls can be suspended.
     fn checks(self, admitted: &Admitted, sliced: bool) -> Checks {
         let tier = match self {
             Self::Admitted => admitted.tier(),
@@ -141,37 +95,39 @@ impl Control {
     }
 }
 
-/// Bytes of the stack of a call that can be suspended which are for host functions, beside what the module may use. Only what is used of them costs memory.
+/// Bytes that a suspendable call's stack has for host functions, in addition to the module's stack. Only pages that are
+/// touched take memory.
 const HOST_STACK: usize = 512 << 10;
 
-/// A charge takes at most this part of what a packet may use before it is used.
-const AHEAD: u64 = 8;
-/// Fuel of an instruction, such as the call of a host function, that is charged for by itself: a hundred times what the charge takes.
-const DEAR: u64 = 128;
+/// At most one part in this many of a packet's allowance is charged before it is used.
+const AHEAD_DIVISOR: u64 = 8;
+/// The cost from which on an instruction, such as the call of a host function, is charged separately, in fuel. It is a
+/// hundred times the cost of a charge.
+const EXPENSIVE_MIN: u64 = 128;
 
-/// Why a module that was admitted cannot be loaded or instantiated.
+/// The reason why an admitted module cannot be loaded or instantiated.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The engine does not start: to blame is the node.
+    /// The engine cannot start: the cause is the node.
     #[error("the WebAssembly engine does not start: {0}")]
     Engine(String),
     /// The module cannot be rewritten or compiled.
     #[error("the module cannot be compiled: {0}")]
     Compile(CompileError),
-    /// The session has not the memory that the module begins with.
-    #[error("the module begins with {wanted} of memory, and its session has {left} left", wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted]))]
+    /// The session lacks the memory that the module starts with.
+    #[error("the module starts with {wanted} of memory, and its session has {left} left", wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted]))]
     Memory {
-        /// What it begins with.
+        /// The module's initial memory.
         wanted: Bytes,
-        /// What is left.
+        /// The session's free memory.
         left: Bytes,
     },
-    /// No memory or addresses for a sandbox: to blame is the node.
-    #[error("no sandbox can be made: {0}")]
+    /// There is no memory or address space for a sandbox. The cause is the node.
+    #[error("no sandbox can be created: {0}")]
     Sandbox(String),
 }
 
-/// The WebAssembly runtime with one way of compiling, and the host functions for it.
+/// A wasmtime engine with one compiler configuration, and the host functions for it.
 struct Runtime {
     wasm: wasmtime::Engine,
     linker: Linker<HostState>,
@@ -181,13 +137,10 @@ impl Runtime {
     fn new(options: &EngineOptions, spaces: &Arc<Spaces>, inlining: bool) -> Result<Self, LoadError> {
         let failed = |e: wasmtime::Error| LoadError::Engine(format!("{e:#}"));
         let mut config = config(spaces, inlining);
-        match options.foreign {
-            Some(Foreign::Fuel) => _ = config.consume_fuel(true),
-            Some(Foreign::Epochs) => _ = config.epoch_interruption(true),
+        match options.wasmtime_check {
+            Some(WasmtimeCheck::Fuel) => _ = config.consume_fuel(true),
+            Some(WasmtimeCheck::Epochs) => _ = config.epoch_interruption(true),
             None => {}
-        }
-        if let Some(compiling) = options.compiling {
-            compiling.apply(&mut config);
         }
         let wasm = wasmtime::Engine::new(&config).map_err(failed)?;
         let mut linker = Linker::new(&wasm);
@@ -196,11 +149,12 @@ impl Runtime {
     }
 }
 
-/// Compiles modules, and makes sandboxes of them.
+/// Compiles modules and prepares them for instantiation.
 pub struct Engine {
-    /// For modules whose functions may be inlined, which is nearly all.
+    /// The runtime of modules whose functions may be inlined, which are almost all modules.
     inlining: Runtime,
-    /// For the others, from the first one on: a runtime takes no code that was compiled in another way.
+    /// The runtime of other modules, created on first use. There are two, because a wasmtime engine takes no code that was
+    /// compiled with another configuration.
     plain: OnceLock<Runtime>,
     spaces: Arc<Spaces>,
     cache: Option<Cache>,
@@ -218,7 +172,7 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Starts an engine, with a cache for compiled modules or without.
+    /// Starts an engine, with or without a cache of compiled modules.
     pub fn new(options: EngineOptions, cache: Option<Cache>) -> Result<Self, LoadError> {
         let spaces = Arc::new(Spaces::default());
         let inlining = Runtime::new(&options, &spaces, true)?;
@@ -226,14 +180,14 @@ impl Engine {
         Ok(Self { inlining, plain: OnceLock::new(), spaces, cache, options, watchdog })
     }
 
-    /// The runtime for a module.
+    /// Returns the runtime for a module.
     fn runtime(&self, admitted: &Admitted) -> Result<&Runtime, LoadError> {
-        if admitted.facts().may_be_inlined {
+        if admitted.info().may_be_inlined {
             return Ok(&self.inlining);
         }
         match self.plain.get() {
             Some(plain) => Ok(plain),
-            // Where two threads make one at a time, the first one stays.
+            // If two threads create a runtime at the same time, the first one is used.
             None => {
                 let plain = Runtime::new(&self.options, &self.spaces, false)?;
                 Ok(self.plain.get_or_init(|| plain))
@@ -241,13 +195,13 @@ impl Engine {
         }
     }
 
-    /// Compiles an admitted module, or takes it from the cache.
+    /// Compiles an admitted module, or takes it from the cache. Its calls run to completion.
     pub fn load(&self, admitted: Admitted) -> Result<LoadedModule, LoadError> {
         self.load_counting(admitted, false, &mut Nanos(0))
     }
 
-    /// The same, so that calls of the module can be [suspended](crate::Instance::begin) where it is charged for what it does. A proved module gets
-    /// such places for this alone: it has no allowance, and none of its calls is abandoned.
+    /// Loads a module as [`Self::load`], with calls that can be [suspended](crate::Instance::begin) at charges. A
+    /// proved module gets charges for this purpose only: it has no allowance, and none of its calls is aborted.
     ///
     /// # Errors
     /// As [`Self::load`].
@@ -255,7 +209,8 @@ impl Engine {
         self.load_counting(admitted, true, &mut Nanos(0))
     }
 
-    /// One or the other, and takes off `meter` the processor time that a compiler's child took, also where it failed. The calling thread's own is not taken off.
+    /// Loads a module, suspendable or not, and charges `meter` for the processor time of the compiler child, also on
+    /// failure. The calling thread's own time is not charged.
     ///
     /// # Errors
     /// As [`Self::load`].
@@ -267,17 +222,17 @@ impl Engine {
     ) -> Result<LoadedModule, LoadError> {
         let checks = self.checks(&admitted, suspendable);
         let compiled = self.compile(&admitted, checks, meter)?;
-        // SAFETY: the code is this engine's own output, as `compile` gives it.
+        // SAFETY: `compile` has just returned the code for this module.
         unsafe { self.assemble(admitted, compiled) }
     }
 
-    /// What is checked while a module runs that was admitted like this, and whose calls can be suspended or not.
+    /// Returns the checks for an admitted module, with or without suspendable calls.
     pub(crate) fn checks(&self, admitted: &Admitted, is_suspendable: bool) -> Checks {
-        self.options.control.checks(admitted, is_suspendable)
+        self.options.check_mode.checks(admitted, is_suspendable)
     }
 
-    /// Compiles a module, or takes its code from the cache: code that this engine has made, or one like it in a child, from these very bytes. Counts as
-    /// [`load_counting`](Self::load_counting) does.
+    /// Compiles a module, or takes from the cache the code that an engine or compiler child with the same options has made
+    /// of the same bytes. Charges `meter` as [`load_counting`](Self::load_counting) does.
     pub(crate) fn compile(
         &self,
         admitted: &Admitted,
@@ -289,18 +244,19 @@ impl Engine {
             rewritten(admitted, checks).map_err(|e| LoadError::Compile(CompileError::Module(e)))?;
         let runtime = self.runtime(admitted)?;
         let key = key(runtime, &bytes);
-        let kept = self.cache.as_ref().and_then(|cache| cache.read(&key));
-        let from_cache = kept.is_some();
-        let code = match kept {
+        let cached = self.cache.as_ref().and_then(|cache| cache.read(&key));
+        let from_cache = cached.is_some();
+        let code = match cached {
             Some(code) => code,
             None => {
                 let code = match self.options.compile_in_child {
-                    Some(limits) => compile::in_child(&bytes, admitted.facts().may_be_inlined, limits, meter)
+                    Some(limits) => compile::in_child(&bytes, admitted.info().may_be_inlined, limits, meter)
                         .map_err(LoadError::Compile)?,
                     None => runtime.wasm.precompile_module(&bytes).map_err(failed)?,
                 };
                 if let Some(cache) = &self.cache {
-                    // A full disk or a second process with the same module: the code is used all the same.
+                    // An error, such as a full disk or another process that writes the same entry, does not matter: the
+                    // code is used anyway.
                     let _ = cache.write(&key, &code);
                 }
                 code
@@ -309,11 +265,12 @@ impl Engine {
         Ok(CompiledModule { code, checks, indices, from_cache })
     }
 
-    /// Makes a module ready to be instantiated.
+    /// Prepares a compiled module for instantiation.
     ///
     /// # Safety
-    /// The code is what [`compile`](Self::compile) gave for this module, of this engine or of one with the same options in another process of this program:
-    /// just compiled, or kept in a folder that only the effective user can write, under a key of everything that shaped it and with a digest of its contents.
+    /// The code is the result of [`compile`](Self::compile) for this module, of this engine or of one with the same
+    /// options in another process of this program. It was just compiled, or kept in a folder that only the effective
+    /// user can write, under a key of all its inputs and with a digest of its contents.
     pub(crate) unsafe fn assemble(
         &self,
         admitted: Admitted,
@@ -322,29 +279,37 @@ impl Engine {
         let CompiledModule { code, checks, indices, from_cache } = compiled;
         let failed = |e: wasmtime::Error| LoadError::Compile(CompileError::Module(format!("{e:#}")));
         let runtime = self.runtime(&admitted)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract.
         let module = unsafe { Module::deserialize(&runtime.wasm, &code) }.map_err(failed)?;
         let ready = runtime.linker.instantiate_pre(&module).map_err(failed)?;
-        let (code, tally) = (Arc::new(CodeMap::of(&module)), Arc::default());
-        Ok(LoadedModule { ready, admitted: Arc::new(admitted), checks, indices, code, tally, from_cache })
+        let (code, strike_counter) = (Arc::new(CodeMap::of(&module)), Arc::default());
+        Ok(LoadedModule {
+            ready,
+            admitted: Arc::new(admitted),
+            checks,
+            indices,
+            code,
+            strike_counter,
+            from_cache,
+        })
     }
 
-    /// What [`Self::load`] compiles: the module with what is checked while it runs.
+    /// Returns the rewritten module that [`Self::load`] compiles, with its run-time checks.
     ///
     /// # Errors
-    /// Where it cannot be rewritten.
+    /// The module cannot be rewritten.
     pub fn rewritten(&self, admitted: &Admitted) -> Result<Vec<u8>, LoadError> {
-        rewritten(admitted, self.options.control.checks(admitted, false))
+        rewritten(admitted, self.options.check_mode.checks(admitted, false))
             .map(|(bytes, _)| bytes)
             .map_err(|e| LoadError::Compile(CompileError::Module(e)))
     }
 
-    /// The same for [`Self::load_suspendable`].
+    /// Returns the rewritten module that [`Self::load_suspendable`] compiles.
     ///
     /// # Errors
-    /// Where it cannot be rewritten.
+    /// The module cannot be rewritten.
     pub fn rewritten_suspendable(&self, admitted: &Admitted) -> Result<Vec<u8>, LoadError> {
-        rewritten(admitted, self.options.control.checks(admitted, true))
+        rewritten(admitted, self.options.check_mode.checks(admitted, true))
             .map(|(bytes, _)| bytes)
             .map_err(|e| LoadError::Compile(CompileError::Module(e)))
     }
@@ -353,12 +318,12 @@ impl Engine {
         &self.spaces
     }
 
-    /// Sees to it that wasmtime's own checks do not end a call.
-    pub(crate) fn satisfy<T>(&self, store: &mut wasmtime::Store<T>) -> wasmtime::Result<()> {
-        match self.options.foreign {
-            Some(Foreign::Fuel) => store.set_fuel(u64::MAX)?,
-            // Nobody counts it up.
-            Some(Foreign::Epochs) => store.set_epoch_deadline(1),
+    /// Sets wasmtime's own checks so that they never end a call.
+    pub(crate) fn disable_wasmtime_checks<T>(&self, store: &mut wasmtime::Store<T>) -> wasmtime::Result<()> {
+        match self.options.wasmtime_check {
+            Some(WasmtimeCheck::Fuel) => store.set_fuel(u64::MAX)?,
+            // The epoch is never incremented.
+            Some(WasmtimeCheck::Epochs) => store.set_epoch_deadline(1),
             None => {}
         }
         Ok(())
@@ -373,7 +338,7 @@ impl Engine {
     }
 }
 
-/// The key of the code that this runtime makes of a module.
+/// Returns the cache key of the code that a runtime makes of a module's bytes.
 fn key(runtime: &Runtime, bytes: &[u8]) -> [u8; 32] {
     let mut hasher = KeyHasher::default();
     runtime.wasm.precompile_compatibility_hash().hash(&mut hasher);
@@ -383,23 +348,24 @@ fn key(runtime: &Runtime, bytes: &[u8]) -> [u8; 32] {
     hasher.key()
 }
 
-/// Puts checks into a module, or only the loop over a batch. Says how many functions it imports by itself, or what is wrong.
+/// Rewrites a module: adds the loop over a batch, and the checks if there are any. Returns the new module and the layout of
+/// its function indices.
 fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, Indices), String> {
     let limits = admitted.limits();
-    // Where nothing is abandoned, what is charged ahead is not used up too early.
-    let ahead = if checks == Checks::Sliced { limits.piece } else { limits.packet.constant / AHEAD };
+    // If no call is aborted, charging ahead does not use up an allowance too early.
+    let ahead = if checks == Checks::Sliced { limits.piece } else { limits.packet.constant / AHEAD_DIVISOR };
     let rules = ChargeRules {
         exact: matches!(checks, Checks::Charged { exact: true, .. }),
-        ahead: limits.piece.min(ahead).max(1),
-        piece: limits.piece,
-        dear: DEAR,
+        ahead_max: limits.piece.min(ahead).max(1),
+        loop_max: limits.piece,
+        expensive_min: EXPENSIVE_MIN,
     };
     let (costs, environment) = (CostTable::standard(), admitted.environment());
     let plan = charge::plan(admitted.module(), admitted.analysis(), &costs, &environment, rules)
         .map_err(|error| error.to_string())?;
     let task = RewriteTask {
         module: admitted.module(),
-        facts: admitted.facts(),
+        facts: admitted.info(),
         values: admitted.values(),
         plan: &plan,
         limits,
@@ -409,11 +375,11 @@ fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, Indices), 
     };
     let bytes = rewrite::rewrite(&task).map_err(|error| error.to_string())?;
     let imported = u32::try_from(plan.imports.len()).unwrap_or(u32::MAX);
-    let functions = admitted.facts().functions;
+    let functions = admitted.info().functions;
     Ok((bytes, Indices { imported, functions, is_shifted: checks != Checks::None }))
 }
 
-/// A module's code, and what has to be known of it beside.
+/// A module's compiled code, and the facts that are needed to run it.
 pub(crate) struct CompiledModule {
     pub(crate) code: Vec<u8>,
     pub(crate) checks: Checks,
@@ -421,7 +387,7 @@ pub(crate) struct CompiledModule {
     pub(crate) from_cache: bool,
 }
 
-/// A module that is ready to be instantiated, any number of times. Calls over the limit count against all of its instances together.
+/// A module that can be instantiated any number of times. Its instances share one count of strikes.
 #[derive(Clone)]
 pub struct LoadedModule {
     pub(crate) ready: InstancePre<HostState>,
@@ -429,44 +395,44 @@ pub struct LoadedModule {
     pub(crate) checks: Checks,
     pub(crate) indices: Indices,
     pub(crate) code: Arc<CodeMap>,
-    pub(crate) tally: Arc<StrikeCounter>,
+    pub(crate) strike_counter: Arc<StrikeCounter>,
     from_cache: bool,
 }
 
 impl LoadedModule {
-    /// What was admitted.
+    /// Returns the admitted module.
     pub fn admitted(&self) -> &Admitted {
         &self.admitted
     }
 
-    /// The same, without the program.
+    /// Returns the admitted module, and drops the code.
     pub fn into_admitted(self) -> Arc<Admitted> {
         self.admitted
     }
 
-    /// The runtime that it is for.
+    /// Returns the wasmtime engine that the code is for.
     pub(crate) fn runtime(&self) -> &wasmtime::Engine {
         self.ready.module().engine()
     }
 
-    /// The memory with its code.
+    /// Returns the memory range of the code.
     pub(crate) fn code_range(&self) -> std::ops::Range<*const u8> {
         self.ready.module().image_range()
     }
 
-    /// Whether its calls can be suspended.
+    /// Returns whether calls can be suspended.
     pub fn is_suspendable(&self) -> bool {
         self.checks.is_sliced()
     }
 
-    /// Whether its code came from the cache.
+    /// Returns whether the code came from the cache.
     pub fn is_from_cache(&self) -> bool {
         self.from_cache
     }
 }
 
-/// The way in which modules are compiled and run. `inlining`: functions are put in place of calls.
-pub(crate) fn config(spaces: &Arc<Spaces>, inlining: bool) -> Config {
+/// Returns the wasmtime configuration of modules whose functions are inlined, or are not.
+fn config(spaces: &Arc<Spaces>, inlining: bool) -> Config {
     let mut config = Config::new();
     config
         .with_host_memory(Arc::new(Creator(Arc::clone(spaces))))
@@ -485,7 +451,7 @@ pub(crate) fn config(spaces: &Arc<Spaces>, inlining: bool) -> Config {
         .wasm_multi_memory(false)
         .wasm_relaxed_simd(false)
         .wasm_tail_call(false)
-        // For the loader's own checks; admission refuses them in modules.
+        // For the atomic reads that the loader inserts. Admission refuses modules with instructions of this proposal.
         .wasm_threads(true)
         .compiler_inlining(if inlining { Inlining::Yes } else { Inlining::No })
         .wasm_multi_value(true)
@@ -494,15 +460,24 @@ pub(crate) fn config(spaces: &Arc<Spaces>, inlining: bool) -> Config {
     config
 }
 
+/// Runs the compiler child. It confines itself, and then reads from standard input a byte that states whether functions may
+/// be inlined, followed by a rewritten module. It writes the code and a digest of the code to standard output.
+///
+/// # Errors
+/// The compiler's error, or a failed read or write.
+pub fn compile_child() -> Result<(), CompileError> {
+    compile::run_child(|inlining| config(&Arc::default(), inlining))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Instance;
 
-    /// wasmtime ignores a memory creator in places without a word; mapping packets into such a memory would be a write into memory that is not
-    /// ours. So an instance whose memory weir did not make is refused.
+    /// wasmtime ignores a memory creator in some configurations without an error. Mapping packets into such a memory
+    /// would overwrite foreign memory, so an instance whose memory weir did not create is refused.
     #[test]
-    fn an_engine_that_does_not_use_weirs_address_space_is_noticed() {
+    fn an_engine_that_does_not_use_weirs_address_space_is_refused() {
         let mut engine = Engine::new(EngineOptions::default(), None).unwrap();
         let wasm =
             wasmtime::Engine::new(config(&Arc::default(), true).memory_guard_size(GUARD as u64)).unwrap();

@@ -1,26 +1,28 @@
 //! Loads admitted modules into WebAssembly sandboxes that read packets in place.
 //!
 //! ```text
-//! Admitted ──load──► Program ──start──► Instance ──run, tick, stop──► records, drops, patches, faults
+//! Admitted ──load──► LoadedModule ──start──► Instance ──run, tick, stop──► records, drops, patches, faults
 //! ```
 //!
-//! A call of a module that was loaded for that can be suspended and resumed: [`Instance::begin`].
+//! Calls of a module that was loaded with [`Engine::load_suspendable`] can be suspended and resumed:
+//! [`Instance::begin`].
 //!
-//! [`Engine::load`] takes only what admission has checked. An [`Instance`] sees its own memory, and, mapped read-only at fixed
-//! guest addresses, the packets and their descriptors, and the tables that others share with it; what it can call is in
-//! `weir_abi::host`. Where the host looks at memory that a module points to is one function, in `guest.rs`.
+//! [`Engine::load`] takes only modules that admission has checked. The module of an [`Instance`] can access its private
+//! memory, and read packets, descriptors and shared tables, which are mapped read-only at fixed guest addresses. It can
+//! call the functions in `weir_abi::host`. All accesses of the host to guest memory go through `guest_memory.rs`.
 
+mod engine;
 mod load;
 mod process;
 mod run;
 mod watchdog;
 
+pub use engine::{CheckMode, Engine, EngineOptions, LoadError, LoadedModule, WasmtimeCheck, compile_child};
 pub use load::cache::{Cache, CacheError, user_folder};
-pub use load::compile::{CompileError, CompileLimits, compile_child};
-pub use load::engine::{Compiling, Control, Engine, EngineOptions, Foreign, LoadError, LoadedModule};
-pub use process::ward::{RemoteInstance, SandboxProcessError, WARD, ward_child};
+pub use load::compile::{CompileError, CompileLimits};
+pub use process::remote::{RemoteInstance, SANDBOX_ARGUMENT, SandboxProcessError, sandbox_child};
 pub use run::clock::{ClockCheck, Cycles, process_time, thread_time};
-pub use run::event::{InstanceContext, MessageHandler, News};
+pub use run::event::{InstanceContext, MessageHandler, ModuleEvent};
 pub use run::fault::{CallFault, FaultKind};
 pub use run::host::{LogLine, Patch};
 pub use run::instance::{BatchInput, During, Incident, Instance, InstanceCounters};

@@ -1,13 +1,15 @@
-//! The last line of defence: what ends a call that runs too long though it was proved not to, or is charged for what it does.
+//! The last line of defence: ends a call that runs too long although its bound was proved or it is charged.
 //!
-//! 1. A charged module that has been in one call for longer than the limit loses its poll page: the next read of it that the loader put there traps.
-//! 2. A call of any module that has taken [`GRACE`] times what it may is broken off in the middle of the module's code (`interrupt.rs`). A host function
-//!    that it is in ends it by itself.
-//! 3. Where that did not help for as long again, weir ends, and says which module it was: a thread that cannot be had back would stop the run all the same.
+//! 1. A charged module that has been in one call for longer than the limit loses its poll page: the next poll that
+//!    the loader inserted traps.
+//! 2. A call of any module that has taken [`GRACE_FACTOR`] times its limit is interrupted in the middle of the
+//!    module's code (`interrupt.rs`). A host function that it is in ends it by itself.
+//! 3. If that fails for as long again, weir ends and names the module: a thread that cannot be stopped would block
+//!    the run anyway.
 //!
-//! What counts is the processor time of the calling thread, so that a busy machine or a hypervisor that takes time away is not held against a module.
-//! A call that is suspended is another one for this thread each time that it is resumed. What it takes all in all is counted where that happens
-//! (`suspend.rs`), with the same limits.
+//! The measure is the processor time of the calling thread, so a busy machine or a hypervisor that takes time away
+//! does not count against a module. For this thread each resumption of a suspended call is a new call. Its total time
+//! is limited where it is resumed (`suspend.rs`), by the same limits.
 
 use crate::run::caller::{self, Thread};
 use crate::run::host::HostPhase;
@@ -24,38 +26,40 @@ use std::time::Duration;
 use weir_admission::Admitted;
 use weir_units::Nanos;
 
-/// When a call is to be broken off, it is tried so many times in a row, with such pauses: together less than [`PERIOD_MIN`].
-const BURST: usize = 32;
-const BETWEEN: Duration = Duration::from_micros(100);
-/// In so many parts of the limit, and within these bounds, the watchdog looks whether a thread is in a call. If one has been in the same call since, it
-/// looks at sandboxes: so twice that is the grain of the limit.
+/// Number of signals sent in a row to interrupt a call. With the pauses between them they take less than
+/// [`PERIOD_MIN`].
+const BURST_SIGNALS: usize = 32;
+const BURST_PAUSE: Duration = Duration::from_micros(100);
+/// The watchdog's period is the limit divided by `PARTS`, within these bounds. Each period it checks whether a thread
+/// is in a call. If one is in the same call as before, it looks at the sandboxes: so the limit's granularity is two
+/// periods.
 const PARTS: u32 = 16;
 const PERIOD_MIN: Duration = Duration::from_millis(10);
 const PERIOD_MAX: Duration = Duration::from_millis(50);
 
-/// How many times its limit a call may take until it is broken off, whatever was proved. A bound is in fuel, and fuel is not time: a slow node, cold
-/// memory and a guess for a calibration are not held against a module.
-const GRACE: u32 = 10;
+/// The multiple of its limit at which a call is interrupted, whatever was proved. A bound is in fuel, and fuel is not
+/// time: a slow node, cold memory and an estimated calibration do not count against a module.
+const GRACE_FACTOR: u32 = 10;
 
-/// The captured length of packets that a batch's time is reckoned with: the greatest of IP. The grace covers longer ones.
+/// The captured packet length assumed for the time of a batch: the largest of IP. The grace covers longer ones.
 const PACKET_BYTES: u64 = 65_535;
 
-/// weir's exit status where it ends because a call cannot be ended.
+/// The exit status of weir if it ends because a call cannot be ended.
 pub const EXIT_STUCK: u8 = 70;
 
-/// Instead of the first packet: what else a call can be.
+/// Values of `doing` for calls that are not batches.
 const STARTING: u32 = u32::MAX;
 const PERIODIC: u32 = u32::MAX - 1;
 
-/// What the profile grants one call.
+/// The time that the profile grants each kind of call.
 #[derive(Clone, Copy)]
-struct Grant {
+struct CallTimes {
     start: Duration,
     batch: Duration,
     periodic: Duration,
 }
 
-impl Grant {
+impl CallTimes {
     fn of(admitted: &Admitted) -> Self {
         let profile = admitted.profile();
         let time = |nanos: Nanos| Duration::from_nanos(nanos.0);
@@ -68,30 +72,30 @@ impl Grant {
     }
 }
 
-/// One sandbox under watch.
+/// A watched sandbox.
 pub(crate) struct WatchEntry {
     base: *mut u8,
-    /// Its module's name and code, and whether it reads the poll page.
+    /// The module's name; then its code, and whether it reads the poll page.
     name: String,
     code: Arc<CodeMap>,
     polls: bool,
-    grant: Grant,
-    /// Even between calls, odd in one; never the same twice.
+    times: CallTimes,
+    /// Even between calls, odd during one; it only grows.
     call: AtomicU64,
     /// The calling thread, and the clock of its processor time.
     thread: AtomicU64,
     clock: AtomicI32,
-    /// What the call is: a batch, by its first packet in the block, or something else.
+    /// The kind of the call: a batch, by its first packet in the block, or another kind.
     doing: AtomicU32,
-    /// The number of the block's first packet in the capture.
+    /// The capture number of the block's first packet.
     block: AtomicU64,
-    /// Whether anything was done about the call, or is about to be.
+    /// True if the watchdog has acted on the call, or is about to.
     tripped: AtomicBool,
-    /// Whether the call is to be broken off.
+    /// True if the call is to be interrupted.
     overrun: Arc<AtomicBool>,
-    /// The instruction at which it was.
+    /// The instruction at which it was interrupted; 0 for none.
     at: AtomicUsize,
-    /// Held while something is done about the call.
+    /// Locked while the watchdog acts on the call.
     page: Mutex<()>,
 }
 
@@ -100,19 +104,19 @@ unsafe impl Send for WatchEntry {}
 // SAFETY: as above; everything else is atomic or does not change.
 unsafe impl Sync for WatchEntry {}
 
-/// What was done about a call that took too long.
+/// The watchdog's actions on a call that took too long.
 #[derive(Clone, Copy)]
 pub(crate) struct OverrunAction {
-    /// Its poll page was taken away.
+    /// The poll page was made inaccessible.
     pub(crate) polled: bool,
-    /// It was broken off at this instruction.
+    /// The call was interrupted at this instruction.
     pub(crate) at: Option<usize>,
 }
 
 impl WatchEntry {
-    /// A call begins on this thread.
+    /// Notes that a call begins on this thread.
     #[inline]
-    pub(crate) fn begin(&self, phase: HostPhase) -> UnderWay<'_> {
+    pub(crate) fn begin(&self, phase: HostPhase) -> CallGuard<'_> {
         let Thread { handle, clock } = caller::enter();
         self.thread.store(handle, Ordering::Relaxed);
         self.clock.store(clock, Ordering::Relaxed);
@@ -122,23 +126,23 @@ impl WatchEntry {
             HostPhase::Periodic { .. } => PERIODIC,
         };
         self.doing.store(doing, Ordering::Relaxed);
-        // Nobody else writes to it.
+        // Only this thread writes to it.
         self.call.store(self.call.load(Ordering::Relaxed) + 1, Ordering::Release);
-        interrupt::set_under_way(Some(self));
-        UnderWay(self)
+        interrupt::set_current_call(Some(self));
+        CallGuard(self)
     }
 
     #[inline]
     fn end(&self) -> Option<OverrunAction> {
-        interrupt::set_under_way(None);
+        interrupt::set_current_call(None);
         caller::leave();
-        // With the watchdog's store and load in the other order: one of the two sees the other.
+        // The watchdog stores and loads in the opposite order, so one of the two sees the other.
         self.call.fetch_add(1, Ordering::SeqCst);
-        if self.tripped.load(Ordering::SeqCst) { self.give_back() } else { None }
+        if self.tripped.load(Ordering::SeqCst) { self.undo() } else { None }
     }
 
     #[cold]
-    fn give_back(&self) -> Option<OverrunAction> {
+    fn undo(&self) -> Option<OverrunAction> {
         let _page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.tripped.swap(false, Ordering::SeqCst) {
             return None;
@@ -146,52 +150,53 @@ impl WatchEntry {
         self.overrun.store(false, Ordering::SeqCst);
         let at = self.at.swap(0, Ordering::SeqCst);
         if self.polls {
-            // SAFETY: the space is alive, for its instance is in this call. Should it fail, the module's next check traps: it loses calls, no more.
+            // SAFETY: the space is alive, because its instance is in this call. If this fails, the module's next
+            // check traps, which only loses calls.
             let _ = unsafe { set_poll_page(self.base, true) };
         }
         Some(OverrunAction { polled: self.polls, at: (at != 0).then_some(at) })
     }
 
-    /// Does something about a call if it is still under way. It cannot end meanwhile, and so its thread and its space cannot go, before it has seen
-    /// `tripped` and then had the lock that is held here.
-    fn hold(&self, call: u64, act: impl FnOnce()) {
+    /// Acts on a call if it is still in progress. The call cannot end meanwhile, so its thread and space stay: at its
+    /// end it sees `tripped` and then waits for the lock held here.
+    fn act_on_call(&self, call: u64, act: impl FnOnce()) {
         let _page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.tripped.swap(true, Ordering::SeqCst);
         if self.call.load(Ordering::SeqCst) == call {
             act();
         } else {
-            // What was done before has still to be undone by the end of the call.
+            // Earlier actions are still to be undone at the end of the call.
             self.tripped.store(before, Ordering::SeqCst);
         }
     }
 
-    /// How much processor time the call under way, or the last one, may take until it is broken off.
+    /// Returns the processor time after which the current or last call is interrupted.
     pub(crate) fn patience(&self, limit: Duration) -> Duration {
-        let grant = match self.doing.load(Ordering::Relaxed) {
-            STARTING => self.grant.start,
-            PERIODIC => self.grant.periodic,
-            _ => self.grant.batch,
+        let times = match self.doing.load(Ordering::Relaxed) {
+            STARTING => self.times.start,
+            PERIODIC => self.times.periodic,
+            _ => self.times.batch,
         };
-        limit.max(grant).saturating_mul(GRACE)
+        limit.max(times).saturating_mul(GRACE_FACTOR)
     }
 
-    /// Does about a call what is due after so much processor time. `broken` is when it was told to break off for the first time: the process ends only
-    /// where that has not helped for as long again, however late this thread came to look.
-    fn look(&self, call: u64, took: Duration, limit: Duration, broken: &mut Option<Duration>) {
+    /// Acts on a call by its processor time. `interrupted` is the time of the first interruption: the process ends only if
+    /// that has not helped for as long again, however late this thread looks.
+    fn check(&self, call: u64, took: Duration, limit: Duration, interrupted: &mut Option<Duration>) {
         let doing = self.doing.load(Ordering::Relaxed);
         let patience = self.patience(limit);
-        if broken.is_some_and(|at| took >= at.saturating_add(patience)) {
-            self.hold(call, || self.give_up(doing, took));
+        if interrupted.is_some_and(|at| took >= at.saturating_add(patience)) {
+            self.act_on_call(call, || self.end_process(doing, took));
         } else if took >= patience {
-            broken.get_or_insert(took);
-            self.hold(call, || {
+            interrupted.get_or_insert(took);
+            self.act_on_call(call, || {
                 self.overrun.store(true, Ordering::SeqCst);
                 let (thread, at) = (self.thread.load(Ordering::Relaxed), self.at.load(Ordering::SeqCst));
-                // A call that is mostly in small bulk operations is seldom found in its own code.
-                for _ in 0..BURST {
+                // A call that spends its time in small bulk operations is rarely found in its own code.
+                for _ in 0..BURST_SIGNALS {
                     // SAFETY: the thread is in the call, which cannot end here.
                     unsafe { interrupt::send(thread) };
-                    std::thread::sleep(BETWEEN);
+                    std::thread::sleep(BURST_PAUSE);
                     if self.at.load(Ordering::SeqCst) != at {
                         break;
                     }
@@ -199,12 +204,12 @@ impl WatchEntry {
             });
         } else if self.polls && took >= limit {
             // SAFETY: the space is alive, for the call cannot end here.
-            self.hold(call, || _ = unsafe { set_poll_page(self.base, false) });
+            self.act_on_call(call, || _ = unsafe { set_poll_page(self.base, false) });
         }
     }
 
-    /// Ends the process: nothing else is left. What is in files stays as it is, as where weir is killed.
-    fn give_up(&self, doing: u32, took: Duration) {
+    /// Ends the process as the last resort. Files stay as they are, as if weir were killed.
+    fn end_process(&self, doing: u32, took: Duration) {
         let call = match doing {
             STARTING => "starting".to_owned(),
             PERIODIC => "in a tick or its stop".to_owned(),
@@ -221,36 +226,38 @@ impl WatchEntry {
             self.name,
             took.as_secs_f64()
         );
-        // SAFETY: it does not return, and leaves nothing that anybody could still use. No handler for the end of a process may wait for that thread.
+        // SAFETY: does not return, so no state is used afterwards. Exit handlers must not run, because they could
+        // wait for that thread.
         unsafe { libc::_exit(EXIT_STUCK.into()) };
     }
 
-    /// What host functions look at: whether the call is to be broken off.
+    /// Returns the flag that host functions check: whether the call is to be interrupted.
     pub(crate) fn overrun(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.overrun)
     }
 
-    /// Packets are numbered from here, in what is said about a call.
+    /// Sets the number of the block's first packet, for messages about a call.
     pub(crate) fn set_block(&self, first_packet: u64) {
         self.block.store(first_packet, Ordering::Relaxed);
     }
 
-    /// The code of the call, if it is to be broken off. For a signal handler.
-    pub(crate) fn to_break(&self) -> Option<&CodeMap> {
+    /// Returns the code of the call if it is to be interrupted. For a signal handler.
+    pub(crate) fn code_to_interrupt(&self) -> Option<&CodeMap> {
         self.overrun.load(Ordering::SeqCst).then_some(&*self.code)
     }
 
-    /// The call is broken off at this instruction. For a signal handler.
-    pub(crate) fn broken_at(&self, pc: usize) {
+    /// Notes that the call was interrupted at this instruction. For a signal handler.
+    pub(crate) fn set_interrupted_at(&self, pc: usize) {
         self.at.store(pc, Ordering::SeqCst);
     }
 }
 
-/// A call under way. It ends also when a panic of the host unwinds through it, so that the watchdog never acts on a sandbox that is gone.
-pub(crate) struct UnderWay<'a>(&'a WatchEntry);
+/// A call in progress. It also ends when a host panic unwinds through it, so that the watchdog never acts on a
+/// sandbox that is gone.
+pub(crate) struct CallGuard<'a>(&'a WatchEntry);
 
-impl UnderWay<'_> {
-    /// The call has ended; says what was done about it meanwhile.
+impl CallGuard<'_> {
+    /// Ends the call. Returns the watchdog's actions on it.
     #[inline]
     pub(crate) fn end(self) -> Option<OverrunAction> {
         let watch = self.0;
@@ -259,29 +266,29 @@ impl UnderWay<'_> {
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         self.0.end();
     }
 }
 
 /// A sandbox, and the call that it was last seen in.
-struct Seen {
+struct Observation {
     watch: Arc<WatchEntry>,
     call: u64,
     since: Duration,
-    /// How long that call had taken when it was first told to break off.
-    broken: Option<Duration>,
+    /// The call's time when it was first interrupted.
+    interrupted: Option<Duration>,
 }
 
-/// All sandboxes of an engine, by numbers of their own.
-type All = Arc<Mutex<BTreeMap<u64, Seen>>>;
+/// All sandboxes of an engine, by number.
+type WatchedSandboxes = Arc<Mutex<BTreeMap<u64, Observation>>>;
 
-/// A sandbox is watched for as long as this is there.
+/// Keeps a sandbox under watch until it is dropped.
 pub(crate) struct WatchedSandbox {
     watch: Arc<WatchEntry>,
     number: u64,
-    all: All,
+    all: WatchedSandboxes,
 }
 
 impl Deref for WatchedSandbox {
@@ -299,35 +306,35 @@ impl Drop for WatchedSandbox {
     }
 }
 
-/// The thread that looks after all sandboxes of an engine.
+/// The thread that watches all sandboxes of an engine.
 pub(crate) struct Watchdog {
-    all: All,
+    all: WatchedSandboxes,
     next: AtomicU64,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watchdog {
-    /// Begins to watch; calls may take so much processor time.
+    /// Starts the thread. `limit` is the processor time of a call.
     pub(crate) fn start(limit: Duration) -> io::Result<Self> {
         interrupt::prepare()?;
-        let all = All::default();
+        let all = WatchedSandboxes::default();
         let theirs = Arc::clone(&all);
         let (stop, stopped) = channel();
         let thread = std::thread::Builder::new().name("weir-watchdog".into()).spawn(move || {
             let mut callers = caller::SeenCalls::default();
             let period = (limit / PARTS).clamp(PERIOD_MIN, PERIOD_MAX);
             while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
-                if callers.look() {
+                if callers.check() {
                     let mut all = theirs.lock().unwrap_or_else(PoisonError::into_inner);
-                    all.values_mut().for_each(|seen| look(seen, limit));
+                    all.values_mut().for_each(|seen| check(seen, limit));
                 }
             }
         })?;
         Ok(Self { all, next: AtomicU64::new(0), stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Watches a module's sandbox for as long as the result is kept. `polls`: it reads the poll page.
+    /// Watches a module's sandbox until the result is dropped. `polls`: the module reads the poll page.
     ///
     /// # Safety
     /// `base` is a live space, and stays so until the result is dropped.
@@ -343,7 +350,7 @@ impl Watchdog {
             name: admitted.manifest().name.as_str().to_owned(),
             code: Arc::clone(code),
             polls,
-            grant: Grant::of(admitted),
+            times: CallTimes::of(admitted),
             call: AtomicU64::new(0),
             thread: AtomicU64::new(0),
             clock: AtomicI32::new(0),
@@ -354,7 +361,8 @@ impl Watchdog {
             at: AtomicUsize::new(0),
             page: Mutex::new(()),
         });
-        let seen = Seen { watch: Arc::clone(&watch), call: 0, since: Duration::ZERO, broken: None };
+        let seen =
+            Observation { watch: Arc::clone(&watch), call: 0, since: Duration::ZERO, interrupted: None };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.all.lock().unwrap_or_else(PoisonError::into_inner).insert(number, seen);
         WatchedSandbox { watch, number, all: Arc::clone(&self.all) }
@@ -370,28 +378,17 @@ impl Drop for Watchdog {
     }
 }
 
-/// Looks at one sandbox.
-fn look(seen: &mut Seen, limit: Duration) {
+/// Examines one sandbox.
+fn check(seen: &mut Observation, limit: Duration) {
     let watch = &seen.watch;
     let call = watch.call.load(Ordering::Acquire);
     let is_under_way = call % 2 == 1;
-    if is_under_way && let Some(now) = time_of(watch.clock.load(Ordering::Relaxed)) {
+    if is_under_way && let Ok(now) = weir_os::clock_time(watch.clock.load(Ordering::Relaxed)) {
         if seen.call != call {
-            // Seen for the first time: it has run for less than two periods.
-            (seen.call, seen.since, seen.broken) = (call, now, None);
+            // A call seen for the first time has run for less than two periods.
+            (seen.call, seen.since, seen.interrupted) = (call, now, None);
         } else {
-            watch.look(call, now.saturating_sub(seen.since), limit, &mut seen.broken);
+            watch.check(call, now.saturating_sub(seen.since), limit, &mut seen.interrupted);
         }
     }
-}
-
-/// What a thread's clock shows; nothing if the thread is gone.
-fn time_of(clock: libc::clockid_t) -> Option<Duration> {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a live local; a clock that does not exist is an error.
-    if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
-        return None;
-    }
-    let seconds = Duration::from_secs(u64::try_from(time.tv_sec).ok()?);
-    Some(seconds + Duration::from_nanos(u64::try_from(time.tv_nsec).ok()?))
 }

@@ -1,19 +1,20 @@
-//! `memory.copy` out of packets and descriptors: what a module has afterwards is what the bytes were, and nothing is written where not all can be.
+//! `memory.copy` out of packets and descriptors: the copy equals the source, and nothing is written unless everything
+//! can be.
 
 use crate::support::*;
-use weir_admission::{AdmissionTerms, Admitted, Profile, Tier};
-use weir_sandbox::{BatchInput, Control, Engine, EngineOptions, FaultKind, Instance, LoadedModule};
+use weir_admission::{Admitted, CalibratedProfile, Profile, Tier};
+use weir_sandbox::{BatchInput, CheckMode, Engine, EngineOptions, FaultKind, Instance, LoadedModule};
 use weir_units::{Nanos, Timestamp};
 
-/// Where the tests copy to, and how many bytes around it are looked at.
+/// The destination of the copies, and the number of bytes around it that are compared.
 const TO: usize = 1024;
 const AROUND: usize = 64;
 
-const TIERS: [Control; 3] =
-    [Control::As(Tier::Proved), Control::As(Tier::Supervised), Control::As(Tier::Metered)];
+const TIERS: [CheckMode; 3] =
+    [CheckMode::As(Tier::Proved), CheckMode::As(Tier::Supervised), CheckMode::As(Tier::Metered)];
 
-fn engine_of(control: Control) -> Engine {
-    Engine::new(EngineOptions { control, ..EngineOptions::default() }, None).unwrap()
+fn engine_of(mode: CheckMode) -> Engine {
+    Engine::new(EngineOptions { check_mode: mode, ..EngineOptions::default() }, None).unwrap()
 }
 
 /// Packets whose bytes are all different from their neighbours.
@@ -26,8 +27,9 @@ fn byte(packet: usize, at: usize) -> u8 {
 }
 
 #[test]
-fn what_is_copied_out_of_a_packet_is_what_was_there() {
-    // Packet n has n bytes copied, from its place n % 17 on; then a sum of all around it that tells the place of each byte.
+fn a_copy_out_of_a_packet_equals_the_packet() {
+    // Packet n has n bytes copied, from offset n % 17 on; then a sum of all bytes around it that depends on each
+    // byte's position.
     let body = format!(
         r#"(func (export "weir_packet") (param $d i32) (result i32) (local $i i32) (local $n i32) (local $sum i64)
             (local.set $n (i32.load offset=60 (local.get $d)))
@@ -55,14 +57,14 @@ fn what_is_copied_out_of_a_packet_is_what_was_there() {
             memory.iter().fold(0, step)
         })
         .collect();
-    for control in TIERS {
-        let engine = engine_of(control);
+    for mode in TIERS {
+        let engine = engine_of(mode);
         for program in [program(&engine, &body), suspendable(&engine, &body)] {
             let mut instance = Instance::start(&engine, &program).unwrap();
             packets().map(&mut instance);
             instance.run(all());
-            assert_eq!(instance.incidents(), [], "{control:?}");
-            assert_eq!(values(&mut instance), expected, "{control:?}");
+            assert_eq!(instance.incidents(), [], "{mode:?}");
+            assert_eq!(values(&mut instance), expected, "{mode:?}");
         }
     }
 }
@@ -72,7 +74,7 @@ fn suspendable(engine: &Engine, body: &str) -> LoadedModule {
 }
 
 #[test]
-fn a_descriptor_can_be_copied_as_a_whole() {
+fn a_whole_descriptor_can_be_copied() {
     let number = "(block (result i64)
         (memory.copy (i32.const 512) (local.get $d) (i32.const 64)) (i64.load32_u offset=60 (i32.const 512)))";
     let mut instance = started(&engine(), &emitting(number));
@@ -81,7 +83,7 @@ fn a_descriptor_can_be_copied_as_a_whole() {
 }
 
 #[test]
-fn a_length_of_nothing_copies_nothing() {
+fn a_copy_of_length_zero_copies_nothing() {
     let act = "(memory.copy (i32.const 0) (i32.load offset=8 (local.get $d)) (i32.const 0))
         (memory.copy (i32.const 0) (i32.const -1) (i32.const 0))";
     let mut instance = started(&engine(), &at_packet(20, act));
@@ -90,11 +92,11 @@ fn a_length_of_nothing_copies_nothing() {
 }
 
 #[test]
-fn what_cannot_be_copied_whole_is_a_trap_and_changes_nothing() {
-    // The memory has 64 KiB and the arena 8 KiB. What is emitted at the end is what was there at the beginning.
+fn an_impossible_copy_traps_and_changes_nothing() {
+    // The memory has 64 KiB and the arena 8 KiB. The values emitted at the end are the initial ones.
     let data = "(i32.load offset=8 (local.get $d))";
     for (to, from, length) in [
-        // Beyond the end of the memory, by a byte, by much, by all.
+        // Beyond the end of the memory: by a byte, by much, entirely.
         ("(i32.const 65473)", data, "(i32.const 64)"),
         ("(i32.const 65535)", data, "(i32.const 2)"),
         ("(i32.const 65536)", data, "(i32.const 1)"),
@@ -108,7 +110,8 @@ fn what_cannot_be_copied_whole_is_a_trap_and_changes_nothing() {
         ("(i32.const 0x3fffffff)", data, "(i32.const 1)"),
         (data, data, "(i32.const 16)"),
         ("(local.get $d)", data, "(i32.const 16)"),
-        // Out of more than the packets, of what is between them and the descriptors, of what wraps around to the module's own.
+        // Out of more than the packets, of the gap between them and the descriptors, of a range that wraps around to
+        // the module's memory.
         ("(i32.const 65000)", data, "(i32.const 8192)"),
         ("(i32.const 65000)", "(i32.const 0x41000000)", "(i32.const 16)"),
         ("(i32.const 65000)", "(i32.const -16)", "(i32.const 32)"),
@@ -116,8 +119,8 @@ fn what_cannot_be_copied_whole_is_a_trap_and_changes_nothing() {
         ("(i32.const 65000)", "(i32.const 0x3ffffff0)", "(i32.const 32)"),
     ] {
         let act = format!("(memory.copy {to} {from} {length})");
-        for control in TIERS {
-            let engine = engine_of(control);
+        for mode in TIERS {
+            let engine = engine_of(mode);
             let body = format!(
                 r#"(func (export "weir_start") (result i32)
                     (memory.fill (i32.const 65000) (i32.const 0x5a) (i32.const 536)) (i32.const 0))
@@ -136,27 +139,27 @@ fn what_cannot_be_copied_whole_is_a_trap_and_changes_nothing() {
             packets().map(&mut instance);
             instance.run(all());
             let incidents: Vec<_> = instance.incidents().iter().map(|i| i.fault.kind).collect();
-            assert_eq!(incidents, [FaultKind::OutOfBounds], "{act} {control:?}");
+            assert_eq!(incidents, [FaultKind::OutOfBounds], "{act} {mode:?}");
             instance.stop(Timestamp(0));
-            assert_eq!(values(&mut instance), [0x5a * 536], "{act} {control:?}");
+            assert_eq!(values(&mut instance), [0x5a * 536], "{act} {mode:?}");
         }
     }
 }
 
 #[test]
-fn a_trap_in_a_copy_is_in_the_function_that_copies() {
+fn a_trap_in_a_copy_names_the_copying_function() {
     let body = r#"(func $bad (export "weir_packet") (param $d i32) (result i32)
         (memory.copy (i32.const 0) (i32.const 0x41000000) (i32.const 16)) (i32.const 0))"#;
-    for control in TIERS {
-        let mut instance = started(&engine_of(control), body);
+    for mode in TIERS {
+        let mut instance = started(&engine_of(mode), body);
         instance.run(BatchInput { mask: 1, ..all() });
-        assert_eq!(instance.incidents()[0].fault.function.as_deref(), Some("bad"), "{control:?}");
+        assert_eq!(instance.incidents()[0].fault.function.as_deref(), Some("bad"), "{mode:?}");
     }
 }
 
 #[test]
-fn what_is_copied_out_of_packets_is_charged_for() {
-    // A thousand bytes for each of the packet's number, from the arena's 8 KiB; allowances for five thousand units of fuel.
+fn copies_out_of_packets_are_charged() {
+    // A thousand bytes times the packet's number, from the arena's 8 KiB; allowances for five thousand units of fuel.
     let act = "(memory.copy (i32.const 128) (i32.const 0x40000000) (i32.mul (i32.const 1000) (i32.load offset=60 (local.get $d))))";
     let body = at_packet(99, "").replace("(if ", &format!("{act} (if "));
     let profile = Profile {
@@ -166,8 +169,8 @@ fn what_is_copied_out_of_packets_is_charged_for() {
         strikes: 100,
         ..Profile::default()
     };
-    let terms = AdmissionTerms { profile, ..AdmissionTerms::default() };
-    let engine = engine_of(Control::Admitted);
+    let terms = CalibratedProfile { profile, ..CalibratedProfile::default() };
+    let engine = engine_of(CheckMode::Admitted);
     let program =
         engine.load(Admitted::admit_by(bytes(&wat(&body), MANIFEST), &[], &terms).unwrap()).unwrap();
     let mut instance = Instance::start(&engine, &program).unwrap();

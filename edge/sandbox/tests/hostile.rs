@@ -1,4 +1,4 @@
-//! Modules that do their worst. Each loses its call, or ends; the process and the next call go on.
+//! Hostile modules. Each loses its call, or ends; the process and the next call continue.
 
 use crate::support::*;
 use std::sync::Arc;
@@ -17,7 +17,11 @@ fn loses_packet_20(act: &str, kind: FaultKind) {
     let mut instance = started(&engine, &at_packet(20, act));
     assert_eq!(instance.run(all()), 0);
     let counters = instance.counters();
-    assert_eq!((counters.packets, counters.lost, counters.faults), (63, 1, 1), "{act}");
+    assert_eq!(
+        (counters.packets, counters.lost, counters.over_limit, counters.faults),
+        (63, 1, 0, 1),
+        "{act}"
+    );
     let incident = &instance.incidents()[0];
     assert_eq!((incident.fault.kind, incident.during), (kind, During::Packet(20)), "{act}");
     assert!(!instance.has_ended());
@@ -32,8 +36,9 @@ fn a_trap_loses_exactly_its_packet() {
 }
 
 #[test]
-fn a_lost_call_takes_back_nothing_of_the_calls_before_it() {
-    // Packet 0 of a block emits and sends; packet 0 of the next one traps before it does. Nobody has taken anything between the two.
+fn a_lost_call_discards_no_output_of_earlier_calls() {
+    // Packet 0 of a block emits and sends; packet 0 of the next block traps before it does. The output is not taken
+    // between the two.
     let body = r#"(global $calls (mut i32) (i32.const 0))
         (func (export "weir_packet") (param $d i32) (result i32)
             (global.set $calls (i32.add (global.get $calls) (i32.const 1)))
@@ -64,7 +69,7 @@ fn a_store_into_packets_or_descriptors_is_a_trap() {
 }
 
 #[test]
-fn bulk_operations_on_packets_are_traps_and_no_crash() {
+fn bulk_operations_on_packets_trap_without_a_crash() {
     for act in [
         "(memory.copy (i32.load offset=8 (local.get $d)) (i32.const 0) (i32.const 64))",
         "(memory.fill (i32.load offset=8 (local.get $d)) (i32.const 0) (i32.const 64))",
@@ -92,13 +97,13 @@ fn reads_past_the_packets_or_the_memory_are_traps() {
 }
 
 #[test]
-fn constant_addresses_in_the_packets_are_like_any_other() {
-    // Stores trap, whether the address is an operand or an offset beyond the guard; so does what lies beyond 4 GiB.
+fn constant_addresses_in_the_packets_behave_like_others() {
+    // Stores trap, whether the address is an operand or an offset beyond the guard; so do accesses beyond 4 GiB.
     loses_packet_20("(i32.store offset=0x40000000 (i32.const 0) (i32.const 0))", FaultKind::OutOfBounds);
     loses_packet_20("(i32.store (i32.const 0x40000000) (i32.const 0))", FaultKind::OutOfBounds);
     loses_packet_20("(drop (i32.load offset=0x40000000 (i32.const 0xc0000000)))", FaultKind::OutOfBounds);
-    // Loads read the packet, though the memory's declared maximum is below it: the loader takes it out, because the compiler would turn them
-    // into unconditional traps.
+    // Loads read the packet, though the memory's declared maximum is below it: the loader removes the maximum,
+    // because the compiler would turn such loads into unconditional traps.
     for value in ["(i64.load32_u (i32.const 0x400001f4))", "(i64.load32_u offset=0x400001f4 (i32.const 0))"] {
         let engine = engine();
         let text = wat(&emitting(value))
@@ -125,9 +130,9 @@ fn endless_recursion_is_a_trap() {
 }
 
 #[test]
-fn the_shadow_stack_is_empty_again_after_a_trap() {
+fn the_shadow_stack_is_reset_after_a_trap() {
     let engine = engine();
-    // Takes 1 KiB of shadow stack and traps before it gives it back; the others say where the stack pointer is.
+    // Takes 1 KiB of shadow stack and traps before it returns it; the other packets emit the stack pointer.
     let body = emitting(
             "(if (result i64) (i32.lt_u (i32.load offset=60 (local.get $d)) (i32.const 60))
                (then (global.set $__stack_pointer (i32.sub (global.get $__stack_pointer) (i32.const 1024))) (unreachable))
@@ -140,7 +145,7 @@ fn the_shadow_stack_is_empty_again_after_a_trap() {
 }
 
 #[test]
-fn an_endless_loop_loses_its_call_and_after_three_the_module_ends() {
+fn an_endless_loop_loses_its_call_and_three_end_the_module() {
     let engine = engine();
     let mut instance = started(&engine, &at_packet(20, "(loop (br 0))"));
     for strike in 1..=3 {
@@ -162,7 +167,7 @@ fn no_shape_of_endless_code_escapes_the_meter() {
     let engine = engine();
     for (act, functions) in [
         ("(loop (br 0))", ""),
-        // Nothing in the loop but reads, after a read of the page that the last line of defence reads.
+        // Only reads in the loop, after a read of the poll page.
         (
             "(call $f) (drop (i32.load (i32.const 0x3fff0000))) (loop (drop (i32.load (i32.const 0x3fff0000))) (br 0))",
             "(func $f)",
@@ -181,7 +186,7 @@ fn no_shape_of_endless_code_escapes_the_meter() {
                 (call_indirect $t (param i32) (i32.sub (local.get 0) (i32.const 1)) (i32.const 0))
                 (call_indirect $t (param i32) (i32.sub (local.get 0) (i32.const 1)) (i32.const 0)))))",
         ),
-        // Work of the host counts.
+        // Work of the host counts too.
         ("(loop (drop (call $hash (i32.const 0) (i32.const 65536) (i64.const 0))) (br 0))", ""),
         (
             "(loop (drop (memory.grow (i32.const 0))) (memory.fill (i32.const 0) (i32.const 0) (i32.const 60000)) (br 0))",
@@ -193,13 +198,14 @@ fn no_shape_of_endless_code_escapes_the_meter() {
         instance.run(all());
         let kinds: Vec<_> = instance.incidents().iter().map(|i| (i.fault.kind, i.during)).collect();
         assert_eq!(kinds, [(FaultKind::Limit, During::Packet(20))], "{act}");
+        assert_eq!((instance.counters().lost, instance.counters().over_limit), (1, 1), "{act}");
         assert_eq!((instance.counters().packets, instance.counters().lost), (63, 1), "{act}");
     }
 }
 
 #[test]
-fn straight_code_cannot_take_long_either() {
-    // Neither a loop nor a call of a function of its own, but seconds of work: a module may have megabytes of such code.
+fn straight_line_code_is_limited_too() {
+    // Neither a loop nor a call of a function, but seconds of work: a module may have megabytes of such code.
     let engine = engine();
     let long = "(drop (memory.grow (i32.const 31)))";
     for step in [
@@ -226,8 +232,8 @@ fn straight_code_cannot_take_long_either() {
 }
 
 #[test]
-fn what_only_looks_endless_is_let_alone() {
-    // Many calls, each far below the limit, for longer than the limit.
+fn long_series_of_short_calls_are_not_ended() {
+    // Many calls, each far below the limit, for longer than the limit together.
     let engine = engine();
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32) (local $n i32)
         (loop (br_if 0 (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 50000)))) (i32.const 0))"#;
@@ -240,7 +246,7 @@ fn what_only_looks_endless_is_let_alone() {
 }
 
 #[test]
-fn a_start_that_never_ends_ends_the_module_and_not_the_run() {
+fn an_endless_start_ends_the_module_but_not_the_run() {
     let engine = engine();
     let packet = r#"(func (export "weir_packet") (param i32) (result i32) (i32.const 0))"#;
     for body in [
@@ -283,7 +289,7 @@ fn a_memory_bomb_is_refused_at_the_ceiling() {
 }
 
 #[test]
-fn what_a_data_segment_puts_outside_the_memory_ends_the_module() {
+fn a_data_segment_outside_the_memory_ends_the_module() {
     let engine = engine();
     let body = r#"(data (i32.const 0x40000000) "x") (func (export "weir_packet") (param i32) (result i32) (i32.const 0))"#;
     let instance = started(&engine, body);
@@ -292,7 +298,7 @@ fn what_a_data_segment_puts_outside_the_memory_ends_the_module() {
 }
 
 #[test]
-fn wild_pointers_to_the_host_lose_the_call() {
+fn a_wild_pointer_in_a_host_call_loses_the_call() {
     for (act, function) in [
         ("(drop (call $emit (i32.const 0) (i32.const -8) (i32.const 8)))", "emit"),
         ("(drop (call $emit (i32.const 0) (i32.const 65529) (i32.const 8)))", "emit"),
@@ -300,7 +306,7 @@ fn wild_pointers_to_the_host_lose_the_call() {
         ("(drop (call $hash (i32.const 0) (i32.const 65537) (i64.const 0)))", "hash"),
         ("(drop (call $hash (i32.load offset=8 (local.get $d)) (i32.const 8192) (i64.const 0)))", "hash"),
         ("(drop (call $hash (i32.const 0) (i32.const -1) (i64.const 0)))", "hash"),
-        // Bytes of a digest, and the place for it: beyond the memory, across its end, and where a module cannot write.
+        // The input of a digest and its output: beyond the memory, across its end, and where a module cannot write.
         ("(drop (call $digest (i32.const 2) (i32.const -8) (i32.const 8) (i32.const 0)))", "digest"),
         ("(drop (call $digest (i32.const 2) (i32.const 65526) (i32.const 20) (i32.const 0)))", "digest"),
         ("(drop (call $digest (i32.const 2) (i32.const 0) (i32.const 8) (i32.const 65505)))", "digest"),
@@ -319,7 +325,7 @@ fn wild_pointers_to_the_host_lose_the_call() {
         ),
         ("(drop (call $param_bytes (i32.const 1) (i32.const 65535) (i32.const 8)))", "param_bytes"),
         ("(drop (call $patch (local.get $d) (i32.const 0) (i32.const -1) (i32.const 8)))", "patch"),
-        // A string that the row points to: half a record must not stay.
+        // A string that the row points to: no incomplete record may stay.
         (
             "(i64.store (i32.const 64) (i64.const 0x10_ffffff00)) (drop (call $emit (i32.const 1) (i32.const 64) (i32.const 8)))",
             "emit",
@@ -351,7 +357,7 @@ fn a_lost_call_leaves_no_records_and_no_patches() {
 }
 
 #[test]
-fn a_flood_of_records_is_cut_and_counted() {
+fn excess_records_are_dropped_and_counted() {
     let engine = engine();
     let body = r#"(func $flood (param $n i32)
             (loop (drop (call $emit (i32.const 0) (i32.const 0) (i32.const 8)))
@@ -377,7 +383,7 @@ fn a_flood_of_records_is_cut_and_counted() {
 }
 
 #[test]
-fn a_flood_in_ticks_is_cut_by_the_block() {
+fn records_of_ticks_are_limited_per_block() {
     let engine = engine();
     let body = r#"(func (export "weir_packet") (param i32) (result i32) (i32.const 0))
         (func (export "weir_tick") (param i64 i64) (local $n i32)
@@ -396,8 +402,9 @@ fn a_flood_in_ticks_is_cut_by_the_block() {
 }
 
 #[test]
-fn a_batch_taken_whole_has_one_allowance() {
-    // A patch of nothing, for another packet each time, must not make the allowance of records whole again; nor the other way round.
+fn a_batch_function_has_one_allowance() {
+    // A patch of no bytes, for another packet each time, must not reset the allowance of records; nor a record that
+    // of patches.
     let engine = engine();
     let body = r#"(func (export "weir_batch") (param $d i32) (param i64) (result i64) (local $n i32)
             (loop (drop (call $emit (i32.const 0) (i32.const 0) (i32.const 8)))
@@ -413,15 +420,15 @@ fn a_batch_taken_whole_has_one_allowance() {
 }
 
 #[test]
-fn a_field_that_may_not_be_written_is_denied_at_the_call_and_counted() {
+fn a_patch_of_a_field_without_write_right_is_denied_and_counted() {
     let engine = engine();
     // The first byte of the hardware addresses.
     let body = emitting(
         "(i64.extend_i32_s (call $patch (local.get $d) (i32.const 0) (i32.const 64) (i32.const 1)))",
     );
     let rights = Arc::new(WriteRights::new(WriteFields::NONE));
-    let means = InstanceContext { writes: Some(Arc::clone(&rights)), ..InstanceContext::default() };
-    let mut instance = Instance::start_with(&engine, &program(&engine, &body), means).unwrap();
+    let context = InstanceContext { writes: Some(Arc::clone(&rights)), ..InstanceContext::default() };
+    let mut instance = Instance::start_with(&engine, &program(&engine, &body), context).unwrap();
     Packets::new().map(&mut instance);
     let answer = |instance: &mut Instance| {
         instance.run(BatchInput { mask: 0b11, ..all() });
@@ -439,7 +446,7 @@ fn a_field_that_may_not_be_written_is_denied_at_the_call_and_counted() {
 }
 
 #[test]
-fn a_fault_in_a_batch_takes_back_its_own_patches_only() {
+fn a_fault_in_a_batch_discards_only_its_own_patches() {
     let engine = engine();
     let body = r#"(func (export "weir_batch") (param $d i32) (param $m i64) (result i64)
             (local.set $d (i32.add (local.get $d) (i32.shl (i32.wrap_i64 (i64.ctz (local.get $m))) (i32.const 7))))
@@ -454,7 +461,7 @@ fn a_fault_in_a_batch_takes_back_its_own_patches_only() {
 }
 
 #[test]
-fn a_start_that_fails_leaves_nothing_behind() {
+fn a_failed_start_leaves_no_output() {
     let engine = engine();
     let body = r#"(func (export "weir_start") (result i32)
             (drop (call $emit (i32.const 0) (i32.const 0) (i32.const 8)))
@@ -473,8 +480,8 @@ fn root(n: usize) -> String {
 }
 
 #[test]
-fn long_straight_code_is_ended_in_the_packet_that_runs_it() {
-    // A leaf without loop or call, called again and again in a row: seconds of work and no loop in sight.
+fn long_straight_line_code_is_ended_in_its_packet() {
+    // A leaf without loop or call, called many times in a row: seconds of work without a loop.
     let leaf = format!("(func $leaf (f64.store (i32.const 256) {}))", root(3_000));
     let calls = "(call $leaf)".repeat(200_000);
     let engine = engine();
@@ -489,11 +496,12 @@ fn long_straight_code_is_ended_in_the_packet_that_runs_it() {
 }
 
 #[test]
-fn a_pattern_cannot_explode() {
-    // Its fuel is what it is held to, not the watchdog's limit in the other tests.
+fn compiling_patterns_is_bounded_in_time_and_number() {
+    // The test is about its fuel, not about the watchdog's limit of the other tests.
     let options = EngineOptions { call_limit: Duration::from_secs(60), ..EngineOptions::default() };
     let engine = Engine::new(options, None).unwrap();
-    // 64 KiB of one letter, without regard to case, again and again: compiled in the time that a start has, until there are enough.
+    // 64 KiB of one letter, without regard to case, many times: compiled in the time that a start has, until there
+    // are enough.
     let body = r#"
         (func (export "weir_start") (result i32) (local $n i32)
             (drop (memory.grow (i32.const 2)))
@@ -514,7 +522,7 @@ fn a_pattern_cannot_explode() {
 }
 
 #[test]
-fn ten_thousand_traps_in_a_row_are_survived() {
+fn ten_thousand_traps_in_a_row_are_handled() {
     let engine = engine();
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32) (i32.store (local.get $d) (i32.const 0)) (i32.const 0))"#;
     let mut instance = started(&engine, body);
@@ -527,7 +535,7 @@ fn ten_thousand_traps_in_a_row_are_survived() {
 }
 
 #[test]
-fn a_remapped_window_shows_nothing_of_the_last_one() {
+fn a_remapped_window_shows_no_bytes_of_the_last_one() {
     use std::io::Write;
     use std::os::fd::AsFd;
     let engine = engine();
@@ -547,7 +555,7 @@ fn a_remapped_window_shows_nothing_of_the_last_one() {
 }
 
 #[test]
-fn the_cache_is_used_only_where_nobody_else_can_write() {
+fn the_cache_is_used_only_if_no_other_user_can_write_it() {
     use std::os::unix::fs::PermissionsExt;
     let folder = std::env::temp_dir().join(format!("weir-cache-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
@@ -560,7 +568,7 @@ fn the_cache_is_used_only_where_nobody_else_can_write() {
     assert!(!load(&one).unwrap());
     assert!(load(&one).unwrap());
     assert!(!load(&two).unwrap(), "another module is another entry");
-    // An entry that was cut or changed is not used, and made again.
+    // A truncated or changed entry is not used, and is made again.
     for entry in std::fs::read_dir(&folder).unwrap() {
         let path = entry.unwrap().path();
         let mut contents = std::fs::read(&path).unwrap();

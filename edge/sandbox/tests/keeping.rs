@@ -1,4 +1,4 @@
-//! What a module can do with the packets that it keeps, and what it cannot.
+//! Kept packets: what a module can do with them, and the limits.
 
 use crate::support;
 use crate::support::{MANIFEST, Packets, all, emitting, engine, started};
@@ -10,11 +10,11 @@ use weir_sandbox::{
 };
 use weir_units::{Bytes, Timestamp};
 use {
-    weir_admission::{AdmissionTerms, Admitted, Profile},
+    weir_admission::{Admitted, CalibratedProfile, Profile},
     weir_session::KeptPackets,
 };
 
-/// Memory in pieces of 250 bytes, of which so many can be kept in all; and what is kept of it now.
+/// Packet memory in pieces of 250 bytes, of which `MOST` can be pinned; and the number pinned now.
 #[derive(Clone, Default)]
 struct Memory {
     pins: Arc<AtomicUsize>,
@@ -39,7 +39,7 @@ impl Memory {
 
     fn keep_for(&self, instance: &mut Instance) {
         let memory = self.clone();
-        let keeper = move |address: u32, len: u32| {
+        let pinner = move |address: u32, len: u32| {
             memory.asked.lock().unwrap().push((address, len));
             let from = (address - ARENA_BASE) / PIECE;
             let pieces = from..(address - ARENA_BASE + len - 1) / PIECE + 1;
@@ -50,7 +50,7 @@ impl Memory {
             let hold = Box::new(Hold(Arc::clone(&memory.pins)));
             Ok(Pinned { hold, pieces, piece: Bytes(PIECE.into()), most: MOST })
         };
-        instance.keep_by(Some(Box::new(keeper))).unwrap();
+        instance.set_packet_pinner(Some(Box::new(pinner))).unwrap();
     }
 }
 
@@ -70,8 +70,8 @@ fn answers(instance: &mut Instance) -> Vec<i64> {
 
 const KEEP: &str = "(i64.extend_i32_s (call $keep (local.get $d)))";
 
-/// Keeps packets 0 and 1, and lets go in packet 2 of what `handle` says.
-fn letting_go(handle: &str) -> String {
+/// Keeps packets 0 and 1, and releases in packet 2 the packet of `handle`.
+fn releasing(handle: &str) -> String {
     emitting(&format!(
         r#"(if (result i64) (i32.lt_u (i32.load offset=60 (local.get $d)) (i32.const 2))
             (then (i32.store (i32.add (i32.const 128) (i32.mul (i32.const 4) (i32.load offset=60 (local.get $d))))
@@ -82,8 +82,8 @@ fn letting_go(handle: &str) -> String {
 }
 
 #[test]
-fn a_packet_is_kept_until_it_is_let_go_of_once() {
-    let (mut instance, memory) = with_memory(&letting_go("(i32.load (i32.const 128))"));
+fn a_packet_is_kept_until_it_is_released_once() {
+    let (mut instance, memory) = with_memory(&releasing("(i32.load (i32.const 128))"));
     for packet in [0, 1] {
         instance.run(only(packet));
     }
@@ -102,11 +102,11 @@ fn a_packet_is_kept_until_it_is_let_go_of_once() {
 }
 
 #[test]
-fn a_handle_that_is_none_lets_go_of_nothing() {
+fn an_invalid_handle_releases_nothing() {
     for handle in
         ["(i32.const -1)", "(i32.const 2)", "(i32.const 1023)", "(i32.const 1024)", "(i32.const 0x7fffffff)"]
     {
-        let (mut instance, memory) = with_memory(&letting_go(handle));
+        let (mut instance, memory) = with_memory(&releasing(handle));
         for packet in [0, 1, 2] {
             instance.run(only(packet));
         }
@@ -115,7 +115,7 @@ fn a_handle_that_is_none_lets_go_of_nothing() {
 }
 
 #[test]
-fn the_handle_of_what_was_let_go_of_is_not_that_of_what_is_kept_next() {
+fn a_released_handle_is_not_reused_for_the_next_packet() {
     let body = emitting(
         r#"(block (result i64)
             (i32.store (i32.const 128) (call $keep (local.get $d)))
@@ -131,7 +131,7 @@ fn the_handle_of_what_was_let_go_of_is_not_that_of_what_is_kept_next() {
 }
 
 #[test]
-fn what_is_kept_is_limited_by_number() {
+fn kept_packets_are_limited_in_number() {
     // The manifest asks for 4.
     let (mut instance, memory) = with_memory(&emitting(KEEP));
     instance.run(BatchInput { mask: 0xff, ..all() });
@@ -142,7 +142,8 @@ fn what_is_kept_is_limited_by_number() {
 }
 
 fn admitted(body: &str, manifest: &str, profile: &str) -> Admitted {
-    let terms = AdmissionTerms { profile: Profile::parse(profile).unwrap(), ..AdmissionTerms::default() };
+    let terms =
+        CalibratedProfile { profile: Profile::parse(profile).unwrap(), ..CalibratedProfile::default() };
     Admitted::admit_by(support::bytes(&support::wat(body), manifest), &[], &terms).unwrap()
 }
 
@@ -155,7 +156,7 @@ fn started_as(engine: &Engine, manifest: &str, profile: &str) -> (Instance, Memo
 }
 
 #[test]
-fn a_profile_and_a_manifest_say_how_much_and_nobody_has_more_than_half() {
+fn profile_and_manifest_limit_kept_packets_and_no_module_has_more_than_half() {
     let engine = engine();
     let (mut instance, memory) = started_as(&engine, MANIFEST, "keep = 1");
     instance.run(BatchInput { mask: 0b11, ..all() });
@@ -167,7 +168,7 @@ fn a_profile_and_a_manifest_say_how_much_and_nobody_has_more_than_half() {
         assert_eq!((answers(&mut instance), memory.now()), (vec![code::DENIED.into()], 0));
     }
 
-    // Of 8 pieces that can be kept 4, each with two packets and a half.
+    // Half of the 8 pieces, each with two and a half packets.
     let (mut instance, memory) = started_as(&engine, &MANIFEST.replace("keep = 4", "keep = 1000"), "");
     instance.run(all());
     assert_eq!((memory.now(), instance.kept()), (10, Bytes(4 * 250)));
@@ -175,21 +176,21 @@ fn a_profile_and_a_manifest_say_how_much_and_nobody_has_more_than_half() {
 }
 
 #[test]
-fn modules_of_one_session_keep_no_more_together_than_it_may() {
+fn the_modules_of_a_session_share_its_limit_of_kept_packets() {
     let engine = engine();
     let together = KeptPackets::new(Some(3));
     let memory = Memory::default();
     let mut instances: Vec<Instance> = (0..2)
         .map(|_| {
             let program = engine.load(admitted(&emitting(KEEP), MANIFEST, "")).unwrap();
-            let means = InstanceContext { kept: Some(Arc::clone(&together)), ..InstanceContext::default() };
-            let mut instance = Instance::start_with(&engine, &program, means).unwrap();
+            let context = InstanceContext { kept: Some(Arc::clone(&together)), ..InstanceContext::default() };
+            let mut instance = Instance::start_with(&engine, &program, context).unwrap();
             Packets::new().map(&mut instance);
             memory.keep_for(&mut instance);
             instance
         })
         .collect();
-    // Each may keep 4 for itself.
+    // Each may keep 4.
     for instance in &mut instances {
         instance.run(BatchInput { mask: 0b11, ..all() });
     }
@@ -197,18 +198,18 @@ fn modules_of_one_session_keep_no_more_together_than_it_may() {
     assert!(answers(&mut instances[0]).iter().all(|handle| *handle >= 0));
     assert_eq!(answers(&mut instances[1])[1], full);
     assert_eq!((together.state().kept, together.state().refused, memory.now()), (3, 1, 3));
-    // What a module kept that is gone, others may keep.
+    // Packets of a dropped module are released for others.
     drop(instances.remove(0));
     assert_eq!((together.state().kept, memory.now()), (1, 1));
     instances[0].run(BatchInput { mask: 0b1111, ..all() });
     assert_eq!(answers(&mut instances[0])[2..], [full; 2]);
-    // So where packets are kept by something else from then on.
+    // So they are when the pinner is replaced.
     memory.keep_for(&mut instances[0]);
     assert_eq!((together.state().kept, memory.now()), (0, 0));
 }
 
 #[test]
-fn what_is_kept_counts_as_memory() {
+fn kept_packets_count_as_memory() {
     let engine = engine();
     let manifest = MANIFEST.replace("memory = '2 MiB'", "memory = '65786'").replace("keep = 4", "keep = 9");
     // A page and one piece.
@@ -217,7 +218,7 @@ fn what_is_kept_counts_as_memory() {
     assert_eq!((memory.now(), instance.kept()), (2, Bytes(250)));
     assert_eq!(answers(&mut instance)[2..], [i64::from(code::FULL); 2]);
 
-    // Where it may have two pages and 100 bytes, it can keep a piece or have the second page.
+    // A module with two pages and 100 bytes can keep a piece or have the second page.
     let body = format!(
         r#"{} (func (export "weir_tick") (param i64 i64)
             (i64.store (i32.const 64) (i64.extend_i32_s (memory.grow (i32.const 1))))
@@ -251,7 +252,7 @@ fn a_lost_call_keeps_nothing() {
     instance.run(BatchInput { mask: 0b111, ..all() });
     assert_eq!((memory.now(), instance.counters().lost), (2, 1));
 
-    // What it has let go of before it was lost stays so.
+    // Packets that it released before the loss stay released.
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
             (if (i32.eq (i32.load offset=60 (local.get $d)) (i32.const 1))
                 (then (drop (call $release (i32.load (i32.const 128)))) (unreachable)))
@@ -263,7 +264,7 @@ fn a_lost_call_keeps_nothing() {
 }
 
 #[test]
-fn a_call_that_is_given_up_keeps_nothing() {
+fn an_aborted_call_keeps_nothing() {
     let engine = engine();
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
             (drop (call $keep (local.get $d)))
@@ -276,9 +277,9 @@ fn a_call_that_is_given_up_keeps_nothing() {
     let budget = FuelSlice { fuel: 1_000_000, until: None };
     assert_eq!(instance.begin(Call::Start, budget), CallStep::Done(0));
     assert_eq!(instance.begin(Call::Batch(BatchInput { mask: 0b11, ..all() }), budget), CallStep::Suspended);
-    assert!(instance.keep_by(None).is_err(), "nothing changes under a suspended call");
+    assert!(instance.set_packet_pinner(None).is_err(), "nothing changes under a suspended call");
     assert_eq!((memory.now(), instance.kept()), (2, Bytes(250)), "that is seen from outside, too");
-    instance.abandon();
+    instance.abort();
     assert_eq!(memory.now(), 1);
     drop(instance);
     assert_eq!(memory.now(), 0);
@@ -309,7 +310,7 @@ fn a_module_that_has_ended_keeps_nothing_on_any_thread() {
 }
 
 #[test]
-fn only_the_packet_at_hand_is_kept_and_only_where_somebody_does() {
+fn only_the_current_packet_can_be_kept_and_only_with_a_pinner() {
     let at = |descriptor: u32| {
         let keep = format!("(i64.extend_i32_s (call $keep (i32.const {})))", descriptor.cast_signed());
         let (mut instance, memory) = with_memory(&emitting(&keep));
@@ -342,8 +343,8 @@ fn only_the_packet_at_hand_is_kept_and_only_where_somebody_does() {
 }
 
 #[test]
-fn a_new_mapping_ends_what_was_kept_of_the_old_one() {
-    let (mut instance, memory) = with_memory(&letting_go("(i32.load (i32.const 128))"));
+fn a_new_mapping_releases_packets_kept_of_the_old_one() {
+    let (mut instance, memory) = with_memory(&releasing("(i32.load (i32.const 128))"));
     instance.run(only(0));
     assert_eq!(memory.now(), 1);
     let packets = Packets::new();
@@ -351,13 +352,13 @@ fn a_new_mapping_ends_what_was_kept_of_the_old_one() {
     assert_eq!((memory.now(), instance.kept()), (0, Bytes(0)));
     instance.run(only(2));
     assert_eq!(answers(&mut instance)[1], i64::from(code::UNKNOWN));
-    // Nobody keeps anything of the new one before that is said.
+    // No packet of the new mapping is kept before a pinner is set.
     instance.run(only(1));
     assert_eq!(answers(&mut instance), [i64::from(code::DENIED)]);
 }
 
 #[test]
-fn a_module_that_keeps_and_lets_go_for_ever_holds_no_more_than_it_says() {
+fn a_module_that_keeps_and_releases_for_ever_holds_only_its_kept_packets() {
     let body = emitting(
         "(i64.extend_i32_s (i32.or (call $release (call $keep (local.get $d))) (call $release (i32.const 7))))",
     );

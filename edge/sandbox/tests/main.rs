@@ -1,4 +1,4 @@
-//! All integration tests of `weir-sandbox`, in one program: each program links the same libraries once more.
+//! All integration tests of `weir-sandbox`, in one program, because each program links the same libraries again.
 
 mod copying;
 mod hostile;

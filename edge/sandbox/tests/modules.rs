@@ -1,10 +1,10 @@
-//! What modules can do, seen through the sandbox.
+//! Abilities of modules, observed through the sandbox.
 
 use crate::support::*;
 use weir_abi::DESCRIPTORS_BASE;
 use weir_abi::host::HostFunction;
 use weir_sandbox::{
-    BatchInput, Call, CallStep, Control, Engine, EngineOptions, FuelSlice, Instance, LogLine,
+    BatchInput, Call, CallStep, CheckMode, Engine, EngineOptions, FuelSlice, Instance, LogLine,
 };
 use weir_units::Timestamp;
 use {
@@ -26,7 +26,7 @@ fn a_module_reads_packets_and_descriptors_in_place() {
 }
 
 #[test]
-fn only_the_packets_of_the_mask_are_seen_in_order() {
+fn a_module_sees_the_packets_of_the_mask_in_order() {
     let engine = engine();
     let mut instance = started(&engine, &emitting("(i64.load32_u offset=60 (local.get $d))"));
     instance.run(BatchInput { mask: 1 << 63 | 1 << 40 | 0b101, ..all() });
@@ -43,7 +43,7 @@ fn verdicts_become_the_mask_of_dropped_packets() {
     let mut instance = started(&engine, odd);
     assert_eq!(instance.run(all()), 0xaaaa_aaaa_aaaa_aaaa);
     assert_eq!(instance.run(BatchInput { mask: 0xff, ..all() }), 0xaa);
-    // A module that takes whole batches cannot drop what it was not given.
+    // A module with a batch function cannot drop packets outside the mask.
     let batch = r#"(func (export "weir_batch") (param i32 i64) (result i64) (i64.const -1))"#;
     let mut instance = started(&engine, batch);
     assert_eq!(instance.run(BatchInput { mask: 0xf0, ..all() }), 0xf0);
@@ -91,7 +91,7 @@ fn parameters_arrive_by_type() {
 }
 
 #[test]
-fn a_host_function_is_the_same_through_a_table_and_an_export() {
+fn a_host_function_behaves_the_same_through_a_table_and_an_export() {
     let engine = engine();
     let body = r#"(table $t funcref (elem $emit $patch)) (export "mine" (func $emit)) (elem declare func $emit)
         (func (export "weir_packet") (param $d i32) (result i32)
@@ -109,7 +109,7 @@ fn a_host_function_is_the_same_through_a_table_and_an_export() {
 }
 
 #[test]
-fn strings_are_copied_from_wherever_they_point() {
+fn strings_are_copied_from_every_readable_area() {
     let engine = engine();
     // A string in the packet itself: bytes 10..13.
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
@@ -164,7 +164,7 @@ fn a_patch_is_checked_and_kept_for_the_output() {
         (i64.store (i32.const 64) (i64.extend_i32_s (call $patch (local.get $d) (i32.load offset=64 (i32.const 0)) (i32.const 8) (i32.const 2))))
         (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
         (i32.const 0))"#;
-    // Source MAC: allowed. EtherType: not. Past the end: not.
+    // Source MAC: allowed. EtherType and beyond the end: refused.
     for (offset, code) in [(6i32, 0i64), (12, -3), (99, -2)] {
         let body = body.replace("(i32.load offset=64 (i32.const 0))", &format!("(i32.const {offset})"));
         let mut instance = started(&engine, &body);
@@ -176,7 +176,7 @@ fn a_patch_is_checked_and_kept_for_the_output() {
             assert_eq!((patch.packet, patch.offset, patch.bytes.as_slice()), (66, 6, [0u8; 2].as_slice()));
         }
     }
-    // Another packet than its own, or no descriptor at all: not now.
+    // Another packet than the current one, or no descriptor at all: refused at this time.
     for other in
         ["(i32.add (local.get $d) (i32.const 64))", "(i32.add (local.get $d) (i32.const 1))", "(i32.const 0)"]
     {
@@ -190,7 +190,7 @@ fn a_patch_is_checked_and_kept_for_the_output() {
 }
 
 #[test]
-fn one_program_runs_in_many_sandboxes_that_share_nothing() {
+fn instances_of_one_module_share_nothing() {
     let engine = engine();
     let program = program(&engine, &at_packet(99, ""));
     let packets = Packets::new();
@@ -204,7 +204,8 @@ fn one_program_runs_in_many_sandboxes_that_share_nothing() {
     assert_eq!(counts, (0..50).collect::<Vec<u64>>());
 }
 
-/// Examples of FIPS 180-4 and RFC 6234, section 8.5: the bytes, their SHA-1 and their SHA-256, as Python's hashlib has those that are not printed there.
+/// Examples of FIPS 180-4 and RFC 6234, section 8.5: the bytes, their SHA-1 and their SHA-256; digests that are not
+/// printed there are from Python's hashlib.
 const DIGESTS: [(&[u8], usize, &str, &str); 6] = [
     (
         b"",
@@ -244,7 +245,7 @@ const DIGESTS: [(&[u8], usize, &str, &str); 6] = [
     ),
 ];
 
-/// Emits both digests of the packet, where it is, and the SHA-256 of a copy of it in the place of that copy.
+/// Emits both digests of the packet in place, and the SHA-256 of a copy of it written over that copy.
 const DIGESTING: &str = r#"
     (func $say (param $at i32) (param $len i32)
         (i32.store (i32.const 80) (local.get $at)) (i32.store (i32.const 84) (local.get $len))
@@ -257,7 +258,7 @@ const DIGESTING: &str = r#"
         (call $say (i32.const 2048) (call $digest (i32.const 2) (i32.const 2048) (local.get $n) (i32.const 2048)))
         (i32.const 0))"#;
 
-/// A packet for each of the examples, and what is emitted for them.
+/// A packet for each of the examples, and the expected records.
 fn digested() -> (Packets, Vec<Vec<u8>>) {
     let message = |i: usize| DIGESTS.get(i).map_or(vec![0; 100], |(bytes, times, ..)| bytes.repeat(*times));
     let bytes = |hex: &str| -> Vec<u8> {
@@ -271,7 +272,7 @@ fn digested() -> (Packets, Vec<Vec<u8>>) {
 fn digests_are_those_of_the_standards_in_every_tier() {
     let (packets, wanted) = digested();
     for tier in Tier::ALL {
-        let options = EngineOptions { control: Control::As(*tier), ..EngineOptions::default() };
+        let options = EngineOptions { check_mode: CheckMode::As(*tier), ..EngineOptions::default() };
         let engine = Engine::new(options, None).unwrap();
         for is_suspendable in [false, true] {
             let admitted = Admitted::admit(bytes(&wat(DIGESTING), MANIFEST), &[]).unwrap();
@@ -280,7 +281,7 @@ fn digests_are_those_of_the_standards_in_every_tier() {
             let mut instance = Instance::start(&engine, &program.unwrap()).unwrap();
             packets.map(&mut instance);
             let call = Call::Batch(BatchInput { mask: (1 << DIGESTS.len()) - 1, ..all() });
-            // In slices of next to nothing, where it can be suspended.
+            // With tiny slices, where it can be suspended.
             let mut step = instance.begin(call, FuelSlice { fuel: 1, until: None });
             let mut suspended = 0;
             while step == CallStep::Suspended {
@@ -290,14 +291,14 @@ fn digests_are_those_of_the_standards_in_every_tier() {
             assert_eq!(suspended > 0, is_suspendable, "{tier}");
             assert!(instance.incidents().is_empty(), "{tier}: {:?}", instance.incidents());
             let records = instance.take_records(Records::default());
-            let said: Vec<Vec<u8>> = records.iter().map(|record| record.tail.to_vec()).collect();
-            assert_eq!(said, wanted, "{tier}, {is_suspendable}");
+            let digests: Vec<Vec<u8>> = records.iter().map(|record| record.tail.to_vec()).collect();
+            assert_eq!(digests, wanted, "{tier}, {is_suspendable}");
         }
     }
 }
 
 #[test]
-fn a_digest_of_too_much_or_by_no_algorithm_is_refused_before_an_address_is_looked_at() {
+fn a_digest_with_a_bad_length_or_algorithm_is_refused_before_its_address_is_checked() {
     let engine = engine();
     let mut instance = started(&engine, &emitting("(i64.const 0)"));
     for (algorithm, at, len, to, wanted) in [
@@ -328,7 +329,7 @@ fn a_digest_is_charged_before_any_byte_is_read() {
     let price = u64::from(price.call) + 60_000 * u64::from(price.per_byte);
     // The rest of the packet costs less than this.
     for (most, lost) in [(price - 1, 1), (price + 1_000, 0)] {
-        let options = EngineOptions { control: Control::Exact(most), ..EngineOptions::default() };
+        let options = EngineOptions { check_mode: CheckMode::Exact(most), ..EngineOptions::default() };
         let engine = Engine::new(options, None).unwrap();
         let mut instance = started(&engine, &body);
         instance.run(all());

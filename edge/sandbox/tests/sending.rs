@@ -1,4 +1,4 @@
-//! What a module can do with the frames that it sends, and what it cannot.
+//! Frames that a module sends, and the limits.
 
 use crate::support;
 use crate::support::{all, at_packet, engine, program, started};
@@ -10,7 +10,8 @@ use {
     weir_session::Records,
 };
 
-/// A packet function that sends `len` bytes from `address` to `output`, and keeps the answer in the first word of a record.
+/// A packet function that sends `len` bytes from `address` to `output`, and emits the result in the first word of a
+/// record.
 fn sends(output: i64, address: i64, len: i64) -> String {
     support::emitting(&format!(
         "(i64.extend_i32_s (call $send (i32.const {output}) (i32.const {address}) (i32.const {len})))"
@@ -36,7 +37,7 @@ fn answer(output: i64, address: i64, len: i64) -> (i64, usize) {
 }
 
 #[test]
-fn a_frame_is_what_was_there_when_it_was_sent() {
+fn a_sent_frame_has_the_bytes_at_the_time_of_sending() {
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
             (memory.fill (i32.const 64) (i32.load offset=60 (local.get $d)) (i32.const 60))
             (drop (call $send (i32.const 1) (i32.const 64) (i32.const 60)))
@@ -51,7 +52,7 @@ fn a_frame_is_what_was_there_when_it_was_sent() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_answered_with_the_reason() {
+fn a_refused_frame_is_answered_with_the_reason() {
     let ok = (i64::from(code::OK), 1);
     let no = |code: i32| (i64::from(code), 0);
     let most = i64::from(limit::FRAME_BYTES);
@@ -68,7 +69,7 @@ fn what_cannot_be_sent_is_answered_with_the_reason() {
 }
 
 #[test]
-fn wild_pointers_send_nothing_and_end_the_call() {
+fn a_wild_pointer_sends_nothing_and_ends_the_call() {
     let ends = |address: i64, len: i64| {
         let act = format!("(drop (call $send (i32.const 0) (i32.const {address}) (i32.const {len})))");
         let mut instance = started(&engine(), &at_packet(20, &act));
@@ -106,7 +107,7 @@ fn a_lost_call_sends_nothing() {
 }
 
 #[test]
-fn a_call_that_is_given_up_sends_nothing() {
+fn an_aborted_call_sends_nothing() {
     let engine = engine();
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
             (drop (call $send (i32.const 0) (i32.const 64) (i32.const 60)))
@@ -119,13 +120,13 @@ fn a_call_that_is_given_up_sends_nothing() {
     assert_eq!(instance.begin(Call::Start, budget), CallStep::Done(0));
     assert_eq!(instance.begin(Call::Batch(BatchInput { mask: 0b111, ..all() }), budget), CallStep::Suspended);
     assert!(!instance.has_frames(), "nothing can be taken while it is suspended");
-    instance.abandon();
+    instance.abort();
     let sent: Vec<usize> = frames(&mut instance).iter().map(|frame| frame.1).collect();
     assert_eq!(sent, [0, 1]);
 }
 
 #[test]
-fn a_flood_of_frames_is_cut_and_counted() {
+fn excess_frames_are_dropped_and_counted() {
     let flood = |len: u32| {
         let body = format!(
             r#"(func $flood (param $n i32)
@@ -156,14 +157,14 @@ fn a_flood_of_frames_is_cut_and_counted() {
 }
 
 #[test]
-fn a_profile_says_how_many_and_how_long() {
+fn a_profile_limits_the_number_and_length_of_frames() {
     let body = r#"(func (export "weir_packet") (param i32) (result i32) (local $n i32)
             (loop (drop (call $send (i32.const 0) (i32.const 0) (i32.const 100)))
                   (drop (call $send (i32.const 0) (i32.const 0) (i32.const 101)))
                   (br_if 0 (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 5))))
             (i32.const 0))"#;
     let bytes = support::bytes(&support::wat(body), support::MANIFEST);
-    let terms = |text: &str| weir_admission::AdmissionTerms {
+    let terms = |text: &str| weir_admission::CalibratedProfile {
         profile: Profile::parse(text).unwrap(),
         ..Default::default()
     };
@@ -181,7 +182,7 @@ fn a_profile_says_how_many_and_how_long() {
 }
 
 #[test]
-fn nothing_is_sent_at_start_or_where_outputs_lead_nowhere() {
+fn nothing_is_sent_at_start_or_to_unconnected_outputs() {
     let engine = engine();
     let body = format!(
         r#"(func (export "weir_start") (result i32)
@@ -192,7 +193,7 @@ fn nothing_is_sent_at_start_or_where_outputs_lead_nowhere() {
     );
     let mut instance = Instance::start(&engine, &program(&engine, &body)).unwrap();
     support::Packets::new().map(&mut instance);
-    // The other one does.
+    // The other output is connected.
     instance.open_outputs(0b10);
     instance.run(first_only());
     instance.open_outputs(0b01);
@@ -216,7 +217,7 @@ fn a_module_without_outputs_sends_nothing() {
 }
 
 #[test]
-fn a_batch_taken_whole_has_one_allowance_of_frames_and_loses_them_together() {
+fn a_batch_function_has_one_allowance_of_frames_and_loses_them_together() {
     let body = r#"(func (export "weir_batch") (param $d i32) (param $m i64) (result i64) (local $n i32)
             (loop (drop (call $send (i32.const 0) (i32.const 0) (i32.const 60)))
                   (drop (call $emit (i32.const 0) (i32.const 0) (i32.const 8)))

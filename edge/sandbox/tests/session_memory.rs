@@ -1,20 +1,21 @@
-//! A module and the memory that its session has reserved.
+//! A module's memory, and its session's memory reservation.
 
 use crate::support::{MANIFEST, Packets, all, bytes, engine, values, wat};
 use std::sync::Arc;
 use weir_bounds::EntryPoint;
 use weir_sandbox::{
-    Call, CallStep, During, Engine, FaultKind, FuelSlice, Instance, InstanceContext, LoadError, News,
+    Call, CallStep, During, Engine, FaultKind, FuelSlice, Instance, InstanceContext, LoadError, ModuleEvent,
 };
 use weir_units::Bytes;
 use {
-    weir_admission::{AdmissionTerms, Admitted, Profile, Tier},
+    weir_admission::{Admitted, CalibratedProfile, Profile, Tier},
     weir_session::{MemoryReservation, NodeMemory},
 };
 
 const PAGE: u64 = 65_536;
 
-/// Grows by a page with each packet and emits what `memory.grow` says; told that memory is low, it does `act` and emits what was left.
+/// Grows by a page with each packet and emits the result of `memory.grow`; on the low-memory event it does `act` and
+/// emits the rest.
 fn grower(act: &str) -> String {
     let body = format!(
         r#"(func (export "weir_packet") (param $d i32) (result i32)
@@ -33,7 +34,8 @@ fn grower(act: &str) -> String {
 
 fn admitted(text: &str, profile: &str) -> Admitted {
     let manifest = MANIFEST.replace("2 MiB", "64 MiB");
-    let terms = AdmissionTerms { profile: Profile::parse(profile).unwrap(), ..AdmissionTerms::default() };
+    let terms =
+        CalibratedProfile { profile: Profile::parse(profile).unwrap(), ..CalibratedProfile::default() };
     Admitted::admit_by(bytes(text, &manifest), &[], &terms).unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -47,8 +49,8 @@ fn start(engine: &Engine, admitted: Admitted, memory: &Arc<MemoryReservation>) -
         Tier::Proved => engine.load(admitted),
         _ => engine.load_suspendable(admitted),
     };
-    let means = InstanceContext { memory: Some(Arc::clone(memory)), ..InstanceContext::default() };
-    let mut instance = Instance::start_with(engine, &program.unwrap(), means).unwrap();
+    let context = InstanceContext { memory: Some(Arc::clone(memory)), ..InstanceContext::default() };
+    let mut instance = Instance::start_with(engine, &program.unwrap(), context).unwrap();
     Packets::new().map(&mut instance);
     instance
 }
@@ -62,7 +64,7 @@ fn packet(instance: &mut Instance) -> u64 {
 const FAILED: u64 = u64::MAX;
 
 #[test]
-fn growth_past_the_reservation_fails_and_one_that_is_changed_holds_at_once() {
+fn growth_past_the_reservation_fails_and_a_changed_one_applies_at_once() {
     let engine = engine();
     let memory = reservation(100, 4, 4);
     let mut instance = start(&engine, admitted(&grower(""), ""), &memory);
@@ -77,35 +79,35 @@ fn growth_past_the_reservation_fails_and_one_that_is_changed_holds_at_once() {
 }
 
 #[test]
-fn two_modules_of_a_session_have_its_memory_together() {
+fn two_modules_of_a_session_share_its_memory() {
     let engine = engine();
     let memory = reservation(100, 5, 5);
     let program = engine.load(admitted(&grower(""), "")).unwrap();
     let mut both: Vec<_> = (0..2)
         .map(|_| {
-            let means = InstanceContext { memory: Some(Arc::clone(&memory)), ..InstanceContext::default() };
-            let mut instance = Instance::start_with(&engine, &program, means).unwrap();
+            let context = InstanceContext { memory: Some(Arc::clone(&memory)), ..InstanceContext::default() };
+            let mut instance = Instance::start_with(&engine, &program, context).unwrap();
             Packets::new().map(&mut instance);
             instance
         })
         .collect();
     assert_eq!([packet(&mut both[0]), packet(&mut both[0]), packet(&mut both[1])], [1, 2, 1]);
     assert_eq!([packet(&mut both[0]), packet(&mut both[1])], [FAILED, FAILED]);
-    // There is none for a third.
-    let means = InstanceContext { memory: Some(Arc::clone(&memory)), ..InstanceContext::default() };
-    let error = Instance::start_with(&engine, &program, means).unwrap_err();
+    // A third module gets none.
+    let context = InstanceContext { memory: Some(Arc::clone(&memory)), ..InstanceContext::default() };
+    let error = Instance::start_with(&engine, &program, context).unwrap_err();
     assert!(matches!(error, LoadError::Memory { wanted: Bytes(PAGE), left: Bytes(0) }), "{error}");
-    // What one gives back, the other can have.
+    // Pages that one module frees are available to the other.
     drop(both.remove(0));
     assert_eq!(packet(&mut both[0]), 2);
 }
 
 #[test]
-fn a_module_is_told_before_its_memory_is_used_up_and_can_ask_for_more() {
+fn a_module_gets_a_low_memory_event_and_can_reserve_more() {
     let engine = engine();
     let ask = format!("(drop (call $reserve (i64.const {})))", 40 * PAGE);
-    // Proved; and metered and suspended at every check.
-    for profile in ["", "tiers = ['metered']\npiece = '1us'"] {
+    // Proved; and metered, suspended at every check.
+    for profile in ["", "tiers = ['metered']\ncheck-interval = '1us'"] {
         let memory = reservation(100, 16, 40);
         let mut instance = start(&engine, admitted(&grower(&ask), profile), &memory);
         for page in 1..14 {
@@ -114,11 +116,11 @@ fn a_module_is_told_before_its_memory_is_used_up_and_can_ask_for_more() {
         }
         assert_eq!(packet(&mut instance), 14);
         assert_eq!(packet(&mut instance), 15, "it is low, and not yet used up");
-        // Told of how it is now, and once.
-        let news = instance.low_memory().unwrap();
-        assert_eq!(news, News::LowMemory { left: Bytes(0) });
+        // The event has the current state, and comes once.
+        let event = instance.low_memory().unwrap();
+        assert_eq!(event, ModuleEvent::LowMemory { left: Bytes(0) });
         assert_eq!(instance.low_memory(), None);
-        let mut step = instance.begin(Call::News(news), FuelSlice { fuel: 1, until: None });
+        let mut step = instance.begin(Call::Event(event), FuelSlice { fuel: 1, until: None });
         while step == CallStep::Suspended {
             step = instance.resume(FuelSlice { fuel: 1, until: None });
         }
@@ -130,7 +132,7 @@ fn a_module_is_told_before_its_memory_is_used_up_and_can_ask_for_more() {
 }
 
 #[test]
-fn what_a_module_may_not_have_is_denied_and_changes_nothing() {
+fn a_refused_reservation_changes_nothing() {
     let engine = engine();
     let asks = |bytes: &str| {
         let emit = "(drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))";
@@ -154,7 +156,7 @@ fn what_a_module_may_not_have_is_denied_and_changes_nothing() {
         ("0x7fffffffffffffff", denied),
         ("-0x8000000000000000", denied),
     ] {
-        // The node has 8 pages left for it, and it may have 10.
+        // The node has 8 pages left for the session, whose ceiling is 10.
         let node = NodeMemory::new(Bytes(20 * PAGE));
         let _other = MemoryReservation::new(&node, Bytes(12 * PAGE), Bytes(12 * PAGE)).unwrap();
         let memory = MemoryReservation::new(&node, Bytes(4 * PAGE), Bytes(10 * PAGE)).unwrap();
@@ -163,7 +165,7 @@ fn what_a_module_may_not_have_is_denied_and_changes_nothing() {
         let now = if gives == denied { 4 * PAGE } else { gives };
         assert_eq!((memory.state().reserved, instance.counters().faults), (Bytes(now), 0), "{bytes}");
     }
-    // Outside of a session there is the module's own ceiling.
+    // Outside of a session the ceiling is the module's own.
     for (bytes, gives) in [("0", 64 << 20), ("67108864", 64 << 20), ("67108865", denied)] {
         let program = engine.load(admitted(&asks(bytes), "")).unwrap();
         let mut instance = Instance::start(&engine, &program).unwrap();
@@ -173,7 +175,7 @@ fn what_a_module_may_not_have_is_denied_and_changes_nothing() {
 }
 
 #[test]
-fn being_told_has_bounds_and_limits_of_its_own() {
+fn events_have_their_own_bounds_and_limits() {
     let engine = engine();
     let endless = admitted(&grower("(loop $l (br $l))"), "tick = '1ms'");
     assert_eq!(endless.tier(), Tier::Metered);
@@ -183,11 +185,11 @@ fn being_told_has_bounds_and_limits_of_its_own() {
     let memory = reservation(100, 1, 1);
     let mut instance = start(&engine, endless, &memory);
     instance.run(all());
-    let news = instance.low_memory().unwrap();
-    instance.tell_news(news);
+    let event = instance.low_memory().unwrap();
+    instance.handle_event(event);
     let incidents: Vec<_> = instance.incidents().iter().map(|i| (i.fault.kind, i.during)).collect();
-    assert_eq!(incidents, [(FaultKind::Limit, During::News(EntryPoint::LowMemory))]);
-    // What a lost call has emitted is gone; packets go on.
+    assert_eq!(incidents, [(FaultKind::Limit, During::Event(EntryPoint::LowMemory))]);
+    // Output of a lost call is gone; packets continue.
     assert!(values(&mut instance).iter().all(|value| *value == FAILED));
     assert_eq!(packet(&mut instance), FAILED);
     let trap = admitted(&grower("unreachable"), "");
@@ -195,7 +197,7 @@ fn being_told_has_bounds_and_limits_of_its_own() {
     let memory = reservation(100, 1, 1);
     let mut instance = start(&engine, trap, &memory);
     instance.run(all());
-    let news = instance.low_memory().unwrap();
-    instance.tell_news(news);
+    let event = instance.low_memory().unwrap();
+    instance.handle_event(event);
     assert_eq!(instance.incidents()[0].fault.kind, FaultKind::Unreachable);
 }

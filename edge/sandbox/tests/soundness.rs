@@ -1,4 +1,4 @@
-//! Soundness, the test that matters most: what a module uses never exceeds the bound that was found before it ran.
+//! Soundness, the most important test: a module never uses more than the bound found before it ran.
 
 use crate::oracle::generate::{self, loops, smith};
 use crate::oracle::{Oracle, Tally, smallest};
@@ -16,7 +16,7 @@ fn loops_of(oracle: &Oracle, seed: u64) -> Tally {
     })
 }
 
-/// How many seeds, or from the environment how many minutes, for a long run.
+/// The number of seeds, or from the environment the number of minutes, for a long run.
 fn seeds(usual: u64) -> std::ops::Range<u64> {
     let given = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let first = given("WEIR_FIRST_SEED").unwrap_or(0);
@@ -24,7 +24,7 @@ fn seeds(usual: u64) -> std::ops::Range<u64> {
 }
 
 #[test]
-fn loops_cost_no_more_than_their_bound_by_a_count_that_shares_nothing_with_the_table() {
+fn loops_cost_no_more_than_their_bound_by_an_independent_count() {
     let oracle = Oracle::new();
     let mut tally = Tally::default();
     for seed in seeds(2_000) {
@@ -56,7 +56,7 @@ fn arbitrary_modules_cost_no_more_than_their_bound() {
     assert!(tally.bounded * 10 > tally.entries, "{tally:?}");
 }
 
-/// The modules that try to look cheaper than they are. Where they have a bound it is one that they keep.
+/// Modules built to look cheaper than they are. If they have a bound, they keep it.
 #[test]
 fn hostile_modules_cost_no_more_than_their_bound() {
     let prelude = include_str!("../../../core/bounds/tests/support/prelude.wat");

@@ -1,21 +1,21 @@
-//! What the meter charges is never less than what ran: also where there is no bound, which is what the meter is for.
+//! The meter charges at least what ran, also for modules without a bound, which the meter is for.
 //!
-//! A module is rewritten twice, as it is metered and with every basic block charged for by itself. Both versions run side by side, in host functions
-//! that answer the same.
+//! A module is rewritten twice: as a metered module, and with every basic block charged separately. Both versions run
+//! side by side, with host functions that return the same.
 
 use crate::oracle::generate::{self, loops};
 use crate::oracle::plain::{PACKETS, fill};
 use crate::oracle::space::{Creator, GUARD, RESERVED, Shown};
 use std::sync::Arc;
 use wasmtime::{Config, Engine, Instance, Linker, Module, Store, Val};
-use weir_admission::{AdmissionTerms, Admitted, Profile, Tier};
-use weir_sandbox::{Control, EngineOptions};
+use weir_admission::{Admitted, CalibratedProfile, Profile, Tier};
+use weir_sandbox::{CheckMode, EngineOptions};
 use weir_units::Nanos;
 
-/// What a call may use at most; a call that is charged for more is abandoned.
+/// The allowance of a call, in fuel; a call that is charged more is aborted.
 const FUEL: i64 = 3_000_000;
 
-/// What a nanosecond is in fuel where nobody has calibrated.
+/// Fuel per nanosecond without a calibration.
 const FUEL_PER_NANOSECOND: u64 = 4;
 
 struct Runner {
@@ -24,12 +24,12 @@ struct Runner {
     shown: Shown,
 }
 
-/// What became of a call.
+/// The end of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// It was charged so much.
+    /// It returned, and was charged this much.
     With(i64),
-    /// It was abandoned, or trapped.
+    /// It was aborted, or trapped.
     Early,
 }
 
@@ -69,7 +69,7 @@ impl Runner {
         Self { engine, linker, shown }
     }
 
-    /// Calls the functions that take no packets, one after the other until one ends early.
+    /// Calls the functions that take no packets, one after the other, until one ends early.
     fn run(&self, bytes: &[u8], seed: u64) -> Vec<Ended> {
         fill(&self.shown, seed);
         let module = Module::new(&self.engine, bytes).unwrap();
@@ -107,17 +107,18 @@ impl Runner {
 }
 
 #[test]
-fn what_is_charged_is_never_less_than_what_ran() {
-    let loader = |control| {
-        weir_sandbox::Engine::new(EngineOptions { control, ..EngineOptions::default() }, None).unwrap()
+fn charges_are_never_less_than_the_executed_work() {
+    let loader = |mode| {
+        weir_sandbox::Engine::new(EngineOptions { check_mode: mode, ..EngineOptions::default() }, None)
+            .unwrap()
     };
-    let metered = loader(Control::As(Tier::Metered));
-    let exact = loader(Control::Exact(FUEL.cast_unsigned()));
+    let metered = loader(CheckMode::As(Tier::Metered));
+    let exact = loader(CheckMode::Exact(FUEL.cast_unsigned()));
     let limit = Nanos(FUEL.cast_unsigned() / FUEL_PER_NANOSECOND);
     let profile = Profile { start: limit, tick: limit, stop: limit, ..Profile::default() };
-    let terms = AdmissionTerms { profile, ..AdmissionTerms::default() };
+    let terms = CalibratedProfile { profile, ..CalibratedProfile::default() };
     let runner = Runner::new();
-    let (mut calls, mut unbounded, mut equal, mut abandoned) = (0, 0, 0, 0);
+    let (mut calls, mut unbounded, mut equal, mut aborted) = (0, 0, 0, 0);
     for seed in 0..600_u64 {
         let text = loops::module(&generate::bytes(seed, 300));
         let Ok(admitted) = Admitted::admit_by(generate::assembled(&text), &[], &terms) else { continue };
@@ -132,15 +133,15 @@ fn what_is_charged_is_never_less_than_what_ran() {
                     assert!(charged >= used, "seed {seed}: charged {charged}, and used {used}\n{text}");
                     equal += usize::from(charged == used);
                 }
-                (Ended::Early, _) => abandoned += 1,
+                (Ended::Early, _) => aborted += 1,
                 (Ended::With(charged), Ended::Early) => {
-                    panic!("seed {seed}: charged {charged}, and by blocks it is abandoned\n{text}")
+                    panic!("seed {seed}: charged {charged}, and by blocks it is aborted\n{text}")
                 }
             }
         }
     }
     println!(
-        "{calls} calls, {unbounded} of modules without a bound, {equal} charged exactly, {abandoned} ended early"
+        "{calls} calls, {unbounded} of modules without a bound, {equal} charged exactly, {aborted} ended early"
     );
-    assert!(calls > 1_000 && unbounded > 500 && equal > 50 && abandoned > 20 && abandoned < calls / 2);
+    assert!(calls > 1_000 && unbounded > 500 && equal > 50 && aborted > 20 && aborted < calls / 2);
 }

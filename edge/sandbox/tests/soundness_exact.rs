@@ -1,22 +1,22 @@
-//! Soundness in the sandbox itself: what a call really uses, counted to the unit while it runs, is never more than its bound; and what is checked
-//! while a module runs changes nothing that it does.
+//! Soundness in the sandbox: the use of a call, counted to the unit while it runs, never exceeds its bound; and
+//! run-time checks do not change a module's results.
 
 use crate::oracle::exact::{NOW, Tally, batch, change_table, map, run, start};
 use crate::oracle::generate::{self, loops, smith};
 use crate::oracle::plain::{PACKETS, fill, packet_bytes};
 use crate::oracle::space::Shown;
 use weir_bounds::{EntryPoint, Linear};
-use weir_sandbox::{Control, Engine, EngineOptions, Instance};
+use weir_sandbox::{CheckMode, Engine, EngineOptions, Instance};
 use {
     weir_admission::{Admitted, Tier},
     weir_session::Records,
 };
 
-/// Fuel after which a call is abandoned.
+/// Fuel after which a call is aborted.
 const FUEL: u64 = 4_000_000;
 
-fn engine(control: Control) -> Engine {
-    Engine::new(EngineOptions { control, ..EngineOptions::default() }, None).unwrap()
+fn engine(mode: CheckMode) -> Engine {
+    Engine::new(EngineOptions { check_mode: mode, ..EngineOptions::default() }, None).unwrap()
 }
 
 fn seeds(usual: u64) -> std::ops::Range<u64> {
@@ -27,7 +27,7 @@ fn seeds(usual: u64) -> std::ops::Range<u64> {
 
 #[test]
 fn loops_use_no_more_than_their_bound() {
-    let (engine, shown, mut tally) = (engine(Control::Exact(FUEL)), Shown::new(), Tally::default());
+    let (engine, shown, mut tally) = (engine(CheckMode::Exact(FUEL)), Shown::new(), Tally::default());
     for seed in seeds(500) {
         let text = loops::module(&generate::bytes(seed, 400));
         run((&engine, FUEL), &shown, (generate::assembled(&text), true), seed, &mut tally)
@@ -35,12 +35,12 @@ fn loops_use_no_more_than_their_bound() {
     }
     println!("{tally:?}");
     assert!(tally.bounded > tally.calls / 4 && tally.tight > tally.calls / 50, "{tally:?}");
-    assert!(tally.told > 20 && tally.published > tally.told, "{tally:?}");
+    assert!(tally.with_known_contents > 20 && tally.published > tally.with_known_contents, "{tally:?}");
 }
 
 #[test]
 fn arbitrary_modules_use_no_more_than_their_bound() {
-    let (engine, shown, mut tally) = (engine(Control::Exact(FUEL)), Shown::new(), Tally::default());
+    let (engine, shown, mut tally) = (engine(CheckMode::Exact(FUEL)), Shown::new(), Tally::default());
     for seed in seeds(200) {
         let Some(module) = smith::module(&generate::bytes(seed, 2_500)) else { continue };
         run((&engine, FUEL), &shown, (module.clone(), false), seed, &mut tally).unwrap_or_else(|error| {
@@ -51,7 +51,7 @@ fn arbitrary_modules_use_no_more_than_their_bound() {
     assert!(tally.bounded > tally.calls / 4, "{tally:?}");
 }
 
-/// All that a module does that can be seen.
+/// All observable effects of a module.
 #[derive(Debug, PartialEq)]
 struct Done {
     drops: Vec<u64>,
@@ -64,8 +64,8 @@ struct Done {
     memory: u64,
 }
 
-fn done(control: Control, shown: &Shown, bytes: &[u8], seed: u64) -> Option<Done> {
-    let engine = engine(control);
+fn done(mode: CheckMode, shown: &Shown, bytes: &[u8], seed: u64) -> Option<Done> {
+    let engine = engine(mode);
     let program = engine.load(Admitted::admit(bytes.to_vec(), &[]).ok()?).ok()?;
     fill(shown, seed);
     let (mut instance, taken) = start(&engine, &program).unwrap();
@@ -91,9 +91,9 @@ fn done(control: Control, shown: &Shown, bytes: &[u8], seed: u64) -> Option<Done
     })
 }
 
-/// Modules that are proved do the same under any control: none of them is ever stopped for what it is charged.
+/// Proved modules have the same effects in any mode: charges never stop one.
 #[test]
-fn what_is_checked_changes_nothing_that_a_proved_module_does() {
+fn checks_do_not_change_the_results_of_a_proved_module() {
     let shown = Shown::new();
     let (mut proved, mut with_faults) = (0, 0);
     for seed in seeds(400) {
@@ -108,20 +108,22 @@ fn what_is_checked_changes_nothing_that_a_proved_module_does() {
             continue;
         }
         proved += 1;
-        let plain = done(Control::Admitted, &shown, &bytes, seed).unwrap();
+        let plain = done(CheckMode::Admitted, &shown, &bytes, seed).unwrap();
         with_faults += usize::from(!plain.faults.is_empty());
-        for control in [Control::As(Tier::Supervised), Control::As(Tier::Metered), Control::Exact(1 << 50)] {
-            let checked = done(control, &shown, &bytes, seed).unwrap();
-            assert_eq!(plain, checked, "seed {seed}: {control:?}");
+        for mode in [CheckMode::As(Tier::Supervised), CheckMode::As(Tier::Metered), CheckMode::Exact(1 << 50)]
+        {
+            let checked = done(mode, &shown, &bytes, seed).unwrap();
+            assert_eq!(plain, checked, "seed {seed}: {mode:?}");
         }
     }
     println!("{proved} proved modules, {with_faults} with faults");
     assert!(proved > 50 && with_faults > 10, "{proved}, {with_faults}");
 }
 
-/// A module that traps in the middle of every batch loses exactly that packet of each, and is told of it, in every tier.
+/// A module that traps in the middle of every batch loses exactly that packet of each, and is told about it, in every
+/// tier.
 #[test]
-fn a_trap_in_every_batch_costs_its_packet_and_no_other() {
+fn a_trap_in_every_batch_loses_only_its_packet() {
     let text = format!(
         "(module {} {})",
         include_str!("../../../core/bounds/tests/support/prelude.wat"),
@@ -138,7 +140,7 @@ fn a_trap_in_every_batch_costs_its_packet_and_no_other() {
     let bytes = generate::assembled(&text);
     let shown = Shown::new();
     for tier in Tier::ALL {
-        let engine = engine(Control::As(*tier));
+        let engine = engine(CheckMode::As(*tier));
         let program = engine.load(Admitted::admit(bytes.clone(), &[]).unwrap()).unwrap();
         fill(&shown, 1);
         let mut instance = Instance::start(&engine, &program).unwrap();
@@ -159,9 +161,9 @@ fn a_trap_in_every_batch_costs_its_packet_and_no_other() {
     }
 }
 
-/// The bound of a packet is for its own length, not for the longest.
+/// A packet's bound is for its own length, not for the longest packet.
 #[test]
-fn a_slope_follows_the_packet() {
+fn a_bound_by_length_follows_the_packet() {
     let text = r#"
         (module (memory (export "memory") 1)
           (func (export "weir_packet") (param $d i32) (result i32)
@@ -173,7 +175,7 @@ fn a_slope_follows_the_packet() {
     let admitted = Admitted::admit(generate::assembled(text), &[]).unwrap();
     let fuel = admitted.analysis().entry(EntryPoint::Packet).unwrap().usage.fuel;
     assert!(fuel.is_bounded() && fuel.per_kib > 0 && fuel != Linear::UNBOUNDED, "{fuel}");
-    let (engine, shown) = (engine(Control::Exact(FUEL)), Shown::new());
+    let (engine, shown) = (engine(CheckMode::Exact(FUEL)), Shown::new());
     let program = engine.load(admitted).unwrap();
     fill(&shown, 5);
     let mut instance = Instance::start(&engine, &program).unwrap();

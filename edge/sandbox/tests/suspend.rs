@@ -1,4 +1,4 @@
-//! Calls that are suspended and resumed do what they would have done without.
+//! Calls that are suspended and resumed have the same effects as calls that are not.
 
 use crate::oracle::generate::{self, loops};
 use crate::support::{MANIFEST, Packets, all, alone, at_packet, bytes, emitting, values, wat};
@@ -6,22 +6,22 @@ use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::time::Duration;
 use weir_sandbox::{
-    Area, BatchInput, Call, CallStep, Control, During, Engine, EngineOptions, FaultKind, FuelSlice, Instance,
-    InstanceCounters, LoadedModule,
+    Area, BatchInput, Call, CallStep, CheckMode, During, Engine, EngineOptions, FaultKind, FuelSlice,
+    Instance, InstanceCounters, LoadedModule,
 };
 use weir_units::{Nanos, Timestamp};
 use {
-    weir_admission::{AdmissionTerms, Admitted, Profile, Tier},
+    weir_admission::{Admitted, CalibratedProfile, Profile, Tier},
     weir_session::{RecordOrder, Records},
 };
 
-/// What a nanosecond is in fuel where nobody has calibrated.
+/// Fuel per nanosecond without a calibration.
 const FUEL_PER_NANOSECOND: u64 = 4;
 
-/// What each packet, tick, start and stop may use, in nanoseconds.
+/// The limit of each packet, tick, start and stop, in nanoseconds.
 const LIMIT: u64 = 50_000;
 
-/// What a call may use where it is counted exactly.
+/// The limit of a call in fuel, with exact counting.
 const EXACT: u64 = LIMIT * FUEL_PER_NANOSECOND;
 
 fn profile(tier: Tier) -> Profile {
@@ -38,22 +38,29 @@ fn profile(tier: Tier) -> Profile {
 }
 
 fn admitted(bytes: Vec<u8>, tier: Tier) -> Option<Admitted> {
-    Admitted::admit_by(bytes, &[], &AdmissionTerms { profile: profile(tier), ..AdmissionTerms::default() })
-        .ok()
+    Admitted::admit_by(
+        bytes,
+        &[],
+        &CalibratedProfile { profile: profile(tier), ..CalibratedProfile::default() },
+    )
+    .ok()
 }
 
-/// An engine in which every module is controlled as this tier says. The time that calls take does not matter in it.
+/// An engine that runs every module as in this tier. Its time limit does not matter.
 fn engine(tier: Tier) -> Engine {
     let call_limit = Duration::from_secs(60);
-    Engine::new(EngineOptions { control: Control::As(tier), call_limit, ..EngineOptions::default() }, None)
-        .unwrap()
+    Engine::new(
+        EngineOptions { check_mode: CheckMode::As(tier), call_limit, ..EngineOptions::default() },
+        None,
+    )
+    .unwrap()
 }
 
 fn loaded(engine: &Engine, body: &str) -> LoadedModule {
     engine.load_suspendable(admitted(bytes(&wat(body), MANIFEST), Tier::Metered).unwrap()).unwrap()
 }
 
-/// The same for calls that cannot be suspended.
+/// A module whose calls cannot be suspended.
 fn plain(engine: &Engine, body: &str) -> LoadedModule {
     engine.load(admitted(bytes(&wat(body), MANIFEST), Tier::Metered).unwrap()).unwrap()
 }
@@ -72,7 +79,7 @@ fn on_packets(engine: &Engine, program: &LoadedModule) -> Instance {
 fn exact() -> Engine {
     Engine::new(
         EngineOptions {
-            control: Control::Exact(EXACT),
+            check_mode: CheckMode::Exact(EXACT),
             call_limit: Duration::from_secs(60),
             ..EngineOptions::default()
         },
@@ -85,7 +92,7 @@ fn fuel(fuel: u64) -> FuelSlice {
     FuelSlice { fuel, until: None }
 }
 
-/// Makes a call in slices of the given sizes, one after the other. Says what was dropped, and how often it was suspended.
+/// Makes a call in slices of the given sizes. Returns the dropped packets and the number of suspensions.
 fn in_slices(instance: &mut Instance, call: Call, mut size: impl FnMut() -> u64) -> (u64, usize) {
     let mut step = instance.begin(call, fuel(size()));
     for suspended in 0.. {
@@ -101,8 +108,8 @@ fn tick() -> Call {
     Call::Tick { now: Timestamp(5), periods: 1, before: 0 }
 }
 
-/// What was emitted: where in the block, the stream and the bytes.
-fn said(instance: &mut Instance) -> Vec<(RecordOrder, u16, Vec<u8>)> {
+/// The emitted records: position in the block, stream and bytes.
+fn emitted(instance: &mut Instance) -> Vec<(RecordOrder, u16, Vec<u8>)> {
     let records = instance.take_records(Records::default());
     records.iter().map(|r| (r.order, r.stream, [r.row, r.tail].concat())).collect()
 }
@@ -111,7 +118,7 @@ fn kinds(instance: &Instance) -> Vec<(FaultKind, During)> {
     instance.incidents().iter().map(|incident| (incident.fault.kind, incident.during)).collect()
 }
 
-/// Everything that shows of what a module has done.
+/// All observable effects of a module.
 #[derive(Debug, PartialEq)]
 struct Shown {
     drops: Vec<u64>,
@@ -124,14 +131,14 @@ struct Shown {
 }
 
 /// Makes a call that is not suspended.
-fn at_a_stroke(instance: &mut Instance, call: Call) -> u64 {
-    match instance.begin(call, FuelSlice::WHOLE) {
+fn to_completion(instance: &mut Instance, call: Call) -> u64 {
+    match instance.begin(call, FuelSlice::UNLIMITED) {
         CallStep::Done(drops) => drops,
         CallStep::Suspended => panic!("suspended"),
     }
 }
 
-/// Starts a module, gives it two batches and two ticks, and stops it, with `act` making the calls.
+/// Starts a module, gives it two batches and two ticks, and stops it. `act` makes the calls.
 fn life(
     engine: &Engine,
     program: &LoadedModule,
@@ -155,11 +162,11 @@ fn life(
     {
         shown.drops.push(act(&mut instance, call));
         let is_lost = instance.counters().faults > shown.counters.faults;
-        // What a trap leaves behind is not looked at, nor what never ran.
+        // Memory after a trap is not compared, nor that of a module that never ran.
         shown.fuel.push(instance.fuel_used().filter(|_| !is_lost && !instance.has_ended()));
         shown.counters = instance.counters();
     }
-    shown.records = said(&mut instance);
+    shown.records = emitted(&mut instance);
     shown.patches = instance.take_patches();
     shown.faults = kinds(&instance);
     shown.memory = instance.memory().0;
@@ -167,7 +174,7 @@ fn life(
 }
 
 #[test]
-fn an_endless_loop_is_abandoned_at_its_limit_however_often_it_is_suspended() {
+fn an_endless_loop_is_aborted_at_its_limit_however_often_it_is_suspended() {
     // A loop with the counter in a local, one with a call in it, and one that calls the host.
     for act in [
         "(loop (br 0))",
@@ -176,15 +183,19 @@ fn an_endless_loop_is_abandoned_at_its_limit_however_often_it_is_suspended() {
     ] {
         let body = format!("(func $twice (drop (i32.const 1)))\n{}", at_packet(20, act));
         for engine in [engine(Tier::Metered), exact()] {
-            let mut whole = on_packets(&engine, &plain(&engine, &body));
-            assert_eq!(whole.run(all()), 0);
-            assert_eq!(kinds(&whole), [(FaultKind::Limit, During::Packet(20))]);
-            let used = whole.fuel_used();
+            let mut unsuspended = on_packets(&engine, &plain(&engine, &body));
+            assert_eq!(unsuspended.run(all()), 0);
+            assert_eq!(kinds(&unsuspended), [(FaultKind::Limit, During::Packet(20))]);
+            let used = unsuspended.fuel_used();
             let mut instance = started(&engine, &body);
             let (drops, suspended) = in_slices(&mut instance, Call::Batch(all()), || 20);
             assert_eq!(drops, 0);
             assert!(suspended > 1_000, "{suspended}");
-            assert_eq!((kinds(&instance), instance.counters()), (kinds(&whole), whole.counters()), "{act}");
+            assert_eq!(
+                (kinds(&instance), instance.counters()),
+                (kinds(&unsuspended), unsuspended.counters()),
+                "{act}"
+            );
             assert_eq!(instance.fuel_used(), used);
             instance.stop(Timestamp(0));
             assert_eq!(values(&mut instance), [63]);
@@ -193,8 +204,8 @@ fn an_endless_loop_is_abandoned_at_its_limit_however_often_it_is_suspended() {
 }
 
 #[test]
-fn a_call_is_abandoned_after_as_many_trips_as_without_being_suspended() {
-    // What the loop has counted in memory is what it did before it was abandoned.
+fn a_suspended_call_is_aborted_after_as_many_trips_as_an_unsuspended_one() {
+    // The count in memory shows the trips before the abort.
     let body = r#"(func (export "weir_packet") (param i32) (result i32)
             (loop (i64.store (i32.const 0) (i64.add (i64.load (i32.const 0)) (i64.const 1))) (br 0)) (i32.const 0))
         (func (export "weir_tick") (param i64 i64) (drop (call $emit (i32.const 0) (i32.const 0) (i32.const 8))))"#;
@@ -207,17 +218,17 @@ fn a_call_is_abandoned_after_as_many_trips_as_without_being_suspended() {
         assert_eq!(kinds(&instance), [(FaultKind::Limit, During::Packet(0))]);
         (values(&mut instance), suspended)
     };
-    let (whole, never) = trips(u64::MAX);
+    let (unsuspended, never) = trips(u64::MAX);
     assert_eq!(never, 0);
-    assert!(whole[0] > 1_000);
+    assert!(unsuspended[0] > 1_000);
     for size in [1, 7, 100, 9_999] {
         let (counted, suspended) = trips(size);
-        assert_eq!(counted, whole, "{size}");
+        assert_eq!(counted, unsuspended, "{size}");
         assert!(suspended as u64 >= EXACT / size.max(100) / 2, "{size}: {suspended}");
     }
 }
 
-/// Each packet emits its number three times, and does something that takes long between; odd ones are dropped.
+/// Each packet emits its number three times, with long work between; odd ones are dropped.
 fn emitter(between: &str) -> String {
     format!(
         r#"(func (export "weir_packet") (param $d i32) (result i32) (local $n i32) (local $k i32)
@@ -234,7 +245,7 @@ const SOME_TRIPS: &str = "(local.set $n (i32.const 0))
     (loop $l (br_if $l (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.load (i32.const 128)))))";
 
 #[test]
-fn records_are_neither_lost_nor_doubled() {
+fn suspension_neither_loses_nor_repeats_records() {
     let body = format!("(data (i32.const 128) \"\\40\")\n{}", emitter(SOME_TRIPS));
     for tier in [Tier::Metered, Tier::Supervised, Tier::Proved] {
         let engine = engine(tier);
@@ -249,32 +260,32 @@ fn records_are_neither_lost_nor_doubled() {
 }
 
 #[test]
-fn a_supervised_module_is_over_its_limit_as_often_as_without_being_suspended() {
+fn suspension_does_not_change_how_often_a_supervised_module_exceeds_its_limit() {
     let engine = engine(Tier::Supervised);
-    // Packet 20 goes on until it has made a hundred times the trips that it may.
+    // Packet 20 makes a hundred times the allowed trips.
     let body = at_packet(
         20,
         "(loop $l (i64.store (i32.const 128) (i64.add (i64.load (i32.const 128)) (i64.const 1)))
             (br_if $l (i64.lt_u (i64.load (i32.const 128)) (i64.const 1000000))))",
     );
-    let mut whole = on_packets(&engine, &plain(&engine, &body));
-    whole.run(all());
-    assert_eq!((whole.counters().packets, whole.counters().exceeded), (64, 1));
+    let mut unsuspended = on_packets(&engine, &plain(&engine, &body));
+    unsuspended.run(all());
+    assert_eq!((unsuspended.counters().packets, unsuspended.counters().exceeded), (64, 1));
     for size in [3_000, 100_000] {
         let mut instance = started(&engine, &body);
         let (_, suspended) = in_slices(&mut instance, Call::Batch(all()), || size);
         assert!(suspended > 30, "{suspended}");
-        assert_eq!(instance.counters(), whole.counters());
+        assert_eq!(instance.counters(), unsuspended.counters());
         instance.stop(Timestamp(0));
         assert_eq!(values(&mut instance), [64]);
     }
 }
 
 #[test]
-fn many_short_packets_end_a_slice_too() {
+fn many_short_packets_use_up_a_slice() {
     for tier in [Tier::Metered, Tier::Supervised, Tier::Proved] {
         let engine = engine(tier);
-        // Nothing is charged in these but their entry.
+        // Only the entry is charged in these.
         let mut instance = started(&engine, &at_packet(99, ""));
         let (_, suspended) = in_slices(&mut instance, Call::Batch(all()), || 1);
         assert_eq!(suspended, 64, "{tier:?}: once for each packet");
@@ -284,7 +295,7 @@ fn many_short_packets_end_a_slice_too() {
 }
 
 #[test]
-fn every_call_can_be_suspended_wherever_it_is() {
+fn every_call_can_be_suspended_at_every_charge() {
     let busy = |value: u32| {
         format!(
             "(local.set $n (i32.const 0))
@@ -292,7 +303,8 @@ fn every_call_can_be_suspended_wherever_it_is() {
             (i64.store (i32.const 64) (i64.const {value})) (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))"
         )
     };
-    // Recursion, nested calls with loops in them, bulk operations, memory that grows between; start, stop, and what is called for lost packets.
+    // Recursion, nested calls with loops in them, bulk operations, memory that grows between; start, stop, and the
+    // calls for lost packets.
     let body = format!(
         r#"(data (i32.const 128) "\20")
         (func $down (param $k i32) (result i32) (local $n i32)
@@ -324,10 +336,15 @@ fn every_call_can_be_suspended_wherever_it_is() {
         let engine = engine(tier);
         let program = loaded(&engine, &body);
         let packets = Packets::new();
-        let whole = life(&engine, &plain(&engine, &body), &packets, at_a_stroke);
-        assert_eq!(life(&engine, &program, &packets, at_a_stroke), whole);
-        assert_eq!((whole.counters.lost, whole.counters.faults), (1, 1), "{:?}", whole.faults);
-        assert_eq!(whole.memory, 3 << 16);
+        let unsuspended = life(&engine, &plain(&engine, &body), &packets, to_completion);
+        assert_eq!(life(&engine, &program, &packets, to_completion), unsuspended);
+        assert_eq!(
+            (unsuspended.counters.lost, unsuspended.counters.faults),
+            (1, 1),
+            "{:?}",
+            unsuspended.faults
+        );
+        assert_eq!(unsuspended.memory, 3 << 16);
         for size in [1, 40, 333] {
             let mut times = Vec::new();
             let sliced = life(&engine, &program, &packets, |instance, call| {
@@ -335,7 +352,7 @@ fn every_call_can_be_suspended_wherever_it_is() {
                 times.push(suspended);
                 drops
             });
-            assert_eq!(sliced, whole, "{tier:?}, {size}");
+            assert_eq!(sliced, unsuspended, "{tier:?}, {size}");
             assert!(size > 1 || times.iter().all(|suspended| *suspended > 3), "{times:?}");
         }
     }
@@ -355,14 +372,14 @@ fn a_trap_after_a_resume_loses_exactly_its_packet() {
 }
 
 #[test]
-fn a_stack_overflow_is_one_also_on_a_stack_of_its_own() {
+fn a_stack_overflow_is_detected_on_a_fiber_too() {
     let engine = engine(Tier::Metered);
     let body = format!(
         "(func $deep (param i32) (result i32) (i32.add (i32.const 1) (call $deep (local.get 0))))\n{}",
         at_packet(20, "(drop (call $deep (i32.const 0)))")
     );
     let profile = Profile { packet: Nanos(100_000_000), ..profile(Tier::Metered) };
-    let terms = AdmissionTerms { profile, ..AdmissionTerms::default() };
+    let terms = CalibratedProfile { profile, ..CalibratedProfile::default() };
     let admitted = Admitted::admit_by(bytes(&wat(&body), MANIFEST), &[], &terms).unwrap();
     let mut instance = on_packets(&engine, &engine.load_suspendable(admitted).unwrap());
     let (_, suspended) = in_slices(&mut instance, Call::Batch(all()), || 1_000);
@@ -382,10 +399,10 @@ const SWEEP: &str = r#"(func (export "weir_packet") (param i32) (result i32) (i3
             (br_if $l (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 65536)))))"#;
 
 #[test]
-fn a_proved_tick_that_is_long_can_be_suspended_and_says_the_same() {
+fn a_long_proved_tick_can_be_suspended_with_the_same_result() {
     let engine = Engine::new(EngineOptions::default(), None).unwrap();
     let long = Profile { tick: Nanos(100_000_000), ..profile(Tier::Proved) };
-    let terms = AdmissionTerms { profile: long, ..AdmissionTerms::default() };
+    let terms = CalibratedProfile { profile: long, ..CalibratedProfile::default() };
     let admitted = || Admitted::admit_by(bytes(&wat(SWEEP), MANIFEST), &[], &terms).unwrap();
     assert_eq!(admitted().tier(), Tier::Proved);
     let mut plain = Instance::start(&engine, &engine.load(admitted()).unwrap()).unwrap();
@@ -395,26 +412,26 @@ fn a_proved_tick_that_is_long_can_be_suspended_and_says_the_same() {
     let mut instance = Instance::start(&engine, &program).unwrap();
     let (_, suspended) = in_slices(&mut instance, tick(), || 10_000);
     assert!(suspended > 20, "{suspended}");
-    let records = said(&mut plain);
+    let records = emitted(&mut plain);
     assert_eq!(records.len(), 8);
-    assert_eq!(said(&mut instance), records);
+    assert_eq!(emitted(&mut instance), records);
     assert_eq!(instance.counters(), plain.counters());
-    // It is not charged for, so nothing of it reads the poll page.
+    // It is not charged, so it does not read the poll page.
     let text = String::from_utf8_lossy(&engine.rewritten_suspendable(&admitted()).unwrap()).into_owned();
     assert!(text.contains("suspend") && !text.contains("weir_held"));
 }
 
 #[test]
-fn a_proved_call_that_never_ends_is_broken_off_though_it_is_suspended() {
+fn an_endless_proved_call_is_interrupted_though_it_is_suspended() {
     let options = EngineOptions {
-        control: Control::As(Tier::Proved),
+        check_mode: CheckMode::As(Tier::Proved),
         call_limit: Duration::from_millis(2),
         ..EngineOptions::default()
     };
     let engine = Engine::new(options, None).unwrap();
     let little = Nanos(1_000);
     let profile = Profile { packet: little, per_byte: Nanos(0), ..Profile::default() };
-    let terms = AdmissionTerms { profile, ..AdmissionTerms::default() };
+    let terms = CalibratedProfile { profile, ..CalibratedProfile::default() };
     let body = at_packet(20, "(loop (br 0))");
     let admitted = Admitted::admit_by(bytes(&wat(&body), MANIFEST), &[], &terms).unwrap();
     let mut instance = on_packets(&engine, &engine.load_suspendable(admitted).unwrap());
@@ -425,11 +442,11 @@ fn a_proved_call_that_never_ends_is_broken_off_though_it_is_suspended() {
 }
 
 #[test]
-fn who_takes_too_long_in_slices_is_abandoned_and_the_next_packets_have_slices_too() {
+fn a_call_that_takes_too_long_in_slices_is_aborted_and_later_packets_get_slices() {
     let call_limit = Duration::from_millis(2);
     let engine = Engine::new(EngineOptions { call_limit, ..EngineOptions::default() }, None).unwrap();
     let profile = Profile { packet: Nanos(1 << 40), ..profile(Tier::Metered) };
-    let terms = AdmissionTerms { profile, ..AdmissionTerms::default() };
+    let terms = CalibratedProfile { profile, ..CalibratedProfile::default() };
     let body = at_packet(20, "(loop (br 0))");
     let admitted = Admitted::admit_by(bytes(&wat(&body), MANIFEST), &[], &terms).unwrap();
     let mut instance = on_packets(&engine, &engine.load_suspendable(admitted).unwrap());
@@ -446,7 +463,7 @@ fn who_takes_too_long_in_slices_is_abandoned_and_the_next_packets_have_slices_to
 }
 
 #[test]
-fn time_that_a_call_is_suspended_does_not_count() {
+fn time_during_suspension_is_not_counted() {
     let options = EngineOptions { call_limit: Duration::from_millis(30), ..EngineOptions::default() };
     let engine = Engine::new(options, None).unwrap();
     let body = format!("(data (i32.const 128) \"\\00\\04\")\n{}", emitter(SOME_TRIPS));
@@ -465,7 +482,7 @@ fn time_that_a_call_is_suspended_does_not_count() {
 }
 
 #[test]
-fn the_clock_decides_where_a_budget_names_a_time() {
+fn a_slice_with_an_end_time_ends_by_the_clock() {
     let engine = engine(Tier::Metered);
     let body = format!("(data (i32.const 128) \"\\00\\04\")\n{}", emitter(SOME_TRIPS));
     let batch = Call::Batch(BatchInput { mask: 1, ..all() });
@@ -492,31 +509,31 @@ fn endless_at_20() -> String {
 }
 
 #[test]
-fn a_call_that_is_given_up_loses_its_packet_and_those_after_it() {
+fn an_aborted_call_loses_its_packet_and_those_after_it() {
     let engine = engine(Tier::Metered);
     let program = loaded(&engine, &endless_at_20());
     let mut instance = suspended(&engine, &program);
     assert!(instance.is_suspended());
-    // Nothing can be changed under it, and nothing be taken; what it has done can be seen.
+    // Nothing can be changed or taken meanwhile, but the past effects are visible.
     let file = std::fs::File::open("/dev/zero").unwrap();
     let area = Area { fd: file.as_fd(), offset: 0, len: 4096 };
     assert_eq!(instance.map_packets(area).unwrap_err().kind(), ErrorKind::ResourceBusy);
     assert_eq!(instance.map_descriptors(area).unwrap_err().kind(), ErrorKind::ResourceBusy);
     assert!(values(&mut instance).is_empty());
     assert_eq!(instance.memory().0, 1 << 16);
-    assert_eq!(instance.abandon(), 0);
+    assert_eq!(instance.abort(), 0);
     assert!(!instance.is_suspended() && !instance.has_ended());
     let counters = instance.counters();
     assert_eq!((counters.packets, counters.lost, counters.faults, counters.strikes), (20, 44, 0, 0));
     assert_eq!(values(&mut instance), (0..20).collect::<Vec<_>>());
-    assert_eq!(instance.abandon(), 0);
-    // The sandbox is as after any lost call.
+    assert_eq!(instance.abort(), 0);
+    // The sandbox is in the state after any lost call.
     instance.run(BatchInput { mask: 0b11, ..all() });
     assert_eq!(values(&mut instance), [0, 1]);
 }
 
 #[test]
-fn a_suspended_call_is_ended_before_another_begins() {
+fn a_suspended_call_is_completed_before_another_begins() {
     let engine = engine(Tier::Metered);
     let program = loaded(&engine, &endless_at_20());
     let mut instance = suspended(&engine, &program);
@@ -547,7 +564,7 @@ fn a_suspended_call_may_be_resumed_or_dropped_on_another_thread() {
     let program = loaded(&engine, &endless_at_20());
     let waiting = suspended(&engine, &program);
     std::thread::spawn(move || drop(waiting)).join().unwrap();
-    // Traps are still caught there and here.
+    // Traps are still caught on both threads.
     instance.run(all());
     assert_eq!(instance.counters().packets, 128);
 }
@@ -563,8 +580,8 @@ fn mappings() -> usize {
 }
 
 #[test]
-fn a_thousand_suspended_calls_cost_a_few_pages_each_and_are_freed() {
-    if !alone("suspend::a_thousand_suspended_calls_cost_a_few_pages_each_and_are_freed") {
+fn a_thousand_suspended_calls_take_few_pages_each_and_are_freed() {
+    if !alone("suspend::a_thousand_suspended_calls_take_few_pages_each_and_are_freed") {
         return;
     }
     let engine = engine(Tier::Metered);
@@ -593,12 +610,12 @@ fn generated_modules_do_the_same_in_slices_of_any_size() {
     let packets = Packets::new();
     let (mut modules, mut times, mut lost, mut records) = (0, 0, 0, 0);
     let texts = (0..600_u64).map(|seed| (seed, loops::module(&generate::bytes(seed, 300))));
-    // Few of them emit records: of these, more.
+    // Few of those emit records, so more of these do.
     for (seed, text) in texts.filter(|(seed, text)| *seed < 100 || text.contains("(call $emit")) {
         for (engine, tier) in &engines {
             let admitted = || admitted(generate::assembled(&text), *tier);
             let Some(module) = admitted() else { continue };
-            let whole = life(engine, &engine.load(module).unwrap(), &packets, at_a_stroke);
+            let unsuspended = life(engine, &engine.load(module).unwrap(), &packets, to_completion);
             let program = engine.load_suspendable(admitted().unwrap()).unwrap();
             let mut random = generate::bytes(seed, 1 << 12).into_iter().cycle();
             let largest = [10, 200, 10_000][usize::try_from(seed % 3).unwrap()];
@@ -608,10 +625,10 @@ fn generated_modules_do_the_same_in_slices_of_any_size() {
                 times += suspended;
                 drops
             });
-            assert_eq!(sliced, whole, "seed {seed}, {tier:?}\n{text}");
+            assert_eq!(sliced, unsuspended, "seed {seed}, {tier:?}\n{text}");
             modules += 1;
-            lost += whole.counters.faults;
-            records += whole.records.len();
+            lost += unsuspended.counters.faults;
+            records += unsuspended.records.len();
         }
     }
     println!("{modules} modules, suspended {times} times; {lost} calls lost, {records} records");

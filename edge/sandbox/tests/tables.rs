@@ -1,16 +1,17 @@
-//! Named tables: what a module sees of those that it reads, and what it can do by publishing; honest and hostile.
+//! Named tables: what a module sees of the tables that it reads, and what it can do by publishing; honest and
+//! hostile.
 
 use crate::support::{MANIFEST, Packets, all, alone, bytes, emitting, engine, values, wat};
 use std::sync::{Arc, Mutex};
 use weir_abi::{TABLES_BASE, code, limit, table};
-use weir_admission::{AdmissionTerms, Admitted, Profile, Tier};
+use weir_admission::{Admitted, CalibratedProfile, Profile, Tier};
 use weir_sandbox::{
-    BatchInput, Call, CallStep, Control, Engine, EngineOptions, FaultKind, FuelSlice, Instance,
+    BatchInput, Call, CallStep, CheckMode, Engine, EngineOptions, FaultKind, FuelSlice, Instance,
     InstanceContext, TablePublisher, TableVersion,
 };
 use weir_units::Nanos;
 
-/// Two that are read, with a published one between them.
+/// Two tables that the module reads, with a published one between them.
 const TABLES: &str = "[[table]]\nname = 'first'\naccess = 'read'\nbytes = '8 KiB'\n\
     [[table]]\nname = 'own'\naccess = 'publish'\nbytes = '100 B'\n\
     [[table]]\nname = 'second'\naccess = 'read'\nbytes = '100 B'\n";
@@ -23,9 +24,9 @@ fn module(body: &str) -> Vec<u8> {
     bytes(&text, &format!("{MANIFEST}{TABLES}"))
 }
 
-fn started_with(engine: &Engine, body: &str, means: InstanceContext) -> Instance {
+fn started_with(engine: &Engine, body: &str, context: InstanceContext) -> Instance {
     let program = engine.load(Admitted::admit(module(body), &[]).unwrap_or_else(|e| panic!("{e}"))).unwrap();
-    let mut instance = Instance::start_with(engine, &program, means).unwrap();
+    let mut instance = Instance::start_with(engine, &program, context).unwrap();
     Packets::new().map(&mut instance);
     instance
 }
@@ -43,24 +44,24 @@ fn packet(instance: &mut Instance) {
     instance.run(BatchInput { mask: 1, ..all() });
 }
 
-/// What a load gives in the next packet; nothing where it traps.
+/// The result of a load in the next packet; nothing if it traps.
 fn loaded(instance: &mut Instance) -> Option<u64> {
     packet(instance);
     values(instance).first().copied()
 }
 
-/// A packet function that emits what this load gives.
+/// A packet function that emits the result of this load.
 fn loading(load: &str) -> String {
     emitting(&format!("({load})"))
 }
 
-/// A load from an address that is not known when the module is compiled.
+/// A load from an address that is unknown at compile time.
 fn at(address: u32) -> String {
     format!("(i32.add (i32.const {}) (i32.load offset=60 (local.get $d)))", address.cast_signed())
 }
 
 #[test]
-fn a_module_sees_the_version_that_it_is_shown_and_its_header_where_it_sees_none() {
+fn a_module_sees_the_shown_version_and_an_empty_header_without_one() {
     let sum = |window: u32| {
         let at = |offset: u32| (window + offset).cast_signed();
         format!(
@@ -87,7 +88,7 @@ fn a_module_sees_the_version_that_it_is_shown_and_its_header_where_it_sees_none(
 }
 
 #[test]
-fn what_is_there_from_the_begin_is_seen_by_the_start() {
+fn initial_tables_are_visible_to_the_start() {
     let body = format!(
         r#"(func (export "weir_packet") (param i32) (result i32) (i32.const 0))
         (func (export "weir_start") (result i32) (i32.load8_u (i32.const {})))"#,
@@ -99,8 +100,8 @@ fn what_is_there_from_the_begin_is_seen_by_the_start() {
 }
 
 #[test]
-fn a_version_that_is_longer_than_declared_is_shown_as_nothing() {
-    if !alone("tables::a_version_that_is_longer_than_declared_is_shown_as_nothing") {
+fn a_version_longer_than_declared_is_shown_as_absent() {
+    if !alone("tables::a_version_longer_than_declared_is_shown_as_absent") {
         return;
     }
     let mut instance = started(&loading(&format!("i64.load (i32.const {})", SECOND.cast_signed())));
@@ -108,7 +109,7 @@ fn a_version_that_is_longer_than_declared_is_shown_as_nothing() {
     assert_eq!(loaded(&mut instance), Some(1));
     assert!(!instance.show_table(2, Some(&version(2, &[1; 101]))).unwrap());
     assert_eq!(loaded(&mut instance), Some(0));
-    // What is published has no window, and what is not declared none either.
+    // A published table has no window, and neither has an undeclared one.
     let before = std::fs::read_to_string("/proc/self/maps").unwrap().matches("weir-table").count();
     assert!(instance.show_table(1, Some(&version(1, b"x"))).unwrap());
     assert!(instance.show_table(3, Some(&version(1, b"x"))).unwrap());
@@ -116,7 +117,7 @@ fn a_version_that_is_longer_than_declared_is_shown_as_nothing() {
 }
 
 #[test]
-fn a_store_into_a_window_is_a_trap_and_changes_nothing() {
+fn a_store_into_a_window_traps_and_changes_nothing() {
     for place in [FIRST, FIRST + 8, FIRST + 64, FIRST + 4096, SECOND + 64] {
         let store = format!("(i32.store {} (i32.const -1)) (i64.load {})", at(place), at(place & !7));
         let mut instance = started(&emitting(&format!("(block (result i64) {store})")));
@@ -125,7 +126,7 @@ fn a_store_into_a_window_is_a_trap_and_changes_nothing() {
         assert_eq!(loaded(&mut instance), None);
         assert_eq!(instance.incidents()[0].fault.kind, FaultKind::OutOfBounds, "{place:#x}");
     }
-    // By bulk operations, which run in code of the host.
+    // By bulk operations, which run in host code.
     for bulk in ["memory.fill", "memory.copy"] {
         let act = format!("({bulk} {} (i32.const 0) (i32.const 8))", at(FIRST + 64));
         let mut instance = started(&emitting(&format!("(block (result i64) {act} (i64.const 1))")));
@@ -136,7 +137,7 @@ fn a_store_into_a_window_is_a_trap_and_changes_nothing() {
 }
 
 #[test]
-fn behind_a_tables_last_page_and_outside_of_windows_there_is_nothing() {
+fn reads_after_a_tables_last_page_and_outside_windows_trap() {
     let loads = |address: u32| {
         let mut instance = started(&loading(&format!("i64.load {}", at(address))));
         instance.show_table(0, Some(&version(1, &[7; 5000]))).unwrap();
@@ -152,7 +153,7 @@ fn behind_a_tables_last_page_and_outside_of_windows_there_is_nothing() {
 
 #[test]
 fn an_address_in_an_old_version_shows_the_new_one_or_traps() {
-    // It keeps the address of the last byte that it saw, and reads it again in each packet.
+    // It remembers the address of the last byte that it saw, and reads it again in each packet.
     let body = format!(
         r#"(func (export "weir_packet") (param $d i32) (result i32)
             (if (i32.eqz (i32.load (i32.const 0)))
@@ -178,7 +179,7 @@ fn an_address_in_an_old_version_shows_the_new_one_or_traps() {
 }
 
 #[test]
-fn host_functions_and_copies_take_tables_as_they_take_packets_and_nothing_beyond_them() {
+fn host_functions_and_copies_read_tables_like_packets_and_nothing_beyond() {
     let hash = |address: u32, len: u32| {
         let body = emitting(&format!("(call $hash {} (i32.const {len}) (i64.const 0))", at(address)));
         let mut instance = started(&body);
@@ -201,7 +202,7 @@ fn host_functions_and_copies_take_tables_as_they_take_packets_and_nothing_beyond
 }
 
 #[test]
-fn nothing_changes_under_a_call_that_is_suspended() {
+fn tables_do_not_change_during_a_suspended_call() {
     let body = format!(
         r#"(func (export "weir_packet") (param $d i32) (result i32)
             (loop $l
@@ -233,7 +234,7 @@ fn nothing_changes_under_a_call_that_is_suspended() {
     assert_eq!(loaded(&mut instance), Some(2));
 }
 
-/// Keeps what is published.
+/// A publisher that keeps the versions.
 #[derive(Debug, Default)]
 struct Kept(Mutex<Vec<(u32, Vec<u8>)>>);
 
@@ -245,7 +246,7 @@ impl TablePublisher for Kept {
     }
 }
 
-/// What publishing so much from there answers, and what came out; nothing where the call is lost.
+/// The result of publishing these bytes, and the published versions; no result if the call is lost.
 fn publishing(place: u32, address: u32, len: u32) -> (Option<i64>, Vec<(u32, Vec<u8>)>) {
     let call = format!(
         "(call $publish (i32.const {}) {} (i32.const {}))",
@@ -256,9 +257,12 @@ fn publishing(place: u32, address: u32, len: u32) -> (Option<i64>, Vec<(u32, Vec
     let body =
         format!("(data (i32.const 2048) \"0123456789\") {}", emitting(&format!("(i64.extend_i32_s {call})")));
     let kept = Arc::new(Kept::default());
-    let press: Arc<dyn TablePublisher> = Arc::clone(&kept) as _;
-    let mut instance =
-        started_with(&engine(), &body, InstanceContext { press: Some(press), ..InstanceContext::default() });
+    let publisher: Arc<dyn TablePublisher> = Arc::clone(&kept) as _;
+    let mut instance = started_with(
+        &engine(),
+        &body,
+        InstanceContext { publisher: Some(publisher), ..InstanceContext::default() },
+    );
     instance.show_table(0, Some(&version(1, b"shared"))).unwrap();
     let answer = loaded(&mut instance).map(u64::cast_signed);
     let lost = instance.incidents().first().map(|incident| incident.fault.kind);
@@ -267,13 +271,13 @@ fn publishing(place: u32, address: u32, len: u32) -> (Option<i64>, Vec<(u32, Vec
 }
 
 #[test]
-fn what_is_published_is_what_was_there_and_no_more_than_was_declared() {
+fn a_published_version_has_the_bytes_at_the_call_up_to_the_declared_length() {
     let ok = |bytes: &[u8]| (Some(0), vec![(1, bytes.to_vec())]);
     let no = |code: i32| (Some(i64::from(code)), Vec::new());
     let lost = || (None, Vec::new());
     assert_eq!(publishing(1, 2048, 10), ok(b"0123456789"));
     assert_eq!(publishing(1, 2048, 0), ok(b""));
-    // What it reads it can hand on.
+    // It can publish bytes of tables that it reads.
     assert_eq!(publishing(1, FIRST + 64, 6), ok(b"shared"));
     assert_eq!(publishing(1, 65_436, 100), ok(&[0; 100]));
     assert_eq!(publishing(1, 2048, 99).0, Some(i64::from(code::FULL)));
@@ -289,7 +293,7 @@ fn what_is_published_is_what_was_there_and_no_more_than_was_declared() {
 }
 
 #[test]
-fn without_a_session_nobody_takes_what_is_published() {
+fn publishing_fails_without_a_publisher() {
     let mut instance =
         started(&emitting("(i64.extend_i32_s (call $publish (i32.const 1) (i32.const 0) (i32.const 8)))"));
     assert_eq!(loaded(&mut instance).map(u64::cast_signed), Some(code::DENIED.into()));
@@ -302,22 +306,24 @@ fn publishing_in_each_packet_is_charged_by_its_length() {
             (i32.const 0))"#;
     let manifest = format!("{MANIFEST}[[table]]\nname = 'own'\naccess = 'publish'\nbytes = '64 KiB'\n");
     let text = wat(body).replacen("(memory ", &format!("{PUBLISH} (memory "), 1);
-    // Enough for the call, and for some 25 KiB of what is published.
+    // Enough for the call, and for some 25 KiB of published bytes.
     let profile = Profile {
         packet: Nanos(29_000),
         per_byte: Nanos(0),
         tiers: vec![Tier::Metered],
         ..Profile::default()
     };
-    let terms = AdmissionTerms { profile, ..AdmissionTerms::default() };
+    let terms = CalibratedProfile { profile, ..CalibratedProfile::default() };
     let admitted = Admitted::admit_by(bytes(&text, &manifest), &[], &terms).unwrap();
-    let engine =
-        Engine::new(EngineOptions { control: Control::As(Tier::Metered), ..EngineOptions::default() }, None)
-            .unwrap();
+    let engine = Engine::new(
+        EngineOptions { check_mode: CheckMode::As(Tier::Metered), ..EngineOptions::default() },
+        None,
+    )
+    .unwrap();
     let kept = Arc::new(Kept::default());
-    let press: Arc<dyn TablePublisher> = Arc::clone(&kept) as _;
-    let means = InstanceContext { press: Some(press), ..InstanceContext::default() };
-    let mut instance = Instance::start_with(&engine, &engine.load(admitted).unwrap(), means).unwrap();
+    let publisher: Arc<dyn TablePublisher> = Arc::clone(&kept) as _;
+    let context = InstanceContext { publisher: Some(publisher), ..InstanceContext::default() };
+    let mut instance = Instance::start_with(&engine, &engine.load(admitted).unwrap(), context).unwrap();
     Packets::new().map(&mut instance);
     instance.run(all());
     let kept = kept.0.lock().unwrap();
@@ -329,8 +335,8 @@ fn publishing_in_each_packet_is_charged_by_its_length() {
 }
 
 #[test]
-fn a_thousand_versions_leave_nothing_behind() {
-    if !alone("tables::a_thousand_versions_leave_nothing_behind") {
+fn a_thousand_versions_leave_no_mappings_or_descriptors() {
+    if !alone("tables::a_thousand_versions_leave_no_mappings_or_descriptors") {
         return;
     }
     let holdings = || {
@@ -352,22 +358,22 @@ fn a_thousand_versions_leave_nothing_behind() {
     drop(instance);
 }
 
-/// The process has no room for another mapping: others of a node can bring it there.
+/// The process has no room for another mapping, which other sessions of a node can cause.
 #[test]
-fn a_process_without_room_for_a_mapping_goes_on() {
-    if !alone("tables::a_process_without_room_for_a_mapping_goes_on") {
+fn a_process_at_its_limit_of_mappings_continues() {
+    if !alone("tables::a_process_at_its_limit_of_mappings_continues") {
         return;
     }
     let mut instance = started(&loading(&format!("i64.load {}", at(FIRST))));
     let (short, long) = (version(1, &[1; 100]), version(2, &[2; 8192]));
     instance.show_table(0, Some(&short)).unwrap();
     assert_eq!(loaded(&mut instance), Some(1));
-    // Neighbours that differ are not joined. Where they go is reserved before, for there will be no room.
+    // Neighbours that differ are not merged. Their place is reserved before, because there will be no room.
     let mut all: Vec<*mut libc::c_void> = Vec::with_capacity(1 << 21);
     loop {
         let protection = if all.len().is_multiple_of(2) { libc::PROT_NONE } else { libc::PROT_READ };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping, where the kernel chooses.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let page = unsafe { libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0) };
         if page == libc::MAP_FAILED || all.len() == all.capacity() {
             break;
@@ -376,7 +382,7 @@ fn a_process_without_room_for_a_mapping_goes_on() {
     }
     let refused = instance.show_table(0, Some(&long));
     for page in &all {
-        // SAFETY: mapped above, and used by nobody.
+        // SAFETY: mapped above, and not used any more.
         unsafe { libc::munmap(*page, 4096) };
     }
     if all.len() == all.capacity() {

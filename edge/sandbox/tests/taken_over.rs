@@ -1,4 +1,5 @@
-//! Wards that somebody has taken over: what they can say and do to the node. Each is this program once more, which does what its name says.
+//! Sandbox processes under an attacker's control: possible reports and actions against the node. Each is this program
+//! again, acting by its file name.
 
 mod support;
 
@@ -10,36 +11,38 @@ use std::time::Duration;
 use support::{MANIFEST, bytes, wat};
 use weir_admission::Admitted;
 use weir_os::Launcher;
-use weir_os::companion::HelperChannel;
-use weir_sandbox::{Call, CallStep, Engine, EngineOptions, FuelSlice, RemoteInstance, WARD, WriteRights};
+use weir_os::helper::HelperChannel;
+use weir_sandbox::{
+    Call, CallStep, Engine, EngineOptions, FuelSlice, RemoteInstance, SANDBOX_ARGUMENT, WriteRights,
+};
 use weir_units::{Nanos, Timestamp};
 use weir_wire::WriteFields;
 
-/// What is said of a call that has left nothing behind: two flags, twelve numbers, and five lists, all of them empty.
-const NOTHING: [u8; 118] = [0; 118];
-/// The last of these lists with a fault in it, and the one before with a line, each of two letters.
+/// The report of a call without output: two flags, fourteen numbers, and five empty lists.
+const NOTHING: [u8; 134] = [0; 134];
+/// The last of these lists with a fault in it, and the list before it with a log line, each of two letters.
 const FAULT: [u8; 10] = [1, 0, 0, 0, 2, 0, 0, 0, b'n', b'o'];
 const LINE: [u8; 11] = [1, 0, 0, 0, 1, 2, 0, 0, 0, b'n', b'o'];
-/// A module's faults and lines in its life, as the node describes and takes them.
+/// The limits of described faults and log lines in a module's lifetime.
 const FAULTS: usize = 8;
 const LINES: usize = 100;
 
-/// What is done with a ward that was taken over.
+/// A test with a sandbox process under an attacker's control.
 type Test = fn(RemoteInstance);
 
 fn main() {
     let itself = std::env::current_exe().expect("this program has a name");
-    if std::env::args().nth(1).as_deref() == Some(WARD) {
+    if std::env::args().nth(1).as_deref() == Some(SANDBOX_ARGUMENT) {
         return taken_over(itself.file_name().and_then(|name| name.to_str()).expect("it was given one"));
     }
     let folder = tempfile::tempdir().expect("a folder");
     let all: [(&str, Test); 6] = [
-        ("genuine", one_that_is_what_it_should_be_digests_as_the_standard_says),
-        ("honest", one_that_says_what_a_ward_says_is_called_as_long_as_it_is_wanted),
-        ("spins", where_nobody_asks_it_none_of_its_threads_runs),
-        ("twice", who_answers_twice_is_ended),
-        ("faults", faults_are_as_few_as_in_the_node),
-        ("lines", lines_of_a_log_are_as_few_as_in_the_node),
+        ("genuine", an_unmodified_process_computes_digests_as_the_standard_defines),
+        ("honest", a_process_with_valid_reports_is_called_as_long_as_needed),
+        ("spins", no_thread_of_a_process_runs_between_requests),
+        ("twice", a_process_that_answers_twice_is_ended),
+        ("faults", reported_faults_are_limited_as_in_the_node),
+        ("lines", reported_log_lines_are_limited_as_in_the_node),
     ];
     for (name, test) in all {
         let program = folder.path().join(name);
@@ -49,36 +52,36 @@ fn main() {
     }
 }
 
-/// What each does in the place of a ward.
+/// The behaviour of each process.
 fn taken_over(how: &str) {
     if how == "genuine" {
-        return weir_sandbox::ward_child().expect("the node is there");
+        return weir_sandbox::sandbox_child().expect("the node is there");
     }
-    let mut line = HelperChannel::of_standard_input().expect("the node is there");
+    let mut channel = HelperChannel::from_standard_input().expect("the node is there");
     let mut report = NOTHING.to_vec();
     match how {
         "faults" => _ = report.splice(114.., FAULT),
         "lines" => _ = report.splice(110..114, LINE),
-        // Two messages behind their lengths.
-        "twice" => report = [&[0, 0, 0, 118], &NOTHING[..]].concat().repeat(2),
+        // Two messages after their lengths.
+        "twice" => report = [&[0, 0, 0, 134], &NOTHING[..]].concat().repeat(2),
         "spins" => (0..2).for_each(|_| _ = std::thread::spawn(spin)),
         _ => {}
     }
-    // The first is what it is to do at all.
-    let mut said = &NOTHING[..];
-    while line.hear(1 << 30).is_ok_and(|message| message.is_some()) {
+    // The first request starts the module.
+    let mut report_bytes = &NOTHING[..];
+    while channel.receive(1 << 30).is_ok_and(|message| message.is_some()) {
         let is_over = match how {
-            "twice" if said.len() > NOTHING.len() => write_at_once(said).is_err(),
-            _ => line.say(said).is_err(),
+            "twice" if report_bytes.len() > NOTHING.len() => write_at_once(report_bytes).is_err(),
+            _ => channel.send(report_bytes).is_err(),
         };
         if is_over {
             return;
         }
-        said = &report;
+        report_bytes = &report;
     }
 }
 
-/// To the node, past the line: so all of it is there when the first of it is.
+/// Writes to the node past the channel, in one write: when the first byte is there, all are.
 fn write_at_once(bytes: &[u8]) -> std::io::Result<()> {
     std::fs::File::from(std::io::stdin().as_fd().try_clone_to_owned()?).write_all(bytes)
 }
@@ -111,31 +114,31 @@ fn start(program: &Path) -> RemoteInstance {
     .expect("it starts")
 }
 
-fn tick(ward: &mut RemoteInstance) {
+fn tick(process: &mut RemoteInstance) {
     let call = Call::Tick { now: Timestamp(1), periods: 1, before: 0 };
-    assert_eq!(ward.begin(call, FuelSlice::WHOLE), CallStep::Done(0));
+    assert_eq!(process.begin(call, FuelSlice::UNLIMITED), CallStep::Done(0));
 }
 
-fn one_that_says_what_a_ward_says_is_called_as_long_as_it_is_wanted(mut ward: RemoteInstance) {
-    (0..10 * LINES).for_each(|_| tick(&mut ward));
-    assert!(!ward.has_ended() && ward.faults().is_empty(), "{:?}", ward.faults());
+fn a_process_with_valid_reports_is_called_as_long_as_needed(mut process: RemoteInstance) {
+    (0..10 * LINES).for_each(|_| tick(&mut process));
+    assert!(!process.has_ended() && process.faults().is_empty(), "{:?}", process.faults());
 }
 
 /// SHA-256 of "abc", an example of FIPS 180-4.
-fn one_that_is_what_it_should_be_digests_as_the_standard_says(mut ward: RemoteInstance) {
-    tick(&mut ward);
-    let records = ward.take_records();
-    let said: Vec<String> =
+fn an_unmodified_process_computes_digests_as_the_standard_defines(mut process: RemoteInstance) {
+    tick(&mut process);
+    let records = process.take_records();
+    let report_bytes: Vec<String> =
         records.iter().map(|record| record.tail.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
     assert_eq!(
-        said,
+        report_bytes,
         ["ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"],
         "{:?}",
-        ward.faults()
+        process.faults()
     );
 }
 
-/// The states of all threads, as proc(5) has them: behind the name, which is in brackets.
+/// The states of all threads, as in proc(5): after the name, which is in brackets.
 fn states(process: u32) -> Vec<char> {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("it is there");
     let state = |path: &Path| {
@@ -145,53 +148,53 @@ fn states(process: u32) -> Vec<char> {
     threads.map(|thread| state(&thread.expect("a thread").path())).collect()
 }
 
-fn where_nobody_asks_it_none_of_its_threads_runs(mut ward: RemoteInstance) {
+fn no_thread_of_a_process_runs_between_requests(mut process: RemoteInstance) {
     for _ in 0..3 {
-        // A signal takes its time to reach threads on other cores; one that has not stopped is running, or waits to.
+        // A signal takes time to reach threads on other cores; a thread that has not stopped is running or runnable.
         let mut looks = 0;
-        while states(ward.process()).iter().any(|state| *state != 'T') {
+        while states(process.process()).iter().any(|state| *state != 'T') {
             looks += 1;
-            assert!(looks < 30_000, "{:?}", states(ward.process()));
+            assert!(looks < 30_000, "{:?}", states(process.process()));
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert!(states(ward.process()).len() >= 3);
-        tick(&mut ward);
-        if ward.has_ended() {
-            // While it was asked it has run on more cores than it was waited for.
-            assert!(ward.faults()[0].contains("not called"), "{:?}", ward.faults());
+        assert!(states(process.process()).len() >= 3);
+        tick(&mut process);
+        if process.has_ended() {
+            // During the request it ran on more cores than the node waited for.
+            assert!(process.faults()[0].contains("not called"), "{:?}", process.faults());
             return;
         }
     }
 }
 
-fn who_answers_twice_is_ended(mut ward: RemoteInstance) {
+fn a_process_that_answers_twice_is_ended(mut process: RemoteInstance) {
     let mut calls = 0;
-    while !ward.has_ended() {
-        tick(&mut ward);
+    while !process.has_ended() {
+        tick(&mut process);
         calls += 1;
-        // What comes late is there with the next answer at the latest.
+        // A late message is there with the next answer at the latest.
         assert!(calls <= 3);
     }
-    assert!(ward.is_gone());
+    assert!(process.is_gone());
 }
 
-fn faults_are_as_few_as_in_the_node(mut ward: RemoteInstance) {
+fn reported_faults_are_limited_as_in_the_node(mut process: RemoteInstance) {
     for number in 1..=FAULTS {
-        tick(&mut ward);
-        assert_eq!((ward.faults().len(), ward.has_ended()), (number, false));
+        tick(&mut process);
+        assert_eq!((process.faults().len(), process.has_ended()), (number, false));
     }
-    tick(&mut ward);
-    // And why there are no more.
-    assert!(ward.is_gone() && ward.faults().len() == FAULTS + 1, "{:?}", ward.faults());
+    tick(&mut process);
+    // And the reason why there are no more.
+    assert!(process.is_gone() && process.faults().len() == FAULTS + 1, "{:?}", process.faults());
 }
 
-fn lines_of_a_log_are_as_few_as_in_the_node(mut ward: RemoteInstance) {
-    // Whether somebody takes them or not.
+fn reported_log_lines_are_limited_as_in_the_node(mut process: RemoteInstance) {
+    // Whether or not they are taken.
     for _ in 0..LINES {
-        tick(&mut ward);
-        assert_eq!(ward.take_log().len(), 1);
+        tick(&mut process);
+        assert_eq!(process.take_log().len(), 1);
     }
-    assert!(!ward.has_ended());
-    tick(&mut ward);
-    assert!(ward.is_gone() && ward.take_log().is_empty());
+    assert!(!process.has_ended());
+    tick(&mut process);
+    assert!(process.is_gone() && process.take_log().is_empty());
 }

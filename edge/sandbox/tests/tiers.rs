@@ -1,15 +1,16 @@
-//! What becomes of modules that use more than they may, in each tier.
+//! The effect of exceeded limits in each tier.
 
 use crate::support::*;
 use weir_abi::{ARENA_BASE, lost};
-use weir_sandbox::{BatchInput, Control, During, Engine, EngineOptions, FaultKind, Instance};
+use weir_sandbox::{BatchInput, CheckMode, During, Engine, EngineOptions, FaultKind, Instance};
 use weir_units::{Nanos, Timestamp};
 use {
-    weir_admission::{AdmissionTerms, Admitted, Profile, Tier},
+    weir_admission::{Admitted, CalibratedProfile, Profile, Tier},
     weir_session::{RecordOrder, Records},
 };
 
-/// A profile that allows this tier only, with so much time for a packet: a nanosecond is four units of fuel where nobody has calibrated.
+/// A profile that allows this tier only, with this limit for a packet in nanoseconds. Without a calibration a
+/// nanosecond is four units of fuel.
 fn profile(tier: Tier, packet: u64) -> Profile {
     Profile { tiers: vec![tier], packet: Nanos(packet), per_byte: Nanos(0), ..Profile::default() }
 }
@@ -17,7 +18,7 @@ fn profile(tier: Tier, packet: u64) -> Profile {
 const FUEL_PER_NANOSECOND: u64 = 4;
 
 fn admitted(body: &str, profile: Profile) -> Admitted {
-    let terms = AdmissionTerms { profile, ..AdmissionTerms::default() };
+    let terms = CalibratedProfile { profile, ..CalibratedProfile::default() };
     Admitted::admit_by(bytes(&wat(body), MANIFEST), &[], &terms).unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -28,13 +29,13 @@ fn start(engine: &Engine, body: &str, profile: Profile) -> Instance {
     instance
 }
 
-/// An engine for a control that is not that of the admission.
-fn engine_as(control: Control) -> Engine {
-    Engine::new(EngineOptions { control, ..EngineOptions::default() }, None).unwrap()
+/// An engine for another check mode than that of the admission.
+fn engine_as(mode: CheckMode) -> Engine {
+    Engine::new(EngineOptions { check_mode: mode, ..EngineOptions::default() }, None).unwrap()
 }
 
-/// What was emitted: where in the block, and the value.
-fn said(instance: &mut Instance) -> Vec<(RecordOrder, u64)> {
+/// The emitted records: position in the block, and value.
+fn emitted(instance: &mut Instance) -> Vec<(RecordOrder, u64)> {
     let records = instance.take_records(Records::default());
     records.iter().map(|r| (r.order, u64::from_le_bytes(r.row.try_into().unwrap()))).collect()
 }
@@ -51,12 +52,12 @@ fn busy(act: &str) -> String {
     )
 }
 
-/// A condition on the packet's number, and what happens if it holds.
+/// Code that does `act` if a condition on the packet's number holds.
 fn when(condition: &str, act: &str) -> String {
     format!("(if ({condition} (i32.load offset=60 (local.get $d))) (then {act}))")
 }
 
-/// So many trips through a loop with a bound, of about ten units each.
+/// A bounded loop of `count` trips, of about ten units of fuel each.
 fn trips(count: u32) -> String {
     format!(
         "(local.set $n (i32.const 0))
@@ -69,7 +70,7 @@ fn with_counter(body: &str) -> String {
 }
 
 #[test]
-fn who_uses_too_much_loses_exactly_that_packet_with_all_it_did() {
+fn a_packet_over_its_limit_is_lost_with_all_its_output() {
     let engine = engine();
     let mut instance =
         start(&engine, &busy(&when("i32.eq (i32.const 3)", "(loop (br 0))")), profile(Tier::Metered, 10_000));
@@ -83,14 +84,14 @@ fn who_uses_too_much_loses_exactly_that_packet_with_all_it_did() {
     assert_eq!(values(&mut instance), numbers);
     // Further packets of these tests have headers that cannot be patched there.
     assert_eq!(instance.take_patches().iter().map(|p| p.packet).collect::<Vec<_>>(), [0, 1, 2, 4, 5]);
-    // The next batch begins with whole allowances.
+    // The next batch begins with full allowances.
     assert_eq!(instance.run(BatchInput { mask: 0b11, ..all() }), 0);
     assert_eq!((values(&mut instance), instance.counters().lost), (vec![0, 1], 1));
 }
 
 #[test]
 fn each_packet_has_an_allowance_of_its_own() {
-    // Each uses most of what it may: together far more than one may.
+    // Each uses most of its limit: together far more than one may.
     let engine = engine();
     let body = with_counter(&busy(&trips(3_000)));
     let mut instance = start(&engine, &body, profile(Tier::Metered, 12_000));
@@ -149,20 +150,21 @@ fn a_module_is_told_why_its_last_call_was_lost() {
         }
         expected.push((RecordOrder::packet(number), number.into()));
     }
-    assert_eq!(said(&mut instance), expected);
-    // Before whatever comes next; and once.
+    assert_eq!(emitted(&mut instance), expected);
+    // Before the next call, and once.
     instance.stop(Timestamp(0));
-    assert_eq!(said(&mut instance), [(RecordOrder::tick(0), limit)]);
+    assert_eq!(emitted(&mut instance), [(RecordOrder::tick(0), limit)]);
     instance.stop(Timestamp(0));
-    assert_eq!(said(&mut instance), []);
+    assert_eq!(emitted(&mut instance), []);
 }
 
 #[test]
-fn a_module_that_cannot_bear_being_told_is_not_told_again() {
+fn a_fault_in_weir_lost_is_not_reported_again() {
     let engine = engine();
     let act = when("i32.eq (i32.const 5)", "(unreachable)");
-    let told = |what: &str| format!(r#"{} (func (export "weir_lost") (param i32) {what})"#, busy(&act));
-    let mut instance = start(&engine, &told("(unreachable)"), profile(Tier::Metered, 10_000));
+    let with_lost_handler =
+        |what: &str| format!(r#"{} (func (export "weir_lost") (param i32) {what})"#, busy(&act));
+    let mut instance = start(&engine, &with_lost_handler("(unreachable)"), profile(Tier::Metered, 10_000));
     instance.run(all());
     assert_eq!(
         kinds(&instance),
@@ -172,9 +174,12 @@ fn a_module_that_cannot_bear_being_told_is_not_told_again() {
         (instance.counters().packets, instance.counters().lost, instance.counters().faults),
         (63, 1, 2)
     );
-    // It has a limit of its own, and what is over it is a strike.
-    let mut instance =
-        start(&engine, &told("(loop (br 0))"), Profile { strikes: 2, ..profile(Tier::Metered, 10_000) });
+    // The call has a limit of its own, and exceeding it is a strike.
+    let mut instance = start(
+        &engine,
+        &with_lost_handler("(loop (br 0))"),
+        Profile { strikes: 2, ..profile(Tier::Metered, 10_000) },
+    );
     instance.run(all());
     assert_eq!(kinds(&instance)[1], (FaultKind::Limit, During::Lost));
     assert!(!instance.has_ended());
@@ -183,7 +188,7 @@ fn a_module_that_cannot_bear_being_told_is_not_told_again() {
 }
 
 #[test]
-fn after_so_many_strikes_a_module_ends() {
+fn a_module_ends_after_its_strikes() {
     let engine = engine();
     for strikes in [1, 3, 5] {
         let profile = Profile { strikes, ..profile(Tier::Metered, 1_000) };
@@ -221,7 +226,7 @@ fn ticks_starts_and_stops_have_limits_too() {
     }
 }
 
-/// Over the limit of a supervised module in packets whose number the condition holds for; never lost.
+/// Over the limit of a supervised module in packets whose number meets the condition; never lost.
 fn supervised(engine: &Engine, condition: &str) -> Instance {
     let stop = r#"(func (export "weir_stop") (param i64)
         (i64.store (i32.const 72) (i64.const 99)) (drop (call $emit (i32.const 0) (i32.const 72) (i32.const 8))))"#;
@@ -235,7 +240,7 @@ fn a_supervised_module_that_keeps_exceeding_is_unloaded_between_batches() {
     let engine = engine();
     let mut instance = supervised(&engine, "i32.ge_u (i32.const 100)");
     instance.run(all());
-    // All of the batch was done, and nothing of it is lost.
+    // The whole batch was processed, and nothing of it is lost.
     assert_eq!(
         (instance.counters().packets, instance.counters().lost, instance.counters().faults),
         (64, 0, 0)
@@ -244,7 +249,7 @@ fn a_supervised_module_that_keeps_exceeding_is_unloaded_between_batches() {
     assert_eq!(instance.take_patches().len(), 6);
     assert!(instance.has_ended());
     assert_eq!(kinds(&instance), [(FaultKind::Unloaded, During::Idle)]);
-    // It sees no further packets, but what it has to say at its end is heard.
+    // It sees no further packets, but the output of its stop is taken.
     instance.run(all());
     assert_eq!(instance.counters().packets, 64);
     instance.stop(Timestamp(0));
@@ -252,16 +257,16 @@ fn a_supervised_module_that_keeps_exceeding_is_unloaded_between_batches() {
 }
 
 #[test]
-fn a_supervised_module_may_exceed_now_and_then() {
+fn a_supervised_module_may_exceed_its_limit_occasionally() {
     let engine = engine();
-    // One in each batch of 64, for ever.
+    // One in each batch of 64, without end.
     let mut instance = supervised(&engine, "i32.eq (i32.const 7)");
     for _ in 0..20 {
         instance.run(all());
     }
     assert!(!instance.has_ended());
     assert_eq!((instance.counters().packets, instance.counters().exceeded), (20 * 64, 20));
-    // Two in each: not for ever.
+    // Two in each: unloaded in the end.
     let mut instance = supervised(&engine, "i32.gt_u (i32.const 2)");
     let batches = (1..=20).find(|_| {
         instance.run(all());
@@ -301,7 +306,7 @@ fn strikes_are_counted_for_all_instances_of_a_module() {
         instance.run(all());
         assert_eq!((instance.counters().faults, instance.counters().exceeded), (1, 1));
     }
-    // Another module of the same bytes has strikes of its own, and what a start is over its limit ends only that instance.
+    // Another module of the same bytes has its own strikes, and the excess of a start ends only that instance.
     let mut another = start(&engine, &body, limits.clone());
     another.run(BatchInput { mask: 1, ..all() });
     assert!(!another.has_ended());
@@ -316,9 +321,9 @@ fn strikes_are_counted_for_all_instances_of_a_module() {
 }
 
 #[test]
-fn a_supervised_module_exceeds_with_all_of_its_instances() {
-    // Each of four instances does a quarter of what would have one of them unloaded.
-    let engine = engine_as(Control::As(Tier::Supervised));
+fn excess_of_a_supervised_module_is_counted_over_all_instances() {
+    // Each of four instances makes a quarter of the excess that would unload one of them.
+    let engine = engine_as(CheckMode::As(Tier::Supervised));
     let body = busy(&when("i32.eq (i32.const 1)", &trips(20_000)));
     let body = with_counter(&body);
     let limits = Profile { strikes: 3, ..profile(Tier::Metered, 1_000) };
@@ -338,10 +343,10 @@ fn a_supervised_module_exceeds_with_all_of_its_instances() {
 }
 
 #[test]
-fn a_poll_point_is_where_the_host_can_end_a_supervised_module() {
+fn the_host_can_end_a_supervised_module_at_a_poll_point() {
     // It has no bound, so admission would not supervise it: as if the analysis had been wrong.
     let options = EngineOptions {
-        control: Control::As(Tier::Supervised),
+        check_mode: CheckMode::As(Tier::Supervised),
         call_limit: std::time::Duration::from_millis(30),
         ..EngineOptions::default()
     };
@@ -359,7 +364,8 @@ fn a_poll_point_is_where_the_host_can_end_a_supervised_module() {
 
 #[test]
 fn every_reference_to_a_function_survives_the_meter() {
-    // Functions in tables, by reference, as a start function, exported though imported, and by index in a table's first values.
+    // Functions in tables, by reference, as a start function, exported though imported, and by index in a table's
+    // initial values.
     let body = r#"
         (type $three (func (param i32 i32 i32) (result i32)))
         (type $one (func (param i64) (result i64)))
@@ -382,50 +388,51 @@ fn every_reference_to_a_function_survives_the_meter() {
             (call $say (i64.extend_i32_u (call_indirect $u (type $three) (i32.const 1) (i32.const 2) (i32.const 3) (i32.const 0))))
             (drop (ref.is_null (ref.func $emit)))
             (i32.const 0))"#;
-    let of = |control: Control| {
-        let mut instance = start(&engine_as(control), body, profile(Tier::Metered, 100_000));
+    let of = |mode: CheckMode| {
+        let mut instance = start(&engine_as(mode), body, profile(Tier::Metered, 100_000));
         instance.run(all());
-        assert_eq!(instance.counters().faults, 0, "{control:?}: {:?}", instance.incidents());
-        said(&mut instance)
+        assert_eq!(instance.counters().faults, 0, "{mode:?}: {:?}", instance.incidents());
+        emitted(&mut instance)
     };
-    let plain = of(Control::As(Tier::Proved));
+    let plain = of(CheckMode::As(Tier::Proved));
     assert_eq!(plain.len(), 128);
     assert_eq!(plain[..2], [(RecordOrder::packet(0), 2000), (RecordOrder::packet(0), 6)]);
-    for control in [Control::As(Tier::Supervised), Control::As(Tier::Metered), Control::Exact(1 << 40)] {
-        assert_eq!(of(control), plain, "{control:?}");
+    for mode in [CheckMode::As(Tier::Supervised), CheckMode::As(Tier::Metered), CheckMode::Exact(1 << 40)] {
+        assert_eq!(of(mode), plain, "{mode:?}");
     }
 }
 
 #[test]
-fn a_fault_names_the_function_as_the_module_does() {
-    // Through a table, so that it is not put into its caller.
+fn a_fault_names_the_function_as_in_the_module() {
+    // Through a table, so that it is not inlined into its caller.
     let body =
         busy("(call_indirect $t (i32.const 0))") + "(table $t funcref (elem $bad)) (func $bad (unreachable))";
     let text = wat(&body);
     let named = bytes(&text, MANIFEST);
-    // Without names it is said by its index among all functions of the module. Before it are those that are imported, and the packet function.
+    // Without names the fault has the index among all functions of the module, after the imports and the packet
+    // function.
     let function_bad = format!("function {}", text.matches("(import ").count() + 1);
     let mut nameless = named.clone();
     let at = nameless.windows(5).position(|part| part == b"\x04name").unwrap();
     nameless[at + 1] = b'N';
-    for control in [Control::As(Tier::Proved), Control::As(Tier::Supervised), Control::As(Tier::Metered)] {
-        let engine = engine_as(control);
+    for mode in [CheckMode::As(Tier::Proved), CheckMode::As(Tier::Supervised), CheckMode::As(Tier::Metered)] {
+        let engine = engine_as(mode);
         for (module, function) in [(&named, "bad"), (&nameless, function_bad.as_str())] {
             let terms =
-                AdmissionTerms { profile: profile(Tier::Metered, 10_000), ..AdmissionTerms::default() };
+                CalibratedProfile { profile: profile(Tier::Metered, 10_000), ..CalibratedProfile::default() };
             let program = engine.load(Admitted::admit_by(module.clone(), &[], &terms).unwrap()).unwrap();
             let mut instance = Instance::start(&engine, &program).unwrap();
             Packets::new().map(&mut instance);
             instance.run(BatchInput { mask: 1, ..all() });
-            assert_eq!(instance.incidents()[0].fault.function.as_deref(), Some(function), "{control:?}");
+            assert_eq!(instance.incidents()[0].fault.function.as_deref(), Some(function), "{mode:?}");
         }
     }
 }
 
 #[test]
-fn lengths_that_are_known_only_at_run_time_are_charged_for() {
+fn lengths_known_only_at_run_time_are_charged() {
     let engine = engine();
-    // A thousand bytes for each of the packet's number; allowances for ten thousand units of fuel, or as many calls of the host.
+    // A thousand bytes times the packet's number; allowances for ten thousand units of fuel, or as many host calls.
     let length = "(i32.mul (i32.const 1000) (i32.load offset=60 (local.get $d)))";
     for (act, per_byte) in [
         (format!("(memory.fill (i32.const 128) (i32.const 0) {length})"), 1),
@@ -450,7 +457,7 @@ fn lengths_that_are_known_only_at_run_time_are_charged_for() {
         instance.stop(Timestamp(0));
         assert_eq!(values(&mut instance), [seen]);
     }
-    // More than there is costs nothing, because nothing is done: it is the trap that it always was.
+    // A length beyond the memory costs nothing, because nothing is done: it traps as ever.
     for act in [
         "(memory.fill (i32.const 0) (i32.const 0) (i32.sub (i32.const 0) (local.get $d)))",
         "(drop (call $hash (i32.const 0) (i32.sub (i32.const 0) (i32.const 9)) (i64.const 0)))",
@@ -469,7 +476,7 @@ fn lengths_that_are_known_only_at_run_time_are_charged_for() {
 }
 
 #[test]
-fn memory_that_grows_in_a_loop_is_charged_by_the_page() {
+fn memory_growth_in_a_loop_is_charged_by_the_page() {
     let engine = engine();
     let grow = "(loop (drop (memory.grow (i32.const 1))) (br 0))";
     let mut instance = start(&engine, &busy(grow), profile(Tier::Metered, 100_000));
@@ -477,7 +484,7 @@ fn memory_that_grows_in_a_loop_is_charged_by_the_page() {
     assert_eq!(kinds(&instance), [(FaultKind::Limit, During::Packet(0))]);
     // 60,000 units each: six or seven pages, beside the first.
     assert!((6..=8).contains(&(instance.memory().0 >> 16)), "{}", instance.memory());
-    // What is refused is not charged for as if it were there.
+    // A refused growth is not charged like a granted one.
     let refused = "(drop (memory.grow (i32.const 50000))) (drop (memory.grow (i32.const 50000)))";
     let mut instance = start(&engine, &busy(refused), profile(Tier::Metered, 100_000));
     instance.run(BatchInput { mask: 1, ..all() });
@@ -490,7 +497,7 @@ fn memory_that_grows_in_a_loop_is_charged_by_the_page() {
 }
 
 #[test]
-fn the_allowance_is_out_of_reach() {
+fn a_module_cannot_reach_its_allowance() {
     let refused = |body: &str| {
         let text = wat(body);
         let module = wat::parse_str(&text).map(|_| bytes(&text, MANIFEST));
@@ -510,7 +517,7 @@ fn the_allowance_is_out_of_reach() {
     let import = wat(&busy("")).replace("(module", r#"(module (import "weir" "limit" (func $limit))"#);
     let error = Admitted::admit(bytes(&import, MANIFEST), &[]).unwrap_err().to_string();
     assert!(error.contains("imports `weir.limit`, which weir does not offer"), "{error}");
-    // A global of its own with the largest number in it changes nothing.
+    // A global of the module with the largest number in it changes nothing.
     let body = format!(
         r#"(global $fuel (export "fuel") (mut i64) (i64.const 0)) {}"#,
         busy("(loop (global.set $fuel (i64.const 0x7fffffffffffffff)) (br 0))")
@@ -521,7 +528,7 @@ fn the_allowance_is_out_of_reach() {
 }
 
 #[test]
-fn recursion_is_charged_for_at_each_step() {
+fn recursion_is_charged_at_each_step() {
     let again = "(func $again (param i32) (if (local.get 0) (then (call $again (i32.sub (local.get 0) (i32.const 1))))))";
     let engine = engine();
     let deep = |depth: u32, packet: u64| {
@@ -547,8 +554,9 @@ fn recursion_is_charged_for_at_each_step() {
 }
 
 #[test]
-fn no_number_of_charges_makes_an_allowance_whole_again() {
-    // The dearest charges that a loop comes by cheaply: for a mebibyte to search, of which nothing is searched, again and again.
+fn no_number_of_charges_wraps_an_allowance_around() {
+    // The most expensive charges that a loop can make cheaply: for a search of a mebibyte that does not take place,
+    // again and again.
     let charges = |go_on: &str| {
         let body = format!(
             "(local.set $n (i32.const 0))
@@ -564,21 +572,22 @@ fn no_number_of_charges_makes_an_allowance_whole_again() {
         instance.run(BatchInput { mask: 1, ..all() });
         assert_eq!(kinds(&instance), [(FaultKind::Limit, During::Packet(0))], "{packet}");
     }
-    let mut instance = start(&engine_as(Control::Exact(1 << 30)), &endless, profile(Tier::Metered, 1_000));
+    let mut instance = start(&engine_as(CheckMode::Exact(1 << 30)), &endless, profile(Tier::Metered, 1_000));
     instance.run(BatchInput { mask: 1, ..all() });
     assert_eq!(kinds(&instance), [(FaultKind::Limit, During::Packet(0))]);
     assert!(instance.fuel_used().unwrap() > 1 << 30);
-    // The largest allowance there is, which nobody uses up, does not overflow when it is given, and goes down by what each charge takes.
+    // The largest possible allowance, which no call uses up, does not overflow when it is set, and decreases by each
+    // charge.
     let some = |count: u32| charges(&format!("(i32.lt_u (local.get $n) (i32.const {count}))"));
     let largest = Profile { per_byte: Nanos(u64::MAX), ..profile(Tier::Metered, u64::MAX) };
-    for control in [Control::As(Tier::Metered), Control::As(Tier::Supervised)] {
-        let mut instance = start(&engine_as(control), &some(50), largest.clone());
+    for mode in [CheckMode::As(Tier::Metered), CheckMode::As(Tier::Supervised)] {
+        let mut instance = start(&engine_as(mode), &some(50), largest.clone());
         instance.run(all());
         let counters = instance.counters();
-        assert_eq!((counters.packets, counters.exceeded), (64, 0), "{control:?}: {:?}", instance.incidents());
+        assert_eq!((counters.packets, counters.exceeded), (64, 0), "{mode:?}: {:?}", instance.incidents());
     }
     let used = |count: u32| {
-        let mut instance = start(&engine_as(Control::Exact(u64::MAX)), &some(count), largest.clone());
+        let mut instance = start(&engine_as(CheckMode::Exact(u64::MAX)), &some(count), largest.clone());
         instance.run(BatchInput { mask: 1, ..all() });
         assert_eq!(instance.counters().packets, 1);
         instance.fuel_used().unwrap()
@@ -619,11 +628,11 @@ fn working(act: &str) -> String {
 }
 
 #[test]
-fn what_is_charged_is_never_less_than_what_is_used() {
+fn charges_are_never_less_than_the_use() {
     let all_of_it = WORK.concat();
     for act in WORK.into_iter().chain([all_of_it.as_str()]) {
         let body = working(act);
-        let exact = engine_as(Control::Exact(1 << 40));
+        let exact = engine_as(CheckMode::Exact(1 << 40));
         let mut instance = start(&exact, &body, profile(Tier::Metered, 1_000_000));
         let mut used = Vec::new();
         for packet in 0..64 {
@@ -631,15 +640,15 @@ fn what_is_charged_is_never_less_than_what_is_used() {
             used.push(instance.fuel_used().unwrap());
         }
         assert_eq!(instance.counters().faults, 0, "{act}: {:?}", instance.incidents());
-        // With a unit less than it uses, no packet comes through, wherever the charges stand for such a limit.
+        // With a unit less than it uses, no packet is completed, wherever the charges stand for such a limit.
         for packet in [0, 1, 2, 31, 63] {
             let nanoseconds = (used[packet] - 1) / FUEL_PER_NANOSECOND;
             let mut instance = start(&engine(), &body, profile(Tier::Metered, nanoseconds.max(1)));
-            // Memory grows as before, so that it can be granted.
+            // Memory grows in the same order, so that it can be granted.
             instance.run(BatchInput { mask: 1 << packet, ..all() });
             assert_eq!(instance.counters().lost, 1, "{act}: packet {packet} used {}", used[packet]);
         }
-        // And it is not charged for much more: what comes through with twice as much and a piece.
+        // And the charge is not much higher: the packet completes with twice as much and a piece.
         let most = used.iter().max().unwrap();
         let mut instance =
             start(&engine(), &body, profile(Tier::Metered, most / FUEL_PER_NANOSECOND * 2 + 5_000));
@@ -649,15 +658,15 @@ fn what_is_charged_is_never_less_than_what_is_used() {
 }
 
 #[test]
-fn what_was_used_is_counted_to_the_unit() {
+fn exact_counting_is_exact_to_the_unit() {
     let used = |act: &str, packet: u32| {
         let mut instance =
-            start(&engine_as(Control::Exact(1 << 40)), &working(act), profile(Tier::Metered, 1_000_000));
+            start(&engine_as(CheckMode::Exact(1 << 40)), &working(act), profile(Tier::Metered, 1_000_000));
         instance.run(BatchInput { mask: 1 << packet, ..all() });
         instance.fuel_used().unwrap()
     };
     let nothing = used("", 5);
-    // By the table: a constant or local 1, addition 2, division 40, a load or store 4, a branch 2.
+    // By the cost table: a constant or local 1, addition 2, division 40, a load or store 4, a branch 2.
     assert_eq!(nothing, 1 + 1 + 4 + 2 + 1 + 1);
     assert_eq!(used(WORK[0], 5) - nothing, 1 + 1 + 40);
     assert_eq!(used(WORK[2], 5) - nothing, 6 * (1 + 1 + 2 + 1 + 2));
@@ -669,16 +678,16 @@ fn what_was_used_is_counted_to_the_unit() {
         r#"{} (func (export "weir_tick") (param i64 i64) (drop (i32.div_u (i32.const 1) (i32.const 1))))"#,
         busy("")
     );
-    let mut instance = start(&engine_as(Control::Exact(1 << 40)), &body, profile(Tier::Metered, 1_000));
+    let mut instance = start(&engine_as(CheckMode::Exact(1 << 40)), &body, profile(Tier::Metered, 1_000));
     instance.tick(Timestamp(1), 1, 0);
     assert_eq!(instance.fuel_used(), Some(42));
-    // Where it is not counted, nothing is said.
+    // Without exact counting there is no result.
     let mut instance = start(&engine(), &body, profile(Tier::Metered, 1_000));
     instance.run(all());
     assert_eq!(instance.fuel_used(), None);
 }
 
-/// The instructions of each function, the module's own first; and names of imports.
+/// The instructions of each function, the module's own first; and the names of imports.
 fn code_of(module: &[u8]) -> (Vec<Vec<String>>, Vec<String>) {
     let (mut functions, mut imports) = (Vec::new(), Vec::new());
     for payload in wasmparser::Parser::new(0).parse_all(module) {
@@ -698,7 +707,7 @@ fn code_of(module: &[u8]) -> (Vec<Vec<String>>, Vec<String>) {
 }
 
 #[test]
-fn a_proved_module_is_what_its_author_made_with_a_loop_around_it() {
+fn a_proved_module_is_unchanged_except_for_the_loop() {
     let engine = engine();
     let body = format!(
         r#"{CALLED} (func (export "weir_packet") (param i32) (result i32)
@@ -716,7 +725,7 @@ fn a_proved_module_is_what_its_author_made_with_a_loop_around_it() {
     assert!(made[packet].windows(inner.len()).any(|part| part == inner), "{:?}", made[packet]);
     let around = made[packet].len() - inner.len();
     assert!(around <= 48, "the loop has {around} instructions");
-    // No shipped module that is proved has anything else in it either.
+    // The same holds for every shipped module that is proved.
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest/modules");
     let mut proved = 0;
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
@@ -739,7 +748,7 @@ fn a_proved_module_is_what_its_author_made_with_a_loop_around_it() {
 }
 
 #[test]
-fn parameters_are_constants_where_it_is_known_which() {
+fn parameters_with_constant_indices_become_constants() {
     let body = busy(
         "(drop (call $param_int (i32.const 0))) (drop (call $param_float (i32.const 2)))
          (drop (call $param_bytes (i32.const 1) (local.get $d) (i32.const 0)))",
@@ -758,8 +767,8 @@ fn parameters_are_constants_where_it_is_known_which() {
 }
 
 #[test]
-fn packets_are_where_they_were() {
-    // The descriptor's address is a local of the loop where the packet function stands in it.
+fn the_packet_address_is_unchanged_in_the_loop() {
+    // The descriptor's address is a local of the loop if the packet function is inlined there.
     let mut instance =
         start(&engine(), &emitting("(i64.load32_u offset=8 (local.get $d))"), profile(Tier::Metered, 10_000));
     instance.run(BatchInput { mask: 1 << 7 | 1, ..all() });
@@ -776,9 +785,9 @@ fn locals_are_zero_for_each_packet() {
         (local.set $a (i32.const 1)) (local.set $b (i64.const 10)) (local.set $v (v128.const i64x2 100 100))
         (local.set $r (ref.func $emit)) (local.set $f (f64.const 1000))
         (i32.const 0)) (elem declare func $emit)"#;
-    for control in [Control::As(Tier::Proved), Control::As(Tier::Metered), Control::Exact(1 << 40)] {
-        let mut instance = start(&engine_as(control), body, profile(Tier::Metered, 10_000));
+    for mode in [CheckMode::As(Tier::Proved), CheckMode::As(Tier::Metered), CheckMode::Exact(1 << 40)] {
+        let mut instance = start(&engine_as(mode), body, profile(Tier::Metered, 10_000));
         instance.run(BatchInput { mask: 0b111, ..all() });
-        assert_eq!(values(&mut instance), [0, 0, 0], "{control:?}");
+        assert_eq!(values(&mut instance), [0, 0, 0], "{mode:?}");
     }
 }

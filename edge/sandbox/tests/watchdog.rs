@@ -1,25 +1,25 @@
-//! The last line of defence: calls that never end though they were taken for proved, so that nothing is checked in them.
+//! The last line of defence: endless calls of modules treated as proved, so that nothing is checked in them.
 
 use crate::support::*;
 use std::process::{Command, Output};
 use std::time::Duration;
-use weir_admission::{AdmissionTerms, Admitted, Profile, Tier};
+use weir_admission::{Admitted, CalibratedProfile, Profile, Tier};
 use weir_sandbox::{
-    BatchInput, Control, During, EXIT_STUCK, Engine, EngineOptions, FaultKind, Instance, thread_time,
+    BatchInput, CheckMode, During, EXIT_STUCK, Engine, EngineOptions, FaultKind, Instance, thread_time,
 };
 use weir_units::{Nanos, Timestamp};
 
-/// Takes every module for proved. A call may take a hundred milliseconds: ten times this.
+/// Treats every module as proved. A call may take a hundred milliseconds: ten times this limit.
 fn engine() -> Engine {
     let options = EngineOptions {
-        control: Control::As(Tier::Proved),
+        check_mode: CheckMode::As(Tier::Proved),
         call_limit: Duration::from_millis(10),
         ..EngineOptions::default()
     };
     Engine::new(options, None).unwrap()
 }
 
-/// Grants nothing that matters beside that.
+/// Grants less than that limit.
 fn profile() -> Profile {
     let little = Nanos(1_000);
     Profile {
@@ -33,14 +33,14 @@ fn profile() -> Profile {
 }
 
 fn start(engine: &Engine, text: &str, manifest: &str, profile: Profile) -> Instance {
-    let terms = AdmissionTerms { profile, ..AdmissionTerms::default() };
+    let terms = CalibratedProfile { profile, ..CalibratedProfile::default() };
     let admitted = Admitted::admit_by(bytes(text, manifest), &[], &terms).unwrap_or_else(|e| panic!("{e}"));
     let mut instance = Instance::start(engine, &engine.load(admitted).unwrap()).unwrap();
     Packets::new().map(&mut instance);
     instance
 }
 
-/// Functions that keep something going for ever: `$spin` is reached through a table, so that it stays a function.
+/// Functions that run for ever: `$spin` is reached through a table, so that it is not inlined.
 const FUNCTIONS: &str = r#"(table $t funcref (elem $spin $leaf $down))
     (func $spin (loop (br 0)))
     (func $leaf (param i32) (result i32) (i32.add (local.get 0) (i32.const 1)))
@@ -49,7 +49,8 @@ const FUNCTIONS: &str = r#"(table $t funcref (elem $spin $leaf $down))
             (then (i32.add (i32.const 1) (call_indirect $t (param i32) (result i32) (i32.sub (local.get 0) (i32.const 1)) (i32.const 2))))
             (else (i32.const 0))))"#;
 
-/// Loops without a memory access; with loads; with stores; with calls, whose frames come and go; of calls of the host, long and short; and of bulk operations.
+/// Loops without a memory access; with loads; with stores; with calls, whose frames come and go; with host calls,
+/// long and short; and with bulk operations.
 const ENDLESS: [&str; 9] = [
     "(loop (br 0))",
     "(loop $l (local.set $n (i32.add (i32.mul (local.get $n) (i32.const 5)) (i32.const 1))) (br_if $l (i32.or (local.get $n) (i32.const 1))))",
@@ -68,7 +69,7 @@ fn endless_at_20(act: &str) -> String {
 }
 
 #[test]
-fn a_proved_call_that_never_ends_is_broken_off_and_its_module_ends() {
+fn an_endless_proved_call_is_interrupted_and_its_module_ends() {
     let engine = engine();
     for act in ENDLESS {
         let mut instance = start(&engine, &endless_at_20(act), MANIFEST, profile());
@@ -76,20 +77,20 @@ fn a_proved_call_that_never_ends_is_broken_off_and_its_module_ends() {
         instance.run(all());
         let incidents: Vec<_> = instance.incidents().iter().map(|i| (i.fault.kind, i.during)).collect();
         assert_eq!(incidents, [(FaultKind::Overrun, During::Packet(20))], "{act}");
-        // What was done before is kept, and nothing of the module is called any more.
+        // Earlier effects are kept, and no function of the module is called any more.
         assert_eq!((instance.counters().packets, instance.counters().lost), (20, 1), "{act}");
         assert!(instance.has_ended(), "{act}");
         instance.run(all());
         instance.stop(Timestamp(0));
         assert_eq!((values(&mut instance), instance.counters().packets), (vec![], 20), "{act}");
-        // Nobody else on this thread notices.
+        // Other modules on this thread are not affected.
         other.run(all());
         assert_eq!((values(&mut other), other.counters().faults), (vec![7; 64], 0), "{act}");
     }
 }
 
 #[test]
-fn it_is_said_in_which_function_a_call_was() {
+fn an_interrupted_call_names_its_function() {
     let engine = engine();
     let text = endless_at_20("(call_indirect $t (i32.const 0))");
     let mut instance = start(&engine, &text, MANIFEST, profile());
@@ -123,8 +124,8 @@ fn every_entry_point_is_watched() {
 }
 
 #[test]
-fn a_call_can_be_broken_off_at_any_instruction() {
-    // Where it is when the signal comes is chance: often in the first and the last instructions of the functions, which make frames and take them down.
+fn a_call_can_be_interrupted_at_any_instruction() {
+    // The signal arrives at a random instruction: often in the prologues and epilogues of the functions.
     let engine = engine();
     let text = endless_at_20(
         "(loop $l (local.set $n (call_indirect $t (param i32) (result i32) (local.get $n) (i32.const 1)))
@@ -167,15 +168,15 @@ fn a_call_that_ends_within_the_grace_is_left_alone() {
 }
 
 #[test]
-fn a_signal_that_nobody_sent_for_this_call_changes_nothing() {
+fn a_signal_not_sent_for_this_call_changes_nothing() {
     let engine = engine();
     let mut instance = start(&engine, &wat(&emitting("(i64.const 7)")), MANIFEST, profile());
-    // SAFETY: asks for the calling thread only.
+    // SAFETY: only reads the calling thread's handle.
     let thread = unsafe { libc::pthread_self() };
     std::thread::scope(|scope| {
         let sender = scope.spawn(move || {
             for _ in 0..2_000 {
-                // SAFETY: the thread waits for this one, so it is there.
+                // SAFETY: the thread waits for this one, so it exists.
                 unsafe { libc::pthread_kill(thread, libc::SIGURG) };
                 std::thread::sleep(Duration::from_micros(20));
             }
@@ -188,9 +189,10 @@ fn a_signal_that_nobody_sent_for_this_call_changes_nothing() {
     assert_eq!(instance.counters().faults, 0);
 }
 
-/// In a process of its own, for it does not come back: all of the time goes into bulk operations, which cannot be broken off.
+/// In a process of its own, because it does not return: all time goes into bulk operations, which cannot be
+/// interrupted.
 #[test]
-#[ignore = "started by the_process_ends_where_a_call_cannot_be_broken_off"]
+#[ignore = "started by the_process_ends_if_a_call_cannot_be_interrupted"]
 fn endless_bulk_operations() {
     let engine = engine();
     let text = wat(&at_packet(
@@ -205,9 +207,10 @@ fn endless_bulk_operations() {
     panic!("it came back: {:?}", instance.incidents());
 }
 
-/// A signal that arrives between two bulk operations breaks the call off after all, which is as good an end. It is rare, so the call is tried again.
+/// A signal that arrives between two bulk operations interrupts the call after all, which is as good an end. It is
+/// rare, so the call is tried again.
 #[test]
-fn the_process_ends_where_a_call_cannot_be_broken_off() {
+fn the_process_ends_if_a_call_cannot_be_interrupted() {
     let endless = || {
         let mut child = Command::new(std::env::current_exe().unwrap());
         child
@@ -221,8 +224,8 @@ fn the_process_ends_where_a_call_cannot_be_broken_off() {
     };
     let output = (0..4).map(|_| endless()).find(|output| !was_broken_off(output));
     let output = output.expect("the call was broken off each time");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(EXIT_STUCK.into()), "{said}");
-    assert!(said.contains("weir: m: in one of the packets 1128 to 1191, it has taken"), "{said}");
-    assert!(said.contains("a fault in weir: please report it"), "{said}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(EXIT_STUCK.into()), "{text}");
+    assert!(text.contains("weir: m: in one of the packets 1128 to 1191, it has taken"), "{text}");
+    assert!(text.contains("a fault in weir: please report it"), "{text}");
 }

@@ -1,38 +1,38 @@
-//! What went out through a channel, and what did not.
+//! Counters of an egress.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_netio::Loss;
 
-/// What an output channel sent and lost. Counters only grow.
+/// Packets that an egress (an output channel, a file or a TAP device) sent and lost. Counters never decrease.
 #[derive(Debug, Default)]
 pub struct OutputCounters {
-    /// Packets that the interface took.
+    /// Packets that the interface accepted.
     pub packets: AtomicU64,
-    /// Their bytes.
+    /// Bytes of the packets that the interface accepted.
     pub bytes: AtomicU64,
-    /// Lost because the channel's queue was full.
+    /// Packets lost because the channel's queue was full.
     pub queue_full: AtomicU64,
-    /// Lost because they were longer than the link's longest frame, or than what the interface takes.
+    /// Packets lost because they were longer than the link's longest frame, or than the interface accepts.
     pub too_long: AtomicU64,
-    /// Not sent, because the channel's filter does not let them out.
-    pub refused: AtomicU64,
-    /// Lost because the interface was down, or gone.
+    /// Packets that the channel's filter refused.
+    pub filtered: AtomicU64,
+    /// Packets lost because the interface was down, or gone.
     pub down: AtomicU64,
-    /// Lost because the kernel did not take them, because there was nothing whole to send, or because a checksum that
-    /// a host left to its network card could not be computed.
+    /// Packets lost because the kernel refused them, because they were captured only in part, or because an offloaded
+    /// checksum could not be computed.
     pub failed: AtomicU64,
-    /// Lost because their session was closed.
+    /// Packets lost because their session was closed.
     pub closed: AtomicU64,
 }
 
 impl OutputCounters {
-    /// A frame of so many bytes has gone.
+    /// Counts a frame of `bytes` bytes as sent.
     pub(crate) fn sent(&self, bytes: usize) {
         self.packets.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// A frame has been given up at the interface.
+    /// Counts a frame that was lost at the interface.
     pub(crate) fn lost(&self, loss: Loss) {
         let counter = match loss {
             Loss::TooLong => &self.too_long,

@@ -1,51 +1,53 @@
-//! A capture file that packets go into.
+//! Forwarding into a capture file.
 
-use super::onward::ForwardedPacket;
-use super::tally::OutputCounters;
+use super::counters::OutputCounters;
+use super::forward::ForwardedPacket;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_netio::{Loss, PacketWriter, WriteError};
 use weir_units::Timestamp;
 use weir_wire::LinkType;
 
-/// A capture file that is being written.
+/// A capture file that packets are forwarded into.
 #[derive(Debug)]
-pub struct FileEnd {
+pub struct FileEgress {
     inner: Mutex<Inner>,
-    /// What was written, and what was not.
-    pub tally: OutputCounters,
+    /// Packets written and lost.
+    pub counters: OutputCounters,
 }
 
 #[derive(Debug)]
 struct Inner {
-    /// `None` when it is closed.
+    /// `None` once the egress is closed.
     writer: Option<PacketWriter>,
-    /// The first fault. After it nothing more is written.
+    /// The first write error, until it is returned.
     error: Option<WriteError>,
+    /// True after a write error; nothing more is written then.
     has_failed: bool,
 }
 
-impl FileEnd {
-    /// Writes with this writer.
+impl FileEgress {
+    /// Creates an egress that writes with `writer`.
     pub fn new(writer: PacketWriter) -> Self {
         let inner = Inner { writer: Some(writer), error: None, has_failed: false };
-        Self { inner: Mutex::new(inner), tally: OutputCounters::default() }
+        Self { inner: Mutex::new(inner), counters: OutputCounters::default() }
     }
 
-    /// The fault that ended writing, told once.
+    /// Returns the error that ended writing, once.
     ///
     /// # Errors
     ///
-    /// There was one since this was asked last.
+    /// The first [`WriteError`], if it has not been returned yet.
     pub fn check(&self) -> Result<(), WriteError> {
         self.lock().error.take().map_or(Ok(()), Err)
     }
 
-    /// Takes nothing more. Returns the writer, unless it was taken before, to be finished.
+    /// Stops writing and returns the writer, so that the caller can finish the file. `None` if it was closed before.
     pub fn close(&self) -> Option<PacketWriter> {
         self.lock().writer.take()
     }
 
+    /// Writes forwarded packets.
     pub(super) fn write_all<'a>(&self, packets: impl Iterator<Item = ForwardedPacket<'a>>) {
         let mut inner = self.lock();
         for ForwardedPacket { bytes, descriptor, .. } in packets {
@@ -54,15 +56,15 @@ impl FileEnd {
             let write = |writer: &mut PacketWriter| {
                 writer.write(ts, descriptor.wire_len, link_type, interface, bytes)
             };
-            inner.write(&self.tally, bytes.len(), write);
+            inner.write(&self.counters, bytes.len(), write);
         }
     }
 
-    /// Writes an Ethernet frame of this time.
+    /// Writes an Ethernet frame with time stamp `ts`.
     pub(super) fn write(&self, ts: Timestamp, frame: &[u8]) {
         let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
         let write = |writer: &mut PacketWriter| writer.write(ts, len, LinkType::Ethernet, 0, frame);
-        self.lock().write(&self.tally, frame.len(), write);
+        self.lock().write(&self.counters, frame.len(), write);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -73,22 +75,22 @@ impl FileEnd {
 impl Inner {
     fn write(
         &mut self,
-        tally: &OutputCounters,
+        counters: &OutputCounters,
         bytes: usize,
         write: impl FnOnce(&mut PacketWriter) -> Result<(), WriteError>,
     ) {
         let Some(writer) = &mut self.writer else {
-            tally.closed.fetch_add(1, Ordering::Relaxed);
+            counters.closed.fetch_add(1, Ordering::Relaxed);
             return;
         };
         if self.has_failed {
-            tally.lost(Loss::Refused);
+            counters.lost(Loss::Refused);
             return;
         }
         match write(writer) {
-            Ok(()) => tally.sent(bytes),
+            Ok(()) => counters.sent(bytes),
             Err(error) => {
-                tally.lost(Loss::Refused);
+                counters.lost(Loss::Refused);
                 (self.error, self.has_failed) = (Some(error), true);
             }
         }

@@ -1,8 +1,8 @@
-//! The ways out for packets that go on.
+//! Forwarding of packets into their egress.
 
-use super::file::FileEnd;
-use super::lane::TxPacketSink;
-use super::tap::TapEnd;
+use super::file::FileEgress;
+use super::tap::TapEgress;
+use super::tx_queue::TxPacketSink;
 use crate::effects::{self, Patches};
 use std::sync::Arc;
 use weir_abi::{BATCH_PACKETS, Descriptor};
@@ -10,31 +10,31 @@ use weir_netio::{Block, Loss};
 use weir_units::Timestamp;
 use weir_wire::LinkType;
 
-/// A way out for packets. Clones are the same way. Each way counts the packets that it cannot take.
+/// The destination of forwarded packets. Clones share the destination. It counts the packets that it does not accept.
 #[derive(Clone, Debug)]
 pub enum Egress {
     /// A capture file.
-    File(Arc<FileEnd>),
-    /// A socket of an interface: an output channel of its link.
+    File(Arc<FileEgress>),
+    /// An output channel of a link.
     Link(TxPacketSink),
-    /// A TAP device: the programs behind it.
-    Tap(Arc<TapEnd>),
-    /// Nothing: the packets end here.
+    /// A TAP device: the system receives the packets.
+    Tap(Arc<TapEgress>),
+    /// No destination: the packets end here.
     Nothing,
 }
 
-/// A packet as it goes on.
+/// A packet to forward.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ForwardedPacket<'a> {
     pub(super) bytes: &'a [u8],
-    /// Describes the packet as it came.
+    /// The descriptor of the packet as it was received.
     pub(super) descriptor: &'a Descriptor,
-    /// False where its checksum was left to a network card and could not be computed.
-    pub(super) is_finished: bool,
+    /// False if the packet's checksum was left to a network card and could not be computed.
+    pub(super) is_complete: bool,
 }
 
 impl Egress {
-    /// Returns true if packets leave through an interface, so that their checksums have to be complete.
+    /// Returns true if packets leave through an interface, which needs complete checksums.
     fn leaves(&self) -> bool {
         matches!(self, Self::Link(_) | Self::Tap(_))
     }
@@ -42,27 +42,27 @@ impl Egress {
     fn send<'a>(&self, packets: impl Iterator<Item = ForwardedPacket<'a>>) {
         match self {
             Self::File(file) => file.write_all(packets),
-            Self::Link(outlet) => {
-                let mut offers = outlet.offers();
+            Self::Link(sink) => {
+                let mut batch = sink.begin_batch();
                 for packet in packets {
                     if effects::is_cut(packet.descriptor) {
-                        offers.cut();
-                    } else if !packet.is_finished {
-                        outlet.tally().lost(Loss::Malformed);
+                        batch.count_truncated();
+                    } else if !packet.is_complete {
+                        sink.counters().lost(Loss::Malformed);
                     } else {
-                        // What does not go is counted.
-                        _ = offers.offer(packet.bytes);
+                        // The channel counts a rejected frame.
+                        _ = batch.offer(packet.bytes);
                     }
                 }
             }
-            Self::Tap(end) => {
+            Self::Tap(tap) => {
                 for packet in packets {
                     if effects::is_cut(packet.descriptor) {
-                        end.tally.lost(Loss::Cut);
-                    } else if !packet.is_finished {
-                        end.tally.lost(Loss::Malformed);
+                        tap.counters.lost(Loss::Cut);
+                    } else if !packet.is_complete {
+                        tap.counters.lost(Loss::Malformed);
                     } else {
-                        end.offer(packet.bytes);
+                        tap.offer(packet.bytes);
                     }
                 }
             }
@@ -70,35 +70,39 @@ impl Egress {
         }
     }
 
-    /// Sends an Ethernet frame that a module made at this time. Its checksum is [completed](effects::complete_frame) where it leaves.
-    pub fn send_made(&self, frame: &[u8], ts: Timestamp) {
+    /// Sends an Ethernet frame that a module built at time `ts`. Its checksum is [completed](effects::complete_frame)
+    /// if it leaves through an interface.
+    pub fn send_from_module(&self, frame: &[u8], ts: Timestamp) {
         match self {
             Self::File(file) => file.write(ts, frame),
-            // What does not go is counted.
-            Self::Link(outlet) => _ = outlet.offer_made(frame),
-            Self::Tap(end) => {
+            // The channel counts a rejected frame.
+            Self::Link(sink) => _ = sink.offer_from_module(frame),
+            Self::Tap(tap) => {
                 let mut copy = frame.to_vec();
                 effects::complete_frame(&mut copy, LinkType::Ethernet);
-                end.offer(&copy);
+                tap.offer(&copy);
             }
             Self::Nothing => {}
         }
     }
 }
 
-/// Room for private copies of a batch's packets, which no module sees.
+/// Buffers for private copies of a batch's packets, which no module can access.
 #[derive(Debug, Default)]
-pub struct Copies(Vec<Vec<u8>>);
+pub struct CopyBuffers(Vec<Vec<u8>>);
 
-/// A longer copy is not kept for the next packet.
+/// The greatest capacity in bytes of a buffer that is kept for the next packet.
 const COPY_BYTES: usize = 2048;
 
-impl Copies {
-    /// Has those packets of a batch go on that are in the mask, with their patches, in all of these ways, one way after the other: none waits for
-    /// another. Packets whose bytes are lost do not go on. Returns [how many](effects::apply) patches could not be made.
-    pub fn pass(
+impl CopyBuffers {
+    /// Forwards the packets of a batch that are in the mask, with their patches, into each egress in order. A slow
+    /// egress does not delay the earlier ones.
+    ///
+    /// Packets whose bytes were lost are not forwarded. Returns the [number](effects::apply) of patches that could
+    /// not be applied.
+    pub fn forward(
         &mut self,
-        ways: &[Egress],
+        egresses: &[Egress],
         block: &Block,
         batch: usize,
         mask: u64,
@@ -109,36 +113,36 @@ impl Copies {
         for (place, copy) in self.0.iter_mut().enumerate().filter(|(place, _)| mask >> place & 1 == 1) {
             block.copy_packet(first + place, copy);
         }
-        // Asked for after they were copied: of bytes that were lost until then, the copies may have zeros.
-        let whole = block.whole().saturating_sub(first);
-        let leaves = ways.iter().any(Egress::leaves);
+        // Checked after the copy: if the file lost bytes before, the copies can hold zeros in their place.
+        let whole = block.intact().saturating_sub(first);
+        let leaves = egresses.iter().any(Egress::leaves);
         let descriptors = block.descriptors().get(first..).unwrap_or_default();
         let there = |place: &usize| mask >> place & 1 == 1 && *place < whole;
-        let (mut unmade, mut finished) = (0, 0_u64);
+        let (mut failed_patches, mut finished) = (0, 0_u64);
         for (place, (copy, descriptor)) in self.0.iter_mut().zip(descriptors).enumerate() {
             if there(&place) {
-                let (checksum, patches) = (block.checksum(first + place), patches.of(first + place));
+                let (checksum, patches) = (block.checksum(first + place), patches.for_packet(first + place));
                 let applied = effects::apply(copy, descriptor, checksum, leaves, patches);
-                unmade += applied.unmade;
-                finished |= u64::from(applied.is_finished) << place;
+                failed_patches += applied.failed_patches;
+                finished |= u64::from(applied.is_complete) << place;
             }
         }
-        for way in ways {
+        for egress in egresses {
             let packets = self.0.iter().zip(descriptors).enumerate().filter(|(place, _)| there(place));
-            way.send(packets.map(|(place, (bytes, descriptor))| {
-                let is_finished = finished >> place & 1 == 1;
-                ForwardedPacket { bytes, descriptor, is_finished }
+            egress.send(packets.map(|(place, (bytes, descriptor))| {
+                let is_complete = finished >> place & 1 == 1;
+                ForwardedPacket { bytes, descriptor, is_complete }
             }));
         }
-        // A batch of the longest packets leaves no more behind than one of usual ones.
+        // A batch of jumbo packets leaves no more memory behind than an ordinary batch.
         self.0.iter_mut().filter(|copy| copy.capacity() > COPY_BYTES).for_each(|copy| *copy = Vec::new());
-        unmade
+        failed_patches
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::lane::TxQueue;
+    use super::super::tx_queue::TxQueue;
     use super::*;
     use std::io::Read;
     use std::process::Command;
@@ -149,7 +153,7 @@ mod tests {
     use weir_units::{BitsPerSecond, Bytes, Nanos};
 
     /// An output channel of a link that never sends.
-    fn outlet() -> TxPacketSink {
+    fn sink() -> TxPacketSink {
         let rate = BitsPerSecond(1_000_000);
         let config = LinkSchedulerConfig {
             rate,
@@ -174,7 +178,7 @@ mod tests {
             let path = path.clone();
             move || std::fs::File::open(path).unwrap()
         });
-        // Many times what a pipe holds, and a writer's buffer.
+        // Many times the capacity of a pipe and of the writer's buffer.
         let mut bytes = b"\xd4\xc3\xb2\xa1\x02\0\x04\0\0\0\0\0\0\0\0\0\xff\xff\x04\0\x01\0\0\0".to_vec();
         for _ in 0..500 {
             [0_u32, 0, 9000, 9000].iter().for_each(|field| bytes.extend_from_slice(&field.to_le_bytes()));
@@ -183,27 +187,27 @@ mod tests {
         let CaptureNext::Block(block) =
             Capture::open(CaptureInput::Bytes(bytes)).unwrap().next_block().unwrap()
         else {
-            panic!("there is a block")
+            panic!("the capture has a block")
         };
-        let (link, file) = (outlet(), Arc::new(FileEnd::new(PacketWriter::create(&path, None).unwrap())));
-        let ways = [Egress::Link(link.clone()), Egress::File(Arc::clone(&file))];
+        let (link, file) = (sink(), Arc::new(FileEgress::new(PacketWriter::create(&path, None).unwrap())));
+        let egresses = [Egress::Link(link.clone()), Egress::File(Arc::clone(&file))];
         let mut pipe = reader.join().unwrap();
         let all = u32::try_from(block.packets()).unwrap();
-        let (told, hears) = channel();
+        let (progress, progressed) = channel();
         let writing = std::thread::spawn(move || {
-            let mut copies = Copies::default();
+            let mut copies = CopyBuffers::default();
             for batch in block.batches().enumerate().map(|(number, batch)| (number, batch.mask)) {
-                copies.pass(&ways, &block, batch.0, batch.1, &mut Patches::default());
-                // What the link has is asked for while the file is written, as its thread does.
-                _ = told.send(());
+                copies.forward(&egresses, &block, batch.0, batch.1, &mut Patches::default());
+                // The test reads the link's queue while the file is being written, as the link's thread does.
+                _ = progress.send(());
             }
         });
-        // The pipe is full soon: then the file waits, and this thread still reaches the link.
-        while hears.recv_timeout(Duration::from_secs(1)).is_ok() {}
+        // The pipe is full soon. Then writing to the file blocks, while the link's queue stays accessible.
+        while progressed.recv_timeout(Duration::from_secs(1)).is_ok() {}
         let (asked, answered) = channel();
         std::thread::spawn({
             let link = link.clone();
-            // The writing thread may not have had its turn.
+            // The writing thread may not have run yet.
             move || {
                 while link.waiting() == 0 {
                     std::thread::sleep(Duration::from_millis(1));

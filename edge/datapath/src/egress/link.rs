@@ -1,8 +1,8 @@
-//! The thread of one link: it sends what its scheduler says, when it says so.
+//! The thread of one link, which sends frames in the order and at the times that the scheduler decides.
 
-use super::lane::{TxPacketSink, TxQueue};
-use super::recorded::{Scheduled, Tracing};
-use crate::notice::{ObservedEvent, Tell};
+use super::traced::{BeginTrace, TracedScheduler};
+use super::tx_queue::{TxPacketSink, TxQueue};
+use crate::event::{EventSink, ObservedEvent};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -18,63 +18,65 @@ use weir_sched::link::{
 use weir_units::{BitsPerSecond, Nanos};
 use weir_wire::LinkType;
 
-/// Frames that go with one call.
+/// The most frames sent with one system call.
 const BATCH: usize = 64;
-/// How long an interface without room is left alone.
-const NO_ROOM: Duration = Duration::from_micros(200);
-/// How often a link looks after its interface, and after everything else.
-const LOOK: Duration = Duration::from_millis(250);
-/// What is held for others' sake is waited for, if it comes back within this time.
-const HELD: Nanos = Nanos(250 * Nanos::MILLISECOND.0);
-/// How long the end of a channel waits for its frames that are under way.
-const UNDER_WAY: Duration = Duration::from_millis(200);
+/// The pause before an interface without buffer space is tried again.
+const NO_BUFFER_PAUSE: Duration = Duration::from_micros(200);
+/// The interval at which a link checks its interface, and the longest time that its thread sleeps.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// The longest wait for rate that is held because closed or lowered channels have sent ahead of their clocks.
+const HELD_WAIT_MAX: Nanos = Nanos(250 * Nanos::MILLISECOND.0);
+/// The longest wait for frames under way when a channel is closed.
+const CLOSE_WAIT_MAX: Duration = Duration::from_millis(200);
 
-/// Why there is no such link. To blame is the operator.
+/// The reason why a link could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// The interface cannot be opened.
     #[error(transparent)]
     Live(#[from] LiveError),
-    /// The scheduler does not take it.
+    /// The scheduler refuses the configuration.
     #[error("link {interface}: {error}")]
     Config {
-        /// Which.
+        /// The interface of the link.
         interface: String,
-        /// Why.
+        /// The scheduler's reason.
         error: LinkConfigError,
     },
-    /// What it decides cannot be recorded.
-    #[error("what link {interface} decides cannot be recorded: {source}; `trace` in [cpu] names a folder")]
+    /// The trace of the scheduler's decisions could not be created.
+    #[error(
+        "link {interface}: the trace of its scheduler cannot be written: {source}; check the folder named by `trace` in [cpu]"
+    )]
     Trace {
-        /// Which.
+        /// The interface of the link.
         interface: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// There is no thread for it.
-    #[error("there is no thread for link {interface}: {source}")]
+    /// The link's thread could not be started.
+    #[error("link {interface}: its thread cannot be started: {source}")]
     Thread {
-        /// Which.
+        /// The interface of the link.
         interface: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// How producers wake a link's thread.
+/// The doorbell by which producers wake a link's thread.
 #[derive(Debug, Default)]
 pub(super) struct TxDoorbell {
     is_rung: AtomicBool,
-    /// Lanes that have something.
-    lanes: Mutex<Vec<Arc<TxQueue>>>,
+    /// Transmit queues that have frames in their inbox.
+    queues: Mutex<Vec<Arc<TxQueue>>>,
     thread: OnceLock<Thread>,
 }
 
 impl TxDoorbell {
-    /// There is something in this lane.
-    pub(super) fn ring(&self, lane: &Arc<TxQueue>) {
-        if !lane.is_told.swap(true, Ordering::AcqRel) {
-            lock(&self.lanes).push(Arc::clone(lane));
+    /// Marks a transmit queue as ready and wakes the link's thread.
+    pub(super) fn ring(&self, queue: &Arc<TxQueue>) {
+        if !queue.is_signalled.swap(true, Ordering::AcqRel) {
+            lock(&self.queues).push(Arc::clone(queue));
         }
         self.wake();
     }
@@ -92,36 +94,36 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a link does.
+/// The state of a link.
 #[derive(Clone, Debug, Default)]
-pub struct PortState {
-    /// Bits on the wire per second.
+pub struct LinkState {
+    /// The link's rate in bits on the wire per second.
     pub rate: BitsPerSecond,
-    /// How much of that can be reserved.
+    /// The part of the rate that can be reserved.
     pub reservable: BitsPerSecond,
-    /// How much is.
+    /// The part of the rate that is reserved.
     pub reserved: BitsPerSecond,
-    /// Whether its interface is there, and up.
+    /// True if the interface exists and is up.
     pub is_up: bool,
-    /// What the interface took, and what it did not.
+    /// Frames that the interface accepted and lost.
     pub sent: SentTotals,
 }
 
 struct State {
-    link: Scheduled,
-    lanes: BTreeMap<ChannelId, Arc<TxQueue>>,
+    link: TracedScheduler,
+    queues: BTreeMap<ChannelId, Arc<TxQueue>>,
     sent: SentTotals,
     is_up: bool,
 }
 
 struct Shared {
-    bell: Arc<TxDoorbell>,
+    doorbell: Arc<TxDoorbell>,
     state: Mutex<State>,
     begin: Instant,
     is_over: AtomicBool,
 }
 
-/// A link, from outside. It ends when this is dropped.
+/// A handle of a link's thread. Dropping it ends the thread.
 pub struct TxHandle {
     interface: String,
     link_type: LinkType,
@@ -131,21 +133,22 @@ pub struct TxHandle {
 
 impl std::fmt::Debug for TxHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Port").field("interface", &self.interface).finish_non_exhaustive()
+        f.debug_struct("TxHandle").field("interface", &self.interface).finish_non_exhaustive()
     }
 }
 
 impl TxHandle {
-    /// Opens the interface, and begins to send what comes. All that its scheduler decides is recorded, if there is a record.
+    /// Opens the interface and starts the thread that sends on it. With `trace`, all inputs and decisions of the
+    /// scheduler are recorded.
     ///
     /// # Errors
     ///
-    /// See [`LinkError`].
+    /// [`LinkError`] if the interface, the scheduler, the trace or the thread cannot be set up.
     pub fn start(
         interface: &str,
         config: LinkSchedulerConfig,
-        tell: Tell,
-        trace: Option<Tracing<'_>>,
+        events: EventSink,
+        trace: Option<BeginTrace<'_>>,
     ) -> Result<Self, LinkError> {
         let sink = LiveSink::open(interface, SocketKind::Packet)?;
         let named = || interface.to_owned();
@@ -154,123 +157,125 @@ impl TxHandle {
         let mut recorder = made.map_err(|error| LinkError::Config { interface: named(), error })?;
         let trace = trace.map(|begin| begin(recorder.take().trim_end())).transpose();
         let trace = trace.map_err(|source| LinkError::Trace { interface: named(), source })?;
-        let link = Scheduled { recorder, trace };
-        let state = State { link, lanes: BTreeMap::new(), sent: SentTotals::default(), is_up: sink.is_up() };
+        let link = TracedScheduler { recorder, trace };
+        let state = State { link, queues: BTreeMap::new(), sent: SentTotals::default(), is_up: sink.is_up() };
         let shared = Arc::new(Shared {
-            bell: Arc::default(),
+            doorbell: Arc::default(),
             state: Mutex::new(state),
             begin: Instant::now(),
             is_over: AtomicBool::new(false),
         });
-        let (theirs, link_type) = (Arc::clone(&shared), sink.link_type());
+        let (of_thread, link_type) = (Arc::clone(&shared), sink.link_type());
         let thread = std::thread::Builder::new()
             .name(format!("weir-tx-{interface}"))
             .spawn(move || {
-                _ = theirs.bell.thread.set(std::thread::current());
-                theirs.run(sink, &tell);
+                _ = of_thread.doorbell.thread.set(std::thread::current());
+                of_thread.run(sink, &events);
             })
             .map_err(|source| LinkError::Thread { interface: named(), source })?;
         Ok(Self { interface: named(), link_type, shared, thread: Some(thread) })
     }
 
-    /// The interface.
+    /// The name of the interface.
     pub fn interface(&self) -> &str {
         &self.interface
     }
 
-    /// What its frames begin with.
+    /// The link type of the link's frames.
     pub fn link_type(&self) -> LinkType {
         self.link_type
     }
 
-    /// Opens a channel, if the link has left what it is to be guaranteed. No more than `queue` waits in it, and only frames that `allowed` selects go out.
+    /// Opens an output channel if its reservation fits the link. `queue` limits its waiting frames, and only frames
+    /// that the filter `allowed` selects are sent.
     ///
     /// # Errors
     ///
-    /// The link has not as much left, or the terms make no sense.
+    /// [`ChannelRefused`] if the link has too little unreserved rate, or the terms are invalid.
     pub fn open(
         &self,
         terms: ChannelTerms,
         queue: QueueLimit,
         allowed: Option<Arc<Demux>>,
     ) -> Result<TxPacketSink, ChannelRefused> {
-        let (mut state, id) = self.shared.patiently(|link, now| link.open(terms, now))?;
+        let (mut state, id) = self.shared.retry_while_held(|link, now| link.open(terms, now))?;
         let frame_max = state.link.recorder.link().config().frame_max;
         let frames = (self.link_type, frame_max);
-        let lane = Arc::new(TxQueue::new(id, frames, queue, allowed, Arc::clone(&self.shared.bell)));
-        state.lanes.insert(id, Arc::clone(&lane));
-        Ok(TxPacketSink(lane))
+        let queue = Arc::new(TxQueue::new(id, frames, queue, allowed, Arc::clone(&self.shared.doorbell)));
+        state.queues.insert(id, Arc::clone(&queue));
+        Ok(TxPacketSink(queue))
     }
 
-    /// Gives a channel other terms from now on, if the link has left what it is to be guaranteed.
+    /// Changes the terms of a channel if the new reservation fits the link.
     ///
     /// # Errors
     ///
-    /// As for [`open`](Self::open); its terms are then as they were.
+    /// As for [`open`](Self::open); the old terms then stay in force.
     pub fn change(
         &self,
-        outlet: &TxPacketSink,
+        tx: &TxPacketSink,
         terms: ChannelTerms,
         queue: QueueLimit,
         allowed: Option<Arc<Demux>>,
     ) -> Result<(), ChannelRefused> {
-        let id = outlet.0.id;
-        let (state, ()) = self.shared.patiently(|link, now| link.change(id, terms, now))?;
-        outlet.0.change(queue, allowed);
+        let id = tx.0.id;
+        let (state, ()) = self.shared.retry_while_held(|link, now| link.change(id, terms, now))?;
+        tx.0.change(queue, allowed);
         drop(state);
-        // It may be that something may go at once.
-        self.shared.bell.wake();
+        // With the new terms a waiting frame may be due now.
+        self.shared.doorbell.wake();
         Ok(())
     }
 
-    /// Closes a channel. What it had waiting is lost, and counted.
-    pub fn close(&self, outlet: &TxPacketSink) {
-        let lane = &outlet.0;
-        lane.close();
+    /// Closes a channel. Frames that wait in it are lost, and counted.
+    pub fn close(&self, tx: &TxPacketSink) {
+        let queue = &tx.0;
+        queue.close();
         let mut state = self.shared.lock();
-        state.lanes.remove(&lane.id);
-        if let Some(closed) = state.link.ask(|link| link.close(lane.id, self.shared.now())) {
-            lane.tally.closed.fetch_add(closed.unsent.len() as u64, Ordering::Relaxed);
-            lane.done(closed.unsent);
+        state.queues.remove(&queue.id);
+        if let Some(closed) = state.link.ask(|link| link.close(queue.id, self.shared.now())) {
+            queue.counters.closed.fetch_add(closed.unsent.len() as u64, Ordering::Relaxed);
+            queue.release(closed.unsent);
         }
         drop(state);
-        // What is in the thread's hands is counted before anybody reads the last count.
+        // The caller reads the counters next, so frames that the thread is sending are awaited.
         let begin = Instant::now();
-        while outlet.waiting() > 0 && begin.elapsed() < UNDER_WAY {
+        while tx.waiting() > 0 && begin.elapsed() < CLOSE_WAIT_MAX {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Gives the link another rate, if what is promised of it can still be kept.
+    /// Changes the link's rate, if all reservations still fit.
     ///
     /// # Errors
     ///
-    /// More than that is promised.
+    /// [`RateRefused`] if more is reserved than the new rate allows.
     pub fn set_rate(&self, rate: BitsPerSecond, reservable: BitsPerSecond) -> Result<(), RateRefused> {
         let mut state = self.shared.lock();
         state.link.ask(|link| link.set_rate(rate, reservable, self.shared.now()))?;
         drop(state);
-        self.shared.bell.wake();
+        self.shared.doorbell.wake();
         Ok(())
     }
 
-    /// The rate that can still be reserved: neither reserved nor held for a while.
-    pub fn left(&self) -> BitsPerSecond {
+    /// The rate that can be reserved now: neither reserved nor held for a while.
+    pub fn unreserved(&self) -> BitsPerSecond {
         let state = self.shared.lock();
-        state.link.recorder.link().left_at(self.shared.now())
+        state.link.recorder.link().unreserved_at(self.shared.now())
     }
 
-    /// Has so much left for what is reserved next, where what others have just given up is held for a while.
-    pub fn forgive(&self, wanted: BitsPerSecond) {
+    /// Releases up to `wanted` of the rate that is held because channels that were closed or lowered sent ahead of
+    /// their clocks.
+    pub fn release_held(&self, wanted: BitsPerSecond) {
         let mut state = self.shared.lock();
-        state.link.ask(|link| link.forgive(wanted, self.shared.now()));
+        state.link.ask(|link| link.release_held(wanted, self.shared.now()));
     }
 
-    /// What it does.
-    pub fn state(&self) -> PortState {
+    /// The present state of the link.
+    pub fn state(&self) -> LinkState {
         let state = self.shared.lock();
         let config = state.link.recorder.link().config();
-        PortState {
+        LinkState {
             rate: config.rate,
             reservable: config.reservable,
             reserved: state.link.recorder.link().reserved(),
@@ -279,12 +284,12 @@ impl TxHandle {
         }
     }
 
-    /// What a channel was sent by its reservation, and with what others left: bytes on the wire, framing included. Nothing where it is closed.
-    pub fn counters(&self, outlet: &TxPacketSink) -> ChannelCounters {
-        self.shared.lock().link.recorder.link().counters(outlet.0.id).copied().unwrap_or_default()
+    /// The scheduler's counters of a channel, in bytes on the wire, framing included; zeros for a closed channel.
+    pub fn counters(&self, tx: &TxPacketSink) -> ChannelCounters {
+        self.shared.lock().link.recorder.link().counters(tx.0.id).copied().unwrap_or_default()
     }
 
-    /// Ends it. What the interface took until then, and what it did not.
+    /// Ends the thread. Returns the frames that the interface accepted and lost.
     pub fn end(mut self) -> SentTotals {
         self.join();
         self.shared.lock().sent
@@ -292,7 +297,7 @@ impl TxHandle {
 
     fn join(&mut self) {
         self.shared.is_over.store(true, Ordering::Release);
-        self.shared.bell.wake();
+        self.shared.doorbell.wake();
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             _ = thread.join();
@@ -306,9 +311,9 @@ impl Drop for TxHandle {
     }
 }
 
-/// A frame that the scheduler has given out, and that the interface has not taken yet.
+/// A frame that the scheduler has released and the interface has not accepted yet.
 struct Due {
-    lane: Arc<TxQueue>,
+    queue: Arc<TxQueue>,
     frame: Vec<u8>,
 }
 
@@ -317,18 +322,18 @@ impl Shared {
         lock(&self.state)
     }
 
-    /// The link's clock.
+    /// The link's clock: time since the link was started.
     fn now(&self) -> Nanos {
-        Nanos(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        Nanos::from(self.begin.elapsed())
     }
 
-    /// Asks for what may be refused because a channel that is closed or was lowered has sent ahead of its clock: that comes back soon, and is waited
-    /// for.
-    fn patiently<R>(
+    /// Makes a request to the scheduler, and repeats it while it is refused only because rate is held for a short time.
+    /// Rate is held when a channel that has sent ahead of its clock is closed or lowered.
+    fn retry_while_held<R>(
         &self,
         ask: impl Fn(&mut LinkTraceRecorder<Vec<u8>>, Nanos) -> Result<R, ChannelRefused>,
     ) -> Result<(MutexGuard<'_, State>, R), ChannelRefused> {
-        let last = self.now().0.saturating_add(HELD.0);
+        let last = self.now().0.saturating_add(HELD_WAIT_MAX.0);
         loop {
             let mut state = self.lock();
             let now = self.now();
@@ -345,66 +350,68 @@ impl Shared {
         }
     }
 
-    /// What the thread does.
-    fn run(&self, mut sink: LiveSink, tell: &Tell) {
+    /// The loop of the link's thread.
+    fn run(&self, mut sink: LiveSink, events: &EventSink) {
         let mut batch: Vec<Due> = Vec::with_capacity(BATCH);
         let mut frames = Vec::new();
-        let mut looked = Instant::now();
+        let mut checked = Instant::now();
         while !self.is_over.load(Ordering::Acquire) {
-            if looked.elapsed() >= LOOK {
-                looked = Instant::now();
-                self.look(&sink, tell);
+            if checked.elapsed() >= CHECK_INTERVAL {
+                checked = Instant::now();
+                self.check_interface(&sink, events);
             }
             let until = self.fill(&mut batch, &mut frames);
             if batch.is_empty() {
-                let wait = until.map_or(LOOK, |until| {
-                    Duration::from_nanos(until.0.saturating_sub(self.now().0)).min(LOOK)
+                let wait = until.map_or(CHECK_INTERVAL, |until| {
+                    Duration::from_nanos(until.0.saturating_sub(self.now().0)).min(CHECK_INTERVAL)
                 });
-                if !wait.is_zero() && !self.bell.is_rung.load(Ordering::Acquire) {
+                if !wait.is_zero() && !self.doorbell.is_rung.load(Ordering::Acquire) {
                     std::thread::park_timeout(wait);
                 }
                 continue;
             }
             if self.send(&mut sink, &mut batch) == 0 {
-                std::thread::sleep(NO_ROOM);
+                std::thread::sleep(NO_BUFFER_PAUSE);
             }
         }
     }
 
-    /// Notices when the interface has gone or come back.
-    fn look(&self, sink: &LiveSink, tell: &Tell) {
+    /// Reports when the interface goes down or comes up.
+    fn check_interface(&self, sink: &LiveSink, events: &EventSink) {
         let is_up = sink.is_up();
         let mut state = self.lock();
         let was_up = std::mem::replace(&mut state.is_up, is_up);
         drop(state);
         let name = sink.name();
         let what = match (was_up, is_up) {
-            (true, false) => format!("link {name}: its interface is down, and what is sent is lost"),
+            (true, false) => {
+                format!("link {name}: its interface is down, and frames sent through it are lost")
+            }
             (false, true) => format!("link {name}: its interface is up"),
             _ => return,
         };
-        tell(ObservedEvent::Interface { interface: name.to_owned(), what });
+        events(ObservedEvent::Interface { interface: name.to_owned(), what });
     }
 
-    /// Gives the scheduler what has come, and adds to the batch what may go now. When to ask again, where something waits that may not; nothing
-    /// where nothing waits.
+    /// Hands newly queued frames to the scheduler, and adds the frames that are due now to the batch. Returns the
+    /// time at which to ask again, or `None` if no frame waits.
     fn fill(&self, batch: &mut Vec<Due>, frames: &mut Vec<Vec<u8>>) -> Option<Nanos> {
         let mut state = self.lock();
         let state = &mut *state;
         let now = self.now();
-        if self.bell.is_rung.swap(false, Ordering::AcqRel) {
-            let told = std::mem::take(&mut *lock(&self.bell.lanes));
-            for lane in told {
-                // First this: what comes from now on is told again.
-                lane.is_told.store(false, Ordering::Release);
-                lane.take_out(frames);
+        if self.doorbell.is_rung.swap(false, Ordering::AcqRel) {
+            let ready = std::mem::take(&mut *lock(&self.doorbell.queues));
+            for queue in ready {
+                // Cleared before the inbox is drained: a frame that comes later rings again.
+                queue.is_signalled.store(false, Ordering::Release);
+                queue.drain_into(frames);
                 for frame in frames.drain(..) {
                     let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
-                    let queued = state.link.ask(|link| link.enqueue(lane.id, frame, len, now));
+                    let queued = state.link.ask(|link| link.enqueue(queue.id, frame, len, now));
                     if let Err(dropped) = queued {
-                        // The channel was closed meanwhile; all other causes were looked after when it came in.
-                        lane.tally.closed.fetch_add(1, Ordering::Relaxed);
-                        lane.done([dropped.packet]);
+                        // The channel was closed meanwhile. All other reasons were checked when the frame was queued.
+                        queue.counters.closed.fetch_add(1, Ordering::Relaxed);
+                        queue.release([dropped.packet]);
                     }
                 }
             }
@@ -412,9 +419,9 @@ impl Shared {
         while batch.len() < BATCH {
             match state.link.ask(|link| link.next(now)) {
                 LinkDecision::Send { channel, packet, .. } => {
-                    // A channel that sends is open, so it has a lane.
-                    let Some(lane) = state.lanes.get(&channel) else { continue };
-                    batch.push(Due { lane: Arc::clone(lane), frame: packet });
+                    // Only an open channel sends, so it has a queue.
+                    let Some(queue) = state.queues.get(&channel) else { continue };
+                    batch.push(Due { queue: Arc::clone(queue), frame: packet });
                 }
                 LinkDecision::Wait { until } => return Some(until),
                 LinkDecision::Idle => return None,
@@ -423,11 +430,11 @@ impl Shared {
         Some(now)
     }
 
-    /// Hands the batch to the interface, as much as it takes. Says how much that is.
+    /// Hands the batch to the interface and removes the frames that it accepted or lost. Returns their number.
     fn send(&self, sink: &mut LiveSink, batch: &mut Vec<Due>) -> usize {
         let mut lost: [Option<Loss>; BATCH] = [None; BATCH];
         let pieces: Vec<&[u8]> = batch.iter().map(|due| due.frame.as_slice()).collect();
-        let done = sink.send_telling(&pieces, |place, loss| {
+        let done = sink.send_reporting(&pieces, |place, loss| {
             if let Some(slot) = lost.get_mut(place) {
                 *slot = Some(loss);
             }
@@ -435,10 +442,10 @@ impl Shared {
         let taken = done.taken.min(batch.len());
         for (due, loss) in batch.drain(..taken).zip(lost) {
             match loss {
-                None => due.lane.tally.sent(due.frame.len()),
-                Some(loss) => due.lane.tally.lost(loss),
+                None => due.queue.counters.sent(due.frame.len()),
+                Some(loss) => due.queue.counters.lost(loss),
             }
-            due.lane.done([due.frame]);
+            due.queue.release([due.frame]);
         }
         self.lock().sent = sink.totals();
         taken

@@ -1,24 +1,25 @@
-//! Ways out of packets: an [`Egress`] is a file, a socket, a TAP device or nothing.
+//! Egress of packets: an [`Egress`] is a file, an output channel of a link, a TAP device or nothing.
 //!
-//! A socket is one of a [link](TxHandle), which is an interface and a rate. A thread of its own sends on it, in the order and at the times that the link's
-//! [scheduler](weir_sched::link) says. An output channel is a share of a link: a reservation, a cap, a part of what others leave, and
-//! a bounded queue. Producers of frames have an [`TxPacketSink`] of it: modules, the forwarding of packets, a TAP device.
+//! A [link](TxHandle) is an interface with a rate. Its thread sends frames in the order and at the times that its
+//! [scheduler](weir_sched::link) decides. An output channel is a share of a link: a reservation, a cap, a weight for
+//! excess traffic, and a bounded queue. Modules, forwarding and TAP devices send through a [`TxPacketSink`].
 //!
-//! A packet that goes on is completed first: a host may have left its checksum to a network card. One that is longer than the link or the
-//! interface takes, as segments are that a card was to cut, is refused and counted: the length to cut it into is not known here.
+//! The checksum of a packet is completed before the packet is sent, because its host may have left it to a network
+//! card. A packet that is longer than the link's longest frame is not sent, and is counted. Such packets are segments
+//! that a card was to divide (TSO), and the size of the parts is not known here.
 
+mod counters;
 mod file;
-mod lane;
-mod onward;
-mod port;
-mod recorded;
-mod tally;
+mod forward;
+mod link;
 mod tap;
+mod traced;
+mod tx_queue;
 
-pub use file::FileEnd;
-pub use lane::{Lost, Offers, TxPacketSink};
-pub use onward::{Copies, Egress};
-pub use port::{LinkError, PortState, TxHandle};
-pub use recorded::{Line, Tracing};
-pub use tally::OutputCounters;
-pub use tap::{Tap, TapEnd, TapError, open_device};
+pub use counters::OutputCounters;
+pub use file::FileEgress;
+pub use forward::{CopyBuffers, Egress};
+pub use link::{LinkError, LinkState, TxHandle};
+pub use tap::{Tap, TapEgress, TapError, open_device};
+pub use traced::{BeginTrace, TraceLine};
+pub use tx_queue::{TxBatch, TxPacketSink, TxRejection};

@@ -1,8 +1,9 @@
-//! A TAP device of an output channel: a program that knows nothing of weir sends into it, and has what its session reserved.
+//! A TAP device as a source of an output channel: frames that an ordinary program sends into the device use the
+//! session's reservation.
 
-use super::lane::TxPacketSink;
-use super::tally::OutputCounters;
-use crate::notice::{ObservedEvent, Tell};
+use super::counters::OutputCounters;
+use super::tx_queue::TxPacketSink;
+use crate::event::{EventSink, ObservedEvent};
 use crate::source::{PacketSource, Poll};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,64 +12,65 @@ use weir_abi::flag;
 use weir_netio::{Block, LiveError, LiveEvent, LiveOptions, LiveSink, LiveSource, SocketKind};
 use weir_units::{Bytes, Nanos};
 
-/// How long to wait for a frame before looking after everything else.
+/// The longest wait for a frame, after which the thread checks whether it is to end.
 const WAIT: Nanos = Nanos(50 * Nanos::MILLISECOND.0);
-/// Memory for its frames.
+/// The size of the receive ring.
 const RING: Bytes = Bytes(4 << 20);
 
-/// Why there is no such device.
+/// The reason why a TAP device could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
-    /// It cannot be made or opened.
+    /// The device cannot be created or opened.
     #[error(transparent)]
     Live(#[from] LiveError),
-    /// There is no thread for it.
-    #[error("there is no thread for TAP device {device}: {source}")]
+    /// The device's thread could not be started.
+    #[error("TAP device {device}: its thread cannot be started: {source}")]
     Thread {
-        /// Which.
+        /// The name of the device.
         device: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// The way into a device: what the node writes there, the system receives.
+/// The egress into a device: the system receives the frames that are written.
 #[derive(Debug)]
-pub struct TapEnd {
+pub struct TapEgress {
     sink: Mutex<LiveSink>,
-    /// What it took, and what it did not.
-    pub tally: OutputCounters,
+    /// Frames written and lost.
+    pub counters: OutputCounters,
 }
 
-impl TapEnd {
-    /// Has the system receive a frame from the device. Never waits.
+impl TapEgress {
+    /// Writes a frame, which the system receives from the device. Never blocks.
     pub fn offer(&self, frame: &[u8]) {
         let mut loss = None;
         let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
-        let done = sink.send_telling(&[frame], |_, why| loss = Some(why));
+        let done = sink.send_reporting(&[frame], |_, why| loss = Some(why));
         drop(sink);
         match loss {
-            Some(loss) => self.tally.lost(loss),
-            None if done.sent == 1 => self.tally.sent(frame.len()),
-            None => _ = self.tally.queue_full.fetch_add(1, Ordering::Relaxed),
+            Some(loss) => self.counters.lost(loss),
+            None if done.sent == 1 => self.counters.sent(frame.len()),
+            None => _ = self.counters.queue_full.fetch_add(1, Ordering::Relaxed),
         }
     }
 }
 
-/// A device and the thread that reads it. When this is dropped the device is closed, and is gone if the node has made it.
+/// A device and the thread that reads it. Dropping this closes the device; a device that the node created then
+/// disappears.
 #[derive(Debug)]
 pub struct Tap {
-    /// The way into it.
-    pub end: Arc<TapEnd>,
+    /// The egress into the device.
+    pub egress: Arc<TapEgress>,
     is_over: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Opens the device of that name, or makes it. One that was made is gone when it is closed.
+/// Opens the device of that name, or creates it. A created device disappears when it is closed.
 ///
 /// # Errors
 ///
-/// See [`TapError`].
+/// [`TapError`] if the device cannot be opened.
 pub fn open_device(device: &str) -> Result<(LiveSource, LiveSink), TapError> {
     let options = LiveOptions { kind: SocketKind::Tap, ring: RING, ..LiveOptions::default() };
     let mut live = LiveSource::open(device, options)?;
@@ -77,27 +79,28 @@ pub fn open_device(device: &str) -> Result<(LiveSource, LiveSink), TapError> {
 }
 
 impl Tap {
-    /// Opens the device of that name, or makes it, and has what is sent into it go out.
+    /// Opens the device of that name, or creates it, and sends what programs write into it through the output channel
+    /// `tx`.
     ///
     /// # Errors
     ///
-    /// See [`TapError`].
-    pub fn start(device: &str, outlet: TxPacketSink, tell: Tell) -> Result<Self, TapError> {
+    /// [`TapError`] if the device cannot be opened or its thread cannot be started.
+    pub fn start(device: &str, tx: TxPacketSink, events: EventSink) -> Result<Self, TapError> {
         let (live, sink) = open_device(device)?;
         let source = PacketSource::Live(Box::new(live));
-        let end = Arc::new(TapEnd { sink: Mutex::new(sink), tally: OutputCounters::default() });
+        let egress = Arc::new(TapEgress { sink: Mutex::new(sink), counters: OutputCounters::default() });
         let is_over = Arc::new(AtomicBool::new(false));
-        let (over, theirs) = (Arc::clone(&is_over), Arc::clone(&end));
+        let (over, of_thread) = (Arc::clone(&is_over), Arc::clone(&egress));
         let thread = std::thread::Builder::new()
             .name(format!("weir-{device}"))
-            .spawn(move || read(source, &theirs, &outlet, &over, &tell))
+            .spawn(move || read(source, &of_thread, &tx, &over, &events))
             .map_err(|source| TapError::Thread { device: device.to_owned(), source })?;
-        Ok(Self { end, is_over, thread: Mutex::new(Some(thread)) })
+        Ok(Self { egress, is_over, thread: Mutex::new(Some(thread)) })
     }
 }
 
 impl Tap {
-    /// Nothing is read from it any more.
+    /// Stops reading from the device and waits for its thread.
     pub fn stop(&self) {
         self.is_over.store(true, Ordering::Release);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -113,19 +116,25 @@ impl Drop for Tap {
     }
 }
 
-fn read(mut source: PacketSource, end: &TapEnd, outlet: &TxPacketSink, is_over: &AtomicBool, tell: &Tell) {
+fn read(
+    mut source: PacketSource,
+    egress: &TapEgress,
+    tx: &TxPacketSink,
+    is_over: &AtomicBool,
+    events: &EventSink,
+) {
     let mut frame = Vec::new();
     while !is_over.load(Ordering::Acquire) {
         match source.next(WAIT) {
-            Ok(Poll::Block(block)) => offer_all(&block, outlet, &mut frame),
+            Ok(Poll::Block(block)) => offer_all(&block, tx, &mut frame),
             Ok(Poll::Event(event)) => {
-                // A device that was made anew is written to anew.
+                // A device that was created again needs a new sink.
                 if matches!(event, LiveEvent::Reopened { .. })
                     && let Ok(Some(sink)) = source.sink()
                 {
-                    *end.sink.lock().unwrap_or_else(PoisonError::into_inner) = sink;
+                    *egress.sink.lock().unwrap_or_else(PoisonError::into_inner) = sink;
                 }
-                tell(ObservedEvent::Interface {
+                events(ObservedEvent::Interface {
                     interface: source.name().to_owned(),
                     what: event.to_string(),
                 });
@@ -134,21 +143,21 @@ fn read(mut source: PacketSource, end: &TapEnd, outlet: &TxPacketSink, is_over: 
             Ok(Poll::End) => return,
             Err(error) => {
                 let what = format!("{}: {error}", source.name());
-                tell(ObservedEvent::Failed { interface: source.name().to_owned(), what });
+                events(ObservedEvent::Failed { interface: source.name().to_owned(), what });
                 return;
             }
         }
     }
 }
 
-fn offer_all(block: &Block, outlet: &TxPacketSink, frame: &mut Vec<u8>) {
+fn offer_all(block: &Block, tx: &TxPacketSink, frame: &mut Vec<u8>) {
     for (place, descriptor) in block.descriptors().iter().enumerate() {
         if descriptor.flags & flag::CUT != 0 {
-            outlet.cut();
+            tx.count_truncated();
             continue;
         }
         block.copy_packet(place, frame);
-        // What does not go is counted.
-        _ = outlet.offer(frame);
+        // The channel counts a rejected frame.
+        _ = tx.offer(frame);
     }
 }

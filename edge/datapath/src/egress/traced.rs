@@ -1,21 +1,21 @@
-//! A link's scheduler, which may have all that it is told and decides written down.
+//! A link scheduler that can record its inputs and decisions.
 
 use std::io;
 use weir_sched::link::trace::LinkTraceRecorder;
 
-/// Takes a line of a record. It never waits.
-pub type Line = Box<dyn FnMut(String) + Send>;
-/// Begins a record with its first line.
-pub type Tracing<'a> = Box<dyn FnOnce(&str) -> io::Result<Line> + 'a>;
+/// A receiver of trace lines. It never blocks.
+pub type TraceLine = Box<dyn FnMut(String) + Send>;
+/// Starts a trace with its first line and returns the receiver of the others.
+pub type BeginTrace<'a> = Box<dyn FnOnce(&str) -> io::Result<TraceLine> + 'a>;
 
-/// The scheduler, with its record if there is one.
-pub(super) struct Scheduled {
+/// A link scheduler and its trace, if there is one.
+pub(super) struct TracedScheduler {
     pub(super) recorder: LinkTraceRecorder<Vec<u8>>,
-    pub(super) trace: Option<Line>,
+    pub(super) trace: Option<TraceLine>,
 }
 
-impl Scheduled {
-    /// Asks the scheduler once: a line of its record.
+impl TracedScheduler {
+    /// Makes one call to the scheduler, and writes the line that describes it to the trace.
     pub(super) fn ask<R>(&mut self, ask: impl FnOnce(&mut LinkTraceRecorder<Vec<u8>>) -> R) -> R {
         let answer = ask(&mut self.recorder);
         if let Some(trace) = &mut self.trace {

@@ -1,7 +1,7 @@
-//! An output channel as its producers see it: frames go in, and nobody ever waits.
+//! The transmit queue of an output channel, as its producers use it. Enqueuing never blocks.
 
-use super::port::TxDoorbell;
-use super::tally::OutputCounters;
+use super::counters::OutputCounters;
+use super::link::TxDoorbell;
 use crate::effects;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,110 +11,115 @@ use weir_sched::link::{ChannelId, QueueLimit};
 use weir_units::Bytes;
 use weir_wire::LinkType;
 
-/// How much room of frames that were sent is kept for the next ones: so many, each of at most so many bytes.
-const SPARE: usize = 4096;
+/// The number of buffers of sent frames that are kept for reuse.
+const SPARE_BUFFERS_MAX: usize = 4096;
+/// The greatest capacity in bytes of a buffer that is kept for reuse.
 const SPARE_BYTES: usize = 2048;
 
-/// A way out through an output channel of a session. Clones are the same way; they are cheap, and may be used on any thread.
+/// A handle by which producers send through an output channel. Clones share the channel; they are cheap and can be
+/// used on any thread.
 #[derive(Clone, Debug)]
 pub struct TxPacketSink(pub(super) Arc<TxQueue>);
 
-/// Why a frame does not go. It is counted in the channel's [tally](OutputCounters) already.
+/// The reason why a frame was not queued. The channel's [counters](OutputCounters) already include it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Lost {
-    /// The channel's queue is full: the session sends faster than it may.
+pub enum TxRejection {
+    /// The channel's queue is full: the session sends faster than its share allows.
     #[error("the output channel's queue is full")]
     QueueFull,
-    /// Longer than the link's longest frame.
-    #[error("the frame is longer than the link takes")]
+    /// The frame is longer than the link's longest frame.
+    #[error("the frame is longer than the link's longest frame")]
     TooLong,
-    /// The channel's filter does not let it out.
-    #[error("the output channel's filter does not let the frame out")]
-    Refused,
-    /// The session is closed, or is about to be.
+    /// The channel's filter refuses the frame.
+    #[error("the output channel's filter refuses the frame")]
+    Filtered,
+    /// The session is closed, or is being closed.
     #[error("the output channel is closed")]
     Closed,
 }
 
 impl TxPacketSink {
-    /// Has a frame, with its link header, go out when its channel may send. Copies it; never waits.
+    /// Queues a copy of a frame, including its link header. Never blocks.
     ///
     /// # Errors
     ///
-    /// It does not go, and is counted. A frame that is taken can still be lost at the interface; then it is counted there.
-    pub fn offer(&self, frame: &[u8]) -> Result<(), Lost> {
-        self.offers().offer(frame)
+    /// [`TxRejection`]: the frame is not queued, and is counted. A queued frame can still be lost at the interface,
+    /// and is counted then.
+    pub fn offer(&self, frame: &[u8]) -> Result<(), TxRejection> {
+        self.begin_batch().offer(frame)
     }
 
-    /// The same for a frame that a module made. It may be a copy of a packet whose checksum a host left to its network card, so that is computed.
+    /// Queues a copy of a frame that a module built, and completes its checksum. The frame may be a copy of a packet
+    /// whose checksum was left to a network card.
     ///
     /// # Errors
     ///
     /// As for [`offer`](Self::offer).
-    pub fn offer_made(&self, frame: &[u8]) -> Result<(), Lost> {
+    pub fn offer_from_module(&self, frame: &[u8]) -> Result<(), TxRejection> {
         let link_type = self.0.link_type;
-        self.offers().take(frame, |copy| effects::complete_frame(copy, link_type))
+        self.begin_batch().enqueue(frame, |copy| effects::complete_frame(copy, link_type))
     }
 
-    /// For many frames that go out one after the other. The link's thread learns of them when this is dropped, at the latest.
-    pub fn offers(&self) -> Offers<'_> {
-        Offers { lane: &self.0, inbox: Some(self.0.lock()), has_any: false }
+    /// Starts a batch of frames. The link's thread is woken when the batch is dropped, at the latest.
+    pub fn begin_batch(&self) -> TxBatch<'_> {
+        TxBatch { queue: &self.0, inbox: Some(self.0.lock()), has_any: false }
     }
 
-    /// Returns true if frames go the same way through both.
+    /// Returns true if both handles send through the same output channel.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// A frame that was to go out was captured only in part, so that there is nothing to send.
-    pub fn cut(&self) {
-        self.0.tally.lost(Loss::Cut);
+    /// Counts a frame that cannot be sent because it was captured only in part.
+    pub fn count_truncated(&self) {
+        self.0.counters.lost(Loss::Cut);
     }
 
-    /// What it sent and lost.
-    pub fn tally(&self) -> &OutputCounters {
-        &self.0.tally
+    /// Frames sent and lost.
+    pub fn counters(&self) -> &OutputCounters {
+        &self.0.counters
     }
 
-    /// Frames that have been taken and have not been sent yet.
+    /// The number of frames that were queued and have not been sent yet.
     pub fn waiting(&self) -> u32 {
         self.0.lock().waiting
     }
 }
 
-/// An output channel whose queue is open for frames.
+/// An output channel whose queue is locked for a batch of frames.
 #[derive(Debug)]
-pub struct Offers<'a> {
-    lane: &'a Arc<TxQueue>,
-    /// Given back before the link's thread is woken.
+pub struct TxBatch<'a> {
+    queue: &'a Arc<TxQueue>,
+    /// The locked inbox, which is released before the link's thread is woken.
     inbox: Option<MutexGuard<'a, Inbox>>,
     has_any: bool,
 }
 
-impl Offers<'_> {
-    /// As [`TxPacketSink::offer`].
+impl TxBatch<'_> {
+    /// Queues a frame, as [`TxPacketSink::offer`] does.
     ///
     /// # Errors
     ///
-    /// It does not go, and is counted.
-    pub fn offer(&mut self, frame: &[u8]) -> Result<(), Lost> {
-        self.take(frame, |_| {})
+    /// [`TxRejection`]: the frame is not queued, and is counted.
+    pub fn offer(&mut self, frame: &[u8]) -> Result<(), TxRejection> {
+        self.enqueue(frame, |_| {})
     }
 
-    fn take(&mut self, frame: &[u8], finish: impl FnOnce(&mut [u8])) -> Result<(), Lost> {
-        let lane = &**self.lane;
+    /// Queues a copy of a frame, which `finish` completes first.
+    fn enqueue(&mut self, frame: &[u8], finish: impl FnOnce(&mut [u8])) -> Result<(), TxRejection> {
+        let queue = &**self.queue;
         let taken = match &mut self.inbox {
-            Some(inbox) => inbox.take_in(frame, lane.frame_max, finish),
-            None => Err(Lost::Closed),
+            Some(inbox) => inbox.accept(frame, queue.frame_max, finish),
+            None => Err(TxRejection::Closed),
         };
         match taken {
             Ok(()) => self.has_any = true,
             Err(lost) => {
                 let counter = match lost {
-                    Lost::QueueFull => &lane.tally.queue_full,
-                    Lost::TooLong => &lane.tally.too_long,
-                    Lost::Refused => &lane.tally.refused,
-                    Lost::Closed => &lane.tally.closed,
+                    TxRejection::QueueFull => &queue.counters.queue_full,
+                    TxRejection::TooLong => &queue.counters.too_long,
+                    TxRejection::Filtered => &queue.counters.filtered,
+                    TxRejection::Closed => &queue.counters.closed,
                 };
                 counter.fetch_add(1, Ordering::Relaxed);
             }
@@ -122,17 +127,17 @@ impl Offers<'_> {
         taken
     }
 
-    /// As [`TxPacketSink::cut`].
-    pub fn cut(&self) {
-        self.lane.tally.lost(Loss::Cut);
+    /// Counts a frame that was captured only in part.
+    pub fn count_truncated(&self) {
+        self.queue.counters.lost(Loss::Cut);
     }
 }
 
-impl Drop for Offers<'_> {
+impl Drop for TxBatch<'_> {
     fn drop(&mut self) {
         drop(self.inbox.take());
         if self.has_any {
-            self.lane.bell.ring(self.lane);
+            self.queue.doorbell.ring(self.queue);
         }
     }
 }
@@ -140,29 +145,29 @@ impl Drop for Offers<'_> {
 /// An output channel between its producers and its link.
 #[derive(Debug)]
 pub(crate) struct TxQueue {
-    /// The link's name for it.
+    /// The channel's identifier at the link's scheduler.
     pub(super) id: ChannelId,
-    /// The longest frame.
+    /// The length of the longest frame, in bytes.
     frame_max: u32,
-    /// What frames begin with.
+    /// The link type of frames.
     link_type: LinkType,
     inbox: Mutex<Inbox>,
-    /// The link's thread knows that there is something in the inbox.
-    pub(super) is_told: AtomicBool,
-    bell: Arc<TxDoorbell>,
-    pub(super) tally: OutputCounters,
+    /// True while the link's thread knows that the inbox has frames.
+    pub(super) is_signalled: AtomicBool,
+    doorbell: Arc<TxDoorbell>,
+    pub(super) counters: OutputCounters,
 }
 
 #[derive(Debug)]
 struct Inbox {
-    /// Not yet given to the scheduler.
+    /// Frames that the scheduler does not have yet.
     frames: Vec<Vec<u8>>,
-    /// Those, those that the scheduler has, and those under way.
+    /// The number of frames in the inbox, in the scheduler and under way.
     waiting: u32,
-    /// Their bytes.
+    /// The bytes of the waiting frames.
     waiting_bytes: Bytes,
     queue: QueueLimit,
-    /// What may go out; None: everything.
+    /// The filter of frames that may be sent; `None` allows all.
     allowed: Option<Arc<Demux>>,
     is_closed: bool,
     spare: Vec<Vec<u8>>,
@@ -174,7 +179,7 @@ impl TxQueue {
         (link_type, frame_max): (LinkType, u32),
         queue: QueueLimit,
         allowed: Option<Arc<Demux>>,
-        bell: Arc<TxDoorbell>,
+        doorbell: Arc<TxDoorbell>,
     ) -> Self {
         let inbox = Inbox {
             frames: Vec::new(),
@@ -185,66 +190,72 @@ impl TxQueue {
             is_closed: false,
             spare: Vec::new(),
         };
-        let (inbox, is_told) = (Mutex::new(inbox), AtomicBool::new(false));
-        Self { id, frame_max, link_type, inbox, is_told, bell, tally: OutputCounters::default() }
+        let (inbox, is_signalled) = (Mutex::new(inbox), AtomicBool::new(false));
+        Self { id, frame_max, link_type, inbox, is_signalled, doorbell, counters: OutputCounters::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What has come since.
-    pub(super) fn take_out(&self, into: &mut Vec<Vec<u8>>) {
+    /// Moves the queued frames to the end of `into`.
+    pub(super) fn drain_into(&self, into: &mut Vec<Vec<u8>>) {
         into.append(&mut self.lock().frames);
     }
 
-    /// So many frames are done with, however that went; their room is given back.
-    pub(super) fn done(&self, rooms: impl IntoIterator<Item = Vec<u8>>) {
+    /// Releases frames that were sent or lost, and keeps their buffers for reuse.
+    pub(super) fn release(&self, buffers: impl IntoIterator<Item = Vec<u8>>) {
         let mut inbox = self.lock();
-        for room in rooms {
+        for buffer in buffers {
             inbox.waiting = inbox.waiting.saturating_sub(1);
-            inbox.waiting_bytes.0 = inbox.waiting_bytes.0.saturating_sub(room.len() as u64);
-            if !inbox.is_closed && inbox.spare.len() < SPARE && room.capacity() <= SPARE_BYTES {
-                inbox.spare.push(room);
+            inbox.waiting_bytes.0 = inbox.waiting_bytes.0.saturating_sub(buffer.len() as u64);
+            if !inbox.is_closed && inbox.spare.len() < SPARE_BUFFERS_MAX && buffer.capacity() <= SPARE_BYTES {
+                inbox.spare.push(buffer);
             }
         }
     }
 
-    /// Other limits from now on. What waits already stays.
+    /// Sets other limits. Frames that are queued already stay.
     pub(super) fn change(&self, queue: QueueLimit, allowed: Option<Arc<Demux>>) {
         let mut inbox = self.lock();
         (inbox.queue, inbox.allowed) = (queue, allowed);
     }
 
-    /// Takes nothing more, and gives up what the scheduler does not have yet.
+    /// Closes the channel and drops the frames that the scheduler does not have yet.
     pub(super) fn close(&self) {
         let mut inbox = self.lock();
         inbox.is_closed = true;
         let given_up = std::mem::take(&mut inbox.frames);
         inbox.spare = Vec::new();
         drop(inbox);
-        self.tally.closed.fetch_add(given_up.len() as u64, Ordering::Relaxed);
-        self.done(given_up);
+        self.counters.closed.fetch_add(given_up.len() as u64, Ordering::Relaxed);
+        self.release(given_up);
     }
 }
 
 impl Inbox {
-    fn take_in(&mut self, frame: &[u8], frame_max: u32, finish: impl FnOnce(&mut [u8])) -> Result<(), Lost> {
+    /// Checks the limits and the filter, and appends a copy of the frame, which `finish` completes first.
+    fn accept(
+        &mut self,
+        frame: &[u8],
+        frame_max: u32,
+        finish: impl FnOnce(&mut [u8]),
+    ) -> Result<(), TxRejection> {
         let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
         if self.is_closed {
-            return Err(Lost::Closed);
+            return Err(TxRejection::Closed);
         }
         if len > frame_max {
-            return Err(Lost::TooLong);
+            return Err(TxRejection::TooLong);
         }
         let bytes = self.waiting_bytes.0.saturating_add(len.into());
         if self.waiting >= self.queue.packets || bytes > self.queue.bytes.0 {
-            return Err(Lost::QueueFull);
+            return Err(TxRejection::QueueFull);
         }
         if let Some(allowed) = &self.allowed
-            && !lets_out(allowed, frame, len)
+            && !is_selected(allowed, frame, len)
         {
-            return Err(Lost::Refused);
+            return Err(TxRejection::Filtered);
         }
         let mut copy = self.spare.pop().unwrap_or_default();
         copy.clear();
@@ -257,10 +268,10 @@ impl Inbox {
     }
 }
 
-/// Whether a filter selects this frame.
-fn lets_out(allowed: &Demux, frame: &[u8], len: u32) -> bool {
+/// Returns true if a filter selects this frame.
+fn is_selected(allowed: &Demux, frame: &[u8], len: u32) -> bool {
     let mut wanted = ChannelSet::NONE;
     let packet = Packet { head: frame, cap_len: len, wire_len: len };
-    // All of it is there, so no more bytes can be asked for.
+    // The frame is complete, so the filter cannot ask for more bytes.
     allowed.channels(&packet, &mut wanted).is_ok() && !wanted.is_empty()
 }

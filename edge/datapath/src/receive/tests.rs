@@ -1,13 +1,13 @@
-//! Receiving from captures, into queues whose readers take what a test says.
+//! Receiving from captures, with queues whose readers take packets as each test decides.
 
 use super::*;
 use crate::overflow::Overflow;
 use crate::plan::Wake;
-use crate::queue::{BatchTicket, PacketQueue};
+use crate::queue::{PacketQueue, QueueEntry};
 use weir_demux::{FilterProgram, Instruction};
 use weir_netio::{Capture, CaptureInput};
 
-/// Notes what modules are to release.
+/// Records the positions that modules were told to release.
 #[derive(Debug, Default)]
 struct Released(Mutex<Vec<(u64, u64)>>);
 
@@ -32,17 +32,17 @@ fn route(number: u64, selection: &Arc<Mutex<Selection>>, waker: &Arc<Released>) 
         owner: number,
         priority: 0,
         program: Arc::new(FilterProgram::new(&all).unwrap()),
-        sight: Visibility::Selected(Arc::clone(selection)),
-        is_screened: false,
+        visibility: Visibility::Selected(Arc::clone(selection)),
+        filters_view: false,
         flows: None,
         readers: vec![PlanReader { module: number, queue, waker, account: Arc::default() }],
-        unattended: None,
-        tally: Arc::default(),
+        on_no_module: None,
+        counters: Arc::default(),
         account: Arc::default(),
     }
 }
 
-/// A capture of so many packets of a length, and its only block.
+/// A capture of `packets` packets of `len` bytes each, and its only block.
 fn capture(packets: u64, len: u32) -> (PacketSource, Arc<Block>) {
     let mut bytes = b"\xd4\xc3\xb2\xa1\x02\0\x04\0\0\0\0\0\0\0\0\0\xff\xff\x04\0\x01\0\0\0".to_vec();
     for _ in 0..packets {
@@ -51,17 +51,17 @@ fn capture(packets: u64, len: u32) -> (PacketSource, Arc<Block>) {
     }
     let capture = Capture::open(CaptureInput::Bytes(bytes)).unwrap();
     let mut source = PacketSource::Capture(Box::new(capture));
-    let Ok(Poll::Block(block)) = source.next(Nanos(0)) else { panic!("there is a block") };
+    let Ok(Poll::Block(block)) = source.next(Nanos(0)) else { panic!("the capture has a block") };
     (source, Arc::new(block))
 }
 
-/// A thread that receives for these channels.
+/// A receive thread's state for these channels.
 fn receiving(source: PacketSource, routes: &[Route]) -> Receiving {
     let shared = Arc::new(Shared {
         plan: Mutex::new(Arc::new(Planner::default().plan(routes.to_vec()).unwrap())),
-        gone: Mutex::default(),
+        retired: Mutex::default(),
         is_new: AtomicBool::new(false),
-        at_work: AtomicU64::new(0),
+        activity: AtomicU64::new(0),
         is_over: AtomicBool::new(false),
         state: Mutex::default(),
     });
@@ -71,22 +71,22 @@ fn receiving(source: PacketSource, routes: &[Route]) -> Receiving {
 #[test]
 fn packets_that_came_far_apart_and_wait_move_out_of_a_full_selection() {
     const QUEUE: u32 = 200;
-    // Longer together than a piece of the memory.
+    // Longer together than a chunk of the memory.
     let (source, block) = capture(1000, 1500);
     let selection = Arc::new(Mutex::new(Selection::new().unwrap()));
     let mut route = route(1, &selection, &Arc::default());
-    let queue = Arc::new(PacketQueue::new(QUEUE, 1).with(Some(Overflow::unreserved(QUEUE))));
+    let queue = Arc::new(PacketQueue::new(QUEUE, 1).with_overflow(Some(Overflow::unreserved(QUEUE))));
     route.readers[0].queue = Arc::clone(&queue);
     let mut receiving = receiving(source, std::slice::from_ref(&route));
     receiving.distribute(&block);
-    // The reader takes one packet before each block, so that each that waits came with another block.
+    // The reader takes one packet before each block, so each waiting packet came with another block.
     for _ in 0..2 * QUEUE {
         assert!(queue.take(1).is_some());
-        queue.let_go();
+        queue.release();
         receiving.distribute(&block);
     }
-    assert_eq!((queue.waiting(), route.tally.no_memory.load(Ordering::Relaxed)), (QUEUE, 0));
-    assert!(route.tally.queue_full.load(Ordering::Relaxed) > 0 && queue.has_made_memory());
+    assert_eq!((queue.waiting(), route.counters.no_memory.load(Ordering::Relaxed)), (QUEUE, 0));
+    assert!(route.counters.queue_full.load(Ordering::Relaxed) > 0 && queue.has_mapped_memory());
 }
 
 #[test]
@@ -97,29 +97,29 @@ fn readers_that_are_suspended_with_all_memory_of_a_selection_release_it_the_long
     let waker: Arc<Released> = Arc::default();
     let routes: Vec<Route> = (1..=READERS).map(|number| route(number, &selection, &waker)).collect();
     let mut receiving = receiving(source, &routes);
-    let lost = || routes.iter().map(|route| route.tally.no_memory.load(Ordering::Relaxed)).sum::<u64>();
-    // Each takes one batch and is suspended with it; what else waits is given up.
-    let mut hands: VecDeque<BatchTicket> = VecDeque::new();
+    let lost = || routes.iter().map(|route| route.counters.no_memory.load(Ordering::Relaxed)).sum::<u64>();
+    // Each reader takes one batch and is suspended with it; its other packets are evicted.
+    let mut hands: VecDeque<QueueEntry> = VecDeque::new();
     for route in &routes {
         receiving.distribute(&block);
         if lost() > 0 {
             break;
         }
         hands.extend(route.readers[0].queue.take(64));
-        routes.iter().for_each(|route| _ = route.readers[0].queue.give_up_all());
+        routes.iter().for_each(|route| _ = route.readers[0].queue.evict_all());
     }
     assert!(lost() > 0 && hands.len() > 10, "{} readers are suspended with all memory", hands.len());
     assert_eq!(*lock(&waker.0), [(1, 1)]);
-    // It does, and so there is room for what it takes next. Then it is the second one's turn.
+    // The reader releases its packets, which makes space for the next ones. Then it is the second reader's turn.
     hands.pop_front();
-    routes[0].readers[0].queue.let_go();
+    routes[0].readers[0].queue.release();
     let before = lost();
     for _ in 0..3 {
-        routes.iter().for_each(|route| _ = route.readers[0].queue.give_up_all());
+        routes.iter().for_each(|route| _ = route.readers[0].queue.evict_all());
         receiving.distribute(&block);
         hands.extend(routes[0].readers[0].queue.take(64));
     }
-    assert!(lost() - before < 3 * PACKETS * READERS, "some have come");
+    assert!(lost() - before < 3 * PACKETS * READERS, "some packets have arrived");
     let second = (2, PACKETS * u64::from(LEN) + 1);
     assert_eq!(lock(&waker.0).get(1), Some(&second));
 }

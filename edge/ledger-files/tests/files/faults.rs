@@ -5,7 +5,7 @@ use crate::memory_disk::MemoryDisk;
 use proptest::prelude::*;
 use std::io::ErrorKind;
 use weir_ledger::{
-    Digest, EntryRef, FORMAT, Fed, LedgerCheck, LedgerEntry, LedgerEvent, LedgerHead, LedgerProblem,
+    Digest, EntryRef, FORMAT, LedgerCheck, LedgerEntry, LedgerEvent, LedgerHead, LedgerProblem, LineResult,
     VerifiedLedger, Verifier, seal,
 };
 use weir_ledger_files::{LedgerError, LedgerRecovery, LedgerWriter};
@@ -21,7 +21,7 @@ fn verify(
     for (number, bytes) in disk.segments_bytes() {
         verifier.segment(number);
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-            if let Ok(Fed::Entry(entry)) = verifier.feed(line) {
+            if let Ok(LineResult::Entry(entry)) = verifier.feed(line) {
                 entries.push(*entry);
             }
         }
@@ -33,8 +33,8 @@ fn open(disk: &MemoryDisk, at: u64) -> Result<(LedgerWriter<MemoryDisk>, LedgerR
     LedgerWriter::with_storage(disk.clone(), start(at), options())
 }
 
-/// A node that runs for some intervals. What it does not commit, it goes on with. Returns how many of its commits were told to have failed, the
-/// head, and the first interval that is not certainly on the disk.
+/// Runs a node for some intervals; uncommitted entries are continued with. Returns the number of failed commits, the
+/// head, and the first interval that may not be on the disk.
 fn run(
     ledger: &mut LedgerWriter<MemoryDisk>,
     intervals: std::ops::Range<u64>,
@@ -55,13 +55,13 @@ fn run(
     (failed, ledger.head(), safe)
 }
 
-/// How many intervals of sessions there are, and the sum of their numbers, in all intervals up to this one.
+/// The number of sessions' intervals, and the sum of their numbers, in all intervals up to this one.
 fn expected(intervals: u64) -> (u64, u64) {
     let usages = intervals * SESSIONS;
     (usages, usages * usages.saturating_sub(1) / 2)
 }
 
-/// How many calls a run without faults makes.
+/// The number of calls of a run without faults.
 fn calls() -> u64 {
     let disk = MemoryDisk::default();
     let (mut ledger, opened) = open(&disk, 0).unwrap();
@@ -76,7 +76,7 @@ fn calls() -> u64 {
 }
 
 #[test]
-fn a_call_that_fails_costs_nothing_once_the_disk_is_back() {
+fn a_transient_failure_of_any_call_loses_nothing() {
     let calls = calls();
     for fault in 0..calls {
         for count in [1, 2, 5, 30] {
@@ -85,7 +85,7 @@ fn a_call_that_fails_costs_nothing_once_the_disk_is_back() {
             let (mut ledger, opened) = open(&disk, 0).unwrap();
             let (failed, ..) = run(&mut ledger, 0..INTERVALS);
             let held_at_start = u64::from(opened.held.is_some());
-            // Until the disk is back for good.
+            // Until the disk works again permanently.
             let mut head = ledger.commit();
             for _ in 0..count {
                 head = ledger.commit();
@@ -108,7 +108,7 @@ fn a_call_that_fails_costs_nothing_once_the_disk_is_back() {
 }
 
 #[test]
-fn a_disk_that_stays_full_costs_detail_and_no_usage() {
+fn a_full_disk_loses_detail_but_no_usage() {
     let disk = MemoryDisk::default();
     let (mut ledger, _) = open(&disk, 0).unwrap();
     disk.fail(4, 10_000, ErrorKind::StorageFull);
@@ -142,7 +142,7 @@ fn a_disk_that_stays_full_costs_detail_and_no_usage() {
 }
 
 #[test]
-fn a_crash_at_any_call_costs_at_most_what_was_not_committed() {
+fn a_crash_at_any_call_loses_at_most_uncommitted_entries() {
     let calls = calls();
     for crash in 0..calls {
         for (tenths, zeros) in [(0, false), (3, false), (3, true), (7, false), (9, true), (10, false)] {
@@ -173,7 +173,7 @@ fn a_crash_at_any_call_costs_at_most_what_was_not_committed() {
             let verified = verified.unwrap_or_else(|wrong| panic!("{case}: {wrong}"));
             assert!(verified.torn.is_none() && verified.stopped, "{case}");
             let (packets, _) = sums(&entries);
-            // All that was committed is there, and nothing but one interval may be there beyond that.
+            // All committed entries exist, and at most one interval beyond them.
             assert!(
                 (safe * SESSIONS..=(safe + 1) * SESSIONS).contains(&packets),
                 "{case}: {packets} of {safe}"
@@ -216,7 +216,7 @@ fn a_fault_while_recovering_is_recovered_from() {
 }
 
 #[test]
-fn a_disk_that_cannot_be_written_at_all_is_told_at_once() {
+fn a_disk_that_cannot_be_written_is_reported_at_once() {
     let disk = MemoryDisk::default();
     disk.fail(0, u64::MAX, ErrorKind::PermissionDenied);
     let Err(error) = open(&disk, 0) else { panic!("a ledger that cannot be written was opened") };
@@ -224,7 +224,7 @@ fn a_disk_that_cannot_be_written_at_all_is_told_at_once() {
 }
 
 #[test]
-fn a_ledger_of_an_earlier_format_is_gone_on_with_in_a_new_segment() {
+fn a_ledger_of_an_earlier_format_is_continued_in_a_new_segment() {
     let (mut bytes, mut prev) = (Vec::new(), Digest::NONE);
     for (sequence, event) in
         (1..).zip([LedgerEvent::Segment { format: 1, segment: 1 }, used(0), used(1), used(2)])
@@ -232,7 +232,7 @@ fn a_ledger_of_an_earlier_format_is_gone_on_with_in_a_new_segment() {
         let (node, begin, end) = (&start(0).node, Timestamp(0), Timestamp(10));
         prev = seal(EntryRef { sequence, node, begin, end, event: &event }, prev, &mut bytes);
     }
-    // Whole, with a torn line behind it, and torn in its first line, so that there is nothing of an earlier format.
+    // Complete, with a torn line at its end, and torn in its first line, so that nothing has the earlier format.
     for (cut, torn) in [(bytes.len(), 0), (bytes.len() - 40, 1), (40, 4)] {
         let disk = MemoryDisk::with(&[bytes[..cut].to_vec()]);
         let (mut ledger, opened) = open(&disk, 20).unwrap();
@@ -251,7 +251,7 @@ fn a_ledger_of_an_earlier_format_is_gone_on_with_in_a_new_segment() {
         let expected = if torn == 4 { vec![FORMAT] } else { vec![1, FORMAT] };
         assert_eq!(formats, expected);
         assert_eq!(sums(&entries).0, 3 - torn.min(3) + 2 * SESSIONS);
-        // The old one is as it was, but for what was torn.
+        // The old segment is unchanged except for the torn bytes.
         let (_, old) = &disk.segments_bytes()[0];
         assert!(torn == 4 || bytes.starts_with(old) && old.ends_with(b"\n"));
         assert!(entries.iter().any(|entry| matches!(entry.event, LedgerEvent::Idle { .. })));
@@ -276,9 +276,9 @@ fn the_clock_may_be_set_back() {
 }
 
 proptest! {
-    /// A whole ledger in which some bytes are others, or one that consists of any bytes.
+    /// A complete ledger with some bytes changed, or one of arbitrary bytes.
     #[test]
-    fn whatever_lies_in_the_folder_a_node_goes_on_with_a_whole_ledger_or_leaves_it_alone(
+    fn any_folder_is_continued_as_a_valid_ledger_or_left_unchanged(
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u8>()), 0..3),
         cut in any::<prop::sample::Index>(),
         garbage in proptest::collection::vec(any::<u8>(), 0..200),
@@ -300,7 +300,7 @@ proptest! {
         match open(&disk, 1_000) {
             Ok((mut ledger, _)) => {
                 ledger.stop(Timestamp(2_000)).unwrap();
-                // What was changed further back than the last two segments is for a verifier to find.
+                // Changes before the last two segments are for a verifier to find.
                 let verdict = verify(&disk, LedgerCheck::default()).0;
                 let is_further_back = |wrong: &LedgerProblem| wrong.place.segment + 1 < segments.len() as u64;
                 prop_assert!(verdict.as_ref().is_ok_and(|found| found.stopped) || is_further_back(&verdict.unwrap_err()));

@@ -1,4 +1,4 @@
-//! Disks without room.
+//! Full disks.
 
 use crate::make::{SESSIONS, interval, options, start, sums};
 use std::path::Path;
@@ -9,7 +9,7 @@ use weir_units::Timestamp;
 
 const INTERVALS: u64 = 2_000;
 
-/// A node on a disk that is full after a while, until `make_room`.
+/// A node on a disk that becomes full, until `make_room`.
 fn node(folder: &Path, says: &str, make_room: impl FnOnce()) {
     let (mut ledger, _) = LedgerWriter::open(folder, start(0), options()).unwrap();
     let (mut failed, mut make_room) = (0, Some(make_room));
@@ -19,7 +19,7 @@ fn node(folder: &Path, says: &str, make_room: impl FnOnce()) {
         }
         if let Err(error) = ledger.commit() {
             assert!(error.to_string().contains(says), "{error}");
-            // Whole as far as it goes, and it goes on from there.
+            // Complete as far as it goes, and continued from there.
             if failed == 0 {
                 verify(folder, LedgerCheck { contains: ledger.head(), ..LedgerCheck::default() }).unwrap();
             }
@@ -48,9 +48,9 @@ fn node(folder: &Path, says: &str, make_room: impl FnOnce()) {
     assert_eq!(said.count(), 1);
 }
 
-/// Runs in a process of its own, whose files cannot grow over a limit: a write past it fails as on a full disk.
+/// Runs in a process of its own, with a limit on the file size: a write past it fails as on a full disk.
 #[test]
-fn a_ledger_that_may_not_grow_is_merged_and_goes_on_in_the_next_segment() {
+fn a_ledger_at_a_file_size_limit_merges_and_continues_in_the_next_segment() {
     const DIR: &str = "WEIR_LEDGER_TEST_LIMITED_DIR";
     if let Some(dir) = std::env::var_os(DIR) {
         let pid = std::process::id().to_string();
@@ -63,20 +63,21 @@ fn a_ledger_that_may_not_grow_is_merged_and_goes_on_in_the_next_segment() {
     let dir = tempfile::tempdir().unwrap();
     let output = Command::new("sh")
         .arg("-c")
-        // An ignored signal stays ignored in what is executed; a shell's block has 512 or 1024 bytes. A segment is 4 kB and an interval.
+        // An ignored signal stays ignored in executed programs. A shell's block has 512 or 1024 bytes. A segment is 4
+        // kB and an interval.
         .arg("trap '' XFSZ; ulimit -S -f 4 && exec \"$0\" \"$@\"")
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "full::a_ledger_that_may_not_grow_is_merged_and_goes_on_in_the_next_segment"])
+        .args(["--exact", "full::a_ledger_at_a_file_size_limit_merges_and_continues_in_the_next_segment"])
         .env(DIR, dir.path())
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
-/// On a real file system without room: a small one in memory, in a mount namespace of its own. That needs root, or a kernel that lets users
-/// have namespaces.
+/// On a real full file system: a small one in memory, in a mount namespace of its own. That needs root, or a kernel
+/// that gives users namespaces.
 #[test]
-fn on_a_full_disk_usage_adds_up_until_there_is_room() {
+fn on_a_full_disk_usage_is_merged_until_there_is_room() {
     const DIR: &str = "WEIR_LEDGER_TEST_SMALL_DIR";
     if let Some(dir) = std::env::var_os(DIR) {
         let dir = Path::new(&dir);
@@ -103,7 +104,7 @@ fn on_a_full_disk_usage_adds_up_until_there_is_room() {
         .args(["--mount", "--map-root-user", "sh", "-c"])
         .arg("mount -t tmpfs -o size=1m none \"$WEIR_LEDGER_TEST_SMALL_DIR\" && exec \"$0\" \"$@\"")
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "full::on_a_full_disk_usage_adds_up_until_there_is_room"])
+        .args(["--exact", "full::on_a_full_disk_usage_is_merged_until_there_is_room"])
         .env(DIR, dir.path())
         .output()
         .unwrap();

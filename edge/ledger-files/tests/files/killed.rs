@@ -1,4 +1,4 @@
-//! A node that is killed while it writes.
+//! A node that is killed during writes.
 
 use crate::make::{SESSIONS, interval, name, numbers, options, start, used};
 use std::io::{BufRead, BufReader};
@@ -12,7 +12,7 @@ const DIR: &str = "WEIR_LEDGER_TEST_DIR";
 const FIRST: &str = "WEIR_LEDGER_TEST_FIRST";
 const KILLS: u32 = 50;
 
-/// The node: writes intervals until it is killed, and says each that is committed.
+/// The node: writes intervals until it is killed, and prints each committed one.
 fn node(folder: &str, first: u64) {
     let (mut ledger, opened) = LedgerWriter::open(folder.as_ref(), start(first * 10), options()).unwrap();
     println!("opened {} {}", opened.crashed, opened.torn.0);
@@ -52,7 +52,7 @@ fn a_node_killed_at_any_time_loses_at_most_an_interval() {
         std::thread::sleep(Duration::from_micros(u64::from(random % 20_000)));
         child.kill().unwrap();
         child.wait().unwrap();
-        // What it said before it was killed is still in the pipe; of the last line perhaps a part.
+        // Its output before the kill is still in the pipe; the last line may be incomplete.
         let said: Vec<String> = lines.filter(|line| line.starts_with("committed ")).collect();
         let committed = said.iter().rev().find_map(|line| {
             let mut words = line.split(' ').skip(1);

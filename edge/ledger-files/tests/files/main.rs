@@ -1,4 +1,4 @@
-//! The ledger's files: killed nodes, disks that fail, folders that are not written to.
+//! The ledger's files: killed nodes, failing disks, refused folders.
 
 mod faults;
 mod full;

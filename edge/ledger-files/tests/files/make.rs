@@ -1,11 +1,11 @@
-//! What nodes write in tests.
+//! Entries of nodes in tests.
 
 use weir_admission::Name;
 use weir_ledger::{ByteSeconds, Digest, Idle, LedgerEntry, LedgerEvent, LedgerText, SessionId, Usage};
 use weir_ledger_files::{LedgerOptions, Start};
 use weir_units::{Bytes, Nanos, Timestamp};
 
-/// Sessions that use something in every interval.
+/// The number of sessions with usage in every interval.
 pub const SESSIONS: u64 = 3;
 
 pub fn name(text: &str) -> Name {
@@ -25,42 +25,43 @@ pub fn start(at: u64) -> Start {
     }
 }
 
-/// Segments of a few intervals, so that tests see many of them.
+/// Segments of a few intervals, so that tests have many of them.
 pub fn options() -> LedgerOptions {
     LedgerOptions { segment_bytes: Bytes(4_000), held_max: 64 }
 }
 
-/// What a session used in interval `n`: a packet, and `n` of CPU time, by which the interval is known again.
+/// A session's usage in interval `n`: a packet, and `n` of CPU time, which identifies the interval.
 pub fn used(n: u64) -> LedgerEvent {
     let usage = Usage { cpu: Nanos(n), packets_in: 1, ..Usage::default() };
     LedgerEvent::Usage { session: session(n % SESSIONS), intervals: 1, usage: Box::new(usage) }
 }
 
-/// What all sessions used in interval `n`, with numbers that go on from one interval to the next: in every other one most of them were idle.
+/// The usage of all sessions in interval `n`, with consecutive numbers: in every other interval most of them were
+/// idle.
 pub fn interval(n: u64) -> Vec<LedgerEvent> {
     let (first, others) = (n * SESSIONS, n * SESSIONS + 1..(n + 1) * SESSIONS);
     let mut events = vec![used(first)];
     if n.is_multiple_of(2) {
         events.extend(others.map(used));
     } else {
-        let idle = Idle::of(others.map(|n| (session(n % SESSIONS), memory(n))));
+        let idle = Idle::entries(others.map(|n| (session(n % SESSIONS), memory(n))));
         events.extend(idle.into_iter().map(|idle| LedgerEvent::Idle { idle }));
     }
     events
 }
 
-/// The memory x time of an idle session, by which an interval is known again, also where it was added to others.
+/// The memory x time of an idle session, which identifies an interval even when merged with others.
 fn memory(n: u64) -> ByteSeconds {
     ByteSeconds::of(Bytes(n << 20 | 1), Nanos::SECOND)
 }
 
-/// How many intervals of sessions there are in what was added up, and the sum of their numbers.
+/// The number of sessions' intervals in a sum, and the sum of their numbers.
 fn counted(usage: &Usage) -> (u64, u64) {
     let memory = usage.memory.whole();
     (usage.packets_in + (memory & 0xf_ffff), usage.cpu.0 + (memory >> 20))
 }
 
-/// The same of each session in an entry.
+/// As [`counted`], for each session in an entry.
 pub fn numbers(entry: &LedgerEntry) -> Vec<(u64, u64)> {
     match &entry.event {
         LedgerEvent::Usage { usage, .. } | LedgerEvent::Backlog { others: usage, .. } => vec![counted(usage)],
@@ -71,7 +72,7 @@ pub fn numbers(entry: &LedgerEntry) -> Vec<(u64, u64)> {
     }
 }
 
-/// The same over all entries, as a bill would have them.
+/// As [`counted`], over all entries, as in a bill.
 pub fn sums<'a>(entries: impl IntoIterator<Item = &'a LedgerEntry>) -> (u64, u64) {
     let all = entries.into_iter().flat_map(numbers);
     all.fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1))

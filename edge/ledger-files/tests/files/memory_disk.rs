@@ -1,4 +1,4 @@
-//! A disk in memory whose calls fail when a test says so, and which forgets what was not synced when its machine crashes.
+//! A disk in memory with failing calls, and loss of unsynced data on a crash.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Read};
 use std::rc::Rc;
 use weir_ledger_files::SegmentStorage;
 
-/// A disk, shared by the ledger and the test.
+/// A disk that the ledger and the test share.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDisk(Rc<RefCell<State>>);
 
@@ -15,9 +15,9 @@ struct State {
     segments: BTreeMap<u64, File>,
     aside: Vec<u8>,
     calls: u64,
-    /// Calls that write fail from this one on …
+    /// Writing calls fail from this one on, up to but not including the one below.
     fails_from: Option<u64>,
-    /// … up to, but not including, this one.
+    /// The first call that succeeds again.
     fails_to: u64,
     error: Option<ErrorKind>,
 }
@@ -25,19 +25,19 @@ struct State {
 #[derive(Clone, Debug, Default)]
 struct File {
     bytes: Vec<u8>,
-    /// What is there after a crash at any rate.
+    /// The contents that survive any crash.
     synced: Vec<u8>,
 }
 
 impl MemoryDisk {
-    /// A disk with segments of these bytes, from number 1 on.
+    /// A disk with segments of these bytes, numbered from 1.
     pub fn with(segments: &[Vec<u8>]) -> MemoryDisk {
         let file = |bytes: &Vec<u8>| File { bytes: bytes.clone(), synced: bytes.clone() };
         let segments = (1..).zip(segments.iter().map(file)).collect();
         MemoryDisk(Rc::new(RefCell::new(State { segments, ..State::default() })))
     }
 
-    /// Calls that write fail from the `from`th one on, `count` times. A write that fails has written a part of its bytes.
+    /// Makes `count` writing calls fail from the `from`th one on. A failing write has written a part of its bytes.
     pub fn fail(&self, from: u64, count: u64, error: ErrorKind) {
         let mut state = self.0.borrow_mut();
         (state.calls, state.fails_from, state.fails_to) = (0, Some(from), from.saturating_add(count));
@@ -52,13 +52,14 @@ impl MemoryDisk {
         self.0.borrow().aside.clone()
     }
 
-    /// The disk after its machine lost power: of what was not synced, so many tenths are left; what is not is gone, or zeros.
+    /// The disk after a power loss: this many tenths of the unsynced bytes are left; the others are missing, or
+    /// zeros.
     pub fn after_crash(&self, tenths: usize, zeros: bool) -> MemoryDisk {
         let mut state = self.0.borrow().clone();
         for file in state.segments.values_mut() {
             let common = file.synced.iter().zip(&file.bytes).take_while(|(a, b)| a == b).count();
             if common < file.synced.len() {
-                // Cut off and not synced: the cut may not have reached the disk.
+                // Truncated and not synced: the truncation may not have reached the disk.
                 file.bytes = file.synced.clone();
                 continue;
             }
@@ -110,7 +111,7 @@ impl SegmentStorage for MemoryDisk {
     fn create(&mut self, segment: u64) -> io::Result<()> {
         let mut state = self.0.borrow_mut();
         let failed = state.call();
-        // A call that fails may have made the file all the same.
+        // A failing call may have created the file anyway.
         let file = state.segments.entry(segment).or_default();
         assert!(file.bytes.is_empty(), "segment {segment} is begun twice");
         failed

@@ -1,4 +1,4 @@
-//! Reading a ledger, as a bill does.
+//! Reading a ledger, as for a bill.
 
 use crate::make::{interval, name, options, start, sums};
 use std::io::Write;
@@ -30,7 +30,7 @@ fn entries_are_chosen_by_session_and_time() {
     let alice = EntryFilter { session: Some(name("alice")), since, until };
     let entries = read(dir.path(), alice.clone());
     assert_eq!((entries.len(), entries[0].begin, entries[9].end), (10, since, until));
-    // Of an entry about several, only what was asked for.
+    // Of an entry about several sessions, only the requested part.
     let bob = read(dir.path(), EntryFilter { session: Some(name("bob")), ..alice.clone() });
     assert_eq!((bob.len(), sums(&bob).0), (10, 10));
     let of_bob = |entry: &&LedgerEntry| match &entry.event {
@@ -42,7 +42,7 @@ fn entries_are_chosen_by_session_and_time() {
     assert_eq!(sums(&read(dir.path(), all.clone())).0, 30);
     assert!(read(dir.path(), EntryFilter { session: Some(name("nobody")), ..all }).is_empty());
 
-    // A summary over the whole ledger and one over what was chosen are the same bill.
+    // A summary over the whole ledger and one over the selection give the same bill.
     let (mut whole, mut chosen) = (UsageSummary::new(since, until), UsageSummary::default());
     read(dir.path(), EntryFilter::default()).iter().for_each(|entry| whole.add(entry));
     entries.iter().for_each(|entry| chosen.add(entry));
@@ -75,7 +75,7 @@ fn a_ledger_can_be_read_while_it_is_written() {
 }
 
 #[test]
-fn after_the_first_thing_that_is_wrong_nothing_is_read() {
+fn reading_stops_at_the_first_error() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), 50);
     let verified = verify(dir.path(), LedgerCheck::default()).unwrap();
@@ -94,7 +94,7 @@ fn after_the_first_thing_that_is_wrong_nothing_is_read() {
     assert_eq!((wrong.place.segment, wrong.place.line), (3, 3));
     assert_eq!(wrong.what, Damage::Reordered { expected: read + 1, found: read + 2 });
 
-    // The last segment taken away: only the head that was kept tells.
+    // With the last segment removed, only the kept head shows the loss.
     std::fs::write(&path, text).unwrap();
     let last = dir.path().join(format!("ledger-{:06}.jsonl", verified.segments));
     std::fs::remove_file(last).unwrap();
@@ -108,7 +108,7 @@ fn after_the_first_thing_that_is_wrong_nothing_is_read() {
 }
 
 #[test]
-fn where_there_is_no_ledger_that_is_said() {
+fn a_missing_ledger_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     for folder in [dir.path().to_owned(), dir.path().join("nowhere")] {
         let error = verify(&folder, LedgerCheck::default()).unwrap_err();

@@ -1,4 +1,4 @@
-//! Folders that are not written to.
+//! Folders that are refused.
 
 use crate::make::{options, start, used};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -7,7 +7,7 @@ use weir_ledger::LedgerCheck;
 use weir_ledger_files::{LedgerError, LedgerReadError, LedgerWriter, verify};
 use weir_units::Timestamp;
 
-/// A ledger that is not opened, for a reason that a look at it finds, too.
+/// The error of a ledger that is not opened; a check finds the same one.
 #[track_caller]
 fn refused(folder: &Path) -> LedgerError {
     let looked = weir_ledger_files::check(folder).expect_err("it is gone on with");
@@ -32,7 +32,7 @@ fn two_nodes_do_not_write_one_ledger() {
 }
 
 #[test]
-fn a_ledger_that_was_changed_is_left_alone() {
+fn a_changed_ledger_is_not_continued() {
     let dir = tempfile::tempdir().unwrap();
     let (mut ledger, _) = LedgerWriter::open(dir.path(), start(0), options()).unwrap();
     for n in 0..40 {
@@ -43,7 +43,7 @@ fn a_ledger_that_was_changed_is_left_alone() {
     drop(ledger);
     let last = weir_segments(dir.path()).len();
     assert!(last > 2);
-    // In the last segment and in the one before; what lies further back is for `verify` to find.
+    // In the last segment and in the one before; earlier changes are for `verify` to find.
     for segment in [last, last - 1] {
         let path = dir.path().join(format!("ledger-{segment:06}.jsonl"));
         let bytes = std::fs::read(&path).unwrap();
@@ -62,13 +62,13 @@ fn a_ledger_that_was_changed_is_left_alone() {
         assert!(matches!(error, LedgerReadError::Wrong(wrong) if wrong.to_string().contains(&says)));
         std::fs::write(&path, &bytes).unwrap();
     }
-    // A segment that is not there.
+    // A missing segment.
     let path = dir.path().join(format!("ledger-{:06}.jsonl", last - 1));
     std::fs::rename(&path, path.with_extension("away")).unwrap();
     let error = refused(dir.path());
     assert!(error.to_string().contains("are missing here"), "{error}");
     std::fs::rename(path.with_extension("away"), &path).unwrap();
-    // A child that another test starts just now has the lock's descriptor until it executes its program.
+    // A child that another test is just starting has the lock's descriptor until it executes its program.
     let again = || match LedgerWriter::open(dir.path(), start(50), options()) {
         Err(LedgerError::Busy(_)) => None,
         opened => Some(opened.unwrap()),
@@ -90,7 +90,7 @@ fn weir_segments(dir: &std::path::Path) -> Vec<String> {
 }
 
 #[test]
-fn links_are_not_followed_and_files_are_not_for_everybody() {
+fn links_are_not_followed_and_files_are_private() {
     let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let victim = elsewhere.path().join("victim");
     std::fs::write(&victim, "precious").unwrap();
@@ -103,14 +103,15 @@ fn links_are_not_followed_and_files_are_not_for_everybody() {
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
 
     let folder = dir.path().join("a/b");
-    // A look makes nothing.
+    // A check creates nothing.
     weir_ledger_files::check(&folder).unwrap();
     assert!(!weir_ledger_files::is_held(&folder).unwrap() && !dir.path().join("a").exists());
     LedgerWriter::open(&folder, start(0), options()).unwrap();
     let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     let segment = folder.join("ledger-000001.jsonl");
     assert_eq!((mode(&segment), mode(&folder.join("lock")), mode(&folder)), (0o600, 0o600, 0o700));
-    // A second name may be where others can write; and a file of an earlier version loses its group.
+    // A second name may be in a folder where others can write; and a file of an earlier version loses its group's
+    // rights.
     let second = dir.path().join("second");
     std::fs::hard_link(&segment, &second).unwrap();
     let error = refused(&folder);

@@ -1,14 +1,14 @@
-//! Names that the system's resolver looks up, for the filters of the user who runs weir.
+//! Name lookup with the system's resolver, for filters of the user who runs weir.
 
 use std::io::Read;
 use std::net::{IpAddr, ToSocketAddrs};
 use weir_filter::{Names, PortName, Transport};
 
-/// The bytes of the table of services that are read, at most.
+/// The most bytes of the table of services that are read.
 const TABLE_BYTES_MAX: u64 = 1 << 20;
 const TABLE: &str = "/etc/services";
 
-/// Hosts from the system's resolver, and ports from /etc/services.
+/// A lookup of hosts with the system's resolver, and of ports in /etc/services.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemNames;
 
@@ -30,7 +30,7 @@ impl Names for SystemNames {
     }
 }
 
-/// The port that a table of services (services(5)) has for a name or alias.
+/// The port of a service name or alias in a table in the format of services(5).
 fn service(table: &str, name: &str) -> Option<PortName> {
     let mut found: Option<PortName> = None;
     for line in table.lines() {
@@ -43,7 +43,7 @@ fn service(table: &str, name: &str) -> Option<PortName> {
         let (Ok(port), Some(protocol)) = (port.parse(), transport(protocol)) else { continue };
         match &mut found {
             None => found = Some(PortName { port, protocol: Some(protocol) }),
-            // Of several protocols, with one port.
+            // The service exists for several protocols, with the same port.
             Some(service) if service.port == port => service.protocol = None,
             Some(_) => {}
         }

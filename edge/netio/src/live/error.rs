@@ -1,89 +1,89 @@
-//! What can go wrong with an interface.
+//! Errors of a live interface.
 
 use std::io;
 use weir_units::{Bytes, Shown as _};
 
-/// An interface cannot be opened, or not be used on.
+/// The reason why an interface cannot be opened, or used any longer.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
-    /// No interface of that name.
+    /// There is no interface of that name.
     #[error("there is no interface `{}`; there are: {}", .interface.escape_debug(), .there.join(", ").shown())]
     NoSuchInterface {
-        /// What was asked for.
+        /// The requested name.
         interface: String,
-        /// Those there are, in the kernel's order.
+        /// The existing interfaces, in the kernel's order.
         there: Vec<String>,
     },
-    /// The process may not.
+    /// The process lacks a capability.
     #[error("{}: {what} needs {capability}: run it as root, or give the program the capability (`setcap {capability}+ep`)", .interface.shown())]
     Permission {
-        /// Which interface.
+        /// The interface.
         interface: String,
-        /// What was tried.
+        /// The operation that was refused.
         what: &'static str,
-        /// What is missing.
+        /// The missing capability.
         capability: &'static str,
     },
-    /// Its packets begin with something that weir does not read.
+    /// The interface has an unsupported hardware type.
     #[error("{}: its hardware type {hardware} (ARPHRD) is none that weir reads; it reads Ethernet (1), loopback (772) and raw IP (65534, 519, 768, 769, 776, 512)", .interface.shown())]
     Hardware {
-        /// Which interface.
+        /// The interface.
         interface: String,
-        /// ARPHRD_…
+        /// The hardware type (ARPHRD_…).
         hardware: u16,
     },
-    /// The kernel or the driver cannot do it.
+    /// The kernel or the driver does not support an operation.
     #[error("{}: {what} is not supported here: {error}; {instead}", .interface.shown())]
     Unsupported {
-        /// Which interface.
+        /// The interface.
         interface: String,
-        /// What was tried.
+        /// The operation that is not supported.
         what: &'static str,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
-        /// What to do instead.
+        /// The suggested alternative.
         instead: &'static str,
     },
-    /// Somebody else has it.
+    /// A resource of the interface is in use by another socket or program.
     #[error("{}: {what} is in use by another socket or program: end that first, or choose another queue", .interface.shown())]
     Busy {
-        /// Which interface.
+        /// The interface.
         interface: String,
-        /// What was tried.
+        /// The resource.
         what: &'static str,
     },
-    /// An option that makes no sense.
+    /// An option is invalid.
     #[error("{}: {what}", .interface.shown())]
     Option {
-        /// Which interface.
+        /// The interface.
         interface: String,
-        /// What is wrong, and what is right.
+        /// The error, with the valid values.
         what: &'static str,
     },
-    /// Memory for packets or descriptors cannot be had.
+    /// Memory for packets or descriptors cannot be allocated.
     #[error("{}: cannot set up {size} of memory for packets: {error}; ask for less, or raise the limit of locked memory (`ulimit -l`)", .interface.shown())]
     Memory {
-        /// Which interface.
+        /// The interface.
         interface: String,
-        /// How much.
+        /// The amount of memory.
         size: Bytes,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// Any other refusal.
+    /// The system refuses an operation for another reason.
     #[error("{}: {what}: {error}", .interface.shown())]
     System {
-        /// Which interface.
+        /// The interface.
         interface: String,
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
 }
 
 impl LiveError {
-    /// The system refused `what`, which needs `capability`.
+    /// Converts a refusal of `what`, which needs `capability`.
     pub(crate) fn refused(
         interface: &str,
         what: &'static str,
@@ -97,7 +97,7 @@ impl LiveError {
         }
     }
 
-    /// The system refused `what`.
+    /// Converts a refusal of `what`.
     pub(crate) fn system(interface: &str, what: &'static str) -> impl FnOnce(io::Error) -> LiveError {
         let interface = interface.to_owned();
         move |error| Self::System { interface, what, error }

@@ -1,4 +1,4 @@
-//! What happens to an interface while it is open, and keeping track of it.
+//! Events of an open interface, and the monitor that receives them.
 
 use super::error::LiveError;
 use super::netlink::{self, KernelInterface, LinkMessage, Netlink};
@@ -8,48 +8,48 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use weir_units::Shown as _;
 
-/// Something happened to an interface.
+/// An event of an interface.
 #[derive(Debug)]
 pub enum LiveEvent {
-    /// It was set down, or has lost its carrier: no packets come until [`Up`](Self::Up).
+    /// The interface was set down, or has lost its carrier. No packets arrive until [`Up`](Self::Up).
     Down {
-        /// Which.
+        /// The interface.
         interface: String,
     },
-    /// It is up, and has a carrier.
+    /// The interface is up and has a carrier.
     Up {
-        /// Which.
+        /// The interface.
         interface: String,
     },
-    /// It is no longer there. Packets that arrived before may still follow.
+    /// The interface was removed. Packets that arrived before may still follow.
     Removed {
-        /// Which.
+        /// The interface.
         interface: String,
     },
-    /// One of the same name came, and has been opened.
+    /// A new interface of the same name appeared and was opened.
     Reopened {
-        /// Which.
+        /// The interface.
         interface: String,
     },
-    /// One of the same name came and could not be opened. It is tried again when it changes.
+    /// A new interface of the same name appeared and could not be opened. This is tried again when it changes.
     NotReopened {
-        /// Why.
+        /// The error.
         error: LiveError,
     },
-    /// It has another name; packets come as before.
+    /// The interface was renamed; packets arrive as before.
     Renamed {
-        /// Its name before.
+        /// The old name.
         from: String,
-        /// Its name now.
+        /// The new name.
         to: String,
     },
-    /// It takes packets of another length.
+    /// The interface's MTU has changed.
     Mtu {
-        /// Which.
+        /// The interface.
         interface: String,
-        /// The largest packet before, without its link header, in bytes.
+        /// The old MTU: the longest packet without its link header, in bytes.
         from: u32,
-        /// The largest now.
+        /// The new MTU.
         to: u32,
     },
 }
@@ -70,46 +70,46 @@ impl fmt::Display for LiveEvent {
     }
 }
 
-/// Whether there is an interface to be used.
+/// The presence of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum InterfaceState {
+pub(crate) enum InterfacePresence {
     There,
     Gone,
-    /// One of the name that is waited for has come or changed.
+    /// An interface of the awaited name has appeared or changed.
     Back,
 }
 
-/// Follows one interface through its changes.
+/// The monitor of one interface.
 #[derive(Debug)]
 pub(crate) struct InterfaceMonitor {
     netlink: Netlink,
-    /// The name it was asked for by.
+    /// The name by which the interface was opened.
     name: String,
     pub(crate) link: KernelInterface,
-    pub(crate) presence: InterfaceState,
+    pub(crate) presence: InterfacePresence,
     pub(crate) events: VecDeque<LiveEvent>,
 }
 
-/// More events than these are not kept: who does not ask for so long learns the state, not the way to it.
+/// The most events that are kept. A caller that does not poll for so long learns the state, but not all changes.
 const EVENTS_MAX: usize = 256;
 
 impl InterfaceMonitor {
-    /// Finds an interface by name, and follows it from then on.
+    /// Finds an interface by name and monitors it from then on.
     pub(crate) fn new(name: &str) -> Result<Self, LiveError> {
         let system = |error| LiveError::system(name, "asking for interfaces")(error);
-        // First this, so that no change between the two is missed.
+        // Opened first, so that no change in between is missed.
         let netlink = Netlink::watching().map_err(system)?;
         let link = find(name)?;
         let (name, events) = (name.to_owned(), VecDeque::new());
-        Ok(Self { netlink, name, link, presence: InterfaceState::There, events })
+        Ok(Self { netlink, name, link, presence: InterfacePresence::There, events })
     }
 
-    /// Waits for an interface of this name that is not there yet, as if it had gone.
+    /// Creates a monitor of an interface that does not exist yet, as if it had been removed.
     pub(crate) fn waiting(name: &str) -> Result<Self, LiveError> {
         let system = |error| LiveError::system(name, "asking for interfaces")(error);
         let netlink = Netlink::watching().map_err(system)?;
-        // It may have come before changes were watched.
-        let presence = if find(name).is_ok() { InterfaceState::Back } else { InterfaceState::Gone };
+        // It may have appeared before the socket was opened.
+        let presence = if find(name).is_ok() { InterfacePresence::Back } else { InterfacePresence::Gone };
         let hardware = libc::ARPHRD_ETHER;
         let link = KernelInterface {
             index: 0,
@@ -126,20 +126,21 @@ impl InterfaceMonitor {
         self.netlink.fd()
     }
 
-    /// Looks for news.
-    pub(crate) fn look(&mut self) -> io::Result<()> {
-        let mut news = Vec::new();
-        let whole = self.netlink.changes(|message| news.push(message))?;
-        for message in news {
-            self.note(message);
+    /// Reads the pending changes.
+    pub(crate) fn check_events(&mut self) -> io::Result<()> {
+        let mut messages = Vec::new();
+        let whole = self.netlink.changes(|message| messages.push(message))?;
+        for message in messages {
+            self.handle_message(message);
         }
         if !whole {
             let all = netlink::interfaces()?;
-            if self.presence == InterfaceState::There && !all.iter().any(|link| link.index == self.link.index)
+            if self.presence == InterfacePresence::There
+                && !all.iter().any(|link| link.index == self.link.index)
             {
-                self.note(LinkMessage::Gone(self.link.index));
+                self.handle_message(LinkMessage::Gone(self.link.index));
             }
-            all.into_iter().for_each(|link| self.note(LinkMessage::There(link)));
+            all.into_iter().for_each(|link| self.handle_message(LinkMessage::There(link)));
         }
         Ok(())
     }
@@ -151,15 +152,17 @@ impl InterfaceMonitor {
         self.events.push_back(event);
     }
 
-    fn note(&mut self, message: LinkMessage) {
+    fn handle_message(&mut self, message: LinkMessage) {
         let old = self.link.clone();
         match message {
-            LinkMessage::Gone(index) if index == old.index && self.presence == InterfaceState::There => {
-                self.presence = InterfaceState::Gone;
+            LinkMessage::Gone(index) if index == old.index && self.presence == InterfacePresence::There => {
+                self.presence = InterfacePresence::Gone;
                 self.link.running = false;
                 self.event(LiveEvent::Removed { interface: old.name });
             }
-            LinkMessage::There(link) if self.presence == InterfaceState::There && link.index == old.index => {
+            LinkMessage::There(link)
+                if self.presence == InterfacePresence::There && link.index == old.index =>
+            {
                 self.link = link.clone();
                 if link.name != old.name {
                     self.event(LiveEvent::Renamed { from: old.name, to: link.name.clone() });
@@ -171,10 +174,10 @@ impl InterfaceMonitor {
                 self.running(&link, old.running);
             }
             LinkMessage::There(link)
-                if self.presence != InterfaceState::There
+                if self.presence != InterfacePresence::There
                     && (link.name == self.name || link.name == self.link.name) =>
             {
-                self.presence = InterfaceState::Back;
+                self.presence = InterfacePresence::Back;
             }
             _ => {}
         }
@@ -189,27 +192,27 @@ impl InterfaceMonitor {
         }
     }
 
-    /// The interface that has come back, by the name it had last or else by that it was asked for.
+    /// The interface that has appeared again, by its last name or else by the name given.
     pub(crate) fn returned(&self) -> Option<KernelInterface> {
         find(&self.link.name).or_else(|_| find(&self.name)).ok()
     }
 
-    /// Follows this one from now on.
+    /// Monitors this interface from now on.
     pub(crate) fn follow(&mut self, link: KernelInterface) {
-        self.presence = InterfaceState::There;
+        self.presence = InterfacePresence::There;
         self.event(LiveEvent::Reopened { interface: link.name.clone() });
         self.running(&link, false);
         self.link = link;
     }
 
-    /// The one that has come cannot be opened.
+    /// Records that the interface that appeared cannot be opened.
     pub(crate) fn failed(&mut self, error: LiveError) {
-        self.presence = InterfaceState::Gone;
+        self.presence = InterfacePresence::Gone;
         self.event(LiveEvent::NotReopened { error });
     }
 }
 
-/// An interface by its name.
+/// Finds an interface by its name.
 pub(crate) fn find(name: &str) -> Result<KernelInterface, LiveError> {
     let all = netlink::interfaces().map_err(LiveError::system(name, "asking for interfaces"))?;
     match all.iter().find(|link| link.name == name) {

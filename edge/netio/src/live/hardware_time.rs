@@ -1,10 +1,10 @@
-//! Time stamps of the network card.
+//! Hardware time stamps.
 
 use super::error::LiveError;
 use super::sys;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// `hwtstamp_config`, and its values for everything that is received.
+/// `hwtstamp_config`, with its value for all received packets.
 #[repr(C)]
 struct Config {
     flags: libc::c_int,
@@ -13,14 +13,14 @@ struct Config {
 }
 const RECEIVE_ALL: libc::c_int = 1;
 
-/// Makes the card stamp all packets, and the socket use that.
+/// Enables time stamps of all packets on the card, and their use by the socket.
 pub(crate) fn turn_on(name: &str, fd: BorrowedFd<'_>) -> Result<(), LiveError> {
     let mut config = Config { flags: 0, tx_type: 0, rx_filter: RECEIVE_ALL };
-    // SAFETY: a request of integers and pointers, for which zeros are a value.
+    // SAFETY: a request of integers and pointers, for which zeros are valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     sys::put_name(&mut request, name);
     request.ifr_ifru.ifru_data = (&raw mut config).cast();
-    // SAFETY: the kernel reads and writes the request and the configuration that it points to, both alive here.
+    // SAFETY: the kernel reads and writes the request and the configuration it points to, both alive here.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCSHWTSTAMP as libc::Ioctl, &raw mut request) };
     const WHAT: &str = "time stamps of the network card";
     match sys::checked(done) {

@@ -27,13 +27,14 @@ pub use source::{LivePoll, LiveSource};
 ///
 /// # Errors
 ///
-/// There is none of that name, or it is nothing that weir reads.
+/// [`LiveError`] if there is no interface of that name, or its hardware type is not supported.
 pub fn link_type_of(interface: &str) -> Result<weir_wire::LinkType, LiveError> {
     port::link_type(&event::find(interface)?)
 }
 
-/// Checks that packets can be taken from an interface with these options, and takes none away: it does not become promiscuous, and packets of AF_XDP's queue
-/// go to the system as before. So AF_XDP's program is loaded and not attached, and zero copy is not tried: a driver can interrupt all traffic for either.
+/// Checks that an interface can be opened with these options, without disturbing it: it does not become promiscuous,
+/// and the packets of AF_XDP's queue still go to the system. So AF_XDP's program is loaded but not attached, and zero
+/// copy is not tried, since a driver may interrupt all traffic for either.
 ///
 /// # Errors
 ///
@@ -48,4 +49,4 @@ pub fn try_interface(interface: &str, options: LiveOptions) -> Result<(), LiveEr
 }
 
 pub use totals::{LiveTotals, ReceiveDrops};
-pub(crate) use xdp::{FrameHold, FramePin, Returned};
+pub(crate) use xdp::{FrameHold, FramePin, ReturnedFrames};

@@ -1,19 +1,21 @@
-//! rtnetlink: which interfaces there are, and what happens to them.
+//! rtnetlink: the interfaces of the system and their changes.
 
 use super::sys::{self, Plain};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+/// The length of a message's header (`nlmsghdr`).
 const HEADER: usize = 16;
+/// The length of the fixed part of a message about an interface (`ifinfomsg`).
 const LINK: usize = 16;
-/// Enough for any message about an interface: the kernel's own limit for a dump is 32 KiB.
+/// The size of a read buffer. It suffices for any message about an interface: the kernel limits a dump to 32 KiB.
 const BUFFER_BYTES: usize = 64 * 1024;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_STATS64: u16 = 23;
-/// Where `rtnl_link_stats64` says how many were dropped.
+/// The offset of the drop counter in `rtnl_link_stats64`.
 const TX_DROPPED: usize = 7 * 8;
-/// More answers than this are not waited for: no machine has so many interfaces.
+/// The most messages of a dump; no machine has so many interfaces.
 const MESSAGES_MAX: usize = 1 << 20;
 
 /// An interface as the kernel describes it.
@@ -22,11 +24,11 @@ pub(crate) struct KernelInterface {
     pub(crate) index: u32,
     pub(crate) name: String,
     pub(crate) mtu: u32,
-    /// ARPHRD_…
+    /// The hardware type (ARPHRD_…).
     pub(crate) hardware: u16,
-    /// Set up by its administrator, and with a carrier.
+    /// True if the interface is set up and has a carrier.
     pub(crate) running: bool,
-    /// Packets that it was to send and did not.
+    /// The packets that the interface was to send and dropped.
     pub(crate) tx_dropped: u64,
 }
 
@@ -37,12 +39,12 @@ pub(crate) enum LinkMessage {
     Gone(u32),
 }
 
-/// What a look at the socket gave.
+/// The result of reading from the socket.
 #[derive(Debug, PartialEq, Eq)]
 enum Read {
     Messages,
     Nothing,
-    /// The kernel dropped messages: what is known has to be asked again.
+    /// The kernel dropped messages, so the state has to be read again.
     Overrun,
 }
 
@@ -63,7 +65,7 @@ impl Netlink {
         Ok(Self { fd, buffer: vec![0; BUFFER_BYTES] })
     }
 
-    /// A socket that is told of all changes, and never waits.
+    /// Opens a socket that receives all changes of interfaces and never blocks.
     pub(crate) fn watching() -> io::Result<Self> {
         Self::new(u32::try_from(libc::RTMGRP_LINK).unwrap_or(1), libc::SOCK_NONBLOCK)
     }
@@ -72,7 +74,7 @@ impl Netlink {
         self.fd.as_fd()
     }
 
-    /// Everything that was told since the last call; false where something of it was lost.
+    /// Reads all changes since the last call. Returns false if some were lost.
     pub(crate) fn changes(&mut self, mut each: impl FnMut(LinkMessage)) -> io::Result<bool> {
         let mut whole = true;
         loop {
@@ -108,7 +110,7 @@ impl Netlink {
                 _ => Err(error),
             };
         };
-        // Only what the kernel says counts.
+        // Messages from other senders than the kernel are ignored.
         if from.nl_pid == 0 {
             parse(self.buffer.get(..len).unwrap_or_default(), &mut |message| {
                 if let Answer::Link(message) = message {
@@ -170,7 +172,7 @@ fn at<const N: usize>(bytes: &[u8], offset: usize) -> Option<[u8; N]> {
     bytes.get(offset..)?.first_chunk().copied()
 }
 
-/// The messages of a datagram.
+/// Parses the messages of a datagram.
 fn parse(mut bytes: &[u8], each: &mut impl FnMut(Answer)) {
     const DONE: u16 = 3;
     const ERROR: u16 = 2;
@@ -196,7 +198,7 @@ fn parse(mut bytes: &[u8], each: &mut impl FnMut(Answer)) {
     }
 }
 
-/// A message about an interface as such; other families speak of its place in a bridge.
+/// Parses a message about an interface. Messages of other families describe its place in a bridge.
 fn link(gone: bool, body: &[u8]) -> Option<LinkMessage> {
     if *body.first()? != 0 {
         return None;
@@ -265,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_read_and_those_about_bridges_are_passed_over() {
+    fn messages_are_parsed_and_those_about_bridges_are_ignored() {
         let mtu = 9000u32.to_ne_bytes();
         let there = message(libc::RTM_NEWLINK, 0, &[(IFLA_IFNAME, b"eth0\0"), (IFLA_MTU, &mtu)]);
         let bridge = message(libc::RTM_DELLINK, 7, &[]);
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_are_cut_or_lie_about_their_length_are_survived() {
+    fn truncated_messages_and_false_lengths_cause_no_panic() {
         let whole = message(libc::RTM_NEWLINK, 0, &[(IFLA_IFNAME, b"eth0\0")]);
         for len in 0..whole.len() {
             assert_eq!(parsed(&whole[..len]), []);

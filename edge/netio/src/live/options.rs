@@ -1,65 +1,69 @@
-//! How an interface is opened.
+//! Options of a live interface.
 
 use weir_units::{Bytes, Nanos};
 
-/// By which way of the kernel packets come and go.
+/// The kind of socket or device that packets are received from and sent through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SocketKind {
-    /// The one that takes nothing away from the host: [`Packet`](Self::Packet).
+    /// The kind that takes no packets away from the host: [`Packet`](Self::Packet).
     #[default]
     Auto,
-    /// AF_PACKET: copies of the packets, which the host's own network sees too. Works on every interface.
+    /// AF_PACKET: copies of the packets, which the host's own network receives too. Works on every interface.
     Packet,
-    /// AF_XDP: the packets themselves, which the host's own network then does not see. Only incoming ones.
+    /// AF_XDP: the incoming packets themselves, which the host's own network then does not receive.
     Xdp,
-    /// The other end of a TAP device, which is made if there is none of that name: Ethernet frames that the host sends to it.
+    /// The program's end of a TAP device, which is created if it does not exist: Ethernet frames that the host sends
+    /// to it.
     Tap,
-    /// The same for a TUN device: IP packets without a link header.
+    /// The program's end of a TUN device, which is created if it does not exist: IP packets without a link header.
     Tun,
 }
 
-/// Which packets of an interface are wanted. AF_XDP, TAP and TUN have only [`Incoming`](Self::Incoming).
+/// The direction of packets to receive. AF_XDP, TAP and TUN have only [`Incoming`](Self::Incoming).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// Those that arrive and those that the host sends. On a loopback interface, where each packet is both, only those that
-    /// arrive.
+    /// Packets that arrive and packets that the host sends. On a loopback interface, where each packet is both, only
+    /// those that arrive.
     #[default]
     Both,
-    /// Those that arrive: for forwarding, where one's own packets must not come back.
+    /// Packets that arrive. For forwarding, where the host's own packets must not come back.
     Incoming,
 }
 
-/// Options of [`Live`](super::LiveSource).
+/// Options of [`LiveSource`](super::LiveSource).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveOptions {
-    /// By which way.
+    /// The kind of socket or device.
     pub kind: SocketKind,
-    /// Memory for packets: what can be held by blocks in use, and wait in the kernel. Rounded to what fits; at least 256 KiB.
+    /// The memory for packets that wait in the kernel or are held by blocks in use. It is rounded; at least 256 KiB.
     pub ring: Bytes,
-    /// The most bytes kept of a packet. AF_PACKET cuts in the kernel, the others deliver whole packets and cut afterwards.
+    /// The most bytes captured of a packet. AF_PACKET truncates in the kernel; for the other kinds, packets are
+    /// truncated after the kernel has delivered them.
     pub snap_len: u32,
-    /// Which packets.
+    /// The direction of packets to receive.
     pub direction: Direction,
-    /// Packets that are for other hosts, too.
+    /// True to receive packets for other hosts, too.
     pub promiscuous: bool,
-    /// How long packets are gathered before they are handed over: by AF_PACKET at least 1 ms, otherwise at most 200 us, and not
-    /// at all where one asks without waiting.
+    /// The time for which packets are gathered before they are delivered. AF_PACKET gathers for at least 1 ms; the
+    /// other kinds for at most 200 us, and not at all if the caller does not wait.
     pub latency: Nanos,
-    /// Shares an interface's packets among all sources of this process with the same number, by flow, so that each of
-    /// several threads can have a source (PACKET_FANOUT_HASH; AF_PACKET only).
+    /// Distributes an interface's packets by flow among all sources of this process with the same number, so that
+    /// several threads can each have a source (PACKET_FANOUT_HASH; AF_PACKET only).
     pub fanout: Option<u16>,
-    /// Time stamps of the network card where there are some, instead of the kernel's (AF_PACKET only; needs CAP_NET_ADMIN).
+    /// Uses time stamps of the network card, where available, instead of the kernel's (AF_PACKET only; needs
+    /// CAP_NET_ADMIN).
     pub hardware_time: bool,
-    /// The card's queue (AF_XDP only): one source for each, all of one process.
+    /// The card's queue (AF_XDP only). Each queue can have one source; all sources must be of one process.
     pub queue: u32,
-    /// The card itself writes into the memory that modules read (AF_XDP only, where the driver can). Not tested: no such card was there.
+    /// Lets the card itself write into the memory that modules read (AF_XDP only, if the driver supports it). Not
+    /// tested, for lack of such a card.
     pub zero_copy: bool,
-    /// Blocks share pages of descriptors, so that there is room for as many waiting packets however few of them a block has. A block can then
-    /// have a [lead](crate::Block::lead).
+    /// Lets blocks share pages of descriptors, so that blocks of few packets do not reduce the number of packets that
+    /// can wait. A block can then have a [lead](crate::Block::lead).
     pub dense: bool,
-    /// Opens the interface again when one of its name comes back after it was removed.
+    /// Opens the interface again when it was removed and an interface of the same name appears.
     pub reopen: bool,
-    /// What descriptors say as [`interface`](weir_abi::Descriptor::interface).
+    /// The value of [`interface`](weir_abi::Descriptor::interface) in descriptors.
     pub number: u16,
 }
 

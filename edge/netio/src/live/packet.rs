@@ -4,15 +4,15 @@ use super::error::LiveError;
 use super::netlink::KernelInterface;
 use super::options::{Direction, LiveOptions};
 use super::packet_ring::{BLOCKS_MAX, PacketRing, RingHold};
-use super::port::{self, Got};
+use super::port::{self, ReceiveStatus};
 use super::sys::{self, Plain};
 use super::totals::ReceiveDrops;
-use crate::block::Keep;
+use crate::block::MemoryHold;
+use crate::checksum::ChecksumStatus;
 use crate::format::CaptureRecord;
-use crate::left::ChecksumStatus;
-use crate::reader::Filling;
+use crate::mapped_bytes::{MappedBytes, PacketPrefix};
+use crate::reader::UnfinishedBlock;
 use crate::totals::PacketCounts;
-use crate::view::{BytesView, PacketPrefix};
 use crate::window::PacketWindow;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,14 +21,17 @@ use weir_abi::ARENA_BASE;
 use weir_units::Bytes;
 use weir_wire::{LinkType, PEEK};
 
-/// `tpacket3_hdr`, and the address of the link layer behind it.
+/// The length of the kernel's header of a packet (`tpacket3_hdr`).
 const HEADER: usize = size_of::<libc::tpacket3_hdr>();
+/// The least distance of a packet from the beginning of its header: the header and the link-layer address.
 const IN_FRONT: u64 = (HEADER + size_of::<libc::sockaddr_ll>()) as u64;
-/// A VLAN tag is as long, and goes in behind the two addresses.
+/// The length of a VLAN tag.
 const TAG: u32 = 4;
+/// The length of the two addresses in front of a VLAN tag.
 const ADDRESSES: usize = 12;
 const ETHERTYPE_VLAN: u16 = 0x8100;
-/// Small blocks hold few packets, and cut long ones (a host's own can have 64 KiB before the card segments them).
+/// The shortest block. Shorter ones hold few packets, and truncate long ones (a host's own can have 64 KiB before the
+/// card segments them).
 const BLOCK_MIN: usize = 16 << 10;
 const BLOCK_MAX: usize = 4 << 20;
 
@@ -43,17 +46,19 @@ pub(crate) struct PacketPort {
     number: u16,
     /// The block that the kernel fills next.
     next: usize,
-    current: Option<Current>,
+    current: Option<CurrentBlock>,
     drops: ReceiveDrops,
 }
 
 /// The block that is being read.
 #[derive(Debug)]
-struct Current {
+struct CurrentBlock {
     hold: RingHold,
-    /// Offset in the ring of the next packet's header, and of the block's end.
+    /// The offset in the ring of the next packet's header.
     at: u64,
+    /// The offset in the ring of the block's end.
     end: u64,
+    /// The number of packets not read yet.
     left: u32,
 }
 
@@ -62,7 +67,7 @@ impl PacketPort {
         let name = &link.name;
         let link_type = port::link_type(link)?;
         let system = |what| LiveError::system(name, what);
-        // Without a protocol nothing arrives before all is set up.
+        // Without a protocol no packet arrives before the setup is complete.
         let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(LiveError::refused(
             name,
             "opening a packet socket",
@@ -88,7 +93,7 @@ impl PacketPort {
         let request = libc::tpacket_req3 {
             tp_block_size: small(block_bytes),
             tp_block_nr: small(blocks),
-            // Frames of a fixed size are not used in this version, but have to divide blocks.
+            // TPACKET_V3 does not use frames of a fixed size, but their size has to divide that of blocks.
             tp_frame_size: 2048,
             tp_frame_nr: small(block_bytes / 2048 * blocks),
             tp_retire_blk_tov: u32::try_from(options.latency.0.div_ceil(1_000_000))
@@ -121,7 +126,7 @@ impl PacketPort {
         // An interface that is down is an event, not an error.
         sys::take_error(fd).map_err(system("listening"))?;
         if options.promiscuous {
-            port::be_promiscuous(fd, index).map_err(system("listening for packets to other hosts"))?;
+            port::set_promiscuous(fd, index).map_err(system("listening for packets to other hosts"))?;
         }
         if let Some(group) = options.fanout {
             let mode = libc::PACKET_FANOUT_HASH
@@ -141,13 +146,13 @@ impl PacketPort {
         self.ring.window().fd()
     }
 
-    pub(crate) fn hold(&self) -> Keep {
+    pub(crate) fn hold(&self) -> MemoryHold {
         RingHold::none(&self.ring).into()
     }
 
-    /// Packets that the kernel has dropped since the socket was opened.
+    /// The packets that the kernel has dropped since the socket was opened.
     pub(crate) fn drops(&mut self) -> ReceiveDrops {
-        // Reading sets the kernel's counters to zero. Should it fail, they are read the next time.
+        // Reading resets the kernel's counters. If it fails, they are read the next time.
         if let Ok(now) =
             sys::option::<libc::tpacket_stats_v3>(self.fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS)
         {
@@ -157,83 +162,90 @@ impl PacketPort {
         self.drops
     }
 
-    /// Whether one of the blocks that the kernel fills next, a quarter of all, is in use.
+    /// Returns true if one of the blocks that the kernel fills next, a quarter of all, is in use.
     pub(crate) fn is_running_out(&self) -> bool {
         let blocks = self.ring.blocks();
         (0..blocks / 4).any(|ahead| self.ring.is_held((self.next + ahead) % blocks))
     }
 
-    /// Adds what has arrived.
-    pub(crate) fn receive(&mut self, filling: &mut Filling<Keep>, counts: &mut PacketCounts) -> Got {
+    /// Adds the packets that have arrived.
+    pub(crate) fn receive(
+        &mut self,
+        filling: &mut UnfinishedBlock<MemoryHold>,
+        counts: &mut PacketCounts,
+    ) -> ReceiveStatus {
         let window = Arc::clone(self.ring.window());
         let mapping = window.mapping();
-        // SAFETY: all of the mapping, which `window` keeps. The kernel may write it meanwhile.
-        let view = unsafe { BytesView::new(mapping.base().as_ptr(), 0, mapping.len() as u64, ARENA_BASE) };
+        // SAFETY: the whole mapping, which `window` keeps. The kernel may write it meanwhile.
+        let mapped =
+            unsafe { MappedBytes::new(mapping.base().as_ptr(), 0, mapping.len() as u64, ARENA_BASE) };
         let mut head = PacketPrefix::<PEEK>::new();
         loop {
             let Some(current) = &mut self.current else {
-                match self.begin(&view) {
+                match self.begin(&mapped) {
                     Some(current) => self.current = Some(current),
-                    None if self.ring.is_held(self.next) => return Got::Held,
-                    None => return Got::Nothing,
+                    None if self.ring.is_held(self.next) => return ReceiveStatus::NoMemory,
+                    None => return ReceiveStatus::Empty,
                 }
                 continue;
             };
             if current.left > 0
                 && !filling.is_full()
-                && let Keep::Ring { hold } = &mut filling.hold
+                && let MemoryHold::Ring { hold } = &mut filling.hold
             {
-                hold.also(&current.hold);
+                hold.add_all(&current.hold);
             }
             while current.left > 0 && !filling.is_full() {
                 let Some((record, next, checksum)) =
-                    current.packet(&view, self.link_type, self.snap_len, self.number)
+                    current.packet(&mapped, self.link_type, self.snap_len, self.number)
                 else {
                     self.drops.invalid += u64::from(current.left);
                     current.left = 0;
                     break;
                 };
-                view.prefetch(next);
-                filling.add(&view, counts, &record, &mut head);
-                filling.tell(checksum);
+                mapped.prefetch(next);
+                filling.add(&mapped, counts, &record, &mut head);
+                filling.set_checksum(checksum);
                 current.at = next;
                 current.left -= 1;
             }
             if current.left > 0 {
-                return Got::Full;
+                return ReceiveStatus::Full;
             }
             self.current = None;
         }
     }
 
-    /// The next block, if the kernel has handed it over.
-    fn begin(&mut self, view: &BytesView<'_>) -> Option<Current> {
+    /// The next block, if the kernel has released it.
+    fn begin(&mut self, mapped: &MappedBytes<'_>) -> Option<CurrentBlock> {
         let hold = self.ring.take(self.next)?;
         let block_bytes = self.ring.block_bytes() as u64;
         let start = self.next as u64 * block_bytes;
         self.next = (self.next + 1) % self.ring.blocks();
-        let [packets, first] = [12, 16].map(|at| view.read(start + at).map_or(0, u32::from_ne_bytes));
-        Some(Current { hold, at: start + u64::from(first), end: start + block_bytes, left: packets })
+        let [packets, first] = [12, 16].map(|at| mapped.read(start + at).map_or(0, u32::from_ne_bytes));
+        Some(CurrentBlock { hold, at: start + u64::from(first), end: start + block_bytes, left: packets })
     }
 }
 
 impl Drop for PacketPort {
     fn drop(&mut self) {
-        // Sandboxes may keep the ring mapped, and with it the socket, for longer: nothing more is to arrive in it.
+        // Sandboxes may keep the ring mapped, and with it the socket, for longer. No more packets are to arrive in
+        // it.
         let _ = sys::cut_after(self.fd(), 0);
     }
 }
 
-impl Current {
-    /// The packet at `at`, where the next header is, and the kernel's word on the checksum; nothing where the kernel's header makes no sense.
+impl CurrentBlock {
+    /// Parses the packet at `at`. Returns it with the offset of the next header and its checksum state; `None` if the
+    /// kernel's header is invalid.
     fn packet(
         &self,
-        view: &BytesView<'_>,
+        mapped: &MappedBytes<'_>,
         link_type: LinkType,
         snap_len: u32,
         number: u16,
     ) -> Option<(CaptureRecord, u64, ChecksumStatus)> {
-        let header: [u8; HEADER] = view.read(self.at)?;
+        let header: [u8; HEADER] = mapped.read(self.at)?;
         let word =
             |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let [next, seconds, nanos, mut cap_len, mut wire_len, status] = [0, 4, 8, 12, 16, 20].map(word);
@@ -249,7 +261,7 @@ impl Current {
                 if has_type { u16::from_ne_bytes([header[36], header[37]]) } else { ETHERTYPE_VLAN };
             let tci = u16::from_ne_bytes([header[32], header[33]]);
             data -= u64::from(TAG);
-            let addresses: [u8; ADDRESSES] = view.read(data + u64::from(TAG))?;
+            let addresses: [u8; ADDRESSES] = mapped.read(data + u64::from(TAG))?;
             let mut front = [0; ADDRESSES + TAG as usize];
             front[..ADDRESSES].copy_from_slice(&addresses);
             front[ADDRESSES..ADDRESSES + 2].copy_from_slice(&ether_type.to_be_bytes());
@@ -268,12 +280,12 @@ impl Current {
             next: 0,
         };
         let is_left = status & libc::TP_STATUS_CSUMNOTREADY != 0;
-        let checksum = if is_left { ChecksumStatus::Left } else { ChecksumStatus::Finished };
+        let checksum = if is_left { ChecksumStatus::Offloaded } else { ChecksumStatus::Complete };
         Some((record, self.at + u64::from(next), checksum))
     }
 }
 
-/// Length and number of the blocks of a ring of about this size.
+/// The length and number of the blocks of a ring of about this size.
 fn shape(ring: Bytes) -> (usize, usize) {
     let ring = usize::try_from(ring.0).unwrap_or(usize::MAX).clamp(16 * BLOCK_MIN, BLOCKS_MAX * BLOCK_MAX);
     let block = (ring / BLOCKS_MAX).max(BLOCK_MIN);
@@ -286,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ring_has_whole_blocks_and_is_no_larger_than_asked_for() {
+    fn a_ring_has_whole_blocks_and_is_no_larger_than_requested() {
         assert_eq!(shape(Bytes(64 << 20)), (1 << 20, 64));
         assert_eq!(shape(Bytes(100 << 20)), (1 << 20, 64));
         assert_eq!(shape(Bytes(1 << 20)), (16 << 10, 64));

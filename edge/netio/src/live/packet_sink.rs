@@ -7,14 +7,14 @@ use super::sys::{self, Plain};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Packets that go with one system call.
+/// The most packets sent with one system call.
 pub(crate) const BATCH: usize = 64;
-/// What the kernel counts for a packet of full length, against the buffer: its structure and a half page.
+/// The bytes of the buffer that the kernel charges for a packet of full length: its socket buffer and half a page.
 const PACKET_BYTES: usize = 2304;
-/// What is asked for as buffer; the kernel gives less where it is configured so.
+/// The requested buffer size. The kernel may provide less.
 const BUFFER_BYTES: libc::c_int = 4 << 20;
 
-/// A packet socket that receives nothing.
+/// A packet socket that only sends.
 #[derive(Debug)]
 pub(crate) struct PacketSink {
     fd: OwnedFd,
@@ -31,7 +31,7 @@ impl PacketSink {
         address.sll_ifindex = libc::c_int::try_from(link.index).unwrap_or(-1);
         sys::bind(fd.as_fd(), &address).map_err(LiveError::system(name, "choosing where to send"))?;
         let system = LiveError::system(name, "asking for a buffer");
-        // More than the usual needs a privilege, and what is given is asked for below.
+        // A larger buffer than the usual one needs a privilege. The size provided is read below.
         if sys::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &BUFFER_BYTES).is_err() {
             let _ = sys::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, &BUFFER_BYTES);
         }
@@ -44,6 +44,7 @@ impl PacketSink {
         self.fd.as_fd()
     }
 
+    /// The number of packets of full length for which there is buffer space.
     pub(crate) fn room(&self) -> usize {
         let mut waiting: libc::c_int = 0;
         // SAFETY: the kernel writes one integer.
@@ -54,11 +55,12 @@ impl PacketSink {
         self.buffer.saturating_sub(usize::try_from(waiting).unwrap_or(usize::MAX)) / PACKET_BYTES
     }
 
-    /// Sends the first of these, as many as go; or says why not even one does.
+    /// Sends as many of the first packets as possible and returns their number; or the reason why not even one was
+    /// sent.
     pub(crate) fn send(&self, pieces: &[SharedBytes]) -> Result<usize, SendRefused> {
         let count = pieces.len().min(BATCH);
         let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH];
-        // SAFETY: zeros are a message without contents.
+        // SAFETY: for a message, zeros are valid and mean no contents.
         let mut messages: [libc::mmsghdr; BATCH] = unsafe { std::mem::zeroed() };
         for ((piece, vector), message) in pieces.iter().zip(&mut vectors).zip(&mut messages) {
             *vector = libc::iovec { iov_base: piece.base.cast_mut().cast(), iov_len: piece.len };
@@ -66,8 +68,8 @@ impl PacketSink {
             message.msg_hdr.msg_iovlen = 1;
         }
         let count = libc::c_uint::try_from(count).unwrap_or(0);
-        // SAFETY: `count` messages, each with one vector, whose bytes are readable while this call lasts; the kernel writes
-        // only the messages' lengths.
+        // SAFETY: `count` messages, each with one vector, whose bytes are readable during this call; the kernel
+        // writes only the messages' lengths.
         let sent =
             unsafe { libc::sendmmsg(self.fd.as_raw_fd(), messages.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
         match usize::try_from(sent) {

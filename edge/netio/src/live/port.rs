@@ -1,4 +1,4 @@
-//! What packets come through, whichever kind it is.
+//! Receiving from an interface, by any kind of socket or device.
 
 use super::error::LiveError;
 use super::netlink::KernelInterface;
@@ -10,8 +10,8 @@ use super::tap::TapPort;
 use super::totals::ReceiveDrops;
 use super::xdp::XdpPort;
 use crate::arena::Hold;
-use crate::block::Keep;
-use crate::reader::Filling;
+use crate::block::MemoryHold;
+use crate::reader::UnfinishedBlock;
 use crate::totals::PacketCounts;
 use crate::window::PacketWindow;
 use std::io;
@@ -19,18 +19,18 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use weir_wire::LinkType;
 
-/// What a look for packets gave, besides those that were added.
+/// The outcome of receiving packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Got {
+pub(crate) enum ReceiveStatus {
     /// The block is full.
     Full,
-    /// There are no more now.
-    Nothing,
-    /// There is no room for more: blocks in use hold it.
-    Held,
+    /// No more packets have arrived.
+    Empty,
+    /// Memory is full, because blocks in use hold it.
+    NoMemory,
 }
 
-/// An open way to an interface.
+/// An open interface.
 #[derive(Debug)]
 pub(crate) enum LivePort {
     Packet(PacketPort),
@@ -63,12 +63,13 @@ impl LivePort {
         }
     }
 
-    /// Whether the kernel wakes us for each packet, and not for as many as have come in some time.
+    /// Returns true if the kernel wakes the program for each packet, and false if it gathers packets for a time.
     pub(crate) fn wakes_for_each(&self) -> bool {
         !matches!(self, Self::Packet(_))
     }
 
-    /// What the kernel says was wrong, if anything. A device is no socket, and has no error but that it is gone, which the interface's state says.
+    /// The pending error of the socket, if any. A device is not a socket; its only error is that it is removed, which
+    /// the interface's state shows.
     pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
         match self {
             Self::Packet(_) | Self::Xdp(_) => sys::take_error(self.fd()),
@@ -76,8 +77,8 @@ impl LivePort {
         }
     }
 
-    /// What a new block holds.
-    pub(crate) fn hold(&self) -> Keep {
+    /// An empty hold for a new block.
+    pub(crate) fn hold(&self) -> MemoryHold {
         match self {
             Self::Packet(port) => port.hold(),
             Self::Xdp(port) => port.hold(),
@@ -85,7 +86,7 @@ impl LivePort {
         }
     }
 
-    /// Packets lost since it was opened; the interface has this number.
+    /// The packets lost since it was opened; `index` is the interface's number.
     pub(crate) fn drops(&mut self, index: u32) -> ReceiveDrops {
         match self {
             Self::Packet(port) => port.drops(),
@@ -94,15 +95,17 @@ impl LivePort {
         }
     }
 
-    /// A way out by the same kind.
+    /// Opens a sink of the same kind.
     pub(crate) fn sink(&mut self, link: &KernelInterface) -> Result<LiveSink, LiveError> {
         match self {
-            Self::Packet(_) => LiveSink::on(link),
+            Self::Packet(_) => LiveSink::packet(link),
             Self::Tap(port) => {
-                Ok(LiveSink::by(&link.name, SendMethod::Tap(Arc::clone(port.device())), link_type(link)?))
+                Ok(LiveSink::new(&link.name, SendMethod::Tap(Arc::clone(port.device())), link_type(link)?))
             }
             Self::Xdp(port) => match port.sink() {
-                Some(sink) => Ok(LiveSink::by(&link.name, SendMethod::Xdp(Box::new(sink)), link_type(link)?)),
+                Some(sink) => {
+                    Ok(LiveSink::new(&link.name, SendMethod::Xdp(Box::new(sink)), link_type(link)?))
+                }
                 None => Err(LiveError::Busy {
                     interface: link.name.clone(),
                     what: "sending by this AF_XDP socket",
@@ -111,8 +114,12 @@ impl LivePort {
         }
     }
 
-    /// Adds what has arrived, until the block is full.
-    pub(crate) fn receive(&mut self, filling: &mut Filling<Keep>, counts: &mut PacketCounts) -> Got {
+    /// Adds the packets that have arrived, until the block is full.
+    pub(crate) fn receive(
+        &mut self,
+        filling: &mut UnfinishedBlock<MemoryHold>,
+        counts: &mut PacketCounts,
+    ) -> ReceiveStatus {
         match self {
             Self::Packet(port) => port.receive(filling, counts),
             Self::Xdp(port) => port.receive(filling, counts),
@@ -121,7 +128,7 @@ impl LivePort {
     }
 }
 
-/// What packets of an interface begin with.
+/// The link type of an interface's packets.
 pub(crate) fn link_type(link: &KernelInterface) -> Result<LinkType, LiveError> {
     const RAW_IP: u16 = 519;
     match link.hardware {
@@ -136,8 +143,8 @@ pub(crate) fn link_type(link: &KernelInterface) -> Result<LinkType, LiveError> {
     }
 }
 
-/// Makes the interface receive packets to other hosts for as long as this packet socket lives.
-pub(crate) fn be_promiscuous(fd: BorrowedFd<'_>, index: libc::c_int) -> io::Result<()> {
+/// Makes the interface receive packets for other hosts as long as this packet socket lives.
+pub(crate) fn set_promiscuous(fd: BorrowedFd<'_>, index: libc::c_int) -> io::Result<()> {
     let request = libc::packet_mreq {
         mr_ifindex: index,
         mr_type: u16::try_from(libc::PACKET_MR_PROMISC).unwrap_or_default(),

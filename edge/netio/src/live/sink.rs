@@ -18,51 +18,52 @@ use weir_abi::{ARENA_BASE, Descriptor, flag};
 use weir_units::Bytes;
 use weir_wire::LinkType;
 
-/// What became of packets that were given to a sink: of those `taken`, from the first on, `sent` went to the interface, and the
-/// rest is counted in [`SentTotals`] by cause. For the others there was no room: give them again later.
+/// The outcome of sending packets. Of the first `taken` packets, `sent` were handed to the interface; the others were
+/// lost and are counted in [`SentTotals`] by cause. For the packets behind them there was no buffer space: they can be
+/// sent again later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendResult {
-    /// Packets that are done with.
+    /// Packets that were sent or lost.
     pub taken: usize,
-    /// Those of them that went.
+    /// Packets that were handed to the interface.
     pub sent: usize,
 }
 
-/// Why a packet that was taken did not go.
+/// The reason why a packet was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// Longer than the interface takes (its MTU and link header).
+    /// The packet is longer than the interface's MTU and link header.
     TooLong,
-    /// Shorter than a link header, or otherwise nothing that the interface sends.
+    /// The packet is shorter than a link header, or otherwise invalid for the interface.
     Malformed,
-    /// Captured only in part, so that there is nothing to send.
+    /// The packet was captured only in part, so it cannot be sent.
     Cut,
     /// The interface was down.
     Down,
-    /// The interface was not there.
+    /// The interface did not exist.
     Gone,
-    /// Refused for any other cause.
+    /// The interface refused the packet for another reason.
     Refused,
 }
 
-/// What a sink has sent, and what it could not, in packets. None of these ever goes back.
+/// Packets that a sink has sent and lost. Counters never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SentTotals {
-    /// Handed to the interface.
+    /// Packets handed to the interface.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets handed to the interface.
     pub bytes: Bytes,
-    /// Longer than the interface takes (its MTU and link header).
+    /// Packets longer than the interface's MTU and link header.
     pub too_long: u64,
-    /// Shorter than a link header, or otherwise nothing that the interface sends.
+    /// Packets shorter than a link header, or otherwise invalid for the interface.
     pub malformed: u64,
-    /// Captured only in part, so that there is nothing to send.
+    /// Packets captured only in part, which cannot be sent.
     pub cut: u64,
-    /// The interface was down.
+    /// Packets lost while the interface was down.
     pub down: u64,
-    /// The interface was not there.
+    /// Packets lost while the interface did not exist.
     pub gone: u64,
-    /// Refused for any other cause.
+    /// Packets that the interface refused for another reason.
     pub refused: u64,
 }
 
@@ -78,16 +79,16 @@ impl SentTotals {
         } += 1;
     }
 
-    /// Packets that were taken and did not go.
+    /// All packets that were lost.
     pub fn lost(&self) -> u64 {
         self.too_long + self.malformed + self.cut + self.down + self.gone + self.refused
     }
 }
 
-/// Why a packet did not go.
+/// The reason why a packet was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendRefused {
-    /// No room now.
+    /// No buffer space now.
     Full,
     Lost(Loss),
 }
@@ -105,21 +106,21 @@ impl From<io::Error> for SendRefused {
     }
 }
 
-/// A packet's bytes, readable while a call to a sink lasts. They may change meanwhile.
+/// A packet's bytes, readable during a call to a sink. They may change meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SharedBytes {
     pub(crate) base: *const u8,
     pub(crate) len: usize,
 }
 
-/// A way out through an interface. Sending never waits.
+/// A sink that sends through an interface. Sending never blocks.
 #[derive(Debug)]
 pub struct LiveSink {
     name: String,
-    way: SendMethod,
+    method: SendMethod,
     link_type: LinkType,
     totals: SentTotals,
-    /// When an interface that is gone is looked for again, in ns of the coarse clock.
+    /// The next time at which a removed interface is looked for, in ns of the coarse clock.
     next_try: u64,
 }
 
@@ -130,27 +131,28 @@ pub(crate) enum SendMethod {
     Xdp(Box<XdpSink>),
 }
 
-/// How often an interface that is gone is looked for while there is something to send.
-const TRY_EVERY: u64 = 100_000_000;
-/// How many packets a TAP device takes at once: it makes no difference to it.
+/// The interval at which a removed interface is looked for while there are packets to send.
+const REOPEN_INTERVAL: u64 = 100_000_000;
+/// The number of packets that a TAP device takes at once; any number works.
 const TAP_ROOM: usize = 1024;
 
 impl LiveSink {
-    /// Opens an interface for sending: by AF_PACKET, or by queue 0 with AF_XDP. Where packets are received by AF_XDP or from a
-    /// TAP or TUN device, [`Live::sink`](super::LiveSource::sink) is the way out: these have only one owner.
+    /// Opens an interface for sending, by AF_PACKET or by queue 0 of AF_XDP. If packets are received by AF_XDP or
+    /// from a TAP or TUN device, use [`LiveSource::sink`](super::LiveSource::sink) instead, because such a socket or
+    /// device has only one owner.
     ///
-    /// An interface that is removed is used again as soon as there is one of its name.
+    /// If the interface is removed, an interface of the same name is used as soon as it exists.
     ///
     /// # Errors
     ///
-    /// [`LiveError`]: there is none of that name, or the process may not.
+    /// [`LiveError`] if there is no interface of that name, or the process lacks a capability.
     pub fn open(interface: &str, kind: SocketKind) -> Result<LiveSink, LiveError> {
         let link = event::find(interface)?;
         match kind {
-            SocketKind::Auto | SocketKind::Packet => Self::on(&link),
+            SocketKind::Auto | SocketKind::Packet => Self::packet(&link),
             SocketKind::Xdp => {
-                let way = SendMethod::Xdp(Box::new(XdpSink::open(&link, 0)?));
-                Ok(Self::by(interface, way, port::link_type(&link)?))
+                let method = SendMethod::Xdp(Box::new(XdpSink::open(&link, 0)?));
+                Ok(Self::new(interface, method, port::link_type(&link)?))
             }
             SocketKind::Tap | SocketKind::Tun => Err(LiveError::Option {
                 interface: interface.to_owned(),
@@ -159,14 +161,14 @@ impl LiveSink {
         }
     }
 
-    /// By AF_PACKET.
-    pub(crate) fn on(link: &KernelInterface) -> Result<LiveSink, LiveError> {
+    /// Opens a sink by AF_PACKET.
+    pub(crate) fn packet(link: &KernelInterface) -> Result<LiveSink, LiveError> {
         let link_type = port::link_type(link)?;
-        Ok(Self::by(&link.name, SendMethod::Packet(PacketSink::open(link)?), link_type))
+        Ok(Self::new(&link.name, SendMethod::Packet(PacketSink::open(link)?), link_type))
     }
 
-    pub(crate) fn by(name: &str, way: SendMethod, link_type: LinkType) -> LiveSink {
-        LiveSink { name: name.to_owned(), way, link_type, totals: SentTotals::default(), next_try: 0 }
+    pub(crate) fn new(name: &str, method: SendMethod, link_type: LinkType) -> LiveSink {
+        LiveSink { name: name.to_owned(), method, link_type, totals: SentTotals::default(), next_try: 0 }
     }
 
     /// The name of the interface.
@@ -174,59 +176,60 @@ impl LiveSink {
         &self.name
     }
 
-    /// Whether there is an interface of its name now that is up and has a carrier. Asks the kernel for all interfaces.
+    /// Returns true if an interface of its name exists that is up and has a carrier. Reads all interfaces from the
+    /// kernel.
     pub fn is_up(&self) -> bool {
         event::find(&self.name).is_ok_and(|link| link.running)
     }
 
-    /// What its packets begin with.
+    /// The link type of its packets.
     pub fn link_type(&self) -> LinkType {
         self.link_type
     }
 
-    /// By which way packets go.
+    /// The kind of socket or device.
     pub fn kind(&self) -> SocketKind {
-        match self.way {
+        match self.method {
             SendMethod::Packet(_) => SocketKind::Packet,
             SendMethod::Tap(_) => SocketKind::Tap,
             SendMethod::Xdp(_) => SocketKind::Xdp,
         }
     }
 
-    /// A descriptor that becomes writable when there is room again.
+    /// A file descriptor that becomes writable when there is buffer space again.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        match &self.way {
+        match &self.method {
             SendMethod::Packet(sink) => sink.fd(),
             SendMethod::Tap(device) => device.as_fd(),
             SendMethod::Xdp(sink) => sink.fd(),
         }
     }
 
-    /// How many packets of full length can be sent now; at times more of them go, or of short ones.
+    /// The number of packets of full length that can be sent now; sometimes more fit, as do short packets.
     pub fn room(&mut self) -> usize {
-        match &mut self.way {
+        match &mut self.method {
             SendMethod::Packet(sink) => sink.room(),
             SendMethod::Tap(_) => TAP_ROOM,
             SendMethod::Xdp(sink) => sink.room(),
         }
     }
 
-    /// What it has sent so far.
+    /// The totals so far.
     pub fn totals(&self) -> SentTotals {
         self.totals
     }
 
-    /// Sends packets, each with its link header, in order, until there is no more room.
+    /// Sends packets with their link headers, in order, until buffer space runs out.
     pub fn send(&mut self, packets: &[&[u8]]) -> SendResult {
         self.pieces(pieces(packets), &mut |_, _| {})
     }
 
-    /// The same, and tells of each packet that is taken and does not go: its place among these, and why.
-    pub fn send_telling(&mut self, packets: &[&[u8]], mut lost: impl FnMut(usize, Loss)) -> SendResult {
+    /// Sends packets as [`send`](Self::send) does, and reports each lost packet by its index and the reason.
+    pub fn send_reporting(&mut self, packets: &[&[u8]], mut lost: impl FnMut(usize, Loss)) -> SendResult {
         self.pieces(pieces(packets), &mut lost)
     }
 
-    /// Sends packets of a block, by their numbers in it, from where they lie.
+    /// Sends packets of a block, given by their indices in it, without copying them first.
     pub fn forward(&mut self, block: &Block, packets: &[usize]) -> SendResult {
         let mapping = block.window().mapping();
         let descriptors = block.descriptors();
@@ -234,13 +237,13 @@ impl LiveSink {
             let from = usize::try_from(descriptor.data.checked_sub(ARENA_BASE)?).ok()?;
             let len = usize::try_from(descriptor.cap_len).ok()?;
             let fits = descriptor.flags & flag::CUT == 0 && from.checked_add(len)? <= mapping.len();
-            // SAFETY: inside the mapping, by the check before; the block keeps it while it is borrowed.
+            // SAFETY: inside the mapping by the check before; the block keeps it while it is borrowed.
             fits.then(|| SharedBytes { base: unsafe { mapping.base().as_ptr().add(from) }, len })
         };
         self.pieces(packets.iter().map(|&i| descriptors.get(i).and_then(piece)), &mut |_, _| {})
     }
 
-    /// Sends what is there; nothing stands for a packet that is not whole.
+    /// Sends packets in batches; `None` stands for a packet that is incomplete.
     fn pieces(
         &mut self,
         packets: impl Iterator<Item = Option<SharedBytes>>,
@@ -275,7 +278,7 @@ impl LiveSink {
         done
     }
 
-    /// Sends all of these; false where there is no more room.
+    /// Sends all of these packets. Returns false if buffer space runs out.
     fn batch(
         &mut self,
         mut pieces: &[SharedBytes],
@@ -283,7 +286,7 @@ impl LiveSink {
         lost: &mut dyn FnMut(usize, Loss),
     ) -> bool {
         while let Some(first) = pieces.first() {
-            let went = match &mut self.way {
+            let went = match &mut self.method {
                 SendMethod::Packet(sink) => sink.send(pieces),
                 SendMethod::Xdp(sink) => sink.send(pieces),
                 SendMethod::Tap(device) => tap::write(device, *first).map(|()| 1).map_err(SendRefused::from),
@@ -297,7 +300,7 @@ impl LiveSink {
                     count
                 }
                 Err(SendRefused::Full) => return false,
-                Err(SendRefused::Lost(Loss::Gone)) if self.revive() => 0,
+                Err(SendRefused::Lost(Loss::Gone)) if self.reopen() => 0,
                 Err(SendRefused::Lost(loss)) => {
                     self.totals.count(loss);
                     lost(done.taken, loss);
@@ -310,18 +313,19 @@ impl LiveSink {
         true
     }
 
-    /// Looks for an interface that was removed; whether there is one of its name again. What belongs to a source comes back with it.
-    fn revive(&mut self) -> bool {
+    /// Looks for a removed interface. Returns true if an interface of its name exists again and was opened. A sink that
+    /// belongs to a source is opened again with the source, and not here.
+    fn reopen(&mut self) -> bool {
         let now = sys::coarse();
         if now < self.next_try {
             return false;
         }
-        self.next_try = now.saturating_add(TRY_EVERY);
+        self.next_try = now.saturating_add(REOPEN_INTERVAL);
         let Ok(link) = event::find(&self.name) else { return false };
-        match &mut self.way {
+        match &mut self.method {
             SendMethod::Packet(sink) => PacketSink::open(&link).map(|new| *sink = new).is_ok(),
             SendMethod::Xdp(sink) => {
-                let Some(queue) = sink.alone else { return false };
+                let Some(queue) = sink.own_queue else { return false };
                 XdpSink::open(&link, queue).map(|new| **sink = new).is_ok()
             }
             SendMethod::Tap(_) => false,

@@ -1,15 +1,15 @@
-//! An open interface, and how its packets get into blocks.
+//! Live sources: open interfaces, and the filling of their blocks.
 
 use super::error::LiveError;
-use super::event::{InterfaceMonitor, InterfaceState, LiveEvent};
+use super::event::{InterfaceMonitor, InterfacePresence, LiveEvent};
 use super::options::{LiveOptions, SocketKind};
-use super::port::{self, Got, LivePort};
+use super::port::{self, LivePort, ReceiveStatus};
 use super::sink::LiveSink;
-use super::sys::{self, Waiter, Waked};
+use super::sys::{self, Waiter, WakeCause};
 use super::tap::TapPort;
 use super::totals::{LiveTotals, ReceiveDrops};
-use crate::block::{Block, Keep};
-use crate::reader::Filling;
+use crate::block::{Block, MemoryHold};
+use crate::reader::UnfinishedBlock;
 use crate::ring::{DescriptorRing, Slot};
 use crate::totals::{CaptureInterface, PacketCounts};
 use std::os::fd::BorrowedFd;
@@ -17,84 +17,87 @@ use std::time::Duration;
 use weir_units::Nanos;
 use weir_wire::LinkType;
 
-/// What [`LiveSource::next_block`] finds.
+/// The result of [`LiveSource::next_block`].
 #[derive(Debug)]
 pub enum LivePoll {
-    /// Packets.
+    /// A block of packets.
     Block(Block),
-    /// Something happened to the interface.
+    /// An event of the interface.
     Event(LiveEvent),
-    /// All room is taken by blocks in use: drop some first. Packets that arrive meanwhile are lost, and counted.
+    /// All memory is held by blocks in use, so some have to be dropped first. Packets that arrive meanwhile are lost,
+    /// and counted.
     Full,
-    /// Nothing came within the time given.
+    /// No packet arrived in the given time.
     Quiet,
     /// The interface was removed, and is not to be opened again.
     End,
 }
 
-/// An interface from which packets are received, as [`crate::Capture`] reads them from a file: the same blocks, windows and
-/// descriptors. Dropping a block, in any order and on any thread, gives its packets' room back to the kernel.
+/// A source of packets of an interface. Like [`crate::Capture`], it provides blocks with windows and descriptors.
+/// Blocks can be dropped in any order and on any thread; that returns their memory to the kernel.
 ///
-/// It belongs to the network namespace of the thread that opens it, and is used on threads of that namespace.
+/// It belongs to the network namespace of the thread that opens it, and must be used on threads of that namespace.
 ///
-/// - VLAN tags that the kernel has taken off are put back, so that packets are as on the link. (AF_XDP: a card that takes
-///   them off does so unseen; turn that off with `ethtool -K IFACE rxvlan off`.)
-/// - Checksums of packets that the host sends, or that come from another interface of it, are as they were handed to the
-///   driver: often not yet computed. Such packets, and those that a card has merged, can be longer than the MTU.
-/// - Of packets longer than the snapshot length, or for AF_PACKET a block of the ring (a 64th of it), the rest is cut. Those that
-///   do not fit a frame of AF_XDP (1792 bytes, or 3840 where the MTU is larger) are lost and counted.
-/// - Packets' times are the kernel's when they arrive, in ns, or the card's ([`LiveOptions::hardware_time`]). AF_XDP, TAP and
-///   TUN have none: there it is the time at which they are found.
-/// - What is left of packets that were there before, in memory beyond `cap_len` or not yet used again, can be seen by
-///   whoever maps a window. So a window is only for those that may see every packet of the source. No memory is ever part
-///   of two sources, and what is sent is in none of them.
-/// - Blocks in use keep room from the kernel. A ring of AF_PACKET is used in turn: one block that is kept for a whole turn stops
-///   it. With AF_XDP only the packets' own frames are kept.
+/// - VLAN tags that the kernel has removed are put back, so that packets are as on the link. (With AF_XDP a card can
+///   remove them unnoticed; turn that off with `ethtool -K IFACE rxvlan off`.)
+/// - Checksums of packets that the host sends, or that come from another interface of the host, are as handed to the
+///   driver: often not computed yet. Such packets, and packets that a card has merged, can be longer than the MTU.
+/// - Packets longer than the snapshot length, or for AF_PACKET than a block of the ring (a 64th of it), are
+///   truncated. Packets that do not fit a frame of AF_XDP (1792 bytes, or 3840 with a larger MTU) are lost and
+///   counted.
+/// - Time stamps are the kernel's, taken at arrival in ns, or the card's ([`LiveOptions::hardware_time`]). AF_XDP,
+///   TAP and TUN have none; there it is the time at which packets are read.
+/// - Remains of earlier packets, beyond `cap_len` or in memory not reused yet, are visible in the window. So a window
+///   must only be mapped for modules that may see every packet of the source. Two sources never share memory, and
+///   packets that are sent are in the memory of none.
+/// - Blocks in use hold memory that the kernel needs. The ring of AF_PACKET is filled in order, so a block that is
+///   still held when the kernel comes to it again stops reception. With AF_XDP only the packets' own frames are held.
 #[derive(Debug)]
 pub struct LiveSource {
     options: LiveOptions,
     monitor: InterfaceMonitor,
     waiter: Waiter,
     port: Option<LivePort>,
-    /// It has been open before.
-    was_there: bool,
+    /// True if the interface was open before.
+    was_open: bool,
     link_type: LinkType,
     ring: DescriptorRing,
-    filling: Option<Filling<Keep>>,
-    /// The slot that the next block goes on with, and how far it is filled.
+    filling: Option<UnfinishedBlock<MemoryHold>>,
+    /// The slot that the next block continues, and the number of descriptors filled.
     open: Option<(Slot, usize)>,
     counts: PacketCounts,
     blocks: u64,
-    /// Of ports that are closed.
+    /// The packets lost at ports that were closed.
     drops: ReceiveDrops,
     reopened: u64,
-    /// When news of the interface are looked for, in ns of the coarse clock.
-    next_look: u64,
-    /// When the port of an interface that is gone is closed.
+    /// The next time to check for events of the interface, in ns of the coarse clock.
+    next_event_check: u64,
+    /// The time at which the port of a removed interface is closed.
     close_at: u64,
-    /// There was nothing more to read at the last look.
+    /// True if nothing was left to read at the last attempt.
     drained: bool,
-    /// Packets come so close together that it is as well to gather on as to wait for the first.
-    steady: bool,
+    /// True if packets arrive so frequently that the next ones are gathered without waiting for the first.
+    gathers_first: bool,
 }
 
-/// How often news are looked for while packets come without a pause.
-const LOOK_EVERY: u64 = 10_000_000;
+/// The interval at which events are checked while packets arrive without a pause, in ns.
+const EVENT_INTERVAL: u64 = 10_000_000;
 
-/// How long packets are gathered at most, after the first, where the kernel wakes us for each. To be woken up takes longer than
-/// all the rest that is done for a packet.
+/// The longest time for which packets are gathered after the first one, if the kernel wakes the program for each. A
+/// wake-up costs more than all other work on a packet.
 const GATHER_MAX: Duration = Duration::from_micros(200);
 
-/// Where so many have come while packets were gathered, the next ones are gathered at once: that is one sleep where waiting for the first would be two,
-/// and none of them lies there for longer.
-const STEADY: usize = 2;
+/// If at least this many packets arrived while gathering, the next ones are gathered at once. That takes one sleep
+/// instead of two, and no packet waits longer.
+const GATHERS_FIRST_MIN: usize = 2;
 
 impl LiveSource {
     /// Opens an interface.
     ///
     /// # Errors
     ///
-    /// [`LiveError`]: there is none of that name, the process may not, or it is nothing that weir reads.
+    /// [`LiveError`] if there is no interface of that name, the process lacks a capability, or the interface is not
+    /// supported.
     pub fn open(interface: &str, options: LiveOptions) -> Result<Self, LiveError> {
         let made = match options.kind {
             SocketKind::Tap | SocketKind::Tun => Some(TapPort::open(interface, &options)?),
@@ -107,11 +110,12 @@ impl LiveSource {
         })
     }
 
-    /// The same where the interface may come later, as if it had gone. Until it is there its packets are taken to be Ethernet's; one of another kind is not opened.
+    /// Opens an interface that may appear later, as if it had been removed. Until then its packets count as Ethernet;
+    /// an interface of another link type is not opened.
     ///
     /// # Errors
     ///
-    /// [`LiveError`], but not that there is none of that name.
+    /// [`LiveError`], except that the interface need not exist.
     pub fn open_or_wait(interface: &str, options: LiveOptions) -> Result<Self, LiveError> {
         let waits = options.reopen && !matches!(options.kind, SocketKind::Tap | SocketKind::Tun);
         match Self::open(interface, options) {
@@ -131,7 +135,9 @@ impl LiveSource {
         let link_type = port::link_type(&monitor.link)?;
         let system = |what| LiveError::system(interface, what);
         let waiter = Waiter::new().map_err(system("preparing to wait for packets"))?;
-        waiter.add(monitor.fd(), Waked::NEWS).map_err(system("preparing to wait for news"))?;
+        waiter
+            .add(monitor.fd(), WakeCause::EVENTS)
+            .map_err(system("preparing to wait for interface events"))?;
         let ring = DescriptorRing::live().map_err(|error| LiveError::Memory {
             interface: interface.to_owned(),
             size: DescriptorRing::SIZE_LIVE,
@@ -139,15 +145,15 @@ impl LiveSource {
         })?;
         let port = port(&monitor)?;
         if let Some(port) = &port {
-            waiter.add(port.fd(), Waked::PACKETS).map_err(system("preparing to wait for packets"))?;
+            waiter.add(port.fd(), WakeCause::PACKETS).map_err(system("preparing to wait for packets"))?;
         }
-        let was_there = port.is_some();
+        let was_open = port.is_some();
         Ok(Self {
             options,
             monitor,
             waiter,
             port,
-            was_there,
+            was_open,
             link_type,
             ring,
             filling: None,
@@ -156,59 +162,61 @@ impl LiveSource {
             blocks: 0,
             drops: ReceiveDrops::default(),
             reopened: 0,
-            next_look: 0,
+            next_event_check: 0,
             close_at: u64::MAX,
             drained: false,
-            steady: false,
+            gathers_first: false,
         })
     }
 
-    /// Its name; after a change the new one.
+    /// The interface's present name.
     pub fn name(&self) -> &str {
         &self.monitor.link.name
     }
 
-    /// What its packets begin with.
+    /// The link type of its packets.
     pub fn link_type(&self) -> LinkType {
         self.link_type
     }
 
-    /// The longest packet that it takes, without the link header, in bytes.
+    /// The interface's MTU: the longest packet without the link header, in bytes.
     pub fn mtu(&self) -> u32 {
         self.monitor.link.mtu
     }
 
-    /// Whether it is up and has a carrier, as far as the events tell that were handed out.
+    /// Returns true if the interface is up and has a carrier, according to the events returned so far.
     pub fn is_up(&self) -> bool {
         self.monitor.link.running
     }
 
-    /// Whether packets come into memory that the kernel fills in turn: there only the oldest block in use makes room.
+    /// Returns true if the kernel fills the packet memory in ring order. Then only dropping the oldest block in use
+    /// frees memory.
     pub fn is_filled_in_turn(&self) -> bool {
         match &self.port {
             Some(port) => matches!(port, LivePort::Packet(_)),
-            // It will be.
+            // The interface is not open yet; this kind will be used.
             None => matches!(self.options.kind, SocketKind::Auto | SocketKind::Packet),
         }
     }
 
-    /// Whether a block in use is among those that the kernel fills soon, in turn: drop the oldest, or packets will be lost.
+    /// Returns true if a block in use is among those that the kernel fills soon, in ring order. The oldest has to be
+    /// dropped, or packets are lost.
     pub fn is_running_out(&self) -> bool {
         matches!(&self.port, Some(LivePort::Packet(port)) if port.is_running_out())
     }
 
-    /// Where the descriptors of all blocks are.
+    /// The ring of descriptors that all blocks share.
     pub fn descriptors(&self) -> &DescriptorRing {
         &self.ring
     }
 
-    /// A descriptor to wait for, among others, that becomes readable once for each change: call
-    /// [`next_block`](Self::next_block) until it says [`LivePoll::Quiet`] before waiting again.
+    /// A file descriptor for epoll that becomes readable once for each change. Call [`next_block`](Self::next_block)
+    /// until it returns [`LivePoll::Quiet`] before waiting again.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.waiter.fd()
     }
 
-    /// What it gave, up to the last block that was handed out, and what was lost up to now.
+    /// The totals up to the last block returned, and the drops up to now.
     pub fn totals(&mut self) -> LiveTotals {
         let counts = self.filling.as_ref().map_or(&self.counts, |filling| &filling.before);
         let interface = CaptureInterface {
@@ -219,15 +227,15 @@ impl LiveSource {
         let received = counts.totals(&[interface], None);
         let index = self.monitor.link.index;
         let open = self.port.as_mut().map(|port| port.drops(index)).unwrap_or_default();
-        LiveTotals { received, drops: self.drops.and(open), reopened: self.reopened }
+        LiveTotals { received, drops: self.drops.plus(open), reopened: self.reopened }
     }
 
-    /// A way out through the interface, by the same kind. Those of AF_XDP and of devices belong to the source: drop them with
-    /// it, and after [`LiveEvent::Reopened`] ask for another.
+    /// Opens a sink of the same kind. Sinks of AF_XDP and of devices belong to the source: drop them with it, and
+    /// open another after [`LiveEvent::Reopened`].
     ///
     /// # Errors
     ///
-    /// [`LiveError`]: the interface is not there, or somebody has the only way out already.
+    /// [`LiveError`] if the interface does not exist, or its only sink is open already.
     pub fn sink(&mut self) -> Result<LiveSink, LiveError> {
         let link = &self.monitor.link;
         match &mut self.port {
@@ -236,24 +244,26 @@ impl LiveSource {
         }
     }
 
-    /// The next packets or event. Waits for it at most so long (in steps of a millisecond); with 0, and where packets are
-    /// there already, it makes hardly any system calls, which is for whoever keeps asking on a core of its own.
+    /// Returns the next block or event, and waits for it for at most `wait` (in steps of a millisecond). With 0, or
+    /// if packets are there already, it makes hardly any system calls; this is for a thread that polls on a core of
+    /// its own.
     ///
     /// # Errors
     ///
-    /// [`LiveError`], where the system fails in a way that is none of [`LiveEvent`].
+    /// [`LiveError`] if the system fails in a way that no [`LiveEvent`] describes.
     pub fn next_block(&mut self, wait: Nanos) -> Result<LivePoll, LiveError> {
         let mut deadline = None;
         loop {
             let now = sys::coarse();
-            if now >= self.next_look {
-                self.next_look = now.saturating_add(LOOK_EVERY);
-                self.look(now)?;
+            if now >= self.next_event_check {
+                self.next_event_check = now.saturating_add(EVENT_INTERVAL);
+                self.check_events(now)?;
             }
             if let Some(event) = self.monitor.events.pop_front() {
                 return Ok(LivePoll::Event(event));
             }
-            // Before the look at the memory: this thread may rest after it, and what came meanwhile must not be passed over.
+            // Read before the memory is checked: the thread may be suspended after that, and packets that arrive
+            // meanwhile must not be missed.
             let has_waited = deadline.is_some_and(|until| sys::monotonic() >= until);
             match self.receive() {
                 Received::Block(block) => return Ok(LivePoll::Block(block)),
@@ -272,7 +282,7 @@ impl LiveSource {
             if self.close_at != u64::MAX {
                 longest = longest.min(Nanos::MILLISECOND);
             }
-            if std::mem::take(&mut self.steady) && self.close_at == u64::MAX {
+            if std::mem::take(&mut self.gathers_first) && self.close_at == u64::MAX {
                 std::thread::sleep(self.gather().min(Duration::from_nanos(longest.0)));
                 continue;
             }
@@ -284,7 +294,7 @@ impl LiveSource {
         self.port.as_ref().is_some_and(LivePort::wakes_for_each)
     }
 
-    /// How long packets are gathered.
+    /// The time for which packets are gathered.
     fn gather(&self) -> Duration {
         Duration::from_nanos(self.options.latency.0).min(GATHER_MAX)
     }
@@ -292,8 +302,8 @@ impl LiveSource {
     fn wait(&mut self, longest: Nanos) -> Result<(), LiveError> {
         let failed = |error| LiveError::system(&self.monitor.link.name, "waiting for packets")(error);
         let waked = self.waiter.wait(longest).map_err(failed)?;
-        if waked.news || waked.error || self.close_at != u64::MAX {
-            self.next_look = 0;
+        if waked.events || waked.error || self.close_at != u64::MAX {
+            self.next_event_check = 0;
         }
         if waked.error
             && let Some(port) = &self.port
@@ -308,7 +318,7 @@ impl LiveSource {
         Ok(())
     }
 
-    /// Adds what has arrived to the present block, and hands it out if there is anything in it.
+    /// Adds the packets that have arrived to the present block, and returns the block unless it is empty.
     fn receive(&mut self) -> Received {
         self.drained = false;
         let Some(port) = &mut self.port else { return Received::Nothing };
@@ -317,13 +327,13 @@ impl LiveSource {
             none => {
                 let open = self.open.take().or_else(|| Some((self.ring.take()?, 0)));
                 let Some((slot, start)) = open else { return Received::Full };
-                none.insert(Filling::behind(slot, start, port.hold(), self.counts))
+                none.insert(UnfinishedBlock::behind(slot, start, port.hold(), self.counts))
             }
         };
         let got = port.receive(filling, &mut self.counts);
         if filling.count == 0 {
             self.drained = true;
-            return if got == Got::Held { Received::Full } else { Received::Nothing };
+            return if got == ReceiveStatus::NoMemory { Received::Full } else { Received::Nothing };
         }
         let block = self.filling.take().and_then(|filling| {
             let is_open = self.options.dense && !filling.is_full();
@@ -333,33 +343,34 @@ impl LiveSource {
         match block {
             Some(block) => {
                 self.blocks += 1;
-                self.steady = block.packets() >= STEADY && self.wakes_for_each();
+                self.gathers_first = block.packets() >= GATHERS_FIRST_MIN && self.wakes_for_each();
                 Received::Block(block)
             }
             None => Received::Nothing,
         }
     }
 
-    /// Looks for news of the interface.
-    fn look(&mut self, now: u64) -> Result<(), LiveError> {
+    /// Checks for events of the interface.
+    fn check_events(&mut self, now: u64) -> Result<(), LiveError> {
         self.monitor
-            .look()
+            .check_events()
             .map_err(|error| LiveError::system(&self.monitor.link.name, "asking for interfaces")(error))?;
-        if self.monitor.presence == InterfaceState::There {
+        if self.monitor.presence == InterfacePresence::There {
             return Ok(());
         }
         if self.port.is_some() {
-            // What has arrived is handed over after the time for which the kernel gathers packets.
+            // Packets that have arrived are delivered once the time for which the kernel gathers them has passed.
             if self.close_at == u64::MAX {
-                self.close_at =
-                    now.saturating_add(self.options.latency.0.saturating_mul(2)).saturating_add(LOOK_EVERY);
+                self.close_at = now
+                    .saturating_add(self.options.latency.0.saturating_mul(2))
+                    .saturating_add(EVENT_INTERVAL);
             }
             if now < self.close_at || !self.drained {
                 return Ok(());
             }
             self.close();
         }
-        if self.options.reopen && self.monitor.presence == InterfaceState::Back {
+        if self.options.reopen && self.monitor.presence == InterfacePresence::Back {
             self.reopen();
         }
         Ok(())
@@ -368,35 +379,35 @@ impl LiveSource {
     fn close(&mut self) {
         self.close_at = u64::MAX;
         if let Some(mut port) = self.port.take() {
-            self.drops = self.drops.and(port.drops(self.monitor.link.index));
+            self.drops = self.drops.plus(port.drops(self.monitor.link.index));
             self.waiter.remove(port.fd());
-            // It holds nothing yet: blocks are handed out as soon as there is a packet in them.
+            // The block is empty: blocks are returned as soon as they have a packet.
             self.filling = None;
         }
     }
 
     fn reopen(&mut self) {
         let Some(link) = self.monitor.returned() else {
-            self.monitor.presence = InterfaceState::Gone;
+            self.monitor.presence = InterfacePresence::Gone;
             return;
         };
         let opened = port::link_type(&link).and_then(|link_type| {
-            // All that was made ready for its packets is for the kind that they were taken to be.
-            if !self.was_there && link_type != self.link_type {
+            // The block and the link type were prepared for the assumed kind of packets.
+            if !self.was_open && link_type != self.link_type {
                 let interface = link.name.clone();
                 let what = "it came after the start, and its packets are not Ethernet's: start anew while it is there";
                 return Err(LiveError::Option { interface, what });
             }
             let port = LivePort::open(&link, &self.options)?;
             self.waiter
-                .add(port.fd(), Waked::PACKETS)
+                .add(port.fd(), WakeCause::PACKETS)
                 .map_err(LiveError::system(&link.name, "preparing to wait for packets"))?;
             Ok((link_type, port))
         });
         match opened {
             Ok((link_type, port)) => {
                 self.link_type = link_type;
-                (self.port, self.was_there) = (Some(port), true);
+                (self.port, self.was_open) = (Some(port), true);
                 self.reopened += 1;
                 self.monitor.follow(link);
             }

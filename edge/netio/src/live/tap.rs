@@ -1,19 +1,20 @@
-//! The program's end of a TAP or TUN device: what the host sends to it is read here, what is written arrives at the host.
+//! The program's end of a TAP or TUN device: it reads packets that the host sends, and the host receives packets that
+//! it writes.
 
 use super::error::LiveError;
 use super::event;
 use super::netlink::{self, KernelInterface};
 use super::options::{LiveOptions, SocketKind};
-use super::port::Got;
+use super::port::ReceiveStatus;
 use super::sink::SharedBytes;
 use super::sys;
 use super::totals::ReceiveDrops;
 use crate::arena::{ARENA_BYTES, Arena, CHUNK_BYTES, Hold};
-use crate::block::Keep;
+use crate::block::MemoryHold;
 use crate::format::CaptureRecord;
-use crate::reader::Filling;
+use crate::mapped_bytes::{MappedBytes, PacketPrefix};
+use crate::reader::UnfinishedBlock;
 use crate::totals::PacketCounts;
-use crate::view::{BytesView, PacketPrefix};
 use crate::window::PacketWindow;
 use std::fs::File;
 use std::io;
@@ -24,9 +25,10 @@ use weir_abi::ARENA_BASE;
 use weir_units::Bytes;
 use weir_wire::{LinkType, PEEK};
 
-/// Room for any packet: without offloads the kernel hands over none longer than IP can be, and its link header.
+/// The greatest length of a packet: without offloads the kernel delivers at most the longest IP packet and a link
+/// header.
 const PACKET_MAX: usize = 66 << 10;
-/// Packets begin on a cache line.
+/// The alignment of packets: a cache line.
 const ALIGN: usize = 64;
 const CAPABILITY: &str = "cap_net_admin";
 
@@ -36,20 +38,21 @@ pub(crate) struct TapPort {
     device: Arc<File>,
     name: String,
     arena: Arena,
-    /// The chunk that is being filled, and how far it is.
+    /// The chunk that is being filled.
     chunk: usize,
     hold: Hold,
+    /// The number of used bytes of that chunk.
     filled: usize,
     link_type: LinkType,
     snap_len: u32,
     number: u16,
-    /// Of the device: what it had dropped before it was opened.
+    /// The device's drop counter when it was opened.
     dropped_before: u64,
     drops: ReceiveDrops,
 }
 
 impl TapPort {
-    /// Opens the device of that name, and makes it if there is none. A `%d` in the name becomes a number.
+    /// Opens the device of that name, or creates it. A `%d` in the name is replaced by a number.
     pub(crate) fn open(name: &str, options: &LiveOptions) -> Result<Self, LiveError> {
         let open =
             || File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun");
@@ -66,7 +69,7 @@ impl TapPort {
             SocketKind::Tun => (libc::IFF_TUN, LinkType::Raw),
             _ => (libc::IFF_TAP, LinkType::Ethernet),
         };
-        // SAFETY: a request of integers and pointers, for which zeros are a value.
+        // SAFETY: a request of integers and pointers, for which zeros are valid.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         sys::put_name(&mut request, name);
         request.ifr_ifru.ifru_flags = libc::c_short::try_from(mode | libc::IFF_NO_PI).unwrap_or_default();
@@ -75,8 +78,8 @@ impl TapPort {
             // SAFETY: the kernel reads and writes the request, which is alive here.
             sys::checked(unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF as libc::Ioctl, request) })
         };
-        sys::patiently(attach).map_err(|error| match error.raw_os_error() {
-            // What has the name already is something else.
+        sys::retry_while_busy(attach).map_err(|error| match error.raw_os_error() {
+            // An interface of another kind has the name.
             Some(libc::EINVAL) if event::find(name).is_ok() => LiveError::Option {
                 interface: name.to_owned(),
                 what: "an interface of this name is there, and is no such device: remove it, or name another one",
@@ -105,7 +108,7 @@ impl TapPort {
         })
     }
 
-    /// Its name when it was opened.
+    /// The device's name when it was opened.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -122,7 +125,7 @@ impl TapPort {
         &self.device
     }
 
-    /// What the device, which has this number now, says that it has dropped since nobody read fast enough.
+    /// The packets that the device dropped because its queue was full; `index` is its present number.
     pub(crate) fn drops(&mut self, index: u32) -> ReceiveDrops {
         if let Some(now) = dropped(|link| link.index == index) {
             self.drops.ring_full = self.drops.ring_full.max(now.saturating_sub(self.dropped_before));
@@ -130,21 +133,25 @@ impl TapPort {
         self.drops
     }
 
-    /// Adds what has arrived.
-    pub(crate) fn receive(&mut self, filling: &mut Filling<Keep>, counts: &mut PacketCounts) -> Got {
+    /// Adds the packets that have arrived.
+    pub(crate) fn receive(
+        &mut self,
+        filling: &mut UnfinishedBlock<MemoryHold>,
+        counts: &mut PacketCounts,
+    ) -> ReceiveStatus {
         let mut head = PacketPrefix::<PEEK>::new();
         while !filling.is_full() {
             if CHUNK_BYTES - self.filled < PACKET_MAX {
-                let Some(free) = self.arena.find(1, &self.hold) else { return Got::Held };
+                let Some(free) = self.arena.find(1, &self.hold) else { return ReceiveStatus::NoMemory };
                 let mut hold = Hold::default();
                 self.arena.hold(free.clone(), &mut hold);
                 (self.chunk, self.hold, self.filled) = (free.start, hold, 0);
             }
             let base = self.arena.address(self.chunk);
-            // SAFETY: the rest of a chunk, at least PACKET_MAX bytes, that no block knows of yet.
+            // SAFETY: the rest of a chunk, at least PACKET_MAX bytes, which no block refers to yet.
             let read =
                 unsafe { libc::read(self.device.as_raw_fd(), base.add(self.filled).cast(), PACKET_MAX) };
-            let Ok(len @ 1..) = usize::try_from(read) else { return Got::Nothing };
+            let Ok(len @ 1..) = usize::try_from(read) else { return ReceiveStatus::Empty };
             let whole = u32::try_from(len).unwrap_or(u32::MAX);
             let record = CaptureRecord {
                 ts: Some(sys::now()),
@@ -156,17 +163,17 @@ impl TapPort {
                 next: 0,
             };
             let guest = u32::try_from(self.chunk * CHUNK_BYTES).unwrap_or(0);
-            // SAFETY: the bytes of the chunk that have been read, which stay as they are while the block that is filled holds it.
-            let view = unsafe {
-                BytesView::new(base, 0, (self.filled + len) as u64, ARENA_BASE.saturating_add(guest))
+            // SAFETY: the bytes read into the chunk, which stay unchanged while the block being filled holds it.
+            let mapped = unsafe {
+                MappedBytes::new(base, 0, (self.filled + len) as u64, ARENA_BASE.saturating_add(guest))
             };
-            if let Keep::Chunks { hold } = &mut filling.hold {
+            if let MemoryHold::Chunks { hold } = &mut filling.hold {
                 self.arena.hold(self.chunk..self.chunk + 1, hold);
             }
-            filling.add(&view, counts, &record, &mut head);
+            filling.add(&mapped, counts, &record, &mut head);
             self.filled += len.next_multiple_of(ALIGN);
         }
-        Got::Full
+        ReceiveStatus::Full
     }
 }
 
@@ -176,7 +183,8 @@ fn dropped(which: impl Fn(&KernelInterface) -> bool) -> Option<u64> {
 
 /// Writes a packet into the device.
 pub(crate) fn write(device: &File, packet: SharedBytes) -> io::Result<()> {
-    // SAFETY: the kernel reads the packet's bytes, which are readable while this call lasts, by the contract of a piece.
+    // SAFETY: the kernel reads the packet's bytes, which are readable during this call by the contract of
+    // `SharedBytes`.
     let written = unsafe { libc::write(device.as_raw_fd(), packet.base.cast(), packet.len) };
     if written < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

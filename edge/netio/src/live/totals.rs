@@ -1,36 +1,36 @@
-//! What an interface gave, and what was lost on the way.
+//! Totals of a live source.
 
 use crate::totals::Totals;
 
-/// Counts of a live source. None of them ever goes back, also not where the interface was opened again.
+/// Counters of a live source. They never decrease, even if the interface is opened again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveTotals {
-    /// What was handed out in blocks, as of a capture.
+    /// The totals of packets returned in blocks, as for a capture.
     pub received: Totals,
-    /// What was lost before it could be.
+    /// Packets that were lost before they were returned in a block.
     pub drops: ReceiveDrops,
-    /// How often the interface was opened again.
+    /// The number of times that the interface was opened again.
     pub reopened: u64,
 }
 
 /// Packets that arrived and were lost, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiveDrops {
-    /// The memory for packets was full, of packets not yet read or of blocks in use.
+    /// The memory for packets was full of unread packets or blocks in use.
     pub ring_full: u64,
-    /// What the kernel or the card says about them makes no sense, or they do not fit a frame.
+    /// The packet does not fit a frame, or its description by the kernel or the card is invalid.
     pub invalid: u64,
-    /// How often (not: how many packets) the kernel had to stop because the memory was full; AF_PACKET only.
+    /// The number of times (not packets) that the kernel stopped because memory was full; AF_PACKET only.
     pub freezes: u64,
 }
 
 impl ReceiveDrops {
-    /// Packets lost, for whatever cause.
+    /// All packets lost.
     pub fn packets(&self) -> u64 {
         self.ring_full.saturating_add(self.invalid)
     }
 
-    pub(crate) fn and(self, other: ReceiveDrops) -> ReceiveDrops {
+    pub(crate) fn plus(self, other: ReceiveDrops) -> ReceiveDrops {
         ReceiveDrops {
             ring_full: self.ring_full.saturating_add(other.ring_full),
             invalid: self.invalid.saturating_add(other.invalid),

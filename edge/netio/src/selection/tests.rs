@@ -4,7 +4,7 @@ use crate::{Capture, CaptureInput, CaptureNext};
 use weir_demux::{FilterProgram, Instruction};
 use weir_wire::view::{Transform, ViewKey};
 
-/// Frames of 60 to 1500 bytes, each with its number in it.
+/// Frames of 60 to 1500 bytes, each containing its number.
 fn capture(packets: u32) -> Capture {
     let mut bytes = b"\xd4\xc3\xb2\xa1\x02\0\x04\0\0\0\0\0\0\0\0\0\xff\xff\0\0\x01\0\0\0".to_vec();
     for number in 0..packets {
@@ -25,13 +25,13 @@ fn number(packet: &[u8]) -> u32 {
 }
 
 #[test]
-fn the_selected_packets_are_there_and_no_others() {
+fn a_selection_contains_the_selected_packets_and_no_others() {
     let mut capture = capture(3000);
     let mut selection = Selection::new().unwrap();
     let mut seen = Vec::new();
     let mut packet = Vec::new();
     while let CaptureNext::Block(block) = capture.next_block().unwrap() {
-        // Every seventh.
+        // Every seventh packet.
         let mut masks = vec![0u64; block.batch_count()];
         for (i, descriptor) in block.descriptors().iter().enumerate() {
             masks[i / 64] |= u64::from(descriptor.number % 7 == 0) << (i % 64);
@@ -44,14 +44,14 @@ fn the_selected_packets_are_there_and_no_others() {
             let n = number(&packet);
             assert_eq!(u32::try_from(packet.len()), Ok(60 + n * 97 % 1440));
             assert_eq!((descriptor.ts_ns, descriptor.ether_type), (u64::from(n) * 1_000_000_000, 0x88B5));
-            // Dense, whatever lies between them.
+            // Numbers are consecutive, whatever packets lie between.
             assert_eq!(descriptor.number as usize, seen.len());
             seen.push(n);
         }
     }
     assert_eq!(seen, (0..3000).step_by(7).collect::<Vec<u32>>());
 
-    // The whole memory, as a module could search it: no frame but the selected ones was ever there.
+    // All memory that a module could search: no other frame was ever in it.
     let window = selection.arena.window();
     let bytes = std::os::unix::fs::FileExt::read_exact_at;
     let mut memory = vec![0; usize::try_from(window.len().0).unwrap()];
@@ -61,7 +61,7 @@ fn the_selected_packets_are_there_and_no_others() {
 }
 
 #[test]
-fn what_is_held_is_not_written_over_and_what_has_no_room_is_counted() {
+fn held_packets_are_not_overwritten_and_packets_that_do_not_fit_are_counted() {
     let mut capture = capture(1000);
     let CaptureNext::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
     let masks: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
@@ -83,19 +83,19 @@ fn what_is_held_is_not_written_over_and_what_has_no_room_is_counted() {
             assert_eq!(u64::from(number(&packet)) * 1_000_000_000, descriptor.ts_ns);
         }
     }
-    // When they are gone there is room again, also for those that were lost.
+    // Once they are dropped there is space again, also for the lost packets.
     drop(held);
     assert_eq!(selection.select(&block, &masks).lost, 0);
 }
 
 #[test]
-fn selections_of_one_room_have_no_more_than_that_together() {
+fn selections_of_one_quota_never_have_more_memory_than_that_together() {
     let mut capture = capture(1000);
     let CaptureNext::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
     let masks: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
-    // Room for three chunks and three blocks, of which each selection has a chunk from the first moment on.
-    let room = PacketBuffers::new(Bytes(3 * (CHUNK_BYTES + SLOT_BYTES) as u64));
-    let [mut one, mut other] = [(); 2].map(|()| Selection::new().unwrap().within(&room).unwrap());
+    // A quota of three chunks and three blocks. Each selection takes a chunk at once.
+    let room = MemoryQuota::new(Bytes(3 * (CHUNK_BYTES + SLOT_BYTES) as u64));
+    let [mut one, mut other] = [(); 2].map(|()| Selection::new().unwrap().with_quota(&room).unwrap());
     let fill = |selection: &mut Selection, held: &mut Vec<Block>| {
         for _ in 0..100 {
             held.extend(selection.select(&block, &masks).block);
@@ -105,21 +105,21 @@ fn selections_of_one_room_have_no_more_than_that_together() {
     let (mut held, mut helds) = (Vec::new(), Vec::new());
     let all = fill(&mut one, &mut held);
     assert!(all > 1000 && all < 4 * 1000, "{all}");
-    // What the first has taken the other one has not; and what it holds no longer it uses again itself.
+    // Memory taken by the first selection is not available to the other; it reuses its own.
     let rest = fill(&mut other, &mut helds);
     assert!(rest < all, "{rest} {all}");
     held.clear();
-    // From where it was in its chunk.
+    // It continues at its position in the chunk.
     assert!(fill(&mut one, &mut held) > 1000);
-    assert!(Selection::new().unwrap().within(&room).is_err());
-    // At its end it gives back what it had.
+    assert!(Selection::new().unwrap().with_quota(&room).is_err());
+    // At its end it returns its memory.
     drop(one);
-    assert!(Selection::new().unwrap().within(&room).is_ok());
+    assert!(Selection::new().unwrap().with_quota(&room).is_ok());
     assert!(fill(&mut other, &mut helds) > rest);
 }
 
 #[test]
-fn what_had_no_room_is_known_and_comes_behind_the_others_when_there_is_some() {
+fn packets_that_did_not_fit_are_known_and_can_be_copied_later() {
     let mut capture = capture(1000);
     let CaptureNext::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
     let masks: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
@@ -147,13 +147,13 @@ fn what_had_no_room_is_known_and_comes_behind_the_others_when_there_is_some() {
 }
 
 #[test]
-fn packets_can_be_given_one_by_one() {
+fn packets_can_be_added_one_by_one() {
     let mut selection = Selection::new().unwrap();
-    let mut portion = selection.begin(64).unwrap();
+    let mut builder = selection.begin(64).unwrap();
     let like = Descriptor { ts_ns: 7, wire_len: 90, link_type: 1, interface: 3, ..Descriptor::default() };
-    assert_eq!(selection.add(&mut portion, &[0xff; 60], &like), Added::There);
-    assert_eq!(selection.add(&mut portion, &vec![0; CHUNK_BYTES + 1], &like), Added::NoRoom);
-    let block = selection.end(portion).unwrap();
+    assert_eq!(selection.add(&mut builder, &[0xff; 60], &like), Added::Copied);
+    assert_eq!(selection.add(&mut builder, &vec![0; CHUNK_BYTES + 1], &like), Added::NoMemory);
+    let block = selection.end(builder).unwrap();
     let [one] = block.descriptors() else { panic!("there is one packet") };
     assert_eq!((one.ts_ns, one.cap_len, one.wire_len, one.interface, one.number), (7, 60, 90, 3, 0));
     let empty = selection.begin(64).unwrap();
@@ -161,12 +161,12 @@ fn packets_can_be_given_one_by_one() {
 }
 
 #[test]
-fn blocks_of_few_packets_take_no_more_room_than_their_packets() {
+fn blocks_of_few_packets_take_no_more_memory_than_their_packets() {
     let mut capture = capture(3000);
     let mut selection = Selection::new().unwrap();
     let (mut held, mut packet, mut expected) = (Vec::new(), Vec::new(), Vec::new());
     while let CaptureNext::Block(block) = capture.next_block().unwrap() {
-        // Four copies of each, one and three at a time.
+        // Four copies of each packet, one and three at a time.
         for i in 0..block.len() {
             for _ in 0..4 {
                 let mut masks = vec![0u64; block.batch_count()];
@@ -201,7 +201,7 @@ fn the_memory_of_a_queue_holds_its_packets_and_never_more_than_was_reserved() {
     for queue in [1, 64, 1000, 5000] {
         let mut selection = Selection::of_queue(queue, None).unwrap();
         let (mut waiting, mut at) = (std::collections::VecDeque::new(), 0);
-        // One by one, and four times as many as can wait: the oldest go.
+        // One by one, and four times as many as can wait, so the oldest are dropped.
         for _ in 0..4 * queue {
             let mut masks = vec![0u64; block.batch_count()];
             masks[at / 64] = 1 << (at % 64);
@@ -212,7 +212,7 @@ fn the_memory_of_a_queue_holds_its_packets_and_never_more_than_was_reserved() {
             }
             let selected = selection.select(&block, &masks);
             assert_eq!(selected.lost, 0, "{queue}: {} wait", waiting.len());
-            // It is described as before, with its number and the hashes that its readers were shown.
+            // The copy keeps its descriptor, with the number and the hashes that its readers saw.
             let moved = selected.block.as_ref().map(|block| block.descriptors()[block.lead()]).unwrap();
             assert_eq!(Descriptor { data: described.data, ..moved }, described);
             waiting.push_back(selected.block.unwrap());
@@ -225,7 +225,7 @@ fn the_memory_of_a_queue_holds_its_packets_and_never_more_than_was_reserved() {
 }
 
 #[test]
-fn nothing_selected_takes_nothing() {
+fn an_empty_selection_takes_no_memory() {
     let mut capture = capture(10);
     let CaptureNext::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
     let mut selection = Selection::new().unwrap();
@@ -235,7 +235,8 @@ fn nothing_selected_takes_nothing() {
     }
 }
 
-/// UDP datagrams from 203.0.113.77 to 10.0.N.N, of which each second one has port 53, with so many bytes of payload that nobody is to see.
+/// UDP datagrams from 203.0.113.77 to 10.0.N.N, every second one to port 53, with `payload` bytes of payload that a
+/// view hides.
 fn datagrams(packets: u32, payload: u16) -> Vec<Vec<u8>> {
     let datagram = |number: u32| {
         let [.., high, low] = number.to_be_bytes();
@@ -267,14 +268,14 @@ fn transform(view: &str) -> Transform {
     Transform::new(view.parse().unwrap(), &ViewKey::derive(&[3; 32], view.as_bytes()))
 }
 
-/// Accepts packets of which the byte at `at` is this one.
+/// Accepts packets whose byte at `at` has this value.
 fn byte(at: u32, byte: u32) -> Option<Arc<FilterProgram>> {
     let code = |code, jt, jf, k| Instruction { code, jt, jf, k };
     let code = [code(0x30, 0, 0, at), code(0x15, 0, 1, byte), code(6, 0, 0, 1), code(6, 0, 0, 0)];
     Some(Arc::new(FilterProgram::new(&code).unwrap()))
 }
 
-/// All memory that a reader of the selection can have.
+/// All memory that a reader of the selection can access.
 fn memory(selection: &Selection) -> Vec<u8> {
     let window = selection.arena.window();
     let ring = selection.ring.clone();
@@ -293,7 +294,7 @@ fn has(memory: &[u8], what: &[u8]) -> bool {
 }
 
 #[test]
-fn what_a_view_hides_never_comes_into_the_memory() {
+fn hidden_bytes_never_enter_the_memory_of_a_selection() {
     let frames = datagrams(300, 32);
     let mut capture = captured(&frames);
     let CaptureNext::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
@@ -302,20 +303,20 @@ fn what_a_view_hides_never_comes_into_the_memory() {
     let hidden: [&[u8]; 5] =
         [&[0xa5; 4], &[203, 0, 113, 77], &[64, 17, 0x12, 0x34], &[0x56, 0x78, 0xa5], &hash];
 
-    // The search finds what is there.
+    // The search finds bytes that are there.
     let mut whole = Selection::new().unwrap();
     let _there = whole.select(&block, &masks);
     assert!(hidden.iter().all(|what| has(&memory(&whole), what)) && whole.transformed().is_none());
 
     let mut selection =
-        Selection::through(vec![ViewStage::new(transform("addresses=anonymised"), None)]).unwrap();
+        Selection::with_views(vec![ViewStage::new(transform("addresses=anonymised"), None)]).unwrap();
     let selected = selection.select(&block, &masks);
     let shown = selected.block.unwrap();
     assert_eq!((selected.lost, selected.unwanted, shown.len()), (0, 0, 300));
-    // One by one as well.
-    let mut portion = selection.begin(64).unwrap();
-    assert_eq!(selection.add(&mut portion, &frames[0], &block.descriptors()[0]), Added::There);
-    let alone = selection.end(portion).unwrap();
+    // Also with packets added one by one.
+    let mut builder = selection.begin(64).unwrap();
+    assert_eq!(selection.add(&mut builder, &frames[0], &block.descriptors()[0]), Added::Copied);
+    let alone = selection.end(builder).unwrap();
     let memory = memory(&selection);
     for what in hidden {
         assert!(!has(&memory, what), "{what:x?}");
@@ -332,12 +333,12 @@ fn what_a_view_hides_never_comes_into_the_memory() {
 }
 
 #[test]
-fn filters_look_at_what_is_shown_and_numbers_tell_of_nothing_else() {
+fn filters_read_only_the_view_and_numbers_reveal_nothing_else() {
     let mut capture = captured(&datagrams(100, 32));
     let CaptureNext::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
     let masks: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
-    let count = |screens| {
-        let mut selection = Selection::through(screens).unwrap();
+    let count = |stages| {
+        let mut selection = Selection::with_views(stages).unwrap();
         let selected = selection.select(&block, &masks);
         let numbers: Vec<u32> =
             selected.block.iter().flat_map(|block| block.descriptors()).map(|packet| packet.number).collect();
@@ -347,24 +348,24 @@ fn filters_look_at_what_is_shown_and_numbers_tell_of_nothing_else() {
         len
     };
     let hidden = || transform("addresses=zeroed");
-    // Ports are shown, addresses are zeros, and of the payload nothing is there.
+    // Ports are kept, addresses are zero, and the payload is removed.
     assert_eq!(count(vec![ViewStage::new(hidden(), byte(37, 53))]), 50);
     assert_eq!(count(vec![ViewStage::new(hidden(), byte(26, 203))]), 0);
     assert_eq!(count(vec![ViewStage::new(hidden(), byte(26, 0))]), 100);
     assert_eq!(count(vec![ViewStage::new(hidden(), byte(42, 0xa5))]), 0);
-    // Somebody who wrote a filter sees more than who is shown what passes it.
+    // The filter of one stage reads more than the readers of the next stage.
     let more = || ViewStage::new(transform("payload=none"), byte(33, 7));
     assert_eq!(count(vec![more(), ViewStage::new(hidden(), None)]), 1);
     assert_eq!(count(vec![more(), ViewStage::new(hidden(), byte(37, 53))]), 0);
 }
 
 #[test]
-fn what_is_shown_and_has_no_room_comes_when_there_is_some() {
+fn views_that_did_not_fit_can_be_copied_later() {
     let mut capture = captured(&datagrams(1000, 1400));
     let CaptureNext::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
     let masks: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
-    let screens = vec![ViewStage::new(transform("ttl=zeroed"), byte(37, 53))];
-    let mut selection = Selection::through(screens).unwrap();
+    let stages = vec![ViewStage::new(transform("ttl=zeroed"), byte(37, 53))];
+    let mut selection = Selection::with_views(stages).unwrap();
     let count = |masks: &[u64]| masks.iter().map(|mask| u64::from(mask.count_ones())).sum::<u64>();
     let (mut held, mut there) = (Vec::new(), 0);
     let rest = loop {

@@ -1,6 +1,6 @@
-//! Captures made byte by byte, as the format descriptions say, without the code under test.
+//! Captures built byte by byte from the format descriptions, without the code under test.
 
-/// Byte order of what is built.
+/// The byte order of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     Little,
@@ -54,7 +54,7 @@ impl Pcap {
         Pcap { bytes, order }
     }
 
-    /// A record whose two lengths are stated as given, whatever the packet has.
+    /// A record with the stated lengths, whatever the packet's length.
     pub fn record(mut self, seconds: u32, fraction: u32, lengths: [u32; 2], packet: &[u8]) -> Self {
         for field in [seconds, fraction, lengths[0], lengths[1]] {
             self.bytes.extend(self.order.u32(field));
@@ -88,7 +88,7 @@ impl Pcapng {
         Pcapng { bytes: vec![], order }.section(order)
     }
 
-    /// Another section.
+    /// Starts another section.
     pub fn section(mut self, order: Order) -> Self {
         self.order = order;
         let body = [&order.u32(0x1a2b_3c4d)[..], &order.u16(1), &order.u16(0), &order.u64(u64::MAX)].concat();

@@ -6,14 +6,14 @@ use crate::receiving::open;
 use weir_netio::{LiveOptions, LivePoll, LiveSink, LiveSource, SocketKind};
 use weir_units::{Bytes, Nanos};
 
-/// Sends `count` packets, and how many of them arrive.
+/// Sends `count` packets. Returns the number of those that arrive.
 fn arrive(live: &mut LiveSource, count: u32) -> usize {
     let sender = Sender::new("a");
     (0..count).for_each(|number| sender.send(&udp(number)));
     all(live, count as usize).len()
 }
 
-/// Events until the last of them is this one.
+/// Returns events up to `last`.
 fn until(live: &mut LiveSource, last: &str) -> Vec<String> {
     let (mut events, begin) = (Vec::new(), std::time::Instant::now());
     while events.last().map(String::as_str) != Some(last) {
@@ -26,7 +26,7 @@ fn until(live: &mut LiveSource, last: &str) -> Vec<String> {
 }
 
 #[test]
-fn down_and_up_are_told_and_packets_come_again() {
+fn down_and_up_are_reported_and_packets_arrive_again() {
     for kind in [SocketKind::Packet, SocketKind::Xdp] {
         if !net::cable() {
             return;
@@ -48,7 +48,7 @@ fn down_and_up_are_told_and_packets_come_again() {
 }
 
 #[test]
-fn another_name_and_another_mtu_are_told_and_change_nothing() {
+fn a_new_name_and_a_new_mtu_are_reported_and_change_nothing() {
     if !net::cable() {
         return;
     }
@@ -67,7 +67,7 @@ fn another_name_and_another_mtu_are_told_and_change_nothing() {
 }
 
 #[test]
-fn one_that_is_removed_is_opened_again_when_it_comes_back() {
+fn a_removed_interface_is_opened_again_when_it_comes_back() {
     for kind in [SocketKind::Packet, SocketKind::Xdp] {
         if !net::cable() {
             return;
@@ -75,7 +75,7 @@ fn one_that_is_removed_is_opened_again_when_it_comes_back() {
         let mut live = open("b", kind);
         let mut sink = LiveSink::open("b", SocketKind::Packet).unwrap();
         assert_eq!(arrive(&mut live, 10), 10);
-        // What was received before is handed out all the same, and blocks outlive the interface.
+        // Packets received before are still returned, and blocks outlive the interface.
         let sender = Sender::new("a");
         sender.send(&udp(77));
         let block = block(&mut live);
@@ -99,7 +99,7 @@ fn one_that_is_removed_is_opened_again_when_it_comes_back() {
 }
 
 #[test]
-fn one_that_is_not_to_be_opened_again_ends() {
+fn a_removed_interface_that_is_not_to_be_opened_again_ends_the_source() {
     if !net::cable() {
         return;
     }
@@ -114,12 +114,12 @@ fn one_that_is_not_to_be_opened_again_ends() {
 }
 
 #[test]
-fn news_that_the_kernel_had_no_room_for_are_asked_for() {
+fn lost_netlink_messages_are_recovered_by_reading_the_state() {
     if !net::cable() {
         return;
     }
     let mut live = open("b", SocketKind::Packet);
-    // Far more than fits into the socket's buffer, while nobody looks.
+    // Many more than fit into the socket's buffer while it is not read.
     net::batch(&(0..1000).map(|i| format!("link set dev a alias number{i}\n")).collect::<String>());
     ip("link set dev b mtu 1600");
     ip("link set dev b name other");

@@ -9,7 +9,7 @@ use weir_units::Nanos;
 use weir_wire::LinkType;
 
 #[test]
-fn what_the_host_sends_to_a_tap_device_is_received_and_what_is_sent_arrives() {
+fn frames_from_the_host_are_received_on_a_tap_device_and_frames_to_it_arrive() {
     if !net::new_namespace() {
         return;
     }
@@ -19,16 +19,16 @@ fn what_the_host_sends_to_a_tap_device_is_received_and_what_is_sent_arrives() {
     let sender = Sender::new("tap7");
     let sent: Vec<Vec<u8>> = (0..300).map(crate::frames::udp).collect();
     let mut received = Vec::new();
-    for portion in sent.chunks(100) {
-        portion.iter().for_each(|frame| sender.send(frame));
-        received.extend(all(&mut live, portion.len()));
+    for builder in sent.chunks(100) {
+        builder.iter().for_each(|frame| sender.send(frame));
+        received.extend(all(&mut live, builder.len()));
     }
     assert_eq!(received.len(), sent.len());
     for (packet, frame) in received.iter().zip(&sent) {
         assert!(packet.bytes == *frame);
         assert_eq!(packet.facts(), classified(frame, frame.len(), LinkType::Ethernet));
     }
-    // The other direction: what is written is what a packet socket on the device receives.
+    // The other direction: a packet socket on the device receives what is written.
     let mut host = open("tap7", SocketKind::Packet);
     let mut sink = live.sink().unwrap();
     let frames: Vec<&[u8]> = sent.iter().map(Vec::as_slice).collect();
@@ -52,14 +52,14 @@ fn a_tun_device_has_packets_without_a_link_header() {
     assert_eq!(received.len(), 1);
     assert!(received[0].bytes.ends_with(b"to nobody"));
     assert_eq!(received[0].descriptor.dst_port, 4001);
-    // AF_PACKET sees the same packet.
+    // AF_PACKET receives the same packet.
     let mut beside = open("tun7", SocketKind::Packet);
     assert_eq!(beside.link_type(), LinkType::Raw);
     socket.send_to(b"twice", "10.7.0.2:4001").unwrap();
     let (there, here) = (all(&mut beside, 1), all(&mut live, 1));
     assert_eq!(there[0].bytes, here[0].bytes);
     assert_eq!(there[0].facts(), here[0].facts());
-    // An answer.
+    // A reply.
     let mut answer = ipv4(1, 5, None);
     answer[12..20].copy_from_slice(&[10, 7, 0, 2, 10, 7, 0, 1]);
     answer[20..24].copy_from_slice(&[0x0f, 0xa1, 0x0f, 0xa0]);
@@ -75,7 +75,7 @@ fn a_tun_device_has_packets_without_a_link_header() {
 }
 
 #[test]
-fn what_a_slow_reader_of_a_device_loses_is_counted() {
+fn packets_lost_by_a_slow_reader_of_a_device_are_counted() {
     if !net::new_namespace() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Packets byte by byte, and reading them from a source.
+//! Packets built byte by byte, and reading packets from a source.
 
 use std::time::Duration;
 use weir_abi::{ARENA_BASE, Descriptor};
@@ -6,12 +6,12 @@ use weir_netio::{Block, LiveEvent, LivePoll, LiveSource};
 use weir_units::{Nanos, Timestamp};
 use weir_wire::{LinkType, Meta, PEEK_MAX, classify};
 
-/// What comes beside what has to come, comes soon.
+/// The time in which unexpected packets would arrive.
 const SOON: Nanos = Nanos(300_000_000);
-/// What has to come has come by then, on the slowest of machines with the most to do.
+/// The time in which expected packets arrive even on the slowest and busiest machine.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
-/// The addresses and EtherType of a frame, and what follows.
+/// The addresses and EtherType of a frame, and the given rest.
 pub fn ethernet(ether_type: u16, rest: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     frame.extend(ether_type.to_be_bytes());
@@ -20,13 +20,14 @@ pub fn ethernet(ether_type: u16, rest: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// An IPv4 packet: a UDP datagram with this many bytes, or a fragment of one that begins at so many times eight bytes.
+/// An IPv4 packet with a UDP datagram of `payload` bytes, or a fragment of one at an offset of `fragment` times eight
+/// bytes.
 pub fn ipv4(number: u16, payload: usize, fragment: Option<u16>) -> Vec<u8> {
     let len = 28 + payload as u16;
     let mut packet = vec![0x45, 0];
     packet.extend(len.to_be_bytes());
     packet.extend(number.to_be_bytes());
-    // More fragments follow, if it is one.
+    // A fragment is followed by further ones.
     packet.extend(fragment.map_or(0, |at| 0x2000 | at).to_be_bytes());
     packet.extend([64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
     packet.extend((1000 + number % 50_000).to_be_bytes());
@@ -37,19 +38,19 @@ pub fn ipv4(number: u16, payload: usize, fragment: Option<u16>) -> Vec<u8> {
     packet
 }
 
-/// A UDP datagram of 60 to 1514 bytes, each with another number and length.
+/// A UDP datagram of 60 to 1514 bytes; number and length differ for each.
 pub fn udp(number: u32) -> Vec<u8> {
     ethernet(0x0800, &ipv4(number as u16, 18 + number as usize * 37 % 1454, None))
 }
 
-/// Packets of all kinds, some of them nonsense.
+/// Packets of all kinds, some of them invalid.
 pub fn assorted() -> Vec<Vec<u8>> {
     let mut frames: Vec<Vec<u8>> = (0..600).map(udp).collect();
     for number in 0..100u16 {
         let inner = ipv4(number, 100 + usize::from(number), None);
         let tag = [&(0x6000 | number).to_be_bytes()[..], &[8, 0], &inner].concat();
         frames.push(ethernet(0x8100, &tag));
-        // One tag in another (IEEE 802.1ad).
+        // Two nested tags (IEEE 802.1ad).
         let double = [&[0, 7, 0x81, 0][..], &tag].concat();
         frames.push(ethernet(0x88a8, &double));
         frames.push(ethernet(0x0800, &ipv4(number, 64, Some(0))));
@@ -57,7 +58,7 @@ pub fn assorted() -> Vec<Vec<u8>> {
         let ipv6 = [&[0x60, 0, 0, 0, 0, 8, 17, 64][..], &[0xfd; 32], &[4, 0, 0, 53, 0, 8, 0, 0]].concat();
         frames.push(ethernet(0x86dd, &ipv6));
         frames.push(ethernet(0x0806, &[0, 1, 8, 0, 6, 4, 0, 1]));
-        // An IPv4 header that contradicts itself, lengths that lie, and noise.
+        // An IPv4 header that contradicts itself, wrong lengths, and noise.
         frames.push(ethernet(0x0800, &[0x4f; 40]));
         frames.push(ethernet(0x0800, &[&[0x45, 0, 0xff, 0xff][..], &[number as u8; 60]].concat()));
         let noise = (0..60 + usize::from(number)).map(|i| (i * i * 31 + usize::from(number) * 17) as u8);
@@ -66,7 +67,7 @@ pub fn assorted() -> Vec<Vec<u8>> {
     frames
 }
 
-/// What the classifier says of these bytes, apart from time, place and number.
+/// The classifier's result for these bytes, without time, address and number.
 pub fn classified(bytes: &[u8], wire_len: usize, link_type: LinkType) -> Descriptor {
     let meta = Meta {
         ts: Timestamp(0),
@@ -88,13 +89,13 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// The descriptor without what the bytes do not say.
+    /// The descriptor without the fields that do not depend on the bytes.
     pub fn facts(&self) -> Descriptor {
         Descriptor { ts_ns: 0, data: 0, number: 0, ..self.descriptor }
     }
 }
 
-/// Everything in a block.
+/// The packets of a block.
 pub fn packets(block: &weir_netio::Block) -> Vec<Packet> {
     let mut bytes = Vec::new();
     let copy = |(i, descriptor): (usize, &Descriptor)| {
@@ -105,7 +106,7 @@ pub fn packets(block: &weir_netio::Block) -> Vec<Packet> {
     block.descriptors().iter().enumerate().map(copy).collect()
 }
 
-/// The next block, which has to come.
+/// The next block, which must arrive.
 pub fn block(live: &mut LiveSource) -> Block {
     loop {
         match live.next_block(Nanos(PATIENCE.as_nanos() as u64)).unwrap() {
@@ -116,7 +117,7 @@ pub fn block(live: &mut LiveSource) -> Block {
     }
 }
 
-/// So many packets, which have to come, and all that comes beside them until it is quiet.
+/// `count` packets, which must arrive, and all others until it is quiet.
 pub fn all(live: &mut LiveSource, count: usize) -> Vec<Packet> {
     let mut received = Vec::new();
     while received.len() < count {
@@ -126,7 +127,7 @@ pub fn all(live: &mut LiveSource, count: usize) -> Vec<Packet> {
     received
 }
 
-/// So many packets, which have to come to both of these together, and all that comes beside them.
+/// `count` packets, which must arrive at the two sources together, and all others.
 pub fn between(one: &mut LiveSource, other: &mut LiveSource, count: usize) -> [Vec<Packet>; 2] {
     let (mut received, begin) = ([Vec::new(), Vec::new()], std::time::Instant::now());
     while received[0].len() + received[1].len() < count {
@@ -141,7 +142,7 @@ pub fn between(one: &mut LiveSource, other: &mut LiveSource, count: usize) -> [V
     [[first, rest(one).0].concat(), [second, rest(other).0].concat()]
 }
 
-/// So many events, which have to come, in words, and all that come beside them until it is quiet.
+/// `count` events, which must occur, as text, and all others until it is quiet.
 pub fn events(live: &mut LiveSource, count: usize) -> Vec<String> {
     let (mut events, begin) = (Vec::new(), std::time::Instant::now());
     while events.len() < count {
@@ -151,7 +152,7 @@ pub fn events(live: &mut LiveSource, count: usize) -> Vec<String> {
     events
 }
 
-/// What comes until it is quiet.
+/// Packets and events until it is quiet.
 fn rest(live: &mut LiveSource) -> (Vec<Packet>, Vec<LiveEvent>) {
     let (mut received, mut events) = (Vec::new(), Vec::new());
     loop {

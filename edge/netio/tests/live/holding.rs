@@ -1,4 +1,4 @@
-//! Blocks that are kept for long, and given back in any order.
+//! Blocks that are held for long, and dropped in any order.
 
 use crate::frames::{self, PATIENCE, packets, udp};
 use crate::net::{self, Sender};
@@ -6,7 +6,7 @@ use crate::receiving::open;
 use weir_netio::{Block, LiveOptions, LivePoll, LiveSource, SocketKind};
 use weir_units::{Bytes, Nanos};
 
-/// Takes what there is now, without waiting for more than what the kernel gathers.
+/// Takes the packets that have arrived, and waits only for those that the kernel gathers.
 fn now(live: &mut LiveSource, each: &mut impl FnMut(Block)) {
     loop {
         match live.next_block(Nanos(10_000_000)).unwrap() {
@@ -17,7 +17,7 @@ fn now(live: &mut LiveSource, each: &mut impl FnMut(Block)) {
     }
 }
 
-/// Takes blocks until they have so many packets, which have to come.
+/// Takes blocks with `count` packets, which must arrive.
 fn take(live: &mut LiveSource, count: usize) -> Vec<Block> {
     let (mut blocks, mut packets) = (Vec::new(), 0);
     while packets < count {
@@ -44,12 +44,12 @@ fn held_blocks_stay(kind: SocketKind) {
         *sent += 1;
         frame.len() as u64
     };
-    // Some blocks are kept, with copies of what is in them.
+    // Some blocks are held, with copies of their packets.
     (0..60).for_each(|_| bytes += send(&mut sent));
     let kept: Vec<_> = take(&mut live, 60).into_iter().map(|block| (packets(&block), block)).collect();
     received += kept.iter().map(|(_, block)| block.len()).sum::<usize>();
     assert_eq!(received, 60);
-    // Ten times the ring goes by.
+    // Ten times the ring's size arrives.
     let mut newest = Vec::new();
     while bytes < 10 * RING {
         (0..50).for_each(|_| bytes += send(&mut sent));
@@ -61,7 +61,7 @@ fn held_blocks_stay(kind: SocketKind) {
     for (copies, block) in &kept {
         assert!(packets(block) == *copies, "a block in use was overwritten");
     }
-    // Until everything is either here or lost.
+    // Until every packet is either received or lost.
     let begin = std::time::Instant::now();
     let (totals, dropped) = loop {
         now(&mut live, &mut |block| received += block.len());
@@ -74,10 +74,10 @@ fn held_blocks_stay(kind: SocketKind) {
     assert_eq!(received as u64, totals.received.packets);
     assert_eq!(u64::from(sent), totals.received.packets + dropped, "{totals:?}");
     if kind == SocketKind::Packet {
-        // The kernel waits for the block in its way, and says so; frames are taken in any order.
+        // The kernel waits for the block in its way, and reports that; frames are taken in any order.
         assert!(totals.drops.ring_full > 0 && totals.drops.freezes > 0, "{totals:?}");
     }
-    // When they are given back, everything arrives again.
+    // Once they are dropped, all packets arrive again.
     drop(kept);
     let before = live.totals();
     (0..60).for_each(|_| bytes += send(&mut sent));
@@ -98,14 +98,14 @@ fn frames_of_xdp_in_use_are_not_overwritten_and_what_is_lost_is_counted() {
     held_blocks_stay(SocketKind::Xdp);
 }
 
-fn given_back_in_any_order(kind: SocketKind) {
+fn dropped_in_any_order(kind: SocketKind) {
     if !net::cable() {
         return;
     }
     let mut live = open("b", kind);
     let sender = Sender::new("a");
     let (give, take) = std::sync::mpsc::channel::<Block>();
-    // Keeps five blocks, and gives them back in another order than they came.
+    // Holds five blocks, and drops them in another order than they arrived.
     let keeper = std::thread::spawn(move || {
         let (mut kept, mut seen) = (Vec::new(), 0u32);
         for block in take {
@@ -122,16 +122,16 @@ fn given_back_in_any_order(kind: SocketKind) {
         seen
     });
     let mut received = 0u32;
-    for portion in 0..150 {
-        (0..100).for_each(|i| sender.send(&udp(portion * 100 + i)));
+    for builder in 0..150 {
+        (0..100).for_each(|i| sender.send(&udp(builder * 100 + i)));
         let begin = std::time::Instant::now();
-        while received < (portion + 1) * 100 {
+        while received < (builder + 1) * 100 {
             match live.next_block(Nanos(10_000_000)).unwrap() {
                 LivePoll::Block(block) => {
                     received += block.len() as u32;
                     give.send(block).unwrap();
                 }
-                // Blocks come back when the keeper has its turn.
+                // Blocks are dropped when the other thread runs.
                 LivePoll::Full | LivePoll::Quiet => {
                     assert!(begin.elapsed() < PATIENCE, "{received}: {:?}", live.totals());
                     std::thread::yield_now();
@@ -146,13 +146,13 @@ fn given_back_in_any_order(kind: SocketKind) {
 }
 
 #[test]
-fn blocks_of_a_ring_are_given_back_in_any_order_and_on_any_thread() {
-    given_back_in_any_order(SocketKind::Packet);
+fn blocks_of_a_ring_are_dropped_in_any_order_and_on_any_thread() {
+    dropped_in_any_order(SocketKind::Packet);
 }
 
 #[test]
-fn frames_of_xdp_are_given_back_in_any_order_and_on_any_thread() {
-    given_back_in_any_order(SocketKind::Xdp);
+fn frames_of_xdp_are_dropped_in_any_order_and_on_any_thread() {
+    dropped_in_any_order(SocketKind::Xdp);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn many_blocks_of_few_packets_can_be_in_use() {
     let mut live = open("b", SocketKind::Xdp);
     let sender = Sender::new("a");
     let mut held = Vec::new();
-    // A block for each packet: what lags is limited by memory, and not by the number of blocks.
+    // A block for each packet: the lag is limited by memory, and not by the number of blocks.
     while held.len() < 200 {
         let number = held.len() as u32;
         sender.send(&udp(number));

@@ -1,4 +1,4 @@
-//! Live interfaces, in network namespaces that the tests make. They need root and ip(8).
+//! Live interfaces, in network namespaces that the tests create. They need root and ip(8).
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 
 mod changing;

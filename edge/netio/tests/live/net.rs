@@ -1,13 +1,14 @@
-//! A network namespace for each test: gone with its thread, whatever happens.
+//! A network namespace for each test, which disappears with its thread.
 
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 
-/// Moves this thread into a new, empty network namespace; false, said on standard error, where it may not.
+/// Moves this thread into a new, empty network namespace. Returns false, with a message on standard error, if that is
+/// not permitted.
 #[must_use]
 pub fn new_namespace() -> bool {
-    // SAFETY: an integer only; the namespace of this thread alone changes.
+    // SAFETY: only an integer is passed; the namespace of this thread alone changes.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         let _ = writeln!(io::stderr(), "skipped: needs root ({})", io::Error::last_os_error());
         return false;
@@ -16,7 +17,7 @@ pub fn new_namespace() -> bool {
         let _ = writeln!(io::stderr(), "skipped: needs ip(8) (Debian: iproute2)");
         return false;
     }
-    // The host's own packets would be between the test's.
+    // Otherwise the host's own packets would be among the test's.
     for conf in ["all", "default"] {
         let path = format!("/proc/thread-self/root/proc/sys/net/ipv6/conf/{conf}/disable_ipv6");
         let _ = std::fs::write(path, "1");
@@ -30,14 +31,14 @@ pub fn ip(arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Runs many commands of `ip`, a line each.
+/// Runs several commands of `ip`, one on each line.
 pub fn batch(lines: &str) {
     let mut child = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
     assert!(child.wait().unwrap().success());
 }
 
-/// Two interfaces `a` and `b` with a cable between them, both up. False where that is not possible.
+/// Creates two interfaces `a` and `b` with a cable between them, both up. Returns false if that is not possible.
 #[must_use]
 pub fn cable() -> bool {
     if !new_namespace() {
@@ -48,14 +49,14 @@ pub fn cable() -> bool {
     true
 }
 
-/// Makes the cable and both its ends, and sets them up.
+/// Creates the cable and sets up both ends.
 pub fn plug() {
     ip("link add name a type veth peer name b");
     ip("link set dev a up");
     ip("link set dev b up");
 }
 
-/// Waits until the kernel has noticed the carrier at both ends.
+/// Waits until the kernel has detected the carrier at both ends.
 pub fn settle() {
     let begin = std::time::Instant::now();
     while begin.elapsed() < crate::frames::PATIENCE {
@@ -67,21 +68,21 @@ pub fn settle() {
     panic!("the cable does not come up")
 }
 
-/// Sends frames as they are.
+/// A sender of raw frames.
 pub struct Sender(OwnedFd);
 
 impl Sender {
     pub fn new(interface: &str) -> Sender {
-        // SAFETY: integers only.
+        // SAFETY: only integers are passed.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         assert!(fd >= 0, "{}", io::Error::last_os_error());
-        // SAFETY: a new descriptor that is nobody else's.
+        // SAFETY: the descriptor was just created and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let name = std::ffi::CString::new(interface).unwrap();
         // SAFETY: a string that ends with a zero byte.
         let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
         assert!(index > 0, "{interface}");
-        // SAFETY: zeros are an address.
+        // SAFETY: for an address, zeros are valid.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
         address.sll_ifindex = index as i32;
@@ -105,13 +106,13 @@ impl Sender {
     }
 }
 
-/// What ip(8) says of an interface.
+/// The output of ip(8) for an interface.
 fn shown(interface: &str) -> String {
     let output = Command::new("ip").args(["-s", "-j", "link", "show", "dev", interface]).output().unwrap();
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What an interface itself has dropped of what arrived for it, before any socket was asked.
+/// The packets that an interface has dropped before any socket received them.
 pub fn lost(interface: &str) -> u64 {
     let text = shown(interface);
     let received = text.split("\"rx\":").nth(1).unwrap();

@@ -1,4 +1,4 @@
-//! Opening interfaces, and what is said where that is not possible.
+//! Opening interfaces, and the errors if that is not possible.
 
 use crate::net;
 use crate::receiving::open;
@@ -20,7 +20,7 @@ fn refused(interface: &str, kind: SocketKind) -> String {
 }
 
 #[test]
-fn an_unknown_name_is_answered_with_those_there_are() {
+fn an_error_for_an_unknown_name_lists_the_existing_interfaces() {
     if !net::cable() {
         return;
     }
@@ -32,7 +32,7 @@ fn an_unknown_name_is_answered_with_those_there_are() {
 }
 
 #[test]
-fn a_queue_that_is_in_use_or_not_there_is_named() {
+fn an_error_names_a_queue_that_is_in_use_or_does_not_exist() {
     if !net::cable() {
         return;
     }
@@ -51,7 +51,7 @@ fn a_queue_that_is_in_use_or_not_there_is_named() {
 }
 
 #[test]
-fn hardware_time_stamps_are_refused_where_there_are_none() {
+fn hardware_time_stamps_are_refused_if_the_card_has_none() {
     if !net::cable() {
         return;
     }
@@ -61,11 +61,11 @@ fn hardware_time_stamps_are_refused_where_there_are_none() {
 }
 
 #[test]
-fn without_the_capability_it_says_which() {
+fn an_error_names_the_missing_capability() {
     if !net::cable() {
         return;
     }
-    // SAFETY: integers only. The capabilities of this thread alone are dropped: it has no other user in the end.
+    // SAFETY: only integers are passed. Only this thread's capabilities are dropped, by changing its user.
     let done = unsafe { libc::syscall(libc::SYS_setresuid, -1, 65534, -1) };
     assert_eq!(done, 0);
     for (kind, capability) in [
@@ -91,15 +91,15 @@ fn opened_and_closed(interface: &str, kind: SocketKind, times: usize) {
 }
 
 #[test]
-fn many_sources_that_come_and_go_leave_nothing_behind() {
+fn opening_and_closing_many_sources_leaks_nothing() {
     if !net::cable() {
         return;
     }
-    // What is made only once.
+    // Creates what is created only once.
     opened_and_closed("b", SocketKind::Packet, 1);
     opened_and_closed("b", SocketKind::Xdp, 1);
     let before = ["fds", "maps"].map(count);
-    // Each time the kernel waits for all processors, so several at once are faster.
+    // Each time the kernel waits for all CPUs, so several at once are faster.
     std::thread::scope(|scope| {
         for _ in 0..25 {
             scope.spawn(|| opened_and_closed("a", SocketKind::Packet, 40));
@@ -107,7 +107,7 @@ fn many_sources_that_come_and_go_leave_nothing_behind() {
         scope.spawn(|| opened_and_closed("b", SocketKind::Xdp, 40));
         scope.spawn(|| (0..50).for_each(|i| opened_and_closed(&format!("tap{i}"), SocketKind::Tap, 2)));
     });
-    // Other tests run beside this one, so it looks for growth that they cannot cause.
+    // Other tests run at the same time, so this looks for more growth than they can cause.
     let after = ["fds", "maps"].map(count);
     for (before, after) in before.into_iter().zip(after) {
         assert!(after < before + 300, "{before} {after}");

@@ -1,4 +1,4 @@
-//! How fast packets come, and what that takes: figures, not requirements.
+//! The rate of packets and its CPU time: measurements, not requirements.
 //! `cargo test --release -p weir-netio --test live -- --ignored --nocapture rates`
 
 use crate::net;
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use weir_netio::{LiveOptions, LivePoll, LiveSink, LiveSource, SocketKind};
 use weir_units::Nanos;
 
-/// Processor time of this thread.
+/// The CPU time of this thread.
 fn used() -> Duration {
-    // SAFETY: zeros are a time, into which the kernel writes.
+    // SAFETY: zeros are a valid time, and the kernel writes into it.
     let time = unsafe {
         let mut time: libc::timespec = std::mem::zeroed();
         libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time);

@@ -1,4 +1,4 @@
-//! Packets that are sent are those that are received.
+//! Packets are received as they are sent.
 
 use crate::frames::{self, PATIENCE, all, assorted, classified, packets, udp};
 use crate::net::{self, Sender, ip};
@@ -9,7 +9,7 @@ use weir_netio::{Direction, LiveOptions, LivePoll, LiveSource, SocketKind};
 use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
 
-/// A source on `interface` with little memory, so that it is quickly made.
+/// A source on `interface` with little memory, so that it is opened quickly.
 pub fn open(interface: &str, kind: SocketKind) -> LiveSource {
     LiveSource::open(interface, LiveOptions { kind, ring: Bytes(4 << 20), ..LiveOptions::default() }).unwrap()
 }
@@ -22,10 +22,10 @@ fn all_packets_arrive(kind: SocketKind) {
     let sender = Sender::new("a");
     let sent = assorted();
     let mut received = Vec::new();
-    // In portions that fit every queue on the way.
-    for portion in sent.chunks(100) {
-        portion.iter().for_each(|frame| sender.send(frame));
-        let due = received.len() + portion.len();
+    // In portions that fit every queue on the path.
+    for builder in sent.chunks(100) {
+        builder.iter().for_each(|frame| sender.send(frame));
+        let due = received.len() + builder.len();
         while received.len() < due {
             received.extend(packets(&frames::block(&mut live)));
         }
@@ -66,7 +66,7 @@ fn the_window_is_mapped_again(kind: SocketKind) {
     let block = frames::block(&mut live);
     let window = block.window();
     let len = usize::try_from(window.len().0).unwrap();
-    // As a sandbox does it: room is reserved first, and the window put in its place.
+    // As a sandbox does it: the range is reserved first, and the window mapped in its place.
     // SAFETY: new, inaccessible memory.
     let room = unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -74,7 +74,7 @@ fn the_window_is_mapped_again(kind: SocketKind) {
     };
     assert_ne!(room, libc::MAP_FAILED);
     let offset = i64::try_from(window.file_offset()).unwrap();
-    // SAFETY: in place of the room, which nobody uses.
+    // SAFETY: replaces the reserved range, which is not in use.
     let at = unsafe {
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
         libc::mmap(room, len, libc::PROT_READ, flags, window.fd().as_raw_fd(), offset)
@@ -83,34 +83,34 @@ fn the_window_is_mapped_again(kind: SocketKind) {
     let descriptor = block.descriptors()[0];
     let from = (descriptor.data - ARENA_BASE) as usize;
     let frame = udp(7);
-    // SAFETY: inside the mapping; the block keeps the bytes as they are.
+    // SAFETY: inside the mapping; the block keeps the bytes unchanged.
     let seen = unsafe { std::slice::from_raw_parts(at.cast::<u8>().add(from), frame.len()) };
     assert_eq!(seen, frame);
     if kind == SocketKind::Xdp {
-        // SAFETY: only tried.
+        // SAFETY: the call must fail, and then changes nothing.
         let done = unsafe { libc::mprotect(at, len, libc::PROT_READ | libc::PROT_WRITE) };
         assert_ne!(done, 0, "a sealed file could be made writable");
     }
-    // What came before is still there when the source is gone.
+    // Packets stay readable after the source is dropped.
     drop(live);
     assert_eq!(packets(&block)[0].bytes, frame);
     assert_eq!(seen, frame);
-    // SAFETY: what was mapped above, and nobody uses `seen` any more.
+    // SAFETY: the range mapped above; `seen` is no longer used.
     unsafe { libc::munmap(at, len) };
 }
 
 #[test]
-fn a_ring_of_the_kernel_is_a_window_as_any_other() {
+fn the_ring_of_a_packet_socket_is_a_window_like_any_other() {
     the_window_is_mapped_again(SocketKind::Packet);
 }
 
 #[test]
-fn memory_of_xdp_is_a_window_that_nobody_else_can_write() {
+fn the_memory_of_xdp_is_a_window_that_cannot_be_written() {
     the_window_is_mapped_again(SocketKind::Xdp);
 }
 
 #[test]
-fn what_is_beyond_the_snapshot_length_is_cut_and_its_length_is_known() {
+fn packets_are_cut_at_the_snapshot_length_and_their_length_is_known() {
     for kind in [SocketKind::Packet, SocketKind::Xdp] {
         if !net::cable() {
             return;
@@ -133,7 +133,7 @@ fn what_is_beyond_the_snapshot_length_is_cut_and_its_length_is_known() {
 }
 
 #[test]
-fn what_the_host_sends_is_seen_or_not_as_one_likes_and_loopback_packets_once() {
+fn packets_sent_by_the_host_are_received_on_request_and_loopback_packets_once() {
     if !net::cable() {
         return;
     }
@@ -217,7 +217,7 @@ fn sources_on_several_queues_of_xdp_share_a_program_and_have_all_packets_between
     bytes.sort();
     sent.sort();
     assert!(bytes == sent, "{} packets", bytes.len());
-    // The program stays for the other one, and packets of a queue without a source go to the host.
+    // The program stays for the other source, and packets of a queue without a source go to the host.
     drop(first);
     let mut host = open("b", SocketKind::Packet);
     (0..200).for_each(|number| sender.send(&udp(number)));

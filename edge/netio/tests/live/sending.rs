@@ -1,4 +1,4 @@
-//! Sending, and what becomes of packets that cannot be sent.
+//! Sending, and the packets that cannot be sent.
 
 use crate::frames::{all, block, udp};
 use crate::net::{self, Sender, ip};
@@ -10,7 +10,7 @@ fn as_slices(frames: &[Vec<u8>]) -> Vec<&[u8]> {
 }
 
 #[test]
-fn what_is_sent_arrives_as_it_was() {
+fn packets_arrive_as_they_were_sent() {
     for (out, into) in [
         (SocketKind::Packet, SocketKind::Packet),
         (SocketKind::Xdp, SocketKind::Packet),
@@ -23,14 +23,14 @@ fn what_is_sent_arrives_as_it_was() {
         let mut sink = LiveSink::open("a", out).unwrap();
         let sent: Vec<Vec<u8>> = (0..2000).map(udp).collect();
         let mut received = Vec::new();
-        for portion in sent.chunks(100) {
-            let mut rest = &as_slices(portion)[..];
+        for builder in sent.chunks(100) {
+            let mut rest = &as_slices(builder)[..];
             while !rest.is_empty() {
                 let done = sink.send(rest);
                 assert_eq!(done.taken, done.sent);
                 rest = &rest[done.taken..];
             }
-            let due = received.len() + portion.len();
+            let due = received.len() + builder.len();
             while received.len() < due {
                 received.extend(crate::frames::packets(&block(&mut live)));
             }
@@ -45,7 +45,7 @@ fn what_is_sent_arrives_as_it_was() {
 }
 
 #[test]
-fn packets_of_a_block_are_forwarded_from_where_they_lie() {
+fn packets_of_a_block_are_forwarded_without_a_copy() {
     for kind in [SocketKind::Packet, SocketKind::Xdp] {
         if !net::cable() {
             return;
@@ -75,7 +75,7 @@ fn packets_of_a_block_are_forwarded_from_where_they_lie() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_counted_by_cause_and_the_rest_goes() {
+fn packets_that_cannot_be_sent_are_counted_by_cause_and_the_others_are_sent() {
     if !net::cable() {
         return;
     }
@@ -84,12 +84,12 @@ fn what_cannot_be_sent_is_counted_by_cause_and_the_rest_goes() {
     let (good, long, short) = (udp(1), vec![7u8; 1600], vec![1u8; 5]);
     let mut lost = Vec::new();
     let done =
-        sink.send_telling(&[&good, &long, &short, &good, &long], |place, loss| lost.push((place, loss)));
+        sink.send_reporting(&[&good, &long, &short, &good, &long], |place, loss| lost.push((place, loss)));
     assert_eq!((done.taken, done.sent), (5, 2));
     assert_eq!(lost, [(1, Loss::TooLong), (2, Loss::Malformed), (4, Loss::TooLong)]);
     let totals = sink.totals();
     assert_eq!((totals.packets, totals.too_long, totals.malformed, totals.lost()), (2, 2, 1, 3));
-    // The MTU is the kernel's at that time.
+    // The kernel's present MTU counts.
     ip("link set dev a mtu 2000");
     ip("link set dev b mtu 2000");
     assert_eq!(sink.send(&[&long]).sent, 1);
@@ -105,7 +105,7 @@ fn what_cannot_be_sent_is_counted_by_cause_and_the_rest_goes() {
 }
 
 #[test]
-fn packets_that_were_cut_are_not_forwarded() {
+fn truncated_packets_are_not_forwarded() {
     if !net::cable() {
         return;
     }
@@ -113,7 +113,7 @@ fn packets_that_were_cut_are_not_forwarded() {
     let mut live = weir_netio::LiveSource::open("b", options).unwrap();
     let mut sink = LiveSink::open("b", SocketKind::Packet).unwrap();
     let sender = Sender::new("a");
-    // Until both are in one block: time may pass between the two.
+    // Repeats until both are in one block, as time may pass between the two.
     let block = loop {
         sender.send(&udp(30));
         sender.send(&udp(0));
@@ -128,7 +128,7 @@ fn packets_that_were_cut_are_not_forwarded() {
 }
 
 #[test]
-fn an_xdp_source_has_one_way_out_by_the_same_queue() {
+fn an_xdp_source_has_one_sink_through_the_same_queue() {
     if !net::cable() {
         return;
     }

@@ -12,12 +12,12 @@ pub struct Encoded {
     k: libc::c_uint,
 }
 
-// The crate is used so that its library is linked.
+// Links the crate's library.
 use pcap as _;
 
 // SAFETY: the signatures are those of libpcap's header pcap/bpf.h.
 unsafe extern "C" {
-    /// libpcap's interpreter; `pcap::BpfProgram::filter` does not let a test say how long the packet was on the link.
+    /// libpcap's interpreter; `pcap::BpfProgram::filter` has no argument for a packet's length on the link.
     fn bpf_filter(
         program: *const Encoded,
         packet: *const u8,
@@ -25,11 +25,11 @@ unsafe extern "C" {
         captured: libc::c_uint,
     ) -> libc::c_uint;
 
-    /// Checks a program.
+    /// Validates a program.
     fn bpf_validate(program: *const Encoded, len: libc::c_int) -> libc::c_int;
 }
 
-/// A program that libpcap has checked, and whose jumps all lead forwards.
+/// A program that libpcap has validated, and whose jumps all lead forwards.
 pub struct Oracle(Vec<Encoded>);
 
 impl Oracle {
@@ -45,7 +45,8 @@ impl Oracle {
 
     pub fn accepts(&self, wire_len: u32, bytes: &[u8]) -> bool {
         let captured = u32::try_from(bytes.len()).unwrap();
-        // SAFETY: the program was checked by `bpf_validate`, ends as it has no jumps backwards, and stays inside the `captured` bytes of `bytes`.
+        // SAFETY: the program was validated by `bpf_validate`, ends because it has no backward jumps, and stays
+        // inside the `captured` bytes of `bytes`.
         unsafe { bpf_filter(self.0.as_ptr(), bytes.as_ptr(), wire_len, captured) != 0 }
     }
 }

@@ -1,7 +1,8 @@
-//! The line between a node and its spawner: requests and answers, each with the number of its request.
+//! The channel between a node and its spawner: requests and answers, each with the number of its request.
 //!
-//! A request that times out leaves its answer owed. The node asks for nothing more until that answer has come, and ends the process that it names: nothing uses it.
-//! So no answer is taken for that to another request, and a failed request costs the line nothing.
+//! After a timeout, the answer to the request may still arrive. The node sends no further request until it has, and then
+//! ends the process that this late answer names, which nothing uses. So no answer is taken for the answer to another
+//! request, and a timeout does not break the channel.
 
 use super::ProcessRole;
 use crate::launch::{Allotment, Child};
@@ -12,25 +13,26 @@ use std::time::{Duration, Instant};
 
 /// The bytes of a request: its number, a role and an allotment.
 pub(super) const REQUEST_BYTES: usize = 8 + 1 + Allotment::BYTES;
-/// The bytes of an answer: the number of its request, a kind, walls, a process or an error of the system, and a process that is dead.
+/// The bytes of an answer: the number of its request, a kind, the isolation, a process id or the system's error number,
+/// and the id of a dead process.
 pub(super) const ANSWER_BYTES: usize = 8 + 1 + 1 + 4 + 4;
-/// The kind of an answer that names a process. Others are the number of the step that failed.
+/// The kind of an answer that names a process. Other kinds are the number of the failed step.
 const STARTED: u8 = 0;
 
 /// The step of a start that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SpawnStep {
-    /// The request is read.
+    /// Reading the request.
     Request,
-    /// A number is chosen.
+    /// Choosing a number.
     Number,
-    /// The control group is made.
+    /// Creating the control group.
     Group,
-    /// The process is made, with its namespaces.
+    /// Creating the process with its namespaces.
     Process,
-    /// Its user is mapped.
+    /// Mapping the process's user.
     User,
-    /// The program is executed.
+    /// Executing the program.
     Program,
 }
 
@@ -64,7 +66,7 @@ impl SpawnRequest {
         bytes
     }
 
-    /// The number of a request, and the request, where these bytes are one.
+    /// Decodes the number of a request, and the request if the rest of the bytes is valid.
     pub(super) fn read(bytes: &[u8]) -> (u64, Option<Self>) {
         let Some((number, rest)) = bytes.split_first_chunk() else { return (0, None) };
         let read = || {
@@ -75,14 +77,14 @@ impl SpawnRequest {
     }
 }
 
-/// A process that was started.
+/// A started process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Started {
     pub(super) id: u32,
     pub(super) isolation: Isolation,
 }
 
-/// A process that was not started.
+/// A process that could not be started.
 #[derive(Debug)]
 pub(super) struct Failed {
     pub(super) step: SpawnStep,
@@ -92,29 +94,29 @@ pub(super) struct Failed {
 /// The answer to a request.
 #[derive(Debug)]
 pub(super) struct SpawnReply {
-    /// The number of the request; 0 for what a spawner says when it begins.
+    /// The number of the request; 0 for the spawner's message at its start.
     pub(super) number: u64,
     pub(super) outcome: Result<Started, Failed>,
-    /// A process that was killed as it was started. Its parent has to wait for it.
+    /// A process that was killed during its start. Its parent must wait for it.
     pub(super) dead: Option<u32>,
 }
 
 impl SpawnReply {
     pub(super) fn write(&self) -> [u8; ANSWER_BYTES] {
-        let (kind, walls, value) = match &self.outcome {
+        let (kind, isolation, value) = match &self.outcome {
             Ok(Started { id, isolation }) => (STARTED, isolation.bits(), *id),
             Err(Failed { step, error }) => {
-                let by_kind = match error.kind() {
+                let fallback = match error.kind() {
                     ErrorKind::TimedOut => libc::ETIMEDOUT,
                     ErrorKind::UnexpectedEof => libc::ESRCH,
                     _ => libc::EINVAL,
                 };
-                (step.number(), 0, error.raw_os_error().unwrap_or(by_kind).unsigned_abs())
+                (step.number(), 0, error.raw_os_error().unwrap_or(fallback).unsigned_abs())
             }
         };
         let mut bytes = [0; ANSWER_BYTES];
         bytes[..8].copy_from_slice(&self.number.to_le_bytes());
-        (bytes[8], bytes[9]) = (kind, walls);
+        (bytes[8], bytes[9]) = (kind, isolation);
         bytes[10..14].copy_from_slice(&value.to_le_bytes());
         bytes[14..].copy_from_slice(&self.dead.unwrap_or_default().to_le_bytes());
         bytes
@@ -122,11 +124,11 @@ impl SpawnReply {
 
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let (number, rest) = bytes.split_first_chunk::<8>()?;
-        let ([kind, walls], rest) = rest.split_first_chunk::<2>()?;
+        let ([kind, isolation], rest) = rest.split_first_chunk::<2>()?;
         let ([value, dead], []) = rest.as_chunks::<4>() else { return None };
         let (value, dead) = (u32::from_le_bytes(*value), u32::from_le_bytes(*dead));
         let outcome = match *kind {
-            STARTED => Ok(Started { id: value, isolation: Isolation::from_bits(*walls) }),
+            STARTED => Ok(Started { id: value, isolation: Isolation::from_bits(*isolation) }),
             kind => {
                 let error = io::Error::from_raw_os_error(value.cast_signed());
                 Err(Failed { step: SpawnStep::of_number(kind)?, error })
@@ -136,122 +138,125 @@ impl SpawnReply {
     }
 }
 
-/// Why a request has no answer.
+/// The reason why a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SpawnerChannelError {
     /// The spawner has closed its end.
     #[error("it has ended")]
-    Gone,
-    /// It has not answered in time.
+    Closed,
+    /// The spawner has not answered in time.
     #[error("it does not answer in time")]
-    Late,
-    /// It said something that is no answer. The line is closed.
-    #[error("it says what is no answer")]
-    Nonsense,
-    /// The system refuses. A request that was not sent is not owed.
+    TimedOut,
+    /// The spawner's message is invalid. The channel has been closed.
+    #[error("its answer is invalid")]
+    InvalidMessage,
+    /// The system's error. If the request was not sent, no answer is expected.
     #[error(transparent)]
     System(#[from] io::Error),
 }
 
-/// The node's end of the line.
+/// The node's end of the channel.
 #[derive(Debug)]
 pub(super) struct SpawnerChannel {
     socket: OwnedFd,
     /// The number of the last request that was sent.
     number: u64,
-    /// Its answer has not come yet.
-    is_owed: bool,
+    /// True if the answer to request `number` has not arrived yet.
+    awaits_answer: bool,
 }
 
 impl SpawnerChannel {
-    /// The line to a spawner that has yet to say that it has begun.
+    /// Creates a channel to a spawner that has not reported its start yet.
     pub(super) fn new(socket: OwnedFd) -> Self {
-        Self { socket, number: 0, is_owed: true }
+        Self { socket, number: 0, awaits_answer: true }
     }
 
-    /// Waits for the beginning: the walls that there can be.
+    /// Waits for the message that a spawner sends at its start. Its isolation is that of the processes it will start.
     pub(super) fn begin(&mut self, within: Duration) -> Result<Result<Started, Failed>, SpawnerChannelError> {
-        self.hear(within)
+        self.receive(within)
     }
 
-    /// Sends a request with these descriptors, and waits for its answer. An answer that is owed from before is waited for first, for as long as `late`.
+    /// Sends a request with these descriptors, and waits for its answer for at most `within`. If the answer to an earlier
+    /// request has not arrived, waits for that one first, for at most `late`.
     pub(super) fn ask(
         &mut self,
         request: &SpawnRequest,
-        given: &[BorrowedFd<'_>],
+        streams: &[BorrowedFd<'_>],
         within: Duration,
         late: Duration,
     ) -> Result<Result<Started, Failed>, SpawnerChannelError> {
-        if self.is_owed
-            && let Ok(Started { id, .. }) = self.hear(late)?
+        if self.awaits_answer
+            && let Ok(Started { id, .. }) = self.receive(late)?
         {
-            end(id);
+            end_unused(id);
         }
         let number = self.number + 1;
-        // What fails here was not sent: a message is sent as a whole.
-        match descriptors::send_now(self.socket.as_fd(), &request.write(number), given) {
-            Err(error) if is_end(&error) => return Err(SpawnerChannelError::Gone),
+        // A message is sent as a whole or not at all, so after an error here the spawner gets no request.
+        match descriptors::send_now(self.socket.as_fd(), &request.write(number), streams) {
+            Err(error) if is_end(&error) => return Err(SpawnerChannelError::Closed),
             sent => sent?,
         }
-        (self.number, self.is_owed) = (number, true);
-        self.hear(within)
+        (self.number, self.awaits_answer) = (number, true);
+        self.receive(within)
     }
 
-    /// Waits for the answer that is owed.
-    fn hear(&mut self, within: Duration) -> Result<Result<Started, Failed>, SpawnerChannelError> {
+    /// Waits for the answer to request `number`, for at most `within`.
+    fn receive(&mut self, within: Duration) -> Result<Result<Started, Failed>, SpawnerChannelError> {
         let until = Instant::now() + within;
         loop {
             wait_for(self.socket.as_fd(), until.saturating_duration_since(Instant::now()))?;
-            // One more byte, for which an answer is refused. Descriptors that come with it are closed.
+            // One more byte, so that a longer message is noticed and refused. Descriptors that come with it are
+            // closed.
             let mut bytes = [0; ANSWER_BYTES + 1];
             let len = match descriptors::receive(self.socket.as_fd(), &mut bytes) {
-                Ok((0, _)) => return Err(SpawnerChannelError::Gone),
+                Ok((0, _)) => return Err(SpawnerChannelError::Closed),
                 Ok((len, _)) => len,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if is_end(&error) => return Err(SpawnerChannelError::Gone),
+                Err(error) if is_end(&error) => return Err(SpawnerChannelError::Closed),
                 Err(error) => return Err(error.into()),
             };
             let Some(answer) = bytes.get(..len).and_then(SpawnReply::read) else {
                 self.close();
-                return Err(SpawnerChannelError::Nonsense);
+                return Err(SpawnerChannelError::InvalidMessage);
             };
-            answer.dead.into_iter().for_each(end);
+            answer.dead.into_iter().for_each(end_unused);
             if answer.number == self.number {
-                self.is_owed = false;
+                self.awaits_answer = false;
                 return Ok(answer.outcome);
             }
-            // An answer to an earlier request is stale. One to a later request cannot be.
+            // An answer to an earlier request is stale. An answer to a later request is invalid.
             match answer.outcome {
                 _ if answer.number > self.number => {
                     self.close();
-                    return Err(SpawnerChannelError::Nonsense);
+                    return Err(SpawnerChannelError::InvalidMessage);
                 }
-                Ok(Started { id, .. }) => end(id),
+                Ok(Started { id, .. }) => end_unused(id),
                 Err(_) => {}
             }
         }
     }
 
-    /// Closes the line, for which no descriptor is needed. A spawner ends by that, in order.
+    /// Shuts the channel down, upon which the spawner ends its processes and exits. The call needs no further descriptor.
     pub(super) fn close(&self) {
-        // SAFETY: takes no pointers; the socket is open as long as this is there.
+        // SAFETY: takes no pointers; the socket is open as long as this value exists.
         unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
     }
 }
 
-/// Ends a process that nothing uses.
-fn end(id: u32) {
+/// Ends a process that a late or stale answer names, and waits for it.
+fn end_unused(id: u32) {
     let mut process = Child::of(id, Isolation::NONE);
-    // It may be dead.
+    // It may be dead already.
     _ = process.kill();
     _ = process.wait();
 }
 
+/// Returns true for the errors of a channel whose other end is closed.
 fn is_end(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::NotConnected)
 }
 
-/// Two ends of a line that keeps messages apart.
+/// Creates the two ends of a channel that preserves message boundaries.
 pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
@@ -259,11 +264,11 @@ pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     if unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: both are new, and of no other owner.
+    // SAFETY: both descriptors are new, and have no other owner.
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
-/// Waits until there is something to read.
+/// Waits until the socket is readable or closed.
 fn wait_for(socket: BorrowedFd<'_>, within: Duration) -> Result<(), SpawnerChannelError> {
     let until = Instant::now() + within;
     loop {
@@ -272,7 +277,7 @@ fn wait_for(socket: BorrowedFd<'_>, within: Duration) -> Result<(), SpawnerChann
         let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: the pointer is to one live entry.
         match unsafe { libc::poll(&raw mut poll, 1, milliseconds) } {
-            0 => return Err(SpawnerChannelError::Late),
+            0 => return Err(SpawnerChannelError::TimedOut),
             1.. => return Ok(()),
             _ => {
                 let error = io::Error::last_os_error();
@@ -301,7 +306,7 @@ mod tests {
         SpawnRequest { role, allotment }
     }
 
-    /// The spawner's end: it takes one request, with its number.
+    /// The spawner's end: takes one request, with its number.
     fn take(theirs: &OwnedFd) -> (u64, SpawnRequest, Vec<OwnedFd>) {
         let mut bytes = [0; REQUEST_BYTES + 1];
         let (len, given) = descriptors::receive(theirs.as_fd(), &mut bytes).unwrap();
@@ -318,13 +323,13 @@ mod tests {
         Ok(Started { id, isolation: Isolation::NAMESPACES })
     }
 
-    /// A line whose spawner has begun.
-    fn line() -> (SpawnerChannel, OwnedFd) {
+    /// A channel whose spawner has started.
+    fn channel() -> (SpawnerChannel, OwnedFd) {
         let (ours, theirs) = pair().unwrap();
-        let mut line = SpawnerChannel::new(ours);
+        let mut channel = SpawnerChannel::new(ours);
         say(&theirs, 0, started(0), &[]);
-        assert_eq!(line.begin(PATIENCE).unwrap().unwrap().isolation, Isolation::NAMESPACES);
-        (line, theirs)
+        assert_eq!(channel.begin(PATIENCE).unwrap().unwrap().isolation, Isolation::NAMESPACES);
+        (channel, theirs)
     }
 
     #[test]
@@ -360,17 +365,17 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_answer_is_skipped_and_what_comes_with_it_is_ended_and_closed() {
-        let (mut line, theirs) = line();
-        let ward = request(ProcessRole::Module, 1);
-        let late = line.ask(&ward, &[], SOON, SOON);
-        assert!(matches!(late, Err(SpawnerChannelError::Late)), "{late:?}");
-        // Until its answer comes nothing more is asked.
-        let late = line.ask(&ward, &[], SOON, SOON);
-        assert!(matches!(late, Err(SpawnerChannelError::Late)), "{late:?}");
+    fn a_stale_answer_is_skipped_and_its_process_and_descriptors_are_released() {
+        let (mut channel, theirs) = channel();
+        let process = request(ProcessRole::Module, 1);
+        let late = channel.ask(&process, &[], SOON, SOON);
+        assert!(matches!(late, Err(SpawnerChannelError::TimedOut)), "{late:?}");
+        // No further request is sent until its answer has arrived.
+        let late = channel.ask(&process, &[], SOON, SOON);
+        assert!(matches!(late, Err(SpawnerChannelError::TimedOut)), "{late:?}");
         assert_eq!(take(&theirs).0, 1);
 
-        // Now it comes, with a process and a descriptor.
+        // The answer arrives, with a process and a descriptor.
         let mut process = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let (mut reads, writes) = io::pipe().unwrap();
         say(&theirs, 1, started(process.id()), &[writes.as_fd()]);
@@ -380,7 +385,7 @@ mod tests {
             say(&theirs, number, started(4242), &[]);
             (number, asked)
         });
-        let own = line.ask(&request(ProcessRole::Compiler, 2), &[], PATIENCE, PATIENCE).unwrap().unwrap();
+        let own = channel.ask(&request(ProcessRole::Compiler, 2), &[], PATIENCE, PATIENCE).unwrap().unwrap();
         assert_eq!(own.id, 4242, "the answer to this request");
         assert_eq!(spawner.join().unwrap(), (2, request(ProcessRole::Compiler, 2)), "the next that was sent");
         assert_eq!(reads.read(&mut [0]).unwrap(), 0, "the descriptor is closed");
@@ -389,7 +394,7 @@ mod tests {
 
     #[test]
     fn many_threads_get_their_own_answers_while_some_answers_are_late() {
-        let (line, theirs) = line();
+        let (channel, theirs) = channel();
         const THREADS: u64 = 8;
         const EACH: u64 = 25;
         let spawner = std::thread::spawn(move || {
@@ -406,25 +411,25 @@ mod tests {
                     late += 1;
                     std::thread::sleep(2 * SOON);
                 }
-                // No process of this number is the test's own, so a stale one cannot be ended.
+                // No process of the test has this number, so a stale one cannot be ended.
                 let error = io::Error::from_raw_os_error(i32::try_from(asked).unwrap());
                 say(&theirs, number, Err(Failed { step: SpawnStep::Program, error }), &[]);
             }
         });
-        let line = Mutex::new(line);
+        let channel = Mutex::new(channel);
         let ask = |thread: u64| {
             let mut failed = 0;
             for asked in thread * EACH..(thread + 1) * EACH {
                 let is_late = asked % 10 == 3;
                 let within = if is_late { SOON } else { PATIENCE };
                 let answer =
-                    line.lock().unwrap().ask(&request(ProcessRole::Module, asked), &[], within, PATIENCE);
+                    channel.lock().unwrap().ask(&request(ProcessRole::Module, asked), &[], within, PATIENCE);
                 match answer {
                     Ok(outcome) => {
                         let own = outcome.unwrap_err().error.raw_os_error();
                         assert_eq!(own.map(i64::from), i64::try_from(asked).ok(), "its own");
                     }
-                    Err(SpawnerChannelError::Late) if is_late => failed += 1,
+                    Err(SpawnerChannelError::TimedOut) if is_late => failed += 1,
                     Err(error) => panic!("{error}"),
                 }
             }
@@ -434,20 +439,21 @@ mod tests {
             let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || ask(thread))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
         });
-        drop(line);
+        drop(channel);
         assert_eq!((failed, spawner.join().unwrap()), (20, 20));
     }
 
     #[test]
-    fn a_request_that_was_not_sent_leaves_the_line_as_it_is() {
-        let (mut line, theirs) = line();
+    fn a_request_that_was_not_sent_leaves_the_channel_unchanged() {
+        let (mut channel, theirs) = channel();
         let nothing = File::open("/dev/null").unwrap();
-        // More descriptors than go with a message.
-        let refused = line.ask(&request(ProcessRole::Module, 1), &[nothing.as_fd(); 4], PATIENCE, PATIENCE);
+        // More descriptors than fit into a message.
+        let refused =
+            channel.ask(&request(ProcessRole::Module, 1), &[nothing.as_fd(); 4], PATIENCE, PATIENCE);
         assert!(matches!(refused, Err(SpawnerChannelError::System(_))), "{refused:?}");
-        // No room in the socket: what fills it is in the spawner's way and not in the line's account.
-        while descriptors::send_now(line.socket.as_fd(), &[0; 4096], &[]).is_ok() {}
-        let refused = line.ask(&request(ProcessRole::Module, 1), &[], PATIENCE, PATIENCE);
+        // A full socket: the filler reaches the spawner, but is no request.
+        while descriptors::send_now(channel.socket.as_fd(), &[0; 4096], &[]).is_ok() {}
+        let refused = channel.ask(&request(ProcessRole::Module, 1), &[], PATIENCE, PATIENCE);
         assert!(matches!(refused, Err(SpawnerChannelError::System(_))), "{refused:?}");
         let mut filled = [0; 4096];
         // SAFETY: takes no pointers.
@@ -460,19 +466,19 @@ mod tests {
             say(&theirs, number, started(7), &[]);
             (number, given.len())
         });
-        let own = line.ask(&request(ProcessRole::Module, 2), &[nothing.as_fd(); 3], PATIENCE, PATIENCE);
+        let own = channel.ask(&request(ProcessRole::Module, 2), &[nothing.as_fd(); 3], PATIENCE, PATIENCE);
         assert_eq!(own.unwrap().unwrap().id, 7);
         assert_eq!(spawner.join().unwrap(), (1, 3));
     }
 
     #[test]
-    fn nonsense_and_an_end_close_the_line() {
+    fn invalid_messages_and_the_peers_end_close_the_channel() {
         let early = SpawnReply { number: 9, outcome: started(0), dead: None }.write();
         for bytes in [&[0; 3][..], &[9; ANSWER_BYTES], &[0; ANSWER_BYTES + 1], &early] {
-            let (mut line, theirs) = line();
+            let (mut channel, theirs) = channel();
             descriptors::send(theirs.as_fd(), bytes, &[]).unwrap();
-            let refused = line.ask(&request(ProcessRole::Module, 1), &[], PATIENCE, PATIENCE);
-            assert!(matches!(refused, Err(SpawnerChannelError::Nonsense)), "{bytes:?}: {refused:?}");
+            let refused = channel.ask(&request(ProcessRole::Module, 1), &[], PATIENCE, PATIENCE);
+            assert!(matches!(refused, Err(SpawnerChannelError::InvalidMessage)), "{bytes:?}: {refused:?}");
             take(&theirs);
             assert_eq!(
                 descriptors::receive(theirs.as_fd(), &mut [0]).unwrap().0,
@@ -480,11 +486,11 @@ mod tests {
                 "the spawner sees the end"
             );
         }
-        let (mut line, theirs) = line();
+        let (mut channel, theirs) = channel();
         drop(theirs);
         for _ in 0..2 {
-            let gone = line.ask(&request(ProcessRole::Module, 1), &[], PATIENCE, PATIENCE);
-            assert!(matches!(gone, Err(SpawnerChannelError::Gone)), "{gone:?}");
+            let gone = channel.ask(&request(ProcessRole::Module, 1), &[], PATIENCE, PATIENCE);
+            assert!(matches!(gone, Err(SpawnerChannelError::Closed)), "{gone:?}");
         }
     }
 }

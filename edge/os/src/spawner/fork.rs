@@ -1,10 +1,10 @@
-//! One process: from the spawner's clone(2) to the program that it executes.
+//! The start of one process: from the spawner's clone(2) to the execution of its program.
 
 use super::ProcessRole;
+use super::channel::{Failed, SpawnStep};
 use super::group::TASKS_MAX;
-use super::line::{Failed, SpawnStep};
 use crate::child::set_limits;
-use crate::companion::close_what_is_inherited;
+use crate::helper::close_inherited_on_exec;
 use crate::launch::{Allotment, Streams};
 use crate::{Isolation, root};
 use std::ffi::{CStr, CString};
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::ptr;
 use std::time::{Duration, Instant};
 
-/// The namespaces beside that of users.
+/// All namespaces except the user namespace.
 const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET
@@ -24,10 +24,10 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP;
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// The way in which a process gets namespaces, best first.
+/// The kinds of namespaces that a started process can have, in order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// A user namespace whose only user is this process's alone: takes CAP_SETUID and CAP_SETGID.
+    /// A user namespace whose only user belongs to this process alone: takes CAP_SETUID and CAP_SETGID.
     OwnUser,
     /// A user namespace whose only user is the spawner's.
     User,
@@ -55,15 +55,17 @@ impl Mode {
     }
 }
 
-/// The program and settings from which each process is started.
+/// The program and the settings that are the same for all processes of a spawner.
 #[derive(Debug)]
 pub(super) struct SpawnTemplate {
-    /// This program.
+    /// The program of this process.
     program: OwnedFd,
-    nothing: OwnedFd,
-    /// The spawner's user and group.
+    null_device: OwnedFd,
+    /// The spawner's user.
     user: u32,
+    /// The spawner's group.
     group: u32,
+    /// The path of the node's private key, an argument of the key agent.
     key: Option<CString>,
 }
 
@@ -74,21 +76,21 @@ pub(super) struct ForkPlan<'a> {
     pub(super) mode: Mode,
     pub(super) allotment: Allotment,
     pub(super) streams: &'a Streams,
-    /// The user that it gets with [`Mode::OwnUser`].
+    /// The process's user with [`Mode::OwnUser`].
     pub(super) user: u32,
-    /// The folder of its control group.
+    /// The folder of the process's control group.
     pub(super) group: Option<&'a Path>,
-    /// True for a child of the spawner's own parent.
+    /// True if the process becomes a child of the spawner's parent, which is the node.
     pub(super) is_of_parent: bool,
-    /// The time within which it executes its program.
+    /// The longest time until the process executes its program.
     pub(super) within: Duration,
 }
 
-/// A process that was started.
+/// A started process.
 #[derive(Debug)]
 pub(super) struct Forked {
     pub(super) id: u32,
-    /// Readable when it has ended.
+    /// A descriptor of the process (pidfd), which is readable once the process has ended.
     pub(super) handle: OwnedFd,
 }
 
@@ -98,11 +100,11 @@ impl Forked {
     }
 }
 
-/// A process that was not started.
+/// A process that could not be started.
 #[derive(Debug)]
 pub(super) struct NotForked {
     pub(super) why: Failed,
-    /// The process, where there was one. It has been killed, and its parent has to wait for it.
+    /// The process, if it was created. It has been killed, and its parent must wait for it.
     pub(super) dead: Option<Forked>,
 }
 
@@ -118,10 +120,10 @@ impl SpawnTemplate {
         use std::os::unix::fs::OpenOptionsExt;
         let program = File::options().read(true).custom_flags(libc::O_PATH).open("/proc/self/exe")?;
         let key = key.map(|key| CString::new(key.as_os_str().as_bytes())).transpose()?;
-        // SAFETY: take nothing.
+        // SAFETY: take no pointers.
         let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
-        let nothing = File::options().read(true).write(true).open("/dev/null")?;
-        Ok(Self { program: program.into(), nothing: nothing.into(), user, group, key })
+        let null_device = File::options().read(true).write(true).open("/dev/null")?;
+        Ok(Self { program: program.into(), null_device: null_device.into(), user, group, key })
     }
 
     /// Starts a process, and waits until it executes its program.
@@ -129,40 +131,40 @@ impl SpawnTemplate {
     /// # Errors
     /// The system refuses one of the steps, the process ends before it executes its program, or it takes too long.
     pub(super) fn fork(&self, plan: &ForkPlan<'_>) -> Result<Forked, NotForked> {
-        let (mut result, told) = io::pipe()?;
-        let (go, mut mapped) = io::pipe()?;
+        let (mut reports, report_pipe) = io::pipe()?;
+        let (go_pipe, mut mapped_pipe) = io::pipe()?;
         let text = |text: &str| CString::new(text).map_err(io::Error::from);
         let argument = text(plan.role.argument())?;
         let key = self.key.as_ref().filter(|_| plan.role == ProcessRole::KeyAgent);
         let arguments =
             [c"weir".as_ptr(), argument.as_ptr(), key.map_or(ptr::null(), |key| key.as_ptr()), ptr::null()];
         let variable = if plan.mode == Mode::None { ptr::null() } else { root::NAMESPACES.as_ptr() };
-        let stream = |given: &Option<OwnedFd>| given.as_ref().unwrap_or(&self.nothing).as_raw_fd();
+        let stream = |stream: &Option<OwnedFd>| stream.as_ref().unwrap_or(&self.null_device).as_raw_fd();
         let map = |id: u32| text(&format!("0 {id} 1"));
-        let child = Prepared {
+        let child = ChildSetup {
             program: self.program.as_raw_fd(),
             arguments,
             environment: [variable, ptr::null()],
             streams: [stream(&plan.streams.input), stream(&plan.streams.output), stream(&plan.streams.error)],
             mode: plan.mode,
             maps: [map(self.user)?, map(self.group)?],
-            go: go.as_raw_fd(),
-            told: told.as_raw_fd(),
-            mapped: mapped.as_raw_fd(),
+            go_pipe: go_pipe.as_raw_fd(),
+            report_pipe: report_pipe.as_raw_fd(),
+            mapped_pipe: mapped_pipe.as_raw_fd(),
             allotment: plan.allotment,
         };
         let group = plan.group.map(File::open).transpose()?;
         let parent = if plan.is_of_parent { libc::CLONE_PARENT } else { 0 };
         let forked = clone(plan.mode.flags() | parent, group.as_ref().map(AsRawFd::as_raw_fd))?;
         let Some(forked) = forked else { child.run() };
-        drop((told, go));
-        // A process of another mode does not wait: its end of the pipe can be closed by now, as it executes the program.
+        drop((report_pipe, go_pipe));
+        // Only a process with this mode waits for its user map. The others may have closed their end of the pipe.
         let ready = match plan.mode {
-            Mode::OwnUser => own_user(&forked, plan.user).and_then(|()| mapped.write_all(&[1])),
+            Mode::OwnUser => map_own_user(&forked, plan.user).and_then(|()| mapped_pipe.write_all(&[1])),
             _ => Ok(()),
         };
         let ready = ready.map_err(|error| Failed { step: SpawnStep::User, error });
-        match ready.and_then(|()| begun(&mut result, plan.within)) {
+        match ready.and_then(|()| wait_until_executed(&mut reports, plan.within)) {
             Ok(()) => Ok(forked),
             Err(why) => {
                 kill(&forked.handle);
@@ -172,56 +174,60 @@ impl SpawnTemplate {
     }
 }
 
-/// Waits until a process executes its program. It says so beforehand, and the kernel closes its end of the pipe then, as it does where the process ends.
-fn begun(result: &mut PipeReader, within: Duration) -> Result<(), Failed> {
+/// Waits until a process executes its program. The process sends a [`ForkReport`] beforehand, and the kernel closes the
+/// process's end of the pipe on execution or exit.
+fn wait_until_executed(reports: &mut PipeReader, within: Duration) -> Result<(), Failed> {
     let failed = |error| Failed { step: SpawnStep::Program, error };
     let until = Instant::now() + within;
-    let mut said = Vec::new();
+    let mut received = Vec::new();
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        if !is_ready(result.as_fd(), left).map_err(failed)? {
+        if !is_ready(reports.as_fd(), left).map_err(failed)? {
             return Err(failed(ErrorKind::TimedOut.into()));
         }
-        let mut bytes = [0; 2 * Said::BYTES];
-        match result.read(&mut bytes) {
+        let mut bytes = [0; 2 * ForkReport::BYTES];
+        match reports.read(&mut bytes) {
             Ok(0) => break,
-            Ok(len) => said.extend_from_slice(bytes.get(..len).unwrap_or_default()),
+            Ok(len) => received.extend_from_slice(bytes.get(..len).unwrap_or_default()),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(failed(error)),
         }
-        if said.len() > 2 * Said::BYTES {
+        if received.len() > 2 * ForkReport::BYTES {
             return Err(failed(ErrorKind::InvalidData.into()));
         }
     }
-    match said.as_chunks() {
-        ([Said::BEGINS], []) => Ok(()),
-        ([.., last], []) => Err(Said::read(last)),
-        // It was killed, or ended by itself.
+    match received.as_chunks() {
+        ([ForkReport::READY], []) => Ok(()),
+        ([.., last], []) => Err(ForkReport::read(last)),
+        // The process was killed or exited without a report.
         _ => Err(failed(ErrorKind::UnexpectedEof.into())),
     }
 }
 
-/// A new process's message to the spawner: the step that failed, and the error.
-struct Said;
+/// The format of a new process's report to the spawner: the number of the failed step, and the system's error number.
+///
+/// The process sends [`READY`](Self::READY) before it executes its program, and a second report if that fails.
+struct ForkReport;
 
-impl Said {
+impl ForkReport {
     const BYTES: usize = 5;
-    /// All steps are done, and the program is executed next.
-    const BEGINS: [u8; Self::BYTES] = [0; Self::BYTES];
+    /// The report that all steps are done, and that the program is executed next.
+    const READY: [u8; Self::BYTES] = [0; Self::BYTES];
 
     fn of(step: SpawnStep, error: &io::Error) -> [u8; Self::BYTES] {
         let [a, b, c, d] = error.raw_os_error().unwrap_or(libc::EINVAL).to_le_bytes();
         [step.number(), a, b, c, d]
     }
 
-    fn read(said: &[u8; Self::BYTES]) -> Failed {
-        let [step, error @ ..] = *said;
+    fn read(report: &[u8; Self::BYTES]) -> Failed {
+        let [step, error @ ..] = *report;
         let error = io::Error::from_raw_os_error(i32::from_le_bytes(error));
         Failed { step: SpawnStep::of_number(step).unwrap_or(SpawnStep::Program), error }
     }
 }
 
-/// Waits for something to read, or an end; returns true if it comes within this time. The handle of a process is readable when the process has ended.
+/// Waits until `from` is readable or at its end. Returns false if `within` passes first. The handle of a process is
+/// readable when the process has ended.
 fn is_ready(from: BorrowedFd<'_>, within: Duration) -> io::Result<bool> {
     let until = Instant::now() + within;
     loop {
@@ -242,29 +248,30 @@ fn is_ready(from: BorrowedFd<'_>, within: Duration) -> io::Result<bool> {
     }
 }
 
-/// Kills a process that may have ended.
+/// Kills a process. Has no effect if it has ended already.
 pub(super) fn kill(handle: &OwnedFd) {
-    let nothing = ptr::null::<libc::siginfo_t>();
+    let no_info = ptr::null::<libc::siginfo_t>();
     // SAFETY: the pointer is null, which is allowed.
-    unsafe { libc::syscall(libc::SYS_pidfd_send_signal, handle.as_raw_fd(), libc::SIGKILL, nothing, 0) };
+    unsafe { libc::syscall(libc::SYS_pidfd_send_signal, handle.as_raw_fd(), libc::SIGKILL, no_info, 0) };
 }
 
-/// Maps user and group 0 of a process's namespace to `user`.
-fn own_user(forked: &Forked, user: u32) -> io::Result<()> {
-    let folder = folder(forked)?;
+/// Maps user 0 and group 0 of a process's user namespace to the user and the group with the number `user`.
+fn map_own_user(forked: &Forked, user: u32) -> io::Result<()> {
+    let folder = proc_folder(forked)?;
     let map = CString::new(format!("0 {user} 1"))?;
-    // Each in one call: the kernel takes a map as a whole, and once.
-    put_at(folder.as_raw_fd(), c"setgroups", c"deny")?;
-    put_at(folder.as_raw_fd(), c"uid_map", &map)?;
-    put_at(folder.as_raw_fd(), c"gid_map", &map)
+    // Each file is written by one call: the kernel accepts a map only once, and as a whole.
+    write_file_at(folder.as_raw_fd(), c"setgroups", c"deny")?;
+    write_file_at(folder.as_raw_fd(), c"uid_map", &map)?;
+    write_file_at(folder.as_raw_fd(), c"gid_map", &map)
 }
 
-/// The folder of a process in /proc, which stays that of this process: when it has ended, the files of the folder are gone, whatever process has the number then.
-fn folder(forked: &Forked) -> io::Result<OwnedFd> {
+/// Opens the folder of a process in /proc. The open folder never becomes that of another process: when the process has
+/// ended, the folder is empty, even if another process has got the id.
+fn proc_folder(forked: &Forked) -> io::Result<OwnedFd> {
     use std::os::unix::fs::OpenOptionsExt;
     let flags = libc::O_PATH | libc::O_DIRECTORY;
     let folder = File::options().read(true).custom_flags(flags).open(format!("/proc/{}", forked.id))?;
-    // A process that is there still has had its number since it was made.
+    // If the process has not ended, no other process had its id when the folder was opened.
     if forked.has_ended()? {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
@@ -288,7 +295,7 @@ struct CloneArguments {
     cgroup: u64,
 }
 
-/// Makes a process that is a copy of this one, which has one thread. There is nothing in the copy.
+/// Creates a child as a copy of this process, which has one thread. Returns `None` in the child.
 fn clone(flags: libc::c_int, group: Option<RawFd>) -> io::Result<Option<Forked>> {
     let mut handle: RawFd = -1;
     let is_of_parent = flags & libc::CLONE_PARENT != 0;
@@ -302,19 +309,21 @@ fn clone(flags: libc::c_int, group: Option<RawFd>) -> io::Result<Option<Forked>>
                 cgroup: u64::from(group.unsigned_abs()),
                 ..CloneArguments::default()
             };
-            // SAFETY: the arguments are of the length that is given; without a stack the copy goes on with a copy of this one, as after fork(2). Handle outlives the call.
+            // SAFETY: the arguments have the given length, and the handle outlives the call. Without a stack among the
+            // arguments the child continues on a copy of this stack, as after fork(2).
             unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<CloneArguments>()) }
         }
         None => {
             let flags = libc::c_long::from(flags | libc::CLONE_PIDFD | signal);
-            // SAFETY: as above; the third argument is where the handle goes, on all architectures.
+            // SAFETY: the handle outlives the call; it is the third argument on all architectures. Without a stack the
+            // child continues on a copy of this stack, as after fork(2).
             unsafe { libc::syscall(libc::SYS_clone, flags, 0, &raw mut handle, 0, 0) }
         }
     };
     match id {
         0 => Ok(None),
         1.. => {
-            // SAFETY: the kernel has made it for this process.
+            // SAFETY: the kernel has just created the descriptor, which has no other owner.
             let handle = unsafe { OwnedFd::from_raw_fd(handle) };
             Ok(Some(Forked { id: u32::try_from(id).map_err(io::Error::other)?, handle }))
         }
@@ -322,32 +331,38 @@ fn clone(flags: libc::c_int, group: Option<RawFd>) -> io::Result<Option<Forked>>
     }
 }
 
-/// The parts of a new process, made before it is: from clone to exec it only makes system calls.
-struct Prepared {
+/// Everything that a child needs between clone and exec. It is prepared in the parent, because the child may only make
+/// system calls.
+struct ChildSetup {
     program: RawFd,
     arguments: [*const libc::c_char; 4],
     environment: [*const libc::c_char; 2],
     streams: [RawFd; 3],
     mode: Mode,
-    /// Of the user namespace, if the process writes them itself.
+    /// The user and the group map of the user namespace, which the child writes itself with [`Mode::User`].
     maps: [CString; 2],
-    go: RawFd,
-    told: RawFd,
-    mapped: RawFd,
+    /// The end from which the child reads a byte when the spawner has written its maps ([`Mode::OwnUser`]).
+    go_pipe: RawFd,
+    /// The end to which the child writes its [`ForkReport`]s.
+    report_pipe: RawFd,
+    /// The spawner's end of `go_pipe`, which the child closes.
+    mapped_pipe: RawFd,
     allotment: Allotment,
 }
 
-impl Prepared {
-    /// Executes the program, or tells why not.
+impl ChildSetup {
+    /// Runs the child: executes the program, or reports the failed step and exits.
     fn run(&self) -> ! {
-        let done = self.enter().map_err(|error| (SpawnStep::User, error));
-        let done = done.and_then(|()| self.settle().map_err(|error| (SpawnStep::Program, error)));
-        let said = match done {
+        let done = self.enter_user_namespace().map_err(|error| (SpawnStep::User, error));
+        let done =
+            done.and_then(|()| self.set_streams_and_limits().map_err(|error| (SpawnStep::Program, error)));
+        let report = match done {
             Ok(()) => {
-                self.tell(Said::BEGINS);
+                self.report(ForkReport::READY);
                 let flags = libc::AT_EMPTY_PATH;
                 let (arguments, environment) = (self.arguments.as_ptr(), self.environment.as_ptr());
-                // SAFETY: the lists end with a null, and are of texts that end with a zero; all are live.
+                // SAFETY: both lists end with a null pointer; their other pointers are to live texts that end with a
+                // zero.
                 unsafe {
                     libc::syscall(
                         libc::SYS_execveat,
@@ -358,84 +373,87 @@ impl Prepared {
                         flags,
                     )
                 };
-                Said::of(SpawnStep::Program, &io::Error::last_os_error())
+                ForkReport::of(SpawnStep::Program, &io::Error::last_os_error())
             }
-            Err((step, error)) => Said::of(step, &error),
+            Err((step, error)) => ForkReport::of(step, &error),
         };
-        self.tell(said);
-        // SAFETY: takes no pointers. The copy ends without what this process does at its own end.
+        self.report(report);
+        // SAFETY: takes no pointers. The child must not run the exit handlers of the spawner, so it does not call exit(3).
         unsafe { libc::_exit(127) };
     }
 
-    fn tell(&self, said: [u8; Said::BYTES]) {
-        // SAFETY: the pointer is to as many live bytes.
-        unsafe { libc::write(self.told, said.as_ptr().cast(), said.len()) };
+    fn report(&self, report: [u8; ForkReport::BYTES]) {
+        // SAFETY: the pointer is to `report.len()` live bytes.
+        unsafe { libc::write(self.report_pipe, report.as_ptr().cast(), report.len()) };
     }
 
-    /// Becomes the only user of its user namespace.
-    fn enter(&self) -> io::Result<()> {
+    /// Becomes user 0 of the child's user namespace, which has no other user. Does nothing without a user namespace.
+    fn enter_user_namespace(&self) -> io::Result<()> {
         match self.mode {
             Mode::None | Mode::Privileged => return Ok(()),
             Mode::User => {
-                // The files of a process that is hidden are root's.
+                // A process that is not dumpable cannot write its maps: its files in /proc belong to root.
                 // SAFETY: takes no pointers.
-                done(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) })?;
-                put(c"/proc/self/setgroups", c"deny")?;
-                put(c"/proc/self/uid_map", &self.maps[0])?;
-                put(c"/proc/self/gid_map", &self.maps[1])?;
+                check(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) })?;
+                write_file(c"/proc/self/setgroups", c"deny")?;
+                write_file(c"/proc/self/uid_map", &self.maps[0])?;
+                write_file(c"/proc/self/gid_map", &self.maps[1])?;
             }
             Mode::OwnUser => {
                 let mut byte = 0u8;
-                // SAFETY: takes no pointers. Only the spawner has the other end then, so its end is seen.
-                unsafe { libc::close(self.mapped) };
+                // SAFETY: takes no pointers. Now only the spawner has that end, so the read below returns if the spawner
+                // ends.
+                unsafe { libc::close(self.mapped_pipe) };
                 // SAFETY: the pointer is to a live byte.
-                if unsafe { libc::read(self.go, (&raw mut byte).cast(), 1) } != 1 {
+                if unsafe { libc::read(self.go_pipe, (&raw mut byte).cast(), 1) } != 1 {
                     return Err(io::Error::from_raw_os_error(libc::EPIPE));
                 }
             }
         }
         // SAFETY: take no pointers.
         unsafe {
-            done(libc::setresgid(0, 0, 0))?;
-            done(libc::setresuid(0, 0, 0))?;
+            check(libc::setresgid(0, 0, 0))?;
+            check(libc::setresuid(0, 0, 0))?;
         }
         match self.mode {
-            // Counted for each user: where the user is not the process's alone this would count others.
+            // RLIMIT_NPROC counts all processes of a user, so it is set only if the user has no other process.
             Mode::OwnUser => set_limits(&[(libc::RLIMIT_NPROC, TASKS_MAX.into(), TASKS_MAX.into())]),
             _ => Ok(()),
         }
     }
 
-    /// Streams and limits.
-    fn settle(&self) -> io::Result<()> {
+    /// Sets the standard streams, the session, the limits and the signal at the parent's death.
+    fn set_streams_and_limits(&self) -> io::Result<()> {
         for (number, stream) in (0..).zip(self.streams) {
-            // SAFETY: takes no pointers. What is given has a higher number than the first three, which are the spawner's own.
+            // SAFETY: takes no pointers. The streams are not among the first three descriptors, which are the spawner's
+            // own, so no stream is overwritten before it is copied.
             if unsafe { libc::dup2(stream, number) } < 0 {
                 return Err(io::Error::last_os_error());
             }
         }
-        close_what_is_inherited();
+        close_inherited_on_exec();
         // SAFETY: takes no pointers. A new session has no terminal.
         unsafe { libc::setsid() };
         self.allotment.apply()?;
         // SAFETY: takes no pointers.
-        done(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })
+        check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })
     }
 }
 
-fn done(result: libc::c_int) -> io::Result<()> {
+/// Converts the result of a system call.
+fn check(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Writes a file with system calls alone.
-fn put(path: &CStr, text: &CStr) -> io::Result<()> {
-    put_at(libc::AT_FDCWD, path, text)
+fn write_file(path: &CStr, text: &CStr) -> io::Result<()> {
+    write_file_at(libc::AT_FDCWD, path, text)
 }
 
 /// Writes a file beneath a folder with system calls alone.
-fn put_at(folder: RawFd, path: &CStr, text: &CStr) -> io::Result<()> {
+fn write_file_at(folder: RawFd, path: &CStr, text: &CStr) -> io::Result<()> {
     let bytes = text.to_bytes();
-    // SAFETY: the pointers are to a text that ends with a zero, and to as many live bytes.
+    // SAFETY: the pointers are to a text that ends with a zero, and to `bytes.len()` live bytes.
     unsafe {
         let file = libc::openat(folder, path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
         if file < 0 {
@@ -458,62 +476,62 @@ mod tests {
     fn handle(process: &Child) -> OwnedFd {
         // SAFETY: takes no pointers.
         let handle = unsafe { libc::syscall(libc::SYS_pidfd_open, process.id(), 0) };
-        // SAFETY: the kernel has made it for this process.
+        // SAFETY: the kernel has just created the descriptor, which has no other owner.
         unsafe { OwnedFd::from_raw_fd(RawFd::try_from(handle).unwrap()) }
     }
 
     #[test]
-    fn a_map_is_written_for_the_process_that_was_made_and_for_no_other_one_that_has_its_number() {
+    fn a_user_map_is_never_written_for_another_process_with_the_same_id() {
         let mut other = Command::new("sleep").arg("1000").spawn().unwrap();
         let mut made = Command::new("sleep").arg("1000").spawn().unwrap();
         let forked = Forked { id: made.id(), handle: handle(&made) };
-        let own = folder(&forked).unwrap();
+        let own = proc_folder(&forked).unwrap();
         assert!(!forked.has_ended().unwrap());
         made.kill().unwrap();
         assert!(is_ready(forked.handle.as_fd(), PATIENCE).unwrap() && forked.has_ended().unwrap());
-        // As long as nothing has waited for it, its number is its own.
-        assert_eq!(folder(&forked).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+        // Until the process is waited for, no other process has its id.
+        assert_eq!(proc_folder(&forked).unwrap_err().raw_os_error(), Some(libc::ESRCH));
         made.wait().unwrap();
-        // As if the other one had got the number.
+        // As if the other process had got the id.
         let forked = Forked { id: other.id(), handle: forked.handle };
-        assert_eq!(own_user(&forked, 7).unwrap_err().raw_os_error(), Some(libc::ESRCH));
-        // What was opened before is no other process's either.
-        let error = put_at(own.as_raw_fd(), c"oom_score_adj", c"1").unwrap_err();
+        assert_eq!(map_own_user(&forked, 7).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+        // A folder opened before does not become another process's either.
+        let error = write_file_at(own.as_raw_fd(), c"oom_score_adj", c"1").unwrap_err();
         assert!(matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT)), "{error}");
         other.kill().unwrap();
         other.wait().unwrap();
     }
 
-    fn told(said: &[&[u8]]) -> Result<(), Failed> {
-        let (mut result, mut told) = io::pipe().unwrap();
-        said.iter().for_each(|said| told.write_all(said).unwrap());
-        drop(told);
-        begun(&mut result, PATIENCE)
+    fn outcome_of(report: &[&[u8]]) -> Result<(), Failed> {
+        let (mut result, mut report_pipe) = io::pipe().unwrap();
+        report.iter().for_each(|report| report_pipe.write_all(report).unwrap());
+        drop(report_pipe);
+        wait_until_executed(&mut result, PATIENCE)
     }
 
     #[test]
-    fn a_process_that_ends_before_its_program_begins_is_told_from_one_whose_program_has_begun() {
-        told(&[&Said::BEGINS]).unwrap();
-        let died = told(&[]).unwrap_err();
+    fn an_end_before_execution_is_distinguished_from_a_started_program() {
+        outcome_of(&[&ForkReport::READY]).unwrap();
+        let died = outcome_of(&[]).unwrap_err();
         assert_eq!((died.step, died.error.kind()), (SpawnStep::Program, ErrorKind::UnexpectedEof));
         let refused = io::Error::from_raw_os_error(libc::ENOMEM);
-        for (said, step) in [
-            (vec![&Said::of(SpawnStep::User, &refused)[..]], SpawnStep::User),
-            (vec![&Said::BEGINS[..], &Said::of(SpawnStep::Program, &refused)], SpawnStep::Program),
+        for (report, step) in [
+            (vec![&ForkReport::of(SpawnStep::User, &refused)[..]], SpawnStep::User),
+            (vec![&ForkReport::READY[..], &ForkReport::of(SpawnStep::Program, &refused)], SpawnStep::Program),
         ] {
-            let failed = told(&said).unwrap_err();
+            let failed = outcome_of(&report).unwrap_err();
             assert_eq!((failed.step, failed.error.raw_os_error()), (step, Some(libc::ENOMEM)));
         }
-        for nonsense in [&[0; 4][..], &[0; 11], &[9; 20]] {
-            assert_eq!(told(&[nonsense]).unwrap_err().step, SpawnStep::Program, "{nonsense:?}");
+        for invalid in [&[0; 4][..], &[0; 11], &[9; 20]] {
+            assert_eq!(outcome_of(&[invalid]).unwrap_err().step, SpawnStep::Program, "{invalid:?}");
         }
     }
 
     #[test]
-    fn a_process_that_does_not_come_to_its_program_is_waited_for_no_longer_than_it_may_take() {
-        let (mut result, told) = io::pipe().unwrap();
-        let late = begun(&mut result, Duration::from_millis(20)).unwrap_err();
+    fn the_wait_for_execution_is_limited() {
+        let (mut result, report_pipe) = io::pipe().unwrap();
+        let late = wait_until_executed(&mut result, Duration::from_millis(20)).unwrap_err();
         assert_eq!((late.step, late.error.kind()), (SpawnStep::Program, ErrorKind::TimedOut));
-        drop(told);
+        drop(report_pipe);
     }
 }

@@ -1,8 +1,10 @@
-//! Control groups (version 2, cgroups(7)): one for each process, in a part of the tree that the node may use.
+//! Control groups (version 2, cgroups(7)): one for each started process, in a part of the cgroup tree that the node may
+//! use.
 //!
-//! A service manager says that a group is the service's own by an attribute of its folder, which systemd sets with `Delegate=yes`. Elsewhere the operator names
-//! the folder. In that folder each process gets a group `weir-NODE-NUMBER`, with limits where the folder has the controllers for them. Another node may use the
-//! same folder: its groups have another name for `NODE`.
+//! A service manager leaves a service's group to the service and marks this by an attribute of the group's folder;
+//! systemd does so with `Delegate=yes`. Without a service manager the operator names a folder. Each process gets a group
+//! `weir-LABEL-NUMBER` in the folder, with limits if the folder has the controllers for memory and tasks. Several nodes
+//! may use the same folder, each with another label.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
@@ -10,32 +12,35 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The beginning of the names of all groups of processes.
-const PREFIX: &str = "weir-";
-/// The wait for a group whose processes have been killed, in steps of 10 ms.
-const STEPS: u32 = 100;
-/// The group of the node itself: groups with controllers for others have no processes of their own (cgroups(7), "no internal processes").
-const OF_NODE: &str = "node";
-/// Tasks of one process at most: threads of a compiler on a large machine.
+/// The beginning of the name of each started process's group.
+const NAME_PREFIX: &str = "weir-";
+/// The most waits, of 10 ms each, until a group can be removed whose processes have been killed.
+const REMOVAL_WAITS: u32 = 100;
+/// The name of the group into which the node and its spawner move, beneath their delegated group: a group that gives
+/// controllers to its child groups must contain no processes itself (cgroups(7), "no internal processes").
+const NODE_GROUP: &str = "node";
+/// The most tasks (threads and processes) of a group: enough for a compiler's threads on a large machine.
 pub(super) const TASKS_MAX: u32 = 512;
-/// Added to a process's own memory: its page tables, stacks in the kernel, and pages of files.
-const BESIDE: u64 = 64 << 20;
-/// statfs(2) of such a folder.
+/// Bytes added to a process's memory limit, for memory that the kernel charges to the group too: page tables, kernel
+/// stacks and pages of files.
+const KERNEL_BYTES: u64 = 64 << 20;
+/// The type of a cgroup file system in statfs(2).
 const CGROUP2_SUPER_MAGIC: u32 = 0x6367_7270;
 
-/// The place of control groups.
+/// The location of control groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Setting {
     /// In the node's own group, if a service manager has delegated it.
     #[default]
     Delegated,
-    /// Not at all.
+    /// No control groups.
     None,
     /// In this folder, which only nodes use.
     At(PathBuf),
 }
 
 impl Setting {
+    /// Encodes the setting as a command-line argument of a spawner.
     pub(super) fn argument(&self) -> OsString {
         match self {
             Self::Delegated => "delegated".into(),
@@ -44,6 +49,7 @@ impl Setting {
         }
     }
 
+    /// Decodes the setting from a command-line argument of a spawner.
     pub(super) fn read(argument: &OsStr) -> Self {
         match argument.as_bytes() {
             b"delegated" => Self::Delegated,
@@ -53,19 +59,22 @@ impl Setting {
     }
 }
 
-/// A folder in which groups are made.
+/// The folder in which a spawner creates the control groups of its processes.
 #[derive(Debug)]
 pub(super) struct Groups {
     folder: PathBuf,
     /// The beginning of the names of this node's groups.
     prefix: String,
-    /// Memory and tasks can be limited there.
+    /// True if the folder's groups can limit memory and tasks.
     pub(super) has_limits: bool,
 }
 
 impl Groups {
-    /// The folder that the setting means, without what an earlier start of this node has left there. `label` tells its groups from those of other nodes; `node` is the
-    /// process that the groups are made for.
+    /// Opens the folder that the setting names, and removes the groups that an earlier run of this node left in it.
+    /// Returns `None` if the setting is [`Setting::None`], there is no such folder, or no group can be created in it.
+    ///
+    /// `label` distinguishes this node's groups from those of other nodes in the folder. `node` is the node's process
+    /// id: in a delegated folder the node and the calling process move into a group of their own, [`NODE_GROUP`].
     pub(super) fn find(setting: &Setting, label: &str, node: u32) -> Option<Self> {
         let folder = match setting {
             Setting::None => return None,
@@ -79,27 +88,28 @@ impl Groups {
             return None;
         }
         if *setting == Setting::Delegated {
-            let own = folder.join(OF_NODE);
-            _ = fs::create_dir(&own);
+            let node_group = folder.join(NODE_GROUP);
+            _ = fs::create_dir(&node_group);
             for process in [node, std::process::id()] {
-                _ = put(&own.join("cgroup.procs"), &process.to_string());
+                _ = write_file(&node_group.join("cgroup.procs"), &process.to_string());
             }
         }
-        Self::of(folder, label)
+        Self::open(folder, label)
     }
 
-    fn of(folder: PathBuf, label: &str) -> Option<Self> {
+    /// Opens a folder, and removes this node's groups in it.
+    fn open(folder: PathBuf, label: &str) -> Option<Self> {
         for controller in ["+memory", "+pids", "+cpu"] {
-            // Where it has no such controller, or is not the node's alone, its groups have none.
-            _ = put(&folder.join("cgroup.subtree_control"), controller);
+            // Fails if the folder has no such controller, or contains processes: then its groups have no limits.
+            _ = write_file(&folder.join("cgroup.subtree_control"), controller);
         }
-        let prefix = if label.is_empty() { PREFIX.to_owned() } else { format!("{PREFIX}{label}-") };
+        let prefix = if label.is_empty() { NAME_PREFIX.to_owned() } else { format!("{NAME_PREFIX}{label}-") };
         let mut this = Self { folder, prefix, has_limits: false };
         this.remove_all();
-        // One on trial says what there is.
+        // The files of a trial group show which controllers are available.
         let trial = this.make(u32::MAX, 1 << 30).ok()?;
-        let there = |file: &str| trial.join(file).exists();
-        this.has_limits = there("memory.max") && there("pids.max");
+        let has_file = |file: &str| trial.join(file).exists();
+        this.has_limits = has_file("memory.max") && has_file("pids.max");
         _ = this.remove(u32::MAX);
         Some(this)
     }
@@ -108,20 +118,24 @@ impl Groups {
         self.folder.join(format!("{}{number}", self.prefix))
     }
 
-    /// A group of this number, for a process with so much memory. One that is there already is no process's any more: it is removed first, with what is in it.
+    /// Creates the group of this number, for a process with a limit of `memory` bytes, and returns its folder.
+    ///
+    /// A group of this number that exists already is a leftover of an earlier process: its processes are killed, and it
+    /// is removed first.
     ///
     /// # Errors
-    /// The system refuses the group, or one of its limits. Then there is no group.
+    /// The system refuses the group or one of its limits; no new group remains. [`io::ErrorKind::AlreadyExists`] if the
+    /// leftover group cannot be removed.
     pub(super) fn make(&self, number: u32, memory: u64) -> io::Result<PathBuf> {
         let group = self.path(number);
         match fs::create_dir(&group) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                clear(&group);
+                remove_killing(&group);
                 fs::create_dir(&group)?;
             }
             made => made?,
         }
-        match limit(&group, memory, self.has_limits) {
+        match set_limits(&group, memory, self.has_limits) {
             Ok(()) => Ok(group),
             Err(error) => {
                 _ = fs::remove_dir(&group);
@@ -130,7 +144,7 @@ impl Groups {
         }
     }
 
-    /// Removes a group, whose process has ended.
+    /// Removes a group whose process has ended.
     pub(super) fn remove(&self, number: u32) -> io::Result<()> {
         match fs::remove_dir(self.path(number)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -138,23 +152,24 @@ impl Groups {
         }
     }
 
-    /// Kills what is in this node's groups, and removes them: an earlier start that was killed has left them.
+    /// Removes all groups of this node and kills their processes. An earlier run of the node that was killed leaves
+    /// such groups.
     fn remove_all(&self) {
         let Ok(entries) = fs::read_dir(&self.folder) else { return };
         for entry in entries.flatten() {
             let name = entry.file_name();
             let number = name.to_str().and_then(|name| name.strip_prefix(&self.prefix));
             if number.is_some_and(|number| number.parse::<u32>().is_ok()) {
-                clear(&entry.path());
+                remove_killing(&entry.path());
             }
         }
     }
 }
 
-/// Kills what is in a group, and removes it.
-fn clear(group: &Path) {
-    _ = put(&group.join("cgroup.kill"), "1");
-    for _ in 0..STEPS {
+/// Kills the processes of a group, and removes the group when they have ended. Gives up after a second.
+fn remove_killing(group: &Path) {
+    _ = write_file(&group.join("cgroup.kill"), "1");
+    for _ in 0..REMOVAL_WAITS {
         if fs::remove_dir(group).is_ok() || !group.exists() {
             return;
         }
@@ -162,17 +177,17 @@ fn clear(group: &Path) {
     }
 }
 
-/// Gives a group its limits. Where memory and tasks `must` be limited, it is an error that the folder has lost the controllers for them.
-fn limit(group: &Path, memory: u64, must: bool) -> io::Result<()> {
+/// Sets the limits of a group on memory and tasks. With `must`, a missing controller for one of them is an error.
+fn set_limits(group: &Path, memory: u64, must: bool) -> io::Result<()> {
     let limits = [
-        ("memory.max", memory.saturating_add(BESIDE), must),
+        ("memory.max", memory.saturating_add(KERNEL_BYTES), must),
         ("memory.swap.max", 0, false),
         ("memory.oom.group", 1, false),
         ("pids.max", TASKS_MAX.into(), must),
     ];
     for (file, value, must) in limits {
-        // Kernels differ in what there is.
-        match put(&group.join(file), &value.to_string()) {
+        // Older kernels lack some of these files.
+        match write_file(&group.join(file), &value.to_string()) {
             Err(error) if must || error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
@@ -180,18 +195,19 @@ fn limit(group: &Path, memory: u64, must: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a file of the kernel's, if it is there.
-fn put(file: &Path, text: &str) -> io::Result<()> {
+/// Writes an existing file of the cgroup file system.
+fn write_file(file: &Path, text: &str) -> io::Result<()> {
     fs::File::options().write(true).open(file)?.write_all(text.as_bytes())
 }
 
-/// The folder of this process's group, or the one above it, if it was delegated.
-fn delegated(own: &str) -> Option<PathBuf> {
-    let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+/// Returns the folder of this process's group, or else the folder above it, whichever has been delegated. `own_groups`
+/// is the content of /proc/self/cgroup.
+fn delegated(own_groups: &str) -> Option<PathBuf> {
+    let path = own_groups.lines().find_map(|line| line.strip_prefix("0::"))?;
     let (root, mount) = mounted(&fs::read_to_string("/proc/self/mountinfo").ok()?)?;
     let beneath = Path::new(path).strip_prefix(&root).ok()?;
     let folder = mount.join(beneath);
-    // With DelegateSubgroup= the service's processes are one below.
+    // With DelegateSubgroup= the service's processes are one level below.
     [Some(folder.as_path()), folder.parent()]
         .into_iter()
         .flatten()
@@ -199,7 +215,7 @@ fn delegated(own: &str) -> Option<PathBuf> {
         .map(Path::to_owned)
 }
 
-/// The root and the folder of the first mount of kind cgroup2, as proc_pid_mountinfo(5) has them.
+/// Returns the root and the mount point of the first cgroup2 mount. `mounts` has the format of proc_pid_mountinfo(5).
 fn mounted(mounts: &str) -> Option<(PathBuf, PathBuf)> {
     mounts.lines().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
@@ -209,24 +225,26 @@ fn mounted(mounts: &str) -> Option<(PathBuf, PathBuf)> {
     })
 }
 
+/// Returns true if a group's folder has the attribute by which a service manager delegates the group.
 fn is_delegated(folder: &Path) -> bool {
     let Ok(path) = CString::new(folder.as_os_str().as_bytes()) else { return false };
     [c"user.delegate", c"trusted.delegate"].into_iter().any(|name| {
         let mut value = [0u8; 8];
-        // SAFETY: the pointers are to texts that end with a zero, and to as many live bytes.
+        // SAFETY: the first two pointers are to zero-terminated texts; the third is to `value.len()` live bytes.
         let len =
             unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
         usize::try_from(len).is_ok_and(|len| value.get(..len) == Some(b"1"))
     })
 }
 
+/// Returns true if a folder is in a cgroup2 file system.
 fn is_group(folder: &Path) -> bool {
     let Ok(path) = CString::new(folder.as_os_str().as_bytes()) else { return false };
-    // SAFETY: all of it are numbers, for which zero is a value.
-    let mut about: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: a statfs consists of numbers, for which zero is a valid value.
+    let mut info: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the pointers are to a text that ends with a zero, and to a live local.
-    let known = unsafe { libc::statfs(path.as_ptr(), &raw mut about) } == 0;
-    known && u32::try_from(about.f_type).is_ok_and(|kind| kind == CGROUP2_SUPER_MAGIC)
+    let is_known = unsafe { libc::statfs(path.as_ptr(), &raw mut info) } == 0;
+    is_known && u32::try_from(info.f_type).is_ok_and(|kind| kind == CGROUP2_SUPER_MAGIC)
 }
 
 #[cfg(test)]
@@ -242,35 +260,35 @@ mod tests {
         assert_eq!(mounted("24 30 0:22 / /sys rw - sysfs sysfs rw\n"), None);
     }
 
-    /// Folders stand for those of the kernel.
+    /// Uses plain folders in place of the cgroup file system.
     #[test]
-    fn what_an_earlier_start_left_goes_and_other_nodes_groups_stay() {
+    fn groups_of_an_earlier_start_are_removed_and_other_nodes_groups_stay() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let others = ["weir-7", "weir-others", "weir-a1-7", "weir-b2-x", "weir-b2-"];
         for name in others.into_iter().chain(["weir-b2-7", "weir-b2-0"]) {
             fs::create_dir(path(name)).unwrap();
         }
-        let groups = Groups::of(folder.path().to_owned(), "b2").unwrap();
+        let groups = Groups::open(folder.path().to_owned(), "b2").unwrap();
         assert!(!groups.has_limits, "a plain folder has no controllers");
         assert!(!path("weir-b2-7").exists() && !path("weir-b2-0").exists());
         assert!(others.iter().all(|name| path(name).exists()));
-        let without = Groups::of(folder.path().to_owned(), "").unwrap();
+        let without = Groups::open(folder.path().to_owned(), "").unwrap();
         assert!(!path("weir-7").exists() && path("weir-a1-7").exists());
         assert!(without.make(3, 1).unwrap().ends_with("weir-3"));
     }
 
     #[test]
-    fn a_group_is_made_in_the_place_of_one_that_was_left_where_that_can_be_removed() {
+    fn a_leftover_group_is_replaced_if_it_can_be_removed() {
         let folder = tempfile::tempdir().unwrap();
-        let groups = Groups::of(folder.path().to_owned(), "n").unwrap();
+        let groups = Groups::open(folder.path().to_owned(), "n").unwrap();
         let group = groups.make(3, 1 << 20).unwrap();
         assert!(group.ends_with("weir-n-3"));
-        assert_eq!(groups.make(3, 1 << 20).unwrap(), group, "an empty one that was left");
+        assert_eq!(groups.make(3, 1 << 20).unwrap(), group, "an empty leftover group");
         groups.remove(3).unwrap();
         assert!(!group.exists());
         groups.remove(3).unwrap();
-        // One that cannot be removed is not taken for another process.
+        // A group that cannot be removed is not used for another process.
         fs::create_dir_all(group.join("more")).unwrap();
         assert_eq!(groups.make(3, 1).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
     }

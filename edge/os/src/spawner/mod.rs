@@ -1,34 +1,38 @@
-//! A process that starts others: each in namespaces, with a user, an empty root and a control group of its own, as far as the system allows it.
+//! A process that starts others: each in namespaces, with a user, an empty root and a control group of its own, as
+//! far as the system allows it.
 //!
-//! A node gives up what it takes to make namespaces, and to execute anything, before it looks at what strangers wrote. So it starts a *spawner* first:
-//! this same program, which keeps the few rights that starting takes, and does nothing else. A node that was taken over gains little by it: it can
-//! name one of three [roles](ProcessRole), numbers that limit the process, and descriptors of its own; it names no program, path, argument, user or group.
+//! A node gives up the rights to create namespaces and to execute programs before it reads untrusted input. It
+//! therefore starts a *spawner* first: this same program, which keeps the few rights that starting processes takes,
+//! and does nothing else. An attacker in the node gains little by it: a request names one of three
+//! [roles](ProcessRole), numeric limits of the process, and the node's own descriptors; it names no program, path,
+//! argument, user or group.
 //!
 //! ```text
 //! node ── role, limits, descriptors ──► spawner ── clone(2): namespaces, control group, parent = the node ──► process
-//!   ◄──────── process number, walls ──────┘          maps its own user to 0 of its user namespace            executes weir, empties
+//!   ◄── process number, isolation ────────┘          maps its own user to 0 of its user namespace            executes weir, empties
 //!                                                                                                             its root, confines itself
 //! ```
 //!
-//! | started | user | namespaces |
+//! | node started | user of the process | namespaces |
 //! |---|---|---|
-//! | as root | one of a range, for each process another | all |
-//! | by a user who may make user namespaces | the node's, as the only one of the namespace | all |
-//! | as root where there are no user namespaces | the node's | all but that for users |
+//! | as root | one of a range, different for each process | all |
+//! | by a user who may create user namespaces | the node's, as the only one of the namespace | all |
+//! | as root without user namespaces | the node's | all except the user namespace |
 //! | otherwise | the node's | none: seccomp and Landlock alone |
 //!
-//! The process is the node's own child (CLONE_PARENT), so the node waits for it. It is the first one of its PID namespace: what it might start ends with
-//! it. When the node ends, the kernel kills it (PR_SET_PDEATHSIG), and the spawner kills what is left and removes the control groups.
+//! The process is the node's own child (CLONE_PARENT), so the node waits for it. It is the first process of its PID
+//! namespace: any process that it might start ends with it. When the node ends, the kernel kills it
+//! (PR_SET_PDEATHSIG), and the spawner kills remaining processes and removes the control groups.
 
+mod channel;
 mod fork;
 mod group;
-mod line;
 mod serve;
 
 use crate::Isolation;
 use crate::launch::{Allotment, CORE_WORDS, Child, Launcher, Streams, start};
+use channel::{Failed, SpawnRequest, SpawnStep, SpawnerChannel, SpawnerChannelError, Started};
 pub use group::Setting as GroupSetting;
-use line::{Failed, SpawnRequest, SpawnStep, SpawnerChannel, SpawnerChannelError, Started};
 pub use serve::{ServeError, serve};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -40,24 +44,26 @@ use std::process::ExitStatus;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The argument that makes a process of weir a spawner; the others follow it. It has to answer it with [`serve`].
+/// The command-line argument that makes a process of weir a spawner, followed by its settings. The program must
+/// answer it with [`serve`].
 pub const SPAWNER: &str = "start-processes";
 
-/// Processes that a spawner has at a time.
+/// The most processes of a spawner at a time.
 pub const PROCESSES_MAX: u32 = 1024;
 /// The most processes that run modules. The others are for compilers and the key agent.
 pub const PROCESSES_OF_MODULES_MAX: u32 = PROCESSES_MAX - 64;
 
 /// Descriptors of a spawner: a handle for each process, and a few.
 const DESCRIPTORS: u64 = PROCESSES_MAX as u64 + 64;
-/// The longest time for a spawner to begin, and to start a process, on the slowest of machines.
+/// The longest time for which a node waits until a spawner has started, or has started a process.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The wait for an answer that was not there within [`PATIENCE`], before anything else is asked.
-const LATE: Duration = Duration::from_secs(1);
+/// The longest time for which a node waits for a late answer, which did not arrive within [`PATIENCE`], before it sends the
+/// next request.
+const LATE_ANSWER: Duration = Duration::from_secs(1);
 /// The longest label of a node's control groups.
 const LABEL_MAX: usize = 32;
 
-/// A kind of process that a spawner starts. Its argument is fixed.
+/// A kind of process that a spawner starts. Each has a fixed command-line argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessRole {
     /// Runs one module.
@@ -69,11 +75,11 @@ pub enum ProcessRole {
 }
 
 impl ProcessRole {
-    /// All of them, with their arguments.
+    /// All roles, with their arguments.
     const ALL: [(Self, &'static str); 3] =
-        [(Self::Module, "ward"), (Self::Compiler, "compile"), (Self::KeyAgent, "keep-key")];
+        [(Self::Module, "sandbox"), (Self::Compiler, "compile"), (Self::KeyAgent, "key-agent")];
 
-    /// The role of this argument.
+    /// Returns the role that has this command-line argument.
     pub(crate) fn of(argument: &OsStr) -> Option<Self> {
         Self::ALL.iter().find(|(_, name)| argument == *name).map(|(role, _)| *role)
     }
@@ -82,7 +88,7 @@ impl ProcessRole {
         Self::ALL.iter().find(|(role, _)| *role == self).map_or("", |(_, name)| name)
     }
 
-    /// Its name in metrics.
+    /// Returns the role's name in metrics.
     fn name(self) -> &'static str {
         match self {
             Self::Module => "module",
@@ -101,20 +107,22 @@ impl ProcessRole {
     }
 }
 
-/// The settings of a spawner, which it gets once, when it is started.
+/// The settings of a spawner, fixed at its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// The first of [`PROCESSES_MAX`] users that no one else has. Used where the spawner is root's.
+    /// The first of [`PROCESSES_MAX`] consecutive user ids that no other program uses, for a spawner that runs as root.
     pub first_user: u32,
-    /// The place of control groups.
+    /// The location of control groups.
     pub group: GroupSetting,
-    /// The part of the names of this node's control groups by which they differ from other nodes': at most 32 ASCII letters and digits.
+    /// The part of the names of this node's control groups that distinguishes them from other nodes': at most 32
+    /// ASCII letters and digits.
     pub label: String,
-    /// The file of the node's private key, for the process that keeps it.
+    /// The file of the node's private key, for the key agent.
     pub key: Option<PathBuf>,
 }
 
 impl Settings {
+    /// Encodes the settings as command-line arguments of a spawner.
     fn arguments(&self) -> Vec<OsString> {
         let (first, label) = (self.first_user.to_string(), self.label.clone());
         let mut arguments = vec![SPAWNER.into(), first.into(), self.group.argument(), label.into()];
@@ -122,6 +130,7 @@ impl Settings {
         arguments
     }
 
+    /// Decodes the arguments after [`SPAWNER`].
     fn read(arguments: &[OsString]) -> Option<Self> {
         let (first, rest) = arguments.split_first()?;
         let (group, rest) = rest.split_first()?;
@@ -140,76 +149,75 @@ impl Settings {
     }
 }
 
-/// Why a spawner did not start a process.
+/// The reason why a spawner did not start a process.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// The spawner is gone.
-    #[error(
-        "the process that starts others has ended: nothing new can be started, so the node is to be started anew"
-    )]
-    Gone,
-    /// It is at another request, or stopped.
+    /// The spawner has ended.
+    #[error("the process that starts others has ended: no process can be started, so restart the node")]
+    Ended,
+    /// The spawner is busy with another request, or stopped.
     #[error("the process that starts others does not answer in time: ask again")]
-    Late,
-    /// It says what is no answer.
-    #[error("the process that starts others says what is no answer, and is ended")]
-    Nonsense,
-    /// It does not know the request.
-    #[error("the process that starts others does not carry out this request: {0}")]
+    TimedOut,
+    /// The spawner's answer is invalid.
+    #[error("the process that starts others gave an invalid answer, and is ended")]
+    InvalidAnswer,
+    /// The spawner refused the request.
+    #[error("the process that starts others refused this request: {0}")]
     Request(io::Error),
     /// There are too many processes.
     #[error(
         "{PROCESSES_OF_MODULES_MAX} processes run modules, or {PROCESSES_MAX} processes run in all, which is the most: close a session with `process = \"own\"`"
     )]
     Full,
-    /// One of the walls cannot be put up that the node announced at its start. It is not started without.
+    /// A part of the isolation that the node announced at its start is not possible now. The process was not started,
+    /// because it would be less isolated than announced.
     #[error(
-        "{wall} cannot be made now, and it is not started with less isolation than the node announced ({announced}): {source}; see {see}, or start the node anew"
+        "{part} cannot be made now, and it is not started with less isolation than the node announced ({announced}): {source}; see {see}, or restart the node"
     )]
-    Wall {
-        /// The wall.
-        wall: &'static str,
+    Isolation {
+        /// The missing part.
+        part: &'static str,
         /// The isolation that the node announced.
         announced: Isolation,
         /// The system's error.
         source: io::Error,
-        /// The settings of the system that limit the wall.
+        /// The system settings that limit that part.
         see: &'static str,
     },
-    /// Its program does not begin.
-    #[error("its program does not begin: {0}")]
+    /// The program of the process cannot be executed.
+    #[error("its program cannot be executed: {0}")]
     Program(io::Error),
-    /// The request cannot be sent, or the answer not be received.
+    /// The request cannot be sent, or the answer cannot be received.
     #[error("the process that starts others cannot be asked: {0}")]
     System(io::Error),
 }
 
 impl SpawnError {
-    fn of_line(error: SpawnerChannelError) -> Self {
+    fn from_channel(error: SpawnerChannelError) -> Self {
         match error {
-            SpawnerChannelError::Gone => Self::Gone,
-            SpawnerChannelError::Late => Self::Late,
-            SpawnerChannelError::Nonsense => Self::Nonsense,
+            SpawnerChannelError::Closed => Self::Ended,
+            SpawnerChannelError::TimedOut => Self::TimedOut,
+            SpawnerChannelError::InvalidMessage => Self::InvalidAnswer,
             SpawnerChannelError::System(error) => Self::System(error),
         }
     }
 
-    fn of_step(Failed { step, error: source }: Failed, announced: Isolation) -> Self {
-        let wall = |wall, source, see| Self::Wall { wall, announced, source, see };
+    fn from_step(Failed { step, error: source }: Failed, announced: Isolation) -> Self {
+        let part = |part, source, see| Self::Isolation { part, announced, source, see };
         match step {
             SpawnStep::Request => Self::Request(source),
             SpawnStep::Number => Self::Full,
-            SpawnStep::Group => wall(
+            SpawnStep::Group => part(
                 "its control group",
                 source,
                 "cgroup.max.descendants and cgroup.max.depth of the folder of control groups and of those above it",
             ),
-            SpawnStep::Process if announced.has(Isolation::NAMESPACES) => wall(
+            SpawnStep::Process if announced.has(Isolation::NAMESPACES) => part(
                 "the process with its namespaces",
                 source,
                 "user.max_user_namespaces and the other limits of that kind, pids.max and kernel.pid_max",
             ),
-            SpawnStep::User => wall("its user", source, "[isolation] first_user"),
+            SpawnStep::User => part("its user", source, "[isolation] first_uid"),
             SpawnStep::Process | SpawnStep::Program => Self::Program(source),
         }
     }
@@ -218,35 +226,36 @@ impl SpawnError {
 impl From<SpawnError> for io::Error {
     fn from(error: SpawnError) -> Self {
         let kind = match &error {
-            SpawnError::Gone => ErrorKind::BrokenPipe,
-            SpawnError::Late => ErrorKind::TimedOut,
-            SpawnError::Nonsense => ErrorKind::InvalidData,
+            SpawnError::Ended => ErrorKind::BrokenPipe,
+            SpawnError::TimedOut => ErrorKind::TimedOut,
+            SpawnError::InvalidAnswer => ErrorKind::InvalidData,
             SpawnError::Full => ErrorKind::ResourceBusy,
             SpawnError::Request(error) | SpawnError::Program(error) | SpawnError::System(error) => {
                 error.kind()
             }
-            SpawnError::Wall { source, .. } => source.kind(),
+            SpawnError::Isolation { source, .. } => source.kind(),
         };
         Self::new(kind, error)
     }
 }
 
-/// A spawner, from the side of the process that it starts others for. It ends with this, and all that it has started with it.
+/// A node's side of a spawner. Dropping it ends the spawner, and all processes that it has started.
 #[derive(Debug)]
 pub struct Spawner {
-    line: Mutex<SpawnerChannel>,
+    channel: Mutex<SpawnerChannel>,
     process: Child,
-    best: Isolation,
-    /// Processes that were started, by role and walls.
+    /// The isolation that the spawner has announced at its start.
+    announced: Isolation,
+    /// Numbers of started processes, by the role's name and the bits of the isolation.
     started: Mutex<BTreeMap<(&'static str, u8), u64>>,
     refused: Mutex<SpawnRefusals>,
 }
 
-/// Counts of started processes, by role and walls.
+/// Numbers of started processes, by role and isolation.
 #[derive(Clone, Debug)]
 pub struct ProcessCounts(BTreeMap<(&'static str, u8), u64>);
 
-/// Requests that a spawner did not carry out.
+/// Requests that a spawner refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpawnRefusals {
     /// Their number.
@@ -256,17 +265,18 @@ pub struct SpawnRefusals {
 }
 
 impl Spawner {
-    /// Starts `program`, which answers [`SPAWNER`] with [`serve`]. To be called by a thread that lives as long as the process: what the spawner starts is killed
-    /// when that thread ends. The spawner tries all walls before this returns.
+    /// Starts `program`, which answers [`SPAWNER`] with [`serve`]. To be called by a thread that lives as long as the
+    /// process: the started processes are killed when that thread ends. The spawner tries all kinds of isolation
+    /// before this returns.
     ///
     /// # Errors
-    /// There is no such process, or it does not begin.
+    /// The process cannot be started, or does not report its start.
     pub fn start(program: &Path, settings: &Settings) -> io::Result<Self> {
-        // A process that was started with this signal ignored could not wait for its children.
-        // SAFETY: takes no function of this program.
+        // This process may have been started with SIGCHLD ignored, and then could not wait for its children.
+        // SAFETY: installs the default action, so no function of this program runs as a handler.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
-        let (socket, theirs) = line::pair()?;
-        let all = Allotment {
+        let (socket, theirs) = channel::pair()?;
+        let allotment = Allotment {
             processor: 0,
             addresses: libc::RLIM_INFINITY,
             memory: 0,
@@ -276,42 +286,43 @@ impl Spawner {
         };
         let streams = Streams { input: Some(theirs), ..Streams::default() };
         let launcher = Launcher::from(program);
-        let process = start(&launcher, &settings.arguments(), all, streams, false)?;
-        let line = Mutex::new(SpawnerChannel::new(socket));
+        let process = start(&launcher, &settings.arguments(), allotment, streams, false)?;
+        let channel = Mutex::new(SpawnerChannel::new(socket));
         let (started, refused) = (Mutex::default(), Mutex::default());
-        let mut this = Self { line, process, best: Isolation::NONE, started, refused };
-        let begun = lock(&this.line).begin(PATIENCE).map_err(SpawnError::of_line)?;
-        this.best = begun.map_err(|failed| SpawnError::of_step(failed, Isolation::NONE))?.isolation;
+        let mut this = Self { channel, process, announced: Isolation::NONE, started, refused };
+        let begun = lock(&this.channel).begin(PATIENCE).map_err(SpawnError::from_channel)?;
+        this.announced = begun.map_err(|failed| SpawnError::from_step(failed, Isolation::NONE))?.isolation;
         Ok(this)
     }
 
-    /// The walls around a module's process.
+    /// Returns the isolation of a module's process.
     pub fn isolation(&self) -> Isolation {
-        self.best
+        self.announced
     }
 
-    /// The spawner's own process.
+    /// Returns the spawner's own process id.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// The status with which the spawner has ended, if it has. No process can be started from then on.
+    /// Returns the spawner's exit status if it has ended. No process can be started afterwards.
     pub fn ended(&self) -> Option<ExitStatus> {
-        // SAFETY: all of it are numbers and pointers, for which zero is a value.
-        let mut about: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: a siginfo_t consists of numbers and pointers, for which zero is a valid value.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
         let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-        // SAFETY: the pointer is to a live local. The spawner is this process's child, and it is not waited for by this.
-        if unsafe { libc::waitid(libc::P_PID, self.process.id(), &raw mut about, options) } != 0 {
-            // It has been waited for.
+        // SAFETY: the pointer is to a live local. With WNOWAIT the spawner, a child of this process, can still be waited
+        // for.
+        if unsafe { libc::waitid(libc::P_PID, self.process.id(), &raw mut info, options) } != 0 {
+            // The spawner has been waited for, so it has ended.
             return Some(ExitStatus::default());
         }
-        // SAFETY: the kernel has filled in what belongs to a child's end, or left the number 0.
-        let (id, status) = unsafe { (about.si_pid(), about.si_status()) };
-        let status = if about.si_code == libc::CLD_EXITED { status << 8 } else { status };
+        // SAFETY: the kernel has filled in the fields for a child's end, or left the process id 0.
+        let (id, status) = unsafe { (info.si_pid(), info.si_status()) };
+        let status = if info.si_code == libc::CLD_EXITED { status << 8 } else { status };
         (id != 0).then(|| ExitStatus::from_raw(status))
     }
 
-    /// Has a process started.
+    /// Starts a process.
     pub(crate) fn begin(
         &self,
         role: ProcessRole,
@@ -321,9 +332,9 @@ impl Spawner {
         let request = SpawnRequest { role, allotment: *allotment };
         let given = [&streams.input, &streams.output, &streams.error];
         let given: Vec<BorrowedFd<'_>> = given.into_iter().flatten().map(AsFd::as_fd).collect();
-        let asked = lock(&self.line).ask(&request, &given, PATIENCE, LATE);
-        let asked = asked.map_err(SpawnError::of_line);
-        match asked.and_then(|asked| asked.map_err(|failed| SpawnError::of_step(failed, self.best))) {
+        let asked = lock(&self.channel).ask(&request, &given, PATIENCE, LATE_ANSWER);
+        let asked = asked.map_err(SpawnError::from_channel);
+        match asked.and_then(|asked| asked.map_err(|failed| SpawnError::from_step(failed, self.announced))) {
             Ok(Started { id, isolation }) => {
                 *lock(&self.started).entry((role.name(), isolation.bits())).or_default() += 1;
                 Ok(Child::of(id, isolation))
@@ -337,23 +348,23 @@ impl Spawner {
         }
     }
 
-    /// The processes that it has started, with their role, their walls and their number.
+    /// Returns the number of started processes by role and isolation.
     pub fn started(&self) -> Vec<(&'static str, Isolation, u64)> {
         let started = lock(&self.started);
         started.iter().map(|((role, bits), count)| (*role, Isolation::from_bits(*bits), *count)).collect()
     }
 
-    /// The counts of processes that it has started, to return to.
+    /// Returns the numbers of started processes, for [`Self::count_as`] of a spawner that replaces this one.
     pub fn counts(&self) -> ProcessCounts {
         ProcessCounts(lock(&self.started).clone())
     }
 
-    /// Counts processes from these counts on.
+    /// Continues to count started processes from these numbers.
     pub fn count_as(&self, ProcessCounts(counts): ProcessCounts) {
         *lock(&self.started) = counts;
     }
 
-    /// The requests for processes that were not started.
+    /// Returns the refused requests.
     pub fn refused(&self) -> SpawnRefusals {
         lock(&self.refused).clone()
     }
@@ -361,8 +372,8 @@ impl Spawner {
 
 impl Drop for Spawner {
     fn drop(&mut self) {
-        // It ends by itself, in order, when the line is closed.
-        lock(&self.line).close();
+        // A spawner whose channel is closed ends its processes and exits.
+        lock(&self.channel).close();
         for _ in 0..PATIENCE.as_millis() / 10 {
             let mut status = 0;
             let id = libc::pid_t::try_from(self.process.id()).unwrap_or(-1);
@@ -386,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_come_as_they_were_given() {
+    fn settings_are_read_as_written() {
         for settings in [
             Settings {
                 first_user: 1_900_000_000,

@@ -1,4 +1,4 @@
-//! What is left of processes that were killed, and of machines that lost power.
+//! Files after a process was killed, or a machine lost power.
 
 use crate::rows::manifest;
 use crate::stopped::{noise, rows};
@@ -19,7 +19,7 @@ fn create(dir: &Path) -> ModuleFiles {
     ModuleFiles::create(Some(dir), "probe", &manifest(), Durability::Seconds).unwrap()
 }
 
-/// In a process of its own: writes rows until it is killed, and says after each flush how many are flushed.
+/// In a process of its own: writes rows until it is killed, and prints after each flush the number of flushed rows.
 #[test]
 #[ignore = "started by other tests, which kill it"]
 fn writer() {
@@ -32,7 +32,8 @@ fn writer() {
     }
 }
 
-/// Kills a process that writes to the folder when it has flushed so many rows. Returns how many it said that it had flushed.
+/// Kills a process that writes to the folder after it has flushed `wanted` rows. Returns the last number that it
+/// printed.
 fn killed_at(dir: &Path, wanted: u64) -> u64 {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--ignored", "--exact", "--nocapture", "crashed::writer"]).env(DIR, dir);
@@ -41,7 +42,7 @@ fn killed_at(dir: &Path, wanted: u64) -> u64 {
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
         flushed = line.unwrap().strip_prefix("flushed ").map_or(flushed, |rows| rows.parse().unwrap());
         if flushed >= wanted {
-            // Lines that it wrote before that still come.
+            // Lines printed before the kill still arrive.
             child.kill().unwrap();
         }
     }
@@ -50,14 +51,14 @@ fn killed_at(dir: &Path, wanted: u64) -> u64 {
     flushed
 }
 
-/// The rows of the one file that is recovered. They are 0, 1, 2 … without a gap.
+/// Recovers the only file, whose rows are 0, 1, 2 … without a gap. Returns their number.
 fn recovered(dir: &Path) -> u64 {
     let found: Vec<Recovered> = recover(&dir.join("probe")).into_iter().map(Result::unwrap).collect();
-    let [Recovered { path, rows: said }] = &found[..] else { panic!("{found:?}") };
+    let [Recovered { path, rows: recovered_rows }] = &found[..] else { panic!("{found:?}") };
     assert_eq!(*path, dir.join(WHOLE));
-    assert_eq!(rows(path), *said);
+    assert_eq!(rows(path), *recovered_rows);
     assert!(!dir.join(PART).exists() && !dir.join(WAL).exists());
-    *said
+    *recovered_rows
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -71,7 +72,7 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn no_flushed_row_of_a_killed_process_is_lost() {
-    // Before the first row group, in the middle of others, and behind the first ones.
+    // Before the first row group, in the middle of others, and after the first ones.
     for wanted in [1_000, 90_000, 131_000, 262_000, 400_000] {
         let dir = tempfile::tempdir().unwrap();
         let flushed = killed_at(dir.path(), wanted);
@@ -81,13 +82,13 @@ fn no_flushed_row_of_a_killed_process_is_lost() {
 }
 
 #[test]
-fn a_process_that_is_killed_while_it_writes_a_row_group_loses_nothing() {
+fn a_kill_while_a_row_group_is_written_loses_nothing() {
     let crashed = tempfile::tempdir().unwrap();
     killed_at(crashed.path(), 300_000);
     let again = tempfile::tempdir().unwrap();
     copy(crashed.path(), again.path());
     let whole = recovered(again.path());
-    // The last footer begins where the log says. What follows is written over it, and may have got anywhere.
+    // The last footer begins at the offset in the log. The next row group is written over it, up to any byte.
     let log = fs::read(crashed.path().join(WAL)).unwrap();
     let end = u64::from_le_bytes(log[16..24].try_into().unwrap());
     let part = fs::read(crashed.path().join(PART)).unwrap();
@@ -101,7 +102,7 @@ fn a_process_that_is_killed_while_it_writes_a_row_group_loses_nothing() {
         fs::write(again.path().join(PART), torn).unwrap();
         assert_eq!(recovered(again.path()), whole, "{written} bytes were written");
     }
-    // Before the new log took the place of the old one, the file has rows that are in the log, too.
+    // Until the new log replaces the old one, the file has rows that are in the log too.
     let (before, after) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut files = create(before.path());
     noise(&mut files, 0, 131_000).unwrap();
@@ -117,7 +118,7 @@ fn a_process_that_is_killed_while_it_writes_a_row_group_loses_nothing() {
 }
 
 #[test]
-fn of_a_damaged_log_the_rows_before_the_damage_are_recovered_and_nothing_panics() {
+fn the_rows_before_the_damage_of_a_log_are_recovered() {
     let crashed = tempfile::tempdir().unwrap();
     killed_at(crashed.path(), 140_000);
     let again = tempfile::tempdir().unwrap();
@@ -126,7 +127,7 @@ fn of_a_damaged_log_the_rows_before_the_damage_are_recovered_and_nothing_panics(
     let log = fs::read(crashed.path().join(WAL)).unwrap();
     let footer = u32::from_le_bytes(log[..4].try_into().unwrap()) as usize;
     let mut last = u64::MAX;
-    // From the end to the beginning, with each of the first bytes.
+    // From the end to the beginning, and at each of the first bytes.
     for len in (0..log.len()).rev().filter(|len| *len < 64 || len % 997 == 0) {
         copy(crashed.path(), again.path());
         fs::write(again.path().join(WAL), &log[..len]).unwrap();
@@ -154,10 +155,10 @@ fn of_a_damaged_log_the_rows_before_the_damage_are_recovered_and_nothing_panics(
 }
 
 #[test]
-fn what_cannot_be_completed_stays() {
+fn files_that_cannot_be_completed_stay() {
     let dir = tempfile::tempdir().unwrap();
     killed_at(dir.path(), 140_000);
-    // The file has lost what the log stands on.
+    // The file has lost row groups that the log continues.
     let part = fs::read(dir.path().join(PART)).unwrap();
     fs::write(dir.path().join(PART), &part[..1_000]).unwrap();
     let log = fs::read(dir.path().join(WAL)).unwrap();
@@ -172,7 +173,7 @@ fn what_cannot_be_completed_stays() {
 }
 
 #[test]
-fn the_next_run_in_a_folder_keeps_the_rows_of_one_that_was_killed() {
+fn the_next_run_in_a_folder_keeps_the_rows_of_a_killed_one() {
     let dir = tempfile::tempdir().unwrap();
     let mut flushed = Vec::new();
     for crash in 1..=2 {
@@ -195,7 +196,7 @@ fn the_next_run_in_a_folder_keeps_the_rows_of_one_that_was_killed() {
 }
 
 #[test]
-fn files_that_another_process_writes_are_left_alone() {
+fn files_that_another_process_writes_are_not_recovered() {
     let dir = tempfile::tempdir().unwrap();
     let mut files = create(dir.path());
     noise(&mut files, 0, 100).unwrap();

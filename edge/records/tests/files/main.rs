@@ -1,4 +1,4 @@
-//! Record files as their readers see them.
+//! Record files, read back with the readers of users.
 
 mod crashed;
 mod python;

@@ -58,9 +58,9 @@ else:
     print("datafusion ok")
 "#;
 
-/// PYTHON names the interpreter where it is not `python3`.
+/// The variable PYTHON names the interpreter if it is not `python3`.
 #[test]
-fn pandas_duckdb_and_datafusion_read_what_was_written() {
+fn pandas_duckdb_and_datafusion_read_the_written_values() {
     let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let dir = tempfile::tempdir().unwrap();
     let path = write_extremes(dir.path());

@@ -1,4 +1,4 @@
-//! Folders and files that are not written to.
+//! Folders and files that are refused.
 
 use crate::rows::{manifest, write_extremes};
 use std::os::unix::fs::symlink;
@@ -31,7 +31,7 @@ fn links_inside_the_folder_are_not_followed() {
     let error = ModuleFiles::create(Some(out), "probe-2", &manifest(), Durability::AtEnd).unwrap_err();
     assert!(matches!(error, RecordsError::Create { .. }), "{error}");
 
-    // Where the complete file goes, a link is replaced.
+    // A link in the place of the complete file is replaced.
     std::fs::create_dir(out.join("probe-3")).unwrap();
     symlink(&victim, out.join("probe-3/all.parquet")).unwrap();
     ModuleFiles::create(Some(out), "probe-3", &manifest(), Durability::AtEnd).unwrap().finish().unwrap();
@@ -56,7 +56,7 @@ fn an_older_file_stays_until_a_complete_one_takes_its_place() {
     let create = || ModuleFiles::create(Some(dir.path()), "probe", &manifest(), Durability::AtEnd).unwrap();
     let (older, part) = (rows(), path.with_extension("parquet.part"));
     assert!(older > 0);
-    // A run that fails changes nothing about it, and what it had lies beside it.
+    // A failed run does not change it, and the failed run's file is beside it.
     let kept = create().keep();
     assert_eq!((kept[0].path.as_ref(), rows()), (Some(&part), older));
     assert!(crate::round_trip::batches(&part).is_empty());
@@ -67,7 +67,7 @@ fn an_older_file_stays_until_a_complete_one_takes_its_place() {
 }
 
 #[test]
-fn a_folder_in_the_place_of_a_file_is_told_before_there_are_rows() {
+fn a_folder_in_the_place_of_a_file_is_reported_before_there_are_rows() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(dir.path().join("probe/small.parquet")).unwrap();
     let error = ModuleFiles::create(Some(dir.path()), "probe", &manifest(), Durability::AtEnd).unwrap_err();
@@ -75,7 +75,7 @@ fn a_folder_in_the_place_of_a_file_is_told_before_there_are_rows() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_named() {
+fn an_error_names_a_folder_that_cannot_be_created() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("file"), "").unwrap();
     let error =

@@ -1,4 +1,4 @@
-//! What is written is what the parquet crate's own reader reads.
+//! Written values, read back with the parquet crate's own reader.
 
 use crate::rows::{Cell, lay_out, manifest, write, write_extremes};
 use arrow_array::RecordBatch;
@@ -98,7 +98,7 @@ fn text_that_is_not_utf8_is_replaced_and_the_file_stays_readable() {
 }
 
 #[test]
-fn times_after_the_last_that_a_file_can_hold_are_counted() {
+fn times_beyond_the_range_of_a_file_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let manifest = manifest();
     let last = i64::MAX.cast_unsigned();
@@ -117,7 +117,7 @@ fn times_after_the_last_that_a_file_can_hold_are_counted() {
     let batch = batches(&stream.path.unwrap()).remove(0);
     let times = batch.column_by_name("a-timestamp").unwrap().as_primitive::<t::TimestampNanosecondType>();
     assert_eq!(times.values(), &[0, i64::MAX, i64::MAX, i64::MAX]);
-    // Where nothing is written, nothing is written wrong.
+    // Without files there are no wrong times.
     assert_eq!(files(None).finish().unwrap()[0].late, 0);
 }
 
@@ -168,7 +168,7 @@ fn a_million_rows_come_back_in_order_from_row_groups_of_bounded_size() {
 fn long_texts_end_a_row_group_by_their_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let manifest = manifest();
-    // A linear congruential generator's upper byte: nothing that snappy could shrink.
+    // The upper bytes of a linear congruential generator, which snappy cannot shrink.
     let mut state = 1u64;
     let mut noise = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

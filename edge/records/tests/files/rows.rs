@@ -8,7 +8,7 @@ use {
     weir_session::{Record, RecordOrder},
 };
 
-/// What a row holds.
+/// The value of a field.
 #[derive(Clone, Copy)]
 pub enum Cell<'a> {
     Bits(u64),
@@ -46,7 +46,7 @@ pub fn manifest() -> Manifest {
     Manifest::parse(text.as_bytes()).unwrap()
 }
 
-/// Lays cells out as a module would, and writes them.
+/// Lays out the values as a module would, and writes the row.
 pub fn write(
     files: &mut ModuleFiles,
     manifest: &Manifest,
@@ -81,7 +81,7 @@ pub fn lay_out(stream: &DeclaredStream, cells: &[Cell<'_>]) -> (Vec<u8>, Vec<u8>
     (row, tail)
 }
 
-/// Two rows at the ends of every type's range.
+/// Two rows with the extreme values of every type.
 pub fn extremes() -> [Vec<Cell<'static>>; 2] {
     use Cell::{Bits, Ip, Text};
     let low = vec![

@@ -1,4 +1,4 @@
-//! What is left of a run that did not end well.
+//! Files of a run that did not end in order.
 
 use crate::round_trip::batches;
 use crate::rows::manifest;
@@ -17,7 +17,7 @@ pub fn noise(files: &mut ModuleFiles, from: u64, to: u64) -> Result<(), RecordsE
     Ok(())
 }
 
-/// The rows of a file of [`noise`], which must be 0, 1, 2 … without a gap.
+/// Reads the rows of a file of [`noise`], which must be 0, 1, 2 … without a gap. Returns their number.
 pub fn rows(path: &Path) -> u64 {
     let mut next = 0;
     for batch in batches(path) {
@@ -30,7 +30,7 @@ pub fn rows(path: &Path) -> u64 {
 }
 
 #[test]
-fn a_file_that_nobody_finished_keeps_its_rows_and_does_not_look_complete() {
+fn an_unfinished_file_keeps_its_rows_and_its_partial_name() {
     let dir = tempfile::tempdir().unwrap();
     let mut files = ModuleFiles::create(Some(dir.path()), "probe", &manifest(), Durability::AtEnd).unwrap();
     noise(&mut files, 0, 300_000).unwrap();
@@ -46,7 +46,7 @@ fn a_killed_run_leaves_its_row_groups_readable() {
     let part = dir.path().join("probe/small.parquet.part");
     assert_eq!(rows(&part), 0);
     noise(&mut files, 0, 300_000).unwrap();
-    // Nothing more is written by a process that is killed here.
+    // A killed process writes nothing more at this point.
     let left = rows(&part);
     assert!((100_000..300_000).contains(&left), "{left}");
     noise(&mut files, 300_000, 600_000).unwrap();
@@ -56,20 +56,20 @@ fn a_killed_run_leaves_its_row_groups_readable() {
 }
 
 #[test]
-fn what_files_hold_is_said_when_they_end() {
+fn the_rows_of_files_are_reported_at_their_end() {
     let dir = tempfile::tempdir().unwrap();
     let mut files = ModuleFiles::create(Some(dir.path()), "probe", &manifest(), Durability::AtEnd).unwrap();
     noise(&mut files, 0, 1000).unwrap();
-    // A complete file cannot get its name, and holds its rows all the same.
+    // The file cannot be renamed, but holds its rows.
     std::fs::create_dir(dir.path().join("probe/small.parquet")).unwrap();
     let ended = files.end();
     assert!(matches!(ended.error, Some(RecordsError::Rename { .. })), "{ended:?}");
     assert_eq!((ended.kept, rows(&dir.path().join("probe/small.parquet.part"))), (1000, 1000));
 }
 
-/// Runs in a process of its own, whose files cannot grow over a limit: a write past it fails as on a full disk.
+/// Runs in a process of its own, with a limit on the file size: a write past it fails as on a full disk.
 #[test]
-fn on_a_full_disk_what_was_written_stays_readable() {
+fn on_a_full_disk_the_written_rows_stay_readable() {
     const DIR: &str = "WEIR_RECORDS_TEST_DIR";
     const FLUSHES: &str = "WEIR_RECORDS_TEST_FLUSHES";
     if let Some(dir) = std::env::var_os(DIR) {
@@ -102,10 +102,10 @@ fn on_a_full_disk_what_was_written_stays_readable() {
         let dir = tempfile::tempdir().unwrap();
         let output = Command::new("sh")
             .arg("-c")
-            // An ignored signal stays ignored in what is executed; a shell's block has 512 or 1024 bytes.
+            // An ignored signal stays ignored in executed programs. A shell's block has 512 or 1024 bytes.
             .arg(format!("trap '' XFSZ; ulimit -f {blocks} && exec \"$0\" \"$@\""))
             .arg(std::env::current_exe().unwrap())
-            .args(["--exact", "stopped::on_a_full_disk_what_was_written_stays_readable"])
+            .args(["--exact", "stopped::on_a_full_disk_the_written_rows_stay_readable"])
             .env(DIR, dir.path())
             .envs(flushes.then_some((FLUSHES, "yes")))
             .output()

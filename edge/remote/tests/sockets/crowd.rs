@@ -1,4 +1,4 @@
-//! Ten thousand who connect and say nothing, and one who means it.
+//! Ten thousand silent connections, and one honest client.
 
 use crate::node::{CREDENTIALS, Node, PATIENCE, connect_from};
 use rand_core::OsRng;
@@ -7,21 +7,22 @@ use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use weir_trust::association::{Initiator, frame};
 
 const CONNECTIONS: u32 = 10_000;
-/// Connected at a time: descriptors are few where these tests run, and so many fit into the queue of a socket that listens.
+/// Connections at a time: descriptors are limited where these tests run, and this many fit into the queue of a
+/// listening socket.
 const ROUND: u32 = 100;
 
 #[test]
-fn ten_thousand_half_open_connections_do_not_keep_an_honest_one_out() {
+fn ten_thousand_half_open_connections_do_not_block_an_honest_client() {
     let node = Node::start(64, PATIENCE);
     let mut open: Vec<TcpStream> = Vec::new();
     for round in 0..CONNECTIONS / ROUND {
-        // Those of the round before are still there while these come: no place is ever free.
+        // The connections of the previous round are still open while these arrive: no place is ever free.
         let before = std::mem::take(&mut open);
         for number in 0..ROUND {
             let [.., host] = number.to_be_bytes();
             let mut stream =
                 connect_from(IpAddr::V4(Ipv4Addr::new(127, 7, host % 4, 1 + host % 2)), node.address);
-            // Some cost the node its answer, too. They may have been closed already.
+            // Some cost the node an answer too. They may have been closed already.
             if number % 10 == 0 {
                 let (_, first) = Initiator::begin(None, &mut OsRng).unwrap();
                 _ = stream.write_all(&frame::framed(&first).unwrap());
@@ -29,7 +30,7 @@ fn ten_thousand_half_open_connections_do_not_keep_an_honest_one_out() {
             open.push(stream);
         }
         drop(before);
-        // The first try, each time.
+        // Connects at the first try, each time.
         let mut stream = node.connect().unwrap_or_else(|error| panic!("round {round}: {error}"));
         stream.write_all(CREDENTIALS).unwrap();
         let mut answer = [0; CREDENTIALS.len()];

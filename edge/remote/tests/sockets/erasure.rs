@@ -1,7 +1,7 @@
-//! Keys of an association in memory. The test starts this program once more, has an association with it, and knows the keys. The other process looks for them in
-//! its own memory while the association lasts, and after it was closed.
+//! Erasure of session keys from memory. The test starts this program again, has an association with it, and knows the
+//! keys. The other process searches its own memory for them during the association, and after its end.
 
-use crate::node::{PATIENCE, guest, identity};
+use crate::node::{PATIENCE, client, identity};
 use crate::pair::Seeded;
 use crate::raw::{INITIATOR, RESPONDER, Raw, proof, seal, statement};
 use std::fs::File;
@@ -12,13 +12,14 @@ use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use weir_trust::association::{FIRST_BYTES, Responder, SECOND_BYTES, VERSION, frame};
 
-/// The variable in which the other process finds its side and the test's address.
+/// The variable with the other process's side and the test's address.
 const SIDE: &str = "WEIR_REMOTE_TEST_SIDE";
-/// The other process is told its keys with these bits changed, so that it does not get them into its memory by that.
+/// The other process receives its keys with these bits flipped, so that receiving them does not put them into its
+/// memory.
 const MASK: u8 = 0xa5;
-/// The word before the numbers that the other process has found.
+/// The word before the counts of the other process.
 const FOUND: &str = "found:";
-/// Bytes that are read at a time.
+/// Bytes read at a time.
 const PIECE: usize = 256 << 10;
 
 /// Counts each of these keys in this process's memory.
@@ -34,14 +35,14 @@ fn found(masked: &[[u8; 32]]) -> Vec<usize> {
         let [mut at, to] = [from, to].map(|at| u64::from_str_radix(at, 16).unwrap());
         while at < to {
             let len = usize::try_from(to - at).unwrap().min(PIECE);
-            // What cannot be read, as the kernel's own pages, holds nothing of this process.
+            // Unreadable pages, such as the kernel's own, hold nothing of this process.
             let read = memory.read_at(&mut bytes[..len], at).unwrap_or(0);
             for window in bytes[..read].windows(32) {
                 for (key, count) in masked.iter().zip(&mut counts) {
                     *count += usize::from(window.iter().zip(key).all(|(byte, key)| byte ^ MASK == *key));
                 }
             }
-            // In pieces that overlap, so that nothing is missed between two of them.
+            // In overlapping pieces, so that nothing is missed between two of them.
             at += (len as u64).saturating_sub(if at + (len as u64) < to { 31 } else { 0 });
         }
     }
@@ -50,7 +51,7 @@ fn found(masked: &[[u8; 32]]) -> Vec<usize> {
     counts
 }
 
-/// The other process: makes an association, and looks for the keys that it is told.
+/// The other process: makes an association, and searches for the keys that it receives.
 #[test]
 #[ignore = "run by the other tests, as a process of its own"]
 fn search_as_a_process_of_its_own() {
@@ -58,7 +59,7 @@ fn search_as_a_process_of_its_own() {
     let (side, address) = side.split_once(' ').unwrap();
     let association: Box<dyn std::any::Any> = if side == "client" {
         let mut stream =
-            weir_remote::connect(address.parse().unwrap(), &guest(), None, b"mine", PATIENCE).unwrap();
+            weir_remote::connect(address.parse().unwrap(), &client(), None, b"mine", PATIENCE).unwrap();
         stream.write_all(b"something").unwrap();
         let mut answer = [0; 9];
         stream.read_exact(&mut answer).unwrap();
@@ -72,7 +73,7 @@ fn search_as_a_process_of_its_own() {
             Responder::begin(&identity(), &first[frame::LENGTH_BYTES..], &mut Seeded(7)).unwrap();
         socket.write_all(&frame::framed(&second).unwrap()).unwrap();
         let third = message(&mut socket);
-        let (association, fourth) = responder.third(&third).unwrap().accept(b"").unwrap();
+        let (association, fourth) = responder.read_third(&third).unwrap().accept(b"").unwrap();
         socket.write_all(&frame::framed(&fourth).unwrap()).unwrap();
         let (_, mut sealed) = association.into_stream();
         sealed.send(b"something", &mut Vec::new()).unwrap();
@@ -104,8 +105,8 @@ fn message(socket: &mut TcpStream) -> Vec<u8> {
     message
 }
 
-/// Has an association with a process on that side, and returns how often the process found each key, while it lasted and afterwards. Keys of the handshake come
-/// first, the two of the association last.
+/// Has an association with a process on that side, and returns the number of copies of each key in the process,
+/// during the association and afterwards. Keys of the handshake come first, the two of the association last.
 fn searched(side: &str) -> [Vec<usize>; 2] {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
@@ -130,7 +131,7 @@ fn searched(side: &str) -> [Vec<usize>; 2] {
         raw.read(&message(&mut socket));
         let keys = raw.keys.clone();
         let transport = raw.transport();
-        // The fourth message, and what the client has said.
+        // The fourth message, and the client's data.
         send(&mut socket, &seal(&transport, 0, &[2]));
         message(&mut socket);
         send(&mut socket, &seal(&transport, 1, b"\0something"));
@@ -140,7 +141,7 @@ fn searched(side: &str) -> [Vec<usize>; 2] {
         let first = raw.first();
         send(&mut socket, &first);
         raw.read(&message(&mut socket)[1..]);
-        let payload = proof(&guest(), &statement(VERSION, INITIATOR, &raw.hash(), &raw.own));
+        let payload = proof(&client(), &statement(VERSION, INITIATOR, &raw.hash(), &raw.own));
         let third = raw.write(&payload);
         send(&mut socket, &third);
         message(&mut socket);
@@ -166,11 +167,11 @@ fn searched(side: &str) -> [Vec<usize>; 2] {
 }
 
 #[test]
-fn keys_of_a_closed_association_are_not_in_the_process_s_memory() {
+fn keys_of_a_closed_association_are_erased_from_memory() {
     for side in ["client", "node"] {
         let [during, after] = searched(side);
         let (handshake, association) = during.split_at(during.len() - 2);
-        // Else the search would show nothing.
+        // Otherwise the search would prove nothing.
         assert!(association.iter().all(|count| *count > 0), "{side}: {during:?}");
         assert!(handshake.iter().all(|count| *count == 0), "{side}: {during:?}");
         assert!(after.iter().all(|count| *count == 0), "{side}: {after:?}");

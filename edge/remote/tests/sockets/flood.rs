@@ -1,6 +1,6 @@
-//! A thousand first messages a second, from two hundred sources, and an acceptor with its ordinary limits.
+//! A thousand first messages a second from two hundred sources, against an acceptor with its default limits.
 
-use crate::node::{CREDENTIALS, PATIENCE, connect_from, guest, identity};
+use crate::node::{CREDENTIALS, PATIENCE, client, connect_from, identity};
 use rand_core::OsRng;
 use std::collections::VecDeque;
 use std::io::Write;
@@ -14,7 +14,7 @@ use weir_trust::gate::GateLimits;
 
 const FLOOD: u32 = 4000;
 
-/// Ends the acceptor's thread, also where the test fails.
+/// Ends the acceptor's thread, also if the test fails.
 struct Stop<'a>(&'a AtomicBool, TcpStream);
 
 impl Drop for Stop<'_> {
@@ -25,7 +25,7 @@ impl Drop for Stop<'_> {
 }
 
 #[test]
-fn of_a_flood_a_fixed_number_is_answered_and_only_peers_that_introduce_themselves_take_a_thread() {
+fn a_flood_gets_a_fixed_number_of_answers_and_only_third_messages_take_a_thread() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let shuts = TcpStream::from(OwnedFd::from(listener.try_clone().unwrap()));
@@ -39,8 +39,8 @@ fn of_a_flood_a_fixed_number_is_answered_and_only_peers_that_introduce_themselve
                 std::thread::spawn(move || {
                     let peer = peer.authenticate().unwrap();
                     assert_eq!(peer.peer().credentials, CREDENTIALS);
-                    peer.is_proven();
-                    // It may have given way meanwhile.
+                    peer.mark_proven();
+                    // It may have been evicted meanwhile.
                     _ = peer.accept(b"");
                 });
             };
@@ -68,7 +68,7 @@ fn of_a_flood_a_fixed_number_is_answered_and_only_peers_that_introduce_themselve
             std::thread::sleep(Duration::from_millis(300));
             let connected = std::iter::repeat_with(|| {
                 tries += 1;
-                weir_remote::connect(address, &guest(), Some(identity().public()), CREDENTIALS, PATIENCE)
+                weir_remote::connect(address, &client(), Some(identity().public()), CREDENTIALS, PATIENCE)
             });
             let mut connected = connected.take(20);
             assert!(connected.any(|stream| stream.is_ok()), "after {tries} tries: {:?}", acceptor.counters());
@@ -83,7 +83,7 @@ fn of_a_flood_a_fixed_number_is_answered_and_only_peers_that_introduce_themselve
         let most = 250 + 50 * (elapsed.as_secs() + 1) + 2 * tries;
         assert!(counters.gate.answered <= most, "{elapsed:?}: {counters:?}");
         assert!(counters.gate.unanswered > 0, "{counters:?}");
-        // A peer that gave way at the very end has come again.
+        // A peer that was evicted at the very end has come again.
         assert!((6..=tries).contains(&counters.authenticated), "{tries} tries: {counters:?}");
         assert!((6..=tries).contains(&(threads.load(Ordering::Acquire) as u64)));
     });

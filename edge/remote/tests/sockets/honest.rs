@@ -1,18 +1,18 @@
-//! What honest ones say arrives, and they know when it does not.
+//! Data of honest peers arrives, and truncation is noticed.
 
-use crate::node::{NOTHING, Node, OFFERS, PATIENCE, guest};
+use crate::node::{NOTHING, Node, OFFERS, PATIENCE, client};
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 use weir_remote::ConnectError;
 use weir_trust::association::HandshakeError;
 
 #[test]
-fn what_is_said_arrives_and_both_sides_know_when_it_is_all() {
+fn data_arrives_and_both_sides_notice_its_end() {
     let node = Node::start(16, PATIENCE);
     let mut stream = node.connect().unwrap();
     assert_eq!((stream.peer().key, stream.peer().credentials.as_slice()), (node.key(), OFFERS));
     stream.set_deadline(Some(Instant::now() + PATIENCE));
-    // One message after the other, and then more than fits into the buffers between: by two threads.
+    // One message after the other, and then more than fits into the buffers in between: by two threads.
     stream.write_all(b"hello").unwrap();
     let mut answer = [0; 5];
     stream.read_exact(&mut answer).unwrap();
@@ -33,7 +33,7 @@ fn what_is_said_arrives_and_both_sides_know_when_it_is_all() {
 }
 
 #[test]
-fn a_node_that_dies_is_told_from_one_that_has_said_everything() {
+fn a_nodes_death_is_distinguished_from_the_end_of_its_data() {
     let mut node = Node::start(16, PATIENCE);
     let mut stream = node.connect().unwrap();
     stream.set_deadline(Some(Instant::now() + PATIENCE));
@@ -46,28 +46,28 @@ fn a_node_that_dies_is_told_from_one_that_has_said_everything() {
 }
 
 #[test]
-fn another_node_than_the_one_that_was_meant_is_told_nothing() {
+fn an_unexpected_node_gets_no_credentials() {
     let node = Node::start(16, PATIENCE);
     let error =
-        weir_remote::connect(node.address, &guest(), Some(guest().public()), b"", PATIENCE).unwrap_err();
-    let unexpected = HandshakeError::Unexpected { expected: guest().public(), found: node.key() };
+        weir_remote::connect(node.address, &client(), Some(client().public()), b"", PATIENCE).unwrap_err();
+    let unexpected = HandshakeError::Unexpected { expected: client().public(), found: node.key() };
     assert!(matches!(error, ConnectError::Handshake(error) if error == unexpected));
-    // Whoever expects nobody in particular gets whoever is there.
-    let stream = weir_remote::connect(node.address, &guest(), None, b"", PATIENCE).unwrap();
+    // Without an expected node, any node is accepted.
+    let stream = weir_remote::connect(node.address, &client(), None, b"", PATIENCE).unwrap();
     assert_eq!(stream.peer().key, node.key());
 }
 
 #[test]
-fn who_is_not_let_in_finds_the_door_closed() {
+fn a_refused_client_sees_a_closed_connection() {
     let node = Node::start(16, PATIENCE);
     let error =
-        weir_remote::connect(node.address, &guest(), Some(node.key()), NOTHING, PATIENCE).unwrap_err();
+        weir_remote::connect(node.address, &client(), Some(node.key()), NOTHING, PATIENCE).unwrap_err();
     assert!(matches!(error, ConnectError::Closed(at) if at == node.address), "{error}");
     assert!(node.connect().is_ok());
 }
 
 #[test]
-fn a_read_whose_time_is_over_can_be_tried_again() {
+fn a_read_past_its_deadline_can_be_repeated() {
     let node = Node::start(16, PATIENCE);
     let mut stream = node.connect().unwrap();
     stream.set_deadline(Some(Instant::now() + Duration::from_millis(1)));
@@ -80,10 +80,10 @@ fn a_read_whose_time_is_over_can_be_tried_again() {
 }
 
 #[test]
-fn a_listener_that_never_answers_is_given_up() {
+fn a_silent_listener_ends_with_a_timeout() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
     let within = Duration::from_millis(50);
-    let error = weir_remote::connect(address, &guest(), None, b"", within).unwrap_err();
+    let error = weir_remote::connect(address, &client(), None, b"", within).unwrap_err();
     assert!(matches!(error, ConnectError::Late { .. }), "{error}");
 }

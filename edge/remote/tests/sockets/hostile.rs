@@ -1,6 +1,6 @@
-//! Those who send something else than a handshake, or send it slowly, or often.
+//! Peers that send something other than a handshake, or send it slowly, or often.
 
-use crate::node::{Node, PATIENCE, connect_from, guest, is_closed_silently};
+use crate::node::{Node, PATIENCE, client, connect_from, is_closed_silently};
 use rand_core::OsRng;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
@@ -13,7 +13,7 @@ fn first() -> Vec<u8> {
 }
 
 #[test]
-fn what_is_no_handshake_is_closed_without_a_word() {
+fn invalid_first_messages_are_closed_silently() {
     let node = Node::start(16, PATIENCE);
     let good = first();
     let with = |at: usize, byte: u8| {
@@ -23,10 +23,10 @@ fn what_is_no_handshake_is_closed_without_a_word() {
     };
     let all: [Vec<u8>; 8] = [
         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
-        // Lengths that a first message never has: none, and the most that can be said.
+        // Lengths that a first message never has: zero, and the largest possible.
         vec![0, 0],
         vec![0xff; 70_000],
-        // Another magic number, and versions that nobody speaks here.
+        // Another magic number, and unsupported versions.
         with(2, b'W'),
         with(6, 2),
         with(7, 0),
@@ -36,7 +36,7 @@ fn what_is_no_handshake_is_closed_without_a_word() {
     ];
     for bytes in all {
         let mut stream = TcpStream::connect(node.address).unwrap();
-        // It may be closed before all is sent.
+        // The node may close before all is sent.
         _ = stream.write_all(&bytes);
         assert!(is_closed_silently(&mut stream), "{}", bytes[..8.min(bytes.len())].escape_ascii());
     }
@@ -44,8 +44,8 @@ fn what_is_no_handshake_is_closed_without_a_word() {
 }
 
 #[test]
-fn a_handshake_that_stops_half_way_is_ended() {
-    // After the answer there comes something else, or nothing, or the answer itself.
+fn an_incomplete_handshake_is_ended() {
+    // After the answer the client sends something else, or nothing, or the answer itself.
     let node = Node::start(16, Duration::from_millis(500));
     for (then, shutdown) in [(Vec::new(), true), (vec![0xff; 40_000], false), (vec![0, 160, 1, 2], false)] {
         let mut stream = TcpStream::connect(node.address).unwrap();
@@ -62,12 +62,12 @@ fn a_handshake_that_stops_half_way_is_ended() {
 }
 
 #[test]
-fn who_sends_a_byte_now_and_then_is_not_waited_for() {
+fn a_slow_sender_does_not_extend_the_deadline() {
     let node = Node::start(16, Duration::from_millis(200));
     let mut slow = TcpStream::connect(node.address).unwrap();
     slow.set_nodelay(true).unwrap();
     let mut sent = 0;
-    // All of it would take fifty times as long as there is.
+    // The whole message would take fifty times the deadline.
     for byte in first() {
         if slow.write_all(&[byte]).is_err() {
             break;
@@ -80,17 +80,17 @@ fn who_sends_a_byte_now_and_then_is_not_waited_for() {
 }
 
 #[test]
-fn who_says_nothing_is_left_when_his_time_is_over() {
+fn a_silent_connection_is_closed_at_its_deadline() {
     let node = Node::start(16, Duration::from_millis(200));
     let mut silent: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(node.address).unwrap()).collect();
     assert!(silent.iter_mut().all(is_closed_silently));
 }
 
 #[test]
-fn a_source_that_asks_too_often_is_not_answered_and_others_are() {
+fn a_source_over_its_rate_is_not_answered_and_others_are() {
     let node = Node::with(64, PATIENCE, 3);
     let source = IpAddr::V4(Ipv4Addr::new(127, 7, 7, 7));
-    // A turn comes back each second, and a slow machine takes some: far fewer than there are asked for.
+    // An answer becomes available each second, and a slow machine takes some seconds: far fewer than requested.
     let answered = (0..200).filter(|_| {
         let mut stream = connect_from(source, node.address);
         stream.write_all(&first()).is_ok() && !is_closed_silently(&mut stream)
@@ -101,13 +101,13 @@ fn a_source_that_asks_too_often_is_not_answered_and_others_are() {
 }
 
 #[test]
-fn a_node_with_one_place_still_serves_who_comes_next() {
+fn a_node_with_one_place_serves_the_next_client() {
     let node = Node::start(1, PATIENCE);
     let mut silent = connect_from(IpAddr::V4(Ipv4Addr::new(127, 7, 7, 7)), node.address);
-    // There is one place, and all have one handshake: the older one gives way.
+    // There is one place, and all connections have one address: the older handshake is evicted.
     assert!(node.connect().is_ok());
     assert!(is_closed_silently(&mut silent));
     let error =
-        weir_remote::connect(node.address, &guest(), Some(guest().public()), b"", PATIENCE).unwrap_err();
+        weir_remote::connect(node.address, &client(), Some(client().public()), b"", PATIENCE).unwrap_err();
     assert!(matches!(error, ConnectError::Handshake(_)));
 }

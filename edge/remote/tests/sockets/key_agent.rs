@@ -1,4 +1,4 @@
-//! A private key in a process of its own: what it signs, and what becomes of those who need it when it ends.
+//! The key agent: the statements that it signs, and its restart.
 
 use crate::node::PATIENCE;
 use std::path::{Path, PathBuf};
@@ -17,75 +17,75 @@ fn file(folder: &Path, identity: &Identity, mode: u32) -> PathBuf {
     path
 }
 
-/// This program once more: the test harness takes the path for one more filter.
-fn keeper(file: &Path) -> Result<KeyAgent, AgentError> {
-    let arguments = ["--ignored", "--nocapture", "--exact", "keeper::keep_as_a_process_of_its_own"];
+/// Starts this program again as a key agent: the test harness takes the path for one more filter.
+fn key_agent(file: &Path) -> Result<KeyAgent, AgentError> {
+    let arguments = ["--ignored", "--nocapture", "--exact", "key_agent::keep_as_a_process_of_its_own"];
     let arguments = arguments.map(PathBuf::from).into_iter().chain([file.to_owned()]).collect();
     KeyAgent::start(Launcher::Direct(std::env::current_exe().unwrap()), arguments, |_| {})
 }
 
-/// What the other process does.
+/// The other process.
 #[test]
 #[ignore = "run by the other tests, as a process of its own"]
 fn keep_as_a_process_of_its_own() {
     if let Some(file) = std::env::args().next_back().filter(|last| last.ends_with(".key")) {
-        weir_remote::keep(Path::new(&file)).unwrap();
+        weir_remote::run_key_agent(Path::new(&file)).unwrap();
     }
 }
 
 #[test]
-fn a_keeper_signs_what_a_node_says_of_itself_and_nothing_else() {
+fn a_key_agent_signs_only_a_nodes_own_handshake_statements() {
     let folder = tempfile::tempdir().unwrap();
     let identity = Identity::from_seed(&[7; 32]);
-    let keeper = keeper(&file(folder.path(), &identity, 0o600)).unwrap();
-    assert_eq!(Signer::public(&keeper), identity.public());
+    let key_agent = key_agent(&file(folder.path(), &identity, 0o600)).unwrap();
+    assert_eq!(Signer::public(&key_agent), identity.public());
     let own = KeyStatement::new(HandshakeRole::Responder, &[1; 32], &[2; 32]);
-    let signature = keeper.sign_statement(&own).unwrap();
+    let signature = key_agent.sign_statement(&own).unwrap();
     assert_eq!(own.verify(identity.public(), &signature), Ok(()));
-    // Who has the node cannot be it elsewhere; and being refused costs the keeper nothing.
-    let before = keeper.id();
+    // An attacker in the node cannot use its identity elsewhere, and refusals do not end the agent.
+    let before = key_agent.id();
     let client = KeyStatement::new(HandshakeRole::Initiator, &[1; 32], &[2; 32]);
-    assert_eq!(keeper.sign_statement(&client), Err(Unsigned));
-    assert_eq!(keeper.sign_statement(&own), Ok(signature));
-    assert_eq!(keeper.id(), before);
+    assert_eq!(key_agent.sign_statement(&client), Err(Unsigned));
+    assert_eq!(key_agent.sign_statement(&own), Ok(signature));
+    assert_eq!(key_agent.id(), before);
 }
 
 #[test]
-fn a_keeper_that_is_killed_has_a_successor_and_one_whose_file_is_another_has_none() {
+fn a_killed_key_agent_is_restarted_unless_its_file_has_another_key() {
     let folder = tempfile::tempdir().unwrap();
     let identity = Identity::from_seed(&[7; 32]);
     let path = file(folder.path(), &identity, 0o600);
-    let keeper = keeper(&path).unwrap();
+    let key_agent = key_agent(&path).unwrap();
     let own = KeyStatement::new(HandshakeRole::Responder, &[1; 32], &[2; 32]);
     let kill = || {
-        let id = keeper.id().unwrap();
+        let id = key_agent.id().unwrap();
         assert!(Command::new("kill").args(["-9", &id.to_string()]).status().unwrap().success());
         id
     };
     let first = kill();
-    let signature = keeper.sign_statement(&own).unwrap();
+    let signature = key_agent.sign_statement(&own).unwrap();
     assert_eq!(own.verify(identity.public(), &signature), Ok(()));
-    assert_ne!(keeper.id(), Some(first));
+    assert_ne!(key_agent.id(), Some(first));
 
-    // A node is who it was.
+    // The node keeps its identity.
     file(folder.path(), &Identity::from_seed(&[8; 32]), 0o600);
     kill();
-    assert_eq!(keeper.sign_statement(&own), Err(Unsigned));
-    assert_eq!(keeper.id(), None);
-    // And goes on when the key is there again.
+    assert_eq!(key_agent.sign_statement(&own), Err(Unsigned));
+    assert_eq!(key_agent.id(), None);
+    // It continues when the key is there again.
     file(folder.path(), &identity, 0o600);
     let begin = Instant::now();
-    while keeper.sign_statement(&own).is_err() {
-        assert!(begin.elapsed() < PATIENCE, "no keeper is started any more");
+    while key_agent.sign_statement(&own).is_err() {
+        assert!(begin.elapsed() < PATIENCE, "no key agent is started any more");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
 
 #[test]
-fn a_key_that_cannot_be_used_is_refused_in_words() {
+fn an_unusable_key_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let identity = Identity::from_seed(&[7; 32]);
-    let why = |path: &Path| keeper(path).unwrap_err().to_string();
+    let why = |path: &Path| key_agent(path).unwrap_err().to_string();
     let path = file(folder.path(), &identity, 0o640);
     assert!(why(&path).contains("others than its owner can read it"), "{}", why(&path));
     file(folder.path(), &identity, 0o600);
@@ -95,7 +95,7 @@ fn a_key_that_cannot_be_used_is_refused_in_words() {
     std::fs::remove_file(&second).unwrap();
     std::os::unix::fs::symlink(&path, &second).unwrap();
     assert!(why(&second).contains("it is a symbolic link"), "{}", why(&second));
-    // Only root can make a file of another user.
+    // Only root can create a file of another user.
     if std::os::unix::fs::chown(&path, Some(54321), None).is_ok() {
         assert!(why(&path).contains("it belongs to user 54321"), "{}", why(&path));
     }

@@ -1,4 +1,4 @@
-//! A node in a process of its own, and those who connect to it: honest ones, and others.
+//! A node in a process of its own, with honest and hostile clients.
 
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
@@ -7,11 +7,11 @@ mod crowd;
 mod erasure;
 mod flood;
 mod forged;
+mod honest;
 mod hostile;
-mod keeper;
+mod key_agent;
 mod middle;
 mod node;
-mod said;
 
 #[path = "../../../../core/trust/tests/association/pair.rs"]
 #[allow(dead_code, reason = "shared with tests that have no sockets")]

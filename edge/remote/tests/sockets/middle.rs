@@ -1,6 +1,6 @@
-//! Somebody on the way between two processes, who changes, cuts, records and plays again.
+//! An attacker between two processes, who changes, truncates, records and replays.
 
-use crate::node::{CREDENTIALS, Node, OFFERS, PATIENCE, guest, is_closed_silently};
+use crate::node::{CREDENTIALS, Node, OFFERS, PATIENCE, client, is_closed_silently};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use weir_remote::ConnectError;
 use weir_trust::association::SECOND_BYTES;
 
-/// What he does with the bytes of a direction, given where they are in it; where he gives fewer, he cuts.
+/// The attacker's action on the bytes of a direction, given their offset; returning fewer bytes truncates.
 type Does = Box<dyn Fn(usize, Vec<u8>) -> Vec<u8> + Send>;
 
-/// Passes on one connection to the node, and does that with what goes to it and what comes from it. Afterwards: all that went to the node.
+/// Forwards one connection to the node, applying these actions to both directions. Sends all bytes that went to the
+/// node over the channel afterwards.
 fn in_the_middle(node: SocketAddr, to_node: Does, from_node: Does) -> (SocketAddr, Receiver<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -21,7 +22,7 @@ fn in_the_middle(node: SocketAddr, to_node: Does, from_node: Does) -> (SocketAdd
         let server = TcpStream::connect(node).unwrap();
         let back = (server.try_clone().unwrap(), client.try_clone().unwrap());
         let other = std::thread::spawn(move || pass(back.0, back.1, &from_node));
-        // Nobody may want to know.
+        // The test may not need it.
         _ = went.send(pass(client, server, &to_node));
         _ = other.join();
     });
@@ -48,7 +49,7 @@ fn nothing() -> Does {
     Box::new(|_, bytes| bytes)
 }
 
-/// Turns one bit round.
+/// Flips one bit.
 fn flip(place: usize) -> Does {
     Box::new(move |at, mut bytes| {
         if let Some(byte) = place.checked_sub(at).and_then(|place| bytes.get_mut(place)) {
@@ -58,7 +59,7 @@ fn flip(place: usize) -> Does {
     })
 }
 
-/// Cuts the direction there.
+/// Truncates the direction at this offset.
 fn cut(place: usize) -> Does {
     Box::new(move |at, mut bytes| {
         bytes.truncate(place.saturating_sub(at));
@@ -71,7 +72,7 @@ const TO_NODE: usize = 2 + SECOND_BYTES + 2 + 160 + CREDENTIALS.len();
 const FROM_NODE: usize = 2 + SECOND_BYTES + 2 + 17 + OFFERS.len();
 
 #[test]
-fn who_only_passes_on_is_not_noticed() {
+fn a_passive_relay_is_not_noticed() {
     let node = Node::start(16, PATIENCE);
     let (address, seen) = in_the_middle(node.address, nothing(), nothing());
     let mut stream = node.connect_at(address).unwrap();
@@ -81,12 +82,12 @@ fn who_only_passes_on_is_not_noticed() {
 }
 
 #[test]
-fn a_handshake_that_is_changed_or_cut_on_the_way_makes_no_association() {
-    // A length that was changed is waited for, by the node or by the guest: not for long here.
+fn a_changed_or_truncated_handshake_fails() {
+    // A changed length makes the node or the client wait: not for long here.
     let within = Duration::from_secs(1);
     let node = Node::start(16, within);
-    let connect = |address| weir_remote::connect(address, &guest(), Some(node.key()), CREDENTIALS, within);
-    // Each length, each head, keys, what is encrypted, tags.
+    let connect = |address| weir_remote::connect(address, &client(), Some(node.key()), CREDENTIALS, within);
+    // Each length, each header, keys, ciphertext, tags.
     for place in [0, 1, 2, 6, 7, 8, 39, 40, 194, 195, 196, 197, 244, 245, 340, TO_NODE - 17, TO_NODE - 1] {
         for does in [flip(place), cut(place)] {
             let (address, _) = in_the_middle(node.address, does, nothing());
@@ -103,7 +104,7 @@ fn a_handshake_that_is_changed_or_cut_on_the_way_makes_no_association() {
 }
 
 #[test]
-fn what_is_changed_or_cut_later_is_noticed() {
+fn changed_or_truncated_data_is_noticed() {
     let node = Node::start(16, PATIENCE);
     let changed =
         [(flip(FROM_NODE + 3), ErrorKind::InvalidData), (cut(FROM_NODE + 9), ErrorKind::UnexpectedEof)];
@@ -118,7 +119,7 @@ fn what_is_changed_or_cut_later_is_noticed() {
 }
 
 #[test]
-fn a_connection_that_was_recorded_cannot_be_played_again() {
+fn a_recorded_connection_cannot_be_replayed() {
     let node = Node::start(16, PATIENCE);
     let (address, seen) = in_the_middle(node.address, nothing(), nothing());
     let mut stream = node.connect_at(address).unwrap();
@@ -138,10 +139,10 @@ fn a_connection_that_was_recorded_cannot_be_played_again() {
 }
 
 #[test]
-fn another_node_in_the_place_of_the_one_that_was_meant_is_seen() {
+fn another_node_in_place_of_the_expected_one_is_refused() {
     let node = Node::start(16, PATIENCE);
-    let meant = guest().public();
+    let meant = client().public();
     let (address, _) = in_the_middle(node.address, nothing(), nothing());
-    let error = weir_remote::connect(address, &guest(), Some(meant), b"", PATIENCE).unwrap_err();
+    let error = weir_remote::connect(address, &client(), Some(meant), b"", PATIENCE).unwrap_err();
     assert!(matches!(error, ConnectError::Handshake(_)), "{error}");
 }

@@ -1,4 +1,5 @@
-//! The node: this program once more, as another process. It lets everybody in but those who show `nothing`, and says again what it is told.
+//! The node: this program again, as another process. It accepts all clients except those with the credential
+//! `nothing`, and echoes their data.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
@@ -11,11 +12,11 @@ use weir_trust::gate::{GateLimits, RateLimit};
 use weir_trust::key::{Identity, PublicKey};
 use weir_units::Nanos;
 
-/// Where the other process finds its limits.
+/// The variable with the limits of the other process.
 const LIMITS: &str = "WEIR_REMOTE_TEST_NODE";
-/// How long anything honest may take, on the slowest machine.
+/// The longest time for an honest operation, on the slowest machines.
 pub const PATIENCE: Duration = Duration::from_secs(120);
-pub const CREDENTIALS: &[u8] = b"what the guest may do";
+pub const CREDENTIALS: &[u8] = b"what the client may do";
 pub const NOTHING: &[u8] = b"nothing";
 pub const OFFERS: &[u8] = b"what the node is";
 
@@ -23,25 +24,25 @@ pub fn identity() -> Identity {
     Identity::from_seed(&[1; 32])
 }
 
-pub fn guest() -> Identity {
+pub fn client() -> Identity {
     Identity::from_seed(&[2; 32])
 }
 
-/// A node's process. It ends with this.
+/// A node's process. Dropping it ends the process.
 pub struct Node {
     child: Child,
-    /// What it says. Kept open: who writes where nobody reads any more would end.
+    /// Its output. Kept open, because writing to a closed pipe would end the process.
     _says: BufReader<ChildStdout>,
     pub address: SocketAddr,
 }
 
 impl Node {
-    /// With so many half-open handshakes of so long.
+    /// With so many half-open handshakes, and this deadline for each.
     pub fn start(half_open: usize, deadline: Duration) -> Self {
         Self::with(half_open, deadline, 1000)
     }
 
-    /// In which so many of a source are answered at once, and another one each second.
+    /// As [`Self::start`], with `burst` answers to a source at once, and another one each second.
     pub fn with(half_open: usize, deadline: Duration, burst: u32) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "node::serve_as_a_process_of_its_own", "--ignored", "--nocapture"])
@@ -54,7 +55,7 @@ impl Node {
         let address = loop {
             let mut line = String::new();
             assert_ne!(says.read_line(&mut line).unwrap(), 0, "the node ended");
-            // The test harness says something, too, on the same line perhaps.
+            // The test harness prints something too, perhaps on the same line.
             if let Some((_, address)) = line.split_once("listens at ") {
                 break address.trim().parse().unwrap();
             }
@@ -70,12 +71,12 @@ impl Node {
         self.connect_at(self.address)
     }
 
-    /// By way of somebody else's address.
+    /// Connects through another address.
     pub fn connect_at(&self, address: SocketAddr) -> Result<SecureStream, ConnectError> {
-        weir_remote::connect(address, &guest(), Some(self.key()), CREDENTIALS, PATIENCE)
+        weir_remote::connect(address, &client(), Some(self.key()), CREDENTIALS, PATIENCE)
     }
 
-    /// Ends it in the middle of what it does.
+    /// Kills the process.
     pub fn kill(&mut self) {
         _ = self.child.kill();
         _ = self.child.wait();
@@ -98,7 +99,7 @@ pub fn connect_from(source: IpAddr, to: SocketAddr) -> TcpStream {
     TcpStream::from(fd)
 }
 
-/// Whether the other side closes without a word.
+/// Returns whether the other side closes silently.
 pub fn is_closed_silently(stream: &mut TcpStream) -> bool {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut byte = [0];
@@ -108,7 +109,7 @@ pub fn is_closed_silently(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// What the other process does. It does nothing where nobody has asked for it.
+/// The other process. Does nothing unless started by a test.
 #[test]
 #[ignore = "run by the other tests, as a process of its own"]
 fn serve_as_a_process_of_its_own() {
@@ -132,14 +133,14 @@ fn serve_as_a_process_of_its_own() {
                     return;
                 }
                 if let Ok(stream) = peer.accept(OFFERS) {
-                    // What becomes of a connection is its guest's business.
+                    // A connection's error concerns only its client.
                     _ = echo(stream);
                 }
             });
         };
         Acceptor::new(limits).serve(listener, &identity(), &AtomicBool::new(false), serve, || {}).unwrap();
     });
-    // Until whoever started it is gone.
+    // Until the starter is gone.
     _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 

@@ -1,42 +1,44 @@
-//! Compiled modules, kept between runs.
+//! A cache of compiled modules.
 //!
-//! Whoever can write here has weir run native code of theirs. So the folder belongs to the effective user, mode 0700, and is opened
-//! without following a link; everything in it is reached through that one open folder. Under sudo the caller's cache is not used. An entry's
-//! name is a digest of all that shaped the code, its end a digest of its contents.
+//! A user who can write in the cache's folder can make weir run arbitrary native code. The folder therefore belongs to the effective
+//! user, has mode 0700, and is opened without following a link; all entries are reached through that open folder.
+//! Under sudo the caller's cache is not used. The name of an entry is a digest of all inputs that shaped the code. An
+//! entry ends with a digest of its contents.
 
 use sha2::{Digest, Sha256};
-use std::ffi::{CStr, CString, OsString};
-use std::fs::File;
+use std::ffi::{CStr, OsString};
+use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use weir_os::private::{FOLDER_MODE, PrivateFolder, effective_user};
 use weir_units::Shown as _;
 
+/// The most entries that are kept.
 const ENTRIES_MAX: usize = 512;
+/// The size beyond which an entry is not read.
 const ENTRY_BYTES_MAX: u64 = 64 << 20;
 const DIGEST_BYTES: usize = 32;
 
 /// A folder of compiled modules.
 #[derive(Debug)]
 pub struct Cache {
-    folder: OwnedFd,
-    path: PathBuf,
+    folder: PrivateFolder,
 }
 
-/// Why a cache cannot be used. weir runs without it, only slower.
+/// The reason why a cache cannot be used. weir runs without it, but compiles each module again.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
-    /// It cannot be opened or made.
+    /// The folder cannot be opened or created.
     #[error("{}: {source}", path.shown())]
     Io {
         /// The folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Somebody else could write to it.
+    /// Another user can write to the folder.
     #[error("{} belongs to user {owner} with mode {mode:o}, and is not used: it must belong to user {wanted} with mode 700", path.shown())]
     Unsafe {
         /// The folder.
@@ -54,138 +56,99 @@ pub enum CacheError {
 }
 
 impl Cache {
-    /// Opens the effective user's cache: `$XDG_CACHE_HOME/weir` or `~/.cache/weir`; under sudo always that of the effective user.
+    /// Opens the effective user's cache: `$XDG_CACHE_HOME/weir` or `~/.cache/weir`. Under sudo the variable is
+    /// ignored.
     pub fn of_user() -> Result<Self, CacheError> {
         let parent = user_folder("XDG_CACHE_HOME", ".cache").ok_or(CacheError::NoHome)?;
-        // Made like any user's cache folder; what counts is checked on the last one.
+        // The parent folder is not checked: only the owner and mode of the cache's own folder matter.
         let _ = weir_os::private::make_named_folder(&parent);
         Self::open(&parent.join("weir"))
     }
 
-    /// Opens or makes a cache in this folder.
+    /// Opens or creates a cache in this folder.
     pub fn open(path: &Path) -> Result<Self, CacheError> {
         let io = |source| CacheError::Io { path: path.to_owned(), source };
-        let name = CString::new(path.as_os_str().to_owned().into_vec()).map_err(|e| io(e.into()))?;
-        // SAFETY: `name` is a C string that outlives the call.
-        if unsafe { libc::mkdir(name.as_ptr(), 0o700) } != 0 {
-            let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::AlreadyExists {
-                return Err(io(error));
-            }
+        match DirBuilder::new().mode(FOLDER_MODE).create(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(io(error)),
+            _ => {}
         }
-        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-        // SAFETY: as above.
-        let fd = unsafe { libc::open(name.as_ptr(), flags) };
-        if fd < 0 {
-            return Err(io(io::Error::last_os_error()));
-        }
-        // SAFETY: `open` has just returned this descriptor, and nobody else has it.
-        let folder = unsafe { OwnedFd::from_raw_fd(fd) };
-        let meta = File::from(folder.try_clone().map_err(io)?).metadata().map_err(io)?;
+        let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        let folder = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(io)?;
+        // If others could write in the folder, its entries may be theirs, so correcting the mode would not help.
+        let meta = folder.metadata().map_err(io)?;
         let wanted = effective_user();
         if meta.uid() != wanted || meta.mode() & 0o077 != 0 {
             let (owner, mode) = (meta.uid(), meta.mode() & 0o7777);
             return Err(CacheError::Unsafe { path: path.to_owned(), owner, mode, wanted });
         }
-        Ok(Self { folder, path: path.to_owned() })
+        let folder = PrivateFolder::from_open(folder, path).map_err(|error| io(error.into()))?;
+        Ok(Self { folder })
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.folder.path()
     }
 
-    /// The entry of this key, whole and unchanged, or nothing.
+    /// Returns the code under this key, if there is a complete and unchanged entry.
     pub(crate) fn read(&self, key: &[u8; DIGEST_BYTES]) -> Option<Vec<u8>> {
-        let file = self.open_at(&entry_name(key)?, libc::O_RDONLY, 0).ok()?;
-        let meta = file.metadata().ok()?;
-        let ours = meta.is_file() && meta.uid() == effective_user() && meta.mode() & 0o022 == 0;
-        if !ours || meta.len() > ENTRY_BYTES_MAX {
-            return None;
-        }
-        let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).ok()?);
-        file.take(ENTRY_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+        let file = self.folder.open_file(&entry_name(key)).ok()?;
+        let mut bytes = Vec::new();
+        file.take(ENTRY_BYTES_MAX + 1).read_to_end(&mut bytes).ok()?;
         let code = bytes.len().checked_sub(DIGEST_BYTES)?;
-        if Sha256::digest(&bytes[..code]).as_slice() != &bytes[code..] {
+        if bytes.len() as u64 > ENTRY_BYTES_MAX || Sha256::digest(&bytes[..code]).as_slice() != &bytes[code..]
+        {
             return None;
         }
         bytes.truncate(code);
         Some(bytes)
     }
 
-    /// Keeps an entry. That it cannot be kept is no error: the next run compiles again.
+    /// Stores an entry. Callers may ignore an error: the next run compiles again.
     pub(crate) fn write(&self, key: &[u8; DIGEST_BYTES], code: &[u8]) -> io::Result<()> {
-        let no_name = || io::Error::from(io::ErrorKind::InvalidInput);
-        let name = entry_name(key).ok_or_else(no_name)?;
-        let temporary = CString::new(format!("{}.{}", name.to_string_lossy(), std::process::id()))?;
-        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL;
-        let mut file = self.open_at(&temporary, flags, 0o600)?;
-        let written = file.write_all(code).and_then(|()| file.write_all(&Sha256::digest(code)));
-        let folder = self.folder.as_raw_fd();
-        // SAFETY: an open folder and C strings that outlive the calls.
-        let renamed = unsafe {
-            if written.is_ok() {
-                libc::renameat(folder, temporary.as_ptr(), folder, name.as_ptr())
-            } else {
-                libc::unlinkat(folder, temporary.as_ptr(), 0)
-            }
-        };
-        written?;
-        if renamed != 0 {
-            return Err(io::Error::last_os_error());
+        let name = entry_name(key);
+        let temporary = format!("{name}.{}", std::process::id());
+        let mut file = self.folder.create_new(&temporary)?;
+        let written = file
+            .write_all(code)
+            .and_then(|()| file.write_all(&Sha256::digest(code)))
+            .and_then(|()| self.folder.rename(&temporary, &name));
+        match written {
+            Ok(()) => self.trim(),
+            Err(_) => _ = self.folder.remove(&temporary),
         }
-        self.trim();
-        Ok(())
-    }
-
-    fn open_at(&self, name: &CStr, flags: libc::c_int, mode: libc::c_uint) -> io::Result<File> {
-        let flags = flags | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-        // SAFETY: an open folder and a C string that outlives the call.
-        let fd = unsafe { libc::openat(self.folder.as_raw_fd(), name.as_ptr(), flags, mode) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: `openat` has just returned this descriptor, and nobody else has it.
-        Ok(unsafe { File::from_raw_fd(fd) })
+        written
     }
 
     /// Removes the oldest entries beyond [`ENTRIES_MAX`].
     fn trim(&self) {
-        let through_folder = PathBuf::from(format!("/proc/self/fd/{}", self.folder.as_raw_fd()));
-        let Ok(entries) = std::fs::read_dir(through_folder) else { return };
-        let mut entries: Vec<(std::time::SystemTime, OsString)> = entries
+        let Ok(entries) = std::fs::read_dir(self.folder.path()) else { return };
+        let mut entries: Vec<_> = entries
             .flatten()
             .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.file_name())))
             .collect();
         entries.sort();
         let surplus = entries.len().saturating_sub(ENTRIES_MAX);
-        for (_, name) in entries.into_iter().take(surplus) {
-            let Ok(name) = CString::new(name.into_vec()) else { continue };
-            // SAFETY: an open folder and a C string that outlives the call.
-            unsafe { libc::unlinkat(self.folder.as_raw_fd(), name.as_ptr(), 0) };
+        for (_, name) in entries.iter().take(surplus) {
+            _ = name.to_str().map(|name| self.folder.remove(name));
         }
     }
 }
 
-/// The effective user's folder for files of one kind: the one that this variable names, or else this one in the user's home. Under sudo the variable
-/// is the caller's, and is not asked.
+/// Returns the effective user's folder for a kind of files, such as caches: the value of the environment variable
+/// `variable`, or else the folder `in_home` in the user's home. Under sudo the variable is the calling user's, and is ignored.
 pub fn user_folder(variable: &str, in_home: &str) -> Option<PathBuf> {
     let under_sudo = std::env::var_os("SUDO_UID").is_some();
     let chosen = std::env::var_os(variable).map(PathBuf::from).filter(|p| !under_sudo && p.is_absolute());
     chosen.or_else(|| Some(home()?.join(in_home)))
 }
 
-/// A file name for a key: its digits.
-fn entry_name(key: &[u8; DIGEST_BYTES]) -> Option<CString> {
-    CString::new(key.iter().map(|byte| format!("{byte:02x}")).collect::<String>()).ok()
+/// Returns the file name of a key: its hexadecimal digits.
+fn entry_name(key: &[u8; DIGEST_BYTES]) -> String {
+    key.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn effective_user() -> u32 {
-    // SAFETY: has no preconditions and cannot fail.
-    unsafe { libc::geteuid() }
-}
-
-/// The home folder of the effective user, from the user database: the environment may be another user's.
+/// Returns the home folder of the effective user from the user database. The environment may be that of another user.
 fn home() -> Option<PathBuf> {
     let mut buffer = vec![0; 16 * 1024];
     let mut found = std::ptr::null_mut();
@@ -204,7 +167,8 @@ fn home() -> Option<PathBuf> {
     folder.is_absolute().then_some(folder)
 }
 
-/// Hashes what wasmtime says shapes its code, with a digest that is the same in every process.
+/// A hasher for the inputs that determine compiled code. Its digest is the same in every process, unlike that of the
+/// standard library's hashers.
 #[derive(Default)]
 pub(crate) struct KeyHasher(Sha256);
 

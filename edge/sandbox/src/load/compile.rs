@@ -1,9 +1,10 @@
-//! Compiling in a process of its own.
+//! Compilation in a child process.
 //!
-//! How long a compiler takes and how much memory it wants is up to the module, so a stranger's module is compiled in a [child](weir_os::child)
-//! with limits on both, which is killed when it passes them. The child is this same program with the argument `compile`; it reads the module from standard input
-//! and writes the code and a digest of it to standard output. Before it reads, it gives up everything else: whoever gets the compiler to run code of
-//! theirs can compute, until the time is up, and answer with other code than asked for.
+//! A module determines how much time and memory its compilation takes. Untrusted modules are therefore compiled in a
+//! [child](weir_os::child) with limits on both, which is killed when it exceeds them. The child is this same program
+//! with the argument `compile`. It reads the module from standard input and writes the code and a digest of it to
+//! standard output. Before it reads, it gives up all other rights: an attacker who takes over the compiler can only
+//! compute until the time is up, and answer with other code.
 
 use sha2::{Digest, Sha256};
 use std::io::{self, Read, Write};
@@ -13,58 +14,56 @@ use weir_units::{Bytes, Nanos};
 
 const DIGEST_BYTES: usize = 32;
 
-/// The most code that is taken from a child, in bytes.
+/// Largest code that is accepted from a child, in bytes.
 const CODE_MAX: usize = 256 << 20;
 
-/// The time by the clock for each second of processor time: a compiler runs behind everything else on its cores.
+/// Wall-clock time allowed for each second of processor time: a compiler has the lowest priority on its cores.
 const PATIENCE: u64 = 30;
 
-/// What a child may use.
+/// The limits of a compiler child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompileLimits {
-    /// Processor time, in whole seconds.
+    /// Processor time, rounded up to whole seconds.
     pub time: Nanos,
     /// Address space.
     pub memory: Bytes,
-    /// Its cores; those of the thread that wants it compiled where there are none.
+    /// The cores that the child may run on; `None` for those of the calling thread.
     pub cores: Option<Cores>,
 }
 
 impl Default for CompileLimits {
-    /// A thousand times what the shipped modules take.
+    /// About a thousand times the needs of the shipped modules.
     fn default() -> Self {
         Self { time: Nanos(10 * Nanos::SECOND.0), memory: Bytes(2 << 30), cores: None }
     }
 }
 
-/// Why there is no code.
+/// The reason why a compilation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CompileError {
-    /// To blame is the module.
+    /// The module cannot be compiled.
     #[error("{0}")]
     Module(String),
-    /// To blame is the module: it is small, or admission would have refused it, but hard to compile.
-    #[error("compiling it takes more than {} of processor time or {} of memory, and was given up; smaller functions would help", .0.time, .0.memory)]
+    /// Compiling the module exceeds the limits: it takes long for its size, which admission limits.
+    #[error("compiling it takes more than {} of processor time or {} of memory, and was stopped; smaller functions would help", .0.time, .0.memory)]
     Limits(CompileLimits),
-    /// To blame is the request: all that is compiled for it takes too long together.
+    /// The request's compilations together exceed their limit.
     #[error(
-        "all that this request has to have compiled takes more than {0} of processor time, and was given up; ask for less in one request, or for smaller functions"
+        "the modules of this request take more than {0} of processor time to compile: load fewer modules in one request, or use smaller functions"
     )]
     Budget(Nanos),
-    /// To blame is the load of the node.
-    #[error(
-        "compiling it gave way to others, whose shares of the processor are larger or less used: try again"
-    )]
-    GaveWay,
-    /// To blame is the node.
+    /// The compilation was preempted by other requests.
+    #[error("the compilation was preempted by others with larger or less used CPU shares: try again")]
+    Preempted,
+    /// The child process failed: the cause is the node.
     #[error("no process to compile in: {0}")]
     Process(#[from] io::Error),
 }
 
-/// The first byte of what a child is sent: functions may be put in place of calls.
+/// The first byte of a child's input if functions may be inlined.
 const INLINING: u8 = 1;
 
-/// Has a child compile a rewritten module. Takes the processor time that it used off the meter, also where there is no code.
+/// Compiles a rewritten module in a child process. Charges the child's processor time to the meter, also on failure.
 pub(crate) fn in_child(
     bytes: &[u8],
     inlining: bool,
@@ -86,40 +85,37 @@ pub(crate) fn in_child(
     let asked = child::ask(&Launcher::of_process(), "compile", &question, &most, meter);
     let answer = asked.answer.map_err(|error| match error {
         ChildError::Time(_) if left < limits.time => CompileError::Budget(all),
-        // Without memory it ends itself by a signal.
+        // A child that gets no further memory is killed by a signal.
         ChildError::Time(_) | ChildError::Killed(_) => CompileError::Limits(limits),
-        ChildError::GaveWay => CompileError::GaveWay,
+        ChildError::Preempted => CompileError::Preempted,
         ChildError::Process(error) => CompileError::Process(error),
         ChildError::Answer(_) => CompileError::Process(io::Error::other(error)),
     })?;
     if !answer.is_done {
-        return Err(CompileError::Module(answer.said));
+        return Err(CompileError::Module(answer.stderr));
     }
     let mut code = answer.bytes;
     let end = code.len().saturating_sub(DIGEST_BYTES);
     if code.len() < DIGEST_BYTES || Sha256::digest(&code[..end]).as_slice() != &code[end..] {
         return Err(CompileError::Process(io::Error::new(
             io::ErrorKind::UnexpectedEof,
-            "its answer is not whole",
+            "its answer is incomplete",
         )));
     }
     code.truncate(end);
     Ok(code)
 }
 
-/// Runs the compiler child: it gives up what it does not need, reads a byte that says whether functions may be inlined and a rewritten module from standard input, and writes its code to standard output.
-///
-/// # Errors
-/// What the compiler says, or that a stream failed.
-pub fn compile_child() -> Result<(), CompileError> {
-    child::confined(weir_os::compiler);
+/// Runs the compiler child with this configuration of wasmtime, which depends on whether functions may be inlined. See
+/// [`crate::compile_child`].
+pub(crate) fn run_child(config: impl FnOnce(bool) -> wasmtime::Config) -> Result<(), CompileError> {
+    child::confine_or_exit(weir_os::confine_compiler);
     let mut bytes = Vec::new();
     io::stdin().lock().read_to_end(&mut bytes)?;
     let module = |e: wasmtime::Error| CompileError::Module(format!("{e:#}"));
     let (inlining, bytes) =
         bytes.split_first().ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
-    let config = crate::load::engine::config(&std::sync::Arc::default(), *inlining == INLINING);
-    let engine = wasmtime::Engine::new(&config).map_err(module)?;
+    let engine = wasmtime::Engine::new(&config(*inlining == INLINING)).map_err(module)?;
     let code = engine.precompile_module(bytes).map_err(module)?;
     let mut out = io::stdout().lock();
     out.write_all(&code)?;

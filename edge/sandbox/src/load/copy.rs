@@ -1,13 +1,13 @@
-//! The function that stands in place of `memory.copy`.
+//! The function that replaces `memory.copy`.
 //!
-//! Bulk instructions reach only what belongs to the memory's size, so by themselves they trap where they are to copy out of a packet or a
-//! descriptor: those are mapped above it. Whoever copies from there has the bytes read and written by ordinary instructions.
+//! The `memory.copy` instruction checks its operands against the memory's size. Packets and descriptors are mapped above
+//! that size, so copying out of them would trap. This function copies from them with ordinary loads and stores.
 
 use crate::load::meter::{MeteredBody, Scratch};
 use wasm_encoder::{BlockType, MemArg, MemArgTarget};
 use weir_abi::ARENA_BASE;
 
-/// Parameters of `memory.copy`, and what follows them.
+/// The indices of the parameters, which are those of `memory.copy`, and of two locals.
 const TO: u32 = 0;
 const FROM: u32 = 1;
 const LENGTH: u32 = 2;
@@ -17,15 +17,18 @@ const LAST: u32 = 4;
 /// Bytes that one step of the loop copies.
 const STEP: i32 = 16;
 
-/// `(to: i32, from: i32, length: i32)`. What it is charged is charged where the instruction stood.
+/// Builds the function with the parameters `(to: i32, from: i32, length: i32)`. It makes no charge: the charge is made where
+/// the replaced instruction was.
 ///
-/// As the instruction it writes nothing where `to` is not the module's to write as far as it is to go, because the last bytes are copied first;
-/// so a length that is charged as nothing, because nothing is so long, is also worked on as nothing. Source and destination cannot overlap.
+/// Like the instruction, the function writes nothing unless all of `to..to + length` is writable: it copies the last bytes
+/// first. A length larger than any area is charged as 0, and nothing is copied. A source outside the private memory and a
+/// destination cannot overlap.
 pub(crate) fn function() -> MeteredBody {
     let mut body = MeteredBody::new([(2, wasm_encoder::ValType::I32)], Scratch::after(LAST + 1));
     let arena = ARENA_BASE.cast_signed();
     let mut code = body.code.instructions();
-    // The module's own memory; or a destination or an end that no address has, which is the instruction's to refuse.
+    // The instruction itself copies from the private memory. It also traps on a destination or an end that is out of
+    // range.
     code.local_get(FROM).i32_const(arena).i32_lt_u();
     code.local_get(TO).local_get(LENGTH).i32_or().i32_const(arena).i32_ge_u().i32_or();
     code.local_get(FROM).local_get(LENGTH).i32_add().local_get(FROM).i32_lt_u().i32_or();
@@ -33,7 +36,7 @@ pub(crate) fn function() -> MeteredBody {
     code.local_get(TO).local_get(FROM).local_get(LENGTH).memory_copy(0, 0).return_().end();
 
     code.local_get(LENGTH).i32_const(STEP).i32_lt_u().if_(BlockType::Empty);
-    // Fewer bytes than a step has: two pieces that may overlap.
+    // Less than one step: two pieces that may overlap.
     for size in [8, 4, 2, 1] {
         let mut code = body.code.instructions();
         code.local_get(LENGTH).i32_const(size).i32_ge_u().if_(BlockType::Empty);
@@ -62,7 +65,7 @@ pub(crate) fn function() -> MeteredBody {
     body
 }
 
-/// Copies so many bytes from an offset on, which is in a local.
+/// Writes code that copies `size` bytes at the offset in local `at`; without it, at offset 0.
 fn piece(body: &mut MeteredBody, size: i32, at: Option<u32>) {
     let there = MemArg { offset: 0, align: 0, target: MemArgTarget::Memory(0), ordering: None };
     let mut code = body.code.instructions();

@@ -1,87 +1,92 @@
-//! The code that charges: what the loader puts into a module so that it stops when its allowance is used up.
+//! The charging code that the loader inserts, so that a module stops when its allowance is used up.
 //!
-//! The allowance is in a global that no instruction of the module can name. A charge takes from it. Below zero, out of the way of what runs, a metered
-//! module calls a host function, which abandons the call. A supervised one comes to a poll point: it notes that it was over its limit, reads the poll
-//! page, by which the host can end it, and is given another piece; the host function is called after the packet. A call that comes back from
-//! the middle of a loop would cost much more though it is never made: what is alive around it cannot stay in registers.
+//! The allowance is in a global that no instruction of the module can name. A charge subtracts from it. If the result is
+//! below zero, a branch that is hinted as unlikely is taken:
 //!
-//! In a module whose calls can be suspended the counter is what is left of the allowance or of the slice, whichever is less. Below zero the host function is
-//! called in any case: it abandons the call, or suspends it, and says what it may use next.
+//! - A metered module calls a host function, which aborts the call.
+//! - A supervised module sets a global that marks the call as over its limit, reads the poll page, by which the watchdog
+//!   can end the call, and adds a piece of fuel. It calls the host function after the packet. A host call at this place,
+//!   which can return into a loop, would make the loop slower even if the call is never made: the compiler could not keep
+//!   live values in registers.
 //!
-//! The allowance never wraps around. It is not negative before a charge, because whoever has less than nothing left does not go on or is given a
-//! piece; it is at most [`ALLOWANCE_MAX`]; and no charge takes more than the largest negative number leaves room for.
+//! - A module whose calls can be suspended always calls the host function, which aborts or suspends the call, or returns a
+//!   new counter. In such a module the global is a counter: the rest of the allowance or of the slice, whichever is smaller.
+//!
+//! The subtraction never overflows. Before a charge the allowance is at least 0, because a negative one aborts the call or
+//! is refilled. No charge is so large that the result is below the smallest 64-bit number.
 
 use wasm_encoder::{BlockType, BranchHint, Function, MemArg, MemArgTarget, ValType};
 use weir_abi::POLL_PAGE;
 use weir_abi::host::ValueType;
 use weir_bounds::charge::ChargeAmount;
-use weir_bounds::{Beyond, Length, OnEntry};
+use weir_bounds::{Length, OnEntry, OverLength};
 
-/// More fuel than any call is given.
+/// An upper bound on all allowances, in fuel.
 pub(crate) const ALLOWANCE_MAX: u64 = 1 << 59;
 
-/// Where the loader's own things are in the rewritten module.
+/// Indices of the meter's parts in the rewritten module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FuelMeter {
     /// The global with the allowance.
     pub(crate) fuel: u32,
-    /// The host function for whoever has used it up.
+    /// The host function that is called when the allowance is used up.
     pub(crate) limit: u32,
-    pub(crate) then: Then,
-    /// Whether the poll page is read after each packet and each call of the host.
+    pub(crate) on_exhausted: OnExhausted,
+    /// True if the poll page is read after each packet and each host call.
     pub(crate) polls: bool,
 }
 
-/// What becomes of a call that has used up its allowance.
+/// The action when a call has used up its allowance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Then {
-    /// It is abandoned.
-    Abandon,
-    /// It is given so much more, and the global says that it was over its limit.
-    GoOn { piece: u64, over: u32 },
-    /// The host says what becomes of it. Without a slice there is no allowance, and the counter is the slice.
-    Ask { slice: Option<Slice> },
+pub(crate) enum OnExhausted {
+    /// The call is aborted.
+    Abort,
+    /// The call gets another piece of fuel, and the global `over` notes that it was over its limit.
+    Refill { piece: u64, over: u32 },
+    /// The host decides. Without `slice` there is no allowance, and the counter is the slice.
+    AskHost { slice: Option<SliceGlobals> },
 }
 
-/// What is not in the counter while a call runs that can be suspended: at any time one of the two globals counts, and which one the first tells.
+/// The part of a suspendable call's fuel that is not in the counter, which holds the smaller one of allowance and slice. If
+/// `beyond` is greater than 0 it is valid, and the slice is the larger one; otherwise `held` is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slice {
-    /// The global with what the slice has left beyond the allowance. Where it is 0, the allowance is the greater.
+pub(crate) struct SliceGlobals {
+    /// The global with the excess of the slice over the allowance; 0 if the allowance is larger.
     pub(crate) beyond: u32,
-    /// The global with what the allowance has left beyond the slice, where it is the greater.
+    /// The global with the excess of the allowance over the slice, if it is larger.
     pub(crate) held: u32,
 }
 
-/// Locals that charging needs, by their indices in the function.
+/// Indices of the locals that charging needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scratch {
-    /// An i64: the allowance, for the time of a charge or of the function.
+    /// An i64: the allowance, during a charge or during the function.
     pub(crate) fuel: u32,
-    /// An i64: what is on the stack above a length.
+    /// An i64: an operand of type i64 above a length on the stack.
     above: u32,
     /// An i32: a length.
     length: u32,
-    /// An i32: what is on the stack above a length, or the answer of an instruction.
+    /// An i32: an operand of type i32 above a length on the stack, or the result of an instruction.
     answer: u32,
 }
 
 impl Scratch {
-    /// Types of the locals, from the first one on.
+    /// The types of the locals, in order.
     pub(crate) const TYPES: [(u32, ValType); 2] = [(2, ValType::I64), (2, ValType::I32)];
 
-    /// After so many locals.
+    /// Returns the indices after `locals` other locals.
     pub(crate) const fn after(locals: u32) -> Self {
         Self { fuel: locals, above: locals + 1, length: locals + 2, answer: locals + 3 }
     }
 }
 
-/// A function body that is being written.
+/// A function body under construction.
 pub(crate) struct MeteredBody {
     pub(crate) code: Function,
     pub(crate) hints: Vec<BranchHint>,
-    /// Where charging keeps its things. Only in functions in which something is charged.
+    /// The locals for charging. Only functions that make charges have them.
     pub(crate) scratch: Scratch,
-    /// Whether the allowance is in the local while the function runs.
+    /// True if the allowance is in a local during the function, instead of the global.
     pub(crate) keeps_fuel: bool,
 }
 
@@ -91,7 +96,7 @@ impl MeteredBody {
         Self { code: Function::new(locals), hints: Vec::new(), scratch, keeps_fuel: false }
     }
 
-    /// Marks the branch that is written next.
+    /// Adds a hint for the branch that is written next: true if it is likely to be taken.
     pub(crate) fn hint(&mut self, taken: bool) {
         self.hints.push(BranchHint {
             branch_func_offset: u32::try_from(self.code.byte_len()).unwrap_or(u32::MAX),
@@ -99,8 +104,8 @@ impl MeteredBody {
         });
     }
 
-    /// Reads a byte of the poll page, which is gone when the call's time is over. Atomic, because the compiler would otherwise take one of two
-    /// reads for superfluous.
+    /// Writes code that reads a byte of the poll page, which traps if the call's time is over. The read is atomic, because the
+    /// compiler could otherwise merge two reads.
     pub(crate) fn poll(&mut self) {
         let page = MemArg { offset: 0, align: 0, target: MemArgTarget::Memory(0), ordering: None };
         self.code.instructions().i32_const(POLL_PAGE.cast_signed()).i32_atomic_load8_u(page).drop();
@@ -108,25 +113,25 @@ impl MeteredBody {
 }
 
 impl FuelMeter {
-    /// Loads the allowance into its local, for the time of the function.
+    /// Writes code that loads the allowance into its local, for the duration of the function.
     pub(crate) fn load(self, body: &mut MeteredBody) {
         body.code.instructions().global_get(self.fuel).local_set(body.scratch.fuel);
     }
 
-    /// Puts the allowance back, for whoever charges next.
+    /// Writes code that stores the allowance back into its global, for the next function that charges.
     pub(crate) fn store(self, body: &mut MeteredBody) {
         body.code.instructions().local_get(body.scratch.fuel).global_set(self.fuel);
     }
 
-    /// Charges a constant.
+    /// Writes a charge of a constant.
     pub(crate) fn charge_constant(self, body: &mut MeteredBody, amount: u64) {
         self.take(body, |body| {
             body.code.instructions().i64_const(amount.cast_signed());
         });
     }
 
-    /// Charges, where this charge stands before an instruction. For one that stands after it, keeps what it depends on. The function's locals are
-    /// `shift` further than in the plan.
+    /// Writes a charge before an instruction. For a charge that is made after the instruction, writes code that saves the
+    /// operand on which it depends. `shift` is added to the plan's indices of locals.
     pub(crate) fn charge_before(self, body: &mut MeteredBody, amount: &ChargeAmount, shift: u32) {
         match amount {
             ChargeAmount::Constant(amount) => self.charge_constant(body, *amount),
@@ -140,7 +145,7 @@ impl FuelMeter {
         }
     }
 
-    /// Charges, where this charge stands after an instruction.
+    /// Writes a charge after an instruction.
     pub(crate) fn charge_after(self, body: &mut MeteredBody, amount: &ChargeAmount, shift: u32) {
         match amount {
             ChargeAmount::Grown(each) => {
@@ -156,7 +161,7 @@ impl FuelMeter {
         }
     }
 
-    /// Charges for a length that is on the stack, which stays there.
+    /// Writes a charge for a length on the stack. The operands stay on the stack.
     pub(crate) fn charge_length(self, body: &mut MeteredBody, length: Length, each: u64) {
         let Scratch { above, length: local, answer, .. } = body.scratch;
         let above = match length.above {
@@ -172,15 +177,15 @@ impl FuelMeter {
         self.take(body, |body| {
             let mut code = body.code.instructions();
             let most = length.most.cast_signed();
-            match length.beyond {
+            match length.over_length {
                 _ if length.most == u32::MAX => {
                     code.local_get(local).i64_extend_i32_u();
                 }
-                Beyond::Nothing => {
+                OverLength::Refuse => {
                     code.local_get(local).i64_extend_i32_u().i64_const(0);
                     code.local_get(local).i32_const(most).i32_le_u().select();
                 }
-                Beyond::Most => {
+                OverLength::Truncate => {
                     code.local_get(local).i32_const(most);
                     code.local_get(local).i32_const(most).i32_le_u().select().i64_extend_i32_u();
                 }
@@ -192,7 +197,7 @@ impl FuelMeter {
         }
     }
 
-    /// Takes from the allowance what `amount` leaves on the stack, an i64.
+    /// Writes a charge: subtracts from the allowance the i64 that the code of `amount` leaves on the stack.
     fn take(self, body: &mut MeteredBody, amount: impl FnOnce(&mut MeteredBody)) {
         let fuel = body.scratch.fuel;
         if body.keeps_fuel {
@@ -208,12 +213,12 @@ impl FuelMeter {
         body.code.instructions().i64_const(0).i64_lt_s();
         body.hint(false);
         body.code.instructions().if_(BlockType::Empty);
-        match self.then {
-            Then::Abandon => {
+        match self.on_exhausted {
+            OnExhausted::Abort => {
                 body.code.instructions().call(self.limit).unreachable();
             }
-            Then::Ask { .. } => self.ask(body),
-            Then::GoOn { piece, over } => {
+            OnExhausted::AskHost { .. } => self.ask_host(body),
+            OnExhausted::Refill { piece, over } => {
                 body.poll();
                 let mut code = body.code.instructions();
                 code.i64_const(1).global_set(over).i64_const(piece.min(ALLOWANCE_MAX).cast_signed());
@@ -227,8 +232,8 @@ impl FuelMeter {
         body.code.instructions().end();
     }
 
-    /// Has the host say what becomes of a call whose counter, which is in the local, is below zero.
-    fn ask(self, body: &mut MeteredBody) {
+    /// Writes the call of the host function when the counter, which is in the local, is below zero.
+    fn ask_host(self, body: &mut MeteredBody) {
         let fuel = body.scratch.fuel;
         body.code.instructions().local_get(fuel).call(self.limit);
         if body.keeps_fuel {
@@ -241,11 +246,14 @@ impl FuelMeter {
         }
     }
 
-    /// Gives a packet or a call its allowance: what is on the stack, from which so much has been taken for its entry. In a module whose calls can be
-    /// suspended it gets no more than its slice has left, and what the last one left over goes back to the slice.
-    pub(crate) fn allow(self, body: &mut MeteredBody, taken: u64) {
+    /// Writes code that sets the allowance of a packet or a call to the value on the stack. `taken` is the charge for its
+    /// entry, which the value does not include.
+    ///
+    /// In a module whose calls can be suspended the counter becomes the smaller one of allowance and slice. `taken` is
+    /// subtracted from the slice.
+    pub(crate) fn set_allowance(self, body: &mut MeteredBody, taken: u64) {
         let Scratch { fuel, above, .. } = body.scratch;
-        let Then::Ask { slice } = self.then else {
+        let OnExhausted::AskHost { slice } = self.on_exhausted else {
             if body.keeps_fuel {
                 body.code.instructions().local_set(fuel);
             } else {
@@ -253,7 +261,7 @@ impl FuelMeter {
             }
             return;
         };
-        let Some(Slice { beyond, held }) = slice else {
+        let Some(SliceGlobals { beyond, held }) = slice else {
             body.code.instructions().drop();
             if taken > 0 {
                 self.charge_constant(body, taken);
@@ -286,18 +294,18 @@ impl FuelMeter {
             code.global_set(self.fuel).local_get(fuel);
         }
         code.i64_const(0).i64_lt_s().if_(BlockType::Empty);
-        self.ask(body);
+        self.ask_host(body);
         body.code.instructions().end().end();
     }
 
-    /// Whether the host is asked what becomes of a call, which it may suspend.
-    pub(crate) fn asks(self) -> bool {
-        matches!(self.then, Then::Ask { .. })
+    /// Returns true if the module's calls can be suspended: the host function decides about a used-up counter.
+    pub(crate) fn asks_host(self) -> bool {
+        matches!(self.on_exhausted, OnExhausted::AskHost { .. })
     }
 
-    /// After a packet or batch: tells the host if it was over its limit.
-    pub(crate) fn note(self, body: &mut MeteredBody) {
-        let Then::GoOn { over, .. } = self.then else { return };
+    /// Writes code for the end of a packet, batch or call: calls the host function if it was over its limit.
+    pub(crate) fn report_excess(self, body: &mut MeteredBody) {
+        let OnExhausted::Refill { over, .. } = self.on_exhausted else { return };
         body.code.instructions().global_get(over).i64_eqz().i32_eqz();
         body.hint(false);
         let mut code = body.code.instructions();
@@ -306,7 +314,7 @@ impl FuelMeter {
     }
 }
 
-/// Leaves on the stack what the trips of a loop cost.
+/// Writes code that leaves the cost of all trips of a loop on the stack. `shift` is added to the plan's indices of locals.
 fn trips(body: &mut MeteredBody, on_entry: &OnEntry, each: u64, shift: u32) {
     let mut code = body.code.instructions();
     code.i32_const(on_entry.constant);

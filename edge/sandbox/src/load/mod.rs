@@ -1,10 +1,9 @@
-//! Loading: rewrites and meters a module, compiles it, and keeps what was compiled.
+//! Loading of modules: rewrites a module with its meter, compiles it, and caches the compiled code.
 
 pub(crate) mod batch;
 pub(crate) mod cache;
 pub(crate) mod compile;
 pub(crate) mod copy;
-pub(crate) mod engine;
 pub(crate) mod meter;
 pub(crate) mod rewrite;
 pub(crate) mod writer;

@@ -1,4 +1,4 @@
-//! One function of a module's own, as it is written.
+//! Rewriting of one function of a module.
 
 use crate::load::batch::{LOCALS, descriptor};
 use crate::load::meter::{FuelMeter, MeteredBody, Scratch};
@@ -7,42 +7,43 @@ use std::convert::Infallible;
 use wasm_encoder::ValType;
 use wasm_encoder::reencode::{Error, Reencode};
 use wasmparser::Operator;
-use weir_bounds::charge::{Charge, ChargeAmount, ChargeSide, FunctionPlan, Replaced};
+use weir_bounds::charge::{Charge, ChargeAmount, ChargeSide, FunctionPlan, ReplacedCall};
 
-/// Writes a function, with its charges, and without what is replaced.
+/// Writes a function of the module with its charges, and with the replacements of reads of parameters.
 pub(crate) struct FunctionWriter<'a> {
     pub(crate) body: MeteredBody,
-    /// Where charges go. Nothing where none are made in this function.
+    /// The meter; `None` if no charges are made in this function.
     meter: Option<FuelMeter>,
-    /// What is left of the plan.
+    /// The remaining charges of the plan.
     charges: &'a [Charge],
-    replaced: &'a [Replaced],
-    /// Blocks that are open, without the function itself.
+    /// The remaining reads of parameters, which are replaced by their values.
+    replaced: &'a [ReplacedCall],
+    /// The number of open blocks, without the function itself.
     depth: u32,
     place: Place,
-    /// What is added to the indices of locals.
+    /// The number that is added to the indices of locals.
     shift: u32,
 }
 
-/// Where the code of a function stands.
+/// The context of a function's code.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// In a function of its own.
+    /// A function of its own.
     Plain,
-    /// The same, in a block at whose end the allowance is put back.
+    /// A function of its own, in a block at whose end the allowance is stored back.
     Wrapped,
-    /// In the loop over a batch, in a block that gives the verdict.
+    /// Inlined into the batch loop, in a block that yields the verdict.
     Loop,
 }
 
 impl<'a> FunctionWriter<'a> {
-    /// Begins the function of this index, which has so many parameters, and these locals beside them.
+    /// Begins the function with this index, number of parameters and further locals.
     pub(crate) fn begin(
         pass: &Pass<'_>,
         index: u32,
         plan: &'a FunctionPlan,
         parameters: u32,
-        given: &[(u32, ValType)],
+        function_locals: &[(u32, ValType)],
     ) -> Self {
         let is_in_loop = pass.is_in_loop(index);
         let is_charged_outside = pass.is_charged_outside(index);
@@ -50,24 +51,26 @@ impl<'a> FunctionWriter<'a> {
         let meter = pass.meter.filter(|_| entry > 0 || !plan.charges.is_empty());
         let result = pass.signature(index).result;
         let keeps_fuel = meter.is_some() && plan.has_hot_loop && !pass.is_exact() && result.is_some();
-        let mut locals = given.to_vec();
+        let mut locals = function_locals.to_vec();
         let mut shift = 0;
         if is_in_loop {
-            // The descriptor's address is the function's parameter.
+            // The function's parameter, the descriptor's address, becomes a local.
             locals.insert(0, (parameters, ValType::I32));
             shift = LOCALS;
         }
-        let count = given.iter().fold(shift + parameters, |sum, (number, _)| sum.saturating_add(*number));
-        if meter.is_some() || (is_in_loop && pass.meter.is_some_and(FuelMeter::asks)) {
+        let count = function_locals
+            .iter()
+            .fold(shift + parameters, |sum, (number, _)| sum.saturating_add(*number));
+        if meter.is_some() || (is_in_loop && pass.meter.is_some_and(FuelMeter::asks_host)) {
             locals.extend(Scratch::TYPES);
         }
         let mut body = MeteredBody::new(locals, Scratch::after(count));
         body.keeps_fuel = keeps_fuel;
         if is_in_loop {
-            pass.shared().begin(&mut body, pass.in_loop().as_ref());
+            pass.batch_layout().begin(&mut body, pass.loop_charges().as_ref());
             descriptor(&mut body);
             body.code.instructions().local_set(shift);
-            clear(&mut body, shift + parameters, given);
+            clear(&mut body, shift + parameters, function_locals);
         }
         if let Some(meter) = meter {
             if keeps_fuel && !is_in_loop {
@@ -88,7 +91,7 @@ impl<'a> FunctionWriter<'a> {
         Self { body, meter, charges: &plan.charges, replaced: &plan.replaced, depth: 0, place, shift }
     }
 
-    /// Writes an instruction that is at this offset in the module, with the module's own hint about it.
+    /// Writes the instruction that the module has at this offset, with its charges and the module's own branch hint.
     pub(crate) fn write(
         &mut self,
         pass: &mut Pass<'_>,
@@ -101,7 +104,7 @@ impl<'a> FunctionWriter<'a> {
         self.charges = later;
         for (charge, meter) in here.iter().zip(std::iter::repeat(self.meter)) {
             let Some(meter) = meter else { break };
-            // What is charged for afterwards depends on an operand.
+            // A `Grown` charge follows the instruction, but depends on an operand, which is saved here.
             if charge.side == ChargeSide::Before || matches!(charge.amount, ChargeAmount::Grown(_)) {
                 meter.charge_before(&mut self.body, &charge.amount, self.shift);
             }
@@ -138,7 +141,7 @@ impl<'a> FunctionWriter<'a> {
                     Operator::Call { function_index } => pass.task.plan.function(function_index),
                     _ => None,
                 };
-                let charges = callee.is_none_or(|callee| callee.entry > 0 || !callee.is_silent);
+                let charges = callee.is_none_or(|callee| callee.entry > 0 || !callee.has_only_entry_charge);
                 let instruction = pass.instruction(operator)?;
                 let meter = self.meter.filter(|_| charges && self.body.keeps_fuel);
                 if let Some(meter) = meter {
@@ -167,7 +170,7 @@ impl<'a> FunctionWriter<'a> {
                 }
                 (Place::Loop, _) => {
                     self.body.code.instructions().end();
-                    pass.shared().end(&mut self.body, pass.in_loop().as_ref());
+                    pass.batch_layout().end(&mut self.body, pass.loop_charges().as_ref());
                     return Ok(());
                 }
                 _ => {}
@@ -191,7 +194,7 @@ impl<'a> FunctionWriter<'a> {
     }
 }
 
-/// Sets locals to what they are when a function is called.
+/// Writes code that sets locals to zero, the value that they have at the entry of a function.
 fn clear(body: &mut MeteredBody, first: u32, locals: &[(u32, ValType)]) {
     let mut next = first;
     for (number, ty) in locals {

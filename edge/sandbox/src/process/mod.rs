@@ -1,3 +1,3 @@
 //! Sandbox processes: instances in a process of their own, and the protocol with them.
 
-pub(crate) mod ward;
+pub(crate) mod remote;

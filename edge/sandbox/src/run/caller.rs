@@ -1,5 +1,5 @@
-//! The threads that run modules. Each counts when it begins a call and when that ends: so whether one of them is in a call that takes long can be seen
-//! without a look at every sandbox, of which there may be thousands that have nothing to do.
+//! The threads that run modules. Each counts the beginnings and ends of its calls. So the watchdog sees a long call
+//! without looking at every sandbox, of which there may be thousands of idle ones.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ pub(crate) struct Thread {
 impl Thread {
     fn this() -> Self {
         let mut clock = libc::CLOCK_THREAD_CPUTIME_ID;
-        // SAFETY: asks for nothing but what the calling thread is called.
+        // SAFETY: only reads the calling thread's own handle.
         let handle = unsafe { libc::pthread_self() };
         // SAFETY: the pointer is to a live local, and a thread's own handle is always valid.
         unsafe { libc::pthread_getcpuclockid(handle, &raw mut clock) };
@@ -24,14 +24,14 @@ impl Thread {
 }
 
 struct Caller {
-    /// No two ever have the same.
+    /// A number unique in this process.
     number: u64,
     thread: Thread,
-    /// Odd in a call, else even; never the same twice.
+    /// Odd during a call, else even; it only grows.
     calls: AtomicU64,
 }
 
-/// Those of all threads that have begun a call and have not ended yet.
+/// The callers of all threads that have made a call and have not ended.
 static CALLERS: Mutex<Vec<Arc<Caller>>> = Mutex::new(Vec::new());
 
 thread_local! {
@@ -44,13 +44,13 @@ fn register() -> Arc<Caller> {
     let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
     let caller = Arc::new(Caller { number, thread: Thread::this(), calls: AtomicU64::new(0) });
     let mut callers = CALLERS.lock().unwrap_or_else(PoisonError::into_inner);
-    // Of a thread that has ended this is the only one.
+    // The only reference to the caller of a thread that has ended.
     callers.retain(|caller| Arc::strong_count(caller) > 1);
     callers.push(Arc::clone(&caller));
     caller
 }
 
-/// This thread begins a call.
+/// Notes that this thread begins a call.
 #[inline]
 pub(crate) fn enter() -> Thread {
     THIS.with(|caller| {
@@ -59,7 +59,7 @@ pub(crate) fn enter() -> Thread {
     })
 }
 
-/// The call that this thread is in ends.
+/// Notes that this thread's call ends.
 #[inline]
 pub(crate) fn leave() {
     THIS.with(|caller| count(caller));
@@ -67,17 +67,17 @@ pub(crate) fn leave() {
 
 #[inline]
 fn count(caller: &Caller) {
-    // Nobody else writes to it.
+    // Only this thread writes to it.
     caller.calls.store(caller.calls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
 }
 
-/// The calls that threads were seen in.
+/// The calls seen in progress at the last look, by caller.
 #[derive(Default)]
 pub(crate) struct SeenCalls(BTreeMap<u64, u64>);
 
 impl SeenCalls {
-    /// Whether a thread is still in the call that it was in when this was asked last.
-    pub(crate) fn look(&mut self) -> bool {
+    /// Returns whether a thread is still in the call of the last look.
+    pub(crate) fn check(&mut self) -> bool {
         let callers = CALLERS.lock().unwrap_or_else(PoisonError::into_inner);
         let now: BTreeMap<u64, u64> = callers
             .iter()
@@ -96,23 +96,23 @@ mod tests {
 
     #[test]
     fn only_a_thread_that_stays_in_a_call_is_seen_again() {
-        let (tell, told) = channel::<fn()>();
+        let (send, receive) = channel::<fn()>();
         let (did, done) = channel();
         let thread = std::thread::spawn(move || {
-            for act in told {
+            for act in receive {
                 act();
                 did.send(THIS.with(|caller| caller.number)).unwrap();
             }
         });
         let act = |what: fn()| {
-            tell.send(what).unwrap();
+            send.send(what).unwrap();
             done.recv().unwrap()
         };
-        // Others' threads may be in calls of their own.
+        // Other tests' threads may be in calls of their own.
         let mut seen = SeenCalls::default();
         let mut is_seen_again = |number| {
             let before = seen.0.get(&number).copied();
-            seen.look();
+            seen.check();
             before.is_some() && before == seen.0.get(&number).copied()
         };
         let number = act(|| _ = enter());
@@ -126,7 +126,7 @@ mod tests {
         act(leave);
         assert!(!is_seen_again(number));
         assert!(!is_seen_again(number));
-        drop(tell);
+        drop(send);
         thread.join().unwrap();
         register();
         let callers = CALLERS.lock().unwrap();
@@ -134,11 +134,11 @@ mod tests {
     }
 
     #[test]
-    fn a_look_says_what_it_has_seen() {
+    fn a_check_returns_whether_a_call_lasts() {
         let mut seen = SeenCalls::default();
         enter();
-        seen.look();
-        assert!(seen.look());
+        seen.check();
+        assert!(seen.check());
         leave();
     }
 }

@@ -1,14 +1,14 @@
-//! The processor's time stamp counter, for what a module costs.
+//! The processor's time stamp counter, which measures the cost of modules.
 
 use std::time::{Duration, Instant};
 use weir_units::Nanos;
 
-/// Time stamp counter cycles: they run at a constant rate, whatever the core's clock does.
+/// Cycles of the time stamp counter, which runs at a constant rate whatever the core's clock rate is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cycles(pub u64);
 
 impl Cycles {
-    /// Now. Where the processor has no such counter, nanoseconds since the first call.
+    /// Returns the current counter value; nanoseconds since the first call where the processor has no such counter.
     #[inline]
     pub fn now() -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -29,7 +29,7 @@ impl Cycles {
     }
 }
 
-/// Holds the counter against the clock, from its making to the question.
+/// Measures the rate of the counter against the system clock.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockCheck {
     cycles: Cycles,
@@ -37,12 +37,12 @@ pub struct ClockCheck {
 }
 
 impl ClockCheck {
-    /// Begins.
+    /// Starts a measurement.
     pub fn begin() -> Self {
         Self { cycles: Cycles::now(), time: Instant::now() }
     }
 
-    /// Nanoseconds a cycle, over the time since the beginning; waits until that is long enough to tell.
+    /// Returns nanoseconds per cycle since the start of the measurement. Sleeps until at least 5 ms have passed.
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people to read")]
     pub fn nanos_per_cycle(&self) -> f64 {
         if let Some(rest) = Duration::from_millis(5).checked_sub(self.time.elapsed()) {
@@ -53,20 +53,18 @@ impl ClockCheck {
     }
 }
 
-/// Processor time of the calling thread: time that others had the processor, or the hypervisor took, is not in it.
+/// Returns the processor time of the calling thread, without time that other threads or the hypervisor used.
 pub fn thread_time() -> Nanos {
     time_of(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// The same of all threads of this process together.
+/// Returns the processor time of all threads of this process together.
 pub fn process_time() -> Nanos {
     time_of(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
 fn time_of(clock: libc::clockid_t) -> Nanos {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a live local; both clocks exist on every Linux.
-    unsafe { libc::clock_gettime(clock, &raw mut time) };
-    let part = |value: i64| u64::try_from(value).unwrap_or(0);
-    Nanos(part(time.tv_sec).saturating_mul(1_000_000_000).saturating_add(part(time.tv_nsec)))
+    // Both clocks exist on every Linux.
+    let time = weir_os::clock_time(clock).unwrap_or_default();
+    Nanos::from(time)
 }

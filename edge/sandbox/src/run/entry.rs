@@ -1,6 +1,6 @@
-//! The functions by which weir calls the entry points of a module.
+//! The exported functions that call a module's entry points.
 
-use crate::load::rewrite::enter;
+use crate::load::rewrite::export_name;
 use crate::run::fault::FaultKind;
 use crate::run::host::HostState;
 use wasmtime::{Instance, Store, TypedFunc, WasmParams, WasmResults};
@@ -10,19 +10,19 @@ use weir_bounds::EntryPoint;
 
 /// A function that is called before the first packet.
 #[derive(Clone)]
-pub(crate) enum Starting {
+pub(crate) enum StartFunction {
     Constructor(TypedFunc<(), ()>),
-    /// It gives 0, or why the module does not want to run.
+    /// Returns 0, or the module's reason for not running.
     Start(TypedFunc<(), i32>),
 }
 
-impl Starting {
+impl StartFunction {
     pub(crate) fn of(
         instance: Instance,
         store: &mut Store<HostState>,
         entry: EntryPoint,
     ) -> wasmtime::Result<Self> {
-        let name = enter(entry);
+        let name = export_name(entry);
         Ok(match entry.definition().result {
             EntryResult::Consent => Self::Start(instance.get_typed_func(store, &name)?),
             _ => Self::Constructor(instance.get_typed_func(store, &name)?),
@@ -30,18 +30,18 @@ impl Starting {
     }
 }
 
-/// The function that calls an entry point, where the module has it.
-pub(crate) fn entered<P: WasmParams, R: WasmResults>(
+/// Returns the function that calls an entry point, or nothing if the module lacks it.
+pub(crate) fn entry_function<P: WasmParams, R: WasmResults>(
     instance: Instance,
     store: &mut Store<HostState>,
     facts: &ModuleInfo,
     entry: EntryPoint,
 ) -> wasmtime::Result<Option<TypedFunc<P, R>>> {
-    facts.entries.has(entry).then(|| instance.get_typed_func(store, &enter(entry))).transpose()
+    facts.entries.has(entry).then(|| instance.get_typed_func(store, &export_name(entry))).transpose()
 }
 
-/// What `weir_start` says.
-pub(crate) fn accepted(code: i64) -> wasmtime::Result<()> {
+/// Checks the result of `weir_start`: 0 means that the module runs.
+pub(crate) fn check_start_result(code: i64) -> wasmtime::Result<()> {
     match i32::try_from(code) {
         Ok(0) => Ok(()),
         Ok(code) => Err(FaultKind::Declined(code).into()),

@@ -1,85 +1,86 @@
-//! What can go wrong in a call, seen from outside the sandbox.
+//! Faults of calls, as seen from outside the sandbox.
 
 use crate::run::interrupt::CodeMap;
 
-/// Why a call was lost. To blame is the module, unless it says otherwise.
+/// The reason why a call was aborted. The cause is the module, unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, thiserror::Error)]
 pub enum FaultKind {
-    /// A load, store or bulk operation outside the private memory, the packets, the descriptors and the tables, or a store to those.
+    /// A load, store or bulk operation outside the private memory, packets, descriptors and tables, or a store to
+    /// read-only areas.
     #[error("memory access out of bounds")]
     OutOfBounds,
-    /// `unreachable`, which a panic, an assertion or a bounded loop that ran too long ends in.
+    /// The `unreachable` instruction, at the end of a panic, a failed assertion or a bounded loop that ran too long.
     #[error("`unreachable` executed (a panic, an assertion or a bounded loop past its bound)")]
     Unreachable,
-    /// Recursion too deep.
+    /// Too deep recursion.
     #[error("stack overflow")]
     StackOverflow,
-    /// An integer division by zero, an overflow in one, or a conversion of a float that does not fit.
+    /// An integer division by zero or with overflow, or a float conversion out of range.
     #[error("integer division or conversion without a result")]
     Arithmetic,
-    /// A call through a table slot that is empty, outside the table, or of another type.
+    /// An indirect call through an empty slot, outside the table, or with another type.
     #[error("indirect call to nothing or to another type")]
     IndirectCall,
-    /// The call used up the fuel that it was given.
+    /// The call used up its fuel.
     #[error("the call used more fuel than its limit")]
     Limit,
-    /// Calls were over the limit too often, so the module was unloaded. Nothing was lost.
+    /// The module was unloaded because its calls exceeded the limit too often. No packet was lost.
     #[error("calls used more than their limit too often: unloaded")]
     Unloaded,
     /// The call took longer than the limit.
     #[error("the call took longer than the limit")]
     TimeOut,
-    /// The call went so far beyond what was proved or charged for that it was broken off: to blame is weir too.
+    /// The call was interrupted far beyond its proved or charged limit: the cause is also in weir.
     #[error(
         "the call took many times its limit, though weir had found that it cannot: a fault in weir, please report it with the module"
     )]
     Overrun,
-    /// A guest address and length handed to the host that do not lie in one of the module's areas.
+    /// A guest address and length, passed to the host, outside the module's areas.
     #[error("`{function}` was given an address or length outside the module's memory")]
     WildPointer {
         /// The host function.
         function: &'static str,
     },
-    /// A row whose length is not that of the stream.
+    /// A row whose length differs from the stream's.
     #[error("`emit` was given a row of another size than the manifest's stream has")]
     RowSize,
-    /// `weir_start` returned something but 0.
+    /// `weir_start` returned a value other than 0.
     #[error("`weir_start` returned {0}: the module does not want to run")]
     Declined(i32),
-    /// Anything else that ends a call.
+    /// Any other trap.
     #[error("trap")]
     Other,
 }
 
-/// Where the functions of a module are once the loader has added its own.
+/// The function indices of a module after the loader has added its own functions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Indices {
-    /// How many the module imports. They stay where they are.
+    /// The number of imported functions. They keep their indices.
     pub(crate) imported: u32,
-    /// How many it has, imported ones included. What the loader adds comes after them.
+    /// The number of functions, imported ones included. The loader's functions come after them.
     pub(crate) functions: u32,
-    /// Whether the loader imports one itself, before the module's own.
+    /// True if the loader imports a function between the module's imports and its own functions.
     pub(crate) is_shifted: bool,
 }
 
 impl Indices {
-    /// The index in the module as it was given.
-    fn given(self, index: u32) -> u32 {
+    /// Returns the function's index in the original module.
+    fn original_index(self, index: u32) -> u32 {
         index - u32::from(self.is_shifted && index > self.imported)
     }
 
-    /// Whether it is one of the module's own.
-    fn is_given(self, index: u32) -> bool {
-        self.given(index) < self.functions
+    /// Returns whether the function belongs to the original module.
+    fn is_original(self, index: u32) -> bool {
+        self.original_index(index) < self.functions
     }
 }
 
-/// A lost call.
+/// The fault of an aborted call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallFault {
-    /// Why.
+    /// The reason.
     pub kind: FaultKind,
-    /// In which function, where the module's names tell; else its index.
+    /// The function's name if the module has names; else its index.
     pub function: Option<String>,
     /// Offset of the instruction in the module as rewritten, where known.
     pub offset: Option<usize>,
@@ -96,15 +97,21 @@ impl std::fmt::Display for CallFault {
 }
 
 impl CallFault {
-    /// One that no instruction caused.
+    /// A fault that no instruction caused.
     pub(crate) const fn without_place(kind: FaultKind) -> Self {
         Self { kind, function: None, offset: None }
     }
 
-    /// Reads wasmtime's account of a failed call. `code`: where functions are in memory.
+    /// Returns true if the call exceeded a limit, instead of trapping.
+    pub(crate) fn is_over_limit(&self) -> bool {
+        matches!(self.kind, FaultKind::Limit | FaultKind::TimeOut)
+    }
+
+    /// Reads wasmtime's error of a failed call. `code` maps addresses to functions.
     pub(crate) fn of(error: &wasmtime::Error, indices: Indices, code: &CodeMap) -> Self {
-        if let Some(BrokenOff { at }) = error.downcast_ref() {
-            let function = code.function_at(*at).map(|(index, name)| named(index, name.as_deref(), indices));
+        if let Some(Interrupted { at }) = error.downcast_ref() {
+            let function =
+                code.function_at(*at).map(|(index, name)| display_name(index, name.as_deref(), indices));
             return Self { kind: FaultKind::Overrun, function, offset: None };
         }
         let kind = error.downcast_ref::<FaultKind>().copied().unwrap_or_else(|| {
@@ -124,25 +131,25 @@ impl CallFault {
             }
         });
         let frames = error.downcast_ref::<wasmtime::WasmBacktrace>().map_or(&[][..], |trace| trace.frames());
-        // What the loader put in place of an instruction is to blame on whoever has that instruction.
-        let frame = frames.iter().find(|frame| indices.is_given(frame.func_index())).or(frames.first());
-        let function = frame.map(|frame| named(frame.func_index(), frame.func_name(), indices));
+        // A fault in a function of the loader is attributed to the module's function that called it.
+        let frame = frames.iter().find(|frame| indices.is_original(frame.func_index())).or(frames.first());
+        let function = frame.map(|frame| display_name(frame.func_index(), frame.func_name(), indices));
         Self { kind, function, offset: frame.and_then(wasmtime::FrameInfo::module_offset) }
     }
 }
 
-/// What a function is called.
-fn named(index: u32, name: Option<&str>, indices: Indices) -> String {
+/// Returns a function's display name.
+fn display_name(index: u32, name: Option<&str>, indices: Indices) -> String {
     match name {
         Some(name) => name.chars().take(80).collect(),
-        None => format!("function {}", indices.given(index)),
+        None => format!("function {}", indices.original_index(index)),
     }
 }
 
-/// A call was broken off by the watchdog.
+/// The error of a call that the watchdog interrupted.
 #[derive(Debug, thiserror::Error)]
 #[error("broken off at {at:#x}")]
-pub(crate) struct BrokenOff {
-    /// The instruction that was next.
+pub(crate) struct Interrupted {
+    /// The address of the next instruction.
     pub(crate) at: usize,
 }

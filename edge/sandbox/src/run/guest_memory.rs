@@ -1,4 +1,4 @@
-//! The one place where the host looks at what a module points to.
+//! The only place where the host reads or writes memory that a module points to.
 
 use crate::run::fault::FaultKind;
 use crate::run::host::HostState;
@@ -16,12 +16,14 @@ pub(crate) struct GuestMemory<'a> {
     function: HostFunction,
 }
 
-/// What the host function `function` looks at in the calling module. Found once for a call, however many ranges it reads.
+/// Returns access to the memory of the calling module for the host function `function`. One access serves all ranges
+/// of a call.
 ///
 /// # Errors
-/// [`FaultKind::Overrun`] where the watchdog wants the call to end; [`FaultKind::WildPointer`] where the module has no memory yet.
+/// [`FaultKind::Overrun`] if the watchdog wants the call to end; [`FaultKind::WildPointer`] if the module has no
+/// memory yet.
 #[inline]
-pub(crate) fn guest<'a>(
+pub(crate) fn guest_memory<'a>(
     caller: &'a mut Caller<'_, HostState>,
     function: HostFunction,
 ) -> Result<GuestMemory<'a>, FaultKind> {
@@ -33,14 +35,15 @@ pub(crate) fn guest<'a>(
 }
 
 impl GuestMemory<'_> {
-    /// Hands the bytes `address..address + len` of the module to `act`, together with the host's state.
+    /// Passes the bytes `address..address + len` of the module to `act`, together with the host's state.
     ///
-    /// Bytes of its private memory are lent as they are: nothing else runs in the sandbox meanwhile. Packets and descriptors can change
-    /// while they are read (another process writes the file, another thread fills the next block), so they are copied first, each byte
-    /// read once. So are tables.
+    /// Bytes of the private memory are borrowed in place: nothing else runs in the sandbox meanwhile. Packets,
+    /// descriptors and tables can change while they are read (another process writes the file, another thread fills
+    /// the next block), so they are copied first, each byte read once.
     ///
     /// # Errors
-    /// [`FaultKind::WildPointer`] where the range is not wholly inside one of the areas that it may read, or longer than a host function reads.
+    /// [`FaultKind::WildPointer`] if the range is not wholly inside one readable area, or is longer than a host
+    /// function reads.
     #[inline]
     pub(crate) fn bytes<R>(
         &mut self,
@@ -50,7 +53,7 @@ impl GuestMemory<'_> {
     ) -> Result<R, FaultKind> {
         let wild = FaultKind::WildPointer { function: self.function.name() };
         if len > limit::HOST_READ_BYTES {
-            // A call of the host must stay short, and its copy small.
+            // Bounds the time of the host function and the size of its copy.
             return Err(wild);
         }
         let (start, len) = (address as usize, len as usize);
@@ -67,8 +70,9 @@ impl GuestMemory<'_> {
         let mut copy = std::mem::take(&mut self.host.scratch);
         copy.clear();
         copy.reserve(len);
-        // SAFETY: `from` is inside an area that this module's `Instance` mapped readable at this place of its reservation, which has the
-        // same provenance as the private memory (`Space` made both in one mapping); `copy` has room for `len` bytes, all of which are written.
+        // SAFETY: `from` is inside an area that this module's `Instance` mapped readable at this place of its
+        // reservation, which has the same provenance as the private memory (`Space` made both in one mapping); `copy`
+        // has room for `len` bytes, all of which are written.
         unsafe {
             copy_once(base.add(start), copy.as_mut_ptr(), len);
             copy.set_len(len);
@@ -78,7 +82,7 @@ impl GuestMemory<'_> {
         Ok(result)
     }
 
-    /// The descriptor at this address, whole or not at all.
+    /// Reads the descriptor at this address.
     ///
     /// # Errors
     /// As [`Self::bytes`].
@@ -89,10 +93,10 @@ impl GuestMemory<'_> {
     }
 }
 
-/// [`GuestMemory::bytes`] where one range is all that a host function reads.
+/// [`GuestMemory::bytes`], for host functions that read one range.
 ///
 /// # Errors
-/// As [`guest`] and [`GuestMemory::bytes`].
+/// As [`guest_memory`] and [`GuestMemory::bytes`].
 #[inline]
 pub(crate) fn with_bytes<R>(
     caller: &mut Caller<'_, HostState>,
@@ -101,13 +105,14 @@ pub(crate) fn with_bytes<R>(
     len: u32,
     act: impl FnOnce(&[u8], &mut HostState) -> R,
 ) -> Result<R, FaultKind> {
-    guest(caller, function)?.bytes(address, len, act)
+    guest_memory(caller, function)?.bytes(address, len, act)
 }
 
-/// Copies `bytes` to `address` in the private memory of the calling module, as much as `room` allows.
+/// Copies `bytes` to `address` in the private memory of the calling module, at most `room` bytes. Returns the length
+/// of `bytes`.
 ///
 /// # Errors
-/// [`FaultKind::WildPointer`] where `room` bytes are not there.
+/// [`FaultKind::WildPointer`] if `address..address + room` is not inside the private memory.
 pub(crate) fn write_bytes(
     caller: &mut Caller<'_, HostState>,
     function: HostFunction,
@@ -132,7 +137,7 @@ fn memory(caller: &mut Caller<'_, HostState>, function: HostFunction) -> Result<
     }
 }
 
-/// Only in a WebAssembly start function: the instance is not there yet.
+/// Finds the exported memory during a WebAssembly start function, when the instance does not exist yet.
 #[cold]
 fn exported(caller: &mut Caller<'_, HostState>, function: HostFunction) -> Result<Memory, FaultKind> {
     match caller.get_export(export::MEMORY) {

@@ -1,10 +1,10 @@
-//! The host functions, and the state that they work on.
+//! The host functions, and the state of an instance that they use.
 
 use crate::load::rewrite::{LIMIT, SUSPEND};
-use crate::run::allowance::{CallUsage, CountBytesMax};
+use crate::run::call_usage::{CallUsage, OutputAllowance};
 use crate::run::event::MessageHandler;
 use crate::run::fault::FaultKind;
-use crate::run::guest::{guest, with_bytes, write_bytes};
+use crate::run::guest_memory::{guest_memory, with_bytes, write_bytes};
 use crate::run::kept::{Kept, keep, release};
 use crate::run::outgoing::{SentPackets, send};
 use crate::run::pattern::{PatternError, Patterns};
@@ -23,15 +23,15 @@ use weir_units::{Bytes, Nanos};
 use weir_wire::{PEEK_MAX, PatchError, WriteFields};
 use {
     weir_admission::{Admitted, ParameterValue, TABLE_ELEMENTS_MAX, is_plain},
-    weir_session::{Holding, RecordOrder, Records},
+    weir_session::{HeldMemory, RecordOrder, Records},
 };
 
-/// What a module's call may do just now.
+/// The kind of the current call, which determines the host functions it may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HostPhase {
     /// `_initialize` and `weir_start`.
     Start,
-    /// A batch: guest address of its descriptors, the packet number in the block of its first, and the mask.
+    /// A batch: guest address of its descriptors, index in the block of its first packet, and the mask.
     Batch { descriptors: u32, first: u32, mask: u64, one_by_one: bool },
     /// `weir_tick` before packet `before` of the block, or `weir_stop`.
     Periodic { before: u32 },
@@ -42,76 +42,78 @@ pub(crate) enum HostPhase {
 pub struct LogLine {
     /// 0 error, 1 warning, 2 information.
     pub level: u8,
-    /// The text: control characters are escaped, so that it cannot disturb a terminal or forge another line.
+    /// The text, with control characters escaped, so that it cannot disturb a terminal or forge a line.
     pub text: String,
 }
 
-/// A patch that a module made.
+/// A patch of a packet, as the module requested it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
     /// The packet's index in its block.
     pub packet: u32,
     /// Offset in the packet.
     pub offset: u32,
-    /// What is written there.
+    /// The new bytes.
     pub bytes: Vec<u8>,
-    /// The fields that it was allowed to write: whoever makes the patch checks it by these again.
+    /// The fields that the module may write. They are checked again when the patch is applied.
     pub fields: WriteFields,
 }
 
-/// Per instance; wasmtime keeps it in the store.
+/// The host's state of an instance, kept in the wasmtime store.
 pub(crate) struct HostState {
     pub(crate) admitted: Arc<Admitted>,
     pub(crate) memory: Option<Memory>,
     pub(crate) packets: Range<usize>,
     pub(crate) descriptors: Range<usize>,
-    /// Where the tables are that it reads, by their places in the manifest.
+    /// The host addresses of the mapped tables, by their index in the manifest.
     pub(crate) tables: Vec<Range<usize>>,
     pub(crate) scratch: Vec<u8>,
     pub(crate) phase: HostPhase,
     pub(crate) records: Records,
     pub(crate) records_dropped: u64,
+    pub(crate) records_discarded: u64,
     pub(crate) patches: Vec<Patch>,
-    /// Whether anybody will take the patches: else they are checked and answered, but not kept.
+    /// True if patches are taken. If not, they are checked and answered, but not kept.
     pub(crate) keeps_patches: bool,
-    /// What they may write; without it whatever can be written.
+    /// The session's write rights; without them all writable fields may be written.
     pub(crate) rights: Option<Arc<WriteRights>>,
     pub(crate) log: Vec<LogLine>,
     pub(crate) log_dropped: u64,
-    /// What it has sent.
+    /// Frames sent by the module.
     pub(crate) outgoing: SentPackets,
-    /// What it keeps.
+    /// Packets kept by the module.
     pub(crate) kept: Kept,
-    /// Records that it has asked for.
+    /// Records emitted in the current call.
     emitted: CallUsage,
-    /// How often each packet of the batch has been patched.
+    /// The number of patches of each packet of the batch.
     patched: [u8; BATCH_PACKETS],
     table_elements: usize,
     patterns: Vec<Patterns>,
     logged: u32,
-    /// Whether calls that are over their limit go on.
-    pub(crate) goes_on: bool,
-    /// Packets and other calls over their limit since this was last looked at.
+    /// True if calls over their limit continue.
+    pub(crate) continues_over_limit: bool,
+    /// Packets and other calls over their limit since [`Self::take_exceeded`].
     exceeded: u32,
-    /// Where a call that can be suspended is counted, and what it and the world outside tell each other.
+    /// The counter of a suspendable call. `slice` is the state shared with the thread that runs the call.
     pub(crate) counter: Option<CallCounter>,
     pub(crate) slice: Arc<Mutex<SliceState>>,
-    /// The packets still to do when a call that goes on was last over its limit.
+    /// The remaining packets when a call that continued was last over its limit.
     exceeded_at: Option<u64>,
-    /// What strings cost that the packet at hand, or the call, has emitted: only the host sees them.
+    /// Fuel charged by the host alone for strings emitted in the current packet or call.
     pub(crate) strings: u64,
-    /// Whether the call is to be broken off.
+    /// True if the call is to be interrupted.
     pub(crate) overrun: Arc<AtomicBool>,
-    /// Values of the parameters, as `param_bytes` gives them.
+    /// Encoded values of the parameters, as returned by `param_bytes`.
     encoded: Vec<Vec<u8>>,
-    /// How it calls services of others.
-    pub(crate) post: Option<Arc<dyn MessageHandler>>,
-    /// Who takes what it publishes.
-    pub(crate) press: Option<Arc<dyn TablePublisher>>,
-    /// What it is being told.
+    /// Sends messages to services of other modules.
+    pub(crate) messages: Option<Arc<dyn MessageHandler>>,
+    /// Publishes the module's tables.
+    pub(crate) publisher: Option<Arc<dyn TablePublisher>>,
+    /// The message of the current event.
     pub(crate) message: Vec<u8>,
-    /// What its private memory has of its session's; and what that was before it grew last.
-    pub(crate) holding: Option<Holding>,
+    /// The part of the session's memory reservation that the private memory uses. `before` is its size before the
+    /// last growth.
+    pub(crate) holding: Option<HeldMemory>,
     before: Bytes,
 }
 
@@ -119,15 +121,15 @@ impl HostState {
     pub(crate) fn new(admitted: Arc<Admitted>) -> Self {
         Self {
             encoded: admitted.values().iter().map(ParameterValue::encoded).collect(),
-            goes_on: false,
+            continues_over_limit: false,
             exceeded: 0,
             counter: None,
             slice: Arc::default(),
             exceeded_at: None,
             strings: 0,
             overrun: Arc::default(),
-            post: None,
-            press: None,
+            messages: None,
+            publisher: None,
             message: Vec::new(),
             holding: None,
             before: Bytes(0),
@@ -140,6 +142,7 @@ impl HostState {
             phase: HostPhase::Start,
             records: Records::default(),
             records_dropped: 0,
+            records_discarded: 0,
             patches: Vec::new(),
             keeps_patches: true,
             rights: None,
@@ -155,7 +158,7 @@ impl HostState {
         }
     }
 
-    /// Begins a call: its allowance is whole again.
+    /// Begins a call with a full allowance.
     pub(crate) fn enter(&mut self, phase: HostPhase) {
         self.phase = phase;
         self.records.settle();
@@ -168,47 +171,48 @@ impl HostState {
         self.exceeded_at = None;
     }
 
-    /// A call that can be suspended is over its limit, with these packets still to do: a packet is counted once.
+    /// Notes that a suspendable call is over its limit, with these packets remaining. Each packet is counted once.
     pub(crate) fn run_out_at(&mut self, rest: u64) -> Result<(), FaultKind> {
         if self.exceeded_at.replace(rest) == Some(rest) { Ok(()) } else { self.run_out() }
     }
 
-    /// A call is over its limit.
+    /// Notes that a call is over its limit.
     fn run_out(&mut self) -> Result<(), FaultKind> {
-        if !self.goes_on {
+        if !self.continues_over_limit {
             return Err(FaultKind::Limit);
         }
         self.exceeded += 1;
         Ok(())
     }
 
-    /// How many packets and other calls were over their limit since the last time.
+    /// Returns the number of packets and other calls over their limit since the last call of this function.
     pub(crate) fn take_exceeded(&mut self) -> u32 {
         std::mem::take(&mut self.exceeded)
     }
 
-    /// Forgets what the module said and emitted at its start: another instance of it has said the same.
+    /// Discards the module's log lines and records of its start: another instance of the module produced the same.
     pub(crate) fn forget_start(&mut self) {
         self.records.clear();
-        self.records_dropped = 0;
+        (self.records_dropped, self.records_discarded) = (0, 0);
         self.log.clear();
         self.log_dropped = 0;
     }
 
-    /// Begins a block: ticks have a whole allowance again.
+    /// Begins a block: ticks have a full allowance again.
     pub(crate) fn begin_block(&mut self) {
         self.emitted.begin_block();
         self.outgoing.asked.begin_block();
     }
 
-    /// Takes back what a lost call emitted, sent and kept, the last of it, as long as it is of this order.
-    pub(crate) fn abandon(&mut self, order: RecordOrder) {
-        self.records.abandon(order);
+    /// Discards records, frames and kept packets of an aborted call, back to the first of a different order.
+    pub(crate) fn discard(&mut self, order: RecordOrder) {
+        self.records_discarded += self.records.abandon(order);
         self.outgoing.frames.abandon(order);
-        self.keep_none_of(order);
+        self.release_kept_of(order);
     }
 
-    /// Has the session's reservation be so much; 0 asks what it is. Outside of a session there is the module's own ceiling.
+    /// Sets the session's reservation to `bytes`; 0 returns the current size. Outside of a session the ceiling is the
+    /// module's own.
     fn reserve(&self, bytes: i64) -> i64 {
         let (Ok(wanted), denied) = (u64::try_from(bytes), i64::from(code::DENIED)) else {
             return i64::from(code::DENIED);
@@ -220,32 +224,28 @@ impl HostState {
         let reservation = holding.reservation();
         let reserved = match wanted {
             0 => Ok(reservation.state().reserved),
-            _ => reservation.ask(Bytes(wanted)),
+            _ => reservation.request(Bytes(wanted)),
         };
         reserved.map_or(denied, |reserved| i64::try_from(reserved.0).unwrap_or(i64::MAX))
     }
 
-    /// Whether one more record of `bytes` is allowed; counts it.
+    /// Charges one record of `bytes` bytes. Returns false beyond the limit.
     fn charge_record(&mut self, order: RecordOrder, bytes: usize) -> bool {
-        let profile = self.admitted.profile();
-        let packet = CountBytesMax {
-            number: profile.records.min(limit::RECORDS_PER_PACKET),
-            bytes: limit::RECORD_BYTES_PER_PACKET,
-        };
-        let call = CountBytesMax {
-            number: profile.call_records.min(limit::RECORDS_PER_CALL),
-            bytes: limit::RECORD_BYTES_PER_CALL,
-        };
         if self.emitted.is_new(self.phase, order) {
             self.strings = 0;
         }
-        let is_taken = self.emitted.charge(self.phase, order, bytes, packet, call);
+        let is_taken = self.emitted.charge(
+            self.phase,
+            order,
+            bytes,
+            OutputAllowance::of_records(self.admitted.profile()),
+        );
         self.records_dropped += u64::from(!is_taken);
         is_taken
     }
 }
 
-/// The ceiling of a module's private memory and tables.
+/// Enforces the ceiling of a module's private memory and tables.
 impl ResourceLimiter for HostState {
     fn memory_growing(
         &mut self,
@@ -253,21 +253,21 @@ impl ResourceLimiter for HostState {
         desired: usize,
         _max: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        // What it keeps is memory, too.
+        // Kept packets count as memory too.
         let wanted = Bytes((desired as u64).saturating_add(self.kept.bytes().0));
         if wanted > self.admitted.memory() {
             return Ok(false);
         }
         let Some(holding) = &mut self.holding else { return Ok(true) };
-        // What it begins with has been taken already.
+        // The initial memory was reserved already.
         self.before = holding.bytes();
         Ok(wanted <= self.before || holding.set(wanted))
     }
 
-    /// There are no pages for it: what was taken for them is given back.
+    /// Returns the reservation of a growth that failed for lack of pages.
     fn memory_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
         if let Some(holding) = &mut self.holding {
-            // Less than it holds is always there.
+            // A shrink always succeeds.
             _ = holding.set(self.before);
         }
         Ok(())
@@ -279,7 +279,7 @@ impl ResourceLimiter for HostState {
         desired: usize,
         _max: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        // All tables of the module together.
+        // The limit covers all WebAssembly tables of the module together.
         let all = self.table_elements.saturating_add(desired.saturating_sub(current));
         let is_allowed = all <= TABLE_ELEMENTS_MAX;
         if is_allowed {
@@ -289,12 +289,12 @@ impl ResourceLimiter for HostState {
     }
 }
 
-/// The packet that is being processed, by its index in the batch, from the mask of those still to do.
+/// Returns the batch index of the current packet, from the mask of remaining packets.
 fn current(rest: u64) -> Option<u32> {
     (rest != 0).then(|| rest.trailing_zeros())
 }
 
-/// Where in the block the module is now.
+/// Returns the module's current position in the block.
 pub(crate) fn order_of(phase: HostPhase, current: Option<u32>) -> RecordOrder {
     match phase {
         HostPhase::Start => RecordOrder::tick(0),
@@ -304,7 +304,8 @@ pub(crate) fn order_of(phase: HostPhase, current: Option<u32>) -> RecordOrder {
     }
 }
 
-/// Which packet of the batch has this descriptor, and where in the block the module is; nothing where it is not one that it is called for.
+/// Returns the batch index of the packet with this descriptor, and the position in the block; nothing if the packet
+/// is not in the call's mask.
 pub(crate) fn packet_at(
     phase: HostPhase,
     descriptor: u32,
@@ -320,12 +321,12 @@ pub(crate) fn packet_at(
     is_at_hand.then(|| (index, order_of(phase, current)))
 }
 
-/// A value of type i32 as the address or length that it is.
+/// Reinterprets an i32 as the unsigned address or length that it carries.
 const fn unsigned(value: i32) -> u32 {
     value.cast_unsigned()
 }
 
-/// Defines all host functions, and those that the loader imports itself.
+/// Defines all host functions, and the functions that the loader imports.
 pub(crate) fn define(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     linker.func_wrap(host::MODULE, LIMIT, |mut caller: Caller<'_, HostState>| {
         caller.data_mut().run_out().map_err(wasmtime::Error::from)
@@ -336,7 +337,8 @@ pub(crate) fn define(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     HOST_FUNCTIONS.iter().try_for_each(|definition| define_one(linker, definition))
 }
 
-/// Defines a host function. The loader gives those that are told of packets the mask of packets still to do as their last argument.
+/// Defines a host function. The loader appends the mask of remaining packets to the arguments of functions that
+/// concern a packet.
 fn define_one(linker: &mut Linker<HostState>, definition: &'static HostDefinition) -> wasmtime::Result<()> {
     type Call<'a> = Caller<'a, HostState>;
     let (module, name) = (host::MODULE, definition.name);
@@ -484,7 +486,7 @@ fn digest(
     }
 }
 
-/// Writes a digest after its bytes are read, so that the two may overlap.
+/// Writes a digest after its input was read, so that the two may overlap.
 fn digest_by<D: sha2::Digest>(
     caller: &mut Caller<'_, HostState>,
     (bytes, len): (u32, u32),
@@ -519,7 +521,7 @@ fn reply(caller: &mut Caller<'_, HostState>, call: u64, (bytes, len): (u32, u32)
         return Ok(code::RANGE);
     }
     with_bytes(caller, HostFunction::Reply, bytes, len, |bytes, host| {
-        host.post.as_ref().map_or(code::UNKNOWN, |post| post.reply(call, bytes))
+        host.messages.as_ref().map_or(code::UNKNOWN, |messages| messages.reply(call, bytes))
     })
 }
 
@@ -534,7 +536,9 @@ fn call_service(
         return Ok(code::RANGE.into());
     }
     with_bytes(caller, HostFunction::Call, bytes, len, |bytes, host| {
-        host.post.as_ref().map_or(code::DENIED.into(), |post| post.call(service, bytes, Nanos(within)))
+        host.messages
+            .as_ref()
+            .map_or(code::DENIED.into(), |messages| messages.call(service, bytes, Nanos(within)))
     })
 }
 
@@ -552,8 +556,9 @@ fn emit(
     if len as usize != declared.row_bytes() {
         return Err(FaultKind::RowSize);
     }
-    let mut guest = guest(caller, HostFunction::Emit)?;
-    // The strings first, so that a wild pointer leaves no half-made record. Where they are is read once, from a copy of their (address, length).
+    let mut guest = guest_memory(caller, HostFunction::Emit)?;
+    // Strings are read first, so that a wild pointer leaves no incomplete record. Their (address, length) pairs are
+    // read once, from a copy.
     let mut strings: Vec<(usize, Vec<u8>)> = Vec::new();
     let mut string_bytes = 0u64;
     for field in declared.fields.iter().filter(|field| field.ty.is_indirect()) {
@@ -597,12 +602,13 @@ fn patch(
     if len > limit::PATCH_BYTES {
         return Ok(code::RANGE);
     }
-    let mut guest = guest(caller, HostFunction::Patch)?;
+    let mut guest = guest_memory(caller, HostFunction::Patch)?;
     let described = guest.descriptor(descriptor)?;
     let mut wanted = [0; limit::PATCH_BYTES as usize];
     guest.bytes(bytes, len, |bytes, _| wanted[..bytes.len()].copy_from_slice(bytes))?;
     let wanted = &wanted[..len as usize];
-    // Headers end where the payload begins, where the classifier found that; else they may be as long as it looks.
+    // Headers end where the payload begins, if the classifier found the payload; else at the most bytes that the
+    // classifier reads.
     let has_payload = described.flags & weir_abi::flag::L4 != 0;
     let most = if has_payload { usize::from(described.payload_offset) } else { PEEK_MAX };
     let head = described.cap_len.min(u32::try_from(most).unwrap_or(u32::MAX));

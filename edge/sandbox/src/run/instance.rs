@@ -1,16 +1,16 @@
-//! A module at work in its sandbox.
+//! A module running in its sandbox.
 
-use crate::load::engine::{Engine, LoadError, LoadedModule};
+use crate::engine::{Engine, LoadError, LoadedModule};
 use crate::load::rewrite::{self, Checks};
-use crate::run::entry::{Starting, entered};
+use crate::run::entry::{StartFunction, entry_function};
 use crate::run::event::{EventHandlers, InstanceContext};
-use crate::run::fault::{BrokenOff, CallFault, FaultKind, Indices};
+use crate::run::fault::{CallFault, FaultKind, Indices, Interrupted};
 use crate::run::host::{HostState, LogLine, Patch, order_of};
 use crate::run::interrupt::CodeMap;
 use crate::run::slice::{CallCounter, SandboxView, SliceState, lock};
 use crate::run::space::{Area, map_area};
-use crate::run::suspend::{Call, SuspendedCall, at_once};
-use crate::run::tally::StrikeCounter;
+use crate::run::strikes::StrikeCounter;
+use crate::run::suspend::{Call, SuspendedCall, poll_ready};
 use crate::watchdog::{OverrunAction, WatchedSandbox};
 use std::io;
 use std::ops::Range;
@@ -23,10 +23,10 @@ use weir_bounds::{CostTable, EntryPoint};
 use weir_units::{Bytes, Timestamp};
 use {
     weir_admission::{Admitted, EntryKind},
-    weir_session::{Holding, Records},
+    weir_session::{HeldMemory, Records},
 };
 
-/// How many faults are described; further ones are only counted.
+/// The number of faults that are described; further faults are only counted.
 pub(crate) const FAULTS_DESCRIBED: usize = 8;
 
 /// A batch of up to 64 packets.
@@ -40,37 +40,43 @@ pub struct BatchInput {
     pub first: u32,
 }
 
-/// What an instance has done.
+/// Counters of an instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InstanceCounters {
-    /// Packets that it saw to the end.
+    /// Packets processed to completion.
     pub packets: u64,
-    /// Packets whose call was lost.
+    /// Packets whose call was aborted.
     pub lost: u64,
-    /// Calls lost: packets, batches, ticks, start and stop.
+    /// Packets of these whose call did not trap: it exceeded its limit, or was [aborted](Instance::abort) while it was
+    /// suspended.
+    pub over_limit: u64,
+    /// Aborted calls: of packets, batches, ticks, events, start and stop.
     pub faults: u64,
-    /// Records that were not taken because of a limit.
+    /// Records refused because of a limit.
     pub records_dropped: u64,
-    /// Frames that were not sent because of a limit.
+    /// Records of aborted calls, which are discarded.
+    pub records_discarded: u64,
+    /// Frames refused because of a limit.
     pub frames_dropped: u64,
-    /// Log lines that were not taken because of a limit.
+    /// Log lines refused because of a limit.
     pub log_dropped: u64,
-    /// Packets and other calls that were over their limit: abandoned in a metered module, gone to their end in a supervised one.
+    /// Packets and other calls over their limit: aborted in a metered module, completed in a supervised one.
     pub exceeded: u64,
-    /// How much of that still counts against it, for all of its instances: it is unloaded for as many as its profile says.
+    /// Current strikes against the module, over all of its instances. It is unloaded at the number that its profile
+    /// sets.
     pub strikes: u64,
 }
 
-/// A lost call and where it happened.
+/// An aborted call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incident {
-    /// What happened.
+    /// The fault.
     pub fault: CallFault,
-    /// Which call.
+    /// The call in which it happened.
     pub during: During,
 }
 
-/// Which call.
+/// The kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum During {
     /// Instantiation, `_initialize` or `weir_start`.
@@ -81,60 +87,61 @@ pub enum During {
     Tick,
     /// `weir_stop`.
     Stop,
-    /// `weir_lost`, which tells the module of a call that it lost before.
+    /// `weir_lost`, which tells the module about an aborted call.
     Lost,
-    /// This, which tells the module of something else than packets and time.
-    News(EntryPoint),
+    /// An event, by its entry point.
+    Event(EntryPoint),
     /// Between two batches.
     Idle,
 }
 
-/// A module in its sandbox. It reads what is mapped, emits records, and can do nothing else.
+/// A module in its sandbox. It reads the mapped memory, emits records and calls host functions, and has no other
+/// effects.
 pub struct Instance {
-    // Before the store, which owns the page that it guards.
+    // Before the store, so that it is dropped first: the store owns the guarded page.
     pub(crate) watch: Option<WatchedSandbox>,
     pub(crate) checks: Checks,
-    /// Where the module's functions are.
+    /// The layout of the module's function indices.
     indices: Indices,
-    /// Not here while a call is suspended: the call has it.
+    /// Nothing while a call is suspended: the call owns the store.
     pub(crate) store: Option<Store<HostState>>,
     pub(crate) wasm: Option<Wasm>,
     pub(crate) base: *mut u8,
-    /// The call that is suspended, and what it and the world outside tell each other.
+    /// The suspended call, and the state shared with it.
     pub(crate) task: Option<SuspendedCall>,
     pub(crate) slice: Arc<Mutex<SliceState>>,
     pub(crate) call_limit: Duration,
     pub(crate) counters: InstanceCounters,
-    /// Packets of batches that it has not seen to their end.
+    /// Mask of batch packets that were not processed to completion.
     pub(crate) unserved: u64,
     incidents: Vec<Incident>,
     code: Arc<CodeMap>,
-    /// What counts against the module, and how many strikes it has.
-    tally: Arc<StrikeCounter>,
+    /// The strikes against the module.
+    strike_counter: Arc<StrikeCounter>,
     strikes: u32,
-    /// Why the last call was lost, if the module has yet to be told.
-    pub(crate) untold: Option<i32>,
-    /// What it has of its session.
-    pub(crate) means: InstanceContext,
-    /// How often its session's memory had been low when that was looked at last.
+    /// The reason of the last aborted call, until `weir_lost` was called for it.
+    pub(crate) unreported_loss: Option<i32>,
+    /// The resources from the module's session.
+    pub(crate) context: InstanceContext,
+    /// The session's count of low-memory transitions at the last look.
     pub(crate) times_low: u64,
     pub(crate) ended: bool,
 }
 
-// SAFETY: `base` points into the reservation that the store owns, wherever that is; the store may move between threads, and the pointer is used
-// only through `&mut self`.
+// SAFETY: `base` points into the reservation that the store owns, wherever that is; the store may move between
+// threads, and the pointer is used only through `&mut self`.
 unsafe impl Send for Instance {}
 
-/// The parts of a live instance.
+/// The exports of a live instance.
 pub(crate) struct Wasm {
     memory: Memory,
-    /// What is called before the first packet, in order.
-    pub(crate) starts: Vec<Starting>,
+    /// The functions that are called before the first packet, in order.
+    pub(crate) starts: Vec<StartFunction>,
     pub(crate) run: TypedFunc<(i32, i64), i64>,
     pub(crate) tick: Option<TypedFunc<(i64, i64), ()>>,
     pub(crate) stop: Option<TypedFunc<i64, ()>>,
     pub(crate) lost: Option<TypedFunc<i32, ()>>,
-    pub(crate) ears: EventHandlers,
+    pub(crate) event_handlers: EventHandlers,
     fuel: Option<Global>,
     pub(crate) counter: Option<CallCounter>,
     rest: Global,
@@ -153,32 +160,33 @@ impl std::fmt::Debug for Instance {
 }
 
 impl Instance {
-    /// Makes a sandbox and starts the module in it. A module that fails here is there all the same, but [ended](Self::has_ended).
+    /// Creates a sandbox and starts the module in it. A module that fails at its start is returned too, but has
+    /// [ended](Self::has_ended).
     ///
     /// # Errors
-    /// Only what the node is to blame for.
+    /// [`LoadError`] for failures of the node, not of the module.
     pub fn start(engine: &Engine, program: &LoadedModule) -> Result<Self, LoadError> {
         Self::start_with(engine, program, InstanceContext::default())
     }
 
-    /// The same for a module of a session.
+    /// Creates a sandbox for a module of a session, and starts the module in it.
     ///
     /// # Errors
-    /// Only what the node is to blame for, and that the session has not the memory that the module begins with.
+    /// [`LoadError`] for failures of the node, and if the session lacks the module's initial memory.
     pub fn start_with(
         engine: &Engine,
         program: &LoadedModule,
-        means: InstanceContext,
+        context: InstanceContext,
     ) -> Result<Self, LoadError> {
-        let mut this = Self::make_with(engine, program, means)?;
-        this.whole(Call::Start);
+        let mut this = Self::make_with(engine, program, context)?;
+        this.run_to_completion(Call::Start);
         Ok(this)
     }
 
-    /// Makes a sandbox. The module in it is not started: its first call is [`Call::Start`].
+    /// Creates a sandbox without starting the module in it: its first call is [`Call::Start`].
     ///
     /// # Errors
-    /// Only what the node is to blame for.
+    /// [`LoadError`] for failures of the node, not of the module.
     pub fn make(engine: &Engine, program: &LoadedModule) -> Result<Self, LoadError> {
         Self::make_with(engine, program, InstanceContext::default())
     }
@@ -186,31 +194,31 @@ impl Instance {
     fn make_with(
         engine: &Engine,
         program: &LoadedModule,
-        mut means: InstanceContext,
+        mut context: InstanceContext,
     ) -> Result<Self, LoadError> {
         let limits = program.admitted.limits();
         let slice = Arc::default();
         let mut host = HostState::new(Arc::clone(&program.admitted));
-        host.goes_on = program.checks.piece().is_some();
+        host.continues_over_limit = program.checks.piece().is_some();
         host.slice = Arc::clone(&slice);
-        host.kept.together.clone_from(&means.kept);
-        host.rights.clone_from(&means.writes);
-        host.post.clone_from(&means.post);
-        host.press.clone_from(&means.press);
-        // It is shown others later, so these are not held any longer than they are to be seen.
-        let tables = std::mem::take(&mut means.tables);
-        if let Some(reservation) = &means.memory {
-            let wanted = program.admitted.facts().memory;
+        host.kept.session_limit.clone_from(&context.kept);
+        host.rights.clone_from(&context.writes);
+        host.messages.clone_from(&context.messages);
+        host.publisher.clone_from(&context.publisher);
+        // The tables can be replaced later, so the instance does not hold the first ones any longer.
+        let tables = std::mem::take(&mut context.tables);
+        if let Some(reservation) = &context.memory {
+            let wanted = program.admitted.info().memory;
             host.holding = Some(
-                Holding::of(reservation, wanted)
+                HeldMemory::take(reservation, wanted)
                     .ok_or_else(|| LoadError::Memory { wanted, left: reservation.state().left() })?,
             );
         }
         let mut store = Store::new(program.runtime(), host);
         store.limiter(|host| host);
-        engine.satisfy(&mut store).map_err(|e| LoadError::Sandbox(format!("{e:#}")))?;
+        engine.disable_wasmtime_checks(&mut store).map_err(|e| LoadError::Sandbox(format!("{e:#}")))?;
         let made = match program.checks.is_sliced() {
-            true => at_once(program.ready.instantiate_async(&mut store)),
+            true => poll_ready(program.ready.instantiate_async(&mut store)),
             false => program.ready.instantiate(&mut store),
         };
         let mut this = Self {
@@ -227,15 +235,15 @@ impl Instance {
             unserved: 0,
             incidents: Vec::new(),
             code: Arc::clone(&program.code),
-            tally: Arc::clone(&program.tally),
+            strike_counter: Arc::clone(&program.strike_counter),
             strikes: limits.strikes,
-            untold: None,
-            // One that comes when memory is low is told so.
-            times_low: means.memory.as_ref().map_or(0, |memory| {
+            unreported_loss: None,
+            // An instance that starts while memory is low is told so.
+            times_low: context.memory.as_ref().map_or(0, |memory| {
                 let state = memory.state();
                 state.times_low.saturating_sub(state.is_low().into())
             }),
-            means,
+            context,
             ended: false,
         };
         let instance = match made {
@@ -254,7 +262,7 @@ impl Instance {
         let unexpected = |e: wasmtime::Error| LoadError::Sandbox(format!("{e:#}"));
         let wasm = Wasm::of(instance, &mut store, program.admitted(), program.checks).map_err(unexpected)?;
         this.base = wasm.memory.data_ptr(&store);
-        if !engine.spaces().made(this.base) {
+        if !engine.spaces().contains(this.base) {
             return Err(LoadError::Sandbox("the engine did not use weir's address space".into()));
         }
         let polls = program.checks.is_charged();
@@ -267,13 +275,14 @@ impl Instance {
         this.watch = Some(watch);
         this.store = Some(store);
         this.wasm = Some(wasm);
-        this.show_first(&tables).map_err(|error| LoadError::Sandbox(format!("its tables: {error}")))?;
+        this.show_initial_tables(&tables)
+            .map_err(|error| LoadError::Sandbox(format!("its tables: {error}")))?;
         Ok(this)
     }
 
     #[cold]
     pub(crate) fn lose_start(&mut self, error: &wasmtime::Error) {
-        // A lost call leaves nothing behind.
+        // An aborted call leaves no effects.
         if let Some(host) = self.host_mut() {
             host.records.clear();
         }
@@ -281,7 +290,7 @@ impl Instance {
         self.ended = true;
     }
 
-    /// What a start is over its limit says nothing about what packets will be.
+    /// Discards the excess of the start, which says nothing about later packets.
     pub(crate) fn forget_exceeded(&mut self) {
         if let Some(host) = self.host_mut() {
             host.take_exceeded();
@@ -296,7 +305,8 @@ impl Instance {
         self.store.as_mut().map(Store::data_mut)
     }
 
-    /// What the last call used, in fuel; of a batch, its last packet. Only where [`Control::Exact`](crate::Control::Exact) counts it.
+    /// Returns the fuel that the last call used; of a batch, its last packet. Only with
+    /// [`CheckMode::Exact`](crate::CheckMode::Exact).
     pub fn fuel_used(&mut self) -> Option<u64> {
         let Checks::Charged { most: Some(most), exact: true, .. } = self.checks else { return None };
         let (wasm, store) = (self.wasm.as_ref()?, self.store.as_mut()?);
@@ -316,25 +326,25 @@ impl Instance {
         CallFault::of(error, self.indices, &self.code)
     }
 
-    /// Between two batches: sees how many of the last calls were over their limit, of a module that goes on then.
+    /// Between two batches: counts how many of the last `calls` calls of a supervised module were over their limit.
     #[inline]
-    pub(crate) fn weigh(&mut self, calls: u32) {
+    pub(crate) fn count_exceeded(&mut self, calls: u32) {
         if self.checks.piece().is_some() {
-            self.weigh_supervised(calls);
+            self.count_supervised(calls);
         }
     }
 
-    fn weigh_supervised(&mut self, calls: u32) {
+    fn count_supervised(&mut self, calls: u32) {
         let over = u64::from(self.host_mut().map_or(0, HostState::take_exceeded));
         self.counters.exceeded += over;
         let within = u64::from(calls).saturating_sub(over);
-        if self.tally.weigh(over, within, self.strikes) {
-            self.let_go();
+        if self.strike_counter.count_calls(over, within, self.strikes) {
+            self.release_kept();
             self.describe(CallFault::without_place(FaultKind::Unloaded), During::Idle);
         }
     }
 
-    /// Forgets what the module said, emitted and suffered at its start, where another instance of it has done the same.
+    /// Discards log lines, records and faults of the start, which another instance of the module produced too.
     pub fn forget_start(&mut self) {
         self.counters = InstanceCounters::default();
         self.incidents.clear();
@@ -343,63 +353,65 @@ impl Instance {
         }
     }
 
-    /// What a call that is suspended has seen stays where it is.
-    pub(crate) fn is_at_rest(&self) -> io::Result<()> {
+    /// Returns an error while a call is suspended: the memory that it has seen must not change.
+    pub(crate) fn check_not_suspended(&self) -> io::Result<()> {
         if self.is_suspended() { Err(io::ErrorKind::ResourceBusy.into()) } else { Ok(()) }
     }
 
-    /// Maps the descriptors of all blocks. Returns the host addresses. Not while a call [is suspended](Self::is_suspended).
+    /// Maps the descriptors of all blocks. Returns the host addresses. An error while a call [is
+    /// suspended](Self::is_suspended).
     pub fn map_descriptors(&mut self, area: Area<'_>) -> io::Result<Range<usize>> {
         if self.base.is_null() {
             return Ok(0..0);
         }
-        self.is_at_rest()?;
+        self.check_not_suspended()?;
         let Some(store) = &mut self.store else { return Ok(0..0) };
         let mapped = &mut store.data_mut().descriptors;
-        // SAFETY: `base` is this instance's live space, the room is the descriptors' in the module's address space, and `&mut self` says
-        // that no call is under way that could have lent out a slice.
+        // SAFETY: `base` is this instance's live space, the room is the descriptors' in the module's address space,
+        // and `&mut self` says that no call is under way that could have lent out a slice.
         unsafe { map_area(self.base, DESCRIPTORS_BASE, DESCRIPTORS_MAX, area, mapped)? };
         Ok(mapped.clone())
     }
 
-    /// Maps a window on the packets in place of the last one, with whatever the module has kept there, and [nobody](Self::keep_by) keeps any of it.
-    /// Returns the host addresses, for whoever watches over the file. Not while a call [is suspended](Self::is_suspended).
+    /// Maps a window of packets in place of the last one. Releases all kept packets, and removes the
+    /// [pinner](Self::set_packet_pinner). Returns the host addresses, for detecting access to a truncated file. An error while
+    /// a call [is suspended](Self::is_suspended).
     pub fn map_packets(&mut self, area: Area<'_>) -> io::Result<Range<usize>> {
         if self.base.is_null() {
             return Ok(0..0);
         }
-        self.is_at_rest()?;
+        self.check_not_suspended()?;
         let Some(store) = &mut self.store else { return Ok(0..0) };
-        store.data_mut().keep_by(None);
+        store.data_mut().set_packet_pinner(None);
         let mapped = &mut store.data_mut().packets;
         // SAFETY: as in `map_descriptors`, with the packets' room.
         unsafe { map_area(self.base, ARENA_BASE, ARENA_MAX, area, mapped)? };
         Ok(mapped.clone())
     }
 
-    /// The number of the block's first packet in the capture, for what is said about a call that cannot be ended.
+    /// Sets the capture number of the block's first packet, for the message about a call that cannot be ended.
     pub fn set_first_packet(&mut self, number: u64) {
         if let Some(watch) = &self.watch {
             watch.set_block(number);
         }
     }
 
-    /// Begins a block of packets. What ticks may emit is limited for all ticks of a block together, because a capture can have one before each
-    /// packet.
+    /// Begins a block of packets. The limit of records from ticks is per block, because a capture can have a tick
+    /// before each packet.
     pub fn begin_block(&mut self) {
         if let Some(host) = self.host_mut() {
             host.begin_block();
         }
     }
 
-    /// Has the module process a batch. Returns the mask of the packets that it drops. A packet in which the module traps is lost
-    /// for this module and not dropped; the batch goes on after it.
+    /// Has the module process a batch. Returns the mask of the packets to drop. A packet in which the module traps is
+    /// lost for this module and not dropped; the batch continues after it.
     #[inline]
     pub fn run(&mut self, batch: BatchInput) -> u64 {
-        self.whole(Call::Batch(batch))
+        self.run_to_completion(Call::Batch(batch))
     }
 
-    /// After a trap: which packets are still to do.
+    /// After a trap: returns the remaining packets.
     #[cold]
     pub(crate) fn lose(
         &mut self,
@@ -408,49 +420,65 @@ impl Instance {
         mask: u64,
         drops: &mut u64,
     ) -> u64 {
-        let (packet, after) = self.lose_packet(batch, mask, drops);
-        self.fail(self.fault(error), During::Packet(packet));
+        let fault = self.fault(error);
+        let (packet, after) = self.lose_packet(batch, mask, drops, fault.is_over_limit());
+        self.fail(fault, During::Packet(packet));
         after
     }
 
-    /// Takes back what was done for the packet under way. Says which it is in the block, and which packets are still to do.
-    pub(crate) fn lose_packet(&mut self, batch: BatchInput, mask: u64, drops: &mut u64) -> (u32, u64) {
+    /// Discards the effects of the current packet. Returns its index in the block, and the mask of remaining packets.
+    pub(crate) fn lose_packet(
+        &mut self,
+        batch: BatchInput,
+        mask: u64,
+        drops: &mut u64,
+        is_over_limit: bool,
+    ) -> (u32, u64) {
         let (Some(wasm), Some(store)) = (&self.wasm, &mut self.store) else { return (batch.first, 0) };
         let phase = store.data().phase;
         let (lost, after) = if wasm.one_by_one {
             let rest = wasm.rest.get(&mut *store).i64().map_or(0, i64::cast_unsigned) & mask;
             *drops |= wasm.drops.get(&mut *store).i64().map_or(0, i64::cast_unsigned) & mask;
-            // The lowest bit is the packet that was under way. None left means that the loop itself was interrupted after its last packet.
+            // The lowest bit is the current packet. An empty mask means that the loop itself was interrupted after
+            // its last packet.
             (rest & rest.wrapping_neg(), rest & rest.wrapping_sub(1))
         } else {
             (mask, 0)
         };
         let done = mask & !lost & !after;
         self.counters.packets += u64::from(done.count_ones());
-        self.counters.lost += u64::from(lost.count_ones());
-        self.unserved |= lost;
         let index = (lost != 0).then(|| lost.trailing_zeros());
         let packet = batch.first + index.unwrap_or(0);
         let host = store.data_mut();
         if !wasm.one_by_one {
-            // All records of a batch have the order of its first packet.
-            host.abandon(order_of(phase, None));
+            // All records of such a batch have the order of its first packet.
+            host.discard(order_of(phase, None));
             while host.patches.pop_if(|patch| patch.packet >= packet).is_some() {}
         } else if index.is_some() {
-            host.abandon(order_of(phase, index));
+            host.discard(order_of(phase, index));
             while host.patches.pop_if(|patch| patch.packet == packet).is_some() {}
         }
+        self.count_lost(lost, is_over_limit);
         (packet, after)
     }
 
-    /// Tells the module that packet time has reached `now`. Whatever it emits is ordered before packet `before` of the block.
-    pub fn tick(&mut self, now: Timestamp, periods: u64, before: u32) {
-        self.whole(Call::Tick { now, periods, before });
+    /// Counts packets of an aborted call.
+    pub(crate) fn count_lost(&mut self, mask: u64, is_over_limit: bool) {
+        let lost = u64::from(mask.count_ones());
+        self.counters.lost += lost;
+        self.counters.over_limit += if is_over_limit { lost } else { 0 };
+        self.unserved |= mask;
     }
 
-    /// Tells the module that no more packets come.
+    /// Tells the module that packet time has reached `now`. Records of the tick are ordered before packet `before` of
+    /// the block.
+    pub fn tick(&mut self, now: Timestamp, periods: u64, before: u32) {
+        self.run_to_completion(Call::Tick { now, periods, before });
+    }
+
+    /// Tells the module that no more packets follow.
     pub fn stop(&mut self, now: Timestamp) {
-        self.whole(Call::Stop { now });
+        self.run_to_completion(Call::Stop { now });
     }
 
     #[cold]
@@ -459,40 +487,40 @@ impl Instance {
         self.fail(self.fault(error), during);
     }
 
-    /// Takes back what was emitted in a call without packets.
+    /// Discards the effects of a call without packets.
     pub(crate) fn take_back(&mut self) {
         if let Some(host) = self.host_mut() {
             let order = order_of(host.phase, None);
-            host.abandon(order);
+            host.discard(order);
         }
     }
 
-    /// Counts a fault and makes the sandbox ready for the next call: the shadow stack is empty again.
+    /// Counts a fault, and resets the shadow stack for the next call.
     fn fail(&mut self, fault: CallFault, during: During) {
         self.counters.faults += 1;
-        let is_over = matches!(fault.kind, FaultKind::Limit | FaultKind::TimeOut);
+        let is_over = fault.is_over_limit();
         if is_over {
             self.counters.exceeded += 1;
-            // What happens at the start ends the instance, and happens to all of them.
+            // A fault at the start ends the instance, and happens in all instances.
             if during != During::Start {
-                self.tally.strike(self.strikes);
+                self.strike_counter.strike(self.strikes);
             }
         }
         if fault.kind == FaultKind::Overrun {
-            self.tally.end();
+            self.strike_counter.end();
         }
-        self.untold = Some(if is_over { lost::LIMIT } else { lost::TRAP });
+        self.unreported_loss = Some(if is_over { lost::LIMIT } else { lost::TRAP });
         self.describe(fault, during);
         self.empty_stack();
         if self.is_over() {
-            self.let_go();
+            self.release_kept();
         }
     }
 
     pub(crate) fn empty_stack(&mut self) {
         let stack = self.wasm.as_ref().and_then(|wasm| wasm.stack);
         if let (Some((global, empty)), Some(store)) = (stack, &mut self.store) {
-            // It is a mutable i32 and so is the value, so this cannot fail.
+            // Global and value are a mutable i32, so this cannot fail.
             let _ = global.set(store, empty);
         }
     }
@@ -503,59 +531,62 @@ impl Instance {
         }
     }
 
-    /// Packets of the calls since this was asked last that it has not seen to their end: those whose call was lost, and those that came after it had
-    /// ended. A bit of each packet's place in its batch.
+    /// Returns the packets of calls since the last call of this function that were not processed to completion: the
+    /// packets of aborted calls, and packets after the module had ended. A bit for each packet's index in its batch.
     pub fn take_unserved(&mut self) -> u64 {
         std::mem::take(&mut self.unserved)
     }
 
-    /// What it has done so far.
+    /// Returns the counters.
     pub fn counters(&self) -> InstanceCounters {
         let seen = self.seen();
         InstanceCounters {
             records_dropped: seen.records_dropped,
+            records_discarded: seen.records_discarded,
             frames_dropped: seen.frames_dropped,
             log_dropped: seen.log_dropped,
-            strikes: self.tally.strikes(),
+            strikes: self.strike_counter.strikes(),
             ..self.counters
         }
     }
 
-    /// The first faults, described.
+    /// Returns the first faults, described.
     pub fn incidents(&self) -> &[Incident] {
         &self.incidents
     }
 
-    /// Whether it gets no more packets: it did not start, or was over its limits too often. One that was unloaded between two batches can still
-    /// be [stopped](Self::stop), so that it loses nothing.
+    /// Returns whether the module gets no more packets: it failed to start, or exceeded its limits too often. A
+    /// module unloaded between two batches can still be [stopped](Self::stop), so that it loses no results.
     pub fn has_ended(&self) -> bool {
-        self.is_over() || self.tally.is_unloaded()
+        self.is_over() || self.strike_counter.is_unloaded()
     }
 
-    /// Whether nothing of it is called any more.
+    /// Returns whether no function of the module is called any more.
     pub(crate) fn is_over(&self) -> bool {
-        self.ended || self.tally.has_ended()
+        self.ended || self.strike_counter.has_ended()
     }
 
-    /// Its private memory now.
+    /// Returns the size of the private memory.
     pub fn memory(&self) -> Bytes {
         Bytes(self.seen().memory as u64)
     }
 
-    /// What can be seen of the sandbox; while a call is suspended, as it was then.
+    /// Returns the observable state of the sandbox; during a suspended call, the state at its suspension.
     pub(crate) fn seen(&self) -> SandboxView {
         let Some(store) = &self.store else { return lock(&self.slice).seen };
         let host = store.data();
         SandboxView {
             memory: self.wasm.as_ref().map_or(0, |wasm| wasm.memory.data_size(store)),
             records_dropped: host.records_dropped,
+            records_discarded: host.records_discarded,
             frames_dropped: host.outgoing.dropped,
             kept: host.kept.bytes(),
             log_dropped: host.log_dropped,
         }
     }
 
-    /// What it emitted since the last call of this function; `empty` is used from then on. While a call is suspended, nothing can be taken.
+    /// Takes the records emitted since the last call of this function. `empty` becomes the new buffer. Returns
+    /// nothing while a call is suspended.
     pub fn take_records(&mut self, empty: Records) -> Records {
         match self.host_mut() {
             Some(host) => std::mem::replace(&mut host.records, empty),
@@ -563,36 +594,36 @@ impl Instance {
         }
     }
 
-    /// Whether there is anything for [`Self::take_records`] to take.
+    /// Returns whether [`Self::take_records`] would return records.
     pub fn has_records(&self) -> bool {
         self.host().is_some_and(|host| !host.records.is_empty())
     }
 
-    /// Patches are no longer kept, because nothing is written that they could change. The module notices nothing of that.
+    /// Discards further patches, if the output that they could change is not written. The module cannot observe this.
     pub fn ignore_patches(&mut self) {
         if let Some(host) = self.host_mut() {
             host.keeps_patches = false;
         }
     }
 
-    /// The patches that it made since the last call of this function.
+    /// Takes the patches made since the last call of this function.
     pub fn take_patches(&mut self) -> Vec<Patch> {
         self.host_mut().map(|host| std::mem::take(&mut host.patches)).unwrap_or_default()
     }
 
-    /// The lines that it logged since the last call of this function.
+    /// Takes the log lines since the last call of this function.
     pub fn take_log(&mut self) -> Vec<LogLine> {
         self.host_mut().map(|host| std::mem::take(&mut host.log)).unwrap_or_default()
     }
 }
 
-/// Why a call was lost that the watchdog did something about.
+/// Returns the error of a call in which the watchdog intervened.
 #[cold]
 pub(crate) fn late_error(error: wasmtime::Error, late: OverrunAction) -> wasmtime::Error {
     match late.at {
-        Some(at) => BrokenOff { at }.into(),
+        Some(at) => Interrupted { at }.into(),
         None if error.downcast_ref() == Some(&FaultKind::Overrun) => error,
-        // The trap at a check is a memory access out of bounds; so is what happens to be one at the same time.
+        // A poll that traps is an out-of-bounds access, and so is a fault of the module at the same time.
         None if late.polled => FaultKind::TimeOut.into(),
         None => error,
     }
@@ -605,7 +636,7 @@ impl Wasm {
         admitted: &Admitted,
         checks: Checks,
     ) -> wasmtime::Result<Self> {
-        let facts = admitted.facts();
+        let facts = admitted.info();
         let missing =
             |name: &str| wasmtime::Error::msg(format!("the rewritten module has no export `{name}`"));
         let memory =
@@ -620,15 +651,15 @@ impl Wasm {
             checks.is_sliced().then(|| CallCounter::of(instance, &mut *store, checks)).transpose()?;
         let starts = facts.entries.iter().filter(|entry| entry.phase() == host::CallPhase::Start);
         let starts =
-            starts.map(|entry| Starting::of(instance, &mut *store, entry)).collect::<Result<_, _>>()?;
+            starts.map(|entry| StartFunction::of(instance, &mut *store, entry)).collect::<Result<_, _>>()?;
         Ok(Self {
             memory,
             starts,
             run: instance.get_typed_func(&mut *store, rewrite::RUN)?,
-            tick: entered(instance, &mut *store, facts, EntryPoint::Tick)?,
-            stop: entered(instance, &mut *store, facts, EntryPoint::Stop)?,
-            lost: entered(instance, &mut *store, facts, EntryPoint::Lost)?,
-            ears: EventHandlers::of(instance, store, facts)?,
+            tick: entry_function(instance, &mut *store, facts, EntryPoint::Tick)?,
+            stop: entry_function(instance, &mut *store, facts, EntryPoint::Stop)?,
+            lost: entry_function(instance, &mut *store, facts, EntryPoint::Lost)?,
+            event_handlers: EventHandlers::of(instance, store, facts)?,
             fuel,
             counter,
             rest,

@@ -1,15 +1,17 @@
-//! Breaks a call off in the middle of its module's code. Code that runs pays nothing for that.
+//! Interrupts a call in the middle of its module's code, without any cost for running code.
 //!
-//! The watchdog sends a signal to the calling thread. Where the signal finds the thread in a function of the module, its handler has the thread go
-//! on at an instruction that traps, and wasmtime ends the call as it does for any trap. Compiled functions can trap nearly everywhere, so that is
-//! nothing new to them; and what it needs is there at each of their instructions:
+//! The watchdog sends a signal to the calling thread. If the signal finds the thread in a function of the module, the
+//! handler continues the thread at a trapping instruction, and wasmtime ends the call as for any trap. This is safe
+//! because compiled functions can trap almost anywhere, and the unwinder's needs are met at every instruction:
 //!
-//! - What leads out of a call (an address, a stack pointer and a frame pointer) was stored by the code that leads into it. No register and nothing on
-//!   the stack of the function is needed. Functions keep nothing of the host's half-changed: that is done in calls of the host.
-//! - To say where it was, frames are walked from the frame pointer. It is the function's own, or, where that comes and goes, its caller's.
+//! - The way out of a call (an address, a stack pointer and a frame pointer) was stored by the code that
+//!   entered it. No register and no stack content of the function is needed. Functions leave no host state
+//!   half-changed: host state changes only in host functions.
+//! - The location of the fault is found by walking frames from the frame pointer. It is the function's own, or, in
+//!   prologue and epilogue, its caller's.
 //!
-//! Where the thread is anywhere else, nothing happens: not in functions of the host and not in bulk operations, which can hold locks; and not in the code
-//! that leads into a module and out of it. The watchdog tries again.
+//! If the thread is anywhere else, nothing happens: not in host functions and bulk operations, which can hold locks,
+//! and not in the code that enters and leaves a module. The watchdog tries again.
 
 use crate::watchdog::WatchEntry;
 use std::ops::Range;
@@ -18,13 +20,13 @@ use std::sync::atomic::{AtomicPtr, Ordering, compiler_fence};
 use std::{io, mem, ptr};
 use wasmtime::Module;
 
-/// Ignored where nobody handles it, so that one that comes late harms nobody.
+/// Ignored by default, so a late signal is harmless.
 const SIGNAL: libc::c_int = libc::SIGURG;
 
-/// Where the functions of a module are.
+/// The addresses of a module's compiled functions.
 pub(crate) struct CodeMap {
     module: Module,
-    /// Their addresses, in order.
+    /// Address ranges of the functions, sorted.
     functions: Vec<Range<usize>>,
 }
 
@@ -37,7 +39,8 @@ impl CodeMap {
         Self { module: module.clone(), functions }
     }
 
-    /// Whether an instruction is in one of the module's functions, rather than in what leads into them or out of them.
+    /// Returns whether an instruction is in one of the module's functions, not in the code that enters or leaves
+    /// them.
     fn contains(&self, pc: usize) -> bool {
         let after = self.functions.partition_point(|function| function.start <= pc);
         after
@@ -46,7 +49,7 @@ impl CodeMap {
             .is_some_and(|function| function.contains(&pc))
     }
 
-    /// The index and the name of the function that an instruction is in.
+    /// Returns the index and name of the function that contains an instruction.
     pub(crate) fn function_at(&self, pc: usize) -> Option<(u32, Option<String>)> {
         let offset = pc.checked_sub(self.module.text().as_ptr().addr())?;
         let mut functions = self.module.functions();
@@ -56,31 +59,31 @@ impl CodeMap {
 }
 
 thread_local! {
-    /// The call that is under way on this thread.
-    static UNDER_WAY: AtomicPtr<WatchEntry> = const { AtomicPtr::new(ptr::null_mut()) };
+    /// The call in progress on this thread.
+    static CURRENT_CALL: AtomicPtr<WatchEntry> = const { AtomicPtr::new(ptr::null_mut()) };
 }
 
-/// Notes which call is under way on this thread from now on. It has to stay where it is until another one, or none, is noted.
+/// Sets the call in progress on this thread. The entry must stay in place until another one, or none, is set.
 #[inline]
-pub(crate) fn set_under_way(watch: Option<&WatchEntry>) {
+pub(crate) fn set_current_call(watch: Option<&WatchEntry>) {
     let watch = watch.map_or(ptr::null(), ptr::from_ref).cast_mut();
-    UNDER_WAY.with(|under_way| under_way.store(watch, Ordering::Relaxed));
-    // For the handler, which runs on this thread.
+    CURRENT_CALL.with(|current| current.store(watch, Ordering::Relaxed));
+    // The handler runs on this thread.
     compiler_fence(Ordering::SeqCst);
 }
 
-/// Has the handler look at a thread's call.
+/// Has the signal handler examine a thread's call.
 ///
 /// # Safety
-/// The thread is there until this returns.
+/// The thread exists until this function returns.
 pub(crate) unsafe fn send(thread: libc::pthread_t) {
     if landing().is_some() {
-        // SAFETY: the thread is there, by this function's contract.
+        // SAFETY: the thread exists, by this function's contract.
         unsafe { libc::pthread_kill(thread, SIGNAL) };
     }
 }
 
-/// Makes ready for [`send`].
+/// Installs the handler of [`send`].
 pub(crate) fn prepare() -> io::Result<()> {
     static PREPARED: OnceLock<Result<(), i32>> = OnceLock::new();
     let prepared = PREPARED.get_or_init(|| {
@@ -91,7 +94,7 @@ pub(crate) fn prepare() -> io::Result<()> {
         let mut action: libc::sigaction = unsafe { mem::zeroed() };
         action.sa_sigaction = on_signal as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-        // SAFETY: the pointer is to a live local, and the handler does nothing that a handler may not.
+        // SAFETY: the pointer is to a live local, and the handler is async-signal-safe.
         if unsafe { libc::sigaction(SIGNAL, &raw const action, ptr::null_mut()) } == 0 {
             Ok(())
         } else {
@@ -101,24 +104,25 @@ pub(crate) fn prepare() -> io::Result<()> {
     prepared.map_err(io::Error::from_raw_os_error)
 }
 
-/// Diverts the call under way, if it is to be broken off and its module's code was running. Reads and writes atomics, and nothing else.
+/// Diverts the call in progress if it is to be interrupted and its module's code was running. Accesses only atomics.
 extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let watch = UNDER_WAY.with(|under_way| under_way.load(Ordering::Relaxed));
-    // SAFETY: it is null, or was noted by this thread for a call that has not ended.
+    let watch = CURRENT_CALL.with(|current| current.load(Ordering::Relaxed));
+    // SAFETY: the pointer is null, or was set by this thread for a call that has not ended.
     let Some(watch) = (unsafe { watch.as_ref() }) else { return };
-    let (Some(code), Some(landing)) = (watch.to_break(), LANDING.get().and_then(Option::as_ref)) else {
+    let (Some(code), Some(landing)) = (watch.code_to_interrupt(), LANDING.get().and_then(Option::as_ref))
+    else {
         return;
     };
-    // SAFETY: the kernel passes the context of what was interrupted, since we asked for it with SA_SIGINFO.
+    // SAFETY: the kernel passes the interrupted context, as requested by SA_SIGINFO.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     let pc = pc(context);
     if code.contains(pc) {
-        watch.broken_at(pc);
+        watch.set_interrupted_at(pc);
         set_pc(context, landing.trap);
     }
 }
 
-/// A function that does nothing but trap. It is never called; calls that are broken off go on at its trap.
+/// A function that only traps. It is never called; interrupted calls continue at its trap.
 struct Landing {
     _module: Module,
     trap: usize,
@@ -155,7 +159,7 @@ fn set_pc(context: &mut libc::ucontext_t, pc: usize) {
     context.uc_mcontext.gregs[libc::REG_RIP as usize] = libc::greg_t::try_from(pc).unwrap_or(0);
 }
 
-/// On other processors calls are not broken off: no signal is sent.
+/// Calls are not interrupted on other processors: no signal is sent.
 #[cfg(not(target_arch = "x86_64"))]
 const TRAP: &[u8] = &[];
 

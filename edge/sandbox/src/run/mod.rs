@@ -1,12 +1,12 @@
 //! Running: instances, invocations, the host's functions, memory, suspension and faults.
 
-pub(crate) mod allowance;
+pub(crate) mod call_usage;
 pub(crate) mod caller;
 pub(crate) mod clock;
 pub(crate) mod entry;
 pub(crate) mod event;
 pub(crate) mod fault;
-pub(crate) mod guest;
+pub(crate) mod guest_memory;
 pub(crate) mod host;
 pub(crate) mod instance;
 pub(crate) mod interrupt;
@@ -16,6 +16,6 @@ pub(crate) mod pattern;
 pub(crate) mod rights;
 pub(crate) mod slice;
 pub(crate) mod space;
+pub(crate) mod strikes;
 pub(crate) mod suspend;
 pub(crate) mod table;
-pub(crate) mod tally;

@@ -1,8 +1,8 @@
-//! Frames that a module sends: staged while it is called, and taken back with a call that is lost.
+//! Frames that a module sends: staged during a call, and discarded with an aborted call.
 
-use crate::run::allowance::{CallUsage, CountBytesMax};
+use crate::run::call_usage::{CallUsage, OutputAllowance};
 use crate::run::fault::FaultKind;
-use crate::run::guest::with_bytes;
+use crate::run::guest_memory::with_bytes;
 use crate::run::host::{HostPhase, HostState, order_of};
 use crate::run::instance::Instance;
 use wasmtime::Caller;
@@ -10,13 +10,13 @@ use weir_abi::host::HostFunction;
 use weir_abi::{code, limit};
 use weir_session::{RecordOrder, Records};
 
-/// What a module has sent since somebody took it.
+/// Frames that a module has sent and the host has not taken yet.
 pub(crate) struct SentPackets {
     /// The frames; the stream of each is its output's index in the manifest.
     pub(crate) frames: Records,
-    /// Frames that were not taken because of a limit.
+    /// The number of frames refused because of a limit.
     pub(crate) dropped: u64,
-    /// Bit i: output i leads somewhere.
+    /// Bit i: output i is connected.
     pub(crate) open: u8,
     pub(crate) asked: CallUsage,
 }
@@ -27,7 +27,7 @@ impl Default for SentPackets {
     }
 }
 
-/// The host function. The frame is read once: what is checked is what is sent.
+/// The host function `send`. The frame is read once, so the checked bytes are the sent bytes.
 pub(crate) fn send(
     caller: &mut Caller<'_, HostState>,
     output: u32,
@@ -61,26 +61,18 @@ pub(crate) fn send(
 }
 
 impl HostState {
-    /// Whether one more frame of `bytes` may be sent; counts it.
+    /// Charges one frame of `bytes` bytes. Returns false beyond the limit.
     fn charge_frame(&mut self, order: RecordOrder, bytes: usize) -> bool {
-        let profile = self.admitted.profile();
-        let packet = CountBytesMax {
-            number: profile.frames.min(limit::FRAMES_PER_PACKET),
-            bytes: limit::FRAME_BYTES_PER_PACKET,
-        };
-        let call = CountBytesMax {
-            number: profile.call_frames.min(limit::FRAMES_PER_CALL),
-            bytes: limit::FRAME_BYTES_PER_CALL,
-        };
-        let is_taken = self.outgoing.asked.charge(self.phase, order, bytes, packet, call);
+        let allowance = OutputAllowance::of_frames(self.admitted.profile());
+        let is_taken = self.outgoing.asked.charge(self.phase, order, bytes, allowance);
         self.outgoing.dropped += u64::from(!is_taken);
         is_taken
     }
 }
 
 impl Instance {
-    /// The frames that it sent since the last call of this function, in the order in which it did; the stream of each is its output's index in the
-    /// manifest. `empty` is used from then on. While a call is suspended, nothing can be taken.
+    /// Takes the frames sent since the last call of this function, in order. The stream of each is its output's index
+    /// in the manifest. `empty` becomes the new buffer. Returns nothing while a call is suspended.
     pub fn take_frames(&mut self, empty: Records) -> Records {
         match self.host_mut() {
             Some(host) => std::mem::replace(&mut host.outgoing.frames, empty),
@@ -88,13 +80,13 @@ impl Instance {
         }
     }
 
-    /// Whether there is anything for [`Self::take_frames`] to take.
+    /// Returns whether [`Self::take_frames`] would return frames.
     pub fn has_frames(&self) -> bool {
         self.host().is_some_and(|host| !host.outgoing.frames.is_empty())
     }
 
-    /// Which of its outputs lead somewhere, a bit for each; from the begin all do. Where one does not, it is told so when it sends there. While a
-    /// call is suspended nothing changes.
+    /// Sets the mask of connected outputs; initially all are connected. A module that sends to an unconnected output
+    /// gets an error code. No effect while a call is suspended.
     pub fn open_outputs(&mut self, open: u8) {
         if let Some(host) = self.host_mut() {
             host.outgoing.open = open;

@@ -4,36 +4,37 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind, packed};
 use memchr::memmem::Finder;
 use weir_abi::limit;
 
-/// Up to so many patterns, each of so many bytes, the packed search has few false starts; beyond that the automaton is better.
+/// Limits within which the packed search has few false starts; beyond them the automaton is faster.
 const FEW_MAX: usize = 32;
 const FEW_BYTES_MIN: usize = 3;
 
-/// What the packed search compares at one place at most: it tries every pattern that begins there, so its time is text times patterns.
+/// Bytes that the packed search compares at one position at most. It tries every pattern there, so its time is text
+/// length times pattern bytes.
 const FEW_BYTES_MAX: usize = 256;
 
 /// A compiled set of byte strings.
 #[derive(Debug)]
 pub(crate) enum Patterns {
-    /// A single one: SIMD substring search.
+    /// One pattern: SIMD substring search.
     One(Box<Finder<'static>>),
-    /// A few: SIMD over the first bytes of all of them at once.
+    /// A few patterns: SIMD over the first bytes of all of them at once.
     Few(Box<packed::Searcher>),
-    /// Many, or without regard to case.
+    /// Many patterns, or case-insensitive ones.
     Many(AhoCorasick),
 }
 
-/// Why a set cannot be compiled.
+/// The reason why a set cannot be compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PatternError {
-    /// The list is cut, empty, or has an empty pattern.
+    /// The list is truncated or empty, or has an empty pattern.
     Malformed,
-    /// More patterns or bytes than allowed.
+    /// More patterns or bytes than the limit.
     TooMany,
 }
 
 impl Patterns {
-    /// Compiles a list: each pattern a u32 length and its bytes. Memory and time are linear in the list, whose length is limited, so that no
-    /// pattern can explode: the automaton is a contiguous NFA, never a DFA.
+    /// Compiles a list in which each pattern is a u32 length and its bytes. Memory and time are linear in the list,
+    /// whose length is limited: the automaton is a contiguous NFA, never a DFA.
     pub(crate) fn compile(list: &[u8], ignore_case: bool) -> Result<Self, PatternError> {
         if list.len() > (limit::PATTERN_BYTES + 4 * limit::PATTERNS) as usize {
             return Err(PatternError::TooMany);
@@ -77,7 +78,7 @@ impl Patterns {
             .map_err(|_| PatternError::TooMany)
     }
 
-    /// The leftmost match: which pattern, and where. Of several that begin at one place the longest.
+    /// Returns the pattern and position of the leftmost match; of several matches there, the longest.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<(u32, u32)> {
         let (pattern, at) = match self {
             Self::One(finder) => (0, finder.find(bytes)?),
@@ -94,7 +95,7 @@ impl Patterns {
     }
 }
 
-/// Nothing where the processor lacks the instructions.
+/// Builds a packed searcher, or nothing if the processor lacks the instructions.
 fn few(patterns: &[&[u8]]) -> Option<packed::Searcher> {
     packed::Config::new().match_kind(packed::MatchKind::LeftmostLongest).builder().extend(patterns).build()
 }
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_cut_empty_or_too_long_is_refused() {
+    fn a_list_that_is_truncated_empty_or_too_long_is_refused() {
         for bad in [&b""[..], &[1, 0, 0], &[2, 0, 0, 0, b'a'], &[0, 0, 0, 0], &[255, 255, 255, 255, 1]] {
             assert_eq!(Patterns::compile(bad, false).unwrap_err(), PatternError::Malformed, "{bad:?}");
         }

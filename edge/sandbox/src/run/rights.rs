@@ -1,9 +1,9 @@
-//! What the modules of a session may write of packets.
+//! The packet fields that the modules of a session may write.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use weir_wire::WriteFields;
 
-/// The fields that the modules of a session may write, shared by all of them, and how often one of them wanted to write another one.
+/// The fields that all modules of a session may write, and a count of refused writes to other fields.
 #[derive(Debug)]
 pub struct WriteRights {
     fields: AtomicU32,
@@ -11,22 +11,22 @@ pub struct WriteRights {
 }
 
 impl WriteRights {
-    /// These.
+    /// Rights to write `fields`.
     pub fn new(fields: WriteFields) -> Self {
         Self { fields: AtomicU32::new(fields.bits()), refused: AtomicU64::new(0) }
     }
 
-    /// Which they are now.
+    /// Returns the current fields.
     pub fn fields(&self) -> WriteFields {
         WriteFields::from_bits(self.fields.load(Ordering::Relaxed))
     }
 
-    /// From now on they are these, for patches that are made after this.
+    /// Replaces the fields, for patches that are made from now on.
     pub fn change(&self, fields: WriteFields) {
         self.fields.store(fields.bits(), Ordering::Relaxed);
     }
 
-    /// How many patches were refused because of a field that is none of them.
+    /// Returns the number of patches refused because they touched another field.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }

@@ -1,7 +1,8 @@
-//! A sandbox's address space: 4 GiB of reserved addresses in which only what the sandbox may touch is mapped.
+//! A sandbox's address space: 4 GiB of reserved addresses, in which only the memory that the sandbox may touch is
+//! mapped.
 //!
-//! The compiler leaves out bounds checks because whatever a 32-bit address plus a small offset can reach lies inside the reservation and its
-//! guard. What is not mapped there faults, and wasmtime turns the fault into a trap.
+//! The compiler omits bounds checks because any 32-bit address plus a small offset lies inside the reservation and
+//! its guard. Accesses to unmapped addresses fault, and wasmtime turns the fault into a trap.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,12 +15,13 @@ use weir_abi::{
     ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, POLL_PAGE, PRIVATE_MAX, TABLES_BASE, TABLES_MAX,
 };
 
-/// Addresses that a 32-bit index can form.
+/// The number of addresses that a 32-bit index can form.
 pub(crate) const RESERVED: usize = 4 << 30;
-/// Beyond them, for the constant offsets in instructions: accesses with larger ones are checked by compiled code.
+/// Bytes after the reservation for constant offsets in instructions; accesses with larger offsets are checked by
+/// compiled code.
 pub(crate) const GUARD: usize = 32 << 20;
 
-/// Bytes of the poll page: the largest page of any processor that this runs on.
+/// Size of the poll page: the largest page size of any supported processor.
 const POLL_BYTES: usize = 65_536;
 
 const _: () = assert!(PRIVATE_MAX <= POLL_PAGE && POLL_PAGE as usize + POLL_BYTES <= ARENA_BASE as usize);
@@ -27,32 +29,32 @@ const _: () = assert!(ARENA_BASE as u64 + ARENA_MAX as u64 <= TABLES_BASE as u64
 const _: () = assert!(TABLES_BASE as u64 + TABLES_MAX as u64 <= DESCRIPTORS_BASE as u64);
 const _: () = assert!(DESCRIPTORS_BASE as u64 + DESCRIPTORS_MAX as u64 <= RESERVED as u64);
 
-/// A file or memfd, or part of one, that a sandbox reads.
+/// A file or memfd, or part of one, that a sandbox maps read-only.
 #[derive(Clone, Copy, Debug)]
 pub struct Area<'a> {
-    /// What to map; stays what it is after the call returns, so the descriptor may be closed.
+    /// The file. The mapping stays after the descriptor is closed.
     pub fd: BorrowedFd<'a>,
-    /// Where in it the area begins: a multiple of the page size.
+    /// Offset of the area in the file: a multiple of the page size.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: usize,
 }
 
-/// Makes the memories of sandboxes, and knows which ones it made: wasmtime's pooling allocator and `Memory::new` ignore a memory
-/// creator without a word, so the loader asks before it maps anything.
+/// Creates the memories of sandboxes, and knows which ones it created. wasmtime's pooling allocator and `Memory::new`
+/// ignore a memory creator without an error, so the loader checks before it maps anything.
 #[derive(Debug, Default)]
 pub(crate) struct Spaces {
     bases: Mutex<BTreeMap<usize, ()>>,
 }
 
 impl Spaces {
-    /// Whether the memory at this address was made here and is still there.
-    pub(crate) fn made(&self, base: *const u8) -> bool {
+    /// Returns whether the memory at this address was created here and still exists.
+    pub(crate) fn contains(&self, base: *const u8) -> bool {
         self.bases.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&base.addr())
     }
 }
 
-/// What wasmtime asks for memories.
+/// The memory creator that wasmtime calls.
 pub(crate) struct Creator(pub(crate) Arc<Spaces>);
 
 // SAFETY: the memory is zeroed (fresh anonymous pages), stays where it is, spans the reservation and guard that wasmtime was
@@ -76,7 +78,7 @@ unsafe impl MemoryCreator for Creator {
     }
 }
 
-/// One reservation.
+/// One address space.
 struct Space {
     base: *mut u8,
     size: usize,
@@ -165,22 +167,24 @@ unsafe impl LinearMemory for Space {
     }
 }
 
-/// Makes the poll page of a space readable, or takes it away: the next check in the module then traps.
+/// Makes the poll page of a space readable or inaccessible. If it is inaccessible, the next check in the module
+/// traps.
 ///
 /// # Safety
 /// `base` is a live [`Space`].
 pub(crate) unsafe fn set_poll_page(base: *mut u8, readable: bool) -> io::Result<()> {
     let protection = if readable { libc::PROT_READ } else { libc::PROT_NONE };
-    // SAFETY: the page lies inside the reservation, above the private memory and below the packets, and nothing but checks reads it.
+    // SAFETY: the page lies inside the reservation, above the private memory and below the packets, and nothing but
+    // checks reads it.
     let done = unsafe { libc::mprotect(base.add(POLL_PAGE as usize).cast(), POLL_BYTES, protection) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Maps an area read-only at a guest address, in place of what was mapped there.
+/// Maps an area read-only at a guest address, in place of the previous mapping there.
 ///
 /// # Safety
-/// `base` is a live [`Space`], `guest..guest + room` lies inside it above the private memory, and `mapped` is what this function mapped
-/// there before, or nothing. No slice of the old area is in use.
+/// `base` is a live [`Space`], `guest..guest + room` lies inside it above the private memory, and `mapped` is the
+/// previous mapping of this function there, or empty. No slice of the old area is in use.
 pub(crate) unsafe fn map_area(
     base: *mut u8,
     guest: u32,
@@ -196,10 +200,10 @@ pub(crate) unsafe fn map_area(
     let offset = libc::off_t::try_from(area.offset).map_err(|_| too_large())?;
     // SAFETY: inside the reservation, by this function's contract.
     let at = unsafe { base.add(guest as usize) };
-    // Until the new area is there, there is none: an error must not leave a range that the host believes to be readable.
+    // A failed mapping must not leave a range that the host believes to be readable.
     let old = std::mem::take(mapped).len();
     let clear = |len: usize| {
-        // SAFETY: replaces a mapping of ours, or the hole that a failed one left, by inaccessible pages.
+        // SAFETY: replaces a mapping of this space, or the hole that a failed one left, by inaccessible pages.
         let cleared = unsafe {
             libc::mmap(
                 at.cast(),
@@ -214,9 +218,9 @@ pub(crate) unsafe fn map_area(
             return Ok(());
         }
         let error = io::Error::last_os_error();
-        // The process has as many mappings as it can have, and then the old one is still there. To make whole ones inaccessible takes no further one; where
-        // there is a hole this fails.
-        // SAFETY: the same range, all of it ours.
+        // The process has reached its limit of mappings, and the old mapping is still there. Making whole mappings
+        // inaccessible needs no further mapping; where there is a hole this fails.
+        // SAFETY: the same range, all of it in this space.
         let hidden = unsafe { libc::mprotect(at.cast(), len, libc::PROT_NONE) };
         if hidden == 0 { Ok(()) } else { Err(error) }
     };
@@ -237,7 +241,8 @@ pub(crate) unsafe fn map_area(
         };
         if done == libc::MAP_FAILED {
             let error = io::Error::last_os_error();
-            // The kernel may have removed what was there before it failed. A hole in the reservation could be taken by a mapping of the host.
+            // The kernel may have removed the old mapping before it failed. The host could otherwise place a mapping
+            // into the hole.
             if clear(old.max(area.len)).is_err() {
                 std::process::abort();
             }
@@ -256,12 +261,12 @@ mod tests {
     fn private_memory_grows_to_the_packets_and_no_further() {
         let spaces = Arc::new(Spaces::default());
         let mut space = Space::new(65_536, Arc::clone(&spaces)).unwrap();
-        assert!(spaces.made(space.as_ptr()));
+        assert!(spaces.contains(space.as_ptr()));
         space.grow_to(PRIVATE_MAX as usize).unwrap();
         assert_eq!(space.byte_size(), PRIVATE_MAX as usize);
         assert!(space.grow_to(PRIVATE_MAX as usize + 65_536).is_err());
         let base = space.as_ptr();
         drop(space);
-        assert!(!spaces.made(base));
+        assert!(!spaces.contains(base));
     }
 }

@@ -1,12 +1,14 @@
-//! Calls of a module: one state machine for those that run to completion and those that are suspended at the end of their slice, and resumed later.
+//! Calls of a module: one state machine for calls that run to completion, and for calls that are suspended at the end
+//! of a slice and resumed later.
 //!
-//! A call that can be suspended has a stack of its own, a fiber of wasmtime's. It owns the store while it is under way, and gives it back at its end, so nothing can
-//! change the sandbox under it. A suspended call may be resumed on another thread: what is on its stack is wasmtime's and the module's own, and both
-//! may move. It may be dropped with its instance: its stack is unwound then, without running any code of the module.
+//! A suspendable call has a stack of its own, a wasmtime fiber. It owns the store while it is in progress and returns
+//! it at its end, so nothing can change the sandbox meanwhile. A suspended call may be resumed on another thread: its
+//! stack holds only values of wasmtime and the module, which may move. It may be dropped with its instance: its stack
+//! is then unwound without running code of the module.
 
 use crate::run::clock::thread_time;
-use crate::run::entry::{Starting, accepted};
-use crate::run::event::News;
+use crate::run::entry::{StartFunction, check_start_result};
+use crate::run::event::ModuleEvent;
 use crate::run::fault::FaultKind;
 use crate::run::host::{HostPhase, HostState};
 use crate::run::instance::{BatchInput, During, Instance, Wasm, late_error};
@@ -19,56 +21,56 @@ use wasmtime::{Func, Store, TypedFunc, Val, WasmParams, WasmResults};
 use weir_abi::lost;
 use weir_units::{Nanos, Timestamp};
 
-/// What a module can be called for.
+/// A call of a module.
 #[derive(Clone, Copy, Debug)]
 pub enum Call {
-    /// Its constructors and `weir_start`: once, before anything else.
+    /// Constructors and `weir_start`: once, before any other call.
     Start,
-    /// As [`Instance::run`].
+    /// A batch, as [`Instance::run`].
     Batch(BatchInput),
-    /// As [`Instance::tick`].
+    /// A tick, as [`Instance::tick`].
     Tick {
         /// Packet time.
         now: Timestamp,
-        /// How many periods have passed.
+        /// The number of elapsed periods.
         periods: u64,
-        /// Index in the block of the packet before which it is.
+        /// Index in the block of the packet after the tick.
         before: u32,
     },
-    /// As [`Instance::stop`].
+    /// The stop, as [`Instance::stop`].
     Stop {
         /// Packet time.
         now: Timestamp,
     },
-    /// As [`Instance::tell_news`].
-    News(News),
+    /// An event, as [`Instance::handle_event`].
+    Event(ModuleEvent),
 }
 
-/// How far a call has come.
+/// The state of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum CallStep {
-    /// To its end. Of a batch: the mask of the packets that are dropped.
+    /// Complete. Of a batch: the mask of packets to drop.
     Done(u64),
-    /// To the end of its slice.
+    /// Suspended at the end of its slice.
     Suspended,
 }
 
-/// A call that has begun.
+/// A call in progress.
 pub(crate) struct SuspendedCall {
     call: Call,
-    /// Packets of a batch that are still to do.
+    /// The remaining packets of a batch.
     mask: u64,
     drops: u64,
-    /// How many functions have been called for it, but for a batch.
+    /// The number of functions called so far, except for batches.
     called: usize,
-    under_way: Option<UnderWay>,
+    active: Option<ActiveCall>,
 }
 
-/// What a function of the module is called for.
+/// One function call of the module.
 #[derive(Clone, Copy)]
 enum Invocation {
-    /// By its place among those that are called before the first packet.
+    /// A start function, by its index among the functions called before the first packet.
     Start(usize),
     Batch(BatchInput),
     Tick {
@@ -83,7 +85,7 @@ enum Invocation {
         cause: i32,
         before: u32,
     },
-    News(News),
+    Event(ModuleEvent),
 }
 
 impl Invocation {
@@ -95,7 +97,7 @@ impl Invocation {
                 HostPhase::Batch { descriptors, first, mask, one_by_one }
             }
             Self::Tick { before, .. } | Self::Lost { before, .. } => HostPhase::Periodic { before },
-            Self::Stop { .. } | Self::News(_) => HostPhase::Periodic { before: 0 },
+            Self::Stop { .. } | Self::Event(_) => HostPhase::Periodic { before: 0 },
         }
     }
 
@@ -106,14 +108,14 @@ impl Invocation {
             Self::Tick { .. } => During::Tick,
             Self::Stop { .. } => During::Stop,
             Self::Lost { .. } => During::Lost,
-            Self::News(news) => During::News(news.entry()),
+            Self::Event(event) => During::Event(event.entry()),
         }
     }
 }
 
-/// A way to call a function of the module.
-trait Way {
-    /// What there is of the call then.
+/// A method of calling a function of the module.
+trait CallMethod {
+    /// The result of starting a function with this method.
     type Called;
 
     fn call<P, R>(self, function: &TypedFunc<P, R>, arguments: P, value: Value<R>) -> Self::Called
@@ -121,17 +123,17 @@ trait Way {
         P: WasmParams + Sync + 'static,
         R: WasmResults + Sync + 'static;
 
-    /// The same for a function whose type is known only when it runs, and that gives nothing.
+    /// Calls a function whose type is known only at run time, and that returns nothing.
     fn call_untyped(self, function: Func, arguments: impl FnOnce(&HostState) -> Vec<Val>) -> Self::Called;
 }
 
-/// The value of what a function gives.
+/// Converts a function's result to the value of the call.
 type Value<R> = fn(R) -> wasmtime::Result<i64>;
 
-/// On the caller's stack, until it returns or is lost.
+/// Calls on the caller's stack, to completion.
 struct ToCompletion<'a>(&'a mut Store<HostState>);
 
-impl Way for ToCompletion<'_> {
+impl CallMethod for ToCompletion<'_> {
     type Called = wasmtime::Result<i64>;
 
     #[inline]
@@ -149,10 +151,10 @@ impl Way for ToCompletion<'_> {
     }
 }
 
-/// On a stack of its own, with all that it needs, which it gives back.
-struct InSlices(Store<HostState>);
+/// Calls on a stack of its own. The call owns the store, and returns it at its end.
+struct OnFiber(Store<HostState>);
 
-impl Way for InSlices {
+impl CallMethod for OnFiber {
     type Called = Running;
 
     fn call<P, R>(mut self, function: &TypedFunc<P, R>, arguments: P, value: Value<R>) -> Self::Called
@@ -181,34 +183,39 @@ impl Way for InSlices {
 }
 
 impl Wasm {
-    /// Calls the function for an errand; nothing where the module does not have it, and then the way is not asked for.
+    /// Calls the function of an invocation. Returns nothing if the module lacks the function; then `method` is not
+    /// called.
     #[inline]
-    fn call<W: Way>(&self, errand: Invocation, way: impl FnOnce() -> Option<W>) -> Option<W::Called> {
-        Some(match errand {
+    fn call<W: CallMethod>(
+        &self,
+        invocation: Invocation,
+        method: impl FnOnce() -> Option<W>,
+    ) -> Option<W::Called> {
+        Some(match invocation {
             Invocation::Batch(BatchInput { descriptors, mask, .. }) => {
-                way()?.call(&self.run, (descriptors.cast_signed(), mask.cast_signed()), Ok)
+                method()?.call(&self.run, (descriptors.cast_signed(), mask.cast_signed()), Ok)
             }
             Invocation::Start(place) => match self.starts.get(place)? {
-                Starting::Constructor(function) => way()?.call(function, (), nothing),
-                Starting::Start(function) => {
-                    way()?.call(function, (), |code| accepted(code.into()).map(|()| 0))
+                StartFunction::Constructor(function) => method()?.call(function, (), unit_value),
+                StartFunction::Start(function) => {
+                    method()?.call(function, (), |code| check_start_result(code.into()).map(|()| 0))
                 }
             },
             Invocation::Tick { now, periods, .. } => {
                 let tick = self.tick.as_ref()?;
-                way()?.call(tick, (now.0.cast_signed(), periods.cast_signed()), nothing)
+                method()?.call(tick, (now.0.cast_signed(), periods.cast_signed()), unit_value)
             }
             Invocation::Stop { now } => {
                 let stop = self.stop.as_ref()?;
-                way()?.call(stop, now.0.cast_signed(), nothing)
+                method()?.call(stop, now.0.cast_signed(), unit_value)
             }
             Invocation::Lost { cause, .. } => {
                 let lost = self.lost.as_ref()?;
-                way()?.call(lost, cause, nothing)
+                method()?.call(lost, cause, unit_value)
             }
-            Invocation::News(news) => {
-                let function = self.ears.of_news(news)?;
-                way()?.call_untyped(function, |host| news.arguments(host))
+            Invocation::Event(event) => {
+                let function = self.event_handlers.of_event(event)?;
+                method()?.call_untyped(function, |host| event.arguments(host))
             }
         })
     }
@@ -216,23 +223,24 @@ impl Wasm {
 
 type Running = Pin<Box<dyn Future<Output = (Store<HostState>, wasmtime::Result<i64>)> + Send>>;
 
-/// A function of the module that has been called and has not returned.
-struct UnderWay {
-    errand: Invocation,
+/// A function call in progress.
+struct ActiveCall {
+    invocation: Invocation,
     phase: HostPhase,
     running: Running,
     is_resumed: bool,
-    /// How long it has run since it was first resumed: time on the clock, and, from when that is more than a call may take, the thread's own.
+    /// The call's wall-clock time since it first ran; once that exceeds the limit, `used` also measures the thread's
+    /// own time.
     ran: Duration,
     used: Nanos,
 }
 
-fn nothing((): ()) -> wasmtime::Result<i64> {
+fn unit_value((): ()) -> wasmtime::Result<i64> {
     Ok(0)
 }
 
-/// What a future gives that never waits for anything.
-pub(crate) fn at_once<T>(future: impl Future<Output = wasmtime::Result<T>>) -> wasmtime::Result<T> {
+/// Returns the result of a future that never waits.
+pub(crate) fn poll_ready<T>(future: impl Future<Output = wasmtime::Result<T>>) -> wasmtime::Result<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,
         Poll::Pending => Err(wasmtime::Error::msg("making a sandbox waits for something")),
@@ -240,43 +248,45 @@ pub(crate) fn at_once<T>(future: impl Future<Output = wasmtime::Result<T>>) -> w
 }
 
 impl Instance {
-    /// Begins a call, which runs to the end of its slice at most. Where the module was not loaded [for that](crate::Engine::load_suspendable), or has
-    /// ended, it runs to its own end. A call that is still suspended is brought to its end before.
+    /// Begins a call, which runs to the end of its slice at most. If the module was not loaded [for
+    /// that](crate::Engine::load_suspendable), or has ended, the call runs to completion. A call that is still
+    /// suspended is completed first.
     ///
-    /// While it is suspended the packets that it was called for stay where they are, nothing can be mapped, and nothing that it has emitted can be taken.
-    /// It may be resumed on another thread, and dropped.
+    /// While a call is suspended the packets of its batch must stay in place, nothing can be mapped, and its output
+    /// cannot be taken. It may be resumed on another thread, and dropped.
     pub fn begin(&mut self, call: Call, budget: FuelSlice) -> CallStep {
         if self.is_suspended() {
             self.finish();
         }
         if let Call::Batch(batch) = call
-            && let Some(drops) = self.run_at_once(batch)
+            && let Some(drops) = self.run_directly(batch)
         {
             return CallStep::Done(drops);
         }
         let mask = if let Call::Batch(batch) = call { batch.mask } else { 0 };
-        let task = SuspendedCall { call, mask, drops: 0, called: 0, under_way: None };
+        let task = SuspendedCall { call, mask, drops: 0, called: 0, active: None };
         if let Call::Stop { .. } = call
             && !self.is_done(&task)
         {
             self.begin_block();
         }
-        self.go_on(task, budget)
+        self.advance(task, budget)
     }
 
-    /// Runs a batch by one call on the caller's stack, without a task: nearly all batches are done so. Returns nothing where the batch takes more than that.
+    /// Runs a batch by one call on the caller's stack, without a task: the usual case. Returns nothing if the batch
+    /// needs more than one call.
     #[inline]
-    fn run_at_once(&mut self, batch: BatchInput) -> Option<u64> {
-        if self.checks.is_sliced() || self.untold.is_some() || batch.mask == 0 || self.has_ended() {
+    fn run_directly(&mut self, batch: BatchInput) -> Option<u64> {
+        if self.checks.is_sliced() || self.unreported_loss.is_some() || batch.mask == 0 || self.has_ended() {
             return None;
         }
-        match self.call_whole(Invocation::Batch(batch))? {
+        match self.call_to_completion(Invocation::Batch(batch))? {
             Ok(dropped) => {
                 let packets = batch.mask.count_ones();
                 self.counters.packets += u64::from(packets);
-                self.weigh(packets);
+                self.count_exceeded(packets);
                 if self.has_ended() {
-                    self.let_go();
+                    self.release_kept();
                 }
                 Some(dropped.cast_unsigned() & batch.mask)
             }
@@ -284,86 +294,80 @@ impl Instance {
         }
     }
 
-    /// Goes on with a batch after the loss of a packet.
+    /// Continues a batch after the loss of a packet.
     #[cold]
     fn run_after(&mut self, error: &wasmtime::Error, batch: BatchInput) -> u64 {
-        let mut task = SuspendedCall {
-            call: Call::Batch(batch),
-            mask: batch.mask,
-            drops: 0,
-            called: 1,
-            under_way: None,
-        };
+        let mut task =
+            SuspendedCall { call: Call::Batch(batch), mask: batch.mask, drops: 0, called: 1, active: None };
         task.mask = self.lose(error, batch, task.mask, &mut task.drops);
-        match self.go_on(task, FuelSlice::WHOLE) {
+        match self.advance(task, FuelSlice::UNLIMITED) {
             CallStep::Done(drops) => drops,
             CallStep::Suspended => self.finish(),
         }
     }
 
-    /// Has a suspended call go on. Where there is none, nothing is done.
+    /// Resumes a suspended call. Does nothing without one.
     pub fn resume(&mut self, budget: FuelSlice) -> CallStep {
         match self.task.take() {
-            Some(task) => self.go_on(task, budget),
+            Some(task) => self.advance(task, budget),
             None => CallStep::Done(0),
         }
     }
 
-    /// Whether a call is suspended.
+    /// Returns whether a call is suspended.
     pub fn is_suspended(&self) -> bool {
         self.task.is_some()
     }
 
-    /// Gives up a suspended call: nothing of the module runs for it any more. The packet under way and those after it are lost, and counted so; that is no
-    /// fault, but before its next call the module is told that it took too long. What it did before that is there; of a batch, the mask of the packets
-    /// that are dropped is returned.
-    pub fn abandon(&mut self) -> u64 {
+    /// Aborts a suspended call: no function of the module runs for it any more. The current packet and the packets
+    /// after it are lost and counted. This is no fault, but before its next call the module is told that the call
+    /// took too long. Earlier effects of the call remain; of a batch, returns the mask of packets to drop.
+    pub fn abort(&mut self) -> u64 {
         let Some(mut task) = self.task.take() else { return 0 };
-        lock(&self.slice).grant(FuelSlice::WHOLE, ResumeOrder::GiveUp);
-        if let Some(under_way) = task.under_way.take()
-            // What is resumed with that order ends, and is not suspended again.
-            && let Ok((errand, result)) = self.poll(under_way)
+        lock(&self.slice).grant(FuelSlice::UNLIMITED, ResumeOrder::Abort);
+        if let Some(active) = task.active.take()
+            // A call resumed with that order ends, and is not suspended again.
+            && let Ok((invocation, result)) = self.poll(active)
         {
             if result.as_ref().is_err_and(|error| error.is::<CallAborted>()) {
-                match errand {
+                match invocation {
                     Invocation::Batch(batch) => {
-                        task.mask = self.lose_packet(batch, task.mask, &mut task.drops).1
+                        task.mask = self.lose_packet(batch, task.mask, &mut task.drops, true).1
                     }
                     _ => self.take_back(),
                 }
                 self.empty_stack();
-                self.untold = Some(lost::LIMIT);
-                self.ended |= matches!(errand, Invocation::Start(_));
+                self.unreported_loss = Some(lost::LIMIT);
+                self.ended |= matches!(invocation, Invocation::Start(_));
             } else {
-                self.has_returned(&mut task, errand, result);
+                self.has_returned(&mut task, invocation, result);
             }
         }
-        self.counters.lost += u64::from(task.mask.count_ones());
-        self.unserved |= task.mask;
+        self.count_lost(task.mask, true);
         task.drops
     }
 
-    /// Makes a call to its end.
-    pub(crate) fn whole(&mut self, call: Call) -> u64 {
-        match self.begin(call, FuelSlice::WHOLE) {
+    /// Runs a call to completion.
+    pub(crate) fn run_to_completion(&mut self, call: Call) -> u64 {
+        match self.begin(call, FuelSlice::UNLIMITED) {
             CallStep::Done(drops) => drops,
             CallStep::Suspended => self.finish(),
         }
     }
 
-    /// Brings a suspended call to its end.
+    /// Runs a suspended call to completion.
     fn finish(&mut self) -> u64 {
         let mut drops = 0;
         while self.is_suspended() {
-            if let CallStep::Done(dropped) = self.resume(FuelSlice::WHOLE) {
+            if let CallStep::Done(dropped) = self.resume(FuelSlice::UNLIMITED) {
                 drops = dropped;
             }
         }
         drops
     }
 
-    /// Calls one function after the other until the call is done, or its slice is over. Only a module that can be suspended has slices.
-    fn go_on(&mut self, mut task: SuspendedCall, budget: FuelSlice) -> CallStep {
+    /// Calls functions until the call is complete or its slice is over. Only suspendable modules have slices.
+    fn advance(&mut self, mut task: SuspendedCall, budget: FuelSlice) -> CallStep {
         let is_done = if self.checks.is_sliced() {
             self.run_slice(&mut task, budget)
         } else {
@@ -373,42 +377,42 @@ impl Instance {
             self.task = Some(task);
             return CallStep::Suspended;
         }
-        self.settle(&task);
+        self.finish_call(&task);
         CallStep::Done(task.drops)
     }
 
-    /// Calls functions to their ends, on the caller's stack, until the call is done, which is returned.
+    /// Calls functions to completion, on the caller's stack, until the call is complete. Returns whether it is.
     #[inline]
     fn complete(&mut self, task: &mut SuspendedCall) -> bool {
-        while let Some(errand) = self.next(task) {
-            let Some(result) = self.call_whole(errand) else { break };
-            self.has_returned(task, errand, result);
+        while let Some(invocation) = self.next(task) {
+            let Some(result) = self.call_to_completion(invocation) else { break };
+            self.has_returned(task, invocation, result);
         }
         true
     }
 
-    /// Calls functions until the call is done, which is returned, or this slice is over.
+    /// Calls functions until the call is complete, or this slice is over. Returns whether it is complete.
     fn run_slice(&mut self, task: &mut SuspendedCall, budget: FuelSlice) -> bool {
         let mut slice = {
             let mut shared = lock(&self.slice);
             shared.grant(budget, ResumeOrder::GoOn);
-            shared.whole()
+            shared.full_fuel()
         };
         loop {
-            let called = match task.under_way.take() {
-                Some(under_way) => Some(self.poll(under_way)),
-                None => self.next(task).and_then(|errand| self.call_in_slice(errand, slice)),
+            let called = match task.active.take() {
+                Some(active) => Some(self.poll(active)),
+                None => self.next(task).and_then(|invocation| self.call_in_slice(invocation, slice)),
             };
             match called {
                 None => return true,
                 Some(Err(suspended)) => {
-                    task.under_way = Some(suspended);
+                    task.active = Some(suspended);
                     return false;
                 }
-                Some(Ok((errand, result))) => {
-                    let is_whole = self.has_returned(task, errand, result);
-                    // Of a call that was lost it is not known what it had left: that may have been in a register.
-                    let left = if is_whole { self.left() } else { 0 };
+                Some(Ok((invocation, result))) => {
+                    let is_complete = self.has_returned(task, invocation, result);
+                    // The rest of an aborted call's slice is unknown: it may have been in a register.
+                    let left = if is_complete { self.leftover() } else { 0 };
                     let rest = lock(&self.slice).rest(left);
                     match rest {
                         Some(rest) => slice = rest,
@@ -419,24 +423,24 @@ impl Instance {
         }
     }
 
-    /// After the last function of a call.
+    /// Accounts for a completed call.
     #[inline]
-    fn settle(&mut self, task: &SuspendedCall) {
+    fn finish_call(&mut self, task: &SuspendedCall) {
         match task.call {
             Call::Start => self.forget_exceeded(),
             Call::Batch(batch) => {
                 self.unserved |= task.mask;
-                self.weigh(batch.mask.count_ones());
+                self.count_exceeded(batch.mask.count_ones());
             }
-            Call::Tick { .. } | Call::News(_) if task.called > 0 => self.weigh(1),
-            Call::Tick { .. } | Call::Stop { .. } | Call::News(_) => {}
+            Call::Tick { .. } | Call::Event(_) if task.called > 0 => self.count_exceeded(1),
+            Call::Tick { .. } | Call::Stop { .. } | Call::Event(_) => {}
         }
         if self.has_ended() {
-            self.let_go();
+            self.release_kept();
         }
     }
 
-    /// Whether nothing is left to call.
+    /// Returns whether no function is left to call.
     #[inline]
     fn is_done(&self, task: &SuspendedCall) -> bool {
         let Some(wasm) = &self.wasm else { return true };
@@ -445,11 +449,11 @@ impl Instance {
             Call::Batch(_) => self.has_ended() || task.mask == 0,
             Call::Tick { .. } => self.has_ended() || task.called > 0 || wasm.tick.is_none(),
             Call::Stop { .. } => self.is_over() || task.called > 0 || wasm.stop.is_none(),
-            Call::News(news) => self.has_ended() || task.called > 0 || !wasm.ears.has(news),
+            Call::Event(event) => self.has_ended() || task.called > 0 || !wasm.event_handlers.has(event),
         }
     }
 
-    /// What the module is called for next.
+    /// Returns the next function to call.
     #[inline]
     fn next(&mut self, task: &mut SuspendedCall) -> Option<Invocation> {
         if self.is_done(task) {
@@ -457,11 +461,11 @@ impl Instance {
         }
         let place = task.called;
         let before = match task.call {
-            Call::Start | Call::Stop { .. } | Call::News(_) => 0,
+            Call::Start | Call::Stop { .. } | Call::Event(_) => 0,
             Call::Batch(batch) => batch.first + task.mask.trailing_zeros(),
             Call::Tick { before, .. } => before,
         };
-        if let Some(cause) = self.untold.take()
+        if let Some(cause) = self.unreported_loss.take()
             && self.wasm.as_ref().is_some_and(|wasm| wasm.lost.is_some())
         {
             return Some(Invocation::Lost { cause, before });
@@ -472,34 +476,34 @@ impl Instance {
             Call::Batch(batch) => Invocation::Batch(BatchInput { mask: task.mask, ..batch }),
             Call::Tick { now, periods, before } => Invocation::Tick { now, periods, before },
             Call::Stop { now } => Invocation::Stop { now },
-            Call::News(news) => Invocation::News(news),
+            Call::Event(event) => Invocation::Event(event),
         })
     }
 
-    /// Calls a function, which runs until it returns; nothing where the module does not have it.
+    /// Runs a function to completion. Returns nothing if the module lacks it.
     #[inline]
-    fn call_whole(&mut self, errand: Invocation) -> Option<wasmtime::Result<i64>> {
+    fn call_to_completion(&mut self, invocation: Invocation) -> Option<wasmtime::Result<i64>> {
         let wasm = self.wasm.as_ref()?;
-        let phase = errand.phase(wasm.one_by_one);
+        let phase = invocation.phase(wasm.one_by_one);
         let store = self.store.as_mut()?;
         store.data_mut().enter(phase);
         let (result, late) =
-            watched(self.watch.as_ref(), phase, || wasm.call(errand, || Some(ToCompletion(store))));
-        Some(settled(result?, late))
+            watched(self.watch.as_ref(), phase, || wasm.call(invocation, || Some(ToCompletion(store))));
+        Some(with_overrun(result?, late))
     }
 
-    /// Calls a function, which runs until it returns, or to the end of this slice.
-    fn call_in_slice(&mut self, errand: Invocation, slice: i64) -> Option<Returned> {
+    /// Runs a function to completion or to the end of this slice.
+    fn call_in_slice(&mut self, invocation: Invocation, slice: i64) -> Option<Returned> {
         let wasm = self.wasm.as_ref()?;
-        let phase = errand.phase(wasm.one_by_one);
+        let phase = invocation.phase(wasm.one_by_one);
         let store = self.store.as_mut()?;
         store.data_mut().enter(phase);
         if let Some(counter) = wasm.counter {
             counter.set(&mut *store, slice);
         }
-        let running = wasm.call(errand, || self.store.take().map(InSlices))?;
-        Some(self.poll(UnderWay {
-            errand,
+        let running = wasm.call(invocation, || self.store.take().map(OnFiber))?;
+        Some(self.poll(ActiveCall {
+            invocation,
             phase,
             running,
             is_resumed: false,
@@ -508,14 +512,14 @@ impl Instance {
         }))
     }
 
-    /// What a call that came to its end has left of its slice.
-    fn left(&mut self) -> i64 {
+    /// Returns the rest of a completed call's slice.
+    fn leftover(&mut self) -> i64 {
         let counter = self.wasm.as_ref().and_then(|wasm| wasm.counter);
         counter.zip(self.store.as_mut()).map_or(0, |(counter, store)| counter.slice(store))
     }
 
-    /// Has a function go on until it returns, or is suspended again.
-    fn poll(&mut self, mut call: UnderWay) -> Returned {
+    /// Resumes a function until it returns or is suspended again.
+    fn poll(&mut self, mut call: ActiveCall) -> Returned {
         let mut is_failed = false;
         loop {
             let begun = call.is_resumed.then(Instant::now);
@@ -528,7 +532,7 @@ impl Instance {
                 if is_failed {
                     lock(&self.slice).order = ResumeOrder::GoOn;
                 }
-                return Ok((call.errand, settled(result, late)));
+                return Ok((call.invocation, with_overrun(result, late)));
             }
             call.is_resumed = true;
             call.ran += begun.map_or(Duration::ZERO, |begun| begun.elapsed());
@@ -536,14 +540,14 @@ impl Instance {
                 call.used = Nanos(call.used.0.saturating_add(thread_time().0.saturating_sub(clock.0)));
             }
             let Some(fault) = self.overdue(&call) else { return Err(call) };
-            // Its slice is over all the same, for whatever is called next.
+            // The slice is over all the same, for the next function.
             lock(&self.slice).order = ResumeOrder::Fail(fault);
             is_failed = true;
         }
     }
 
-    /// Why a call is not resumed any more: what the watchdog does about one that is not suspended.
-    fn overdue(&self, call: &UnderWay) -> Option<FaultKind> {
+    /// Returns the fault of a call that must not be resumed, by the limits that the watchdog applies to other calls.
+    fn overdue(&self, call: &ActiveCall) -> Option<FaultKind> {
         let used = Duration::from_nanos(call.used.0);
         if used < self.call_limit {
             return None;
@@ -555,17 +559,17 @@ impl Instance {
         (used >= patience).then_some(FaultKind::Overrun)
     }
 
-    /// After a function has returned. Returns false if it was lost.
+    /// Processes the result of a function. Returns false if the function was aborted.
     #[inline]
     fn has_returned(
         &mut self,
         task: &mut SuspendedCall,
-        errand: Invocation,
+        invocation: Invocation,
         result: wasmtime::Result<i64>,
     ) -> bool {
         match result {
             Ok(value) => {
-                if let Invocation::Batch(_) = errand {
+                if let Invocation::Batch(_) = invocation {
                     self.counters.packets += u64::from(task.mask.count_ones());
                     task.drops |= value.cast_unsigned() & task.mask;
                     task.mask = 0;
@@ -573,16 +577,16 @@ impl Instance {
                 true
             }
             Err(error) => {
-                match errand {
+                match invocation {
                     Invocation::Batch(batch) => {
                         task.mask = self.lose(&error, batch, task.mask, &mut task.drops)
                     }
                     Invocation::Start(_) => self.lose_start(&error),
-                    _ => self.lose_periodic(&error, errand.during()),
+                    _ => self.lose_periodic(&error, invocation.during()),
                 }
-                if let Invocation::Lost { .. } = errand {
-                    // Once is enough.
-                    self.untold = None;
+                if let Invocation::Lost { .. } = invocation {
+                    // `weir_lost` is called once for each loss.
+                    self.unreported_loss = None;
                 }
                 false
             }
@@ -590,10 +594,10 @@ impl Instance {
     }
 }
 
-/// A function that has returned, or was lost; or how far it has come.
-type Returned = Result<(Invocation, wasmtime::Result<i64>), UnderWay>;
+/// A function's result, or the function itself if it is suspended.
+type Returned = Result<(Invocation, wasmtime::Result<i64>), ActiveCall>;
 
-/// The one way into the sandbox: under the watchdog's eyes.
+/// The only entry into the sandbox, watched by the watchdog.
 #[inline]
 fn watched<R>(
     watch: Option<&WatchedSandbox>,
@@ -601,14 +605,14 @@ fn watched<R>(
     act: impl FnOnce() -> R,
 ) -> (R, Option<OverrunAction>) {
     let Some(watch) = watch else { return (act(), None) };
-    let under_way = watch.begin(phase);
+    let active = watch.begin(phase);
     let result = act();
-    (result, under_way.end())
+    (result, active.end())
 }
 
-/// The result of a call, of which the watchdog may have been the end.
+/// The result of a call that the watchdog may have ended.
 #[inline]
-fn settled(result: wasmtime::Result<i64>, late: Option<OverrunAction>) -> wasmtime::Result<i64> {
+fn with_overrun(result: wasmtime::Result<i64>, late: Option<OverrunAction>) -> wasmtime::Result<i64> {
     match late {
         None => result,
         Some(late) => result.map_err(|error| late_error(error, late)),

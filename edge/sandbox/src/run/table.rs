@@ -1,10 +1,10 @@
-//! Named tables: bytes that others share with a module, and that it shares with others.
+//! Named tables: bytes that sessions share with a module, and that a module shares with sessions.
 //!
-//! A table is a sequence of versions, each of which nobody changes any more. A module sees one of them, whole, in a window of its address space, and is
-//! shown another one between two calls: there is nothing to lock, and nothing that one who fails could leave locked.
+//! A table is a sequence of immutable versions. A module sees one complete version, in a window of its address space;
+//! a new version is mapped between two calls. There are no locks, and a failing module cannot leave any held.
 
 use crate::run::fault::FaultKind;
-use crate::run::guest::with_bytes;
+use crate::run::guest_memory::with_bytes;
 use crate::run::host::HostState;
 use crate::run::instance::Instance;
 use crate::run::space::{Area, map_area};
@@ -21,7 +21,7 @@ use weir_units::Bytes;
 
 const HEADER: usize = table::HEADER_BYTES as usize;
 
-/// One version of a table: a memory file that nobody can change, with the header in front that modules read.
+/// One version of a table: a sealed memory file, with the header in front that modules read.
 #[derive(Debug)]
 pub struct TableVersion {
     file: File,
@@ -29,17 +29,19 @@ pub struct TableVersion {
     len: u32,
 }
 
-/// Takes what a module publishes. All that it is given is what a module said.
+/// Publishes a module's tables. The arguments come from the untrusted module.
 pub trait TablePublisher: std::fmt::Debug + Send + Sync {
-    /// These bytes are the next version of a table, by its place in the module's manifest; no more than that says. 0, or a [`code`](weir_abi::code).
+    /// Makes these bytes the next version of a table, by its index in the module's manifest. At most the declared
+    /// length. Returns 0, or a [`code`](weir_abi::code).
     fn publish(&self, table: u32, bytes: &[u8]) -> i32;
 }
 
 impl TableVersion {
-    /// A copy of these bytes, as the version with this number, which is 0 only for a table that is not there.
+    /// Copies these bytes into a version with this number. Number 0 means that there is no table.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] for more than [`limit::TABLE_BYTES`]; what the system says where it has no memory or no descriptor left.
+    /// [`io::ErrorKind::InvalidInput`] for more than [`limit::TABLE_BYTES`]; the system's error if memory or
+    /// descriptors are exhausted.
     pub fn new(number: u64, bytes: &[u8]) -> io::Result<Self> {
         let len = u32::try_from(bytes.len()).ok().filter(|len| *len <= limit::TABLE_BYTES);
         let len = len.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -49,7 +51,8 @@ impl TableVersion {
         let mut file = memory_file(c"weir-table")?;
         file.write_all(&header)?;
         file.write_all(bytes)?;
-        // Of what is sealed for all writing, older kernels refuse mappings for reading, too. Nobody has mapped it for writing before.
+        // Older kernels refuse read-only mappings of a file sealed against all writing. No writable mapping exists at
+        // this point.
         let seals = libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
         // SAFETY: fcntl with integer arguments touches no memory.
         if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
@@ -58,22 +61,22 @@ impl TableVersion {
         Ok(Self { file, number, len })
     }
 
-    /// Its number.
+    /// Returns the version's number.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// How many bytes the table has.
+    /// Returns the length of the table in bytes.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Whether it has none.
+    /// Returns whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The memory that a version of so many bytes takes, at most.
+    /// Returns the most memory that a version of `len` bytes takes.
     pub fn memory_of(len: u32) -> Bytes {
         Bytes(table::window(len).into())
     }
@@ -83,27 +86,28 @@ impl TableVersion {
     }
 }
 
-/// What modules see of a table that is not there.
-fn nothing() -> io::Result<&'static TableVersion> {
-    static NOTHING: OnceLock<TableVersion> = OnceLock::new();
-    if let Some(nothing) = NOTHING.get() {
+/// Returns the version that modules see if there is no table.
+fn absent_version() -> io::Result<&'static TableVersion> {
+    static ABSENT: OnceLock<TableVersion> = OnceLock::new();
+    if let Some(nothing) = ABSENT.get() {
         return Ok(nothing);
     }
-    let nothing = TableVersion::new(0, &[])?;
-    Ok(NOTHING.get_or_init(|| nothing))
+    let absent = TableVersion::new(0, &[])?;
+    Ok(ABSENT.get_or_init(|| absent))
 }
 
 impl Instance {
-    /// Shows the module this version of a table, by its place in the manifest, or nothing, in place of what it saw there. Says whether it has room for
-    /// it: where it has declared less, it sees nothing. Not while a call [is suspended](Self::is_suspended).
+    /// Shows the module this version of a table, by its index in the manifest, or the absence of one. Returns false
+    /// if the version is longer than declared: then the module sees an empty table. Not while a call [is
+    /// suspended](Self::is_suspended).
     ///
     /// # Errors
-    /// The system refuses to map it: then nothing is to be read there, not even that it is empty.
+    /// The system's error if it refuses the mapping: then not even the header can be read there.
     pub fn show_table(&mut self, place: usize, version: Option<&TableVersion>) -> io::Result<bool> {
         if self.base.is_null() {
             return Ok(true);
         }
-        self.is_at_rest()?;
+        self.check_not_suspended()?;
         let (base, Some(host)) = (self.base, self.host_mut()) else { return Ok(true) };
         let Some((bytes, window)) =
             host.admitted.manifest().tables.get(place).and_then(|it| Some((it.bytes, it.window()?)))
@@ -117,20 +121,22 @@ impl Instance {
         let fits = version.is_none_or(|version| version.len <= bytes);
         let shown = match version {
             Some(version) if fits => version,
-            _ => nothing()?,
+            _ => absent_version()?,
         };
         if host.tables.len() <= place {
             host.tables.resize(place + 1, 0..0);
         }
         let mapped = &mut host.tables[place];
-        // SAFETY: `base` is this instance's live space; the window lies in it where tables are, by the check above, and no other table's does, because the
-        // manifest puts them one behind the other; `&mut self` says that no call is under way that could have lent out a slice.
+        // SAFETY: `base` is this instance's live space; by the check above the window lies in the area of tables. It
+        // overlaps no other table's window, because the manifest places them one after the other; `&mut self` says
+        // that no call is in progress that could have lent out a slice.
         unsafe { map_area(base, window, room, shown.area(), mapped)? };
         Ok(fits)
     }
 
-    /// Shows the tables that are there when the module begins. Each declared one has a window from then on, if only an empty one.
-    pub(crate) fn show_first(&mut self, tables: &[Option<Arc<TableVersion>>]) -> io::Result<()> {
+    /// Shows the tables that exist when the module starts. Each declared table has a window from then on, if only an
+    /// empty one.
+    pub(crate) fn show_initial_tables(&mut self, tables: &[Option<Arc<TableVersion>>]) -> io::Result<()> {
         let declared = self.host().map_or(0, |host| host.admitted.manifest().tables.len());
         for place in 0..declared {
             self.show_table(place, tables.get(place).and_then(Option::as_deref))?;
@@ -139,7 +145,8 @@ impl Instance {
     }
 }
 
-/// The host function `publish`. It is not taken back with a call that is lost: it is whole, whatever the module does next.
+/// The host function `publish`. An aborted call does not revoke the version: it is complete, whatever the module does
+/// next.
 pub(crate) fn publish(
     caller: &mut Caller<'_, HostState>,
     place: u32,
@@ -154,7 +161,7 @@ pub(crate) fn publish(
         return Ok(code::RANGE);
     }
     with_bytes(caller, HostFunction::Publish, bytes, len, |bytes, host| {
-        host.press.as_ref().map_or(code::DENIED, |press| press.publish(place, bytes))
+        host.publisher.as_ref().map_or(code::DENIED, |publisher| publisher.publish(place, bytes))
     })
 }
 
@@ -164,7 +171,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     #[test]
-    fn nobody_changes_a_version_and_its_header_says_what_it_is() {
+    fn a_version_cannot_be_changed_and_its_header_describes_it() {
         let version = TableVersion::new(7, b"abc").unwrap();
         assert_eq!((version.number(), version.len(), version.is_empty()), (7, 3, false));
         assert!(version.file.write_at(b"x", 64).is_err());

@@ -1,4 +1,4 @@
-//! Runs modules in the sandbox, where what they use is counted to the unit.
+//! Runs modules in the sandbox with exact counting of fuel.
 
 use super::generate;
 use super::plain::{PACKETS, fill, packet_bytes};
@@ -21,7 +21,8 @@ pub fn map(instance: &mut Instance, shown: &Shown) {
     instance.map_packets(Area { fd: shown.arena.as_fd(), offset: 0, len: ARENA }).unwrap();
 }
 
-/// Has the module see another version of the table that it reads: of any length up to what it declares, one that is too long, or none.
+/// Shows the module another version of its table: of any length up to the declared one, one that is too long, or
+/// none.
 pub fn change_table(instance: &mut Instance, seed: u64) {
     let len = usize::try_from(seed.wrapping_mul(2_654_435_761) % 8_200).unwrap_or(0);
     let version = TableVersion::new(1 + seed, &generate::bytes(seed, len)).unwrap();
@@ -29,12 +30,12 @@ pub fn change_table(instance: &mut Instance, seed: u64) {
     instance.show_table(0, shown).unwrap();
 }
 
-/// Takes what is published.
+/// A publisher that keeps the versions.
 #[derive(Debug, Default)]
 pub struct Taken(Mutex<Vec<(u32, Vec<u8>)>>);
 
 impl Taken {
-    /// What was published since this was asked last.
+    /// Takes the versions published since the last call.
     pub fn take(&self) -> Vec<(u32, Vec<u8>)> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -47,12 +48,12 @@ impl TablePublisher for Taken {
     }
 }
 
-/// Starts a module whose tables are taken.
+/// Starts a module with a publisher.
 pub fn start(engine: &Engine, program: &LoadedModule) -> Result<(Instance, Arc<Taken>), LoadError> {
     let taken: Arc<Taken> = Arc::default();
-    let press: Arc<dyn TablePublisher> = Arc::clone(&taken) as _;
-    let means = InstanceContext { press: Some(press), ..InstanceContext::default() };
-    Ok((Instance::start_with(engine, program, means)?, taken))
+    let publisher: Arc<dyn TablePublisher> = Arc::clone(&taken) as _;
+    let context = InstanceContext { publisher: Some(publisher), ..InstanceContext::default() };
+    Ok((Instance::start_with(engine, program, context)?, taken))
 }
 
 pub fn batch(mask: u64) -> BatchInput {
@@ -66,37 +67,37 @@ pub struct Tally {
     pub bounded: usize,
     /// Calls that used more than half of their bound.
     pub tight: usize,
-    /// Versions of tables that were published.
+    /// Published versions of tables.
     pub published: usize,
-    /// Of these, of the table of which it is known what is in it.
-    pub told: usize,
+    /// Those of the table with known contents.
+    pub with_known_contents: usize,
 }
 
-/// A module at work, and what it may use.
+/// A running module, and its bounds.
 struct Running<'a> {
     instance: Instance,
     taken: Arc<Taken>,
-    /// How long each of its tables can be that it publishes.
+    /// The declared lengths of the tables that it publishes.
     published: Vec<Option<u32>>,
     seed: u64,
     analysis: Analysis,
     shown: &'a Shown,
-    /// Fuel after which the engine abandons a call.
+    /// Fuel after which the engine aborts a call.
     most: u64,
     faults: u64,
     tally: &'a mut Tally,
 }
 
 impl Running<'_> {
-    /// Looks at what was published: it is of a table that the module publishes, no longer than that is, and what was written.
-    fn look_at_published(&mut self, are_loops: bool) -> Result<(), String> {
+    /// Checks the published versions: they belong to a declared table, are not too long, and have the written bytes.
+    fn check_published(&mut self, are_loops: bool) -> Result<(), String> {
         for (table, bytes) in self.taken.take() {
             self.tally.published += 1;
             let most = self.published.get(table as usize).copied().flatten();
-            let is_told = are_loops && table == generate::loops::TOLD;
-            self.tally.told += usize::from(is_told);
+            let is_told = are_loops && table == generate::loops::PUBLISHED_TABLE;
+            self.tally.with_known_contents += usize::from(is_told);
             if most.is_none_or(|most| bytes.len() > most as usize)
-                || is_told && !generate::loops::is_told(&bytes)
+                || is_told && !generate::loops::is_published_value(&bytes)
             {
                 return Err(format!("as table {table} was published what never was: {bytes:?}"));
             }
@@ -104,11 +105,11 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Compares the last call with its bound, for a packet of so many bytes.
+    /// Compares the last call with its bound, for a packet of `packet_bytes` bytes.
     fn compare(&mut self, entry: EntryPoint, packet_bytes: u64) -> Result<(), String> {
         let records = self.instance.take_records(Records::default()).iter().count() as u64;
         let Some(found) = self.analysis.entry(entry) else { return Ok(()) };
-        // Whoever was ended while it was told of a lost call has not been called for this.
+        // A module that ended while it was told about a lost call was not called for this.
         let last = self.instance.incidents().last().map(|incident| incident.during);
         if self.instance.has_ended() && last == Some(During::Lost) {
             return Ok(());
@@ -117,7 +118,7 @@ impl Running<'_> {
         let faults = self.instance.counters().faults;
         let is_lost = faults > std::mem::replace(&mut self.faults, faults);
         self.tally.calls += 1;
-        // What a block costs is counted when it begins, and a trap leaves some of it undone.
+        // A block is charged at its beginning, and a trap leaves some of it undone.
         if !found.is_bounded() || (is_lost && used < self.most) {
             return Ok(());
         }
@@ -160,10 +161,10 @@ impl Running<'_> {
     }
 }
 
-/// Runs a module packet by packet, in an engine that counts exactly and abandons calls after this much fuel.
+/// Runs a module packet by packet, in an engine with exact counting that aborts calls after this much fuel.
 ///
 /// # Errors
-/// What used more than it can use at most.
+/// The call that exceeded its bound.
 pub fn run(
     (engine, most): (&Engine, u64),
     shown: &Shown,
@@ -182,5 +183,5 @@ pub fn run(
     let published = tables.map(|table| table.window().is_none().then_some(table.bytes)).collect();
     let mut running = Running { instance, taken, published, seed, analysis, shown, most, faults: 0, tally };
     running.packets()?;
-    running.look_at_published(are_loops)
+    running.check_published(are_loops)
 }

@@ -1,6 +1,7 @@
-//! The soundness oracle: what a module uses when it runs is never more than what the analysis says that it can use at most.
+//! The soundness oracle: a running module never uses more than the bound of the analysis.
 //!
-//! [`plain`] runs the module as it is, and counts by wasmtime's own fuel, which shares nothing with weir's cost table.
+//! [`plain`] runs the module unchanged and counts by wasmtime's own fuel, which shares nothing with weir's cost
+//! table.
 
 #![allow(dead_code, reason = "each user of the oracle uses a part")]
 
@@ -14,7 +15,7 @@ use plain::{Given as Answer, Plain, Used};
 use std::fmt;
 use weir_bounds::{Analysis, CostTable, EntryPoint, Environment, ParamBound, ParsedModule, analyse};
 
-/// What all generated modules are analysed with: the parameters' values, as their manifest gives them.
+/// The environment that all generated modules are analysed with: the parameters' values, as in their manifest.
 pub fn environment() -> Environment {
     Environment {
         parameters: vec![
@@ -29,7 +30,7 @@ pub fn environment() -> Environment {
     }
 }
 
-/// A module that used more than the analysis says.
+/// A module that exceeded its bound.
 #[derive(Debug)]
 pub struct Violation {
     pub entry: EntryPoint,
@@ -37,7 +38,7 @@ pub struct Violation {
     pub used: u64,
     pub bound: u64,
     pub packet_bytes: u64,
-    /// Whether the call was ended because no fuel was left.
+    /// True if the call ended because no fuel was left.
     pub exhausted: bool,
 }
 
@@ -51,7 +52,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// How much was tried.
+/// Counts of the tested modules and calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     /// Modules that were run.
@@ -82,10 +83,10 @@ impl Tally {
     }
 }
 
-/// Fuel that a call may use before it is ended: far above what most bounds are, and no more than a millisecond.
+/// Fuel after which a call is ended: far above most bounds, and no more than a millisecond.
 pub const FUEL: u64 = 400_000;
 
-/// The engines that modules are run by.
+/// The engines that run modules.
 pub struct Oracle {
     plain: Plain,
     without_bulk: Plain,
@@ -96,13 +97,13 @@ impl Oracle {
         Self { plain: Plain::new(true), without_bulk: Plain::new(false) }
     }
 
-    /// Runs a valid module on packets of all lengths. `choices` decide what packets and what the host answers.
+    /// Runs a valid module on packets of all lengths. `choices` seeds the packets and the host's results.
     ///
     /// # Errors
-    /// What used more than it can use at most.
+    /// The call that exceeded its bound.
     pub fn check(&self, module: &[u8], choices: u64) -> Result<Tally, Violation> {
         match check(&self.plain, module, choices) {
-            // A bulk instruction with a length that no memory has is charged and then traps, having done nothing. That is no work.
+            // A bulk instruction with an impossible length is charged and then traps without effect. That is no work.
             Err(violation) if violation.exhausted => check(&self.without_bulk, module, choices),
             outcome => outcome,
         }
@@ -119,7 +120,7 @@ fn check(plain: &Plain, module: &[u8], choices: u64) -> Result<Tally, Violation>
     let answer = Answer { seed: choices };
     let Some(module) = plain.compile(module) else { return Ok(tally) };
     let Some(mut running) = plain.start(&module, answer) else { return Ok(tally) };
-    for entry in [EntryPoint::Begin, EntryPoint::Initialize, EntryPoint::Start] {
+    for entry in [EntryPoint::StartFunction, EntryPoint::Initialize, EntryPoint::Start] {
         if let Some(used) = running.call(entry, 0) {
             compare(&analysis, entry, 0, &used, &mut tally)?;
             if used.trapped {
@@ -133,7 +134,7 @@ fn check(plain: &Plain, module: &[u8], choices: u64) -> Result<Tally, Violation>
             let bytes = if entry == EntryPoint::Tick { 0 } else { used.packet_bytes };
             compare(&analysis, entry, bytes, &used, &mut tally)?;
             if used.trapped {
-                // What a trap leaves behind is put right by weir; here the module begins anew.
+                // weir repairs the state after a trap; here the module is instantiated again.
                 let Some(fresh) = plain.start(&module, answer) else { return Ok(tally) };
                 running = fresh;
             }
@@ -167,7 +168,8 @@ fn compare(
     let bound = found.usage.fuel.at(packet_bytes);
     tally.exhausted += u64::from(used.exhausted && bound == u64::MAX);
     tally.tight += u64::from(used.fuel >= bound / 2);
-    // wasmtime counts one for each function that begins. For those that are called the unit table has that in the call.
+    // wasmtime counts one unit for each function that begins. For called functions the unit table has that in the
+    // call.
     let amounts = [
         ("fuel", used.fuel, bound.saturating_add(1)),
         ("records", used.records, found.usage.records.at(packet_bytes)),

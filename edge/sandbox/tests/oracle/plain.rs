@@ -1,4 +1,5 @@
-//! Runs modules as they are, with wasmtime's own fuel, and host functions that cost nothing and answer whatever they may.
+//! Runs modules unchanged, with wasmtime's own fuel, and host functions that cost nothing and return any allowed
+//! value.
 
 use super::FUEL;
 use super::generate;
@@ -11,22 +12,22 @@ use wasmtime::{
 use weir_abi::{ARENA_BASE, DESCRIPTOR_BYTES, DESCRIPTORS_BASE, limit};
 use weir_bounds::EntryPoint;
 
-/// Packets that each module gets.
+/// The number of packets for each module.
 pub const PACKETS: u32 = 6;
 
-/// Bytes of private memory at most.
+/// The most private memory, in bytes.
 const MEMORY: usize = 1 << 20;
 
-/// Bytes of the stack that WebAssembly has.
+/// The size of the WebAssembly stack, in bytes.
 pub const STACK: usize = 256 << 10;
 
-/// What decides about packets and answers.
+/// The seed of packets and results.
 #[derive(Clone, Copy, Debug)]
 pub struct Given {
     pub seed: u64,
 }
 
-/// What a call used.
+/// The use of a call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Used {
     pub fuel: u64,
@@ -36,11 +37,11 @@ pub struct Used {
     pub pages: u64,
     pub packet_bytes: u64,
     pub trapped: bool,
-    /// Whether it was ended because it had no fuel left.
+    /// True if it ended because no fuel was left.
     pub exhausted: bool,
 }
 
-/// An engine for modules as they are.
+/// An engine for unchanged modules.
 pub struct Plain {
     engine: Engine,
     linker: Linker<Host>,
@@ -56,7 +57,7 @@ struct Host {
 }
 
 impl Host {
-    /// The next arbitrary number; and what is shown of packets changes, as a file's mapping can at any time.
+    /// The next arbitrary number. It also changes the visible packets, as a file's mapping can change at any time.
     fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(1);
         let bytes = generate::bytes(self.state, 16);
@@ -67,7 +68,8 @@ impl Host {
 }
 
 impl Plain {
-    /// An engine that charges bulk instructions by their bytes, as wasmtime does before it looks whether there are so many; or not at all.
+    /// An engine that charges bulk instructions by their length, as wasmtime does before it checks the length; or not
+    /// at all.
     pub fn new(charges_bulk: bool) -> Self {
         let shown = Shown::new();
         let mut config = Config::new();
@@ -128,7 +130,7 @@ pub fn fill(shown: &Shown, seed: u64) {
     }
     shown.arena.write_at(&arena, 0).unwrap_or_else(|error| panic!("{error}"));
     shown.descriptors.write_at(&descriptors, 0).unwrap_or_else(|error| panic!("{error}"));
-    // Its header too: what modules rely on is nothing that a bound may rely on.
+    // The header too: a bound must not rely on its contents.
     let table = generate::bytes(seed ^ 0xaaaa, TABLE);
     shown.table.write_at(&table, 0).unwrap_or_else(|error| panic!("{error}"));
 }
@@ -141,7 +143,8 @@ pub fn packet_bytes(shown: &Shown, packet: u32) -> u64 {
     u32::from_le_bytes(len).into()
 }
 
-/// A descriptor with arbitrary contents, but for what a real one never has: bytes that are not there, and headers that end after the packet.
+/// A descriptor with arbitrary contents, except for impossible ones: missing bytes, and headers that end after the
+/// packet.
 fn described(arbitrary: &[u8], index: usize) -> [u8; DESCRIPTOR_BYTES] {
     let mut out: [u8; DESCRIPTOR_BYTES] = arbitrary.try_into().unwrap_or([0; DESCRIPTOR_BYTES]);
     let word = |at: usize| u32::from_le_bytes(arbitrary[at..at + 4].try_into().unwrap_or_default());
@@ -166,7 +169,7 @@ fn described(arbitrary: &[u8], index: usize) -> [u8; DESCRIPTOR_BYTES] {
     out
 }
 
-/// A module that was instantiated.
+/// An instantiated module.
 pub struct Running<'a> {
     plain: &'a Plain,
     store: Store<Host>,
@@ -194,7 +197,7 @@ impl Running<'_> {
             EntryPoint::LowMemory => vec![Val::I64(65_536)],
             EntryPoint::Serve => vec![Val::I64(1), Val::I32(0), Val::I32(65_536)],
             EntryPoint::Answer => vec![Val::I64(1), Val::I32(0), Val::I32(65_536)],
-            EntryPoint::Begin | EntryPoint::Initialize | EntryPoint::Start => Vec::new(),
+            EntryPoint::StartFunction | EntryPoint::Initialize | EntryPoint::Start => Vec::new(),
         };
         let results = function.ty(&self.store).results().len();
         self.store.data_mut().records = 0;
@@ -222,7 +225,7 @@ impl Running<'_> {
     }
 }
 
-/// What a host function says that does not do what it is asked, or 0.
+/// An error code of a host function, or 0.
 fn answer_code(number: u64) -> i32 {
     [0, -1, -2, -3, -5][usize::try_from(number % 5).unwrap_or(0)]
 }

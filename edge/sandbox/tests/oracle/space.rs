@@ -1,4 +1,5 @@
-//! An address space as a sandbox has it, for modules that run without weir's loader: private memory, and above it packets, a table and descriptors.
+//! An address space like a sandbox's, for modules that run without weir's loader: private memory, and above it
+//! packets, a table and descriptors.
 
 use std::fs::File;
 use std::io;
@@ -14,12 +15,13 @@ pub const GUARD: usize = 32 << 20;
 pub const ARENA: usize = 1 << 16;
 /// Bytes of descriptors.
 pub const DESCRIPTORS: usize = weir_abi::BATCH_BYTES;
-/// Bytes of a table, with what is in front of them.
+/// Bytes of a table, with its header.
 pub const TABLE: usize = 8192;
-/// Bytes of the page that the loader's own checks read.
+/// Bytes of the poll page.
 const POLL: usize = 65_536;
 
-/// What all spaces show at the addresses of packets, descriptors and the first table. Whoever writes to these files changes it while modules look at it.
+/// The files visible at the addresses of packets, descriptors and the first table. Writing to them changes what
+/// modules see.
 #[derive(Clone)]
 pub struct Shown {
     pub arena: Arc<File>,
@@ -38,16 +40,16 @@ fn memfd(len: usize) -> File {
     // SAFETY: a C string that outlives the call; the result is checked.
     let fd = unsafe { libc::memfd_create(c"weir-oracle".as_ptr(), libc::MFD_CLOEXEC) };
     assert!(fd >= 0, "{}", io::Error::last_os_error());
-    // SAFETY: just made, and nobody else has it.
+    // SAFETY: just created, and nothing else owns it.
     let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
     file.set_len(len as u64).unwrap_or_else(|error| panic!("{error}"));
     file
 }
 
-/// Makes memories that show packets and descriptors.
+/// Creates memories that map packets and descriptors.
 pub struct Creator {
     pub shown: Shown,
-    /// Bytes of private memory at most.
+    /// The most private memory, in bytes.
     pub most: usize,
 }
 

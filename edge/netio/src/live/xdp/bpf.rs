@@ -12,7 +12,7 @@ const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
 
-/// As long as any `bpf_attr`; what the kernel does not know has to be zero.
+/// The size of the largest `bpf_attr`. Fields that a kernel does not know have to be zero.
 const ATTRIBUTE_BYTES: u32 = 128;
 
 /// The argument of bpf(2): numbers at offsets.
@@ -41,9 +41,9 @@ impl Attribute {
 
 /// # Safety
 ///
-/// What the attribute's addresses point to is alive, and as long as the command says.
+/// The memory that the attribute's addresses point to must be alive, and as long as the command expects.
 unsafe fn bpf(command: libc::c_int, attribute: &Attribute) -> io::Result<libc::c_int> {
-    // SAFETY: by the promise of the caller; the kernel reads the attribute's own bytes.
+    // SAFETY: by the caller's contract; the kernel reads the attribute's own bytes.
     let result =
         unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attribute), ATTRIBUTE_BYTES) };
     libc::c_int::try_from(result).ok().filter(|&result| result >= 0).ok_or_else(io::Error::last_os_error)
@@ -51,38 +51,38 @@ unsafe fn bpf(command: libc::c_int, attribute: &Attribute) -> io::Result<libc::c
 
 /// # Safety
 ///
-/// As of [`bpf`]; and the command makes a descriptor.
+/// As for [`bpf`]; and the command must return a descriptor.
 unsafe fn bpf_fd(command: libc::c_int, attribute: &Attribute) -> io::Result<OwnedFd> {
-    // SAFETY: by the promise of the caller; the descriptor was just made for us.
+    // SAFETY: by the caller's contract; the descriptor was just created and has no other owner.
     unsafe { Ok(OwnedFd::from_raw_fd(bpf(command, attribute)?)) }
 }
 
-/// A map from queues to sockets.
+/// Creates a map from queues to sockets.
 pub(super) fn socket_map(queues: u32) -> io::Result<OwnedFd> {
     let attribute = Attribute::new().u32(0, MAP_TYPE_XSKMAP).u32(4, 4).u32(8, 4).u32(12, queues);
-    // SAFETY: there are no addresses in it.
+    // SAFETY: the attribute has no addresses.
     unsafe { bpf_fd(MAP_CREATE, &attribute) }
 }
 
-/// Puts a socket into the map. It leaves it by itself when it is closed.
+/// Adds a socket to the map. The kernel removes it when it is closed.
 pub(super) fn put(map: BorrowedFd<'_>, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
     let value = socket.as_raw_fd();
     let attribute = Attribute::new().fd(0, map).address(8, &raw const queue).address(16, &raw const value);
-    // SAFETY: key and value are four bytes each, as the map was made with, and alive.
+    // SAFETY: key and value are alive and have four bytes each, as the map was created with.
     unsafe { bpf(MAP_UPDATE_ELEM, &attribute) }.map(|_| ())
 }
 
-/// One instruction (Linux, Documentation/bpf/standardization/instruction-set.rst).
+/// Encodes an instruction (Linux, Documentation/bpf/standardization/instruction-set.rst).
 const fn instruction(opcode: u8, to: u8, from: u8, offset: i16, immediate: i32) -> u64 {
     let ([o0, o1], [i0, i1, i2, i3]) = (offset.to_ne_bytes(), immediate.to_ne_bytes());
     u64::from_ne_bytes([opcode, from << 4 | to, o0, o1, i0, i1, i2, i3])
 }
 
-/// The program that gives a packet to the socket of its queue, and to the host where the queue has none.
+/// The XDP program. It passes a packet to the socket of its queue, or to the host if the queue has none.
 ///
-/// A packet cannot go to a socket of another queue, nor two sockets of one queue have memory of their own: the kernel refuses both
-/// (`xsk_rcv_check`, `xp_assign_dev`). So what is to have its own memory needs its own queue, to which the card steers it
-/// (`ethtool -N`); the program would only be told of more queues.
+/// The kernel allows neither a packet to go to a socket of another queue, nor two sockets of one queue with separate
+/// memory (`xsk_rcv_check`, `xp_assign_dev`). So traffic with its own memory needs its own queue, to which the card
+/// steers it (`ethtool -N`); the program then needs only more map entries.
 pub(super) fn program(map: BorrowedFd<'_>) -> [u64; 6] {
     const PASS: i32 = 2;
     const REDIRECT_MAP: i32 = 51;
@@ -94,7 +94,7 @@ pub(super) fn program(map: BorrowedFd<'_>) -> [u64; 6] {
         // r1 = map
         instruction(0x18, 1, PSEUDO_MAP_FD, 0, map.as_raw_fd()),
         instruction(0, 0, 0, 0, 0),
-        // r3 = what to do where there is no socket
+        // r3 = the result if there is no socket
         instruction(0xb7, 3, 0, 0, PASS),
         // return redirect_map(r1, r2, r3)
         instruction(0x85, 0, 0, 0, REDIRECT_MAP),
@@ -111,14 +111,15 @@ pub(super) fn load(program: &[u64]) -> io::Result<OwnedFd> {
         .address(8, program.as_ptr())
         .address(16, license.as_ptr())
         .u32(68, ATTACH_XDP);
-    // SAFETY: instructions, as many as said, and a string that ends with a zero byte, all alive.
+    // SAFETY: the stated number of instructions, and a zero-terminated string, all alive.
     unsafe { bpf_fd(PROG_LOAD, &attribute) }
 }
 
-/// Attaches a program to an interface, for as long as the link's descriptor is open: also a process that is killed leaves nothing behind.
+/// Attaches a program to an interface as long as the link's descriptor is open, so it is detached even if the process
+/// is killed.
 pub(super) fn attach(program: BorrowedFd<'_>, interface: u32) -> io::Result<OwnedFd> {
     let attribute = Attribute::new().fd(0, program).u32(4, interface).u32(8, ATTACH_XDP);
-    // SAFETY: there are no addresses in it.
+    // SAFETY: the attribute has no addresses.
     unsafe { bpf_fd(LINK_CREATE, &attribute) }
 }
 

@@ -1,73 +1,74 @@
-//! The pieces of memory that packets lie in, and who has which.
+//! Frames, which are pieces of memory that contain one packet each, and the holds on them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Frames on their way back from blocks to the kernel, and those that are kept on that way.
+/// The frames that blocks have returned and the kernel has not received yet, and the pinned frames.
 #[derive(Debug)]
-pub(crate) struct Returned {
+pub(crate) struct ReturnedFrames {
     state: Mutex<State>,
     frame_bytes: u64,
-    /// How many can be kept at once.
-    most: u32,
+    /// The most frames that can be pinned at once.
+    pins_max: u32,
 }
 
 #[derive(Debug, Default)]
 struct State {
     free: Vec<u64>,
-    /// By their place: how many keep them, and whether their block is gone.
-    kept: BTreeMap<u64, Kept>,
+    /// Pinned frames by address: the number of pins, and whether their block is dropped.
+    pinned: BTreeMap<u64, PinnedFrame>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct PinnedFrame {
     pins: u32,
     is_returned: bool,
 }
 
-/// Keeps frames from the kernel until it is dropped.
+/// A hold on frames, which keeps them from the kernel until it is dropped.
 #[derive(Debug)]
 pub(crate) struct FrameHold {
     frames: Vec<u64>,
-    returned: Arc<Returned>,
+    returned: Arc<ReturnedFrames>,
 }
 
-/// Keeps one frame of a block from the kernel, also when the block is gone, until it is dropped.
+/// A pin of one frame of a block: it keeps the frame from the kernel until it is dropped, even if the block is
+/// dropped before.
 #[derive(Debug)]
 pub(crate) struct FramePin {
     frame: u64,
-    returned: Arc<Returned>,
+    returned: Arc<ReturnedFrames>,
 }
 
-impl Returned {
-    /// Nothing yet, of so many frames of this length. A half of them can be kept.
+impl ReturnedFrames {
+    /// Creates the record of `frames` frames of this length. Half of them can be pinned.
     pub(super) fn new(frames: u32, frame_bytes: u32) -> Self {
-        Self { state: Mutex::default(), frame_bytes: u64::from(frame_bytes).max(1), most: frames / 2 }
+        Self { state: Mutex::default(), frame_bytes: u64::from(frame_bytes).max(1), pins_max: frames / 2 }
     }
 
-    /// All that came back since the last time, put behind what is in `to`.
+    /// Appends all frames that came back since the last call to `to`.
     pub(super) fn take(&self, to: &mut Vec<u64>) {
         to.append(&mut self.lock().free);
     }
 
-    /// Bytes of a frame.
+    /// The length of a frame in bytes.
     pub(crate) fn frame_bytes(&self) -> u64 {
         self.frame_bytes
     }
 
-    /// How many frames can be kept at once.
-    pub(crate) fn most(&self) -> u32 {
-        self.most
+    /// The most frames that can be pinned at once.
+    pub(crate) fn pins_max(&self) -> u32 {
+        self.pins_max
     }
 
-    /// Keeps the frame that has this byte, which a block has now; nothing where as many are kept as can be.
-    pub(crate) fn pin(this: &Arc<Self>, place: u64) -> Option<FramePin> {
-        let frame = place - place % this.frame_bytes;
+    /// Pins the frame that contains this byte, and which a block holds now; `None` if the limit of pins is reached.
+    pub(crate) fn pin(this: &Arc<Self>, address: u64) -> Option<FramePin> {
+        let frame = address - address % this.frame_bytes;
         let mut state = this.lock();
-        if state.kept.len() >= this.most as usize && !state.kept.contains_key(&frame) {
+        if state.pinned.len() >= this.pins_max as usize && !state.pinned.contains_key(&frame) {
             return None;
         }
-        state.kept.entry(frame).or_default().pins += 1;
+        state.pinned.entry(frame).or_default().pins += 1;
         drop(state);
         Some(FramePin { frame, returned: Arc::clone(this) })
     }
@@ -78,17 +79,17 @@ impl Returned {
 }
 
 impl FrameHold {
-    /// One that holds nothing yet.
-    pub(super) fn none(returned: &Arc<Returned>) -> Self {
+    /// Creates an empty hold.
+    pub(super) fn none(returned: &Arc<ReturnedFrames>) -> Self {
         Self { frames: Vec::new(), returned: Arc::clone(returned) }
     }
 
-    /// So many more frames come.
+    /// Reserves capacity for `frames` more frames.
     pub(super) fn reserve(&mut self, frames: usize) {
         self.frames.reserve(frames);
     }
 
-    /// Holds another frame.
+    /// Adds a frame.
     pub(super) fn add(&mut self, frame: u64) {
         self.frames.push(frame);
     }
@@ -99,14 +100,14 @@ impl Drop for FrameHold {
         if self.frames.is_empty() {
             return;
         }
-        let State { free, kept } = &mut *self.returned.lock();
-        if kept.is_empty() {
+        let State { free, pinned } = &mut *self.returned.lock();
+        if pinned.is_empty() {
             free.append(&mut self.frames);
             return;
         }
         for frame in self.frames.drain(..) {
-            match kept.get_mut(&frame) {
-                Some(kept) => kept.is_returned = true,
+            match pinned.get_mut(&frame) {
+                Some(pinned) => pinned.is_returned = true,
                 None => free.push(frame),
             }
         }
@@ -122,15 +123,15 @@ impl FramePin {
 
 impl Drop for FramePin {
     fn drop(&mut self) {
-        let State { free, kept } = &mut *self.returned.lock();
-        let Some(this) = kept.get_mut(&self.frame) else { return };
+        let State { free, pinned } = &mut *self.returned.lock();
+        let Some(this) = pinned.get_mut(&self.frame) else { return };
         this.pins -= 1;
         if this.pins == 0 {
-            // Where its block is there still, that gives it back.
+            // If its block still holds the frame, the block returns it.
             if this.is_returned {
                 free.push(self.frame);
             }
-            kept.remove(&self.frame);
+            pinned.remove(&self.frame);
         }
     }
 }
@@ -139,7 +140,7 @@ impl Drop for FramePin {
 mod tests {
     use super::*;
 
-    fn came_back(returned: &Returned) -> Vec<u64> {
+    fn came_back(returned: &ReturnedFrames) -> Vec<u64> {
         let mut to = Vec::new();
         returned.take(&mut to);
         to.sort_unstable();
@@ -147,16 +148,19 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_comes_back_once_when_neither_its_block_nor_anybody_else_has_it() {
-        let returned = Arc::new(Returned::new(8, 2048));
+    fn a_frame_comes_back_once_after_its_block_and_all_pins_are_dropped() {
+        let returned = Arc::new(ReturnedFrames::new(8, 2048));
         let block = |frames: &[u64]| {
             let mut hold = FrameHold::none(&returned);
             frames.iter().for_each(|frame| hold.add(*frame));
             hold
         };
         let first = block(&[0, 2048, 4096]);
-        let pins = [Returned::pin(&returned, 2048 + 99).unwrap(), Returned::pin(&returned, 2048).unwrap()];
-        let early = Returned::pin(&returned, 4096).unwrap();
+        let pins = [
+            ReturnedFrames::pin(&returned, 2048 + 99).unwrap(),
+            ReturnedFrames::pin(&returned, 2048).unwrap(),
+        ];
+        let early = ReturnedFrames::pin(&returned, 4096).unwrap();
         assert_eq!((pins[0].number(), early.number()), (1, 2));
         drop(early);
         assert!(came_back(&returned).is_empty());
@@ -167,22 +171,22 @@ mod tests {
         assert!(came_back(&returned).is_empty());
         drop(two);
         assert_eq!(came_back(&returned), [2048]);
-        // Kept again, and let go before its block: it comes back with that.
+        // Pinned again and unpinned before its block is dropped: it comes back with the block.
         let again = block(&[2048]);
-        drop(Returned::pin(&returned, 2048));
+        drop(ReturnedFrames::pin(&returned, 2048));
         assert!(came_back(&returned).is_empty());
         drop(again);
         assert_eq!(came_back(&returned), [2048]);
     }
 
     #[test]
-    fn half_of_the_frames_can_be_kept() {
-        let returned = Arc::new(Returned::new(8, 2048));
+    fn half_of_the_frames_can_be_pinned() {
+        let returned = Arc::new(ReturnedFrames::new(8, 2048));
         let pins: Vec<FramePin> =
-            (0..4).map(|frame| Returned::pin(&returned, frame * 2048).unwrap()).collect();
-        assert!(Returned::pin(&returned, 4 * 2048).is_none());
-        assert!(Returned::pin(&returned, 0).is_some(), "one that is kept already needs no more");
+            (0..4).map(|frame| ReturnedFrames::pin(&returned, frame * 2048).unwrap()).collect();
+        assert!(ReturnedFrames::pin(&returned, 4 * 2048).is_none());
+        assert!(ReturnedFrames::pin(&returned, 0).is_some(), "a second pin of a frame does not count");
         drop(pins);
-        assert!(Returned::pin(&returned, 4 * 2048).is_some());
+        assert!(ReturnedFrames::pin(&returned, 4 * 2048).is_some());
     }
 }

@@ -1,9 +1,9 @@
-//! AF_XDP: packets in memory that the kernel, or the card itself, and the program share.
+//! AF_XDP: packets in memory that the program shares with the kernel, or with the card itself.
 
 mod bpf;
 mod frames;
-mod gate;
 mod port;
+mod redirect;
 mod rings;
 mod send;
 mod socket;
@@ -11,13 +11,13 @@ mod socket;
 use super::error::LiveError;
 use super::netlink::KernelInterface;
 use super::options::LiveOptions;
-pub(crate) use frames::{FrameHold, FramePin, Returned};
+pub(crate) use frames::{FrameHold, FramePin, ReturnedFrames};
 pub(crate) use port::XdpPort;
 pub(crate) use send::XdpSink;
 
-/// Loads the program and opens a socket with its memory on a queue, and closes both before any packet is sent their way.
+/// Loads the program and opens a socket with its memory on a queue. Both are closed before any packet is redirected.
 pub(crate) fn try_socket(link: &KernelInterface, options: &LiveOptions) -> Result<(), LiveError> {
-    gate::XdpRedirect::try_program(link)?;
+    redirect::XdpRedirect::try_program(link)?;
     let wanted = socket::SocketConfig { queue: options.queue, zero_copy: false, memory: options.ring };
     socket::Socket::open(link, wanted).map(drop)
 }

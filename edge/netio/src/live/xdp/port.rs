@@ -1,38 +1,38 @@
 //! Receiving with AF_XDP.
 
 use super::frames::FrameHold;
-use super::gate::XdpRedirect;
+use super::redirect::XdpRedirect;
 use super::send::XdpSink;
 use super::socket::{Receiving, Sending, Socket, SocketConfig};
 use crate::BLOCK_PACKETS;
-use crate::block::Keep;
+use crate::block::MemoryHold;
 use crate::format::CaptureRecord;
 use crate::live::error::LiveError;
 use crate::live::netlink::KernelInterface;
 use crate::live::options::LiveOptions;
-use crate::live::port::{self, Got};
+use crate::live::port::{self, ReceiveStatus};
 use crate::live::sys;
 use crate::live::totals::ReceiveDrops;
-use crate::reader::Filling;
+use crate::mapped_bytes::{MappedBytes, PacketPrefix};
+use crate::reader::UnfinishedBlock;
 use crate::totals::PacketCounts;
-use crate::view::{BytesView, PacketPrefix};
 use crate::window::PacketWindow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use weir_abi::ARENA_BASE;
 use weir_wire::{LinkType, PEEK};
 
-/// Packets are asked for so many before they are looked at.
+/// The number of packets by which prefetching is ahead of reading.
 const PREFETCH_AHEAD: u32 = 8;
 
-/// A socket that packets of one queue go to.
+/// A socket that receives the packets of one queue.
 #[derive(Debug)]
 pub(crate) struct XdpPort {
     socket: Arc<Socket>,
     receiving: Receiving,
-    /// Taken by the one who sends.
+    /// The rings for sending, until the first sink takes them.
     sending: Option<Sending>,
-    /// Frames that are with nobody.
+    /// Free frames.
     free: Vec<u64>,
     link_type: LinkType,
     snap_len: u32,
@@ -40,8 +40,8 @@ pub(crate) struct XdpPort {
     invalid: u64,
     drops: ReceiveDrops,
     _promiscuous: Option<OwnedFd>,
-    /// Last, so that the socket is there until no more packets come.
-    _gate: Arc<XdpRedirect>,
+    /// Declared last, so that the socket lives until no more packets are redirected to it.
+    _redirect: Arc<XdpRedirect>,
 }
 
 impl XdpPort {
@@ -61,13 +61,13 @@ impl XdpPort {
             let system = |error| LiveError::system(name, "listening for packets to other hosts")(error);
             let fd = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(system)?;
             let index = libc::c_int::try_from(link.index).unwrap_or(-1);
-            port::be_promiscuous(fd.as_fd(), index).map_err(system)?;
+            port::set_promiscuous(fd.as_fd(), index).map_err(system)?;
             Some(fd)
         } else {
             None
         };
-        let gate = XdpRedirect::on(link)?;
-        let free = (0..socket.frames).map(|i| u64::from(i) * u64::from(socket.frame)).collect();
+        let redirect = XdpRedirect::on(link)?;
+        let free = (0..socket.frames).map(|i| u64::from(i) * u64::from(socket.frame_bytes)).collect();
         let mut port = Self {
             socket: Arc::new(socket),
             receiving,
@@ -79,10 +79,11 @@ impl XdpPort {
             invalid: 0,
             drops: ReceiveDrops::default(),
             _promiscuous: promiscuous,
-            _gate: Arc::clone(&gate),
+            _redirect: Arc::clone(&redirect),
         };
         port.refill();
-        gate.open(options.queue, port.fd())
+        redirect
+            .open(options.queue, port.fd())
             .map_err(LiveError::system(name, "taking the packets of a queue"))?;
         Ok(port)
     }
@@ -95,11 +96,11 @@ impl XdpPort {
         self.socket.fd()
     }
 
-    pub(crate) fn hold(&self) -> Keep {
+    pub(crate) fn hold(&self) -> MemoryHold {
         FrameHold::none(&self.receiving.returned).into()
     }
 
-    /// The way out by the same socket; there is one.
+    /// The sink of the same socket, which can be taken once.
     pub(crate) fn sink(&mut self) -> Option<XdpSink> {
         self.sending.take().map(|sending| XdpSink::new(Arc::clone(&self.socket), sending, None))
     }
@@ -109,13 +110,13 @@ impl XdpPort {
             sys::option(self.fd(), libc::SOL_XDP, libc::XDP_STATISTICS).unwrap_or(sys::Plain::zeroed());
         let full = statistics.rx_dropped.saturating_add(statistics.rx_ring_full);
         let invalid = self.invalid.saturating_add(statistics.rx_invalid_descs);
-        // Should the kernel not answer, it is as before.
+        // If the kernel does not answer, the counters stay as they were.
         self.drops.ring_full = self.drops.ring_full.max(full);
         self.drops.invalid = self.drops.invalid.max(invalid);
         self.drops
     }
 
-    /// Gives the kernel the frames that nobody uses.
+    /// Returns the free frames to the kernel.
     fn refill(&mut self) {
         self.receiving.returned.take(&mut self.free);
         let fill = &mut self.receiving.fill;
@@ -131,36 +132,41 @@ impl XdpPort {
         }
     }
 
-    /// Adds what has arrived.
-    pub(crate) fn receive(&mut self, filling: &mut Filling<Keep>, counts: &mut PacketCounts) -> Got {
+    /// Adds the packets that have arrived.
+    pub(crate) fn receive(
+        &mut self,
+        filling: &mut UnfinishedBlock<MemoryHold>,
+        counts: &mut PacketCounts,
+    ) -> ReceiveStatus {
         self.refill();
         let room = BLOCK_PACKETS.saturating_sub(filling.end());
         let available = self.receiving.received.available() as usize;
         if available == 0 {
             let held = self.receiving.fill.waiting() == 0 && self.free.is_empty();
-            return if held { Got::Held } else { Got::Nothing };
+            return if held { ReceiveStatus::NoMemory } else { ReceiveStatus::Empty };
         }
         let window = Arc::clone(&self.receiving.window);
         let mapping = window.mapping();
-        // SAFETY: all of the mapping, which `window` keeps. The kernel writes only frames that it has.
-        let view = unsafe { BytesView::new(mapping.base().as_ptr(), 0, mapping.len() as u64, ARENA_BASE) };
+        // SAFETY: the whole mapping, which `window` keeps. The kernel writes only frames that it has.
+        let mapped =
+            unsafe { MappedBytes::new(mapping.base().as_ptr(), 0, mapping.len() as u64, ARENA_BASE) };
         let mut head = PacketPrefix::<PEEK>::new();
-        // The kernel says nothing of when they came; those of one look have one time.
+        // The kernel reports no arrival times, so all packets read at once get the same time.
         let now = sys::now();
         let received = &self.receiving.received;
-        (0..PREFETCH_AHEAD).for_each(|ahead| view.prefetch(received.peek(ahead).addr));
-        if let Keep::Frames { hold } = &mut filling.hold {
+        (0..PREFETCH_AHEAD).for_each(|ahead| mapped.prefetch(received.peek(ahead).addr));
+        if let MemoryHold::Frames { hold } = &mut filling.hold {
             hold.reserve(available.min(room));
         }
         for _ in 0..available.min(room) {
-            // Another core has just written it: to get it from there takes longer than all that is done with it.
-            view.prefetch(self.receiving.received.peek(PREFETCH_AHEAD).addr);
+            // Another core has just written it, and fetching it from there takes longer than all other work on it.
+            mapped.prefetch(self.receiving.received.peek(PREFETCH_AHEAD).addr);
             let descriptor = self.receiving.received.take();
             let frame = self.socket.frame_of(descriptor.addr);
             let end = descriptor.addr.saturating_add(u64::from(descriptor.len));
-            if end > frame.saturating_add(u64::from(self.socket.frame)) || end > view.end() {
+            if end > frame.saturating_add(u64::from(self.socket.frame_bytes)) || end > mapped.end() {
                 self.invalid += 1;
-                if frame < view.end() {
+                if frame < mapped.end() {
                     self.free.push(frame);
                 }
                 continue;
@@ -174,12 +180,12 @@ impl XdpPort {
                 data: descriptor.addr,
                 next: 0,
             };
-            if let Keep::Frames { hold } = &mut filling.hold {
+            if let MemoryHold::Frames { hold } = &mut filling.hold {
                 hold.add(frame);
             }
-            filling.add(&view, counts, &record, &mut head);
+            filling.add(&mapped, counts, &record, &mut head);
         }
         self.receiving.received.done();
-        if available >= room { Got::Full } else { Got::Nothing }
+        if available >= room { ReceiveStatus::Full } else { ReceiveStatus::Empty }
     }
 }

@@ -1,4 +1,4 @@
-//! The program on an interface, which all of this process' sockets on it share.
+//! The XDP program on an interface, which all sockets of this process on it share.
 
 use super::bpf;
 use crate::live::error::LiveError;
@@ -13,39 +13,41 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 const QUEUES: u32 = 256;
 const CAPABILITY: &str = "cap_net_admin,cap_bpf";
 
-/// Network namespace and number of an interface.
-type Place = (u64, u32);
+/// The network namespace and number of an interface.
+type InterfaceKey = (u64, u32);
 
-/// An interface whose packets go to sockets by queue. Dropping it gives all packets to the host again.
+/// An interface whose packets are redirected to sockets by queue. Dropping it sends all packets to the host again.
 #[derive(Debug)]
 pub(super) struct XdpRedirect {
     map: OwnedFd,
     _link: OwnedFd,
 }
 
-/// The gates that are open. An interface takes one program only, so sockets for several queues have to share it.
-static GATES: Mutex<Vec<(Place, Weak<XdpRedirect>)>> = Mutex::new(Vec::new());
+/// The open redirects. An interface has only one XDP program, so sockets of several queues share it.
+static REDIRECTS: Mutex<Vec<(InterfaceKey, Weak<XdpRedirect>)>> = Mutex::new(Vec::new());
 
 impl XdpRedirect {
-    /// The gate on this interface, made if there is none.
+    /// The redirect of this interface, created if it does not exist.
     pub(super) fn on(link: &KernelInterface) -> Result<Arc<XdpRedirect>, LiveError> {
         let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |metadata| metadata.ino());
-        let place = (namespace, link.index);
-        let mut gates = GATES.lock().unwrap_or_else(PoisonError::into_inner);
-        gates.retain(|(_, gate)| gate.strong_count() > 0);
-        if let Some(gate) = gates.iter().find(|(at, _)| *at == place).and_then(|(_, gate)| gate.upgrade()) {
-            return Ok(gate);
+        let key = (namespace, link.index);
+        let mut redirects = REDIRECTS.lock().unwrap_or_else(PoisonError::into_inner);
+        redirects.retain(|(_, redirect)| redirect.strong_count() > 0);
+        if let Some(redirect) =
+            redirects.iter().find(|(at, _)| *at == key).and_then(|(_, redirect)| redirect.upgrade())
+        {
+            return Ok(redirect);
         }
-        let gate = Arc::new(Self::new(link)?);
-        gates.push((place, Arc::downgrade(&gate)));
-        Ok(gate)
+        let redirect = Arc::new(Self::new(link)?);
+        redirects.push((key, Arc::downgrade(&redirect)));
+        Ok(redirect)
     }
 
     fn new(link: &KernelInterface) -> Result<XdpRedirect, LiveError> {
         let name = &link.name;
         let (map, program) = loaded(name)?;
         let attach = || bpf::attach(program.as_fd(), link.index);
-        let link = sys::patiently(attach).map_err(|error| match error.raw_os_error() {
+        let link = sys::retry_while_busy(attach).map_err(|error| match error.raw_os_error() {
             Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE) => LiveError::Unsupported {
                 interface: name.clone(),
                 what: "an XDP program",
@@ -57,12 +59,12 @@ impl XdpRedirect {
         Ok(Self { map, _link: link })
     }
 
-    /// Loads the program, and attaches it to no interface.
+    /// Loads the program without attaching it to an interface.
     pub(super) fn try_program(link: &KernelInterface) -> Result<(), LiveError> {
         loaded(&link.name).map(drop)
     }
 
-    /// Sends the packets of a queue to this socket.
+    /// Redirects the packets of a queue to this socket.
     pub(super) fn open(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         bpf::put(self.map.as_fd(), queue, socket)
     }

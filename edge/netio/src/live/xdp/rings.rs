@@ -1,4 +1,4 @@
-//! The rings between the kernel and an XDP socket: each has one side that produces and one that consumes.
+//! The rings between the kernel and an XDP socket. Each has a producer and a consumer.
 
 use crate::memory::Mapping;
 use std::io;
@@ -6,19 +6,19 @@ use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Our side of a ring of `T`.
+/// The program's side of a ring of `T`.
 #[derive(Debug)]
 pub(super) struct XdpRing<T> {
     mapping: Mapping,
     offsets: libc::xdp_ring_offset,
     size: u32,
-    /// Our own index: of what we produce or consume next.
+    /// The program's own index, of the next entry to produce or consume.
     ours: u32,
     entry: PhantomData<T>,
 }
 
 impl<T: Copy> XdpRing<T> {
-    /// Maps a ring of `size` (a power of two) entries, which the socket has been told of before.
+    /// Maps a ring of `size` (a power of two) entries, whose size the socket knows already.
     pub(super) fn map(
         socket: BorrowedFd<'_>,
         page_offset: u64,
@@ -52,61 +52,62 @@ impl<T: Copy> XdpRing<T> {
     )]
     fn entry(&self, index: u32) -> *mut T {
         let slot = (index & (self.size - 1)) as usize;
-        // SAFETY: slots below `size` are inside the mapping, which was made that long.
+        // SAFETY: slots below `size` are inside the mapping, which has that length.
         unsafe { self.mapping.base().as_ptr().add(self.offsets.desc as usize).cast::<T>().add(slot) }
     }
 
-    /// Whether the kernel wants to be woken up to go on.
+    /// Returns true if the kernel has to be woken up to continue.
     pub(super) fn needs_wakeup(&self) -> bool {
         self.word(self.offsets.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
-    /// Of a ring that we produce: entries that can be added.
+    /// For a produced ring: the number of entries that can be added.
     pub(super) fn room(&self) -> u32 {
-        // Acquire: what the kernel read of an entry, it read before.
+        // Acquire: the kernel's reads of an entry happen before.
         let theirs = self.word(self.offsets.consumer).load(Ordering::Acquire);
         self.size.saturating_sub(self.ours.wrapping_sub(theirs))
     }
 
-    /// Of a ring that we produce: entries that the kernel has not taken yet.
+    /// For a produced ring: the number of entries that the kernel has not taken yet.
     pub(super) fn waiting(&self) -> u32 {
         self.size.saturating_sub(self.room())
     }
 
-    /// Adds an entry, for which there is room; the kernel sees it after [`publish`](Self::publish).
+    /// Adds an entry; the ring must not be full. The kernel sees it after [`publish`](Self::publish).
     pub(super) fn add(&mut self, entry: T) {
-        // SAFETY: the slot is ours until `publish`, since there is room for it.
+        // SAFETY: the slot belongs to the program until `publish`, since the ring is not full.
         unsafe { self.entry(self.ours).write_volatile(entry) };
         self.ours = self.ours.wrapping_add(1);
     }
 
-    /// Shows the kernel what was added.
+    /// Shows the added entries to the kernel.
     pub(super) fn publish(&self) {
         self.word(self.offsets.producer).store(self.ours, Ordering::Release);
     }
 
-    /// Of a ring that we consume: entries there are.
+    /// For a consumed ring: the number of entries that can be taken.
     pub(super) fn available(&self) -> u32 {
-        // Acquire: what the kernel wrote into an entry, it wrote before.
+        // Acquire: the kernel's writes to an entry happen before.
         let theirs = self.word(self.offsets.producer).load(Ordering::Acquire);
         theirs.wrapping_sub(self.ours).min(self.size)
     }
 
-    /// Of a ring that we consume: the entry that is taken after `ahead` others. Where so many are not [available](Self::available), it is anything.
+    /// For a consumed ring: the entry that is taken after `ahead` others. Arbitrary if fewer entries are
+    /// [available](Self::available).
     pub(super) fn peek(&self, ahead: u32) -> T {
-        // SAFETY: a slot inside the mapping. The kernel may write it meanwhile: whatever is read there is no more than numbers.
+        // SAFETY: a slot inside the mapping. The kernel may write it meanwhile, and any value read is just numbers.
         unsafe { self.entry(self.ours.wrapping_add(ahead)).read_volatile() }
     }
 
-    /// Takes an entry, of those available. The kernel may use its slot again after [`done`](Self::done).
+    /// Takes an available entry. The kernel may reuse its slot after [`done`](Self::done).
     pub(super) fn take(&mut self) -> T {
-        // SAFETY: the kernel has written the slot, since it is available, and leaves it alone until `done`.
+        // SAFETY: the entry is available, so the kernel has written the slot and leaves it unchanged until `done`.
         let entry = unsafe { self.entry(self.ours).read_volatile() };
         self.ours = self.ours.wrapping_add(1);
         entry
     }
 
-    /// Gives the slots back of what was taken.
+    /// Returns the slots of taken entries to the kernel.
     pub(super) fn done(&self) {
         self.word(self.offsets.consumer).store(self.ours, Ordering::Release);
     }

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use weir_units::Bytes;
 
-/// Packets that go with one wake-up of the kernel.
+/// The number of packets sent with one wake-up of the kernel.
 const WAKE_PACKETS: u32 = 32;
 
 /// The sending half of a socket.
@@ -17,20 +17,20 @@ pub(crate) struct XdpSink {
     socket: Arc<Socket>,
     rings: Sending,
     free: Vec<u64>,
-    /// The last wake-up failed for this cause: nothing is added before one succeeds.
-    trouble: Option<SendRefused>,
-    /// Where it was opened for sending alone, by which queue.
-    pub(crate) alone: Option<u32>,
+    /// The error of the last wake-up. No packets are added before one succeeds.
+    wake_error: Option<SendRefused>,
+    /// The queue, if the socket was opened only for sending.
+    pub(crate) own_queue: Option<u32>,
 }
 
 impl XdpSink {
-    pub(super) fn new(socket: Arc<Socket>, rings: Sending, alone: Option<u32>) -> Self {
+    pub(super) fn new(socket: Arc<Socket>, rings: Sending, own_queue: Option<u32>) -> Self {
         let base = socket.send_base();
-        let free = (0..SEND_FRAMES).map(|i| base + u64::from(i) * u64::from(socket.frame)).collect();
-        Self { socket, rings, free, trouble: None, alone }
+        let free = (0..SEND_FRAMES).map(|i| base + u64::from(i) * u64::from(socket.frame_bytes)).collect();
+        Self { socket, rings, free, wake_error: None, own_queue }
     }
 
-    /// A socket that only sends, by one of the card's queues.
+    /// Opens a socket that only sends, through one of the card's queues.
     pub(crate) fn open(link: &KernelInterface, queue: u32) -> Result<Self, LiveError> {
         let wanted = SocketConfig { queue, zero_copy: false, memory: Bytes(0) };
         let (socket, _, rings) = Socket::open(link, wanted)?;
@@ -46,24 +46,25 @@ impl XdpSink {
         self.free.len().min(self.rings.send.room() as usize)
     }
 
-    /// Takes back frames that have been sent.
+    /// Takes back the frames that the kernel has sent.
     fn reclaim(&mut self) {
         let count = self.rings.done.available();
         for _ in 0..count {
             let frame = self.rings.done.take();
-            self.free.push(frame - frame % u64::from(self.socket.frame));
+            self.free.push(frame - frame % u64::from(self.socket.frame_bytes));
         }
         if count > 0 {
             self.rings.done.done();
         }
     }
 
-    /// Sends the first of these, as many as go; or says why not even one does.
+    /// Sends as many of the first packets as possible and returns their number; or the reason why not even one was
+    /// sent.
     pub(crate) fn send(&mut self, pieces: &[SharedBytes]) -> Result<usize, SendRefused> {
-        if self.trouble.is_some() {
+        if self.wake_error.is_some() {
             self.wake();
         }
-        if let Some(why) = self.trouble {
+        if let Some(why) = self.wake_error {
             return Err(why);
         }
         let room = self.room();
@@ -71,7 +72,7 @@ impl XdpSink {
         for piece in pieces.iter().take(room) {
             let why = match piece.len {
                 0..14 => Some(SendRefused::Lost(Loss::Malformed)),
-                len if len > self.socket.frame as usize => Some(SendRefused::Lost(Loss::TooLong)),
+                len if len > self.socket.frame_bytes as usize => Some(SendRefused::Lost(Loss::TooLong)),
                 _ => None,
             };
             let Some(frame) = (if why.is_none() { self.free.pop() } else { None }) else {
@@ -80,10 +81,10 @@ impl XdpSink {
                 }
                 break;
             };
-            // SAFETY: readable while this call lasts, by the contract of a piece.
+            // SAFETY: readable during this call, by the contract of `SharedBytes`.
             let copied = unsafe { self.socket.copy(piece.base, piece.len, frame) };
             if !copied {
-                // The kernel gave back what is no frame of ours: it is not used again.
+                // The kernel returned an address outside the frames; it is not used again.
                 break;
             }
             let len = u32::try_from(piece.len).unwrap_or(0);
@@ -99,17 +100,17 @@ impl XdpSink {
         if sent == 0 { Err(SendRefused::Full) } else { Ok(sent) }
     }
 
-    /// Lets the kernel send what waits: it does so in portions.
+    /// Lets the kernel send waiting packets, which it does in portions.
     fn wake(&mut self) {
-        self.trouble = None;
+        self.wake_error = None;
         for _ in 0..=SEND_FRAMES / WAKE_PACKETS {
             let before = self.rings.send.waiting();
             match self.socket.wake_sender().map_err(SendRefused::from) {
                 Ok(()) => {}
-                // It has more to send, or the driver has no room.
+                // The kernel has more to send, or the driver has no space.
                 Err(SendRefused::Full) => {}
                 Err(why) => {
-                    self.trouble = Some(why);
+                    self.wake_error = Some(why);
                     return;
                 }
             }

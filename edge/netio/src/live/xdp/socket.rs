@@ -1,58 +1,59 @@
 //! An XDP socket with its memory and rings.
 
-use super::frames::Returned;
+use super::frames::ReturnedFrames;
 use super::rings::XdpRing;
 use crate::live::error::LiveError;
 use crate::live::netlink::KernelInterface;
 use crate::live::sys::{self, Plain};
 use crate::memory::{Mapping, sealed_and_more};
-use crate::pin::Keeping;
+use crate::pin::PinPolicy;
 use crate::window::PacketWindow;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use weir_units::Bytes;
 
-/// Room that the kernel keeps in front of each packet (XDP_PACKET_HEADROOM).
+/// The space that the kernel keeps in front of each packet (XDP_PACKET_HEADROOM).
 const HEADROOM: u32 = 256;
-/// Link header and two VLAN tags.
+/// The length of a link header with two VLAN tags.
 const LINK_HEADER: u32 = 22;
-/// Frames for sending, and entries of the rings for that.
+/// The number of frames for sending, and of entries in the rings for sending.
 pub(super) const SEND_FRAMES: u32 = 2048;
 const CAPABILITY: &str = "cap_net_raw";
 
-/// What is wanted of a socket.
+/// The parameters of a socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SocketConfig {
     pub(super) queue: u32,
     pub(super) zero_copy: bool,
-    /// Memory for packets that arrive: none where it only sends.
+    /// The memory for received packets; zero if the socket only sends.
     pub(super) memory: Bytes,
 }
 
-/// A bound socket, and the memory that it shares with the kernel: first the frames for what arrives, which are a sealed memory
-/// file, then those for what is sent, which are in no file: modules must not see what others send.
+/// A bound socket and the memory that it shares with the kernel. The memory begins with the frames for receiving, which
+/// are a sealed memory file. The frames for sending follow. They are in no file, because modules must not see packets
+/// that other modules send.
 #[derive(Debug)]
 pub(super) struct Socket {
     fd: OwnedFd,
     memory: Mapping,
-    /// Bytes of a frame: a power of two.
-    pub(super) frame: u32,
-    /// Frames for what arrives.
+    /// The length of a frame in bytes, a power of two.
+    pub(super) frame_bytes: u32,
+    /// The number of frames for receiving.
     pub(super) frames: u32,
 }
 
-/// The rings for what arrives: the kernel fills frames that it is given in `fill`.
+/// The rings for receiving. The kernel takes free frames from `fill` and returns them with packets in `received`.
 #[derive(Debug)]
 pub(super) struct Receiving {
-    /// Frames on their way back.
-    pub(super) returned: Arc<Returned>,
+    /// Frames that are to be returned to the kernel.
+    pub(super) returned: Arc<ReturnedFrames>,
     pub(super) fill: XdpRing<u64>,
     pub(super) received: XdpRing<libc::xdp_desc>,
     pub(super) window: Arc<PacketWindow>,
 }
 
-/// The rings for what is sent: the kernel gives frames back in `done`.
+/// The rings for sending. The kernel takes frames with packets from `send` and returns them in `done`.
 #[derive(Debug)]
 pub(super) struct Sending {
     pub(super) send: XdpRing<libc::xdp_desc>,
@@ -77,22 +78,22 @@ impl Socket {
                 _ => LiveError::refused(name, "opening an XDP socket", CAPABILITY)(error),
             })?;
         let long = link.mtu.saturating_add(LINK_HEADER).saturating_add(HEADROOM) > 2048;
-        let frame = if long { 4096 } else { 2048 };
-        // Two sizes of rings have to fit: a power of two of frames makes it one.
-        let frames = u32::try_from(wanted.memory.0.min(1 << 30) / u64::from(frame)).unwrap_or(0);
+        let frame_bytes = if long { 4096 } else { 2048 };
+        // The sizes of two rings have to match, so the number of frames is rounded to a power of two.
+        let frames = u32::try_from(wanted.memory.0.min(1 << 30) / u64::from(frame_bytes)).unwrap_or(0);
         let frames = if frames == 0 { 0 } else { 1 << frames.max(64).ilog2() };
-        let bytes = |frames: u32| frames as usize * frame as usize;
+        let bytes = |frames: u32| frames as usize * frame_bytes as usize;
         let (receive_bytes, send_bytes) = (bytes(frames), bytes(SEND_FRAMES));
         let size = Bytes((receive_bytes + send_bytes) as u64);
         let no_memory = |error| LiveError::Memory { interface: name.clone(), size, error };
         let page = usize::try_from(crate::memory::page_bytes()).unwrap_or(4096);
-        // A socket that only sends has a page of its own that nobody uses, since no file is empty.
+        // A socket that only sends gets one unused page, since a file cannot be empty.
         let (file, memory) =
             sealed_and_more(c"weir-frames", receive_bytes.max(page), send_bytes).map_err(no_memory)?;
         let region = libc::xdp_umem_reg {
             addr: memory.base().addr().get() as u64,
             len: memory.len() as u64,
-            chunk_size: frame,
+            chunk_size: frame_bytes,
             ..libc::xdp_umem_reg::zeroed()
         };
         let set = |option, value: u32| sys::set_option(fd.as_fd(), libc::SOL_XDP, option, &value);
@@ -116,7 +117,7 @@ impl Socket {
             None
         } else {
             let mapping = Mapping::shared(file.as_fd(), 0, receive_bytes, false).map_err(no_memory)?;
-            let returned = Arc::new(Returned::new(frames, frame));
+            let returned = Arc::new(ReturnedFrames::new(frames, frame_bytes));
             Some(Receiving {
                 fill: XdpRing::map(fd.as_fd(), libc::XDP_UMEM_PGOFF_FILL_RING, offsets.fr, fill_size)
                     .map_err(no_memory)?,
@@ -125,12 +126,12 @@ impl Socket {
                 window: Arc::new(PacketWindow::of_memory(
                     file,
                     mapping,
-                    Keeping::Frames(Arc::clone(&returned)),
+                    PinPolicy::Frames(Arc::clone(&returned)),
                 )),
                 returned,
             })
         };
-        let socket = Self { fd, memory, frame, frames };
+        let socket = Self { fd, memory, frame_bytes, frames };
         socket.bind(link, wanted)?;
         Ok((socket, receiving, sending))
     }
@@ -145,7 +146,7 @@ impl Socket {
             sxdp_queue_id: wanted.queue,
             ..libc::sockaddr_xdp::zeroed()
         };
-        sys::patiently(|| sys::bind(self.fd(), &address)).map_err(|error| match error.raw_os_error() {
+        sys::retry_while_busy(|| sys::bind(self.fd(), &address)).map_err(|error| match error.raw_os_error() {
             Some(libc::EBUSY) => LiveError::Busy { interface: name.clone(), what: "the queue for AF_XDP" },
             Some(libc::EOPNOTSUPP) if wanted.zero_copy => LiveError::Unsupported {
                 interface: name.clone(),
@@ -165,45 +166,47 @@ impl Socket {
         self.fd.as_fd()
     }
 
-    /// The frame that an address is in.
+    /// The address of the frame that contains `address`.
     #[inline]
     pub(super) fn frame_of(&self, address: u64) -> u64 {
-        address & !(u64::from(self.frame) - 1)
+        address & !(u64::from(self.frame_bytes) - 1)
     }
 
-    /// Where the frames for sending begin, in the memory.
+    /// The offset in the memory of the frames for sending.
     pub(super) fn send_base(&self) -> u64 {
-        self.memory.len() as u64 - u64::from(SEND_FRAMES) * u64::from(self.frame)
+        self.memory.len() as u64 - u64::from(SEND_FRAMES) * u64::from(self.frame_bytes)
     }
 
-    /// Copies a packet into a frame for sending, which the kernel does not have.
+    /// Copies a packet into the frame for sending at `address`, which the kernel must not have. Returns false if the
+    /// address is no such frame, or the packet is too long.
     ///
     /// # Safety
     ///
-    /// `from` is readable for `len` bytes.
-    pub(super) unsafe fn copy(&self, from: *const u8, len: usize, frame: u64) -> bool {
+    /// `from` must be readable for `len` bytes.
+    pub(super) unsafe fn copy(&self, from: *const u8, len: usize, address: u64) -> bool {
         let inside =
-            frame >= self.send_base() && frame.saturating_add(len as u64) <= self.memory.len() as u64;
-        let (true, Ok(offset)) = (inside && len <= self.frame as usize, usize::try_from(frame)) else {
+            address >= self.send_base() && address.saturating_add(len as u64) <= self.memory.len() as u64;
+        let (true, Ok(offset)) = (inside && len <= self.frame_bytes as usize, usize::try_from(address))
+        else {
             return false;
         };
-        // SAFETY: readable by the promise of the caller, and inside the part of the memory for sending by the check above.
+        // SAFETY: readable by the caller's contract; the target is inside the frames for sending by the check above.
         unsafe { weir_os::memory::copy_once(from, self.memory.base().as_ptr().add(offset), len) };
         true
     }
 
-    /// Lets the kernel send what waits.
+    /// Lets the kernel send waiting packets.
     pub(super) fn wake_sender(&self) -> io::Result<()> {
-        // SAFETY: nothing is sent, so no memory is read.
+        // SAFETY: the message is empty, so no memory is read.
         let done = unsafe {
             libc::sendto(self.fd.as_raw_fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0)
         };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Lets the driver take new frames. That there is nothing to receive is no error.
+    /// Lets the driver take new frames. It is no error if there is nothing to receive.
     pub(super) fn wake_receiver(&self) {
-        // SAFETY: nothing is received this way, so no memory is written.
+        // SAFETY: the buffer is empty, so no memory is written.
         unsafe {
             libc::recvfrom(
                 self.fd.as_raw_fd(),

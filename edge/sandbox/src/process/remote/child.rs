@@ -1,7 +1,7 @@
-//! A ward, from within: it does what the node says, and says what has become of it.
+//! The child's side of a sandbox process: executes the node's requests and reports the results.
 
-use super::wire::{CallReport, Job, Nonsense, Notes, SandboxRequest};
-use crate::load::engine::{CompiledModule, Engine, EngineOptions, LoadError};
+use super::wire::{CallReport, InvalidMessage, PendingChanges, SandboxRequest, StartRequest};
+use crate::engine::{CompiledModule, Engine, EngineOptions, LoadError};
 use crate::run::event::InstanceContext;
 use crate::run::fault::Indices;
 use crate::run::instance::Instance;
@@ -13,79 +13,80 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_os::child;
-use weir_os::companion::HelperChannel;
+use weir_os::helper::HelperChannel;
 use weir_wire::WriteFields;
 use {
     weir_admission::{
-        AdmissionTerms, Assessment, Calibration, CalibrationError, ModuleRefusal, Profile, ProfileError,
+        Assessment, CalibratedProfile, Calibration, CalibrationError, ModuleRefusal, Profile, ProfileError,
     },
     weir_session::Records,
 };
 
-/// What the node sends is no longer than that: a module, its code, and little else.
+/// The longest request: a module, its code, and little else.
 const REQUEST_BYTES_MAX: usize = 512 << 20;
 
-/// Why a ward ends before the node has it end. To blame is the node, or its system.
+/// The reason why a sandbox process ends early. The cause is the node or its system, not the module.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxProcessError {
-    /// The line to the node is broken.
+    /// The connection to the node is broken.
     #[error("the node is gone: {0}")]
     Line(#[from] io::Error),
-    /// The node says nothing that a node says.
+    /// The node sent an invalid message.
     #[error("the node: {0}")]
-    Said(String),
-    /// The module was admitted by the node and is not here.
+    Invalid(String),
+    /// The module, which the node admitted, was refused here.
     #[error(transparent)]
     Refused(#[from] ModuleRefusal),
-    /// Its sandbox cannot be made.
+    /// The sandbox cannot be created.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// It cannot be closed to other code than its module's.
+    /// The process cannot be confined to the module's code.
     #[error(transparent)]
     Confine(#[from] weir_os::ConfineError),
 }
 
-impl From<Nonsense> for SandboxProcessError {
-    fn from(nonsense: Nonsense) -> Self {
-        Self::Said(nonsense.to_string())
+impl From<InvalidMessage> for SandboxProcessError {
+    fn from(error: InvalidMessage) -> Self {
+        Self::Invalid(error.to_string())
     }
 }
 
 impl From<ProfileError> for SandboxProcessError {
     fn from(error: ProfileError) -> Self {
-        Self::Said(error.to_string())
+        Self::Invalid(error.to_string())
     }
 }
 
 impl From<CalibrationError> for SandboxProcessError {
     fn from(error: CalibrationError) -> Self {
-        Self::Said(error.to_string())
+        Self::Invalid(error.to_string())
     }
 }
 
-/// What a ward does: gives up everything but what is open, starts the module that it is sent, and calls it as it is told until nobody tells it anything.
+/// Runs a sandbox process: gives up all rights except open descriptors, starts the module that the node sends, and
+/// executes requests until the connection closes.
 ///
 /// # Errors
 /// [`SandboxProcessError`].
-pub fn ward_child() -> Result<(), SandboxProcessError> {
-    let mut line = HelperChannel::of_standard_input()?;
-    // Before anything of a stranger's is looked at.
-    child::confined(weir_os::ward);
-    let Some(job) = line.hear(REQUEST_BYTES_MAX)? else { return Ok(()) };
+pub fn sandbox_child() -> Result<(), SandboxProcessError> {
+    let mut channel = HelperChannel::from_standard_input()?;
+    // Before any untrusted input is read.
+    child::confine_or_exit(weir_os::confine_sandbox);
+    let Some(request) = channel.receive(REQUEST_BYTES_MAX)? else { return Ok(()) };
     let writes = Arc::new(WriteRights::new(WriteFields::ALL));
-    let instance = start(Job::read(&job)?, &writes)?;
-    let mut inside = Inside { instance, writes, told: 0 };
+    let instance = start(StartRequest::read(&request)?, &writes)?;
+    let mut child = SandboxChild { instance, writes, faults_reported: 0 };
     // It is in the sandbox now.
-    drop(job);
-    let report = inside.report(CallStep::Done(0));
-    line.say(&report.write())?;
-    while let Some(request) = line.hear(REQUEST_BYTES_MAX)? {
+    drop(request);
+    let report = child.report(CallStep::Done(0));
+    channel.send(&report.write())?;
+    while let Some(request) = channel.receive(REQUEST_BYTES_MAX)? {
         let step = match SandboxRequest::read(&request)? {
             SandboxRequest::Map { is_packets, offset, len } => {
-                let memory = line.take()?;
-                let len = usize::try_from(len).map_err(|_| Nonsense)?;
+                let memory = channel.receive_descriptor()?;
+                let len = usize::try_from(len).map_err(|_| InvalidMessage)?;
                 let area = Area { fd: memory.as_fd(), offset, len };
-                let instance = &mut inside.instance;
+                let instance = &mut child.instance;
                 if is_packets {
                     instance.map_packets(area)?
                 } else {
@@ -93,65 +94,65 @@ pub fn ward_child() -> Result<(), SandboxProcessError> {
                 };
                 CallStep::Done(0)
             }
-            SandboxRequest::Begin(notes, call, budget) => {
-                inside.note(notes);
-                inside.instance.begin(call, budget)
+            SandboxRequest::Begin(changes, call, slice) => {
+                child.apply(changes);
+                child.instance.begin(call, slice)
             }
-            SandboxRequest::Resume(budget) => inside.instance.resume(budget),
-            SandboxRequest::Abandon => CallStep::Done(inside.instance.abandon()),
+            SandboxRequest::Resume(slice) => child.instance.resume(slice),
+            SandboxRequest::Abandon => CallStep::Done(child.instance.abort()),
         };
-        let report = inside.report(step);
-        line.say(&report.write())?;
+        let report = child.report(step);
+        channel.send(&report.write())?;
     }
     Ok(())
 }
 
-fn start(job: Job, writes: &Arc<WriteRights>) -> Result<Instance, SandboxProcessError> {
-    let short = |number: u64| u32::try_from(number).map_err(|_| Nonsense);
-    let terms = AdmissionTerms {
-        profile: Profile::parse(&job.profile)?,
-        calibration: Calibration::parse(&job.calibration)?,
+fn start(request: StartRequest, writes: &Arc<WriteRights>) -> Result<Instance, SandboxProcessError> {
+    let short = |number: u64| u32::try_from(number).map_err(|_| InvalidMessage);
+    let terms = CalibratedProfile {
+        profile: Profile::parse(&request.profile)?,
+        calibration: Calibration::parse(&request.calibration)?,
     };
-    let admitted = Assessment::of(job.module, &job.settings, &terms)?.admit()?;
-    let call_limit = Duration::from_nanos(job.call_limit);
+    let admitted = Assessment::assess(request.module, &request.settings, &terms)?.admit()?;
+    let call_limit = Duration::from_nanos(request.call_limit);
     let engine = Engine::new(EngineOptions { call_limit, ..EngineOptions::default() }, None)?;
     let compiled = CompiledModule {
-        code: job.code,
-        checks: engine.checks(&admitted, job.is_suspendable),
+        code: request.code,
+        checks: engine.checks(&admitted, request.is_suspendable),
         indices: Indices {
-            imported: short(job.imported)?,
-            functions: short(job.functions)?,
-            is_shifted: job.is_shifted,
+            imported: short(request.imported)?,
+            functions: short(request.functions)?,
+            is_shifted: request.is_shifted,
         },
         from_cache: false,
     };
-    // SAFETY: the node is this program, which has compiled this very module with the options of its own engine; those that shape code are the same here. Nobody
-    // else has the other end of the line.
+    // SAFETY: the node is this same program, which compiled this very module with the options of its own engine; the
+    // options that shape code are the same here. Only the node has the other end of the channel.
     let program = unsafe { engine.assemble(admitted, compiled) }?;
-    // Before anything of the module runs. What is sealed cannot be unmapped: the code stays until the process ends.
-    weir_os::code_is_loaded(program.code_range())?;
+    // Before the module runs. Sealed memory cannot be unmapped, so the code stays until the process ends.
+    weir_os::seal_loaded_code(program.code_range())?;
     std::mem::forget(program.clone());
-    let means = InstanceContext { writes: Some(Arc::clone(writes)), ..InstanceContext::default() };
-    Ok(Instance::start_with(&engine, &program, means)?)
+    let context = InstanceContext { writes: Some(Arc::clone(writes)), ..InstanceContext::default() };
+    Ok(Instance::start_with(&engine, &program, context)?)
 }
 
-/// A module, and how many of its faults have been told.
-struct Inside {
+/// A started module, and the number of its faults that were reported.
+struct SandboxChild {
     instance: Instance,
     writes: Arc<WriteRights>,
-    told: usize,
+    faults_reported: usize,
 }
 
-impl Inside {
-    fn note(&mut self, notes: Notes) {
-        self.writes.change(notes.writes);
-        if notes.begins_block {
+impl SandboxChild {
+    fn apply(&mut self, changes: PendingChanges) {
+        self.writes.change(changes.writes);
+        if changes.begins_block {
             self.instance.begin_block();
         }
-        if let Some(open) = notes.open {
+        if let Some(open) = changes.open {
             self.instance.open_outputs(open);
         }
-        if notes.ignores_patches {
+        if changes.ignores_patches {
             self.instance.ignore_patches();
         }
     }
@@ -173,9 +174,9 @@ impl Inside {
             report.frames = instance.take_frames(Records::default());
             report.patches = instance.take_patches();
             report.log = instance.take_log();
-            let new = instance.incidents().iter().skip(self.told);
+            let new = instance.incidents().iter().skip(self.faults_reported);
             report.faults = new.map(|incident| incident.fault.to_string()).collect();
-            self.told += report.faults.len();
+            self.faults_reported += report.faults.len();
         }
         report
     }

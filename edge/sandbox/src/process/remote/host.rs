@@ -1,102 +1,106 @@
-//! A ward, from the node's side.
+//! The node's side of a sandbox process.
 
-use super::WARD;
-use super::wire::{CallReport, Expected, Job, Notes, OutputLimits, REPORT_BYTES_MAX, SandboxRequest};
-use crate::load::engine::{CompiledModule, Engine, LoadError};
+use super::SANDBOX_ARGUMENT;
+use super::wire::{
+    CallReport, Expected, OutputLimits, PendingChanges, REPORT_BYTES_MAX, SandboxRequest, StartRequest,
+};
+use crate::engine::{CompiledModule, Engine, LoadError};
 use crate::run::clock::ClockCheck;
 use crate::run::host::{LogLine, Patch};
 use crate::run::instance::{FAULTS_DESCRIBED, InstanceCounters};
 use crate::run::rights::WriteRights;
 use crate::run::space::Area;
 use crate::run::suspend::{Call, CallStep};
-use crate::{Cycles, FuelSlice, News};
+use crate::{Cycles, FuelSlice, ModuleEvent};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_abi::limit;
 use weir_os::CpuMeter;
-use weir_os::companion::{HelperLimits, HelperProcess};
+use weir_os::helper::{HelperLimits, HelperProcess};
 use weir_os::{Isolation, Launcher};
 use weir_units::{Bytes, Nanos};
 use {
     weir_admission::{Admitted, ParameterSetting},
-    weir_session::{Holding, MemoryReservation, Records},
+    weir_session::{HeldMemory, MemoryReservation, Records},
 };
 
-/// What a ward has of its own beside its module's memory, the module and its code: stacks, tables, and what it has to say. It is the session's, as these are.
-const BESIDE: Bytes = Bytes(4 << 20);
-/// What it may take beyond that: admitting a module takes some, for as long as it lasts, and more for a long one.
-const ADMITTING: Bytes = Bytes(128 << 20);
-const ADMITTING_PER_BYTE: u64 = 16;
-/// Its addresses: a sandbox's, and the rest.
-const ADDRESSES: Bytes = Bytes(16 << 30);
-/// How long a ward may take to begin: to check its module and to start it,
-const BEGINNING: Duration = Duration::from_secs(60);
-/// to map something or to give a call up, which takes no time but that of being asked: a core can be kept from others for so long, once, by one that was taken
-/// over, and is killed then,
-const SETTLING: Duration = Duration::from_secs(2);
-/// to answer after its budget is used up, before it is halted: its own clock has told it to be done by then; to take a request, which has a few bytes; and to run
-/// where nobody has asked it for anything.
-const ALLOWANCE: Duration = Duration::from_millis(2);
-/// One that has been waited for so long in one call does not answer any more.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// A counter grows by no more than that in a call.
+/// Memory of a sandbox process beside its module's memory, the module and its code: stacks, tables and reports. It is
+/// charged to the session.
+const PROCESS_MEMORY: Bytes = Bytes(4 << 20);
+/// Further memory that the process may use while it admits the module: a constant part, and a part for each byte of
+/// the module and its code.
+const ADMISSION_MEMORY: Bytes = Bytes(128 << 20);
+const ADMISSION_MEMORY_PER_BYTE: u64 = 16;
+/// Address space of the process: that of a sandbox, and the rest.
+const ADDRESS_SPACE: Bytes = Bytes(16 << 30);
+/// Time limit for checking and starting the module.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time limit for mapping memory or aborting a call, which take almost no time. A process that was taken over can
+/// hold a core for this long once, and is killed then.
+const CONTROL_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time that a process may take to answer after its slice is used up, before it is stopped: its own clock ends the
+/// call by then. Also the limit for reading a request of a few bytes, and for running without a request.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(2);
+/// Total waiting time in one call after which the process counts as unresponsive.
+const UNRESPONSIVE_AFTER: Duration = Duration::from_secs(10);
+/// Largest growth of a counter in one call.
 const COUNTED_MAX: u64 = 1 << 32;
 
-/// Patches that are refused in a call at most, as they are counted.
+/// Largest number of refused patches that is counted for a call.
 const REFUSED_MAX: u64 = 4096;
 
-/// Why a ward is not called any more.
+/// The reason why a sandbox process is not called any more.
 #[derive(Debug, thiserror::Error)]
-enum End {
+enum EndReason {
     #[error("its process does not answer")]
-    Silent,
-    #[error("its process has run for {0:?} that it was not called")]
-    Restless(Duration),
+    Unresponsive,
+    #[error("its process ran for {0:?} while it was not called")]
+    RanUncalled(Duration),
     #[error("its process has ended: {0}")]
-    Gone(io::Error),
+    Exited(io::Error),
     #[error(transparent)]
-    Nonsense(#[from] super::wire::Nonsense),
+    InvalidMessage(#[from] super::wire::InvalidMessage),
 }
 
-impl End {
-    fn of(error: io::Error) -> Self {
-        if error.kind() == io::ErrorKind::TimedOut { Self::Silent } else { Self::Gone(error) }
+impl EndReason {
+    fn from_io(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::TimedOut { Self::Unresponsive } else { Self::Exited(error) }
     }
 }
 
-/// A module in a process of its own. It is killed when this is dropped.
+/// A module in a process of its own, which is killed when this value is dropped.
 #[derive(Debug)]
 pub struct RemoteInstance {
-    companion: HelperProcess,
+    process: HelperProcess,
     admitted: Arc<Admitted>,
-    /// Its memory, as taken from its session.
-    holding: Option<Holding>,
+    /// The process's memory, as reserved from the session.
+    holding: Option<HeldMemory>,
     times_low: u64,
     writes: Arc<WriteRights>,
-    /// Patches of it that were refused because of those, as they have been counted.
+    /// The module's refused patches that `writes` has counted already.
     refused: u64,
     nanos_per_cycle: f64,
-    notes: Notes,
-    /// The packets of the call at hand, from this one of the block on; or where in the block it is, if it has none.
+    changes: PendingChanges,
+    /// The packets of the current call: a mask from packet `first` of the block on.
     mask: u64,
     first: u32,
     before: u32,
-    /// The call at hand is the first.
+    /// True if the current call is the start.
     is_start: bool,
-    /// The processor time that its process had had when it answered last.
+    /// Processor time of the process at its last answer.
     ran: Duration,
-    /// Lines of its log that were taken.
+    /// Log lines received so far.
     logged: usize,
-    /// It was halted before it answered.
-    is_halted: bool,
-    /// Its call is not at its end.
+    /// True if the process was stopped before it answered.
+    is_paused: bool,
+    /// True if the current call is suspended.
     is_suspended: bool,
     ended: bool,
-    /// And that because its process is no more.
+    /// True if the module ended because its process is gone.
     is_gone: bool,
-    /// How long it has been waited for in the call at hand, and since that was asked last.
-    patience: Duration,
+    /// Waiting time in the current call, and since [`Self::take_waited`].
+    waited_in_call: Duration,
     waited: Duration,
     unserved: u64,
     memory: Bytes,
@@ -109,12 +113,14 @@ pub struct RemoteInstance {
 }
 
 impl RemoteInstance {
-    /// Has a module that was admitted with these settings compiled, and started in a process of its own. All of its memory is taken from the session's, with what the process has beside it. One
-    /// that fails at its start is there all the same, but [ended](Self::has_ended). The program that `launcher` starts answers the argument [`WARD`] as it should, and is this very version.
-    /// The processor time of the compiler, and that of the new process for admitting and starting the module, is taken off `meter`, also where this fails.
+    /// Compiles an admitted module and starts it in a process of its own. `settings` are the settings that it was
+    /// admitted with. Reserves from the session the module's whole memory and the process's own. A module that fails
+    /// at its start is returned too, but has [ended](Self::has_ended). The program that `launcher` starts must be
+    /// this same version and answer [`SANDBOX_ARGUMENT`]. Charges `meter` for the processor time of the compiler and
+    /// of the new process until the module has started, also on failure.
     ///
     /// # Errors
-    /// It cannot be compiled, there is no process, or the session has not the memory.
+    /// [`LoadError`] if the module cannot be compiled, no process can be started, or the session lacks the memory.
     pub fn start(
         launcher: &Launcher,
         engine: &Engine,
@@ -127,15 +133,15 @@ impl RemoteInstance {
         let checks = engine.checks(&admitted, is_suspendable);
         let CompiledModule { code, indices, .. } = engine.compile(&admitted, checks, meter)?;
         let held = admitted.bytes().len() as u64 + code.len() as u64;
-        let wanted = [BESIDE.0, held].into_iter().fold(admitted.memory().0, u64::saturating_add);
+        let wanted = [PROCESS_MEMORY.0, held].into_iter().fold(admitted.memory().0, u64::saturating_add);
         let wanted = Bytes(wanted);
         let hold = |reservation: &Arc<MemoryReservation>| {
             let left = reservation.state().left();
-            Holding::of(reservation, wanted).ok_or(LoadError::Memory { wanted, left })
+            HeldMemory::take(reservation, wanted).ok_or(LoadError::Memory { wanted, left })
         };
         let holding = memory.map(hold).transpose()?;
-        let terms = admitted.assessment().terms();
-        let job = Job {
+        let terms = admitted.assessment().calibrated_profile();
+        let request = StartRequest {
             module: admitted.bytes().to_vec(),
             settings: settings.to_vec(),
             profile: terms.profile.to_toml(),
@@ -148,15 +154,16 @@ impl RemoteInstance {
             code,
         };
         let failed = |error: io::Error| LoadError::Sandbox(format!("a process of its own: {error}"));
-        let admitting = ADMITTING.0.saturating_add(held.saturating_mul(ADMITTING_PER_BYTE));
-        let room = HelperLimits { addresses: ADDRESSES, memory: Bytes(wanted.0.saturating_add(admitting)) };
-        let mut companion = HelperProcess::start(launcher, &[WARD], room).map_err(failed)?;
-        let said = companion.ask(&job.write(), REPORT_BYTES_MAX, BEGINNING);
-        companion.halt();
-        let ran = companion.processor_time().unwrap_or_default();
-        meter.spend(Nanos(u64::try_from(ran.as_nanos()).unwrap_or(u64::MAX)));
-        let said = said.map_err(|error| {
-            let how = companion.end().map_or_else(|error| error.to_string(), |how| how.to_string());
+        let admitting = ADMISSION_MEMORY.0.saturating_add(held.saturating_mul(ADMISSION_MEMORY_PER_BYTE));
+        let limits =
+            HelperLimits { addresses: ADDRESS_SPACE, memory: Bytes(wanted.0.saturating_add(admitting)) };
+        let mut process = HelperProcess::start(launcher, &[SANDBOX_ARGUMENT], limits).map_err(failed)?;
+        let reported = process.ask(&request.write(), REPORT_BYTES_MAX, START_TIMEOUT);
+        process.pause();
+        let ran = process.processor_time().unwrap_or_default();
+        meter.spend(Nanos::from(ran));
+        let reported = reported.map_err(|error| {
+            let how = process.end().map_or_else(|error| error.to_string(), |how| how.to_string());
             LoadError::Sandbox(format!("a process of its own: {error} ({how})"))
         })?;
         let times_low = memory.map_or(0, |memory| {
@@ -164,25 +171,25 @@ impl RemoteInstance {
             state.times_low.saturating_sub(state.is_low().into())
         });
         let mut this = Self {
-            companion,
+            process,
             admitted: Arc::new(admitted),
             holding,
             times_low,
             writes: Arc::clone(writes),
             refused: 0,
             nanos_per_cycle: ClockCheck::begin().nanos_per_cycle(),
-            notes: Notes::default(),
+            changes: PendingChanges::default(),
             mask: 0,
             first: 0,
             before: 0,
             is_start: true,
             ran,
             logged: 0,
-            is_halted: false,
+            is_paused: false,
             is_suspended: false,
             ended: false,
             is_gone: false,
-            patience: Duration::ZERO,
+            waited_in_call: Duration::ZERO,
             waited: Duration::ZERO,
             unserved: 0,
             memory: Bytes(0),
@@ -193,45 +200,46 @@ impl RemoteInstance {
             log: Vec::new(),
             faults: Vec::new(),
         };
-        let heard = this.read(&said);
-        _ = this.settle(heard);
+        let received = this.read(&reported);
+        _ = this.apply_report(received);
         this.is_start = false;
         Ok(this)
     }
 
-    /// What was admitted.
+    /// Returns the admitted module.
     pub fn admitted(&self) -> &Arc<Admitted> {
         &self.admitted
     }
 
-    /// The walls around its process.
+    /// Returns the isolation of the process.
     pub fn isolation(&self) -> Isolation {
-        self.companion.isolation()
+        self.process.isolation()
     }
 
-    /// Its process.
+    /// Returns the process id.
     pub fn process(&self) -> u32 {
-        self.companion.id()
+        self.process.id()
     }
 
-    /// How long it was waited for since this was asked last: time of the module's, though not of the thread that asks.
+    /// Returns the waiting time since the last call of this function. It is charged to the module, though the calling
+    /// thread did not use it.
     pub fn take_waited(&mut self) -> Nanos {
         let waited = std::mem::take(&mut self.waited);
-        Nanos(u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX))
+        Nanos::from(waited)
     }
 
     /// As [`Instance::map_descriptors`](crate::Instance::map_descriptors).
     ///
     /// # Errors
-    /// It has ended.
+    /// An error if the module has ended.
     pub fn map_descriptors(&mut self, area: Area<'_>) -> io::Result<()> {
         self.map(false, area)
     }
 
-    /// As [`Instance::map_packets`](crate::Instance::map_packets). Nothing of it can be kept.
+    /// As [`Instance::map_packets`](crate::Instance::map_packets). Packets in it cannot be kept.
     ///
     /// # Errors
-    /// It has ended, or its call is suspended.
+    /// An error if the module has ended or its call is suspended.
     pub fn map_packets(&mut self, area: Area<'_>) -> io::Result<()> {
         self.map(true, area)
     }
@@ -242,148 +250,154 @@ impl RemoteInstance {
         }
         let request = SandboxRequest::Map { is_packets, offset: area.offset, len: area.len as u64 };
         let begin = Instant::now();
-        let told =
-            self.companion.tell(&request.write(), ALLOWANCE).and_then(|()| self.companion.give(area.fd));
-        // That it answers is all that there is to say.
-        let mapped = self.hear_of(told, SETTLING).and_then(|_| self.account(begin));
+        let sent = self
+            .process
+            .send(&request.write(), ANSWER_TIMEOUT)
+            .and_then(|()| self.process.send_descriptor(area.fd));
+        // The answer to a mapping has no content.
+        let mapped = self.receive(sent, CONTROL_TIMEOUT).and_then(|_| self.account_time(begin));
         match mapped {
             Ok(()) => Ok(()),
             Err(end) => {
-                _ = self.settle(Err(end));
+                _ = self.apply_report(Err(end));
                 Err(io::ErrorKind::BrokenPipe.into())
             }
         }
     }
 
-    /// Has it go on, and waits for its answer. When there is one it rests, until it is asked for something else: where nobody has asked it, it does not run.
-    fn hear_of(&mut self, told: io::Result<()>, wait: Duration) -> Result<Vec<u8>, End> {
-        // A request has a few bytes. Who does not take them does not read.
-        told.map_err(End::of)?;
-        self.companion.go_on();
-        let heard = self.companion.hear(REPORT_BYTES_MAX, Instant::now() + wait);
-        self.companion.halt();
-        heard.map_err(End::of)
+    /// Lets the process run and waits for its answer. The process is stopped again afterwards: it runs only while it
+    /// works on a request.
+    fn receive(&mut self, sent: io::Result<()>, wait: Duration) -> Result<Vec<u8>, EndReason> {
+        // A request has a few bytes, so a process that does not take them does not read.
+        sent.map_err(EndReason::from_io)?;
+        self.process.resume();
+        let received = self.process.receive(REPORT_BYTES_MAX, Instant::now() + wait);
+        self.process.pause();
+        received.map_err(EndReason::from_io)
     }
 
-    /// Bills what its process has had since it was asked: the time that it was waited for, and what it ran beyond that, where others were waiting for the core.
-    fn account(&mut self, begin: Instant) -> Result<(), End> {
+    /// Accounts for the time since `begin`: the waiting time, and processor time beyond it that the process used
+    /// while other work waited for the core.
+    fn account_time(&mut self, begin: Instant) -> Result<(), EndReason> {
         let took = begin.elapsed();
-        let ran = self.companion.processor_time().unwrap_or(self.ran);
+        let ran = self.process.processor_time().unwrap_or(self.ran);
         let since = ran.saturating_sub(std::mem::replace(&mut self.ran, ran));
         self.waited += took.max(since);
-        self.patience += took;
+        self.waited_in_call += took;
         let beyond = since.saturating_sub(took);
-        if beyond > ALLOWANCE { Err(End::Restless(beyond)) } else { Ok(()) }
+        if beyond > ANSWER_TIMEOUT { Err(EndReason::RanUncalled(beyond)) } else { Ok(()) }
     }
 
     /// As [`Instance::begin_block`](crate::Instance::begin_block).
     pub fn begin_block(&mut self) {
-        self.notes.begins_block = true;
+        self.changes.begins_block = true;
     }
 
     /// As [`Instance::open_outputs`](crate::Instance::open_outputs).
     pub fn open_outputs(&mut self, open: u8) {
-        self.notes.open = Some(open);
+        self.changes.open = Some(open);
     }
 
     /// As [`Instance::ignore_patches`](crate::Instance::ignore_patches).
     pub fn ignore_patches(&mut self) {
-        self.notes.ignores_patches = true;
+        self.changes.ignores_patches = true;
     }
 
     /// As [`Instance::begin`](crate::Instance::begin).
-    pub fn begin(&mut self, call: Call, budget: FuelSlice) -> CallStep {
+    pub fn begin(&mut self, call: Call, slice: FuelSlice) -> CallStep {
         self.finish();
-        (self.mask, self.first, self.before, self.patience) = (0, 0, 0, Duration::ZERO);
+        (self.mask, self.first, self.before, self.waited_in_call) = (0, 0, 0, Duration::ZERO);
         match call {
             Call::Batch(batch) => (self.mask, self.first) = (batch.mask, batch.first),
             Call::Tick { before, .. } => self.before = before,
-            Call::Start | Call::Stop { .. } | Call::News(_) => {}
+            Call::Start | Call::Stop { .. } | Call::Event(_) => {}
         }
         if self.ended {
             self.unserved |= self.mask;
             return CallStep::Done(0);
         }
-        let notes = Notes { writes: self.writes.fields(), ..std::mem::take(&mut self.notes) };
+        let changes = PendingChanges { writes: self.writes.fields(), ..std::mem::take(&mut self.changes) };
         let begin = Instant::now();
-        let told = self.companion.tell(&SandboxRequest::Begin(notes, call, budget).write(), ALLOWANCE);
-        self.hear(told, begin, budget)
+        let sent = self.process.send(&SandboxRequest::Begin(changes, call, slice).write(), ANSWER_TIMEOUT);
+        self.await_report(sent, begin, slice)
     }
 
     /// As [`Instance::resume`](crate::Instance::resume).
-    pub fn resume(&mut self, budget: FuelSlice) -> CallStep {
+    pub fn resume(&mut self, slice: FuelSlice) -> CallStep {
         if !self.is_suspended {
             return CallStep::Done(0);
         }
         let begin = Instant::now();
-        let told = match std::mem::take(&mut self.is_halted) {
+        let sent = match std::mem::take(&mut self.is_paused) {
             true => Ok(()),
-            false => self.companion.tell(&SandboxRequest::Resume(budget).write(), ALLOWANCE),
+            false => self.process.send(&SandboxRequest::Resume(slice).write(), ANSWER_TIMEOUT),
         };
-        self.hear(told, begin, budget)
+        self.await_report(sent, begin, slice)
     }
 
-    /// As [`Instance::abandon`](crate::Instance::abandon). One that was halted before it answered is killed.
-    pub fn abandon(&mut self) -> u64 {
+    /// As [`Instance::abort`](crate::Instance::abort). A process that was stopped before it answered is killed.
+    pub fn abort(&mut self) -> u64 {
         if !self.is_suspended {
             return 0;
         }
-        let step = if self.is_halted {
-            self.settle(Err(End::Silent))
+        let step = if self.is_paused {
+            self.apply_report(Err(EndReason::Unresponsive))
         } else {
             let begin = Instant::now();
-            let told = self.companion.tell(&SandboxRequest::Abandon.write(), ALLOWANCE);
-            self.hear_for(told, begin, SETTLING)
+            let sent = self.process.send(&SandboxRequest::Abandon.write(), ANSWER_TIMEOUT);
+            self.await_report_for(sent, begin, CONTROL_TIMEOUT)
         };
         match step {
             CallStep::Done(drops) => drops,
-            // It is to be at its end then, and is not.
+            // The process should have reported the end of the call.
             CallStep::Suspended => {
-                _ = self.settle(Err(End::Silent));
+                _ = self.apply_report(Err(EndReason::Unresponsive));
                 0
             }
         }
     }
 
-    /// Whether a call is suspended.
+    /// Returns whether a call is suspended.
     pub fn is_suspended(&self) -> bool {
         self.is_suspended
     }
 
-    /// Brings a suspended call to its end.
+    /// Runs a suspended call to completion.
     fn finish(&mut self) {
         while self.is_suspended {
-            _ = self.resume(FuelSlice::WHOLE);
+            _ = self.resume(FuelSlice::UNLIMITED);
         }
     }
 
-    /// Waits for what becomes of a call, as long as the budget lasts.
-    fn hear(&mut self, told: io::Result<()>, begin: Instant, budget: FuelSlice) -> CallStep {
-        let wait = match budget.until {
-            Some(until) => self.time_until(until) + ALLOWANCE,
-            None if budget == FuelSlice::WHOLE => PATIENCE,
-            // It is to do what is next and no more.
-            None => ALLOWANCE,
+    /// Waits for the result of a call for as long as the slice lasts.
+    fn await_report(&mut self, sent: io::Result<()>, begin: Instant, slice: FuelSlice) -> CallStep {
+        let wait = match slice.until {
+            Some(until) => self.time_until(until) + ANSWER_TIMEOUT,
+            None if slice == FuelSlice::UNLIMITED => UNRESPONSIVE_AFTER,
+            // The process is to do the next step and no more.
+            None => ANSWER_TIMEOUT,
         };
-        self.hear_for(told, begin, wait)
+        self.await_report_for(sent, begin, wait)
     }
 
-    fn hear_for(&mut self, told: io::Result<()>, begin: Instant, wait: Duration) -> CallStep {
-        let wait = wait.min(PATIENCE.saturating_sub(self.patience));
-        let was_told = told.is_ok();
-        let heard = self.hear_of(told, wait);
-        let accounted = self.account(begin);
-        let heard = match (heard, accounted) {
+    fn await_report_for(&mut self, sent: io::Result<()>, begin: Instant, wait: Duration) -> CallStep {
+        let wait = wait.min(UNRESPONSIVE_AFTER.saturating_sub(self.waited_in_call));
+        let was_sent = sent.is_ok();
+        let received = self.receive(sent, wait);
+        let accounted = self.account_time(begin);
+        let received = match (received, accounted) {
             (_, Err(end)) => Err(end),
-            (Ok(said), Ok(())) => self.read(&said),
-            (Err(End::Silent), Ok(())) if was_told && self.patience < PATIENCE => {
-                // It goes on where it is now when it is its turn again.
-                (self.is_halted, self.is_suspended) = (true, true);
+            (Ok(reported), Ok(())) => self.read(&reported),
+            (Err(EndReason::Unresponsive), Ok(()))
+                if was_sent && self.waited_in_call < UNRESPONSIVE_AFTER =>
+            {
+                // The process continues from here when it is resumed.
+                (self.is_paused, self.is_suspended) = (true, true);
                 return CallStep::Suspended;
             }
             (Err(end), Ok(())) => Err(end),
         };
-        self.settle(heard)
+        self.apply_report(received)
     }
 
     #[expect(
@@ -396,7 +410,7 @@ impl RemoteInstance {
         Duration::from_nanos((until.since(Cycles::now()).0 as f64 * self.nanos_per_cycle) as u64)
     }
 
-    fn read(&self, said: &[u8]) -> Result<CallReport, End> {
+    fn read(&self, reported: &[u8]) -> Result<CallReport, EndReason> {
         let profile = self.admitted.profile();
         let most = match self.mask {
             0 => OutputLimits::of_call(profile, self.is_start),
@@ -407,7 +421,7 @@ impl RemoteInstance {
             mask: self.mask,
             first: self.first,
             before: self.before,
-            most: most.with_words(
+            most: most.with_texts(
                 (limit::LOG_MESSAGES as usize).saturating_sub(self.logged),
                 FAULTS_DESCRIBED.saturating_sub(self.faults.len()),
             ),
@@ -415,22 +429,22 @@ impl RemoteInstance {
             writes: self.writes.fields(),
             frame_bytes: usize::try_from(self.admitted.profile().frame_bytes.0).unwrap_or(usize::MAX),
         };
-        Ok(CallReport::read(said, expected)?)
+        Ok(CallReport::read(reported, expected)?)
     }
 
-    /// Takes what has come of a call; or ends the ward, which loses the packets of the call.
-    fn settle(&mut self, heard: Result<CallReport, End>) -> CallStep {
-        let report = match heard {
+    /// Records the result of a call. On an error, ends the process: the packets of the call are lost.
+    fn apply_report(&mut self, received: Result<CallReport, EndReason>) -> CallStep {
+        let report = match received {
             Ok(report) => report,
             Err(end) => {
-                // How it ended by itself says more than that it is killed now.
-                let how = self.companion.end().map(|how| format!(" ({how})")).unwrap_or_default();
+                // The exit status of a process that ended by itself says more than that it is killed now.
+                let how = self.process.end().map(|how| format!(" ({how})")).unwrap_or_default();
                 self.faults.push(format!("{end}{how}"));
                 self.counters.faults += 1;
                 self.counters.lost += u64::from(self.mask.count_ones());
                 self.unserved |= self.mask;
                 (self.ended, self.is_gone) = (true, true);
-                (self.is_suspended, self.is_halted) = (false, false);
+                (self.is_suspended, self.is_paused) = (false, false);
                 return CallStep::Done(0);
             }
         };
@@ -454,30 +468,33 @@ impl RemoteInstance {
         CallStep::Done(report.drops)
     }
 
-    /// Counters only grow; that of packets by no more than there were.
-    fn count(&mut self, said: InstanceCounters) {
+    /// Updates the counters: they only grow, the packet counters by at most the packets of the call.
+    fn count(&mut self, reported: InstanceCounters) {
         let packets = u64::from(self.mask.count_ones());
         let grown = |was: u64, is: u64, most: u64| is.clamp(was, was.saturating_add(most));
         let was = self.counters;
+        let lost = grown(was.lost, reported.lost, packets);
         self.counters = InstanceCounters {
-            packets: grown(was.packets, said.packets, packets),
-            lost: grown(was.lost, said.lost, packets),
-            faults: grown(was.faults, said.faults, COUNTED_MAX),
-            records_dropped: grown(was.records_dropped, said.records_dropped, COUNTED_MAX),
-            frames_dropped: grown(was.frames_dropped, said.frames_dropped, COUNTED_MAX),
-            log_dropped: grown(was.log_dropped, said.log_dropped, COUNTED_MAX),
-            exceeded: grown(was.exceeded, said.exceeded, COUNTED_MAX),
-            // They go down again, too.
-            strikes: said.strikes.min(COUNTED_MAX),
+            packets: grown(was.packets, reported.packets, packets),
+            lost,
+            over_limit: grown(was.over_limit, reported.over_limit, lost - was.lost),
+            faults: grown(was.faults, reported.faults, COUNTED_MAX),
+            records_dropped: grown(was.records_dropped, reported.records_dropped, COUNTED_MAX),
+            records_discarded: grown(was.records_discarded, reported.records_discarded, COUNTED_MAX),
+            frames_dropped: grown(was.frames_dropped, reported.frames_dropped, COUNTED_MAX),
+            log_dropped: grown(was.log_dropped, reported.log_dropped, COUNTED_MAX),
+            exceeded: grown(was.exceeded, reported.exceeded, COUNTED_MAX),
+            // Strikes can also go down.
+            strikes: reported.strikes.min(COUNTED_MAX),
         };
     }
 
     /// As [`Instance::low_memory`](crate::Instance::low_memory).
-    pub fn low_memory(&mut self) -> Option<News> {
+    pub fn low_memory(&mut self) -> Option<ModuleEvent> {
         let state = self.holding.as_ref()?.reservation().state();
-        let is_told = std::mem::replace(&mut self.times_low, state.times_low) == state.times_low;
-        let news = News::LowMemory { left: state.left() };
-        (!is_told && self.admitted.facts().entries.has(news.entry())).then_some(news)
+        let is_known = std::mem::replace(&mut self.times_low, state.times_low) == state.times_low;
+        let event = ModuleEvent::LowMemory { left: state.left() };
+        (!is_known && self.admitted.info().entries.has(event.entry())).then_some(event)
     }
 
     /// As [`Instance::take_unserved`](crate::Instance::take_unserved).
@@ -490,7 +507,7 @@ impl RemoteInstance {
         self.counters
     }
 
-    /// What went wrong, in words.
+    /// Returns descriptions of the module's faults.
     pub fn faults(&self) -> &[String] {
         &self.faults
     }
@@ -500,7 +517,7 @@ impl RemoteInstance {
         self.ended
     }
 
-    /// Whether its process has ended, or was killed for what it said or did not say.
+    /// Returns whether the process has ended by itself, or was killed because of an invalid report or no report.
     pub fn is_gone(&self) -> bool {
         self.is_gone
     }
@@ -541,7 +558,7 @@ impl RemoteInstance {
     }
 }
 
-/// Puts what has come behind what nobody has taken yet.
+/// Appends new rows to rows that were not taken yet.
 fn append(to: &mut Records, more: Records) {
     if to.is_empty() {
         *to = more;

@@ -1,12 +1,13 @@
-//! What a node and a ward say to each other: numbers, lowest byte first, and bytes behind their lengths.
+//! The protocol between a node and a sandbox process: little-endian numbers, and byte strings after their lengths.
 //!
-//! What a node says is trusted by the ward. What a ward says is a stranger's: [`CallReport::read`] takes nothing that a module could not have done in the node
-//! itself, and makes what it takes anew.
+//! The sandbox process trusts the node's requests. The node does not trust reports: [`CallReport::read`] accepts only
+//! results that the module could have produced inside the node, and rebuilds the values it accepts.
 
+use crate::run::call_usage::{CountBytesMax, OutputAllowance};
 use crate::run::host::{LogLine, Patch};
 use crate::run::instance::{BatchInput, FAULTS_DESCRIBED, InstanceCounters};
 use crate::run::suspend::Call;
-use crate::{Cycles, FuelSlice, News};
+use crate::{Cycles, FuelSlice, ModuleEvent};
 use std::fmt;
 use weir_abi::entry::ENTRY_POINTS;
 use weir_abi::{BATCH_PACKETS, limit};
@@ -17,16 +18,17 @@ use {
     weir_session::{RecordOrder, Records},
 };
 
-/// What was said is nothing that is ever said.
+/// An invalid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("what it says is nothing that a sandbox says")]
-pub(crate) struct Nonsense;
+#[error("its message is invalid")]
+pub(crate) struct InvalidMessage;
 
-/// The longest description of a fault, and the longest line of a log, with what was escaped.
+/// The longest fault description or log line, escapes included, in bytes.
 const TEXT_MAX: usize = 4096;
-/// Bytes in front of a row: where, whether for a packet, which stream, and two lengths.
+/// Bytes in front of a row: position, whether it is for a packet, stream, and two lengths.
 const ROW_HEAD: usize = 17;
-/// The longest report, of which there are two kinds: of a batch, with its patches, and of a call without packets; with lines and faults, each with its head.
+/// The longest report, in bytes: of a batch with its patches, or of a call without packets; each with log lines and
+/// faults.
 pub(crate) const REPORT_BYTES_MAX: usize = {
     const fn rows(number: u32, bytes: u32) -> usize {
         number as usize * ROW_HEAD + bytes as usize
@@ -41,7 +43,7 @@ pub(crate) const REPORT_BYTES_MAX: usize = {
     (if batch > call { batch } else { call }) + texts + 1024
 };
 
-/// Puts values behind each other.
+/// Encodes values one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct WireWriter(pub(crate) Vec<u8>);
 
@@ -68,98 +70,98 @@ impl WireWriter {
     }
 }
 
-/// Takes values apart.
+/// Decodes values one after the other.
 #[derive(Debug)]
 pub(crate) struct WireReader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> WireReader<'a> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], Nonsense> {
-        let (taken, rest) = self.0.split_first_chunk().ok_or(Nonsense)?;
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], InvalidMessage> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(InvalidMessage)?;
         self.0 = rest;
         Ok(*taken)
     }
 
-    pub(crate) fn byte(&mut self) -> Result<u8, Nonsense> {
+    pub(crate) fn byte(&mut self) -> Result<u8, InvalidMessage> {
         self.take().map(|[byte]| byte)
     }
 
-    pub(crate) fn flag(&mut self) -> Result<bool, Nonsense> {
+    pub(crate) fn flag(&mut self) -> Result<bool, InvalidMessage> {
         match self.byte()? {
             0 => Ok(false),
             1 => Ok(true),
-            _ => Err(Nonsense),
+            _ => Err(InvalidMessage),
         }
     }
 
-    pub(crate) fn number(&mut self) -> Result<u64, Nonsense> {
+    pub(crate) fn number(&mut self) -> Result<u64, InvalidMessage> {
         self.take().map(u64::from_le_bytes)
     }
 
-    fn short(&mut self) -> Result<u32, Nonsense> {
+    fn short(&mut self) -> Result<u32, InvalidMessage> {
         self.take().map(u32::from_le_bytes)
     }
 
-    /// How many follow, of which there are no more than that.
-    fn count(&mut self, most: usize) -> Result<usize, Nonsense> {
-        usize::try_from(self.short()?).ok().filter(|count| *count <= most).ok_or(Nonsense)
+    /// Reads a count of following items, at most `most`.
+    fn count(&mut self, most: usize) -> Result<usize, InvalidMessage> {
+        usize::try_from(self.short()?).ok().filter(|count| *count <= most).ok_or(InvalidMessage)
     }
 
-    pub(crate) fn bytes(&mut self, most: usize) -> Result<&'a [u8], Nonsense> {
+    pub(crate) fn bytes(&mut self, most: usize) -> Result<&'a [u8], InvalidMessage> {
         let len = self.count(most)?;
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(Nonsense)?;
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(InvalidMessage)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    pub(crate) fn text(&mut self, most: usize) -> Result<&'a str, Nonsense> {
-        std::str::from_utf8(self.bytes(most)?).map_err(|_| Nonsense)
+    pub(crate) fn text(&mut self, most: usize) -> Result<&'a str, InvalidMessage> {
+        std::str::from_utf8(self.bytes(most)?).map_err(|_| InvalidMessage)
     }
 
-    pub(crate) fn end(self) -> Result<(), Nonsense> {
-        if self.0.is_empty() { Ok(()) } else { Err(Nonsense) }
+    pub(crate) fn end(self) -> Result<(), InvalidMessage> {
+        if self.0.is_empty() { Ok(()) } else { Err(InvalidMessage) }
     }
 }
 
-/// What a ward is to do.
+/// A request of the node to a sandbox process.
 #[derive(Debug)]
 pub(crate) enum SandboxRequest {
-    /// To map the memory of the descriptor that follows: of packets, or of their descriptors.
+    /// Map the memory of the descriptor that follows: packets, or their descriptors.
     Map { is_packets: bool, offset: u64, len: u64 },
-    /// To call the module, after it has heard this.
-    Begin(Notes, Call, FuelSlice),
-    /// To go on with the call that is suspended.
+    /// Call the module, after applying the changes.
+    Begin(PendingChanges, Call, FuelSlice),
+    /// Continue the suspended call.
     Resume(FuelSlice),
-    /// To give that up.
+    /// Abort the suspended call.
     Abandon,
 }
 
-/// What has changed for a module since it was called last.
+/// Changes for a module since its last call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Notes {
-    /// Another block begins.
+pub(crate) struct PendingChanges {
+    /// A new block begins.
     pub(crate) begins_block: bool,
-    /// Which of its outputs lead somewhere.
+    /// Mask of the outputs that are connected.
     pub(crate) open: Option<u8>,
-    /// Nobody wants its patches.
+    /// Patches are not needed.
     pub(crate) ignores_patches: bool,
-    /// The fields that it may write.
+    /// The fields that the module may write.
     pub(crate) writes: WriteFields,
 }
 
-impl Default for Notes {
-    /// Nothing has, and it may write what can be written.
+impl Default for PendingChanges {
+    /// No changes; all writable fields may be written.
     fn default() -> Self {
         Self { begins_block: false, open: None, ignores_patches: false, writes: WriteFields::ALL }
     }
 }
 
-fn put_budget(writer: &mut WireWriter, budget: FuelSlice) {
-    writer.number(budget.fuel);
-    writer.flag(budget.until.is_some());
-    writer.number(budget.until.map_or(0, |until| until.0));
+fn put_slice(writer: &mut WireWriter, slice: FuelSlice) {
+    writer.number(slice.fuel);
+    writer.flag(slice.until.is_some());
+    writer.number(slice.until.map_or(0, |until| until.0));
 }
 
-fn take_budget(reader: &mut WireReader<'_>) -> Result<FuelSlice, Nonsense> {
+fn take_slice(reader: &mut WireReader<'_>) -> Result<FuelSlice, InvalidMessage> {
     let (fuel, is_timed, until) = (reader.number()?, reader.flag()?, reader.number()?);
     Ok(FuelSlice { fuel, until: is_timed.then_some(Cycles(until)) })
 }
@@ -174,26 +176,26 @@ impl SandboxRequest {
                 writer.number(*offset);
                 writer.number(*len);
             }
-            Self::Begin(notes, call, budget) => {
+            Self::Begin(changes, call, slice) => {
                 writer.byte(1);
-                writer.flag(notes.begins_block);
-                writer.flag(notes.open.is_some());
-                writer.byte(notes.open.unwrap_or_default());
-                writer.flag(notes.ignores_patches);
-                writer.short(notes.writes.bits());
-                put_budget(&mut writer, *budget);
+                writer.flag(changes.begins_block);
+                writer.flag(changes.open.is_some());
+                writer.byte(changes.open.unwrap_or_default());
+                writer.flag(changes.ignores_patches);
+                writer.short(changes.writes.bits());
+                put_slice(&mut writer, *slice);
                 put_call(&mut writer, *call);
             }
-            Self::Resume(budget) => {
+            Self::Resume(slice) => {
                 writer.byte(2);
-                put_budget(&mut writer, *budget);
+                put_slice(&mut writer, *slice);
             }
             Self::Abandon => writer.byte(3),
         }
         writer.0
     }
 
-    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Nonsense> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, InvalidMessage> {
         let mut reader = WireReader(bytes);
         let request = match reader.byte()? {
             0 => Self::Map { is_packets: reader.flag()?, offset: reader.number()?, len: reader.number()? },
@@ -202,21 +204,22 @@ impl SandboxRequest {
                 let (is_open, open) = (reader.flag()?, reader.byte()?);
                 let ignores_patches = reader.flag()?;
                 let writes = WriteFields::from_bits(reader.short()?);
-                let notes = Notes { begins_block, open: is_open.then_some(open), ignores_patches, writes };
-                let budget = take_budget(&mut reader)?;
-                Self::Begin(notes, take_call(&mut reader)?, budget)
+                let changes =
+                    PendingChanges { begins_block, open: is_open.then_some(open), ignores_patches, writes };
+                let slice = take_slice(&mut reader)?;
+                Self::Begin(changes, take_call(&mut reader)?, slice)
             }
-            2 => Self::Resume(take_budget(&mut reader)?),
+            2 => Self::Resume(take_slice(&mut reader)?),
             3 => Self::Abandon,
-            _ => return Err(Nonsense),
+            _ => return Err(InvalidMessage),
         };
         reader.end()?;
         Ok(request)
     }
 }
 
-/// The kind of a call for news, and the place of its entry point is added.
-const NEWS: u8 = 4;
+/// The first kind of calls for events; the index of the entry point is added.
+const EVENTS: u8 = 4;
 
 fn put_call(writer: &mut WireWriter, call: Call) {
     let (kind, values) = match call {
@@ -224,19 +227,19 @@ fn put_call(writer: &mut WireWriter, call: Call) {
         Call::Batch(batch) => (1, [batch.descriptors.into(), batch.mask, batch.first.into()]),
         Call::Tick { now, periods, before } => (2, [now.0, periods, before.into()]),
         Call::Stop { now } => (3, [now.0, 0, 0]),
-        Call::News(news) => {
-            let [first, second] = news.numbers();
-            (NEWS + news.entry() as u8, [first, second, 0])
+        Call::Event(event) => {
+            let [first, second] = event.numbers();
+            (EVENTS + event.entry() as u8, [first, second, 0])
         }
     };
     writer.byte(kind);
     values.into_iter().for_each(|value| writer.number(value));
 }
 
-fn take_call(reader: &mut WireReader<'_>) -> Result<Call, Nonsense> {
+fn take_call(reader: &mut WireReader<'_>) -> Result<Call, InvalidMessage> {
     let kind = reader.byte()?;
     let values = [reader.number()?, reader.number()?, reader.number()?];
-    let short = |value: u64| u32::try_from(value).map_err(|_| Nonsense);
+    let short = |value: u64| u32::try_from(value).map_err(|_| InvalidMessage);
     let [first, second, third] = values;
     Ok(match kind {
         0 => Call::Start,
@@ -244,33 +247,33 @@ fn take_call(reader: &mut WireReader<'_>) -> Result<Call, Nonsense> {
         2 => Call::Tick { now: Timestamp(first), periods: second, before: short(third)? },
         3 => Call::Stop { now: Timestamp(first) },
         kind => {
-            let known = kind.checked_sub(NEWS).and_then(|place| ENTRY_POINTS.get(usize::from(place)));
-            let news = known.and_then(|known| News::of(known.entry, [first, second]));
+            let known = kind.checked_sub(EVENTS).and_then(|place| ENTRY_POINTS.get(usize::from(place)));
+            let event = known.and_then(|known| ModuleEvent::of(known.entry, [first, second]));
             // The node sends no messages to a sandbox process.
-            Call::News(news.filter(|news| !news.has_message()).ok_or(Nonsense)?)
+            Call::Event(event.filter(|event| !event.has_message()).ok_or(InvalidMessage)?)
         }
     })
 }
 
-/// What a ward was started with.
+/// The description of the module that a sandbox process is started with.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Job {
+pub(crate) struct StartRequest {
     pub(crate) module: Vec<u8>,
     pub(crate) settings: Vec<ParameterSetting>,
-    /// As TOML.
+    /// The profile, as TOML. `calibration` is TOML too.
     pub(crate) profile: String,
     pub(crate) calibration: String,
     pub(crate) is_suspendable: bool,
-    /// How many functions the module imports and has, and whether the loader's own comes between.
+    /// The number of functions that the module imports and has, and whether the loader's own import comes between.
     pub(crate) imported: u64,
     pub(crate) functions: u64,
     pub(crate) is_shifted: bool,
-    /// Nanoseconds.
+    /// In nanoseconds.
     pub(crate) call_limit: u64,
     pub(crate) code: Vec<u8>,
 }
 
-impl Job {
+impl StartRequest {
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut writer = WireWriter(Vec::with_capacity(self.module.len() + self.code.len() + (1 << 16)));
         writer.bytes(&self.module);
@@ -291,7 +294,7 @@ impl Job {
         writer.0
     }
 
-    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Nonsense> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, InvalidMessage> {
         let (mut reader, most) = (WireReader(bytes), bytes.len());
         let module = reader.bytes(most)?.to_vec();
         let mut settings = Vec::new();
@@ -300,7 +303,7 @@ impl Job {
             let words = (0..reader.count(most)?).map(|_| reader.text(most).map(str::to_owned));
             settings.push((name, words.collect::<Result<_, _>>()?));
         }
-        let job = Self {
+        let request = Self {
             module,
             settings,
             profile: reader.text(most)?.to_owned(),
@@ -313,106 +316,87 @@ impl Job {
             code: reader.bytes(most)?.to_vec(),
         };
         reader.end()?;
-        Ok(job)
+        Ok(request)
     }
 }
 
-/// What has become of a call.
+/// The report of a call: its progress, and its results once it is complete.
 #[derive(Debug, Default)]
 pub(crate) struct CallReport {
-    /// It is not at its end.
+    /// True if the call is suspended.
     pub(crate) is_suspended: bool,
-    /// The module gets no more packets.
+    /// True if the module gets no more packets.
     pub(crate) has_ended: bool,
-    /// Packets of the batch that are dropped, and that it has not seen to their end.
+    /// Mask of dropped packets; `unserved` is the mask of packets that the module has not processed completely.
     pub(crate) drops: u64,
     pub(crate) unserved: u64,
-    /// Its private memory.
+    /// Size of the private memory.
     pub(crate) memory: Bytes,
     pub(crate) counters: InstanceCounters,
-    /// Patches that were refused, since its start, because of fields that it may not write.
+    /// Patches refused since the start because they touched fields that the module may not write.
     pub(crate) refused: u64,
     pub(crate) records: Records,
     pub(crate) frames: Records,
     pub(crate) patches: Vec<Patch>,
     pub(crate) log: Vec<LogLine>,
-    /// What went wrong since the last report, in words.
+    /// Descriptions of the faults since the last report.
     pub(crate) faults: Vec<String>,
 }
 
-/// What a report is about: whatever else it says is nonsense.
+/// The call that a report belongs to. A report that contradicts it is invalid.
 #[derive(Clone, Copy)]
 pub(crate) struct Expected<'a> {
     pub(crate) manifest: &'a Manifest,
-    /// The packets of the call, by their places from this one of the block on; none of a call without packets.
+    /// Mask of the call's packets, from packet `first` of the block on; 0 for a call without packets.
     pub(crate) mask: u64,
     pub(crate) first: u32,
-    /// Where in the block a call without packets is.
+    /// Position in the block of a call without packets.
     pub(crate) before: u32,
     pub(crate) most: OutputLimits,
-    /// The most memory that the module has.
+    /// The most memory that the module can have.
     pub(crate) memory: Bytes,
     pub(crate) frame_bytes: usize,
     /// The fields that the module may write.
     pub(crate) writes: WriteFields,
 }
 
-/// So many of something, with so many bytes together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CountAndBytes {
-    number: usize,
-    bytes: usize,
-}
-
-impl CountAndBytes {
-    fn times(number: u32, bytes: u32, times: usize) -> Self {
-        Self { number: number as usize * times, bytes: bytes as usize * times }
-    }
-}
-
-/// What a call may leave behind: what the host would let it have in the node, by the operator's profile.
+/// The most output of a call: the amounts that the host allows in the node, by the operator's profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutputLimits {
-    records: CountAndBytes,
-    frames: CountAndBytes,
+    records: CountBytesMax,
+    frames: CountBytesMax,
     patches: usize,
-    /// Of those that there may be in a module's life.
+    /// Log lines that remain of those in a module's lifetime. Likewise `faults`.
     lines: usize,
     faults: usize,
 }
 
 impl OutputLimits {
-    /// Of a call with so many packets.
+    /// The limits of a call with `packets` packets.
     pub(crate) fn of_batch(profile: &Profile, packets: u32) -> Self {
-        let packets = packets as usize;
-        let records = profile.records.min(limit::RECORDS_PER_PACKET);
-        let frames = profile.frames.min(limit::FRAMES_PER_PACKET);
         Self {
-            records: CountAndBytes::times(records, limit::RECORD_BYTES_PER_PACKET, packets),
-            frames: CountAndBytes::times(frames, limit::FRAME_BYTES_PER_PACKET, packets),
-            patches: profile.patches.min(limit::PATCHES_PER_PACKET) as usize * packets,
+            records: OutputAllowance::of_records(profile).packet.times(packets),
+            frames: OutputAllowance::of_frames(profile).packet.times(packets),
+            patches: profile.patches.min(limit::PATCHES_PER_PACKET) as usize * packets as usize,
             lines: 0,
             faults: 0,
         }
     }
 
-    /// Of a call without packets. None sends anything at its start: its outputs are not open yet.
+    /// The limits of a call without packets. A start sends no frames: outputs are not open yet.
     pub(crate) fn of_call(profile: &Profile, is_start: bool) -> Self {
-        let records = profile.call_records.min(limit::RECORDS_PER_CALL);
-        let frames = if is_start { 0 } else { profile.call_frames.min(limit::FRAMES_PER_CALL) };
+        let frames = OutputAllowance::of_frames(profile).call;
         Self {
-            records: CountAndBytes::times(records, limit::RECORD_BYTES_PER_CALL, 1),
-            frames: CountAndBytes::times(frames, limit::FRAME_BYTES_PER_CALL, 1),
+            records: OutputAllowance::of_records(profile).call,
+            frames: CountBytesMax { number: if is_start { 0 } else { frames.number }, ..frames },
             patches: 0,
             lines: 0,
             faults: 0,
         }
     }
-}
 
-impl OutputLimits {
-    /// With so many lines and faults that are left of those in a module's life.
-    pub(crate) fn with_words(self, lines: usize, faults: usize) -> Self {
+    /// Adds the log lines and faults that remain in the module's lifetime.
+    pub(crate) fn with_texts(self, lines: usize, faults: usize) -> Self {
         Self { lines, faults, ..self }
     }
 }
@@ -441,8 +425,10 @@ impl CallReport {
         let InstanceCounters {
             packets,
             lost,
+            over_limit,
             faults,
             records_dropped,
+            records_discarded,
             frames_dropped,
             log_dropped,
             exceeded,
@@ -454,8 +440,10 @@ impl CallReport {
             self.memory.0,
             packets,
             lost,
+            over_limit,
             faults,
             records_dropped,
+            records_discarded,
             frames_dropped,
             log_dropped,
             exceeded,
@@ -482,21 +470,23 @@ impl CallReport {
         writer.0
     }
 
-    /// Reads what a ward says, whoever may have taken it over.
-    pub(crate) fn read(bytes: &[u8], expected: Expected<'_>) -> Result<Self, Nonsense> {
+    /// Decodes and checks the report of a process that an attacker may control.
+    pub(crate) fn read(bytes: &[u8], expected: Expected<'_>) -> Result<Self, InvalidMessage> {
         let mut reader = WireReader(bytes);
         let (is_suspended, has_ended) = (reader.flag()?, reader.flag()?);
         let drops = reader.number()? & expected.mask;
         let unserved = reader.number()? & expected.mask;
         let memory = Bytes(reader.number()?);
         if memory > expected.memory {
-            return Err(Nonsense);
+            return Err(InvalidMessage);
         }
         let counters = InstanceCounters {
             packets: reader.number()?,
             lost: reader.number()?,
+            over_limit: reader.number()?,
             faults: reader.number()?,
             records_dropped: reader.number()?,
+            records_discarded: reader.number()?,
             frames_dropped: reader.number()?,
             log_dropped: reader.number()?,
             exceeded: reader.number()?,
@@ -510,9 +500,10 @@ impl CallReport {
             let (packet, offset) = (reader.short()?, reader.short()?);
             let bytes = reader.bytes(limit::PATCH_BYTES as usize)?.to_vec();
             if !expected.has_packet(packet) {
-                return Err(Nonsense);
+                return Err(InvalidMessage);
             }
-            // Where in the packet it is, and whether it may be there, is looked at when it is made: by what it may write now, whatever its process takes for that.
+            // The patch's offset and fields are checked when it is applied, against the fields that the module may
+            // write now, whatever the process reports.
             patches.push(Patch { packet, offset, bytes, fields: expected.writes });
         }
         let mut log = Vec::new();
@@ -520,7 +511,7 @@ impl CallReport {
             let level = reader.byte()?;
             let text = plain(reader.text(TEXT_MAX)?);
             if level > 2 {
-                return Err(Nonsense);
+                return Err(InvalidMessage);
             }
             log.push(LogLine { level, text });
         }
@@ -544,7 +535,7 @@ impl CallReport {
     }
 }
 
-/// What cannot disturb a terminal or forge another line.
+/// Removes characters that could disturb a terminal or forge a line.
 fn plain(text: &str) -> String {
     text.chars().filter(|c| is_plain(*c)).collect()
 }
@@ -561,7 +552,7 @@ fn put_rows(writer: &mut WireWriter, rows: &Records) {
     }
 }
 
-/// A row that was allegedly emitted: where, in which stream, and its bytes.
+/// A row that the module allegedly emitted: position, stream, and bytes.
 struct Row<'a> {
     order: RecordOrder,
     stream: u16,
@@ -573,59 +564,60 @@ fn take_row<'a>(
     reader: &mut WireReader<'a>,
     expected: Expected<'_>,
     left: &mut usize,
-) -> Result<Row<'a>, Nonsense> {
+) -> Result<Row<'a>, InvalidMessage> {
     let (place, is_packet) = (reader.short()?, reader.flag()?);
-    let stream = u16::try_from(reader.short()?).map_err(|_| Nonsense)?;
+    let stream = u16::try_from(reader.short()?).map_err(|_| InvalidMessage)?;
     let order = match is_packet {
         true if expected.has_packet(place) => RecordOrder::packet(place),
         false if expected.mask == 0 && place == expected.before => RecordOrder::tick(place),
-        _ => return Err(Nonsense),
+        _ => return Err(InvalidMessage),
     };
     let (row, tail) = (reader.bytes(*left)?, reader.bytes(*left)?);
-    *left = left.checked_sub(row.len() + tail.len()).ok_or(Nonsense)?;
+    *left = left.checked_sub(row.len() + tail.len()).ok_or(InvalidMessage)?;
     Ok(Row { order, stream, row, tail })
 }
 
-/// Records as the host makes them of what a module emits: rows of the stream's length, without what lies between its fields, and with strings of their own.
-fn take_records(reader: &mut WireReader<'_>, expected: Expected<'_>) -> Result<Records, Nonsense> {
-    let CountAndBytes { number, bytes: mut left } = expected.most.records;
+/// Decodes records into the form that the host gives a module's records: rows of the stream's length, padding zeroed,
+/// and strings copied.
+fn take_records(reader: &mut WireReader<'_>, expected: Expected<'_>) -> Result<Records, InvalidMessage> {
+    let (number, mut left) = expected.most.records.as_sizes();
     let mut records = Records::default();
     for _ in 0..reader.count(number)? {
         let Row { order, stream, row, tail } = take_row(reader, expected, &mut left)?;
-        let declared = expected.manifest.streams.get(usize::from(stream)).ok_or(Nonsense)?;
+        let declared = expected.manifest.streams.get(usize::from(stream)).ok_or(InvalidMessage)?;
         if row.len() != declared.row_bytes() {
-            return Err(Nonsense);
+            return Err(InvalidMessage);
         }
         records.begin(order, stream, row);
         records.blank(declared.padding());
         let mut strings = 0;
         for field in declared.fields.iter().filter(|field| field.ty.is_indirect()) {
             let word = |at: usize| {
-                let bytes = row.get(at..).and_then(<[u8]>::first_chunk).ok_or(Nonsense)?;
-                usize::try_from(u32::from_le_bytes(*bytes)).map_err(|_| Nonsense)
+                let bytes = row.get(at..).and_then(<[u8]>::first_chunk).ok_or(InvalidMessage)?;
+                usize::try_from(u32::from_le_bytes(*bytes)).map_err(|_| InvalidMessage)
             };
             let (from, len) = (word(field.offset)?, word(field.offset + 4)?);
-            let to = from.checked_add(len).ok_or(Nonsense)?;
-            let bytes = tail.get(from..to).ok_or(Nonsense)?;
+            let to = from.checked_add(len).ok_or(InvalidMessage)?;
+            let bytes = tail.get(from..to).ok_or(InvalidMessage)?;
             strings += len;
             records.tail(field.offset, bytes);
         }
-        // No byte that is nobody's, and none that is two fields'.
+        // Each byte of the strings belongs to exactly one field.
         if strings != tail.len() || strings > limit::RECORD_STRING_BYTES as usize {
-            return Err(Nonsense);
+            return Err(InvalidMessage);
         }
     }
     Ok(records)
 }
 
-fn take_frames(reader: &mut WireReader<'_>, expected: Expected<'_>) -> Result<Records, Nonsense> {
-    let CountAndBytes { number, bytes: mut left } = expected.most.frames;
+fn take_frames(reader: &mut WireReader<'_>, expected: Expected<'_>) -> Result<Records, InvalidMessage> {
+    let (number, mut left) = expected.most.frames.as_sizes();
     let mut frames = Records::default();
     for _ in 0..reader.count(number)? {
         let Row { order, stream, row, tail } = take_row(reader, expected, &mut left)?;
         let fits = (limit::FRAME_BYTES_MIN as usize..=expected.frame_bytes).contains(&row.len());
         if !fits || !tail.is_empty() || usize::from(stream) >= expected.manifest.outputs.len() {
-            return Err(Nonsense);
+            return Err(InvalidMessage);
         }
         frames.begin(order, stream, row);
     }

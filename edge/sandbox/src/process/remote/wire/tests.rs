@@ -24,14 +24,14 @@ fn expected(manifest: &Manifest) -> Expected<'_> {
         mask: 0b1011,
         first: 64,
         before: 0,
-        most: OutputLimits::of_batch(&Profile::default(), 3).with_words(100, 8),
+        most: OutputLimits::of_batch(&Profile::default(), 3).with_texts(100, 8),
         memory: Bytes(1 << 20),
         frame_bytes: 1500,
         writes: WriteFields::ALL,
     }
 }
 
-/// What an honest ward could say.
+/// A valid report.
 fn report() -> CallReport {
     let mut records = Records::default();
     records.begin(RecordOrder::packet(65), 0, &[7; 16]);
@@ -59,7 +59,7 @@ fn shown(records: &Records) -> Vec<(RecordOrder, u16, Vec<u8>, Vec<u8>)> {
 }
 
 #[test]
-fn what_an_honest_ward_says_is_taken_as_it_is() {
+fn a_valid_report_is_read_unchanged() {
     let manifest = manifest();
     let read = CallReport::read(&report().write(), expected(&manifest)).unwrap();
     let honest = report();
@@ -67,7 +67,7 @@ fn what_an_honest_ward_says_is_taken_as_it_is() {
         (read.drops, read.unserved, read.memory, read.counters),
         (honest.drops, honest.unserved, honest.memory, honest.counters)
     );
-    // What lies between two fields is nobody's.
+    // Padding between two fields is zeroed.
     let mut row = [7; 16];
     row[1..8].fill(0);
     let records = shown(&read.records);
@@ -77,21 +77,26 @@ fn what_an_honest_ward_says_is_taken_as_it_is() {
     assert_eq!(shown(&read.frames), shown(&honest.frames));
     assert_eq!((read.patches, read.log, read.faults), (honest.patches, honest.log, honest.faults));
     let all = SandboxRequest::Begin(
-        Notes { begins_block: true, open: Some(3), ignores_patches: true, writes: WriteFields::from_bits(3) },
+        PendingChanges {
+            begins_block: true,
+            open: Some(3),
+            ignores_patches: true,
+            writes: WriteFields::from_bits(3),
+        },
         Call::Batch(BatchInput { descriptors: 0xE000_0040, mask: u64::MAX, first: 960 }),
         FuelSlice { fuel: 12, until: Some(Cycles(u64::MAX)) },
     );
     for request in [
         all,
         SandboxRequest::Begin(
-            Notes::default(),
-            Call::News(News::LowMemory { left: Bytes(5) }),
-            FuelSlice::WHOLE,
+            PendingChanges::default(),
+            Call::Event(ModuleEvent::LowMemory { left: Bytes(5) }),
+            FuelSlice::UNLIMITED,
         ),
         SandboxRequest::Begin(
-            Notes::default(),
+            PendingChanges::default(),
             Call::Tick { now: Timestamp(1), periods: 2, before: 3 },
-            FuelSlice::WHOLE,
+            FuelSlice::UNLIMITED,
         ),
         SandboxRequest::Map { is_packets: true, offset: 4096, len: 1 << 26 },
         SandboxRequest::Resume(FuelSlice { fuel: 1, until: None }),
@@ -100,7 +105,7 @@ fn what_an_honest_ward_says_is_taken_as_it_is() {
         let bytes = request.write();
         assert_eq!(format!("{:?}", SandboxRequest::read(&bytes).unwrap()), format!("{request:?}"));
     }
-    let job = Job {
+    let request = StartRequest {
         module: vec![1; 300],
         settings: vec![("ports".to_owned(), vec!["53".to_owned(), "99".to_owned()])],
         profile: "p".to_owned(),
@@ -112,11 +117,11 @@ fn what_an_honest_ward_says_is_taken_as_it_is() {
         call_limit: 3,
         code: vec![4; 1000],
     };
-    assert_eq!(Job::read(&job.write()).unwrap(), job);
+    assert_eq!(StartRequest::read(&request.write()).unwrap(), request);
 }
 
 #[test]
-fn what_no_module_could_have_done_is_nonsense() {
+fn a_report_that_no_module_could_cause_is_refused() {
     let manifest = manifest();
     let refused = |change: fn(&mut CallReport)| {
         let mut report = report();
@@ -125,7 +130,7 @@ fn what_no_module_could_have_done_is_nonsense() {
     };
     assert!(!refused(|_| {}));
     assert!(refused(|report| report.memory = Bytes((1 << 20) + 1)));
-    // Another stream or output than there are, rows of another length, places beyond the batch.
+    // A stream or output that does not exist, rows of another length, positions outside the batch.
     assert!(refused(|report| report.records.begin(RecordOrder::packet(65), 2, &[0; 16])));
     assert!(refused(|report| report.records.begin(RecordOrder::packet(65), 0, &[0; 15])));
     for order in
@@ -138,13 +143,13 @@ fn what_no_module_could_have_done_is_nonsense() {
     assert!(refused(|report| report.frames.begin(RecordOrder::packet(65), 1, &[0; 60])));
     assert!(refused(|report| report.frames.begin(RecordOrder::packet(65), 0, &[0; 13])));
     assert!(refused(|report| report.frames.begin(RecordOrder::packet(65), 0, &[0; 1501])));
-    // Strings that are not there, or that nobody has.
+    // Strings that are missing, or that belong to no field.
     assert!(refused(|report| report.records.begin(RecordOrder::packet(65), 1, &[1; 16])));
     assert!(refused(|report| {
         report.records.begin(RecordOrder::packet(65), 0, &[0; 16]);
-        report.records.tail(8, b"nobody's");
+        report.records.tail(8, b"no field's");
     }));
-    // A packet that it was not called for, and one that is none.
+    // A packet that is not in the call's mask, and one that does not exist.
     for packet in [0, 63, 66, 64 + 64, u32::MAX] {
         let mut report = report();
         report.patches.push(Patch { packet, offset: 0, bytes: Vec::new(), fields: WriteFields::ALL });
@@ -154,11 +159,11 @@ fn what_no_module_could_have_done_is_nonsense() {
     assert!(refused(|report| report.log[0].level = 3));
     assert!(refused(|report| report.log = vec![report.log[0].clone(); 101]));
     assert!(refused(|report| report.faults = vec![String::new(); 9]));
-    // Nobody writes more than he may by saying so.
+    // A report cannot extend the fields that the module may write.
     let few = Expected { writes: WriteFields::from_bits(1), ..expected(&manifest) };
     let read = CallReport::read(&report().write(), few).unwrap();
     assert_eq!(read.patches[0].fields, WriteFields::from_bits(1));
-    // Packets that it was not called for are none that it drops; and what it says forges no line.
+    // Masks are reduced to the call's packets, and texts cannot forge a line.
     let mut forged = report();
     (forged.drops, forged.unserved) = (u64::MAX, u64::MAX);
     forged.faults = vec!["a\nb\u{1b}[2J".to_owned()];
@@ -168,12 +173,12 @@ fn what_no_module_could_have_done_is_nonsense() {
 }
 
 #[test]
-fn a_report_is_held_to_the_profile_and_to_the_call_that_it_is_of() {
+fn a_report_is_checked_against_the_profile_and_its_call() {
     let manifest = manifest();
     let read =
         |report: &CallReport, expected: Expected<'_>| CallReport::read(&report.write(), expected).is_ok();
     let under = |profile: &Profile| Expected {
-        most: OutputLimits::of_batch(profile, 3).with_words(100, 8),
+        most: OutputLimits::of_batch(profile, 3).with_texts(100, 8),
         ..expected(&manifest)
     };
     let given = |change: fn(&mut Profile)| {
@@ -187,14 +192,15 @@ fn a_report_is_held_to_the_profile_and_to_the_call_that_it_is_of() {
     {
         assert!(!read(&report(), under(&profile)));
     }
-    // So many for each packet of the call, and no more.
+    // The limit holds for each packet of the call.
     let mut many = report();
     let one = given(|profile| profile.frames = 1);
     (0..2).for_each(|_| many.frames.begin(RecordOrder::packet(64), 0, &[9; 60]));
     assert!(read(&many, under(&one)));
     many.frames.begin(RecordOrder::packet(64), 0, &[9; 60]);
     assert!(!read(&many, under(&one)));
-    // A call without packets patches none, sends in the block where it is, and at its start not at all.
+    // A call without packets makes no patches, emits at its own position in the block, and sends no frames at the
+    // start.
     let call = |is_start| Expected {
         mask: 0,
         before: 5,
@@ -212,10 +218,10 @@ fn a_report_is_held_to_the_profile_and_to_the_call_that_it_is_of() {
 }
 
 #[test]
-fn whatever_bytes_come_are_read_or_refused() {
+fn any_bytes_are_read_or_refused() {
     let manifest = manifest();
     let honest = report().write();
-    // Cut anywhere; longer than it is; each byte another one; and lengths that are as large as can be.
+    // Truncated anywhere; extended; each byte changed; and lengths as large as possible.
     for end in 0..honest.len() {
         assert!(CallReport::read(&honest[..end], expected(&manifest)).is_err(), "{end}");
     }
@@ -242,9 +248,13 @@ fn whatever_bytes_come_are_read_or_refused() {
             }
         }
     }
-    // The same for what the node says: a ward that reads nonsense ends, and does nothing else.
-    let request =
-        SandboxRequest::Begin(Notes::default(), Call::Stop { now: Timestamp(1) }, FuelSlice::WHOLE).write();
+    // The same for requests of the node: a sandbox process that reads an invalid request ends.
+    let request = SandboxRequest::Begin(
+        PendingChanges::default(),
+        Call::Stop { now: Timestamp(1) },
+        FuelSlice::UNLIMITED,
+    )
+    .write();
     for end in 0..request.len() {
         assert!(SandboxRequest::read(&request[..end]).is_err(), "{end}");
     }
